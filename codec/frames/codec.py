@@ -1,10 +1,10 @@
-"""`FramedCodec`: a codec of framed files that a format only parametrises.
+"""`FramedCodec`: the codec of a framed file, which a format only parametrises.
 
-A format gives its specification, its structures, its row columns and two functions: `columns` reads the columns of frames that are not
-fields of the head, `form` writes rows as frames. Scanning, the three tables, torn and zero endings, the search after damage, encoding from
-rows alone or with all three tables, explain and edit follow from these.
+A format gives its specification, its structures, its row columns and two functions: `columns` reads the columns that are not fields of the
+head, and `form` writes rows as frames. Scanning, the three tables, torn and zero endings, the search after damage, encoding, explain and
+edit follow from these.
 
-A row is a frame of the main kind. Frames of the marker's kind and the header of the file have no rows.
+A row is a frame of the main kind. Marker frames and the file header have no rows.
 """
 
 from __future__ import annotations
@@ -42,21 +42,22 @@ from logwright.codec.window import Bytes, Chunk, Decoded, Frames, Window, Zeros
 Int64s = npt.NDArray[np.int64]
 
 PORTION = 8 << 20
-"""Bytes of frames that are decoded at a time, or one frame if that is larger."""
+"""Bytes of frames that are decoded at a time, or one frame if it is larger."""
 _ROWS = 1 << 15
 """Rows that are encoded at a time."""
 
 
 def joined(frames: Sequence[bytes]) -> tuple[Bytes, Int64s]:
-    """Frames side by side, as `FramedCodec.form` returns them: for formats that write them one by one."""
+    """Concatenate frames, as `FramedCodec.form` returns them. For formats that write them one by one."""
     starts = np.zeros(len(frames) + 1, np.int64)
-    np.cumsum([len(one) for one in frames], out=starts[1:])
+    np.cumsum([len(frame) for frame in frames], out=starts[1:])
     return np.frombuffer(b"".join(frames), np.uint8), starts
 
 
 @dataclass(frozen=True)
 class Part:
-    """Some frames of the main kind, as `columns` gets them. `start` and `end` are positions in `data`, `offset` is that of `data[0]`."""
+    """Frames of the main kind, as `columns` gets them. `start` and `end` are positions in `data`; `offset` is the file position of
+    `data[0]`."""
 
     data: Bytes
     start: Int64s
@@ -74,11 +75,11 @@ class Part:
 class FramedCodec(FrameFormat):
     """A codec of framed files. A format gives its `FrameFormat`, `columns` and `form`."""
 
-    # What a format gives
+    # Functions of a format
 
     @abstractmethod
-    def columns(self, part: Part, wanted: Sequence[str], context: Any) -> Mapping[str, pa.Array]:
-        """Return those of the wanted row columns that are not fields of the head."""
+    def columns(self, part: Part, names: Sequence[str], context: Any) -> Mapping[str, pa.Array]:
+        """Return the row columns in `names`, none of which is a field of the head."""
 
     @abstractmethod
     def form(
@@ -86,21 +87,22 @@ class FramedCodec(FrameFormat):
     ) -> tuple[Bytes, Int64s]:
         """Write rows as frames: (bytes, where each frame starts in them, and where the last ends).
 
-        The first frame lies at byte `at` of the file, the others side by side; or each at its own of the `positions`.
+        The first frame is at byte `at` of the file and the others follow it, or each is at its own one of `positions`.
         """
 
     def closing(self, at: int, context: Any) -> Iterator[Chunk]:
-        """Return what upstream writes behind the last frame of a finished file of `at` bytes."""
+        """Return what the real system writes after the last frame of a finished file of `at` bytes."""
         yield from ()
 
     def refused(self, part: Part, context: Any) -> Sequence[tuple[int, Fault]]:
-        """Return the frames, by number and in order, whose rows are not given, and why. With severity INFO the row is given all the same."""
+        """Return the frames whose rows are withheld, by number and in order, and why. With severity INFO the row is returned all the
+        same."""
         return ()
 
     def fault(
         self, part: Part, i: int, kind: Kind, text: str, severity: Severity = Severity.ERROR, system: str = ""
     ) -> Fault:
-        """Return what is wrong with one of the frames."""
+        """Return a fault of one of the frames."""
         start, size = int(part.start[i]) + part.offset, int(part.end[i] - part.start[i])
         return Fault(self.name, start, size, kind, text, severity, system)
 
@@ -108,15 +110,15 @@ class FramedCodec(FrameFormat):
         return [i for i, fault in self.refused(part, context) if fault.severity is not Severity.INFO]
 
     def findings(self, part: Part, context: Any) -> Sequence[Fault]:
-        """Return what is odd about good frames."""
+        """Return findings about good frames."""
         return ()
 
     def fits(self, window: Window, place: int, context: Any) -> bool:
-        """Whether a frame that the search found behind damage belongs to the file as it is now."""
+        """Return whether a frame that the search found after damage belongs to the present content of the file."""
         return True
 
     def base(self, context: Any) -> int | None:
-        """Return the position that a frame at byte 0 of the file claims; None where not known."""
+        """Return the position that a frame at byte 0 of the file claims; None if unknown."""
         number: int | None = context.number
         return number
 
@@ -137,11 +139,11 @@ class FramedCodec(FrameFormat):
             needed = min(4096, window.size)
             if len(data) - at < needed:
                 return self._nothing(at, needed)
-            found = self.header_size(data[at : at + needed].tobytes(), window.size)
-            if isinstance(found, Fault):
+            header_or_fault = self.header_size(data[at : at + needed].tobytes(), window.size)
+            if isinstance(header_or_fault, Fault):
                 context.damaged = 0
-                return replace(self._nothing(at), damage=found)
-            header = found
+                return replace(self._nothing(at), damage=header_or_fault)
+            header = header_or_fault
         prefixes = prefixes_of(data, context.prefixes)
         good = self._scanner.frames(
             window, at + header, self._claims(window, context), check=check, prefixes=prefixes
@@ -167,7 +169,7 @@ class FramedCodec(FrameFormat):
         return NO_BASE if base is None else base + window.offset
 
     def _head(self, data: Bytes, at: int, size: int, kind: int = MAIN) -> npt.NDArray[Any]:
-        """The head of one frame."""
+        """Return the head of one frame."""
         out = np.empty(self.head.itemsize, np.uint8)
         put_head(out, 0, data, at, size, kind, self.spec.struct.head_size)
         return out.view(self.head)
@@ -177,13 +179,13 @@ class FramedCodec(FrameFormat):
         return Frames(empty, empty, np.empty(0, self.head), at, need)
 
     def _main(self, window: Window, frames: Frames) -> Part:
-        """The frames that have rows."""
+        """Return the frames that have rows."""
         part = Part(window.data, frames.start, frames.end, frames.header, window.offset)
         main = part.head["frame_kind"] == MAIN
         return part if main.all() else part.pick(main)
 
     def _damage(self, window: Window, stop: int, why: int, need: int, context: Any) -> Fault:
-        """What is wrong where a scan stopped."""
+        """Return the fault at the position where a scan stopped."""
         data, spec = window.data, self.spec
         offset = window.offset + stop
         left = window.size - offset
@@ -244,13 +246,13 @@ class FramedCodec(FrameFormat):
 
     def _mismatch(self, data: Bytes, at: int, end: int, context: Any) -> str:
         context.prefixes = prefixes = self._finder.prefixes(data, context.prefixes)
-        for i, one in enumerate(self.spec.checksums):
+        for i, checksum in enumerate(self.spec.checksums):
             span, mask = span_of(self.spec, i)
             start, stop, stored = span(data, at, end)
             if start >= 0:
                 computed = prefixes.sum(start, stop) & mask
                 if computed != stored:
-                    return f"{one.at} mismatch: stored {stored:#010x}, computed {computed:#010x}"
+                    return f"{checksum.at} mismatch: stored {stored:#010x}, computed {computed:#010x}"
         return "checksum mismatch"
 
     # After damage
@@ -260,16 +262,16 @@ class FramedCodec(FrameFormat):
         exact = isinstance(self.spec.claims, Position) and self.base(context) is not None
         limit = self._claimed_end(window, at, context)
         while True:
-            place, found, need = self._next(window, at, context)
-            inside = found != NONE and (limit < 0 or place < limit)
-            if limit >= 0 and (not inside or (found == UNSURE and not exact)):
+            place, outcome, need = self._next(window, at, context)
+            inside = outcome != NONE and (limit < 0 or place < limit)
+            if limit >= 0 and (not inside or (outcome == UNSURE and not exact)):
                 return (-1, 0) if window.offset + limit >= window.size else (limit, 0)
-            if found == NONE:
+            if outcome == NONE:
                 return -1, 0 if window.final else min(len(data) - at, max(self.spec.peek - 1, 0))
-            if found == UNSURE:
+            if outcome == UNSURE:
                 return place, min(window.size - window.offset - place, need + need // 2)
             if limit >= 0 and not exact:
-                # Content of the damaged frame, unless whole frames lead from there to its end: its length is wrong then.
+                # A frame inside the damaged one is content, unless whole frames lead from there to its end: then its length is wrong.
                 cut = Window(data[:limit], window.offset, window.offset + limit)
                 inner = self._scanner.frames(
                     cut, place, self._claims(window, context), prefixes=context.prefixes
@@ -286,7 +288,8 @@ class FramedCodec(FrameFormat):
         return self._finder.next(window, at, context.prefixes, base=self._claims(window, context))
 
     def _claimed_end(self, window: Window, at: int, context: Any) -> int:
-        """Where the damaged frame ends as it says itself, in the window, if a good frame, zeros or the end of the file are there; else -1."""
+        """Return the end of the damaged frame by its length, if it is in the window and a good frame, zeros or the end of the file are
+        there; else -1."""
         stop = context.damaged - window.offset
         if context.damaged < 0 or not 0 <= stop < at or len(window.data) - stop < self.spec.peek:
             return -1
@@ -335,8 +338,8 @@ class FramedCodec(FrameFormat):
         schema = self.rows.schema(columns)
         if not columns:
             return pa.RecordBatch.from_struct_array(pa.nulls(len(part), pa.struct([])))
-        wanted = [name for name in columns if name not in self.fixed and name != "position"]
-        more = self.columns(part, wanted, context) if wanted else {}
+        other_names = [name for name in columns if name not in self.fixed and name != "position"]
+        more = self.columns(part, other_names, context) if other_names else {}
         arrays = []
         for name in columns:
             kind = schema.field(name).type
@@ -353,7 +356,9 @@ class FramedCodec(FrameFormat):
         if not columns:
             return pa.RecordBatch.from_struct_array(pa.nulls(len(frames), pa.struct([])))
         kinds = frames.header["frame_kind"]
-        marker = () if self.spec.marker is None else tuple(one.name for one in self.spec.marker.struct.fields)
+        marker = (
+            () if self.spec.marker is None else tuple(field.name for field in self.spec.marker.struct.fields)
+        )
         arrays = []
         for name in columns:
             kind = schema.field(name).type
@@ -363,7 +368,7 @@ class FramedCodec(FrameFormat):
                 arrays.append(numbers(kind, frames.end - frames.start))
             elif name == "kind":
                 arrays.append(
-                    contents(pa.string(), [one.encode() for one in self.kinds]).take(pa.array(kinds))
+                    contents(pa.string(), [kind.encode() for kind in self.kinds]).take(pa.array(kinds))
                 )
             elif name == "raw":
                 arrays.append(pa.nulls(len(frames), kind))
@@ -375,7 +380,7 @@ class FramedCodec(FrameFormat):
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def _payloads(self, window: Window, frames: Frames, context: Any) -> pa.Array:
-        """The bytes of frames that would not come again from what the other columns and the row say."""
+        """Return the bytes of frames that could not be rebuilt from the other columns and the row."""
         stored: list[bytes | None] = [None] * len(frames)
         main = frames.header["frame_kind"] == MAIN
         for i in np.flatnonzero(~main).tolist():
@@ -391,34 +396,34 @@ class FramedCodec(FrameFormat):
         good = part if not refused else part.pick([n for n in range(len(part)) if n not in refused])
         if len(good):
             try:
-                made, starts = self.form(
+                encoded, starts = self.form(
                     self._batch(good, self.rows.names(detail=True), context),
                     0,
                     good.start + good.offset,
                     context,
                 )
             except UsageError:
-                made, starts = np.empty(0, np.uint8), np.zeros(len(good) + 1, np.int64)
+                encoded, starts = np.empty(0, np.uint8), np.zeros(len(good) + 1, np.int64)
             for n, i in enumerate(which):
                 frame = good.data[int(good.start[n]) : int(good.end[n])]
-                if not np.array_equal(frame, made[int(starts[n]) : int(starts[n + 1])]):
+                if not np.array_equal(frame, encoded[int(starts[n]) : int(starts[n + 1])]):
                     stored[i] = frame.tobytes()
         return contents(pa.binary(), stored)
 
     def marker(self, values: Any, size: int) -> bytes:
-        """Return a frame of the marker's kind: its fields as they are, its size, and zeros. `values`: a head, or a row of the frames table."""
+        """Return a marker frame: its fields, its size, and zeros. `values`: a head, or a row of the frames table."""
         marker = self.spec.marker
         assert marker is not None
-        said: dict[str, int] = {}
+        values_of_fields: dict[str, int] = {}
         names: Any = values.dtype.names if isinstance(values, np.void) else values
-        for one in marker.struct.fields:
-            if one.name == marker.field:
-                said[one.name] = marker.value
-            elif marker.length is not None and one.name == marker.length.field:
-                said[one.name] = size - marker.length.bias
-            elif one.name in names:
-                said[one.name] = int(values[one.name] or 0)
-        data = marker.struct.pack(said)
+        for field in marker.struct.fields:
+            if field.name == marker.field:
+                values_of_fields[field.name] = marker.value
+            elif marker.length is not None and field.name == marker.length.field:
+                values_of_fields[field.name] = size - marker.length.bias
+            elif field.name in names:
+                values_of_fields[field.name] = int(values[field.name] or 0)
+        data = marker.struct.pack(values_of_fields)
         return data + bytes(max(0, size - len(data)))
 
     def describe_file(
@@ -440,24 +445,24 @@ class FramedCodec(FrameFormat):
     def encode(
         self, rows: pa.Table, frames: pa.Table | None, file: pa.Table | None, context: Any
     ) -> Iterator[Chunk]:
-        given = self._given(rows)
+        complete_rows = self._given(rows)
         if frames is None:
             header = self.form_header(file, context)
             yield header
             at = len(header)
-            for first in range(0, given.num_rows, _ROWS):
-                data, _ = self.form(_one(given.slice(first, _ROWS)), at, None, context)
+            for first in range(0, complete_rows.num_rows, _ROWS):
+                data, _ = self.form(_one(complete_rows.slice(first, _ROWS)), at, None, context)
                 at += len(data)
                 yield data
             if file is None:
                 yield from self.closing(at, context)
         else:
-            yield from _Reencoder(self, given, frames, file, context).write()
+            yield from _Reencoder(self, complete_rows, frames, file, context).write()
         yield single_value(file, "trailing") or b""
         yield Zeros(single_value(file, "trailing_zeros") or 0)
 
     def _given(self, rows: pa.Table) -> pa.Table:
-        """The rows with all columns of the table, in their types; null where a column is absent."""
+        """Return the rows with all columns of the table, in their types; null where a column is absent."""
         arrays = []
         table = self.rows
         for column in table.columns:
@@ -480,11 +485,13 @@ class FramedCodec(FrameFormat):
                 raise UsageError(f"{self.name}: null in column {column.name!r}, where none is allowed")
             arrays.append(array)
         fields = [column.field().with_nullable(True) for column in table.columns]
-        fields = [one if one.name in rows.column_names else one.with_metadata(_ABSENT) for one in fields]
+        fields = [
+            field if field.name in rows.column_names else field.with_metadata(_ABSENT) for field in fields
+        ]
         return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
     def row_of(self, frame: bytes, position: int, context: Any) -> pa.RecordBatch | None:
-        """Return the row of a frame of the main kind that lies at `position`; None where it has none."""
+        """Return the row of a frame of the main kind at `position`, or None if it has no row."""
         data = np.frombuffer(frame, np.uint8)
         start, end = np.zeros(1, np.int64), np.array([len(data)], np.int64)
         part = Part(data, start, end, self._head(data, 0, len(data)), position)
@@ -542,12 +549,12 @@ _ABSENT = {b"absent": b"1"}
 
 
 def was_given(rows: pa.RecordBatch, name: str) -> bool:
-    """Whether a column was among the rows given: null may mean something else then."""
+    """Return whether a column was among the input columns. In an absent column null may have another meaning."""
     return bool(rows.schema.field(name).metadata != _ABSENT)
 
 
 def _one(rows: pa.Table) -> pa.RecordBatch:
-    """The rows as one batch."""
+    """Return the rows as one batch."""
     if not rows.num_rows:
         return pa.RecordBatch.from_arrays(
             [pa.nulls(0, field.type) for field in rows.schema], schema=rows.schema
@@ -557,7 +564,7 @@ def _one(rows: pa.Table) -> pa.RecordBatch:
 
 
 def _portions(frames: Frames) -> Iterator[Frames]:
-    """These frames, as many at a time as make `PORTION`."""
+    """Split frames into portions of `PORTION` bytes."""
     sizes = np.cumsum(frames.end - frames.start)
     at = 0
     while at < len(frames):

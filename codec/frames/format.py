@@ -37,11 +37,11 @@ POSITION = Column("position", pa.int64(), "byte of the file where the frame star
 
 @dataclass
 class FramedContext:
-    """What decoding needs besides the bytes, and what goes from window to window."""
+    """The context of decoding, which is carried from window to window."""
 
     options: Options
     number: int | None = None
-    """The number in the file's name."""
+    """The number in the file name."""
     live: bool = False
     """The system that writes the file may be running."""
     damaged: int = -1
@@ -50,7 +50,7 @@ class FramedContext:
 
 
 class FrameStruct(Struct):
-    """The frames of a codec as one structure: which kind a frame is, its bytes say."""
+    """The frames of a codec as one structure. The bytes of a frame say which kind it is."""
 
     def __init__(self, codec: FrameFormat) -> None:
         super().__init__(f"{codec.spec.struct.name}Frame", *codec.spec.struct.fields)
@@ -61,7 +61,7 @@ class FrameStruct(Struct):
     ) -> tuple[dict[str, Any], int]:
         stop = len(buf) if end is None else end
         values, after = self.codec.struct_at(bytes(buf[at:stop]), at).unpack(buf, at, stop, scope)
-        # What fills a frame of another kind has no fields.
+        # The filling of a marker frame has no fields.
         after = after if self.codec.kind_at(bytes(buf[at:stop]), at) == MAIN else stop
         return {**dict.fromkeys(field.name for field in self.fields), **values}, after
 
@@ -82,7 +82,7 @@ class FrameFormat(Codec):
     rows: Table
     pattern: re.Pattern[str]
     number_base: int = 10
-    """Of the number in the file's name."""
+    """Radix of the number in the file name."""
     header: Struct | None = None
     header_sizes: Mapping[int, int] = {}
     version_option: str = ""
@@ -92,12 +92,12 @@ class FrameFormat(Codec):
     context_of: Callable[..., FramedContext] = FramedContext
 
     def version(self, context: Any) -> int:
-        """Return the version of a file that is written from rows alone: what the option says, else the newest."""
+        """Return the version of a file that is written from rows alone: that of the option, or the newest."""
         return int(context.options[self.version_option]) if self.version_option else max(self.header_sizes)
 
     @cached_property
     def head(self) -> np.dtype[Any]:
-        """The head of a frame, and its kind."""
+        """The dtype of the head of a frame and its kind."""
         return self.spec.head
 
     @cached_property
@@ -107,7 +107,7 @@ class FrameFormat(Codec):
 
     @cached_property
     def places(self) -> tuple[str, ...]:
-        """Row columns that say where a frame lies: they change where it is written at another place."""
+        """Row columns for the position of a frame. They change if the frame is written elsewhere."""
         claims = self.spec.claims
         claimed = [
             name
@@ -118,7 +118,7 @@ class FrameFormat(Codec):
 
     @cached_property
     def frame(self) -> FrameStruct:
-        """What describes a frame of any kind."""
+        """The structure of a frame of any kind."""
         return FrameStruct(self)
 
     @cached_property
@@ -128,7 +128,7 @@ class FrameFormat(Codec):
 
     @cached_property
     def described(self) -> tuple[Struct, ...]:  # type: ignore[override]
-        """The file: its header, the frames of every kind up to what ends them, and the rest."""
+        """The structure of the file: its header, the frames up to their terminator, and the rest."""
         spec, main = self.spec, self.spec.struct
         length = main[spec.length.field].type
         assert isinstance(length, Int)
@@ -168,11 +168,11 @@ class FrameFormat(Codec):
                 name for i, name in enumerate(self.kinds) if name and (i != HEADER or self.header is not None)
             )
             columns.append(Column("kind", pa.string(), kinds))
-        for one in self.spec.struct.fields:
-            kind = one.type.base if isinstance(one.type, Flags) else one.type
-            if one.name in (self.spec.struct.head_dtype.names or ()) and isinstance(kind, Int):
+        for field in self.spec.struct.fields:
+            kind = field.type.base if isinstance(field.type, Flags) else field.type
+            if field.name in (self.spec.struct.head_dtype.names or ()) and isinstance(kind, Int):
                 width = max(4, kind.width if kind.signed else 2 * kind.width)
-                columns.append(Column(one.name, pa.int32() if width == 4 else pa.int64(), one.doc))
+                columns.append(Column(field.name, pa.int32() if width == 4 else pa.int64(), field.doc))
         return Table("frames", (*columns, PAYLOAD, RAW), "One row a frame.")
 
     def _file_table(self) -> Table:
@@ -190,15 +190,15 @@ class FrameFormat(Codec):
 
     @cached_property
     def magic(self) -> bytes:
-        """What a file with a header starts with."""
+        """The bytes that a file with a header starts with."""
         return b"" if self.header is None else bytes(self.header.fields[0].only)
 
     def known(self, head: bytes) -> bool:
-        """Whether the first bytes of a file are those of the format."""
+        """Return whether the first bytes of a file are those of the format."""
         return self.header is not None and head.startswith(self.magic)
 
     def header_size(self, head: bytes, size: int) -> int | Fault:
-        """Return the size of the file's header, or what is wrong with it. `head` are the file's first bytes, `size` is that of the file."""
+        """Return the size of the file header, or its fault. `head` are the first bytes of a file of `size` bytes."""
         if self.header is None:
             return 0
         least = self.header.head_size
@@ -221,7 +221,7 @@ class FrameFormat(Codec):
         return int(self.header.unpack(head, 0, self.header.head_size)[0]["version"])
 
     def form_header(self, file: pa.Table | None, context: Any) -> bytes:
-        """Return the file's header: of the version that the file table says, or as upstream writes it."""
+        """Return the file header: of the version in the file table, or as the real system writes it."""
         if self.header is None:
             return b""
         version = single_value(file, "version")
@@ -229,8 +229,8 @@ class FrameFormat(Codec):
         return self.header.pack({"version": version}).ljust(self.header_sizes[version], b"\0")
 
     def context(self, name: str, options: Options, **hints: Any) -> FramedContext:
-        found = self.pattern.fullmatch(name)
-        number = int(found[1], self.number_base) if found else None
+        name_match = self.pattern.fullmatch(name)
+        number = int(name_match[1], self.number_base) if name_match else None
         number = hints.get("number", number)
         number = number if number is None or number < 1 << 62 else None
         return self.context_of(options, number, bool(hints.get("live")))
@@ -238,7 +238,7 @@ class FrameFormat(Codec):
     # Kinds of frames
 
     def kind_at(self, frame: bytes, at: int) -> int:
-        """The kind of the frame whose bytes these are, at byte `at` of its file."""
+        """Return the kind of the frame with these bytes at byte `at` of its file."""
         if not at and self.header is not None and self.header_size(frame, len(frame)) == len(frame):
             return HEADER
         marker = self.spec.marker
@@ -250,7 +250,7 @@ class FrameFormat(Codec):
         return MAIN
 
     def struct_at(self, frame: bytes, at: int) -> Struct:
-        """The structure of that frame."""
+        """Return the structure of that frame."""
         kind = self.kind_at(frame, at)
         if kind == HEADER and self.header is not None:
             return self.header
@@ -273,9 +273,9 @@ class FrameFormat(Codec):
 
 
 def _frame_of(spec: FrameSpec, marker: Marker) -> Struct:
-    """The description of a frame that is of the main kind, or of the marker's."""
+    """Return the description of a frame of the main kind or the marker's."""
     size, length = marker.struct.min_size, marker.length
-    # A frame that does not say how long it is takes the rest of the file.
+    # A frame without a length takes the rest of the file.
     filling = "rest" if length is None else f"{length.field} - {size - length.bias}"
     filler = Field("filling", BytesType(filling), "fills the frame")
     other = Struct(marker.struct.name, *marker.struct.fields, filler, doc=marker.struct.doc)

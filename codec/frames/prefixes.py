@@ -49,8 +49,8 @@ def range_sum(spec: FrameSpec) -> Sum:
         second = update(known[end // STEP], buf, end // STEP * STEP, end)
         return between(first, second, end - start)
 
-    made: Sum = named_kernel("const u1[], i8[], i8[], i8, i8", spec, "sum", summed)  # type: ignore[assignment]
-    return made
+    sum_kernel: Sum = named_kernel("const u1[], i8[], i8[], i8, i8", spec, "sum", summed)  # type: ignore[assignment]
+    return sum_kernel
 
 
 @dataclass

@@ -1,8 +1,8 @@
-"""The search for the next frame after damage, as a frame specification makes it.
+"""The search for the next frame after damage, compiled from a frame specification.
 
-With checksums, a candidate is a place where length, test and claimed position are possible, and whose checksums are right. Checksums of
-long candidates come from those of prefixes, which are kept for a window, so that a file of heads that each claim the rest of it takes no
-longer than others. Without checksums, a candidate counts only if a chain of plausible frames, or the end of the frames, follows it.
+With checksums, a candidate is a position where length, test and claimed position are possible and the checksums match. Long candidates are
+checked by `prefixes`, so that heads which each claim the rest of the file take linear time. Without checksums, a candidate counts only if a
+chain of plausible frames, or the end of the frames, follows it.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from logwright.codec.window import Window
 Int64s = npt.NDArray[np.int64]
 
 SOUND, UNSURE, NONE = range(3)
-"""What a search found: a frame; what may be one, and needs more bytes; nothing."""
+"""Results of a search: a frame; a possible frame that needs more bytes; nothing."""
 
 _ZEROS = 64
-"""Zero bytes at the end of a chain that show that its file has no more frames."""
+"""Zero bytes at the end of a chain that show that no more frames follow."""
 
 LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1
-"""Of the ascending field."""
+"""Bounds of the ascending field."""
 BROKEN, CUT, OVER = range(3)
-"""Why a chain of good frames is followed no further: no good one is there; the window ends; it leads to where it was to."""
+"""Why a chain of good frames ends: no good frame follows; the window ends; the end of the range is reached."""
 
 Find = Callable[..., tuple[int, int, int]]
 Follow = Callable[..., tuple[int, int, int]]
@@ -50,13 +50,13 @@ Follow = Callable[..., tuple[int, int, int]]
 
 @kernel("const u1[], i8")
 def no_doubt(buf: Bytes, at: int) -> bool:
-    """A head of which the search knows no more rules."""
+    """Accept every head: the specification has no `believes`."""
     return True
 
 
 def chain_of(spec: FrameSpec) -> Callable[[Bytes, int, int], tuple[int, int, int]]:
-    """Return the kernel `chain(buf, at, left)`, which follows plausible frames from the end of a candidate: (links, or -1 where it breaks,
-    or -2 where it takes more bytes to tell; how many it takes then, from the start of `buf`; main frames among the links)."""
+    """Return the kernel `chain(buf, at, left)`, which follows plausible frames from the end of a candidate: (links, or -1 if the chain
+    is broken, or -2 if more bytes are needed; the number of bytes needed from the start of `buf`; main frames among the links)."""
     struct = spec.struct
     peek, low = spec.peek, spec.length.low
     load_length, length_at = load_of(struct, spec.length.field), struct.offset(spec.length.field)
@@ -136,16 +136,16 @@ def chain_of(spec: FrameSpec) -> Callable[[Bytes, int, int], tuple[int, int, int
             left -= size
         return links, 0, mains
 
-    made: Any = named_kernel("const u1[], i8, i8", spec, "chain", chain)
-    return made  # type: ignore[no-any-return]
+    chain_kernel: Any = named_kernel("const u1[], i8, i8", spec, "chain", chain)
+    return chain_kernel  # type: ignore[no-any-return]
 
 
 @cache
 def validate(spec: FrameSpec) -> Find:
-    """Return the kernel `validate(buf, at, left, base, low, high, known, filled) -> (what is at `at`, size or bytes needed, claim due)`.
+    """Return the kernel `validate(buf, at, left, base, low, high, known, filled) -> (outcome, size or bytes needed, next claim)`.
 
-    The test and the size of the frame at `at` are known to be possible. `left` and `base` as in `scanner`. Of the ascending field, values in
-    `[low, high]` are possible. The claim due is the value of that field that follows the frame. `known` and `filled` are those of `Prefixes`.
+    The test and the size of the frame at `at` are known to be possible. `left` and `base` are those of `scanner`. The ascending field must
+    be in `[low, high]`, and the next claim is the value that follows the frame. `known` and `filled` are those of `Prefixes`.
     """
     struct = spec.struct
     least = spec.length.low
@@ -215,15 +215,17 @@ def validate(spec: FrameSpec) -> Find:
                     return NONE, 0, 0
         return SOUND, size, after
 
-    made: Find = named_kernel("const u1[], i8, i8, i8, i8, i8, i8[], i8[]", spec, "validate", validated)  # type: ignore[assignment]
-    return made
+    validate_kernel: Find = named_kernel(
+        "const u1[], i8, i8, i8, i8, i8, i8[], i8[]", spec, "validate", validated
+    )  # type: ignore[assignment]
+    return validate_kernel
 
 
 def finder(spec: FrameSpec) -> Find:
-    """Return the kernel `find(buf, at, left, base, low, high, due, origin, known, filled) -> (place, what was found, bytes needed from there)`.
+    """Return the kernel `find(buf, at, left, base, low, high, due, origin, known, filled) -> (place, outcome, bytes needed from there)`.
 
-    Arguments as those of `validate`. A frame above the length's `reach` has to claim `low` or `due`. `origin` is the position of `buf[0]`
-    in the file.
+    See `validate` for the arguments. A frame above the length's `reach` must claim `low` or `due`. `origin` is the file position of
+    `buf[0]`.
     """
     struct = spec.struct
     peek, least, shortest = spec.peek, spec.least, spec.length.low
@@ -252,7 +254,7 @@ def finder(spec: FrameSpec) -> Find:
     ) -> tuple[int, int, int]:  # fmt: skip
         end = at + left
         p = at
-        # Places in the file, not in the window, are aligned.
+        # Alignment is of positions in the file, not in the window.
         if alignment > 1:
             p += -(origin + p) % alignment
         last = min(end - least, len(buf) - peek)
@@ -261,8 +263,8 @@ def finder(spec: FrameSpec) -> Find:
             if tests:
                 value = load_test(buf, p + test_at)
                 passed = False
-                for one in test_values:
-                    if value == one:
+                for test_value in test_values:
+                    if value == test_value:
                         passed = True
             size = load_length(buf, p + length_at) + bias
             if passed and head <= size <= longest and size <= end - p:
@@ -274,21 +276,21 @@ def finder(spec: FrameSpec) -> Find:
                 if passed and doubts:
                     passed = believes(buf, p)
                 if passed:
-                    what, need, _ = validated(buf, p, end - p, base, low, high, known, filled)
-                    if what != NONE:
-                        return p, what, need
+                    outcome, need, _ = validated(buf, p, end - p, base, low, high, known, filled)
+                    if outcome != NONE:
+                        return p, outcome, need
             p += alignment
         return p, NONE, 0
 
-    made: Find = named_kernel("const u1[], i8, i8, i8, i8, i8, i8, i8, i8[], i8[]", spec, "find", find)  # type: ignore[assignment]
-    return made
+    find_kernel: Find = named_kernel("const u1[], i8, i8, i8, i8, i8, i8, i8, i8[], i8[]", spec, "find", find)  # type: ignore[assignment]
+    return find_kernel
 
 
 @cache
 def follower(spec: FrameSpec) -> Follow:
-    """Return the kernel `follow(buf, at, end, left, low, high, known, filled) -> (where that ends, why, the claim due there)`.
+    """Return the kernel `follow(buf, at, end, left, low, high, known, filled) -> (where the chain ends, why, next claim)`.
 
-    It goes over good frames of the main kind, whose claims ascend, from `at` to `end` or beyond. Arguments as those of `validate`.
+    It follows good frames of the main kind with ascending claims from `at` to `end` or beyond. See `validate` for the arguments.
     """
     struct = spec.struct
     peek, shortest, longest = spec.peek, spec.length.low, spec.length.high
@@ -314,20 +316,20 @@ def follower(spec: FrameSpec) -> Follow:
             size = load_length(buf, at + length_at) + bias
             if size < shortest or size > longest or size > left:
                 return at, BROKEN, low
-            what, size, due = validated(buf, at, left, NO_BASE, low, high, known, filled)
-            if what != SOUND:
-                return at, CUT if what == UNSURE else BROKEN, low
+            outcome, size, due = validated(buf, at, left, NO_BASE, low, high, known, filled)
+            if outcome != SOUND:
+                return at, CUT if outcome == UNSURE else BROKEN, low
             low = due
             at += size
             left -= size
         return at, OVER, low
 
-    made: Follow = named_kernel("const u1[], i8, i8, i8, i8, i8, i8[], i8[]", spec, "follow", follow)  # type: ignore[assignment]
-    return made
+    follow_kernel: Follow = named_kernel("const u1[], i8, i8, i8, i8, i8, i8[], i8[]", spec, "follow", follow)  # type: ignore[assignment]
+    return follow_kernel
 
 
 class Finder:
-    """The search of a specification, in windows."""
+    """The search of a specification, on windows."""
 
     def __init__(self, spec: FrameSpec) -> None:
         self.spec = spec
@@ -337,16 +339,16 @@ class Finder:
         return finder(self.spec)
 
     def prefixes(self, data: Bytes, kept: Prefixes | None = None) -> Prefixes:
-        """Return the checksums of prefixes of `data`: those kept, if they are of the same window."""
+        """Return the prefixes of `data`: the kept ones, if they are of the same window."""
         return kept if kept is not None and kept.data is data else Prefixes.of(self.spec, data)
 
     def next(
         self, window: Window, at: int, prefixes: Prefixes, *, base: int = NO_BASE, low: int = LOWEST, high: int = HIGHEST, due: int = LOWEST,
     ) -> tuple[int, int, int]:  # fmt: skip
-        """Return the next place from `window.data[at]` on, what was found there, and the bytes needed from there. See `validate`."""
+        """Return the next candidate from `window.data[at]` on, its outcome, and the bytes needed from there. See `validate`."""
         left = window.size - window.offset - at
-        found = self.find(
+        result = self.find(
             window.data, at, left, base, low, high, due, window.offset, prefixes.known, prefixes.filled
         )
-        place, what, need = map(int, found)
-        return place, what, need
+        place, outcome, need = map(int, result)
+        return place, outcome, need

@@ -1,4 +1,4 @@
-"""The scanner that a frame specification makes: follow the lengths from frame to frame, and test each frame."""
+"""The scanner of a frame specification: follow the lengths from frame to frame, and test each frame."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ Int64s = npt.NDArray[np.int64]
     BAD_CHECKSUM,
     UNFOLLOWED,
 ) = range(12)
-"""Why a scan ended: the end of the file; more bytes are needed; the arrays are full; the file ends in a frame; a length of 0 where that ends
-the frames; a length out of its limits; a wrong magic or type; a frame that claims another place; a wrong last byte; a frame that its rule
-refuses; a wrong checksum; a frame that is only plausible, and what follows it is not."""
+"""Why a scan ended: end of file; more bytes needed; arrays full; torn frame at the end of the file; terminating length of 0; length out
+of limits; wrong magic or type; claim of another position; wrong last byte; frame refused by its rule; wrong checksum; plausible frame
+that no plausible frame follows."""
 
 MAIN, MARKER, HEADER = range(3)
-"""Kinds of frames: the main one, that of the specification's marker, and the header of the file."""
+"""Kinds of frames: the main one, the marker of the specification, and the file header."""
 
 NO_BASE = -(1 << 62)
-"""The base of a file whose base is not known."""
+"""The base of a file if it is unknown."""
 
 LONGEST_FILL = 4096
-"""A longer run of the fill byte is several frames, so that what a frame is does not depend on the window."""
+"""A longer run of the fill byte is split into several frames, so that frames do not depend on the window."""
 _NO_NUMBERS = np.empty(0, np.int64)
 _ROOM = 1 << 16
 """Frames that one call of a scanner finds at most."""
@@ -63,7 +63,7 @@ Scan = Callable[[Bytes, int, int, int, int, Int64s, Bytes, Int64s, Int64s], tupl
 
 @kernel("u1[], i8, const u1[], i8, i8, i8, i8")
 def put_head(heads: Bytes, place: int, buf: Bytes, at: int, size: int, kind: int, width: int) -> None:
-    """Put the first `width` bytes of a frame of `size` bytes, and its kind, at `place`."""
+    """Copy the first `width` bytes of a frame of `size` bytes to `place`, followed by its kind."""
     if size >= width:
         copy(heads, place, buf, at, width)
     else:
@@ -89,14 +89,15 @@ def direct_sum(spec: FrameSpec) -> Sum:
 
 
 def scanner(spec: FrameSpec, *, prefixed: bool = False) -> Scan:
-    """Return the kernel `scan(buf, at, left, base, check, starts, heads, known, filled)
-    -> (frames, where it stopped, why, bytes needed from there, odd)`.
+    """Return the kernel `scan(buf, at, left, base, check, starts, heads, known, filled) -> (frames, where it stopped, why, bytes needed
+    from there, odd)`.
 
-    `left` are the bytes of the file from `at` on, of which `buf` may hold fewer. `base` is the position that a frame at `buf[0]` would
-    claim, or `NO_BASE`. Frames lie side by side: `starts` gets where each starts. `heads`, unless it is empty, gets what is kept of each
-    head, as `FrameSpec.head` says, one after the other: what was looked at is in the cache still. What a short frame lacks of the head is 0.
-    With `prefixed`, checksums of long frames come from the `Prefixes` in `known` and `filled`, which are else not used.
-    `odd` is 0 if each frame has a whole head, whose value of the ascending field is the one that the frame before it leads to.
+    `left` is the number of bytes of the file from `at` on, of which `buf` may hold fewer. `base` is the position that a frame at `buf[0]`
+    would claim, or `NO_BASE`. Frames are adjacent: `starts` gets the start of each. `heads` gets an entry of dtype `FrameSpec.head` per
+    frame, while the head is in the cache; fields beyond a short frame are 0. With `prefixed`, checksums of long frames come from the
+    `Prefixes` in `known` and `filled`, which are unused otherwise.
+
+    `odd` is 0 if each frame has a complete head whose ascending field continues that of the frame before.
     """
     struct = spec.struct
     peek = spec.peek
@@ -146,7 +147,7 @@ def scanner(spec: FrameSpec, *, prefixed: bool = False) -> Scan:
             spans = 1
             load_delta, delta_at = load_of(struct, spec.claims.delta), struct.offset(spec.claims.delta)
     marks, mark_value = (0, 0) if spec.mark is None else (1, spec.mark.values[0])
-    whole = width + marks
+    full_head = width + marks
     sums = len(spec.checksums)
     span_a, mask_a = span_of(spec, 0)
     span_b, mask_b = span_of(spec, 1)
@@ -160,7 +161,7 @@ def scanner(spec: FrameSpec, *, prefixed: bool = False) -> Scan:
     plain = 0 if markers else 1
 
     def peeked(buf: Bytes, at: int, left: int) -> tuple[int, int, int]:
-        """(reason or 0, size, kind) from the first bytes of a frame, which are there."""
+        """Return (reason or 0, size, kind) from the first bytes of a frame, which are in the buffer."""
         length = load_length(buf, at + length_at)
         if zero_ends and length == 0:
             return ZERO, 0, 0
@@ -176,8 +177,8 @@ def scanner(spec: FrameSpec, *, prefixed: bool = False) -> Scan:
         if tests:
             value = load_test(buf, at + test_at)
             passed = False
-            for one in test_values:
-                if value == one:
+            for test_value in test_values:
+                if value == test_value:
                     passed = True
             if not passed:
                 return BAD_TEST, 0, 0
@@ -187,7 +188,7 @@ def scanner(spec: FrameSpec, *, prefixed: bool = False) -> Scan:
     peek_at: Any = named_kernel("const u1[], i8, i8", spec, "peek", peeked)
 
     def follows(buf: Bytes, at: int, left: int) -> int:
-        """1 where a plausible frame, zeros or the end of the file is at `at`; 0 where not; below 0 the bytes that it takes to tell."""
+        """Return 1 if a plausible frame, zeros or the end of the file is at `at`, 0 if not, or minus the number of bytes needed."""
         if left <= 0:
             return 1
         if fills and at < len(buf) and load_u8(buf, at) == fill:
@@ -241,15 +242,15 @@ def scanner(spec: FrameSpec, *, prefixed: bool = False) -> Scan:
             if run:
                 why, size, kind = END, run, MARKER
             elif plain:
-                # As `peeked`, without the price of a call.
+                # The body of `peeked`, inlined by hand.
                 length = load_length(buf, at + length_at)
                 if zero_ends and length == 0:
                     return n, at, ZERO, 0, odd
                 if tests:
                     value = load_test(buf, at + test_at)
                     passed = False
-                    for one in test_values:
-                        if value == one:
+                    for test_value in test_values:
+                        if value == test_value:
                             passed = True
                     if not passed:
                         return n, at, BAD_TEST, 0, odd
@@ -303,7 +304,7 @@ def scanner(spec: FrameSpec, *, prefixed: bool = False) -> Scan:
                 if after == 0:
                     return n, at, UNFOLLOWED, size, odd
             if ascends:
-                if size >= whole:
+                if size >= full_head:
                     claim = load_claim(buf, at + claim_at)
                     odd |= claim ^ due
                     due = claim + 1
@@ -323,13 +324,13 @@ def scanner(spec: FrameSpec, *, prefixed: bool = False) -> Scan:
             at += size
             left -= size
 
-    made: Scan = named_kernel(
+    scan_kernel: Scan = named_kernel(
         "const u1[], i8, i8, i8, i8, i8[], u1[], i8[], i8[]",
         spec,
         "bounded_scan" if prefixed else "scan",
         scan,
     )  # type: ignore[assignment]
-    return made
+    return scan_kernel
 
 
 def concatenate_heads(parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
@@ -339,7 +340,8 @@ def concatenate_heads(parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
 
 @dataclass(slots=True)
 class Scanned:
-    """The frames that a scanner found in a window. `why` it stopped at `stop`, and the bytes that it needs from there if `why` is `NEED`."""
+    """The frames that a scanner found in a window. `why` is the reason why it stopped at `stop`; `need` are the bytes needed from there
+    if the reason is `NEED`."""
 
     start: Int64s
     end: Int64s
@@ -348,11 +350,11 @@ class Scanned:
     why: int
     need: int
     consecutive: bool
-    """Of an ascending field: each frame's value is known to be the one that the frame before it leads to."""
+    """The ascending field of each frame is known to continue that of the frame before."""
 
 
 class Scanner:
-    """The scanner of a specification, over windows."""
+    """The scanner of a specification, on windows."""
 
     def __init__(self, spec: FrameSpec) -> None:
         self.spec = spec
@@ -395,7 +397,7 @@ class Scanner:
         if len(parts) > 1:
             bounds = np.concatenate([*(part[0][:-1] for part in parts), np.array([at], np.int64)])
             heads = concatenate_heads([part[1] for part in parts])
-        # Frames lie side by side: one ends where the next starts.
+        # Frames are adjacent: one ends where the next starts.
         return Scanned(bounds[:-1], bounds[1:], heads, at, int(why), int(need), not odd and len(parts) == 1)
 
     def first(

@@ -1,10 +1,10 @@
 """The frame specification: how a format frames its records, as data.
 
-A frame is a head of fixed-width fields, one of which gives the frame's length, and a body. The specification states where the length is
-and its limits, the test of a magic or type, the checksums and their spans, what ends the frames of a file, which frames are of another
-kind, and the position that a head claims. `scanner` and `resync` compile kernels from it, with these values as constants.
+A frame is a head of fixed-width fields, one of which gives the length of the frame, and a body. The specification states where the length
+is and its limits, the test of a magic or type, the checksums and their spans, the terminator of the frames, marker frames, and the position
+that a head claims. `scanner` and `resync` compile kernels from it, with these values as constants.
 
-Rules that are not data are kernels that the specification names: `rule`, and the spans of checksums over variable places.
+Rules that cannot be expressed as data are kernels that the specification names: `rule`, and the spans of checksums at variable positions.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ from logwright.codec.kernels.intrinsics import (
 from logwright.codec.kernels.kernel import kernel
 
 Span = Callable[[Bytes, int, int], tuple[int, int, int]]
-"""A kernel `(buf, at, end) -> (start, stop, stored)`: the bytes that a checksum covers and its stored value. A start of -1 means that this
-frame has no such checksum. The frame is whole, and its rule has passed."""
+"""A kernel `(buf, at, end) -> (start, stop, stored)`: the range that a checksum covers, and its stored value. A start of -1 means that
+this frame has no such checksum. The frame is complete and its rule has passed."""
 Rule = Callable[[Bytes, int, int, int], int]
-"""A kernel `(buf, at, end, check) -> int`: what else must hold of the frame `buf[at:end]`. See `IMPOSSIBLE`. With `check` 0, costly tests
-(a digest of the body) are left out."""
+"""A kernel `(buf, at, end, check) -> int` that tests what else must hold of the frame `buf[at:end]`. See `IMPOSSIBLE`. With `check` 0,
+costly tests such as a digest of the body are skipped."""
 
 Believes = Callable[[Bytes, int], bool]
-"""A kernel `(buf, at) -> bool`: whether the head at `at`, which is whole, can be that of a frame. The search after damage asks it before it
+"""A kernel `(buf, at) -> bool`: whether the complete head at `at` may be that of a frame. The search after damage calls it before it
 asks for the rest of the frame."""
 PutHead = Callable[[Bytes, int, Bytes, int, int], None]
-"""A kernel `(heads, place, buf, at, size) -> None`: put what is kept of the head of the frame `buf[at : at + size]` at `heads[place]`."""
+"""A kernel `(heads, place, buf, at, size) -> None` that stores the entry of the frame `buf[at : at + size]` at `heads[place]`."""
 
 IMPOSSIBLE, PLAUSIBLE, CERTAIN = range(3)
-"""What a rule says: no frame; a frame if others follow it; a frame."""
+"""Verdicts of a rule: not a frame; a frame if others follow it; a frame."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,9 @@ class Algorithm:
     of: Callable[[Bytes, int, int], int]
     """The checksum of `buf[start:end]`."""
     update: Callable[[int, Bytes, int, int], int]
-    """The checksum of what the first argument is the checksum of, followed by `buf[start:end]`."""
+    """The checksum of bytes with the checksum of the first argument, followed by `buf[start:end]`."""
     between: Callable[[int, int, int], int]
-    """The checksum of the last `length` bytes, from that of what lies before them and that of all."""
+    """The checksum of the last `length` bytes, from the checksum of the bytes before them and the checksum of all."""
     empty: int = 0
     """The checksum of no bytes."""
 
@@ -75,9 +75,9 @@ ADLER32 = Algorithm("Adler-32", adler32, adler32_update, adler32_between, 1)
 
 @dataclass(frozen=True)
 class Length:
-    """The field that gives the size of a frame, which is its value plus `bias`. Sizes below `low` or above `high` are impossible.
+    """The field that gives the size of a frame: its value plus `bias`. Sizes below `low` or above `high` are impossible.
 
-    The search after damage believes no size above `reach`, because a frame that large has to be read as a whole to be judged.
+    The search after damage accepts no size above `reach`, because a frame of that size must be read completely to be checked.
     """
 
     field: str
@@ -97,8 +97,8 @@ class Equals:
 
 @dataclass(frozen=True)
 class Checksum:
-    """A checksum. `span` is the first field that it covers, which is then covered up to `tail` bytes before the end of the frame; or a
-    kernel. `mask`: the bits of the computed checksum that are stored in the field `at`."""
+    """A checksum. It covers the frame from the first field `span` to `tail` bytes before the end, or what the kernel `span` says.
+    `mask`: the bits of the computed checksum that are stored in the field `at`."""
 
     algorithm: Algorithm
     at: str
@@ -109,7 +109,7 @@ class Checksum:
 
 @dataclass(frozen=True)
 class Marker:
-    """Frames of another kind: where the head's field `field` has this value. Their size is that of `struct`, or what `length` says."""
+    """Marker frames, whose field `field` has this value. Their size is that of `struct`, or given by `length`."""
 
     name: str
     struct: Struct
@@ -120,17 +120,17 @@ class Marker:
 
 @dataclass(frozen=True)
 class Position:
-    """A field that holds the frame's own place: the base of the file plus the byte where the frame starts. Where the base is known, a
-    frame that claims another place is none."""
+    """A field that holds the frame's own position: the base of the file plus the byte where the frame starts. If the base is known, a
+    frame that claims another position is invalid."""
 
     field: str
 
 
 @dataclass(frozen=True)
 class Ascending:
-    """A field whose values rise from frame to frame (an offset, a zxid): after damage only frames above the last good one are believed.
+    """A field whose values ascend from frame to frame (an offset, a zxid): after damage, only frames above the last good one are accepted.
 
-    `delta`: the field that says how far beyond its first value the frame goes.
+    `delta`: a field with the number by which the frame extends beyond its first value.
     """
 
     field: str
@@ -139,7 +139,7 @@ class Ascending:
 
 @dataclass(frozen=True)
 class Heads:
-    """What a scan keeps of the head of each frame, if that is not the head as it is stored: an array of `dtype`, which `put` fills."""
+    """The entry that a scan keeps per frame, if that is not the stored head: an array of `dtype`, which `put` fills."""
 
     dtype: np.dtype[Any]
     put: PutHead
@@ -147,12 +147,12 @@ class Heads:
 
 @dataclass(frozen=True)
 class FrameSpec:
-    """One format's frames. `struct` describes the frames of the main kind.
+    """The frames of a format. `struct` describes the frames of the main kind.
 
-    `mark`: the value of the last byte of each frame, and its field. `zero_ends`: a length field of 0 ends the frames of a file;
-    preallocated zeros follow. `alignment`: frames start at multiples of it. `followers`: of formats without checksums, how many plausible
-    frames, or the end of the frames, have to follow a frame that is only plausible, where it is searched for. `believes`: what else must
-    hold of a head in that search. `fill`: a run of this byte, where a frame should start, is a frame of the marker's kind.
+    `mark`: the field and the value of the last byte of each frame. `zero_ends`: a length field of 0 ends the frames; preallocated zeros
+    follow. `alignment`: frames start at multiples of it. `followers`: without checksums, the number of plausible frames (or the end of the
+    frames) that must follow a plausible candidate of the search. `believes`: what else must hold of a candidate's head. `fill`: a run of
+    this byte, where a frame should start, is a marker frame.
     """
 
     name: str
@@ -177,7 +177,7 @@ class FrameSpec:
             raise TypeError(
                 f"{self.name} has no checksum: its specification needs followers, for the search after damage"
             )
-        if len(self.checksums) > 2 or len({one.algorithm.name for one in self.checksums}) > 1:
+        if len(self.checksums) > 2 or len({checksum.algorithm.name for checksum in self.checksums}) > 1:
             raise TypeError(f"{self.name}: at most two checksums, of one algorithm")
         if self.length.low < self.struct_end(self.length.field):
             raise TypeError(f"{self.name}: the smallest frame ends before the field {self.length.field}")
@@ -190,12 +190,12 @@ class FrameSpec:
     def peek(self) -> int:
         """Bytes that are needed to know the size and the kind of a frame."""
         names = [self.length.field]
-        names += [one.field for one in (self.test, self.marker) if one is not None]
+        names += [part.field for part in (self.test, self.marker) if part is not None]
         return max(map(self.struct_end, names))
 
     @property
     def head(self) -> np.dtype[Any]:
-        """What a scan keeps of each frame: its head as it is stored, and its kind, unless `heads` says otherwise."""
+        """The dtype of the entry that a scan keeps per frame: `heads`, or the stored head and the kind."""
         if self.heads is not None:
             return self.heads.dtype
         fields = self.struct.head_dtype
@@ -203,7 +203,7 @@ class FrameSpec:
 
     @property
     def least(self) -> int:
-        """Bytes of the shortest frame of any kind."""
+        """Size of the shortest frame of any kind."""
         if self.fill is not None:
             return 1
         if self.marker is None:
@@ -227,7 +227,7 @@ _LOADS: dict[tuple[int, bool, str], Load] = {
 
 
 def load_of(struct: Struct, name: str, *, unsigned: bool = False) -> Load:
-    """Return the intrinsic that reads a field of a head. `unsigned`: as a number that is not negative, where it has 32 bits or fewer."""
+    """Return the intrinsic that reads a field of a head. `unsigned`: as a non-negative number, if it has 32 bits or fewer."""
     kind = struct[name].type
     kind = kind.base if isinstance(kind, Flags) else kind
     if not isinstance(kind, Int):
@@ -239,13 +239,13 @@ def load_of(struct: Struct, name: str, *, unsigned: bool = False) -> Load:
 
 @kernel("const u1[], i8, i8")
 def no_span(buf: Bytes, at: int, end: int) -> tuple[int, int, int]:
-    """The span of a checksum that there is not."""
+    """The span of an absent checksum."""
     return -1, -1, 0
 
 
 @kernel("const u1[], i8, i8, i8")
 def no_rule(buf: Bytes, at: int, end: int, check: int) -> int:
-    """A frame that has no more rules."""
+    """Accept every frame: the specification has no rule."""
     return CERTAIN
 
 
@@ -270,7 +270,7 @@ NO_ALGORITHM = Algorithm("none", no_checksum, no_update, no_between)
 def named_kernel(
     signature: str, spec: FrameSpec, name: str, function: Callable[..., object], *, inline: bool = False
 ) -> Callable[..., object]:
-    """Make a kernel of a function that a factory made: under a name of its own, which its entry in the cache of kernels has."""
+    """Make a kernel of a function that a factory made, under a unique name, by which it is cached."""
     function.__qualname__ = function.__name__ = f"{name}:{spec.name}"
     return kernel(signature, inline=inline)(function)
 
@@ -288,5 +288,5 @@ def span_of(spec: FrameSpec, index: int) -> tuple[Span, int]:
     def span(buf: Bytes, at: int, end: int) -> tuple[int, int, int]:
         return at + first, end - tail, load(buf, at + at_stored)
 
-    made: Span = named_kernel("const u1[], i8, i8", spec, f"span{index}", span, inline=True)  # type: ignore[assignment]
-    return made, checksum.mask
+    span_kernel: Span = named_kernel("const u1[], i8, i8", spec, f"span{index}", span, inline=True)  # type: ignore[assignment]
+    return span_kernel, checksum.mask

@@ -504,9 +504,9 @@ def walk_file(listing: Listing, file: PlannedFile, codec: Codec, *, check: bool 
     return Walk(ListedFile(listing, file.name, file.size), codec, context, check=check)
 
 
-def good_frames(found: Iterable[Stretch | Hole]) -> Iterator[tuple[Window, Frames]]:
+def good_frames(items: Iterable[Stretch | Hole]) -> Iterator[tuple[Window, Frames]]:
     """Iterate over the good frames of a walk."""
-    return ((one.window, one.frames) for one in found if isinstance(one, Stretch) and len(one.frames))
+    return ((item.window, item.frames) for item in items if isinstance(item, Stretch) and len(item.frames))
 
 
 def frames_of(
@@ -520,11 +520,11 @@ def frames_of(
     """Iterate over files of a plan, each with its good frames (`codec.engine.fold`). `report` is called with a file's name and a fault."""
 
     def reported(file: PlannedFile) -> Iterator[Stretch | Hole]:
-        for found in walk_file(listing, file, codec, check=check):
-            for fault in [found.fault] if isinstance(found, Hole) else found.faults:
+        for item in walk_file(listing, file, codec, check=check):
+            for fault in [item.fault] if isinstance(item, Hole) else item.faults:
                 if report is not None:
                     report(file.name, fault)
-            yield found
+            yield item
 
     return ((file, good_frames(reported(file))) for file in files)
 

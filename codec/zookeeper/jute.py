@@ -1,9 +1,8 @@
-"""Jute, the encoding of all that ZooKeeper stores: big-endian, no tags, fields one after the other.
+"""Jute, the encoding of everything that ZooKeeper stores: big-endian fields in sequence, without tags.
 
-Types of the description language, the records that several files share, and the kernels that read and write variable parts.
-Strings are not quite UTF-8: the writer encodes each UTF-16 unit by itself, so a character above U+FFFF takes six bytes, and the
-reader is Java's UTF-8 decoder, which makes two U+FFFD of these.
-Source: `BinaryInputArchive`, `BinaryOutputArchive` of ZooKeeper's jute module.
+This module has the types of the description language, the records that several files share, and the kernels for variable parts. Strings are
+not quite UTF-8: the writer encodes each UTF-16 unit by itself, so a character above U+FFFF takes six bytes, and the reader is Java's UTF-8
+decoder, which decodes these to two U+FFFD. Source: `BinaryInputArchive`, `BinaryOutputArchive` of ZooKeeper's jute module.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ from logwright.codec.zookeeper.names import zxid_text
 Int64s = npt.NDArray[np.int64]
 
 MAX_BUFFER = 0xFFFFF
-"""`jute.maxbuffer`. A length may be so many bytes, and `jute.maxbuffer.extrasize` more, which is the same number by default."""
+"""The default of `jute.maxbuffer`. A length may be that value plus `jute.maxbuffer.extrasize`, which has the same default."""
 NULL = -1
-"""The length, or the count, of what is null."""
+"""The length or count of a null value."""
 
 
 # Types
@@ -48,12 +47,12 @@ USTRING = BytesType(I32BE, null=NULL, strict=True, text=True)
 
 
 def vector(item: Type) -> Repeated:
-    """A count of 32 bits and so many items; -1 for null. Other negative counts are read as no items."""
+    """A count of 32 bits and that number of items; -1 for null. Other negative counts are read as no items."""
     return Repeated(item, I32BE, null=NULL)
 
 
 BOOLEAN = Int(1, signed=False, values={0: "false", 1: "true"})
-"""A reader takes any other byte for true."""
+"""A reader treats any other byte as true."""
 
 I64MS = Int(8, unit="ms")
 """Milliseconds since 1970."""
@@ -77,7 +76,7 @@ ACL = Struct(
 
 
 def in_hex(number: int, scope: Scope) -> str:
-    """What ids and zxids mean to people."""
+    """The readable form of ids and zxids."""
     return zxid_text(number)
 
 
@@ -97,7 +96,7 @@ STAT_PERSISTED = Struct(
     source="org.apache.zookeeper.data.StatPersisted",
 )
 ACL_MIN = ACL.min_size
-"""Bytes of the shortest entry of a list."""
+"""Size of the shortest entry of a list."""
 
 # Columns
 
@@ -111,7 +110,7 @@ PERM_NAMES = ("READ", "WRITE", "CREATE", "DELETE", "ADMIN")
 
 
 def stored_strings(values: pa.Array) -> pa.Array:
-    """A string column as jute stores it, as a binary one; bytes are taken as they are."""
+    """Return a string column as jute stores it, as a binary one; bytes are unchanged."""
     if pa.types.is_binary(values.type):
         return values
     plain = values.cast(pa.string()).cast(pa.binary())
@@ -122,16 +121,16 @@ def stored_strings(values: pa.Array) -> pa.Array:
     if np.frombuffer(data, np.uint8)[int(offsets[0]) : int(offsets[-1])].max(initial=0) < 0xF0:
         return plain
     return contents(
-        pa.binary(), [None if one is None else jute_string(one.decode()) for one in plain.to_pylist()]
+        pa.binary(), [None if text is None else jute_string(text.decode()) for text in plain.to_pylist()]
     )
 
 
 def jute_string(text: str) -> bytes:
-    """What `BinaryOutputArchive.stringToByteBuffer` makes: each UTF-16 unit in one to three bytes."""
+    """`BinaryOutputArchive.stringToByteBuffer`: each UTF-16 unit in one to three bytes."""
     units = text.encode("utf-16-be", "surrogatepass")
     pairs = (
         [units[i : i + 2].decode("utf-16-be", "surrogatepass") for i in range(0, len(units), 2)]
-        if any(one > "\uffff" for one in text)
+        if any(char > "\uffff" for char in text)
         else text
     )
     return "".join(pairs).encode("utf-8", "surrogatepass")
@@ -140,12 +139,12 @@ def jute_string(text: str) -> bytes:
 # Kernels
 
 PLAIN_TEXT, WIDE_TEXT, BAD_TEXT = range(3)
-"""UTF-8 as jute's writer makes it; UTF-8 with characters of four bytes, which it never makes; no UTF-8."""
+"""Kinds of text: UTF-8 as jute's writer makes it; UTF-8 with four-byte characters, which it never makes; not UTF-8."""
 
 
 @kernel("const u1[], i8, i8")
 def skip_bytes(buf: Bytes, at: int, end: int) -> tuple[int, int]:
-    """A buffer or ustring at `at`: (length or -1 for null, where it ends); (length, -1) where it does not fit before `end`."""
+    """Skip a buffer or ustring at `at`: (length or -1 for null, where it ends); (length, -1) if it does not fit before `end`."""
     if end - at < 4:
         return 0, -1
     length = load_i32be(buf, at)
@@ -158,7 +157,7 @@ def skip_bytes(buf: Bytes, at: int, end: int) -> tuple[int, int]:
 
 @kernel("const u1[], i8, i8")
 def text_kind(buf: Bytes, at: int, end: int) -> int:
-    """What kind of text the bytes are: `PLAIN_TEXT`, `WIDE_TEXT` or `BAD_TEXT`."""
+    """Return the kind of text of the bytes: `PLAIN_TEXT`, `WIDE_TEXT` or `BAD_TEXT`."""
     kind = PLAIN_TEXT
     while at < end:
         first = load_u8(buf, at)
@@ -198,15 +197,15 @@ def text_kind(buf: Bytes, at: int, end: int) -> int:
 
 @kernel("const u1[], i8, i8")
 def is_plain(buf: Bytes, at: int, end: int) -> bool:
-    """Whether the bytes, if any, are text as jute's writer makes it."""
-    # Nearly all of it is ASCII.
+    """Return whether the bytes are empty or text as jute's writer makes it."""
+    # Nearly all text is ASCII.
     return end <= at or is_ascii(buf, at, end - at) or text_kind(buf, at, end) == PLAIN_TEXT
 
 
 @kernel("const u1[], i8, i8")
 def skip_acl(buf: Bytes, at: int, end: int) -> tuple[int, int, int]:
-    """An ACL vector at `at`: (entries or -1 for null, where it ends, 1 where just these bytes come again from its text); the end
-    is -1 where it does not fit before `end`."""
+    """Skip an ACL vector at `at`: (entries or -1 for null, where it ends, 1 if its text is encoded to the same bytes); the end is -1 if
+    it does not fit before `end`."""
     if end - at < 4:
         return 0, -1, 0
     count = load_i32be(buf, at)
@@ -234,8 +233,8 @@ def skip_acl(buf: Bytes, at: int, end: int) -> tuple[int, int, int]:
 def acl_entries(
     buf: Bytes, at: Int64s, counts: Int64s, perms: Int64s, starts: Int64s, lengths: Int64s
 ) -> int:
-    """The entries of ACL vectors that were skipped once, which start at `at` (their count): `perms` of each, and two strings each in
-    `starts` and `lengths` (-1 for null). Returns the number of entries."""
+    """Read the entries of ACL vectors that were skipped before and start at `at` (their count): `perms` of each, and two strings each in
+    `starts` and `lengths` (-1 for null). Return the number of entries."""
     n = 0
     for i in range(len(at)):
         pos = at[i] + 4
@@ -253,7 +252,7 @@ def acl_entries(
 
 @kernel("const u1[], const i8[], const i8[], i8[], i8[]")
 def string_entries(buf: Bytes, at: Int64s, counts: Int64s, starts: Int64s, lengths: Int64s) -> int:
-    """The same of vectors of ustrings."""
+    """As above for vectors of ustrings."""
     n = 0
     for i in range(len(at)):
         pos = at[i] + 4
@@ -268,7 +267,7 @@ def string_entries(buf: Bytes, at: Int64s, counts: Int64s, starts: Int64s, lengt
 
 @kernel("u1[], i8, const u1[], const i4[], const u1[], i8")
 def put_bytes(out: Bytes, at: int, data: Bytes, ends: npt.NDArray[np.int32], valid: Bytes, i: int) -> int:
-    """Write value `i` of an Arrow column as a buffer or ustring; returns where it ends."""
+    """Write value `i` of an Arrow column as a buffer or ustring. Return where it ends."""
     if not valid[i]:
         return store_32be(out, at, NULL)
     length = ends[i + 1] - ends[i]

@@ -1,7 +1,7 @@
-"""The names of the files of a data directory, and how zxids are written.
+"""The names of the files of a data directory, and the notation of zxids.
 
-Source: `Util.getZxidFromName`, `FileSnap`, `FileTxnLog` and `SnapStream` of ZooKeeper. A server takes `log.17.fixed` for a log too,
-and `snapshot.16.tmp` for a snapshot: only the first two parts of a name count, and the last one for compression.
+Source: `Util.getZxidFromName`, `FileSnap`, `FileTxnLog` and `SnapStream` of ZooKeeper. A server regards `log.17.fixed` as a log too, and
+`snapshot.16.tmp` as a snapshot: only the first two parts of a name count, and the last one for compression.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ VERSION_DIR = "version-2"
 LOG, SNAPSHOT = "log", "snapshot"
 CURRENT_EPOCH, ACCEPTED_EPOCH, MYID = "currentEpoch", "acceptedEpoch", "myid"
 TEMP = ".tmp"
-"""`AtomicFileOutputStream` writes beside, under the name with this behind it."""
+"""The suffix of the temporary file of `AtomicFileOutputStream`."""
 
 GZIP, SNAPPY, CHECKED = "gz", "snappy", ""
-"""How a snapshot is compressed (`SnapStream.StreamMode`): by the last part of its name, in any case; else not at all."""
+"""The compression of a snapshot by the last part of its name, in any case (`SnapStream.StreamMode`); none for other parts."""
 
-# `Long.parseLong(part, 16)`, which takes a sign; what does not fit 64 bits is none.
+# `Long.parseLong(part, 16)` accepts a sign, and rejects values beyond 64 bits.
 _HEX = re.compile(r"([+-]?)([0-9a-fA-F]+)")
 
 
 @dataclass(frozen=True, slots=True)
 class FileName:
-    """A name that a server knows: "log" or "snapshot", its zxid, and what else is in the name."""
+    """A name that a server recognises: "log" or "snapshot", its zxid, and the other parts."""
 
     kind: str
     zxid: int
@@ -33,13 +33,13 @@ class FileName:
 
     @property
     def compression(self) -> str:
-        """Of a snapshot: "gz", "snappy" or ""."""
+        """The compression of a snapshot: "gz", "snappy" or ""."""
         last = self.rest.rpartition(".")[2].lower()
         return last if last in (GZIP, SNAPPY) else CHECKED
 
 
 def parse(name: str) -> FileName | None:
-    """What a server takes a name for; None where it has no zxid that can be read, so that the file is never used."""
+    """Parse a name as a server does. None if it has no valid zxid, so that the file is never used."""
     parts = name.split(".")
     if len(parts) < 2 or parts[0] not in (LOG, SNAPSHOT):
         return None
@@ -48,21 +48,21 @@ def parse(name: str) -> FileName | None:
 
 
 def parse_hex(text: str) -> int | None:
-    """A number of 64 signed bits in hexadecimal digits, as `Long.parseLong(text, 16)` reads it; None where it is none."""
-    found = _HEX.fullmatch(text)
-    if found is None or len(found[2].lstrip("0")) > 16:
+    """Return a signed 64-bit number from hexadecimal digits, as `Long.parseLong(text, 16)` reads it; None for invalid text."""
+    digits = _HEX.fullmatch(text)
+    if digits is None or len(digits[2].lstrip("0")) > 16:
         return None
-    number = int(found[1] + found[2], 16)
+    number = int(digits[1] + digits[2], 16)
     return number if -(1 << 63) <= number < 1 << 63 else None
 
 
 def log_name(zxid: int) -> str:
-    """`log.` and the zxid of the first transaction, in as few digits as it takes."""
+    """Return `log.` and the zxid of the first transaction, without leading zeros."""
     return f"{LOG}.{_hex(zxid)}"
 
 
 def snapshot_name(zxid: int, compression: str = CHECKED) -> str:
-    """`snapshot.` and the zxid that was the last one when it was begun; "gz" or "snappy" behind it where it is compressed."""
+    """Return `snapshot.` and the last zxid when the snapshot was begun, with the suffix "gz" or "snappy" if it is compressed."""
     return f"{SNAPSHOT}.{_hex(zxid)}" + (f".{compression}" if compression else "")
 
 
@@ -72,7 +72,7 @@ def _hex(number: int) -> str:
 
 
 def zxid_text(zxid: int) -> str:
-    """As ZooKeeper prints zxids and session ids: hexadecimal, with 0x."""
+    """Return a zxid or session id as ZooKeeper prints it: hexadecimal, with 0x."""
     return f"0x{_hex(zxid)}"
 
 
@@ -81,10 +81,10 @@ PRINTED = {"zxid": zxid_text, "session": zxid_text}
 
 
 def epoch_of(zxid: int) -> int:
-    """The epoch of the leader that made the transaction (`ZxidUtils.getEpochFromZxid`)."""
+    """Return the epoch of the leader that made the transaction (`ZxidUtils.getEpochFromZxid`)."""
     return zxid >> 32
 
 
 def counter_of(zxid: int) -> int:
-    """The transaction's number within its epoch (`ZxidUtils.getCounterFromZxid`)."""
+    """Return the transaction's number within its epoch (`ZxidUtils.getCounterFromZxid`)."""
     return zxid & 0xFFFFFFFF

@@ -1,1 +1,1 @@
-"""What can't be seen in a single file of a data directory, for `verify`: `datadir` holds snapshots and logs against each other."""
+"""Checks for `verify` that need more than one file of a data directory: `datadir` compares snapshots and logs."""

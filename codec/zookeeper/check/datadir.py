@@ -1,7 +1,7 @@
-"""The files of a data directory held against each other: which transactions are nowhere, and whether the tree is what it was.
+"""Compare the files of a data directory: find missing transactions, and check the tree against the stored digests.
 
-Severity: what is lost, or keeps a server from starting, is an error; what it passes over in silence, a warning.
-Source: `FileTxnSnapLog.restore`, `ZKDatabase`, `QuorumPeer.loadDataBase` of ZooKeeper.
+Severity: lost data, or anything that keeps a server from starting, is an error. What the server skips silently is a warning. Source:
+`FileTxnSnapLog.restore`, `ZKDatabase`, `QuorumPeer.loadDataBase` of ZooKeeper.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _MOST = 20
 
 
 class DataDirChecker:
-    """See `logwright.codec.capability.Check`. `deep`: the transactions are replayed, and digests compared."""
+    """See `logwright.codec.capability.Check`. `deep`: replay the transactions and compare digests."""
 
     def __init__(self, listing: Listing, plan: Plan, *, deep: bool) -> None:
         self._listing, self._plan, self._deep = listing, plan, deep
@@ -68,7 +68,7 @@ class DataDirChecker:
             )
 
     def finish(self) -> Iterator[tuple[str, Fault]]:
-        logs = superseded_by([self._log(one) for one in files.logs(self._listing) if one.zxid >= 0])
+        logs = superseded_by([self._log(file) for file in files.logs(self._listing) if file.zxid >= 0])
         for log in logs:
             for cut in log.cut:
                 if cut.why:
@@ -80,14 +80,14 @@ class DataDirChecker:
                         "the server does not see it",
                         cut.offset,
                     )
-        some = self._snapshots()
-        sound = [one for one in some if one.sound and not one.cut]
-        for one in sound:
-            if one.early:
+        snapshots_read = self._snapshots()
+        sound = [snapshot for snapshot in snapshots_read if snapshot.sound and not snapshot.cut]
+        for snapshot in sound:
+            if snapshot.early:
                 system = "the server goes by the name: it leaves out what lies between, and says of later transactions that digests differ"
-                self._say(one.file, Kind.LINK, one.early, Severity.ERROR, system)
-        self._without(some, sound, logs)
-        base = max((one.zxid for one in sound), default=0)
+                self._say(snapshot.file, Kind.LINK, snapshot.early, Severity.ERROR, system)
+        self._without(snapshots_read, sound, logs)
+        base = max((snapshot.zxid for snapshot in sound), default=0)
         if sound or continuity.fresh(logs):
             self._gaps(logs, base, sound)
             self._fuzzy(logs, sound)
@@ -96,56 +96,54 @@ class DataDirChecker:
             self._replay(logs, sound)
         yield from self._found
 
-    def _log(self, one: DataFile) -> Log:
-        parts = self._records.get(one.name, [])
+    def _log(self, file: DataFile) -> Log:
+        parts = self._records.get(file.name, [])
         empty = np.empty(0, np.int64)
         start, end, zxid = (np.concatenate([empty, *(part[k] for part in parts)]) for k in range(3))
-        found = Log(one.name, one.size, one.zxid, start, end, zxid)
-        apart = np.flatnonzero(start != np.concatenate(([HEADER_SIZE], end[:-1]))) if len(start) else empty
-        if len(apart):
-            # What lies between was told; what counts is what lies behind.
-            found.cut = [Removed(one.name, int(start[apart[0]]), 0, "")]
-        return found
+        log = Log(file.name, file.size, file.zxid, start, end, zxid)
+        gaps = np.flatnonzero(start != np.concatenate(([HEADER_SIZE], end[:-1]))) if len(start) else empty
+        if len(gaps):
+            # The damage itself is reported already. Only the transactions after it matter here.
+            log.cut = [Removed(file.name, int(start[gaps[0]]), 0, "")]
+        return log
 
     def _snapshots(self) -> list[Snapshot]:
-        """Those that count, the newest first: up to the first sound one, and all where digests are compared."""
+        """Return the snapshots that matter, newest first: up to the first sound one, or all of them if digests are compared."""
         out = []
-        for one in reversed(files.snapshots(self._listing)):
-            if one.zxid < 0:
+        for file in reversed(files.snapshots(self._listing)):
+            if file.zxid < 0:
                 continue
-            found = snapshots.survey(self._listing, one.name, one.size, Options(snapshots.LIMITS))
-            out.append(found)
-            if found.sound and not found.cut and not self._deep:
+            snapshot = snapshots.survey(self._listing, file.name, file.size, Options(snapshots.LIMITS))
+            out.append(snapshot)
+            if snapshot.sound and not snapshot.cut and not self._deep:
                 break
         return out
 
-    # What is missing
+    # Missing transactions
 
-    def _without(self, some: list[Snapshot], sound: list[Snapshot], logs: list[Log]) -> None:
-        """No snapshot is sound."""
+    def _without(self, present: list[Snapshot], sound: list[Snapshot], logs: list[Log]) -> None:
+        """Report that no snapshot is sound."""
         if sound:
             return
         first = next((log.first for log in logs if len(log.zxid)), None)
-        what = "no snapshot is sound" if some else "there is no snapshot"
+        reason = "no snapshot is sound" if present else "there is no snapshot"
         if first is None:
-            if some:
-                self._say("", Kind.LINK, f"{what}, and there are no transactions", Severity.ERROR, "")
+            if present:
+                self._say("", Kind.LINK, f"{reason}, and there are no transactions", Severity.ERROR, "")
             return
         if continuity.fresh(logs):
-            text = (
-                f"{what}; the logs begin with the first transaction, so that the tree follows from them alone"
-            )
+            text = f"{reason}; the logs begin with the first transaction, so that the tree follows from them alone"
             self._say("", Kind.LINK, text, Severity.ERROR, "")
             return
-        text = f"{what}, and the logs begin with {zxid_text(first)}: what was before is in no file"
+        text = f"{reason}, and the logs begin with {zxid_text(first)}: what was before is in no file"
         self._say("", Kind.LINK, text, Severity.ERROR, "")
 
     def _gaps(self, logs: list[Log], base: int, sound: list[Snapshot]) -> None:
-        oldest = min((one.zxid for one in sound), default=0)
+        oldest = min((snapshot.zxid for snapshot in sound), default=0)
         for gap in continuity.gaps(logs, oldest):
             log, at = continuity.place(logs, gap.record)
             if log.start[at] != (log.end[at - 1] if at else HEADER_SIZE):
-                continue  # the damage between them was told
+                continue  # the damage between them is reported already
             span = continuity.span(gap)
             rows, lost = gap.last - gap.first + 1, {"first_zxid": gap.first, "last_zxid": gap.last}
             if gap.last <= base:
@@ -159,7 +157,7 @@ class DataDirChecker:
     def _fuzzy(self, logs: list[Log], sound: list[Snapshot]) -> None:
         if not sound:
             return
-        newest = max(sound, key=lambda one: one.zxid)
+        newest = max(sound, key=lambda snapshot: snapshot.zxid)
         until = continuity.furthest(logs, newest.zxid)
         if newest.until > until:
             text = (
@@ -183,85 +181,92 @@ class DataDirChecker:
             )
             self._say(names.ACCEPTED_EPOCH, Kind.ORDER, text, Severity.ERROR, system)
 
-    # What is in the tree
+    # The content of the tree
 
     def _replay(self, logs: list[Log], sound: list[Snapshot]) -> None:
-        """From the oldest snapshot that no transaction is missing behind; the newest is looked at in any case."""
-        ours = {one.name: one for one in files.snapshots(self._listing)}
-        newest = self._newest([ours[one.file] for one in sorted(sound, key=lambda one: -one.zxid)])
-        whole = [one for one in sound if not continuity.gaps(logs, one.zxid)]
-        oldest = min(whole, key=lambda one: one.zxid, default=None)
+        """Replay from the oldest snapshot that is followed by a complete log. The newest snapshot is checked in any case."""
+        ours = {file.name: file for file in files.snapshots(self._listing)}
+        newest = self._newest(
+            [ours[snapshot.file] for snapshot in sorted(sound, key=lambda snapshot: -snapshot.zxid)]
+        )
+        complete = [snapshot for snapshot in sound if not continuity.gaps(logs, snapshot.zxid)]
+        oldest = min(complete, key=lambda snapshot: snapshot.zxid, default=None)
         if oldest is not None:
-            found = trace.trace(self._listing, ours[oldest.file])
+            traced = trace.trace(self._listing, ours[oldest.file])
             later = None
-            if found.wrong and newest is not None and newest.name != oldest.file:
+            if traced.wrong and newest is not None and newest.name != oldest.file:
                 later = trace.trace(self._listing, newest)
-            self._told(found, oldest.file, later, "" if newest is None else newest.name)
+            self._told(traced, oldest.file, later, "" if newest is None else newest.name)
         elif newest is not None:
             self._told(trace.trace(self._listing, newest), newest.name)
         elif not sound and continuity.fresh(logs):
             self._told(trace.trace(self._listing, None), "")
 
-    def _newest(self, some: list[DataFile]) -> DataFile | None:
-        """The newest one that a server loads; what is wrong with those before it is told."""
-        for one in some:
-            tree, right, _ = trace.load(self._listing, one)
+    def _newest(self, candidates: list[DataFile]) -> DataFile | None:
+        """Return the newest snapshot that a server loads. Report the problems of newer ones."""
+        for candidate in candidates:
+            tree, right, _ = trace.load(self._listing, candidate)
             orphans = tree.orphans()
             for path in orphans[:_MOST]:
                 text = f"{path.decode(errors='replace')} has no parent"
                 if len(orphans) > _MOST and path == orphans[_MOST - 1]:
                     text += f", nor have {len(orphans) - _MOST} more"
                 system = "Invalid Datatree, unable to find parent: the server takes the next older snapshot"
-                self._say(one.name, Kind.LINK, text, Severity.ERROR, system)
+                self._say(candidate.name, Kind.LINK, text, Severity.ERROR, system)
             if right is False and not orphans:
                 text = "the digest of its tree is not the one that it has"
                 self._say(
-                    one.name, Kind.CHECKSUM, text, Severity.ERROR, "the server says so in its log and goes on"
+                    candidate.name,
+                    Kind.CHECKSUM,
+                    text,
+                    Severity.ERROR,
+                    "the server says so in its log and goes on",
                 )
-            self._owners(one.name, tree)
+            self._owners(candidate.name, tree)
             if not orphans:
-                return one
+                return candidate
         return None
 
     def _owners(self, name: str, tree: Tree) -> None:
         for batch in tree.nodes(("path", "ephemeral_owner"), order=False):
             owners = np.asarray(batch.column(1)).astype(np.int64)
-            strange = owners >> 56 & 0xFF == TTL_MASK >> 56  # those of TTL nodes are not shown as owners
+            strange = owners >> 56 & 0xFF == TTL_MASK >> 56  # the owner field of TTL nodes is not a session
             for i in np.flatnonzero(strange)[:_MOST].tolist():
                 text = f"the owner of {batch.column(0)[i].as_py()}, {zxid_text(int(owners[i]))}, is none that there can be"
                 system = "with extendedTypesEnabled the server does not start: IllegalArgumentException: Invalid ephemeralOwner"
                 self._say(name, Kind.PAYLOAD, text, Severity.WARNING, system)
 
-    def _told(self, found: Trace, name: str, later: Trace | None = None, newest: str = "") -> None:
-        """`later` is a replay from the newest snapshot: what is right there is right now."""
-        for one in found.wrong:
-            if later is not None and one not in later.wrong:
-                text = f"the digests of transactions from {zxid_text(one.zxid)} on are those of {newest}, not of what {name} leads to"
+    def _told(self, traced: Trace, name: str, later: Trace | None = None, newest: str = "") -> None:
+        """Report mismatches. `later` is a replay from the newest snapshot, which shows whether a mismatch is still there."""
+        for mismatch in traced.wrong:
+            if later is not None and mismatch not in later.wrong:
+                text = f"the digests of transactions from {zxid_text(mismatch.zxid)} on are those of {newest}, not of what {name} leads to"
                 system = "the server does not need what is missing before as long as that snapshot is sound"
-                self._say(one.file, Kind.LINK, text, Severity.WARNING, system, one.offset)
+                self._say(mismatch.file, Kind.LINK, text, Severity.WARNING, system, mismatch.offset)
                 continue
             text = (
-                f"the digest of the tree after {zxid_text(one.zxid)} is {one.computed & _ALL:#x}, {one.stored & _ALL:#x} was stored with it: "
+                f"the digest of the tree after {zxid_text(mismatch.zxid)} is {mismatch.computed & _ALL:#x}, "
+                f"{mismatch.stored & _ALL:#x} was stored with it: "
                 "something is not what was written, from this transaction on"
             )
             self._say(
-                one.file,
+                mismatch.file,
                 Kind.CHECKSUM,
                 text,
                 Severity.ERROR,
                 "the server says so in its log and goes on",
-                one.offset,
+                mismatch.offset,
             )
-        if found.never is not None:
-            one = found.never
-            text = f"the digests of transactions from {zxid_text(one.zxid)} on are not those of the tree of {name or 'a new server'}"
+        if traced.never is not None:
+            mismatch = traced.never
+            text = f"the digests of transactions from {zxid_text(mismatch.zxid)} on are not those of the tree of {name or 'a new server'}"
             self._say(
-                one.file,
+                mismatch.file,
                 Kind.CHECKSUM,
                 text,
                 Severity.WARNING,
                 "the server says so in its log and goes on",
-                one.offset,
+                mismatch.offset,
             )
 
     def _say(

@@ -1,6 +1,6 @@
-"""The codecs of the files that hold one number: `acceptedEpoch` and `currentEpoch` of a server in a quorum, and `myid`.
+"""Codecs of the files that hold one number: `acceptedEpoch` and `currentEpoch` of a quorum member, and `myid`.
 
-Decimal digits, without a line end where the server wrote it; readers take the first line. Source: `QuorumPeer.readLongFromFile`,
+The number is in decimal digits. Servers write no line end and read the first line. Source: `QuorumPeer.readLongFromFile`,
 `QuorumPeer.writeLongToFile` and `QuorumPeerConfig.setupMyId` of ZooKeeper.
 """
 
@@ -21,10 +21,10 @@ MOST_MYID = 255
 
 
 def parse_number(data: bytes) -> int:
-    """The number on the first line, as `BufferedReader.readLine` and `Long.parseLong` read it. Raises `ParseError`."""
+    """Return the number on the first line, as `BufferedReader.readLine` and `Long.parseLong` read it. Raises `ParseError`."""
     line = _LINE_END.split(data, maxsplit=1)[0]
-    found = _NUMBER.fullmatch(line)
-    value = 1 << 63 if found is None else int(found[1] + found[2])
+    number = _NUMBER.fullmatch(line)
+    value = 1 << 63 if number is None else int(number[1] + number[2])
     if not -(1 << 63) <= value < 1 << 63:
         raise ParseError(
             f"a number was expected on the first line, found {line[:80].decode(errors='replace')!r}"

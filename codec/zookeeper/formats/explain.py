@@ -1,6 +1,5 @@
-"""What lies in logs and snapshots, beyond a structure after the other: sections told by their place, seals over all that is before
-them, and what a compressed snapshot holds.
-"""
+"""Explain logs and snapshots: sections that are identified by their position, seals over all bytes before them, and the content of a
+compressed snapshot."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ from logwright.codec.zookeeper.formats.txnlog.layout import HEADER_SIZE as LOG_H
 
 
 def log_of(window: Window, focus: Focus, *, frame: bool, exploded: bool) -> list[Node]:
-    """A stretch of a log: its header, transactions, zeros; `exploded`: what is in a multi are rows."""
+    """Explain a region of a log: file header, transactions, zeros. `exploded`: the transactions of a multi are separate rows."""
     data = window.data.tobytes()
     explainer = Explainer(data, window.offset, focus)
     if not window.offset and data[: len(MAGIC)] == MAGIC:
@@ -38,26 +37,30 @@ def log_of(window: Window, focus: Focus, *, frame: bool, exploded: bool) -> list
         behind = Window(window.data[LOG_HEADER_SIZE:], LOG_HEADER_SIZE, window.size)
         return [*head, *(log_of(behind, focus, frame=False, exploded=exploded) if len(behind.data) else ())]
     nodes = explain_values(RECORD, window, focus, single=frame)
-    for one in nodes:
-        _cover(one)
+    for node in nodes:
+        _cover(node)
     if frame:
         _number(nodes[0], exploded=exploded)
     return nodes
 
 
 def _cover(record: Node) -> None:
-    """Say of the checksum which bytes it covers: neither the length of the payload nor the mark behind it."""
-    for one in record.children:
-        if one.check is not None:
-            one.check = replace(one.check, start=one.check.start + 4, end=one.check.end - 1)
+    """Add which bytes the checksum covers: neither the payload length nor the end-of-record mark."""
+    for child in record.children:
+        if child.check is not None:
+            child.check = replace(child.check, start=child.check.start + 4, end=child.check.end - 1)
 
 
 def _number(record: Node, *, exploded: bool) -> None:
-    """Say which nodes are rows."""
-    multi = next((one for one in record.walk() if one.type == MULTI_TXN.name), None)
-    subs = [one for one in multi.walk() if one.type == TXN.name] if multi is not None and exploded else []
-    for place, one in enumerate(subs):
-        one.row = place
+    """Number the nodes that are rows."""
+    multi = next((descendant for descendant in record.walk() if descendant.type == MULTI_TXN.name), None)
+    subs = (
+        [descendant for descendant in multi.walk() if descendant.type == TXN.name]
+        if multi is not None and exploded
+        else []
+    )
+    for place, sub in enumerate(subs):
+        sub.row = place
     if not subs:
         record.row = 0
 
@@ -76,7 +79,7 @@ _UNIT = {
 
 
 def snapshot_of(window: Window, shape: Shape | None, focus: Focus, *, frame: bool) -> list[Node]:
-    """A stretch of a plain snapshot: a section or a node, or what is damaged."""
+    """Explain a region of an uncompressed snapshot: a section, a node, or damaged bytes."""
     explainer = Explainer(window.data.tobytes(), window.offset, focus)
     kind = _section_at(shape, window.offset) if shape is not None else None
     if not frame:
@@ -95,7 +98,7 @@ def snapshot_of(window: Window, shape: Shape | None, focus: Focus, *, frame: boo
 
 
 def _section_at(shape: Shape, place: int) -> str | None:
-    """Which section begins at a place; None: a node, or nothing that is known."""
+    """Return the section that begins at a position, or None for a node or unknown bytes."""
     if place == 0:
         return "header"
     if place == HEADER_SIZE:
@@ -115,27 +118,27 @@ def _seals(shape: Shape) -> Sequence[Seal]:
 
 
 def _seal(node: Node, kind: str, place: int, shape: Shape) -> None:
-    """What the checksum at the end of a section covers: all before it."""
+    """Explain the range that the checksum at the end of a section covers: all bytes before it."""
     ending = _ending(shape)
-    found = next((i for i, seal in enumerate(_seals(shape)) if seal.name == kind), None)
-    if ending is None or found is None:
+    index = next((i for i, seal in enumerate(_seals(shape)) if seal.name == kind), None)
+    if ending is None or index is None:
         return
-    seal, computed = ending.seals[found], shape.sums_of(ending)[found]
-    for one in node.children:
-        if one.name == "checksum":
-            one.role, one.check = "checksum", Check(seal.stored, computed, 0, seal.at)
-            if not one.check.right:
-                one.problem = f"checksum mismatch: stored {seal.stored:#010x}, computed {computed:#010x}"
+    seal, computed = ending.seals[index], shape.sums_of(ending)[index]
+    for child in node.children:
+        if child.name == "checksum":
+            child.role, child.check = "checksum", Check(seal.stored, computed, 0, seal.at)
+            if not child.check.right:
+                child.problem = f"checksum mismatch: stored {seal.stored:#010x}, computed {computed:#010x}"
 
 
 def packed_of(
-    window: Window, inner: bytes, shape: Shape | None, focus: Focus, *, how: str, problem: str
+    window: Window, inner: bytes, shape: Shape | None, focus: Focus, *, compression: str, problem: str
 ) -> list[Node]:
-    """A compressed snapshot, and what it holds."""
+    """Explain a compressed snapshot and its content."""
     data = window.data.tobytes()
     node = Node(
-        "compressed", window.offset, window.offset + len(data), "bytes", data, f"{how}, {len(inner)} bytes unpacked",
-        "The whole snapshot, compressed.", how, "org.apache.zookeeper.server.persistence.SnapStream", problem,
+        "compressed", window.offset, window.offset + len(data), "bytes", data, f"{compression}, {len(inner)} bytes unpacked",
+        "The whole snapshot, compressed.", compression, "org.apache.zookeeper.server.persistence.SnapStream", problem,
     )  # fmt: skip
     if inner:
         node.space = Space(
@@ -159,9 +162,9 @@ def _inside(data: bytes, shape: Shape | None, focus: Focus) -> list[Node]:
     end = len(data) if ending is None else ending.end
     nodes += explainer.all(_NODES, shape.nodes, end, {}, "nodes", rows=True)
     for seal in _seals(shape):
-        made = explainer.all(_UNIT[seal.name], seal.start, seal.stop)
-        _seal(made[0], seal.name, seal.start, shape)
-        nodes += made
+        children = explainer.all(_UNIT[seal.name], seal.start, seal.stop)
+        _seal(children[0], seal.name, seal.start, shape)
+        nodes += children
     if ending is not None:
         nodes += explainer.rest(ending.stop, len(data))
     return nodes

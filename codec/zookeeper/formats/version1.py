@@ -1,6 +1,6 @@
-"""Recognise the files of ZooKeeper before 3.1, which lie in `version-1` or in the data directory itself. They are not read.
+"""Recognise the files of ZooKeeper before 3.1, which are in `version-1` or in the data directory itself. They are not read.
 
-Their logs and snapshots have no header and no checksums. Source: `UpgradeMain` and `UpgradeSnapShotV1` of ZooKeeper 3.4.
+Their logs and snapshots have neither header nor checksums. Source: `UpgradeMain` and `UpgradeSnapShotV1` of ZooKeeper 3.4.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from logwright.codec.zookeeper.names import LOG, FileName
 
 VERSION_1 = "version-1"
 _LEAST = 32
-"""Bytes of the header of a transaction."""
+"""Size of a transaction header in bytes."""
 _ZXID_AT = 16
 _SESSION = 12
 
 
 def is_old_log(head: bytes, zxid: int | None) -> bool:
-    """Whether the first bytes are a transaction as those versions wrote it: its length, its header, and the mark `B` behind it."""
+    """Return whether the first bytes are a transaction as those versions wrote it: its length, its header, and the end mark `B`."""
     if zxid is None or len(head) < _ZXID_AT + 8:
         return False
     length = int.from_bytes(head[:4], "big")
@@ -26,14 +26,14 @@ def is_old_log(head: bytes, zxid: int | None) -> bool:
 
 
 def is_old_snapshot(head: bytes) -> bool:
-    """Whether the first bytes are a list of sessions and the root of a tree."""
+    """Return whether the first bytes are a list of sessions and the root of a tree."""
     count = int.from_bytes(head[:4], "big", signed=True)
     at = 4 + max(count, 0) * _SESSION
     return count >= 0 and len(head) >= at + 32 and head[at : at + 4] == bytes(4) and any(head[at : at + 32])
 
 
 def refused(name: str) -> UnsupportedError:
-    """The error for such a file or directory."""
+    """Return the error for such a file or directory."""
     return UnsupportedError(
         f"{name} is of the format version 1 of ZooKeeper 3.0 and older, which is not read; nothing is known of its health",
         advice="Convert a copy with UpgradeMain of ZooKeeper 3.3 or 3.4, then read the version-2 that it makes",
@@ -41,7 +41,7 @@ def refused(name: str) -> UnsupportedError:
 
 
 def is_old_file(head: bytes, named: FileName) -> bool:
-    """Whether the first bytes are those of such a log or snapshot."""
+    """Return whether the first bytes are those of such a log or snapshot."""
     if named.compression or named.rest:
         return False
     return is_old_log(head, named.zxid) if named.kind == LOG else is_old_snapshot(head)

@@ -1,3 +1,2 @@
-"""Repair of data directories: records and snapshots that can be corrected for certain, the longest correct history of the rest, and
-snapshots made again from older ones and logs.
-"""
+"""Repair data directories: correct records and snapshots that can be corrected with certainty, keep the longest correct history of the
+rest, and make new snapshots from older ones and logs."""

@@ -1,7 +1,7 @@
-"""How far a replay gets: from a snapshot on, transaction by transaction, up to the first one that is missing.
+"""How far a replay gets: from a snapshot on, transaction by transaction, up to the first missing one.
 
-Zxids count up by one within an epoch; an epoch begins with 1, and of one that is over nothing says how far it went.
-Source: `ZxidUtils`, `FileTxnSnapLog.fastForwardFromEdits` and `ZKDatabase.addCommittedProposal` of ZooKeeper.
+Within an epoch zxids increase by one. An epoch begins with 1, and nothing says where an old epoch ended. Source: `ZxidUtils`,
+`FileTxnSnapLog.fastForwardFromEdits` and `ZKDatabase.addCommittedProposal` of ZooKeeper.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from logwright.codec.zookeeper.repair.survey import Found, zxids
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Transactions that are nowhere: `first` to `last`. Record `record` of all is the one behind them."""
+    """Missing transactions `first` to `last`. Record number `record`, counted over all logs, follows them."""
 
     record: int
     first: int
@@ -29,14 +29,14 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """What a replay starts from: a snapshot, or (None) the tree of a server that has done nothing yet."""
+    """The starting point of a replay: a snapshot, or (None) the empty tree of a new server."""
 
     zxid: int
     snapshot: Snapshot | None
 
 
 def gaps(logs: Sequence[Log], base: int) -> list[Gap]:
-    """What is missing behind a zxid, in order."""
+    """Return the gaps after a zxid, in order."""
     all_ = zxids(logs)
     which = np.flatnonzero(all_ > base)
     later = all_[which]
@@ -51,14 +51,14 @@ def gaps(logs: Sequence[Log], base: int) -> list[Gap]:
 
 
 def ends(logs: Sequence[Log], base: int) -> list[Gap]:
-    """Where an epoch begins behind damage at the end of the one before, of which nobody knows how far it went; what may be missing is
-    told as one transaction."""
+    """Return the places where an epoch begins after damage at the end of the previous one. Its last zxid is unknown, so the gap is
+    reported as one transaction."""
     all_ = zxids(logs)
     counts = [len(log.zxid) for log in logs]
     owner = np.repeat(np.arange(len(logs)), counts)
     starts, stops = (
-        np.concatenate([np.empty(0, np.int64), *some])
-        for some in ([log.start for log in logs], [log.end for log in logs])
+        np.concatenate([np.empty(0, np.int64), *bounds])
+        for bounds in ([log.start for log in logs], [log.end for log in logs])
     )
     holes = [(n, cut.offset) for n, log in enumerate(logs) for cut in log.cut if cut.rows_lost != 0]
     out = []
@@ -70,27 +70,27 @@ def ends(logs: Sequence[Log], base: int) -> list[Gap]:
 
 
 def furthest(logs: Sequence[Log], base: int) -> int:
-    """The last transaction before the first one that is missing."""
+    """Return the last transaction before the first gap."""
     missing = gaps(logs, base)
     all_ = zxids(logs)
-    whole = all_[: missing[0].record] if missing else all_
-    return int(max([base, *([int(whole.max())] if len(whole) else [])]))
+    contiguous = all_[: missing[0].record] if missing else all_
+    return int(max([base, *([int(contiguous.max())] if len(contiguous) else [])]))
 
 
 def fresh(logs: Sequence[Log]) -> bool:
-    """Whether the logs begin with the first transaction of all."""
+    """Return whether the logs begin with the very first transaction."""
     all_ = zxids(logs)
     return bool(len(all_)) and counter_of(int(all_[0])) == 1 and epoch_of(int(all_[0])) in (0, 1)
 
 
-def bases(found: Found) -> list[Base]:
-    """What a replay may start from, the newest first."""
-    out = [Base(one.zxid, one) for one in reversed(found.snapshots) if one.sound]
-    return [*out, Base(0, None)] if fresh(found.logs) else out
+def bases(survey: Found) -> list[Base]:
+    """Return the possible starting points of a replay, newest first."""
+    out = [Base(snapshot.zxid, snapshot) for snapshot in reversed(survey.snapshots) if snapshot.sound]
+    return [*out, Base(0, None)] if fresh(survey.logs) else out
 
 
 def settled(base: Base, logs: Sequence[Log], upto: int | None = None) -> bool:
-    """Whether a replay up to `upto`, or as far as it gets, has all transactions some of which may be in the snapshot already."""
+    """Return whether a replay up to `upto`, or as far as it gets, has all transactions that may be partly in the snapshot."""
     if base.snapshot is None:
         return True
     until = furthest(logs, base.zxid)
@@ -98,25 +98,25 @@ def settled(base: Base, logs: Sequence[Log], upto: int | None = None) -> bool:
 
 
 def up_to(log: Log, at: int, why: str) -> Log:
-    """A log without its records from number `at` on."""
+    """Return a log without its records from number `at` on."""
     gone = np.arange(len(log.zxid)) >= at
     lost = {"first_zxid": int(log.zxid[at]), "last_zxid": int(log.zxid[-1])}
     start = int(log.start[at])
     kept = log.drop(gone)
-    kept.cut = [one for one in log.cut if one.offset < start]
+    kept.cut = [removed for removed in log.cut if removed.offset < start]
     kept.cut.append(Removed(log.file, start, log.size - start, why, 0, len(log.zxid) - at, lost))
     return kept
 
 
 def place(logs: Sequence[Log], record: int) -> tuple[Log, int]:
-    """The log that the record of that number of all is in, and which of its records it is."""
+    """Return the log of a record that is counted over all logs, and its number in that log."""
     ends = np.cumsum([len(log.zxid) for log in logs])
     i = int(np.searchsorted(ends, record, "right"))
     return logs[i], record - int(ends[i]) + len(logs[i].zxid)
 
 
 def span(gap: Gap) -> str:
-    """Its zxids, for people."""
+    """Return the zxids of a gap as text."""
     return (
         zxid_text(gap.first) if gap.first == gap.last else f"{zxid_text(gap.first)} to {zxid_text(gap.last)}"
     )

@@ -1,7 +1,7 @@
-"""Nodes taken out of a tree, or data out of nodes, with all that the directory holds of them.
+"""Delete nodes from a tree, or redact their data, everywhere in a directory.
 
-To a server it is as if a client had deleted the nodes and set the data: each is a transaction with a zxid of its own. What is written is
-a snapshot of the tree after the last of these; snapshots and logs from before, which tell of what was taken out, go.
+To a server it looks as if a client had deleted the nodes and set the data: each change is a transaction with its own zxid. The result is a
+snapshot of the tree after the last of these. Older snapshots and logs, which contain what was removed, are dropped.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ BELOW = Option(
 )
 EDIT_OPTIONS = (BELOW, encode.DIGEST_ENABLED, encode.LAST_PROCESSED_ENABLED, encode.METHOD)
 _PORTION = 1 << 14
-"""So many nodes are changed at a time."""
+"""Nodes that are changed at a time."""
 
 
 def edit(listing: Listing, plan: Plan, change: Change, options: Options) -> RepairPlan:
-    """See `codec.capability.Edit`. Raises `UsageError` where nodes that stay would be below others that go."""
+    """See `codec.capability.Edit`. Raises `UsageError` if nodes that stay are below nodes that go."""
     wrong = [name for name in change.values if name != "data"]
     if wrong:
         raise UsageError(
@@ -56,15 +56,15 @@ def edit(listing: Listing, plan: Plan, change: Change, options: Options) -> Repa
 
 
 def _chosen(tree: Tree, change: Change, *, below: bool) -> tuple[list[bytes], list[bytes]]:
-    """The paths of nodes that go, those below before what they are below of; and of those that get other data."""
+    """Return the paths of nodes to delete, children first, and of nodes whose data is replaced."""
     columns = list(dict.fromkeys(("path", *change.columns)))
     dropped: dict[bytes, None] = {}
     redacted: list[bytes] = []
     for rows in tree.nodes(["path_raw", *columns]):
-        given = rows.select(columns)
-        drop, redact = change.drops(given).tolist(), change.redacts(given).tolist()
+        named_rows = rows.select(columns)
+        drop, redact = change.drops(named_rows).tolist(), change.redacts(named_rows).tolist()
         paths = Given(pa.Table.from_batches([rows.select(["path", "path_raw"])])).paths()
-        # A node comes after what it is below of.
+        # Children are deleted before their parents.
         for i, path in enumerate(paths.to_pylist()):
             above = path[: path.rfind(b"/")] if path else None
             if not drop[i] and above in dropped and not below:
@@ -94,20 +94,20 @@ def _plan(
     else:
         _carry_out(resumed, dropped, redacted, change)
         data = [*files.snapshots(listing), *files.logs(listing)]
-        named = {one: options[one] for one in _NAMES if options.given(one)}
+        named = {name: options[name] for name in _NAMES if options.given(name)}
         name = snapshot_name(tree.zxid, encode.method(options) or CHECKED)
 
         out = Rebuild(
             listing,
             {name: map(bytes, of_tree(tree, Options(encode.OPTIONS, named)))},
-            [one.name for one in data],
+            [file.name for file in data],
         )
         why = (
             f"{edit_text(len(dropped), len(redacted))}; a snapshot of the tree without these takes its place"
         )
         out.cut = [
-            Removed(one.name, 0, one.size, why, rows_lost=0 if i else len(dropped))
-            for i, one in enumerate(data)
+            Removed(file.name, 0, file.size, why, rows_lost=0 if i else len(dropped))
+            for i, file in enumerate(data)
         ]
         out.notes.append(
             f"The tree is that after zxid {zxid_text(tree.zxid)}; there is no history before it any more."
@@ -131,9 +131,9 @@ def _carry_out(resumed: Resumed, dropped: Sequence[bytes], redacted: Sequence[by
         kinds, paths, data = zip(*rows[at : at + _PORTION], strict=True)
         arrays = [pa.array(kinds), pa.array(paths, pa.binary()), pa.array(data, pa.binary())]
         txns = editor.txns(pa.RecordBatch.from_arrays(arrays, names=["type", "path", "data"]), at)
-        # The log itself is not wanted, but what it does to the tree.
+        # Only the log's effect on the tree is needed, not the log.
         for _ in writer.add(txns, at):
             pass
 
 
-_NAMES = tuple(one.name for one in EDIT_OPTIONS if one is not BELOW)
+_NAMES = tuple(option.name for option in EDIT_OPTIONS if option is not BELOW)

@@ -1,4 +1,4 @@
-"""Repair one file of a data directory alone. Other files, above all older snapshots, are not read."""
+"""Repair one file of a data directory. Other files, such as older snapshots, are not read."""
 
 from __future__ import annotations
 
@@ -16,32 +16,33 @@ Pieces = tuple[Iterator[Extent], Sequence[Removed]]
 
 
 def repair_log(listing: Listing, file: PlannedFile, strategy: Strategy, options: Options) -> Pieces:
-    """See `codec.capability.RepairFile`. PREFIX ends before the first transaction that is missing behind the first one that is there."""
-    found = logs.survey(listing, file.name, file.size, options).certain()
-    if found.header == b"":
+    """See `codec.capability.RepairFile`. PREFIX ends before the first gap in the transactions."""
+    log = logs.survey(listing, file.name, file.size, options).certain()
+    if log.header == b"":
         raise DamageError("no transaction of the log is left", path=file.name)
-    if strategy is Strategy.PREFIX and len(found.zxid):
-        missing = gaps([found], found.first - 1)
+    if strategy is Strategy.PREFIX and len(log.zxid):
+        missing = gaps([log], log.first - 1)
         if missing:
             gap = missing[0]
-            found = up_to(found, gap.record, f"{span(gap)} before it {are(gap)} missing")
-    if found.sound:
-        return iter([Copy(found.file, 0, found.size)]), ()
-    return logs.pieces(found), found.cut
+            log = up_to(log, gap.record, f"{span(gap)} before it {are(gap)} missing")
+    if log.sound:
+        return iter([Copy(log.file, 0, log.size)]), ()
+    return logs.pieces(log), log.cut
 
 
 def repair_snapshot(listing: Listing, file: PlannedFile, strategy: Strategy, options: Options) -> Pieces:
-    """See `codec.capability.RepairFile`. What can't be put right for certain is written by SALVAGE only, as far as it can be read."""
-    found = snapshots.survey(listing, file.name, file.size, options)
-    if found.pieces is not None and not found.doubt:
-        return iter(found.pieces), found.cut
+    """See `codec.capability.RepairFile`. A snapshot that cannot be corrected with certainty is written by SALVAGE only, as far as it is
+    readable."""
+    snapshot = snapshots.survey(listing, file.name, file.size, options)
+    if snapshot.pieces is not None and not snapshot.doubt:
+        return iter(snapshot.pieces), snapshot.cut
     if strategy is Strategy.PREFIX:
         raise DamageError(
-            f"nothing vouches for any of its nodes: {found.cut[0].why}",
+            f"nothing vouches for any of its nodes: {snapshot.cut[0].why}",
             path=file.name,
             advice="Strategy salvage keeps what can be read; better, repair its directory, where older snapshots and the logs are",
         )
-    left = snapshots.left_of(listing, found, options)
+    left = snapshots.left_of(listing, snapshot, options)
     if left is None:
         raise DamageError("no node of the snapshot can be read", path=file.name)
-    return (bytes(one) for one in snapshots.written(left, found.zxid)), found.cut
+    return (bytes(part) for part in snapshots.written(left, snapshot.zxid)), snapshot.cut

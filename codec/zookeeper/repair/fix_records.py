@@ -1,7 +1,7 @@
-"""Records that can be put right for certain: their checksum says what they were.
+"""Correct damaged records with certainty, by their checksum.
 
-A checksum is of the payload alone. Where it is right, so is the payload, whatever length and mark say; where it is wrong by one bit,
-it tells which one, for digests to bear out (`validate`). What is never done is to make a checksum fit what is there.
+A checksum covers the payload alone. If it matches, the payload is right, whatever length and end mark say. If a single bit is wrong, the
+checksum shows which one, to be confirmed by digests (`validate`). A checksum is never changed to fit the payload.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from logwright.codec.zookeeper.formats.txnlog.scan import BODY, ZXID_AT
 from logwright.codec.zookeeper.repair.flip import CHECKSUM, turned
 
 FIRST = 1
-"""The first zxid of all; in a name a negative one is more digits than `Util.getZxidFromName` takes."""
+"""The lowest zxid in a file name. A negative one has more digits than `Util.getZxidFromName` accepts."""
 _TYPE = PAYLOAD.offset("type")
 
 
 @dataclass(frozen=True, slots=True)
 class FixedRecord:
-    """A record that was put right: the bytes that it takes in the file, what it is now, and what was wrong."""
+    """A corrected record: its range in the file, its new bytes, and what was wrong."""
 
     start: int
     stop: int
@@ -37,22 +37,22 @@ class FixedRecord:
     zxid: int
     why: str
     doubt: bool = False
-    """The checksum says so, and would as well of some cases of two bits: what else there is must bear it out."""
+    """Some two-bit errors would have the same checksum, so other evidence must confirm the correction."""
 
 
 def fix_record(data: Bytes, at: int, stop: int, before: int | None, file: int | None) -> FixedRecord | None:
-    """The record that starts at `data[at]`, which can't be read, as it was; None where that is not known.
+    """Return the corrected record at `data[at]`, which is damaged and ends before `stop`; None if it cannot be corrected.
 
-    It ends before `stop`. `before` is the zxid of the one before it, `file` that of the file's name, for its first one.
+    `before` is the zxid of the previous record. `file` is the zxid in the file name, for the first record.
     """
-    for found in (_mark(data, at, stop), _bit(data, at, stop), _length(data, at, stop)):
-        if found is not None and _sensible(found, before, file):
-            return found
+    for record in (_mark(data, at, stop), _bit(data, at, stop), _length(data, at, stop)):
+        if record is not None and _sensible(record, before, file):
+            return record
     return None
 
 
 def _payload(data: Bytes, at: int, stop: int) -> Bytes | None:
-    """The payload by the length that is stored, where all of it is there."""
+    """Return the payload by its stored length, if all of it is there."""
     if stop - at < records.LEAST - 1:
         return None
     length = load_i32be(data, at + LENGTH)
@@ -60,7 +60,7 @@ def _payload(data: Bytes, at: int, stop: int) -> Bytes | None:
 
 
 def _mark(data: Bytes, at: int, stop: int) -> FixedRecord | None:
-    """Only the mark behind it is wrong, or not there."""
+    """Correct a record whose end mark alone is wrong or missing."""
     payload = _payload(data, at, stop)
     if payload is None or adler32(payload, 0, len(payload)) != load_i64be(data, at):
         return None
@@ -69,33 +69,33 @@ def _mark(data: Bytes, at: int, stop: int) -> FixedRecord | None:
 
 
 def _bit(data: Bytes, at: int, stop: int) -> FixedRecord | None:
-    """One bit was turned over, in the payload or its checksum."""
+    """Correct one flipped bit in the payload or its checksum."""
     payload = _payload(data, at, stop)
     if payload is None or at + OVERHEAD + len(payload) > stop or data[at + BODY + len(payload)] != EOR:
         return None
-    found = turned(payload, load_i64be(data, at))
-    if found is None:
+    flipped = turned(payload, load_i64be(data, at))
+    if flipped is None:
         return None
-    place, value = found
-    made = payload.copy()
+    place, value = flipped
+    corrected = payload.copy()
     if place == CHECKSUM:
         why = "one bit of its checksum was turned over, the payload is right"
     else:
-        made[place] = value
+        corrected[place] = value
         why = f"one bit of byte {place} of its payload was turned over ({int(payload[place]):#04x}, it was {value:#04x}): its checksum says so"
-    fixed = _made(at, at + OVERHEAD + len(payload), made.tobytes(), why)
+    fixed = _made(at, at + OVERHEAD + len(payload), corrected.tobytes(), why)
     return replace(fixed, doubt=not _harmless(fixed, place))
 
 
-def _harmless(found: FixedRecord, place: int) -> bool:
-    """Whether it changes no tree, whatever is wrong with it: an error, by a type and a length that were not touched."""
-    payload = np.frombuffer(found.record, np.uint8)[BODY:-1]
-    whole = load_i32be(payload, _TYPE) == ERROR and len(payload) == TXN_HEADER + 4
-    return whole and not _TYPE <= place < TXN_HEADER and not ZXID_AT <= place < ZXID_AT + 8
+def _harmless(record: FixedRecord, place: int) -> bool:
+    """Return whether the record changes no tree in any case: it is an error, by a type and a length that the bit is not in."""
+    payload = np.frombuffer(record.record, np.uint8)[BODY:-1]
+    complete = load_i32be(payload, _TYPE) == ERROR and len(payload) == TXN_HEADER + 4
+    return complete and not _TYPE <= place < TXN_HEADER and not ZXID_AT <= place < ZXID_AT + 8
 
 
 def _length(data: Bytes, at: int, stop: int) -> FixedRecord | None:
-    """Only the length is wrong: the checksum fits another one."""
+    """Correct a record whose length alone is wrong: the checksum matches another length."""
     end = int(records.true_end(data, at, min(stop, at + records.REACH)))
     if end < 0:
         return None
@@ -110,37 +110,37 @@ def _made(start: int, stop: int, payload: bytes, why: str) -> FixedRecord:
 
 
 def record_of(payload: bytes) -> bytes:
-    """A payload as a record."""
+    """Return a record of this payload."""
     head = I64BE.pack(zlib.adler32(payload), {}) + I32BE.pack(len(payload), {})
     return head + payload + bytes([EOR])
 
 
-def _sensible(found: FixedRecord, before: int | None, file: int | None) -> bool:
-    """Whether it is a transaction that can be read, and one that belongs there."""
-    data = np.frombuffer(found.record, np.uint8)
+def _sensible(record: FixedRecord, before: int | None, file: int | None) -> bool:
+    """Return whether a record is a readable transaction that belongs at this place."""
+    data = np.frombuffer(record.record, np.uint8)
     bodies, _ = Bodies.of(data, np.array([BODY], np.int64), np.array([len(data) - 1], np.int64))
-    if bodies.found[STATUS, 0] != SOUND or found.zxid < FIRST:
+    if bodies.found[STATUS, 0] != SOUND or record.zxid < FIRST:
         return False
     if before is None:
-        return file is None or found.zxid == file
-    return follows(found.zxid, before)
+        return file is None or record.zxid == file
+    return follows(record.zxid, before)
 
 
 def follows(zxid: int, before: int) -> bool:
-    """Whether a zxid is the next one, in its epoch or as the first one of a later one."""
+    """Return whether a zxid is the next one, in its epoch or as the first one of a later epoch."""
     return zxid == before + 1 or (
         names.epoch_of(zxid) > names.epoch_of(before) and names.counter_of(zxid) == 1
     )
 
 
-# Records that say that nothing was done
+# Records of failed requests
 
 DATA_INCONSISTENCY, UNIMPLEMENTED = -3, -6
 """`KeeperException.Code`."""
 
 
 def error_record(session_id: int, cxid: int, zxid: int, time: int, err: int) -> bytes:
-    """A transaction that changes nothing but the last zxid, as a server writes it for a request that failed."""
+    """Return a transaction that changes nothing but the last zxid, as a server writes it for a failed request."""
     payload = {
         "client_id": session_id,
         "cxid": cxid,

@@ -1,4 +1,4 @@
-"""Logs mended: good records stay as they lie, those that can be put right are, what is left between them goes."""
+"""Repair logs: good records stay unchanged, damaged ones are corrected if that is certain, and the rest is removed."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from logwright.codec.zookeeper.repair.fix_records import FIRST, UNIMPLEMENTED, e
 
 LIMITS = TXNLOG_LIMITS
 _MOST = 16 << 20
-"""So much of a damaged stretch is looked at for records that can be put right."""
+"""Bytes of a damaged region that are searched for correctable records."""
 _TIME = PAYLOAD.offset("time")
 
 
 @dataclass
 class Log:
-    """A log as it was found: its records, good ones and such as were put right, in the order of the file."""
+    """A log of the survey: its good and corrected records, in the order of the file."""
 
     file: str
     size: int
@@ -44,55 +44,55 @@ class Log:
     end: Int64s
     zxid: Int64s
     made: dict[int, bytes] = field(default_factory=dict)
-    """Records that are other bytes than those of the file, by where they start."""
+    """New bytes of records that differ from the file, by their start."""
     cut: list[Removed] = field(default_factory=list)
     header: bytes | None = None
-    """The header, where it has to be made anew; empty: there is none, nor are there records."""
+    """The file header, if it must be rewritten; empty if there is neither a header nor a record."""
     largest: int = 0
-    """Bytes of the largest payload, where a server with the usual limits does not take it."""
+    """Size of the largest payload, if a server with the default limits refuses it."""
     doubtful: frozenset[int] = frozenset()
-    """Where those start that are not put right for certain as long as no digest bears it out."""
+    """The starts of records whose correction a digest has to confirm."""
     wrong: Removed | None = None
-    """The first damage that is more than the torn end of what was being written."""
+    """The first damage that is more than a torn tail."""
 
     @property
     def sound(self) -> bool:
-        """Whether it stays as it is."""
+        """Whether it stays unchanged."""
         return not self.cut
 
     @property
     def first(self) -> int:
-        """The zxid of its first record; that of its name without any."""
+        """The zxid of its first record, or of its name if it has none."""
         return int(self.zxid[0]) if len(self.zxid) else self.named
 
     @property
     def damage(self) -> int:
-        """The first byte that is damaged; the size of the file where none is."""
-        return min((one.offset for one in self.cut), default=self.size)
+        """The first damaged byte; the size of the file if it is undamaged."""
+        return min((removed.offset for removed in self.cut), default=self.size)
 
     @property
     def in_doubt(self) -> npt.NDArray[np.bool_]:
-        """Which of the records."""
+        """Return a mask of the records."""
         return np.isin(self.start, np.array(sorted(self.doubtful), np.int64))
 
     def certain(self, borne_out: Container[int] = ()) -> Log:
-        """The same without what is put right by one bit, unless a digest bears it out: those zxids are given."""
+        """Return the log without one-bit corrections, except those of the given zxids, which a digest confirms."""
         gone = self.in_doubt
         gone[gone] = [zxid not in borne_out for zxid in self.zxid[gone].tolist()]
         if not gone.any():
             return self
         lost = dict(zip(self.start[gone].tolist(), self.zxid[gone].tolist(), strict=True))
         out = self.drop(gone)
-        out.cut = [_lost(one, lost.get(one.offset)) for one in self.cut]
+        out.cut = [_lost(removed, lost.get(removed.offset)) for removed in self.cut]
         return out
 
     def drop(self, which: npt.NDArray[np.bool_]) -> Log:
-        """The same without some of the records."""
+        """Return the log without some of the records."""
         keep = ~which
         gone = set(self.start[which].tolist())
-        made = {at: data for at, data in self.made.items() if at not in gone}
+        replacements = {at: data for at, data in self.made.items() if at not in gone}
         start, end, zxid = self.start[keep], self.end[keep], self.zxid[keep]
-        return replace(self, start=start, end=end, zxid=zxid, made=made)
+        return replace(self, start=start, end=end, zxid=zxid, made=replacements)
 
 
 def _lost(cut: Removed, zxid: int | None) -> Removed:
@@ -111,7 +111,7 @@ class _Examined:
     def __init__(self, listing: Listing, file: str, size: int, options: Options) -> None:
         self.file, self.size = file, size
         self.read = ListedFile(listing, file, size)
-        own = {one.name: options[one.name] for one in LIMITS if options.given(one.name)}
+        own = {limit.name: options[limit.name] for limit in LIMITS if options.given(limit.name)}
         name = file.rpartition("/")[2]
         self.context = txnlog.CODEC.context(name, Options(txnlog.CODEC.options, own))
         named = names.parse(name)
@@ -126,18 +126,18 @@ class _Examined:
         self.last: int | None = None
 
     def log(self) -> Log:
-        for one in Walk(self.read, txnlog.CODEC, self.context):
-            if isinstance(one, Stretch):
-                self._records(one.window, one.frames)
-            elif one.fault.severity is not Severity.INFO:
+        for item in Walk(self.read, txnlog.CODEC, self.context):
+            if isinstance(item, Stretch):
+                self._records(item.window, item.frames)
+            elif item.fault.severity is not Severity.INFO:
                 before = len(self.cut)
-                self._hole(one)
-                if one.fault.severity is Severity.ERROR:
+                self._hole(item)
+                if item.fault.severity is Severity.ERROR:
                     self.wrong = self.wrong or self.cut[before]
         empty = np.empty(0, np.int64)
         start, end, zxid = (np.concatenate([empty, *(part[k] for part in self.parts)]) for k in range(3))
         named = 0 if self.named is None else self.named
-        self.cut.sort(key=lambda one: one.offset)
+        self.cut.sort(key=lambda item: item.offset)
         if not len(start) and self.cut and self.cut[0].offset == 0:
             self.header = b""
         return Log(
@@ -174,14 +174,13 @@ class _Examined:
             self.largest = max(self.largest, size)
 
     def _replaced(self, window: Window, frames: Frames, i: int, status: int) -> bool:
-        """Whether a record whose checksum is right, and that no server reads or has written, stays as one that says that nothing was
-        done."""
+        """Return whether a record with a right checksum, which no server reads or writes, is replaced by one that changes nothing."""
         start, end = int(frames.start[i]), int(frames.end[i])
         head = frames.header[i]
         zxid, kind = int(head["zxid"]), int(head["type"])
         at, length = window.offset + start, end - start
         if zxid < FIRST:
-            # The snapshot that it follows on would have a name that no server takes (`Long.parseLong` of 16 digits).
+            # The snapshot before it would have a name that no server accepts (`Long.parseLong` of 16 digits).
             why = f"its checksum is right, but no server gives the zxid {names.zxid_text(zxid)}: they count up from 1"
             self._cut(Removed(self.file, at, length, why, 0, 1))
             return False
@@ -192,9 +191,9 @@ class _Examined:
             why = "a check on its own, which no server reads (Unsupported Txn with type=13), and which changes nothing: an error instead"
             self._cut(Removed(self.file, at, length, why, 0, 0))
             return True
-        what = f"Unsupported Txn with type={kind}" if status == UNSUPPORTED else WORDS[status][0]
+        problem = f"Unsupported Txn with type={kind}" if status == UNSUPPORTED else WORDS[status][0]
         lost = {"first_zxid": zxid, "last_zxid": zxid}
-        self._cut(Removed(self.file, at, length, f"its checksum is right, but {what}", 0, 1, lost))
+        self._cut(Removed(self.file, at, length, f"its checksum is right, but {problem}", 0, 1, lost))
         return False
 
     def _cut(self, cut: Removed) -> None:
@@ -213,24 +212,24 @@ class _Examined:
         data = self.read(at, min(stop - at, _MOST))
         place = 0
         while place < len(data):
-            found = fix_record(data, place, len(data), self.last, self.named)
-            if found is None:
+            record = fix_record(data, place, len(data), self.last, self.named)
+            if record is None:
                 break
-            offset = at + found.start
-            self.made[offset] = found.record
-            if found.doubt:
+            offset = at + record.start
+            self.made[offset] = record.record
+            if record.doubt:
                 self.doubtful.add(offset)
-            one = (np.array([value], np.int64) for value in (offset, at + found.stop, found.zxid))
-            self.parts.append(tuple(one))  # type: ignore[arg-type]
-            self.last = found.zxid
-            why = f"{fault.kind}: {fault.detail}; {found.why}" if not place else found.why
-            self.cut.append(Removed(self.file, offset, found.stop - found.start, why, 0, 0))
-            place = found.stop
+            single_values = (np.array([value], np.int64) for value in (offset, at + record.stop, record.zxid))
+            self.parts.append(tuple(single_values))  # type: ignore[arg-type]
+            self.last = record.zxid
+            why = f"{fault.kind}: {fault.detail}; {record.why}" if not place else record.why
+            self.cut.append(Removed(self.file, offset, record.stop - record.start, why, 0, 0))
+            place = record.stop
         if at + place < stop or not fault.length:
             self._lost(fault, at + place, stop, fixed=bool(place))
 
     def _lost(self, fault: Fault, at: int, stop: int, *, fixed: bool) -> None:
-        """What is left of a damaged stretch."""
+        """Record what remains of a damaged region."""
         why = f"{fault.kind}: {fault.detail}"
         rows, lost = fault.rows_lost, dict(fault.lost)
         if fixed and self.last is not None:
@@ -245,34 +244,38 @@ class _Examined:
 # Writing
 
 
-def pieces(found: Log, fills: dict[int, Iterator[bytes]] | None = None) -> Iterator[Extent]:
-    """What a log is made of when it is mended: its records, and what is put in before the record of that number."""
-    yield Copy(found.file, 0, HEADER_SIZE) if found.header is None else found.header
-    edges = _runs(found, fills or {})
+def pieces(log: Log, fills: dict[int, Iterator[bytes]] | None = None) -> Iterator[Extent]:
+    """Yield the extents of the repaired log: its records, and the bytes of `fills` before the record of that number."""
+    yield Copy(log.file, 0, HEADER_SIZE) if log.header is None else log.header
+    edges = _runs(log, fills or {})
     for low, high in pairwise(edges):
         if fills and low in fills:
             yield from fills[low]
-        made = found.made.get(int(found.start[low]))
-        yield Copy(found.file, int(found.start[low]), int(found.end[high - 1])) if made is None else made
+        replacement = log.made.get(int(log.start[low]))
+        yield (
+            Copy(log.file, int(log.start[low]), int(log.end[high - 1]))
+            if replacement is None
+            else replacement
+        )
 
 
-def _runs(found: Log, fills: dict[int, Iterator[bytes]]) -> list[int]:
-    """Where runs of records begin that lie side by side; the number of records at the end."""
-    count = len(found.start)
+def _runs(log: Log, fills: dict[int, Iterator[bytes]]) -> list[int]:
+    """Return where runs of adjacent records begin, and the number of records at the end."""
+    count = len(log.start)
     if not count:
         return []
-    apart = np.ones(count, np.bool_)
-    apart[1:] = found.start[1:] != found.end[:-1]
-    made = np.isin(found.start, np.array(sorted(found.made), np.int64))
-    apart |= made
-    apart[1:] |= made[:-1]
-    apart[[one for one in fills if one < count]] = True
-    return [*np.flatnonzero(apart).tolist(), count]
+    starts = np.ones(count, np.bool_)
+    starts[1:] = log.start[1:] != log.end[:-1]
+    replaced = np.isin(log.start, np.array(sorted(log.made), np.int64))
+    starts |= replaced
+    starts[1:] |= replaced[:-1]
+    starts[[place for place in fills if place < count]] = True
+    return [*np.flatnonzero(starts).tolist(), count]
 
 
-def time_of(listing: Listing, found: Log, record: int) -> int:
-    """The time of a record."""
-    data = found.made.get(int(found.start[record]))
+def time_of(listing: Listing, log: Log, record: int) -> int:
+    """Return the time of a record."""
+    data = log.made.get(int(log.start[record]))
     if data is None:
-        data = listing.read(found.file, int(found.start[record]), BODY + _TIME + 8)
+        data = listing.read(log.file, int(log.start[record]), BODY + _TIME + 8)
     return int.from_bytes(data[BODY + _TIME : BODY + _TIME + 8], "big", signed=True)

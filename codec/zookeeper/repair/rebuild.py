@@ -1,4 +1,4 @@
-"""Make a snapshot from an older one and the logs, and the files with the epochs; logs and sound snapshots stay as they are.
+"""Make a snapshot from an older one and the logs, and the epoch files. Logs and sound snapshots stay unchanged.
 
 Source: `FileTxnSnapLog.save`, `QuorumPeer.loadDataBase` of ZooKeeper.
 """
@@ -26,56 +26,64 @@ REBUILDS = (SNAPSHOT, *EPOCHS)
 
 
 def rebuild(listing: Listing, plan: Plan, kinds: Sequence[str], options: Options) -> RepairPlan:
-    """See `codec.capability.Rebuild`. Raises `DamageError` where a log is damaged, or transactions are missing."""
-    found = DataDirRepair([listing], [plan], options).prepared().found
-    sound = [one for one in found.snapshots if one.sound]
+    """See `codec.capability.Rebuild`. Raises `DamageError` if a log is damaged or transactions are missing."""
+    survey = DataDirRepair([listing], [plan], options).prepared().found
+    sound = [snapshot for snapshot in survey.snapshots if snapshot.sound]
     last = max(
-        [0, *(one.zxid for one in sound), *(int(log.zxid.max()) for log in found.logs if len(log.zxid))]
+        [
+            0,
+            *(snapshot.zxid for snapshot in sound),
+            *(int(log.zxid.max()) for log in survey.logs if len(log.zxid)),
+        ]
     )
-    made: dict[str, Iterable[bytes]] = {}
+    snapshots_made: dict[str, Iterable[bytes]] = {}
     dropped: list[str] = []
-    out = Rebuild(listing, made, dropped)
-    out.rows = sum(one.rows for one in sound) + sum(len(log.zxid) for log in found.logs)
+    out = Rebuild(listing, snapshots_made, dropped)
+    out.rows = sum(snapshot.rows for snapshot in sound) + sum(len(log.zxid) for log in survey.logs)
     if SNAPSHOT in kinds:
-        base = _base(found)
-        last = continuity.furthest(found.logs, base.zxid)
+        base = _base(survey)
+        last = continuity.furthest(survey.logs, base.zxid)
         name = snapshot_name(last)
         if base.snapshot is not None and base.zxid == last:
             out.notes.append(f"{base.snapshot.file} is of the last transaction already.")
         else:
-            made[name] = _snapshot(out, found, base)
+            snapshots_made[name] = _snapshot(out, survey, base)
             source = "the logs" if base.snapshot is None else f"{base.snapshot.file} and the logs"
             out.notes.append(f"{name} is made from {source}.")
-        dropped += [one.file for one in found.snapshots if one.cut and one.file not in made]
-    for name, value in startable_epochs(found.epochs, last).items():
-        if name in kinds and found.epochs.get(name) != value:
-            made[name] = [str(value).encode()]
+        dropped += [
+            snapshot.file
+            for snapshot in survey.snapshots
+            if snapshot.cut and snapshot.file not in snapshots_made
+        ]
+    for name, value in startable_epochs(survey.epochs, last).items():
+        if name in kinds and survey.epochs.get(name) != value:
+            snapshots_made[name] = [str(value).encode()]
     out.ids = {"last_zxid": zxid_text(last)}
-    if found.epochs:
+    if survey.epochs:
         out.before_you_start.append(BEFORE_QUORUM)
     return out
 
 
-def _snapshot(out: RepairPlan, found: Found, base: Base) -> Iterator[bytes]:
+def _snapshot(out: RepairPlan, survey: Found, base: Base) -> Iterator[bytes]:
     """Replay the logs on a snapshot, and yield the snapshot of the tree."""
-    ours = {one.name: one for one in files.snapshots(found.listing)}
-    replayed = trace(found.listing, None if base.snapshot is None else ours[base.snapshot.file])
-    for one in (*replayed.wrong[:1], *([replayed.never] if replayed.never is not None else [])):
+    ours = {file.name: file for file in files.snapshots(survey.listing)}
+    replayed = trace(survey.listing, None if base.snapshot is None else ours[base.snapshot.file])
+    for mismatch in (*replayed.wrong[:1], *([replayed.never] if replayed.never is not None else [])):
         out.notes.append(
-            f"The digest that is stored with {zxid_text(one.zxid)} is not that of the tree: verify says more."
+            f"The digest that is stored with {zxid_text(mismatch.zxid)} is not that of the tree: verify says more."
         )
     out.rows += len(replayed.tree)
     yield from map(bytes, write.of_tree(replayed.tree))
 
 
 def _damage(why: str) -> str:
-    """What is wrong, without what a repair makes of it."""
+    """Return what is wrong, without what a repair does about it."""
     return why.partition("; ")[0].removesuffix(": made anew").removesuffix(": an error instead")
 
 
-def _base(found: Found) -> Base:
-    """The newest sound snapshot that no transaction is missing behind."""
-    for log in found.logs:
+def _base(survey: Found) -> Base:
+    """Return the newest sound snapshot that is followed by all transactions."""
+    for log in survey.logs:
         if log.wrong is not None:
             raise DamageError(
                 f"{_damage(log.wrong.why)}; a snapshot is made from sound logs",
@@ -83,11 +91,11 @@ def _base(found: Found) -> Base:
                 offset=log.wrong.offset,
                 advice="Repair the directory, which keeps what is sound",
             )
-    some = [one for one in continuity.bases(found) if one.snapshot is None or not one.snapshot.cut]
-    for one in some:
-        if not continuity.gaps(found.logs, one.zxid) and continuity.settled(one, found.logs):
-            return one
-    missing = continuity.gaps(found.logs, some[0].zxid) if some else []
+    bases = [base for base in continuity.bases(survey) if base.snapshot is None or not base.snapshot.cut]
+    for base in bases:
+        if not continuity.gaps(survey.logs, base.zxid) and continuity.settled(base, survey.logs):
+            return base
+    missing = continuity.gaps(survey.logs, bases[0].zxid) if bases else []
     why = (
         f"{continuity.span(missing[0])} {continuity.are(missing[0])} in no log"
         if missing
@@ -95,6 +103,6 @@ def _base(found: Found) -> Base:
     )
     raise DamageError(
         f"there is no sound snapshot that all transactions follow on: {why}",
-        path=found.listing.name,
+        path=survey.listing.name,
         advice="Repair the directory",
     )

@@ -1,8 +1,8 @@
-"""Repair a data directory: which snapshots and logs are kept, and how much of them.
+"""Repair a data directory: choose the snapshots and logs to keep, and how much of them.
 
-Both strategies correct what can be corrected for certain (`fix_record`, `snapshots`). Prefix goes back to the longest history without a gap:
-a sound snapshot, and the transactions behind it up to the first one that is missing; logs end there. Salvage keeps every good
-transaction, and puts one that changes nothing in the place of each that is missing, so that a server starts.
+Both strategies correct what can be corrected with certainty (`fix_records`, `snapshots`). `prefix` goes back to the longest history without
+a gap: a sound snapshot, and the transactions after it up to the first missing one, where the logs end. `salvage` keeps every good
+transaction, and replaces each missing one by a transaction that changes nothing, so that a server starts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from logwright.codec.store.listing import Listing, Plan
 from logwright.codec.store.overlay import Overlay
 from logwright.codec.window import Chunk
 from logwright.codec.zookeeper.derive import EPOCHS, startable_epochs
-from logwright.codec.zookeeper.formats.snapshot import codec as snapshot
+from logwright.codec.zookeeper.formats.snapshot import codec as snapshot_codec
 from logwright.codec.zookeeper.formats.snapshot.tables import ROWS
 from logwright.codec.zookeeper.formats.txnlog.layout import FILE_HEADER
 from logwright.codec.zookeeper.names import epoch_of, log_name, snapshot_name, zxid_text
@@ -67,13 +67,13 @@ _OWN = (
     *used_by({Verb.REPAIR}, MISMATCH, strategies=(str(Strategy.PREFIX),)),
     *used_by({Verb.REPAIR}, VERSION, strategies=(str(Strategy.SYSTEM),)),
     *LIMITS,
-    # An empty directory is only ever looked at by the simulated start.
+    # An empty directory is examined by the simulated start only.
     *used_by({Verb.REPAIR}, AUTOCREATE, strategies=(str(Strategy.SYSTEM),)),
 )
 _NAMES = {option.name for option in _OWN}
 REPAIR_OPTIONS = (*_OWN, *(option for option in START_OPTIONS if option.name not in _NAMES))
 MOST_FILLED = 1 << 20
-"""So many transactions that are missing are made up for, at most."""
+"""The maximum number of missing transactions that are replaced."""
 _FILLED_AT_ONCE = 1 << 12
 BEFORE_QUORUM = (
     "no other server of the ensemble may have later transactions, or they win and this tree is overwritten: start the others on empty "
@@ -82,7 +82,7 @@ BEFORE_QUORUM = (
 
 
 class DataDirRepair(RepairPlan, Repairer):
-    """Snapshots are kept or dropped as a whole, logs in records."""
+    """The repair of a data directory. Snapshots are kept or dropped as a whole, logs record by record."""
 
     one_copy = (
         "the data directories of several servers are no copies of one another, {} paths are named",
@@ -95,14 +95,16 @@ class DataDirRepair(RepairPlan, Repairer):
         Repairer.__init__(self, copies, plans, options)
         self.chop: int | None = options[CHOP.name]
         self.made_files: dict[str, Sequence[Chunk]] = {}
-        """Snapshots and epochs that are made, by name."""
+        """New snapshots and epoch files, by name."""
         self.fills: list[Gap] = []
-        """Transactions that are made up for, behind the records of that number."""
+        """Replacements of missing transactions, by the number of the record that they precede."""
 
     @classmethod
     def as_system(cls, listing: Listing, plan: Plan, options: Options) -> RepairPlan:
-        given = {option.name: options[option.name] for option in START_OPTIONS if options.given(option.name)}
-        settings = Options(START_OPTIONS, given)
+        start_options = {
+            option.name: options[option.name] for option in START_OPTIONS if options.given(option.name)
+        }
+        settings = Options(START_OPTIONS, start_options)
         started = STARTUP.run(listing, plan, settings, version=options[VERSION.name], clean=None)
         return SystemRepair(started, LAYOUT.order)
 
@@ -112,15 +114,15 @@ class DataDirRepair(RepairPlan, Repairer):
     def reorder(self) -> None:
         reorder(self.found)
 
-    # What stays
+    # Choosing what stays
 
     def go_back(self) -> RepairPlan:
-        """Go back to the longest history without a gap, or less where that is asked for."""
-        found = self.found
-        validate(found)
+        """Go back to the longest history without a gap, or to an earlier point if the options ask for it."""
+        survey = self.found
+        validate(survey)
         base = self._base()
-        until = continuity.furthest(found.logs, base.zxid)
-        missing = continuity.gaps(found.logs, base.zxid)
+        until = continuity.furthest(survey.logs, base.zxid)
+        missing = continuity.gaps(survey.logs, base.zxid)
         why = "behind transactions that are missing"
         if missing:
             gap = missing[0]
@@ -144,47 +146,51 @@ class DataDirRepair(RepairPlan, Repairer):
         return self._finish(base, until)
 
     def _base(self) -> Base:
-        """The newest snapshot from which a replay has all that may be in it already."""
-        found, chop = self.found, self.chop
-        some = continuity.bases(found)
-        for one in some:
-            if (chop is None or one.zxid <= chop) and continuity.settled(one, found.logs, chop):
-                return one
-        if chop is not None and some:
-            oldest = min(one.zxid for one in some)
+        """Return the newest snapshot from which a replay has every transaction that may be partly in it."""
+        survey, chop = self.found, self.chop
+        bases = continuity.bases(survey)
+        for base in bases:
+            if (chop is None or base.zxid <= chop) and continuity.settled(base, survey.logs, chop):
+                return base
+        if chop is not None and bases:
+            oldest = min(base.zxid for base in bases)
             raise UsageError(
                 f"there is no way back to {zxid_text(chop)}: the oldest sound snapshot is {snapshot_name(oldest)}",
                 advice="Snapshots that were written while transactions were made, and what is missing in the logs, may stand in the way",
             )
-        if some and some[0].snapshot is not None:
-            newest = some[0].snapshot
-            until = continuity.furthest(found.logs, newest.zxid)
+        if bases and bases[0].snapshot is not None:
+            newest = bases[0].snapshot
+            until = continuity.furthest(survey.logs, newest.zxid)
             self._refuse(
                 f"{newest.file} was written while transactions up to {zxid_text(newest.until)} were made, and the logs tell of them up to "
                 f"{zxid_text(until)} only"
             )
-        what = "no snapshot is sound" if found.snapshots else "there is no snapshot"
-        first = next((log.first for log in found.logs if len(log.zxid)), None)
+        reason = "no snapshot is sound" if survey.snapshots else "there is no snapshot"
+        first = next((log.first for log in survey.logs if len(log.zxid)), None)
         begin = "there are no transactions" if first is None else f"the logs begin with {zxid_text(first)}"
-        self._refuse(f"{what}, and {begin}")
+        self._refuse(f"{reason}, and {begin}")
 
     def _lost_ends(self, base: Base) -> list[Gap]:
-        """Epochs of which the last transactions are lost, as digests say: there is no other sign of it."""
-        found = self.found
-        ends = continuity.ends(found.logs, base.zxid)
+        """Find epochs whose last transactions are lost. Digests are the only sign of that."""
+        survey = self.found
+        ends = continuity.ends(survey.logs, base.zxid)
         wrong = self._traced(base).wrong if ends else []
-        first = min((one.zxid for one in wrong), default=None)
-        all_ = zxids(found.logs)
+        first = min((mismatch.zxid for mismatch in wrong), default=None)
+        all_ = zxids(survey.logs)
         return [
             gap for gap in ends if first is not None and epoch_of(int(all_[gap.record])) == epoch_of(first)
         ]
 
     def _traced(self, base: Base) -> Trace:
-        """A replay of what is there, put right, from a snapshot on."""
-        found = self.found
-        pieces = [OutputFile(one.name, one.pieces or []) for one in found.snapshots if one is base.snapshot]
-        pieces += [OutputFile(log.file, list(logs.pieces(log))) for log in found.logs]
-        seen = Overlay(found.listing, pieces)
+        """Replay the corrected files from a snapshot on."""
+        survey = self.found
+        pieces = [
+            OutputFile(snapshot.name, snapshot.pieces or [])
+            for snapshot in survey.snapshots
+            if snapshot is base.snapshot
+        ]
+        pieces += [OutputFile(log.file, list(logs.pieces(log))) for log in survey.logs]
+        seen = Overlay(survey.listing, pieces)
         return trace(seen, next(iter(files.snapshots(seen)), None))
 
     def _refuse(self, why: str) -> NoReturn:
@@ -196,37 +202,38 @@ class DataDirRepair(RepairPlan, Repairer):
 
     def salvage(self) -> RepairPlan:
         """Keep all good transactions, and the newest tree that they can be applied to."""
-        found = self.found
-        validate(found)
-        base = next(iter(continuity.bases(found)), None) or self._left()
+        survey = self.found
+        validate(survey)
+        base = next(iter(continuity.bases(survey)), None) or self._left()
         if self.chop is not None:
             self._cut_logs(self.chop, f"behind {zxid_text(self.chop)}, where it is chopped off")
             if base.zxid > self.chop:
                 self._base()
-        until = continuity.furthest(found.logs, base.zxid)
-        if base.snapshot is not None and base.snapshot.sound and not continuity.settled(base, found.logs):
+        until = continuity.furthest(survey.logs, base.zxid)
+        if base.snapshot is not None and base.snapshot.sound and not continuity.settled(base, survey.logs):
             self.notes.append(
                 f"{base.snapshot.file} was written while transactions up to {zxid_text(base.snapshot.until)} were made, and the logs tell of "
                 f"them up to {zxid_text(until)} only: of the others the tree may have some and not have others."
             )
         self._fill(base)
         self._snapshots(None if self.chop is None else self.chop, base)
-        last = int(max([base.zxid, *zxids(found.logs)[-1:].tolist()]))
+        last = int(max([base.zxid, *zxids(survey.logs)[-1:].tolist()]))
         return self._finish(base, last)
 
     def _left(self) -> Base:
-        """Where no snapshot is sound, and the logs don't begin with the first transaction: a tree of what can be read."""
-        found = self.found
-        last = int(zxids(found.logs).max(initial=0))
-        for one in reversed(found.snapshots):
-            left = snapshots.left_of(found.listing, one, self.options, last)
+        """Return a tree of everything readable, if no snapshot is sound and the logs do not begin with the first transaction."""
+        survey = self.found
+        last = int(zxids(survey.logs).max(initial=0))
+        for snapshot in reversed(survey.snapshots):
+            left = snapshots.left_of(survey.listing, snapshot, self.options, last)
             if left is None:
                 continue
-            name = snapshot_name(one.zxid)
-            self.made_files[name] = snapshots.written(left, one.zxid)
+            name = snapshot_name(snapshot.zxid)
+            self.made_files[name] = snapshots.written(left, snapshot.zxid)
             self.rows += left.rows.num_rows
             self.notes.append(
-                f"{name} has the {left.rows.num_rows} nodes of {one.file} that can be read, nothing vouches for them; parents that are missing "
+                f"{name} has the {left.rows.num_rows} nodes of {snapshot.file} that can be read, "
+                f"nothing vouches for them; parents that are missing "
                 "are made, without data."
             )
             if left.shut:
@@ -234,12 +241,12 @@ class DataDirRepair(RepairPlan, Repairer):
                     f"The ACLs of {left.shut} nodes are lost: nobody may read them, or change them, before their ACLs are set anew "
                     "(as super, or with skipACL=yes)."
                 )
-            return Base(one.zxid, one)
-        first = next((log.first for log in found.logs if len(log.zxid)), None)
+            return Base(snapshot.zxid, snapshot)
+        first = next((log.first for log in survey.logs if len(log.zxid)), None)
         if first is None:
             raise DamageError(
                 "nothing is left: no snapshot can be read, and there are no transactions",
-                path=found.listing.name,
+                path=survey.listing.name,
             )
         self.notes.append(
             f"No snapshot can be read, and the logs begin with {zxid_text(first)}: only what was made from then on is in the tree."
@@ -249,7 +256,7 @@ class DataDirRepair(RepairPlan, Repairer):
     # Logs
 
     def _cut_logs(self, until: int, why: str) -> None:
-        """Logs end before the first transaction behind `until`."""
+        """Cut logs before the first transaction after `until`."""
         kept: list[Log] = []
         done = False
         for log in self.found.logs:
@@ -268,12 +275,12 @@ class DataDirRepair(RepairPlan, Repairer):
         self.found.logs = kept
 
     def _drop(self, log: Log, why: str) -> None:
-        """A whole log goes."""
+        """Drop a whole log."""
         lost = {}
         if len(log.zxid):
             lost = {"first_zxid": int(log.zxid[0]), "last_zxid": int(log.zxid[-1])}
         known = [cut.rows_lost for cut in log.cut]
-        rows = None if None in known else len(log.zxid) + sum(one or 0 for one in known)
+        rows = None if None in known else len(log.zxid) + sum(rows_lost or 0 for rows_lost in known)
         self.cut.append(Removed(log.file, 0, log.size, why, 0, rows, lost))
 
     def _fill(self, base: Base) -> None:
@@ -286,15 +293,15 @@ class DataDirRepair(RepairPlan, Repairer):
             )
         for gap in continuity.gaps(self.found.logs, base.zxid):
             count = gap.last - gap.first + 1
-            said = f"{continuity.span(gap)} {continuity.are(gap)} missing"
+            reason = f"{continuity.span(gap)} {continuity.are(gap)} missing"
             self._missing(gap)
             if count > left:
-                self.notes.append(f"{said}, too many to be made up for: servers from 3.9.4 on don't start.")
+                self.notes.append(f"{reason}, too many to be made up for: servers from 3.9.4 on don't start.")
                 continue
             left -= count
             self.fills.append(gap)
             self.notes.append(
-                f"{said}: {'transactions that change nothing are' if count > 1 else 'a transaction that changes nothing is'} in "
+                f"{reason}: {'transactions that change nothing are' if count > 1 else 'a transaction that changes nothing is'} in "
                 f"{'their' if count > 1 else 'its'} place, so that servers from 3.9.4 on start. What came later is applied to a tree "
                 f"that never was: nodes may be missing, or have older data."
             )
@@ -302,8 +309,8 @@ class DataDirRepair(RepairPlan, Repairer):
     # Snapshots
 
     def _snapshots(self, until: int | None, base: Base) -> None:
-        """Sound ones up to a transaction stay."""
-        found = self.found
+        """Keep sound snapshots up to a transaction."""
+        survey = self.found
         kept: list[Snapshot] = []
         if base.snapshot is None:
             plain = (
@@ -316,30 +323,30 @@ class DataDirRepair(RepairPlan, Repairer):
                 self.notes.append(
                     "snapshot.0 is the tree of a server that has done nothing yet: the logs begin with the first transaction."
                 )
-        for one in found.snapshots:
-            if one.sound and (until is None or (one.zxid <= until and one.until <= until)):
-                kept.append(one)
+        for snapshot in survey.snapshots:
+            if snapshot.sound and (until is None or (snapshot.zxid <= until and snapshot.until <= until)):
+                kept.append(snapshot)
                 continue
-            if one.sound:
-                why = f"it has transactions up to {zxid_text(one.until)}"
-                self.cut.append(Removed(one.file, 0, one.size, why, 0, 0))
+            if snapshot.sound:
+                why = f"it has transactions up to {zxid_text(snapshot.until)}"
+                self.cut.append(Removed(snapshot.file, 0, snapshot.size, why, 0, 0))
             else:
-                self.cut += [self._dropped(one, cut, base) for cut in one.cut]
-        found.snapshots = kept
+                self.cut += [self._dropped(snapshot, cut, base) for cut in snapshot.cut]
+        survey.snapshots = kept
 
-    def _dropped(self, one: Snapshot, cut: Removed, base: Base) -> Removed:
-        """A damaged snapshot goes: what is in it may follow from what stays."""
+    def _dropped(self, snapshot: Snapshot, cut: Removed, base: Base) -> Removed:
+        """Return the removal of a damaged snapshot, whose content may follow from the files that stay."""
         got = continuity.furthest(self.found.logs, base.zxid)
-        if base.snapshot is one:
+        if base.snapshot is snapshot:
             return cut
-        if got >= one.zxid:
+        if got >= snapshot.zxid:
             why = f"{cut.why}; its tree follows from {'the logs' if base.snapshot is None else f'{base.snapshot.name} and the logs'}"
             return replace(cut, why=why, rows_lost=0)
-        rows = one.zxid - got if epoch_of(got) == epoch_of(one.zxid) else None
-        return replace(cut, rows_lost=rows, lost={"first_zxid": got + 1, "last_zxid": one.zxid})
+        rows = snapshot.zxid - got if epoch_of(got) == epoch_of(snapshot.zxid) else None
+        return replace(cut, rows_lost=rows, lost={"first_zxid": got + 1, "last_zxid": snapshot.zxid})
 
     def _missing(self, gap: Gap) -> None:
-        """What is in no file: as far as damage does not say so already."""
+        """Report the gaps that no damage explains."""
         left = gap.last - gap.first + 1
         lost = {"first_zxid": gap.first, "last_zxid": gap.last}
         for log in self.found.logs:
@@ -356,113 +363,120 @@ class DataDirRepair(RepairPlan, Repairer):
             self.cut.append(Removed(log.file, int(log.start[at]), 0, why, 0, left, lost))
 
     def _finish(self, base: Base, until: int) -> RepairPlan:
-        found = self.found
-        for log in [*found.logs]:
+        survey = self.found
+        for log in [*survey.logs]:
             if not log.sound and not len(log.zxid):
-                found.logs.remove(log)
+                survey.logs.remove(log)
             self.cut += log.cut
-        for file, other in found.twice:
+        for file, other in survey.twice:
             why = f"{other} is of the same zxid, and a server reads both"
             self.cut.append(Removed(file, 0, self.sizes[file], why, 0, 0))
-        for one in found.snapshots:
-            self.cut += one.cut
+        for snapshot in survey.snapshots:
+            self.cut += snapshot.cut
         self._judge_losses(base)
-        self.rows += sum(one.rows for one in found.snapshots) + sum(len(log.zxid) for log in found.logs)
+        self.rows += sum(snapshot.rows for snapshot in survey.snapshots) + sum(
+            len(log.zxid) for log in survey.logs
+        )
         self._epochs(until)
         self._tell(until)
-        large = max((log.largest for log in found.logs), default=0)
+        large = max((log.largest for log in survey.logs), default=0)
         if large:
             self.before_you_start.append(
                 f"set jute.maxbuffer to {large} at least: a transaction is that large"
             )
-        all_ = zxids(found.logs)
+        all_ = zxids(survey.logs)
         if len(all_):
             self.ids = {"first_zxid": zxid_text(int(all_.min())), "last_zxid": zxid_text(int(all_.max()))}
         return self
 
     def _tell(self, until: int) -> None:
-        """What is in the result, seen as a server would."""
+        """Report problems of the result, as a server would see it."""
         seen = Overlay(self.listing, self.outputs())
-        found = trace(seen, next(iter(files.candidates(seen)), None))
-        nodes = len(found.tree)
+        traced = trace(seen, next(iter(files.candidates(seen)), None))
+        nodes = len(traced.tree)
         self.notes.append(
             f"The tree is that of transaction {zxid_text(until)}, it has {nodes:,} node{'s' if nodes != 1 else ''}."
         )
-        for one in found.wrong[:1]:
+        for mismatch in traced.wrong[:1]:
             self.notes.append(
-                f"The digest that is stored with {zxid_text(one.zxid)} is not that of the tree: something is not what was written, though all "
+                f"The digest that is stored with {zxid_text(mismatch.zxid)} is not that of the tree: "
+                f"something is not what was written, though all "
                 f"checksums are right. {MISMATCH.name}={CUT} goes back to before it."
             )
 
     def _judge_losses(self, base: Base) -> None:
-        """What is cut where no transaction is missing has cost none."""
-        found = self.found
-        missing = continuity.gaps(found.logs, min([base.zxid, *(one.zxid for one in found.snapshots)]))
-        firsts = [log.first for log in found.logs if len(log.zxid)]
+        """A removal without missing transactions has lost none."""
+        survey = self.found
+        missing = continuity.gaps(
+            survey.logs, min([base.zxid, *(snapshot.zxid for snapshot in survey.snapshots)])
+        )
+        firsts = [log.first for log in survey.logs if len(log.zxid)]
         for i, cut in enumerate(self.cut):
             first = cut.lost.get("first_zxid")
             if cut.rows_lost is not None or first is None:
                 continue
-            behind = any(one >= first for one in firsts)
-            if behind and not any(one.first <= first <= one.last for one in missing):
+            behind = any(later >= first for later in firsts)
+            if behind and not any(gap.first <= first <= gap.last for gap in missing):
                 self.cut[i] = Removed(cut.file, cut.offset, cut.length, cut.why, cut.copy, 0)
-        older = [one for one in found.snapshots if one.zxid < base.zxid]
+        older = [snapshot for snapshot in survey.snapshots if snapshot.zxid < base.zxid]
         holes = [gap for gap in missing if gap.last <= base.zxid]
-        for one in older:
-            gap = next((gap for gap in holes if gap.first > one.zxid), None)
+        for snapshot in older:
+            gap = next((gap for gap in holes if gap.first > snapshot.zxid), None)
             if gap is not None:
                 self.notes.append(
-                    f"{continuity.span(gap)} {continuity.are(gap)} missing after {one.name}, an older snapshot: only its own "
+                    f"{continuity.span(gap)} {continuity.are(gap)} missing after {snapshot.name}, an older snapshot: only its own "
                     "state can be restored from it."
                 )
                 break
 
     def _epochs(self, until: int) -> None:
-        """The files with the epochs, where they keep a server of an ensemble from starting."""
+        """Replace the epoch files that keep a quorum member from starting."""
         known = self.found.epochs
         for name, value in startable_epochs(known, until).items() if known else ():
             was = known.get(name)
             if was != value:
                 self.made_files[name] = [str(value).encode()]
-                told = (
+                epochs_text = (
                     "can't be read"
                     if name in known and was is None
                     else f"is {was}"
                     if name in known
                     else "is not there"
                 )
-                self.notes.append(f"{name} {told}, it is {value} now, the least that a server starts with.")
+                self.notes.append(
+                    f"{name} {epochs_text}, it is {value} now, the least that a server starts with."
+                )
                 if name in known:
-                    self.cut.append(Removed(name, 0, self.sizes[name], f"it {told}", 0, 0))
+                    self.cut.append(Removed(name, 0, self.sizes[name], f"it {epochs_text}", 0, 0))
         if known:
             self.before_you_start.append(BEFORE_QUORUM)
 
     # The files
 
     def _filled_logs(self) -> set[str]:
-        """The names of logs that have nothing but transactions made up for: those before the first record of a log have one of their
-        own, so that both have their names from their first ones."""
+        """Return the names of logs that hold replacements only. Those before the first record of a log get their own file, so that both
+        names match their first zxids."""
         starts = set(np.cumsum([0, *(len(log.zxid) for log in self.found.logs)]).tolist()[:-1])
         taken = {log.file for log in self.found.logs}
         return {self._log_name(gap) for gap in self.fills if gap.record in starts} - taken
 
     def _log_name(self, gap: Gap) -> str:
-        """Return the name of a log that begins with transactions made up for, where the other logs are."""
+        """Return the name of a log that begins with replacements, in the directory of the other logs."""
         folder = next((files.folder(log.file) for log in self.found.logs), "")
         return f"{folder}/{log_name(gap.first)}" if folder else log_name(gap.first)
 
     def outputs(self) -> Iterator[OutputFile]:
-        found = self.found
-        for name in found.others:
+        survey = self.found
+        for name in survey.others:
             yield self.unchanged(name)
         for name in EPOCHS:
-            if name in found.epochs and name not in self.made_files:
+            if name in survey.epochs and name not in self.made_files:
                 yield self.unchanged(name)
-        for one in found.snapshots:
-            assert one.pieces is not None
-            yield OutputFile(one.name, one.pieces, one.file)
+        for snapshot in survey.snapshots:
+            assert snapshot.pieces is not None
+            yield OutputFile(snapshot.name, snapshot.pieces, snapshot.file)
         for name, data in self.made_files.items():
-            yield self.made(name, *(bytes(one) for one in data))
+            yield self.made(name, *(bytes(chunk) for chunk in data))
         yield from self._logs()
 
     def _logs(self) -> Iterator[OutputFile]:
@@ -483,7 +497,7 @@ class DataDirRepair(RepairPlan, Repairer):
                 yield OutputFile(name, list(logs.pieces(log, fills)), log.file)
 
     def _filled(self, log: Log, at: int, gap: Gap) -> Iterator[bytes]:
-        """Transactions that change nothing, of the time of the one behind them."""
+        """Yield transactions that change nothing, with the time of the one after them."""
         time = logs.time_of(self.found.listing, log, at)
         for low in range(gap.first, gap.last + 1, _FILLED_AT_ONCE):
             high = min(low + _FILLED_AT_ONCE, gap.last + 1)
@@ -494,7 +508,9 @@ def _lost_end(gap: Gap) -> str:
     return f"transactions at the end of epoch {epoch_of(gap.first)} are lost: the digests of the next one are those of another tree"
 
 
-def _empty_tree(zxid: int, given: dict[str, bool]) -> Sequence[Chunk]:
-    """The snapshot of a server that has done nothing yet."""
-    context = snapshot.CODEC.context(snapshot_name(zxid), Options(snapshot.CODEC.options, given))
-    return list(snapshot.CODEC.encode(ROWS.schema().empty_table(), None, None, context))
+def _empty_tree(zxid: int, digest_options: dict[str, bool]) -> Sequence[Chunk]:
+    """Return the snapshot of a new server."""
+    context = snapshot_codec.CODEC.context(
+        snapshot_name(zxid), Options(snapshot_codec.CODEC.options, digest_options)
+    )
+    return list(snapshot_codec.CODEC.encode(ROWS.schema().empty_table(), None, None, context))

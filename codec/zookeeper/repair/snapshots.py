@@ -1,7 +1,7 @@
-"""Snapshots mended: a server takes one whole or not at all, so it is sound, or is made sound for certain, or goes.
+"""Repair snapshots: a server takes one completely or not at all, so it is sound, is corrected with certainty, or goes.
 
-For certain: where the first seal is right, so are the nodes, whatever is wrong behind them; where a seal alone is wrong, the next one
-says so; of one bit that was turned over the seal tells which. What can be read of other ones is for want of anything better (`left_of`).
+If the first seal is right, so are the nodes, whatever is wrong after them. If a seal alone is wrong, the next one shows it. The seal also
+shows a single flipped bit. The readable part of other snapshots is a last resort (`left_of`).
 """
 
 from __future__ import annotations
@@ -38,36 +38,36 @@ from logwright.codec.zookeeper.repair.flip import turned
 
 LIMITS = (snapshot.MAX_DECOMPRESSED,)
 _MOST = 1 << 20
-"""In larger snapshots several bits may fit a seal."""
+"""In larger snapshots several single bits may match a seal."""
 _ZXIDS = ("czxid", "mzxid", "pzxid")
 _NOBODY = [{"perms": 0, "scheme": "world", "id": "anyone"}]
 Patches = list[tuple[int, bytes]]
 Way = tuple[Patches, int, str, bool]
-"""Bytes to be written over a file, where it ends then, why, and whether that is in doubt."""
+"""Bytes to write over a file, its new end, the reason, and whether it needs confirmation."""
 
 
 @dataclass
 class Snapshot:
-    """A snapshot as it was found."""
+    """A snapshot of the survey."""
 
     file: str
     size: int
     zxid: int
-    """In its name: all transactions up to it are in the tree."""
+    """The zxid in its name. All transactions up to it are in the tree."""
     pieces: list[Extent] | None
-    """What it is made of, where it is sound or is made so; None: it is not."""
+    """The content of the sound or corrected snapshot; None if it is neither."""
     cut: list[Removed] = field(default_factory=list)
     until: int = 0
-    """Transactions up to this one may be in it too: it was written while they were made."""
+    """Transactions up to this one may be in it too, because they were made while it was written."""
     rows: int = 0
     name: str = ""
-    """The name in the result."""
+    """Its name in the result."""
     doubt: bool = False
-    """One bit was turned back, as the seals say: that would fit some cases of two bits too."""
+    """The seals identify one flipped bit, but some two-bit errors would match too."""
     why: str = ""
-    """What is wrong with it."""
+    """The damage, as text."""
     held: int | None = None
-    """The last transaction in its tree, as it says itself."""
+    """The zxid that the tree itself stores as its last one."""
 
     @property
     def sound(self) -> bool:
@@ -75,14 +75,15 @@ class Snapshot:
 
     @property
     def early(self) -> str:
-        """What is wrong where its tree is of a time before its name; "" else. A server goes by the name, and leaves out what lies between."""
+        """Say what is wrong if the tree is older than its name; "" otherwise. A server goes by the name and skips the transactions
+        between."""
         if self.held is None or self.held >= self.zxid:
             return ""
         return f"it holds the tree of {zxid_text(self.held)}, which is before the transaction in its name: it is another snapshot"
 
 
 class _Patched(ListedFile):
-    """A file some bytes of which are others, and that ends at `size`."""
+    """A file with some bytes replaced, which ends at `size`."""
 
     def __init__(self, read: ListedFile, patches: Patches, size: int) -> None:
         super().__init__(read.listing, read.name, size)
@@ -101,7 +102,7 @@ class _Patched(ListedFile):
 
 @dataclass
 class _Read:
-    """What a walk over a snapshot finds."""
+    """The result of a walk over a snapshot."""
 
     context: SnapshotContext
     faults: list[Fault]
@@ -112,26 +113,26 @@ class _Read:
     @classmethod
     def of(cls, read: ListedFile, options: Options) -> _Read:
         context = _context(read.name, options)
-        found = cls(context, [], 0, 0)
-        for one in Walk(read, snapshot.CODEC, context):
-            if isinstance(one, Hole):
-                if one.fault.severity is not Severity.INFO:
-                    found.faults.append(one.fault)
+        result = cls(context, [], 0, 0)
+        for item in Walk(read, snapshot.CODEC, context):
+            if isinstance(item, Hole):
+                if item.fault.severity is not Severity.INFO:
+                    result.faults.append(item.fault)
                 continue
-            found.faults += [fault for fault in one.frames.faults if fault.severity is Severity.ERROR]
-            found._nodes(one)
+            result.faults += [fault for fault in item.frames.faults if fault.severity is Severity.ERROR]
+            result._nodes(item)
         shape = context.plain
         ending = None if shape is None else shape.ending
         if shape is not None and ending is not None:
             facts = describe(0, 0, b"", 0, context).select(["digest_zxid", "last_processed_zxid"])
-            found.until = max([found.until, *(one or 0 for one in facts.to_pylist()[0].values())])
-            found.held = facts["last_processed_zxid"][0].as_py()
-        return found
+            result.until = max([result.until, *(until or 0 for until in facts.to_pylist()[0].values())])
+            result.held = facts["last_processed_zxid"][0].as_py()
+        return result
 
-    def _nodes(self, one: Stretch) -> None:
-        if not len(one.frames):
+    def _nodes(self, stretch: Stretch) -> None:
+        if not len(stretch.frames):
             return
-        for decoded in snapshot.CODEC.decode(one.window, one.frames, "rows", _ZXIDS, self.context):
+        for decoded in snapshot.CODEC.decode(stretch.window, stretch.frames, "rows", _ZXIDS, self.context):
             self.rows += decoded.batch.num_rows
             self.faults += [fault for _, fault in decoded.faults]
             if decoded.batch.num_rows:
@@ -141,25 +142,25 @@ class _Read:
 
 
 def _context(name: str, options: Options) -> SnapshotContext:
-    own = {one.name: options[one.name] for one in LIMITS if options.given(one.name)}
+    own = {limit.name: options[limit.name] for limit in LIMITS if options.given(limit.name)}
     return snapshot.CODEC.context(name.rpartition("/")[2], Options(snapshot.CODEC.options, own))
 
 
 def survey(listing: Listing, file: str, size: int, options: Options) -> Snapshot:
-    """Look at a snapshot from end to end."""
+    """Read a snapshot from end to end."""
     read = ListedFile(listing, file, size)
     base = file.rpartition("/")[2]
     named = names.parse(base)
-    found = _Read.of(read, options)
+    result = _Read.of(read, options)
     zxid = 0 if named is None else named.zxid
-    out = Snapshot(file, size, zxid, None, [], max(found.until, zxid), found.rows, base)
-    if not found.faults:
-        out.pieces, out.held = [Copy(file, 0, size)], found.held
+    out = Snapshot(file, size, zxid, None, [], max(result.until, zxid), result.rows, base)
+    if not result.faults:
+        out.pieces, out.held = [Copy(file, 0, size)], result.held
         return out
-    context = found.context
-    out.why = "; ".join(f"{one.kind}: {one.detail}" for one in found.faults[:2])
+    context = result.context
+    out.why = "; ".join(f"{fault.kind}: {fault.detail}" for fault in result.faults[:2])
     if context.compression != "none":
-        return _unpacked(out, found)
+        return _unpacked(out, result)
     assert context.shape is not None
     for patches, stop, why, doubt in _ways(read, context.shape):
         fixed = _Patched(read, patches, stop)
@@ -175,17 +176,17 @@ def survey(listing: Listing, file: str, size: int, options: Options) -> Snapshot
     return out
 
 
-def _unpacked(out: Snapshot, found: _Read) -> Snapshot:
-    """A compressed snapshot that is damaged: where all of what is in it came out, it is written plain."""
-    inner = found.context.inner
-    expanded = found.context.expanded
+def _unpacked(out: Snapshot, result: _Read) -> Snapshot:
+    """Write a damaged compressed snapshot uncompressed, if all of its content was decompressed."""
+    inner = result.context.inner
+    expanded = result.context.expanded
     if inner is not None and expanded is not None and inner.shape is not None and not expanded.lost:
         shape = inner.shape
-        if shape.ending is not None and not list(shape.wrong()) and found.rows:
+        if shape.ending is not None and not list(shape.wrong()) and result.rows:
             plain = expanded.data[: shape.ending.stop].tobytes()
             alone = _Alone(names.snapshot_name(out.zxid), plain)
-            whole = _Read.of(ListedFile(alone, alone.name, len(plain)), Options(LIMITS))
-            if not whole.faults:
+            unpacked = _Read.of(ListedFile(alone, alone.name, len(plain)), Options(LIMITS))
+            if not unpacked.faults:
                 out.pieces, out.name = [plain], alone.name
                 out.cut = [Removed(out.file, 0, out.size, f"{out.why}: written without compression", 0, 0)]
                 return out
@@ -194,7 +195,7 @@ def _unpacked(out: Snapshot, found: _Read) -> Snapshot:
 
 
 class _Alone:
-    """Some bytes as a directory of one file. See `logwright.codec.layout.Listing`."""
+    """A directory of one file in memory. See `logwright.codec.layout.Listing`."""
 
     def __init__(self, name: str, data: bytes) -> None:
         self.name, self._data = name, data
@@ -210,7 +211,7 @@ class _Alone:
 
 
 def _ways(read: ListedFile, shape: Shape) -> Iterator[Way]:
-    """How a snapshot may be put right, the surest first."""
+    """Yield possible corrections of a snapshot, the most certain first."""
     ending = shape.ending or shape.behind
     if ending is not None:
         yield from _by_seals(read, shape, ending)
@@ -224,7 +225,7 @@ def _by_seals(read: ListedFile, shape: Shape, ending: Ending) -> Iterator[Way]:
     if shape.ending is not None:
         yield from _seals(shape, ending)
     if right:
-        # What is behind the last seal that is right is not needed: older versions end there.
+        # The bytes after the last right seal are not needed: files of older versions end there.
         last = right[-1]
         mark = [(last.stop - len(END_MARK), END_MARK)] if last.mark != END_MARK[4:] else []
         yield mark, last.stop, f"the seal at byte {last.at} is right, what is behind it is damaged", False
@@ -233,7 +234,7 @@ def _by_seals(read: ListedFile, shape: Shape, ending: Ending) -> Iterator[Way]:
 
 
 def _bit(read: ListedFile, shape: Shape) -> Iterator[Way]:
-    """One bit of what the first wrong seal is of, from the seal before on."""
+    """Correct one bit in the range of the first wrong seal, from the previous seal on."""
     wrong = next(iter(shape.wrong()), None)
     if wrong is None or wrong.itself or wrong.seal.at - wrong.start > _MOST:
         return
@@ -242,7 +243,8 @@ def _bit(read: ListedFile, shape: Shape) -> Iterator[Way]:
 
 
 def _last_seal(read: ListedFile, size: int) -> Iterator[Way]:
-    """One bit of what the last seal is of, where an end mark or a seal before it is hit, so that the ending is not known."""
+    """Correct one bit in the range of the last seal, if it destroyed an end mark or an earlier seal, so that the ending is not
+    recognised."""
     if LARGEST_ENDING < size <= _MOST:
         data = read(0, size)
         stored = int.from_bytes(data[-SEAL_SIZE : 8 - SEAL_SIZE].tobytes(), "big", signed=True)
@@ -250,17 +252,19 @@ def _last_seal(read: ListedFile, size: int) -> Iterator[Way]:
         yield from _turned(covered, 0, size, turned(covered, stored))
 
 
-def _turned(data: Bytes, start: int, size: int, found: tuple[int, int] | None) -> Iterator[Way]:
-    if found is not None and found[0] >= 0:
-        place, value = found
+def _turned(data: Bytes, start: int, size: int, flipped: tuple[int, int] | None) -> Iterator[Way]:
+    if flipped is not None and flipped[0] >= 0:
+        place, value = flipped
         at = start + place
         why = f"one bit of byte {at} was turned over ({int(data[place]):#04x}, it was {value:#04x}): the seals say so"
         yield [(at, bytes([value]))], size, why, True
 
 
 def _seals(shape: Shape, ending: Ending) -> Iterator[Way]:
-    """Seals that alone are wrong."""
-    patches: Patches = [(one.seal.at, I64BE.pack(one.computed, {})) for one in shape.wrong() if one.itself]
+    """Correct seals that alone are wrong."""
+    patches: Patches = [
+        (mismatch.seal.at, I64BE.pack(mismatch.computed, {})) for mismatch in shape.wrong() if mismatch.itself
+    ]
     last = ending.seals[-1]
     if last.mark != END_MARK[4:]:
         patches.append((last.at + SEAL_SIZE - len(END_MARK), END_MARK))
@@ -279,35 +283,38 @@ def _patched(file: str, patches: Patches, stop: int) -> Iterator[Extent]:
         yield Copy(file, at, stop)
 
 
-# For want of anything better
+# Last resort
 
 
 @dataclass
 class Left:
-    """What can be read of a snapshot that is damaged: nothing vouches for it."""
+    """The readable part of a damaged snapshot. Nothing confirms it."""
 
     rows: pa.Table
     file: pa.RecordBatch
     shut: int = 0
-    """Nodes whose ACL is lost: nobody may do anything with them."""
+    """The number of nodes whose ACL is lost. Nobody may access them."""
 
 
-def left_of(listing: Listing, found: Snapshot, options: Options, last: int | None = None) -> Left | None:
-    """The nodes that can be read, each once; None where there are none. Those that say that they are of transactions behind `last`,
-    or of an epoch long behind that of the snapshot, are damaged."""
-    read = ListedFile(listing, found.file, found.size)
-    context = _context(found.file, options)
+def left_of(
+    listing: Listing, snapshot_read: Snapshot, options: Options, last: int | None = None
+) -> Left | None:
+    """Return the readable nodes, each once; None if there are none. Nodes with a zxid above `last`, or of an epoch far above that of the
+    snapshot, are damaged."""
+    read = ListedFile(listing, snapshot_read.file, snapshot_read.size)
+    context = _context(snapshot_read.file, options)
     columns = ROWS.names(detail=True)
     batches = []
-    for one in Walk(read, snapshot.CODEC, context):
-        if isinstance(one, Stretch) and len(one.frames):
+    for item in Walk(read, snapshot.CODEC, context):
+        if isinstance(item, Stretch) and len(item.frames):
             batches += [
-                part.batch for part in snapshot.CODEC.decode(one.window, one.frames, "rows", columns, context)
+                part.batch
+                for part in snapshot.CODEC.decode(item.window, item.frames, "rows", columns, context)
             ]
     rows = pa.Table.from_batches(batches, ROWS.schema(columns))
-    highest = (epoch_of(found.zxid) + 2 << 32) - 1 if last is None else max(last, found.zxid)
+    highest = (epoch_of(snapshot_read.zxid) + 2 << 32) - 1 if last is None else max(last, snapshot_read.zxid)
     zxids = (np.asarray(rows[name]).astype(np.int64) for name in _ZXIDS)
-    rows = rows.filter(pa.array(np.logical_and.reduce([(one >= 0) & (one <= highest) for one in zxids])))
+    rows = rows.filter(pa.array(np.logical_and.reduce([(zxid >= 0) & (zxid <= highest) for zxid in zxids])))
     if not rows.num_rows:
         return None
     keys = pc.coalesce(rows["path_raw"], rows["path"].cast(pa.binary()))
@@ -325,11 +332,11 @@ def left_of(listing: Listing, found: Snapshot, options: Options, last: int | Non
             "acl",
             pa.concat_arrays([lists, nobody]).take(pa.array(places)),
         )
-    return Left(rows, describe(found.size, 0, b"", 0, context), int(lost.sum()))
+    return Left(rows, describe(snapshot_read.size, 0, b"", 0, context), int(lost.sum()))
 
 
 def written(left: Left, zxid: int) -> Sequence[Chunk]:
-    """A snapshot of that, which ends with its first seal: no digest says what the tree was."""
+    """Yield a snapshot of these nodes. It ends with its first seal, because no digest of the tree is known."""
     plain = {
         "digest.enabled": False,
         "serializeLastProcessedZxid.enabled": False,

@@ -1,4 +1,4 @@
-"""A data directory looked at from end to end, for mending: its snapshots and logs, and the files with its epochs."""
+"""Survey a data directory before a repair: read its snapshots, logs and epoch files from end to end."""
 
 from __future__ import annotations
 
@@ -26,47 +26,47 @@ _LARGEST = 4096
 
 @dataclass
 class Found:
-    """What there is of a data directory."""
+    """The content of a data directory."""
 
     listing: Listing
     sizes: dict[str, int]
     snapshots: list[Snapshot] = field(default_factory=list)
     """In the order of their zxids."""
     logs: list[Log] = field(default_factory=list)
-    """In the order in which a server reads them; of those of one zxid the best."""
+    """In the order in which a server reads them. Of several with the same zxid, the best one."""
     twice: list[tuple[str, str]] = field(default_factory=list)
-    """Files of a zxid that another one has, and that one."""
+    """Files of a zxid that another file has too, and that file."""
     cut: list[Removed] = field(default_factory=list)
-    """Records that a later log has again, and tells otherwise."""
+    """Records that a later log has with other content."""
     epochs: dict[str, int | None] = field(default_factory=dict)
-    """Of the files with epochs that are there what they say; None: they can't be read."""
+    """The values of the epoch files that exist; None if one is unreadable."""
     others: list[str] = field(default_factory=list)
 
 
 def survey(listing: Listing, options: Options) -> Found:
-    """Look at a directory."""
-    found = Found(listing, {entry.name: entry.size for entry in listing.entries()})
+    """Survey a directory."""
+    result = Found(listing, {entry.name: entry.size for entry in listing.entries()})
     ours = set()
-    for one in files.snapshots(listing):
-        if one.zxid >= 0:
-            ours.add(one.name)
-            found.snapshots.append(snapshots.survey(listing, one.name, one.size, options))
-    for one in files.logs(listing):
-        if one.zxid >= 0:
-            ours.add(one.name)
-            found.logs.append(logs.survey(listing, one.name, one.size, options))
+    for file in files.snapshots(listing):
+        if file.zxid >= 0:
+            ours.add(file.name)
+            result.snapshots.append(snapshots.survey(listing, file.name, file.size, options))
+    for file in files.logs(listing):
+        if file.zxid >= 0:
+            ours.add(file.name)
+            result.logs.append(logs.survey(listing, file.name, file.size, options))
     for name in EPOCHS:
-        if name in found.sizes:
+        if name in result.sizes:
             ours.add(name)
-            found.epochs[name] = _epoch(listing, name)
-    found.others = [name for name in found.sizes if name not in ours]
-    return found
+            result.epochs[name] = _epoch(listing, name)
+    result.others = [name for name in result.sizes if name not in ours]
+    return result
 
 
-def reorder(found: Found) -> None:
-    """Keep one log of each zxid, and drop records that a later log has again."""
-    _once(found)
-    found.logs = superseded_by(found.logs)
+def reorder(survey_result: Found) -> None:
+    """Keep one log per zxid, and drop records that a later log has again."""
+    _once(survey_result)
+    survey_result.logs = superseded_by(survey_result.logs)
 
 
 def _epoch(listing: Listing, name: str) -> int | None:
@@ -76,26 +76,26 @@ def _epoch(listing: Listing, name: str) -> int | None:
         return None
 
 
-def _once(found: Found) -> None:
-    """Of the logs of one zxid, the one that keeps most; copies are helpers' leftovers, which a server reads all the same."""
+def _once(survey_result: Found) -> None:
+    """Keep the log with the most records of each zxid. Copies are left behind by tools, but a server reads them."""
     kept: list[Log] = []
-    for named in sorted({log.named for log in found.logs}):
-        same = [log for log in found.logs if log.named == named]
+    for named in sorted({log.named for log in survey_result.logs}):
+        same = [log for log in survey_result.logs if log.named == named]
         best = max(
             same,
             key=lambda log: (len(log.zxid), log.sound, log.file.rpartition("/")[2] == names.log_name(named)),
         )
-        # What was put right is right; what is sound may have been made so.
+        # Corrected records are right, and sound ones may be corrections.
         plain = next((log for log in same if log.file.rpartition("/")[2] == names.log_name(named)), best)
         best = plain if len(plain.zxid) >= len(best.zxid) else best
         kept.append(best)
-        found.twice += [(log.file, best.file) for log in same if log is not best]
-    found.logs = kept
+        survey_result.twice += [(log.file, best.file) for log in same if log is not best]
+    survey_result.logs = kept
 
 
 def superseded_by(logs: Sequence[Log]) -> list[Log]:
-    """Logs without records behind damage that a later log has again: the server did not see them when it was started, and gave their
-    zxids to other transactions. Their cuts say so."""
+    """Return the logs without the records after damage that a later log has again: the server did not see them at its start, and reused
+    their zxids. The removals report them."""
     out = list(logs)
     for i, log in enumerate(out):
         later = next((other for other in out[i + 1 :] if len(other.zxid) and other.named > log.named), None)
@@ -104,7 +104,7 @@ def superseded_by(logs: Sequence[Log]) -> list[Log]:
         dead = (log.start >= log.damage) & (log.zxid >= later.first)
         if not dead.any():
             continue
-        first, last = (int(one) for one in log.zxid[dead][[0, -1]])
+        first, last = (int(zxid) for zxid in log.zxid[dead][[0, -1]])
         at, ends = int(log.start[dead][0]), int(log.end[dead][-1])
         why = (
             f"{later.file} begins with {names.zxid_text(later.first)}: the server was started without what lies here, "
@@ -112,11 +112,11 @@ def superseded_by(logs: Sequence[Log]) -> list[Log]:
         )
         gone = Removed(log.file, at, ends - at, why, 0, 0)
         out[i] = log.drop(dead)
-        cut = [one for one in log.cut if not at <= one.offset < ends]
-        out[i].cut = sorted([*cut, gone], key=lambda one: one.offset)
+        cut = [removed for removed in log.cut if not at <= removed.offset < ends]
+        out[i].cut = sorted([*cut, gone], key=lambda removed: removed.offset)
     return out
 
 
-def zxids(some: Sequence[Log]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Those of all records, in the order in which a server reads them."""
-    return np.concatenate([np.empty(0, np.int64), *(log.zxid for log in some)])
+def zxids(log_list: Sequence[Log]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Return the zxids of all records, in the order in which a server reads them."""
+    return np.concatenate([np.empty(0, np.int64), *(log.zxid for log in log_list)])

@@ -1,6 +1,6 @@
-"""What must be borne out by more than checksums: trees whose seals are right, and what one bit that is turned back makes of files.
+"""Validate what checksums alone do not prove: snapshot trees with right seals, and one-bit corrections, by tree digests.
 
-A digest is of all nodes: where it is right, so is what the tree was made from. Source: `DataTree.deserialize`,
+A digest covers all nodes: if it is right, so is everything that the tree was made from. Source: `DataTree.deserialize`,
 `DataTree.compareSnapshotDigests`, `DataTree.compareDigest` of ZooKeeper.
 """
 
@@ -17,28 +17,28 @@ from logwright.codec.zookeeper.store import files
 from logwright.codec.zookeeper.store.trace import load, trace
 
 
-def validate(found: Found) -> None:
-    """Make snapshots unsound that a server does not take, the newest first, up to one that is well; and those that are in doubt, where
-    that one and the logs lead to all that they have. Records in doubt go unless a digest bears them out."""
+def validate(survey: Found) -> None:
+    """Mark snapshots that a server refuses as unsound, newest first, up to a good one. Do the same with snapshots in doubt, if that one
+    and the logs have everything in them. Records in doubt are removed unless a digest confirms them."""
     doubtful: list[Snapshot] = []
     well = False
-    for one in reversed(found.snapshots):
-        if not one.sound or (well and not one.doubt):
+    for snapshot in reversed(survey.snapshots):
+        if not snapshot.sound or (well and not snapshot.doubt):
             continue
-        orphan, right = _look(found, one)
+        orphan, right = _look(survey, snapshot)
         if orphan is not None:
             _drop(
-                one,
+                snapshot,
                 f"{orphan.decode(errors='replace')} has no parent: Invalid Datatree, unable to find parent",
             )
-        elif one.doubt and not right:
-            _drop(one, one.why)
-        elif one.doubt or right is False or one.early:
-            doubtful.append(one)
+        elif snapshot.doubt and not right:
+            _drop(snapshot, snapshot.why)
+        elif snapshot.doubt or right is False or snapshot.early:
+            doubtful.append(snapshot)
         else:
             well = True
-            _records(found)
-            if continuity.furthest(found.logs, one.zxid) >= max(
+            _records(survey)
+            if continuity.furthest(survey.logs, snapshot.zxid) >= max(
                 (other.zxid for other in doubtful), default=0
             ):
                 for other in doubtful:
@@ -46,37 +46,37 @@ def validate(found: Found) -> None:
                         other, other.why or other.early or "the digest of its tree is not the one that it has"
                     )
     if not well:
-        _records(found)
+        _records(survey)
 
 
-def _look(found: Found, one: Snapshot) -> tuple[bytes | None, bool | None]:
-    """A node without a parent, and whether the digest is right (None: there is none)."""
-    seen = Overlay(found.listing, [OutputFile(one.name, one.pieces or [])])
+def _look(survey: Found, snapshot: Snapshot) -> tuple[bytes | None, bool | None]:
+    """Return a node without a parent, and whether the digest is right (None without a digest)."""
+    seen = Overlay(survey.listing, [OutputFile(snapshot.name, snapshot.pieces or [])])
     tree, right, _ = load(seen, files.snapshots(seen)[0])
     return next(iter(tree.orphans()), None), right
 
 
-def _drop(one: Snapshot, why: str) -> None:
-    one.pieces = None
-    one.cut = [Removed(one.file, 0, one.size, why, 0, None)]
+def _drop(snapshot: Snapshot, why: str) -> None:
+    snapshot.pieces = None
+    snapshot.cut = [Removed(snapshot.file, 0, snapshot.size, why, 0, None)]
 
 
-def _records(found: Found) -> None:
+def _records(survey: Found) -> None:
     """Replay records in doubt, each from the newest snapshot before it."""
-    wanted: set[int] = set()
-    for log in found.logs:
-        wanted |= set(log.zxid[log.in_doubt].tolist())
+    doubtful: set[int] = set()
+    for log in survey.logs:
+        doubtful |= set(log.zxid[log.in_doubt].tolist())
     right: set[int] = set()
-    for one in continuity.bases(found):
-        later = {zxid for zxid in wanted if zxid > one.zxid}
+    for base in continuity.bases(survey):
+        later = {zxid for zxid in doubtful if zxid > base.zxid}
         if not later:
             continue
-        wanted -= later
+        doubtful -= later
         pieces = (
-            [OutputFile(one.snapshot.name, one.snapshot.pieces or [])] if one.snapshot is not None else []
+            [OutputFile(base.snapshot.name, base.snapshot.pieces or [])] if base.snapshot is not None else []
         )
-        pieces += [OutputFile(log.file, list(logs.pieces(replace(log, cut=[])))) for log in found.logs]
-        seen = Overlay(found.listing, pieces)
+        pieces += [OutputFile(log.file, list(logs.pieces(replace(log, cut=[])))) for log in survey.logs]
+        seen = Overlay(survey.listing, pieces)
         start = next(iter(files.snapshots(seen)), None)
         right |= trace(seen, start, upto=max(later), watch=frozenset(later)).right
-    found.logs = [log.certain(right) for log in found.logs]
+    survey.logs = [log.certain(right) for log in survey.logs]

@@ -1,7 +1,7 @@
-"""Jute as a server reads it, to the letter: where the bytes end early, which length is refused, what is null.
+"""Read jute exactly as a server does: truncated input, refused lengths, null values.
 
-The codecs read what can be understood; these kernels say what `BinaryInputArchive` and the records' own `deserialize` would do with the
-same bytes. Source: `BinaryInputArchive`, `DataTree.deserialize`, `ReferenceCountedACLCache.deserialize`,
+The codecs read whatever can be parsed. These kernels return what `BinaryInputArchive` and the `deserialize` methods of the records would do
+with the same bytes. Source: `BinaryInputArchive`, `DataTree.deserialize`, `ReferenceCountedACLCache.deserialize`,
 `SerializeUtils.deserializeTxn` of ZooKeeper.
 """
 
@@ -28,8 +28,8 @@ from logwright.codec.zookeeper.formats.txnlog.layout import (
 from logwright.codec.zookeeper.jute import NULL, Int64s
 
 SOUND, END_OF_FILE, UNREASONABLE, UNSUPPORTED, NULL_ACLS, NULL_PATH, FULL = range(7)
-"""How reading ended: well; at the end of the bytes; at a length that is refused, the value; at a type that is not known, the value;
-at an ACL list that is null; at a node whose path is null; the arrays are full."""
+"""How reading ended: success; end of input; a refused length (the value); an unknown type (the value); a null ACL list; a node with a
+null path; arrays full."""
 
 _TYPE = PAYLOAD.offset("type")
 
@@ -38,7 +38,8 @@ _TYPE = PAYLOAD.offset("type")
 
 @kernel("const u1[], i8, i8, i8")
 def read_bytes(buf: Bytes, at: int, end: int, limit: int) -> tuple[int, int, int]:
-    """`readString` or `readBuffer` at `at`: (status, where it ends, its length). At `UNREASONABLE` the length is the one refused."""
+    """Read a string or buffer at `at` (`readString`, `readBuffer`): (status, where it ends, its length). With `UNREASONABLE` the length
+    is the refused one."""
     if end - at < 4:
         return END_OF_FILE, end, 0
     length = load_i32be(buf, at)
@@ -53,7 +54,7 @@ def read_bytes(buf: Bytes, at: int, end: int, limit: int) -> tuple[int, int, int
 
 @kernel("const u1[], i8, i8, i8")
 def read_acl(buf: Bytes, at: int, end: int, limit: int) -> tuple[int, int, int]:
-    """A list of ACLs at `at`: (status, where it ends, how many, or the length refused); `NULL_ACLS` where it is null."""
+    """Read a list of ACLs at `at`: (status, where it ends, its count or the refused length); `NULL_ACLS` if it is null."""
     if end - at < 4:
         return END_OF_FILE, end, 0
     count = load_i32be(buf, at)
@@ -73,7 +74,7 @@ def read_acl(buf: Bytes, at: int, end: int, limit: int) -> tuple[int, int, int]:
 
 @kernel("const u1[], i8, i8, i8")
 def read_acl_table(buf: Bytes, at: int, end: int, limit: int) -> tuple[int, int, int]:
-    """`ReferenceCountedACLCache.deserialize`: (status, where it ends, the length refused)."""
+    """`ReferenceCountedACLCache.deserialize`: (status, where it ends, the refused length)."""
     if end - at < 4:
         return END_OF_FILE, end, 0
     count = load_i32be(buf, at)
@@ -100,9 +101,9 @@ def read_nodes(
     data: Int32s,
     acls: Int64s,
 ) -> tuple[int, int, int, int]:
-    """The nodes of `DataTree.deserialize` up to the end of the tree: (nodes, where it stopped, status, the length refused).
+    """Read the nodes of `DataTree.deserialize` up to the end of the tree: (nodes, where it stopped, status, the refused length).
 
-    `strict`: a path that is null is met before its node is read, as up to 3.4. The arrays are as for `node.hop`.
+    `strict`: a null path is met before its node is read, as up to 3.4. The arrays are those of `layout.hop`.
     """
     n = 0
     while n < len(starts):
@@ -135,8 +136,8 @@ def read_nodes(
 
 @kernel("const u1[], i8, i8, i8, i8")
 def read_body(buf: Bytes, fields: int, at: int, end: int, limit: int) -> tuple[int, int, int]:
-    """A body with these fields: (status, where it ends, the length refused). What is in a multi is not looked at: that is done when it
-    is applied, and an exception then goes unnoticed."""
+    """Read a body with these fields: (status, where it ends, the refused length). The parts of a multi are parsed only when it is
+    applied, and an exception then goes unnoticed."""
     if fields & PATH:
         status, at, length = read_bytes(buf, at, end, limit)
         if status != SOUND:
@@ -172,8 +173,8 @@ def read_body(buf: Bytes, fields: int, at: int, end: int, limit: int) -> tuple[i
 def read_txns(
     buf: Bytes, starts: Int64s, ends: Int64s, recipes: Int64s, lowest: int, limit: int, close_session: int
 ) -> tuple[int, int, int]:
-    """`SerializeUtils.deserializeTxn` of payloads `buf[starts[i] : ends[i]]`, up to the first that can't be read: (how many can, status,
-    the length or type refused). `close_session`: whether closeSession is read with its paths."""
+    """`SerializeUtils.deserializeTxn` of the payloads `buf[starts[i] : ends[i]]`, up to the first unreadable one: (number of readable
+    ones, status, the refused length or type). `close_session`: closeSession is read with its paths."""
     for i in range(len(starts)):
         at = starts[i]
         end = ends[i]
@@ -190,9 +191,9 @@ def read_txns(
             continue
         status, _, length = read_body(buf, fields, at, end, limit)
         if status == END_OF_FILE and kind == CREATE:
-            # Perhaps this is a V0 create.
+            # It may be a V0 create.
             status, _, length = read_body(buf, fields & ~NUMBER, at, end, limit)
         if status != SOUND and not (status == END_OF_FILE and kind == CLOSE_SESSION):
-            # A closeSession that ends early is perhaps from before CloseSessionTxn was added.
+            # A truncated closeSession may be from before CloseSessionTxn was added.
             return i, status, length
     return len(starts), SOUND, 0

@@ -1,13 +1,13 @@
-"""The exceptions of a Java server: their classes decide how far the damage goes, their words are what people search for.
+"""The exceptions of a Java server. Their classes decide the effect of the damage, and their messages are what users search for.
 
-An `IOException` over a snapshot makes the server try the next older one; anything else ends its start.
+After an `IOException` in a snapshot the server tries the next older one. Anything else ends its start.
 """
 
 from __future__ import annotations
 
 
 class Thrown(Exception):
-    """An exception of the server. `java` is its class; the text is its message, "" where it has none."""
+    """An exception of the server. `java` is its class; the text is its message, "" without one."""
 
     java = "java.lang.RuntimeException"
 
@@ -19,7 +19,7 @@ class Thrown(Exception):
         return str(self.args[0])
 
     def __str__(self) -> str:
-        """As a stack trace has it."""
+        """The exception as in a stack trace."""
         return f"{self.java}: {self.message}" if self.message else self.java
 
 
@@ -40,7 +40,7 @@ class SnappyFailure(IOFailure):
 
 
 class SnappyError(Thrown):
-    """No exception but an error: no older snapshot is tried after it."""
+    """An error rather than an exception: no older snapshot is tried after it."""
 
     java = "org.xerial.snappy.SnappyError"
 
@@ -74,7 +74,7 @@ class OutOfMemory(Thrown):
 
 
 class DatadirFailure(Thrown):
-    """The directories themselves are not as they should be."""
+    """The directories themselves are not as required."""
 
     java = "org.apache.zookeeper.server.persistence.FileTxnSnapLog$DatadirException"
 
@@ -94,6 +94,6 @@ _BY_NAME = {
 
 
 def died_of(words: str) -> Thrown:
-    """The exception that a tree says a server would die of: the class without its package, and the message."""
+    """Return the exception that ends a server, as the tree reports it: the class without its package, and the message."""
     name, _, message = words.partition(": ")
     return _BY_NAME.get(name, Thrown)(message)

@@ -1,4 +1,4 @@
-"""Which snapshot a server loads: the newest that it can read, where damage is of a kind that it survives.
+"""Select the snapshot that a server loads: the newest that it can read, or an older one if the damage allows that.
 
 Source: `persistence/FileSnap.java`, `SerializeUtils.deserializeSnapshot`, `DataTree.deserialize` of ZooKeeper.
 """
@@ -55,7 +55,7 @@ _HEADER, _SESSION = 16, 12
 _OLD_DIGEST = 2
 """Digests of versions below are strings of hexadecimal digits."""
 _MOST_SESSIONS = 1 << 20
-"""A snapshot with more is a damaged one, which leaves those behind."""
+"""A snapshot with more nodes is regarded as damaged."""
 _PORTION = 1 << 16
 _OWNER = STAT_PERSISTED.offset("ephemeral_owner")
 
@@ -71,7 +71,7 @@ class ZxidDigest:
 
 @dataclass
 class Loaded:
-    """What is known after the snapshots were tried; what rejected ones told of sessions and digests stays."""
+    """The state after the snapshots were tried. What rejected snapshots added to sessions and digests stays."""
 
     sessions: dict[int, int] = field(default_factory=dict)
     digest: ZxidDigest | None = None
@@ -80,10 +80,10 @@ class Loaded:
     tree: Tree | None = None
     mismatches: list[Mismatch] = field(default_factory=list)
     acl_index: int = 0
-    """The highest number of an ACL in any of them."""
+    """The highest ACL number in any of them."""
     rejected: list[tuple[str, IOFailure]] = field(default_factory=list)
     ephemerals: dict[int, set[bytes]] = field(default_factory=dict)
-    """The paths of nodes of sessions in rejected snapshots, by session."""
+    """The paths of ephemeral nodes in rejected snapshots, by session."""
 
 
 class FileSnap:
@@ -93,26 +93,26 @@ class FileSnap:
         self.disk, self.settings = disk, settings
 
     def find_n_valid_snapshots(self) -> list[DataFile]:
-        """The ones that are tried, the newest first."""
-        found = [one for one in snapshots(self.disk) if self.settings.takes(one)]
-        return [one for one in reversed(found) if looks_whole(self.disk, one)][:CANDIDATES]
+        """Return the snapshots that are tried, newest first."""
+        candidates = [file for file in snapshots(self.disk) if self.settings.takes(file)]
+        return [file for file in reversed(candidates) if looks_whole(self.disk, file)][:CANDIDATES]
 
     def deserialize(self) -> Loaded:
-        """Load the newest that can be loaded. Raises `Thrown`."""
-        # The tree that was there before has used a number for /zookeeper/config.
+        """Load the newest loadable snapshot. Raises `Thrown`."""
+        # The previous tree has used a number for the ACL of /zookeeper/config.
         loaded = Loaded(acl_index=int(self.settings.config_node))
         tried = self.find_n_valid_snapshots()
-        for one in tried:
+        for file in tried:
             reading = None
             try:
-                reading = Reading(self._stream(one), self.settings, loaded)
-                reading.deserialize(one.zxid)
+                reading = Reading(self._stream(file), self.settings, loaded)
+                reading.deserialize(file.zxid)
             except IOFailure as failure:
-                loaded.rejected.append((one.name, failure))
+                loaded.rejected.append((file.name, failure))
                 if reading is not None:
                     reading.leave_ephemerals()
                 continue
-            loaded.file, loaded.tree = one, reading.tree
+            loaded.file, loaded.tree = file, reading.tree
             for number, timeout in loaded.sessions.items():
                 loaded.tree.add_session(number, timeout)
             loaded.tree.reserve_acls(loaded.acl_index)
@@ -121,16 +121,16 @@ class FileSnap:
             raise IOFailure(f"Not able to find valid snapshots in {self.disk.name}")
         return loaded
 
-    def _stream(self, one: DataFile) -> Stream:
+    def _stream(self, file: DataFile) -> Stream:
         try:
-            data = np.frombuffer(self.disk.read(one.name), np.uint8)
+            data = np.frombuffer(self.disk.read(file.name), np.uint8)
         except UnreadableError:
             raise IOFailure("Input/output error") from None
-        return Stream.of(data, one.named.compression, int(self.settings.options["max.decompressed.bytes"]))
+        return Stream.of(data, file.named.compression, int(self.settings.options["max.decompressed.bytes"]))
 
 
 class Reading:
-    """One snapshot being read, in the order of its bytes."""
+    """A snapshot that is being read, in the order of its bytes."""
 
     def __init__(self, stream: Stream, settings: ServerSettings, loaded: Loaded) -> None:
         self.data, self.broken = stream.data, stream.end
@@ -139,7 +139,7 @@ class Reading:
         self.window = Window(self.data, 0, len(self.data))
         self.tree: Tree
         self.nodes: Frames | None = None
-        """Those that were added to the tree."""
+        """The nodes that were added to the tree."""
 
     def deserialize(self, zxid: int) -> None:
         """`FileSnap.deserialize` with all of its seals. Raises `Thrown`."""
@@ -192,14 +192,14 @@ class Reading:
 
     def _sessions(self) -> None:
         count = max(self._int(), 0)
-        whole = min(count, (len(self.data) - self.at) // _SESSION)
-        table = self.data[self.at : self.at + whole * _SESSION].view(
+        complete = min(count, (len(self.data) - self.at) // _SESSION)
+        table = self.data[self.at : self.at + complete * _SESSION].view(
             np.dtype([("id", ">i8"), ("timeout", ">i4")])
         )
         kept = table[:_MOST_SESSIONS]
         self.loaded.sessions |= zip(kept["id"].tolist(), kept["timeout"].tolist(), strict=True)
-        self.at += whole * _SESSION
-        if whole < count:
+        self.at += complete * _SESSION
+        if complete < count:
             self._need(_SESSION)
 
     def _acls(self) -> None:
@@ -241,18 +241,20 @@ class Reading:
         self.tree = tree
 
     def _load(self, frames: Frames, zxid: int) -> Tree:
-        """The nodes as a tree. Raises `Thrown` for the first one that can't be added."""
+        """Add the nodes to a tree. Raises `Thrown` for the first one that cannot be added."""
         data = self.data
         shape = Shape.of(lambda offset, length: data[offset : offset + length], len(data))
         tree = Tree.bare(**self.settings.tree)
         tree.load_shape(shape, zxid)
-        found = tree.load_frames(self.window, frames, shape)
-        orphan, stranger = (len(frames) if one is None else one for one in (found.orphan, found.stranger))
+        loaded = tree.load_frames(self.window, frames, shape)
+        orphan, stranger = (
+            len(frames) if index is None else index for index in (loaded.orphan, loaded.stranger)
+        )
         self.nodes = frames.pick(slice(0, min(orphan, stranger)))
         if orphan < len(frames) and orphan <= stranger:
             start = int(frames.start[orphan]) + LENGTH
             path = data[start : start + int(frames.header["path"][orphan])].tobytes()
-            above, child = (java_string(one) for one in (path.rpartition(b"/")[0], path))
+            above, child = (java_string(part) for part in (path.rpartition(b"/")[0], path))
             raise IOFailure(f"Invalid Datatree, unable to find parent {above} of path {child}")
         if stranger < len(frames):
             owner = load_i64be(data, int(frames.end[stranger]) - STAT + _OWNER)
@@ -260,8 +262,8 @@ class Reading:
         return tree
 
     def leave_ephemerals(self) -> None:
-        """What `DataTree.deserialize` leaves behind of a snapshot that is rejected then: the nodes of sessions, which go with them
-        whatever is at their paths later."""
+        """Keep what `DataTree.deserialize` leaves behind of a rejected snapshot: its ephemeral nodes, which are deleted with their
+        sessions whatever is at their paths later."""
         if self.nodes is None:
             return
         stats = self.nodes.end - STAT + _OWNER
@@ -294,17 +296,17 @@ class Reading:
             raise IOFailure("CRC corruption")
 
     def _digest(self, zxid: int) -> bool:
-        """`DataTree.deserializeZxidDigest`: whether it is there."""
+        """`DataTree.deserializeZxidDigest`: return whether a digest is present."""
         try:
-            found, version = self._long(), self._int()
+            digest, version = self._long(), self._int()
             value = self._hex() if version < _OLD_DIGEST else self._long()
         except EndOfFile:
             return False
-        self.loaded.digest = ZxidDigest(found, version, value) if found > 0 and found >= zxid else None
+        self.loaded.digest = ZxidDigest(digest, version, value) if digest > 0 and digest >= zxid else None
         return True
 
     def _hex(self) -> int:
-        """A digest as it never was in a release. Raises `Thrown`."""
+        """Read a digest of an unreleased format. Raises `Thrown`."""
         start = self.at + 4
         self._done(*read_bytes(self.data, self.at, len(self.data), self.settings.limit))
         text = java_string(self.data[start : self.at].tobytes())
@@ -314,7 +316,7 @@ class Reading:
         return value
 
     def _last_processed(self) -> bool:
-        """`DataTree.deserializeLastProcessedZxid`; the zxid in the name of the file counts."""
+        """`DataTree.deserializeLastProcessedZxid`. The zxid in the file name counts."""
         try:
             self._long()
         except EndOfFile:

@@ -1,4 +1,4 @@
-"""Reading the logs of a directory from a zxid on: what a server takes for the end of one, and what ends its start.
+"""Read the logs of a directory from a zxid on: what a server regards as the end of a log, and what ends its start.
 
 Source: `persistence/FileTxnLog.java` (`FileTxnIterator`), `persistence/Util.readTxnBytes`, `SerializeUtils.deserializeTxn` of ZooKeeper.
 """
@@ -29,7 +29,7 @@ WINDOW = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Transactions of one log that follow each other."""
+    """Consecutive transactions of one log."""
 
     file: DataFile
     window: Window
@@ -38,7 +38,7 @@ class Records:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """A log ends here for a server, although something follows: where, and why. It goes on with the next log."""
+    """Where a log ends for a server although something follows, and why. It continues with the next log."""
 
     file: DataFile
     position: int
@@ -51,38 +51,38 @@ class FileTxnLog:
     def __init__(self, disk: Overlay, settings: ServerSettings) -> None:
         self.disk, self.settings = disk, settings
         self.deleted: list[str] = []
-        """Empty logs that the reading has removed."""
+        """Empty logs that reading has removed."""
 
     def files(self) -> list[DataFile]:
-        """The logs that the version takes for such."""
-        return [one for one in logs(self.disk) if self.settings.takes(one)]
+        """Return the logs that this version recognises."""
+        return [file for file in logs(self.disk) if self.settings.takes(file)]
 
     def last_logged_zxid(self) -> int:
-        """`getLastLoggedZxid`, as far as it matters: -1 where there is no log. Raises `Thrown` that are no `IOFailure`."""
-        found = [one for one in self.files() if one.zxid >= 0]
-        if not found:
+        """`getLastLoggedZxid`: -1 if there is no log. Raises `Thrown` other than `IOFailure`."""
+        numbered = [file for file in self.files() if file.zxid >= 0]
+        if not numbered:
             return -1
         try:
-            for _ in self.read(found[-1].zxid):
+            for _ in self.read(numbered[-1].zxid):
                 pass
         except IOFailure:
             pass
-        return found[-1].zxid
+        return numbered[-1].zxid
 
     def read(self, zxid: int) -> Iterator[Records | Stop]:
-        """All transactions from the first one on that has this zxid or a larger one. Raises `Thrown` where a server's iterator does, after
-        what comes before it."""
+        """Yield all transactions from the first one with this or a larger zxid. Raises `Thrown` where the server's iterator does, after
+        the transactions before it."""
         files = logs_from(self.files(), zxid)
         forwarding = True
         for i, file in enumerate(files):
-            for found in self._file(file, last=i == len(files) - 1):
-                if forwarding and isinstance(found, Records):
-                    later = np.flatnonzero(found.frames.header["zxid"] >= zxid)
+            for records in self._file(file, last=i == len(files) - 1):
+                if forwarding and isinstance(records, Records):
+                    later = np.flatnonzero(records.frames.header["zxid"] >= zxid)
                     if not len(later):
                         continue
                     forwarding = False
-                    found = Records(file, found.window, found.frames.pick(slice(int(later[0]), None)))
-                yield found
+                    records = Records(file, records.window, records.frames.pick(slice(int(later[0]), None)))
+                yield records
 
     def _file(self, file: DataFile, *, last: bool) -> Iterator[Records | Stop]:
         if not file.size and last and self.settings.deletes_empty_tail:
@@ -93,15 +93,15 @@ class FileTxnLog:
         if len(header) < HEADER_SIZE:
             raise EndOfFile()
         if header[:4] != MAGIC:
-            found, wanted = (int.from_bytes(one, "big", signed=True) for one in (header[:4], MAGIC))
+            stored, expected = (int.from_bytes(magic, "big", signed=True) for magic in (header[:4], MAGIC))
             raise IOFailure(
-                f"Transaction log: {base(file.name)} has invalid magic number {found} != {wanted}"
+                f"Transaction log: {base(file.name)} has invalid magic number {stored} != {expected}"
             )
         at = HEADER_SIZE
         size = WINDOW
         while True:
             data = np.frombuffer(self._read(file, at, size), np.uint8)
-            # It may have become shorter since it was listed.
+            # The file may have become shorter since it was listed.
             total = file.size if len(data) >= min(size, file.size - at) else at + len(data)
             window = Window(data, at, total)
             frames, stop, why, need = self._scan(window)
@@ -130,7 +130,7 @@ class FileTxnLog:
             return
 
     def _more(self, file: DataFile, at: int) -> bool:
-        """Whether anything but zeros follows."""
+        """Return whether anything but zeros follows."""
         while at < file.size:
             data = self._read(file, at, WINDOW)
             if not data or data.strip(b"\0"):
@@ -147,16 +147,16 @@ class FileTxnLog:
     def _scan(self, window: Window) -> tuple[Frames, int, int, int]:
         """Return the whole records of a window, by their lengths and checksums; where the scan stopped, why, and the bytes needed."""
         limit = self.settings.limit
-        found = SCANNER.frames(window, 0)
-        frames = Frames(found.start, found.end, found.head, found.stop)
-        large = np.flatnonzero(found.head["length"] > limit)
+        scanned = SCANNER.frames(window, 0)
+        frames = Frames(scanned.start, scanned.end, scanned.head, scanned.stop)
+        large = np.flatnonzero(scanned.head["length"] > limit)
         if len(large):
             n = int(large[0])
-            return frames.pick(slice(0, n)), int(found.start[n]), BAD_LENGTH, 0
-        return frames, found.stop, why_stopped(window.data, found, limit), found.need
+            return frames.pick(slice(0, n)), int(scanned.start[n]), BAD_LENGTH, 0
+        return frames, scanned.stop, why_stopped(window.data, scanned, limit), scanned.need
 
     def _deserialize(self, window: Window, frames: Frames) -> tuple[Frames, Thrown | None]:
-        """Those that can be read, and what the next one ends in."""
+        """Return the readable records, and the exception of the next one."""
         good, status, value = read_txns(
             window.data,
             frames.start + BODY,

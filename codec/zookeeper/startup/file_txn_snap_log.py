@@ -1,7 +1,7 @@
-"""The tree that a server has after its start: a snapshot, and the transactions of the logs applied to it.
+"""The tree of a server after its start: a snapshot with the transactions of the logs applied.
 
-Source: `persistence/FileTxnSnapLog.java` (`restore`, `fastForwardFromEdits`), `ZKDatabase.addCommittedProposal`,
-`DataTree.compareDigest`, `ZooKeeperServer.loadData` of ZooKeeper.
+Source: `persistence/FileTxnSnapLog.java` (`restore`, `fastForwardFromEdits`), `ZKDatabase.addCommittedProposal`, `DataTree.compareDigest`,
+`ZooKeeperServer.loadData` of ZooKeeper.
 """
 
 from __future__ import annotations
@@ -44,27 +44,27 @@ from logwright.codec.zookeeper.state.tree import Applied, Tree
 from logwright.codec.zookeeper.store.files import DATA_LOG_DIR, apart, folder
 
 INITIALIZE = "initialize"
-"""The file beside `version-2` that says that an empty directory is meant to be empty."""
+"""The file beside `version-2` that marks an empty directory as intended."""
 _GAP = "Committed proposal cached out of order: {} is not the next proposal of {}"
 EMPTY = "No snapshot found, but there are log entries. "
 
 
 @dataclass
 class Restored:
-    """A server's state after the load, and what was met on the way."""
+    """The state of a server after loading, and what it met on the way."""
 
     tree: Tree
     loaded: Loaded
     zxid: int = 0
-    """What `restore` returns: the highest zxid."""
+    """The highest zxid, which `restore` returns."""
     last_processed: int = 0
     applied: list[Int64s] = field(default_factory=list)
-    """The zxids of transactions that were applied, in order."""
+    """The zxids of applied transactions, in order."""
     stops: list[Stop] = field(default_factory=list)
     mismatches: list[int] = field(default_factory=list)
-    """Zxids after which the digest of the tree was not the one said."""
+    """Zxids after which the tree did not have the stored digest."""
     uncovered: ZxidDigest | None = None
-    """The snapshot's digest, where no transaction came to its zxid."""
+    """The digest of the snapshot, if no transaction reached its zxid."""
 
     @property
     def begun(self) -> int:
@@ -85,8 +85,8 @@ class FileTxnSnapLog:
         self.snap_log = FileSnap(disk, settings)
 
     def check(self) -> None:
-        """The constructor: snapshots among the logs, or logs among the snapshots, are refused where each have a directory of their
-        own. Raises `Thrown`."""
+        """The constructor. It refuses snapshots among the logs, and logs among the snapshots, if each have their own directory. Raises
+        `Thrown`."""
         if not self.settings.checks_directories or not apart(self.disk):
             return
         names = [entry.name for entry in self.disk.entries()]
@@ -100,7 +100,7 @@ class FileTxnSnapLog:
         loaded = self.snap_log.deserialize()
         if loaded.tree is None:
             return self._without_snapshot(loaded)
-        restored = Restored(loaded.tree, loaded, mismatches=[one.zxid for one in loaded.mismatches])
+        restored = Restored(loaded.tree, loaded, mismatches=[mismatch.zxid for mismatch in loaded.mismatches])
         self._fast_forward(restored)
         return restored
 
@@ -118,15 +118,15 @@ class FileTxnSnapLog:
         """`fastForwardFromEdits`."""
         restored.zxid = restored.tree.zxid
         committed = Committed(self.settings.refuses_gaps)
-        for found in self.txn_log.read(restored.tree.zxid + 1):
-            if isinstance(found, Stop):
-                restored.stops.append(found)
+        for records in self.txn_log.read(restored.tree.zxid + 1):
+            if isinstance(records, Stop):
+                restored.stops.append(records)
                 continue
-            zxids = np.ascontiguousarray(found.frames.header["zxid"])
+            zxids = np.ascontiguousarray(records.frames.header["zxid"])
             gap = committed.add(zxids)
             if gap is not None:
                 zxids = zxids[: gap.at + 1]
-            self._apply(restored, found, zxids)
+            self._apply(restored, records, zxids)
             if gap is not None:
                 raise gap.failure
         restored.last_processed = restored.tree.zxid
@@ -135,21 +135,21 @@ class FileTxnSnapLog:
             restored.uncovered = digest
 
     def _reached(self, restored: Restored, zxid: int) -> bool:
-        """Whether the zxid of a snapshot's digest is that of the snapshot, or of a transaction behind it."""
+        """Return whether the zxid of a snapshot's digest is that of the snapshot or of a later transaction."""
         file = restored.loaded.file
         if file is not None and file.zxid == zxid:
             return True
-        return any((one == zxid).any() for one in restored.applied)
+        return any((zxids == zxid).any() for zxids in restored.applied)
 
     def _apply(self, restored: Restored, records: Records, zxids: Int64s) -> None:
-        """Raises `Thrown` where a transaction is the server's end."""
+        """Apply transactions. Raises `Thrown` if one ends the server."""
         header = records.frames.header[: len(zxids)]
         first = 0
         closing = header["type"] == CLOSE_SESSION
         for i in np.flatnonzero(closing).tolist() if restored.loaded.ephemerals else ():
             left = restored.loaded.ephemerals.pop(int(header["session_id"][i]), None)
             if left is not None:
-                # What a rejected snapshot has left behind goes with its session.
+                # The leftovers of a rejected snapshot are deleted with their session.
                 self._apply_some(restored, records, slice(first, i))
                 delete(restored.tree, left, int(zxids[i]))
                 first = i
@@ -168,7 +168,7 @@ class FileTxnSnapLog:
             raise thrown
         zxids = np.ascontiguousarray(frames.header["zxid"])
         restored.applied.append(zxids)
-        mismatches = [one.zxid for one in applied.mismatches]
+        mismatches = [mismatch.zxid for mismatch in applied.mismatches]
         if self.settings.close_session_txn:
             mismatches = _with_bodies(frames, mismatches)
         else:
@@ -178,32 +178,32 @@ class FileTxnSnapLog:
 
 
 def kill_dead_sessions(restored: Restored) -> tuple[list[bytes], list[bytes]]:
-    """`ZooKeeperServer.loadData`: nodes of sessions that are not open are deleted; and besides what lies where rejected snapshots had such
-    ones. Returns the paths of both."""
+    """`ZooKeeperServer.loadData`: delete ephemeral nodes of closed sessions, and the nodes at the paths where rejected snapshots had
+    such nodes. Return the paths of both."""
     tree = restored.tree
     gone = tree.after_load(restored.last_processed)
     left = restored.loaded.ephemerals
-    paths = {path for one in left.keys() - tree.session_timeouts.keys() for path in left[one]}
+    paths = {path for session in left.keys() - tree.session_timeouts.keys() for path in left[session]}
     more = sorted(path for path in paths if tree.get(path) is not None)
     delete(tree, paths, restored.last_processed)
     return gone, more
 
 
 def delete(tree: Tree, paths: Iterable[bytes], zxid: int) -> None:
-    """`DataTree.deleteNodes`, of nodes that need not be there."""
+    """`DataTree.deleteNodes`. The nodes may not exist."""
     header = {"client_id": 0, "cxid": 0, "zxid": zxid, "time": 0, "type": DELETE}
     records = b"".join(
         RECORD.pack({"payload": {**header, "body": {"path": path}, "digest": None}}) for path in sorted(paths)
     )
     if records:
-        # Behind the header of a file.
+        # After the header of a file.
         window = Window(np.frombuffer(records, np.uint8), HEADER_SIZE, HEADER_SIZE + len(records))
         context = txnlog.CODEC.context("", Options(TXNLOG_OPTIONS))
         tree.apply_frames(window, txnlog.CODEC.scan(window, 0, context, check=False))
 
 
 def _with_bodies(frames: Frames, mismatches: list[int]) -> list[int]:
-    """The mismatches where the body of closeSession is always read: a digest that stands in its place is taken for paths, never compared."""
+    """Return the mismatches if the body of closeSession is always read: a digest in its place is taken for paths and never compared."""
     payload = frames.end - frames.start - BODY - 1
     closed = (frames.header["type"] == CLOSE_SESSION) & (payload == TXN_HEADER + TXN_DIGEST.head_size)
     alone = set(frames.header["zxid"][closed].tolist()) - set(frames.header["zxid"][~closed].tolist())
@@ -211,7 +211,7 @@ def _with_bodies(frames: Frames, mismatches: list[int]) -> list[int]:
 
 
 def _without_bodies(window: Window, frames: Frames, applied: Applied, mismatches: list[int]) -> list[int]:
-    """The mismatches where the body of closeSession is not read: a digest is looked for where it begins."""
+    """Return the mismatches if the body of closeSession is not read: the digest is expected in its place."""
     closed = frames.pick(frames.header["type"] == CLOSE_SESSION)
     digests = applied.digests[frames.header["type"] == CLOSE_SESSION]
     others = [zxid for zxid in mismatches if zxid not in closed.header["zxid"]]
@@ -220,29 +220,29 @@ def _without_bodies(window: Window, frames: Frames, applied: Applied, mismatches
     ):
         rest = window.data[start + BODY + TXN_HEADER : end - 1].tobytes()
         if len(rest) >= TXN_DIGEST.head_size:
-            found, _ = TXN_DIGEST.unpack(rest)
-            if found["version"] == DIGEST_VERSION and found["tree_digest"] != digest:
+            stored, _ = TXN_DIGEST.unpack(rest)
+            if stored["version"] == DIGEST_VERSION and stored["tree_digest"] != digest:
                 others.append(int(zxid))
     return sorted(others)
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """The first transaction that does not follow on those before it."""
+    """Return the first transaction that does not continue those before it."""
 
     at: int
     failure: IllegalState
 
 
 class Committed:
-    """`ZKDatabase.addCommittedProposal`: whether zxids follow one another, where that is asked."""
+    """`ZKDatabase.addCommittedProposal`: check that zxids are consecutive, if the version does so."""
 
     def __init__(self, strict: bool) -> None:
         self.strict = strict
         self.max: int | None = None
 
     def add(self, zxids: Int64s) -> Gap | None:
-        """Take these, in order. Smaller ones than before are passed over; a later epoch may begin anywhere."""
+        """Accept these zxids, in order. Smaller ones than before are skipped; a later epoch may begin anywhere."""
         if not self.strict or not len(zxids):
             return None
         first = int(zxids[0]) if self.max is None else self.max

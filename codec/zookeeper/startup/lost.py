@@ -1,4 +1,4 @@
-"""The undamaged transactions that no client sees the effects of, once a server has started: salvaged less applied."""
+"""The undamaged transactions without effect for clients after a start: salvaged minus applied."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from logwright.codec.zookeeper.store.files import DataFile, base, logs, logs_fro
 
 
 def lost(listing: Listing, restored: Restored, deleted: Deleted, options: Options) -> Iterator[LostRows]:
-    """Return the undamaged transactions that were not applied, and nodes that are deleted for no good reason."""
+    """Return the undamaged transactions that were not applied, and the nodes that are deleted for no good reason."""
     if restored.stops:
         yield from _unapplied(listing, restored, options)
     newest = newest_snapshot(listing)
     if restored.last_processed < newest:
-        # Only a snapshot that is not loaded has them: how much of it is undamaged is not known.
+        # They are only in a snapshot that is not loaded, and it is unknown how much of that is undamaged.
         yield LostRows(None, {"first_zxid": restored.last_processed + 1, "last_zxid": newest})
     if paths := [*deleted.expired, *deleted.taken]:
         yield LostRows(None, {"nodes": [path.decode(errors="replace") for path in paths]})
@@ -48,9 +48,9 @@ def _unapplied(listing: Listing, restored: Restored, options: Options) -> Iterat
 def _salvaged(listing: Listing, file: DataFile, options: Options) -> Int64s:
     """Return the zxids of all undamaged transactions of a log."""
     codec = txnlog.CODEC
-    given: dict[str, Any] = {name: options[name] for name in ("jute.maxbuffer", "jute.maxbuffer.extrasize")}
-    context = codec.context(base(file.name), Options(codec.options, given))
+    limits: dict[str, Any] = {name: options[name] for name in ("jute.maxbuffer", "jute.maxbuffer.extrasize")}
+    context = codec.context(base(file.name), Options(codec.options, limits))
     frames = good_frames(Walk(ListedFile(listing, file.name, file.size), codec, context))
-    headers = (found.header for _, found in frames)
+    headers = (part.header for _, part in frames)
     zxids = (header["zxid"][header["kind"] == TXN_FRAME] for header in headers)
     return np.concatenate([np.zeros(0, np.int64), *zxids])

@@ -1,4 +1,4 @@
-"""The warnings of a start: what the owner of the data should know, in the server's words where it has any."""
+"""The warnings of a start: what the owner of the data should know, in the server's own words if it has any."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from logwright.codec.zookeeper.startup.file_txn_snap_log import EMPTY, Restored
 from logwright.codec.zookeeper.store.files import DataFile, logs, newest_snapshot, snapshots
 
 _SHOWN = 5
-"""The most of a kind that a warning names."""
+"""Examples that a warning names at most."""
 
 
 @dataclass(frozen=True)
 class Deleted:
-    """The nodes that are deleted at the start, by what they are deleted for."""
+    """The nodes that are deleted at the start, by reason."""
 
     dead: Sequence[bytes] = ()
-    """Their sessions are gone."""
+    """Their sessions do not exist."""
     expired: Sequence[bytes] = ()
-    """They have a TTL, which is not known for such."""
+    """They have a TTL, but the server does not support TTLs."""
     taken: Sequence[bytes] = ()
-    """A rejected snapshot has them as nodes of a session that is gone."""
+    """A rejected snapshot has them as ephemeral nodes of a closed session."""
 
 
 def warnings(listing: Listing, restored: Restored, deleted: Deleted) -> Iterator[str]:
@@ -67,24 +67,24 @@ def warnings(listing: Listing, restored: Restored, deleted: Deleted) -> Iterator
             "nodes here are among its children"
         )
     if restored.tree.dangling:
-        said = ", ".join(map(str, sorted(restored.tree.dangling)[:_SHOWN]))
-        yield f"each read of a node whose ACL the table does not have ends with MarshallingError: {said}"
+        numbers = ", ".join(map(str, sorted(restored.tree.dangling)[:_SHOWN]))
+        yield f"each read of a node whose ACL the table does not have ends with MarshallingError: {numbers}"
 
 
 def _named(paths: Sequence[bytes]) -> str:
     more = f", and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else ""
-    return ", ".join(one.decode(errors="replace") for one in paths[:_SHOWN]) + more
+    return ", ".join(path.decode(errors="replace") for path in paths[:_SHOWN]) + more
 
 
 def _twice(files: Sequence[DataFile]) -> Iterator[str]:
-    for one, other in itertools.pairwise(files):
-        if one.zxid == other.zxid:
-            yield f"{one.name} and {other.name} are both read, in the order in which the directory lists them"
+    for earlier, other in itertools.pairwise(files):
+        if earlier.zxid == other.zxid:
+            yield f"{earlier.name} and {other.name} are both read, in the order in which the directory lists them"
 
 
 def _jump(restored: Restored) -> Iterator[str]:
-    """Transactions that are missing where nobody looks: between the snapshot and the first one that is applied."""
+    """Report missing transactions that the server does not notice: between the snapshot and the first applied one."""
     begun = restored.begun
-    first = next((int(one[0]) for one in restored.applied if len(one)), None)
+    first = next((int(zxids[0]) for zxids in restored.applied if len(zxids)), None)
     if first is not None and first > begun + 1 and epoch_of(first) == epoch_of(begun):
         yield f"transactions {zxid_text(begun + 1)} to {zxid_text(first - 1)} are not applied, and nothing is said of it"

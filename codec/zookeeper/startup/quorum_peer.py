@@ -1,6 +1,6 @@
-"""What a member of an ensemble asks of its data besides: that epochs and transactions agree.
+"""The additional check of an ensemble member: its epochs and transactions must agree.
 
-Source: `QuorumPeer.loadDataBase` of ZooKeeper. The snapshot at the start is then left to whoever is elected.
+Source: `QuorumPeer.loadDataBase` of ZooKeeper. The member writes no snapshot at the start; the elected leader does.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from logwright.codec.zookeeper.names import ACCEPTED_EPOCH, CURRENT_EPOCH, TEMP,
 from logwright.codec.zookeeper.startup.exceptions import IOFailure
 
 _LONGEST = 4096
-"""Bytes of a line that are looked at."""
+"""Bytes of the line that are read."""
 
 
 def load_epochs(disk: Overlay, zxid: int) -> None:
-    """Read the epochs, or write those that are missing. Raises `IOFailure`."""
+    """Read the epochs, or write missing ones. Raises `IOFailure`."""
     epoch = epoch_of(zxid)
     current = _read(disk, CURRENT_EPOCH, epoch)
     if epoch > current:
@@ -30,8 +30,8 @@ def load_epochs(disk: Overlay, zxid: int) -> None:
         disk.delete(CURRENT_EPOCH + TEMP)
     accepted = _read(disk, ACCEPTED_EPOCH, epoch)
     if accepted < current:
-        said = (zxid_text(one)[2:] for one in (accepted, current))
-        raise IOFailure("The accepted epoch, {} is less than the current epoch, {}".format(*said))
+        texts = (zxid_text(epoch)[2:] for epoch in (accepted, current))
+        raise IOFailure("The accepted epoch, {} is less than the current epoch, {}".format(*texts))
 
 
 def _read(disk: Overlay, name: str, default: int) -> int:

@@ -1,4 +1,4 @@
-"""The version that is started, and its properties: which of them change what a start makes of the files.
+"""The simulated version and those of its properties that change the outcome of a start.
 
 Names are those of the system properties without `zookeeper.`; defaults are ZooKeeper's.
 """
@@ -27,7 +27,7 @@ from logwright.codec.zookeeper.formats.txnlog.tables import LIMITS as TXNLOG_LIM
 from logwright.codec.zookeeper.store.files import DataFile
 
 NEWEST = {(3, 9): 5, (3, 8): 6, (3, 7): 2, (3, 6): 4, (3, 5): 10, (3, 4): 14}
-"""The last release of each line that was looked at."""
+"""The last examined release of each line."""
 VERSIONS = tuple(
     f"{major}.{minor}.{patch}" for (major, minor), newest in NEWEST.items() for patch in range(newest, -1, -1)
 )
@@ -39,7 +39,7 @@ _SINCE = {
     DELETE_CONTAINER: (3, 5, 1),
     CREATE_TTL: (3, 5, 3),
 }
-"""Types of transactions that are not as old as the others."""
+"""Types of transactions that were added later."""
 _WRITING = {option.name: option for option in (*encode.OPTIONS, *TXNLOG_LIMITS)}
 
 TRUST_EMPTY = Option(
@@ -130,57 +130,57 @@ class ServerSettings:
 
     @property
     def compression(self) -> bool:
-        """`SnapStream`: before it all snapshots were plain, ZOOKEEPER-3179."""
+        """`SnapStream`: older versions have uncompressed snapshots only, ZOOKEEPER-3179."""
         return self.version >= (3, 6, 0)
 
     def takes(self, file: DataFile) -> bool:
-        """Whether a name is one of a log or snapshot: before snapshots could be compressed it had two parts and no more
+        """Return whether a name is that of a log or snapshot. Before compressed snapshots a name had exactly two parts
         (`Util.getZxidFromName`)."""
         return self.compression or not file.named.rest
 
     @property
     def reads_marks(self) -> bool:
-        """Whether the string behind the checksum of a seal is read: `SnapStream`, as above."""
+        """Whether the string after the checksum of a seal is read: `SnapStream`, as above."""
         return self.compression
 
     @property
     def containers(self) -> bool:
-        """Whether containers are known, which before were nodes of a session like others: ZOOKEEPER-2163."""
+        """Whether containers are known; before, they were ephemeral nodes: ZOOKEEPER-2163."""
         return self.version >= (3, 5, 1)
 
     @property
     def create2_in_multi(self) -> bool:
-        """Whether a create2 is applied as a part of a multi, which else ends there: ZOOKEEPER-4026."""
+        """Whether a create2 in a multi is applied; otherwise the multi ends there: ZOOKEEPER-4026."""
         return self.version >= (3, 8, 2) or (3, 7, 2) <= self.version < (3, 8, 0)
 
     @property
     def config_node(self) -> bool:
-        """Whether a fresh tree has /zookeeper/config, with an ACL of its own: ZOOKEEPER-107."""
+        """Whether a new tree has /zookeeper/config, with its own ACL: ZOOKEEPER-107."""
         return self.version >= (3, 5, 0)
 
     @property
     def null_paths(self) -> bool:
-        """Whether a node is read although its path is null, which ends the start only then: up to 3.4 it ended it at once."""
+        """Whether a node with a null path is read before the start fails; up to 3.4 it failed at once."""
         return self.version >= (3, 5, 0)
 
     @property
     def looks_up_acls(self) -> bool:
-        """Whether the ACL of what a transaction touches is looked up, which fails where the table has none: ZOOKEEPER-4799."""
+        """Whether a transaction looks up the ACL of its node, which fails if the table lacks it: ZOOKEEPER-4799."""
         return self.version >= (3, 9, 2) or (3, 8, 4) <= self.version < (3, 9, 0)
 
     @property
     def finds_by_path(self) -> bool:
-        """Whether a node exists where its path is known, and not its name among its parent's children: ZOOKEEPER-4846."""
+        """Whether a node exists if its path is known, even if its parent does not list it as a child: ZOOKEEPER-4846."""
         return self.version >= (3, 9, 4) or (3, 8, 5) <= self.version < (3, 9, 0)
 
     @property
     def monotonic(self) -> bool:
-        """Whether what a parent counts only grows when transactions come again: ZOOKEEPER-3125, ZOOKEEPER-3249."""
+        """Whether the counters of a parent only grow when transactions are applied again: ZOOKEEPER-3125, ZOOKEEPER-3249."""
         return self.version >= (3, 6, 0)
 
     @property
     def tree(self) -> dict[str, bool]:
-        """How trees are made (`replay.Tree`)."""
+        """The arguments of trees (`tree.Tree`)."""
         return {
             "digests": self.digests,
             "extended_types": self.extended_types,
@@ -194,13 +194,13 @@ class ServerSettings:
 
     @property
     def method(self) -> str:
-        """How the snapshot that is written at the start is compressed."""
+        """The compression of the snapshot that is written at the start."""
         method = self.options["snapshot.compression.method"]
         return method if self.compression and method not in (None, "none") else ""
 
     @property
     def refuses_logs_alone(self) -> bool:
-        """Logs without a snapshot are refused since ZOOKEEPER-2325; `snapshot.trust.empty` came with ZOOKEEPER-3056."""
+        """Logs without a snapshot are refused since ZOOKEEPER-2325; `snapshot.trust.empty` was added by ZOOKEEPER-3056."""
         if self.version < (3, 5, 3):
             return False
         return self.version < (3, 5, 6) or not self.options["snapshot.trust.empty"]
@@ -230,7 +230,7 @@ class ServerSettings:
 
     @property
     def limit(self) -> int:
-        """A length that is read at most (`BinaryInputArchive.checkLength`)."""
+        """The longest length that is read (`BinaryInputArchive.checkLength`)."""
         most = int(self.options["jute.maxbuffer"])
         extra = self.options["jute.maxbuffer.extrasize"]
         if self.version < (3, 5, 7):
@@ -243,7 +243,7 @@ class ServerSettings:
 
     @cached_property
     def recipes(self) -> npt.NDArray[np.int64]:
-        """What is in transactions by type, from `LOWEST` on (`txns.RECIPES`); 0 for those that the version does not know."""
+        """The fields of transactions by type, from `LOWEST` on (`layout.RECIPES`); 0 for types that the version does not know."""
         known = RECIPE_ARRAY.copy()
         for kind, since in _SINCE.items():
             if self.version < since:
@@ -252,5 +252,5 @@ class ServerSettings:
 
     @property
     def unsupported(self) -> str:
-        """What is said of a type that is not known (`SerializeUtils.deserializeTxn`, ZOOKEEPER-4494)."""
+        """The message for an unknown type (`SerializeUtils.deserializeTxn`, ZOOKEEPER-4494)."""
         return "Unsupported Txn with type=" + ("" if self.version >= (3, 9, 0) else "%d")

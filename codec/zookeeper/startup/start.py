@@ -33,11 +33,11 @@ from logwright.codec.zookeeper.store.write import of_tree
 
 _VIEWS = ("tree", "sessions", "acls")
 _FRESH = 4
-"""Nodes of a server that has done nothing yet."""
+"""Nodes of a new server."""
 
 
 class ServedTree(Served):
-    """A data directory after a server's start: its clients see the tree in memory."""
+    """A data directory after a server's start. Its clients see the tree in memory."""
 
     def __init__(
         self, overlay: Overlay, settings: ServerSettings, restored: Restored, deleted: Deleted
@@ -48,7 +48,7 @@ class ServedTree(Served):
         """The name of the snapshot that is written at the start."""
         if settings.saves_at_start and not settings.distributed:
             self.saved = snapshot_name(restored.last_processed, settings.method)
-            # It has the size of the tree: it is made only when somebody reads it.
+            # It has the size of the tree, so it is made only if it is read.
             overlay.put(self.saved, self._snapshot)
 
     def _snapshot(self) -> bytes:
@@ -79,7 +79,7 @@ class ServedTree(Served):
         return lost(self.overlay.below, self.restored, self.deleted, self.settings.options)
 
     def parts(self, view: str) -> None:
-        """No view of a server is a stretch of a file."""
+        """A server's view is not a byte range of a file."""
         if view not in _VIEWS:
             raise UsageError(f"ZooKeeper serves no view {view!r}", advice=f"It serves {', '.join(_VIEWS)}")
         if self.settings.options.given("at_zxid"):
@@ -95,19 +95,19 @@ class ServedTree(Served):
     # Strategy system
 
     def settle(self, repair: SystemRepair) -> None:
-        """A server leaves damaged logs and snapshots as they are, and goes on in a new log. Here logs end where it stops reading
-        them, and snapshots that it passes over go, so that all that is left is sound."""
+        """A server leaves damaged logs and snapshots unchanged and continues in a new log. Here, logs end where it stops reading, and
+        skipped snapshots are removed, so that everything left is sound."""
         overlay = repair.overlay
-        found = survey(overlay.below, self.settings.options)
-        reorder(found)
-        validate(found)
-        for snapshot in found.snapshots:
+        survey_result = survey(overlay.below, self.settings.options)
+        reorder(survey_result)
+        validate(survey_result)
+        for snapshot in survey_result.snapshots:
             if (snapshot.cut or not snapshot.sound) and snapshot.file != self.saved:
                 overlay.delete(snapshot.file)
                 repair.cut += [self._passed_over(snapshot, cut.why) for cut in snapshot.cut[:1]]
-        for name, _ in found.twice:
+        for name, _ in survey_result.twice:
             overlay.delete(name)
-        for log in map(_up_to_damage, found.logs):
+        for log in map(_up_to_damage, survey_result.logs):
             repair.cut += log.cut
             repair.rows += len(log.zxid)
             if log.sound:
@@ -121,7 +121,7 @@ class ServedTree(Served):
         repair.notes.append(f"The tree is that of transaction {zxid}, it has {len(self.tree):,} nodes.")
 
     def _passed_over(self, snapshot: Snapshot, why: str) -> Removed:
-        """A snapshot that a server does not take. What is in it may follow from others and the logs."""
+        """Return the removal of a snapshot that the server skips. Its content may follow from others and the logs."""
         got = self.tree.zxid
         if got >= snapshot.zxid and (got or snapshot.rows <= _FRESH):
             return Removed(snapshot.file, 0, snapshot.size, why, 0, 0)
@@ -130,7 +130,7 @@ class ServedTree(Served):
 
 
 def _up_to_damage(log: Log) -> Log:
-    """Return what a server sees of a log. It does not see records behind the damage that a repair could fix either."""
+    """Return what a server sees of a log. It also misses the records after damage that a repair could correct."""
     if log.sound:
         return log
     behind = log.start >= log.damage
@@ -140,9 +140,11 @@ def _up_to_damage(log: Log) -> Log:
     first = log.cut[0]
     rows = int(np.count_nonzero(behind)) if behind.any() else first.rows_lost
     why = f"{first.why.partition(';')[0]}; a server stops reading there"
-    made = log.drop(behind)
-    made.cut = [Removed(log.file, first.offset, log.size - first.offset, why, 0, rows, lost or first.lost)]
-    return made
+    replacements = log.drop(behind)
+    replacements.cut = [
+        Removed(log.file, first.offset, log.size - first.offset, why, 0, rows, lost or first.lost)
+    ]
+    return replacements
 
 
 def start(overlay: Overlay, settings: Settings) -> ServedTree | Refused:
@@ -174,11 +176,11 @@ STARTUP = Startup(
 
 
 def _above(listing: Listing) -> frozenset[str]:
-    """Return the names beside the directory of the logs, as far as they can be seen."""
+    """Return the names beside the directory of the logs, as far as they can be listed."""
     if listing.name != VERSION_DIR or apart(listing):
         return frozenset()
     try:
         above = listing.parent()
-        return frozenset() if above is None else frozenset(one.name for one in above.entries())
+        return frozenset() if above is None else frozenset(entry.name for entry in above.entries())
     except LogwrightError:
         return frozenset()

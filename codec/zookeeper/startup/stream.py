@@ -1,4 +1,4 @@
-"""A snapshot as the stream that a server reads: decompressed as far as that goes, and what is thrown behind.
+"""A snapshot as the stream that a server reads: what can be decompressed, and the exception after it.
 
 Source: `SnapStream.getInputStream` of ZooKeeper, `java.util.zip.GZIPInputStream`, `org.xerial.snappy.SnappyInputStream`.
 """
@@ -34,20 +34,20 @@ _SNAPPY_HEADER = len(SNAPPY_MAGIC) + 8
 _SNAPPY_MAX_CHUNK = 512 << 20
 """`SnappyInputStream.MAX_CHUNK_SIZE`."""
 _CONCATENATED = int.from_bytes(SNAPPY_MAGIC[:4], "big", signed=True)
-"""What a chunk's length looks like where another stream begins (`SnappyCodec.MAGIC_HEADER_HEAD`)."""
+"""The chunk length that marks the start of another stream (`SnappyCodec.MAGIC_HEADER_HEAD`)."""
 
 
 @dataclass(frozen=True)
 class Stream:
-    """The bytes that can be read, and what reading on behind them ends in."""
+    """The readable bytes, and the exception of reading on."""
 
     data: Bytes
     end: Thrown
 
     @classmethod
     def of(cls, data: Bytes, compression: str, limit: int) -> Stream:
-        """Of a file; where more than `limit` bytes come out, a server is taken to run out of memory. Raises `Thrown` where the stream
-        can't even be made."""
+        """Return the stream of a file. Above `limit` bytes of output, a server is assumed to run out of memory. Raises `Thrown` if the
+        stream cannot be opened."""
         if compression == GZIP:
             return _gzip(data.tobytes(), limit)
         if compression == SNAPPY:
@@ -75,7 +75,7 @@ def _gzip(data: bytes, limit: int) -> Stream:
             failure = ZipFailure("Corrupt GZIP trailer")
             break
         failure = EndOfFile()
-        # Another member may follow; what is none is passed over.
+        # Another member may follow; anything else is ignored.
         try:
             at = _after_header(data, at + _TRAILER)
         except IOFailure:
@@ -84,7 +84,7 @@ def _gzip(data: bytes, limit: int) -> Stream:
 
 
 def _after_header(data: bytes, at: int) -> int:
-    """Where the compressed bytes begin (`GZIPInputStream.readHeader`). Raises `Thrown`."""
+    """Return where the compressed bytes begin (`GZIPInputStream.readHeader`). Raises `Thrown`."""
     start = at
     head = data[at : at + _GZIP_HEADER]
     if len(head) >= 2 and head[:2] != b"\x1f\x8b":
@@ -111,7 +111,7 @@ def _after_header(data: bytes, at: int) -> int:
 
 
 def _inflate(data: bytes, limit: int) -> tuple[bytes, int, Thrown | None]:
-    """What is decompressed, how many bytes that took, and what stops it but the end of it."""
+    """Return the output, the number of bytes it took, and the exception that ends it, if any."""
     stream = zlib.decompressobj(-zlib.MAX_WBITS)
     parts: list[bytes] = []
     at, step, left = 0, _PIECE, limit
@@ -123,7 +123,7 @@ def _inflate(data: bytes, limit: int) -> tuple[bytes, int, Thrown | None]:
             if step == 1:
                 words = str(error).rpartition(": ")[2]
                 return b"".join(parts), at, ZipFailure(words)
-            # What comes before the damage is given: it is looked for byte by byte.
+            # Output before the damage is delivered, so the damage is located byte by byte.
             stream, step = before, 1
             continue
         left -= len(parts[-1])
@@ -136,7 +136,7 @@ def _inflate(data: bytes, limit: int) -> tuple[bytes, int, Thrown | None]:
 
 
 def _snappy(data: Bytes, limit: int) -> Stream:
-    """Raises `Thrown` for a header that is cut short, or that is of another version."""
+    """Raises `Thrown` for a header that is cut short or of another version."""
     if len(data) < _SNAPPY_HEADER:
         raise EndOfFile()
     at, left = _SNAPPY_HEADER, limit

@@ -1,7 +1,7 @@
-"""The ACL table of a tree in memory: lists get numbers as a server gives them, and lose them when no node has them any more.
+"""The ACL table of a tree in memory: a list gets a number as a server assigns it, and loses it when no node refers to it.
 
-A list may come as other bytes that Java reads alike: it is one list, known by its forms. What nodes have is a slot: a number, and what
-list it is. Source: `ReferenceCountedACLCache` of ZooKeeper.
+Different bytes may decode to the same list in Java. They are one list, known by its forms. A node refers to a slot, which holds a number
+and a list. Source: `ReferenceCountedACLCache` of ZooKeeper.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LIST = vector(ACL)
 
 
 class AclCache:
-    """Arrays for kernels, and what is rare. `state` is that of the tree."""
+    """Arrays for kernels, and rare operations. `state` is that of the tree."""
 
     def __init__(self, state: Int64s) -> None:
         self._s = state
@@ -36,21 +36,21 @@ class AclCache:
         self._by_content: dict[bytes, int] = {}
 
     def add(self, number: int, content: bytes) -> int:
-        """Give a list a number; returns its slot."""
-        one = self.learn(content)
-        slot = self._new_slot(number, 0, one)
-        self.lists[one] = slot
+        """Assign a number to a list; return its slot."""
+        number_of_list = self.learn(content)
+        slot = self._new_slot(number, 0, number_of_list)
+        self.lists[number_of_list] = slot
         self.reserve(number)
         return slot
 
     def load(self, table: AclTable) -> None:
-        """The table of a snapshot: of numbers that come twice the last one counts."""
+        """Load the table of a snapshot. Of a number that occurs twice, the last list counts."""
         ordered = packed(table.raw.slice(0, len(table.known_ids))).to_pylist()
         for number, content in zip(table.known_ids.tolist(), ordered, strict=True):
             self.add(number, content)
 
     def reserve(self, number: int) -> None:
-        """Numbers up to this one are given to none any more."""
+        """Reserve the numbers up to this one: they are not assigned again."""
         self._s[at.ACL_INDEX] = max(int(self._s[at.ACL_INDEX]), number)
 
     def forget_unused(self) -> None:
@@ -61,7 +61,7 @@ class AclCache:
             self.lists[live[slot, at.A_LIST]] = -1
 
     def learn(self, content: bytes) -> int:
-        """The list that these bytes are, known by them from now on; and room for a slot of it."""
+        """Return the list of these bytes, which are a form of it from now on, and make room for a slot."""
         self._room_for_slot()
         crc = int(crc32_raw(at.ONES, np.frombuffer(content, np.uint8), 0, len(content)))
         place = crc & len(self.forms) - 1
@@ -71,60 +71,60 @@ class AclCache:
             if form[at.P_HASH] == crc and self.data[start : start + size].tobytes() == content:
                 return int(form[at.P_LIST])
             place = place + 1 & len(self.forms) - 1
-        said = _as_read(content)
-        one = self._by_content.get(said)
-        if one is None:
-            one = self._by_content[said] = len(self._contents)
-            # A count below zero is none.
-            self._contents.append(said if content[:1] >= b"\x80" else content)
-            self.lists = at.grown(self.lists, one, one + 1)
-            self.lists[one] = -1
+        as_read = _as_read(content)
+        list_number = self._by_content.get(as_read)
+        if list_number is None:
+            list_number = self._by_content[as_read] = len(self._contents)
+            # A count below zero means null.
+            self._contents.append(as_read if content[:1] >= b"\x80" else content)
+            self.lists = at.grown(self.lists, list_number, list_number + 1)
+            self.lists[list_number] = -1
         end = self._used + len(content)
         self.data = at.grown(self.data, self._used, end)
         self.data[self._used : end] = np.frombuffer(content, np.uint8)
-        self.forms[place] = self._used, len(content), crc, one
+        self.forms[place] = self._used, len(content), crc, list_number
         self._used, self._formed = end, self._formed + 1
         if 2 * self._formed > len(self.forms):
             self._rehash()
-        return one
+        return list_number
 
     def slots_of(self, acls: Int64s) -> Int64s:
-        """The slots of numbers; those that the table does not have get one that says so."""
+        """Return the slots of numbers. A number that the table lacks gets a slot that says so."""
         while True:
             ids = self._live()[:, at.A_ID]
             order = np.argsort(ids, kind="stable")
             place = np.searchsorted(ids[order], acls, "right") - 1
-            slots = np.append(order, -1)[place]  # the last one too where there is none below
+            slots = np.append(order, -1)[place]  # index -1 is the last slot, and is masked below
             known = (acls == OPEN_ACL) | (np.append(ids, OPEN_ACL)[slots] == acls)
             if known.all():
-                found: Int64s = np.where(acls == OPEN_ACL, -1, slots)
-                return found
+                slots_or_open: Int64s = np.where(acls == OPEN_ACL, -1, slots)
+                return slots_or_open
             for number in np.unique(acls[~known]).tolist():
                 self._new_slot(number, 1, -1)
 
-    # Looking
+    # Reading
 
     def number(self, slot: int) -> int:
         return int(self.slots[slot, at.A_ID]) if slot >= 0 else OPEN_ACL
 
     def content(self, slot: int) -> bytes | None:
-        """The list of a slot, None where the table does not have it."""
+        """Return the list of a slot, or None if the table lacks it."""
         return None if self.slots[slot, at.A_GONE] else self._contents[int(self.slots[slot, at.A_LIST])]
 
     def missing(self, slots: Int64s) -> set[int]:
-        """The numbers of those of these slots that the table does not have."""
+        """Return the numbers of those of these slots that the table lacks."""
         used = np.unique(slots[slots >= 0])
         return set(self.slots[used[self.slots[used, at.A_GONE] == 1], at.A_ID].tolist())
 
     def uses(self) -> dict[int, int]:
-        """How often each number counts as used, by number."""
+        """Return the usage count of each number."""
         live = self._there()
         return dict(zip(live[:, at.A_ID].tolist(), live[:, at.A_REFS].tolist(), strict=True))
 
     def table(self) -> AclTable:
-        """As a snapshot has it, by number."""
+        """Return the table as a snapshot has it, by number."""
         live = self._there()
-        lists = [self._contents[one] for one in live[:, at.A_LIST].tolist()]
+        lists = [self._contents[list_number] for list_number in live[:, at.A_LIST].tolist()]
         data = table_bytes(live[:, at.A_ID].tolist(), lists)
         return AclTable.parse(np.frombuffer(data, np.uint8), 0, len(data))[0]
 
@@ -139,50 +139,50 @@ class AclCache:
 
     # Room
 
-    def _new_slot(self, number: int, gone: int, one: int) -> int:
+    def _new_slot(self, number: int, gone: int, list_number: int) -> int:
         self._room_for_slot()
         slot = int(self._s[at.SLOTS])
         self._s[at.SLOTS] += 1
-        self.slots[slot] = number, 0, gone, one
+        self.slots[slot] = number, 0, gone, list_number
         self._s[at.ANY_GONE] |= gone
         return slot
 
     def _room_for_slot(self) -> None:
-        """For one that is made here, and for one that a kernel makes."""
+        """Make room for a slot made here, and one made by a kernel."""
         used = int(self._s[at.SLOTS])
         self.slots = at.grown(self.slots, used, used + 2)
 
     def _rehash(self) -> None:
-        made = np.zeros((4 * len(self.forms), at.FORM_FIELDS), np.int64)
+        forms = np.zeros((4 * len(self.forms), at.FORM_FIELDS), np.int64)
         for form in self.forms[self.forms[:, at.P_SIZE] > 0]:
-            place = int(form[at.P_HASH]) & len(made) - 1
-            while made[place, at.P_SIZE]:
-                place = place + 1 & len(made) - 1
-            made[place] = form
-        self.forms = made
+            place = int(form[at.P_HASH]) & len(forms) - 1
+            while forms[place, at.P_SIZE]:
+                place = place + 1 & len(forms) - 1
+            forms[place] = form
+        self.forms = forms
 
 
 def entries(content: bytes) -> list[dict[str, Any]]:
-    """A list as rows have it, in the raw type."""
-    found, _ = LIST.unpack(content, 0, len(content), {})
-    return [{"perms": one["perms"], **one["id"]} for one in found]
+    """Return a list as rows have it, in the raw type."""
+    stored, _ = LIST.unpack(content, 0, len(content), {})
+    return [{"perms": entry["perms"], **entry["id"]} for entry in stored]
 
 
 def nameless(content: bytes) -> bool:
-    """Whether a list has a null for a name, so that a server can't keep it (`Id.hashCode`)."""
-    return any(None in (one["scheme"], one["id"]) for one in entries(content))
+    """Return whether a list has a null name, which a server cannot store (`Id.hashCode`)."""
+    return any(None in (entry["scheme"], entry["id"]) for entry in entries(content))
 
 
 def _as_read(content: bytes) -> bytes:
-    """The list as a server writes it when it has read it: two that Java can't tell from each other are one."""
-    found = [
+    """Return the list as a server writes it after reading it. Two lists that Java cannot distinguish are one."""
+    entries_read = [
         {
-            "perms": one["perms"],
+            "perms": entry["perms"],
             "id": {
-                name: None if one[name] is None else jute_string(one[name].decode("utf-8", "replace"))
+                name: None if entry[name] is None else jute_string(entry[name].decode("utf-8", "replace"))
                 for name in ("scheme", "id")
             },
         }
-        for one in entries(content)
+        for entry in entries(content)
     ]
-    return LIST.pack(found, {})
+    return LIST.pack(entries_read, {})

@@ -1,4 +1,5 @@
-"""Transactions applied to a tree in arrays, as `DataTree.processTxn` does; see `state` for what is stored, and why a kernel stops.
+"""Apply transactions to a tree in arrays, as `DataTree.processTxn` does. See `tree_kernels` for the arrays, and for the reasons why a
+kernel stops.
 
 Source: `DataTree` of ZooKeeper.
 """
@@ -179,12 +180,12 @@ HIGHEST_SUB = LOWEST + len(SUB_RECIPE_ARRAY)
 
 @kernel("const u1[], i8, i8, i8, i8, Arrays")
 def count_quota(buf: Bytes, at: int, size: int, nodes_more: int, bytes_more: int, t: Arrays) -> None:
-    """Add to the longest path with a quota that a node is at or below (`getMaxPrefixWithQuota`, `updateQuotaStat`)."""
+    """Count a change for the longest path with a quota at or above a node (`getMaxPrefixWithQuota`, `updateQuotaStat`)."""
     state, quotas, by_path = t.state, t.quotas, t.by_path
     if not state[QUOTAS]:
         return
     mask = len(by_path) - 1
-    found = -1
+    quota = -1
     crc = ONES
     done = 0
     for i in range(1, size + 1):
@@ -194,28 +195,28 @@ def count_quota(buf: Bytes, at: int, size: int, nodes_more: int, bytes_more: int
         done = i
         place = crc & mask
         while by_path[place] != 0:
-            one = by_path[place] - 1
+            candidate = by_path[place] - 1
             if (
-                quotas[one, Q_HASH] == crc
-                and quotas[one, Q_SIZE] == i
-                and same(t.quota_bytes, quotas[one, Q_AT], buf, at, i)
+                quotas[candidate, Q_HASH] == crc
+                and quotas[candidate, Q_SIZE] == i
+                and same(t.quota_bytes, quotas[candidate, Q_AT], buf, at, i)
             ):
-                found = one
+                quota = candidate
                 break
             place = (place + 1) & mask
-    if found >= 0:
-        quotas[found, Q_COUNT] += nodes_more
-        quotas[found, Q_BYTES] += bytes_more
-        quotas[found, Q_TOUCHED] = 1
+    if quota >= 0:
+        quotas[quota, Q_COUNT] += nodes_more
+        quotas[quota, Q_BYTES] += bytes_more
+        quotas[quota, Q_TOUCHED] = 1
         state[PENDING] = 1
 
 
-# Applying
+# Transactions
 
 
 @kernel("const u1[], const i8[,], i8")
 def hash_path(buf: Bytes, bodies: Int64s, i: int) -> int:
-    """The CRC-32 register after the path of a body; "/" is another name of the root, whose path is empty."""
+    """Return the CRC-32 register after the path of a body. "/" is another name of the root, whose path is empty."""
     at = bodies[PATH_AT, i]
     size = max(bodies[PATH_LENGTH, i], 0)
     if size == 1 and load_u8(buf, at) == SLASH:
@@ -231,8 +232,8 @@ def hash_paths(buf: Bytes, bodies: Int64s, out: Int64s) -> None:
 
 @kernel("const i8[], i8, const i8[], const i8[,], const u1[], i8")
 def fetch(crcs: Int64s, first: int, table: Int64s, nodes: Int64s, arena: Bytes, digests: int) -> None:
-    """Have all fetched that later transactions will look at: one after the other they would wait for it one after the other. For those
-    two groups later it is known then where to look for the node, and for those one group later where its path and data are."""
+    """Prefetch the memory that later transactions will read, so that their cache misses overlap: two groups ahead the table entry of the
+    node, one group ahead its path and data."""
     mask = len(table) - 1
     last = len(crcs)
     for i in range(min(first + 3 * AHEAD, last), min(first + 4 * AHEAD, last)):
@@ -258,7 +259,7 @@ def fetch(crcs: Int64s, first: int, table: Int64s, nodes: Int64s, arena: Bytes, 
 
 @kernel("i8[], i8[,], i8, i8, i8")
 def note(state: Int64s, notes: Int64s, code: int, at: int, size: int) -> None:
-    """Remember what a transaction met, as long as there is room; all are counted."""
+    """Record a note on a transaction, as long as there is room; all are counted."""
     state[COUNTED] += 1
     n = state[NOTES]
     if n < len(notes):
@@ -279,7 +280,7 @@ def die(state: Int64s, code: int, detail: int) -> int:
 
 @kernel("i8[], i8[,], i8, i8, i8, u1[]")
 def set_cversion(state: Int64s, nodes: Int64s, parent: int, number: int, zxid: int, stat: Bytes) -> None:
-    """The parent's cversion as the transaction says, -1: one more; as it was up to 3.5."""
+    """Return the parent's new cversion: that of the transaction, or with -1 one more, as up to 3.5."""
     nodes[parent, N_CVERSION] = one_more(nodes[parent, N_CVERSION]) if number == -1 else number
     nodes[parent, N_PZXID] = zxid
     changed(state, nodes, parent, stat)
@@ -287,13 +288,13 @@ def set_cversion(state: Int64s, nodes: Int64s, parent: int, number: int, zxid: i
 
 @kernel("i8")
 def one_more(number: int) -> int:
-    """Of 32 bits."""
+    """Wrap to 32 bits."""
     return number + 1 if number < 0x7FFFFFFF else -0x80000000
 
 
 @kernel("i8[], i8[,], i8, i8, i8, u1[]")
 def grow_cversion(state: Int64s, nodes: Int64s, parent: int, number: int, zxid: int, stat: Bytes) -> None:
-    """The parent's cversion is not made less by a transaction that is in the snapshot already."""
+    """Update the cversion of the parent. A transaction that is in the snapshot already does not decrease it."""
     if number == -1:
         number = one_more(nodes[parent, N_CVERSION])
     if number > nodes[parent, N_CVERSION]:
@@ -306,7 +307,7 @@ def grow_cversion(state: Int64s, nodes: Int64s, parent: int, number: int, zxid: 
 def create(
     buf: Bytes, kind: int, bodies: Int64s, body: int, client: int, zxid: int, time: int, t: Arrays
 ) -> int:
-    """`DataTree.createNode`. Nothing is changed where it says that it needs something."""
+    """`DataTree.createNode`. If it returns that it needs something, nothing was changed."""
     state, arena, nodes, table, sessions, hashed = t.state, t.arena, t.nodes, t.table, t.sessions, t.hashed
     slots, forms, lists, acl_bytes, stat, notes = t.slots, t.forms, t.lists, t.acl_bytes, t.stat, t.notes
     at = bodies[PATH_AT, body]
@@ -342,16 +343,16 @@ def create(
     if state[SESSIONS] >= len(sessions):
         return NEED_SESSIONS
     slot = -1
-    one = -1
+    acl = -1
     if bodies[ACL_COUNT, body] != NULL:
         start = bodies[ACL_AT, body]
         _, stop, _ = skip_acl(buf, start, len(buf))
-        one = list_of(state, forms, slots, acl_bytes, buf, start, stop - start)
-        if one < 0:
+        acl = list_of(state, forms, slots, acl_bytes, buf, start, stop - start)
+        if acl < 0:
             state[DETAIL] = start
             return NEED_ACL
         if state[MONOTONIC]:
-            slot = convert(state, slots, lists, one)
+            slot = convert(state, slots, lists, acl)
     number = bodies[VALUE, body] if bodies[FIELDS, body] & NUMBER else -1
     if size > 1 or state[NO_ALIAS]:
         crc = crc32_raw(crc, buf, at + cut, at + size)
@@ -369,7 +370,7 @@ def create(
         grow_cversion(state, nodes, parent, number, zxid, stat)
     else:
         set_cversion(state, nodes, parent, number, zxid, stat)
-        slot = convert(state, slots, lists, one) if bodies[ACL_COUNT, body] != NULL else -1
+        slot = convert(state, slots, lists, acl) if bodies[ACL_COUNT, body] != NULL else -1
     row = state[ROWS]
     used = state[USED]
     append(arena, used, buf, at, size)
@@ -401,7 +402,7 @@ def create(
     state[LIVE] += 1
     nodes[parent, N_CHILDREN] += 1
     if existing >= 0:
-        # It was left behind, and is no child of this parent.
+        # It was left behind and is not a child of this parent.
         supplant(state, nodes, table, crc, existing, row)
     else:
         enter(state, table, crc, row)
@@ -454,11 +455,11 @@ def delete(buf: Bytes, at: int, size: int, zxid: int, t: Arrays) -> int:
     else:
         nodes[parent, N_PZXID] = zxid
         changed(state, nodes, parent, stat)
-    for one in (row, parent):
-        if no_acl(state, nodes, slots, one) != OPEN_ACL:
-            return die(state, NO_ACL, no_acl(state, nodes, slots, one))
+    for ancestor in (row, parent):
+        if no_acl(state, nodes, slots, ancestor) != OPEN_ACL:
+            return die(state, NO_ACL, no_acl(state, nodes, slots, ancestor))
     if alias >= 0:
-        # The root loses one of its two names, and counts no more; a change of it counts as ever.
+        # The root loses one of its two names and is no longer counted. Changes of it count as before.
         state[NO_ALIAS] = 1
         state[TOTAL] -= max(nodes[row, N_DIGEST], 0)
         release(state, slots, lists, nodes[row, N_ACL])
@@ -535,16 +536,16 @@ def set_acl(buf: Bytes, bodies: Int64s, body: int, t: Arrays) -> int:
     if row < 0:
         note(state, notes, NONODE, at, size)
         return DONE
-    one = -1
+    acl = -1
     if bodies[ACL_COUNT, body] != NULL:
         start = bodies[ACL_AT, body]
         _, stop, _ = skip_acl(buf, start, len(buf))
-        one = list_of(state, forms, slots, acl_bytes, buf, start, stop - start)
-        if one < 0:
+        acl = list_of(state, forms, slots, acl_bytes, buf, start, stop - start)
+        if acl < 0:
             state[DETAIL] = start
             return NEED_ACL
     release(state, slots, lists, nodes[row, N_ACL])
-    nodes[row, N_ACL] = -1 if one < 0 else convert(state, slots, lists, one)
+    nodes[row, N_ACL] = -1 if acl < 0 else convert(state, slots, lists, acl)
     nodes[row, N_AVERSION] = bodies[VALUE, body]
     changed(state, nodes, row, stat)
     return DONE
@@ -552,7 +553,7 @@ def set_acl(buf: Bytes, bodies: Int64s, body: int, t: Arrays) -> int:
 
 @kernel("const u1[], i8, i8, i8")
 def parts_of(buf: Bytes, at: int, end: int, count: int) -> tuple[int, int]:
-    """Whether the transactions of a multi are there as such (their bodies are not looked at), and whether one of them is an error."""
+    """Return whether all parts of a multi are present (their bodies are not examined), and whether one of them is an error."""
     failed = 0
     for _ in range(count):
         if end - at < SUB_DATA + 4:
@@ -568,12 +569,12 @@ def parts_of(buf: Bytes, at: int, end: int, count: int) -> tuple[int, int]:
 
 @kernel("const u1[], i8, const i8[,], i8")
 def is_multi(buf: Bytes, end: int, bodies: Int64s, i: int) -> int:
-    """Whether a server reads a multi, a part of which can't be read: it is looked into only when it is applied."""
+    """Return whether a server reads a multi with an unreadable part. The parts are parsed only when it is applied."""
     at = bodies[LIST_AT, i]
     if end - at < 4:
         return 0
-    whole, _ = parts_of(buf, at + 4, end, bodies[LIST_COUNT, i])
-    return whole
+    parts, _ = parts_of(buf, at + 4, end, bodies[LIST_COUNT, i])
+    return parts
 
 
 @kernel("const u1[], const i8[], const i8[,], const i8[,], const i8[], i8[,], i8[], Arrays")
@@ -587,7 +588,7 @@ def apply(
     digests: Int64s,
     t: Arrays,
 ) -> int:
-    """Apply transactions from `state[RECORD]` on, whose headers and bodies were measured; `ends` are those of their payloads."""
+    """Apply transactions from `state[RECORD]` on. Their headers and bodies were measured; `ends` are the ends of their payloads."""
     state, arena, nodes, table, sessions, hashed = t.state, t.arena, t.nodes, t.table, t.sessions, t.hashed
     notes = t.notes
     while state[RECORD] < len(heads):
@@ -628,7 +629,7 @@ def apply(
         if why != DONE and why != HAPPENED:
             return why
         if why == DONE:
-            # All of the record is done.
+            # The whole record is applied.
             state[SUB] = -1
             state[POSITION] = 0
             state[LAST] = max(state[LAST], zxid)
@@ -643,8 +644,8 @@ def apply(
 def multi(
     buf: Bytes, end: int, bodies: Int64s, i: int, part: Int64s, client: int, zxid: int, time: int, t: Arrays
 ) -> int:
-    """The transactions of a multi from part `state[SUB]` on, which is at `state[POSITION]`; none where one of them is an error. It ends at
-    one that can't be read, or can't be in a multi."""
+    """Apply the transactions of a multi from part `state[SUB]` on, which is at `state[POSITION]`; none if one of them is an error. Stop
+    at one that is unreadable or not allowed in a multi."""
     state, notes = t.state, t.notes
     count = bodies[LIST_COUNT, i]
     if count == NULL:
@@ -688,7 +689,7 @@ def multi(
 
 @kernel("const u1[], const i8[,], i8, i8, i8, Arrays")
 def close_session(buf: Bytes, bodies: Int64s, i: int, client: int, zxid: int, t: Arrays) -> int:
-    """`DataTree.killSession`: the nodes that the transaction names, then what the session owns besides."""
+    """`DataTree.killSession`: delete the nodes that the transaction names, then all others that the session owns."""
     state, sessions, hashed = t.state, t.sessions, t.hashed
     session = session_row(sessions, hashed, client)
     if session >= 0:
@@ -713,7 +714,7 @@ def close_session(buf: Bytes, bodies: Int64s, i: int, client: int, zxid: int, t:
 
 @kernel("i8, i8, Arrays")
 def delete_owned(session: int, zxid: int, t: Arrays) -> int:
-    """Delete the nodes of a session. Where a note is of one, its place is -1 - the place in the arena."""
+    """Delete the nodes of a session. The place of a note about one is -1 minus its place in the arena."""
     state, arena, nodes, sessions, notes = t.state, t.arena, t.nodes, t.sessions, t.notes
     while sessions[session, Z_HEAD] >= 0:
         row = sessions[session, Z_HEAD]

@@ -1,4 +1,4 @@
-"""The columns of a tree: what a node is to its users, and how that is stored."""
+"""The columns of a tree: the attributes of a node for users, and how they are stored."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from logwright.codec.table import TIMESTAMP, Column
 from logwright.codec.zookeeper.jute import ACL_RAW_TYPE, ACL_TYPE, Int64s
 
 ROOT = "/"
-"""The path of the root for users; it is stored as the empty one."""
+"""The path of the root for users. It is stored as the empty path."""
 
 CONTAINER = -(1 << 63)
-"""The owner that a container has (`EphemeralType.CONTAINER_EPHEMERAL_OWNER`)."""
+"""The stored owner of a container (`EphemeralType.CONTAINER_EPHEMERAL_OWNER`)."""
 TTL_MASK = 0xFF << 56
 TTL_RESERVED = 0xFFFF << 40
 TTL_MAX = (1 << 40) - 1
 TTL = TTL_MASK - (1 << 64)
-"""The owner of a TTL node is this and its TTL in milliseconds (`EphemeralType.TTL`)."""
+"""The stored owner of a TTL node is this plus its TTL in milliseconds (`EphemeralType.TTL`)."""
 
 PERSISTENT, EPHEMERAL, CONTAINERS, TTLS = range(4)
 KINDS = ("persistent", "ephemeral", "container", "ttl")
@@ -58,7 +58,7 @@ NODE_COLUMNS = (
 
 
 def kinds_of(owners: Int64s) -> npt.NDArray[np.int64]:
-    """The kind of node that each stored owner tells."""
+    """Return the kind of node that each stored owner stands for."""
     ttl = ((owners & np.int64(TTL)) == np.int64(TTL)) & ((owners & np.int64(TTL_RESERVED)) == 0)
     out = np.where(owners == 0, PERSISTENT, np.where(ttl, TTLS, EPHEMERAL))
     return np.where(owners == CONTAINER, CONTAINERS, out)
@@ -77,7 +77,7 @@ def ttl_column(owners: Int64s, kinds: npt.NDArray[np.int64]) -> pa.Array:
 
 
 def stored_owners(owners: Int64s, kinds: npt.NDArray[np.int64] | None, ttl: Int64s | None) -> Int64s:
-    """The mirror of these: owners as they are stored. Without kinds a TTL makes a TTL node, an owner an ephemeral one."""
+    """Return owners as stored, from the columns of rows. Without kinds, a TTL makes a TTL node and an owner an ephemeral one."""
     if kinds is None:
         kinds = np.where(owners != 0, EPHEMERAL, PERSISTENT)
         if ttl is not None:

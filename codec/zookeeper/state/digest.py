@@ -1,4 +1,4 @@
-"""The digest of a tree: a sum over its nodes, so that any change of one adds and subtracts (`AdHash`).
+"""The digest of a tree: a sum over its nodes, so that a change of one is a subtraction and an addition (`AdHash`).
 
 Source: `DigestCalculator`, `util.AdHash`, `NodeHashMapImpl` of ZooKeeper.
 """
@@ -16,18 +16,18 @@ from logwright.codec.zookeeper.jute import STAT_PERSISTED, Int64s
 VERSION = 2
 """`DigestCalculator.DIGEST_VERSION`."""
 EXCLUDED = "/zookeeper/"
-"""Paths that begin so don't count: what is there is the server's own."""
+"""Paths with this prefix do not count: their nodes belong to the server."""
 _SYSTEM = np.frombuffer(EXCLUDED.encode(), np.uint8)
 _ONES = 0xFFFFFFFF
 _STAT = STAT_PERSISTED.head_size
 _PZXID = STAT_PERSISTED.offset("pzxid")
-"""The last field, which comes third here."""
+"""The last field of the stat, which is third in the digest."""
 _CTIME = STAT_PERSISTED.offset("ctime")
 
 
 @kernel("const u1[], i8, i8")
 def counts(path: Bytes, at: int, end: int) -> int:
-    """Whether a node of that path counts in the digest."""
+    """Return whether a node of that path counts in the digest."""
     if end - at < len(_SYSTEM):
         return 1
     for i in range(len(_SYSTEM)):
@@ -38,8 +38,8 @@ def counts(path: Bytes, at: int, end: int) -> int:
 
 @kernel("const u1[], const i8[], const i4[], const i4[], i8[]")
 def node_digests(buf: Bytes, starts: Int64s, paths: Int32s, data: Int32s, out: Int64s) -> int:
-    """The digest of each record that starts there (0 where it does not count): the checksum of its path, its data and its stat as
-    they are stored, but with pzxid before ctime. `paths` and `data` are lengths. Returns the sum, which fits 63 bits."""
+    """Compute the digest of each record that starts there, 0 if it does not count: the checksum of path, data and stat as stored, but
+    with pzxid before ctime. `paths` and `data` are lengths. Return the sum, which fits 63 bits."""
     total = 0
     for i in range(len(starts)):
         out[i] = 0
@@ -61,6 +61,6 @@ def node_digests(buf: Bytes, starts: Int64s, paths: Int32s, data: Int32s, out: I
 
 
 def signed(total: int) -> int:
-    """A sum modulo 2**64, as Java's long."""
+    """Return a sum modulo 2**64, as Java's long."""
     total &= (1 << 64) - 1
     return total - (1 << 64) if total >> 63 else total

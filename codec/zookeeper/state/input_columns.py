@@ -1,4 +1,4 @@
-"""The columns of rows that are nodes, each as it is stored. What rows leave out has a default, or is left to the tree (`tree`, `run`)."""
+"""The input columns of nodes in stored form. Absent values get a default, or are left to the tree (`tree_defaults`, `sorted_run`)."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ from logwright.codec.zookeeper.state.columns import (
 )
 
 UNKNOWN = np.iinfo(np.int64).min
-"""A counter that nobody gave."""
+"""A counter without an input value."""
 _COLUMNS: Mapping[str, Column] = {
-    one.name: one for one in (*NODE_COLUMNS, Column("cversion", pa.int32(), "as a client sees it"))
+    column.name: column for column in (*NODE_COLUMNS, Column("cversion", pa.int32(), "as a client sees it"))
 }
 _EITHER_BINARY = (pa.binary(), pa.large_binary())
 
 
 @dataclass(frozen=True)
 class Given:
-    """The columns of rows, each in its type or None where it is not there. `first` is the number of the first row, for words."""
+    """The columns of rows, each in its type, or None if absent. `first` is the number of the first row, for messages."""
 
     rows: pa.Table
     first: int = 0
@@ -57,101 +57,103 @@ class Given:
         return name in self.rows.column_names
 
     def pieces(self, name: str, kind: pa.DataType | None = None) -> pa.ChunkedArray | None:
-        """A column as it comes, without a copy where it has its type."""
+        """Return a column in its pieces, without a copy if it has its type."""
         if not self.has(name):
             return None
-        found = self.rows.column(name)
-        wanted = kind or _COLUMNS[name].type
-        if found.type != wanted:
+        column = self.rows.column(name)
+        column_type = kind or _COLUMNS[name].type
+        if column.type != column_type:
             try:
-                found = found.cast(wanted)
+                column = column.cast(column_type)
             except pa.ArrowException as error:
-                raise UsageError(f"zookeeper.snapshot: column {name!r} is not {wanted}: {error}") from None
-        return None if found.null_count == len(found) and len(found) else found
+                raise UsageError(
+                    f"zookeeper.snapshot: column {name!r} is not {column_type}: {error}"
+                ) from None
+        return None if column.null_count == len(column) and len(column) else column
 
     def column(self, name: str) -> pa.Array | None:
-        """The same in one piece."""
-        found = self.pieces(name)
-        return None if found is None else found.combine_chunks()
+        """Return a column in one piece."""
+        pieces = self.pieces(name)
+        return None if pieces is None else pieces.combine_chunks()
 
     def values(self, name: str, default: Any) -> Values:
-        """Of 64 bits or fewer; `default` is a number, or one a row, for what is null or not there."""
-        found = self.pieces(name)
-        if found is None or found.null_count:
+        """Return integers of up to 64 bits. `default` is a number, or one per row, for null and absent values."""
+        pieces = self.pieces(name)
+        if pieces is None or pieces.null_count:
             return self.numbers(name, default)
-        return found.cast(pa.int64()) if pa.types.is_timestamp(found.type) else found
+        return pieces.cast(pa.int64()) if pa.types.is_timestamp(pieces.type) else pieces
 
     def numbers(self, name: str, default: Any) -> Int64s:
-        """The same as numbers of 64 bits."""
-        found = self.pieces(name)
-        if found is None:
+        """Return numbers of 64 bits."""
+        pieces = self.pieces(name)
+        if pieces is None:
             return np.broadcast_to(np.asarray(default, np.int64), len(self)).copy()
-        if not found.null_count:
-            return np.asarray(found.cast(pa.int64()))
-        values = np.asarray(found.cast(pa.int64()).fill_null(0))
-        return np.where(np.asarray(found.is_null()), default, values).astype(np.int64)
+        if not pieces.null_count:
+            return np.asarray(pieces.cast(pa.int64()))
+        values = np.asarray(pieces.cast(pa.int64()).fill_null(0))
+        return np.where(np.asarray(pieces.is_null()), default, values).astype(np.int64)
 
     def times(self, name: str, default: Any) -> Values:
-        """Milliseconds: as they are stored where the row says so."""
+        """Return milliseconds, or the stored value if the row has it."""
         raw = self.pieces(f"{name}_ms")
         if raw is None:
             return self.values(name, default)
         return raw if not raw.null_count else self.numbers(f"{name}_ms", self.numbers(name, default))
 
     def data(self) -> pa.Array | pa.ChunkedArray:
-        """As it comes, of either binary type; without the column it is of no bytes, which is not null."""
+        """Return data in either binary type. Without the column the data is empty, not null."""
         if not self.has("data"):
             return no_bytes(len(self))
         kind = self.rows.schema.field("data").type
-        found = self.pieces("data", kind if kind in _EITHER_BINARY else pa.large_binary())
-        return pa.nulls(len(self), pa.large_binary()) if found is None else found
+        pieces = self.pieces("data", kind if kind in _EITHER_BINARY else pa.large_binary())
+        return pa.nulls(len(self), pa.large_binary()) if pieces is None else pieces
 
     def paths(self) -> pa.Array:
-        """As they are stored: the root is the empty one."""
+        """Return paths as stored: the root is the empty one."""
         if not self.has("path"):
             raise UsageError("zookeeper.snapshot needs a column 'path'")
-        found = self.column("path")
-        if found is None or found.null_count:
-            row = 0 if found is None else int(np.flatnonzero(np.asarray(found.is_null()))[0])
+        paths = self.column("path")
+        if paths is None or paths.null_count:
+            row = 0 if paths is None else int(np.flatnonzero(np.asarray(paths.is_null()))[0])
             raise UsageError(f"zookeeper.snapshot: the path of row {self.first + row} is null")
-        stored = _without_roots(stored_strings(found))
+        stored = _without_roots(stored_strings(paths))
         raw = self.column("path_raw")
         if raw is None:
             return stored
-        # A raw path counts as long as the text is that of it.
-        same = np.asarray(pc.fill_null(pc.equal(texts(raw)[0], found), False))
+        # A raw path is used as long as it decodes to the text.
+        same = np.asarray(pc.fill_null(pc.equal(texts(raw)[0], paths), False))
         both = pa.concat_arrays([stored, raw])
         return both.take(
             numbers(pa.int64(), np.where(same, np.arange(len(raw)) + len(raw), np.arange(len(raw))))
         )
 
     def acls(self) -> Coded:
-        """The lists of rows, null where there is none."""
-        found = self.pieces("acl")
-        if found is None:
+        """Return the lists of the rows, null for none."""
+        pieces = self.pieces("acl")
+        if pieces is None:
             return Coded(np.full(len(self), -1, np.int64), [])
         raw = self.column("acl_raw")
         if raw is None:
-            return coded_lists(found)
+            return coded_lists(pieces)
         entries = raw.flatten().flatten()
         text = pa.StructArray.from_arrays(
             [entries[0], texts(entries[1])[0], texts(entries[2])[0]],
             fields=list(_COLUMNS["acl"].type.value_type),
         )
         shown = packed(raw_lists(pa.ListArray.from_arrays(_ends(raw), text), None))
-        same = np.asarray(pc.equal(shown, packed(raw_lists(found, None))).fill_null(False))
+        same = np.asarray(pc.equal(shown, packed(raw_lists(pieces, None))).fill_null(False))
         same &= np.asarray(raw.is_valid())
-        return coded(packed(raw_lists(found, raw.take(numbers(pa.int64(), np.arange(len(raw)), ~same)))))
+        return coded(packed(raw_lists(pieces, raw.take(numbers(pa.int64(), np.arange(len(raw)), ~same)))))
 
     def acl_numbers(self, acls: AclLists, order: Int64s | None = None) -> Int64s:
-        """The numbers of the rows' lists in that table, of the rows in that order: new ones are handed out in it."""
-        found, said = self.pieces("acl_id"), self.acls()
-        given, has = self.numbers("acl_id", OPEN_ACL), np.zeros(len(self), np.bool_)
-        if found is not None:
-            has = np.asarray(found.is_valid())
+        """Return the numbers of the rows' lists in that table, in the given order of rows, in which new numbers are assigned."""
+        pieces, coded = self.pieces("acl_id"), self.acls()
+        numbers, has = self.numbers("acl_id", OPEN_ACL), np.zeros(len(self), np.bool_)
+        if pieces is not None:
+            has = np.asarray(pieces.is_valid())
         if order is not None:
-            said, given, has = said.take(order), given[order], has[order]
-        return acls.numbers(said, given, has)
+            coded, numbers, has = coded.take(order), numbers[order], has[order]
+        return acls.numbers(coded, numbers, has)
 
     def owners(self) -> Int64s:
         kinds = self.pieces("kind")
@@ -161,8 +163,8 @@ class Given:
         owners = self.numbers("ephemeral_owner", 0)
         codes = None
         if kinds is not None:
-            found = pc.index_in(kinds, pa.array(KINDS))
-            codes = np.asarray(found.fill_null(-1)).astype(np.int64)
+            indices = pc.index_in(kinds, pa.array(KINDS))
+            codes = np.asarray(indices.fill_null(-1)).astype(np.int64)
             if (codes < 0).any():
                 row = int(np.flatnonzero(codes < 0)[0])
                 if kinds[row].is_valid:
@@ -184,20 +186,20 @@ class Given:
 
 
 def no_bytes(count: int) -> pa.Array:
-    """Data of no bytes, which is not null."""
+    """Return a column of empty data, not null."""
     ends = np.zeros(count + 1, np.int64)
     return pa.Array.from_buffers(pa.large_binary(), count, [None, pa.py_buffer(ends), pa.py_buffer(b"")])
 
 
 def _without_roots(paths: pa.Array) -> pa.Array:
-    """Paths with "" for "/"."""
+    """Return paths with "" for "/"."""
     data, ends, _ = flat(paths)
     short: npt.NDArray[np.int64] = np.flatnonzero(np.diff(ends) == 1)
     roots = short[data[ends[short]] == SLASH]
     if not len(roots):
         return paths
     if len(roots) == 1 and not roots[0]:
-        # Mostly it is the first: it begins where the next one does.
+        # Usually it is the first row, which begins where the next one does.
         moved = np.concatenate((ends[1:2], ends[1:]))
         return pa.Array.from_buffers(pa.binary(), len(paths), [None, pa.py_buffer(moved), paths.buffers()[2]])
     chosen = np.arange(len(paths))
@@ -207,7 +209,7 @@ def _without_roots(paths: pa.Array) -> pa.Array:
 
 
 def _all(column: pa.ChunkedArray, value: str) -> bool:
-    """Whether all of a column is this text."""
+    """Return whether all values of a column are this text."""
     return not column.null_count and pc.all(pc.equal(column, value)).as_py() is True
 
 

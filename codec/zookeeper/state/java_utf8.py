@@ -1,7 +1,7 @@
-"""Paths as a server reads them: what is no UTF-8 becomes U+FFFD, so that two byte forms may be one node.
+"""Paths as a server decodes them: bytes that are not UTF-8 become U+FFFD, so two stored forms may be one node.
 
-Bytes are read by the class of Java that the server reads them by; what is read otherwise is appended to them in its place.
-Source: `BinaryInputArchive.readString` of ZooKeeper; `String(byte[], Charset)` of Java 11 to 21.
+Bytes are decoded as Java's class does. Transactions and records whose paths decode differently are appended with the decoded paths. Source:
+`BinaryInputArchive.readString` of ZooKeeper; `String(byte[], Charset)` of Java 11 to 21.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ _UNKNOWN = "\ufffd".encode()
 
 
 def as_java(text: bytes) -> bytes:
-    """The UTF-8 of what Java reads. It takes a surrogate for one bad character, everything else as Python does."""
+    """Return the UTF-8 of what Java decodes. It takes a surrogate for one bad character, everything else as Python does."""
     return _SURROGATE.sub(_UNKNOWN, text).decode("utf-8", "replace").encode()
 
 
 @kernel("const u1[], i8, i8")
 def is_utf8(buf: Bytes, at: int, size: int) -> bool:
-    """Whether Java reads these bytes and writes them as they were."""
-    # Nearly all of it is ASCII.
+    """Return whether Java decodes these bytes and encodes them to the same bytes."""
+    # Nearly all text is ASCII.
     return size <= 0 or is_ascii(buf, at, size) or text_kind(buf, at, at + size) != BAD_TEXT
 
 
@@ -61,7 +61,7 @@ def is_utf8(buf: Bytes, at: int, size: int) -> bool:
 
 @kernel("const u1[], const i8[], const i4[], u1[]")
 def strange_nodes(buf: Bytes, starts: Int64s, paths: Int32s, out: Bytes) -> int:
-    """Which node records have a path that is read otherwise; how many."""
+    """Find the node records whose path decodes differently. Return their number."""
     n = 0
     for i in range(len(starts)):
         out[i] = not is_utf8(buf, starts[i] + LENGTH, paths[i])
@@ -70,7 +70,7 @@ def strange_nodes(buf: Bytes, starts: Int64s, paths: Int32s, out: Bytes) -> int:
 
 
 def nodes_as_read(buf: Bytes, starts: Int64s, paths: Int32s, data: Int32s) -> tuple[Bytes, Int64s, Int32s]:
-    """Node records with paths as they are read: bytes, where the records start in them, and how long the paths are."""
+    """Return node records with decoded paths: bytes, where the records start in them, and the lengths of the paths."""
     strange = np.empty(len(starts), np.uint8)
     if not strange_nodes(buf, starts, paths, strange):
         return buf, starts, paths
@@ -110,7 +110,7 @@ def strange_multi(buf: Bytes, end: int, bodies: Int64s, i: int, part: Int64s) ->
 
 @kernel("const u1[], const i8[], const i8[,], const i8[,], i8[,], u1[]")
 def strange_txns(buf: Bytes, ends: Int64s, heads: Int64s, bodies: Int64s, part: Int64s, out: Bytes) -> int:
-    """Which transactions name a path that is read otherwise; how many."""
+    """Find the transactions with a path that decodes differently. Return their number."""
     n = 0
     for i in range(len(ends)):
         kind = heads[i, TYPE]
@@ -134,8 +134,8 @@ def strange_txns(buf: Bytes, ends: Int64s, heads: Int64s, bodies: Int64s, part: 
 
 
 def txns_as_read(buf: Bytes, ends: Int64s, heads: Int64s, bodies: Int64s) -> tuple[Bytes, Int64s, Int64s]:
-    """Transactions with paths as they are read: bytes, where the payloads end in them, and the bodies measured."""
-    # What is plain was looked at, all of it where it is sound: of a multi, parts are applied that come before one that is not.
+    """Return transactions with decoded paths: bytes, where the payloads end in them, and the measured bodies."""
+    # Sound bodies marked as plain were checked completely. Of other multis, the parts before the unsound one are applied.
     if bodies[PLAIN].all() and (bodies[STATUS] == SOUND).all():
         return buf, ends, bodies
     strange = np.empty(len(ends), np.uint8)
@@ -149,8 +149,8 @@ def txns_as_read(buf: Bytes, ends: Int64s, heads: Int64s, bodies: Int64s) -> tup
         if kind in (MULTI, CLOSE_SESSION):
             start, count = int(bodies[LIST_AT, i]), int(bodies[LIST_COUNT, i])
             bodies[LIST_AT, i] = place
-            made = _parts if kind == MULTI else _strings
-            more += made(buf[start : int(ends[i])].tobytes(), count)
+            reader = _parts if kind == MULTI else _strings
+            more += reader(buf[start : int(ends[i])].tobytes(), count)
             ends[i] = len(buf) + len(more)
         else:
             start, size = int(bodies[PATH_AT, i]), int(bodies[PATH_LENGTH, i])
@@ -161,7 +161,7 @@ def txns_as_read(buf: Bytes, ends: Int64s, heads: Int64s, bodies: Int64s) -> tup
 
 
 def _parts(data: bytes, count: int) -> bytes:
-    """The parts of a multi, each of which begins with its path; from one on that is none they are as they were."""
+    """Convert the parts of a multi, each of which begins with its path. From an unreadable one on they stay unchanged."""
     out, at = bytearray(data[:4]), 4
     for _ in range(count):
         start = at + _SUB_DATA + 4

@@ -1,5 +1,4 @@
-"""The paths of a tree, as they are stored (the root is the empty one), as columns: which a node can have, in which order they are, which
-is whose parent."""
+"""Columns of stored paths (the root is the empty one): which paths are valid, how they are sorted, and which is whose parent."""
 
 from __future__ import annotations
 
@@ -25,40 +24,40 @@ from logwright.codec.zookeeper.jute import Int64s
 MISSING, TWICE = -2, -3
 _AHEAD = 32
 _LOWEST = 1
-"""What stands for a slash where paths are sorted: lower than all that can be in a path, and not the 0 behind its end."""
+"""Replaces the slash when paths are sorted: lower than every character of a path, and different from the terminating 0."""
 _SIGN = -(1 << 63)
 _SHORT, _ROOM = 32, 256
 _LONGEST_DOTS = 2
-"""Names of dots alone of so many characters, or of none, are no names."""
+"""Names of up to this number of dots, the empty name included, are not valid."""
 
 
 # Kernels
 
 
 @kernel("const u1[], i8, i8, i8")
-def same(buf: Bytes, one: int, two: int, length: int) -> int:
-    """Whether so many bytes are the same in two places."""
-    return 1 if shared(buf, one, two, length) == length else 0
+def same(buf: Bytes, first: int, two: int, length: int) -> int:
+    """Return whether `length` bytes are equal at two positions."""
+    return 1 if shared(buf, first, two, length) == length else 0
 
 
 @kernel("const u1[], i8, i8, i8")
-def shared(buf: Bytes, one: int, two: int, length: int) -> int:
-    """How many of the first `length` bytes are the same in two places."""
+def shared(buf: Bytes, first: int, two: int, length: int) -> int:
+    """Return the length of the common prefix, at most `length`."""
     k = 0
-    while length - k >= 8 and load_i64be(buf, one + k) == load_i64be(buf, two + k):
+    while length - k >= 8 and load_i64be(buf, first + k) == load_i64be(buf, two + k):
         k += 8
-    if length - k >= 4 and load_i32be(buf, one + k) == load_i32be(buf, two + k):
+    if length - k >= 4 and load_i32be(buf, first + k) == load_i32be(buf, two + k):
         k += 4
-    if length - k >= 2 and load_i16be(buf, one + k) == load_i16be(buf, two + k):
+    if length - k >= 2 and load_i16be(buf, first + k) == load_i16be(buf, two + k):
         k += 2
-    if length - k >= 1 and load_u8(buf, one + k) == load_u8(buf, two + k):
+    if length - k >= 1 and load_u8(buf, first + k) == load_u8(buf, two + k):
         k += 1
     return k
 
 
 @kernel("const u1[], i8, i8")
 def forbidden(buf: Bytes, at: int, end: int) -> int:
-    """Whether a character of two or three bytes is none for a path: U+0080 to U+009F, U+D800 to U+F8FF, U+FFF0 to U+FFFF."""
+    """Return whether a character of two or three bytes is not allowed in a path: U+0080 to U+009F, U+D800 to U+F8FF, U+FFF0 to U+FFFF."""
     first = load_u8(buf, at)
     if first == 0xC2:
         return 1 if at + 1 < end and load_u8(buf, at + 1) < 0xA0 else 0
@@ -70,9 +69,9 @@ def forbidden(buf: Bytes, at: int, end: int) -> int:
 
 @kernel("const u1[], i8, i8, i8")
 def bad_names(buf: Bytes, slash: int, at: int, end: int) -> int:
-    """Whether something behind the slash at `slash` is no name of a node, or no character of one: empty, "." or "..", a control
-    character or another that is `forbidden`. What is before `at` was looked at before."""
-    # Where the head of a name is known, it is enough to know that it is no name of dots; a character may have begun before `at`.
+    """Return whether the rest of a path after the slash at `slash` is invalid: an empty name, "." or "..", a control character or
+    another `forbidden` one. The bytes before `at` were checked before."""
+    # If the start of a name was checked, only names of dots remain to be excluded. A character may have begun before `at`.
     k = max(slash + 1, at - 2)
     if k - slash - 1 <= _LONGEST_DOTS:
         k = slash + 1
@@ -96,8 +95,8 @@ def bad_names(buf: Bytes, slash: int, at: int, end: int) -> int:
 
 @kernel("const u1[], const i4[]")
 def first_bad(paths: Bytes, ends: Int32s) -> int:
-    """The first path that no node can have (`PathUtils.validatePath`): it does not begin with a slash or ends with one, or has `bad_names`.
-    The number of paths where there is none."""
+    """Return the index of the first invalid path (`PathUtils.validatePath`): it does not begin with a slash, ends with one, or has
+    `bad_names`. The number of paths if all are valid."""
     for i in range(len(ends) - 1):
         at = ends[i]
         end = ends[i + 1]
@@ -108,11 +107,11 @@ def first_bad(paths: Bytes, ends: Int32s) -> int:
 
 @kernel("const u1[], const i4[], i8[], i8[], i8[]")
 def parents(paths: Bytes, ends: Int32s, stack: Int64s, out: Int64s, missing: Int64s) -> tuple[int, int, int]:
-    """The row of each node's parent in a tree in pre-order (each node followed by all that is below it); -1 for the root.
+    """Find the row of each node's parent in a tree in pre-order (each node followed by its descendants); -1 for the root.
 
-    `MISSING` where the parent does not come before it in that order, then `missing` tells how many bytes of the path the nearest
-    ancestor has. `TWICE`: the path is that of the node before. `stack` has room. Returns (the number of parents missing, 1 where the
-    paths are `ascending`, `first_bad`), in one go: what two paths that follow one another share is looked at once.
+    The row is `MISSING` if the parent does not come before it in that order; `missing` then gets the length of the nearest ancestor's path.
+    `TWICE`: the path is that of the previous node. `stack` is large enough. Return (number of missing parents, 1 if the paths are
+    `ascending`, `first_bad`). One pass serves all three, because the common prefix of neighbours is computed once.
     """
     depth = 0
     lost = 0
@@ -131,7 +130,7 @@ def parents(paths: Bytes, ends: Int32s, stack: Int64s, out: Int64s, missing: Int
             stack[0] = i
             cut_before = 0
             continue
-        # How much of it the path before has too, the last slash in that, and the last of all.
+        # The length of the prefix shared with the previous path, the last slash in it, and the last slash of all.
         k = 0
         if i > 0:
             before = ends[i - 1]
@@ -179,54 +178,55 @@ def parents(paths: Bytes, ends: Int32s, stack: Int64s, out: Int64s, missing: Int
 
 
 @kernel("const u1[], i8, i8, i8, i8, i8")
-def follows(paths: Bytes, one: int, two: int, size: int, k: int, lowest: int) -> int:
-    """Whether the path at `two`, of `size` bytes, comes behind the one before it, at `one`, whose first `k` bytes it has too, as bytes, of
-    which `lowest` comes before all others."""
-    if k == min(two - one, size):
-        return 1 if size > two - one else 0
-    before = load_u8(paths, one + k)
+def follows(paths: Bytes, first: int, two: int, size: int, k: int, lowest: int) -> int:
+    """Return whether the path at `two`, of `size` bytes, sorts after the one at `one`, with which it shares `k` bytes. `lowest` sorts
+    before all other bytes."""
+    if k == min(two - first, size):
+        return 1 if size > two - first else 0
+    before = load_u8(paths, first + k)
     byte = load_u8(paths, two + k)
     return 0 if byte == lowest or (before != lowest and before > byte) else 1
 
 
 @kernel("const u1[], const i4[], i8")
 def ascending(paths: Bytes, ends: Int32s, lowest: int) -> int:
-    """Whether each path comes behind the one before, as bytes, of which `lowest` comes before all others: with a slash a node is followed
-    by what is below it."""
+    """Return whether the paths ascend by bytes, of which `lowest` sorts first. With a slash, a node is followed by its descendants."""
     for i in range(1, len(ends) - 1):
-        one = ends[i - 1]
+        previous = ends[i - 1]
         two = ends[i]
         size = ends[i + 1] - two
-        if not follows(paths, one, two, size, shared(paths, one, two, min(two - one, size)), lowest):
+        if not follows(
+            paths, previous, two, size, shared(paths, previous, two, min(two - previous, size)), lowest
+        ):
             return 0
     return 1
 
 
 @kernel("const u1[], const i4[], i8[], i8[]")
 def repeated(paths: Bytes, ends: Int32s, places: Int64s, hashes: Int64s) -> int:
-    """The first path that comes twice; the number of paths where there is none. `places`, all 0, are a power of two, and more than twice
-    as many; in `hashes` there is room for some numbers."""
+    """Return the index of the first repeated path; the number of paths if there is none. `places` are zeros, a power of two and more
+    than twice as many; `hashes` has room for some numbers."""
     mask = len(places) - 1
     count = len(ends) - 1
     seen = 0
     for i in range(count):
         if i % _AHEAD == 0:
-            # Places are asked for together: one after the other each would be waited for.
+            # Places are read in groups, so that their cache misses overlap.
             for k in range(min(_AHEAD, count - i)):
                 hashes[k] = crc32_raw(0, paths, ends[i + k], ends[i + k + 1])
                 seen ^= places[hashes[k] & mask]
             hashes[_AHEAD] = seen
         start = ends[i]
         size = ends[i + 1] - start
-        found = hashes[i % _AHEAD]
-        at = found & mask
+        slot = hashes[i % _AHEAD]
+        at = slot & mask
         while places[at]:
-            if places[at] >> 31 == found:
+            if places[at] >> 31 == slot:
                 other = (places[at] & 0x7FFFFFFF) - 1
                 if ends[other + 1] - ends[other] == size and same(paths, ends[other], start, size):
                     return i
             at = (at + 1) & mask
-        places[at] = found << 31 | (i + 1)
+        places[at] = slot << 31 | (i + 1)
     return count
 
 
@@ -234,8 +234,8 @@ def repeated(paths: Bytes, ends: Int32s, places: Int64s, hashes: Int64s) -> int:
 def sort_words(
     order: Int64s, other: Int64s, keys: Int64s, more: Int64s, low: int, high: int, counts: Int64s
 ) -> None:
-    """Sort `keys[low:high]`, and `order[low:high]` with them, by radix: from the last byte that is not the same in all to the first.
-    In `other` and `more` there is room for as many."""
+    """Sort `keys[low:high]`, and `order[low:high]` with them, by radix, from the last byte that differs to the first. `other` and `more`
+    have room for as many."""
     if high - low <= _SHORT:
         for i in range(low + 1, high):
             key = keys[i]
@@ -287,8 +287,8 @@ def sort_paths(
     counts: Int64s,
     left: npt.NDArray[np.int64],
 ) -> None:
-    """Sort rows (`order`) by their bytes, none of which is 0: eight at a time, then those that are the same so far by the next eight. Behind
-    the last path there are eight more bytes. `left` has room for half as many stretches, the rest for as many numbers."""
+    """Sort rows (`order`) by their bytes, none of which is 0: by the first eight bytes, then equal ones by the next eight. Eight more
+    bytes follow the last path. `left` has room for half as many ranges, the other arrays for as many numbers."""
     depth = 0
     if len(order) > 1:
         left[0, 0] = 0
@@ -303,7 +303,7 @@ def sort_paths(
         for i in range(low, high):
             row = order[i]
             size = ends[row + 1] - ends[row] - skip
-            # Of a path that is shorter the rest is zeros; numbers are signed.
+            # A shorter path is padded with zeros. Numbers are signed.
             key = 0
             if size > 0:
                 key = load_i64be(paths, ends[row] + skip)
@@ -316,7 +316,7 @@ def sort_paths(
             stop = at + 1
             while stop < high and keys[stop] == keys[at]:
                 stop += 1
-            # Those that end in these bytes are the same.
+            # Paths that end in these bytes are equal.
             if stop - at > 1 and keys[at] & 0xFF:
                 left[depth, 0] = at
                 left[depth, 1] = stop
@@ -330,38 +330,38 @@ def sort_paths(
 
 @dataclass(frozen=True)
 class Family:
-    """Some paths and how they belong together: the row of each one's parent (see the kernel `parents`), of those that are `MISSING` how
-    much of the path there is, and how many there are of these and of paths that come twice in a row."""
+    """Paths of a tree: the row of each one's parent (see the kernel `parents`), the known prefix of `MISSING` ones, and the numbers of
+    these and of repeated neighbours."""
 
     paths: pa.Array
     parents: Int64s
     short: Int64s
     lost: int
     ascending: bool
-    """Whether they are in the order of `order`."""
+    """Return whether the rows are in the order of `order`."""
     bad: int
-    """The first that no node can have; the number of paths where there is none."""
+    """The index of the first invalid path; the number of paths if there is none."""
 
     @classmethod
     def of(cls, paths: pa.Array) -> Family:
         data, ends, _ = flat(paths)
         out, missing = np.empty(len(paths), np.int64), np.empty(len(paths), np.int64)
-        # As many ancestors as the longest path can have: a name and its slash are two bytes.
+        # As many ancestors as the longest path can have: a name and its slash are at least two bytes.
         stack = np.empty(int(np.diff(ends).max(initial=0)) // 2 + 2, np.int64)
         lost, rising, bad = parents(data, np.ascontiguousarray(ends), stack, out, missing)
         return cls(paths, out, missing, int(lost), bool(rising), int(bad))
 
     def validate(self) -> None:
-        """Raises `UsageError` for a path that no node can have."""
+        """Raises `UsageError` for an invalid path."""
         if self.bad < len(self.paths):
             raise _refused(self.paths, self.bad, 0)
 
     def order(self) -> Int64s | None:
-        """The rows in pre-order, children by name; None where they are in a pre-order already, with all parents."""
+        """Return the rows in pre-order, children by name; None if they are in a pre-order already, with all parents."""
         if not self.lost:
             return None
         data, ends, _ = flat(self.paths)
-        # As `_key` has them; a word may be read at the last byte.
+        # As `_key` orders them. A word may be read at the last byte.
         low = np.zeros(len(data) + 8, np.uint8)
         np.copyto(low[:-8], np.where(data == SLASH, np.uint8(_LOWEST), data))
         rows = len(self.paths)
@@ -380,9 +380,9 @@ class Family:
         return order
 
     def merged(self, others: Sequence[bytes]) -> Int64s:
-        """The order of these, which are `ascending`, and of others behind them."""
+        """Return the order of these paths, which are `ascending`, merged with other ones."""
         rows = len(self.paths)
-        keys = [_key(one) for one in others]
+        keys = [_key(other) for other in others]
         place = sorted(range(len(keys)), key=keys.__getitem__)
         where = [
             bisect.bisect(range(rows), keys[i], key=lambda row: _key(self.paths[row].as_py())) for i in place
@@ -391,7 +391,7 @@ class Family:
         return order
 
     def twice(self) -> int | None:
-        """A row whose path was there before; None where there is none."""
+        """Return a row whose path occurred before; None if there is none."""
         if self.ascending:
             return None
         data, ends, _ = flat(self.paths)
@@ -400,32 +400,32 @@ class Family:
         return None if row == len(self.paths) else row
 
     def missing(self, more: Iterable[bytes] = ()) -> list[bytes]:
-        """The paths of parents, and of `more` nodes, that are not among these, which are in pre-order."""
+        """Return the paths of the parents, and of `more` nodes, that are missing here. The paths are in pre-order."""
         data, ends, _ = flat(self.paths)
-        made: set[bytes] = set()
+        created: set[bytes] = set()
         for i in np.flatnonzero(self.parents == MISSING).tolist() if self.lost else ():
             path = data[int(ends[i]) : int(ends[i + 1])].tobytes()
             cut = path.rfind(b"/")
             while cut > int(self.short[i]) or (cut >= 0 and not self.short[i] and path):
                 path = path[:cut]
-                if path in made:
-                    break  # and so are those above it
-                made.add(path)
+                if path in created:
+                    break  # so are its ancestors
+                created.add(path)
                 cut = path.rfind(b"/")
         if not len(self.paths) or len(self.paths[0].as_py()):
-            made.add(b"")
-        wanted = [one for one in more if one not in made]
-        found = self.paths.take(numbers(pa.int64(), places(self.paths, [*wanted, *made])))
-        return sorted((made | set(wanted)) - set(found.to_pylist()))
+            created.add(b"")
+        parents = [path for path in more if path not in created]
+        known = self.paths.take(numbers(pa.int64(), places(self.paths, [*parents, *created])))
+        return sorted((created | set(parents)) - set(known.to_pylist()))
 
 
 def _key(path: bytes) -> bytes:
-    """With a slash before all else: what is below a node follows it."""
+    """With the slash before all other bytes, a node is followed by its descendants."""
     return path.replace(b"/", b"\0")
 
 
 def validate(paths: pa.Array, first: int = 0) -> None:
-    """Raises `UsageError` for a path that no node can have; `first` is the number of the first row."""
+    """Raises `UsageError` for an invalid path. `first` is the number of the first row."""
     data, ends, _ = flat(paths)
     bad = int(first_bad(data, np.ascontiguousarray(ends)))
     if bad < len(paths):
@@ -440,11 +440,11 @@ def _refused(paths: pa.Array, bad: int, first: int) -> UsageError:
     )
 
 
-def places(paths: pa.Array, some: Sequence[bytes]) -> Int64s:
-    """The rows whose path is one of these."""
+def places(paths: pa.Array, chosen: Sequence[bytes]) -> Int64s:
+    """Return the rows whose path is one of these."""
     _, ends, _ = flat(paths)
-    # Few paths are as long as one of these.
-    near = np.flatnonzero(np.isin(np.diff(ends), [len(one) for one in some]))
-    found = pc.is_in(paths.take(numbers(pa.int64(), near)), value_set=contents(pa.binary(), some))
-    rows: Int64s = near[np.asarray(found)]
+    # Few paths have the length of one of these.
+    near = np.flatnonzero(np.isin(np.diff(ends), [len(path) for path in chosen]))
+    matches = pc.is_in(paths.take(numbers(pa.int64(), near)), value_set=contents(pa.binary(), chosen))
+    rows: Int64s = near[np.asarray(matches)]
     return rows

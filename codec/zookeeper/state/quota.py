@@ -1,7 +1,7 @@
-"""Quotas: a server counts nodes and bytes below the paths that have one, and keeps the sums in nodes of its own, without transactions.
+"""Quotas: a server counts nodes and bytes below paths with a quota, and keeps the sums in its own nodes, without transactions.
 
-Here they are counted beside the tree, and written into these nodes when somebody looks.
-Source: `DataTree.updateQuotaStat`, `updateQuotaForPath`, `setupQuota`, `StatsTrack`, `PathTrie` of ZooKeeper.
+Here they are counted beside the tree, and written into these nodes when the tree is read. Source: `DataTree.updateQuotaStat`,
+`updateQuotaForPath`, `setupQuota`, `StatsTrack`, `PathTrie` of ZooKeeper.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _NUMBER = re.compile(rb"[+-]?[0-9]+")
 
 
 class StatsError(Exception):
-    """A server dies of the text in a stats node."""
+    """The text of a stats node that ends a server."""
 
 
 class QuotaTree(Protocol):
-    """The part of a tree that quotas read and change. `_s` and `_nodes` are the arrays of `state`."""
+    """The part of a tree that quotas read and change. `_s` and `_nodes` are its arrays."""
 
     _s: Int64s
     _nodes: Int64s
@@ -43,7 +43,7 @@ class QuotaTree(Protocol):
 
 
 class Quotas:
-    """The paths that have a quota, and by how much what is below them has changed since that was written."""
+    """The paths with a quota, and the changes below them since the sums were written."""
 
     def __init__(self) -> None:
         self.by_path: dict[bytes, int] = {}
@@ -52,7 +52,7 @@ class Quotas:
         self.paths = np.zeros(0, np.uint8)
 
     def found(self, tree: QuotaTree) -> str | None:
-        """Set up the quotas of a tree that was loaded. Returns what a server dies of."""
+        """Set up the quotas of a loaded tree. Return the exception that ends a server, if any."""
         s = tree._s
         root = tree._row(QUOTA)
         if root < 0 or not tree._nodes[root, at.N_CHILDREN]:
@@ -64,32 +64,32 @@ class Quotas:
         ending = b"/" + LIMITS
         for path in [tree._path(row) for row in leaves.tolist()]:
             if path.endswith(ending):
-                one = path[len(QUOTA) : path.index(ending)]
-                self._count(tree, one)
-                if not self._add(tree, one):
+                target = path[len(QUOTA) : path.index(ending)]
+                self._count(tree, target)
+                if not self._add(tree, target):
                     return _INVALID
         return None
 
     def happened(self, tree: QuotaTree) -> str | None:
-        """A quota node was made, deleted or changed. Returns what a server dies of."""
+        """Handle the creation, change or deletion of a quota node. Return the exception that ends a server, if any."""
         s = tree._s
-        what, row = int(s[at.EVENT]), int(s[at.EVENT_ROW])
+        event, row = int(s[at.EVENT]), int(s[at.EVENT_ROW])
         s[at.EVENT] = 0
         parent, _, name = tree._path(row).rpartition(b"/")
         path = parent[len(QUOTA) :]
         if name == STATS:
-            # What was counted up to now is in the new text, or lost with the node.
+            # The sums so far are in the new text, or lost with the node.
             if _normal(path) in self.by_path:
                 self._forget(tree, _normal(path))
-            if what == at.CREATED:
+            if event == at.CREATED:
                 self._count(tree, path)
             return None
-        if what == at.CHANGED:
+        if event == at.CHANGED:
             return None
         died = self.write(tree)
         if died is not None:
             return died
-        if what == at.CREATED:
+        if event == at.CREATED:
             return None if self._add(tree, path) else _INVALID
         if not path:
             return _INVALID
@@ -99,7 +99,7 @@ class Quotas:
         return None
 
     def write(self, tree: QuotaTree) -> str | None:
-        """Write the sums into their nodes. Returns what a server dies of where the text there is none; that is left as it is."""
+        """Write the sums into their nodes. If a node's text is invalid, leave it and return the exception that ends a server."""
         died = None
         if not tree._s[at.PENDING]:
             return None
@@ -124,7 +124,7 @@ class Quotas:
         self.counts[self.by_path[path], [at.Q_COUNT, at.Q_BYTES, at.Q_TOUCHED]] = 0
 
     def _count(self, tree: QuotaTree, path: bytes) -> None:
-        """`updateQuotaForPath`: count what is there."""
+        """`updateQuotaForPath`: count the present nodes."""
         row = tree._row(QUOTA + path + b"/" + STATS)
         if row < 0:
             return
@@ -139,14 +139,14 @@ class Quotas:
     def _add(self, tree: QuotaTree, path: bytes) -> bool:
         if not path:
             return False
-        one = _normal(path)
-        if one and one not in self.by_path:
-            self.by_path[one] = -1
+        target = _normal(path)
+        if target and target not in self.by_path:
+            self.by_path[target] = -1
             self._arrange(tree)
         return True
 
     def _arrange(self, tree: QuotaTree) -> None:
-        """Make the arrays of the quotas that there are; nothing waits to be written."""
+        """Make the arrays of the present quotas. Nothing is waiting to be written."""
         count = len(self.by_path)
         self.counts = np.zeros((count, at.QUOTA_FIELDS), np.int64)
         self.paths = np.frombuffer(bytearray().join(self.by_path), np.uint8)
@@ -166,13 +166,13 @@ class Quotas:
 
 
 def _normal(path: bytes) -> bytes:
-    """A path by its names, as a `PathTrie` has it."""
-    names = [one for one in path.split(b"/") if one.strip()]
-    return b"".join(b"/" + one for one in names)
+    """Return a path by its names, as a `PathTrie` has it."""
+    names = [name for name in path.split(b"/") if name.strip()]
+    return b"".join(b"/" + name for name in names)
 
 
 def parse(data: bytes | None) -> dict[bytes, int]:
-    """The numbers in the text of a stats node. Raises `StatsError`."""
+    """Return the numbers in the text of a stats node. Raises `StatsError`."""
     if data is None:
         raise StatsError("NullPointerException")
     out: dict[bytes, int] = {}
@@ -180,7 +180,7 @@ def parse(data: bytes | None) -> dict[bytes, int]:
         return out
     parts = re.split(rb"[,;]+", data)
     while parts and not parts[-1]:
-        parts.pop()  # as Java's split does
+        parts.pop()  # as Java's split
     for part in parts:
         both = part.split(b"=")
         while both and not both[-1]:

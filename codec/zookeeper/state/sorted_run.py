@@ -1,7 +1,7 @@
-"""The rows of a tree on their way into a snapshot: each as it is stored, with what is left out marked, in the order of the paths.
+"""Sorted runs: rows of nodes in stored form, in the order of paths, with absent values marked.
 
-The key of a row is its path with 0 for each slash, so that the order of keys is that of a tree written depth first: a node, all
-that is below it, and only then its siblings.
+The key of a row is its path with 0 for each slash, so that keys are in the depth-first order of a tree: a node, its descendants, then its
+siblings.
 """
 
 from __future__ import annotations
@@ -32,57 +32,60 @@ ROWS = pa.schema(
         *(pa.field(name, pa.int64(), nullable=False) for name in (*STATS, CLIENT)),
     ]
 )
-"""The columns of a run: `value` is the data, `acl` a packed list, null for one that lets anyone do anything. `UNKNOWN` stands for what
-follows from the tree."""
+"""The columns of a run: `value` is the data, `acl` an encoded list, null for the open ACL. `UNKNOWN` stands for values that follow from
+the tree."""
 GIVEN, MADE = 1, 0
-"""What `sequence` is: rows that somebody gave come before those that a server makes."""
+"""Values of `sequence`: input rows come before those that a server makes."""
 
 
 def columns(rows: pa.RecordBatch, first_row: int, zxid: int | None) -> pa.RecordBatch:
-    """Rows as those of a run. Raises `UsageError` for what is no node; `first_row` is the number of the first one, for that."""
-    given = Given(pa.Table.from_batches([rows]), first_row)
-    paths = given.paths()
+    """Convert rows to those of a run. Raises `UsageError` for an invalid node; `first_row` is the number of the first row, for the
+    message."""
+    input_columns = Given(pa.Table.from_batches([rows]), first_row)
+    paths = input_columns.paths()
     validate(paths, first_row)
-    czxid = given.numbers("czxid", 0 if zxid is None else zxid)
-    ctime = given.times("ctime", 0)
+    czxid = input_columns.numbers("czxid", 0 if zxid is None else zxid)
+    ctime = input_columns.times("ctime", 0)
     stats: dict[str, Values] = {
         "czxid": czxid,
-        "mzxid": given.numbers("mzxid", czxid),
+        "mzxid": input_columns.numbers("mzxid", czxid),
         "ctime": ctime,
-        "mtime": given.times("mtime", ctime),
-        "version": given.numbers("version", 0),
-        "cversion": given.numbers("stored_cversion", UNKNOWN),
-        "aversion": given.numbers("aversion", 0),
-        "owner": _owners(given, first_row),
-        "pzxid": given.numbers("pzxid", UNKNOWN),
-        CLIENT: given.numbers("cversion", UNKNOWN),
+        "mtime": input_columns.times("mtime", ctime),
+        "version": input_columns.numbers("version", 0),
+        "cversion": input_columns.numbers("stored_cversion", UNKNOWN),
+        "aversion": input_columns.numbers("aversion", 0),
+        "owner": _owners(input_columns, first_row),
+        "pzxid": input_columns.numbers("pzxid", UNKNOWN),
+        CLIENT: input_columns.numbers("cversion", UNKNOWN),
     }
-    acl = _lists(given, first_row)
+    acl = _lists(input_columns, first_row)
     config = np.asarray(pc.equal(paths, CONFIG)) & np.asarray(acl.is_null())
     if config.any():
-        # As a server makes it: what nobody says of it does not open it to all.
+        # As a server makes it: a missing ACL must not open it to everyone.
         acl = pc.if_else(pa.array(config), pa.scalar(config_list(), pa.binary()), acl)
-        if given.column("aversion") is None:
+        if input_columns.column("aversion") is None:
             stats["aversion"] = np.where(config, -1, stats["aversion"])
-    return _batch(_keys(paths), given.data(), GIVEN, acl, stats)
+    return _batch(_keys(paths), input_columns.data(), GIVEN, acl, stats)
 
 
-def _owners(given: Given, first_row: int) -> Int64s:
-    kinds = given.column("kind")
+def _owners(input_columns: Given, first_row: int) -> Int64s:
+    kinds = input_columns.column("kind")
     if kinds is not None:
         ttl = np.asarray(pc.equal(kinds, KINDS[TTLS]).fill_null(False))
-        wrong = np.flatnonzero(ttl & (given.numbers("ttl", 0) < 1))
+        wrong = np.flatnonzero(ttl & (input_columns.numbers("ttl", 0) < 1))
         if len(wrong):
             raise UsageError(
                 f"zookeeper.snapshot: row {first_row + int(wrong[0])} is a ttl node without a ttl"
             )
-    return given.owners()
+    return input_columns.owners()
 
 
-def _lists(given: Given, first_row: int) -> pa.Array:
-    said = given.acls()
-    lists = contents(pa.binary(), said.lists).take(numbers(pa.int64(), said.codes, said.codes < 0))
-    dangling = np.flatnonzero((given.numbers("acl_id", OPEN_ACL) != OPEN_ACL) & np.asarray(lists.is_null()))
+def _lists(input_columns: Given, first_row: int) -> pa.Array:
+    coded = input_columns.acls()
+    lists = contents(pa.binary(), coded.lists).take(numbers(pa.int64(), coded.codes, coded.codes < 0))
+    dangling = np.flatnonzero(
+        (input_columns.numbers("acl_id", OPEN_ACL) != OPEN_ACL) & np.asarray(lists.is_null())
+    )
     if len(dangling):
         raise UsageError(
             f"zookeeper.snapshot: row {first_row + int(dangling[0])} has the number of an ACL, but no list",
@@ -96,7 +99,7 @@ def _keys(paths: pa.Array) -> pa.Array:
 
 
 def paths_of(keys: pa.Array) -> pa.Array:
-    """The paths of keys, as they are stored."""
+    """Return the paths of keys, as stored."""
     return _replaced(keys.cast(pa.binary()), 0, SLASH)
 
 
@@ -117,27 +120,29 @@ def _batch(
 ) -> pa.RecordBatch:
     order = constant(pa.int64(), sequence, len(keys))
     columns = [keys, data, order, acl, *(column_of(stats[name]) for name in (*STATS, CLIENT))]
-    joined = [one.combine_chunks() if isinstance(one, pa.ChunkedArray) else one for one in columns]
+    joined = [
+        column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column for column in columns
+    ]
     return pa.RecordBatch.from_arrays(
-        [one.cast(field.type) for one, field in zip(joined, ROWS, strict=True)], schema=ROWS
+        [column.cast(field.type) for column, field in zip(joined, ROWS, strict=True)], schema=ROWS
     )
 
 
 def made(paths: list[bytes], zxid: int | None) -> pa.RecordBatch:
-    """Nodes that nobody gave, as a server makes them."""
+    """Return the nodes that no row defines, as a server makes them."""
     count = len(paths)
     zero = np.zeros(count, np.int64)
-    new = np.array([0 if one in SYSTEM or zxid is None else zxid for one in paths], np.int64)
+    new = np.array([0 if path in SYSTEM or zxid is None else zxid for path in paths], np.int64)
     unknown = np.full(count, UNKNOWN)
     stats: dict[str, Values] = dict.fromkeys((*STATS, CLIENT), zero) | {"czxid": new, "mzxid": new}
     stats |= {"cversion": unknown, "pzxid": unknown, CLIENT: unknown}
-    stats["aversion"] = np.array([-1 if one == CONFIG else 0 for one in paths], np.int64)
-    acl = contents(pa.binary(), [config_list() if one == CONFIG else None for one in paths])
+    stats["aversion"] = np.array([-1 if path == CONFIG else 0 for path in paths], np.int64)
+    acl = contents(pa.binary(), [config_list() if path == CONFIG else None for path in paths])
     return _batch(_keys(contents(pa.binary(), paths)), no_bytes(count), MADE, acl, stats)
 
 
 def twice(row: dict[str, Any]) -> UsageError:
-    """For a row whose path came before."""
+    """The error for a row whose path occurred before."""
     path = row["key"].replace(b"\0", b"/").decode("utf-8", "replace") or ROOT
     return UsageError(
         f"the path {path!r} comes more than once",

@@ -1,7 +1,7 @@
-"""The tree of a server in memory: loaded from a snapshot, changed by transactions as a server does when it starts.
+"""The tree of a server in memory: loaded from a snapshot, changed by transactions as at a server's start.
 
-What is stored is in `state`, how it changes in `apply`, the room for it in `store`; `loading` begins it, `looking` says what is in it.
-Source: `DataTree`, `FileTxnSnapLog.processTransaction`, `ZooKeeperServer.loadData` of ZooKeeper.
+`tree_kernels` describes the arrays, `tree_arrays` sizes them, `tree_load` loads them, `tree_read` reads them, `apply` changes them. Source:
+`DataTree`, `FileTxnSnapLog.processTransaction`, `ZooKeeperServer.loadData` of ZooKeeper.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _NEVER = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """What a transaction met that a server ignores: `state.NONODE`, `NODEEXISTS`, `MARSHALLING` (a part of a multi that can't be read,
-    where it ends), `UNREAD` (it can't be read, and was not applied). `sub` is its place in a multi, else -1."""
+    """A problem of a transaction that a server ignores: `NONODE`, `NODEEXISTS`, `MARSHALLING` (an unreadable part of a multi, where it
+    ends), `UNREAD` (the transaction is unreadable and was not applied). `sub` is its place in a multi, else -1."""
 
     zxid: int
     sub: int
@@ -42,7 +42,7 @@ class Noted:
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """What a server dies of when it applies a transaction: which of the records given, and the exception."""
+    """The end of a server: the index of the record that it applied, and the exception."""
 
     index: int
     code: int
@@ -52,18 +52,18 @@ class Death:
 
 @dataclass(slots=True)
 class Applied:
-    """What became of some transactions."""
+    """The outcome of some transactions."""
 
     count: int = 0
-    """So many were applied."""
+    """The number that was applied."""
     digests: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
-    """Of the tree after each of the records given that was looked at."""
+    """The digest of the tree after each record of the batch."""
     mismatches: list[Mismatch] = field(default_factory=list)
     noted: list[Noted] = field(default_factory=list)
-    """The first of these; `notes` says how many there are."""
+    """The first notes; `notes` is the number of all."""
     notes: int = 0
     reached: bool = False
-    """Whether it ended since what follows is beyond `upto`."""
+    """Whether it ended because the following records are beyond `upto`."""
     died: Death | None = None
 
 
@@ -79,8 +79,8 @@ class Tree(Loading, Looking):
         upto: int | None = None,
         check: bool = False,
     ) -> Applied:
-        """Apply the transactions of a log, as its codec's scan finds them, in order. Those at the start with a zxid up to `since`
-        are left out, nothing is applied from the first one behind `upto` on. `check`: digests are compared."""
+        """Apply the transactions of a log, in order, as the scan of its codec finds them. Those at the start with a zxid up to `since`,
+        and all from the first one after `upto`, are skipped. `check`: compare digests."""
         header = np.ascontiguousarray(frames.header).view(np.int64).reshape(-1, HEAD_FIELDS)
         which = np.flatnonzero(frames.header["kind"] == TXN_FRAME)
         if since is not None and len(which):
@@ -90,18 +90,18 @@ class Tree(Loading, Looking):
         if not len(which):
             return out
         first = int(which[0])
-        whole = int(which[-1]) - first + 1 == len(which)
+        contiguous = int(which[-1]) - first + 1 == len(which)
         ends = np.cumsum(frames.end[which] - frames.start[which])
         parts, done = [], 0
         while done < len(which):
             below = int(ends[done - 1]) if done else 0
             stop = max(done + 1, int(np.searchsorted(ends, below + txnlog_encode.PORTION, "right")))
-            some = slice(first + done, first + stop) if whole else which[done:stop]
+            selection = slice(first + done, first + stop) if contiguous else which[done:stop]
             digests = self._apply(
                 window.data,
-                np.ascontiguousarray(frames.start[some]),
-                np.ascontiguousarray(frames.end[some]),
-                np.ascontiguousarray(header[some]),
+                np.ascontiguousarray(frames.start[selection]),
+                np.ascontiguousarray(frames.end[selection]),
+                np.ascontiguousarray(header[selection]),
                 _NEVER if upto is None else upto,
                 check,
                 out,
@@ -121,7 +121,7 @@ class Tree(Loading, Looking):
         self, buf: Bytes, starts: Int64s, ends: Int64s, heads: Int64s, upto: int, check: bool, out: Applied
     ) -> Int64s:
         bodies, _ = Bodies.of(buf, starts + BODY, ends - 1)
-        buf, payload_ends, found = txns_as_read(buf, ends - 1, heads, bodies.found)
+        buf, payload_ends, measured = txns_as_read(buf, ends - 1, heads, bodies.found)
         digests = np.empty(len(starts), np.int64)
         part = np.empty((MEASURES, 1), np.int64)
         s = self._s
@@ -135,17 +135,17 @@ class Tree(Loading, Looking):
             0,
         )
         crcs = np.empty(len(starts), np.int64)
-        apply.hash_paths(buf, found, crcs)
+        apply.hash_paths(buf, measured, crcs)
         died: Death | None = None
         while died is None:
-            why = apply.apply(buf, payload_ends, heads, found, crcs, part, digests, self._arrays)
+            why = apply.apply(buf, payload_ends, heads, measured, crcs, part, digests, self._arrays)
             if why in (at.DONE, at.REACHED):
                 break
             if why == at.DIED:
                 code, detail = int(s[at.CODE]), int(s[at.DETAIL])
                 died = Death(int(s[at.RECORD]), code, detail, _death(code, detail))
             elif why == at.HAPPENED:
-                # A multi, or the end of a session, may not be at its end.
+                # A multi, or the end of a session, may be incomplete.
                 died = _died_of_quota(self._quotas.happened(self), int(s[at.RECORD]) - (not s[at.POSITION]))
             elif why == at.NEED_ACL:
                 _, stop, _ = skip_acl(buf, int(s[at.DETAIL]), len(buf))
@@ -155,7 +155,7 @@ class Tree(Loading, Looking):
                 else:
                     self._acls.learn(content)
             else:
-                # A byte of a path may be read as three.
+                # A byte of a path may become three when it is decoded.
                 self._make_room(int(why), 3 * int((ends - starts).max()))
         if died is None:
             died = _died_of_quota(self._quotas.write(self), int(s[at.RECORD]) - 1)
@@ -166,7 +166,7 @@ class Tree(Loading, Looking):
         out.notes += int(s[at.COUNTED])
         for note in self._notes[: min(int(s[at.NOTES]), NOTE_ROOM - len(out.noted))].tolist():
             out.noted.append(self._noted(note, buf, heads))
-        self._compare(heads[:n], found[:, :n], digests[:n], check, out)
+        self._compare(heads[:n], measured[:, :n], digests[:n], check, out)
         return digests[:n]
 
     def _noted(self, note: list[int], buf: Bytes, heads: Int64s) -> Noted:
@@ -176,8 +176,8 @@ class Tree(Loading, Looking):
         path = where[place : place + size].tobytes()
         return Noted(int(heads[note[at.NOTE_RECORD], ZXID]), note[at.NOTE_SUB], note[at.NOTE_CODE], path)
 
-    def _compare(self, heads: Int64s, found: Int64s, digests: Int64s, check: bool, out: Applied) -> None:
-        """As `compareDigest` and `compareSnapshotDigests`: up to the zxid of the snapshot's digest nothing is compared."""
+    def _compare(self, heads: Int64s, computed: Int64s, digests: Int64s, check: bool, out: Applied) -> None:
+        """As `compareDigest` and `compareSnapshotDigests`: nothing is compared up to the zxid of the snapshot's digest."""
         first = 0
         if self._target is not None:
             zxid, version, stored = self._target
@@ -189,17 +189,17 @@ class Tree(Loading, Looking):
             if check and version == VERSION and stored != digests[first]:
                 out.mismatches.append(Mismatch(zxid, stored, int(digests[first])))
         if check and self._s[at.DIGESTS]:
-            wrong = (found[DIGEST, first:] == VERSION) & (found[DIGEST_VALUE, first:] != digests[first:])
+            wrong = (computed[DIGEST, first:] == VERSION) & (
+                computed[DIGEST_VALUE, first:] != digests[first:]
+            )
             for i in (np.flatnonzero(wrong) + first).tolist():
                 out.mismatches.append(
-                    Mismatch(int(heads[i, ZXID]), int(found[DIGEST_VALUE, i]), int(digests[i]))
+                    Mismatch(int(heads[i, ZXID]), int(computed[DIGEST_VALUE, i]), int(digests[i]))
                 )
 
     def after_load(self, zxid: int | None = None, *, extended_types: bool | None = None) -> list[bytes]:
-        """What a server does when all is replayed: nodes of sessions that are not open are deleted. Returns their paths.
-
-        `extended_types`: as for the class, by which it goes too where nothing is said.
-        """
+        """Finish as a server does after the replay: delete ephemeral nodes of sessions that are not open, and return their paths.
+        `extended_types` as for the class, which is the default."""
         zxid = self.zxid if zxid is None else zxid
         extended = int(self._s[at.EXTENDED])
         if extended_types is not None:

@@ -1,4 +1,4 @@
-"""The arrays of a tree, and the room in them: nodes as `state` says, sessions, ACLs (`acl_cache`), quotas (`quota`)."""
+"""The arrays of a tree and their sizes: nodes (see `tree_kernels`), sessions, ACLs (`acl_cache`), quotas (`quota`)."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ NOTE_ROOM = 1024
 
 
 class Store:
-    """Paths are bytes as they are stored; "/" means the root too, whose path is the empty one.
+    """The arrays of a tree. Paths are bytes as stored; "/" is a second name of the root, whose path is empty.
 
-    `digests`: whether the digest of the tree is kept up. `extended_types` as upstream's `extendedTypesEnabled`: without it a TTL node
-    is an ephemeral one. `close_session_txn`: whether what closeSession names is deleted (`closeSessionTxn.enabled`, 3.6 on).
-    `acl_lookups`: whether a change of a node dies of an ACL that is not there (3.9.2 and 3.8.4 on).
-    `existing_by_path`: whether a node that was left behind when its parent was deleted keeps another from being made (3.9.4 and 3.8.5
-    on). `monotonic`: whether a parent's cversion and pzxid only grow (3.6 on). `containers`: whether there are such (3.5.1 on).
-    `create2_in_multi`: whether a multi may hold a create2 (3.9.0, 3.8.2 and 3.7.2 on).
+    `digests`: keep the digest of the tree. `extended_types`: upstream's `extendedTypesEnabled`; without it a TTL node is an ephemeral one.
+    `close_session_txn`: delete the nodes that closeSession names (`closeSessionTxn.enabled`, from 3.6). `acl_lookups`: a change of a node
+    with an unknown ACL ends the server (from 3.9.2 and 3.8.4). `existing_by_path`: a node that was left behind by its deleted parent
+    prevents a new one (from 3.9.4 and 3.8.5). `monotonic`: a parent's cversion and pzxid only grow (from 3.6). `containers`: containers are
+    known (from 3.5.1). `create2_in_multi`: a multi may contain a create2 (from 3.9.0, 3.8.2 and 3.7.2).
     """
 
     def __init__(
@@ -75,12 +74,12 @@ class Store:
 
     @property
     def zxid(self) -> int:
-        """The last transaction that was applied."""
+        """The last applied transaction."""
         return int(self._s[at.LAST])
 
     @property
     def digest(self) -> int:
-        """Of the tree, as Java's long. Only where digests are kept."""
+        """The digest of the tree, as Java's long. Only if digests are kept."""
         return signed(int(self._s[at.TOTAL]))
 
     def add_session(self, number: int, timeout: int) -> None:
@@ -90,7 +89,7 @@ class Store:
         self._sessions[row, at.Z_TIMEOUT], self._sessions[row, at.Z_OPEN] = timeout, 1
 
     def reserve_acls(self, number: int) -> None:
-        """Numbers of ACLs up to this one are given to none any more: a server does not set them back where it gives up on a snapshot."""
+        """Reserve the ACL numbers up to this one: a server does not reset them when it rejects a snapshot."""
         self._acls.reserve(number)
 
     # One node
@@ -115,7 +114,7 @@ class Store:
         return None if size < 0 else self._arena[start : start + size].tobytes()
 
     def _put_data(self, row: int, data: bytes) -> None:
-        """Data that comes without a transaction, of a node that does not count in the digest."""
+        """Replace data without a transaction, of a node that does not count in the digest."""
         if len(data) > self._nodes[row, at.N_ROOM]:
             self._room_for_bytes(len(data))
             s = self._s
@@ -129,14 +128,14 @@ class Store:
     # Copies
 
     def copy(self) -> Self:
-        """Another tree, which changes on its own."""
+        """Return a copy, which changes independently."""
         return copy.deepcopy(self)
 
     def __getstate__(self) -> dict[str, Any]:
-        made = dict(self.__dict__)
-        made["_arena"] = self._arena[: self._s[at.USED]]
-        made["_nodes"] = self._nodes[: self._s[at.ROWS]]
-        return made
+        state = dict(self.__dict__)
+        state["_arena"] = self._arena[: self._s[at.USED]]
+        state["_nodes"] = self._nodes[: self._s[at.ROWS]]
+        return state
 
     # Room
 
@@ -180,13 +179,13 @@ class Store:
         self._nodes = at.grown(self._nodes, used, used + more)
 
     def _drop_dead(self) -> None:
-        """Move the nodes that are there together, in their order."""
+        """Compact the nodes, in their order."""
         s = self._s
         rows = int(s[at.ROWS])
         alive = (self._nodes[:rows, at.N_ALIVE] == 1) | (self._nodes[:rows, at.N_GHOST] == 1)
         place = np.where(alive, np.cumsum(alive) - 1, -1)
         kept = self._nodes[:rows][alive]
-        # The last one stands for a parent that there is none of.
+        # The last entry stands for the missing parent.
         kept[:, at.N_PARENT] = np.append(place, -1)[kept[:, at.N_PARENT]]
         self._nodes[: len(kept)] = kept
         entries = self._table[self._table > 0]
@@ -194,8 +193,8 @@ class Store:
         self._table[:] = 0
         s[at.FILLED] = at.rehash(self._table, entries)
         s[at.ROWS] = len(kept)
-        for one in (at.ORPHAN, at.STRANGER):
-            s[one] = min(int(s[one]), 0)  # whether there was one is all that is asked of these
+        for event_field in (at.ORPHAN, at.STRANGER):
+            s[event_field] = min(int(s[event_field]), 0)  # only whether there was one is used
         s[at.ROOT] = np.append(place, -1)[s[at.ROOT]]
         at.own_all(s, self._nodes, self._sessions, self._hashed)
 

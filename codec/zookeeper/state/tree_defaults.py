@@ -1,4 +1,4 @@
-"""A tree from rows: an order in which parents come first, parents that nobody gave, and the counters that follow from the tree."""
+"""A tree from rows: parents first, missing parents added, and counters that follow from the tree."""
 
 from __future__ import annotations
 
@@ -23,63 +23,65 @@ _READ_ONLY = [{"perms": 1, "scheme": b"world", "id": b"anyone"}]
 CONFIG = b"/zookeeper/config"
 
 
-def stored(given: Given, acls: AclLists) -> Nodes:
-    """Rows as they are, in their order."""
+def stored(input_columns: Given, acls: AclLists) -> Nodes:
+    """Return the rows unchanged, in their order."""
     stats: dict[str, Values] = {
-        "czxid": given.values("czxid", 0),
-        "mzxid": given.values("mzxid", 0),
-        "ctime": given.times("ctime", 0),
-        "mtime": given.times("mtime", 0),
-        "version": given.values("version", 0),
-        "cversion": given.values("stored_cversion", 0),
-        "aversion": given.values("aversion", 0),
-        "owner": given.owners(),
-        "pzxid": given.values("pzxid", 0),
+        "czxid": input_columns.values("czxid", 0),
+        "mzxid": input_columns.values("mzxid", 0),
+        "ctime": input_columns.times("ctime", 0),
+        "mtime": input_columns.times("mtime", 0),
+        "version": input_columns.values("version", 0),
+        "cversion": input_columns.values("stored_cversion", 0),
+        "aversion": input_columns.values("aversion", 0),
+        "owner": input_columns.owners(),
+        "pzxid": input_columns.values("pzxid", 0),
     }
-    data = given.data() if given.has("data") else pa.nulls(len(given), pa.large_binary())
-    return Nodes.of(given.paths(), data, given.acl_numbers(acls), stats)
+    data = (
+        input_columns.data() if input_columns.has("data") else pa.nulls(len(input_columns), pa.large_binary())
+    )
+    return Nodes.of(input_columns.paths(), data, input_columns.acl_numbers(acls), stats)
 
 
-def whole(given: Given, acls: AclLists, zxid: int | None, *, had: bool) -> Nodes:
-    """A tree of the rows: in order, with all parents and the system's own nodes, and what they leave out derived."""
-    family = Family.of(given.paths())
+def whole(input_columns: Given, acls: AclLists, zxid: int | None, *, had: bool) -> Nodes:
+    """Return the tree of the rows: in order, with all parents and the system nodes, and with derived values for absent ones."""
+    family = Family.of(input_columns.paths())
     family.validate()
     order = family.order()
     if order is None:
-        _refuse_twice(given, family)
-    czxid = given.values("czxid", 0 if zxid is None else zxid)
-    ctime = given.times("ctime", 0)
+        _refuse_twice(input_columns, family)
+    czxid = input_columns.values("czxid", 0 if zxid is None else zxid)
+    ctime = input_columns.times("ctime", 0)
     stats: dict[str, Values] = {
         "czxid": czxid,
-        "mzxid": czxid if given.pieces("mzxid") is None else given.values("mzxid", czxid),
+        "mzxid": czxid if input_columns.pieces("mzxid") is None else input_columns.values("mzxid", czxid),
         "ctime": ctime,
-        "mtime": given.times("mtime", ctime),
-        "version": given.values("version", 0),
-        "cversion": given.values("stored_cversion", UNKNOWN),
-        "aversion": given.values("aversion", 0),
-        "owner": given.owners(),
-        "pzxid": given.values("pzxid", UNKNOWN),
+        "mtime": input_columns.times("mtime", ctime),
+        "version": input_columns.values("version", 0),
+        "cversion": input_columns.values("stored_cversion", UNKNOWN),
+        "aversion": input_columns.values("aversion", 0),
+        "owner": input_columns.owners(),
+        "pzxid": input_columns.values("pzxid", UNKNOWN),
     }
-    client = given.numbers("cversion", UNKNOWN) if given.has("cversion") else None
-    nodes = Nodes.of(family.paths, given.data(), np.zeros(len(given), np.int64), stats)
+    client = input_columns.numbers("cversion", UNKNOWN) if input_columns.has("cversion") else None
+    nodes = Nodes.of(family.paths, input_columns.data(), np.zeros(len(input_columns), np.int64), stats)
     if order is not None:
         nodes = nodes.take(order)
         client = None if client is None else client[order]
         ordered = Family.of(nodes.paths())
         if not ordered.ascending:
-            _refuse_twice(given, family)
+            _refuse_twice(input_columns, family)
         family = ordered
-    nodes = nodes.with_number("acl", given.acl_numbers(acls, order))
-    made = family.missing(() if had else SYSTEM)
-    if made:
-        # At the end, where they are in their place if all that is missing is a server's own; else where the order of paths has them.
+    nodes = nodes.with_number("acl", input_columns.acl_numbers(acls, order))
+    created = family.missing(() if had else SYSTEM)
+    if created:
+        # At the end, if only system nodes are missing, which are right there; otherwise in the order of paths.
         order = None
-        nodes = nodes.and_more(_made(made, acls, zxid))
+        nodes = nodes.and_more(_made(created, acls, zxid))
         both = Family.of(nodes.paths())
         if both.lost:
-            order = family.merged(made) if family.ascending else both.order()
+            order = family.merged(created) if family.ascending else both.order()
         if client is not None:
-            client = np.concatenate([client, np.full(len(made), UNKNOWN)])
+            client = np.concatenate([client, np.full(len(created), UNKNOWN)])
         family = both
         if order is not None:
             nodes = nodes.take(order)
@@ -88,37 +90,38 @@ def whole(given: Given, acls: AclLists, zxid: int | None, *, had: bool) -> Nodes
     return _counted(nodes, client, family)
 
 
-def _refuse_twice(given: Given, family: Family) -> None:
+def _refuse_twice(input_columns: Given, family: Family) -> None:
     row = family.twice()
     if row is not None:
         raise UsageError(
-            f"zookeeper.snapshot: the path {given.rows['path'][row].as_py()!r} of row {row} was there before",
+            f"zookeeper.snapshot: the path {input_columns.rows['path'][row].as_py()!r} of row {row} was there before",
             advice="Give each path once",
         )
 
 
 def _made(paths: list[bytes], acls: AclLists, zxid: int | None) -> Nodes:
-    """Nodes that nobody gave, as a server makes them."""
+    """Return the nodes that no row defines, as a server makes them."""
     zero = np.zeros(len(paths), np.int64)
-    new = np.array([0 if one in SYSTEM or zxid is None else zxid for one in paths], np.int64)
+    new = np.array([0 if path in SYSTEM or zxid is None else zxid for path in paths], np.int64)
     unknown = np.full(len(paths), UNKNOWN)
     stats: dict[str, Values] = dict.fromkeys(("ctime", "mtime", "version", "owner"), zero)
     stats |= {"czxid": new, "mzxid": new, "cversion": unknown, "pzxid": unknown}
-    stats["aversion"] = np.array([-1 if one == CONFIG else 0 for one in paths], np.int64)
+    stats["aversion"] = np.array([-1 if path == CONFIG else 0 for path in paths], np.int64)
     config = acls.number(config_list()) if CONFIG in paths else OPEN_ACL
-    numbered = np.array([config if one == CONFIG else OPEN_ACL for one in paths], np.int64)
+    numbered = np.array([config if path == CONFIG else OPEN_ACL for path in paths], np.int64)
     return Nodes.of(contents(pa.binary(), paths), no_bytes(len(paths)), numbered, stats)
 
 
 def config_list() -> bytes:
-    """The ACL of /zookeeper/config, packed."""
-    one: bytes = packed(pa.array([_READ_ONLY], ACL_RAW_TYPE))[0].as_py()
-    return one
+    """Return the encoded ACL of /zookeeper/config."""
+    content: bytes = packed(pa.array([_READ_ONLY], ACL_RAW_TYPE))[0].as_py()
+    return content
 
 
 @kernel("const i8[], const i8[], i8[], i8[]")
 def from_children(parent: Int64s, czxid: Int64s, children: Int64s, last: Int64s) -> None:
-    """How many children each node has, and the latest of the transactions that created it and these. `parent` below 0 is none."""
+    """Return the number of children of each node, and the latest of the transactions that created it or a child. A `parent` below 0 is
+    none."""
     for i in range(len(parent)):
         children[i] = 0
         last[i] = czxid[i]
@@ -130,7 +133,7 @@ def from_children(parent: Int64s, czxid: Int64s, children: Int64s, last: Int64s)
 
 
 def _counted(nodes: Nodes, client: Int64s | None, family: Family) -> Nodes:
-    """With what follows from the children: how many were created at least, and the last of these transactions."""
+    """Derive from the children: the number of creations at least, and the last of these transactions."""
     cversion, pzxid = (nodes.unknown(name, UNKNOWN) for name in ("cversion", "pzxid"))
     if cversion is None and pzxid is None:
         return nodes
@@ -138,7 +141,7 @@ def _counted(nodes: Nodes, client: Int64s | None, family: Family) -> Nodes:
     children, last = np.empty(len(nodes), np.int64), np.empty(len(nodes), np.int64)
     from_children(parent, nodes.number("czxid"), children, last)
     if cversion is not None:
-        # A server makes its own nodes without counting them.
+        # A server creates its own nodes without counting them.
         own = places(family.paths, SYSTEM[1:])
         derived = children.copy()
         np.subtract.at(derived, parent[own[parent[own] >= 0]], 1)

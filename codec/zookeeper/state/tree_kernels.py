@@ -1,12 +1,12 @@
-"""A tree in arrays, and the kernels that load it and look at it; those that change it are in `apply`.
+"""A tree in arrays, and the kernels that load and read it. Those that change it are in `apply`.
 
-A node is a row of `NODE_FIELDS` numbers; rows are never used again, so a parent comes before its children, and a child belongs to its parent
-as long as that row is alive: a node that is deleted while it has children leaves them behind, where nobody lists them. Paths and data lie in
-an arena of bytes. A table of hashed paths finds rows: an entry is the CRC-32 of the path, which the digest of the node begins with too, and
-the row. ACLs are numbered as `ReferenceCountedACLCache` does it.
+A node is a row of `NODE_FIELDS` numbers. Rows are never reused, so a parent comes before its children, and a child belongs to its parent as
+long as that row is alive: a node that is deleted while it has children leaves them behind, where nothing lists them. Paths and data are in
+an arena of bytes. A hash table of paths finds rows: an entry is the CRC-32 of the path, with which the digest of the node begins too, and
+the row. ACLs are numbered as in `ReferenceCountedACLCache`.
 
-A kernel that has no room left, or meets what is rare, says why it stopped; what is done about it is in `replay`. It goes on where it was then.
-Source: `DataTree`, `DataNode`, `NodeHashMapImpl`, `ReferenceCountedACLCache`, `EphemeralType` of ZooKeeper.
+A kernel that has no room left, or meets a rare case, returns why it stopped. `tree` handles that and calls it again; it continues where it
+stopped. Source: `DataTree`, `DataNode`, `NodeHashMapImpl`, `ReferenceCountedACLCache`, `EphemeralType` of ZooKeeper.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from logwright.codec.zookeeper.state.digest import counts
     N_CZXID, N_PZXID, N_CTIME, N_CVERSION, N_AVERSION, N_OWNER, N_BEGUN, N_DIGEST,
     N_ACL, N_PARENT, N_CHILDREN, N_NEXT, N_ALIVE, N_GHOST,
 ) = range(22)  # fmt: skip
-"""Of a node: where its path and data lie, their sizes (-1 for null data), the room that data has there; its stat; the CRC-32 register after
-path and data; its digest (-1: does not count); the slot of its ACL; the row of its parent (-1: none); how many children it has; the next
-node of its owner; 1 while it is there; 1 for one that is no more but its path is still among those of its owner. In the order of the lines
-of the processor's caches: setData, most of what most logs have, needs the first one, and with digests the second."""
+"""Fields of a node: positions of its path and data, their sizes (-1 for null data), the room for the data; its stat; the CRC-32 register
+after path and data; its digest (-1: does not count); the slot of its ACL; the row of its parent (-1: none); its number of children; the
+next node of its owner; 1 while it exists; 1 if it was replaced but its path is still among those of its owner. The order follows cache
+lines: setData, the most frequent transaction, needs the first line, and with digests the second."""
 NODE_FIELDS = 24
 LINE = 8
-"""Numbers of a cache line. A row is three."""
+"""Numbers in a cache line. A row takes three lines."""
 
 (
     USED, GARBAGE, ROWS, LIVE, FILLED, TOTAL, LAST, UPTO, RECORD, SUB, POSITION, SESSIONS, SLOTS, ACL_INDEX, DETAIL, DIGESTS, EXTENDED,
@@ -65,42 +65,43 @@ which is the root then (-1: none)."""
 STATE_FIELDS = 36
 
 A_ID, A_REFS, A_GONE, A_LIST = range(4)
-"""Of an ACL slot: its number, users, whether the table has it no more, and the list that it is."""
+"""Fields of an ACL slot: its number, its users, whether the table lacks it, and its list."""
 ACL_FIELDS = 4
 P_AT, P_SIZE, P_HASH, P_LIST = range(4)
-"""Of a byte form of a list, a place of a hash table: where it lies, its size (0: free), its CRC-32, and the list (two may read the same)."""
+"""Fields of a byte form of a list, an entry of a hash table: its position, its size (0: free), its CRC-32, and its list (two forms may
+decode to the same)."""
 FORM_FIELDS = 4
 Z_ID, Z_TIMEOUT, Z_OPEN, Z_HEAD = range(4)
-"""Of a session: its id, timeout, whether it is open, and the first of the nodes that it owns (-1: none)."""
+"""Fields of a session: its id, timeout, whether it is open, and the first of the nodes that it owns (-1: none)."""
 SESSION_FIELDS = 4
 Q_AT, Q_SIZE, Q_HASH, Q_COUNT, Q_BYTES, Q_TOUCHED = range(6)
-"""Of a quota: its path, and by how much nodes and bytes below it have changed since its stats were written."""
+"""Fields of a quota: its path, and the changes of nodes and bytes below it since its stats were written."""
 QUOTA_FIELDS = 6
 NOTE_RECORD, NOTE_SUB, NOTE_CODE, NOTE_AT, NOTE_SIZE = range(5)
 NOTE_FIELDS = 5
 
 DONE, REACHED, NEED_ROWS, NEED_BYTES, NEED_TABLE, NEED_ACL, NEED_SESSIONS, HAPPENED, DIED = range(9)
-"""Why a kernel stopped: all is applied; the next record is beyond the zxid to stop after; it needs room for nodes, bytes, entries, an ACL
-that it does not know, or sessions; something happened to a quota node; the server would not live on."""
+"""Why a kernel stopped: done; the next record is beyond the limit; it needs room for nodes, bytes, entries, an unknown ACL, or sessions;
+a quota node changed; the server would end."""
 NONODE, NODEEXISTS, MARSHALLING, UNREAD = -101, -110, -5, -1
-"""Notes: what a transaction found, as `KeeperException.Code`; a part of a multi that can't be read, at which it ends; a transaction that
-can't be read, and was not applied."""
+"""Notes on transactions, as `KeeperException.Code`; an unreadable part of a multi, at which it ends; an unreadable transaction, which
+was not applied."""
 NO_SLASH, IS_NULL, BAD_TTL, BAD_OWNER, NO_ACL, BAD_QUOTA = range(1, 7)
-"""What a server dies of: a path without a slash; null where something must be; a TTL that can't be; an owner of an unknown kind; an ACL that
-is not there; a quota of no path, or stats of one that are none."""
+"""Reasons why a server ends: a path without a slash; an invalid null; an invalid TTL; an owner of an unknown kind; an unknown ACL; a
+quota without a path, or with invalid stats."""
 CREATED, DELETED, CHANGED = range(1, 4)
-"""What happened to a quota node."""
+"""Changes of a quota node."""
 
 ONES = 0xFFFFFFFF
 ROW_BITS = 31
 ROW_MASK = (1 << ROW_BITS) - 1
 GONE = -1
-"""An entry of the table that is no more; 0 is a free one."""
+"""A deleted entry of the table; 0 is a free one."""
 _QUOTA = np.frombuffer(b"/zookeeper/quota", np.uint8)
 _LIMITS = np.frombuffer(b"zookeeper_limits", np.uint8)
 _STATS = np.frombuffer(b"zookeeper_stats", np.uint8)
 TTL_OWNER = TTL_MASK - (1 << 64)
-"""The owner of a TTL node is this and its TTL."""
+"""The owner of a TTL node is this plus its TTL."""
 _CZXID, _MZXID = STAT_PERSISTED.offset("czxid"), STAT_PERSISTED.offset("mzxid")
 _CTIME, _MTIME = STAT_PERSISTED.offset("ctime"), STAT_PERSISTED.offset("mtime")
 _VERSION, _CVERSION = STAT_PERSISTED.offset("version"), STAT_PERSISTED.offset("cversion")
@@ -110,10 +111,9 @@ STAT_SIZE = STAT
 
 
 AHEAD = 3
-"""So many nodes are fetched at a time, some times before they are needed: one after the other each would be waited for, and of more at
-a time the processor can't keep account."""
+"""Number of nodes that are prefetched at a time. Processors track only a limited number of outstanding misses."""
 LARGE = 1 << 16
-"""Smaller tables are in the processor's caches anyway."""
+"""Smaller tables are in the caches anyway."""
 
 
 _Row = Annotated[Int64s, "i8[]"]
@@ -143,7 +143,7 @@ class Arrays(NamedTuple):
     """A hash table of quotas: rows, plus one."""
     quota_bytes: _Raw
     stat: _Raw
-    """Room for a stat as it counts in a digest."""
+    """Room for a stat in the form of a digest."""
     notes: _Rows
 
 
@@ -151,22 +151,22 @@ class Arrays(NamedTuple):
 
 
 @kernel("const u1[], i8, const u1[], i8, i8")
-def same(one: Bytes, i: int, two: Bytes, j: int, size: int) -> int:
+def same(first: Bytes, i: int, two: Bytes, j: int, size: int) -> int:
     while size >= 8:
-        if load_i64be(one, i) != load_i64be(two, j):
+        if load_i64be(first, i) != load_i64be(two, j):
             return 0
         i += 8
         j += 8
         size -= 8
     for k in range(size):
-        if load_u8(one, i + k) != load_u8(two, j + k):
+        if load_u8(first, i + k) != load_u8(two, j + k):
             return 0
     return 1
 
 
 @kernel("const u1[], const i8[,], const i8[], i8, const u1[], i8, i8")
 def find(arena: Bytes, nodes: Int64s, table: Int64s, crc: int, buf: Bytes, at: int, size: int) -> int:
-    """The row of the node of a path whose CRC-32 register is `crc`; -1 where there is none."""
+    """Return the row of the node of a path whose CRC-32 register is `crc`; -1 if there is none."""
     mask = len(table) - 1
     place = crc & mask
     while table[place] != 0:
@@ -192,18 +192,18 @@ def enter(state: Int64s, table: Int64s, crc: int, row: int) -> None:
 
 @kernel("i8[], i8, i8, i8")
 def leave(table: Int64s, crc: int, row: int, to: int) -> None:
-    """Take the entry of a row out, or give it to another row of the same path."""
+    """Remove the entry of a row, or give it to another row of the same path."""
     mask = len(table) - 1
     place = crc & mask
-    wanted = crc << ROW_BITS | (row + 1)
-    while table[place] != wanted:
+    key = crc << ROW_BITS | (row + 1)
+    while table[place] != key:
         place = (place + 1) & mask
     table[place] = GONE if to < 0 else crc << ROW_BITS | (to + 1)
 
 
 @kernel("i8[], const i8[]")
 def rehash(table: Int64s, old: Int64s) -> int:
-    """Enter all that is in another table; returns how many entries that is."""
+    """Insert all entries of another table. Return their number."""
     mask = len(table) - 1
     n = 0
     for i in range(len(old)):
@@ -219,13 +219,13 @@ def rehash(table: Int64s, old: Int64s) -> int:
 
 @kernel("i8, i8")
 def crowded(entries: int, size: int) -> int:
-    """Whether a hash table of that size has no room for so many entries."""
+    """Return whether a hash table of that size is too small for this number of entries."""
     return 1 if 8 * entries > 5 * size else 0
 
 
 @kernel("const u1[], i8, i8")
 def last_slash(buf: Bytes, at: int, size: int) -> int:
-    """Where the last slash of a path is in it; -1 where there is none."""
+    """Return the position of the last slash in a path; -1 if there is none."""
     i = size - 1
     while i >= 0 and load_u8(buf, at + i) != SLASH:
         i -= 1
@@ -234,7 +234,7 @@ def last_slash(buf: Bytes, at: int, size: int) -> int:
 
 @kernel("const u1[], i8, i8")
 def java_length(buf: Bytes, at: int, size: int) -> int:
-    """`String.length` of UTF-8: in units of 16 bits."""
+    """`String.length` of UTF-8, in units of 16 bits."""
     count = 0
     for i in range(size):
         byte = load_u8(buf, at + i)
@@ -250,7 +250,7 @@ def starts_with(buf: Bytes, at: int, size: int, prefix: Bytes) -> int:
 
 @kernel("const u1[], i8, i8, i8")
 def is_quota_node(buf: Bytes, at: int, size: int, cut: int) -> int:
-    """Whether a path, whose last slash is at `cut`, is that of limits or stats."""
+    """Return whether a path, whose last slash is at `cut`, is that of a limits or stats node."""
     if not starts_with(buf, at, cut, _QUOTA):
         return 0
     name = size - cut - 1
@@ -265,7 +265,7 @@ def is_quota_node(buf: Bytes, at: int, size: int, cut: int) -> int:
 
 @kernel("const i8[,], i8, i8, u1[]")
 def digest_of(nodes: Int64s, row: int, crc: int, stat: Bytes) -> int:
-    """The digest of a node, `crc` being the register after its path and data."""
+    """Return the digest of a node. `crc` is the register after its path and data."""
     store_64be(stat, 0, nodes[row, N_CZXID])
     store_64be(stat, 8, nodes[row, N_MZXID])
     store_64be(stat, 16, nodes[row, N_PZXID])
@@ -280,7 +280,7 @@ def digest_of(nodes: Int64s, row: int, crc: int, stat: Bytes) -> int:
 
 @kernel("i8[], i8[,], i8, u1[]")
 def changed(state: Int64s, nodes: Int64s, row: int, stat: Bytes) -> None:
-    """Count a node anew, of which a number of its stat is another now."""
+    """Recompute the digest of a node whose stat changed."""
     if state[DIGESTS] and nodes[row, N_DIGEST] >= 0:
         state[TOTAL] -= nodes[row, N_DIGEST]
         nodes[row, N_DIGEST] = digest_of(nodes, row, nodes[row, N_BEGUN], stat)
@@ -292,7 +292,7 @@ def changed(state: Int64s, nodes: Int64s, row: int, stat: Bytes) -> None:
 
 @kernel("const i8[], const i8[,], const i8[,], const u1[], const u1[], i8, i8")
 def list_of(state: Int64s, forms: Int64s, slots: Int64s, kept: Bytes, buf: Bytes, at: int, size: int) -> int:
-    """The list that these bytes are; -1 where they are not known, or there might be no room for a slot."""
+    """Return the list of these bytes; -1 if they are unknown, or if a slot may be missing."""
     if state[SLOTS] >= len(slots):
         return -1
     crc = crc32_raw(ONES, buf, at, at + size)
@@ -318,7 +318,7 @@ def use(slots: Int64s, slot: int) -> None:
 
 @kernel("i8[], i8[,], i8[], i8")
 def release(state: Int64s, slots: Int64s, lists: Int64s, slot: int) -> None:
-    """`removeUsage`: a list that nobody uses is forgotten, and gets another number when it comes again."""
+    """`removeUsage`: an unused list is forgotten, and gets a new number if it occurs again."""
     if slot < 0 or slots[slot, A_GONE]:
         return
     slots[slot, A_REFS] -= 1
@@ -329,9 +329,9 @@ def release(state: Int64s, slots: Int64s, lists: Int64s, slot: int) -> None:
 
 
 @kernel("i8[], i8[,], i8[], i8")
-def convert(state: Int64s, slots: Int64s, lists: Int64s, one: int) -> int:
-    """`convertAcls`: the slot of a list, which gets a number if it has none."""
-    slot = lists[one]
+def convert(state: Int64s, slots: Int64s, lists: Int64s, number: int) -> int:
+    """`convertAcls`: return the slot of a list, with a new number if it has none."""
+    slot = lists[number]
     if slot < 0:
         slot = state[SLOTS]
         state[SLOTS] += 1
@@ -339,15 +339,15 @@ def convert(state: Int64s, slots: Int64s, lists: Int64s, one: int) -> int:
         slots[slot, A_ID] = state[ACL_INDEX]
         slots[slot, A_REFS] = 0
         slots[slot, A_GONE] = 0
-        slots[slot, A_LIST] = one
-        lists[one] = slot
+        slots[slot, A_LIST] = number
+        lists[number] = slot
     slots[slot, A_REFS] += 1
     return int(slot)
 
 
 @kernel("const i8[], const i8[,], const i8[,], i8")
 def no_acl(state: Int64s, nodes: Int64s, slots: Int64s, row: int) -> int:
-    """The number of a node's ACL where asking for it is an exception (`convertLong`), else `OPEN_ACL`."""
+    """Return the ACL number of a node if its lookup is an exception (`convertLong`), else `OPEN_ACL`."""
     if not (state[LOOKUPS] and state[ANY_GONE]):
         return OPEN_ACL
     slot = nodes[row, N_ACL]
@@ -359,7 +359,7 @@ def no_acl(state: Int64s, nodes: Int64s, slots: Int64s, row: int) -> int:
 
 @kernel("const i8[,], const i8[], i8")
 def session_row(sessions: Int64s, hashed: Int64s, number: int) -> int:
-    """The row of a session, or -1 - the place where it would be entered."""
+    """Return the row of a session, or -1 minus the place where it would be inserted."""
     mask = len(hashed) - 1
     place = (number ^ number >> 16 ^ number >> 32) & mask
     while hashed[place] != 0:
@@ -377,13 +377,13 @@ def rehash_sessions(sessions: Int64s, count: int, hashed: Int64s) -> None:
 
 @kernel("i8[], i8[,], i8[], i8")
 def session_of(state: Int64s, sessions: Int64s, hashed: Int64s, number: int) -> int:
-    """The row of a session, a new one if there is none."""
-    found = session_row(sessions, hashed, number)
-    if found >= 0:
-        return found
+    """Return the row of a session, a new one if there is none."""
+    session = session_row(sessions, hashed, number)
+    if session >= 0:
+        return session
     row = state[SESSIONS]
     state[SESSIONS] += 1
-    hashed[-1 - found] = row + 1
+    hashed[-1 - session] = row + 1
     sessions[row, Z_ID] = number
     sessions[row, Z_TIMEOUT] = 0
     sessions[row, Z_OPEN] = 0
@@ -395,12 +395,12 @@ NORMAL, OTHER, INVALID = range(3)
 
 
 TTL_TYPES, NO_CONTAINERS = 1, 2
-"""Settings that say what owners are: TTL nodes are known; containers are not."""
+"""Settings for owners: TTL nodes are known; containers are unknown."""
 
 
 @kernel("i8, i8")
 def owner_kind(owner: int, settings: int) -> int:
-    """`EphemeralType.get`: whether an owner is a session, is none, or can't be."""
+    """`EphemeralType.get`: return whether an owner is a session, something else, or invalid."""
     if owner == 0:
         return OTHER
     if settings & TTL_TYPES and owner & TTL_OWNER == TTL_OWNER:
@@ -410,7 +410,7 @@ def owner_kind(owner: int, settings: int) -> int:
 
 @kernel("i8[], i8[,], i8[,], i8[], i8")
 def own(state: Int64s, nodes: Int64s, sessions: Int64s, hashed: Int64s, row: int) -> None:
-    """Put a node on the list of its owner, if that is a session."""
+    """Add a node to the list of its owner, if that is a session."""
     if owner_kind(nodes[row, N_OWNER], state[EXTENDED]) == NORMAL:
         session = session_of(state, sessions, hashed, nodes[row, N_OWNER])
         nodes[row, N_NEXT] = sessions[session, Z_HEAD]
@@ -419,7 +419,7 @@ def own(state: Int64s, nodes: Int64s, sessions: Int64s, hashed: Int64s, row: int
 
 @kernel("i8[], i8[,], i8[,], i8[]")
 def own_all(state: Int64s, nodes: Int64s, sessions: Int64s, hashed: Int64s) -> None:
-    """Make the lists of all owners, who are known, anew."""
+    """Rebuild the lists of all owners."""
     for session in range(state[SESSIONS]):
         sessions[session, Z_HEAD] = -1
     for row in range(state[ROWS]):
@@ -432,7 +432,7 @@ def own_all(state: Int64s, nodes: Int64s, sessions: Int64s, hashed: Int64s) -> N
 
 @kernel("const u1[], const i8[], const i4[], i8[]")
 def hash_records(buf: Bytes, starts: Int64s, paths: Int32s, out: Int64s) -> None:
-    """The CRC-32 registers after the paths of node records."""
+    """Compute the CRC-32 registers after the paths of node records."""
     for i in range(len(starts)):
         at = starts[i] + LENGTH
         out[i] = crc32_raw(ONES, buf, at, at + paths[i])
@@ -458,8 +458,8 @@ def load(
     stat: Bytes,
     previous: int,
 ) -> int:
-    """Add node records of a snapshot (`DataTree.deserialize`), as many as there is room for the sessions of; for all else there is.
-    `acls` are slots. `previous` is the row before them. Returns how many."""
+    """Add node records of a snapshot (`DataTree.deserialize`), as many as the session table has room for; other arrays are large enough.
+    `acls` are slots. `previous` is the row before them. Return the number added."""
     for i in range(len(starts)):
         if state[SESSIONS] >= len(sessions):
             return i
@@ -473,7 +473,7 @@ def load(
         parent = -1
         crc = crcs[i]
         if cut >= 0:
-            # In pre-order it is the node before, or one above that.
+            # In pre-order it is the previous node, or an ancestor of it.
             parent = previous
             while parent >= 0 and not (
                 nodes[parent, N_PATH_SIZE] == cut
@@ -516,7 +516,7 @@ def load(
         state[LIVE] += 1
         use(slots, acls[i])
         if before >= 0:
-            # The last one counts. The other had its name among its parent's children already.
+            # The last one counts. The other one is in the list of its parent's children already.
             supplant(state, nodes, table, crc, before, row)
             if nodes[before, N_PARENT] == parent and parent >= 0:
                 nodes[parent, N_CHILDREN] -= 1
@@ -530,7 +530,7 @@ def load(
             nodes[row, N_DIGEST] = digest_of(nodes, row, crc, stat)
             state[TOTAL] += nodes[row, N_DIGEST]
         if cut < 0:
-            # Neither its parent nor its owner is looked at.
+            # Neither its parent nor its owner is checked.
             state[ROOT] = row
         else:
             if parent < 0 and state[ORPHAN] < 0:
@@ -544,7 +544,7 @@ def load(
 
 @kernel("i8[], i8[,], i8[], i8, i8, i8")
 def supplant(state: Int64s, nodes: Int64s, table: Int64s, crc: int, before: int, row: int) -> None:
-    """Put a node in the place of one that nobody deleted: its path stays among those of its owner, to be deleted with the session."""
+    """Put a node in place of one that was not deleted: its path stays among those of its owner, and is deleted with the session."""
     leave(table, crc, before, row)
     bury(state, nodes, before)
     owner = nodes[before, N_OWNER]
@@ -558,26 +558,26 @@ def supplant(state: Int64s, nodes: Int64s, table: Int64s, crc: int, before: int,
 
 @kernel("i8[], const u1[], i8[,], const i8[,], const i8[], i8")
 def lay(state: Int64s, arena: Bytes, nodes: Int64s, sessions: Int64s, hashed: Int64s, row: int) -> None:
-    """A node is deleted: its path is not among those of its owner any more, however it came there."""
+    """Delete a node: its path is removed from those of its owner, however it got there."""
     if not state[GHOSTS] or owner_kind(nodes[row, N_OWNER], state[EXTENDED]) != NORMAL:
         return
     session = session_row(sessions, hashed, nodes[row, N_OWNER])
-    one = sessions[session, Z_HEAD] if session >= 0 else -1
-    while one >= 0:
-        size = nodes[one, N_PATH_SIZE]
+    node = sessions[session, Z_HEAD] if session >= 0 else -1
+    while node >= 0:
+        size = nodes[node, N_PATH_SIZE]
         if (
-            nodes[one, N_GHOST]
+            nodes[node, N_GHOST]
             and size == nodes[row, N_PATH_SIZE]
-            and same(arena, nodes[one, N_PATH], arena, nodes[row, N_PATH], size)
+            and same(arena, nodes[node, N_PATH], arena, nodes[row, N_PATH], size)
         ):
-            nodes[one, N_GHOST] = 0
+            nodes[node, N_GHOST] = 0
             state[GARBAGE] += size
-        one = nodes[one, N_NEXT]
+        node = nodes[node, N_NEXT]
 
 
 @kernel("i8[], i8[,], i8")
 def bury(state: Int64s, nodes: Int64s, row: int) -> None:
-    """A node is no more: its bytes are free, its digest counts no more."""
+    """Drop a node: its bytes are free, and its digest no longer counts."""
     nodes[row, N_ALIVE] = 0
     state[LIVE] -= 1
     state[GARBAGE] += nodes[row, N_PATH_SIZE] + nodes[row, N_ROOM]
@@ -585,12 +585,12 @@ def bury(state: Int64s, nodes: Int64s, row: int) -> None:
         state[TOTAL] -= nodes[row, N_DIGEST]
 
 
-# Looking
+# Reading
 
 
 @kernel("const u1[], const i8[,], const i8[], const u1[], const i4[], i8[]")
 def find_all(arena: Bytes, nodes: Int64s, table: Int64s, paths: Bytes, ends: Int32s, out: Int64s) -> None:
-    """The row of each path; -1 where there is no such node."""
+    """Find the row of each path; -1 if there is no such node."""
     for i in range(len(out)):
         start = ends[i]
         size = ends[i + 1] - start
@@ -612,8 +612,8 @@ def records(
     data: Int32s,
     acls: Int64s,
 ) -> int:
-    """Write nodes as a snapshot has them, or without their data, as null; where they start, and what is in them. Returns where the last
-    one ends."""
+    """Write nodes as a snapshot has them, or with null for their data; and where they start, and the parts of each. Return where the
+    last one ends."""
     at = 0
     for i in range(len(rows)):
         row = rows[i]
@@ -644,7 +644,7 @@ def records(
 
 @kernel("const i8[,], i8, u1[]")
 def reach(nodes: Int64s, rows: int, out: Bytes) -> int:
-    """Mark the nodes that are there and that a walk from the root meets; returns how many."""
+    """Mark the nodes that are reachable from the root. Return their number."""
     n = 0
     for row in range(rows):
         parent = nodes[row, N_PARENT]
@@ -657,7 +657,7 @@ def reach(nodes: Int64s, rows: int, out: Bytes) -> int:
 
 @kernel("const i8[,], i8, const i8[], i8[,]")
 def sum_quotas(nodes: Int64s, rows: int, which: Int64s, quotas: Int64s) -> None:
-    """Count the nodes and their bytes at and below those rows whose `which` is a quota (`getCounts`)."""
+    """Count the nodes and bytes at and below the rows whose `which` is a quota (`getCounts`)."""
     for row in range(rows):
         above = row
         while above >= 0 and nodes[above, N_ALIVE]:
@@ -669,7 +669,7 @@ def sum_quotas(nodes: Int64s, rows: int, which: Int64s, quotas: Int64s) -> None:
 
 @kernel("const i8[,], i8, const u1[], const u1[], i8[]")
 def below(nodes: Int64s, rows: int, arena: Bytes, prefix: Bytes, out: Int64s) -> int:
-    """The nodes whose path begins so; returns how many, up to the room there is."""
+    """Find the nodes whose path has this prefix. Return their number, at most as many as fit."""
     n = 0
     for row in range(rows):
         if (
@@ -684,7 +684,7 @@ def below(nodes: Int64s, rows: int, arena: Bytes, prefix: Bytes, out: Int64s) ->
 
 @kernel("i8[,], i8, const u1[], u1[]")
 def compact(nodes: Int64s, rows: int, arena: Bytes, out: Bytes) -> int:
-    """Copy the paths and data of all nodes that are there one after the other, without what is for nothing between them; returns the end."""
+    """Copy the paths and data of all nodes without the gaps between them. Return the end."""
     at = 0
     for row in range(rows):
         if not nodes[row, N_ALIVE] and not nodes[row, N_GHOST]:
@@ -703,7 +703,7 @@ def compact(nodes: Int64s, rows: int, arena: Bytes, out: Bytes) -> int:
 
 
 def grown(array: Any, used: int, size: int) -> Any:
-    """An array with room for so many rows: itself, or a larger one with those that are used."""
+    """Return an array with room for this number of rows: the same, or a larger one with the used rows."""
     if size <= len(array):
         return array
     shape = (max(size, 2 * used), *array.shape[1:])
@@ -713,5 +713,5 @@ def grown(array: Any, used: int, size: int) -> Any:
 
 
 def room(shape: tuple[int, ...]) -> Int64s:
-    """An array that begins with a line of the processor's caches, so that rows of whole lines do."""
+    """Return an array that begins at a cache line."""
     return aligned(8 * math.prod(shape)).view(np.int64).reshape(shape)

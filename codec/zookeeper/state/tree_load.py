@@ -1,4 +1,4 @@
-"""A tree begun: the one of a server without files, or that of a snapshot, from its file or from rows.
+"""Begin a tree: that of a server without files, or that of a snapshot, from its file or from rows.
 
 Source: `DataTree.deserialize`, `FileSnap.deserialize`, `ZKDatabase.loadDataBase` of ZooKeeper.
 """
@@ -28,15 +28,15 @@ from logwright.codec.zookeeper.state.digest import VERSION
 from logwright.codec.zookeeper.state.tree_arrays import Store
 
 CONFIG_SINCE = (3, 5)
-"""The first version whose fresh tree has /zookeeper/config."""
+"""The first version whose new tree has /zookeeper/config."""
 _READ_ONLY = [{"perms": 1, "id": {"scheme": b"world", "id": b"anyone"}}]
 _USUAL = 128
-"""Bytes of a node in a snapshot, on the small side."""
+"""A low estimate of the size of a node in a snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """The digest of the tree after a transaction is not the one that is stored with it, or in a snapshot."""
+    """A digest that differs from the one stored with a transaction or in a snapshot."""
 
     zxid: int
     stored: int
@@ -45,33 +45,33 @@ class Mismatch:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """Which of the records given, if any, is the first one whose parent is not there, and the first one whose owner can't be: a server
-    takes no snapshot with the one, and dies of the other."""
+    """The index of the first record without a parent, and of the first one with an invalid owner, if any. A server refuses a snapshot
+    with the former, and ends at the latter."""
 
     orphan: int | None = None
     stranger: int | None = None
 
 
 class Loading(Store):
-    """A tree that is loaded."""
+    """A tree that is being loaded."""
 
     @classmethod
     def bare(cls, **settings: bool) -> Self:
-        """No nodes at all, not even the root: to load a snapshot into. `settings` are those of the class."""
+        """Return a tree without any node, even the root, to load a snapshot into. `settings` are those of the class."""
         return cls(**settings)
 
     @classmethod
     def empty(cls, *, version: tuple[int, ...] = (3, 9), **settings: bool) -> Self:
-        """The tree of a server of that version that has begun with no files."""
-        made = cls(**settings)
+        """Return the tree of a server of that version that started without files."""
+        tree = cls(**settings)
         paths = [b"", b"/zookeeper", b"/zookeeper/quota"]
         if version[:2] >= CONFIG_SINCE:
             paths.insert(2, b"/zookeeper/config")
-        stat = {one.name: 0 for one in STAT_PERSISTED.fields}
+        stat = {field.name: 0 for field in STAT_PERSISTED.fields}
         records = []
         for path in paths:
             config = path.endswith(b"/config")
-            acl = made._acls.number(made._acls.add(1, LIST.pack(_READ_ONLY, {}))) if config else OPEN_ACL
+            acl = tree._acls.number(tree._acls.add(1, LIST.pack(_READ_ONLY, {}))) if config else OPEN_ACL
             value = {
                 "path": path,
                 "data": b"",
@@ -79,57 +79,57 @@ class Loading(Store):
                 "stat": stat | {"aversion": -1 if config else 0},
             }
             records.append(NODE.pack(value))
-        ends = np.cumsum([0, *(len(one) for one in records)])
+        ends = np.cumsum([0, *(len(record) for record in records)])
         acls = np.where(np.array(["config" in path.decode() for path in paths]), 1, OPEN_ACL)
-        made._load(
+        tree._load(
             np.frombuffer(b"".join(records), np.uint8),
             ends[:-1].astype(np.int64),
             np.array([len(path) for path in paths], np.int32),
             np.zeros(len(paths), np.int32),
             acls.astype(np.int64),
         )
-        return made
+        return tree
 
     @classmethod
     def of_snapshot(
         cls, file: RandomAccess, *, zxid: int, compression: str = "none", check: bool = True, **settings: bool
     ) -> tuple[Self, list[Fault]]:
-        """The tree of a snapshot file, and what is wrong with the file: what can be read of a damaged one is loaded."""
+        """Return the tree of a snapshot file, and the faults of the file. Of a damaged one, the readable part is loaded."""
         faults: list[Fault] = []
         if compression != "none":
             limit = int(Options(SNAPSHOT.options)["max.decompressed.bytes"])
             size = file.size
-            made = expand(compression, zero_filled(file, 0, size)[0], limit)
-            if made.error:
-                faults.append(Fault(SNAPSHOT.name, 0, size, made.kind, made.error))
-            file = MemoryFile(made.data)
+            expanded = expand(compression, zero_filled(file, 0, size)[0], limit)
+            if expanded.error:
+                faults.append(Fault(SNAPSHOT.name, 0, size, expanded.kind, expanded.error))
+            file = MemoryFile(expanded.data)
         context = SNAPSHOT.context("", Options(SNAPSHOT.options))
-        # A tree that is not to be trusted is made before that is known, as the server does it: nothing is read twice.
+        # The tree is loaded before the seals are verified, as in the server, so that nothing is read twice.
         context.seals, before = False, len(faults)
         out = cls(**settings)
         begun = orphaned = False
-        for one in Walk(file, SNAPSHOT, context, check=check):
+        for item in Walk(file, SNAPSHOT, context, check=check):
             assert context.shape is not None
             if not begun:
-                # Growing takes longer than loading; room that is not used is no memory.
+                # Growing takes longer than loading, and unused room takes no memory.
                 out._room_for_rows(file.size // _USUAL)
                 out._room_for_bytes(file.size)
-                if isinstance(one, Stretch) and len(one.frames):
-                    out._room_for_entries(len(one.frames) * file.size // one.frames.stop)
+                if isinstance(item, Stretch) and len(item.frames):
+                    out._room_for_entries(len(item.frames) * file.size // item.frames.stop)
                 out.load_shape(context.shape, zxid)
                 begun = True
-            if isinstance(one, Hole):
-                faults.append(one.fault)
-            elif len(one.frames) or one.faults:
+            if isinstance(item, Hole):
+                faults.append(item.fault)
+            elif len(item.frames) or item.faults:
                 if check:
-                    context.shape.add(one.window.data, one.window.offset)
-                faults += one.frames.faults
-                orphan = out.load_frames(one.window, one.frames, context.shape).orphan
+                    context.shape.add(item.window.data, item.window.offset)
+                faults += item.frames.faults
+                orphan = out.load_frames(item.window, item.frames, context.shape).orphan
                 if orphan is not None and not orphaned:
                     orphaned = True
-                    start, stop = int(one.frames.start[orphan]), int(one.frames.end[orphan])
+                    start, stop = int(item.frames.start[orphan]), int(item.frames.end[orphan])
                     text = "the parent of the node does not come before it: unable to find parent"
-                    place = one.window.offset + start
+                    place = item.window.offset + start
                     faults.append(
                         Fault(
                             SNAPSHOT.name,
@@ -147,7 +147,7 @@ class Loading(Store):
     # Parts of a snapshot
 
     def load_shape(self, shape: Shape, zxid: int) -> None:
-        """What a snapshot has besides its nodes: sessions, ACL table, digest. `zxid` is that of the file's name."""
+        """Load the sections around the nodes: sessions, ACL table, digest. `zxid` is that of the file name."""
         self._acls.load(shape.acls)
         if shape.sessions is not None:
             for number, timeout in zip(
@@ -158,13 +158,13 @@ class Loading(Store):
         self._target = None
         ending = shape.ending
         if ending is not None and ending.digest is not None:
-            found, _ = DIGEST_SECTION.unpack(shape.read(ending.digest, DIGEST_SIZE).tobytes())
-            if found["zxid"] > 0 and found["zxid"] >= zxid:
-                self._target = found["zxid"], found["digest_version"], found["digest"]
+            digest, _ = DIGEST_SECTION.unpack(shape.read(ending.digest, DIGEST_SIZE).tobytes())
+            if digest["zxid"] > 0 and digest["zxid"] >= zxid:
+                self._target = digest["zxid"], digest["digest_version"], digest["digest"]
 
     def load_frames(self, window: Window, frames: Frames, shape: Shape) -> Loaded:
-        """Nodes of a plain snapshot, as its codec's scan finds them (sections among them are left out); of two with one path the last
-        counts."""
+        """Load nodes of an uncompressed snapshot, as the scan of its codec finds them; sections among them are skipped. Of two nodes
+        with one path, the last counts."""
         kinds = frames.header["kind"]
         which = np.flatnonzero(kinds == NODE_FRAME)
         nodes = frames if len(which) == len(frames) else frames.pick(kinds == NODE_FRAME)
@@ -177,12 +177,12 @@ class Loading(Store):
             np.ascontiguousarray(header["data"]),
             np.ascontiguousarray(header["acl"]),
         )
-        found = [int(which[row - first]) if row >= first else None for row in self._s[[at.ORPHAN, at.STRANGER]].tolist()]  # fmt: skip
-        return Loaded(*found)
+        events = [int(which[row - first]) if row >= first else None for row in self._s[[at.ORPHAN, at.STRANGER]].tolist()]  # fmt: skip
+        return Loaded(*events)
 
     def loaded(self) -> tuple[list[Mismatch], str | None]:
-        """What a server does when it has read a snapshot: it counts what is below quotas, forgets ACLs that no node has, and compares
-        the digest unless that is of a later zxid. Returns the mismatch, and what the server dies of."""
+        """Finish as a server does after reading a snapshot: count below quotas, drop unused ACLs, and compare the digest unless its zxid
+        is later. Return the mismatch, and the exception that ends the server."""
         died = self._quotas.found(self)
         self._acls.forget_unused()
         out = []
@@ -194,11 +194,11 @@ class Loading(Store):
 
     @property
     def target(self) -> tuple[int, int, int] | None:
-        """The digest of the snapshot (its zxid, version, value), as long as it was not compared: that zxid is not reached."""
+        """The digest of the snapshot (its zxid, version, value) until it is compared: its zxid is not reached yet."""
         return self._target
 
     def _compare_target(self) -> list[Mismatch]:
-        """The digest of the snapshot, whose zxid is reached."""
+        """Compare the digest of the snapshot, whose zxid is reached."""
         assert self._target is not None
         (zxid, version, stored), self._target = self._target, None
         if version != VERSION or stored == self.digest or not self._s[at.DIGESTS]:

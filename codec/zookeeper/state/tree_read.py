@@ -1,4 +1,4 @@
-"""What is in a tree: one node, or columns of all of them; its sessions and ACLs, its digest. Nothing changes by it.
+"""Read a tree: one node, or columns of all of them; its sessions, ACLs and digest. Nothing changes.
 
 Source: `DataTree`, `DataNode.copyStat` of ZooKeeper.
 """
@@ -33,18 +33,18 @@ COLUMNS = (
     Column("cversion", pa.int32(), "changes of its children, as a client sees it"),
     Column("num_children", pa.int32(), "children"),
 )
-"""What `Tree.nodes` gives."""
+"""The columns of `Tree.nodes`."""
 STATS = {
     "czxid": at.N_CZXID, "mzxid": at.N_MZXID, "ctime": at.N_CTIME, "mtime": at.N_MTIME, "version": at.N_VERSION,
     "cversion": at.N_CVERSION, "aversion": at.N_AVERSION, "owner": at.N_OWNER, "pzxid": at.N_PZXID,
 }  # fmt: skip
 _PIECE = 1 << 20
-"""So many bytes of records are made at a time where they are written: their checksums read them again."""
+"""Bytes of records that are made at a time for a file. Small enough for their checksums to find them in the cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One node. `stat` has the names of `STATS`, as they are stored; `acl` is as ACLs are in rows, None where the table has none."""
+    """One node. `stat` has the names of `STATS`, as stored; `acl` is as in rows, None if the table lacks it."""
 
     path: bytes
     data: bytes | None
@@ -55,12 +55,12 @@ class Node:
 
 
 class Looking(Store):
-    """A tree that is looked at."""
+    """The tree as its readers see it."""
 
     COLUMNS = COLUMNS
 
     def __len__(self) -> int:
-        """The nodes that a walk from the root meets: those that a snapshot would have."""
+        """Return the number of nodes that are reachable from the root, which are those of a snapshot."""
         return len(self._rows(False))
 
     @property
@@ -69,16 +69,16 @@ class Looking(Store):
 
     @property
     def dangling(self) -> set[int]:
-        """Numbers of ACLs that nodes have and the table does not."""
+        """Return the ACL numbers of nodes that the table lacks."""
         return self._acls.missing(self._nodes[self._live(), at.N_ACL])
 
     def digest_of(self, nodes: int) -> int | None:
-        """The digest of so many nodes, those that a walk from the root meets, where it is known without looking at them."""
+        """Return the digest of this number of reachable nodes, if it is known without reading them."""
         return self.digest if self._s[at.DIGESTS] and self._s[at.LIVE] == nodes else None
 
     @property
     def session_timeouts(self) -> dict[int, int]:
-        """The sessions that are open, and their timeouts in milliseconds, by id."""
+        """The open sessions, with their timeouts in milliseconds, by id."""
         rows = self._sessions[: self._s[at.SESSIONS]]
         rows = rows[rows[:, at.Z_OPEN] == 1]
         return dict(sorted(zip(rows[:, at.Z_ID].tolist(), rows[:, at.Z_TIMEOUT].tolist(), strict=True)))
@@ -86,28 +86,28 @@ class Looking(Store):
     # Nodes
 
     def find(self, paths: pa.Array) -> Int64s:
-        """The row of each path (a binary column), for as long as nothing is changed; -1 where there is no such node."""
+        """Return the row of each path (a binary column), valid until the tree changes; -1 if there is no such node."""
         data, ends, _ = flat(paths)
         out = np.empty(len(paths), np.int64)
         at.find_all(self._arena, self._nodes, self._table, data, np.ascontiguousarray(ends, np.int32), out)
         return out
 
     def stats(self, rows: Int64s) -> dict[str, Int64s]:
-        """The stats of nodes by `STATS`, as they are stored, and "num_children"."""
+        """Return the stats of nodes by `STATS`, as stored, and "num_children"."""
         columns = {**STATS, "num_children": at.N_CHILDREN}
         return {name: self._nodes[rows, column] for name, column in columns.items()}
 
     def contents(self, rows: Int64s) -> tuple[pa.Array, Int64s, list[list[dict[str, Any]] | None]]:
-        """The data of nodes, which of the ACLs that follow each has, and these (None: the table has it not)."""
+        """Return the data of nodes, the ACL index of each, and the ACLs (None: the table lacks it)."""
         self._quotas.write(self)
         starts, sizes, slots = (
-            np.ascontiguousarray(self._nodes[rows, one]) for one in (at.N_DATA, at.N_DATA_SIZE, at.N_ACL)
+            np.ascontiguousarray(self._nodes[rows, field]) for field in (at.N_DATA, at.N_DATA_SIZE, at.N_ACL)
         )
         own, which = np.unique(slots, return_inverse=True)
-        found = [self._acls.content(slot) if slot >= 0 else None for slot in own.tolist()]
+        contents = [self._acls.content(slot) if slot >= 0 else None for slot in own.tolist()]
         lists: list[list[dict[str, Any]] | None] = [
-            [dict(each) for each in OPEN] if slot < 0 else None if one is None else entries(one)
-            for slot, one in zip(own.tolist(), found, strict=True)
+            [dict(each) for each in OPEN] if slot < 0 else None if content is None else entries(content)
+            for slot, content in zip(own.tolist(), contents, strict=True)
         ]
         return binary(self._arena, starts, sizes), which.astype(np.int64), lists
 
@@ -117,10 +117,10 @@ class Looking(Store):
             return None
         stat = {name: int(self._nodes[row, column]) for name, column in STATS.items()}
         slot = int(self._nodes[row, at.N_ACL])
-        acl: list[dict[str, Any]] | None = [dict(one) for one in OPEN]
+        acl: list[dict[str, Any]] | None = [dict(entry) for entry in OPEN]
         if slot >= 0:
-            found = self._acls.content(slot)
-            acl = None if found is None else entries(found)
+            content = self._acls.content(slot)
+            acl = None if content is None else entries(content)
         return Node(
             self._path(row),
             self._data(row),
@@ -131,39 +131,41 @@ class Looking(Store):
         )
 
     def children(self, path: bytes) -> list[bytes]:
-        """The paths of a node's children, in order."""
+        """Return the paths of a node's children, in order."""
         row = self._row(path)
         if row < 0:
             return []
         used = self._nodes[: self._s[at.ROWS]]
         below = np.flatnonzero((used[:, at.N_PARENT] == row) & (used[:, at.N_ALIVE] == 1))
-        return sorted(self._path(one) for one in below.tolist())
+        return sorted(self._path(child) for child in below.tolist())
 
     def ttl_paths(self) -> list[bytes]:
-        """The paths of nodes with a TTL, also where they are taken for ephemeral ones."""
+        """Return the paths of nodes with a TTL, even if they are treated as ephemeral ones."""
         rows = self._live()
         rows = rows[kinds_of(self._nodes[rows, at.N_OWNER]) == TTLS]
         return sorted(self._path(row) for row in rows.tolist())
 
     def orphans(self) -> list[bytes]:
-        """The paths of nodes that are there and that no walk from the root meets, in order."""
+        """Return the paths of nodes that are not reachable from the root, in order."""
         reached = np.zeros(int(self._s[at.ROWS]), np.uint8)
         at.reach(self._nodes, len(reached), reached)
         lost = (reached == 0) & (self._nodes[: len(reached), at.N_ALIVE] == 1)
         return sorted(self._path(row) for row in np.flatnonzero(lost).tolist())
 
     def other_root(self) -> bytes | None:
-        """The path without a slash of a node in the snapshot that became the root, where that is not the one with the empty path."""
+        """The path without a slash of the snapshot's node that became the root, if it is not the empty path."""
         row = int(self._s[at.ROOT])
         return None if row < 0 else self._path(row) or None
 
     # Rows
 
     def nodes(self, columns: Sequence[str], *, order: bool = True) -> Iterator[pa.RecordBatch]:
-        """The nodes that a walk from the root meets, in pieces of bounded size: columns of `COLUMNS`. `order`: by the bytes of the path;
-        else in the order in which they came to be. Parents come first in both."""
-        wanted = {one.name: one for one in COLUMNS}
-        schema = pa.schema([pa.field(name, wanted[name].type, wanted[name].nullable) for name in columns])
+        """Yield the reachable nodes in pieces of bounded size: columns of `COLUMNS`. `order`: by the bytes of the path; else in the
+        order of creation. Parents come first in both."""
+        columns_by_name = {column.name: column for column in COLUMNS}
+        schema = pa.schema(
+            [pa.field(name, columns_by_name[name].type, columns_by_name[name].nullable) for name in columns]
+        )
         shape = Shape(0, lambda offset, length: np.empty(0, np.uint8), acls=self._acls.table())
         for rows, data, frames in self._records(self._rows(order), with_data="data" in columns):
             nodes = Nodes(Window(data, 0, len(data)), frames, shape)
@@ -174,21 +176,21 @@ class Looking(Store):
                 yield pa.RecordBatch.from_struct_array(pa.nulls(len(rows), pa.struct([])))
 
     def records(self, *, order: bool = True) -> Iterator[tuple[Bytes, Frames]]:
-        """The same as a snapshot has them: bytes, and the records in these."""
+        """Yield the nodes as in a snapshot: bytes, and the records in them."""
         for _, data, frames in self._records(self._rows(order), with_data=True, portion=_PIECE):
             yield data, frames
 
     def sessions(self) -> pa.RecordBatch:
-        """The columns of `SESSION_ROWS`, by id."""
-        found = self.session_timeouts
+        """Return the columns of `SESSION_ROWS`, by id."""
+        timeouts = self.session_timeouts
         arrays = [
-            numbers(pa.int64(), np.array(list(found), np.int64)),
-            numbers(pa.int32(), np.array(list(found.values()), np.int32)),
+            numbers(pa.int64(), np.array(list(timeouts), np.int64)),
+            numbers(pa.int32(), np.array(list(timeouts.values()), np.int32)),
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=SESSION_ROWS.schema())
 
     def acls(self) -> pa.RecordBatch:
-        """The ACL table, by number: the columns of `ACL_ROWS`."""
+        """Return the ACL table by number: the columns of `ACL_ROWS`."""
         shape = Shape(0, lambda offset, length: np.empty(0, np.uint8), acls=self._acls.table())
         arrays = acl_arrays(shape)
         return pa.RecordBatch.from_arrays(
@@ -197,15 +199,15 @@ class Looking(Store):
         )
 
     def acl_uses(self) -> dict[int, int]:
-        """How often each number of the ACL table counts as used, as the server counts it."""
+        """Return the usage count of each number of the ACL table, as the server counts."""
         return self._acls.uses()
 
     def _column(self, name: str, rows: Int64s, nodes: Nodes) -> pa.Array:
         if name == "num_children":
             return numbers(pa.int32(), self._nodes[rows, at.N_CHILDREN].astype(np.int32))
         if name == "cversion":
-            made = 2 * self._nodes[rows, at.N_CVERSION] - self._nodes[rows, at.N_CHILDREN]
-            return numbers(pa.int32(), made.astype(np.int32))
+            cversions = 2 * self._nodes[rows, at.N_CVERSION] - self._nodes[rows, at.N_CHILDREN]
+            return numbers(pa.int32(), cversions.astype(np.int32))
         if name == "data_length":
             return numbers(pa.int32(), np.maximum(self._nodes[rows, at.N_DATA_SIZE], 0))
         return nodes.column(name)
@@ -213,7 +215,7 @@ class Looking(Store):
     def _records(
         self, rows: Int64s, *, with_data: bool, portion: int = PORTION
     ) -> Iterator[tuple[Int64s, Bytes, Frames]]:
-        """Nodes in pieces, as records; without data they are as if that were null."""
+        """Yield nodes in pieces, as records; without data they have null instead."""
         self._quotas.write(self)
         sizes = self._nodes[rows, at.N_PATH_SIZE] + (2 * LENGTH + FIXED)
         if with_data:
@@ -223,15 +225,15 @@ class Looking(Store):
         while first < len(rows):
             below = int(ends[first - 1]) if first else 0
             stop = max(first + 1, int(np.searchsorted(ends, below + portion, "right")))
-            some = rows[first:stop]
+            part = rows[first:stop]
             data = np.empty(int(ends[stop - 1]) - below, np.uint8)
-            starts, acls = np.empty(len(some), np.int64), np.empty(len(some), np.int64)
-            paths, lengths = np.empty(len(some), np.int32), np.empty(len(some), np.int32)
+            starts, acls = np.empty(len(part), np.int64), np.empty(len(part), np.int64)
+            paths, lengths = np.empty(len(part), np.int32), np.empty(len(part), np.int32)
             at.records(
                 self._nodes,
                 self._acls.slots,
                 self._arena,
-                some,
+                part,
                 int(with_data),
                 data,
                 starts,
@@ -239,9 +241,9 @@ class Looking(Store):
                 lengths,
                 acls,
             )
-            head = np.zeros(len(some), HEAD)
+            head = np.zeros(len(part), HEAD)
             head["kind"], head["path"], head["data"], head["acl"] = NODE_FRAME, paths, lengths, acls
-            yield some, data, Frames(starts, np.append(starts[1:], len(data)), head, len(data))
+            yield part, data, Frames(starts, np.append(starts[1:], len(data)), head, len(data))
             first = stop
 
     def _rows(self, order: bool) -> Int64s:

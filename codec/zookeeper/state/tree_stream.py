@@ -1,6 +1,5 @@
-"""A tree from ordered rows that are never held at once: parents that nobody gave are made where they are missed, and what follows
-from the children of a node is counted before the first node is written.
-"""
+"""A tree from sorted rows that are never all in memory: missing parents are added on the way, and what follows from the children of a
+node is computed before the first node is written."""
 
 from __future__ import annotations
 
@@ -27,12 +26,12 @@ from logwright.codec.zookeeper.state.sorted_run import CLIENT, GIVEN
 from logwright.codec.zookeeper.state.tree_defaults import SYSTEM
 
 _OWN_CHILDREN = {b"": 1, b"/zookeeper": 2}
-"""Nodes with children that a server makes itself, which it does not count."""
+"""Nodes with children that a server makes itself, without counting them."""
 
 
 @dataclass(frozen=True)
 class Portion:
-    """Some nodes of a whole tree, in order. `first` is the number of the first of them, `parents` are numbers too, -1 of the root's."""
+    """Some nodes of a complete tree, in order. `first` is the number of the first one, `parents` are numbers too, -1 for the root."""
 
     rows: pa.RecordBatch
     paths: pa.Array
@@ -49,10 +48,10 @@ class Portion:
 def portions(
     streams: Sequence[SortedRun], zxid: int | None, *, last: bool, twice: Refusal
 ) -> Iterator[Portion]:
-    """The nodes of sorted runs as a whole tree, with the system's own and all parents."""
+    """Yield the nodes of sorted runs as a complete tree, with the system nodes and all parents."""
     own = sorted_run.made(list(SYSTEM), zxid)
     system = SortedRun(own["key"][0].as_py(), own["key"][-1].as_py(), lambda: iter([own]))
-    # Rows of one path in which somebody gave it, and in which it is made: the given one comes first.
+    # If a path has an input row and a made one, the input row comes first.
     rows = unique(merge([*streams, system]), last=last, twice=twice)
     chain: list[bytes] = []
     places: list[int] = []
@@ -78,24 +77,24 @@ def portions(
 def _chain(
     local: Int64s, numbers_of: Int64s, above: list[bytes], paths: pa.Array
 ) -> tuple[list[bytes], list[int]]:
-    """The last node and all above it, from the root on: what a node to come may be below of."""
+    """Return the last node and its ancestors, from the root on: the possible parents of the next node."""
     at = len(local) - 1
-    found = []
+    ancestors = []
     while at >= 0:
-        found.append(at)
+        ancestors.append(at)
         at = int(local[at])
-    found.reverse()
-    names = [above[i] if i < len(above) else paths[i - len(above)].as_py() for i in found]
-    return names, [int(numbers_of[i]) for i in found]
+    ancestors.reverse()
+    names = [above[i] if i < len(above) else paths[i - len(above)].as_py() for i in ancestors]
+    return names, [int(numbers_of[i]) for i in ancestors]
 
 
 def _unshadowed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Without the rows made for a path that somebody gave."""
+    """Drop the rows made for a path that has an input row."""
     held: bytes | None = None
     for batch in batches:
-        made = np.flatnonzero(np.asarray(batch.column("sequence")) != GIVEN)
+        created = np.flatnonzero(np.asarray(batch.column("sequence")) != GIVEN)
         keys = batch.column("key")
-        gone = [i for i in made.tolist() if keys[i].as_py() == (keys[i - 1].as_py() if i else held)]
+        gone = [i for i in created.tolist() if keys[i].as_py() == (keys[i - 1].as_py() if i else held)]
         held = keys[-1].as_py()
         if gone:
             stays = np.ones(batch.num_rows, np.bool_)
@@ -107,7 +106,7 @@ def _unshadowed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 @dataclass
 class _Children:
-    """Of each node how many children it has, and the last transaction that made it or one of them."""
+    """For each node the number of its children, and the last transaction that created it or one of them."""
 
     counts: Int32s = field(default_factory=lambda: np.zeros(1 << 10, np.int32))
     last: Int64s = field(default_factory=lambda: np.zeros(1 << 10, np.int64))
@@ -118,8 +117,8 @@ class _Children:
         if self.nodes > len(self.counts):
             size = max(2 * len(self.counts), self.nodes)
             self.counts, self.last = (
-                np.concatenate((one, np.zeros(size - len(one), one.dtype)))
-                for one in (self.counts, self.last)
+                np.concatenate((array, np.zeros(size - len(array), array.dtype)))
+                for array in (self.counts, self.last)
             )
         czxid = portion.stat("czxid")
         self.last[portion.first : self.nodes] = czxid
@@ -130,10 +129,8 @@ class _Children:
 
 
 class WholeTree:
-    """The nodes of a snapshot (`encode.NodeSource`), read twice: once for what has to be known before the first byte is written.
-
-    `read` gives the portions anew each time. In memory are 12 bytes a node, and the lists and sessions there are.
-    """
+    """The nodes of a snapshot (`write.NodeSource`), read twice: once for what must be known before the first byte is written. `read`
+    yields the portions again each time. Memory holds 12 bytes per node, and the lists and sessions."""
 
     def __init__(self, read: Callable[[], Iterator[Portion]]) -> None:
         self._read = read
@@ -144,7 +141,7 @@ class WholeTree:
         self.highest = 0
         """The highest zxid of any node."""
         self.rows = 0
-        """Of the nodes those that were given."""
+        """The number of input nodes."""
         for portion in read():
             self._children.add(portion)
             self._numbers(portion)
@@ -161,7 +158,7 @@ class WholeTree:
         return self.acls.numbers(coded(portion.rows.column("acl")))
 
     def chunks(self, first: int, stop: int, *, digest: bool = False) -> Iterator[Piece]:
-        """All of them, in pieces. See `nodes.Nodes.chunks`."""
+        """Yield all nodes in pieces. See `pack.Nodes.chunks`."""
         assert (first, stop) == (0, len(self))
         for portion in self._read():
             yield from self._nodes(portion).chunks(0, len(portion), digest=digest)
@@ -170,7 +167,7 @@ class WholeTree:
         return None
 
     def digest(self) -> int:
-        """That of `Nodes` as they are written."""
+        """The digest of the nodes as they are written."""
         return sum(self._nodes(portion).digest() for portion in self._read())
 
     def _nodes(self, portion: Portion) -> Nodes:
@@ -185,5 +182,5 @@ class WholeTree:
 
 
 def _own_children(paths: pa.Array) -> Int64s:
-    found = pc.index_in(paths, value_set=contents(pa.binary(), list(_OWN_CHILDREN)))
-    return np.asarray(pa.array([*_OWN_CHILDREN.values(), 0]).take(found.fill_null(len(_OWN_CHILDREN))))
+    index = pc.index_in(paths, value_set=contents(pa.binary(), list(_OWN_CHILDREN)))
+    return np.asarray(pa.array([*_OWN_CHILDREN.values(), 0]).take(index.fill_null(len(_OWN_CHILDREN))))

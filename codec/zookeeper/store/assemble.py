@@ -1,6 +1,6 @@
-"""Putting staged parts of a data directory together: what the driver does when all tasks have written theirs.
+"""Assemble staged parts of a data directory: the driver's work after all tasks have written theirs.
 
-A part is a sorted run, the nodes of one task. A snapshot is one file, so all are merged into it.
+A part is a sorted run with the nodes of one task. A snapshot is one file, so all runs are merged into it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def place(
     options: Options,
     order: Callable[[Iterable[str]], Sequence[str]],
 ) -> Placement:
-    """See `Layout.place`. Raises `UsageError` where a path comes twice."""
+    """See `Layout.assemble`. Raises `UsageError` if a path occurs twice."""
     filled = [(stage, summary) for stage, summary in parts if summary.rows]
     runs = [
         SortedRun(summary.facts["first"], summary.facts["last"], partial(read_framed, stage, RUN, ROWS))
@@ -46,7 +46,7 @@ def place(
 def _edited(
     logs: Transactions, runs: Sequence[SortedRun], options: Options, *, data: bool
 ) -> Iterator[Piece]:
-    """The nodes of all parts as transactions, in the order of their paths."""
+    """Yield the nodes of all parts as transactions, in the order of their paths."""
     for batch in unique(merge(runs), last=options["on_duplicate"] == "last", twice=twice):
         yield from logs.nodes(batch, data=data)
     yield from logs.finish()
@@ -58,13 +58,13 @@ def _placed(
     writer: Transactions | SnapshotWriter,
     order: Callable[[Iterable[str]], Sequence[str]],
 ) -> Placement:
-    made: list[str] = []
-    extra.take(_noted(pieces, made))
-    return Placement(tuple((extra, name, name) for name in order(made)), writer.summary())
+    names_made: list[str] = []
+    extra.take(_noted(pieces, names_made))
+    return Placement(tuple((extra, name, name) for name in order(names_made)), writer.summary())
 
 
-def _noted(pieces: Iterable[Piece], made: list[str]) -> Iterator[Piece]:
+def _noted(pieces: Iterable[Piece], names_made: list[str]) -> Iterator[Piece]:
     for piece in pieces:
         if piece.done:
-            made.append(piece.name)
+            names_made.append(piece.name)
         yield piece

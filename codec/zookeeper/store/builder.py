@@ -1,7 +1,7 @@
-"""Making a data directory: nodes in any order into a snapshot, or as transactions, in the order in which they come, into logs.
+"""Build a data directory: nodes in any order into a snapshot, or as transactions, in input order, into logs.
 
-What is added to a directory that is there is always written as transactions: a server has no other way to change its tree.
-Source: `FileTxnSnapLog.save`, `FileTxnLog.append` and `PrepRequestProcessor.pRequest2Txn` of ZooKeeper.
+Additions to an existing directory are always transactions, because a server has no other way to change its tree. Source:
+`FileTxnSnapLog.save`, `FileTxnLog.append` and `PrepRequestProcessor.pRequest2Txn` of ZooKeeper.
 """
 
 from __future__ import annotations
@@ -82,10 +82,10 @@ WRITE_AS = Option(
     choices=("snapshot", "logs"),
 )
 OPTIONS = (*encode.OPTIONS, *rolling.OPTIONS, EPOCH, SERVER, WRITE_AS, LAST, SORT_BUFFER)
-"""What writing a data directory takes."""
+"""The input columns of a data directory."""
 
-TAKES = (*NODES.columns, *(one for one in TXNS.columns if one.name in {*SCHEMA.names, "time"}))
-"""Transactions are taken too, and what only a snapshot tells of a node."""
+TAKES = (*NODES.columns, *(column for column in TXNS.columns if column.name in {*SCHEMA.names, "time"}))
+"""Columns of transactions are accepted too, and those that only a snapshot has of a node."""
 
 RUN = "run"
 """The file that a task stages: its rows in order."""
@@ -93,13 +93,13 @@ _CHUNK = 1 << 20
 
 
 def longest(options: Options) -> int:
-    """The most bytes of data that a server reads."""
-    named = {one.name: options[one.name] for one in LIMITS if options.given(one.name)}
+    """Return the longest data that a server reads."""
+    named = {limit.name: options[limit.name] for limit in LIMITS if options.given(limit.name)}
     return TxnLogContext(Options(TXNLOG_OPTIONS, named)).limit
 
 
 class NodeRows:
-    """Nodes that come in any order, as sorted runs."""
+    """Nodes in any order, as sorted runs."""
 
     def __init__(self, options: Options, extra: Stage | None) -> None:
         self.rows = 0
@@ -113,25 +113,25 @@ class NodeRows:
         self._sorter.add(self.checked(rows))
 
     def checked(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows as those of a run. Raises `UsageError` for what no server reads."""
-        made = columns(rows, self.rows, self._zxid)
+        """Convert rows to those of a run. Raises `UsageError` for data that no server reads."""
+        stored = columns(rows, self.rows, self._zxid)
         long = np.flatnonzero(
-            np.asarray(pc.fill_null(pc.binary_length(made.column("value")), 0)) > self._limit
+            np.asarray(pc.fill_null(pc.binary_length(stored.column("value")), 0)) > self._limit
         )
         if len(long):
             raise UsageError(
-                f"row {self.rows + int(long[0])}: {len(made.column('value')[long[0]].as_py())} bytes of data, a server reads {self._limit}",
+                f"row {self.rows + int(long[0])}: {len(stored.column('value')[long[0]].as_py())} bytes of data, a server reads {self._limit}",
                 advice="Pass jute.maxbuffer as the server is run with",
             )
         self.rows += rows.num_rows
-        return made
+        return stored
 
     def streams(self) -> list[SortedRun]:
         return self._sorter.streams()
 
 
 class SnapshotWriter:
-    """A snapshot of sorted runs, and the epochs beside it where they are asked for."""
+    """Write a snapshot of sorted runs, and the epoch files if the options ask for them."""
 
     def __init__(self, options: Options, streams: Sequence[SortedRun]) -> None:
         self.options = options
@@ -168,7 +168,7 @@ class SnapshotWriter:
 
 
 def epochs(options: Options, zxid: int) -> Iterator[Piece]:
-    """acceptedEpoch and currentEpoch. Raises `UsageError` where a server would not start with them."""
+    """Return acceptedEpoch and currentEpoch. Raises `UsageError` if a server would not start with them."""
     epoch = options[CURRENT_EPOCH]
     if epoch is None:
         return
@@ -182,7 +182,7 @@ def epochs(options: Options, zxid: int) -> Iterator[Piece]:
 
 
 class Transactions:
-    """Rows as transactions in logs, onto a tree: that of the directory that is added to, or a fresh one."""
+    """Rows as transactions in logs, onto a tree: that of the existing directory, or a new one."""
 
     def __init__(self, options: Options, resumed: Resumed | None) -> None:
         self.rows = 0
@@ -200,7 +200,7 @@ class Transactions:
         self._writer = LogWriter(self._tree, options)
 
     def nodes(self, rows: pa.RecordBatch, *, data: bool) -> Iterator[Piece]:
-        """Nodes (`run.ROWS`) that are to be as these rows say."""
+        """Add nodes (`sorted_run.ROWS`) with the attributes of these rows."""
         if self._editor.zxid is None:
             self._editor.zxid = self._next
         yield from self._write(self._editor.nodes(rows, self.rows, data=data), rows.num_rows)
@@ -217,7 +217,7 @@ class Transactions:
         self.rows += rows
 
     def _snapshot(self, first: int) -> Iterator[Piece]:
-        """The snapshot that the logs follow on: of a tree to which nothing was done yet."""
+        """Write the snapshot that the logs follow: of a new tree."""
         self._fresh = False
         before = 0 if counter_of(first) <= 1 else first - 1
         options = Options(encode.OPTIONS, {"zxid": before})
@@ -246,10 +246,8 @@ class Transactions:
 
 
 class DirectoryBuilder:
-    """See `logwright.codec.layout.Builder`. With `resumed` the files are those of an append.
-
-    `staged`: nodes in order, in a file of their own, and what concerns the tree as a whole is left to `place`.
-    """
+    """See `logwright.codec.layout.Builder`. With `resumed` the files are those of an append. `staged`: nodes in order, in their own
+    file; whatever concerns the whole tree is left to `assemble`."""
 
     def __init__(
         self,
@@ -271,16 +269,16 @@ class DirectoryBuilder:
     def add(self, rows: pa.RecordBatch) -> Iterator[Piece]:
         if not rows.num_rows:
             return
-        what = "transactions" if "type" in rows.schema.names else "nodes"
+        kind = "transactions" if "type" in rows.schema.names else "nodes"
         data = "data" in rows.schema.names
-        if self._what not in ("", what) or (what == "nodes" and self._data not in (None, data)):
+        if self._what not in ("", kind) or (kind == "nodes" and self._data not in (None, data)):
             raise UsageError(
                 "some rows are transactions (they have a column 'type'), others are nodes"
-                if self._what != what
+                if self._what != kind
                 else "some rows have data, others have no such column"
             )
-        self._what, self._data = what, data
-        if what == "transactions":
+        self._what, self._data = kind, data
+        if kind == "transactions":
             if self.staged:
                 raise UsageError(
                     "transactions are written by one writer, in the order of the rows",
@@ -305,7 +303,7 @@ class DirectoryBuilder:
             yield from self._run(self._nodes.streams())
             return
         if self._logs is None and self._resumed is not None:
-            return  # nothing to be added
+            return  # nothing to add
         if self._logs is not None or self._as_logs:
             logs = self._transactions()
             yield from logs.finish()
@@ -319,11 +317,11 @@ class DirectoryBuilder:
         facts: dict[str, Any] = {}
         rows = 0
         for batch in unique(merge(streams), last=self.options["on_duplicate"] == "last", twice=twice):
-            for one in chunked(batch, _CHUNK):
-                facts.setdefault("first", one.column("key")[0].as_py())
-                facts["last"] = one.column("key")[-1].as_py()
-                rows += one.num_rows
-                yield Piece(RUN, framed(one))
+            for chunk in chunked(batch, _CHUNK):
+                facts.setdefault("first", chunk.column("key")[0].as_py())
+                facts["last"] = chunk.column("key")[-1].as_py()
+                rows += chunk.num_rows
+                yield Piece(RUN, framed(chunk))
         if facts:
             yield Piece(RUN, b"", done=True)
         self._summary = Summary(rows, facts={**facts, "data": self._data})
@@ -333,7 +331,7 @@ class DirectoryBuilder:
 
 
 def as_logs(options: Options, resumed: Resumed | None) -> bool:
-    """Whether nodes are written as transactions."""
+    """Return whether nodes are written as transactions."""
     asked: str | None = options["write_as"]
     if resumed is not None and asked == "snapshot":
         raise UsageError(

@@ -1,7 +1,7 @@
-"""A server's configuration file (`zoo.cfg`), as far as it says where the data lies and how it is read.
+"""A server's configuration file (`zoo.cfg`): where the data is, and how it is read.
 
-Names are those of `QuorumPeerConfig.parseProperties`; what it does not know itself is a property `zookeeper.NAME` of the server. No
-other value is kept: some of them are passwords.
+Names are those of `QuorumPeerConfig.parseProperties`; an unknown one is a property `zookeeper.NAME` of the server. No other value is kept,
+because some are passwords.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ class ServerConfiguration:
         return name.endswith(".cfg")
 
     def parse(self, data: bytes) -> Configuration | None:
-        found = {name: value.strip() for name, value in properties(data)}
-        if not found.get(_DATA_DIR):
+        values = {name: value.strip() for name, value in properties(data)}
+        if not values.get(_DATA_DIR):
             return None
-        return Configuration("zookeeper", (_absolute(found, _DATA_DIR),), dict(_options(found)))
+        return Configuration("zookeeper", (_absolute(values, _DATA_DIR),), dict(_options(values)))
 
 
-def _options(found: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    if found.get(DATA_LOG_DIR) and found[DATA_LOG_DIR] != found[_DATA_DIR]:
-        yield DATA_LOG_DIR, _absolute(found, DATA_LOG_DIR)
-    for name in _PROPERTIES & found.keys():
-        yield name, found[name]
+def _options(values: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    if values.get(DATA_LOG_DIR) and values[DATA_LOG_DIR] != values[_DATA_DIR]:
+        yield DATA_LOG_DIR, _absolute(values, DATA_LOG_DIR)
+    for name in _PROPERTIES & values.keys():
+        yield name, values[name]
 
 
-def _absolute(found: Mapping[str, str], name: str) -> str:
-    """Raises `UsageError` for a place that depends on where the server was started."""
-    if not found[name].startswith("/"):
+def _absolute(values: Mapping[str, str], name: str) -> str:
+    """Raises `UsageError` for a path that depends on where the server was started."""
+    if not values[name].startswith("/"):
         raise UsageError(
-            f"{name} is {found[name]!r}, which is relative to where the server was started",
+            f"{name} is {values[name]!r}, which is relative to where the server was started",
             advice="Name the data directory itself",
         )
-    return found[name]
+    return values[name]
 
 
 CONFIGURATION = ServerConfiguration()

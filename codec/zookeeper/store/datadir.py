@@ -1,7 +1,6 @@
 """The layout `zookeeper.datadir`: the folder `version-2` of a server's data directory, and the tree that its clients see.
 
-The logs may be in a directory of their own (option `dataLogDir`). Source: `FileTxnSnapLog`, `FileSnap`, `FileTxnLog`, `Util` of
-ZooKeeper.
+The logs may have their own directory (option `dataLogDir`). Source: `FileTxnSnapLog`, `FileSnap`, `FileTxnLog`, `Util` of ZooKeeper.
 """
 
 from __future__ import annotations
@@ -47,9 +46,9 @@ _EPOCHS = {names.ACCEPTED_EPOCH: "zookeeper.accepted_epoch", names.CURRENT_EPOCH
 _UPDATING_EPOCH = "updatingEpoch"
 """Left by a server of 3.4 that was stopped while it wrote currentEpoch (`QuorumPeer.UPDATING_EPOCH_FILENAME`)."""
 _LARGEST = 4096
-"""A file of one number is not larger."""
+"""The size limit of a file with one number."""
 _LOOKED_AT = 8
-"""So many logs are opened to see whether they are ones, where no name says it."""
+"""Number of logs that are opened to recognise a directory, if no name identifies it."""
 
 READ_OPTIONS = (
     APART,
@@ -59,7 +58,7 @@ READ_OPTIONS = (
 
 
 class DataDir(Layout):
-    """A data directory. A server takes only names that begin with `log.` and `snapshot.`, and knows no other folder beside."""
+    """A data directory. A server accepts only names that begin with `log.` and `snapshot.`, and no sub-folders."""
 
     name = NAME
     title = "ZooKeeper data directory: snapshots of a tree, and logs of its transactions"
@@ -78,16 +77,16 @@ class DataDir(Layout):
     advice = ADVICE
 
     def recognise(self, listing: Listing) -> Match:
-        found = [(entry, names.parse(entry.name)) for entry in listing.entries()]
-        ours = [(entry, named) for entry, named in found if named is not None]
+        parsed = [(entry, names.parse(entry.name)) for entry in listing.entries()]
+        ours = [(entry, named) for entry, named in parsed if named is not None]
         if listing.name == VERSION_1:
             return Match.NAME if ours else Match.NO
         if listing.name == VERSION_DIR:
             return Match.NAME if ours else Match.MAYBE
-        # Rotated logs of anything are called log.1, log.2 too: what is in them tells.
-        looked = [one for one in ours if one[1].kind == SNAPSHOT][:_LOOKED_AT]
-        looked += [one for one in ours if one[1].kind == LOG][:_LOOKED_AT]
-        return Match.NAME if any(_is_ours(listing, *one) for one in looked) else Match.NO
+        # Rotated logs of other programs are called log.1, log.2 too, so their content decides.
+        looked = [file for file in ours if file[1].kind == SNAPSHOT][:_LOOKED_AT]
+        looked += [file for file in ours if file[1].kind == LOG][:_LOOKED_AT]
+        return Match.NAME if any(_is_ours(listing, *file) for file in looked) else Match.NO
 
     def parent_files(self, options: Options) -> Mapping[str, bytes]:
         number = options[names.MYID]
@@ -100,7 +99,7 @@ class DataDir(Layout):
     # Reading
 
     def plan(self, listing: Listing, options: Options) -> Plan:
-        """Snapshots and logs are primary, each in the order of their zxids, also those that a server has no use for now."""
+        """Return the plan. Snapshots and logs are primary, each in the order of their zxids, even if a server does not need them now."""
         if _is_old(listing):
             raise refused("this directory")
         return _Planner(listing, options).plan()
@@ -113,7 +112,7 @@ class DataDir(Layout):
     takes = TAKES
 
     def order(self, names: Iterable[str]) -> Sequence[str]:
-        """Epochs first, of which the accepted one is never the smaller; a log only after the snapshot that it follows on."""
+        """Epochs come first, the accepted one never below the other; a log comes after the snapshot that it follows."""
         return sorted(names, key=_written)
 
     def builder(
@@ -142,7 +141,7 @@ class DataDir(Layout):
 
 
 def _refuse_misplaced(listing: Listing) -> None:
-    """A log that a server would not read, as it is not where the logs are, is not added to."""
+    """Refuse to add to a log that a server would not read because it is in the wrong directory."""
     for entry in listing.entries():
         named = names.parse(base(entry.name))
         if named is not None and (named.kind == LOG) is not bool(folder(entry.name)):
@@ -165,7 +164,7 @@ def _written(name: str) -> tuple[int, int, str]:
 
 def _is_ours(listing: Listing, entry: Entry, named: FileName) -> bool:
     if named.kind == SNAPSHOT and (named.compression or named.rest):
-        return True  # nobody else has such names
+        return True  # no other system has such names
     magic = LOG_MAGIC if named.kind == LOG else SNAPSHOT_MAGIC
     try:
         head = listing.read(entry.name, 0, _LARGEST)
@@ -175,11 +174,11 @@ def _is_ours(listing: Listing, entry: Entry, named: FileName) -> bool:
 
 
 def _is_old(listing: Listing) -> bool:
-    """Whether servers of 3.0 or older wrote it: all its logs and snapshots are in their format."""
+    """Return whether a server of 3.0 or older wrote the directory: all its logs and snapshots are in that format."""
     if listing.name == VERSION_DIR:
         return False
-    found = [(one.name, names.parse(one.name)) for one in listing.entries()]
-    ours = [(name, named) for name, named in found if named is not None and named.zxid >= 0]
+    parsed = [(entry.name, names.parse(entry.name)) for entry in listing.entries()]
+    ours = [(name, named) for name, named in parsed if named is not None and named.zxid >= 0]
     try:
         return bool(ours) and all(
             is_old_file(listing.read(name, 0, _LARGEST), named) for name, named in ours[:_LOOKED_AT]
@@ -189,7 +188,7 @@ def _is_old(listing: Listing) -> bool:
 
 
 class _Planner:
-    """Makes the plan of one directory."""
+    """Make the plan of one directory."""
 
     def __init__(self, listing: Listing, options: Options) -> None:
         self.listing = listing
@@ -262,14 +261,14 @@ class _Planner:
         return PlannedFile(entry.name, entry.size, Role.PRIMARY, codec, note=note)
 
     def _misplaced(self, entry: Entry, named: FileName) -> PlannedFile:
-        """A snapshot among the logs, or a log among the snapshots, where these have directories of their own."""
+        """Report a snapshot among the logs, or a log among the snapshots, if these have separate directories."""
         error = "LogDirContentCheckException" if named.kind == SNAPSHOT else "SnapDirContentCheckException"
         note = f"a {named.kind} in the directory of the {'logs' if named.kind == SNAPSHOT else 'snapshots'}"
         self._fault(entry.name, note, system=f"the server does not start: {error}")
         return PlannedFile(entry.name, entry.size, Role.LEFTOVER, _CODECS[named.kind], note=note)
 
     def _whole(self, facts: Mapping[str, Any]) -> None:
-        """What is wrong with the directory as a whole, seen from its names."""
+        """Report problems of the directory as a whole, by its file names."""
         if self.candidates:
             return
         if self.logs:
@@ -291,18 +290,18 @@ class _Planner:
         newest = self.candidates[0] if self.candidates else None
         return {
             "snapshots": len(self.snapshots),
-            "snapshot_bytes": sum(one.size for one in self.snapshots),
+            "snapshot_bytes": sum(snapshot.size for snapshot in self.snapshots),
             "newest_snapshot": None if newest is None else newest.name,
             "snapshot_zxid": None if newest is None else zxid_text(newest.zxid),
             "logs": len(self.logs),
-            "log_bytes": sum(one.size for one in self.logs),
+            "log_bytes": sum(log.size for log in self.logs),
             "accepted_epoch": self._number(self.listing, names.ACCEPTED_EPOCH),
             "current_epoch": self._number(self.listing, names.CURRENT_EPOCH),
             "myid": self._myid(),
         }
 
     def _number(self, listing: Listing, name: str) -> int | None:
-        entry = next((one for one in listing.entries() if one.name == name), None)
+        entry = next((entry for entry in listing.entries() if entry.name == name), None)
         if entry is None:
             return None
         try:

@@ -1,5 +1,5 @@
-"""Batches of changes as the transactions that a server would make of them, all at once: for `edits`, which goes through those that this
-leaves to it (None) one by one."""
+"""Convert batches of changes to the transactions that a server would make, all at once. What this cannot do (None), `edits` does one by
+one."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _FIELDS = (
     *("time_out", "err", "paths_to_delete", "txns", "time_ms", "acl_raw"),
 )  # fmt: skip
 SCHEMA = pa.schema([pa.field(name, pa.binary() if name == "path" else ROWS[name].type) for name in _FIELDS])
-"""The columns of the transactions made; paths as they are stored."""
+"""The columns of the transactions; paths as stored."""
 TYPES = {PERSISTENT: "create", EPHEMERAL: "create", CONTAINERS: "createContainer", TTLS: "createTTL"}
-"""What makes a node of each kind."""
+"""The type of the transaction that creates a node of each kind."""
 OPEN_LIST: bytes = packed(pa.array([OPEN], ACL_RAW_TYPE))[0].as_py()
-"""What anyone may do anything with, packed."""
+"""The encoded open ACL."""
 _LISTS = vector(ACL)
 _DOES = {
     **dict.fromkeys(("create", "create2", "createContainer", "createTTL"), kernels.CREATE),
@@ -43,22 +43,22 @@ _DOES = {
     "setACL": kernels.SET_ACL, "check": kernels.CHECK, "createSession": kernels.SESSION, "closeSession": kernels.NOTHING,
     "error": kernels.NOTHING,
 }  # fmt: skip
-"""A multi is none of these."""
+"""A multi is not among them."""
 _NAMES = tuple(_DOES)
 
 
 @cache
 def unpacked(stored: bytes) -> tuple[list[dict[str, Any]], list[dict[str, Any]] | None]:
-    """A packed list as text, and as it is stored where the text does not say so, as rows have them."""
+    """Return an encoded list as text, and in raw form if the text does not determine it, as in rows."""
     entries, _ = _LISTS.unpack(stored, 0, len(stored), {})
-    raw = [{"perms": one["perms"], **one["id"]} for one in entries or []]
+    raw = [{"perms": entry["perms"], **entry["id"]} for entry in entries or []]
     text = [
-        {"perms": one["perms"]}
-        | {name: None if one[name] is None else java_string(one[name]) for name in ("scheme", "id")}
-        for one in raw
+        {"perms": entry["perms"]}
+        | {name: None if entry[name] is None else java_string(entry[name]) for name in ("scheme", "id")}
+        for entry in raw
     ]
-    again = packed(raw_lists(pa.array([text], ACL_TYPE), None))[0].as_py()
-    return text, None if again == stored else raw
+    reencoded = packed(raw_lists(pa.array([text], ACL_TYPE), None))[0].as_py()
+    return text, None if reencoded == stored else raw
 
 
 def packed_of(acl: list[dict[str, Any]]) -> bytes:
@@ -67,19 +67,19 @@ def packed_of(acl: list[dict[str, Any]]) -> bytes:
 
 
 class _Paths:
-    """All paths that a batch is about, and the nodes above them: each has a number."""
+    """All paths of a batch, and their ancestors: each has a number."""
 
-    def __init__(self, tree: Tree, given: pa.Array) -> None:
+    def __init__(self, tree: Tree, paths: pa.Array) -> None:
         self.known = True
-        """False where a path has nothing above it."""
-        above = self._above(given)
-        both = pa.concat_arrays([given, above]).dictionary_encode()
+        """False if a path has no ancestor."""
+        above = self._above(paths)
+        both = pa.concat_arrays([paths, above]).dictionary_encode()
         ids = np.asarray(both.indices).astype(np.int64)
         self.paths: pa.Array = both.dictionary
-        self.ids = ids[: len(given)]
+        self.ids = ids[: len(paths)]
         self._tree = tree
         parent = np.full(len(self.paths), -1, np.int64)
-        parent[self.ids] = ids[len(given) :]
+        parent[self.ids] = ids[len(paths) :]
         self.rows = tree.find(self.paths)
         self.nodes = self._states(self.rows)
         self.nodes[:, kernels.PARENT] = parent
@@ -102,7 +102,7 @@ class _Paths:
         return out
 
     def climb(self) -> None:
-        """Number the nodes above those that are not there too, up to one that is."""
+        """Number the missing ancestors, up to the first existing one."""
         while self.known:
             unknown = np.flatnonzero(
                 (self.nodes[:, kernels.THERE] == 0) & (self.nodes[:, kernels.PARENT] < 0)
@@ -119,21 +119,21 @@ class _Paths:
             self.nodes[unknown, kernels.PARENT] = np.asarray(pc.index_in(above, self.paths)).astype(np.int64)
 
     def stored(self) -> pa.Array:
-        """The paths as transactions have them."""
+        """Return the paths as transactions have them."""
         return pc.if_else(pc.equal(self.paths, b""), pa.scalar(b"/", pa.binary()), self.paths)
 
 
-def _differ(one: pa.Array, other: pa.Array) -> npt.NDArray[np.bool_]:
-    """Where values are not the same; null is one."""
-    values: npt.NDArray[np.bool_] = np.asarray(pc.fill_null(pc.not_equal(one, other), False))
-    out: npt.NDArray[np.bool_] = values | (np.asarray(one.is_null()) != np.asarray(other.is_null()))
+def _differ(first: pa.Array, other: pa.Array) -> npt.NDArray[np.bool_]:
+    """Return where values differ; null is a value."""
+    values: npt.NDArray[np.bool_] = np.asarray(pc.fill_null(pc.not_equal(first, other), False))
+    out: npt.NDArray[np.bool_] = values | (np.asarray(first.is_null()) != np.asarray(other.is_null()))
     return out
 
 
 def of_nodes(
     tree: Tree, rows: pa.RecordBatch, zxid: int, *, data: bool, time: int, timeout: int
 ) -> pa.RecordBatch | None:
-    """What makes nodes what rows say (`run.ROWS`). See `edits.Editor.nodes`."""
+    """Make the transactions for nodes with the attributes of rows (`sorted_run.ROWS`). See `edits.Editor.nodes`."""
     paths = _Paths(tree, paths_of(rows.column("key")))
     paths.climb()
     owners = np.asarray(rows.column("owner"))
@@ -152,7 +152,7 @@ def of_nodes(
     if data:
         new_data[at] = _differ(values.take(picked), had)
     if lists.null_count < len(lists):
-        packs = pa.array([None if one is None else packed_of(one) for one in known], pa.binary())
+        packs = pa.array([None if acl is None else packed_of(acl) for acl in known], pa.binary())
         own = lists.take(picked)
         new_acl[at] = _differ(own, packs.take(numbers(pa.int64(), slots))) & np.asarray(own.is_valid())
     sessions = np.full(len(owners), -1, np.int64)
@@ -163,30 +163,30 @@ def of_nodes(
     does, row, node, versions = np.empty(room, np.int8), *np.empty((3, room), np.int64)
     filled = np.asarray(pc.fill_null(pc.binary_length(values), 1)) > 0
     closed = np.asarray(lists.is_valid()) & np.asarray(pc.fill_null(pc.not_equal(lists, OPEN_LIST), False))
-    made = kernels.bring(
+    txn_count = kernels.bring(
         paths.ids, kinds.astype(np.int8), sessions, new_data.astype(np.uint8), new_acl.astype(np.uint8),
         (filled & data).astype(np.uint8), closed.astype(np.uint8), paths.nodes,
-        np.array([one in timeouts for one in open_.tolist()], np.uint8), does, row, node, versions,
+        np.array([session in timeouts for session in open_.tolist()], np.uint8), does, row, node, versions,
     )  # fmt: skip
-    if made < 0:
+    if txn_count < 0:
         return None
-    does, row, node, versions = does[:made], row[:made], node[:made], versions[:made]
+    does, row, node, versions = does[:txn_count], row[:txn_count], node[:txn_count], versions[:txn_count]
     creates, sets, acls, begun = (
-        does == one for one in (kernels.CREATE, kernels.SET, kernels.SET_ACL, kernels.SESSION)
+        does == action for action in (kernels.CREATE, kernels.SET, kernels.SET_ACL, kernels.SESSION)
     )
     own = node == paths.ids[row]
     kind = np.where(creates & own, kinds[row], PERSISTENT)
     session = np.where(begun | (creates & (kind == EPHEMERAL)), owners[row], 0)
     times = np.where(sets, np.asarray(rows.column("mtime"))[row], np.asarray(rows.column("ctime"))[row])
-    names = pa.array([*(TYPES[one] for one in range(4)), "setData", "setACL", "createSession"])
+    names = pa.array([*(TYPES[index] for index in range(4)), "setData", "setACL", "createSession"])
     count = len(owners)
-    # Behind the values of the rows: that of nodes made on the way, and none.
+    # After the values of the rows: those of added ancestors, and null.
     value = np.where(creates & ~own, count, np.where(creates | sets, row, count + 1))
     text, raw = _lists(lists, np.where(creates & ~own, count, np.where(creates | acls, row, count + 1)))
     columns = {
-        "zxid": numbers(pa.int64(), zxid + np.arange(made)),
+        "zxid": numbers(pa.int64(), zxid + np.arange(txn_count)),
         "session_id": numbers(pa.int64(), session),
-        "cxid": numbers(pa.int32(), np.zeros(made, np.int32)),
+        "cxid": numbers(pa.int32(), np.zeros(txn_count, np.int32)),
         "type": names.take(numbers(pa.int64(), np.where(creates, kind, 3 + np.where(sets, 1, np.where(acls, 2, 3))))),
         "path": pc.if_else(numbers(pa.bool_(), begun), pa.scalar(None, pa.binary()), paths.stored().take(numbers(pa.int64(), node))),
         "data": pa.concat_arrays([values, pa.array([b"", None], pa.binary())]).take(numbers(pa.int64(), value)),
@@ -196,46 +196,46 @@ def of_nodes(
         "parent_cversion": numbers(pa.int32(), versions.astype(np.int32), ~creates),
         "version": numbers(pa.int32(), versions.astype(np.int32), ~(sets | acls)),
         "ttl": numbers(pa.int64(), ttls[row], kind != TTLS),
-        "time_out": numbers(pa.int32(), np.full(made, timeout), ~begun),
+        "time_out": numbers(pa.int32(), np.full(txn_count, timeout), ~begun),
         "time_ms": numbers(pa.int64(), np.where(acls | (times == 0), time, times)),
     }  # fmt: skip
-    return _batch(columns, made)
+    return _batch(columns, txn_count)
 
 
 def _lists(lists: pa.Array, which: Int64s) -> tuple[pa.Array, pa.Array]:
-    """ACLs as text, and as they are stored where that does not say so: of rows, or (behind them) the open one, or none."""
+    """Return ACLs as text, and in raw form where the text does not determine them: of rows, then the open one, then null."""
     coded = lists.dictionary_encode()
-    given = coded.dictionary.to_pylist()
-    both = [unpacked(OPEN_LIST if one is None else one) for one in [*given, OPEN_LIST]]
+    contents = coded.dictionary.to_pylist()
+    both = [unpacked(OPEN_LIST if content is None else content) for content in [*contents, OPEN_LIST]]
     index = np.append(
-        np.asarray(pc.fill_null(coded.indices, len(given))).astype(np.int64), [len(given), len(given) + 1]
+        np.asarray(pc.fill_null(coded.indices, len(contents))).astype(np.int64),
+        [len(contents), len(contents) + 1],
     )
     picked = numbers(pa.int64(), index[which])
-    text = pa.array([*(one[0] for one in both), None], SCHEMA.field("acl").type)
-    raw = pa.array([*(one[1] for one in both), None], SCHEMA.field("acl_raw").type)
+    text = pa.array([*(pair[0] for pair in both), None], SCHEMA.field("acl").type)
+    raw = pa.array([*(pair[1] for pair in both), None], SCHEMA.field("acl_raw").type)
     return text.take(picked), raw.take(picked)
 
 
 def of_txns(
-    tree: Tree, given: pa.RecordBatch, zxid: int, *, kept: bool, time: int, timeout: int
+    tree: Tree, rows: pa.RecordBatch, zxid: int, *, kept: bool, time: int, timeout: int
 ) -> pa.RecordBatch | None:
-    """Transactions (`SCHEMA`) with all that they leave out; `kept`: they have their zxids, which follow one another. See
-    `edits.Editor.txns`."""
-    count = given.num_rows
-    types = pc.index_in(given.column("type"), pa.array(_NAMES))
+    """Fill in absent values of transactions (`SCHEMA`). `kept`: they keep their consecutive zxids. See `edits.Editor.txns`."""
+    count = rows.num_rows
+    types = pc.index_in(rows.column("type"), pa.array(_NAMES))
     if types.null_count or not count:
         return None
     does = np.array([_DOES[name] for name in _NAMES], np.int8)[np.asarray(types)]
     about = (does != kernels.NOTHING) & (does != kernels.SESSION)
-    stored = given.column("path")
+    stored = rows.column("path")
     if (about & np.asarray(stored.is_null())).any():
         return None
-    whole = pc.fill_null(stored, b"/")
-    about_path = pc.if_else(pc.equal(whole, b"/"), pa.scalar(b"", pa.binary()), whole)
+    full_paths = pc.fill_null(stored, b"/")
+    about_path = pc.if_else(pc.equal(full_paths, b"/"), pa.scalar(b"", pa.binary()), full_paths)
     paths = _Paths(tree, about_path)
-    ephemeral = np.asarray(pc.fill_null(given.column("ephemeral"), False))
-    sessions = np.asarray(pc.fill_null(given.column("session_id"), 0))
-    ttls = np.asarray(pc.fill_null(given.column("ttl"), 0))
+    ephemeral = np.asarray(pc.fill_null(rows.column("ephemeral"), False))
+    sessions = np.asarray(pc.fill_null(rows.column("session_id"), 0))
+    ttls = np.asarray(pc.fill_null(rows.column("ttl"), 0))
     creates = does == kernels.CREATE
     name = np.asarray(types)
     lasting, timed = name == _NAMES.index("createContainer"), name == _NAMES.index("createTTL")
@@ -246,22 +246,22 @@ def of_txns(
         lasting, CONTAINERS, np.where(timed, TTLS, np.where(ephemeral, kinds_of(sessions), PERSISTENT))
     )
     versions, cversions = (
-        np.asarray(pc.fill_null(given.column(one).cast(pa.int64()), LEFT_OUT)).copy()
-        for one in ("version", "parent_cversion")
+        np.asarray(pc.fill_null(rows.column(name).cast(pa.int64()), LEFT_OUT)).copy()
+        for name in ("version", "parent_cversion")
     )
     if kernels.follow(does, paths.ids, kinds.astype(np.int8), paths.nodes, versions, cversions) < count:
         return None
     null = {
-        one: np.asarray(given.column(one).is_null())
-        for one in ("version", "parent_cversion", "ephemeral", "time_out")
+        name: np.asarray(rows.column(name).is_null())
+        for name in ("version", "parent_cversion", "ephemeral", "time_out")
     }
-    bare = creates & np.asarray(given.column("acl").is_null())
-    columns = {field.name: given.column(field.name) for field in SCHEMA}
+    bare = creates & np.asarray(rows.column("acl").is_null())
+    columns = {field.name: rows.column(field.name) for field in SCHEMA}
     columns |= {
-        "zxid": given.column("zxid") if kept else numbers(pa.int64(), zxid + np.arange(count)),
+        "zxid": rows.column("zxid") if kept else numbers(pa.int64(), zxid + np.arange(count)),
         "session_id": numbers(pa.int64(), sessions),
-        "cxid": pc.fill_null(given.column("cxid"), 0),
-        "time_ms": pc.fill_null(given.column("time_ms"), time),
+        "cxid": pc.fill_null(rows.column("cxid"), 0),
+        "time_ms": pc.fill_null(rows.column("time_ms"), time),
         "path": pc.if_else(
             numbers(pa.bool_(), about), paths.stored().take(numbers(pa.int64(), paths.ids)), stored
         ),
@@ -272,15 +272,15 @@ def of_txns(
     if (does == kernels.SESSION).any():
         begun = numbers(pa.bool_(), does == kernels.SESSION)
         columns["time_out"] = pc.if_else(
-            begun, pc.fill_null(given.column("time_out"), timeout), given.column("time_out")
+            begun, pc.fill_null(rows.column("time_out"), timeout), rows.column("time_out")
         )
     closes = name == _NAMES.index("closeSession")
     if closes.any():
-        columns["paths_to_delete"] = _defaulted(given.column("paths_to_delete"), closes, [])
+        columns["paths_to_delete"] = _defaulted(rows.column("paths_to_delete"), closes, [])
     if bare.any():
         text, raw = unpacked(OPEN_LIST)
-        columns["acl"] = _defaulted(given.column("acl"), bare, text)
-        columns["acl_raw"] = _defaulted(given.column("acl_raw"), bare, raw, always=True)
+        columns["acl"] = _defaulted(rows.column("acl"), bare, text)
+        columns["acl_raw"] = _defaulted(rows.column("acl_raw"), bare, raw, always=True)
     return _batch(columns, count)
 
 
@@ -292,7 +292,7 @@ def _unless_left_out(versions: Int64s) -> pa.Array:
 def _defaulted(
     lists: pa.Array, which: npt.NDArray[np.bool_], value: Any, *, always: bool = False
 ) -> pa.Array:
-    """Lists with `value` for those of `which` that are null, or all of them."""
+    """Return lists with `value` for the null ones of `which`, or for all of them."""
     at = np.arange(len(lists))
     chosen = which if always else which & np.asarray(lists.is_null())
     both = pa.concat_arrays([lists, pa.array([value], lists.type)])

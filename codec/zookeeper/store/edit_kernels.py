@@ -1,8 +1,8 @@
-"""What a batch of changes does to the nodes that it speaks of, one after the other; `edits` says what the changes are.
+"""Simulate the effect of a batch of changes on its nodes, one after the other; `edits` describes the changes.
 
-A node is a number of a table of all paths of the batch, with what a server has to know of it. Where a change would be refused, and where
-something rare is asked for, a kernel stops: the changes are then gone through one by one (`edits.Editor`), which has the words.
-Source: `PrepRequestProcessor.pRequest2Txn` of ZooKeeper.
+A node is a number in a table of all paths of the batch, with its attributes that a server checks. If a change would be refused, or is of a
+rare kind, a kernel stops, and the changes are applied one by one (`edits.Editor`), which gives the messages. Source:
+`PrepRequestProcessor.pRequest2Txn` of ZooKeeper.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from logwright.codec.zookeeper.formats.snapshot.layout import SLASH, Int32s
 from logwright.codec.zookeeper.jute import Int64s
 
 THERE, VERSION, CVERSION, AVERSION, KIND, CHILDREN, PARENT, TOUCHED = range(8)
-"""Of a node: 1 where it is there; its counters; what it is (`columns.KINDS`); how many children it has; the number of the one above it
-(-1: not looked up); 1 where a row has spoken of it, 2 where it was made as what another one is below of."""
+"""Fields of a node: 1 if it exists; its counters; its kind (`columns.KINDS`); its number of children; the number of its parent (-1: not
+looked up); 1 if a row has named it, 2 if it was added as an ancestor."""
 FIELDS = 8
 
 CREATE, SESSION, SET, SET_ACL, DELETE, CHECK, NOTHING = range(7)
-"""What a transaction does, as far as it matters here."""
+"""The kinds of transactions that matter here."""
 LEFT_OUT = np.iinfo(np.int64).min
-"""Of a version that follows from the tree."""
+"""A version that follows from the tree."""
 _EPHEMERAL = 1
 _DEEP = 256
-"""So many nodes above one that is made may be missing: each is looked for from below."""
+"""The maximum number of missing ancestors of a new node. Each is searched for from below."""
 _HALF = 1 << 31
 
 
 @kernel("i8")
 def wrapped(number: int) -> int:
-    """As Java adds."""
+    """Add as Java does."""
     return (number + _HALF) % (2 * _HALF) - _HALF
 
 
 @kernel("const u1[], const i4[], i4[]")
 def above(paths: Bytes, ends: Int32s, out: Int32s) -> int:
-    """How long each path is without its last part. Returns 0 where one does not begin with a slash, so that nothing is above it."""
+    """Compute the length of each path without its last name. Return 0 if one does not begin with a slash, so that it has no parent."""
     for i in range(len(out)):
         start, end = ends[i], ends[i + 1]
         if end > start and paths[start] != SLASH:
@@ -73,14 +73,14 @@ def follow(
     versions: Int64s,
     cversions: Int64s,
 ) -> int:
-    """What transactions leave out: `versions` and, of creates, `cversions` of the parents, where they are `LEFT_OUT`. Returns the first one
-    that is refused, or as many as there are."""
+    """Fill in what transactions lack: `versions`, and for creates the `cversions` of the parents, where they are `LEFT_OUT`. Return the
+    index of the first refused one, or the number of all."""
     for i in range(len(does)):
-        what, node = does[i], ids[i]
-        if what in (NOTHING, SESSION):
+        action, node = does[i], ids[i]
+        if action in (NOTHING, SESSION):
             continue
         there = nodes[node, THERE]
-        if what == CREATE:
+        if action == CREATE:
             parent = nodes[node, PARENT]
             if (
                 there
@@ -93,15 +93,15 @@ def follow(
             _create(nodes, node, kinds[i], cversions, i)
         elif not there:
             return i
-        elif what == SET:
+        elif action == SET:
             if versions[i] == LEFT_OUT:
                 versions[i] = wrapped(nodes[node, VERSION] + 1)
             nodes[node, VERSION] = versions[i]
-        elif what == SET_ACL:
+        elif action == SET_ACL:
             if versions[i] == LEFT_OUT:
                 versions[i] = wrapped(nodes[node, AVERSION] + 1)
             nodes[node, AVERSION] = versions[i]
-        elif what == CHECK:
+        elif action == CHECK:
             if versions[i] == LEFT_OUT:
                 versions[i] = wrapped(nodes[node, VERSION] + 1)
         else:
@@ -131,10 +131,13 @@ def bring(
     which: Int64s,
     versions: Int64s,
 ) -> int:
-    """The transactions that bring nodes to what rows say: what each does, for which row, to which node, and its version (of creates, that
-    of the parent). `data` and `acl` are 1 where they differ from what a node has that is there, `new_data` and `new_acl` from those that a
-    parent is made with. `open_` are sessions that there are. Returns how many, or -1 where a row is refused."""
-    made = 0
+    """Make the transactions that give nodes the attributes of rows: for each its kind, its row, its node, and its version (for creates,
+    that of the parent).
+
+    `data` and `acl` are 1 where they differ from those of an existing node, `new_data` and `new_acl` where they differ from those of an
+    added parent. `open_` are existing sessions. Return the number of transactions, or -1 if a row is refused.
+    """
+    count = 0
     for i in range(len(ids)):
         node = ids[i]
         if nodes[node, TOUCHED] == 1:
@@ -148,14 +151,19 @@ def bring(
         if nodes[node, THERE]:
             if changes_data:
                 nodes[node, VERSION] = wrapped(nodes[node, VERSION] + 1)
-                does[made], rows[made], which[made], versions[made] = SET, i, node, nodes[node, VERSION]
-                made += 1
+                does[count], rows[count], which[count], versions[count] = SET, i, node, nodes[node, VERSION]
+                count += 1
             if changes_acl:
                 nodes[node, AVERSION] = wrapped(nodes[node, AVERSION] + 1)
-                does[made], rows[made], which[made], versions[made] = SET_ACL, i, node, nodes[node, AVERSION]
-                made += 1
+                does[count], rows[count], which[count], versions[count] = (
+                    SET_ACL,
+                    i,
+                    node,
+                    nodes[node, AVERSION],
+                )
+                count += 1
             continue
-        # Those above it that are not there, the first one first.
+        # Its missing ancestors, the topmost first.
         top = node
         depth = 0
         while nodes[top, PARENT] >= 0 and not nodes[nodes[top, PARENT], THERE]:
@@ -164,20 +172,20 @@ def bring(
             top = nodes[top, PARENT]
             depth += 1
         for step in range(depth + 1):
-            one = node
+            ancestor = node
             for _ in range(depth - step):
-                one = nodes[one, PARENT]
-            parent = nodes[one, PARENT]
-            if parent < 0 or parent == one or nodes[parent, KIND] == _EPHEMERAL:
+                ancestor = nodes[ancestor, PARENT]
+            parent = nodes[ancestor, PARENT]
+            if parent < 0 or parent == ancestor or nodes[parent, KIND] == _EPHEMERAL:
                 return -1
-            own = one == node
+            own = ancestor == node
             if own and sessions[i] >= 0 and not open_[sessions[i]]:
                 open_[sessions[i]] = 1
-                does[made], rows[made], which[made], versions[made] = SESSION, i, node, LEFT_OUT
-                made += 1
-            does[made], rows[made], which[made], versions[made] = CREATE, i, one, LEFT_OUT
-            _create(nodes, one, kinds[i] if own else 0, versions, made)
+                does[count], rows[count], which[count], versions[count] = SESSION, i, node, LEFT_OUT
+                count += 1
+            does[count], rows[count], which[count], versions[count] = CREATE, i, ancestor, LEFT_OUT
+            _create(nodes, ancestor, kinds[i] if own else 0, versions, count)
             if not own:
-                nodes[one, TOUCHED] = 2
-            made += 1
-    return made
+                nodes[ancestor, TOUCHED] = 2
+            count += 1
+    return count

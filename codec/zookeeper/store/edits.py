@@ -1,7 +1,7 @@
-"""What is to become of a tree, as the transactions that a server would make of it.
+"""Edit a tree by the transactions that a server would make.
 
-Nodes: what is not there is created, with the parents it lacks, what differs is set, what is as it is to be makes no transaction.
-Transactions: what they leave out follows from the tree. Source: `PrepRequestProcessor.pRequest2Txn` of ZooKeeper.
+Nodes: a missing one is created with its missing parents, a different one is set, and an equal one needs no transaction. Transactions:
+absent values follow from the tree. Source: `PrepRequestProcessor.pRequest2Txn` of ZooKeeper.
 """
 
 from __future__ import annotations
@@ -48,15 +48,12 @@ _DERIVED = {
     "paths_to_delete": ("closeSession",),
     "time_out": ("createSession",),
 }
-"""What follows from the tree, where a transaction of these types does not say it."""
+"""The values that follow from the tree if a transaction of these types lacks them."""
 
 
 @dataclass(slots=True)
 class _State:
-    """What is known of a node that transactions were made for, until they are applied.
-
-    `node` gives what is not known of one that was there, when it is asked for the first time; the list is packed.
-    """
+    """A node with pending transactions. `node` gives the attributes of an existing one on first use; the list is encoded."""
 
     version: int
     cversion: int
@@ -66,7 +63,7 @@ class _State:
     node: Callable[[], Node] | None = None
     _data: bytes | None = None
     acl: bytes | None = None
-    """Of what a batch of nodes made; it is not asked for elsewhere."""
+    """A node made by a batch. It is not looked up elsewhere."""
 
     @property
     def data(self) -> bytes | None:
@@ -80,43 +77,41 @@ class _State:
 
 
 _FEW = 16
-"""So few changes are gone through one by one: that is faster."""
+"""Fewer changes than this are applied one by one, which is faster."""
 
 
 def _wrapped(number: int) -> int:
-    """As Java adds."""
+    """Add as Java does."""
     return (number + (1 << 31)) % (1 << 32) - (1 << 31)
 
 
 class Editor:
-    """Makes transactions, from `zxid` on, for what is to become of a tree. Each batch has to be applied before the next one.
-
-    `time` are the milliseconds of transactions that have none; `timeout` is that of sessions that are made.
-    """
+    """Make transactions, from `zxid` on, for the wanted state of a tree. Each batch must be applied before the next one. `time` are the
+    milliseconds of transactions without a time; `timeout` is that of new sessions."""
 
     def __init__(self, tree: Tree, zxid: int | None, *, time: int, timeout: int) -> None:
         self.zxid = zxid
-        """Of the next transaction; None: that of the first one given."""
+        """The zxid of the next transaction; None: that of the first input."""
         self._tree, self._time, self._timeout = tree, time, timeout
         self._sessions: set[int] = set()
-        """Those that are made in this batch."""
+        """The transactions of this batch."""
         self._states: dict[bytes, _State | None] = {}
         self._acls: dict[int, bytes | None] = {}
         self._out: list[dict[str, Any]] = []
         self._row = 0
-        """The number of the row that is looked at, for words."""
+        """The number of the current row, for messages."""
 
     # Nodes
 
     def nodes(self, rows: pa.RecordBatch, first_row: int, *, data: bool) -> pa.RecordBatch:
-        """Transactions that make nodes what rows say (`run.ROWS`); `data`: whether these tell the data, so that it is set."""
+        """Return the transactions that give nodes the attributes of rows (`sorted_run.ROWS`). `data`: the rows have data, which is set."""
         if rows.num_rows > _FEW and self.zxid is not None:
-            made = edit_batches.of_nodes(
+            txns = edit_batches.of_nodes(
                 self._tree, rows, self.zxid, data=data, time=self._time, timeout=self._timeout
             )
-            if made is not None:
-                self.zxid += made.num_rows
-                return made
+            if txns is not None:
+                self.zxid += txns.num_rows
+                return txns
         self._begin()
         self._learn(paths_of(rows.column("key")))
         owners = np.asarray(rows.column("owner"))
@@ -126,18 +121,20 @@ class Editor:
             self._row = first_row + i
             owner = int(owners[i])
             kind = _kind(owner)
-            found = self._find(path)
-            if found is None:
+            node = self._find(path)
+            if node is None:
                 self._create(path, kind, owner, values[i], lists[i], ctimes[i] or self._time)
                 continue
-            if owner not in (0, found.owner):
-                was, wanted = KINDS[_kind(found.owner)], KINDS[kind]
-                raise self._refused(path, f"is there, as {was}: it can't be made {wanted}", "Delete it first")
-            if data and values[i] != found.data:
+            if owner not in (0, node.owner):
+                was, wanted_kind = KINDS[_kind(node.owner)], KINDS[kind]
+                raise self._refused(
+                    path, f"is there, as {was}: it can't be made {wanted_kind}", "Delete it first"
+                )
+            if data and values[i] != node.data:
                 self._put(
                     {"type": "setData", "path": path, "data": values[i], "time_ms": mtimes[i] or self._time}
                 )
-            if lists[i] is not None and lists[i] != self._acl_of(found, path):
+            if lists[i] is not None and lists[i] != self._acl_of(node, path):
                 text, raw = unpacked(lists[i])
                 self._put({"type": "setACL", "path": path, "acl": text, "acl_raw": raw, "packed": lists[i]})
         return self._batch()
@@ -169,30 +166,30 @@ class Editor:
     # Transactions
 
     def txns(self, rows: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
-        """Transactions as they are written, from rows of a log that may leave out what follows from the tree."""
+        """Return complete transactions, from rows of a log that may lack values which follow from the tree."""
         self._begin()
         if "sub" in rows.schema.names and rows.column("sub").null_count < rows.num_rows:
             raise UsageError(
                 f"{NAME}: rows of what is in a multi are not written one by one",
                 advice="Give each multi as a row with the column 'txns', as multi=nested reads them",
             )
-        given = _typed(rows)
-        kept = given.column("zxid").null_count == 0
-        if not kept and given.column("zxid").null_count < given.num_rows:
+        typed = _typed(rows)
+        kept = typed.column("zxid").null_count == 0
+        if not kept and typed.column("zxid").null_count < typed.num_rows:
             raise UsageError(
                 f"{NAME}: null in column 'zxid'", advice="Leave the column out to have zxids assigned"
             )
-        if kept and _full(given):
+        if kept and _full(typed):
             self._row = first_row
-            self._ordered(np.asarray(given.column("zxid")), first_row)
-            return given
-        made = self._at_once(given, kept=kept, first_row=first_row)
-        if made is not None:
-            return made
-        stored = given.column("path")
+            self._ordered(np.asarray(typed.column("zxid")), first_row)
+            return typed
+        batch = self._at_once(typed, kept=kept, first_row=first_row)
+        if batch is not None:
+            return batch
+        stored = typed.column("path")
         roots = pc.equal(stored, b"/")
         self._learn(pc.if_else(roots, pa.scalar(b"", pa.binary()), stored))
-        for i, row in enumerate(given.to_pylist()):
+        for i, row in enumerate(typed.to_pylist()):
             self._row = first_row + i
             self._put(
                 {name: value for name, value in row.items() if value is not None or name == "data"},
@@ -200,29 +197,29 @@ class Editor:
             )
         return self._batch()
 
-    def _at_once(self, given: pa.RecordBatch, *, kept: bool, first_row: int) -> pa.RecordBatch | None:
-        """Transactions that nothing is wrong with, and none of which is rare."""
-        if given.num_rows <= _FEW or (not kept and self.zxid is None):
+    def _at_once(self, rows: pa.RecordBatch, *, kept: bool, first_row: int) -> pa.RecordBatch | None:
+        """Return the transactions if all are sound and none is rare."""
+        if rows.num_rows <= _FEW or (not kept and self.zxid is None):
             return None
         before = self.zxid
         try:
             if kept:
-                self._ordered(np.asarray(given.column("zxid")), first_row)
+                self._ordered(np.asarray(rows.column("zxid")), first_row)
         except UsageError:
             self.zxid = before
             return None
-        made = edit_batches.of_txns(
-            self._tree, given, before or 0, kept=kept, time=self._time, timeout=self._timeout
+        txns = edit_batches.of_txns(
+            self._tree, rows, before or 0, kept=kept, time=self._time, timeout=self._timeout
         )
-        if made is None:
+        if txns is None:
             self.zxid = before
         elif not kept:
             assert before is not None
-            self.zxid = before + made.num_rows
-        return made
+            self.zxid = before + txns.num_rows
+        return txns
 
     def _ordered(self, zxids: Any, first_row: int) -> None:
-        """Each zxid has to follow the one before. Raises `UsageError`."""
+        """Check that each zxid continues the one before. Raises `UsageError`."""
         before = np.concatenate(([zxids[0] - 1 if self.zxid is None else self.zxid - 1], zxids[:-1]))
         next_epoch = (zxids >> 32 > before >> 32) & (zxids & 0xFFFFFFFF == 1)
         bad = np.flatnonzero((zxids != before + 1) & ~next_epoch)
@@ -247,7 +244,7 @@ class Editor:
         return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
     def _put(self, row: dict[str, Any], *, strict: bool = True) -> None:
-        """Take a transaction: what it leaves out is filled in, and what it does is remembered. `strict`: it has to do something."""
+        """Add a transaction: absent values are filled in, and its effect is recorded. `strict`: it must have an effect."""
         if row.get("zxid") is None:
             assert self.zxid is not None
             row["zxid"] = self.zxid
@@ -264,13 +261,13 @@ class Editor:
         elif kind == "closeSession":
             row.setdefault("paths_to_delete", [])
         elif kind == "multi":
-            for one in row.setdefault("txns", []):
-                for name in [name for name, value in one.items() if value is None and name != "data"]:
-                    del one[name]
-            failed = any(one["type"] == "error" for one in row["txns"])
-            for one in row["txns"]:
+            for sub in row.setdefault("txns", []):
+                for name in [name for name, value in sub.items() if value is None and name != "data"]:
+                    del sub[name]
+            failed = any(sub["type"] == "error" for sub in row["txns"])
+            for sub in row["txns"]:
                 if not failed:
-                    one["path"] = java_string(self._fill(one, row["session_id"], strict=strict))
+                    sub["path"] = java_string(self._fill(sub, row["session_id"], strict=strict))
         elif kind != "error":
             self._fill(row, row["session_id"], strict=strict)
         self._out.append(row)
@@ -278,25 +275,25 @@ class Editor:
     def _fill(self, row: dict[str, Any], session: int, *, strict: bool) -> bytes:
         kind, path = row["type"], _path(row.get("path"))
         row["path"] = path or b"/"
-        found = self._find(path)
+        node = self._find(path)
         if kind in _CREATES:
             self._fill_create(row, path, session, strict=strict)
-        elif found is None:
+        elif node is None:
             if strict or (row.get("version") is None and kind not in _DELETES):
                 raise self._refused(path, f"is not there: {kind} fails (NoNode)")
         elif kind in _SETS:
-            row.setdefault("version", _wrapped(found.version + 1))
-            found.version, found.data = row["version"], row.get("data")
+            row.setdefault("version", _wrapped(node.version + 1))
+            node.version, node.data = row["version"], row.get("data")
         elif kind == "setACL":
-            row.setdefault("version", _wrapped(found.aversion + 1))
-            found.aversion = row["version"]
-            found.acl = row.get("packed")
+            row.setdefault("version", _wrapped(node.aversion + 1))
+            node.aversion = row["version"]
+            node.acl = row.get("packed")
         elif kind == "check":
-            row.setdefault("version", _wrapped(found.version + 1))
+            row.setdefault("version", _wrapped(node.version + 1))
         elif kind in _DELETES:
-            if strict and found.children:
+            if strict and node.children:
                 advice = "Delete what is below it first: rows of paths in descending order"
-                raise self._refused(path, f"has {found.children} children: {kind} fails (NotEmpty)", advice)
+                raise self._refused(path, f"has {node.children} children: {kind} fails (NotEmpty)", advice)
             self._states[path] = None
             parent = self._find(path[: path.rfind(b"/")])
             if parent is not None:
@@ -334,13 +331,13 @@ class Editor:
         self._states[path] = _State(0, 0, 0, owner, 0, None, row.get("data"), row.get("packed"))
 
     def _learn(self, paths: pa.Array) -> None:
-        """Look up these, and the nodes above them, all at once."""
-        given = paths.drop_null().unique()
-        both = dict.fromkeys(given.to_pylist())
+        """Look up these nodes and their ancestors at once."""
+        distinct = paths.drop_null().unique()
+        both = dict.fromkeys(distinct.to_pylist())
         both |= dict.fromkeys([path[: path.rfind(b"/")] for path in both if path])
         both = {path: None for path in both if path not in self._states}
-        wanted = pa.array(list(both), pa.binary())
-        rows = self._tree.find(wanted)
+        paths_wanted = pa.array(list(both), pa.binary())
+        rows = self._tree.find(paths_wanted)
         there = rows >= 0
         stats = self._tree.stats(rows[there])
         counters = zip(
@@ -355,9 +352,9 @@ class Editor:
                 state.node = partial(self._node, path)
 
     def _node(self, path: bytes) -> Node:
-        found = self._tree.get(path)
-        assert found is not None
-        return found
+        node = self._tree.get(path)
+        assert node is not None
+        return node
 
     def _find(self, path: bytes) -> _State | None:
         if path not in self._states:
@@ -377,7 +374,7 @@ class Editor:
 
 
 def _kind(owner: int) -> int:
-    """`columns.kinds_of` of one."""
+    """`columns.kinds_of` of one owner."""
     if owner == 0:
         return PERSISTENT
     if owner == CONTAINER:
@@ -385,15 +382,15 @@ def _kind(owner: int) -> int:
     return TTLS if owner & TTL == TTL and not owner & TTL_RESERVED else EPHEMERAL
 
 
-def _path(given: Any) -> bytes:
-    if given is None:
+def _path(value: Any) -> bytes:
+    if value is None:
         raise UsageError(f"{NAME}: a transaction without a path")
-    stored = given if isinstance(given, bytes) else jute_string(given)
+    stored = value if isinstance(value, bytes) else jute_string(value)
     return b"" if stored == b"/" else stored
 
 
 def _typed(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """The columns of `SCHEMA`, null where rows don't have them."""
+    """Return the columns of `SCHEMA`, null where rows lack them."""
     arrays = []
     names = rows.schema.names
     for field in SCHEMA:
@@ -416,21 +413,21 @@ def _typed(rows: pa.RecordBatch) -> pa.RecordBatch:
 def _paths(rows: pa.RecordBatch) -> pa.Array:
     if "path" not in rows.schema.names:
         return pa.nulls(rows.num_rows, pa.binary())
-    given = rows.column("path")
-    if pa.types.is_binary(given.type) or pa.types.is_large_binary(given.type):
-        return given.cast(pa.binary())
-    text = given.cast(pa.string())
+    column = rows.column("path")
+    if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
+        return column.cast(pa.binary())
+    text = column.cast(pa.string())
     data, ends, _ = flat(text)
     if int(data[ends[0] : ends[-1]].max(initial=0)) < 0x80:
-        return text.cast(pa.binary())  # as jute has it
+        return text.cast(pa.binary())  # as jute encodes it
     return pa.array(
-        [None if one is None else jute_string(one) for one in text.to_pylist()],
+        [None if text_value is None else jute_string(text_value) for text_value in text.to_pylist()],
         pa.binary(),
     )
 
 
 def _full(rows: pa.RecordBatch) -> bool:
-    """Whether nothing is left out: then all is written as it is."""
+    """Return whether nothing is absent, so that all is written unchanged."""
     for name in ("session_id", "cxid", "time_ms"):
         if rows.column(name).null_count:
             return False

@@ -1,4 +1,4 @@
-"""What the headers in the files of a data directory tell, for `inspect`: records and nodes, nothing in them is decoded."""
+"""Facts for `inspect` from the headers in the files of a data directory. No record or node is decoded."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from logwright.codec.zookeeper.names import zxid_text
 from logwright.codec.zookeeper.store.files import DataFile, base, candidates, logs
 
 _MANY = 100
-"""So many ranges of zxids are told."""
+"""Ranges of zxids that are listed at most."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -31,18 +31,18 @@ def facts(listing: Listing, plan: Plan) -> Mapping[str, Any]:
     """See `codec.layout.Layout.facts`."""
     primary = {file.name: file for file in plan.files if file.role is Role.PRIMARY}
     files = [primary[log.name] for log in logs(listing) if log.name in primary]
-    found = result(frames_of(listing, files, txnlog.CODEC, check=False), TransactionFacts())
+    transactions = result(frames_of(listing, files, txnlog.CODEC, check=False), TransactionFacts())
     newest = next(iter(candidates(listing)), None)
-    return {**found, **({} if newest is None else _snapshot(listing, newest))}
+    return {**transactions, **({} if newest is None else _snapshot(listing, newest))}
 
 
-def _snapshot(listing: Listing, one: DataFile) -> dict[str, Any]:
-    """Of the newest snapshot that a server would try."""
-    if one.named.compression:
+def _snapshot(listing: Listing, file: DataFile) -> dict[str, Any]:
+    """Return the facts of the newest snapshot that a server would try."""
+    if file.named.compression:
         return {}
-    context = snapshot.CODEC.context(base(one.name), Options(snapshot.CODEC.options))
+    context = snapshot.CODEC.context(base(file.name), Options(snapshot.CODEC.options))
     nodes = 0
-    walk = Walk(ListedFile(listing, one.name, one.size), snapshot.CODEC, context, check=False)
+    walk = Walk(ListedFile(listing, file.name, file.size), snapshot.CODEC, context, check=False)
     for _, frames in good_frames(walk):
         nodes += int((frames.header["kind"] == NODE_FRAME).sum())
     shape = context.shape
@@ -83,7 +83,7 @@ class TransactionFacts:
         self._extend(zxids)
 
     def _extend(self, zxids: Int64s) -> None:
-        """Ranges of zxids without a gap: one an epoch at least."""
+        """Ranges of zxids without a gap, at least one per epoch."""
         jumps = np.diff(zxids, prepend=self.ranges[-1][1] if self.ranges else zxids[0])
         starts = np.flatnonzero((jumps > 1) | (jumps < 0)).tolist()
         if not self.ranges:
@@ -98,9 +98,9 @@ class TransactionFacts:
     def finish(self) -> dict[str, Any]:
         return {
             "transactions": self.count,
-            "types": dict(sorted(self.types.items(), key=lambda one: -one[1])),
+            "types": dict(sorted(self.types.items(), key=lambda item: -item[1])),
             "zxids": [[zxid_text(low), zxid_text(high)] for low, high in self.ranges],
-            "times": None if self.times is None else [_time(one) for one in self.times],
+            "times": None if self.times is None else [_time(time) for time in self.times],
         }
 
 

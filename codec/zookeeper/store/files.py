@@ -1,7 +1,7 @@
-"""The files of a data directory, in the order in which a server looks at them.
+"""The files of a data directory, in the order in which a server reads them.
 
-Source: `Util.sortDataDir`, `FileSnap.findNValidSnapshots`, `SnapStream.isValidSnapshot` and `FileTxnLog.FileTxnIterator.init` of
-ZooKeeper. Files of equal zxids are in the order of their names here; a server has them as the directory happens to list them.
+Source: `Util.sortDataDir`, `FileSnap.findNValidSnapshots`, `SnapStream.isValidSnapshot` and `FileTxnLog.FileTxnIterator.init` of ZooKeeper.
+Files of equal zxids are sorted by name here; a server takes the order of the directory listing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from logwright.codec.zookeeper.formats.snapshot.tables import COMPRESSION
 from logwright.codec.zookeeper.names import LOG, SNAPSHOT, FileName, parse
 
 DATA_LOG_DIR = "dataLogDir"
-"""The further root of the logs, and the option that names it. Without it the logs lie with the snapshots."""
+"""The additional root of the logs, and the option that names it. By default the logs are with the snapshots."""
 APART = Option(
     DATA_LOG_DIR,
     None,
@@ -25,7 +25,7 @@ APART = Option(
     parse_text,
 )
 CANDIDATES = 100
-"""So many snapshots are tried at most (`FileSnap.deserialize`)."""
+"""Snapshots that a server tries at most (`FileSnap.deserialize`)."""
 
 _SMALLEST = 10
 _END_MARK = b"\0\0\0\1/"
@@ -33,7 +33,7 @@ _END_MARK = b"\0\0\0\1/"
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A log or snapshot that a server sees: the name in the listing, its size, and what the name says."""
+    """A log or snapshot that a server sees: its name in the listing, its size, and its parsed name."""
 
     name: str
     size: int
@@ -45,37 +45,37 @@ class DataFile:
 
 
 def base(name: str) -> str:
-    """The name without the folder that it is listed in."""
+    """The name without its folder in the listing."""
     return name.rpartition("/")[2]
 
 
 def placed(name: str, options: Options) -> str:
-    """Return the name in the tree of a log that is made."""
+    """Return the name in the listing of a new log."""
     return name if options[DATA_LOG_DIR] is None else f"{DATA_LOG_DIR}/{name}"
 
 
 def folder(name: str) -> str:
-    """The folder that a name is listed in: `dataLogDir`, or "" for the directory itself."""
+    """Return the folder of a name in the listing: `dataLogDir`, or "" for the directory itself."""
     return name.rpartition("/")[0]
 
 
 def _of_kind(entries: Iterable[Entry], kind: str) -> list[DataFile]:
-    found = []
+    data_files = []
     for entry in entries:
         named = parse(base(entry.name))
         if named is not None and named.kind == kind:
-            found.append(DataFile(entry.name, entry.size, named))
-    return sorted(found, key=lambda one: (one.zxid, one.name))
+            data_files.append(DataFile(entry.name, entry.size, named))
+    return sorted(data_files, key=lambda file: (file.zxid, file.name))
 
 
 def apart(listing: Listing) -> bool:
-    """Whether the logs are in a directory of their own."""
+    """Return whether the logs have their own directory."""
     return any(folder(entry.name) == DATA_LOG_DIR for entry in listing.entries())
 
 
 def snapshots(listing: Listing) -> list[DataFile]:
-    """The snapshots by zxid; those of the logs' directory are none for a server."""
-    return _of_kind((one for one in listing.entries() if not folder(one.name)), SNAPSHOT)
+    """Return the snapshots by zxid. A server ignores those in the directory of the logs."""
+    return _of_kind((entry for entry in listing.entries() if not folder(entry.name)), SNAPSHOT)
 
 
 def newest_snapshot(listing: Listing) -> int:
@@ -84,21 +84,22 @@ def newest_snapshot(listing: Listing) -> int:
 
 
 def logs(listing: Listing) -> list[DataFile]:
-    """The logs by zxid: those of the logs' directory, where it is another."""
+    """Return the logs by zxid: those of the logs' directory, if it is another one."""
     there = DATA_LOG_DIR if apart(listing) else ""
-    return _of_kind((one for one in listing.entries() if folder(one.name) == there), LOG)
+    return _of_kind((entry for entry in listing.entries() if folder(entry.name) == there), LOG)
 
 
 def candidates(listing: Listing) -> list[DataFile]:
-    """The snapshots that a server tries to load, the newest first."""
-    found = [one for one in reversed(snapshots(listing)) if looks_whole(listing, one)]
-    return found[:CANDIDATES]
+    """Return the snapshots that a server tries to load, newest first."""
+    complete = [file for file in reversed(snapshots(listing)) if looks_whole(listing, file)]
+    return complete[:CANDIDATES]
 
 
 def looks_whole(listing: Listing, snapshot: DataFile) -> bool:
-    """What a server asks of a snapshot before it tries to load it: the mark at its end, or the head of a compressed one."""
+    """Return whether a snapshot passes the check that a server makes before it loads it: the mark at its end, or the head of a
+    compressed one."""
     if snapshot.zxid == -1:
-        return False  # what a name has that says nothing
+        return False  # as for a name that says nothing
     try:
         return _looks_whole(listing, snapshot)
     except UnreadableError:
@@ -115,7 +116,7 @@ def _looks_whole(listing: Listing, snapshot: DataFile) -> bool:
 
 
 def logs_from(logs: Sequence[DataFile], zxid: int) -> list[DataFile]:
-    """The logs that a server opens to read from a zxid on: those named so or later, and the one before them."""
-    known = [one for one in logs if one.zxid >= 0]
-    later = [one for one in known if one.zxid >= zxid]
+    """Return the logs that a server opens to read from a zxid on: those named after it or later, and the one before them."""
+    known = [log for log in logs if log.zxid >= 0]
+    later = [log for log in known if log.zxid >= zxid]
     return known[max(len(known) - len(later) - 1, 0) :]

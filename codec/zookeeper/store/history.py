@@ -1,7 +1,7 @@
-"""The history of nodes: every change that is in the logs, one row a node, multis and closed sessions taken apart.
+"""The history of nodes: every change in the logs, one row per node, with multis and closed sessions split up.
 
-What a server would not apply changes nothing: a multi in which one transaction failed, checks, errors. Whether the node was there is
-not asked. Source: `DataTree.processTxn` of ZooKeeper.
+Transactions that a server would not apply are left out: a multi with a failed transaction, checks, errors. Whether the node existed is not
+checked. Source: `DataTree.processTxn` of ZooKeeper.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ HISTORY = Table(
     "One row a change of a node, in the order of the logs.",
 )
 _NEEDED = ("session_id", "type", "path", "ephemeral", "paths_to_delete", "txns", "sub")
-"""What tells who did what to which node."""
+"""The columns for who did what to which node."""
 _NO_CHANGE = contents(
     pa.string(), [TYPE_NAMES[kind].encode() for kind in (CHECK, CLOSE_SESSION, CREATE_SESSION, ERROR, MULTI)]
 )
@@ -48,22 +48,22 @@ _DELETES = contents(pa.string(), [b"delete", b"deleteContainer"])
 def rows(
     runs: Sequence[Stream], columns: Sequence[str], prefix: str, upto: int | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The changes of the node `prefix` ("" for all) and those below it, from the transactions of logs up to zxid `upto`."""
+    """Yield the changes of the node `prefix` ("" for all) and its descendants, from the transactions of logs up to zxid `upto`."""
     owners = _Owners()
     needed = tuple(dict.fromkeys((*_NEEDED, *columns, *(() if upto is None else ("zxid",)))))
     for run in runs:
         for batch in run(needed):
             if upto is not None:
                 batch = batch.filter(pc.less_equal(batch.column("zxid"), upto))
-            made = _taken_apart(batch, owners)
+            exploded = _taken_apart(batch, owners)
             if prefix:
-                made = made.filter(below(made.column("path"), prefix))
-            if made.num_rows:
-                yield made.select(list(columns))
+                exploded = exploded.filter(below(exploded.column("path"), prefix))
+            if exploded.num_rows:
+                yield exploded.select(list(columns))
 
 
 class _Owners:
-    """The ephemeral nodes of sessions, as far as the logs tell: up to 3.5 they don't say which ones go with a session."""
+    """The ephemeral nodes of sessions, as far as the logs show: up to 3.5, closeSession does not name them."""
 
     def __init__(self) -> None:
         self._nodes: dict[int, dict[str, None]] = {}
@@ -90,7 +90,7 @@ class _Owners:
 
 
 def _taken_apart(batch: pa.RecordBatch, owners: _Owners) -> pa.RecordBatch:
-    """One row a change."""
+    """Return one row per change."""
     batch = _exploded(batch)
     types = batch.column("type")
     closed = np.flatnonzero(_mask(pc.equal(types, TYPE_NAMES[CLOSE_SESSION])))
@@ -100,16 +100,16 @@ def _taken_apart(batch: pa.RecordBatch, owners: _Owners) -> pa.RecordBatch:
         return _row(batch, changes)
     counts = np.array([len(paths) for paths in gone])
     of = np.concatenate((changes, np.repeat(closed, counts)))
-    paths = contents(pa.string(), [path.encode() for some in gone for path in some])
-    made = _row(batch, of)
-    place = made.schema.get_field_index("path")
-    own = made.column("path").slice(0, len(changes))
-    made = made.set_column(place, HISTORY["path"].field(), pa.concat_arrays([own, paths]))
-    return _row(made, np.argsort(of, kind="stable"))
+    paths = contents(pa.string(), [path.encode() for paths_of_row in gone for path in paths_of_row])
+    row = _row(batch, of)
+    place = row.schema.get_field_index("path")
+    own = row.column("path").slice(0, len(changes))
+    row = row.set_column(place, HISTORY["path"].field(), pa.concat_arrays([own, paths]))
+    return _row(row, np.argsort(of, kind="stable"))
 
 
 def _gone(batch: pa.RecordBatch, closed: Int64s, owners: _Owners) -> list[list[str]]:
-    """The nodes that go with each session that is closed."""
+    """Return the nodes that are deleted with each closed session."""
     types, paths, sessions = (batch.column(name) for name in ("type", "path", "session_id"))
     ephemeral = pc.and_(pc.fill_null(batch.column("ephemeral"), False), paths.is_valid())
     creates = _mask(pc.and_(pc.is_in(types, _CREATES), ephemeral))
@@ -118,7 +118,7 @@ def _gone(batch: pa.RecordBatch, closed: Int64s, owners: _Owners) -> list[list[s
     if owners or creates.any():
         deletes = _mask(pc.is_in(types, _DELETES))
         looked |= deletes
-    said = batch.column("paths_to_delete")
+    stored = batch.column("paths_to_delete")
     out: list[list[str]] = []
     for i in np.flatnonzero(looked).tolist():
         if creates[i]:
@@ -127,7 +127,7 @@ def _gone(batch: pa.RecordBatch, closed: Int64s, owners: _Owners) -> list[list[s
             owners.delete(paths[i].as_py())
         else:
             own = owners.close(sessions[i].as_py())
-            named = said[i].as_py() if said[i].is_valid else []
+            named = stored[i].as_py() if stored[i].is_valid else []
             out.append([path for path in dict.fromkeys((*named, *own)) if path is not None])
     return out
 
@@ -139,7 +139,7 @@ def _at(places: Int64s, rows: int) -> npt.NDArray[np.bool_]:
 
 
 def _exploded(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """With the transactions of multis as rows, but for those of multis that failed."""
+    """Return the rows with the transactions of multis as rows, without those of failed multis."""
     if batch.column("sub").null_count < len(batch):
         batch = batch.filter(pa.array(~_failed(batch)))
     lists = batch.column("txns")
@@ -174,7 +174,7 @@ def _exploded(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _failed(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-    """Of rows that are transactions of multis already: those in whose multi one is an error."""
+    """Return, for rows that are transactions of multis already, those whose multi has an error."""
     subs = np.asarray(pc.fill_null(batch.column("sub"), -1))
     multi = np.cumsum(subs <= 0)
     errors = (subs >= 0) & _mask(pc.equal(batch.column("type"), TYPE_NAMES[ERROR]))
@@ -185,5 +185,5 @@ def _row(batch: pa.RecordBatch, which: Int64s) -> pa.RecordBatch:
     return batch.take(pa.array(which))
 
 
-def _mask(found: pa.Array) -> npt.NDArray[np.bool_]:
-    return np.asarray(found)
+def _mask(values: pa.Array) -> npt.NDArray[np.bool_]:
+    return np.asarray(values)

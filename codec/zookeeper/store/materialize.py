@@ -1,14 +1,12 @@
 """The tree of a data directory, made of a snapshot and the transactions after it.
 
-The newest snapshot that is sound is taken. Where none is, the logs alone make the tree if they go back to the first transaction; else
-what is left of the newest one does.
+The newest sound snapshot is used. Without one, the logs alone make the tree if they go back to the first transaction; otherwise it starts
+from the readable part of the newest snapshot.
 
-All of it is one group, and so one task of Spark. What other tasks could do for it is to find the records and hold them against their
-checksums; measured (600,000 nodes, as many transactions), that is a seventh of the processor's time, the rest is to apply them one after
-the other and to write the rows. A task has no way to hand on what it found but files, which the one that replays would have to read as it
-reads the logs now. So transactions (`txns`) and single snapshots are read by many tasks, and a tree by one.
-
-Source: `FileTxnSnapLog.restore` and `FileSnap.deserialize` of ZooKeeper.
+All of this is one group, and so one task of Spark. Other tasks could only find the records and verify their checksums, which is a seventh
+of the processor time (measured with 600,000 nodes and as many transactions); the rest is applying them one after the other and writing the
+rows. The results could only be passed on in files, which take as long to read as the logs. So transactions (`txns`) and single snapshots
+are read by many tasks, and a tree by one. Source: `FileTxnSnapLog.restore` and `FileSnap.deserialize` of ZooKeeper.
 """
 
 from __future__ import annotations
@@ -43,12 +41,12 @@ LOG, SNAPSHOT = txnlog.CODEC.name, snapshot.CODEC.name
 _MAX = (1 << 63) - 1
 
 
-# What is to be read
+# Selecting the files
 
 
 def log_parts(listing: Listing, logs: Sequence[DataFile]) -> list[Part]:
-    """The logs one after the other, each up to where the next one has put others in their place."""
-    following: list[int | None] = [*(one.zxid for one in logs[1:]), None]
+    """Return the logs in order, each up to where the next one replaces its transactions."""
+    following: list[int | None] = [*(log.zxid for log in logs[1:]), None]
     return [
         Part(log.name, LOG, "rows", {}, stop=stop_of(listing, log, after))
         for log, after in zip(logs, following[: len(logs)], strict=True)
@@ -56,27 +54,29 @@ def log_parts(listing: Listing, logs: Sequence[DataFile]) -> list[Part]:
 
 
 def group(listing: Listing, logs: Sequence[DataFile], params: Mapping[str, Any]) -> Group:
-    """The snapshots that come into question, the best first, and the logs after the oldest of them."""
+    """Return the candidate snapshots, the best first, and the logs after the oldest of them."""
     upto = params["upto"]
-    whole = candidates(listing)
-    rest = [one for one in reversed(snapshots(listing)) if one not in whole and one.zxid >= 0]
-    found = [one for one in (*whole, *rest) if upto is None or one.zxid <= upto]
-    done = [one for one in found if upto is None or _reaches(listing, one) <= upto]
+    intact = candidates(listing)
+    rest = [file for file in reversed(snapshots(listing)) if file not in intact and file.zxid >= 0]
+    bases = [file for file in (*intact, *rest) if upto is None or file.zxid <= upto]
+    done = [file for file in bases if upto is None or _reaches(listing, file) <= upto]
     complete = bool(logs) and logs[0].zxid <= 1
-    missing = not found and not complete and bool(whole or rest)
+    missing = not bases and not complete and bool(intact or rest)
     params = {
         **params,
         "complete": complete,
-        "late": bool(found) and not done and not complete,
+        "late": bool(bases) and not done and not complete,
         "missing": missing,
     }
     if not params["late"]:
-        found = done
+        bases = done
     runs: list[Run] = []
-    for place, one in enumerate(found):
-        part = Part(one.name, SNAPSHOT, "rows", {})
-        runs.append(Run((part,), {"base": place, "zxid": one.zxid, "name": one.name, "whole": one in whole}))
-    first = 0 if complete else min((one.zxid for one in found), default=0) + 1
+    for place, file in enumerate(bases):
+        part = Part(file.name, SNAPSHOT, "rows", {})
+        runs.append(
+            Run((part,), {"base": place, "zxid": file.zxid, "name": file.name, "whole": file in intact})
+        )
+    first = 0 if complete else min((file.zxid for file in bases), default=0) + 1
     runs += [
         Run((part,), {"base": None, "zxid": zxid, "next": after})
         for part, zxid, after in _from(listing, logs, first)
@@ -85,44 +85,44 @@ def group(listing: Listing, logs: Sequence[DataFile], params: Mapping[str, Any])
 
 
 def _from(listing: Listing, logs: Sequence[DataFile], first: int) -> Iterator[tuple[Part, int, int]]:
-    """The logs that may hold a zxid from `first` on, with their own and the next one's zxid."""
-    following = [*(one.zxid for one in logs[1:]), _MAX]
+    """Return the logs that may hold a zxid from `first` on, with their own and the next one's zxid."""
+    following = [*(log.zxid for log in logs[1:]), _MAX]
     kept = [(log, after) for log, after in zip(logs, following[: len(logs)], strict=True) if after > first]
     for part, (log, after) in zip(log_parts(listing, [log for log, _ in kept]), kept, strict=True):
         yield part, log.zxid, after
 
 
 def check_alone(listing: Listing, at: int) -> None:
-    """Raise `UsageError` where the tree of zxid `at` cannot be made from a single snapshot."""
-    (one,) = snapshots(listing)
-    check_time(at, one.zxid, _shape_of(listing, one))
+    """Raise `UsageError` if a single snapshot does not hold the tree of zxid `at`."""
+    (file,) = snapshots(listing)
+    check_time(at, file.zxid, _shape_of(listing, file))
 
 
-def _shape_of(listing: Listing, one: DataFile) -> Shape | None:
-    read = ListedFile(listing, one.name, one.size)
-    if one.named.compression:
-        context = snapshot.CODEC.context(base(one.name), Options(snapshot.CODEC.options))
-        data = read(0, one.size)
+def _shape_of(listing: Listing, file: DataFile) -> Shape | None:
+    read = ListedFile(listing, file.name, file.size)
+    if file.named.compression:
+        context = snapshot.CODEC.context(base(file.name), Options(snapshot.CODEC.options))
+        data = read(0, file.size)
         snapshot.CODEC.scan(Window(data, 0, len(data)), 0, context)
         return None if context.inner is None else context.inner.shape
-    return Shape.of(read, one.size)
+    return Shape.of(read, file.size)
 
 
-def _reaches(listing: Listing, one: DataFile) -> int:
-    """The last transaction that a snapshot may hold something of: it is taken while others go on."""
-    shape = _shape_of(listing, one)
+def _reaches(listing: Listing, file: DataFile) -> int:
+    """Return the last transaction that a snapshot may contain a part of: it is written while others are applied."""
+    shape = _shape_of(listing, file)
     ending = None if shape is None else shape.ending
     if shape is None or ending is None:
-        return one.zxid
-    found = [shape.read(at, 8).tobytes() for at in (ending.digest, ending.last) if at is not None]
-    return max([one.zxid, *(int.from_bytes(zxid, "big", signed=True) for zxid in found)])
+        return file.zxid
+    zxids = [shape.read(at, 8).tobytes() for at in (ending.digest, ending.last) if at is not None]
+    return max([file.zxid, *(int.from_bytes(zxid, "big", signed=True) for zxid in zxids)])
 
 
-# How it is put together
+# Replaying
 
 
 class _Replay:
-    """Makes the tree of a group."""
+    """Make the tree of a group."""
 
     def __init__(
         self, params: Mapping[str, Any], runs: Sequence[Stream], report: Callable[[Fault], None]
@@ -144,7 +144,7 @@ class _Replay:
     # The snapshot
 
     def _base(self) -> tuple[Tree, int]:
-        """What the transactions are applied to, and the last one that is in it."""
+        """Return the tree to start from, and the last transaction in it."""
         if self.params["late"]:
             text = (
                 f"no snapshot was done by {zxid_text(self.upto or 0)}, and the logs don't go back to the first transaction: what "
@@ -158,16 +158,16 @@ class _Replay:
             )
             self._fault(text)
         damaged: list[Stream] = []
-        for one in self.bases:
-            tree = self._load(one) if one.params["whole"] else None
+        for stream in self.bases:
+            tree = self._load(stream) if stream.params["whole"] else None
             if tree is not None:
                 if damaged:
                     gone = ", ".join(each.params["name"] for each in damaged)
                     self._fault(
-                        f"{gone}: damaged, the tree is made from {one.params['name']}", Severity.WARNING
+                        f"{gone}: damaged, the tree is made from {stream.params['name']}", Severity.WARNING
                     )
-                return tree, one.params["zxid"]
-            damaged.append(one)
+                return tree, stream.params["zxid"]
+            damaged.append(stream)
         if self.params["complete"] or not damaged:
             if not self.params["complete"] and self.logs:
                 self._fault("there is no snapshot, and the logs don't go back to the first transaction")
@@ -177,29 +177,29 @@ class _Replay:
         )
         return self._load_all(damaged[0])[0], damaged[0].params["zxid"]
 
-    def _load(self, one: Stream) -> Tree | None:
-        """None where the snapshot is damaged."""
-        tree, sound = self._load_all(one)
+    def _load(self, stream: Stream) -> Tree | None:
+        """Load a snapshot, or return None if it is damaged."""
+        tree, sound = self._load_all(stream)
         return tree if sound else None
 
-    def _load_all(self, one: Stream) -> tuple[Tree, bool]:
-        """What can be read of a snapshot, and whether that is all of it, so that a server loads it too."""
-        # TTL nodes count for such, whether the server was told to or not.
+    def _load_all(self, stream: Stream) -> tuple[Tree, bool]:
+        """Load the readable part of a snapshot. Return whether that is all of it, so that a server loads it too."""
+        # TTL nodes are treated as such, whatever the server's setting.
         tree = Tree.bare(digests=False, extended_types=True)
         begun, late, sound = False, 0, True
-        for found in one.frames():
-            shape = found.context.shape
+        for part in stream.frames():
+            shape = part.context.shape
             if not begun:
-                tree.load_shape(shape, one.params["zxid"])
+                tree.load_shape(shape, stream.params["zxid"])
                 begun = True
-            sound &= tree.load_frames(found.window, found.frames, shape).orphan is None
-            if self.upto is not None and len(found.frames):
-                stats = Nodes(found.window, found.frames, shape).stats
+            sound &= tree.load_frames(part.window, part.frames, shape).orphan is None
+            if self.upto is not None and len(part.frames):
+                stats = Nodes(part.window, part.frames, shape).stats
                 late = max(late, *(int(stats[name].max()) for name in ("czxid", "mzxid", "pzxid")))
         tree.loaded()
         if self.upto is not None and late > self.upto and not self.params["late"]:
-            self._fault(f"{one.params['name']} holds what came later, up to {zxid_text(late)}")
-        return tree, sound and not one.damaged
+            self._fault(f"{stream.params['name']} holds what came later, up to {zxid_text(late)}")
+        return tree, sound and not stream.damaged
 
     # The transactions
 
@@ -208,22 +208,22 @@ class _Replay:
         for run in self.logs:
             if run.params["next"] <= since + 1:
                 continue
-            for found in run.frames():
-                zxids = found.frames.header["zxid"]
+            for part in run.frames():
+                zxids = part.frames.header["zxid"]
                 zxids = zxids[zxids > since]
                 if self.upto is not None:
                     zxids = zxids[: int(np.argmax([*(zxids > self.upto), True]))]
                 if len(zxids):
                     self._missing(last, zxids)
                     last = max(last, int(zxids.max()))
-                if self._apply(tree, found.window, found.frames, since):
+                if self._apply(tree, part.window, part.frames, since):
                     return
         if self.upto is not None and last < self.upto:
             text = f"the last transaction is {zxid_text(last)}, {zxid_text(self.upto)} is beyond it"
             self._fault(text, Severity.WARNING)
 
     def _apply(self, tree: Tree, window: Window, frames: Frames, since: int) -> bool:
-        """Apply transactions. Return whether the last one that counts is among them."""
+        """Apply transactions. Return whether the last selected one is among them."""
         while len(frames):
             done = tree.apply_frames(window, frames, since=since, upto=self.upto)
             for noted in done.noted:
@@ -239,7 +239,7 @@ class _Replay:
 
     def _missing(self, last: int, zxids: Int64s) -> None:
         if any(run.damaged for run in self.logs):
-            return  # what is missing was told where it was damaged
+            return  # missing ones were reported with the damage
         for first, upto in gaps(last, zxids):
             self._fault(f"the transactions {zxid_text(first)} to {zxid_text(upto)} are in no log")
 
@@ -254,12 +254,12 @@ def rows(
     columns: Sequence[str],
     report: Callable[[Fault], None],
 ) -> Iterator[pa.RecordBatch]:
-    """The nodes, sessions or ACLs of the tree."""
+    """Yield the nodes, sessions or ACLs of the tree."""
     yield from rows_of(_Replay(params, runs, report).run(), view, params["prefix"], columns)
 
 
 def rows_of(tree: Tree, view: View, prefix: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The rows of a view of the tree. `prefix`: only that node and those below it; "" for all."""
+    """Yield the rows of a view of the tree. `prefix`: only that node and its descendants; "" for all."""
     if view.name == "tree":
         yield from _nodes(tree, prefix, columns)
         return
@@ -268,12 +268,12 @@ def rows_of(tree: Tree, view: View, prefix: str, columns: Sequence[str]) -> Iter
         if view.name == "sessions"
         else ("nodes", "acl_id", "acl_id")
     )
-    found = tree.sessions() if view.name == "sessions" else tree.acls()
+    table = tree.sessions() if view.name == "sessions" else tree.acls()
     if counted in columns:
-        found = found.append_column(counted, _counts(tree, of, np.asarray(found.column(key))))
+        table = table.append_column(counted, _counts(tree, of, np.asarray(table.column(key))))
     assert view.rows is not None
     yield pa.RecordBatch.from_arrays(
-        [found.column(name) for name in columns], schema=view.rows.schema(columns)
+        [table.column(name) for name in columns], schema=view.rows.schema(columns)
     )
 
 
@@ -282,13 +282,13 @@ def _nodes(tree: Tree, prefix: str, columns: Sequence[str]) -> Iterator[pa.Recor
         yield from tree.nodes(columns)
         return
     for batch in tree.nodes(tuple(dict.fromkeys((*columns, "path")))):
-        found = batch.filter(below(batch.column("path"), prefix))
-        if found.num_rows:
-            yield found.select(list(columns))
+        rows = batch.filter(below(batch.column("path"), prefix))
+        if rows.num_rows:
+            yield rows.select(list(columns))
 
 
 def _counts(tree: Tree, column: str, keys: Int64s) -> pa.Array:
-    """How many nodes have each of these values in a column."""
+    """Return how many nodes have each of these values in a column."""
     out = dict.fromkeys(keys.tolist(), 0)
     for batch in tree.nodes((column,), order=False):
         for value, count in zip(*np.unique(np.asarray(batch.column(0)), return_counts=True), strict=True):

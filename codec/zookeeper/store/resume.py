@@ -1,6 +1,6 @@
-"""What an append to a data directory goes on from: the tree that a server would have, where it loses nothing.
+"""The state that an append to a data directory continues from: the tree that a server would have, if it loses nothing.
 
-Nothing is added to a file that is there: a server begins a new log too. Source: `FileTxnSnapLog.restore` of ZooKeeper.
+Existing files are never extended: a server starts a new log too. Source: `FileTxnSnapLog.restore` of ZooKeeper.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from logwright.codec.zookeeper.store.succession import gaps
 
 _REPAIR = "Repair it first, or write to a new directory. `logwright verify` shows what is wrong"
 _HARMLESS = (Kind.TRUNCATED, Kind.PADDING)
-"""What a server that was stopped leaves at the end of a log."""
+"""Faults that a stopped server normally leaves at the end of a log."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Resumed:
 
     @property
     def next_zxid(self) -> int:
-        """Raises `UsageError` where the epoch is used up."""
+        """Return the next zxid. Raises `UsageError` if the epoch is used up."""
         if counter_of(self.tree.zxid) == 0xFFFFFFFF:
             raise UsageError(
                 f"no zxid is left in the epoch of {zxid_text(self.tree.zxid)}: only a new leader begins the next one"
@@ -46,14 +46,14 @@ class Resumed:
 
 
 def resume(listing: Listing) -> Resumed:
-    """The state of a directory that is added to. Raises `UsageError` where a server would not start, or would lose something."""
-    found = candidates(listing)
-    if not found:
-        what = "logs and no snapshot" if logs(listing) else "no snapshot"
+    """Return the state of a directory to append to. Raises `UsageError` if a server would not start, or would lose something."""
+    snapshots_found = candidates(listing)
+    if not snapshots_found:
+        present = "logs and no snapshot" if logs(listing) else "no snapshot"
         if snapshots(listing):
-            what += " that is whole"
-        raise UsageError(f"the directory has {what}", advice=_REPAIR)
-    newest = found[0]
+            present += " that is whole"
+        raise UsageError(f"the directory has {present}", advice=_REPAIR)
+    newest = snapshots_found[0]
     tree, faults = Tree.of_snapshot(
         ListedFile(listing, newest.name, newest.size),
         zxid=newest.zxid,
@@ -72,13 +72,13 @@ def resume(listing: Listing) -> Resumed:
 def _replay(listing: Listing, log: DataFile, tree: Tree) -> None:
     context = txnlog.CODEC.context(base(log.name), Options(txnlog.CODEC.options))
     ended: Fault | None = None
-    for found in _walked(listing, log, context):
-        if isinstance(found, Hole):
-            ended = ended or found.fault
-            if found.fault.kind not in _HARMLESS:
-                raise _damaged(log, found.fault)
+    for stretch in _walked(listing, log, context):
+        if isinstance(stretch, Hole):
+            ended = ended or stretch.fault
+            if stretch.fault.kind not in _HARMLESS:
+                raise _damaged(log, stretch.fault)
             continue
-        later = found.frames.pick(found.frames.header["kind"] == TXN_FRAME)
+        later = stretch.frames.pick(stretch.frames.header["kind"] == TXN_FRAME)
         if not len(later):
             continue
         if ended is not None:
@@ -87,15 +87,15 @@ def _replay(listing: Listing, log: DataFile, tree: Tree) -> None:
         zxids = zxids[zxids > tree.zxid]
         missing = gaps(tree.zxid, zxids) if len(zxids) else []
         if missing:
-            low, high = (zxid_text(one) for one in missing[0])
+            low, high = (zxid_text(zxid) for zxid in missing[0])
             raise UsageError(f"{log.name}: the transactions {low} to {high} are missing", advice=_REPAIR)
-        applied = tree.apply_frames(found.window, found.frames, since=tree.zxid)
+        applied = tree.apply_frames(stretch.window, stretch.frames, since=tree.zxid)
         if applied.died is not None:
             raise UsageError(f"{log.name}: no server starts with it: {applied.died.error}", advice=_REPAIR)
 
 
 def _walked(listing: Listing, log: DataFile, context: TxnLogContext) -> Iterator[Stretch | Hole]:
-    if log.size:  # an empty one that is the newest is deleted when a server starts
+    if log.size:  # a server deletes an empty newest log at its start
         yield from Walk(ListedFile(listing, log.name, log.size), txnlog.CODEC, context)
 
 

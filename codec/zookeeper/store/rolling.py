@@ -1,4 +1,4 @@
-"""Transactions into logs: each is applied to the tree, whose digest after it goes with it.
+"""Write transactions to logs: each is applied to the tree, whose new digest is stored with it.
 
 Source: `FileTxnLog.append`, `FileTxnLog.commit` and `DataTree.processTxn` of ZooKeeper.
 """
@@ -40,28 +40,28 @@ OPTIONS = (*LIMITS, PREALLOC, SIZE_LIMIT, APART)
 
 
 class LogWriter:
-    """Logs of the transactions that are given one batch after the other, in the order of their zxids."""
+    """Logs of transactions in batches, in the order of their zxids."""
 
     def __init__(self, tree: Tree, options: Options) -> None:
         self.first: int | None = None
         """The zxid of the first transaction."""
         self.last = 0
         self.made = 0
-        """Transactions that were written."""
+        """The number of written transactions."""
         self._tree, self._options = tree, options
-        named = {one.name: options[one.name] for one in LIMITS if options.given(one.name)}
+        named = {limit.name: options[limit.name] for limit in LIMITS if options.given(limit.name)}
         self._context = TxnLogContext(Options(TXNLOG_OPTIONS, named))
         self._size = 0
         self._name = ""
 
     def add(self, txns: pa.RecordBatch, first_row: int) -> Iterator[Piece]:
-        """Write transactions (`edits.SCHEMA`). Raises `UsageError` for one that no server survives."""
+        """Write transactions (`edits.SCHEMA`). Raises `UsageError` for one that would end a server."""
         if not txns.num_rows:
             return
         cuts = np.arange(txns.num_rows + 1)
         records = txnlog_encode.records_of(txns, cuts, first_row, 0)
         sizes = np.diff(records.starts) - OVERHEAD
-        # With its digest it is longer.
+        # The digest makes it longer.
         long = np.flatnonzero(sizes + DIGEST_SIZE > self._context.limit)
         if len(long):
             raise UsageError(
@@ -76,7 +76,7 @@ class LogWriter:
                 f"transaction {self.made + applied.died.index}: a server would not start with it: {applied.died.error}"
             )
         if self._options["digest.enabled"]:
-            # Errors never have one.
+            # Errors never have a digest.
             errors = np.asarray(pc.equal(txns.column("type"), "error"))
             versions = np.where(errors, 0, VERSION)
             records = txnlog_encode.records_of(txns, cuts, first_row, 0, (versions, applied.digests))
@@ -108,12 +108,12 @@ class LogWriter:
             at = stop
 
     def finish(self) -> Iterator[Piece]:
-        """Finish the log that is being written, if there is one."""
+        """Finish the current log, if there is one."""
         if self._name:
             yield Piece(self._name, txnlog_encode.allocated(self._size, self._options), done=True)
         self._name, self._size = "", 0
 
 
 def _behind_header(window: Window) -> Window:
-    """The same bytes, as of a file whose header is before them."""
+    """Return the same bytes as part of a file, after its header."""
     return Window(window.data, HEADER_SIZE, HEADER_SIZE + len(window.data))

@@ -30,7 +30,7 @@ AT_ZXID = Option(
 
 
 def _parse_path(text: Any) -> str:
-    """The path of a node. Raises `ValueError`."""
+    """Return the path of a node. Raises `ValueError`."""
     path = parse_text(text)
     if not path.startswith("/"):
         raise ValueError("a path starts with /")
@@ -47,16 +47,16 @@ PATH_PREFIX = Option(
 ROW_OPTIONS = used_by({Verb.READ}, AT_ZXID, PATH_PREFIX, views=("rows",))
 """For the codecs of the single files."""
 NAMES_NODES = ("path", "paths_to_delete", "txns")
-"""The columns in which a transaction names nodes."""
+"""The columns of a transaction that name nodes."""
 
 
 def prefix_of(text: str | None) -> str:
-    """Return the path without the / at its end; "" for all nodes."""
+    """Return the path without the trailing slash; "" for all nodes."""
     return "" if text is None else text.rstrip("/")
 
 
 def below(paths: pa.Array, prefix: str) -> pa.Array:
-    """Whether each path is that of the node `prefix` or of one below it."""
+    """Return whether each path is that of the node `prefix` or of a descendant."""
     return pc.or_(pc.equal(paths, prefix), pc.starts_with(paths, prefix + "/"))
 
 
@@ -71,15 +71,19 @@ def check_time(at: int, zxid: int | None, shape: Shape | None) -> None:
     if zxid != at:
         raise _cannot(at, f"this snapshot holds the tree of zxid {zxid_text(zxid)}")
     ending = None if shape is None else shape.ending
-    places = [] if ending is None else [one for one in (ending.digest, ending.last) if one is not None]
+    places = (
+        []
+        if ending is None
+        else [position for position in (ending.digest, ending.last) if position is not None]
+    )
     if shape is None or not places:
         raise _cannot(at, "this snapshot does not record the last transaction in it and may hold later ones")
-    last = max(int.from_bytes(shape.read(one, 8).tobytes(), "big", signed=True) for one in places)
+    last = max(int.from_bytes(shape.read(place, 8).tobytes(), "big", signed=True) for place in places)
     check_latest(at, last)
 
 
 def check_latest(at: int, last: int) -> None:
-    """Raise `UsageError` where `last`, a zxid in a snapshot, is later than `at`."""
+    """Raise `UsageError` if `last`, a zxid in a snapshot, is later than `at`."""
     if last > at:
         raise _cannot(
             at, f"this snapshot holds changes up to zxid {zxid_text(last)}, made while it was written"
@@ -94,15 +98,15 @@ def _cannot(at: int, why: str) -> UsageError:
 
 
 def select_nodes(decoded: Decoded, columns: Sequence[str], options: Options) -> Decoded:
-    """The rows of nodes that `path_prefix` selects."""
+    """Return the rows of nodes that `path_prefix` selects."""
     prefix = prefix_of(options["path_prefix"])
     mask = _mask(below(decoded.batch.column("path"), prefix))
     return _select(decoded, mask, columns)
 
 
 def select_txns(decoded: Decoded, columns: Sequence[str], options: Options) -> Decoded:
-    """The rows of transactions that name a node which `path_prefix` selects, in their own path, in a transaction of a multi, or
-    among the ephemeral nodes that go with a session."""
+    """Return the rows of transactions that name a node which `path_prefix` selects: in their own path, in a transaction of a multi, or
+    among the ephemeral nodes of a closed session."""
     prefix = prefix_of(options["path_prefix"])
     batch = decoded.batch
     mask = _mask(below(batch.column("path"), prefix))
@@ -112,7 +116,7 @@ def select_txns(decoded: Decoded, columns: Sequence[str], options: Options) -> D
 
 
 def _any_below(lists: pa.Array, field: str | None, prefix: str) -> npt.NDArray[np.bool_]:
-    """Whether a path in each list is selected."""
+    """Return whether a path in each list is selected."""
     out = np.zeros(len(lists), np.bool_)
     if lists.null_count == len(lists):
         return out
@@ -122,12 +126,12 @@ def _any_below(lists: pa.Array, field: str | None, prefix: str) -> npt.NDArray[n
     return out
 
 
-def _mask(found: pa.Array) -> npt.NDArray[np.bool_]:
-    return np.array(pc.fill_null(found, False), np.bool_)
+def _mask(values: pa.Array) -> npt.NDArray[np.bool_]:
+    return np.array(pc.fill_null(values, False), np.bool_)
 
 
 def _select(decoded: Decoded, mask: npt.NDArray[np.bool_], columns: Sequence[str]) -> Decoded:
-    """These rows and columns; what could not be decoded stays between the same rows."""
+    """Return these rows and columns; undecodable transactions stay between the same rows."""
     before = np.concatenate(([0], np.cumsum(mask)))
     faults = [(int(before[at]), fault) for at, fault in decoded.faults]
     return Decoded(decoded.batch.filter(pa.array(mask)).select(list(columns)), faults)

@@ -1,7 +1,7 @@
-"""Which transactions of a log a later log has put in the place of others.
+"""Find the transactions of a log that a later log replaces.
 
-A server that meets damage stops reading the log there without an error, goes on with what it has, and gives the zxids that follow
-once more, in a new log. What lies behind the damage in the old one is dead then. Source: `FileTxnLog.FileTxnIterator.next`.
+A server that meets damage stops reading the log there without an error, continues with what it has, and assigns the following zxids again,
+in a new log. Whatever follows the damage in the old log is dead then. Source: `FileTxnLog.FileTxnIterator.next`.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from logwright.codec.zookeeper.store.files import DataFile, base
 
 
 class Succession:
-    """Of the transactions of a log, one after the other, the first that is dead: behind a gap, and not before the next log."""
+    """Find the first dead one among the transactions of a log, in order: after a gap, and not below the next log."""
 
     def __init__(self, first: int, following: int) -> None:
         self.following = following
-        """The zxid in the name of the next log; `first` is that in its own."""
+        """The zxid in the name of the next log; `first` is that in its own name."""
         self._last, self._broken = first - 1, False
 
     def first_dead(self, zxids: Int64s) -> int:
-        """Its place among these, which come next; -1 where none is."""
+        """Return the index of the first dead one among these, which come next; -1 if there is none."""
         if not len(zxids):
             return -1
         broken = np.logical_or.accumulate(_jumps(self._last, zxids)) | self._broken
@@ -37,7 +37,7 @@ class Succession:
 
 
 def stop_of(listing: Listing, log: DataFile, following: int | None) -> int | None:
-    """The byte of a log from which on its transactions are dead; None where none are. `following` as in `Succession`."""
+    """Return the byte of a log from which its transactions are dead; None if none are. `following` as in `Succession`."""
     if following is None or following <= log.zxid or not log.size:
         return None
     context = txnlog.CODEC.context(base(log.name), Options(txnlog.CODEC.options))
@@ -52,12 +52,12 @@ def stop_of(listing: Listing, log: DataFile, following: int | None) -> int | Non
 
 
 def gaps(last: int, zxids: Int64s) -> list[tuple[int, int]]:
-    """The zxids, first and last, that are missing within an epoch between transactions that follow on `last`."""
+    """Return the missing zxids, first and last, within an epoch between transactions that follow `last`."""
     before = np.concatenate(([last], zxids[:-1]))
     return [(int(before[i]) + 1, int(zxids[i]) - 1) for i in np.flatnonzero(_jumps(last, zxids)).tolist()]
 
 
 def _jumps(last: int, zxids: Int64s) -> npt.NDArray[np.bool_]:
     before = np.concatenate(([last], zxids[:-1]))
-    found: npt.NDArray[np.bool_] = (zxids > before + 1) & (zxids >> 32 == before >> 32)
-    return found
+    jumps: npt.NDArray[np.bool_] = (zxids > before + 1) & (zxids >> 32 == before >> 32)
+    return jumps

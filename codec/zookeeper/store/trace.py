@@ -1,8 +1,8 @@
-"""The digests of a directory checked: from its newest snapshot on, transaction by transaction, as a server replays them.
+"""Check the digests of a directory: from its newest snapshot on, transaction by transaction, as a server replays them.
 
-A digest of a tree is a sum over its nodes: one that is wrong stays wrong, so only the first is told, and only where those before it
-were right; where transactions are missing, nothing is known until one is right again.
-Source: `ZKDatabase.compareDigest`, `DataTree.compareSnapshotDigests` of ZooKeeper.
+A digest is a sum over the nodes of the tree, so a wrong one stays wrong. Only the first one is reported, and only if those before it were
+right. After missing transactions nothing is known until a digest is right again. Source: `ZKDatabase.compareDigest`,
+`DataTree.compareSnapshotDigests` of ZooKeeper.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from logwright.codec.zookeeper.store.files import DataFile, base, logs, logs_fro
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """A transaction after which the tree has another digest than the one that it says."""
+    """A transaction after which the tree does not have the stored digest."""
 
     file: str
     offset: int
@@ -40,19 +40,19 @@ class Mismatch:
 
 @dataclass
 class Trace:
-    """A replay, and what its digests said."""
+    """A replay and the results of its digests."""
 
     tree: Tree
     zxid: int
-    """The last transaction that was applied, or that the snapshot is named after."""
+    """The last applied transaction, or the zxid of the snapshot."""
     compared: int = 0
-    """Digests that were compared."""
+    """The number of compared digests."""
     wrong: list[Mismatch] = field(default_factory=list)
-    """The first one of each run of digests that are wrong, where they were right before."""
+    """The first of each run of wrong digests that follows a right one."""
     right: set[int] = field(default_factory=set)
-    """Of the zxids that were asked about, those with a digest that is right."""
+    """The watched zxids with a right digest."""
     never: Mismatch | None = None
-    """The first digest, where it is wrong and none was right before."""
+    """The first digest, if it is wrong and none was right before."""
 
 
 class _Tracer:
@@ -60,24 +60,24 @@ class _Tracer:
         self.listing, self.until, self.watch = listing, until, watch
         self.trace = Trace(tree, zxid)
         self.agreed: bool | None = None
-        """Whether the last digest was right; None: nothing is known."""
+        """Whether the last digest was right; None if unknown."""
         self.last = zxid
 
     def log(self, log: DataFile, upto: int | None) -> bool:
-        """Apply the records of a log; whether to go on."""
+        """Apply the records of a log. Return whether to continue."""
         context = txnlog.CODEC.context(base(log.name), Options(txnlog.CODEC.options))
         read = ListedFile(self.listing, log.name, log.size)
-        for one in Walk(read, txnlog.CODEC, context):
-            if isinstance(one, Hole):
-                if one.fault.severity is not Severity.INFO:
+        for item in Walk(read, txnlog.CODEC, context):
+            if isinstance(item, Hole):
+                if item.fault.severity is not Severity.INFO:
                     self.agreed = None
                 continue
-            if not self._stretch(log, one, upto):
+            if not self._stretch(log, item, upto):
                 return False
         return True
 
-    def _stretch(self, log: DataFile, one: Stretch, upto: int | None) -> bool:
-        frames = one.frames.pick(one.frames.header["kind"] == TXN_FRAME)
+    def _stretch(self, log: DataFile, stretch: Stretch, upto: int | None) -> bool:
+        frames = stretch.frames.pick(stretch.frames.header["kind"] == TXN_FRAME)
         frames = frames.pick(
             frames.header["zxid"] > self.trace.zxid if self.last == self.trace.zxid else slice(None)
         )
@@ -87,11 +87,11 @@ class _Tracer:
             if late.any():
                 frames, more = frames.pick(slice(0, int(np.argmax(late)))), False
         for part in self._runs(frames):
-            self._apply(log, one.window, part)
+            self._apply(log, stretch.window, part)
         return more
 
     def _runs(self, frames: Frames) -> Sequence[Frames]:
-        """Frames cut where transactions are missing, or are made up for."""
+        """Split frames where transactions are missing, or where replacements stand for them."""
         if not len(frames):
             return ()
         zxid = np.ascontiguousarray(frames.header["zxid"])
@@ -110,26 +110,26 @@ class _Tracer:
     def _apply(self, log: DataFile, window: Window, frames: Frames) -> None:
         head = frames.header[0]
         first = int(head["zxid"])
-        whole = first <= self.trace.zxid + 1 or (
+        complete = first <= self.trace.zxid + 1 or (
             epoch_of(first) > epoch_of(self.trace.zxid) and counter_of(first) == 1
         )
-        if not whole or (int(head["type"]) == ERROR and not int(head["session_id"])):
+        if not complete or (int(head["type"]) == ERROR and not int(head["session_id"])):
             self.agreed = None
         applied = self.trace.tree.apply_frames(window, frames, check=True)
         self.trace.zxid = max(self.trace.zxid, int(frames.header["zxid"].max()))
         bodies, _ = Bodies.of(window.data, frames.start + BODY, frames.end - 1)
         has = (bodies.found[DIGEST] != NO_DIGEST) & (frames.header["zxid"] >= self.until)
-        stored = {one.zxid: (one.stored, one.computed) for one in applied.mismatches}
+        stored = {entry.zxid: (entry.stored, entry.computed) for entry in applied.mismatches}
         for i in np.flatnonzero(has).tolist() if stored else ():
             zxid = int(frames.header["zxid"][i])
             if zxid not in stored:
                 self.agreed = True
                 continue
-            told = Mismatch(log.name, window.offset + int(frames.start[i]), zxid, *stored[zxid])
+            mismatch = Mismatch(log.name, window.offset + int(frames.start[i]), zxid, *stored[zxid])
             if self.agreed:
-                self.trace.wrong.append(told)
+                self.trace.wrong.append(mismatch)
             elif self.agreed is None and self.trace.never is None and not self.trace.compared:
-                self.trace.never = told
+                self.trace.never = mismatch
             self.agreed = False
         if not stored and has.any():
             self.agreed = True
@@ -139,24 +139,24 @@ class _Tracer:
             self.trace.right |= (digests & self.watch) - stored.keys()
 
 
-def load(listing: Listing, one: DataFile) -> tuple[Tree, bool | None, int]:
-    """The tree of a snapshot; whether its own digest is right, None where there is none for just this tree; and up to which
-    transaction it was written while others were made: digests before are not compared."""
-    read = ListedFile(listing, one.name, one.size)
-    tree, _ = Tree.of_snapshot(read, zxid=one.zxid, compression=COMPRESSION[one.named.compression])
+def load(listing: Listing, file: DataFile) -> tuple[Tree, bool | None, int]:
+    """Load the tree of a snapshot. Return whether its own digest is right (None without one for exactly this tree), and the last
+    transaction that was applied while it was written: earlier digests are not compared."""
+    read = ListedFile(listing, file.name, file.size)
+    tree, _ = Tree.of_snapshot(read, zxid=file.zxid, compression=COMPRESSION[file.named.compression])
     target = tree.target
     wrong, _ = tree.loaded()
-    until = one.zxid if target is None else max(one.zxid, target[0])
-    right = None if target is None or until > one.zxid else not wrong
+    until = file.zxid if target is None else max(file.zxid, target[0])
+    right = None if target is None or until > file.zxid else not wrong
     return tree, right, until
 
 
 def trace(
-    listing: Listing, one: DataFile | None, *, upto: int | None = None, watch: frozenset[int] = frozenset()
+    listing: Listing, file: DataFile | None, *, upto: int | None = None, watch: frozenset[int] = frozenset()
 ) -> Trace:
-    """Replay all logs on a snapshot, or on the tree of a server that has done nothing yet. `watch`: see `Trace.right`."""
-    tree, right, until = (Tree.empty(), None, 0) if one is None else load(listing, one)
-    tracer = _Tracer(listing, tree, until, 0 if one is None else one.zxid, watch)
+    """Replay all logs on a snapshot, or on the tree of a new server. `watch`: see `Trace.right`."""
+    tree, right, until = (Tree.empty(), None, 0) if file is None else load(listing, file)
+    tracer = _Tracer(listing, tree, until, 0 if file is None else file.zxid, watch)
     tracer.agreed = right
     for log in logs_from(logs(listing), tracer.trace.zxid + 1):
         if not tracer.log(log, upto):

@@ -1,7 +1,7 @@
-"""The views of a data directory: which files are read for them, and how their rows become one.
+"""The views of a data directory: which files they read, and how their rows are combined.
 
-Source: `FileTxnSnapLog.restore` of ZooKeeper: the newest snapshot that can be loaded, and all transactions after it applied to its
-tree. Unlike a server, which ends its start or says nothing, these tell of whatever is missing on the way.
+Source: `FileTxnSnapLog.restore` of ZooKeeper: the newest loadable snapshot, with all later transactions applied. A server refuses to start,
+or says nothing, where these views report what is missing.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ VIEWS = {
 
 
 ALONE = {SNAPSHOT: ("tree",), LOG: ("history",)}
-"""The views that a single file has."""
+"""The views of a single file."""
 
 
 _OF_TREE = ("tree", "sessions", "acls")
@@ -107,9 +107,9 @@ def parts(listing: Listing, plan: Plan, view: str, options: Options) -> Sequence
 
 
 def _used(listing: Listing, plan: Plan) -> list[DataFile]:
-    """The logs that a server has a use for."""
+    """Return the logs that a server needs."""
     primary = {file.name for file in plan.files if file.role is Role.PRIMARY}
-    return [one for one in logs(listing) if one.name in primary]
+    return [log for log in logs(listing) if log.name in primary]
 
 
 def combine(

@@ -1,4 +1,4 @@
-"""Snapshots of trees that are not held: of sorted rows, and of a tree that a server would have in memory."""
+"""Write snapshots of trees that are not in memory as rows: of sorted rows, and of a server's tree."""
 
 from __future__ import annotations
 
@@ -25,18 +25,15 @@ if TYPE_CHECKING:
 
 
 def of_rows(tree: WholeTree, options: Options, zxid: int) -> Iterator[Chunk]:
-    """The snapshot of a whole tree. Each ephemeral node's session is one of it."""
+    """Return the snapshot of a complete tree. The session of each ephemeral node is part of it."""
     timeout = options["session.timeout"]
-    sessions = [{"session_id": one, "timeout": timeout} for one in sorted(tree.owners)]
+    sessions = [{"session_id": session, "timeout": timeout} for session in sorted(tree.owners)]
     return _packed(tree, tree.acls, sessions, options, zxid)
 
 
 def of_tree(tree: Tree, options: Options | None = None) -> Iterator[Chunk]:
-    """The snapshot that a server would write of its tree: sessions as they are, ACLs with the numbers that they have.
-
-    `options` are those of the codec `zookeeper.snapshot` (`zxid`: the last one in it, by default the tree's). Which name the result has
-    to have, `names.snapshot_name` says.
-    """
+    """Return the snapshot that a server would write of its tree: with its sessions and ACL numbers. `options` are those of the codec
+    `zookeeper.snapshot` (`zxid`: the last one in it, by default the tree's). `names.snapshot_name` gives the name of the file."""
     if options is None:
         options = Options(encode.OPTIONS)
     acls = tree.acls()
@@ -48,7 +45,7 @@ def of_tree(tree: Tree, options: Options | None = None) -> Iterator[Chunk]:
 
 
 class _Replayed:
-    """The nodes of a tree, as they are. See `encode.NodeSource`."""
+    """The nodes of a tree. See `write.NodeSource`."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
@@ -61,7 +58,7 @@ class _Replayed:
         return len(self._tree)
 
     def chunks(self, first: int, stop: int, *, digest: bool = False) -> Iterator[Piece]:
-        """All of them, in pieces."""
+        """Yield all nodes in pieces."""
         assert (first, stop) == (0, len(self))
         for data, frames in self._tree.records():
             paths, lengths = (np.ascontiguousarray(frames.header[name]) for name in ("path", "data"))
@@ -80,5 +77,5 @@ class _Replayed:
 def _packed(
     nodes: encode.NodeSource, acls: AclLists, sessions: list[dict[str, Any]], options: Options, zxid: int
 ) -> Iterator[Chunk]:
-    made = encode.Snapshot(nodes, acls, sessions, {}, encode.ending({}, options, zxid, False))
-    return made.packed(COMPRESSION[encode.method(options) or CHECKED])
+    snapshot = encode.Snapshot(nodes, acls, sessions, {}, encode.ending({}, options, zxid, False))
+    return snapshot.packed(COMPRESSION[encode.method(options) or CHECKED])

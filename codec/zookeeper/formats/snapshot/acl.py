@@ -1,7 +1,7 @@
-"""The ACL table of a snapshot: lists of ACLs by the numbers that nodes have.
+"""The ACL table of a snapshot: lists of ACLs, by the numbers that nodes refer to.
 
-A server hands out the numbers 1, 2, 3 in the order in which lists come up, the same list once; -1 is no entry, it means that
-anyone may do anything. Source: `ReferenceCountedACLCache` of ZooKeeper.
+A server assigns the numbers 1, 2, 3 in the order in which it meets new lists. The number -1 is not in the table and means that anyone may
+do anything. Source: `ReferenceCountedACLCache` of ZooKeeper.
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ _ENTRY_MIN = ENTRY.min_size
 _LIST = ENTRY.offset("acl")
 PERMS_ALL = 31
 OPEN = [{"perms": PERMS_ALL, "scheme": b"world", "id": b"anyone"}]
-"""What -1 stands for (`ZooDefs.Ids.OPEN_ACL_UNSAFE`)."""
+"""The meaning of -1 (`ZooDefs.Ids.OPEN_ACL_UNSAFE`)."""
 
 
 @kernel("const u1[], i8, i8, i8[], i8[], i8[]")
 def measure(
     buf: Bytes, at: int, end: int, ids: Int64s, lists: Int64s, counts: Int64s
 ) -> tuple[int, int, int]:
-    """The entries of a table from its count on, as many as there is room for: (entries, where the last one read ends, 1 when that is
-    the end of the table). `lists` are the places of their lists."""
+    """Read the entries of a table from its count on, as many as fit the arrays: (entries, end of the last one, 1 if that is the end of
+    the table). `lists` gets the positions of their lists."""
     left = max(load_i32be(buf, at), 0)
     at += 4
     n = 0
@@ -80,12 +80,12 @@ def measure(
 
 @dataclass
 class AclTable:
-    """Lists by number, in the order of the file. `lists`: of the raw type; of numbers that come twice the last one counts."""
+    """Lists by number, in the order of the file. `lists` are of the raw type. Of a number that occurs twice, the last list counts."""
 
     ids: Int64s
     lists: pa.Array
     known_ids: Int64s = field(init=False)
-    """The numbers in order, each once."""
+    """The distinct numbers in ascending order."""
     _places: Int64s = field(init=False)
     _same: dict[int, pa.Array] = field(init=False, default_factory=dict, repr=False, compare=False)
 
@@ -101,30 +101,30 @@ class AclTable:
 
     @classmethod
     def parse(cls, buf: Bytes, at: int, end: int) -> tuple[AclTable, int, bool]:
-        """The table whose count is at `at`: what could be read of it, where that ends, and whether it is all."""
+        """Parse the table whose count is at `at`: (the readable entries, where they end, whether the table is complete)."""
         if end - at < 4:
             return cls.empty(), at, False
         most = min(max(load_i32be(buf, at), 0), (end - at - 4) // _ENTRY_MIN)
         ids, places, counts = (np.zeros(most, np.int64) for _ in range(3))
-        n, stop, whole = measure(buf, at, end, ids, places, counts)
-        whole = bool(whole) and n == max(load_i32be(buf, at), 0)
-        return cls(ids[:n], _lists(buf, places[:n], counts[:n])), stop, whole
+        n, stop, complete = measure(buf, at, end, ids, places, counts)
+        complete = bool(complete) and n == max(load_i32be(buf, at), 0)
+        return cls(ids[:n], _lists(buf, places[:n], counts[:n])), stop, complete
 
-    def places(self, wanted: Int64s) -> npt.NDArray[np.int64]:
-        """Where each of these numbers is in `known_ids`; one behind the last for -1, -1 where there is none."""
-        low, high = (int(wanted.min()), int(wanted.max())) if len(wanted) else (0, 0)
-        if low == high and len(wanted) > 1:
-            return np.full(len(wanted), self.places(wanted[:1])[0])
-        out = np.searchsorted(self.known_ids, wanted)
+    def places(self, numbers: Int64s) -> npt.NDArray[np.int64]:
+        """Return the index in `known_ids` of each of these numbers: -1 if it is unknown, `len(known_ids)` for number -1."""
+        low, high = (int(numbers.min()), int(numbers.max())) if len(numbers) else (0, 0)
+        if low == high and len(numbers) > 1:
+            return np.full(len(numbers), self.places(numbers[:1])[0])
+        out = np.searchsorted(self.known_ids, numbers)
         inside = np.minimum(out, max(len(self.known_ids) - 1, 0))
-        found = self.known_ids[inside] == wanted if len(self.known_ids) else np.zeros(len(wanted), np.bool_)
-        return np.where(wanted == OPEN_ACL, len(self.known_ids), np.where(found, out, -1))
+        known = self.known_ids[inside] == numbers if len(self.known_ids) else np.zeros(len(numbers), np.bool_)
+        return np.where(numbers == OPEN_ACL, len(self.known_ids), np.where(known, out, -1))
 
     def taken(self, places: Int64s) -> pa.Array:
-        """The lists as text that are at these places (`places`); null for a place below 0."""
+        """Return the lists at these indices (see `places`) as text; null for an index below 0."""
         if not len(places) or places[0] < 0 or (places != places[0]).any():
             return taken(self.text[0], places)
-        # Where all have the same list, a slice of one kept for the purpose.
+        # Where all rows have the same list, return a slice of a cached column.
         kept = self._same.get(int(places[0]))
         if kept is None or len(kept) < len(places):
             kept = taken(self.text[0], np.full(1 << (len(places) - 1).bit_length(), places[0]))
@@ -133,20 +133,20 @@ class AclTable:
 
     @cached_property
     def raw(self) -> pa.Array:
-        """The lists in the order of `known_ids`, then what -1 stands for."""
+        """The lists in the order of `known_ids`, then the open ACL."""
         return pa.concat_arrays(
             [self.lists.take(numbers(pa.int64(), self._places)), pa.array([OPEN], ACL_RAW_TYPE)]
         )
 
     @cached_property
     def text(self) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
-        """The same as text, and where that is not what is stored."""
+        """The same lists as text, and which of them differ from the stored bytes."""
         raw = self.raw
         parts, wrong = [raw.values.field("perms")], np.zeros(len(raw.values), np.bool_)
         for name in ("scheme", "id"):
             stored = raw.values.field(name)
-            made, bad = texts(stored)
-            parts.append(made)
+            decoded, bad = texts(stored)
+            parts.append(decoded)
             wrong |= bad
         entries = pa.StructArray.from_arrays(parts, fields=list(ACL_TYPE.value_type))
         before = np.concatenate(([0], np.cumsum(wrong)))
@@ -155,19 +155,19 @@ class AclTable:
 
 
 def texts(stored: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
-    """A binary column as Java reads it, and where other bytes would be written for that."""
+    """Decode a binary column as Java does. Return the text, and which values Java would encode to other bytes."""
     content = stored.buffers()[2]
     if content is None or not content.size or np.frombuffer(content, np.int8).min() >= 0:
         return stored.view(pa.string()), np.zeros(len(stored), np.bool_)  # ASCII
-    made, wrong = java_strings(stored)
+    decoded, wrong = java_strings(stored)
     if wrong is None:
         wrong = np.zeros(len(stored), np.bool_)
     data = stored.buffers()[2]
     if data is not None and (np.frombuffer(data, np.uint8) >= 0xF0).any():
-        # Characters above U+FFFF are six bytes where ZooKeeper writes them.
+        # ZooKeeper writes characters above U+FFFF as six bytes.
         for i, value in enumerate(stored.to_pylist()):
             wrong[i] |= value is not None and jute_string(value.decode("utf-8", "replace")) != value
-    return made, wrong
+    return decoded, wrong
 
 
 def _lists(buf: Bytes, places: Int64s, counts: Int64s) -> pa.Array:
@@ -206,7 +206,7 @@ def pack_lists(
     out: Bytes,
     stops: Int32s,
 ) -> int:
-    """Write lists as vectors one after the other: list `i` is the entries `ends[i]` to `ends[i + 1]`. `stops` becomes Arrow's offsets."""
+    """Write lists as consecutive vectors: list `i` holds the entries `ends[i]` to `ends[i + 1]`. `stops` becomes Arrow's offsets."""
     at = 0
     stops[0] = 0
     for i in range(len(ends) - 1):
@@ -238,8 +238,8 @@ def spread(
     to_names: Bytes,
     to_name_ends: Int32s,
 ) -> int:
-    """For each place the list that is there, one after the other; no entries for a place below 0. What is written to has room; returns
-    the number of entries."""
+    """Write the list at each position, one after the other; no entries for a position below 0. The outputs are large enough. Return the
+    number of entries."""
     n = 0
     scheme_at = 0
     name_at = 0
@@ -265,7 +265,7 @@ def spread(
 
 
 def taken(lists: pa.Array, places: Int64s) -> pa.Array:
-    """`lists.take`, for lists of ACLs without nulls of which many rows have the same; null for a place below 0."""
+    """Return `lists.take(...)`, for lists of ACLs without nulls that are shared by many rows; null for an index below 0."""
     entries = lists.values
     parts = [entries.field(i) for i in range(3)]
     if any(part.null_count for part in parts) or lists.offset:
@@ -310,15 +310,15 @@ def taken(lists: pa.Array, places: Int64s) -> pa.Array:
             )
         ),
     ]
-    made = pa.StructArray.from_arrays(columns, fields=list(lists.type.value_type))
+    rebuilt = pa.StructArray.from_arrays(columns, fields=list(lists.type.value_type))
     null = places < 0
     bits = pa.py_buffer(np.packbits(~null, bitorder="little")) if null.any() else None
-    return pa.Array.from_buffers(lists.type, len(places), [bits, pa.py_buffer(made_ends)], children=[made])
+    return pa.Array.from_buffers(lists.type, len(places), [bits, pa.py_buffer(made_ends)], children=[rebuilt])
 
 
 def flat(column: pa.Array) -> tuple[Bytes, npt.NDArray[Any], Bytes]:
-    """A binary column for kernels: its bytes, where each value ends (from the first one's start on; of 64 bits for a large one), and
-    1 where there is one."""
+    """Return a binary column for kernels: its bytes, where each value ends (with the first start; 64-bit for a large one), and 1 where
+    it is not null."""
     rows = len(column)
     buffers = column.buffers()
     valid = np.ones(rows, np.uint8)
@@ -334,7 +334,7 @@ def flat(column: pa.Array) -> tuple[Bytes, npt.NDArray[Any], Bytes]:
 
 
 def packed(lists: pa.Array) -> pa.Array:
-    """Lists of the raw type as jute writes them, a binary column; a null list is null."""
+    """Encode lists of the raw type in jute, as a binary column; a null list is null."""
     entries = lists.flatten()
     ends = np.zeros(len(lists) + 1, np.int32)
     np.cumsum(np.asarray(lists.value_lengths().fill_null(0)), out=ends[1:])
@@ -350,8 +350,8 @@ def packed(lists: pa.Array) -> pa.Array:
 
 
 def table_bytes(ids: Sequence[int], lists: Sequence[bytes]) -> bytes:
-    """The table as it is written, from lists that are packed already."""
+    """Return the stored table, from lists that are encoded already."""
     parts = [I32BE.pack(len(ids), {})]
-    for number, one in zip(ids, lists, strict=True):
-        parts += I64BE.pack(number, {}), one
+    for number, content in zip(ids, lists, strict=True):
+        parts += I64BE.pack(number, {}), content
     return b"".join(parts)

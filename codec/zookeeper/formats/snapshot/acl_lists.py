@@ -1,7 +1,6 @@
-"""The ACL table being written: what rows say of ACLs, in jute's bytes, and the numbers that it gets. Often many rows have the same list, so
-that is looked for before a list is written.
+"""Build the ACL table of a new snapshot from the ACLs of rows, encoded in jute.
 
-Source: `ReferenceCountedACLCache` of ZooKeeper.
+Many rows often have the same list, so lists are compared before they are encoded. Source: `ReferenceCountedACLCache` of ZooKeeper.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from logwright.codec.zookeeper.state.paths import same
 
 _FEW = 1 << 22
 _KEEP = np.iinfo(np.int64).min
-"""No number of a list is this one."""
+"""A value that is not the number of any list."""
 
 
 # Runs of rows that have the same list
@@ -30,8 +29,8 @@ _KEEP = np.iinfo(np.int64).min
 
 @kernel("const u1[], const i4[], const u1[], i8[], i8[]")
 def runs(data: Bytes, ends: Int32s, valid: Bytes, out: Int64s, first: Int64s) -> int:
-    """For each value the number of its run: of values one after the other that are the same, or null; and the first value of each run.
-    Returns how many there are."""
+    """Put the run number of each value in `out`: a run holds consecutive values that are equal or null. Put the first value of each run
+    in the other array. Return the number of runs."""
     run = -1
     for i in range(len(out)):
         two = ends[i]
@@ -59,31 +58,31 @@ def list_runs(
     out: Int64s,
     first: Int64s,
 ) -> int:
-    """The same of lists of ACLs, in whose entries nothing is null."""
+    """As above for lists of ACLs, in whose entries nothing is null."""
     run = -1
     for i in range(len(out)):
-        again = i > 0 and valid[i] == valid[i - 1]
-        if again and valid[i]:
-            one = ends[i - 1]
+        repeated = i > 0 and valid[i] == valid[i - 1]
+        if repeated and valid[i]:
+            previous = ends[i - 1]
             two = ends[i]
             end = ends[i + 1]
-            again = two - one == end - two
+            repeated = two - previous == end - two
             for k in range(two, end):
-                if not again:
+                if not repeated:
                     break
-                before = k - (two - one)
+                before = k - (two - previous)
                 at = scheme_ends[k]
                 size = scheme_ends[k + 1] - at
                 name = name_ends[k]
                 length = name_ends[k + 1] - name
-                again = (
+                repeated = (
                     perms[before] == perms[k]
                     and scheme_ends[before + 1] - scheme_ends[before] == size
                     and name_ends[before + 1] - name_ends[before] == length
                     and same(schemes, scheme_ends[before], at, size)
                     and same(names, name_ends[before], name, length)
                 )
-        if not again:
+        if not repeated:
             run += 1
             first[run] = i
         out[i] = run
@@ -91,13 +90,14 @@ def list_runs(
 
 
 class Coded(NamedTuple):
-    """The lists of rows: of each the number of its list in `lists`, -1 for null. These are packed, in the order in which they come up."""
+    """The lists of rows: for each row the index of its list in `lists`, -1 for null. `lists` are encoded and in order of first
+    occurrence."""
 
     codes: Int64s
     lists: list[bytes]
 
     def take(self, order: Int64s) -> Coded:
-        """Of the rows in another order."""
+        """Return the lists of the rows in another order."""
         codes = self.codes[order]
         first = np.full(len(self.lists) + 1, len(codes))
         first[codes[::-1]] = np.arange(len(codes))[::-1]
@@ -108,7 +108,7 @@ class Coded(NamedTuple):
 
 
 def coded(lists: pa.Array) -> Coded:
-    """Of packed lists, a binary column."""
+    """Return the lists of a binary column of encoded lists."""
     data, ends, valid = flat(lists)
     numbered, first = np.empty(len(lists), np.int64), np.empty(len(lists), np.int64)
     count = runs(data, ends, valid, numbered, first)
@@ -116,21 +116,21 @@ def coded(lists: pa.Array) -> Coded:
 
 
 def coded_lists(lists: pa.ChunkedArray) -> Coded:
-    """Of lists as text (`ACL_TYPE`)."""
+    """Return the lists of a column of type `ACL_TYPE`."""
     if lists.null_count == len(lists):
         return Coded(np.full(len(lists), -1, np.int64), [])
-    numbered, found = np.empty(len(lists), np.int64), []
+    numbered, distinct = np.empty(len(lists), np.int64), []
     at = count = 0
     for piece in lists.chunks:
         first = _list_runs(piece, numbered[at : at + len(piece)])
         numbered[at : at + len(piece)] += count
-        found.append(piece.take(numbers(pa.int64(), first)))
+        distinct.append(piece.take(numbers(pa.int64(), first)))
         at, count = at + len(piece), count + len(first)
-    return _coded(numbered, packed(raw_lists(pa.chunked_array(found, lists.type), None)))
+    return _coded(numbered, packed(raw_lists(pa.chunked_array(distinct, lists.type), None)))
 
 
 def _list_runs(lists: pa.Array, out: Int64s) -> Int64s:
-    """The first row of each run; `out` becomes the run of each row."""
+    """Return the first row of each run; `out` becomes the run of each row."""
     if len(lists) and lists.slice(1).equals(lists.slice(0, len(lists) - 1)):
         out[:] = 0
         return np.zeros(1, np.int64)
@@ -160,15 +160,15 @@ def _valid(lists: pa.Array) -> Bytes:
     return np.asarray(lists.is_valid()).astype(np.uint8)
 
 
-def _coded(numbered: Int64s, found: pa.Array) -> Coded:
-    """Of runs, and the packed list of each."""
-    each = found.dictionary_encode()
+def _coded(numbered: Int64s, distinct: pa.Array) -> Coded:
+    """Return the lists, from runs and the encoded list of each run."""
+    each = distinct.dictionary_encode()
     codes = np.asarray(each.indices.fill_null(-1)).astype(np.int64)
     return Coded(codes[numbered], each.dictionary.to_pylist())
 
 
 def _few(values: Int64s) -> tuple[Int64s, Int64s]:
-    """`np.unique` with its inverse, for small numbers: without sorting."""
+    """`np.unique` with its inverse, for small numbers, without sorting."""
     there = np.zeros(int(values.max(initial=0)) + 1, np.bool_)
     there[values] = True
     return np.flatnonzero(there), (np.cumsum(there) - 1)[values]
@@ -178,62 +178,65 @@ def _few(values: Int64s) -> tuple[Int64s, Int64s]:
 
 
 class AclLists:
-    """The ACL table being written: what the file had, and lists that rows bring."""
+    """The ACL table of a new snapshot: the lists of the old file, and new ones from rows."""
 
-    def __init__(self, given: AclTable | None) -> None:
-        self.given = given or AclTable.empty()
+    def __init__(self, table: AclTable | None) -> None:
+        self.given = table or AclTable.empty()
         self.ids: list[int] = self.given.ids.tolist()
         self.lists: list[bytes] = packed(self.given.lists).to_pylist()
         ordered = self.given.raw.slice(0, len(self.given.known_ids))
         self._by_list: dict[bytes, int] = {}
-        for number, one in zip(self.given.known_ids.tolist(), packed(ordered).to_pylist(), strict=True):
-            self._by_list.setdefault(one, number)
+        for number, content in zip(self.given.known_ids.tolist(), packed(ordered).to_pylist(), strict=True):
+            self._by_list.setdefault(content, number)
         self.open = packed(pa.array([OPEN], ACL_RAW_TYPE))[0].as_py()
         self.added = False
         self._next = max([0, *self.ids]) + 1
 
-    def number(self, one: bytes) -> int:
-        """The number of a list, a new one if there is none."""
-        if one == self.open:
+    def number(self, content: bytes) -> int:
+        """Return the number of a list. A new list gets a new number."""
+        if content == self.open:
             return OPEN_ACL
-        found = self._by_list.get(one)
-        if found is None:
-            found = self._next
+        number = self._by_list.get(content)
+        if number is None:
+            number = self._next
             self._next += 1
-            self._by_list[one] = found
-            self.ids.append(found)
-            self.lists.append(one)
+            self._by_list[content] = number
+            self.ids.append(number)
+            self.lists.append(content)
             self.added = True
-        return found
+        return number
 
     def numbers(
-        self, said: Coded, given: Int64s | None = None, has: npt.NDArray[np.bool_] | None = None
+        self, coded: Coded, own_numbers: Int64s | None = None, has: npt.NDArray[np.bool_] | None = None
     ) -> Int64s:
-        """The number of each row's list: the one that the row says (`given`, where it `has` one) where that has this list, or where the
-        row has no list; null without a number is -1."""
-        codes, lists = said
-        if given is None or has is None or not has.any():
-            numbered = [*(self.number(one) for one in lists), OPEN_ACL]
+        """Return the ACL number of each row.
+
+        The number in the row (`own_numbers`, where the row `has` one) is used if that number stands for the row's list, or if the row has
+        no list. A row without list and number gets -1.
+        """
+        codes, lists = coded
+        if own_numbers is None or has is None or not has.any():
+            numbered = [*(self.number(content) for content in lists), OPEN_ACL]
             if len(set(numbered)) == 1:
                 return np.full(len(codes), numbered[0], np.int64)
             return np.array(numbered, np.int64)[codes]
-        out = np.where(has, given, OPEN_ACL)
+        out = np.where(has, own_numbers, OPEN_ACL)
         if not lists:
             return out
-        # As it is stored, and as its text would be stored.
+        # Compare with the stored list, and with what its text would be encoded to.
         raw = packed(self.given.raw).to_pylist()
         text = packed(raw_lists(self.given.text[0], None)).to_pylist()
-        places = np.where(has, self.given.places(given), -1)
-        # One number for what a row says: its list (in the order in which they come up), and the one that its number stands for.
+        places = np.where(has, self.given.places(own_numbers), -1)
+        # One number per combination of the row's list (in order of first occurrence) and the list that its number stands for.
         width = len(raw) + 1
         both = (codes + 1) * width + places + 1
-        found, which = np.unique(both, return_inverse=True) if len(lists) * width > _FEW else _few(both)
-        wanted = np.full(len(found), _KEEP)
-        for k, one in enumerate(found.tolist()):
-            code, place = one // width - 1, one % width - 1
+        pairs, which = np.unique(both, return_inverse=True) if len(lists) * width > _FEW else _few(both)
+        numbers_of_pairs = np.full(len(pairs), _KEEP)
+        for k, pair in enumerate(pairs.tolist()):
+            code, place = pair // width - 1, pair % width - 1
             if code >= 0 and not (place >= 0 and lists[code] in (raw[place], text[place])):
-                wanted[k] = self.number(lists[code])
-        chosen = wanted[which]
+                numbers_of_pairs[k] = self.number(lists[code])
+        chosen = numbers_of_pairs[which]
         return np.where(chosen == _KEEP, out, chosen)
 
     def table(self) -> bytes:
@@ -241,7 +244,7 @@ class AclLists:
 
 
 def raw_lists(lists: pa.Array, raw: pa.Array | None) -> pa.Array:
-    """ACLs as text in the raw type; where there is a raw one, that."""
+    """Convert ACLs as text to the raw type; a raw value takes precedence."""
     plain = lists.combine_chunks() if isinstance(lists, pa.ChunkedArray) else lists
     entries = plain.flatten()
     ends = np.zeros(len(plain) + 1, np.int32)
@@ -249,7 +252,7 @@ def raw_lists(lists: pa.Array, raw: pa.Array | None) -> pa.Array:
     parts = entries.flatten()
     fields = [entries.type.field(i).name for i in range(entries.type.num_fields)]
     by_name = dict(zip(fields, parts, strict=True))
-    made = pa.StructArray.from_arrays(
+    rebuilt = pa.StructArray.from_arrays(
         [
             by_name["perms"].cast(pa.int32()),
             stored_strings(by_name["scheme"]),
@@ -258,7 +261,7 @@ def raw_lists(lists: pa.Array, raw: pa.Array | None) -> pa.Array:
         fields=list(ACL_RAW_TYPE.value_type),
     )
     out = pa.ListArray.from_arrays(
-        numbers(pa.int32(), ends), made, mask=plain.is_null() if plain.null_count else None
+        numbers(pa.int32(), ends), rebuilt, mask=plain.is_null() if plain.null_count else None
     )
     if raw is None or raw.null_count == len(raw):
         return out

@@ -1,9 +1,9 @@
-"""The codec `zookeeper.snapshot`: the tree as a server wrote it down (`snapshot.<zxid>`), plain or compressed.
+"""The codec `zookeeper.snapshot`: the tree as a server wrote it to disk (`snapshot.<zxid>`), plain or compressed.
 
-A frame is a section of the file or a node; a compressed file is one frame. What lies before and behind the nodes is read first
-(`sections`, `acl`). Nodes are in `node`, what is found in `snapshot_scan`, its columns in `snapshot_rows` and `snapshot_file`, what writes
-them in `given` (columns), `tree`, `nodes`, `encode` and `again`, the digest of the tree in `digest`.
-The seals are over all of the file, so they are made before the first row; a wrong one makes all rows suspect.
+A frame is a section of the file or a node; a compressed file is one frame. The sections before and after the nodes are read first
+(`sections`, `acl`). `layout` describes nodes, `scan` finds frames, `rows` and `frames` make columns. A snapshot is written by `write`,
+`pack` and `reencode`. The seals cover the whole file, so they are verified before the first row; if one is wrong, all rows are suspect.
+
 Source: `FileSnap`, `SnapStream`, `SerializeUtils`, `DataTree` of ZooKeeper.
 """
 
@@ -92,14 +92,14 @@ MAX_DECOMPRESSED = Option(
 )
 OPTIONS = (
     *used_by({*DECODES, Verb.WRITE} - {Verb.DIFF}, MAX_DECOMPRESSED),
-    *used_by(ENCODES, *(one for one in encode.OPTIONS if one is not encode.SESSION_TIMEOUT)),
+    *used_by(ENCODES, *(option for option in encode.OPTIONS if option is not encode.SESSION_TIMEOUT)),
     *used_by({Verb.WRITE}, encode.SESSION_TIMEOUT),
     *ROW_OPTIONS,
 )
 
 
 class ZooKeeperSnapshot(Codec):
-    """The codec."""
+    """The codec of snapshots."""
 
     name = NAME
     title = "ZooKeeper snapshot: the tree, its sessions and ACLs"
@@ -118,24 +118,24 @@ class ZooKeeperSnapshot(Codec):
     scans_empty = True
 
     def recognise(self, name: str, head: bytes) -> Match:
-        found = parse(name)
-        named = found is not None and found.kind == SNAPSHOT
-        compression = COMPRESSION[found.compression] if found is not None and named else "none"
+        parsed = parse(name)
+        named = parsed is not None and parsed.kind == SNAPSHOT
+        compression = COMPRESSION[parsed.compression] if parsed is not None and named else "none"
         fits = head.startswith(MAGICS.get(compression, MAGIC))
         if named:
             return Match.SURE if fits else Match.NAME
         return Match.MAYBE if head.startswith(MAGIC) else Match.NO
 
     def context(self, name: str, options: Options, **hints: Any) -> SnapshotContext:
-        found = parse(name)
+        parsed = parse(name)
         may_be_old = hints.pop("directory", "version-2") == VERSION_1
         hints.pop("live", None)
         if hints:
             raise UsageError(f"{self.name}: no hint {sorted(hints)[0]!r}")
-        if found is None or found.kind != SNAPSHOT:
-            # A server goes by the name: without one, by what is said.
+        if parsed is None or parsed.kind != SNAPSHOT:
+            # A server derives the compression from the file name. Without a name it is detected.
             return SnapshotContext(options, None, COMPRESSION[encode.method(options) or ""])
-        return SnapshotContext(options, found.zxid, COMPRESSION[found.compression], may_be_old=may_be_old)
+        return SnapshotContext(options, parsed.zxid, COMPRESSION[parsed.compression], may_be_old=may_be_old)
 
     def prepare(self, read: Read, size: int, context: SnapshotContext) -> None:
         context.read, context.size = read, size
@@ -155,7 +155,7 @@ class ZooKeeperSnapshot(Codec):
         return Scan(window, at, _shape(context), check, context.zxid, seals=context.seals).run()
 
     def _scan_packed(self, window: Window, at: int, context: SnapshotContext, check: bool) -> Frames:
-        """A compressed file is one frame, wherever it is damaged within: its nodes are found as far as it can be decompressed."""
+        """Scan a compressed file. It is one frame even if it is damaged: its nodes are found as far as it can be decompressed."""
         place = window.offset + at
         nothing = frames_of(window, [], at)
         if place:
@@ -165,19 +165,23 @@ class ZooKeeperSnapshot(Codec):
             return nothing
         if not check:
             return frames_of(window, [(self._packed_kind(context), 0, window.size)], len(window.data))
-        made = self._expand(window, context)
-        if not len(made.data):
-            text = made.error or "there is nothing in it"
-            nothing.damage = Fault(NAME, 0, window.size, made.kind, text, system=NEXT)
+        expanded = self._expand(window, context)
+        if not len(expanded.data):
+            text = expanded.error or "there is nothing in it"
+            nothing.damage = Fault(NAME, 0, window.size, expanded.kind, text, system=NEXT)
             return nothing
-        found = frames_of(window, [(self._packed_kind(context), 0, window.size)], len(window.data))
+        frames = frames_of(window, [(self._packed_kind(context), 0, window.size)], len(window.data))
         assert context.inner is not None
         inside = seal_faults(_shape(context.inner))
-        if made.error:
-            said = "all rows are suspect" if inside else "the seal is right all the same, and so are the rows"
-            found.faults.append(Fault(NAME, 0, window.size, made.kind, f"{made.error}: {said}", system=NEXT))
-        found.faults += [outside(one, window.size) for one in inside]
-        return found
+        if expanded.error:
+            effect = (
+                "all rows are suspect" if inside else "the seal is right all the same, and so are the rows"
+            )
+            frames.faults.append(
+                Fault(NAME, 0, window.size, expanded.kind, f"{expanded.error}: {effect}", system=NEXT)
+            )
+        frames.faults += [outside(fault, window.size) for fault in inside]
+        return frames
 
     def _packed_kind(self, context: SnapshotContext) -> int:
         return GZIP_FRAME if context.compression == "gzip" else SNAPPY_FRAME
@@ -189,9 +193,9 @@ class ZooKeeperSnapshot(Codec):
         assert context.expanded is not None
         return context.expanded
 
-    def _expanded(self, made: Expanded, context: SnapshotContext) -> None:
-        data = made.data
-        context.expanded, context.inner = made, SnapshotContext(context.options, context.zxid)
+    def _expanded(self, expanded: Expanded, context: SnapshotContext) -> None:
+        data = expanded.data
+        context.expanded, context.inner = expanded, SnapshotContext(context.options, context.zxid)
         self.prepare(lambda offset, length: data[offset : offset + length], len(data), context.inner)
 
     def resync(self, window: Window, at: int, context: SnapshotContext) -> tuple[int, int]:
@@ -201,13 +205,13 @@ class ZooKeeperSnapshot(Codec):
         place = window.offset + at
         known = [start for start, (_, stop) in sections_of(shape).items() if start >= place]
         end, ids = shape.end - window.offset, shape.acls.known_ids
-        found = int(seek(window.data, at, end, ids, int(shape.nodes is not None)))
+        candidate = int(seek(window.data, at, end, ids, int(shape.nodes is not None)))
         nearest = min(known, default=window.size) - window.offset
-        if nearest < len(window.data) and (found < 0 or nearest <= found):
+        if nearest < len(window.data) and (candidate < 0 or nearest <= candidate):
             return nearest, 0
-        if found >= 0:
-            return found, 0
-        # A record that is not whole in the window is looked for again.
+        if candidate >= 0:
+            return candidate, 0
+        # A record that does not fit the window is searched for again.
         return -1, min(max(len(window.data) - at - 1, 0), _longest(len(window.data)))
 
     # Decoding
@@ -250,12 +254,12 @@ class ZooKeeperSnapshot(Codec):
 
     def row_frames(self, window: Window, frames: Frames, context: SnapshotContext) -> Iterator[RowFrames]:
         plain = [RowFrames(window, frames, context)]
-        for found in plain if context.compression == "none" else self._inside(window, frames, context):
-            found.frames = _nodes_of(found.frames)
-            yield found
+        for part in plain if context.compression == "none" else self._inside(window, frames, context):
+            part.frames = _nodes_of(part.frames)
+            yield part
 
     def _inside(self, window: Window, frames: Frames, context: SnapshotContext) -> Iterator[RowFrames]:
-        """The frames within a compressed file, in the end the places where there are none."""
+        """Yield the frames within a compressed file; at the end, the regions without frames."""
         if not len(frames):
             return
         self._expand(window, context)
@@ -266,20 +270,20 @@ class ZooKeeperSnapshot(Codec):
         holes: list[Fault] = []
         at = 0
         while True:
-            found = self.scan(within, at, context.inner, check=False)
-            gone = context.expanded.touched(found.start, found.end)
+            inner = self.scan(within, at, context.inner, check=False)
+            gone = context.expanded.touched(inner.start, inner.end)
             if gone.any():
-                start = int(found.start[gone][0])
+                start = int(inner.start[gone][0])
                 text = "what was here is lost with its chunk"
                 holes.append(
-                    Fault(NAME, start, int(found.end[gone][-1]) - start, Kind.PAYLOAD, text, system=NEXT)
+                    Fault(NAME, start, int(inner.end[gone][-1]) - start, Kind.PAYLOAD, text, system=NEXT)
                 )
-                found = found.pick(~gone)
-            yield RowFrames(within, found, context.inner)
-            if found.damage is None:
+                inner = inner.pick(~gone)
+            yield RowFrames(within, inner, context.inner)
+            if inner.damage is None:
                 break
-            holes.append(found.damage)
-            place, _ = self.resync(within, found.stop + 1, context.inner)
+            holes.append(inner.damage)
+            place, _ = self.resync(within, inner.stop + 1, context.inner)
             if place < 0:
                 break
             at = place
@@ -287,8 +291,8 @@ class ZooKeeperSnapshot(Codec):
             more = f", and {len(holes) - 1} more such places" if len(holes) > 1 else ""
             first = outside(holes[0], window.size)
             text = f"{first.detail}{more}"
-            whole = Fault(NAME, 0, window.size, first.kind, text, first.severity, first.system)
-            yield RowFrames(within, found.pick(slice(0)), context.inner, [whole])
+            outer = Fault(NAME, 0, window.size, first.kind, text, first.severity, first.system)
+            yield RowFrames(within, inner.pick(slice(0)), context.inner, [outer])
 
     def describe_file(
         self, head: Window, size: int, frames: int, tail: bytes, zeros: int, context: SnapshotContext
@@ -302,16 +306,21 @@ class ZooKeeperSnapshot(Codec):
             _prepare_from(self, window, context)
         if context.compression == "none" or window.offset or not window.final:
             return snapshot_of(window, context.shape, focus, frame=frame)
-        made = self._expand(window, context)
+        expanded = self._expand(window, context)
         inner = None if context.inner is None else context.inner.shape
         return packed_of(
-            window, made.data.tobytes(), inner, focus, how=context.compression, problem=made.error
+            window,
+            expanded.data.tobytes(),
+            inner,
+            focus,
+            compression=context.compression,
+            problem=expanded.error,
         )
 
-    # Changing and writing
+    # Editing and writing
 
     def edit(self, frame: bytes, path: address.Path, change: address.Change, *, reseal: bool) -> bytes:
-        """A seal is of the whole file, so no frame can be sealed anew."""
+        """Refuse to recompute a checksum of one frame: a seal covers the whole file."""
         return address.edit(struct_of(frame), frame, path, change, reseal=reseal)
 
     def encode(
@@ -324,18 +333,18 @@ class ZooKeeperSnapshot(Codec):
         yield from again.encode(rows, frames, file, context.options, context.zxid, context.compression)
 
     def _says(self, stored: bytes, rows: pa.Table, context: SnapshotContext) -> bool:
-        """Whether a compressed file that was kept holds just these rows."""
+        """Return whether a stored compressed file holds exactly these rows."""
         fresh = SnapshotContext(context.options, context.zxid, context.compression)
         window = Window(np.frombuffer(stored, np.uint8), 0, len(stored))
         names = [name for name in rows.column_names if name in ROWS.names(detail=True)]
-        found = self.scan(window, 0, fresh)
-        batches = [one.batch for one in self.decode(window, found, "rows", names, fresh)]
-        made = pa.Table.from_batches(batches, ROWS.schema(names))
-        return bool(made.equals(rows.select(names).cast(made.schema)))
+        frames = self.scan(window, 0, fresh)
+        batches = [decoded.batch for decoded in self.decode(window, frames, "rows", names, fresh)]
+        table = pa.Table.from_batches(batches, ROWS.schema(names))
+        return bool(table.equals(rows.select(names).cast(table.schema)))
 
 
 def _selected(nodes: Nodes, columns: Sequence[str], context: SnapshotContext) -> Decoded:
-    """The rows of nodes, only those that the options of the context select."""
+    """Return the rows of nodes that the options of the context select."""
     options = context.options
     at = options["at_zxid"]
     if at is not None and len(nodes):
@@ -346,7 +355,7 @@ def _selected(nodes: Nodes, columns: Sequence[str], context: SnapshotContext) ->
 
 
 def _nodes_of(frames: Frames) -> Frames:
-    """The nodes, without the sections before and behind them."""
+    """Return the frames of nodes, without the sections around them."""
     nodes = frames.header["kind"] == NODE_FRAME
     return frames if nodes.all() else frames.pick(nodes)
 
@@ -357,7 +366,7 @@ def _shape(context: SnapshotContext) -> Shape:
 
 
 def _prepare_from(codec: ZooKeeperSnapshot, window: Window, context: SnapshotContext) -> None:
-    """Of what was not walked over: all there is of the file is in the window."""
+    """Prepare the context of a window that was not reached by a walk and holds all there is of the file."""
 
     def read(offset: int, length: int) -> Bytes:
         low = max(offset - window.offset, 0)
@@ -367,7 +376,7 @@ def _prepare_from(codec: ZooKeeperSnapshot, window: Window, context: SnapshotCon
 
 
 def _longest(size: int) -> int:
-    """Of a window in which no record was found: so many of its last bytes may belong to one."""
+    """Return how many of the last bytes of a window without records may belong to one."""
     return max(size // 2, NODE_MIN)
 
 

@@ -1,7 +1,7 @@
-"""Compressed snapshots, as much of them as can be decompressed.
+"""Decompress snapshots, as far as a damaged one allows.
 
-gzip is one stream: what follows damage is lost. Snappy comes in chunks of 32 KiB, each on its own: of a damaged one
-the place is left, so that the nodes behind it keep their places. Source: `SnapStream` of ZooKeeper, `SnappyOutputStream` of snappy-java.
+gzip is one stream: everything after damage is lost. Snappy has independent chunks of 32 KiB: a damaged one leaves a gap of its size, so
+that the nodes after it keep their positions. Source: `SnapStream` of ZooKeeper, `SnappyOutputStream` of snappy-java.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from logwright.codec.zookeeper.jute import Int64s
 
 SNAPPY_MAGIC = b"\x82SNAPPY\x00"
 MAGICS = {"gzip": b"\x1f\x8b", "snappy": SNAPPY_MAGIC}
-"""What a server looks at before it tries a file."""
+"""The bytes that a server checks before it tries a file."""
 _HEADER = len(SNAPPY_MAGIC) + 8
 _CHUNK = 32768
 _FILL = 0xFF
 _GZIP_HEADER = 10
 _PLAIN_GZIP = b"\x08\x00"
-"""Deflate, and nothing behind the header, as Java writes it."""
+"""Deflate, and no optional header fields, as Java writes it."""
 _PIECE = 256
-"""What comes out of the piece in which damage is met is lost."""
+"""Size of the pieces of input. The output of the piece that contains damage is lost."""
 _FED = 1 << 14
 
 
 @dataclass(frozen=True)
 class Expanded:
-    """What a compressed file holds, and what is wrong with it."""
+    """The content of a compressed file, and its damage."""
 
     data: Bytes
     error: str = ""
     kind: Kind = Kind.PAYLOAD
     lost: tuple[tuple[int, int], ...] = ()
-    """Where something else is in `data`, since what should be there is lost: from, to."""
+    """Ranges of `data` that are filled because their content is lost: (from, to)."""
 
     def touched(self, starts: Int64s, ends: Int64s) -> npt.NDArray[np.bool_]:
-        """Which of these stretches reach into what is lost."""
+        """Return which of these ranges overlap the lost ones."""
         out = np.zeros(len(starts), np.bool_)
         for low, high in self.lost:
             out |= (starts < high) & (ends > low)
@@ -53,7 +53,7 @@ class Expanded:
 
 
 def expand(compression: str, data: Bytes, limit: int) -> Expanded:
-    """The decompressed bytes, of a damaged file those that there are; at most `limit`."""
+    """Return the decompressed bytes, at most `limit`; of a damaged file those that can be decompressed."""
     nothing = np.zeros(0, np.uint8)
     magic = MAGICS[compression]
     if data[: len(magic)].tobytes() != magic:
@@ -76,7 +76,7 @@ def expand(compression: str, data: Bytes, limit: int) -> Expanded:
 
 
 def _rest_of_gzip(data: Bytes, limit: int) -> Bytes:
-    """What deflate gives before it gives up, whatever the checksum behind it says."""
+    """Return the output of deflate before it fails, whatever the trailing checksum says."""
     raw = data.tobytes()
     if len(raw) < _GZIP_HEADER or raw[2:4] != _PLAIN_GZIP:
         return np.zeros(0, np.uint8)
@@ -93,7 +93,7 @@ def _rest_of_gzip(data: Bytes, limit: int) -> Bytes:
 
 
 def _rest_of_snappy(data: Bytes, limit: int) -> tuple[Bytes, list[tuple[int, int]]]:
-    """The chunks up to where the chain of lengths breaks, of a damaged one what comes before the damage; and what is lost."""
+    """Return the chunks up to the first impossible length, with the bytes before the damage of a damaged chunk, and the lost ranges."""
     parts: list[Bytes] = []
     lost: list[tuple[int, int]] = []
     at, total = _HEADER, 0
@@ -104,11 +104,11 @@ def _rest_of_snappy(data: Bytes, limit: int) -> tuple[Bytes, list[tuple[int, int
         at += 4
         end = min(at + length, len(data))
         size, start = read_uvarint(data, at, end)
-        # No length, and no path or time, is all ones.
+        # No length, path or time consists of ones only.
         out = np.full(size if start >= 0 and 0 < size <= _CHUNK else _CHUNK, _FILL, np.uint8)
         if snappy.decompress(data, at, end, out, 0, len(out)) < 0:
-            made = np.flatnonzero(out != _FILL)
-            lost.append((total + (int(made[-1]) + 1 if len(made) else 0), total + len(out)))
+            written = np.flatnonzero(out != _FILL)
+            lost.append((total + (int(written[-1]) + 1 if len(written) else 0), total + len(out)))
         parts.append(out)
         total += len(out)
         at = end

@@ -1,4 +1,4 @@
-"""The frames and the file table of a snapshot: what is needed beside the rows to write it again."""
+"""The frames and file tables of a snapshot: with the rows, all that is needed to write it again."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ from logwright.codec.zookeeper.formats.snapshot.tables import (
 
 @dataclass
 class SnapshotContext:
-    """What decoding a snapshot needs to know besides its bytes."""
+    """The state of decoding a snapshot, apart from its bytes."""
 
     options: Options
     zxid: int | None = None
     compression: str = "none"
     seals: bool = True
-    """What they say is looked at before anything else; else whoever reads does it, when all is read (`Shape.add`)."""
+    """Verify the seals before anything else. Otherwise the reader does so after it has read everything (`Shape.add`)."""
     shape: Shape | None = None
     expanded: Expanded | None = None
-    """What a compressed file holds."""
+    """The content of a compressed file."""
     inner: SnapshotContext | None = None
-    """The context of what it holds."""
+    """The context of that content."""
     read: Read | None = field(default=None, repr=False)
     size: int = 0
     may_be_old: bool = False
-    """Whether the file may be of a server of 3.0 or older: it lies in version-1."""
+    """The file may be from a server of 3.0 or older, because it is in version-1."""
 
     @property
     def plain(self) -> Shape | None:
@@ -93,7 +93,7 @@ def _frame_column(
         seal = None
         if ending is not None:
             at = window.offset + int(frames.start[i])
-            seal = next((one for one in ending.seals if one.start == at), None)
+            seal = next((seal for seal in ending.seals if seal.start == at), None)
         if seal is not None and shape is not None:
             null[i] = False
             if name == "checksum":
@@ -104,7 +104,7 @@ def _frame_column(
 
 
 def _comes_again(kind: int, stored: bytes, context: SnapshotContext) -> bool:
-    """Whether the file table alone gives a section."""
+    """Return whether the file table alone yields a section."""
     shape = context.shape
     if shape is None or kind in (GZIP_FRAME, SNAPPY_FRAME):
         return False
@@ -116,8 +116,8 @@ def _comes_again(kind: int, stored: bytes, context: SnapshotContext) -> bool:
         return encode.acls_bytes(_described_acls(shape)) == stored
     ending: Ending | None = shape.ending or shape.behind
     assert ending is not None
-    seal = next(one for one in ending.seals if SEAL_FRAMES[one.name] == kind)
-    right = dict(zip((one.at for one in ending.seals), shape.sums_of(ending), strict=True))[seal.at]
+    seal = next(seal for seal in ending.seals if SEAL_FRAMES[seal.name] == kind)
+    right = dict(zip((seal.at for seal in ending.seals), shape.sums_of(ending), strict=True))[seal.at]
     return seal.mark == b"/" and right == seal.stored
 
 
@@ -133,7 +133,7 @@ def _described_sessions(shape: Shape) -> list[dict[str, int]] | None:
 
 
 def _described_acls(shape: Shape) -> pa.Array:
-    """The ACL table as the file table has it: a list of one row."""
+    """Return the ACL table as the file table has it: a list of one row."""
     entries = pa.StructArray.from_arrays(
         [numbers(pa.int64(), shape.acls.ids), shape.acls.lists], fields=list(ACLS_TYPE.value_type)
     )
@@ -157,7 +157,10 @@ def describe(size: int, frames: int, tail: bytes, zeros: int, context: SnapshotC
         row["sessions"] = _described_sessions(shape)
         acls = _described_acls(shape)
         row |= _ending_facts(shape)
-    arrays = [acls if one.name == "acls" else pa.array([row.get(one.name)], one.type) for one in FILE.columns]
+    arrays = [
+        acls if column.name == "acls" else pa.array([row.get(column.name)], column.type)
+        for column in FILE.columns
+    ]
     return pa.RecordBatch.from_arrays(arrays, schema=FILE.schema(FILE.names(detail=True)))
 
 
@@ -168,10 +171,10 @@ def _ending_facts(shape: Shape) -> dict[str, int]:
         return out
     data = shape.read(ending.end, ending.stop - ending.end).tobytes()
     if ending.digest is not None:
-        found, _ = DIGEST.unpack(data, ending.digest - ending.end)
-        out["digest_zxid"] = found["zxid"]
-        out |= {name: found[name] for name in ("digest_version", "digest")}
+        digest, _ = DIGEST.unpack(data, ending.digest - ending.end)
+        out["digest_zxid"] = digest["zxid"]
+        out |= {name: digest[name] for name in ("digest_version", "digest")}
     if ending.last is not None:
-        found, _ = LAST_PROCESSED.unpack(data, ending.last - ending.end)
-        out["last_processed_zxid"] = found["last_processed_zxid"]
+        digest, _ = LAST_PROCESSED.unpack(data, ending.last - ending.end)
+        out["last_processed_zxid"] = digest["last_processed_zxid"]
     return out

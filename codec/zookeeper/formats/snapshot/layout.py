@@ -1,9 +1,8 @@
-"""The node records of a snapshot: how they lie in the file, found by their lengths, and their columns.
+"""The node records of a snapshot: their layout, the scan that follows their lengths, and their columns.
 
-A record is a path, data, the number of its ACL and the stat; nothing in it is a checksum. So a record is believed where what it says is
-possible, and one that says something unlikely (an ACL that the table does not have, times that are none) only where another
-record, or the end of the tree, follows it.
-Source: `DataTree.deserialize`, `DataNode` of ZooKeeper.
+A record is a path, data, the number of its ACL and the stat. It has no checksum, so a record is accepted if its fields are possible. One
+with unlikely fields (an ACL number that the table lacks, times out of range) is accepted only if another record or the end of the tree
+follows. Source: `DataTree.deserialize`, `DataNode` of ZooKeeper.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from logwright.codec.zookeeper.jute import BUFFER, MAX_BUFFER, NULL, STAT_PERSIS
 Int32s = npt.NDArray[np.int32]
 
 OPEN_ACL = -1
-"""The ACL number of nodes that anyone may do anything with (`ReferenceCountedACLCache.OPEN_UNSAFE_ACL_ID`)."""
+"""The ACL number of nodes that are open to everyone (`ReferenceCountedACLCache.OPEN_UNSAFE_ACL_ID`)."""
 
 NODE = Struct(
     "node",
@@ -35,7 +34,7 @@ NODE = Struct(
 LENGTH = 4
 STAT = STAT_PERSISTED.head_size
 FIXED = 8 + STAT
-"""Bytes behind the data."""
+"""Size of the fields after the data."""
 NODE_MIN = NODE.min_size
 SLASH = ord("/")
 _CZXID, _MZXID = STAT_PERSISTED.offset("czxid"), STAT_PERSISTED.offset("mzxid")
@@ -44,20 +43,20 @@ _VERSION, _CVERSION = STAT_PERSISTED.offset("version"), STAT_PERSISTED.offset("c
 _AVERSION, _OWNER = STAT_PERSISTED.offset("aversion"), STAT_PERSISTED.offset("ephemeral_owner")
 _PZXID = STAT_PERSISTED.offset("pzxid")
 _TIME_LIMIT = 1 << 46
-"""Milliseconds, in the year 4199: later times are taken for damage."""
+"""Milliseconds, in the year 4199. Later times are regarded as damage."""
 LOOKAHEAD = 5
-"""Bytes of what follows a record that tell whether it can be one."""
+"""Number of bytes after a record that show whether it is plausible."""
 MOST_ACLS = 1 << 24
-"""A server hands out numbers from 1 on: larger ones are unlikely."""
+"""A server assigns numbers from 1 on. Larger ones are unlikely."""
 _LIMIT = 2 * MAX_BUFFER
-"""The longest data that a server reads by default; longer ones are unlikely."""
+"""The longest data that a server reads by default. Longer data is unlikely."""
 
 HEAD = np.dtype([("kind", "u1"), ("path", "<i4"), ("data", "<i4"), ("acl", "<i8")], align=True)
-"""What a scan says of a frame: a number of `snapshot.KINDS`; of a node the lengths of its path and data (-1: null), its ACL."""
+"""The scan's entry for a frame: its kind (an index of `KINDS`); for a node the lengths of its path and data (-1 for null), and its ACL."""
 
 DONE, NEED, END, BAD_PATH, BAD_DATA, TOO_LONG, UNLIKELY, CUT = range(8)
-"""How `hop` ended: room or window at an end; more bytes needed; at the end of the tree; at what can't be a record, by its path,
-its data's length, as it reaches behind the tree, or for what it says and what follows it; at the end of the file."""
+"""Why `hop` ended: output or window full; more bytes needed; end of the tree; not a record because of its path, its data length, its
+extent beyond the tree, or its fields and what follows; end of the file."""
 MESSAGES = (
     "",
     "",
@@ -72,7 +71,7 @@ MESSAGES = (
 
 @kernel("const i8[], i8")
 def known(ids: Int64s, acl: int) -> int:
-    """Where a number is among these, which are in order; -1 where not."""
+    """Return the index of a number among sorted ones, or -1."""
     low = 0
     high = len(ids)
     while low < high:
@@ -88,8 +87,7 @@ def known(ids: Int64s, acl: int) -> int:
 
 @kernel("const u1[], i8, i8")
 def begins(buf: Bytes, at: int, left: int) -> int:
-    """Whether a path that a record can have, or the end of the tree, seems to be at `at`, with so many bytes up to the end of the
-    tree; five of them are looked at."""
+    """Return whether a possible path, or the end of the tree, is at `at`. `left` bytes remain in the tree; five are examined."""
     length = load_i32be(buf, at)
     if load_u8(buf, at + LENGTH) != SLASH:
         return 0
@@ -99,10 +97,11 @@ def begins(buf: Bytes, at: int, left: int) -> int:
 
 
 @kernel("const u1[], i8, i8, const i8[], i8")
-def unlikely(buf: Bytes, tail: int, data: int, ids: Int64s, whole: int) -> int:
-    """Whether a record says what few nodes have; `tail` is where its ACL is. `whole`: the ACL table has no other numbers than `ids`."""
+def unlikely(buf: Bytes, tail: int, data: int, ids: Int64s, complete: int) -> int:
+    """Return whether the fields of a record are unlikely. `tail` is the position of its ACL number. `complete`: the ACL table has only
+    the numbers `ids`."""
     acl = load_i64be(buf, tail)
-    if acl != OPEN_ACL and known(ids, acl) < 0 and (whole or acl <= 0 or acl > MOST_ACLS):
+    if acl != OPEN_ACL and known(ids, acl) < 0 and (complete or acl <= 0 or acl > MOST_ACLS):
         return 1
     stat = tail + 8
     ctime = load_i64be(buf, stat + _CTIME)
@@ -123,17 +122,17 @@ def hop(
     first: int,
     check: int,
     ids: Int64s,
-    whole: int,
+    complete: int,
     open_end: int,
     starts: Int64s,
     paths: Int32s,
     data: Int32s,
     acls: Int64s,
 ) -> tuple[int, int, int, int]:
-    """Records from `at` on, until one of the reasons of `DONE`: (records, where it stopped, reason, bytes needed from there).
+    """Follow records from `at` on: (records, where it stopped, reason of `DONE`, bytes needed from there).
 
-    The tree ends at `end`, which may lie behind the buffer. `first` is where the root is. `ids` and `whole` as for
-    `unlikely`. With `open_end` nothing is known of the end but that of the file.
+    The tree ends at `end`, which may be beyond the buffer. `first` is the position of the root. `ids` and `complete` are those of
+    `unlikely`. With `open_end` only the end of the file is known.
     """
     count = 0
     size = len(buf)
@@ -166,8 +165,8 @@ def hop(
             return count, at, CUT if open_end else TOO_LONG, 0
         if stop > size:
             return count, at, NEED, stop - at
-        doubtful = (length == 0 and at != first) or unlikely(buf, tail, more, ids, whole)
-        # What follows the tree is its end mark, which was seen.
+        doubtful = (length == 0 and at != first) or unlikely(buf, tail, more, ids, complete)
+        # The end mark follows the tree and was found already.
         if doubtful and (stop < end or open_end):
             if end - stop < LOOKAHEAD:
                 return count, at, CUT if open_end else UNLIKELY, 0
@@ -186,10 +185,11 @@ def hop(
 
 
 @kernel("const u1[], i8, i8, const i8[], i8")
-def seek(buf: Bytes, at: int, end: int, ids: Int64s, whole: int) -> int:
-    """The first place from `at` on where a likely record lies whole in the buffer, and before the end of the tree; -1 where there is none.
+def seek(buf: Bytes, at: int, end: int, ids: Int64s, complete: int) -> int:
+    """Return the first position from `at` on with a complete, likely record in the buffer and before the end of the tree; -1 if there is
+    none.
 
-    Its path, the number of its ACL and its stat are together more than chance makes. The root is not looked for.
+    Path, ACL number and stat together are very unlikely to match by chance. The root is not searched for.
     """
     size = min(len(buf), end)
     while at <= size - NODE_MIN - 2:
@@ -203,7 +203,7 @@ def seek(buf: Bytes, at: int, end: int, ids: Int64s, whole: int) -> int:
             at += 1
             continue
         tail = place + LENGTH + max(more, 0)
-        if not unlikely(buf, tail, more, ids, whole) and clean(buf, at + LENGTH, place):
+        if not unlikely(buf, tail, more, ids, complete) and clean(buf, at + LENGTH, place):
             return at
         at += 1
     return -1
@@ -211,7 +211,8 @@ def seek(buf: Bytes, at: int, end: int, ids: Int64s, whole: int) -> int:
 
 @kernel("const u1[], i8, i8")
 def clean(buf: Bytes, at: int, end: int) -> int:
-    """Whether a path has only characters that ZooKeeper allows (`PathUtils.validatePath`), as far as bytes tell, and no empty name."""
+    """Return whether a path has only characters that ZooKeeper allows (`PathUtils.validatePath`), as far as bytes show, and no empty
+    name."""
     before = 0
     while at < end:
         byte = load_u8(buf, at)
@@ -240,7 +241,7 @@ def stats(
     owner: Int64s,
     pzxid: Int64s,
 ) -> int:
-    """The stats of records that `hop` found, one array a field. Returns how many."""
+    """Read the stats of records that `hop` found, one array per field. Return the number of records."""
     for i in range(len(starts)):
         at = starts[i] + 2 * LENGTH + paths[i] + max(data[i], 0) + 8
         czxid[i] = load_i64be(buf, at + _CZXID)

@@ -1,4 +1,4 @@
-"""Nodes on their way into a snapshot: their columns as they are stored, and the kernel that writes them.
+"""Write nodes: their stored columns, and the kernel that makes records of them.
 
 Source: `DataTree.serializeNodeData`, `DataNode.serialize`, `DigestCalculator` of ZooKeeper.
 """
@@ -24,7 +24,7 @@ from logwright.codec.zookeeper.jute import NULL, STAT_PERSISTED, Int64s
 from logwright.codec.zookeeper.state.digest import counts
 
 STATS = ("czxid", "mzxid", "ctime", "mtime", "version", "cversion", "aversion", "owner", "pzxid")
-"""The columns of a node's stat. `owner` is as it is stored."""
+"""The columns of a node's stat. `owner` is as stored."""
 
 _CZXID, _MZXID = STAT_PERSISTED.offset("czxid"), STAT_PERSISTED.offset("mzxid")
 _CTIME, _MTIME = STAT_PERSISTED.offset("ctime"), STAT_PERSISTED.offset("mtime")
@@ -33,15 +33,15 @@ _AVERSION, _OWNER = STAT_PERSISTED.offset("aversion"), STAT_PERSISTED.offset("ep
 _PZXID = STAT_PERSISTED.offset("pzxid")
 _ONES = 0xFFFFFFFF
 _BLOCK = 16
-"""Bytes that a checksum takes at a time."""
+"""Bytes per step of a checksum."""
 _PORTION = 1 << 20
-"""So many bytes of paths and data are written at a time, or one node if that is larger: what was just written is read again for its
-checksums."""
+"""Bytes of paths and data that are written at a time, or one node if it is larger. Small enough for the checksums to find them in the
+cache."""
 
 _NARROW = 1 << 31
-"""More bytes than these need 64 bits for their places."""
+"""Above this number of bytes, positions need 64 bits."""
 _AHEAD, _LINE = 8, 64
-"""So many nodes ahead the lines of the processor's cache are asked for."""
+"""Number of nodes by which memory is prefetched."""
 
 
 @kernel(
@@ -69,8 +69,8 @@ def put_nodes(
     stops: Int64s,
     scratch: Bytes,
 ) -> int:
-    """Write records one after the other: of paths and data those of `rows`, of numbers all. `valid` is 0 where the data is null, `stops`
-    where each record ends. Returns the sum of their digests; 0 without `scratch`, which has room for the longest record and a block."""
+    """Write consecutive records: paths and data of `rows`, numbers of all. `valid` is 0 where the data is null, `stops` gets the end of
+    each record. Return the sum of their digests; 0 without `scratch`, which has room for the longest record and a block."""
     at = 0
     total = 0
     for i in range(len(rows)):
@@ -107,8 +107,8 @@ def put_nodes(
         at += STAT
         stops[i] = at
         if len(scratch) and counts(out, path, path + size):
-            # Path, data and stat side by side, pzxid before ctime, behind zeros up to whole blocks: before a register of 0 these are
-            # as good as nothing, and a register of ones is that the first four bytes are inverted.
+            # Path, data and stat side by side, pzxid before ctime, padded in front with zeros to whole blocks. With a register of 0
+            # leading zeros have no effect, and a register of ones inverts the first four bytes.
             end = (size + length + STAT + _BLOCK - 1) & -_BLOCK
             start = end - (size + length + STAT)
             store_64be(scratch, 0, 0)
@@ -132,8 +132,8 @@ def put_nodes(
 
 
 class Piece(NamedTuple):
-    """The bytes of some nodes; of each where it starts, and the lengths of its path and its data (-1: null); the sum of their digests, 0
-    where that was not asked for."""
+    """The bytes of some nodes, the start of each, the lengths of its path and data (-1 for null), and the sum of their digests, or 0 if
+    not requested."""
 
     data: Bytes
     starts: Int64s
@@ -143,7 +143,7 @@ class Piece(NamedTuple):
 
 
 Values: TypeAlias = Int64s | pa.Array | pa.ChunkedArray
-"""A column of whole numbers without nulls."""
+"""Return a column of integers without nulls."""
 
 
 def column_of(values: Values) -> pa.Array | pa.ChunkedArray:
@@ -152,12 +152,12 @@ def column_of(values: Values) -> pa.Array | pa.ChunkedArray:
 
 @dataclass
 class Nodes:
-    """Nodes as they are stored, in the order in which they are written."""
+    """Nodes as stored, in the order in which they are written."""
 
     columns: pa.Table
-    """`path`, `data` (of either binary type), `acl`: the number of its list, and `STATS`."""
+    """`path`, `data` (of either binary type), `acl` (the number of its list), and `STATS`."""
     order: Int64s | None = None
-    """The rows of the columns; None: all, one after the other."""
+    """The selected rows of the columns; None for all in order."""
 
     @classmethod
     def of(
@@ -166,29 +166,29 @@ class Nodes:
         named: dict[str, Any] = {"path": paths, "data": data, "acl": acls} | {
             name: stats[name] for name in STATS
         }
-        return cls(pa.table({name: column_of(one) for name, one in named.items()}))
+        return cls(pa.table({name: column_of(part) for name, part in named.items()}))
 
     def __len__(self) -> int:
         return int(self.columns.num_rows)
 
     def paths(self) -> pa.Array:
-        found = self.columns.column("path").combine_chunks()
-        return found if self.order is None else found.take(numbers(pa.int64(), self.order))
+        paths = self.columns.column("path").combine_chunks()
+        return paths if self.order is None else paths.take(numbers(pa.int64(), self.order))
 
     def number(self, name: str) -> Int64s:
-        """A column of numbers."""
-        found: Int64s = np.asarray(self.columns.column(name).cast(pa.int64()))
-        return found if self.order is None else found[self.order]
+        """Return a column of numbers."""
+        numbers: Int64s = np.asarray(self.columns.column(name).cast(pa.int64()))
+        return numbers if self.order is None else numbers[self.order]
 
     def unknown(self, name: str, mark: int) -> npt.NDArray[np.bool_] | None:
-        """Where a column of numbers has this one; None where it has it nowhere."""
+        """Return where a column of numbers has a value; None if nowhere."""
         if self.columns.column(name).type != pa.int64():
             return None
-        found: npt.NDArray[np.bool_] = self.number(name) == mark
-        return found if found.any() else None
+        unknown: npt.NDArray[np.bool_] = self.number(name) == mark
+        return unknown if unknown.any() else None
 
     def with_number(self, name: str, values: Int64s) -> Nodes:
-        """With another column of numbers."""
+        """Return the nodes with a replaced column of numbers."""
         place = self.columns.schema.get_field_index(name)
         if self.order is not None:
             placed = np.empty_like(values)
@@ -197,22 +197,22 @@ class Nodes:
         return Nodes(self.columns.set_column(place, name, numbers(pa.int64(), values)), self.order)
 
     def and_more(self, other: Nodes) -> Nodes:
-        """With the nodes of another one behind them."""
+        """Return the nodes with those of another instance appended."""
         assert other.order is None
         kinds = {name: pa.int64() for name in ("acl", *STATS)}
         kinds |= {name: self.columns.schema.field(name).type for name in ("path", "data")}
         schema = pa.schema([(name, kinds[name]) for name in self.columns.column_names])
-        joined = pa.concat_tables([one.columns.cast(schema) for one in (self, other)])
+        joined = pa.concat_tables([nodes.columns.cast(schema) for nodes in (self, other)])
         if self.order is None:
             return Nodes(joined)
         return Nodes(joined, np.concatenate((self.order, np.arange(len(self), len(joined)))))
 
     def take(self, order: Int64s) -> Nodes:
-        """All of them, in another order."""
+        """Return all nodes in another order."""
         return Nodes(self.columns, order if self.order is None else self.order[order])
 
     def chunks(self, first: int, stop: int, *, digest: bool = False) -> Iterator[Piece]:
-        """Nodes `first` to `stop` in pieces."""
+        """Yield the nodes `first` to `stop` in pieces."""
         if self.order is None:
             for batch in self.columns.slice(first, stop - first).to_batches():
                 yield from _pieces(batch, None, digest)
@@ -228,12 +228,12 @@ class Nodes:
         return None
 
     def digest(self) -> int:
-        """Of all of them, as the tree of a server."""
-        return sum(one.digest for one in self.chunks(0, len(self), digest=True))
+        """The digest of all nodes, as a server computes it for its tree."""
+        return sum(chunk.digest for chunk in self.chunks(0, len(self), digest=True))
 
 
 def _pieces(batch: pa.RecordBatch, chosen: Int64s | None, digest: bool) -> Iterator[Piece]:
-    """Those rows, or all one after the other, in pieces."""
+    """Yield those rows, or all in order, in pieces."""
     rows = np.arange(batch.num_rows) if chosen is None else chosen
     figures = [np.asarray(batch.column(name)) for name in ("acl", *STATS)]
     paths, path_ends, _ = flat(batch.column("path"))
@@ -262,7 +262,7 @@ def _pieces(batch: pa.RecordBatch, chosen: Int64s | None, digest: bool) -> Itera
             data,
             data_ends,
             valid,
-            *(one[here].astype(np.int64, copy=False) for one in figures),  # type: ignore[call-arg, arg-type]
+            *(figure[here].astype(np.int64, copy=False) for figure in figures),  # type: ignore[call-arg, arg-type]
             out,
             stops,
             scratch,

@@ -1,7 +1,7 @@
-"""Writing a snapshot: as it was where rows are as they were, anew where not.
+"""Write a snapshot again: unchanged rows keep their stored form.
 
-With the frames table, as many nodes as there were are written where they were, damaged stretches between them. Seals and the digest are
-those that were stored as long as the bytes before them are the same; else they are made.
+With the frames table, and as many nodes as before, nodes are written at their old positions with the damaged regions between them. Seals
+and digest keep their stored values as long as the bytes before them are unchanged; otherwise they are recomputed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NODE = "node"
 
 
 def packed_payload(frames: pa.Table | None) -> bytes | None:
-    """The file as it was stored, if it was compressed."""
+    """The stored file, if it was compressed."""
     if frames is None or "kind" not in frames.column_names or "payload" not in frames.column_names:
         return None
     if frames.num_rows != 1 or frames["kind"][0].as_py() not in ("gzip", "snappy"):
@@ -47,31 +47,31 @@ def encode(
     zxid: int | None,
     compression: str,
 ) -> Iterator[Chunk]:
-    """The bytes of a snapshot. See `Codec.encode`.
+    """Yield the bytes of a snapshot. See `Codec.encode`.
 
-    `zxid` and `compression` are what its name says. A server goes by the name, so the form that the file had is asked about only
-    where the name says nothing: one that is converted may have another.
+    `zxid` and `compression` come from its name. A server goes by the name, so the old form of the file is used only if the name says
+    nothing: a converted file may have another.
     """
     asked = method(options)
     if asked is not None:
         compression = COMPRESSION[asked]
     elif zxid is None and file is not None:
         compression = single_value(file, "compression") or compression
-    made = Again.of(rows, frames, file, options, zxid)
-    yield from made.packed(compression if made.any else "none")
+    snapshot = Again.of(rows, frames, file, options, zxid)
+    yield from snapshot.packed(compression if snapshot.any else "none")
 
 
 @dataclass
 class Again(Snapshot):
-    """A snapshot with the frames of a file that was there."""
+    """A snapshot with the frames of the previous file."""
 
     frames: list[tuple[dict[str, Any], int]] | None = None
-    """The frames that are no nodes, and how many nodes come before each; None: there are none to go by."""
+    """The frames that are not nodes, with the number of nodes before each; None if there is no usable frames table."""
     trailing: bytes = b""
     any: bool = True
-    """Whether there is a snapshot at all, and not just bytes that could not be read."""
+    """Whether there is a snapshot at all, and not only unreadable bytes."""
     intact: bool = field(default=True, init=False)
-    """Whether the last seal had the bytes before it that it had when it was read."""
+    """Whether the bytes before the last seal are the same as when it was read."""
 
     @classmethod
     def of(
@@ -83,28 +83,29 @@ class Again(Snapshot):
         zxid: int | None,
     ) -> Again:
         acls = AclLists(_table(file))
-        given = Given(rows)
+        input_columns = Given(rows)
         facts = _facts(file)
         trailing = (facts.get("trailing") or b"") + bytes(facts.get("trailing_zeros") or 0)
         if options.given("zxid"):
             zxid = options["zxid"]
         known = None if frames is None else _specials(frames, rows.num_rows)
         if known == [] and not rows.num_rows:
-            return cls(tree.stored(given, acls), acls, [], facts, {}, trailing=trailing, any=False)
+            return cls(tree.stored(input_columns, acls), acls, [], facts, {}, trailing=trailing, any=False)
         placed = known is not None and not _packed(known)
         if placed:
-            nodes = tree.stored(given, acls)
+            nodes = tree.stored(input_columns, acls)
         else:
-            nodes = tree.whole(given, acls, zxid, had=file is not None)
+            nodes = tree.whole(input_columns, acls, zxid, had=file is not None)
         if zxid is None:
             zxid = max([0, *(int(nodes.number(name).max(initial=0)) for name in ("czxid", "mzxid", "pzxid"))])
         sessions = list(facts.get("sessions") or [])
         if file is None:
             owners = nodes.number("owner")
-            some = owners[owners != 0]
-            ephemeral = np.unique(some[kinds_of(some) == EPHEMERAL])
+            ephemeral_owners = owners[owners != 0]
+            ephemeral = np.unique(ephemeral_owners[kinds_of(ephemeral_owners) == EPHEMERAL])
             sessions = [
-                {"session_id": int(one), "timeout": options["session.timeout"]} for one in ephemeral.tolist()
+                {"session_id": int(session), "timeout": options["session.timeout"]}
+                for session in ephemeral.tolist()
             ]
         behind = ending(facts, options, zxid, file is not None)
         left = trailing if placed else b""
@@ -126,7 +127,7 @@ class Again(Snapshot):
         yield self.trailing
 
     def _frame(self, frame: dict[str, Any]) -> bytes:
-        """A section as it was stored, if it still says what is to be said."""
+        """Return the stored form of a section, if it still has the required content."""
         raw, payload, kind = frame.get("raw"), frame.get("payload"), frame.get("kind")
         if raw is not None:
             return bytes(raw)
@@ -135,7 +136,7 @@ class Again(Snapshot):
                 self.intact = frame.get("computed") is not None and frame["computed"] == self.end_sum
                 if not self.intact:
                     self.digest = self.nodes.digest()
-            # Where the bytes before are as they were, so is the seal, right or wrong.
+            # As long as the bytes before it are unchanged, a seal keeps its value, right or wrong.
             data = self.section(str(kind), keep=self.intact)
             if payload is not None and self.intact and payload[:-SEAL_SIZE] == data[:-SEAL_SIZE]:
                 return bytes(payload)
@@ -146,12 +147,12 @@ class Again(Snapshot):
 
 
 def _facts(file: pa.Table | None) -> dict[str, Any]:
-    """The file table's row, without the ACL table."""
+    """Return the row of the file table, without the ACL table."""
     if file is None or not file.num_rows:
         return {}
     names = [name for name in file.column_names if name != "acls"]
-    found: dict[str, Any] = file.slice(0, 1).select(names).to_pylist()[0]
-    return found
+    facts: dict[str, Any] = file.slice(0, 1).select(names).to_pylist()[0]
+    return facts
 
 
 def _packed(specials: list[tuple[dict[str, Any], int]]) -> bool:
@@ -159,7 +160,7 @@ def _packed(specials: list[tuple[dict[str, Any], int]]) -> bool:
 
 
 def _specials(frames: pa.Table, rows: int) -> list[tuple[dict[str, Any], int]] | None:
-    """The frames that are no nodes, with the number of nodes before each; None where there are not as many nodes as rows."""
+    """Return the frames that are not nodes, with the number of nodes before each; None if the numbers of nodes and rows differ."""
     if "kind" not in frames.column_names:
         return None
     column = frames["kind"].combine_chunks()
@@ -167,20 +168,24 @@ def _specials(frames: pa.Table, rows: int) -> list[tuple[dict[str, Any], int]] |
     before = np.cumsum(node)
     if int(node.sum()) != rows:
         special = np.flatnonzero(~node)
-        found = [(frames.slice(i, 1).to_pylist()[0], int(before[i])) for i in special.tolist()]
-        return found if _packed(found) else None
+        each_special = [(frames.slice(i, 1).to_pylist()[0], int(before[i])) for i in special.tolist()]
+        return each_special if _packed(each_special) else None
     names = [name for name in ("kind", "payload", "raw", "computed") if name in frames.column_names]
     chosen = frames.select(names)
     each = [(chosen.slice(i, 1).to_pylist()[0], int(before[i])) for i in np.flatnonzero(~node).tolist()]
-    # What no frame covers at the end of the file is in the file table.
-    return [(one, at) for one, at in each if one.get("kind") is not None or one.get("raw") is not None]
+    # Trailing bytes that no frame covers are in the file table.
+    return [
+        (special, at)
+        for special, at in each
+        if special.get("kind") is not None or special.get("raw") is not None
+    ]
 
 
 def _table(file: pa.Table | None) -> AclTable | None:
     if file is None or "acls" not in file.column_names or not file.num_rows:
         return None
     column = file["acls"].combine_chunks()
-    one = column.slice(0, 1)
-    if one.null_count:
+    value = column.slice(0, 1)
+    if value.null_count:
         return None
-    return AclTable(*table_of(one))
+    return AclTable(*table_of(value))

@@ -1,4 +1,4 @@
-"""The rows of a snapshot: its nodes, sessions and ACLs as columns."""
+"""The rows of a snapshot: columns of its nodes, sessions and ACLs."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from logwright.codec.zookeeper.state.columns import (
 )
 
 PORTION = 32 << 20
-"""So many bytes of nodes are decoded at a time, or one node if that is larger."""
+"""Bytes of nodes that are decoded at a time, or one node if it is larger."""
 
 
 def portions(frames: Frames) -> Iterator[Frames]:
-    """Parts of the frames of bounded size."""
+    """Yield parts of the frames of bounded size."""
     if len(frames) and int(frames.end[-1] - frames.start[0]) <= PORTION:
         yield frames
         return
@@ -47,7 +47,7 @@ def portions(frames: Frames) -> Iterator[Frames]:
 
 
 class Nodes:
-    """Some nodes, their columns made when they are asked for."""
+    """Some nodes, whose columns are made on demand."""
 
     def __init__(self, window: Window, frames: Frames, shape: Shape) -> None:
         self.window, self.frames, self.shape = window, frames, shape
@@ -61,9 +61,9 @@ class Nodes:
     @cached_property
     def stats(self) -> dict[str, Int64s]:
         names = ("czxid", "mzxid", "ctime", "mtime", "version", "cversion", "aversion", "owner", "pzxid")
-        made = {name: np.empty(len(self), np.int64) for name in names}
-        stats(self.window.data, self.frames.start, self.paths, self.data, *made.values())
-        return made
+        arrays = {name: np.empty(len(self), np.int64) for name in names}
+        stats(self.window.data, self.frames.start, self.paths, self.data, *arrays.values())
+        return arrays
 
     @cached_property
     def stored_path(self) -> pa.Array:
@@ -75,7 +75,7 @@ class Nodes:
 
     @cached_property
     def owned(self) -> bool:
-        """Whether one is more than a persistent node."""
+        """Whether any node is not a persistent one."""
         return bool(self.stats["owner"].any())
 
     @cached_property
@@ -87,15 +87,15 @@ class Nodes:
         return self.shape.acls.places(self.acls)
 
     def path(self) -> pa.Array:
-        made = self.text_path[0]
+        paths = self.text_path[0]
         roots = np.flatnonzero(self.paths == 0)
         if not len(roots):
-            return made
+            return paths
         parts, at = [], 0
         for i in roots.tolist():
-            parts += [made.slice(at, i - at), contents(pa.string(), [ROOT.encode()])]
+            parts += [paths.slice(at, i - at), contents(pa.string(), [ROOT.encode()])]
             at = i + 1
-        return pa.concat_arrays([*parts, made.slice(at)])
+        return pa.concat_arrays([*parts, paths.slice(at)])
 
     def column(self, name: str) -> pa.Array:
         kind = ROWS[name].type
@@ -174,7 +174,7 @@ def session_arrays(shape: Shape) -> dict[str, pa.Array]:
 
 
 def acl_arrays(shape: Shape) -> dict[str, pa.Array]:
-    """In the order of the file, with numbers that come twice."""
+    """Return the entries in the order of the file, including numbers that occur twice."""
     table = shape.acls
     places = numbers(pa.int64(), table.places(table.ids))
     text, wrong = table.text

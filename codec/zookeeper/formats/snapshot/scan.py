@@ -1,6 +1,6 @@
-"""Scanning a plain snapshot: sections, nodes, and what is wrong with them.
+"""Scan an uncompressed snapshot: its sections, nodes and damage.
 
-A server takes a snapshot whole or not at all: whatever is wrong with one, it takes the next older one.
+A server takes a snapshot completely or not at all. If anything is wrong with one, it takes the next older one.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from logwright.codec.zookeeper.formats.snapshot.tables import (
 from logwright.codec.zookeeper.jute import STAT_PERSISTED, Int64s
 
 _MOST = 20
-"""So many numbers of ACLs that are not there are told in a window."""
+"""Number of unknown ACL numbers that are reported per window."""
 
 NEXT = "the server takes the next older snapshot"
 _DANGLING = "each read of the node ends with MarshallingError"
@@ -57,7 +57,7 @@ _ZXIDS = tuple(STAT_PERSISTED.offset(name) for name in ("czxid", "mzxid", "pzxid
 
 
 def sections_of(shape: Shape) -> dict[int, tuple[int, int]]:
-    """The sections that could be read: by place their kind and end."""
+    """The sections that could be read: kind and end by position."""
     out: dict[int, tuple[int, int]] = {}
     if shape.header is not None:
         out[0] = HEADER_FRAME, HEADER_SIZE
@@ -72,7 +72,7 @@ def sections_of(shape: Shape) -> dict[int, tuple[int, int]]:
 
 
 class Scan:
-    """One scan of a plain file. `zxid` is that in its name, None where it has none. `seals`: what they say is looked at."""
+    """One scan of an uncompressed file. `zxid` is that of its name, None without one. `seals`: verify the seals."""
 
     def __init__(
         self,
@@ -95,16 +95,16 @@ class Scan:
         if self.seals and not self.window.offset + self.at:
             self.faults += seal_faults(self.shape)
         need, damage = self._run()
-        made = frames_of(self.window, [], self.at)
+        frames = frames_of(self.window, [], self.at)
         if len(self.nodes) == 1:
-            made.start, made.end, made.header = self.nodes[0]
+            frames.start, frames.end, frames.header = self.nodes[0]
         elif self.nodes:
-            made.start = np.concatenate([one[0] for one in self.nodes])
-            made.end = np.concatenate([one[1] for one in self.nodes])
-            # Without it NumPy makes the numbers of this machine of them.
-            made.header = np.concatenate([one[2] for one in self.nodes], dtype=HEAD)
-        made.stop, made.need, made.damage, made.faults = self.at, need, damage, self.faults
-        return made
+            frames.start = np.concatenate([part[0] for part in self.nodes])
+            frames.end = np.concatenate([part[1] for part in self.nodes])
+            # Without the dtype NumPy converts the numbers to this machine's byte order.
+            frames.header = np.concatenate([part[2] for part in self.nodes], dtype=HEAD)
+        frames.stop, frames.need, frames.damage, frames.faults = self.at, need, damage, self.faults
+        return frames
 
     def _run(self) -> tuple[int, Fault | None]:
         window, shape = self.window, self.shape
@@ -179,21 +179,21 @@ class Scan:
         return int(status), int(need)
 
     def _dangling(self, starts: Int64s, ends: Int64s, acls: Int64s) -> None:
-        """One finding for each number that the table does not have."""
+        """Report each ACL number that the table lacks once."""
         if self.shape.nodes is None:
-            return  # the table is damaged: it is no news that lists are missing
+            return  # the table is damaged, so missing lists are expected
         places = self.shape.acls.places(acls)
         if (places >= 0).all():
             return
         missing = np.flatnonzero(places < 0)
         late = self._late(ends[missing])
-        for some, severity, why, system in (
+        for numbers, severity, why, system in (
             (missing[~late], Severity.WARNING, "", _DANGLING),
             (missing[late], Severity.INFO, _LATE, _REPLAYED),
         ):
-            ids, first, count = np.unique(acls[some], return_index=True, return_counts=True)
+            ids, first, count = np.unique(acls[numbers], return_index=True, return_counts=True)
             for k in np.argsort(first)[:_MOST].tolist():
-                i = int(some[first[k]])
+                i = int(numbers[first[k]])
                 at, length = self.window.offset + int(starts[i]), int(ends[i] - starts[i])
                 text = f"ACL {int(ids[k])} of the node is not in the ACL table"
                 if count[k] > 1:
@@ -201,7 +201,7 @@ class Scan:
                 self.faults.append(Fault(NAME, at, length, Kind.LINK, text + why, severity, system))
 
     def _late(self, ends: Int64s) -> npt.NDArray[np.bool_]:
-        """Whether nodes that end there were made or changed while the snapshot was written, behind the zxid in its name."""
+        """Report nodes before that position that were created or changed while the snapshot was written, after the zxid in its name."""
         out = np.zeros(len(ends), np.bool_)
         if self.zxid is not None:
             for offset in _ZXIDS:
@@ -210,24 +210,24 @@ class Scan:
         return out
 
     def _meet_end(self, place: int) -> tuple[int, Fault | None]:
-        """At an end mark in a file that does not end as a snapshot does."""
+        """Handle an end mark in a file that does not end like a snapshot."""
         window = self.window
-        wanted = min(LARGEST_ENDING, window.size - place)
-        if len(window.data) - self.at < wanted:
-            return wanted, None
-        found = ending_behind(window.data[self.at : self.at + wanted].tobytes(), place)
-        if found is None:
-            if wanted < END_SIZE:
-                text = f"the tree ends here, and its seal does not follow: {wanted} bytes are left"
-                return 0, Fault(NAME, place, wanted, Kind.TRUNCATED, text, system=NEXT)
+        length = min(LARGEST_ENDING, window.size - place)
+        if len(window.data) - self.at < length:
+            return length, None
+        ending = ending_behind(window.data[self.at : self.at + length].tobytes(), place)
+        if ending is None:
+            if length < END_SIZE:
+                text = f"the tree ends here, and its seal does not follow: {length} bytes are left"
+                return 0, Fault(NAME, place, length, Kind.TRUNCATED, text, system=NEXT)
             text = "the tree ends here, and what follows is no seal"
             return 0, Fault(NAME, place, END_SIZE, Kind.PAYLOAD, text, system=NEXT)
-        self.shape.behind = found
+        self.shape.behind = ending
         self.sections = sections_of(self.shape)
         return 0, None
 
     def _head_damage(self, place: int) -> Fault | None:
-        """What is wrong where a section before the nodes should be."""
+        """Return the fault at a section before the nodes."""
         shape, left = self.shape, self.window.size - place
         if place == 0 and shape.header is None:
             if left < HEADER_SIZE:
@@ -255,7 +255,7 @@ class Scan:
         return Fault(NAME, place, min(left, NODE_MIN), kind, MESSAGES[status], system=NEXT)
 
     def _unfinished(self, place: int) -> Fault | None:
-        """At the end of the file: all is well where an ending was met."""
+        """Handle the end of the file. It is sound if an ending was found."""
         ending = self.shape.ending or self.shape.behind
         if ending is not None:
             return None
@@ -272,7 +272,7 @@ class Scan:
 
 
 def seal_faults(shape: Shape) -> list[Fault]:
-    """What the seals say of the whole file."""
+    """Return the faults that the seals of the file show."""
     size = shape.size
     if not size:
         return []
@@ -284,17 +284,19 @@ def seal_faults(shape: Shape) -> list[Fault]:
             )
         ]
     faults = []
-    for one in shape.wrong():
-        seal = one.seal
-        text = f"the seal at byte {seal.at} says {seal.stored:#010x}, the bytes before it have {one.computed:#010x}"
-        if one.itself:
+    for mismatch in shape.wrong():
+        seal = mismatch.seal
+        text = f"the seal at byte {seal.at} says {seal.stored:#010x}, the bytes before it have {mismatch.computed:#010x}"
+        if mismatch.itself:
             text += ": the seal itself is damaged, since the next one is right"
-        elif one.start:
+        elif mismatch.start:
             text += ": the seal before it is right, and so are the rows"
         else:
             text += ": all rows are suspect"
-        length = seal.stop - one.start
-        faults.append(Fault(NAME, one.start, length, Kind.CHECKSUM, text, system=f"CRC corruption: {NEXT}"))
+        length = seal.stop - mismatch.start
+        faults.append(
+            Fault(NAME, mismatch.start, length, Kind.CHECKSUM, text, system=f"CRC corruption: {NEXT}")
+        )
     last = shape.ending.seals[-1]
     if last.mark != b"/":
         text = f"the file ends with {last.mark!r}, not with '/'"
@@ -304,20 +306,20 @@ def seal_faults(shape: Shape) -> list[Fault]:
 
 
 def outside(fault: Fault, size: int) -> Fault:
-    """A fault within a compressed file as one of the file."""
+    """Convert a fault within a compressed file to one of the file."""
     text = f"{fault.detail} (byte {fault.offset} of what is decompressed)"
     return Fault(NAME, 0, size, fault.kind, text, fault.severity, fault.system)
 
 
 def head_of(kind: int) -> npt.NDArray[Any]:
-    made = np.zeros(1, HEAD)
-    made["kind"] = kind
-    return made
+    head = np.zeros(1, HEAD)
+    head["kind"] = kind
+    return head
 
 
-def frames_of(window: Window, found: list[tuple[int, int, int]], stop: int) -> Frames:
-    """Frames given as (kind, start, end)."""
-    head = np.zeros(len(found), HEAD)
-    head["kind"] = [one[0] for one in found]
-    start = np.array([one[1] for one in found], np.int64)
-    return Frames(start, np.array([one[2] for one in found], np.int64), head, stop)
+def frames_of(window: Window, bounds: list[tuple[int, int, int]], stop: int) -> Frames:
+    """Return frames given as (kind, start, end)."""
+    head = np.zeros(len(bounds), HEAD)
+    head["kind"] = [bound[0] for bound in bounds]
+    start = np.array([bound[1] for bound in bounds], np.int64)
+    return Frames(start, np.array([bound[2] for bound in bounds], np.int64), head, stop)

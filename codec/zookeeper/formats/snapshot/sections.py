@@ -1,7 +1,7 @@
-"""What a snapshot has before and behind its nodes: header, sessions, ACL table; end mark, digest, last processed zxid, and the seals.
+"""The sections of a snapshot around its nodes: header, sessions, ACL table; end mark, digest, last processed zxid, and the seals.
 
-A seal is the Adler-32 of all bytes before it, other seals too, and the string "/". Nothing says which sections follow the first seal:
-it is told by their length. Source: `FileSnap`, `SerializeUtils`, `DataTree.serializeZxidDigest` of ZooKeeper.
+A seal is the Adler-32 of all bytes before it, earlier seals included, and the string "/". Nothing in the file says which sections follow
+the first seal; their length shows it. Source: `FileSnap`, `SerializeUtils`, `DataTree.serializeZxidDigest` of ZooKeeper.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ LAST_SIZE = LAST_PROCESSED.offset("checksum") + SEAL_SIZE
 
 
 def _section(struct: Struct, size: int) -> Switch:
-    """A section that is there where there are bytes for it, of this size or more."""
+    """A section that is present if there are at least this many bytes for it."""
     return Switch(f"{LEFT} >= {size}", {1: struct, 0: Nothing()})
 
 
@@ -114,22 +114,22 @@ SNAPSHOT = Struct(
     source="org.apache.zookeeper.server.persistence.FileSnap",
 )
 FORMS = ((True, True), (True, False), (False, True), (False, False))
-"""Which of digest and last processed zxid follow the first seal, the likeliest first."""
+"""Which of digest and last processed zxid follow the first seal, the most likely combination first."""
 LARGEST_ENDING = END_SIZE + DIGEST_SIZE + LAST_SIZE
 SESSION_DTYPE = dtype_of(SESSION)
 _SESSION_MIN = SESSION.min_size
 
 Read = Callable[[int, int], Bytes]
-"""So many bytes from an offset on; fewer at the end of the file."""
+"""Read a number of bytes from an offset on; fewer at the end of the file."""
 _STEP = 2 << 20
 _FIRST = 1 << 16
 _LIMIT = 256 << 20
-"""Sessions, or an ACL table, of more bytes are taken for damage."""
+"""A larger session table or ACL table is regarded as damage."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """One seal: what it is behind, the place of its checksum, that, and its string."""
+    """A seal: the section it follows, the position of its checksum, the checksum and its string."""
 
     name: str
     start: int
@@ -144,7 +144,8 @@ class Seal:
 
 @dataclass(frozen=True, slots=True)
 class Wrong:
-    """A seal that is not right: what it should be, and from where on up to it something is damaged; `itself`: only the seal."""
+    """A wrong seal: its correct value, and the position from which on the bytes before it are damaged. `itself`: only the seal is
+    damaged."""
 
     seal: Seal
     computed: int
@@ -154,7 +155,7 @@ class Wrong:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """What follows the nodes: where the end mark, the digest and the last processed zxid are; None: not there."""
+    """The sections after the nodes: the positions of end mark, digest and last processed zxid; None for a missing one."""
 
     end: int
     digest: int | None
@@ -163,8 +164,8 @@ class Ending:
 
     @classmethod
     def at(cls, tail: bytes, offset: int, end: int, form: tuple[bool, bool], *, exact: bool) -> Ending | None:
-        """The ending in this form, whose end mark is at `end`, where the bytes look like it; `tail` starts at `offset`. The string of
-        the last seal is not looked at but for its length. `exact`: it must reach to the end of the bytes."""
+        """Return the ending of this form whose end mark is at `end`, if the bytes look like it. `tail` starts at `offset`. Of the string
+        of the last seal only the length is checked. `exact`: the ending must extend to the end of the bytes."""
         at = end - offset
         places: list[int | None] = [None, None]
         seals = []
@@ -187,7 +188,7 @@ class Ending:
             at = checksum + SEAL_SIZE
         if tail[end - offset : end - offset + len(END_MARK)] != END_MARK or (exact and at != len(tail)):
             return None
-        if any(one.mark != END_MARK[4:] for one in seals[:-1]):
+        if any(seal.mark != END_MARK[4:] for seal in seals[:-1]):
             return None
         return cls(end, places[0], places[1], tuple(seals))
 
@@ -201,65 +202,65 @@ def size_of(form: tuple[bool, bool]) -> int:
 
 
 def endings(tail: bytes, offset: int) -> list[Ending]:
-    """What the last bytes of a file, from `offset` on, can be an ending of; the likeliest first."""
-    found = []
+    """Return the endings that the last bytes of a file, from `offset` on, may be; the most likely first."""
+    endings_read = []
     for form in FORMS:
         at = offset + len(tail) - size_of(form)
         if at >= offset:
-            one = Ending.at(tail, offset, at, form, exact=True)
-            if one is not None:
-                found.append(one)
-    return found
+            ending = Ending.at(tail, offset, at, form, exact=True)
+            if ending is not None:
+                endings_read.append(ending)
+    return endings_read
 
 
 def ending_behind(tail: bytes, offset: int) -> Ending | None:
-    """The ending whose end mark is at `offset`, as far as the bytes behind it look like one."""
+    """Return the ending whose end mark is at `offset`, as far as the bytes after it look like one."""
     for form in FORMS:
-        one = Ending.at(tail, offset, offset, form, exact=False)
-        if one is not None and one.seals[-1].mark == END_MARK[4:]:
-            return one
+        ending = Ending.at(tail, offset, offset, form, exact=False)
+        if ending is not None and ending.seals[-1].mark == END_MARK[4:]:
+            return ending
     return Ending.at(tail, offset, offset, (False, False), exact=False)
 
 
 @dataclass
 class Shape:
-    """What is known of a snapshot before its nodes are read.
+    """The parts of a snapshot that are known before its nodes are read.
 
-    `nodes` is the place of the root, None where what comes before can't be read up to there. `ending` is None where the file does not
-    end as a snapshot does.
+    `nodes` is the position of the root, None if the sections before it cannot be read. `ending` is None if the file does not end like a
+    snapshot.
     """
 
     size: int
     read: Read
     header: dict[str, int] | None = None
     sessions: npt.NDArray[Any] | None = None
-    """Of `SESSION_DTYPE`."""
+    """An array of `SESSION_DTYPE`."""
     acls_at: int | None = None
     acls: AclTable = field(default_factory=AclTable.empty)
     nodes: int | None = None
     ending: Ending | None = None
     sums: dict[int, int] = field(default_factory=dict)
-    """Place of a seal's checksum: the checksum that the bytes before it have."""
+    """The computed checksum of the bytes before each seal, by the seal's position."""
     behind: Ending | None = None
-    """An ending that was met before the end of the file, which has none."""
+    """An ending that was found before the end of a file that has none."""
     summed: tuple[int, int] = 0, 1
-    """Up to where the bytes were summed while they were read, and their checksum."""
+    """The position up to which bytes were summed while they were read, and their checksum."""
 
     @classmethod
     def of(cls, read: Read, size: int) -> Shape:
-        made = cls(size, read)
-        made._head()
+        shape = cls(size, read)
+        shape._head()
         low = max(0, size - LARGEST_ENDING)
-        found = endings(read(low, size - low).tobytes(), low)
-        # A zxid can look like an end mark: the seals tell.
-        if len(found) > 1:
-            found.sort(key=lambda one: made.sums_of(one)[0] != one.seals[0].stored)
-        made.ending = found[0] if found else None
-        return made
+        candidates = endings(read(low, size - low).tobytes(), low)
+        # A zxid can look like an end mark. The seals decide.
+        if len(candidates) > 1:
+            candidates.sort(key=lambda ending: shape.sums_of(ending)[0] != ending.seals[0].stored)
+        shape.ending = candidates[0] if candidates else None
+        return shape
 
     @property
     def end(self) -> int:
-        """Where the tree ends; that of the file where it is not known."""
+        """Where the tree ends; the end of the file if that is not known."""
         return self.size if self.ending is None else self.ending.end
 
     def _head(self) -> None:
@@ -283,24 +284,24 @@ class Shape:
         length = _FIRST
         while True:
             data = self.read(at, min(length, self.size - at))
-            self.acls, stop, whole = AclTable.parse(data, 0, len(data))
-            if whole:
+            self.acls, stop, complete = AclTable.parse(data, 0, len(data))
+            if complete:
                 self.nodes = at + stop
-            if whole or len(data) < length or len(data) - stop > _STEP or length > _LIMIT:
+            if complete or len(data) < length or len(data) - stop > _STEP or length > _LIMIT:
                 return
             length *= 2
 
     def sums_of(self, ending: Ending) -> list[int]:
-        """The checksums of all bytes before each seal; the file is read for it, once, as far as it was not (`add`)."""
-        wanted = [one.at for one in ending.seals]
-        missing = [at for at in wanted if at not in self.sums]
+        """Return the checksums of all bytes before each seal. Bytes that were not summed while reading (`add`) are read once for it."""
+        ends = [seal.at for seal in ending.seals]
+        missing = [at for at in ends if at not in self.sums]
         if missing:
             begun = self.summed if self.summed[0] <= missing[0] else (0, 1)
             self.sums |= dict(zip(missing, running(self.read, missing, *begun), strict=True))
-        return [self.sums[at] for at in wanted]
+        return [self.sums[at] for at in ends]
 
     def add(self, data: Bytes, offset: int) -> None:
-        """Sum what is read of the file, from `offset` on, where it goes on with what was summed before: that need not be read again."""
+        """Add bytes at `offset` to the sum, if they continue those summed before, so that they need not be read again."""
         at, value = self.summed
         stop = 0 if self.ending is None else self.ending.seals[0].at
         if offset <= at < min(stop, offset + len(data)):
@@ -308,8 +309,11 @@ class Shape:
             self.summed = at + len(more), adler32_of(more, value)
 
     def wrong(self) -> Iterator[Wrong]:
-        """The seals that are not right. Each one is held against the one before, as that is stored, so that damage is told where it is;
-        and where the next one is right if just the checksum of this one is not, that alone is damaged."""
+        """Return the wrong seals.
+
+        Each one is compared with the stored value of the one before, so that damage is located between two seals. If the next seal is right
+        when only the checksum of this one is corrected, this seal alone is damaged.
+        """
         ending = self.ending
         assert ending is not None
         value, first = self.sums_of(ending)[0], 0
@@ -324,18 +328,18 @@ class Shape:
                 value = self._behind(seal, seal.stored, following)
             first = seal.stop
 
-    def _behind(self, seal: Seal, value: int, following: Seal | None, said: int | None = None) -> int:
-        """The checksum up to the next seal, from that before this one; `said`: as if this one said so."""
+    def _behind(self, seal: Seal, value: int, following: Seal | None, stored: int | None = None) -> int:
+        """Return the checksum up to the next seal, from the value before this one. `stored`: assume that this seal has that value."""
         if following is None:
             return 0
         data = self.read(seal.at, following.at - seal.at).tobytes()
-        if said is not None:
-            data = I64BE.pack(said, {}) + data[8:]
+        if stored is not None:
+            data = I64BE.pack(stored, {}) + data[8:]
         return adler32_of(data, value)
 
 
 def running(read: Read, places: list[int], at: int = 0, value: int = 1) -> list[int]:
-    """The Adler-32 of all bytes up to each of these places, which are in order; `value` is that of those up to `at`."""
+    """Return the Adler-32 of all bytes up to each of these positions, in order. `value` is the checksum of the bytes up to `at`."""
     out = []
     for place in places:
         while at < place:
@@ -349,7 +353,7 @@ def running(read: Read, places: list[int], at: int = 0, value: int = 1) -> list[
 
 
 def struct_of(frame: bytes) -> Struct:
-    """What a frame is, from its bytes: a section or a node."""
+    """Return the kind of a frame from its bytes: a section or a node."""
     if frame[: len(MAGIC)] == MAGIC and len(frame) == HEADER_SIZE:
         return HEADER
     if frame[: len(END_MARK)] == END_MARK:

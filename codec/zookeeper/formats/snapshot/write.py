@@ -1,6 +1,6 @@
-"""Writing a snapshot anew: the nodes, in pieces, and the sections and seals around them.
+"""Write a new snapshot: the nodes in pieces, with the sections and seals around them.
 
-What rows leave out is what a server would have made: see `tree` for parents and counters. Source: as `snapshot`.
+Columns that rows lack get the values that a server would have written; see `tree_defaults` for parents and counters. Source: as `codec`.
 """
 
 from __future__ import annotations
@@ -71,13 +71,13 @@ OPTIONS = (DIGEST_ENABLED, LAST_PROCESSED_ENABLED, METHOD, ZXID, SESSION_TIMEOUT
 
 
 def method(options: Options) -> str | None:
-    """How a snapshot is to be compressed, as names have it; None where nothing is said."""
+    """Return the compression that the options ask for, as names have it; None if they say nothing."""
     asked: str | None = options["snapshot.compression.method"]
     return "" if asked == "none" else asked
 
 
 def ending(facts: dict[str, Any], options: Options, zxid: int, had: bool) -> dict[str, Any]:
-    """Digest and last processed zxid: as the file has them; those of today without a file, or where options say so."""
+    """Return digest and last processed zxid: those of the file; without a file, or if options ask for them, those of the newest version."""
     out: dict[str, Any] = {}
     asked = options.given("digest.enabled") or not had
     if facts.get("digest_zxid") is not None and (not asked or options["digest.enabled"]):
@@ -103,21 +103,21 @@ def ending(facts: dict[str, Any], options: Options, zxid: int, had: bool) -> dic
 
 
 def sessions_bytes(sessions: Sequence[Mapping[str, int]]) -> bytes:
-    """The session table."""
-    made = np.zeros(len(sessions), SESSION_DTYPE)
-    for i, one in enumerate(sessions):
-        made[i] = one["session_id"], one["timeout"]
-    return I32BE.pack(len(sessions), {}) + made.tobytes()
+    """Return the session table."""
+    array = np.zeros(len(sessions), SESSION_DTYPE)
+    for i, session in enumerate(sessions):
+        array[i] = session["session_id"], session["timeout"]
+    return I32BE.pack(len(sessions), {}) + array.tobytes()
 
 
 def acls_bytes(acls: pa.Array) -> bytes:
-    """The ACL table, from the column of the file table."""
+    """Return the ACL table from the column of the file table."""
     ids, lists = table_of(acls)
     return table_bytes(ids.tolist(), packed(lists).to_pylist())
 
 
 def table_of(acls: pa.Array) -> tuple[Int64s, pa.Array]:
-    """Numbers and lists of that column, which has one row."""
+    """Return numbers and lists of that column, which has one row."""
     entries = acls.flatten()
     number, lists = entries.flatten()
     return np.asarray(number.fill_null(0)).astype(np.int64), lists.cast(ACL_RAW_TYPE)
@@ -127,7 +127,7 @@ def table_of(acls: pa.Array) -> tuple[Int64s, pa.Array]:
 
 
 class NodeSource(Protocol):
-    """Nodes in the order in which they are written: `nodes.Nodes`, or others that are not held."""
+    """Nodes in the order in which they are written: `pack.Nodes`, or a stream of them."""
 
     def __len__(self) -> int: ...
 
@@ -136,26 +136,26 @@ class NodeSource(Protocol):
     def digest(self) -> int: ...
 
     def known_digest(self) -> int | None:
-        """The digest as a server has it, where it is known without looking at the nodes."""
+        """The digest as a server computes it, if it is known without reading the nodes."""
         ...
 
 
 @dataclass
 class Snapshot:
-    """What a snapshot is written from."""
+    """The content of a new snapshot."""
 
     nodes: NodeSource
     acls: AclLists
     sessions: list[dict[str, int]]
     file: dict[str, Any]
-    """The row of the file table, if there was one."""
+    """The row of the file table, if there is one."""
     ending: dict[str, Any]
-    """See the function of the name."""
+    """See the function of that name."""
     sum: int = field(default=1, init=False)
     digest: int = field(default=0, init=False)
 
     def write(self) -> Iterator[Chunk]:
-        """The bytes of the file."""
+        """Yield the bytes of the file."""
         for kind in ("header", "sessions", "acls"):
             yield self._put(self.section(kind))
         known = self.nodes.known_digest()
@@ -166,7 +166,7 @@ class Snapshot:
                 yield self._put(self.section(kind))
 
     def packed(self, compression: str) -> Iterator[Chunk]:
-        """The same, compressed or not."""
+        """Yield the bytes, compressed if asked for."""
         return self.write() if compression == "none" else compress_pieces(compression, self.write())
 
     def _put(self, data: bytes) -> bytes:
@@ -174,14 +174,14 @@ class Snapshot:
         return data
 
     def _nodes(self, first: int, stop: int, *, digest: bool = False) -> Iterator[Chunk]:
-        for one in self.nodes.chunks(first, stop, digest=digest):
-            self.sum = adler32_of(one.data, self.sum)
-            self.digest += one.digest
-            yield one.data
+        for chunk in self.nodes.chunks(first, stop, digest=digest):
+            self.sum = adler32_of(chunk.data, self.sum)
+            self.digest += chunk.digest
+            yield chunk.data
 
     @property
     def end_sum(self) -> int:
-        """The first seal, which is behind the end mark."""
+        """Return the first seal, which follows the end mark."""
         return adler32_of(END_MARK, self.sum)
 
     def section(self, kind: str, *, keep: bool = False) -> bytes:

@@ -1,7 +1,7 @@
-"""What is in transactions, by kernels over many of them: where the fields of bodies lie, and the columns made of that.
+"""Measure transactions: kernels find the fields of many bodies, and columns are made from the positions.
 
-A measured body is a column of int64: where its path, its data, its list lie, and its numbers. The fields of a body come in one order in
-all types, so `txns.RECIPES`, made from the descriptions, says which are there. The transactions of multis are bodies too.
+A measured body is a column of int64: the positions of its path, data and list, and its numbers. All types have their fields in the same
+order, so `layout.RECIPES`, made from the descriptions, says which fields a type has. The transactions of multis are bodies too.
 """
 
 from __future__ import annotations
@@ -64,22 +64,22 @@ _SUB_MIN = TXN.min_size
     TYPE, STATUS, FIELDS, PATH_AT, PATH_LENGTH, DATA_AT, DATA_LENGTH, ACL_AT, ACL_COUNT, FLAG, VALUE, TIME_TO_LIVE, LIST_AT,
     LIST_COUNT, PLAIN, END, DIGEST, DIGEST_VALUE,
 ) = range(18)  # fmt: skip
-"""Of a body: its type; what is wrong with it; which fields it has; where path and data lie, and their lengths (-1 for null or none);
-where the ACL lies (its count) and how many entries it has (-1); the ephemeral byte; its 32-bit number; its TTL; where the list of
-paths or transactions lies and how many these are (-1); whether just these bytes come again from what rows say; where it ends; the
-digest's version (`NO_DIGEST` for none) and value."""
+"""The measures of a body: its type; its status; the fields it has; positions and lengths of path and data (-1 for null or absent); the
+position of the ACL's count, and its number of entries (-1); the ephemeral byte; its 32-bit number; its TTL; position and length of the
+list of paths or transactions (-1); whether its rows are enough to write the same bytes; its end; version (`NO_DIGEST` for none) and
+value of the digest."""
 MEASURES = 18
 NO_DIGEST = -(1 << 62)
 
 SOUND, SHORT, BAD_LENGTH, UNSUPPORTED, NO_HEADER = range(5)
-"""A body is well; ends early; has a length that can't be; is of a type that no reader takes; there is not even a header."""
+"""Status of a body: sound; too short; with an impossible length; of a type that no reader knows; without even a header."""
 _MAX_LENGTH = 2 * 0xFFFFF
-"""Lengths above are refused before it is seen whether so many bytes are there (`BinaryInputArchive.checkLength`)."""
+"""Longer lengths are refused before the remaining bytes are checked (`BinaryInputArchive.checkLength`)."""
 
 
 @kernel("const u1[], i8, i8, i8, i8, i8[,], i8")
 def measure_body(buf: Bytes, kind: int, fields: int, at: int, end: int, out: Int64s, i: int) -> int:
-    """Read a body of these fields at `at` into column `i` of `out`; returns its status. Lists are skipped, transactions are not."""
+    """Read a body of these fields at `at` into column `i` of `out`, and return its status. Lists are skipped, transactions are not."""
     out[TYPE, i] = kind
     out[FIELDS, i] = fields
     out[PATH_AT, i] = at
@@ -152,7 +152,7 @@ def measure_body(buf: Bytes, kind: int, fields: int, at: int, end: int, out: Int
         out[LIST_AT, i] = at
         out[LIST_COUNT, i] = max(count, NULL)
         if count < 0:
-            # A null vector is not told from no body, other negative counts not from none.
+            # A null vector looks like a missing body, and other negative counts look like an empty vector.
             out[PLAIN, i] = 0
             if count < NULL:
                 out[LIST_COUNT, i] = 0
@@ -177,7 +177,7 @@ def measure_body(buf: Bytes, kind: int, fields: int, at: int, end: int, out: Int
 def measure_sub(
     buf: Bytes, at: int, end: int, recipes_from: int, recipes: Int64s, out: Int64s, i: int
 ) -> int:
-    """Read a transaction of a multi at `at` into column `i` of `out`; returns where it ends, -1 where it is not well."""
+    """Read a transaction of a multi at `at` into column `i` of `out`. Return where it ends, -1 if it is not sound."""
     if end - at < _SUB_MIN:
         return -1
     kind = load_i32be(buf, at)
@@ -192,14 +192,14 @@ def measure_sub(
     if measure_body(buf, kind, fields, start, stop, out, i) != SOUND:
         return -1
     if fields == 0:
-        out[PLAIN, i] = 0  # not known: no reader applies it, nor what follows
+        out[PLAIN, i] = 0  # unknown type: no reader applies it, nor what follows
         out[END, i] = stop
     return int(stop) if out[END, i] == stop else -1
 
 
 @kernel("const u1[], i8, i8, i8")
 def behind_parts(buf: Bytes, at: int, end: int, count: int) -> int:
-    """Where the transactions of a multi end by their lengths alone; -1 where they don't fit."""
+    """Return where the transactions of a multi end, by their lengths alone; -1 if they do not fit."""
     for _ in range(count):
         if end - at < _SUB_MIN:
             return -1
@@ -225,10 +225,10 @@ def measure_all(
     out: Int64s,
     scratch: Int64s,
 ) -> int:
-    """Read payloads `buf[starts[i] : ends[i]]` into the columns of `out`; returns how many transactions are in multis, in all."""
+    """Read the payloads `buf[starts[i] : ends[i]]` into the columns of `out`. Return the number of transactions in all multis."""
     total = 0
     for i in range(len(starts)):
-        # One after the other each would be waited for: a payload is looked at in its first bytes and its last ones.
+        # Touch the first and last bytes of several payloads at once, so that their cache misses overlap.
         ahead = min(i + _AHEAD, len(starts) - 1)
         prefetch(buf, starts[ahead])
         prefetch(buf, starts[ahead] + 64)
@@ -249,7 +249,7 @@ def measure_all(
             out[STATUS, i] = UNSUPPORTED
             continue
         if kind == CLOSE_SESSION:
-            # The body may be left out, and a digest may follow: see `txns`.
+            # The body may be missing, and a digest may follow: see `layout`.
             alone = end - at == DIGEST_SIZE and load_i32be(buf, at) == DIGEST_VERSION
             if alone or measure_body(buf, kind, fields, at, end, out, i) != SOUND:
                 measure_body(buf, kind, 0, at, end, out, i)
@@ -275,7 +275,7 @@ def measure_all(
                     break
                 plain &= scratch[PLAIN, 0]
             if at < 0:
-                # A server looks into its parts only when it applies them, and has read the digest before.
+                # A server parses the parts of a multi only when it applies them, after it has read the digest.
                 at = behind_parts(buf, out[LIST_AT, i] + 4, end, count)
                 if at >= 0 and end - at >= DIGEST_SIZE:
                     out[DIGEST, i] = load_i32be(buf, at)
@@ -313,7 +313,7 @@ def measure_subs(
     out: Int64s,
     owner: Int64s,
 ) -> int:
-    """Read the transactions of multis that are well, `counts[i]` of them at `at[i]`; `owner` is the multi of each."""
+    """Read the transactions of sound multis, `counts[i]` of them at `at[i]`. `owner` gets the multi of each."""
     n = 0
     for i in range(len(at)):
         pos = at[i] + 4
@@ -336,7 +336,7 @@ _NAMES = contents(
 def number_fields(
     types: Int64s, fields: Int64s, known: npt.NDArray[np.int8], lowest: int, out: npt.NDArray[np.int8]
 ) -> None:
-    """For each body what its 32-bit number is, by its type; -1 where it has none."""
+    """Return for each body which of `NUMBERS` its 32-bit number is, by its type; -1 if it has none."""
     for i in range(len(types)):
         place = types[i] - lowest
         out[i] = known[place] if fields[i] & NUMBER and 0 <= place < len(known) else -1
@@ -346,7 +346,7 @@ _BIT_OF = {
     "path": PATH, "path_raw": PATH, "data": DATA, "acl": ACLS, "acl_raw": ACLS, "ephemeral": EPHEMERAL, "ttl": TTL,
     "paths_to_delete": PATHS, **dict.fromkeys(NUMBERS, NUMBER),
 }  # fmt: skip
-"""By column the field that it is of."""
+"""The field of each column."""
 TXN_TYPE = pa.struct(
     [
         pa.field("type", pa.string()),
@@ -366,7 +366,7 @@ TXNS_TYPE = pa.list_(TXN_TYPE)
 
 @dataclass
 class Bodies:
-    """Measured bodies of one buffer, one a column of `found`: `found[PATH_AT]` are the places of all paths."""
+    """Measured bodies of one buffer, one per column of `found`: `found[PATH_AT]` holds the positions of all paths."""
 
     buf: Bytes
     found: Int64s
@@ -376,7 +376,7 @@ class Bodies:
 
     @classmethod
     def of(cls, buf: Bytes, starts: Int64s, ends: Int64s) -> tuple[Bodies, int]:
-        """Those of payloads, and how many transactions are in the multis among them."""
+        """Return the bodies of payloads, and the number of transactions in the multis among them."""
         out, scratch = np.empty((MEASURES, len(starts)), np.int64), np.empty((MEASURES, 1), np.int64)
         total = measure_all(buf, starts, ends, RECIPE_ARRAY, SUB_RECIPE_ARRAY, LOWEST, out, scratch)
         return cls(buf, out), int(total)
@@ -385,7 +385,7 @@ class Bodies:
         return Bodies(self.buf, np.ascontiguousarray(self.found[:, which]))
 
     def subs(self, ends: Int64s, total: int) -> tuple[Bodies, Int64s]:
-        """The transactions of multis that are well, and which body each is of. `ends` is where payloads end."""
+        """Return the transactions of sound multis, and the body that each belongs to. `ends` is where payloads end."""
         out, owner = np.empty((MEASURES, total), np.int64), np.empty(total, np.int64)
         if not total:
             return Bodies(self.buf, out), owner
@@ -395,7 +395,7 @@ class Bodies:
         return Bodies(self.buf, out), owner
 
     def digest(self, name: str) -> tuple[Int64s, Int64s]:
-        """digest_version or tree_digest of each, and the versions, `NO_DIGEST` where there is none."""
+        """Return digest_version or tree_digest of each body, and the versions, `NO_DIGEST` for none."""
         return self.found[DIGEST if name == "digest_version" else DIGEST_VALUE], self.found[DIGEST]
 
     @property
@@ -404,18 +404,18 @@ class Bodies:
         return which
 
     def joined(self, other: Bodies, order: Int64s) -> Bodies:
-        """Of these and others of the same buffer, in an order."""
+        """Return these bodies and others of the same buffer in a given order."""
         return Bodies(
             self.buf, np.ascontiguousarray(np.concatenate((self.found, other.found), axis=1)[:, order])
         )
 
-    # One column each
+    # Columns
 
     def column(self, name: str, kind: pa.DataType) -> pa.Array:
-        """A column of fields of bodies."""
-        found = self.found
+        """Return a column of body fields."""
+        measured = self.found
         if name == "type":
-            return type_names(found[TYPE])
+            return type_names(measured[TYPE])
         bit = _BIT_OF.get(name)
         if bit is not None and not self._present & bit:
             return pa.nulls(len(self), kind)
@@ -432,24 +432,24 @@ class Bodies:
         if name == "acl_raw":
             return self.acl()[1]
         if name == "ephemeral":
-            return numbers(kind, found[FLAG] != 0, found[FIELDS] & EPHEMERAL == 0)
+            return numbers(kind, measured[FLAG] != 0, measured[FIELDS] & EPHEMERAL == 0)
         if name == "ttl":
-            return numbers(kind, found[TIME_TO_LIVE].copy(), found[FIELDS] & TTL == 0)
+            return numbers(kind, measured[TIME_TO_LIVE].copy(), measured[FIELDS] & TTL == 0)
         if name == "paths_to_delete":
             return self.paths()
         null = self._numbers != NUMBERS.index(name)
         if null.all():
             return pa.nulls(len(self), kind)
-        return numbers(kind, np.where(null, 0, found[VALUE]), null)
+        return numbers(kind, np.where(null, 0, measured[VALUE]), null)
 
     @cached_property
     def _present(self) -> int:
-        """The fields that one body has at least."""
+        """Return the fields that at least one body has."""
         return int(np.bitwise_or.reduce(self.found[FIELDS]))
 
     @cached_property
     def _numbers(self) -> npt.NDArray[np.int8]:
-        """Which of `NUMBERS` the 32-bit number of each body is; -1: it has none."""
+        """Return which of `NUMBERS` the 32-bit number of each body is; -1 if it has none."""
         which = np.empty(len(self), np.int8)
         number_fields(self.found[TYPE], self.found[FIELDS], NUMBER_FIELD, LOWEST, which)
         return which
@@ -470,74 +470,74 @@ class Bodies:
         return acls_of(self.buf, self.found[ACL_AT], self.found[ACL_COUNT], plain=self._plain)
 
     def paths(self) -> pa.Array:
-        """The paths that a closeSession deletes."""
+        """Return the paths that a closeSession deletes."""
         has = self.found[FIELDS] & PATHS != 0
         counts = np.where(has, self.found[LIST_COUNT], NULL)
         return paths_of(self.buf, self.found[LIST_AT], counts, plain=self._plain)
 
     def txns(self, subs: Bodies) -> pa.Array:
-        """The transactions of multis, nested; `subs` are all of them."""
+        """Return the transactions of multis as nested values. `subs` are the transactions of all of them."""
         if not (self.found[FIELDS] & TXNS).any():
             return pa.nulls(len(self), TXNS_TYPE)
         has = self.in_multis
         counts = np.where(has, self.found[LIST_COUNT], NULL)
-        children = [subs.column(one.name, one.type) for one in TXN_TYPE]
+        children = [subs.column(child_type.name, child_type.type) for child_type in TXN_TYPE]
         return _list(TXNS_TYPE, counts, children)
 
 
 def _text(stored: pa.Array, *, plain: bool) -> tuple[pa.Array, npt.NDArray[np.bool_] | None]:
-    """As `java_strings`; `plain` text is known to be UTF-8."""
+    """As `java_strings`. `plain` text is known to be UTF-8."""
     return (stored.view(pa.string()), None) if plain else java_strings(stored)
 
 
 def acls_of(buf: Bytes, at: Int64s, counts: Int64s, *, plain: bool) -> tuple[pa.Array, pa.Array]:
-    """The lists that start at `at`, of so many entries (-1 for null): as Java reads their strings, and as they are where these are
-    not UTF-8."""
-    some = np.maximum(counts, 0)
-    total = int(some.sum())
+    """Return the ACL lists at the positions `at`, of `counts` entries (-1 for null): with strings as Java reads them, and in raw form
+    where these are not UTF-8."""
+    sizes = np.maximum(counts, 0)
+    total = int(sizes.sum())
     perms = np.empty(total, np.int64)
     starts, lengths = np.empty(2 * total, np.int64), np.empty(2 * total, np.int64)
-    acl_entries(buf, at, some, perms, starts, lengths)
+    acl_entries(buf, at, sizes, perms, starts, lengths)
     stored = [
         binary(buf, np.ascontiguousarray(starts[k::2]), np.ascontiguousarray(lengths[k::2])) for k in range(2)
     ]
-    texts = [_text(one, plain=plain) for one in stored]
+    texts = [_text(strings, plain=plain) for strings in stored]
     number = numbers(pa.int32(), perms)
-    made = _list(ACL_TYPE, counts, [number, *(text for text, _ in texts)])
+    lists = _list(ACL_TYPE, counts, [number, *(text for text, _ in texts)])
     wrong = np.zeros(total, np.bool_)
-    for _, one in texts:
-        if one is not None:
-            wrong |= one
+    for _, bad in texts:
+        if bad is not None:
+            wrong |= bad
     if not wrong.any():
-        return made, constant(ACL_RAW_TYPE, None, len(at))
+        return lists, constant(ACL_RAW_TYPE, None, len(at))
     raw = _list(ACL_RAW_TYPE, counts, [number, *stored])
     before = np.concatenate(([0], np.cumsum(wrong)))
-    ends = np.concatenate(([0], np.cumsum(some)))
-    return made, _where(raw, before[ends[1:]] > before[ends[:-1]])
+    ends = np.concatenate(([0], np.cumsum(sizes)))
+    return lists, _where(raw, before[ends[1:]] > before[ends[:-1]])
 
 
 def paths_of(buf: Bytes, at: Int64s, counts: Int64s, *, plain: bool) -> pa.Array:
-    """The lists of paths that start at `at`, of so many (-1 for null), as Java reads them."""
-    some = np.maximum(counts, 0)
-    starts, lengths = np.empty(int(some.sum()), np.int64), np.empty(int(some.sum()), np.int64)
-    string_entries(buf, at, some, starts, lengths)
+    """Return the lists of paths at the positions `at`, of `counts` entries (-1 for null), as Java reads them."""
+    sizes = np.maximum(counts, 0)
+    starts, lengths = np.empty(int(sizes.sum()), np.int64), np.empty(int(sizes.sum()), np.int64)
+    string_entries(buf, at, sizes, starts, lengths)
     return list_of(_text(binary(buf, starts, lengths), plain=plain)[0], counts)
 
 
 def type_names(types: Int64s) -> pa.Array:
-    """ZooKeeper's names of types; "unknown 99" for others."""
+    """Return ZooKeeper's names of types; "unknown 99" for others."""
     if len(types) and (types == types[0]).all():
-        one = int(types[0])
-        return constant(pa.string(), TYPE_NAMES.get(one, f"unknown {one}"), len(types))
+        kind = int(types[0])
+        return constant(pa.string(), TYPE_NAMES.get(kind, f"unknown {kind}"), len(types))
     known = (types >= LOWEST) & (types <= HIGHEST)
     if known.all():
         return _NAMES.take(numbers(pa.int64(), types - LOWEST))
-    names = [TYPE_NAMES.get(one, f"unknown {one}").encode() for one in types.tolist()]
+    names = [TYPE_NAMES.get(kind, f"unknown {kind}").encode() for kind in types.tolist()]
     return contents(pa.string(), names)
 
 
 def _where(values: pa.Array, keep: npt.NDArray[np.bool_]) -> pa.Array:
-    """The values, null elsewhere."""
+    """Return the values where the condition holds, null elsewhere."""
     return values.take(numbers(pa.int64(), np.arange(len(values)), ~keep))
 
 
@@ -546,7 +546,7 @@ def _list(kind: pa.DataType, counts: Int64s, children: list[pa.Array]) -> pa.Arr
 
 
 def list_of(values: pa.Array, counts: Int64s) -> pa.Array:
-    """Lists of so many values each, one after the other; -1 for null."""
+    """Return consecutive lists of these sizes; -1 for null."""
     ends = np.zeros(len(counts) + 1, np.int32)
     np.cumsum(np.maximum(counts, 0), out=ends[1:])
     null = counts < 0

@@ -1,7 +1,7 @@
 """The codec `zookeeper.txnlog`: transaction logs (`log.<zxid>`).
 
-A frame is the file's header or a transaction's record, a row a transaction. How records are found is in `scan`, what is in them in
-`txns` and `bodies`, how they are written in `pack`. Source: `FileTxnLog` of ZooKeeper.
+A frame is the file header or the record of a transaction, and a row is a transaction. `scan` finds records, `layout` and `bodies` read
+them, `pack` and `write` write them. Source: `FileTxnLog` of ZooKeeper.
 """
 
 from __future__ import annotations
@@ -79,14 +79,14 @@ from logwright.codec.zookeeper.names import PRINTED
 from logwright.codec.zookeeper.store.selection import NAMES_NODES, prefix_of, select_txns
 
 PORTION = 8 << 20
-"""So many bytes of records are decoded at a time, or one if that is larger."""
+"""Bytes of records that are decoded at a time, or one record if it is larger."""
 _MOST_FAULTS = 64
 _EMPTY = "from 3.9.3 on the server deletes it where it is the newest log; else, and before, it does not start: EOFException"
 _KINDS = contents(pa.string(), [b"header", b"transaction"])
 
 
 class TxnLog(Codec):
-    """The codec."""
+    """The codec of transaction logs."""
 
     name = NAME
     title = "ZooKeeper transaction log"
@@ -147,35 +147,35 @@ class TxnLog(Codec):
                 return replace(_nothing(at), damage=damage)
             faults += _odd_header(data[at:])
             at += HEADER_SIZE
-        found = SCANNER.frames(window, at, check=check, prefixes=prefixes_of(data, context.prefixes))
-        frames = _frames(found, header)
+        scanned = SCANNER.frames(window, at, check=check, prefixes=prefixes_of(data, context.prefixes))
+        frames = _frames(scanned, header)
         frames.faults = faults
         if check:
-            frames.faults += self._order(window, found, context)
-        if len(found.start):
-            context.last_zxid = int(found.head["zxid"][-1])
-            context.last_end = window.offset + int(found.end[-1])
+            frames.faults += self._order(window, scanned, context)
+        if len(scanned.start):
+            context.last_zxid = int(scanned.head["zxid"][-1])
+            context.last_end = window.offset + int(scanned.end[-1])
         context.damaged = -1
-        if found.why == scanner.NEED:
-            frames.need = found.need
-        elif found.why != scanner.END:
-            frames.damage = _damage(window, found, context)
+        if scanned.why == scanner.NEED:
+            frames.need = scanned.need
+        elif scanned.why != scanner.END:
+            frames.damage = _damage(window, scanned, context)
             context.damaged = frames.damage.offset
         return frames
 
-    def _order(self, window: Window, found: Scanned, context: TxnLogContext) -> list[Fault]:
-        """Return what is wrong with the lengths and zxids of good records."""
+    def _order(self, window: Window, scanned: Scanned, context: TxnLogContext) -> list[Fault]:
+        """Return the faults in the lengths and zxids of good records."""
         faults: list[Fault] = []
-        heads = found.head.view(np.int64).reshape(-1, HEAD_FIELDS)
+        heads = scanned.head.view(np.int64).reshape(-1, HEAD_FIELDS)
         if not len(heads):
             return faults
-        first = int(found.start[0]) + window.offset
+        first = int(scanned.start[0]) + window.offset
         known = context.last_zxid if context.last_end == first and context.last_zxid is not None else None
         named = first != HEADER_SIZE or context.file is None or heads[0, records.ZXID] == context.file
         follows = known in (None, int(heads[0, records.ZXID]) - 1)
-        if named and follows and records.in_order(found, context.limit):
+        if named and follows and records.in_order(scanned, context.limit):
             return faults
-        start, size = found.start + window.offset, found.end - found.start
+        start, size = scanned.start + window.offset, scanned.end - scanned.start
         for i in np.flatnonzero(heads[:, records.SIZE] > context.limit)[:_MOST_FAULTS].tolist():
             text = f"Unreasonable length = {heads[i, records.SIZE]}: a server takes {context.limit} at most"
             system = f"{START_FAILS} (IOException), unless jute.maxbuffer is larger"
@@ -193,7 +193,7 @@ class TxnLog(Codec):
                 Fault(NAME, int(start[0]), int(size[0]), Kind.LINK, text, Severity.WARNING, system, 0)
             )
         before = np.concatenate(([zxids[0] if known is None else known], zxids[:-1]))
-        # A difference of zxids far apart may not fit 64 bits: epochs are compared first.
+        # The difference of distant zxids may not fit 64 bits, so epochs are compared first.
         same = zxids >> 32 == before >> 32
         odd = (same & (zxids != before + 1)) | (zxids >> 32 < before >> 32)
         if known is None:
@@ -214,10 +214,10 @@ class TxnLog(Codec):
         if 0 <= damaged < at and not records.at_header(window, damaged):
             at = max(at, _end_of_damaged(window, damaged, context))
         while True:
-            place, found, need = FINDER.next(window, at, context.prefixes)
-            if found == NONE:
+            place, outcome, need = FINDER.next(window, at, context.prefixes)
+            if outcome == NONE:
                 return -1, min(len(window.data) - at, LEAST - 1)
-            if found == UNSURE:
+            if outcome == UNSURE:
                 return place, max(need, LEAST)
             if self._sensible(window, place, context):
                 return place, 0
@@ -238,7 +238,7 @@ class TxnLog(Codec):
     def loss_between(
         self, before: Frames | None, after: Frames | None, context: TxnLogContext
     ) -> tuple[int | None, Mapping[str, Any]]:
-        """The zxids between two good transactions: within an epoch each is one."""
+        """Return the zxids between two good transactions. Within an epoch each zxid is one transaction."""
         lost: dict[str, Any] = {}
         first = behind = None
         if before is not None and before.header["kind"][-1] == TXN_FRAME:
@@ -252,7 +252,7 @@ class TxnLog(Codec):
         if behind is None:
             return None, lost
         if first is None or names.epoch_of(first) != names.epoch_of(behind):
-            # Of an epoch that is over, nothing says how far it went.
+            # Nothing says where an old epoch ended.
             if names.counter_of(behind) > 1 or first is None:
                 lost["last_zxid"] = behind - 1
             return None, lost
@@ -310,19 +310,19 @@ class TxnLog(Codec):
 
 
 def _rows(window: Window, frames: Frames, columns: Sequence[str], context: TxnLogContext) -> Decoded:
-    """The rows of transactions, only those that the options of the context select."""
+    """Return the rows of the transactions that the options of the context select."""
     options = context.options
     upto, prefix = options["at_zxid"], prefix_of(options["path_prefix"])
     if upto is not None:
         frames = frames.pick(frames.header["zxid"] <= upto)
     needed = tuple(dict.fromkeys((*columns, *NAMES_NODES))) if prefix else columns
     batch = rows_at_once(window, frames, needed, context)
-    made = Rows(window, frames, context).decoded(needed) if batch is None else Decoded(batch)
-    return select_txns(made, columns, options) if prefix else made
+    decoded = Rows(window, frames, context).decoded(needed) if batch is None else Decoded(batch)
+    return select_txns(decoded, columns, options) if prefix else decoded
 
 
 def _portions(frames: Frames) -> Iterator[Frames]:
-    """These frames, as many at a time as make `PORTION`."""
+    """Split frames into portions of `PORTION` bytes."""
     if len(frames) and frames.end[-1] - frames.start[0] <= PORTION:
         yield frames
         return
@@ -335,9 +335,9 @@ def _portions(frames: Frames) -> Iterator[Frames]:
         at = stop
 
 
-def _frames(found: Scanned, header: bool) -> Frames:
-    """Return what a scan found as frames. With `header` the header of the file is the first of them."""
-    start, end, head = found.start, found.end, found.head
+def _frames(scanned: Scanned, header: bool) -> Frames:
+    """Convert a scan's result to frames. With `header`, the file header is the first frame."""
+    start, end, head = scanned.start, scanned.end, scanned.head
     if header:
         first = np.zeros(1, HEAD)
         first["kind"] = FILE_HEADER_FRAME
@@ -345,7 +345,7 @@ def _frames(found: Scanned, header: bool) -> Frames:
         start = np.concatenate((np.zeros(1, np.int64), start))
         end = np.concatenate((np.full(1, HEADER_SIZE, np.int64), end))
         head = concatenate_heads((first, head))
-    return Frames(start, end, head, found.stop)
+    return Frames(start, end, head, scanned.stop)
 
 
 def _nothing(at: int, need: int = 0) -> Frames:
@@ -362,8 +362,8 @@ def _header_fault(data: Bytes, size: int) -> Fault | None:
         return Fault(NAME, 0, size, Kind.TRUNCATED, text, system=f"{START_FAILS}: EOFException")
     magic = data[: len(MAGIC)].tobytes()
     if magic != MAGIC:
-        found, expected = int.from_bytes(magic, "big", signed=True), int.from_bytes(MAGIC, "big")
-        text = f"invalid magic number {found} != {expected}"
+        stored, expected = int.from_bytes(magic, "big", signed=True), int.from_bytes(MAGIC, "big")
+        text = f"invalid magic number {stored} != {expected}"
         return Fault(NAME, 0, HEADER_SIZE, Kind.MAGIC, text, system=f"{START_FAILS}: IOException: {text}")
     return None
 
@@ -395,9 +395,9 @@ def _order_fault(before: int, zxid: int, start: int, size: int) -> Fault:
     )
 
 
-def _damage(window: Window, found: Scanned, context: TxnLogContext) -> Fault:
-    """Return what is wrong where a scan stopped."""
-    data, stop, why = window.data, found.stop, records.why_stopped(window.data, found, context.limit)
+def _damage(window: Window, scanned: Scanned, context: TxnLogContext) -> Fault:
+    """Return the fault at the position where a scan stopped."""
+    data, stop, why = window.data, scanned.stop, records.why_stopped(window.data, scanned, context.limit)
     offset = window.offset + stop
     left = window.size - offset
     length = load_i32be(data, stop + LENGTH) if len(data) - stop >= BODY else 0
@@ -411,7 +411,7 @@ def _damage(window: Window, found: Scanned, context: TxnLogContext) -> Fault:
         return Fault(NAME, offset, BODY, Kind.LENGTH, text, system=system)
     if why == scanner.TORN:
         if left < BODY:
-            # Zeros too: a checksum begins with them.
+            # This holds for zeros too, because a checksum begins with zeros.
             text = f"{left} bytes at the end are too few for a record"
         else:
             text = f"the record takes {OVERHEAD + length} bytes, {left} are left of the file"
@@ -452,7 +452,7 @@ def _torn(offset: int, length: int, text: str, context: TxnLogContext) -> Fault:
 
 
 def _zeros(window: Window, stop: int, left: int) -> Fault:
-    """A length of 0, which is the end for a server, whatever else is there."""
+    """Return the fault of a length of 0, where a server stops reading whatever follows."""
     rest = window.data[stop:]
     offset = window.offset + stop
     if rest[:BODY].any():
@@ -466,8 +466,8 @@ def _zeros(window: Window, stop: int, left: int) -> Fault:
 
 
 def _end_of_damaged(window: Window, at: int, context: TxnLogContext) -> int:
-    """Where the search for the next record begins: behind the damaged one where it says how long it is, or its checksum does; else
-    right behind its start."""
+    """Return where the search for the next record begins: after the damaged record, if its length or its checksum shows where it ends;
+    otherwise right after its start."""
     data = window.data
     if len(data) - at < LEAST:
         return at + 1
@@ -481,8 +481,8 @@ def _end_of_damaged(window: Window, at: int, context: TxnLogContext) -> int:
         next_one = context.last_zxid is not None and zxid == context.last_zxid + 1
         if data[end - 1] == EOR and (follows or next_one or not data[end : end + BODY].any()):
             return int(end)
-    found = int(records.true_end(data, at, min(len(data), at + records.REACH)))
-    return found if found >= 0 else at + 1
+    end_by_checksum = int(records.true_end(data, at, min(len(data), at + records.REACH)))
+    return end_by_checksum if end_by_checksum >= 0 else at + 1
 
 
 # Records and frames
@@ -495,7 +495,7 @@ def _records_batch(window: Window, frames: Frames, columns: Sequence[str]) -> pa
 
 
 def _without_header(frames: Frames) -> Frames:
-    """The transactions."""
+    """Return the frames of transactions."""
     headed = len(frames) and frames.header["kind"][0] == FILE_HEADER_FRAME
     return frames.pick(slice(1, None)) if headed else frames
 
@@ -509,7 +509,7 @@ def _frames_batch(window: Window, frames: Frames, columns: Sequence[str]) -> pa.
     looks = {"payload", "digest_version", "tree_digest"}.intersection(columns)
     bodies: Bodies | None = None
     if looks:
-        # The header of the file is no transaction: it is measured as an empty one.
+        # The file header is not a transaction; it is measured as an empty one.
         start = np.where(header, frames.start, frames.start + BODY)
         bodies, _ = Bodies.of(window.data, start, np.where(header, start, frames.end - 1))
     arrays = []
@@ -541,11 +541,11 @@ def _masked(values: pa.Array, null: Any) -> pa.Array:
 
 
 def _payloads(window: Window, frames: Frames, header: Any, bodies: Bodies) -> pa.Array:
-    """Those that would not come again from rows; of the header all of it, where it is not the usual one."""
+    """Return the payloads that cannot be rebuilt from rows; for the file header all of it, if it is not the usual one."""
     usual = FILE_HEADER.pack({})
     kept: list[bytes | None] = [None] * len(frames)
-    again = (bodies.found[STATUS] == SOUND) & (bodies.found[PLAIN] == 1)
-    for i in np.flatnonzero(~again | header).tolist():
+    reproducible = (bodies.found[STATUS] == SOUND) & (bodies.found[PLAIN] == 1)
+    for i in np.flatnonzero(~reproducible | header).tolist():
         start, stop = int(frames.start[i]), int(frames.end[i])
         if not header[i]:
             kept[i] = window.data[start + BODY : stop - 1].tobytes()

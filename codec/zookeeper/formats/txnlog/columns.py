@@ -1,4 +1,4 @@
-"""The columns of rows that are transactions, each as it is stored; of those nested in a multi too."""
+"""The input columns of transactions in stored form, nested ones of multis included."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _NAMES = (
     np.cumsum([0, *map(len, _KINDS)], dtype=np.int32),
     np.array(list(_KINDS.values()), np.int64),
 )
-"""The names of types one after the other, where they end, and the types."""
-_TYPES = {one.name: one.type for one in ROWS.columns}
+"""The concatenated names of types, where each ends, and the types."""
+_TYPES = {column.name: column.type for column in ROWS.columns}
 
 
 @kernel("const u1[], const i4[], const u1[], const u1[], const i4[], const i8[], i8, i8[]")
@@ -49,8 +49,8 @@ def find_kinds(
     unknown: int,
     out: Int64s,
 ) -> int:
-    """The types that have the names `data[ends[i] : ends[i + 1]]`; `unknown` for others. Returns which of `known` there are, as bits,
-    and in the bit behind these whether there are others."""
+    """Look up the types named `data[ends[i] : ends[i + 1]]`; `unknown` for others. Return a bit per entry of `known` that occurs, and
+    one more bit if unknown names occur."""
     last = 0
     seen = 0
     for i in range(len(out)):
@@ -60,16 +60,18 @@ def find_kinds(
             continue
         start = ends[i]
         length = ends[i + 1] - start
-        # Mostly it is that of the row before.
+        # Usually it is the type of the row before.
         for k in range(len(known)):
-            one = (last + k) % len(known)
-            if name_ends[one + 1] - name_ends[one] == length:
+            candidate = (last + k) % len(known)
+            if name_ends[candidate + 1] - name_ends[candidate] == length:
                 same = 0
-                while same < length and load_u8(data, start + same) == load_u8(names, name_ends[one] + same):
+                while same < length and load_u8(data, start + same) == load_u8(
+                    names, name_ends[candidate] + same
+                ):
                     same += 1
                 if same == length:
-                    out[i] = known[one]
-                    last = one
+                    out[i] = known[candidate]
+                    last = candidate
                     break
         seen |= 1 << (last if out[i] != unknown else len(known))
     return seen
@@ -77,7 +79,7 @@ def find_kinds(
 
 @dataclass(slots=True)
 class Strings:
-    """Value `i` is `data[ends[i] : ends[i + 1]]`, or null."""
+    """Strings: value `i` is `data[ends[i] : ends[i + 1]]`, or null."""
 
     data: Bytes
     ends: Int32s
@@ -85,20 +87,20 @@ class Strings:
 
     @classmethod
     def of(cls, array: pa.Array) -> Strings:
-        """Of a binary or string array."""
+        """Return the strings of a binary or string array."""
         count = len(array)
         _, offsets, data = array.buffers()
         if not count or offsets is None:
             return cls(np.empty(0, np.uint8), np.zeros(count + 1, np.int32), np.zeros(count, np.uint8))
         ends = np.frombuffer(offsets, np.int32, array.offset + count + 1)[array.offset :]
-        given = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
-        return cls(given, ends, validity(array))
+        bytes_of_data = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+        return cls(bytes_of_data, ends, validity(array))
 
     @property
     def sizes(self) -> Int64s:
-        """Bytes that each takes with its length."""
+        """Bytes that each value takes with its length."""
         sizes = np.diff(self.ends).astype(np.int64)
-        # What is null may take bytes of the column.
+        # A null value may still have bytes in the column.
         if not self.valid.all():
             sizes *= self.valid
         sizes += 4
@@ -106,12 +108,12 @@ class Strings:
 
 
 class TxnColumns:
-    """The columns of some rows, with the types of the rows table (or of a transaction in a multi); absent ones are null."""
+    """The columns of some rows, with the types of the rows table or of a transaction in a multi. Absent columns are null."""
 
     def __init__(self, rows: pa.RecordBatch, first: int) -> None:
         self.rows, self.count, self.first = rows, rows.num_rows, first
         self.seen: tuple[int, ...] = ()
-        """The types that there are, after `kinds`."""
+        """The distinct types, after a call of `kinds`."""
 
     def has(self, name: str) -> bool:
         return name in self.rows.schema.names
@@ -128,7 +130,7 @@ class TxnColumns:
             raise UsageError(f"{NAME}: column {name!r} is not {kind}: {error}") from None
 
     def text(self, name: str) -> pa.Array:
-        """Strings as they are stored: of columns of bytes as given, else as Java writes them."""
+        """Return strings as stored: those of binary columns unchanged, others as Java encodes them."""
         kind = self.rows.schema.field(name).type if self.has(name) else pa.null()
         if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
             return self.get(name, pa.binary())
@@ -138,12 +140,12 @@ class TxnColumns:
         return integers(self.get(name, _TYPES.get(name, pa.int64())), default)
 
     def kinds(self, in_multi: npt.NDArray[np.bool_]) -> Int64s:
-        """The types of rows as numbers. Raises `UsageError` for one that is not written so, or not there."""
+        """Return the types of rows as numbers. Raises `UsageError` for a null or a type that cannot be written so."""
         if not self.has("type"):
             raise UsageError(f"{NAME} needs a column 'type'", advice=f"It is one of: {', '.join(_KINDS)}")
-        given = Strings.of(self.get("type", pa.string()))
+        names = Strings.of(self.get("type", pa.string()))
         kinds = np.empty(self.count, np.int64)
-        seen = find_kinds(given.data, given.ends, given.valid, *_NAMES, _UNKNOWN, kinds)
+        seen = find_kinds(names.data, names.ends, names.valid, *_NAMES, _UNKNOWN, kinds)
         self.seen = tuple(kind for i, kind in enumerate(_KINDS.values()) if seen >> i & 1)
         if (
             not seen >> len(_KINDS)
@@ -157,7 +159,7 @@ class TxnColumns:
             row = int(np.argmax(bad))
             name = self.get("type", pa.string())[row].as_py()
             recipes, where = (SUB_RECIPES, "in a multi") if in_multi[row] else (RECIPES, "on its own")
-            choices = ", ".join(one for one, kind in _KINDS.items() if recipes[kind - LOWEST])
+            choices = ", ".join(name for name, kind in _KINDS.items() if recipes[kind - LOWEST])
             raise UsageError(
                 f"{NAME}: row {self.first + row} is of type {name!r}, which is not written {where}",
                 advice=f"It is one of: {choices}",
@@ -165,56 +167,58 @@ class TxnColumns:
         return kinds
 
     def path(self) -> pa.Array:
-        """Paths as they are stored: `path_raw` where that says the same."""
-        made = self.text("path")
+        """Return paths as stored: `path_raw` where it decodes to the same text."""
+        texts = self.text("path")
         raw = self.get("path_raw", pa.binary())
         if raw.null_count == len(raw):
-            return made
+            return texts
         chosen = [
-            one if one is not None and plain is not None and java_string(one).encode() == plain else plain
-            for one, plain in zip(raw.to_pylist(), made.to_pylist(), strict=True)
+            stored
+            if stored is not None and plain is not None and java_string(stored).encode() == plain
+            else plain
+            for stored, plain in zip(raw.to_pylist(), texts.to_pylist(), strict=True)
         ]
         return pa.array(chosen, pa.binary())
 
     def acl(self) -> pa.Array:
-        """Lists as they are stored: `acl_raw` where that says the same."""
+        """Return ACLs as stored: `acl_raw` where it decodes to the same text."""
         if not self.has("acl"):
             return pa.nulls(self.count, ACL_RAW_TYPE)
-        given = self.rows.column(self.rows.schema.get_field_index("acl"))
-        if given.type == ACL_TYPE and given.null_count == len(given):
+        column = self.rows.column(self.rows.schema.get_field_index("acl"))
+        if column.type == ACL_TYPE and column.null_count == len(column):
             return pa.nulls(self.count, ACL_RAW_TYPE)
         try:
-            lists = given.cast(ACL_TYPE)
+            lists = column.cast(ACL_TYPE)
         except (pa.ArrowException, ValueError) as error:
             raise UsageError(f"{NAME}: column 'acl' is not {ACL_TYPE}: {error}") from None
         ends, entries = list_ends(lists)
         fields = [entries.field(0), *(stored_strings(entries.field(k)) for k in (1, 2))]
         struct = pa.StructArray.from_arrays(fields, fields=list(ACL_RAW_TYPE.value_type))
         bits = None if not lists.null_count else pa.py_buffer(np.packbits(validity(lists), bitorder="little"))
-        made = pa.Array.from_buffers(
+        acls = pa.Array.from_buffers(
             ACL_RAW_TYPE, len(lists), [bits, pa.py_buffer(np.ascontiguousarray(ends))], children=[struct]
         )
         raw = self.get("acl_raw", ACL_RAW_TYPE)
         if raw.null_count == len(raw):
-            return made
+            return acls
         texts = lists.to_pylist()
         chosen = [
-            one if one is not None and _as_java(one) == text else plain
-            for one, text, plain in zip(raw.to_pylist(), texts, made.to_pylist(), strict=True)
+            stored if stored is not None and _as_java(stored) == text else plain
+            for stored, text, plain in zip(raw.to_pylist(), texts, acls.to_pylist(), strict=True)
         ]
         return pa.array(chosen, ACL_RAW_TYPE)
 
 
 def _as_java(acl: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [
-        {"perms": one["perms"]}
-        | {name: None if one[name] is None else java_string(one[name]) for name in ("scheme", "id")}
-        for one in acl
+        {"perms": entry["perms"]}
+        | {name: None if entry[name] is None else java_string(entry[name]) for name in ("scheme", "id")}
+        for entry in acl
     ]
 
 
 def validity(array: pa.Array) -> Bytes:
-    """1 where there is a value."""
+    """Return 1 where a value is not null."""
     if not array.null_count:
         return np.ones(len(array), np.uint8)
     if array.null_count == len(array):
@@ -223,7 +227,7 @@ def validity(array: pa.Array) -> Bytes:
 
 
 def integers(array: pa.Array, default: int) -> Int64s:
-    """Integers, or times, with another for null."""
+    """Return integers or times, with a replacement for null."""
     if array.null_count == len(array):
         return np.full(len(array), default, np.int64)
     if not pa.types.is_integer(array.type):
@@ -234,7 +238,7 @@ def integers(array: pa.Array, default: int) -> Int64s:
 
 
 def list_ends(array: pa.Array) -> tuple[Int32s, pa.Array]:
-    """Where lists end in their values, which are those of lists that are not null, one after the other."""
+    """Return where lists end in the consecutive values of all lists that are not null."""
     if array.null_count == len(array):
         return np.zeros(len(array) + 1, np.int32), pa.nulls(0, array.type.value_type)
     lengths = np.asarray(array.value_lengths().fill_null(0), np.int64)
@@ -242,5 +246,5 @@ def list_ends(array: pa.Array) -> tuple[Int32s, pa.Array]:
 
 
 def ends_of(sizes: Int64s) -> Int64s:
-    """Where things of these sizes end that lie one after the other, from 0 on."""
+    """Return the cumulative sizes, from 0 on."""
     return np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes)))

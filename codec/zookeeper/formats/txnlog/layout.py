@@ -1,4 +1,4 @@
-"""What transactions are: a header, a body by type, a digest; of all versions from 3.4 to 3.9.
+"""The layout of transactions: a header, a body by type, a digest; of all versions from 3.4 to 3.9.
 
 Source: `zookeeper.jute`, `SerializeUtils.deserializeTxn`, `ZooDefs.OpCode` and `DataTree.processTxn` of ZooKeeper.
 """
@@ -117,7 +117,7 @@ SUB_BODIES: dict[int, Struct] = {
     SET_DATA: SET_DATA_TXN,
     CHECK: CHECK_VERSION_TXN,
 }
-"""What may be in a multi (`DataTree.processTxn`)."""
+"""The transactions that a multi may contain (`DataTree.processTxn`)."""
 _NOTHING = Nothing()
 _TYPE = Int(4, values=TYPE_NAMES)
 TXN = Struct(
@@ -148,13 +148,13 @@ BODIES: dict[int, Struct] = {
     DELETE_CONTAINER: DELETE_TXN,
     CREATE_TTL: CREATE_TTL_TXN,
 }
-"""What may stand alone (`SerializeUtils.deserializeTxn`)."""
+"""The transactions that a record may contain (`SerializeUtils.deserializeTxn`)."""
 
 
 DIGEST_VERSION = 2
 """`DigestCalculator.DIGEST_VERSION`."""
 _BODILESS = -0x5A4B0001
-"""Stands for a type, none that a server has, of transactions without a body."""
+"""A pseudo-type, which no server uses, for transactions without a body."""
 
 PAYLOAD = Struct(
     "TxnLogEntry",
@@ -166,7 +166,7 @@ PAYLOAD = Struct(
     Field(
         "body",
         Switch(
-            # A digest alone has no body before it: as a vector of paths it would be nonsense.
+            # A digest without a body before it would be nonsense as a vector of paths.
             f"{_BODILESS} if type == {CLOSE_SESSION} and"
             f" ({LEFT} < 4 or {LEFT} == {TXN_DIGEST.head_size} and i32be(0) == {DIGEST_VERSION}) else type",
             {
@@ -189,14 +189,14 @@ PAYLOAD = Struct(
     source="SerializeUtils.deserializeTxn",
 )
 TXN_HEADER = PAYLOAD.offset("body")
-"""Bytes of a TxnHeader."""
+"""Size of a TxnHeader in bytes."""
 
 EOR = 0x42
-"""The byte behind each transaction, 'B' (`FileTxnLog.append`)."""
+"""The byte after each transaction, 'B' (`FileTxnLog.append`)."""
 
 
 def _checksum(covered: bytes) -> int:
-    """Adler-32 of the payload alone: neither of its length nor of the mark behind it."""
+    """The Adler-32 covers the payload alone, neither its length nor the end mark."""
     return zlib.adler32(covered[4:-1])
 
 
@@ -209,9 +209,9 @@ RECORD = Struct(
     source="FileTxnLog.append",
 )
 LENGTH = RECORD.offset("payload")
-"""Where the length of the payload lies in a record; the payload is behind it."""
+"""Position of the payload length in a record; the payload follows."""
 OVERHEAD = LENGTH + 4 + 1
-"""Bytes of a record besides its payload."""
+"""Size of a record without its payload."""
 MAGIC = b"ZKLG"
 _MAGIC = int.from_bytes(MAGIC, "big")
 FILE_HEADER = Struct(
@@ -241,7 +241,7 @@ TXN_LOG = Struct(
     source="org.apache.zookeeper.server.persistence.FileTxnLog",
 )
 
-# The same for kernels: the fields of a body, which come in one order in all of them.
+# The same for kernels: the fields of a body. Their order is the same in all types.
 
 PATH, DATA, ACLS, EPHEMERAL, NUMBER, TTL, PATHS, TXNS = (1 << i for i in range(8))
 _BITS = {
@@ -249,12 +249,12 @@ _BITS = {
     "time_out": NUMBER, "ttl": TTL, "paths_to_delete": PATHS, "txns": TXNS,
 }  # fmt: skip
 NUMBERS = ("parent_cversion", "version", "err", "time_out")
-"""What the 32-bit number of a body may be; a body has one at most."""
+"""The meanings of the 32-bit number of a body. A body has at most one."""
 
 
 def recipe(struct: Struct) -> int:
-    """The fields of a body as bits. Raises `TypeError` where they are not in the order that kernels know."""
-    bits = [_BITS[one.name] for one in struct.fields]
+    """Return the fields of a body as bits. Raises `TypeError` if they are not in the order that the kernels expect."""
+    bits = [_BITS[field.name] for field in struct.fields]
     if bits != sorted(set(bits)):
         raise TypeError(f"{struct.name}: fields in another order")
     return sum(bits)
@@ -269,13 +269,13 @@ RECIPES = _recipes(BODIES)
 SUB_RECIPES = _recipes(SUB_BODIES)
 RECIPE_ARRAY, SUB_RECIPE_ARRAY = np.array(RECIPES, np.int64), np.array(SUB_RECIPES, np.int64)
 NUMBER_OF = {
-    kind: next(one.name for one in struct.fields if one.name in NUMBERS)
+    kind: next(field.name for field in struct.fields if field.name in NUMBERS)
     for kind, struct in {**SUB_BODIES, **BODIES}.items()
     if recipe(struct) & NUMBER
 }
-"""By type what its number is."""
+"""The meaning of its number by type."""
 NUMBER_FIELD = np.array(
     [NUMBERS.index(NUMBER_OF[kind]) if kind in NUMBER_OF else -1 for kind in range(LOWEST, HIGHEST + 1)],
     np.int8,
 )
-"""By type, from `LOWEST` on, the place of that in `NUMBERS`; -1 where there is none."""
+"""The index of that meaning in `NUMBERS` by type, from `LOWEST` on; -1 for none."""

@@ -1,4 +1,4 @@
-"""The kernels that write transactions, and rows as they take them: bodies are measured, then each is written in its place.
+"""Kernels that write transactions. Bodies are measured first, then each is written at its position.
 
 Source: `SerializeUtils.serializeTxn`, `FileTxnLog.append` of ZooKeeper, and its `zookeeper.jute`.
 """
@@ -81,7 +81,7 @@ def put_bodies(
     at: Int64s,
     out: Bytes,
 ) -> None:
-    """Write bodies of these fields, each at its place in `out`."""
+    """Write bodies of these fields, each at its position in `out`."""
     for i in range(len(fields)):
         has = fields[i]
         pos = at[i]
@@ -106,7 +106,7 @@ def put_bodies(
         if has & TTL:
             pos = store_64be(out, pos, ttls[i])
         if has & PATHS:
-            # Where the list is null, the field is left out.
+            # If the list is null, the field is left out.
             pos = store_32be(out, pos, list_ends[i + 1] - list_ends[i])
             for k in range(list_ends[i], list_ends[i + 1]):
                 pos = put_bytes(out, pos, paths, paths_ends, paths_valid, k)
@@ -116,7 +116,7 @@ def put_bodies(
 def put_multis(
     lows: Int64s, highs: Int64s, kinds: Int64s, subs: Bytes, sub_ends: Int64s, at: Int64s, out: Bytes
 ) -> None:
-    """Write the bodies of multis: transactions `lows[i]` to `highs[i]`, of which `subs` has the bodies."""
+    """Write the bodies of multis: the transactions `lows[i]` to `highs[i]`, whose bodies are in `subs`."""
     for i in range(len(at)):
         pos = store_32be(out, at[i], highs[i] - lows[i])
         for k in range(lows[i], highs[i]):
@@ -141,7 +141,7 @@ def put_records(
     digests: Int64s,
     out: Bytes,
 ) -> None:
-    """Write what is around bodies that are in their places: record `i` is `out[starts[i] : starts[i + 1]]`; it has a digest where its
+    """Write record headers, digests and end marks around bodies: record `i` is `out[starts[i] : starts[i + 1]]`. It has a digest if its
     version is not 0."""
     for i in range(len(sessions)):
         at = starts[i] + BODY
@@ -159,11 +159,11 @@ def put_records(
         store_64be(out, starts[i], adler32(out, at, end))
 
 
-# What they take
+# Sizes
 
 
 class Bodies:
-    """Bodies of rows, measured: `put` writes them. `fields` says which there are; multis have none here."""
+    """Measured bodies of rows, which `put` writes. `fields` are the fields of each; multis have none here."""
 
     def __init__(self, columns: TxnColumns, kinds: Int64s, fields: Int64s) -> None:
         self.kinds, self.fields = kinds, fields
@@ -180,7 +180,7 @@ class Bodies:
             self.flags = np.asarray(flags.fill_null(False)).astype(np.int64)
         named = {NUMBER_OF[kind] for kind in columns.seen if kind in NUMBER_OF}
         for name in named:
-            # Of a create without it: as it was up to 3.3.
+            # A create without this field, as written by versions up to 3.3.
             values = columns.number(name, -1 if name == "parent_cversion" else 0)
             mine = len(named) == 1 or NUMBER_FIELD[kinds - LOWEST] == NUMBERS.index(name)
             self.values = values if mine is True else np.where(mine, values, self.values)
@@ -196,16 +196,16 @@ class Bodies:
         out: Int64s = np.zeros(len(fields), np.int64)
         if not len(fields):
             return out
-        some, common = int(np.bitwise_or.reduce(fields)), int(np.bitwise_and.reduce(fields))
+        any_fields, common = int(np.bitwise_or.reduce(fields)), int(np.bitwise_and.reduce(fields))
         for bit, size in self._parts:
-            if some & bit:
+            if any_fields & bit:
                 each = size()
                 out += each if common & bit else (fields & bit != 0) * each
         return out
 
     @property
     def _parts(self) -> tuple[tuple[int, Callable[[], Int64s | int]], ...]:
-        """By field the bytes that it takes in each body."""
+        """By field, its size in each body."""
         return (
             (PATH, lambda: self.path.sizes),
             (DATA, lambda: self.data.sizes),
@@ -217,7 +217,7 @@ class Bodies:
         )
 
     def put(self, fields: Int64s, at: Int64s, out: Bytes) -> None:
-        """Write these fields of each body at its place."""
+        """Write these fields of each body at its position."""
         put_bodies(
             fields,
             self.path.data,

@@ -33,20 +33,20 @@ from logwright.codec.zookeeper.jute import Int64s
 def encode(
     rows: pa.Table, frames: pa.Table | None, file: pa.Table | None, context: TxnLogContext
 ) -> Iterator[Chunk]:
-    """The bytes of a log. See `Codec.encode`."""
-    given = Transactions(rows, context)
+    """Yield the bytes of a log. See `Codec.encode`."""
+    transactions = Transactions(rows, context)
     if frames is None:
         header = file_header(file, None)
         yield header
         size = len(header)
-        for start, stop in given.portions(0, given.count):
-            data = given.records(start, stop).data
+        for start, stop in transactions.portions(0, transactions.count):
+            data = transactions.records(start, stop).data
             size += len(data)
             yield data
         if file is None:
             yield allocated(size, context.options)
     else:
-        yield from _Reencoder(given, frames, file, context).write()
+        yield from _Reencoder(transactions, frames, file, context).write()
     yield single_value(file, "trailing") or b""
     yield Zeros(single_value(file, "trailing_zeros") or 0)
 
@@ -55,20 +55,20 @@ class _Reencoder(Reencoder):
     """The frames of a log, each of which holds one transaction."""
 
     def __init__(
-        self, given: Transactions, frames: pa.Table, file: pa.Table | None, context: TxnLogContext
+        self, transactions: Transactions, frames: pa.Table, file: pa.Table | None, context: TxnLogContext
     ) -> None:
         need(NAME, frames, "position", "kind")
-        self.given, self.file, self.context = given, file, context
+        self.given, self.file, self.context = transactions, file, context
         self.header = np.array([kind == "header" for kind in frames["kind"].to_pylist()], np.bool_)
         self.digests = None
-        if "tree_digest" not in given.rows.column_names and "tree_digest" in frames.column_names:
+        if "tree_digest" not in transactions.rows.column_names and "tree_digest" in frames.column_names:
             value = frames["tree_digest"].combine_chunks()
             version = frames["digest_version"].cast(pa.int64()).fill_null(DIGEST_VERSION)
             versions = np.where(np.asarray(value.is_valid()), np.asarray(version, np.int64), 0)
             self.digests = versions, np.asarray(value.fill_null(0), np.int64)
         raw, payload = stored(frames, "raw"), stored(frames, "payload")
         holds = ~self.header & absent(raw)
-        owner = match(NAME, given.rows, given.cuts, integers(frames, "position"), holds)
+        owner = match(NAME, transactions.rows, transactions.cuts, integers(frames, "position"), holds)
         super().__init__(Stored(owner, raw, payload, (owner >= 0) & absent(payload)))
 
     def records(self, first: int, last: int, frame: int) -> Iterator[Chunk]:
@@ -90,7 +90,7 @@ class _Reencoder(Reencoder):
         cuts = self.given.cuts
         if _same(self.given.rows.slice(int(cuts[record]), int(cuts[record + 1] - cuts[record])), read):
             return True
-        # The same in other words: without some columns, or a multi in its other form.
+        # The same rows in another form: with fewer columns, or the other form of a multi.
         encoded = self.given.records(record, record + 1, self._digests(frame, frame + 1))
         return bool(
             records_of(read, np.array([0, read.num_rows], np.int64), 0, 0).payload(0) == encoded.payload(0)
@@ -101,7 +101,7 @@ class _Reencoder(Reencoder):
 
 
 def _record(payload: bytes) -> bytes:
-    """A payload as a record."""
+    """Return a record of this payload."""
     data = np.zeros(OVERHEAD + len(payload), np.uint8)
     data[BODY:-1] = np.frombuffer(payload, np.uint8)
     store_64be(data, 0, adler32(data, BODY, len(data) - 1))
@@ -111,25 +111,25 @@ def _record(payload: bytes) -> bytes:
 
 
 _PLACES = ("position", "file")
-"""Columns that say where a row is, not what it is."""
+"""Columns for the position of a row, not for its content."""
 
 
-def _same(rows: pa.Table, said: pa.RecordBatch) -> bool:
-    """Whether rows are those of a payload, column by column, and lack none but details."""
+def _same(rows: pa.Table, decoded: pa.RecordBatch) -> bool:
+    """Return whether rows equal those of a payload, column by column, and lack nothing but detail columns."""
     if not set(ROWS.names()) <= set(rows.column_names):
         return False
-    columns = [name for name in rows.column_names if name in said.schema.names and name not in _PLACES]
+    columns = [name for name in rows.column_names if name in decoded.schema.names and name not in _PLACES]
     try:
-        given = rows.select(columns).cast(ROWS.schema(columns))
+        expected = rows.select(columns).cast(ROWS.schema(columns))
     except (pa.ArrowException, ValueError):
         return False
-    return bool(given.equals(pa.Table.from_batches([said.select(columns)])))
+    return bool(expected.equals(pa.Table.from_batches([decoded.select(columns)])))
 
 
 def _decoded(stored: bytes, context: TxnLogContext) -> pa.RecordBatch:
-    """The rows of a payload, with all columns; none where it can't be understood."""
+    """Return the rows of a payload, with all columns; no rows if it cannot be parsed."""
     record = np.frombuffer(_record(stored), np.uint8)
     window = Window(record, 0, len(record))
-    found = SCANNER.frames(window, 0, check=False)
-    frames = Frames(found.start, found.end, found.head, found.stop)
+    scanned = SCANNER.frames(window, 0, check=False)
+    frames = Frames(scanned.start, scanned.end, scanned.head, scanned.stop)
     return Rows(window, frames, context).decoded(ROWS.names(detail=True)).batch

@@ -1,4 +1,4 @@
-"""The rows of transactions: their headers and bodies as columns, multis nested or exploded."""
+"""The rows of transactions: columns of their headers and bodies, with multis nested or exploded."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class Rows:
         if name == "position":
             return numbers(kind, self._of_frames(self.frames.start + self.window.offset))
         if name in ("digest_version", "tree_digest"):
-            return digest_column(kind, *(self._of_frames(one) for one in self.all.digest(name)))
+            return digest_column(kind, *(self._of_frames(part) for part in self.all.digest(name)))
         if name == "sub":
             return pa.nulls(rows, kind) if self.place is None else numbers(kind, self.place, self.place < 0)
         if name == "txns":
@@ -129,26 +129,26 @@ class Rows:
         return self.bodies.column(name, kind)
 
     def _empty_multis(self) -> pa.Array:
-        """A multi that is a row where its transactions are has none."""
+        """Return the digests of rows. A multi has none if its transactions are rows."""
         return self.bodies.txns(self.subs.pick(np.empty(0, np.int64)))
 
     @cached_property
     def _heads(self) -> dict[str, npt.NDArray[Any]]:
-        """What rows have of the headers, one column each."""
+        """Return the columns that rows take from the headers."""
         count = len(self.frames)
-        made: tuple[Any, ...] = (*(np.empty(count, np.int64) for _ in range(3)), np.empty(count, np.int32))
-        split_heads(np.ascontiguousarray(self.frames.header).view(np.int64).reshape(-1, HEAD_FIELDS), *made)
-        return dict(zip(("zxid", "time", "session_id", "cxid"), made, strict=True))
+        arrays: tuple[Any, ...] = (*(np.empty(count, np.int64) for _ in range(3)), np.empty(count, np.int32))
+        split_heads(np.ascontiguousarray(self.frames.header).view(np.int64).reshape(-1, HEAD_FIELDS), *arrays)
+        return dict(zip(("zxid", "time", "session_id", "cxid"), arrays, strict=True))
 
     def _head(self, name: str) -> npt.NDArray[Any]:
         return self._of_frames(self._heads[name])
 
     def _of_frames(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """What there is one of for each frame, for each row."""
+        """Expand values of frames to values of rows."""
         return values if self.place is None and len(self.which) == len(values) else values[self.which]
 
     def _faults(self) -> list[tuple[int, Fault]]:
-        """Transactions whose checksum is right, and that can't be understood; or not by a server."""
+        """Return the faults of transactions whose checksum is right but that cannot be parsed, or that a server cannot parse."""
         faults = []
         for i in np.flatnonzero(~self.sound).tolist():
             before = int(np.searchsorted(self.which, i))
@@ -181,6 +181,6 @@ WORDS = {
 
 
 def digest_column(kind: pa.DataType, values: Int64s, versions: Int64s) -> pa.Array:
-    """digest_version or tree_digest of measured transactions, which have digests of these versions."""
+    """Return digest_version or tree_digest of measured transactions with digests of these versions."""
     null = versions == NO_DIGEST
     return numbers(kind, np.where(null, 0, values), null)

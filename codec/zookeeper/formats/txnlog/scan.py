@@ -1,9 +1,10 @@
-"""How records are found in a log: a specification of their frames, and the rules for what follows damage.
+"""Find the records of a log: the specification of its frames, and the rules for the search after damage.
 
-A server stops reading a file, without an error, where a record is cut short, has no mark behind it, or has length 0 (preallocated zeros).
-A wrong checksum or an impossible length keeps it from starting. A scan goes on at the next record. The data of a node may hold a log:
-where the damaged record's length or checksum says where it ends, the search begins there, and what it finds must fit in by its zxid, or
-lead to the end of the log.
+A server stops reading a file, without an error, at a record that is cut short, lacks its end mark, or has length 0 (preallocated zeros). A
+wrong checksum or an impossible length keeps it from starting. A scan continues at the next record. The data of a node may contain a log, so
+the search begins at the end of the damaged record, if its length or checksum shows that end. A record found there must continue the zxids,
+or lead to the end of the log.
+
 Source: `FileTxnLog.FileTxnIterator.next` and `Util.readTxnBytes` of ZooKeeper.
 """
 
@@ -48,15 +49,15 @@ from logwright.codec.zookeeper.names import counter_of, epoch_of
 Int64s = npt.NDArray[np.int64]
 
 BODY = LENGTH + 4
-"""Where the payload starts in a record."""
+"""Position of the payload in a record."""
 _CLIENT, _CXID, ZXID_AT = PAYLOAD.offset("client_id"), PAYLOAD.offset("cxid"), PAYLOAD.offset("zxid")
 _TIME, _TYPE = PAYLOAD.offset("time"), PAYLOAD.offset("type")
 LEAST = OVERHEAD + TXN_HEADER
-"""Bytes of the shortest record that holds a transaction."""
+"""Size of the shortest record that holds a transaction."""
 MOST = 256 << 20
-"""A larger payload is damage, whatever `jute.maxbuffer` was."""
+"""A larger payload is regarded as damage, whatever `jute.maxbuffer` was."""
 REACH = 64 << 10
-"""Bytes in which the end of a record is searched by its checksum."""
+"""Bytes in which the end of a record is searched for by its checksum."""
 _KNOWN = np.array(
     [int(bool(RECIPES[kind - LOWEST]) or kind == CHECK) for kind in range(LOWEST, HIGHEST + 1)], np.int64
 )
@@ -65,10 +66,10 @@ HEAD = np.dtype(
     [(name, "<i8") for name in ("checksum", "length", "session_id", "cxid", "zxid", "time", "type", "kind")]
 )
 HEAD_FIELDS = len(HEAD.names or ())
-"""What a scan keeps of a frame: the header of its transaction, or zeros if the payload is too short for one."""
+"""The scan's entry for a frame: the header of its transaction, or zeros if the payload is too short for one."""
 STORED, SIZE, SESSION, CXID, ZXID, TIME, TYPE, KIND = range(8)
 FILE_HEADER_FRAME, TXN_FRAME = range(2)
-"""A frame is the header of the file, or a transaction."""
+"""Kinds of frames: the file header, or a transaction."""
 
 
 @kernel("u1[], i8, const u1[], i8, i8", inline=True)
@@ -91,7 +92,7 @@ def put_head(heads: Bytes, place: int, buf: Bytes, at: int, size: int) -> None:
 
 @kernel("const u1[], i8")
 def may_be_record(buf: Bytes, at: int) -> bool:
-    """Whether the head of a transaction can be at `at`: the upper half of its checksum is zero, its type is known."""
+    """Return whether the head of a transaction may be at `at`: the upper half of its checksum is zero, and its type is known."""
     if load_u32be(buf, at) != 0:
         return False
     place = load_i32be(buf, at + BODY + _TYPE) - LOWEST
@@ -114,22 +115,26 @@ SPECIFICATION = FrameSpec(
 SCANNER, FINDER = Scanner(SPECIFICATION), Finder(SPECIFICATION)
 
 
-def why_stopped(data: Bytes, found: Scanned, limit: int) -> int:
-    """Return why a scan stopped, for a server that reads payloads of `limit` bytes: it looks at nothing else of a longer one."""
-    if found.why in (scanner.TORN, scanner.BAD_MARK, scanner.BAD_CHECKSUM) and len(data) - found.stop >= BODY:
-        return scanner.BAD_LENGTH if load_i32be(data, found.stop + LENGTH) > limit else found.why
-    return found.why
+def why_stopped(data: Bytes, scanned: Scanned, limit: int) -> int:
+    """Return why a scan stopped, for a server that reads payloads of up to `limit` bytes. It checks nothing but the length of a longer
+    one."""
+    if (
+        scanned.why in (scanner.TORN, scanner.BAD_MARK, scanner.BAD_CHECKSUM)
+        and len(data) - scanned.stop >= BODY
+    ):
+        return scanner.BAD_LENGTH if load_i32be(data, scanned.stop + LENGTH) > limit else scanned.why
+    return scanned.why
 
 
-def in_order(found: Scanned, limit: int) -> bool:
-    """Return whether each zxid is the one before and 1, and no payload is longer than `limit`."""
-    if not found.consecutive:
+def in_order(scanned: Scanned, limit: int) -> bool:
+    """Return whether each zxid is its predecessor plus 1, and no payload is longer than `limit`."""
+    if not scanned.consecutive:
         return False
     longest = limit + OVERHEAD
-    # A longer record would hold one of the positions that lie `longest` bytes apart.
-    for position in range(int(found.start[0]), found.stop, longest):
-        i = found.start.searchsorted(position, "right") - 1
-        if found.end[i] - found.start[i] > longest:
+    # A longer record would cover one of the positions `longest` bytes apart.
+    for position in range(int(scanned.start[0]), scanned.stop, longest):
+        i = scanned.start.searchsorted(position, "right") - 1
+        if scanned.end[i] - scanned.start[i] > longest:
             return False
     return True
 
@@ -138,7 +143,7 @@ def in_order(found: Scanned, limit: int) -> bool:
 def split_heads(
     heads: Int64s, zxids: Int64s, times: Int64s, sessions: Int64s, cxids: npt.NDArray[np.int32]
 ) -> None:
-    """The columns that transactions have of their headers."""
+    """Copy the columns that transactions take from their headers."""
     for i in range(len(heads)):
         zxids[i] = heads[i, ZXID]
         times[i] = heads[i, TIME]
@@ -146,12 +151,12 @@ def split_heads(
         cxids[i] = heads[i, CXID]
 
 
-# Past damage
+# The search after damage
 
 
 @kernel("const u1[], i8, i8")
 def true_end(buf: Bytes, at: int, stop: int) -> int:
-    """Return where the record at `at` ends by its checksum, whatever its length says, up to `stop`; -1 if no end fits."""
+    """Return where the record at `at` ends by its checksum, up to `stop`, whatever its length field says; -1 if no end matches."""
     if stop - at < LEAST:
         return -1
     stored = load_i64be(buf, at)
@@ -170,11 +175,11 @@ def true_end(buf: Bytes, at: int, stop: int) -> int:
 
 
 def chain(window: Window, at: int, prefixes: Prefixes | None) -> tuple[int, bool]:
-    """Return where the good records from `at` on end, and whether that is, or may be, the end of the log."""
-    found = SCANNER.frames(window, at, prefixes=prefixes)
-    if found.why == scanner.ZERO:
-        return found.stop, not window.data[found.stop : found.stop + BODY].any()
-    return found.stop, found.why in (scanner.END, scanner.NEED)
+    """Return where the chain of good records at `at` ends, and whether that is, or may be, the end of the log."""
+    scanned = SCANNER.frames(window, at, prefixes=prefixes)
+    if scanned.why == scanner.ZERO:
+        return scanned.stop, not window.data[scanned.stop : scanned.stop + BODY].any()
+    return scanned.stop, scanned.why in (scanner.END, scanner.NEED)
 
 
 def at_header(window: Window, at: int) -> bool:
@@ -182,7 +187,7 @@ def at_header(window: Window, at: int) -> bool:
 
 
 def fits_in(zxid: int, before: int, between: int) -> bool:
-    """Whether a zxid can be that of a transaction behind another one, with so many bytes between them."""
+    """Return whether a zxid is possible `between` bytes after another one."""
     room = 1 + max(between, 0) // LEAST
     if epoch_of(zxid) == epoch_of(before):
         return 0 < zxid - before <= room

@@ -1,6 +1,6 @@
-"""The tables and options of `zookeeper.txnlog`, and what decoding a log needs to know besides its bytes.
+"""The tables and options of `zookeeper.txnlog`, and the context of decoding.
 
-The rest of the codec imports this module: it must import none of it.
+The rest of the codec imports this module, so it must import none of it.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ LIMITS = (
         high=(1 << 31) - 1,
     ),
 )
-"""What a server reads."""
+"""Limits of what a server reads."""
 PREALLOC = Option(
     "preAllocSize",
     0,
@@ -111,17 +111,17 @@ OPTIONS = (
 
 @dataclass
 class TxnLogContext:
-    """What decoding needs to know besides the bytes, and what goes from window to window."""
+    """The context of decoding, which is carried from window to window."""
 
     options: Options
     file: int | None = None
-    """The zxid in the file's name."""
+    """The zxid in the file name."""
     may_be_old: bool = False
-    """Whether the file may be of a server of 3.0 or older: it does not lie in version-2."""
+    """The file may be from a server of 3.0 or older, because it is not in version-2."""
     live: bool = False
-    """The server that writes it may be running."""
+    """The server that writes the file may be running."""
     last_zxid: int | None = None
-    """Of the transaction that ends at `last_end`, a byte of the file."""
+    """The zxid of the transaction that ends at byte `last_end` of the file."""
     last_end: int = -1
     damaged: int = -1
     """Where the last scan stopped at damage."""
@@ -129,7 +129,7 @@ class TxnLogContext:
 
     @property
     def limit(self) -> int:
-        """A length that a reader takes at most (`BinaryInputArchive.checkLength`)."""
+        """The largest length that a reader accepts (`BinaryInputArchive.checkLength`)."""
         extra = self.options["jute.maxbuffer.extrasize"]
         most: int = self.options["jute.maxbuffer"]
         return min(most + (max(most, 1024) if extra is None else int(extra)), (1 << 31) - 1)

@@ -1,7 +1,7 @@
-"""The rows of a portion of a log in one pass over its bytes: each is looked at once, and what is in it goes to the columns at once.
+"""The fast path of reading a log: rows in one pass over the bytes.
 
-That is for transactions that are sound, whose text is plain, and among which there is no multi: nearly all portions of nearly all
-logs. `rows.Rows`, which measures first, makes the same of any others, and says what is wrong with them.
+It serves portions of sound transactions with ASCII or plain UTF-8 text and without multis, which are nearly all portions of nearly all
+logs. `rows.Rows` measures first; it gives the same rows for any other portion, and reports faults.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ Int16s = npt.NDArray[np.int16]
 _CLIENT, _CXID = PAYLOAD.offset("client_id"), PAYLOAD.offset("cxid")
 _TIME, _TYPE = PAYLOAD.offset("time"), PAYLOAD.offset("type")
 _NUMBER_BITS = {name: TXNS << (1 + i) for i, name in enumerate(NUMBERS)}
-"""By column what is set of transactions that have it as their number."""
+"""By column, the bit of transactions that have it as their number."""
 _ALL_NUMBERS = sum(_NUMBER_BITS.values())
 _FIELDS = np.array(
     [
@@ -83,22 +83,22 @@ _FIELDS = np.array(
     ],
     np.int64,
 )
-"""By type the fields of its bodies, and what their number is."""
+"""By type, the fields of its bodies and the meaning of their number."""
 _DATED = 2 * max(_NUMBER_BITS.values())
-"""Set of transactions that say when they were made."""
+"""The bit of transactions that have a time."""
 _SIMPLE = PATH | DATA | NUMBER | _ALL_NUMBERS
-"""Bodies with these alone are read without being measured."""
+"""Bodies with only these fields are read without being measured."""
 _LISTS, _LIST_BITS = 6, ACLS | PATHS | EPHEMERAL | TTL
 (_ACL_AT, _ACL_COUNT, _LIST_AT, _LIST_COUNT, _FLAG, _TTL) = range(_LISTS)
-"""What is kept of bodies that have more, where there are any in a portion."""
+"""Measures that are kept of other bodies, if a portion has any."""
 _MANY = -(1 << 40)
-"""Stands for a type where there are several."""
+"""A pseudo-type for portions of several types."""
 
 
 @kernel("const i8[,], const i8[], i8")
 def fields_in(heads: Int64s, fields: Int64s, lowest: int) -> tuple[int, int]:
-    """The fields that transactions have at least once, -1 where one is of no known type; and the type of all, or `_MANY`."""
-    found = 0
+    """Return the union of the fields of transactions, -1 if a type is unknown; and their common type, or `_MANY`."""
+    any_fields = 0
     first = heads[0, TYPE]
     for i in range(len(heads)):
         kind = heads[i, TYPE]
@@ -107,8 +107,8 @@ def fields_in(heads: Int64s, fields: Int64s, lowest: int) -> tuple[int, int]:
         place = kind - lowest
         if place < 0 or place >= len(fields) or fields[place] == 0:
             return -1, first
-        found |= fields[place]
-    return found, first
+        any_fields |= fields[place]
+    return any_fields, first
 
 
 @kernel(
@@ -120,7 +120,7 @@ def read_portion(
     ends: Int64s,
     all_fields: Int64s,
     lowest: int,
-    wanted: int,
+    stored_fields: int,
     zxids: Int64s,
     times: Int64s,
     sessions: Int64s,
@@ -134,15 +134,16 @@ def read_portion(
     more: Int64s,
     measured: Int64s,
 ) -> tuple[int, int, int, int, int]:
-    """Read the records `buf[starts[i] : ends[i]]`, none of which is a multi, into columns; of path and data those that are `wanted`.
+    """Read the records `buf[starts[i] : ends[i]]`, none of which is a multi, into columns. Path and data are copied if they are in
+    `stored_fields`. `has` gets the fields that have a value.
 
-    `has` are the fields that have a value. Returns how many were read before one that is not sound, or whose text is not plain; the
-    bytes of paths and of data; the fields that all have a value of, and those that some have.
+    Return the number of records before the first one that is not sound or whose text is not plain; the bytes of paths and of data; the
+    fields that every record has, and the fields that any record has.
     """
     path_at = 0
     data_at = 0
     common = -1
-    some = 0
+    any_fields = 0
     keep = more.shape[1]
     path_ends[0] = 0
     data_ends[0] = 0
@@ -150,14 +151,14 @@ def read_portion(
         at = starts[i] + BODY
         end = ends[i] - 1
         if end - at < TXN_HEADER:
-            return i, path_at, data_at, common, some
+            return i, path_at, data_at, common, any_fields
         sessions[i] = load_i64be(buf, at + _CLIENT)
         cxids[i] = load_i32be(buf, at + _CXID)
         zxids[i] = load_i64be(buf, at + ZXID_AT)
         times[i] = load_i64be(buf, at + _TIME)
         place = load_i32be(buf, at + _TYPE) - lowest
         if place < 0 or place >= len(all_fields):
-            return i, path_at, data_at, common, some
+            return i, path_at, data_at, common, any_fields
         fields = all_fields[place]
         value = 0
         path_start = 0
@@ -165,7 +166,7 @@ def read_portion(
         data_start = 0
         data_length = NULL
         if fields & ~_SIMPLE:
-            # As `measure_all` does it.
+            # As in `measure_all`.
             kind = place + lowest
             recipe = fields & (TXNS - 1)
             at += TXN_HEADER
@@ -177,7 +178,7 @@ def read_portion(
             elif status == SHORT and kind == CREATE:
                 status = measure_body(buf, kind, recipe & ~NUMBER, at, end, measured, 0)
             if status != SOUND or measured[PLAIN, 0] == 0 or not keep:
-                return i, path_at, data_at, common, some
+                return i, path_at, data_at, common, any_fields
             if not measured[FIELDS, 0] & NUMBER:
                 fields &= ~_ALL_NUMBERS
             fields &= measured[FIELDS, 0] | _ALL_NUMBERS
@@ -197,25 +198,25 @@ def read_portion(
             if fields & PATH:
                 path_length, stop = skip_bytes(buf, at, end)
                 if stop < 0:
-                    return i, path_at, data_at, common, some
-                # Nearly all is ASCII, and to call a kernel takes as long as to see that.
+                    return i, path_at, data_at, common, any_fields
+                # Nearly all text is ASCII, and a call of a kernel takes as long as this test.
                 if (
                     path_length > 0
                     and not is_ascii(buf, at + 4, path_length)
                     and text_kind(buf, at + 4, stop) != PLAIN_TEXT
                 ):
-                    return i, path_at, data_at, common, some
+                    return i, path_at, data_at, common, any_fields
                 path_start = at + 4
                 at = stop
             if fields & DATA:
                 data_length, stop = skip_bytes(buf, at, end)
                 if stop < 0:
-                    return i, path_at, data_at, common, some
+                    return i, path_at, data_at, common, any_fields
                 data_start = at + 4
                 at = stop
             if fields & NUMBER:
                 if end - at < 4:
-                    return i, path_at, data_at, common, some
+                    return i, path_at, data_at, common, any_fields
                 value = load_i32be(buf, at)
             if keep:
                 more[_ACL_AT, i] = at
@@ -225,17 +226,17 @@ def read_portion(
                 more[_FLAG, i] = 0
                 more[_TTL, i] = 0
         else:
-            return i, path_at, data_at, common, some
+            return i, path_at, data_at, common, any_fields
         values[i] = value
         if path_length < 0:
             fields &= ~PATH
-        elif wanted & PATH:
+        elif stored_fields & PATH:
             append(paths, path_at, buf, path_start, path_length)
             path_at += path_length
         path_ends[i + 1] = path_at
         if data_length < 0:
             fields &= ~DATA
-        elif wanted & DATA:
+        elif stored_fields & DATA:
             append(data, data_at, buf, data_start, data_length)
             data_at += data_length
         data_ends[i + 1] = data_at
@@ -243,8 +244,8 @@ def read_portion(
             fields |= _DATED
         has[i] = fields
         common &= fields
-        some |= fields
-    return len(starts), path_at, data_at, common, some
+        any_fields |= fields
+    return len(starts), path_at, data_at, common, any_fields
 
 
 _ELSEWHERE = frozenset(("digest_version", "tree_digest"))
@@ -254,18 +255,20 @@ _ELSEWHERE = frozenset(("digest_version", "tree_digest"))
 def rows_at_once(
     window: Window, frames: Frames, columns: Sequence[str], context: TxnLogContext
 ) -> pa.RecordBatch | None:
-    """The rows of transactions; None where `Rows` has to make them."""
+    """Return the rows of transactions, or None if `Rows` has to make them."""
     if not len(frames) or not columns or not _ELSEWHERE.isdisjoint(columns):
         return None
     heads = np.ascontiguousarray(frames.header).view(np.int64).reshape(-1, HEAD_FIELDS)
     fields, kind = fields_in(heads, _FIELDS, LOWEST)
     if fields < 0 or fields & TXNS:
         return None
-    made = _Portion(window, frames, fields, columns)
-    if not made.whole:
+    portion = _Portion(window, frames, fields, columns)
+    if not portion.whole:
         return None
     schema = ROWS.schema(columns)
-    return pa.RecordBatch.from_arrays([made.column(name, kind, context) for name in columns], schema=schema)
+    return pa.RecordBatch.from_arrays(
+        [portion.column(name, kind, context) for name in columns], schema=schema
+    )
 
 
 class _Portion:
@@ -277,13 +280,13 @@ class _Portion:
         self.has = np.empty(count, np.int16)
         self.more = np.empty((_LISTS, count if fields & _LIST_BITS else 0), np.int64)
         ends = [np.empty(count + 1, np.int32) for _ in range(2)]
-        # As much as there can be; what is too much is given back, and no page of it was touched.
+        # Sized for the worst case. The surplus is returned, and its pages were never touched.
         room = int(frames.end[-1] - frames.start[0])
         kept = [np.empty(room if fields & bit and name in columns else 0, np.uint8) for name, bit in _STORED]
-        wanted = sum(bit for name, bit in _STORED if name in columns)
+        stored_fields = sum(bit for name, bit in _STORED if name in columns)
         measured = np.empty((MEASURES, 1), np.int64)
         n, *sizes, self.common, self.some = read_portion(
-            window.data, frames.start, frames.end, _FIELDS, LOWEST, wanted,
+            window.data, frames.start, frames.end, _FIELDS, LOWEST, stored_fields,
             self.zxid, self.time, self.session_id, self.cxid, self.has, self.values, ends[0], kept[0], ends[1], kept[1],
             self.more, measured,
         )  # fmt: skip
@@ -329,12 +332,12 @@ class _Portion:
         return pa.Array.from_buffers(of, self.count, [bits, *map(pa.py_buffer, values)])
 
 
-_TYPES = {one.name: one.type for one in ROWS.columns}
+_TYPES = {column.name: column.type for column in ROWS.columns}
 _none: dict[str, pa.Array] = {}
 
 
 def _nulls(name: str, rows: int) -> pa.Array:
-    """A column without values: a slice of one kept for the purpose. By name: to hash a nested type takes longer."""
+    """Return a null column: a slice of a cached one. The cache is keyed by name, because hashing a nested type takes longer."""
     kept = _none.get(name)
     if kept is None or len(kept) < rows:
         kept = _none[name] = pa.nulls(1 << max(10, (rows - 1).bit_length()), _TYPES[name])

@@ -1,6 +1,6 @@
-"""Writing transactions from rows alone, as a server would: as records, and these as a log.
+"""Write transactions from rows alone, as a server would: as records, and these as a log.
 
-A multi is written from a row with its transactions in it, or from one row for each of these.
+A multi is written from a row with nested transactions, or from one row for each of its transactions.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from logwright.codec.zookeeper.formats.txnlog.tables import TxnLogContext
 from logwright.codec.zookeeper.jute import Int64s
 
 PORTION = 8 << 20
-"""So many bytes of rows are written at a time, about, or one transaction."""
+"""Bytes of rows that are written at a time, approximately, or one transaction."""
 
 
 # Transactions
@@ -68,10 +68,11 @@ class Records:
 def records_of(
     rows: pa.RecordBatch, cuts: Int64s, first: int, zxid: int, digests: tuple[Int64s, Int64s] | None = None
 ) -> Records:
-    """Rows as records: transaction `i` is rows `cuts[i]` to `cuts[i + 1]`, more than one only where these are those of a multi.
+    """Write rows as records.
 
-    `first` is the number of the first row, for words; `zxid` that of the first transaction where rows have none; `digests` version (0
-    for none) and value of each transaction, instead of what rows say.
+    Transaction `i` is rows `cuts[i]` to `cuts[i + 1]`, more than one only for a multi. `first` is the number of the first row, for
+    messages. `zxid` is that of the first transaction if rows have none. `digests` gives version (0 for none) and value of each
+    transaction's digest, instead of the columns.
     """
     columns = TxnColumns(rows, first)
     heads = cuts[:-1]
@@ -94,7 +95,7 @@ def records_of(
     if len(nested):
         fields[nested] = 0
     bodies = Bodies(columns, kinds, fields)
-    # What is left out: the body of a closed session, where its paths are not known; the last field of a create of old.
+    # Omitted fields: the body of a closed session whose paths are not known, and the last field of an old create.
     if CLOSE_SESSION in seen:
         fields[(kinds == CLOSE_SESSION) & (bodies.list_valid == 0)] = 0
     if CREATE in seen and alone.any():
@@ -106,7 +107,7 @@ def records_of(
     body_sizes = _of(sizes, heads)
     multis: list[_Multis] = []
     if some_exploded:
-        # The bodies of these rows one after the other, in the order of rows.
+        # The bodies of these rows, in the order of rows.
         which = np.flatnonzero(exploded)
         ends = ends_of(np.where(in_multi, sizes, 0))
         subs = np.empty(int(ends[-1]), np.uint8)
@@ -121,8 +122,8 @@ def records_of(
         multis.append(_Multis(which, edges[:-1], edges[1:], inner.kinds, subs, ends))
     if multis:
         body_sizes = body_sizes.copy()
-    for one in multis:
-        body_sizes[one.which] = one.sizes
+    for multi in multis:
+        body_sizes[multi.which] = multi.sizes
     starts = ends_of(body_sizes + (OVERHEAD + TXN_HEADER) + (versions != NO_DIGEST) * DIGEST_SIZE)
     if int(starts[-1]) > MOST and int(np.diff(starts).max()) > MOST:
         raise UsageError(f"{NAME}: a transaction is larger than {MOST} bytes, which nobody reads")
@@ -132,8 +133,8 @@ def records_of(
         _put_some(bodies, heads[~exploded], at[~exploded], out)
     else:
         bodies.put(fields, at, out)
-    for one in multis:
-        put_multis(one.lows, one.highs, one.kinds, one.subs, one.ends, at[one.which], out)
+    for multi in multis:
+        put_multis(multi.lows, multi.highs, multi.kinds, multi.subs, multi.ends, at[multi.which], out)
     now = time.time_ns() // 1_000_000
     top = _of(kinds, heads)
     if some_exploded:
@@ -154,12 +155,12 @@ def records_of(
 
 
 def _of(values: npt.NDArray[Any], heads: Int64s) -> npt.NDArray[Any]:
-    """Those of some rows, in order."""
+    """Return the fields of some rows, in order."""
     return values if len(heads) == len(values) else values[heads]
 
 
 def _put_some(bodies: Bodies, which: Int64s, at: Int64s, out: Bytes) -> None:
-    """Write the bodies of some rows only: the others have no fields."""
+    """Write the bodies of some rows only; the others get no fields."""
     fields, places = np.zeros_like(bodies.fields), np.zeros(len(bodies.fields), np.int64)
     fields[which], places[which] = bodies.fields[which], at
     bodies.put(fields, places, out)
@@ -173,7 +174,7 @@ def _in_multi(columns: TxnColumns) -> npt.NDArray[np.bool_]:
 
 @dataclass(slots=True)
 class _Multis:
-    """Some of the transactions, which are multis: what is in the first of `which` is `lows[0]` to `highs[0]` of the bodies in `subs`."""
+    """Select the transactions in `which`, which are multis: the first one contains `lows[0]` to `highs[0]` of the bodies in `subs`."""
 
     which: Int64s
     lows: Int64s
@@ -189,7 +190,7 @@ class _Multis:
 
 
 def _nested(columns: TxnColumns, multis: Int64s, first: int) -> tuple[Bodies, Int64s]:
-    """The transactions in the column `txns` of multis, and where those of each begin; null is none."""
+    """Return the transactions in the column `txns` of multis, and where those of each begin; a null has none."""
     lists = pa.nulls(len(multis), TXNS_TYPE)
     if columns.has("txns"):
         lists = columns.rows.column(columns.rows.schema.get_field_index("txns")).take(pa.array(multis))
@@ -207,7 +208,7 @@ def _nested(columns: TxnColumns, multis: Int64s, first: int) -> tuple[Bodies, In
 
 
 def _digests(columns: TxnColumns, heads: Int64s) -> tuple[Int64s, Int64s]:
-    """Version (0 for none) and value."""
+    """Return version (0 for none) and value of each digest."""
     if not columns.has("tree_digest"):
         none = np.zeros(len(heads), np.int64)
         return none, none
@@ -221,34 +222,34 @@ def _digests(columns: TxnColumns, heads: Int64s) -> tuple[Int64s, Int64s]:
 def times_of(columns: TxnColumns, now: int) -> Int64s:
     if not columns.has("time") and not columns.has("time_ms"):
         return np.full(columns.count, now, np.int64)
-    given = np.full(columns.count, -1, np.int64)
+    times = np.full(columns.count, -1, np.int64)
     if columns.has("time"):
         array = columns.rows.column(columns.rows.schema.get_field_index("time"))
         if not pa.types.is_integer(array.type):
             array = columns.get("time", ROWS["time"].type)
-        given = integers(array, -1)
+        times = integers(array, -1)
     raw = columns.get("time_ms", pa.int64())
     if raw.null_count == len(raw):
-        return given
-    return np.where(validity(raw) == 1, integers(raw, 0), given)
+        return times
+    return np.where(validity(raw) == 1, integers(raw, 0), times)
 
 
 # A file
 
 
 def allocated(size: int, options: Options) -> Zeros:
-    """Return the zeros behind a log of that size, where they are asked for."""
+    """Return the zeros to preallocate at the end of a log of that size, if they are asked for."""
     ahead = options["preAllocSize"] << 10
     return Zeros(HEADER_SIZE + max(-(-(size - HEADER_SIZE) // ahead), 1) * ahead - size if ahead else 0)
 
 
 def file_header(file: pa.Table | None, stored: bytes | None) -> bytes:
-    """The file's header: as the file table has it, or as it is stored, or the usual one."""
+    """Return the file header: that of the file table, the stored one, or the usual one."""
     version, dbid = single_value(file, "version"), single_value(file, "dbid")
     if version is None and dbid is None and stored is not None:
         return stored
-    said = {name: value for name, value in (("version", version), ("dbid", dbid)) if value is not None}
-    return FILE_HEADER.pack(said)
+    values = {name: value for name, value in (("version", version), ("dbid", dbid)) if value is not None}
+    return FILE_HEADER.pack(values)
 
 
 class Transactions:
@@ -273,19 +274,19 @@ class Transactions:
             )
         self._row_size = max(rows.nbytes // max(count, 1), 1)
         self._batches = rows.to_batches()
-        self._pieces = np.cumsum([one.num_rows for one in self._batches] or [0])
+        self._pieces = np.cumsum([batch.num_rows for batch in self._batches] or [0])
 
     @property
     def count(self) -> int:
         return len(self.cuts) - 1
 
     def portions(self, first: int, last: int) -> Iterator[tuple[int, int]]:
-        """Transactions in runs of bounded size."""
+        """Yield transactions in runs of bounded size."""
         step = max(PORTION // self._row_size, 1)
         while first < last:
             row = int(self.cuts[first])
             piece = int(self._pieces[np.searchsorted(self._pieces, row, "right")])
-            # Rows that are in one piece need not be copied.
+            # Rows of one piece need not be copied.
             until = min(row + step, piece) if piece - row >= step // 8 else row + step
             stop = int(np.searchsorted(self.cuts, until, "right")) - 1
             stop = min(max(stop, first + 1), last)
@@ -296,8 +297,8 @@ class Transactions:
         start, stop = int(self.cuts[first]), int(self.cuts[last])
         which = int(np.searchsorted(self._pieces, start, "right"))
         if which < len(self._batches) and stop <= self._pieces[which]:
-            one = self._batches[which]
-            batch = one.slice(start - int(self._pieces[which]) + one.num_rows, stop - start)
+            current = self._batches[which]
+            batch = current.slice(start - int(self._pieces[which]) + current.num_rows, stop - start)
         else:
             (batch,) = self.rows.slice(start, stop - start).combine_chunks().to_batches()
         cuts = self.cuts[first : last + 1] - start
