@@ -40,7 +40,7 @@ types:
         doc: 'since 3.9'
       - id: rest
         size-eos: true
-        doc: 'what no reader looks at; usually nothing'
+        doc: 'ignored by readers; usually empty'
     instances:
       nodes_ahead:
         pos: _io.pos
@@ -81,10 +81,10 @@ types:
         doc: 'ZKSN'
       - id: version
         type: s4be
-        doc: '2; readers don''t look at it'
+        doc: '2; ignored by readers'
       - id: dbid
         type: s8be
-        doc: '-1; readers don''t look at it'
+        doc: '-1; ignored by readers'
   sessions:
     doc: 'The sessions that are open.'
     seq:
@@ -114,10 +114,10 @@ types:
       - id: path
         size: 'path_length < 0 ? 0 : path_length'
         type: str
-        doc: '"/", which no node has: the end of the tree'
+        doc: '"/", which is no stored path: the end of the tree'
       - id: checksum
         type: s8be
-        doc: 'Adler-32 of all bytes before'
+        doc: 'Adler-32 of all bytes before it'
       - id: mark_length
         type: s4be
         doc: 'length of mark'
@@ -139,7 +139,7 @@ types:
         doc: 'digest of the tree after it'
       - id: checksum
         type: s8be
-        doc: 'Adler-32 of all bytes before'
+        doc: 'Adler-32 of all bytes before it'
       - id: mark_length
         type: s4be
         doc: 'length of mark'
@@ -155,7 +155,7 @@ types:
         doc: 'the last transaction in the tree when this was written'
       - id: checksum
         type: s8be
-        doc: 'Adler-32 of all bytes before'
+        doc: 'Adler-32 of all bytes before it'
       - id: mark_length
         type: s4be
         doc: 'length of mark'

@@ -22,13 +22,13 @@ types:
         doc: 'the transactions'
       - id: padding
         size-eos: true
-        doc: 'zeros that were allocated ahead'
+        doc: 'preallocated zeros'
     instances:
       records_ahead:
         pos: _io.pos + 8
         type: s4be
         if: '(_io.size - _io.pos) >= 12'
-        doc: 'if the list is empty: a length of 0, in what was allocated ahead'
+        doc: 'if the list is empty: a length of 0, in preallocated space'
   file_header:
     doc: 'The start of a log. No checksum covers it.'
     seq:
@@ -38,12 +38,12 @@ types:
         doc: 'ZKLG'
       - id: version
         type: s4be
-        doc: '2; not looked at'
+        doc: '2; ignored by readers'
       - id: dbid
         type: s8be
-        doc: '0; not looked at'
+        doc: '0; ignored by readers'
   txn_record:
-    doc: 'A transaction in a log. No checksum covers its length and the mark behind it.'
+    doc: 'A transaction in a log. No checksum covers its length and end mark.'
     seq:
       - id: checksum
         type: s8be
@@ -63,13 +63,13 @@ types:
         pos: _io.pos + 8
         type: s4be
         if: '(_io.size - _io.pos) >= 12'
-        doc: 'after the last item: a length of 0, in what was allocated ahead'
+        doc: 'after the last item: a length of 0, in preallocated space'
   txn_log_entry:
     doc: 'A transaction: TxnHeader, its record, TxnDigest.'
     seq:
       - id: client_id
         type: s8be
-        doc: 'the session; 0 where the server does it on its own'
+        doc: 'the session; 0 if the server itself is the client'
       - id: cxid
         type: s4be
         doc: 'number of the request within the session'
@@ -78,7 +78,7 @@ types:
         doc: 'number of the transaction: epoch << 32 | counter'
       - id: time
         type: s8be
-        doc: 'when it was made'
+        doc: 'time of creation'
       - id: type
         type: s4be
         doc: 'what it does (-11 closeSession, -10 createSession, -1 error, 1 create, 2 delete, 5 setData, 7 setACL, 13 check, 14 multi, 15 create2, 16 reconfig, 19 createContainer, 20 deleteContainer, 21 createTTL)'
@@ -110,7 +110,7 @@ types:
         doc: 'of the tree after it'
       - id: rest
         size-eos: true
-        doc: 'what no reader looks at; usually nothing'
+        doc: 'ignored by readers; usually empty'
     instances:
       body_i32be_0:
         pos: _io.pos
@@ -183,7 +183,7 @@ types:
         repeat: expr
         repeat-expr: 'txns_count < 0 ? 0 : txns_count'
         type: txn
-        doc: 'all of them are done, or none'
+        doc: 'all of them are applied, or none'
   create_txn:
     seq:
       - id: path_length
@@ -209,11 +209,11 @@ types:
         doc: 'of the node'
       - id: ephemeral
         type: u1
-        doc: 'whether the node goes with the session (0 false, 1 true)'
+        doc: 'whether the node is deleted with the session (0 false, 1 true)'
       - id: parent_cversion
         type: s4be
         if: '(_io.size - _io.pos) >= 4'
-        doc: 'cversion of the parent afterwards; -1: one more than it is'
+        doc: 'cversion of the parent afterwards; -1: incremented'
   create_container_txn:
     seq:
       - id: path_length
@@ -239,7 +239,7 @@ types:
         doc: 'of the node'
       - id: parent_cversion
         type: s4be
-        doc: 'cversion of the parent afterwards; -1: one more than it is'
+        doc: 'cversion of the parent afterwards; -1: incremented'
   create_ttl_txn:
     seq:
       - id: path_length
@@ -265,7 +265,7 @@ types:
         doc: 'of the node'
       - id: parent_cversion
         type: s4be
-        doc: 'cversion of the parent afterwards; -1: one more than it is'
+        doc: 'cversion of the parent afterwards; -1: incremented'
       - id: ttl
         type: s8be
         doc: 'milliseconds'
@@ -315,7 +315,7 @@ types:
         doc: 'of the node'
       - id: ephemeral
         type: u1
-        doc: 'whether the node goes with the session (0 false, 1 true)'
+        doc: 'whether the node is deleted with the session (0 false, 1 true)'
   acl:
     seq:
       - id: perms
@@ -386,7 +386,7 @@ types:
         doc: 'of the node'
       - id: version
         type: s4be
-        doc: 'the version it had, and one more'
+        doc: 'the previous version plus one'
   string_s4be:
     seq:
       - id: value_length

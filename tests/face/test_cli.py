@@ -294,7 +294,7 @@ def test_notes_are_not_printed_with_rows(capsys: Out, tmp_path: Path) -> None:
     """Preallocated zeros are reported by verify, not by dump."""
     zk = str(cases("zookeeper")["multi"].path / "version-2")
     assert run("verify", zk) == 0
-    assert "zeros allocated ahead" in capsys.readouterr().out
+    assert "preallocated zeros" in capsys.readouterr().out
     assert run("dump", zk, "--limit", "2") == 0
     assert run("convert", zk, str(tmp_path / "nodes.parquet")) == 0
     assert capsys.readouterr().err == f"49 rows in {tmp_path / 'nodes.parquet'}\n"

@@ -167,7 +167,7 @@ def test_log_ends_at_trailing_zeros() -> None:
     assert "    TxnRecord<stop> records[while(stop >= $ + 12 && std::mem::read_signed(" in pattern
     assert "    TxnLogEntry<payload_stop> payload [[" in pattern
     assert (
-        "| [TxnRecord](#txnrecord), repeated until a length of 0, in what was allocated ahead |"
+        "| [TxnRecord](#txnrecord), repeated until a length of 0, in preallocated space |"
         in PAGES["zookeeper.txnlog.md"]
     )
     assert "    Node<stop> nodes[while(stop >= $ + 76 && " in PAGES["zookeeper.snapshot.hexpat"]

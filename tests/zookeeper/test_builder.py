@@ -240,7 +240,7 @@ def test_write_reports_warnings_and_advice(tmp_path: Path) -> None:
     ]
     written = lw.write(batch(rows), tmp_path, "zookeeper.datadir")
     assert written.warnings == (
-        "Nobody keeps up the sessions of ephemeral nodes (1): the nodes go when these expire.",
+        "No client keeps the sessions of ephemeral nodes alive (1): the nodes are deleted when the sessions expire.",
     )
     assert "extendedTypesEnabled=true" in written.before_you_start[0]
     assert written.ids == {"zxid": 0}
@@ -248,7 +248,7 @@ def test_write_reports_warnings_and_advice(tmp_path: Path) -> None:
     (tmp_path / "version-2" / "currentEpoch").write_text("0")
     added = lw.write(batch([{"path": "/x"}]), tmp_path, "zookeeper.datadir", mode="append")
     assert added.ids == {"first_zxid": 1, "last_zxid": 1}
-    assert [text[:17] for text in added.before_you_start] == ["No server may run", "It is of a member"]
+    assert [text[:17] for text in added.before_you_start] == ["Do not run a serv", "It belongs to a member"]
 
 
 # Memory
@@ -342,5 +342,5 @@ def test_append_to_a_directory_that_crashes_a_server_is_refused() -> None:
     }
     payload = {"client_id": 0, "cxid": 0, "zxid": 1, "time": 0, "type": 1, "body": body, "digest": None}
     log = FILE_HEADER.pack({}) + RECORD.pack({"payload": payload})
-    with pytest.raises(UsageError, match=r"log\.1: no server starts with it"):
+    with pytest.raises(UsageError, match=r"log\.1: a server does not start with it"):
         build([batch([{"path": "/x"}])], build([]) | {"log.1": log})

@@ -178,11 +178,11 @@ def test_transactions_that_were_read_are_written_unchanged(tmp_path: Path) -> No
         ([{"type": "delete", "path": "/x"}], "row 0: /x is not there: delete fails"),
         ([{"type": "setData", "path": "/x"}], "row 0: /x is not there: setData fails"),
         ([{"type": "setData"}], "a transaction without a path"),
-        ([{"path": "/a", "kind": "container"}], "/a is there, as persistent: it can't be made container"),
-        ([{"path": "/a", "kind": "ephemeral", "ephemeral_owner": 3}], "it can't be made ephemeral"),
+        ([{"path": "/a", "kind": "container"}], "/a exists as persistent: it cannot become container"),
+        ([{"path": "/a", "kind": "ephemeral", "ephemeral_owner": 3}], "it cannot become ephemeral"),
         ([{"type": "what", "path": "/a"}], "of type 'what'"),
-        ([{"type": "create", "path": "/x", "sub": 0}], "not written one by one"),
-        ([{"path": "a"}], "row 0: 'a' is no path of a node"),
+        ([{"type": "create", "path": "/x", "sub": 0}], "cannot be written as separate rows"),
+        ([{"path": "a"}], "row 0: 'a' is not a valid node path"),
         ([{"path": "/x", "kind": "ttl", "ttl": None}], "ttl"),
         ([{"path": "/x", "acl_id": 5}], "row 0 has the number of an ACL, but no list"),
     ],
@@ -199,7 +199,7 @@ def test_contradicting_rows_and_options_are_refused() -> None:
         build([batch([{"path": "/a"}]), batch([{"path": "/b", "data": b""}])])
     with pytest.raises(UsageError, match="zxid is that of a snapshot"):
         build([batch([{"path": "/a"}])], write_as="logs", zxid=3)
-    with pytest.raises(UsageError, match="is added to by transactions"):
+    with pytest.raises(UsageError, match="is extended by transactions"):
         build([batch([{"path": "/a"}])], build([]), write_as="snapshot")
     with pytest.raises(UsageError, match="the path '/a' comes more than once") as caught:
         build([batch([{"path": "/a", "data": b"1"}]), batch([{"path": "/a", "data": b"2"}])])
@@ -212,12 +212,12 @@ def test_contradicting_rows_and_options_are_refused() -> None:
 
 def test_rows_no_server_can_read_are_refused() -> None:
     long = bytes((1 << 21) + 1)
-    with pytest.raises(UsageError, match="row 1: 2097153 bytes of data, a server reads 2097150") as caught:
+    with pytest.raises(UsageError, match="row 1: 2097153 bytes of data, a server reads at most 2097150") as caught:
         build([batch([{"path": "/a", "data": b""}]), batch([{"path": "/b", "data": long}])])
     assert "jute.maxbuffer" in str(caught.value.advice)
     assert build([batch([{"path": "/b", "data": long}])], **{"jute.maxbuffer": 1 << 21})
     near = bytes(2097150 - 20)
-    with pytest.raises(UsageError, match=r"transaction 0 has 2097\d* bytes, a server reads 2097150"):
+    with pytest.raises(UsageError, match=r"transaction 0 has 2097\d* bytes, a server reads at most 2097150"):
         build([batch([{"path": "/b", "data": near}])], write_as="logs")
 
 

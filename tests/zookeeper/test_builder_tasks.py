@@ -146,7 +146,7 @@ def test_unusable_data_log_dir_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(UsageError, match="expected a directory, found a file"):
         lw.write([{"path": "/b"}], data, "zookeeper.datadir", mode="append", dataLogDir=tmp_path / "file")
-    with pytest.raises(UsageError, match=r"log\.1 lies in the directory of the snapshots"):
+    with pytest.raises(UsageError, match=r"log\.1 is in the directory of the snapshots"):
         lw.write([{"path": "/b"}], data, "zookeeper.datadir", mode="append", dataLogDir=tmp_path / "logs")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "file"]
     (tmp_path / "server.properties").write_text(f"log.dirs={tmp_path}\n")

@@ -67,11 +67,11 @@ def test_field_of_a_transaction_is_changed(directory: Path, field: str, column: 
 @pytest.mark.parametrize(
     ("operation", "message"),
     [
-        ("set:frame=3,field=eor,value=0", "the mark behind the record is 0x00"),
+        ("set:frame=3,field=eor,value=0", "the end mark of the record is 0x00"),
         ("set:frame=3,field=checksum,add=1", "Adler-32 is 0x612c2165, 0x612c2166 is stored"),
         (
             "set:frame=3,field=payload.length,value=5",
-            "the record's length is 5, its checksum is that of 129 bytes",
+            "the record's length is 5, but its checksum matches 129 bytes",
         ),
         ("set:frame=0,field=magic,value=5", "invalid magic number 5 != 1514884167"),
         ("set:frame=3,field=payload.type,value=99,reseal", "Unsupported Txn with type=99"),
@@ -125,7 +125,7 @@ def test_change_outside_of_digests_is_not_detected(directory: Path) -> None:
         ("set:frame=7,field=data,text=longer than before", "all rows are suspect"),
         ("set:frame=7,field=stat.czxid,value=99", "all rows are suspect"),
         ("set:frame=0,field=version,value=3", "all rows are suspect"),
-        ("set:frame=18,field=checksum,value=1", "the seal itself is damaged, since the next one is right"),
+        ("set:frame=18,field=checksum,value=1", "the seal itself is damaged, because the next one is right"),
         ("set:frame=19,field=digest,value=1", "the seal before it is right, and so are the rows"),
         ("set:frame=7,field=acl,value=4242", "ACL 4242 of the node is not in the ACL table"),
     ],

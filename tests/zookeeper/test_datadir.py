@@ -130,7 +130,7 @@ def test_logs_without_a_snapshot() -> None:
     ((name, fault),) = plan_of(GOLDEN / "dmg_snap_none/version-2").faults
     assert not name
     assert fault.detail == (
-        "there are logs, and no snapshot that a server would try; where the snapshots lie elsewhere, name that directory, and this one as "
+        "there are logs, and no snapshot that a server would try; if the snapshots are elsewhere, name that directory, and pass this one as "
         "dataLogDir"
     )
     assert "No snapshot found, but there are log entries. Something is broken!" in fault.system

@@ -71,7 +71,7 @@ def test_transactions_only_covered_by_a_snapshot_are_a_warning() -> None:
     del base.files["log.b"]
     assert details(base) == []
     assert details(base, Severity.WARNING) == [
-        "log.17: 0xb to 0x16 are in no log; a later snapshot has what became of the tree"
+        "log.17: 0xb to 0x16 are in no log; a later snapshot has their effect"
     ]
 
 
@@ -103,7 +103,7 @@ def test_transactions_repeated_in_a_later_log_are_not_lost() -> None:
     both = data_directory({**directory().files, "log.1": bytes(first), "log.2": second})
     (warned,) = [detail for detail in details(both, Severity.WARNING) if "gave these zxids again" in detail]
     assert warned.startswith(
-        "log.1: log.2 begins with 0x2: the server was started without what lies here, 0x3 to 0x6"
+        "log.1: log.2 begins with 0x2: the server was started without the transactions 0x3 to 0x6"
     )
     result, _ = repaired(both)
     assert result.files["log.1"] == log(records[0])
@@ -116,15 +116,18 @@ def test_transactions_repeated_in_a_later_log_are_not_lost() -> None:
 @pytest.mark.parametrize(
     ("case", "message"),
     [
-        ("dmg_snap_none", "there is no snapshot, and the logs begin with 0xb: what was before is in no file"),
+        (
+            "dmg_snap_none",
+            "there is no snapshot, and the logs begin with 0xb: earlier transactions are in no file",
+        ),
         (
             "dmg_snap_all_flip",
-            "no snapshot is sound, and the logs begin with 0xb: what was before is in no file",
+            "no snapshot is sound, and the logs begin with 0xb: earlier transactions are in no file",
         ),
         ("dmg_snap_all_trunc_nologs", "no snapshot is sound, and there are no transactions"),
         (
             "v3414_log_only",
-            "there is no snapshot; the logs begin with the first transaction, so that the tree follows from them alone",
+            "there is no snapshot; the logs begin with the first transaction, so the tree follows from them alone",
         ),
     ],
 )
@@ -138,8 +141,8 @@ def test_fuzzy_snapshot_without_its_log_is_an_error() -> None:
     lost = data_directory({"snapshot.101": fuzzy.files["snapshot.101"]})
     (message,) = details(lost)
     assert message == (
-        "snapshot.101: it was written while transactions up to 0x10d were made, and the logs tell of them up to 0x101 only: of the "
-        "others the tree may have some"
+        "snapshot.101: it was written while transactions up to 0x10d were made, but the logs end at 0x101: the tree "
+        "may contain some of the others"
     )
 
 
@@ -154,7 +157,7 @@ def test_acls_missing_from_a_fuzzy_snapshot_come_from_the_log() -> None:
         (
             Severity.INFO,
             "ACL 2 of the node is not in the ACL table, nor is it for 1 nodes behind it: the node was made or changed while the snapshot "
-            "was written, behind the zxid in its name",
+            "was written, after the zxid in its name",
         ),
     ]
     logs = {f"log.{zxid}": log(record(zxid, 1, create(b"/" + name))) for zxid, name in ((4, b"b"), (5, b"c"))}
@@ -163,7 +166,7 @@ def test_acls_missing_from_a_fuzzy_snapshot_come_from_the_log() -> None:
     assert not [warning for warning in start(covered).verdict.warnings if "table does not have: 2" in warning]
     (message,) = details(data_directory({"snapshot.3": data, "log.4": logs["log.4"]}))
     assert message.startswith(
-        "snapshot.3: it was written while transactions up to 0x5 were made, and the logs tell of them up to 0x4 only"
+        "snapshot.3: it was written while transactions up to 0x5 were made, but the logs end at 0x4"
     )
 
 
@@ -195,9 +198,9 @@ def _context(name: str = "snapshot.1") -> SnapshotContext:
 
 def test_digest_mismatch_is_an_error() -> None:
     (message,) = details(memory_of("syn_bad_ephemeral_owner"))
-    assert message == "snapshot.16: the digest of its tree is not the one that it has"
+    assert message == "snapshot.16: the digest of its tree differs from the stored one"
     (message,) = details(memory_of("syn_bad_ephemeral_owner"), Severity.WARNING)
-    assert message == "snapshot.16: the owner of /app/d1-4, 0xff00070000000001, is none that there can be"
+    assert message == "snapshot.16: the owner of /app/d1-4, 0xff00070000000001, is not valid"
 
 
 # Digests of transactions
@@ -255,7 +258,7 @@ def test_epoch_files_must_agree_with_the_zxids(
     result, mending = repaired(quorum)
     assert details(result) == []
     assert (result.files == quorum.files) == (not message)
-    assert ("acceptedEpoch is not there, it is 2 now" in str(mending.summary().warnings)) == (
+    assert ("acceptedEpoch is not there, it is now 2" in str(mending.summary().warnings)) == (
         accepted is None
     )
     assert "start the others on empty directories" in str(mending.summary().before_you_start)
@@ -266,7 +269,7 @@ def test_unreadable_epoch_is_an_error() -> None:
     quorum.files["currentEpoch"] = b"x"
     result, mending = repaired(quorum)
     assert result.files["currentEpoch"] == b"2"
-    assert "currentEpoch can't be read, it is 2 now" in str(mending.summary().warnings)
+    assert "currentEpoch can't be read, it is now 2" in str(mending.summary().warnings)
 
 
 # Printed reports

@@ -69,7 +69,7 @@ def test_complete_directory_needs_no_rebuild() -> None:
     fresh = memory_of("fresh")
     result, mending = rebuilt(fresh)
     assert result.files == fresh.files
-    assert "snapshot.0 is of the last transaction already" in notes(mending)
+    assert "snapshot.0 already includes the last transaction" in notes(mending)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_torn_tail_does_not_prevent_a_rebuild() -> None:
 
 def test_wrong_digests_prevent_a_rebuild() -> None:
     _, mending = rebuilt(memory_of("dmg_digest_mismatch"))
-    assert "The digest that is stored with 0x21 is not that of the tree" in notes(mending)
+    assert "The digest stored with 0x21 is not that of the tree" in notes(mending)
 
 
 def test_epoch_files_are_rebuilt() -> None:

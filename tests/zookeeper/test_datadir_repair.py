@@ -140,14 +140,14 @@ BELOW_ALL = record(-(1 << 40) + 1, 1, create(b"/a"))
 
 def test_records_with_impossible_zxids_are_removed() -> None:
     """A snapshot named after one would never be read."""
-    why = "its checksum is right, but no server gives the zxid 0xffffff0000000001: they count up from 1"
+    why = "its checksum is right, but no server gives the zxid 0xffffff0000000001: zxids count up from 1"
     result, mending = repaired(data_directory({"log.1": log(BELOW_ALL, *RECORDS[4:6])}), "salvage")
     assert sorted(result.files) == ["log.1", "snapshot.4"]
     assert zxids(result) == [5, 6]
     assert losses(mending) == [("log.1", 1, {})]
     assert why in [cut.why for cut in cuts(mending)]
     with pytest.raises(
-        DamageError, match="nothing is left: no snapshot can be read, and there are no transactions"
+        DamageError, match="nothing is left: no snapshot is readable, and there are no transactions"
     ):
         repaired(data_directory({"log.1": log(BELOW_ALL, record(0, 1, create(b"/b")))}), "salvage")
     within = data_directory({"snapshot.0": FRESH, "log.1": log(*RECORDS[:2], BELOW_ALL, *RECORDS[2:])})
@@ -161,7 +161,7 @@ def test_fixable_record_before_an_unfixable_one_is_fixed() -> None:
     result, mending = repaired(damaged((at(5) - 1, b"?"), (at(5) + 40, GARBAGE)), "salvage")
     assert zxids(result) == list(range(1, 13))
     assert [(cut.offset, cut.rows_lost) for cut in cuts(mending)] == [(at(4), 0), (at(5), 1)]
-    assert "behind it is more that can't be read" in cuts(mending)[1].why
+    assert "more unreadable bytes follow" in cuts(mending)[1].why
     torn = damaged((at(12) - 1, b"?"))
     torn.files["log.1"] = torn.files["log.1"][: at(12) + 30]
     result, mending = repaired(torn)
@@ -243,7 +243,7 @@ def test_salvage_does_not_fill_in_too_many_transactions(monkeypatch: pytest.Monk
     far = data_directory({"snapshot.0": FRESH, "log.1": log(*RECORDS[:2], *RECORDS[4:5], *RECORDS[9:])})
     result, mending = repaired(far, "salvage")
     assert zxids(result) == [1, 2, 3, 4, 5, 10, 11, 12]
-    assert "0x6 to 0x9 are missing, too many to be made up for" in notes(mending)
+    assert "0x6 to 0x9 are missing, too many to be replaced" in notes(mending)
 
 
 def test_filler_transactions_before_a_log_get_their_own_file() -> None:
@@ -279,7 +279,7 @@ def test_lost_end_of_an_epoch_is_only_detected_by_digests() -> None:
     assert checked(result) == []
     result, mending = repaired(directory, "salvage")
     assert zxids(result)[3:6] == [0x100000004, 0x100000005, 0x200000001]
-    assert "nobody knows how many: 0x100000005 is there now" in notes(mending)
+    assert "an unknown number: 0x100000005 is there now" in notes(mending)
     assert checked(result) == []
     assert repaired(result, "salvage")[0].files == result.files
 
@@ -356,12 +356,12 @@ def test_fuzzy_snapshot_needs_its_transactions() -> None:
     )
     with pytest.raises(
         DamageError,
-        match="was written while transactions up to 0x10d were made, and the logs tell of them up to 0x104 only",
+        match="was written while transactions up to 0x10d were made, but the logs end at 0x104",
     ):
         repaired(cut)
     result, mending = repaired(cut, "salvage")
     assert result.files == cut.files
-    assert "of the others the tree may have some and not have others" in notes(mending)
+    assert "the tree may contain only some of the others" in notes(mending)
     # An older one is whole, and so are logs from the first transaction on.
     complete = data_directory({"snapshot.101": fuzzy.files["snapshot.101"], "log.1": data[:stop]})
     for more in ({}, {"snapshot.0": fuzzy.files["snapshot.0"]}):
@@ -388,7 +388,7 @@ def test_damaged_snapshot_is_salvaged_if_no_other_is_left() -> None:
         for row in served(data_directory({"snapshot.16": memory_of("dmg_base").files["snapshot.16"]}))
     }
     assert {row["path"] for row in served(result)} == before - {"/app/d0-4"}
-    assert "snapshot.16 has the 14 nodes of snapshot.16 that can be read, nothing vouches for them" in notes(
+    assert "snapshot.16 has the 14 nodes of snapshot.16 that can be read, nothing confirms them" in notes(
         mending
     )
     assert [cut.rows_lost for cut in cuts(mending)] == [None]
@@ -506,7 +506,7 @@ def test_longest_of_several_logs_with_one_zxid_is_kept() -> None:
     short = data_directory({"snapshot.0": FRESH, "log.1": log(*RECORDS[:4]), "log.1.fixed": log(*RECORDS)})
     result, mending = repaired(short)
     assert set(result.files) == {"snapshot.0", "log.1.fixed"}
-    assert "log.1.fixed is of the same zxid" in cuts(mending)[0].why
+    assert "log.1.fixed has the same zxid" in cuts(mending)[0].why
     assert details(result, Severity.WARNING) == [
         "log.1.fixed: a server takes it for a log of zxid 0x1, whatever 'fixed' means"
     ]
@@ -516,13 +516,13 @@ def test_transaction_above_jute_maxbuffer_is_kept_with_advice() -> None:
     huge = directory(record(1, 1, create(b"/huge", data=b"x" * (2 << 20))))
     result, mending = repaired(huge)
     assert result.files == huge.files
-    assert "set jute.maxbuffer to 2097229 at least" in notes(mending)
+    assert "set jute.maxbuffer to at least 2097229" in notes(mending)
 
 
 def test_several_servers_are_not_replicas() -> None:
     item = damaged()
     plan = LAYOUT.plan(item, Options(LAYOUT.read_options))
-    with pytest.raises(UsageError, match="no copies of one another, 2 paths are named"):
+    with pytest.raises(UsageError, match="not copies of one another, 2 paths are named"):
         LAYOUT.capabilities.repair.repair(
             [item, item], [plan, plan], Strategy.PREFIX, Options(LAYOUT.capabilities.repair.options)
         )

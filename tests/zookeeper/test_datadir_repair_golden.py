@@ -178,7 +178,7 @@ def test_prefix_without_an_older_state_is_an_error() -> None:
         repaired(memory_of("dmg_snap_none"))
     result, mending = repaired(memory_of("dmg_snap_none"), "salvage")
     assert set(result.files) == {"log.b", "log.17", "snapshot.a"}
-    assert "only what was made from then on is in the tree" in notes(mending)
+    assert "the tree has only what was created from then on" in notes(mending)
     assert {row["path"] for row in _tree(result)} > {"/", "/zookeeper"}
 
 
@@ -232,7 +232,7 @@ def test_wrong_digest_is_reported_or_truncated(case: str) -> None:
     directory = memory_of(case)
     _, mending = repaired(directory)
     zxid = MISMATCHED[case]
-    assert f"The digest that is stored with {zxid:#x} is not that of the tree" in notes(mending)
+    assert f"The digest stored with {zxid:#x} is not that of the tree" in notes(mending)
     (message,) = details(directory)
     assert f"the digest of the tree after {zxid:#x} is" in message
     result, mending = repaired(directory, **{"digest.mismatch": "cut"})
@@ -260,7 +260,7 @@ def test_result_is_sound_and_a_second_repair_changes_nothing(case: str, strategy
 def test_repair_through_the_api(tmp_path: Path) -> None:
     report = lw.repair(GOLDEN / "dmg_flip_body/version-2", tmp_path / "version-2")
     assert not report.incomplete
-    assert "one bit of byte 87 of its payload was turned over (0x10, it was 0x00)" in str(report.cut)
+    assert "one bit of byte 87 of its payload was flipped (0x10, it was 0x00)" in str(report.cut)
     assert "The tree is that of transaction 0x21, it has 24 nodes." in str(report)
     assert lw.verify(tmp_path / "version-2").ok
     assert lw.read(tmp_path / "version-2").num_rows == 24

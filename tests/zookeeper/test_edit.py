@@ -52,7 +52,7 @@ def test_dropped_nodes_are_deleted(zk: Path, tmp_path: Path) -> None:
 
 
 def test_children_of_a_dropped_node_are_dropped_on_request(zk: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="/app/two/three would stay, and /app/two above it go") as caught:
+    with pytest.raises(UsageError, match="/app/two/three would stay while its ancestor /app/two is dropped") as caught:
         lw.edit(zk, tmp_path / "out", drop="path = '/app/two'")
     assert "below=drop" in str(caught.value.advice)
     lw.edit(zk, tmp_path / "out", drop="path = '/app/two'", below="drop")

@@ -100,7 +100,7 @@ def test_damage_after_the_nodes_is_fixed(tmp_path: Path, case: str, strategy: st
 @pytest.mark.parametrize("case", ["dmg_snap_flip_data", "dmg_snap_path_null", "dmg_snap_trunc"])
 def test_prefix_refuses_unconfirmed_nodes_and_salvage_keeps_them(tmp_path: Path, case: str) -> None:
     data = memory_of(case).files["snapshot.16"]
-    with pytest.raises(DamageError, match="nothing vouches for any of its nodes"):
+    with pytest.raises(DamageError, match="nothing confirms any of its nodes"):
         mended(tmp_path, "snapshot.16", data, "prefix")
     result = mended(tmp_path, "snapshot.16", data)
     before = dict(_nodes(SNAPSHOT, tmp_path))
@@ -131,7 +131,7 @@ def test_large_snapshot_without_its_end(tmp_path: Path) -> None:
     lw.write(rows, tmp_path / "snapshot.7", "zookeeper.snapshot")
     data = bytearray((tmp_path / "snapshot.7").read_bytes())
     data[500_000] ^= 1
-    with pytest.raises(DamageError, match="nothing vouches for any of its nodes"):
+    with pytest.raises(DamageError, match="nothing confirms any of its nodes"):
         mended(tmp_path, "snapshot.8", bytes(data), "prefix")
 
 

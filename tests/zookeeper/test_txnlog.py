@@ -141,7 +141,7 @@ def test_zxids_out_of_order_are_reported() -> None:
     (gap,) = faults_of(golden_log("syn_zxid_gap", "log.1"))
     assert (gap.kind, gap.rows_lost, dict(gap.lost)) == ("bad order", 6, {"first_zxid": 3, "last_zxid": 8})
     (second,) = faults_of(golden_log("syn_zxid_repeat", "log.1"))
-    assert "comes again" in second.detail
+    assert "is repeated" in second.detail
     assert faults_of(golden_log("syn_epoch_jump", "log.1")) == []
     (lower,) = faults_of(specimen_of(log_of(payload_of(1 << 32 | 1), payload_of(5)), "log.100000001"))
     assert "lower" in lower.detail

@@ -160,7 +160,7 @@ def test_record_without_a_mark_or_a_checksum() -> None:
     assert "its checksum is right" in fault.detail
     # The last record says that it is longer than the file.
     (fault,) = specimen_of(with_damage(data, len(data) - 39, b"\x01")).read().report.faults
-    assert "its checksum is that of 36 bytes" in fault.detail
+    assert "but its checksum matches 36 bytes" in fault.detail
 
 
 def test_growing_log_of_a_running_server() -> None:

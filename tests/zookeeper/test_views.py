@@ -255,7 +255,7 @@ def test_snapshot_of_older_versions_has_an_unknown_end(tmp_path: Path) -> None:
         **{"digest.enabled": False},
     )
     write_log(home, [create(6, "/b")])
-    with pytest.raises(DamageError, match=r"snapshot\.5 holds what came later, up to 0x7"):
+    with pytest.raises(DamageError, match=r"snapshot\.5 holds later changes, up to 0x7"):
         lw.read(home, at_zxid=6)
 
 

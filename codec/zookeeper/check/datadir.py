@@ -35,12 +35,12 @@ LAYOUT = "zookeeper.datadir"
 ADVICE = (
     "Copy the directory before a server is started on it: it writes a snapshot over one of the same name, and deletes the nodes of "
     "sessions that it does not know.",
-    "Never leave a copy called log.17.fixed or snapshot.16.bak in version-2: a server reads it. TxnLogToolkit -r makes such a one, and "
-    "takes what is damaged for right.",
+    "Never leave a copy such as log.17.fixed or snapshot.16.bak in version-2: a server reads it. TxnLogToolkit -r makes such a copy "
+    "and treats damaged records as correct.",
     "In an ensemble with a sound majority, delete version-2 of this server: it fetches the tree from the leader.",
 )
 _SILENT = (
-    "the server replays what comes behind on a tree that lacks them; from 3.9.4 on it does not start (Committed proposal cached out of "
+    "the server applies the later transactions to a tree that lacks them; from 3.9.4 on it does not start (Committed proposal cached out of "
     "order) where it replays one before"
 )
 _MOST = 20
@@ -84,7 +84,7 @@ class DataDirChecker:
         sound = [snapshot for snapshot in snapshots_read if snapshot.sound and not snapshot.cut]
         for snapshot in sound:
             if snapshot.early:
-                system = "the server goes by the name: it leaves out what lies between, and says of later transactions that digests differ"
+                system = "the server goes by the name: it skips the transactions between, and reports different digests for later ones"
                 self._say(snapshot.file, Kind.LINK, snapshot.early, Severity.ERROR, system)
         self._without(snapshots_read, sound, logs)
         base = max((snapshot.zxid for snapshot in sound), default=0)
@@ -132,10 +132,10 @@ class DataDirChecker:
                 self._say("", Kind.LINK, f"{reason}, and there are no transactions", Severity.ERROR, "")
             return
         if continuity.fresh(logs):
-            text = f"{reason}; the logs begin with the first transaction, so that the tree follows from them alone"
+            text = f"{reason}; the logs begin with the first transaction, so the tree follows from them alone"
             self._say("", Kind.LINK, text, Severity.ERROR, "")
             return
-        text = f"{reason}, and the logs begin with {zxid_text(first)}: what was before is in no file"
+        text = f"{reason}, and the logs begin with {zxid_text(first)}: earlier transactions are in no file"
         self._say("", Kind.LINK, text, Severity.ERROR, "")
 
     def _gaps(self, logs: list[Log], base: int, sound: list[Snapshot]) -> None:
@@ -147,7 +147,7 @@ class DataDirChecker:
             span = continuity.span(gap)
             rows, lost = gap.last - gap.first + 1, {"first_zxid": gap.first, "last_zxid": gap.last}
             if gap.last <= base:
-                text = f"{span} {continuity.are(gap)} in no log; a later snapshot has what became of the tree"
+                text = f"{span} {continuity.are(gap)} in no log; a later snapshot has their effect"
                 system = "the server does not need them as long as that snapshot is sound"
                 self._say(log.file, Kind.LINK, text, Severity.WARNING, system, int(log.start[at]))
                 continue
@@ -161,11 +161,11 @@ class DataDirChecker:
         until = continuity.furthest(logs, newest.zxid)
         if newest.until > until:
             text = (
-                f"it was written while transactions up to {zxid_text(newest.until)} were made, and the logs tell of them up to "
-                f"{zxid_text(until)} only: of the others the tree may have some"
+                f"it was written while transactions up to {zxid_text(newest.until)} were made, but the logs end at "
+                f"{zxid_text(until)}: the tree may contain some of the others"
             )
             lost = {"first_zxid": until + 1, "last_zxid": newest.until}
-            self._say(newest.file, Kind.LINK, text, Severity.ERROR, "the server takes no notice", lost=lost)
+            self._say(newest.file, Kind.LINK, text, Severity.ERROR, "the server does not notice", lost=lost)
 
     def _epochs(self, last: int) -> None:
         """Source: `QuorumPeer.loadDataBase`."""
@@ -214,13 +214,13 @@ class DataDirChecker:
                 system = "Invalid Datatree, unable to find parent: the server takes the next older snapshot"
                 self._say(candidate.name, Kind.LINK, text, Severity.ERROR, system)
             if right is False and not orphans:
-                text = "the digest of its tree is not the one that it has"
+                text = "the digest of its tree differs from the stored one"
                 self._say(
                     candidate.name,
                     Kind.CHECKSUM,
                     text,
                     Severity.ERROR,
-                    "the server says so in its log and goes on",
+                    "the server reports it in its log and continues",
                 )
             self._owners(candidate.name, tree)
             if not orphans:
@@ -232,7 +232,7 @@ class DataDirChecker:
             owners = np.asarray(batch.column(1)).astype(np.int64)
             strange = owners >> 56 & 0xFF == TTL_MASK >> 56  # the owner field of TTL nodes is not a session
             for i in np.flatnonzero(strange)[:_MOST].tolist():
-                text = f"the owner of {batch.column(0)[i].as_py()}, {zxid_text(int(owners[i]))}, is none that there can be"
+                text = f"the owner of {batch.column(0)[i].as_py()}, {zxid_text(int(owners[i]))}, is not valid"
                 system = "with extendedTypesEnabled the server does not start: IllegalArgumentException: Invalid ephemeralOwner"
                 self._say(name, Kind.PAYLOAD, text, Severity.WARNING, system)
 
@@ -241,20 +241,20 @@ class DataDirChecker:
         for mismatch in traced.wrong:
             if later is not None and mismatch not in later.wrong:
                 text = f"the digests of transactions from {zxid_text(mismatch.zxid)} on are those of {newest}, not of what {name} leads to"
-                system = "the server does not need what is missing before as long as that snapshot is sound"
+                system = "the server does not need the missing transactions as long as that snapshot is sound"
                 self._say(mismatch.file, Kind.LINK, text, Severity.WARNING, system, mismatch.offset)
                 continue
             text = (
                 f"the digest of the tree after {zxid_text(mismatch.zxid)} is {mismatch.computed & _ALL:#x}, "
                 f"{mismatch.stored & _ALL:#x} was stored with it: "
-                "something is not what was written, from this transaction on"
+                "the data differs from what was written, from this transaction on"
             )
             self._say(
                 mismatch.file,
                 Kind.CHECKSUM,
                 text,
                 Severity.ERROR,
-                "the server says so in its log and goes on",
+                "the server reports it in its log and continues",
                 mismatch.offset,
             )
         if traced.never is not None:
@@ -265,7 +265,7 @@ class DataDirChecker:
                 Kind.CHECKSUM,
                 text,
                 Severity.WARNING,
-                "the server says so in its log and goes on",
+                "the server reports it in its log and continues",
                 mismatch.offset,
             )
 

@@ -69,7 +69,7 @@ def _codec(
         text=Struct(
             "".join(word.capitalize() for word in name.partition(".")[2].split("_")),
             Field(column.name, Word(bits=64), column.doc),
-            doc="One line. What follows it is not looked at.",
+            doc="One line. What follows it is ignored.",
             source=source,
         ),
     )

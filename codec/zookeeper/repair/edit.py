@@ -31,7 +31,7 @@ from logwright.codec.zookeeper.store.write import of_tree
 BELOW = Option(
     "below",
     "error",
-    "What becomes of nodes below one that is dropped, if they are not dropped themselves: error, or they go too",
+    "How to handle nodes below a dropped one that are not dropped themselves: error, or drop",
     parse_choice,
     choices=("error", "drop"),
 )
@@ -45,13 +45,14 @@ def edit(listing: Listing, plan: Plan, change: Change, options: Options) -> Repa
     wrong = [name for name in change.values if name != "data"]
     if wrong:
         raise UsageError(
-            f"a {wrong[0]} can't be redacted", advice="Data can; drop the nodes, or append others"
+            f"a {wrong[0]} can't be redacted",
+            advice="Only data can be redacted; drop the nodes, or append others",
         )
     resumed = resume(listing)
     dropped, redacted = _chosen(resumed.tree, change, below=options["below"] == "drop")
     own = [path for path in dropped if path in SYSTEM]
     if own:
-        raise UsageError(f"{own[0].decode() or '/'} is a server's own and can't be dropped")
+        raise UsageError(f"{own[0].decode() or '/'} belongs to the server and can't be dropped")
     return _plan(listing, resumed, dropped, redacted, change, options)
 
 
@@ -69,8 +70,8 @@ def _chosen(tree: Tree, change: Change, *, below: bool) -> tuple[list[bytes], li
             above = path[: path.rfind(b"/")] if path else None
             if not drop[i] and above in dropped and not below:
                 raise UsageError(
-                    f"{java_string(path)} would stay, and {java_string(above)} above it go",
-                    advice="Drop it too, or pass below=drop to have all below a node go with it",
+                    f"{java_string(path)} would stay while its ancestor {java_string(above)} is dropped",
+                    advice="Drop it too, or pass below=drop to drop all descendants",
                 )
             if drop[i] or above in dropped:
                 dropped[path] = None
@@ -114,7 +115,7 @@ def _plan(
         )
         if resumed.member:
             out.before_you_start.append(
-                "Other members of the ensemble still have what was taken out, and bring it back: edit all of them, or start them empty."
+                "Other members of the ensemble still have the removed data, and bring it back: edit all of them, or start them empty."
             )
     out.rows, out.ids = len(tree), {"zxid": tree.zxid}
     return out

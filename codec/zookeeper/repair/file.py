@@ -38,9 +38,9 @@ def repair_snapshot(listing: Listing, file: PlannedFile, strategy: Strategy, opt
         return iter(snapshot.pieces), snapshot.cut
     if strategy is Strategy.PREFIX:
         raise DamageError(
-            f"nothing vouches for any of its nodes: {snapshot.cut[0].why}",
+            f"nothing confirms any of its nodes: {snapshot.cut[0].why}",
             path=file.name,
-            advice="Strategy salvage keeps what can be read; better, repair its directory, where older snapshots and the logs are",
+            advice="Strategy salvage keeps the readable part. Better, repair the directory, which has older snapshots and the logs",
         )
     left = snapshots.left_of(listing, snapshot, options)
     if left is None:

@@ -65,7 +65,7 @@ def _mark(data: Bytes, at: int, stop: int) -> FixedRecord | None:
     if payload is None or adler32(payload, 0, len(payload)) != load_i64be(data, at):
         return None
     end = min(at + OVERHEAD + len(payload), stop)
-    return _made(at, end, payload.tobytes(), "the mark was made anew")
+    return _made(at, end, payload.tobytes(), "the end mark was corrected")
 
 
 def _bit(data: Bytes, at: int, stop: int) -> FixedRecord | None:
@@ -79,10 +79,10 @@ def _bit(data: Bytes, at: int, stop: int) -> FixedRecord | None:
     place, value = flipped
     corrected = payload.copy()
     if place == CHECKSUM:
-        why = "one bit of its checksum was turned over, the payload is right"
+        why = "one bit of its checksum was flipped, the payload is right"
     else:
         corrected[place] = value
-        why = f"one bit of byte {place} of its payload was turned over ({int(payload[place]):#04x}, it was {value:#04x}): its checksum says so"
+        why = f"one bit of byte {place} of its payload was flipped ({int(payload[place]):#04x}, it was {value:#04x}): its checksum says so"
     fixed = _made(at, at + OVERHEAD + len(payload), corrected.tobytes(), why)
     return replace(fixed, doubt=not _harmless(fixed, place))
 

@@ -181,14 +181,14 @@ class _Examined:
         at, length = window.offset + start, end - start
         if zxid < FIRST:
             # The snapshot before it would have a name that no server accepts (`Long.parseLong` of 16 digits).
-            why = f"its checksum is right, but no server gives the zxid {names.zxid_text(zxid)}: they count up from 1"
+            why = f"its checksum is right, but no server gives the zxid {names.zxid_text(zxid)}: zxids count up from 1"
             self._cut(Removed(self.file, at, length, why, 0, 1))
             return False
         if status == UNSUPPORTED and kind == CHECK:
             self.made[at] = error_record(
                 int(head["session_id"]), int(head["cxid"]), zxid, int(head["time"]), UNIMPLEMENTED
             )
-            why = "a check on its own, which no server reads (Unsupported Txn with type=13), and which changes nothing: an error instead"
+            why = "a separate check, which no server reads (Unsupported Txn with type=13) and which changes nothing: an error instead"
             self._cut(Removed(self.file, at, length, why, 0, 0))
             return True
         problem = f"Unsupported Txn with type={kind}" if status == UNSUPPORTED else WORDS[status][0]
@@ -206,7 +206,7 @@ class _Examined:
         if at == 0 and stop >= HEADER_SIZE:
             self.header = FILE_HEADER.pack({})
             self.cut.append(
-                Removed(self.file, 0, HEADER_SIZE, f"{fault.kind}: {fault.detail}: made anew", 0, 0)
+                Removed(self.file, 0, HEADER_SIZE, f"{fault.kind}: {fault.detail}: rewritten", 0, 0)
             )
             at = HEADER_SIZE
         data = self.read(at, min(stop - at, _MOST))
@@ -233,7 +233,7 @@ class _Examined:
         why = f"{fault.kind}: {fault.detail}"
         rows, lost = fault.rows_lost, dict(fault.lost)
         if fixed and self.last is not None:
-            why = f"behind it is more that can't be read ({why})"
+            why = f"more unreadable bytes follow ({why})"
             last = lost.get("last_zxid", 0)
             rows = last - self.last if last > self.last else None
             lost = {"first_zxid": self.last + 1} | ({"last_zxid": last} if rows is not None else {})

@@ -45,7 +45,7 @@ def rebuild(listing: Listing, plan: Plan, kinds: Sequence[str], options: Options
         last = continuity.furthest(survey.logs, base.zxid)
         name = snapshot_name(last)
         if base.snapshot is not None and base.zxid == last:
-            out.notes.append(f"{base.snapshot.file} is of the last transaction already.")
+            out.notes.append(f"{base.snapshot.file} already includes the last transaction.")
         else:
             snapshots_made[name] = _snapshot(out, survey, base)
             source = "the logs" if base.snapshot is None else f"{base.snapshot.file} and the logs"
@@ -70,7 +70,7 @@ def _snapshot(out: RepairPlan, survey: Found, base: Base) -> Iterator[bytes]:
     replayed = trace(survey.listing, None if base.snapshot is None else ours[base.snapshot.file])
     for mismatch in (*replayed.wrong[:1], *([replayed.never] if replayed.never is not None else [])):
         out.notes.append(
-            f"The digest that is stored with {zxid_text(mismatch.zxid)} is not that of the tree: verify says more."
+            f"The digest stored with {zxid_text(mismatch.zxid)} is not that of the tree: see verify."
         )
     out.rows += len(replayed.tree)
     yield from map(bytes, write.of_tree(replayed.tree))
@@ -78,7 +78,7 @@ def _snapshot(out: RepairPlan, survey: Found, base: Base) -> Iterator[bytes]:
 
 def _damage(why: str) -> str:
     """Return what is wrong, without what a repair does about it."""
-    return why.partition("; ")[0].removesuffix(": made anew").removesuffix(": an error instead")
+    return why.partition("; ")[0].removesuffix(": rewritten").removesuffix(": an error instead")
 
 
 def _base(survey: Found) -> Base:
@@ -86,10 +86,10 @@ def _base(survey: Found) -> Base:
     for log in survey.logs:
         if log.wrong is not None:
             raise DamageError(
-                f"{_damage(log.wrong.why)}; a snapshot is made from sound logs",
+                f"{_damage(log.wrong.why)}; a snapshot can only be made from sound logs",
                 path=log.file,
                 offset=log.wrong.offset,
-                advice="Repair the directory, which keeps what is sound",
+                advice="Repair the directory, which keeps everything sound",
             )
     bases = [base for base in continuity.bases(survey) if base.snapshot is None or not base.snapshot.cut]
     for base in bases:
@@ -102,7 +102,7 @@ def _base(survey: Found) -> Base:
         else "the logs don't begin with the first transaction"
     )
     raise DamageError(
-        f"there is no sound snapshot that all transactions follow on: {why}",
+        f"no sound snapshot is followed by all transactions: {why}",
         path=survey.listing.name,
         advice="Repair the directory",
     )

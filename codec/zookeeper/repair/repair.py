@@ -42,7 +42,7 @@ from logwright.codec.zookeeper.store.trace import Trace, trace
 CHOP = Option(
     "chop.zxid",
     None,
-    "Go back to this transaction: later ones are cut off, as by TxnLogToolkit --chop --zxid, and later snapshots go",
+    "Go back to this transaction: later ones are cut off, as by TxnLogToolkit --chop --zxid, and later snapshots are removed",
     parse_hexadecimal,
     low=0,
     high=(1 << 63) - 1,
@@ -51,8 +51,8 @@ TELL, CUT = "tell", "cut"
 MISMATCH = Option(
     "digest.mismatch",
     TELL,
-    "Strategy prefix: what becomes of a transaction whose digest is not that of the tree after it, though its checksum is right: it is told, "
-    "as a server does in its log, or the history is cut before it",
+    "Strategy prefix: how to handle a transaction with a right checksum whose digest is not that of the tree after it: report it, as a "
+    "server does in its log, or cut the history before it",
     parse_choice,
     (TELL, CUT),
 )
@@ -76,7 +76,7 @@ MOST_FILLED = 1 << 20
 """The maximum number of missing transactions that are replaced."""
 _FILLED_AT_ONCE = 1 << 12
 BEFORE_QUORUM = (
-    "no other server of the ensemble may have later transactions, or they win and this tree is overwritten: start the others on empty "
+    "no other server of the ensemble may have later transactions, or theirs win and this tree is overwritten: start the others on empty "
     "directories"
 )
 
@@ -85,8 +85,8 @@ class DataDirRepair(RepairPlan, Repairer):
     """The repair of a data directory. Snapshots are kept or dropped as a whole, logs record by record."""
 
     one_copy = (
-        "the data directories of several servers are no copies of one another, {} paths are named",
-        "Mend one, and let the others of the ensemble fetch its tree: start them on empty directories",
+        "the data directories of several servers are not copies of one another, {} paths are named",
+        "Repair one, and let the others of the ensemble fetch its tree: start them on empty directories",
     )
     found: Found
 
@@ -123,14 +123,14 @@ class DataDirRepair(RepairPlan, Repairer):
         base = self._base()
         until = continuity.furthest(survey.logs, base.zxid)
         missing = continuity.gaps(survey.logs, base.zxid)
-        why = "behind transactions that are missing"
+        why = "after missing transactions"
         if missing:
             gap = missing[0]
             why = f"{continuity.span(gap)} before it {continuity.are(gap)} missing"
             if self.chop is None or gap.first <= self.chop:
                 self._missing(gap)
         if self.chop is not None and self.chop < until:
-            until, why = self.chop, f"behind {zxid_text(self.chop)}, where it is chopped off"
+            until, why = self.chop, f"after {zxid_text(self.chop)}, where the history is cut"
         for gap in self._lost_ends(base)[:1]:
             if gap.first <= until:
                 until, why = gap.first - 1, _lost_end(gap)
@@ -156,14 +156,14 @@ class DataDirRepair(RepairPlan, Repairer):
             oldest = min(base.zxid for base in bases)
             raise UsageError(
                 f"there is no way back to {zxid_text(chop)}: the oldest sound snapshot is {snapshot_name(oldest)}",
-                advice="Snapshots that were written while transactions were made, and what is missing in the logs, may stand in the way",
+                advice="Snapshots that were written while transactions were made, and what is missing in the logs, may prevent this",
             )
         if bases and bases[0].snapshot is not None:
             newest = bases[0].snapshot
             until = continuity.furthest(survey.logs, newest.zxid)
             self._refuse(
-                f"{newest.file} was written while transactions up to {zxid_text(newest.until)} were made, and the logs tell of them up to "
-                f"{zxid_text(until)} only"
+                f"{newest.file} was written while transactions up to {zxid_text(newest.until)} were made, but the logs end at "
+                f"{zxid_text(until)}"
             )
         reason = "no snapshot is sound" if survey.snapshots else "there is no snapshot"
         first = next((log.first for log in survey.logs if len(log.zxid)), None)
@@ -195,9 +195,9 @@ class DataDirRepair(RepairPlan, Repairer):
 
     def _refuse(self, why: str) -> NoReturn:
         raise DamageError(
-            f"there is no whole history to go back to: {why}",
+            f"there is no complete history to go back to: {why}",
             path=self.found.listing.name,
-            advice="Strategy salvage keeps what can be read",
+            advice="Strategy salvage keeps the readable part",
         )
 
     def salvage(self) -> RepairPlan:
@@ -206,14 +206,14 @@ class DataDirRepair(RepairPlan, Repairer):
         validate(survey)
         base = next(iter(continuity.bases(survey)), None) or self._left()
         if self.chop is not None:
-            self._cut_logs(self.chop, f"behind {zxid_text(self.chop)}, where it is chopped off")
+            self._cut_logs(self.chop, f"after {zxid_text(self.chop)}, where the history is cut")
             if base.zxid > self.chop:
                 self._base()
         until = continuity.furthest(survey.logs, base.zxid)
         if base.snapshot is not None and base.snapshot.sound and not continuity.settled(base, survey.logs):
             self.notes.append(
-                f"{base.snapshot.file} was written while transactions up to {zxid_text(base.snapshot.until)} were made, and the logs tell of "
-                f"them up to {zxid_text(until)} only: of the others the tree may have some and not have others."
+                f"{base.snapshot.file} was written while transactions up to {zxid_text(base.snapshot.until)} were made, but the logs end at "
+                f"{zxid_text(until)}: the tree may contain only some of the others."
             )
         self._fill(base)
         self._snapshots(None if self.chop is None else self.chop, base)
@@ -233,23 +233,23 @@ class DataDirRepair(RepairPlan, Repairer):
             self.rows += left.rows.num_rows
             self.notes.append(
                 f"{name} has the {left.rows.num_rows} nodes of {snapshot.file} that can be read, "
-                f"nothing vouches for them; parents that are missing "
+                f"nothing confirms them; parents that are missing "
                 "are made, without data."
             )
             if left.shut:
                 self.notes.append(
-                    f"The ACLs of {left.shut} nodes are lost: nobody may read them, or change them, before their ACLs are set anew "
+                    f"The ACLs of {left.shut} nodes are lost: nobody may read them, or change them, until their ACLs are set again "
                     "(as super, or with skipACL=yes)."
                 )
             return Base(snapshot.zxid, snapshot)
         first = next((log.first for log in survey.logs if len(log.zxid)), None)
         if first is None:
             raise DamageError(
-                "nothing is left: no snapshot can be read, and there are no transactions",
+                "nothing is left: no snapshot is readable, and there are no transactions",
                 path=survey.listing.name,
             )
         self.notes.append(
-            f"No snapshot can be read, and the logs begin with {zxid_text(first)}: only what was made from then on is in the tree."
+            f"No snapshot can be read, and the logs begin with {zxid_text(first)}: the tree has only what was created from then on."
         )
         return Base(first - 1, None)
 
@@ -289,14 +289,14 @@ class DataDirRepair(RepairPlan, Repairer):
         for gap in lost:
             self.fills.append(gap)
             self.notes.append(
-                f"{_lost_end(gap)}, nobody knows how many: {zxid_text(gap.first)} is there now, a transaction that changes nothing."
+                f"{_lost_end(gap)}, an unknown number: {zxid_text(gap.first)} is there now, a transaction that changes nothing."
             )
         for gap in continuity.gaps(self.found.logs, base.zxid):
             count = gap.last - gap.first + 1
             reason = f"{continuity.span(gap)} {continuity.are(gap)} missing"
             self._missing(gap)
             if count > left:
-                self.notes.append(f"{reason}, too many to be made up for: servers from 3.9.4 on don't start.")
+                self.notes.append(f"{reason}, too many to be replaced: servers from 3.9.4 on don't start.")
                 continue
             left -= count
             self.fills.append(gap)
@@ -321,7 +321,7 @@ class DataDirRepair(RepairPlan, Repairer):
             self.made_files[snapshot_name(base.zxid)] = _empty_tree(base.zxid, plain)
             if not base.zxid:
                 self.notes.append(
-                    "snapshot.0 is the tree of a server that has done nothing yet: the logs begin with the first transaction."
+                    "snapshot.0 is the tree of a new server: the logs begin with the first transaction."
                 )
         for snapshot in survey.snapshots:
             if snapshot.sound and (until is None or (snapshot.zxid <= until and snapshot.until <= until)):
@@ -369,7 +369,7 @@ class DataDirRepair(RepairPlan, Repairer):
                 survey.logs.remove(log)
             self.cut += log.cut
         for file, other in survey.twice:
-            why = f"{other} is of the same zxid, and a server reads both"
+            why = f"{other} has the same zxid, and a server reads both"
             self.cut.append(Removed(file, 0, self.sizes[file], why, 0, 0))
         for snapshot in survey.snapshots:
             self.cut += snapshot.cut
@@ -382,7 +382,7 @@ class DataDirRepair(RepairPlan, Repairer):
         large = max((log.largest for log in survey.logs), default=0)
         if large:
             self.before_you_start.append(
-                f"set jute.maxbuffer to {large} at least: a transaction is that large"
+                f"set jute.maxbuffer to at least {large}: a transaction has that size"
             )
         all_ = zxids(survey.logs)
         if len(all_):
@@ -399,8 +399,8 @@ class DataDirRepair(RepairPlan, Repairer):
         )
         for mismatch in traced.wrong[:1]:
             self.notes.append(
-                f"The digest that is stored with {zxid_text(mismatch.zxid)} is not that of the tree: "
-                f"something is not what was written, though all "
+                f"The digest stored with {zxid_text(mismatch.zxid)} is not that of the tree: "
+                f"the data differs from what was written, though all "
                 f"checksums are right. {MISMATCH.name}={CUT} goes back to before it."
             )
 
@@ -444,7 +444,7 @@ class DataDirRepair(RepairPlan, Repairer):
                     else "is not there"
                 )
                 self.notes.append(
-                    f"{name} {epochs_text}, it is {value} now, the least that a server starts with."
+                    f"{name} {epochs_text}, it is now {value}, the smallest value with which a server starts."
                 )
                 if name in known:
                     self.cut.append(Removed(name, 0, self.sizes[name], f"it {epochs_text}", 0, 0))
@@ -505,7 +505,7 @@ class DataDirRepair(RepairPlan, Repairer):
 
 
 def _lost_end(gap: Gap) -> str:
-    return f"transactions at the end of epoch {epoch_of(gap.first)} are lost: the digests of the next one are those of another tree"
+    return f"transactions at the end of epoch {epoch_of(gap.first)} are lost: the digests of the next one belong to another tree"
 
 
 def _empty_tree(zxid: int, digest_options: dict[str, bool]) -> Sequence[Chunk]:

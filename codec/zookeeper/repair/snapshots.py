@@ -79,7 +79,7 @@ class Snapshot:
         between."""
         if self.held is None or self.held >= self.zxid:
             return ""
-        return f"it holds the tree of {zxid_text(self.held)}, which is before the transaction in its name: it is another snapshot"
+        return f"it holds the tree of {zxid_text(self.held)}, which is older than its name: it is a copy of another snapshot"
 
 
 class _Patched(ListedFile):
@@ -228,7 +228,7 @@ def _by_seals(read: ListedFile, shape: Shape, ending: Ending) -> Iterator[Way]:
         # The bytes after the last right seal are not needed: files of older versions end there.
         last = right[-1]
         mark = [(last.stop - len(END_MARK), END_MARK)] if last.mark != END_MARK[4:] else []
-        yield mark, last.stop, f"the seal at byte {last.at} is right, what is behind it is damaged", False
+        yield mark, last.stop, f"the seal at byte {last.at} is right, the bytes after it are damaged", False
     if shape.ending is not None:
         yield from _bit(read, shape)
 
@@ -256,7 +256,7 @@ def _turned(data: Bytes, start: int, size: int, flipped: tuple[int, int] | None)
     if flipped is not None and flipped[0] >= 0:
         place, value = flipped
         at = start + place
-        why = f"one bit of byte {at} was turned over ({int(data[place]):#04x}, it was {value:#04x}): the seals say so"
+        why = f"one bit of byte {at} was flipped ({int(data[place]):#04x}, it was {value:#04x}): the seals say so"
         yield [(at, bytes([value]))], size, why, True
 
 

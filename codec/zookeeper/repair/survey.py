@@ -107,7 +107,7 @@ def superseded_by(logs: Sequence[Log]) -> list[Log]:
         first, last = (int(zxid) for zxid in log.zxid[dead][[0, -1]])
         at, ends = int(log.start[dead][0]), int(log.end[dead][-1])
         why = (
-            f"{later.file} begins with {names.zxid_text(later.first)}: the server was started without what lies here, "
+            f"{later.file} begins with {names.zxid_text(later.first)}: the server was started without the transactions "
             f"{names.zxid_text(first)} to {names.zxid_text(last)}, and gave these zxids again"
         )
         gone = Removed(log.file, at, ends - at, why, 0, 0)

@@ -43,7 +43,8 @@ def validate(survey: Found) -> None:
             ):
                 for other in doubtful:
                     _drop(
-                        other, other.why or other.early or "the digest of its tree is not the one that it has"
+                        other,
+                        other.why or other.early or "the digest of its tree differs from the stored one",
                     )
     if not well:
         _records(survey)

@@ -169,7 +169,7 @@ class Given:
                 row = int(np.flatnonzero(codes < 0)[0])
                 if kinds[row].is_valid:
                     raise UsageError(
-                        f"zookeeper.snapshot: the kind of row {self.first + row}, {kinds[row].as_py()!r}, is none of {', '.join(KINDS)}"
+                        f"zookeeper.snapshot: the kind of row {self.first + row}, {kinds[row].as_py()!r}, is not one of {', '.join(KINDS)}"
                     )
                 guessed = np.where(owners != 0, EPHEMERAL, PERSISTENT)
                 codes = np.where(

@@ -434,8 +434,8 @@ def validate(paths: pa.Array, first: int = 0) -> None:
 
 def _refused(paths: pa.Array, bad: int, first: int) -> UsageError:
     return UsageError(
-        f"zookeeper.snapshot: row {first + bad}: {paths[bad].as_py().decode('utf-8', 'replace')!r} is no path of a node",
-        advice="A path begins with a slash and does not end with one; in it there is no empty name, '.' or '..', and no control, "
+        f"zookeeper.snapshot: row {first + bad}: {paths[bad].as_py().decode('utf-8', 'replace')!r} is not a valid node path",
+        advice="A path begins with a slash and does not end with one; it has no empty name, '.' or '..', and no control, "
         "private or supplementary character",
     )
 

@@ -146,5 +146,5 @@ def twice(row: dict[str, Any]) -> UsageError:
     path = row["key"].replace(b"\0", b"/").decode("utf-8", "replace") or ROOT
     return UsageError(
         f"the path {path!r} comes more than once",
-        advice="Give each path once, or pass on_duplicate=last to keep the last row of each",
+        advice="Pass each path once, or set on_duplicate=last to keep the last row of each",
     )

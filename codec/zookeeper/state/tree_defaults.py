@@ -94,8 +94,8 @@ def _refuse_twice(input_columns: Given, family: Family) -> None:
     row = family.twice()
     if row is not None:
         raise UsageError(
-            f"zookeeper.snapshot: the path {input_columns.rows['path'][row].as_py()!r} of row {row} was there before",
-            advice="Give each path once",
+            f"zookeeper.snapshot: the path {input_columns.rows['path'][row].as_py()!r} of row {row} occurred before",
+            advice="Pass each path once",
         )
 
 

@@ -64,7 +64,7 @@ SERVER = Option(
 LAST = Option(
     "on_duplicate",
     "error",
-    "What is done where a path comes twice in a snapshot: error, or the last is taken",
+    "How to handle a path that occurs twice in a snapshot: error, or last, which keeps the last row",
     parse_choice,
     choices=("error", "last"),
 )
@@ -77,7 +77,7 @@ SORT_BUFFER = Option(
 WRITE_AS = Option(
     "write_as",
     None,
-    "How nodes are written: as a snapshot, or as logs of the transactions that make them, which is the only way to add to a directory",
+    "Form of nodes: a snapshot, or logs of the transactions that create them, which is the only way to extend a directory",
     parse_choice,
     choices=("snapshot", "logs"),
 )
@@ -120,7 +120,8 @@ class NodeRows:
         )
         if len(long):
             raise UsageError(
-                f"row {self.rows + int(long[0])}: {len(stored.column('value')[long[0]].as_py())} bytes of data, a server reads {self._limit}",
+                f"row {self.rows + int(long[0])}: {len(stored.column('value')[long[0]].as_py())} bytes of data, "
+                f"a server reads at most {self._limit}",
                 advice="Pass jute.maxbuffer as the server is run with",
             )
         self.rows += rows.num_rows
@@ -158,7 +159,8 @@ class SnapshotWriter:
         warnings, before = [], []
         if self._tree.owners:
             warnings.append(
-                f"Nobody keeps up the sessions of ephemeral nodes ({len(self._tree.owners)}): the nodes go when these expire."
+                f"No client keeps the sessions of ephemeral nodes alive ({len(self._tree.owners)}): "
+                "the nodes are deleted when the sessions expire."
             )
         if self._kinds[TTLS]:
             before.append(
@@ -174,7 +176,7 @@ def epochs(options: Options, zxid: int) -> Iterator[Piece]:
         return
     if epoch < epoch_of(zxid):
         raise UsageError(
-            f"currentEpoch {epoch} is older than the last zxid, {zxid_text(zxid)}: no server starts with that",
+            f"currentEpoch {epoch} is older than the last zxid, {zxid_text(zxid)}: a server does not start",
             advice=f"Pass {epoch_of(zxid)} or more",
         )
     for name in (ACCEPTED_EPOCH, CURRENT_EPOCH):
@@ -235,11 +237,11 @@ class Transactions:
     def summary(self) -> Summary:
         if self._writer.first is None:
             return Summary(self.rows)
-        before = ["No server may run on the directory while it is written to: none locks it."]
+        before = ["Do not run a server on the directory while it is written to: servers do not lock it."]
         if self._resumed is not None and self._resumed.member:
             before.append(
-                "It is of a member of an ensemble: where others have more transactions, or a later epoch, they win, and what was written is "
-                "lost; start this one with others that have the same files, or none."
+                "It belongs to a member of an ensemble: if others have more transactions, or a later epoch, theirs win, and the changes "
+                "are lost; start this one with others that have the same files, or none."
             )
         ids = {"first_zxid": self._writer.first, "last_zxid": self._writer.last}
         return Summary(self.rows, ids, before_you_start=tuple(before))
@@ -282,7 +284,7 @@ class DirectoryBuilder:
             if self.staged:
                 raise UsageError(
                     "transactions are written by one writer, in the order of the rows",
-                    advice="Use logwright.write, or give nodes",
+                    advice="Use logwright.write, or pass nodes",
                 )
             yield from self._transactions().txns(rows)
         elif self._as_logs and not self.staged:
@@ -294,7 +296,7 @@ class DirectoryBuilder:
     def _transactions(self) -> Transactions:
         if self._logs is None:
             if self.options.given("zxid"):
-                raise UsageError("zxid is that of a snapshot of nodes: transactions have their own")
+                raise UsageError("zxid is that of a snapshot of nodes: transactions have their own zxids")
             self._logs = Transactions(self.options, self._resumed)
         return self._logs
 
@@ -335,7 +337,7 @@ def as_logs(options: Options, resumed: Resumed | None) -> bool:
     asked: str | None = options["write_as"]
     if resumed is not None and asked == "snapshot":
         raise UsageError(
-            "a directory that is there is added to by transactions: a snapshot would hide what it has",
-            advice="Leave write_as away, or write to a new directory",
+            "an existing directory is extended by transactions: a snapshot would hide its content",
+            advice="Leave out write_as, or write to a new directory",
         )
     return resumed is not None or asked == "logs"

@@ -147,7 +147,7 @@ def _refuse_misplaced(listing: Listing) -> None:
         if named is not None and (named.kind == LOG) is not bool(folder(entry.name)):
             where = "logs" if folder(entry.name) else "snapshots"
             raise UsageError(
-                f"{base(entry.name)} lies in the directory of the {where}: a server does not start with that",
+                f"{base(entry.name)} is in the directory of the {where}: a server does not start",
                 advice=f"Move it away first, or leave {DATA_LOG_DIR} out",
             )
 
@@ -274,7 +274,7 @@ class _Planner:
         if self.logs:
             text = "there are logs, and no snapshot that a server would try"
             if not self.apart and not self.snapshots:
-                text += f"; where the snapshots lie elsewhere, name that directory, and this one as {DATA_LOG_DIR}"
+                text += f"; if the snapshots are elsewhere, name that directory, and pass this one as {DATA_LOG_DIR}"
             system = (
                 "the server does not start: IOException: No snapshot found, but there are log entries. Something is broken! "
                 "(before 3.5.3 it starts from an empty tree)"

@@ -128,7 +128,7 @@ class Editor:
             if owner not in (0, node.owner):
                 was, wanted_kind = KINDS[_kind(node.owner)], KINDS[kind]
                 raise self._refused(
-                    path, f"is there, as {was}: it can't be made {wanted_kind}", "Delete it first"
+                    path, f"exists as {was}: it cannot become {wanted_kind}", "Delete it first"
                 )
             if data and values[i] != node.data:
                 self._put(
@@ -170,8 +170,8 @@ class Editor:
         self._begin()
         if "sub" in rows.schema.names and rows.column("sub").null_count < rows.num_rows:
             raise UsageError(
-                f"{NAME}: rows of what is in a multi are not written one by one",
-                advice="Give each multi as a row with the column 'txns', as multi=nested reads them",
+                f"{NAME}: the transactions of a multi cannot be written as separate rows",
+                advice="Pass each multi as a row with the column 'txns', as read with multi=nested",
             )
         typed = _typed(rows)
         kept = typed.column("zxid").null_count == 0
@@ -292,7 +292,7 @@ class Editor:
             row.setdefault("version", _wrapped(node.version + 1))
         elif kind in _DELETES:
             if strict and node.children:
-                advice = "Delete what is below it first: rows of paths in descending order"
+                advice = "Delete its descendants first: rows with paths in descending order"
                 raise self._refused(path, f"has {node.children} children: {kind} fails (NotEmpty)", advice)
             self._states[path] = None
             parent = self._find(path[: path.rfind(b"/")])

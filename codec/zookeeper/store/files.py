@@ -21,7 +21,7 @@ DATA_LOG_DIR = "dataLogDir"
 APART = Option(
     DATA_LOG_DIR,
     None,
-    "The directory of the transaction logs, where it is not that of the snapshots: as zoo.cfg names it, or the version-2 in it",
+    "Directory of the transaction logs, if it is not that of the snapshots: as in zoo.cfg, or its version-2",
     parse_text,
 )
 CANDIDATES = 100

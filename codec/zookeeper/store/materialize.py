@@ -147,8 +147,8 @@ class _Replay:
         """Return the tree to start from, and the last transaction in it."""
         if self.params["late"]:
             text = (
-                f"no snapshot was done by {zxid_text(self.upto or 0)}, and the logs don't go back to the first transaction: what "
-                "came later is in this tree"
+                f"no snapshot was done by {zxid_text(self.upto or 0)}, and the logs don't go back to the first transaction: this "
+                "tree includes later changes"
             )
             self._fault(text)
         if self.params["missing"]:
@@ -173,7 +173,7 @@ class _Replay:
                 self._fault("there is no snapshot, and the logs don't go back to the first transaction")
             return Tree.empty(digests=False, extended_types=True), 0
         self._fault(
-            f"no snapshot is sound: the tree is made from what is left of {damaged[0].params['name']}"
+            f"no snapshot is sound: the tree is made from the readable part of {damaged[0].params['name']}"
         )
         return self._load_all(damaged[0])[0], damaged[0].params["zxid"]
 
@@ -198,7 +198,7 @@ class _Replay:
                 late = max(late, *(int(stats[name].max()) for name in ("czxid", "mzxid", "pzxid")))
         tree.loaded()
         if self.upto is not None and late > self.upto and not self.params["late"]:
-            self._fault(f"{stream.params['name']} holds what came later, up to {zxid_text(late)}")
+            self._fault(f"{stream.params['name']} holds later changes, up to {zxid_text(late)}")
         return tree, sound and not stream.damaged
 
     # The transactions
@@ -232,7 +232,7 @@ class _Replay:
             if done.died is None:
                 return done.reached
             zxid = int(frames.header["zxid"][done.died.index])
-            text = f"transaction {zxid_text(zxid)} is passed over: a server dies of it, {done.died.error}"
+            text = f"transaction {zxid_text(zxid)} is skipped: a server ends at it, {done.died.error}"
             self._fault(text, kind=Kind.PAYLOAD)
             frames = frames.pick(slice(done.died.index + 1, None))
         return False

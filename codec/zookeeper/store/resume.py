@@ -91,7 +91,9 @@ def _replay(listing: Listing, log: DataFile, tree: Tree) -> None:
             raise UsageError(f"{log.name}: the transactions {low} to {high} are missing", advice=_REPAIR)
         applied = tree.apply_frames(stretch.window, stretch.frames, since=tree.zxid)
         if applied.died is not None:
-            raise UsageError(f"{log.name}: no server starts with it: {applied.died.error}", advice=_REPAIR)
+            raise UsageError(
+                f"{log.name}: a server does not start with it: {applied.died.error}", advice=_REPAIR
+            )
 
 
 def _walked(listing: Listing, log: DataFile, context: TxnLogContext) -> Iterator[Stretch | Hole]:

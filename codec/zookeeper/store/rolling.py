@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 SIZE_LIMIT = Option(
     "txnLogSizeLimitInKb",
     None,
-    "KiB from which on a log is finished; by default there is one",
+    "KiB after which a log is finished; by default there is one log",
     low=1,
     high=1 << 40,
 )
@@ -65,7 +65,7 @@ class LogWriter:
         long = np.flatnonzero(sizes + DIGEST_SIZE > self._context.limit)
         if len(long):
             raise UsageError(
-                f"transaction {self.made + int(long[0])} has {int(sizes[long[0]])} bytes, a server reads {self._context.limit}",
+                f"transaction {self.made + int(long[0])} has {int(sizes[long[0]])} bytes, a server reads at most {self._context.limit}",
                 advice="Pass jute.maxbuffer as the server is run with",
             )
         window = Window(records.data, 0, len(records.data))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 AT_ZXID = Option(
     "at_zxid",
     None,
-    "The last transaction that counts, like 0x100000007; by default all do. A single snapshot file has only the tree of its own zxid",
+    "The last transaction to include, such as 0x100000007; by default all. A single snapshot file holds the tree of its zxid only",
     parse_hexadecimal,
     low=0,
     high=(1 << 63) - 1,

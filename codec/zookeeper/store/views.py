@@ -61,9 +61,9 @@ VIEWS = {
             "tree",
             SNAPSHOT,
             "rows",
-            "the nodes as a server has them when it has started: a snapshot, and the transactions after it; or at any zxid (at_zxid)",
+            "the nodes of a server after its start: a snapshot, and the transactions after it; or at any zxid (at_zxid)",
             TREE,
-            leaves="what was changed or deleted since",
+            leaves="the changes and deletions since",
         ),
         View(
             "txns", LOG, "rows", "every transaction of the logs, in the order in which a server applies them"
@@ -72,7 +72,7 @@ VIEWS = {
             "history",
             LOG,
             "rows",
-            "every change of a node that is in the logs, multis and closed sessions taken apart: of one path with path_prefix",
+            "every change of a node in the logs, with multis and closed sessions split up; of one path with path_prefix",
             history.HISTORY,
         ),
         View("sessions", SNAPSHOT, "sessions", "the sessions that are open, as `tree`", SESSIONS),

@@ -86,7 +86,7 @@ from logwright.codec.zookeeper.store.selection import (
 MAX_DECOMPRESSED = Option(
     "max.decompressed.bytes",
     4 << 30,
-    "Bytes that a compressed snapshot may take decompressed; one with more counts as damaged",
+    "Bytes that a compressed snapshot may take decompressed; one with more is treated as damaged",
     low=1,
     high=1 << 40,
 )
@@ -167,7 +167,7 @@ class ZooKeeperSnapshot(Codec):
             return frames_of(window, [(self._packed_kind(context), 0, window.size)], len(window.data))
         expanded = self._expand(window, context)
         if not len(expanded.data):
-            text = expanded.error or "there is nothing in it"
+            text = expanded.error or "the file is empty"
             nothing.damage = Fault(NAME, 0, window.size, expanded.kind, text, system=NEXT)
             return nothing
         frames = frames_of(window, [(self._packed_kind(context), 0, window.size)], len(window.data))
@@ -175,7 +175,7 @@ class ZooKeeperSnapshot(Codec):
         inside = seal_faults(_shape(context.inner))
         if expanded.error:
             effect = (
-                "all rows are suspect" if inside else "the seal is right all the same, and so are the rows"
+                "all rows are suspect" if inside else "the seal is right nevertheless, and so are the rows"
             )
             frames.faults.append(
                 Fault(NAME, 0, window.size, expanded.kind, f"{expanded.error}: {effect}", system=NEXT)
@@ -274,7 +274,7 @@ class ZooKeeperSnapshot(Codec):
             gone = context.expanded.touched(inner.start, inner.end)
             if gone.any():
                 start = int(inner.start[gone][0])
-                text = "what was here is lost with its chunk"
+                text = "the bytes here are lost with their chunk"
                 holes.append(
                     Fault(NAME, start, int(inner.end[gone][-1]) - start, Kind.PAYLOAD, text, system=NEXT)
                 )

@@ -61,10 +61,10 @@ MESSAGES = (
     "",
     "",
     "",
-    "no path starts here: the length or the first or last character of one can't be",
-    "the length of the data can't be",
-    "the record would reach behind the end of the tree",
-    "the record says what no node has, and no other follows it",
+    "no path starts here: impossible length, or impossible first or last character",
+    "impossible length of the data",
+    "the record would extend beyond the end of the tree",
+    "the record has implausible fields, and no other record follows it",
     "the file ends within a node",
 )
 
@@ -189,7 +189,7 @@ def seek(buf: Bytes, at: int, end: int, ids: Int64s, complete: int) -> int:
     """Return the first position from `at` on with a complete, likely record in the buffer and before the end of the tree; -1 if there is
     none.
 
-    Path, ACL number and stat together are very unlikely to match by chance. The root is not searched for.
+    Path, ACL number and stat of random bytes are very unlikely to match. The root is not searched for.
     """
     size = min(len(buf), end)
     while at <= size - NODE_MIN - 2:

@@ -51,7 +51,7 @@ _MOST = 20
 
 NEXT = "the server takes the next older snapshot"
 _DANGLING = "each read of the node ends with MarshallingError"
-_LATE = ": the node was made or changed while the snapshot was written, behind the zxid in its name"
+_LATE = ": the node was made or changed while the snapshot was written, after the zxid in its name"
 _REPLAYED = "the server has the list as soon as it has replayed the logs"
 _ZXIDS = tuple(STAT_PERSISTED.offset(name) for name in ("czxid", "mzxid", "pzxid"))
 
@@ -197,7 +197,7 @@ class Scan:
                 at, length = self.window.offset + int(starts[i]), int(ends[i] - starts[i])
                 text = f"ACL {int(ids[k])} of the node is not in the ACL table"
                 if count[k] > 1:
-                    text += f", nor is it for {int(count[k]) - 1} nodes behind it"
+                    text += f", nor is it for {int(count[k]) - 1} nodes after it"
                 self.faults.append(Fault(NAME, at, length, Kind.LINK, text + why, severity, system))
 
     def _late(self, ends: Int64s) -> npt.NDArray[np.bool_]:
@@ -220,7 +220,7 @@ class Scan:
             if length < END_SIZE:
                 text = f"the tree ends here, and its seal does not follow: {length} bytes are left"
                 return 0, Fault(NAME, place, length, Kind.TRUNCATED, text, system=NEXT)
-            text = "the tree ends here, and what follows is no seal"
+            text = "the tree ends here, and no seal follows"
             return 0, Fault(NAME, place, END_SIZE, Kind.PAYLOAD, text, system=NEXT)
         self.shape.behind = ending
         self.sections = sections_of(self.shape)
@@ -231,15 +231,18 @@ class Scan:
         shape, left = self.shape, self.window.size - place
         if place == 0 and shape.header is None:
             if left < HEADER_SIZE:
-                text = f"{left} bytes are no header, which takes {HEADER_SIZE}"
+                text = f"{left} bytes are too few for the header of {HEADER_SIZE}"
                 return Fault(NAME, 0, left, Kind.TRUNCATED, text, system=NEXT)
             text = "the file does not begin with ZKSN: mismatching magic headers"
             return Fault(NAME, 0, HEADER_SIZE, Kind.MAGIC, text, system=NEXT)
         if place == HEADER_SIZE and shape.sessions is None:
-            kind, text = Kind.LENGTH, "the number of sessions can't be: there are not so many bytes"
+            kind, text = (
+                Kind.LENGTH,
+                "the number of sessions is impossible: the file has too few bytes for it",
+            )
             return Fault(NAME, place, min(left, LENGTH), kind, text, system=NEXT)
         if place == shape.acls_at and shape.nodes is None:
-            text = f"the ACL table can't be read to its end, {len(shape.acls.ids)} of its lists could"
+            text = f"the ACL table is readable in part only: {len(shape.acls.ids)} of its lists"
             return Fault(NAME, place, min(left, LENGTH), Kind.PAYLOAD, text, system=NEXT)
         return None
 
@@ -263,11 +266,11 @@ class Scan:
 
     def _leftover(self, place: int) -> Fault:
         left = self.window.size - place
-        system = "the server asks that the file end with a seal: it takes the next older snapshot"
+        system = "the server requires a seal at the end of the file: it takes the next older snapshot"
         if left < DIGEST_SIZE + LAST_SIZE:
             text, kind = f"the file ends within a section: {left} bytes of it are left", Kind.TRUNCATED
         else:
-            text, kind = f"{left} bytes behind the last section", Kind.PADDING
+            text, kind = f"{left} bytes after the last section", Kind.PADDING
         return Fault(NAME, place, left, kind, text, Severity.WARNING, system)
 
 
@@ -277,18 +280,16 @@ def seal_faults(shape: Shape) -> list[Fault]:
     if not size:
         return []
     if shape.ending is None:
-        text = "the file does not end with a seal: nothing vouches for its nodes, all rows are suspect"
+        text = "the file does not end with a seal: nothing confirms its nodes, so all rows are suspect"
         return [
-            Fault(
-                NAME, 0, size, Kind.TRUNCATED, text, system=f"it is no candidate for the server: {NEXT[4:]}"
-            )
+            Fault(NAME, 0, size, Kind.TRUNCATED, text, system=f"the server does not consider it: {NEXT[4:]}")
         ]
     faults = []
     for mismatch in shape.wrong():
         seal = mismatch.seal
         text = f"the seal at byte {seal.at} says {seal.stored:#010x}, the bytes before it have {mismatch.computed:#010x}"
         if mismatch.itself:
-            text += ": the seal itself is damaged, since the next one is right"
+            text += ": the seal itself is damaged, because the next one is right"
         elif mismatch.start:
             text += ": the seal before it is right, and so are the rows"
         else:
@@ -300,7 +301,7 @@ def seal_faults(shape: Shape) -> list[Fault]:
     last = shape.ending.seals[-1]
     if last.mark != b"/":
         text = f"the file ends with {last.mark!r}, not with '/'"
-        system = f"it is no candidate for the server: {NEXT}"
+        system = f"the server does not consider it: {NEXT}"
         faults.append(Fault(NAME, last.stop - 1, 1, Kind.PAYLOAD, text, system=system))
     return faults
 

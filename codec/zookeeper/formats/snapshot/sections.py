@@ -38,8 +38,8 @@ VERSION, DBID = 2, -1
 HEADER = Struct(
     "FileHeader",
     Field("magic", BytesType(4), "ZKSN", default=MAGIC, only=MAGIC),
-    Field("version", I32BE, "2; readers don't look at it", default=VERSION),
-    Field("dbid", I64BE, "-1; readers don't look at it", default=DBID),
+    Field("version", I32BE, "2; ignored by readers", default=VERSION),
+    Field("dbid", I64BE, "-1; ignored by readers", default=DBID),
     source="org.apache.zookeeper.server.persistence.FileHeader",
 )
 SESSION = Struct(
@@ -55,12 +55,12 @@ SESSIONS = Struct(
     source="org.apache.zookeeper.server.util.SerializeUtils.serializeSnapshot",
 )
 _SEAL = (
-    Field("checksum", I64BE, "Adler-32 of all bytes before"),
+    Field("checksum", I64BE, "Adler-32 of all bytes before it"),
     Field("mark", USTRING, '"/"', default=b"/"),
 )
 END = Struct(
     "end",
-    Field("path", USTRING, '"/", which no node has: the end of the tree', default=b"/"),
+    Field("path", USTRING, '"/", which is no stored path: the end of the tree', default=b"/"),
     *_SEAL,
     doc="The end of the tree and its seal.",
     source="org.apache.zookeeper.server.persistence.SnapStream.sealStream",
@@ -109,7 +109,7 @@ SNAPSHOT = Struct(
     Field("end", END),
     Field("digest", _section(DIGEST, DIGEST_SIZE), "since 3.6"),
     Field("last_processed", _section(LAST_PROCESSED, LAST_SIZE), "since 3.9"),
-    Field("rest", BytesType(), "what no reader looks at; usually nothing", default=b""),
+    Field("rest", BytesType(), "ignored by readers; usually empty", default=b""),
     doc="A plain snapshot. A compressed one holds these bytes.",
     source="org.apache.zookeeper.server.persistence.FileSnap",
 )

@@ -48,14 +48,14 @@ LAST_PROCESSED_ENABLED = Option(
 METHOD = Option(
     "snapshot.compression.method",
     None,
-    "gz or snappy; none where nothing is said, by the file's name or here",
+    "gz or snappy; by default that of the file name, or none",
     parse_choice,
     choices=("", "none", GZIP, SNAPPY),
 )
 ZXID = Option(
     "zxid",
     None,
-    "The last transaction in the tree; the one in the file's name, or the highest in the rows, where it is not given",
+    "The last transaction in the tree; by default the one in the file name, or the highest in the rows",
     parse_hexadecimal,
     low=0,
     high=(1 << 63) - 1,
@@ -63,7 +63,7 @@ ZXID = Option(
 SESSION_TIMEOUT = Option(
     "session.timeout",
     30000,
-    "Milliseconds of the sessions that are made for owners of ephemeral nodes",
+    "Timeout in milliseconds of sessions that are added for owners of ephemeral nodes",
     low=1,
     high=(1 << 31) - 1,
 )

@@ -131,7 +131,7 @@ class TxnLog(Codec):
         header = place == 0
         faults: list[Fault] = []
         if not window.size:
-            text = "the file is empty, there is not even its header"
+            text = "the file is empty: the header is missing"
             return replace(
                 _nothing(at), damage=Fault(NAME, 0, 0, Kind.TRUNCATED, text, Severity.WARNING, _EMPTY)
             )
@@ -177,7 +177,7 @@ class TxnLog(Codec):
             return faults
         start, size = scanned.start + window.offset, scanned.end - scanned.start
         for i in np.flatnonzero(heads[:, records.SIZE] > context.limit)[:_MOST_FAULTS].tolist():
-            text = f"Unreasonable length = {heads[i, records.SIZE]}: a server takes {context.limit} at most"
+            text = f"Unreasonable length = {heads[i, records.SIZE]}: a server accepts {context.limit} at most"
             system = f"{START_FAILS} (IOException), unless jute.maxbuffer is larger"
             faults.append(
                 Fault(NAME, int(start[i]), int(size[i]), Kind.LENGTH, text, Severity.WARNING, system, 0)
@@ -185,10 +185,10 @@ class TxnLog(Codec):
         zxids = heads[:, records.ZXID]
         if start[0] == HEADER_SIZE and context.file is not None and zxids[0] != context.file:
             text = (
-                f"the file is named after zxid {names.zxid_text(context.file)}, its first transaction is "
+                f"the file is named after zxid {names.zxid_text(context.file)}, but its first transaction is "
                 f"{names.zxid_text(int(zxids[0]))}"
             )
-            system = "the server trusts the name where it chooses files"
+            system = "the server trusts the name when it selects files"
             faults.append(
                 Fault(NAME, int(start[0]), int(size[0]), Kind.LINK, text, Severity.WARNING, system, 0)
             )
@@ -374,9 +374,7 @@ def _odd_header(data: Bytes) -> Iterator[Fault]:
         value = load_i32be(data, at) if name == "version" else load_i64be(data, at)
         if value != usual:
             text = f"{name} is {value} in the header of the file, {usual} was expected"
-            yield Fault(
-                NAME, 0, HEADER_SIZE, Kind.MAGIC, text, Severity.WARNING, "the server does not look at it", 0
-            )
+            yield Fault(NAME, 0, HEADER_SIZE, Kind.MAGIC, text, Severity.WARNING, "the server ignores it", 0)
 
 
 def _order_fault(before: int, zxid: int, start: int, size: int) -> Fault:
@@ -389,7 +387,7 @@ def _order_fault(before: int, zxid: int, start: int, size: int) -> Fault:
         )
         lost = {"first_zxid": before + 1, "last_zxid": zxid - 1}
         return Fault(NAME, start, size, Kind.ORDER, text, Severity.WARNING, system, zxid - before - 1, lost)
-    text = f"a zxid {'comes again' if zxid == before else 'is lower than the one before'}: {there}"
+    text = f"a zxid {'is repeated' if zxid == before else 'is lower than the one before'}: {there}"
     return Fault(
         NAME, start, size, Kind.ORDER, text, Severity.WARNING, "the server applies the transaction again", 0
     )
@@ -418,7 +416,7 @@ def _damage(window: Window, scanned: Scanned, context: TxnLogContext) -> Fault:
             end = records.true_end(data, stop, min(len(data), stop + records.REACH))
             if end >= 0:
                 text = (
-                    f"the record's length is {length}, its checksum is that of {end - stop - OVERHEAD} bytes"
+                    f"the record's length is {length}, but its checksum matches {end - stop - OVERHEAD} bytes"
                 )
                 return Fault(NAME, offset, int(end) - stop, Kind.LENGTH, text, system=STOPS)
         return _torn(offset, left, text, context)
@@ -428,14 +426,14 @@ def _damage(window: Window, scanned: Scanned, context: TxnLogContext) -> Fault:
     mark = int(data[stop + size - 1])
     if why == scanner.BAD_MARK:
         if stored == computed:
-            text = f"the mark behind the record is {mark:#04x}, {EOR:#04x} ('B') was expected; its checksum is right"
+            text = f"the end mark of the record is {mark:#04x}, {EOR:#04x} ('B') was expected; its checksum is right"
             return Fault(NAME, offset, size, Kind.MAGIC, text, system=STOPS)
         if mark == 0 and not data[stop + size - 1 : stop + size - 1 + BODY].any():
             return _torn(offset, size, "the record ends in zeros", context)
-        text = f"the mark behind the record is {mark:#04x}, {EOR:#04x} ('B') was expected, and its checksum is wrong"
+        text = f"the end mark of the record is {mark:#04x}, {EOR:#04x} ('B') was expected, and its checksum is wrong"
         end = records.true_end(data, stop, min(len(data), stop + records.REACH))
         if end >= 0:
-            text = f"the record's length is {length}, its checksum is that of {end - stop - OVERHEAD} bytes"
+            text = f"the record's length is {length}, but its checksum matches {end - stop - OVERHEAD} bytes"
             return Fault(NAME, offset, int(end) - stop, Kind.LENGTH, text, system=STOPS)
         return Fault(NAME, offset, size, Kind.LENGTH, text, system=STOPS)
     text = f"Adler-32 is {computed:#010x}, {stored:#010x} is stored"
@@ -456,13 +454,13 @@ def _zeros(window: Window, stop: int, left: int) -> Fault:
     rest = window.data[stop:]
     offset = window.offset + stop
     if rest[:BODY].any():
-        text = "length = 0: the end of the file for a server, but there is a checksum before it"
+        text = "length = 0, which ends the file for a server, but a checksum precedes it"
         return Fault(NAME, offset, min(left, BODY), Kind.LENGTH, text, system=STOPS)
     if rest.any():
         zeros = int(np.argmax(rest != 0))
-        text = f"{zeros} zero bytes at the end, and others behind them"
+        text = f"{zeros} zero bytes, and other bytes after them"
         return Fault(NAME, offset, left, Kind.PADDING, text, Severity.WARNING, STOPS)
-    return Fault(NAME, offset, left, Kind.PADDING, "zeros allocated ahead", Severity.INFO, STOPS)
+    return Fault(NAME, offset, left, Kind.PADDING, "preallocated zeros", Severity.INFO, STOPS)
 
 
 def _end_of_damaged(window: Window, at: int, context: TxnLogContext) -> int:

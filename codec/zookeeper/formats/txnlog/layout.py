@@ -63,10 +63,8 @@ ERR_NAMES = {
 _PATH = Field("path", USTRING, "of the node")
 _DATA = Field("data", BUFFER, "of the node; null and empty differ")
 _ACL = Field("acl", vector(ACL), "of the node")
-_PARENT_CVERSION = Field(
-    "parent_cversion", I32BE, "cversion of the parent afterwards; -1: one more than it is"
-)
-_CREATE = (_PATH, _DATA, _ACL, Field("ephemeral", BOOLEAN, "whether the node goes with the session"))
+_PARENT_CVERSION = Field("parent_cversion", I32BE, "cversion of the parent afterwards; -1: incremented")
+_CREATE = (_PATH, _DATA, _ACL, Field("ephemeral", BOOLEAN, "whether the node is deleted with the session"))
 _JUTE = "zookeeper.jute"
 
 CREATE_TXN = Struct("CreateTxn", *_CREATE, _PARENT_CVERSION, source=_JUTE)
@@ -86,7 +84,7 @@ SET_DATA_TXN = Struct(
 )
 SET_ACL_TXN = Struct("SetACLTxn", _PATH, _ACL, Field("version", I32BE, "aversion afterwards"), source=_JUTE)
 CHECK_VERSION_TXN = Struct(
-    "CheckVersionTxn", _PATH, Field("version", I32BE, "the version it had, and one more"), source=_JUTE
+    "CheckVersionTxn", _PATH, Field("version", I32BE, "the previous version plus one"), source=_JUTE
 )
 ERROR_TXN = Struct("ErrorTxn", Field("err", Int(4, values=ERR_NAMES), "why a request failed"), source=_JUTE)
 CREATE_SESSION_TXN = Struct(
@@ -131,7 +129,7 @@ TXN = Struct(
     doc="One of the transactions of a multi: a body alone, without header and digest.",
     source=_JUTE,
 )
-MULTI_TXN = Struct("MultiTxn", Field("txns", vector(TXN), "all of them are done, or none"), source=_JUTE)
+MULTI_TXN = Struct("MultiTxn", Field("txns", vector(TXN), "all of them are applied, or none"), source=_JUTE)
 
 BODIES: dict[int, Struct] = {
     CLOSE_SESSION: CLOSE_SESSION_TXN,
@@ -158,10 +156,10 @@ _BODILESS = -0x5A4B0001
 
 PAYLOAD = Struct(
     "TxnLogEntry",
-    Field("client_id", I64BE, "the session; 0 where the server does it on its own", says=in_hex),
+    Field("client_id", I64BE, "the session; 0 if the server itself is the client", says=in_hex),
     Field("cxid", I32BE, "number of the request within the session"),
     Field("zxid", I64BE, "number of the transaction: epoch << 32 | counter", says=in_hex),
-    Field("time", I64MS, "when it was made"),
+    Field("time", I64MS, "time of creation"),
     Field("type", _TYPE, "what it does"),
     Field(
         "body",
@@ -184,7 +182,7 @@ PAYLOAD = Struct(
         Switch(f"{LEFT} >= {TXN_DIGEST.head_size}", {1: TXN_DIGEST, 0: _NOTHING}),
         "of the tree after it",
     ),
-    Field("rest", BytesType(), "what no reader looks at; usually nothing", default=b""),
+    Field("rest", BytesType(), "ignored by readers; usually empty", default=b""),
     doc="A transaction: TxnHeader, its record, TxnDigest.",
     source="SerializeUtils.deserializeTxn",
 )
@@ -205,7 +203,7 @@ RECORD = Struct(
     Field("checksum", I64BE, "Adler-32 of the payload, in the lower half", checksum=(_checksum, "payload")),
     Field("payload", Enclosed(I32BE, PAYLOAD), "the transaction"),
     Field("eor", Int(1, signed=False, values={EOR: "B"}), "end of the record", default=EOR),
-    doc="A transaction in a log. No checksum covers its length and the mark behind it.",
+    doc="A transaction in a log. No checksum covers its length and end mark.",
     source="FileTxnLog.append",
 )
 LENGTH = RECORD.offset("payload")
@@ -217,8 +215,8 @@ _MAGIC = int.from_bytes(MAGIC, "big")
 FILE_HEADER = Struct(
     "FileHeader",
     Field("magic", Int(4), "ZKLG", default=_MAGIC, only=_MAGIC),
-    Field("version", I32BE, "2; not looked at", default=2),
-    Field("dbid", I64BE, "0; not looked at", default=0),
+    Field("version", I32BE, "2; ignored by readers", default=2),
+    Field("dbid", I64BE, "0; ignored by readers", default=0),
     doc="The start of a log. No checksum covers it.",
     source="org.apache.zookeeper.server.persistence.FileHeader",
 )
@@ -231,12 +229,12 @@ TXN_LOG = Struct(
         Repeated(
             RECORD,
             least=LENGTH + 4,
-            until=Until(0, I32BE, LENGTH, "a length of 0, in what was allocated ahead"),
+            until=Until(0, I32BE, LENGTH, "a length of 0, in preallocated space"),
         ),
         "the transactions",
         rows=True,
     ),
-    Field("padding", BytesType(), "zeros that were allocated ahead", default=b""),
+    Field("padding", BytesType(), "preallocated zeros", default=b""),
     doc="A transaction log.",
     source="org.apache.zookeeper.server.persistence.FileTxnLog",
 )
