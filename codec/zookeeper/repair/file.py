@@ -31,8 +31,8 @@ def repair_log(listing: Listing, file: PlannedFile, strategy: Strategy, options:
 
 
 def repair_snapshot(listing: Listing, file: PlannedFile, strategy: Strategy, options: Options) -> Pieces:
-    """See `codec.capability.RepairFile`. A snapshot that cannot be corrected with certainty is written by SALVAGE only, as far as it is
-    readable."""
+    """See `codec.capability.RepairFile`. A snapshot that cannot be corrected with certainty is written by SALVAGE only, with its
+    readable part."""
     snapshot = snapshots.survey(listing, file.name, file.size, options)
     if snapshot.pieces is not None and not snapshot.doubt:
         return iter(snapshot.pieces), snapshot.cut

@@ -299,7 +299,7 @@ class Left:
 def left_of(
     listing: Listing, snapshot_read: Snapshot, options: Options, last: int | None = None
 ) -> Left | None:
-    """Return the readable nodes, each once; None if there are none. Nodes with a zxid above `last`, or of an epoch far above that of the
+    """Return the readable nodes, each once, or None. Nodes with a zxid above `last`, or of an epoch far above that of the
     snapshot, are damaged."""
     read = ListedFile(listing, snapshot_read.file, snapshot_read.size)
     context = _context(snapshot_read.file, options)

@@ -204,7 +204,7 @@ def ascending(paths: Bytes, ends: Int32s, lowest: int) -> int:
 
 @kernel("const u1[], const i4[], i8[], i8[]")
 def repeated(paths: Bytes, ends: Int32s, places: Int64s, hashes: Int64s) -> int:
-    """Return the index of the first repeated path; the number of paths if there is none. `places` are zeros, a power of two and more
+    """Return the index of the first repeated path; the number of paths if all differ. `places` are zeros, a power of two and more
     than twice as many; `hashes` has room for some numbers."""
     mask = len(places) - 1
     count = len(ends) - 1
@@ -340,7 +340,7 @@ class Family:
     ascending: bool
     """Return whether the rows are in the order of `order`."""
     bad: int
-    """The index of the first invalid path; the number of paths if there is none."""
+    """The index of the first invalid path; the number of paths if all are valid."""
 
     @classmethod
     def of(cls, paths: pa.Array) -> Family:
@@ -391,7 +391,7 @@ class Family:
         return order
 
     def twice(self) -> int | None:
-        """Return a row whose path occurred before; None if there is none."""
+        """Return a row whose path occurred before, or None."""
         if self.ascending:
             return None
         data, ends, _ = flat(self.paths)

@@ -166,7 +166,7 @@ def same(first: Bytes, i: int, two: Bytes, j: int, size: int) -> int:
 
 @kernel("const u1[], const i8[,], const i8[], i8, const u1[], i8, i8")
 def find(arena: Bytes, nodes: Int64s, table: Int64s, crc: int, buf: Bytes, at: int, size: int) -> int:
-    """Return the row of the node of a path whose CRC-32 register is `crc`; -1 if there is none."""
+    """Return the row of the node of a path whose CRC-32 register is `crc`, or -1."""
     mask = len(table) - 1
     place = crc & mask
     while table[place] != 0:
@@ -225,7 +225,7 @@ def crowded(entries: int, size: int) -> int:
 
 @kernel("const u1[], i8, i8")
 def last_slash(buf: Bytes, at: int, size: int) -> int:
-    """Return the position of the last slash in a path; -1 if there is none."""
+    """Return the position of the last slash in a path, or -1."""
     i = size - 1
     while i >= 0 and load_u8(buf, at + i) != SLASH:
         i -= 1
@@ -377,7 +377,7 @@ def rehash_sessions(sessions: Int64s, count: int, hashed: Int64s) -> None:
 
 @kernel("i8[], i8[,], i8[], i8")
 def session_of(state: Int64s, sessions: Int64s, hashed: Int64s, number: int) -> int:
-    """Return the row of a session, a new one if there is none."""
+    """Return the row of a session, adding it if necessary."""
     session = session_row(sessions, hashed, number)
     if session >= 0:
         return session

@@ -27,7 +27,7 @@ class Succession:
         self._last, self._broken = first - 1, False
 
     def first_dead(self, zxids: Int64s) -> int:
-        """Return the index of the first dead one among these, which come next; -1 if there is none."""
+        """Return the index of the first dead one among these, which come next, or -1."""
         if not len(zxids):
             return -1
         broken = np.logical_or.accumulate(_jumps(self._last, zxids)) | self._broken
