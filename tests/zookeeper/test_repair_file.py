@@ -15,8 +15,8 @@ from zookeeper_startup import GOLDEN, memory_of
 import logwright as lw
 from logwright.codec.fault import DamageError, UsageError
 from logwright.codec.zookeeper.formats.txnlog.layout import ERROR, RECORD
+from logwright.codec.zookeeper.repair.bitflip import CHECKSUM, find_flipped_bit
 from logwright.codec.zookeeper.repair.fix_records import error_record, fix_record, follows
-from logwright.codec.zookeeper.repair.flip import CHECKSUM, turned
 
 RECORDS = [record(zxid, 1, create(b"/node%d" % zxid)) for zxid in range(1, 9)]
 WHOLE = log(*RECORDS)
@@ -146,17 +146,19 @@ def test_single_bit_flip_is_fixed(size: int) -> None:
         stored, place = zlib.adler32(data), rng.randrange(size)
         before = int(data[place])
         data[place] ^= 1 << rng.randrange(8)
-        assert turned(data, stored) == (place, before)
+        assert find_flipped_bit(data, stored) == (place, before)
         data[place] = before
         bit = stored ^ 1 << rng.randrange(64)
-        assert turned(data, bit - (1 << 64) if bit >> 63 else bit) == (CHECKSUM, stored)
+        assert find_flipped_bit(data, bit - (1 << 64) if bit >> 63 else bit) == (CHECKSUM, stored)
 
 
 def test_other_damage_is_not_fixed_as_a_bit_flip() -> None:
     rng = random.Random(1)
     data = np.frombuffer(rng.randbytes(200), np.uint8)
-    assert [actual for _ in range(5000) if (actual := turned(data, rng.getrandbits(32))) is not None] == []
-    assert turned(data, zlib.adler32(data)) is None
+    assert [
+        actual for _ in range(5000) if (actual := find_flipped_bit(data, rng.getrandbits(32))) is not None
+    ] == []
+    assert find_flipped_bit(data, zlib.adler32(data)) is None
 
 
 def test_ambiguous_bit_flips_are_not_fixed() -> None:
@@ -165,12 +167,12 @@ def test_ambiguous_bit_flips_are_not_fixed() -> None:
     data[4000] = 12
     stored = zlib.adler32(data)
     data[4000] = 8
-    assert turned(data, stored) is None
+    assert find_flipped_bit(data, stored) is None
     # Where only one of them can have been, it is that.
     data[[4000, 4000 + 65_521]] = 12
     stored = zlib.adler32(data)
     data[4000] = 8
-    assert turned(data, stored) == (4000, 12)
+    assert find_flipped_bit(data, stored) == (4000, 12)
 
 
 # Records

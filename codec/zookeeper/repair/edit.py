@@ -19,7 +19,7 @@ from logwright.codec.option import Option, Options, parse_choice
 from logwright.codec.store.listing import Listing, Plan
 from logwright.codec.zookeeper.formats.snapshot import write as encode
 from logwright.codec.zookeeper.names import CHECKED, snapshot_name, zxid_text
-from logwright.codec.zookeeper.state.input_columns import Given
+from logwright.codec.zookeeper.state.input_columns import InputColumns
 from logwright.codec.zookeeper.state.tree import Tree
 from logwright.codec.zookeeper.state.tree_defaults import SYSTEM
 from logwright.codec.zookeeper.store import files, rolling
@@ -64,7 +64,7 @@ def _chosen(tree: Tree, change: Change, *, below: bool) -> tuple[list[bytes], li
     for rows in tree.nodes(["path_raw", *columns]):
         named_rows = rows.select(columns)
         drop, redact = change.drops(named_rows).tolist(), change.redacts(named_rows).tolist()
-        paths = Given(pa.Table.from_batches([rows.select(["path", "path_raw"])])).paths()
+        paths = InputColumns(pa.Table.from_batches([rows.select(["path", "path_raw"])])).paths()
         # Children are deleted before their parents.
         for i, path in enumerate(paths.to_pylist()):
             above = path[: path.rfind(b"/")] if path else None

@@ -20,7 +20,7 @@ from logwright.codec.zookeeper.formats.txnlog import scan as records
 from logwright.codec.zookeeper.formats.txnlog.bodies import SOUND, STATUS, Bodies
 from logwright.codec.zookeeper.formats.txnlog.layout import EOR, ERROR, LENGTH, OVERHEAD, PAYLOAD, TXN_HEADER
 from logwright.codec.zookeeper.formats.txnlog.scan import BODY, ZXID_AT
-from logwright.codec.zookeeper.repair.flip import CHECKSUM, turned
+from logwright.codec.zookeeper.repair.bitflip import CHECKSUM, find_flipped_bit
 
 FIRST = 1
 """The lowest zxid in a file name. A negative one has more digits than `Util.getZxidFromName` accepts."""
@@ -73,7 +73,7 @@ def _bit(data: Bytes, at: int, stop: int) -> FixedRecord | None:
     payload = _payload(data, at, stop)
     if payload is None or at + OVERHEAD + len(payload) > stop or data[at + BODY + len(payload)] != EOR:
         return None
-    flipped = turned(payload, load_i64be(data, at))
+    flipped = find_flipped_bit(payload, load_i64be(data, at))
     if flipped is None:
         return None
     place, value = flipped

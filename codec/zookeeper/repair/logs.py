@@ -43,7 +43,7 @@ class Log:
     start: Int64s
     end: Int64s
     zxid: Int64s
-    made: dict[int, bytes] = field(default_factory=dict)
+    replacements: dict[int, bytes] = field(default_factory=dict)
     """New bytes of records that differ from the file, by their start."""
     cut: list[Removed] = field(default_factory=list)
     header: bytes | None = None
@@ -90,9 +90,9 @@ class Log:
         """Return the log without some of the records."""
         keep = ~which
         gone = set(self.start[which].tolist())
-        replacements = {at: data for at, data in self.made.items() if at not in gone}
+        replacements = {at: data for at, data in self.replacements.items() if at not in gone}
         start, end, zxid = self.start[keep], self.end[keep], self.zxid[keep]
-        return replace(self, start=start, end=end, zxid=zxid, made=replacements)
+        return replace(self, start=start, end=end, zxid=zxid, replacements=replacements)
 
 
 def _lost(cut: Removed, zxid: int | None) -> Removed:
@@ -104,10 +104,10 @@ def _lost(cut: Removed, zxid: int | None) -> Removed:
 
 def survey(listing: Listing, file: str, size: int, options: Options) -> Log:
     """Read a log from end to end."""
-    return _Examined(listing, file, size, options).log()
+    return _LogSurvey(listing, file, size, options).log()
 
 
-class _Examined:
+class _LogSurvey:
     def __init__(self, listing: Listing, file: str, size: int, options: Options) -> None:
         self.file, self.size = file, size
         self.read = ListedFile(listing, file, size)
@@ -117,7 +117,7 @@ class _Examined:
         named = names.parse(name)
         self.named = None if named is None else named.zxid
         self.cut: list[Removed] = []
-        self.made: dict[int, bytes] = {}
+        self.replacements: dict[int, bytes] = {}
         self.header: bytes | None = None
         self.largest = 0
         self.wrong: Removed | None = None
@@ -147,7 +147,7 @@ class _Examined:
             start,
             end,
             zxid,
-            self.made,
+            self.replacements,
             self.cut,
             self.header,
             self.largest,
@@ -185,7 +185,7 @@ class _Examined:
             self._cut(Removed(self.file, at, length, why, 0, 1))
             return False
         if status == UNSUPPORTED and kind == CHECK:
-            self.made[at] = error_record(
+            self.replacements[at] = error_record(
                 int(head["session_id"]), int(head["cxid"]), zxid, int(head["time"]), UNIMPLEMENTED
             )
             why = "a separate check, which no server reads (Unsupported Txn with type=13) and which changes nothing: an error instead"
@@ -216,7 +216,7 @@ class _Examined:
             if record is None:
                 break
             offset = at + record.start
-            self.made[offset] = record.record
+            self.replacements[offset] = record.record
             if record.doubt:
                 self.doubtful.add(offset)
             single_values = (np.array([value], np.int64) for value in (offset, at + record.stop, record.zxid))
@@ -251,7 +251,7 @@ def pieces(log: Log, fills: dict[int, Iterator[bytes]] | None = None) -> Iterato
     for low, high in pairwise(edges):
         if fills and low in fills:
             yield from fills[low]
-        replacement = log.made.get(int(log.start[low]))
+        replacement = log.replacements.get(int(log.start[low]))
         yield (
             Copy(log.file, int(log.start[low]), int(log.end[high - 1]))
             if replacement is None
@@ -266,7 +266,7 @@ def _runs(log: Log, fills: dict[int, Iterator[bytes]]) -> list[int]:
         return []
     starts = np.ones(count, np.bool_)
     starts[1:] = log.start[1:] != log.end[:-1]
-    replaced = np.isin(log.start, np.array(sorted(log.made), np.int64))
+    replaced = np.isin(log.start, np.array(sorted(log.replacements), np.int64))
     starts |= replaced
     starts[1:] |= replaced[:-1]
     starts[[place for place in fills if place < count]] = True
@@ -275,7 +275,7 @@ def _runs(log: Log, fills: dict[int, Iterator[bytes]]) -> list[int]:
 
 def time_of(listing: Listing, log: Log, record: int) -> int:
     """Return the time of a record."""
-    data = log.made.get(int(log.start[record]))
+    data = log.replacements.get(int(log.start[record]))
     if data is None:
         data = listing.read(log.file, int(log.start[record]), BODY + _TIME + 8)
     return int.from_bytes(data[BODY + _TIME : BODY + _TIME + 8], "big", signed=True)

@@ -27,7 +27,7 @@ REBUILDS = (SNAPSHOT, *EPOCHS)
 
 def rebuild(listing: Listing, plan: Plan, kinds: Sequence[str], options: Options) -> RepairPlan:
     """See `codec.capability.Rebuild`. Raises `DamageError` if a log is damaged or transactions are missing."""
-    survey = DataDirRepair([listing], [plan], options).prepared().found
+    survey = DataDirRepair([listing], [plan], options).prepared().surveyed
     sound = [snapshot for snapshot in survey.snapshots if snapshot.sound]
     last = max(
         [

@@ -88,7 +88,7 @@ class DataDirRepair(RepairPlan, Repairer):
         "the data directories of several servers are not copies of one another, {} paths are named",
         "Repair one, and let the others of the ensemble fetch its tree: start them on empty directories",
     )
-    found: Found
+    surveyed: Found
 
     def __init__(self, copies: Sequence[Listing], plans: Sequence[Plan], options: Options) -> None:
         RepairPlan.__init__(self, copies[0])
@@ -109,16 +109,16 @@ class DataDirRepair(RepairPlan, Repairer):
         return SystemRepair(started, LAYOUT.order)
 
     def survey(self) -> None:
-        self.found = survey(self.listing, self.options)
+        self.surveyed = survey(self.listing, self.options)
 
     def reorder(self) -> None:
-        reorder(self.found)
+        reorder(self.surveyed)
 
     # Choosing what stays
 
     def go_back(self) -> RepairPlan:
         """Go back to the longest history without a gap, or to an earlier point if the options ask for it."""
-        survey = self.found
+        survey = self.surveyed
         validate(survey)
         base = self._base()
         until = continuity.furthest(survey.logs, base.zxid)
@@ -147,7 +147,7 @@ class DataDirRepair(RepairPlan, Repairer):
 
     def _base(self) -> Base:
         """Return the newest snapshot from which a replay has every transaction that may be partly in it."""
-        survey, chop = self.found, self.chop
+        survey, chop = self.surveyed, self.chop
         bases = continuity.bases(survey)
         for base in bases:
             if (chop is None or base.zxid <= chop) and continuity.settled(base, survey.logs, chop):
@@ -172,7 +172,7 @@ class DataDirRepair(RepairPlan, Repairer):
 
     def _lost_ends(self, base: Base) -> list[Gap]:
         """Find epochs whose last transactions are lost. Digests are the only sign of that."""
-        survey = self.found
+        survey = self.surveyed
         ends = continuity.ends(survey.logs, base.zxid)
         wrong = self._traced(base).wrong if ends else []
         first = min((mismatch.zxid for mismatch in wrong), default=None)
@@ -183,7 +183,7 @@ class DataDirRepair(RepairPlan, Repairer):
 
     def _traced(self, base: Base) -> Trace:
         """Replay the corrected files from a snapshot on."""
-        survey = self.found
+        survey = self.surveyed
         pieces = [
             OutputFile(snapshot.name, snapshot.pieces or [])
             for snapshot in survey.snapshots
@@ -196,13 +196,13 @@ class DataDirRepair(RepairPlan, Repairer):
     def _refuse(self, why: str) -> NoReturn:
         raise DamageError(
             f"there is no complete history to go back to: {why}",
-            path=self.found.listing.name,
+            path=self.surveyed.listing.name,
             advice="Strategy salvage keeps the readable part",
         )
 
     def salvage(self) -> RepairPlan:
         """Keep all good transactions, and the newest tree that they can be applied to."""
-        survey = self.found
+        survey = self.surveyed
         validate(survey)
         base = next(iter(continuity.bases(survey)), None) or self._left()
         if self.chop is not None:
@@ -222,7 +222,7 @@ class DataDirRepair(RepairPlan, Repairer):
 
     def _left(self) -> Base:
         """Return a tree of everything readable, if no snapshot is sound and the logs do not begin with the first transaction."""
-        survey = self.found
+        survey = self.surveyed
         last = int(zxids(survey.logs).max(initial=0))
         for snapshot in reversed(survey.snapshots):
             left = snapshots.left_of(survey.listing, snapshot, self.options, last)
@@ -259,7 +259,7 @@ class DataDirRepair(RepairPlan, Repairer):
         """Cut logs before the first transaction after `until`."""
         kept: list[Log] = []
         done = False
-        for log in self.found.logs:
+        for log in self.surveyed.logs:
             later = np.flatnonzero(log.zxid > until)
             if done:
                 self._drop(log, why)
@@ -272,7 +272,7 @@ class DataDirRepair(RepairPlan, Repairer):
                     self._drop(log, why)
             else:
                 kept.append(log)
-        self.found.logs = kept
+        self.surveyed.logs = kept
 
     def _drop(self, log: Log, why: str) -> None:
         """Drop a whole log."""
@@ -291,7 +291,7 @@ class DataDirRepair(RepairPlan, Repairer):
             self.notes.append(
                 f"{_lost_end(gap)}, an unknown number: {zxid_text(gap.first)} is there now, a transaction that changes nothing."
             )
-        for gap in continuity.gaps(self.found.logs, base.zxid):
+        for gap in continuity.gaps(self.surveyed.logs, base.zxid):
             count = gap.last - gap.first + 1
             reason = f"{continuity.span(gap)} {continuity.are(gap)} missing"
             self._missing(gap)
@@ -310,7 +310,7 @@ class DataDirRepair(RepairPlan, Repairer):
 
     def _snapshots(self, until: int | None, base: Base) -> None:
         """Keep sound snapshots up to a transaction."""
-        survey = self.found
+        survey = self.surveyed
         kept: list[Snapshot] = []
         if base.snapshot is None:
             plain = (
@@ -336,7 +336,7 @@ class DataDirRepair(RepairPlan, Repairer):
 
     def _dropped(self, snapshot: Snapshot, cut: Removed, base: Base) -> Removed:
         """Return the removal of a damaged snapshot, whose content may follow from the files that stay."""
-        got = continuity.furthest(self.found.logs, base.zxid)
+        got = continuity.furthest(self.surveyed.logs, base.zxid)
         if base.snapshot is snapshot:
             return cut
         if got >= snapshot.zxid:
@@ -349,7 +349,7 @@ class DataDirRepair(RepairPlan, Repairer):
         """Report the gaps that no damage explains."""
         left = gap.last - gap.first + 1
         lost = {"first_zxid": gap.first, "last_zxid": gap.last}
-        for log in self.found.logs:
+        for log in self.surveyed.logs:
             for i, cut in enumerate(log.cut):
                 if not gap.first <= cut.lost.get("first_zxid", 0) <= gap.last:
                     continue
@@ -358,12 +358,12 @@ class DataDirRepair(RepairPlan, Repairer):
                     return
                 left -= cut.rows_lost
         if left > 0:
-            log, at = continuity.place(self.found.logs, gap.record)
+            log, at = continuity.place(self.surveyed.logs, gap.record)
             why = f"{continuity.span(gap)} {continuity.are(gap)} in no file"
             self.cut.append(Removed(log.file, int(log.start[at]), 0, why, 0, left, lost))
 
     def _finish(self, base: Base, until: int) -> RepairPlan:
-        survey = self.found
+        survey = self.surveyed
         for log in [*survey.logs]:
             if not log.sound and not len(log.zxid):
                 survey.logs.remove(log)
@@ -373,12 +373,12 @@ class DataDirRepair(RepairPlan, Repairer):
             self.cut.append(Removed(file, 0, self.sizes[file], why, 0, 0))
         for snapshot in survey.snapshots:
             self.cut += snapshot.cut
-        self._judge_losses(base)
+        self._check_losses(base)
         self.rows += sum(snapshot.rows for snapshot in survey.snapshots) + sum(
             len(log.zxid) for log in survey.logs
         )
         self._epochs(until)
-        self._tell(until)
+        self._report(until)
         large = max((log.largest for log in survey.logs), default=0)
         if large:
             self.before_you_start.append(
@@ -389,7 +389,7 @@ class DataDirRepair(RepairPlan, Repairer):
             self.ids = {"first_zxid": zxid_text(int(all_.min())), "last_zxid": zxid_text(int(all_.max()))}
         return self
 
-    def _tell(self, until: int) -> None:
+    def _report(self, until: int) -> None:
         """Report problems of the result, as a server would see it."""
         seen = Overlay(self.listing, self.outputs())
         traced = trace(seen, next(iter(files.candidates(seen)), None))
@@ -404,9 +404,9 @@ class DataDirRepair(RepairPlan, Repairer):
                 f"checksums are right. {MISMATCH.name}={CUT} goes back to before it."
             )
 
-    def _judge_losses(self, base: Base) -> None:
+    def _check_losses(self, base: Base) -> None:
         """A removal without missing transactions has lost none."""
-        survey = self.found
+        survey = self.surveyed
         missing = continuity.gaps(
             survey.logs, min([base.zxid, *(snapshot.zxid for snapshot in survey.snapshots)])
         )
@@ -431,7 +431,7 @@ class DataDirRepair(RepairPlan, Repairer):
 
     def _epochs(self, until: int) -> None:
         """Replace the epoch files that keep a quorum member from starting."""
-        known = self.found.epochs
+        known = self.surveyed.epochs
         for name, value in startable_epochs(known, until).items() if known else ():
             was = known.get(name)
             if was != value:
@@ -456,17 +456,17 @@ class DataDirRepair(RepairPlan, Repairer):
     def _filled_logs(self) -> set[str]:
         """Return the names of logs that hold replacements only. Those before the first record of a log get their own file, so that both
         names match their first zxids."""
-        starts = set(np.cumsum([0, *(len(log.zxid) for log in self.found.logs)]).tolist()[:-1])
-        taken = {log.file for log in self.found.logs}
+        starts = set(np.cumsum([0, *(len(log.zxid) for log in self.surveyed.logs)]).tolist()[:-1])
+        taken = {log.file for log in self.surveyed.logs}
         return {self._log_name(gap) for gap in self.fills if gap.record in starts} - taken
 
     def _log_name(self, gap: Gap) -> str:
         """Return the name of a log that begins with replacements, in the directory of the other logs."""
-        folder = next((files.folder(log.file) for log in self.found.logs), "")
+        folder = next((files.folder(log.file) for log in self.surveyed.logs), "")
         return f"{folder}/{log_name(gap.first)}" if folder else log_name(gap.first)
 
     def outputs(self) -> Iterator[OutputFile]:
-        survey = self.found
+        survey = self.surveyed
         for name in survey.others:
             yield self.unchanged(name)
         for name in EPOCHS:
@@ -481,7 +481,7 @@ class DataDirRepair(RepairPlan, Repairer):
 
     def _logs(self) -> Iterator[OutputFile]:
         first, own = 0, self._filled_logs()
-        for log in self.found.logs:
+        for log in self.surveyed.logs:
             count = len(log.zxid)
             here = {gap.record - first: gap for gap in self.fills if first <= gap.record < first + count}
             first += count
@@ -498,7 +498,7 @@ class DataDirRepair(RepairPlan, Repairer):
 
     def _filled(self, log: Log, at: int, gap: Gap) -> Iterator[bytes]:
         """Yield transactions that change nothing, with the time of the one after them."""
-        time = logs.time_of(self.found.listing, log, at)
+        time = logs.time_of(self.surveyed.listing, log, at)
         for low in range(gap.first, gap.last + 1, _FILLED_AT_ONCE):
             high = min(low + _FILLED_AT_ONCE, gap.last + 1)
             yield b"".join(error_record(0, 0, zxid, time, DATA_INCONSISTENCY) for zxid in range(low, high))

@@ -34,7 +34,7 @@ from logwright.codec.zookeeper.formats.snapshot.sections import (
 )
 from logwright.codec.zookeeper.formats.snapshot.tables import ROWS
 from logwright.codec.zookeeper.names import epoch_of, zxid_text
-from logwright.codec.zookeeper.repair.flip import turned
+from logwright.codec.zookeeper.repair.bitflip import find_flipped_bit
 
 LIMITS = (snapshot.MAX_DECOMPRESSED,)
 _MOST = 1 << 20
@@ -239,7 +239,9 @@ def _bit(read: ListedFile, shape: Shape) -> Iterator[Way]:
     if wrong is None or wrong.itself or wrong.seal.at - wrong.start > _MOST:
         return
     data = read(wrong.start, wrong.seal.at - wrong.start)
-    yield from _turned(data, wrong.start, shape.size, turned(data, wrong.seal.stored, wrong.computed))
+    yield from _flips(
+        data, wrong.start, shape.size, find_flipped_bit(data, wrong.seal.stored, wrong.computed)
+    )
 
 
 def _last_seal(read: ListedFile, size: int) -> Iterator[Way]:
@@ -249,10 +251,10 @@ def _last_seal(read: ListedFile, size: int) -> Iterator[Way]:
         data = read(0, size)
         stored = int.from_bytes(data[-SEAL_SIZE : 8 - SEAL_SIZE].tobytes(), "big", signed=True)
         covered = data[:-SEAL_SIZE]
-        yield from _turned(covered, 0, size, turned(covered, stored))
+        yield from _flips(covered, 0, size, find_flipped_bit(covered, stored))
 
 
-def _turned(data: Bytes, start: int, size: int, flipped: tuple[int, int] | None) -> Iterator[Way]:
+def _flips(data: Bytes, start: int, size: int, flipped: tuple[int, int] | None) -> Iterator[Way]:
     if flipped is not None and flipped[0] >= 0:
         place, value = flipped
         at = start + place

@@ -44,7 +44,7 @@ _EITHER_BINARY = (pa.binary(), pa.large_binary())
 
 
 @dataclass(frozen=True)
-class Given:
+class InputColumns:
     """The columns of rows, each in its type, or None if absent. `first` is the number of the first row, for messages."""
 
     rows: pa.Table

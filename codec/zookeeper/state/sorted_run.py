@@ -20,7 +20,7 @@ from logwright.codec.zookeeper.formats.snapshot.layout import OPEN_ACL, SLASH
 from logwright.codec.zookeeper.formats.snapshot.pack import STATS, Values, column_of
 from logwright.codec.zookeeper.jute import Int64s
 from logwright.codec.zookeeper.state.columns import KINDS, ROOT, TTLS
-from logwright.codec.zookeeper.state.input_columns import UNKNOWN, Given, no_bytes
+from logwright.codec.zookeeper.state.input_columns import UNKNOWN, InputColumns, no_bytes
 from logwright.codec.zookeeper.state.paths import validate
 from logwright.codec.zookeeper.state.tree_defaults import CONFIG, SYSTEM, config_list
 
@@ -41,7 +41,7 @@ GIVEN, MADE = 1, 0
 def columns(rows: pa.RecordBatch, first_row: int, zxid: int | None) -> pa.RecordBatch:
     """Convert rows to those of a run. Raises `UsageError` for an invalid node; `first_row` is the number of the first row, for the
     message."""
-    input_columns = Given(pa.Table.from_batches([rows]), first_row)
+    input_columns = InputColumns(pa.Table.from_batches([rows]), first_row)
     paths = input_columns.paths()
     validate(paths, first_row)
     czxid = input_columns.numbers("czxid", 0 if zxid is None else zxid)
@@ -68,7 +68,7 @@ def columns(rows: pa.RecordBatch, first_row: int, zxid: int | None) -> pa.Record
     return _batch(_keys(paths), input_columns.data(), GIVEN, acl, stats)
 
 
-def _owners(input_columns: Given, first_row: int) -> Int64s:
+def _owners(input_columns: InputColumns, first_row: int) -> Int64s:
     kinds = input_columns.column("kind")
     if kinds is not None:
         ttl = np.asarray(pc.equal(kinds, KINDS[TTLS]).fill_null(False))
@@ -80,7 +80,7 @@ def _owners(input_columns: Given, first_row: int) -> Int64s:
     return input_columns.owners()
 
 
-def _lists(input_columns: Given, first_row: int) -> pa.Array:
+def _lists(input_columns: InputColumns, first_row: int) -> pa.Array:
     coded = input_columns.acls()
     lists = contents(pa.binary(), coded.lists).take(numbers(pa.int64(), coded.codes, coded.codes < 0))
     dangling = np.flatnonzero(

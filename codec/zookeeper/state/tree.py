@@ -23,8 +23,8 @@ from logwright.codec.zookeeper.state.columns import TTL_MAX
 from logwright.codec.zookeeper.state.digest import VERSION
 from logwright.codec.zookeeper.state.java_utf8 import txns_as_read
 from logwright.codec.zookeeper.state.tree_arrays import NOTE_ROOM
-from logwright.codec.zookeeper.state.tree_load import Loading, Mismatch
-from logwright.codec.zookeeper.state.tree_read import Looking
+from logwright.codec.zookeeper.state.tree_load import Mismatch, TreeLoader
+from logwright.codec.zookeeper.state.tree_read import TreeReader
 
 _NEVER = (1 << 63) - 1
 
@@ -67,7 +67,7 @@ class Applied:
     died: Death | None = None
 
 
-class Tree(Loading, Looking):
+class Tree(TreeLoader, TreeReader):
     """A tree that transactions change."""
 
     def apply_frames(

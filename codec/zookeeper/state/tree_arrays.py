@@ -19,7 +19,7 @@ from logwright.codec.zookeeper.state.quota import Quotas
 NOTE_ROOM = 1024
 
 
-class Store:
+class TreeArrays:
     """The arrays of a tree. Paths are bytes as stored; "/" is a second name of the root, whose path is empty.
 
     `digests`: keep the digest of the tree. `extended_types`: upstream's `extendedTypesEnabled`; without it a TTL node is an ephemeral one.

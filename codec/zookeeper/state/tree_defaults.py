@@ -13,7 +13,7 @@ from logwright.codec.zookeeper.formats.snapshot.acl_lists import AclLists
 from logwright.codec.zookeeper.formats.snapshot.layout import OPEN_ACL
 from logwright.codec.zookeeper.formats.snapshot.pack import Nodes, Values
 from logwright.codec.zookeeper.jute import ACL_RAW_TYPE, Int64s
-from logwright.codec.zookeeper.state.input_columns import UNKNOWN, Given, no_bytes
+from logwright.codec.zookeeper.state.input_columns import UNKNOWN, InputColumns, no_bytes
 from logwright.codec.zookeeper.state.paths import Family, places
 
 SYSTEM = (b"", b"/zookeeper", b"/zookeeper/config", b"/zookeeper/quota")
@@ -23,7 +23,7 @@ _READ_ONLY = [{"perms": 1, "scheme": b"world", "id": b"anyone"}]
 CONFIG = b"/zookeeper/config"
 
 
-def stored(input_columns: Given, acls: AclLists) -> Nodes:
+def stored(input_columns: InputColumns, acls: AclLists) -> Nodes:
     """Return the rows unchanged, in their order."""
     stats: dict[str, Values] = {
         "czxid": input_columns.values("czxid", 0),
@@ -42,7 +42,7 @@ def stored(input_columns: Given, acls: AclLists) -> Nodes:
     return Nodes.of(input_columns.paths(), data, input_columns.acl_numbers(acls), stats)
 
 
-def whole(input_columns: Given, acls: AclLists, zxid: int | None, *, had: bool) -> Nodes:
+def complete(input_columns: InputColumns, acls: AclLists, zxid: int | None, *, had: bool) -> Nodes:
     """Return the tree of the rows: in order, with all parents and the system nodes, and with derived values for absent ones."""
     family = Family.of(input_columns.paths())
     family.validate()
@@ -90,7 +90,7 @@ def whole(input_columns: Given, acls: AclLists, zxid: int | None, *, had: bool) 
     return _counted(nodes, client, family)
 
 
-def _refuse_twice(input_columns: Given, family: Family) -> None:
+def _refuse_twice(input_columns: InputColumns, family: Family) -> None:
     row = family.twice()
     if row is not None:
         raise UsageError(

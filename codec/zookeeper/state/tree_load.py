@@ -25,7 +25,7 @@ from logwright.codec.zookeeper.jute import STAT_PERSISTED
 from logwright.codec.zookeeper.state import tree_kernels as at
 from logwright.codec.zookeeper.state.acl_cache import LIST
 from logwright.codec.zookeeper.state.digest import VERSION
-from logwright.codec.zookeeper.state.tree_arrays import Store
+from logwright.codec.zookeeper.state.tree_arrays import TreeArrays
 
 CONFIG_SINCE = (3, 5)
 """The first version whose new tree has /zookeeper/config."""
@@ -52,7 +52,7 @@ class Loaded:
     stranger: int | None = None
 
 
-class Loading(Store):
+class TreeLoader(TreeArrays):
     """A tree that is being loaded."""
 
     @classmethod

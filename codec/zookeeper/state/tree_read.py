@@ -26,7 +26,7 @@ from logwright.codec.zookeeper.state import tree_kernels as at
 from logwright.codec.zookeeper.state.acl_cache import entries
 from logwright.codec.zookeeper.state.columns import NODE_COLUMNS, TTLS, kinds_of
 from logwright.codec.zookeeper.state.paths import ascending
-from logwright.codec.zookeeper.state.tree_arrays import Store
+from logwright.codec.zookeeper.state.tree_arrays import TreeArrays
 
 COLUMNS = (
     *NODE_COLUMNS,
@@ -54,7 +54,7 @@ class Node:
     num_children: int
 
 
-class Looking(Store):
+class TreeReader(TreeArrays):
     """The tree as its readers see it."""
 
     COLUMNS = COLUMNS

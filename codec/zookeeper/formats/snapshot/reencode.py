@@ -22,9 +22,9 @@ from logwright.codec.zookeeper.formats.snapshot.acl_lists import AclLists
 from logwright.codec.zookeeper.formats.snapshot.sections import SEAL_SIZE
 from logwright.codec.zookeeper.formats.snapshot.tables import COMPRESSION
 from logwright.codec.zookeeper.formats.snapshot.write import Snapshot, ending, method, table_of
-from logwright.codec.zookeeper.state import tree_defaults as tree
+from logwright.codec.zookeeper.state import tree_defaults
 from logwright.codec.zookeeper.state.columns import EPHEMERAL, kinds_of
-from logwright.codec.zookeeper.state.input_columns import Given
+from logwright.codec.zookeeper.state.input_columns import InputColumns
 
 NODE = "node"
 
@@ -57,12 +57,12 @@ def encode(
         compression = COMPRESSION[asked]
     elif zxid is None and file is not None:
         compression = single_value(file, "compression") or compression
-    snapshot = Again.of(rows, frames, file, options, zxid)
+    snapshot = Reencoded.of(rows, frames, file, options, zxid)
     yield from snapshot.packed(compression if snapshot.any else "none")
 
 
 @dataclass
-class Again(Snapshot):
+class Reencoded(Snapshot):
     """A snapshot with the frames of the previous file."""
 
     frames: list[tuple[dict[str, Any], int]] | None = None
@@ -81,21 +81,23 @@ class Again(Snapshot):
         file: pa.Table | None,
         options: Options,
         zxid: int | None,
-    ) -> Again:
+    ) -> Reencoded:
         acls = AclLists(_table(file))
-        input_columns = Given(rows)
+        input_columns = InputColumns(rows)
         facts = _facts(file)
         trailing = (facts.get("trailing") or b"") + bytes(facts.get("trailing_zeros") or 0)
         if options.given("zxid"):
             zxid = options["zxid"]
         known = None if frames is None else _specials(frames, rows.num_rows)
         if known == [] and not rows.num_rows:
-            return cls(tree.stored(input_columns, acls), acls, [], facts, {}, trailing=trailing, any=False)
+            return cls(
+                tree_defaults.stored(input_columns, acls), acls, [], facts, {}, trailing=trailing, any=False
+            )
         placed = known is not None and not _packed(known)
         if placed:
-            nodes = tree.stored(input_columns, acls)
+            nodes = tree_defaults.stored(input_columns, acls)
         else:
-            nodes = tree.whole(input_columns, acls, zxid, had=file is not None)
+            nodes = tree_defaults.complete(input_columns, acls, zxid, had=file is not None)
         if zxid is None:
             zxid = max([0, *(int(nodes.number(name).max(initial=0)) for name in ("czxid", "mzxid", "pzxid"))])
         sessions = list(facts.get("sessions") or [])

@@ -263,7 +263,7 @@ def rows_at_once(
     if fields < 0 or fields & TXNS:
         return None
     portion = _Portion(window, frames, fields, columns)
-    if not portion.whole:
+    if not portion.complete:
         return None
     schema = ROWS.schema(columns)
     return pa.RecordBatch.from_arrays(
@@ -290,7 +290,7 @@ class _Portion:
             self.zxid, self.time, self.session_id, self.cxid, self.has, self.values, ends[0], kept[0], ends[1], kept[1],
             self.more, measured,
         )  # fmt: skip
-        self.whole = n == count
+        self.complete = n == count
         for out, size in zip(kept, sizes, strict=True):
             out.resize(size, refcheck=False)
         self.stored = dict(zip(("path", "data"), zip(ends, kept, strict=True), strict=True))

@@ -13,7 +13,7 @@ CHECKSUM = -1
 """The position that stands for a bit of the checksum itself."""
 
 
-def turned(data: Bytes, stored: int, computed: int | None = None) -> tuple[int, int] | None:
+def find_flipped_bit(data: Bytes, stored: int, computed: int | None = None) -> tuple[int, int] | None:
     """Return the position and the original value of the byte of `data` in which one flipped bit explains the stored checksum (64 bits),
     or (`CHECKSUM`, correct checksum) for a bit of the checksum. None for other damage, or if more than one bit would explain it."""
     if computed is None:
