@@ -248,7 +248,7 @@ def test_write_reports_warnings_and_advice(tmp_path: Path) -> None:
     (tmp_path / "version-2" / "currentEpoch").write_text("0")
     added = lw.write(batch([{"path": "/x"}]), tmp_path, "zookeeper.datadir", mode="append")
     assert added.ids == {"first_zxid": 1, "last_zxid": 1}
-    assert [text[:17] for text in added.before_you_start] == ["Do not run a serv", "It belongs to a member"]
+    assert [text[:17] for text in added.before_you_start] == ["Do not run a serv", "It belongs to a m"]
 
 
 # Memory

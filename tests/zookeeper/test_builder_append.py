@@ -212,7 +212,9 @@ def test_contradicting_rows_and_options_are_refused() -> None:
 
 def test_rows_no_server_can_read_are_refused() -> None:
     long = bytes((1 << 21) + 1)
-    with pytest.raises(UsageError, match="row 1: 2097153 bytes of data, a server reads at most 2097150") as caught:
+    with pytest.raises(
+        UsageError, match="row 1: 2097153 bytes of data, a server reads at most 2097150"
+    ) as caught:
         build([batch([{"path": "/a", "data": b""}]), batch([{"path": "/b", "data": long}])])
     assert "jute.maxbuffer" in str(caught.value.advice)
     assert build([batch([{"path": "/b", "data": long}])], **{"jute.maxbuffer": 1 << 21})

@@ -156,7 +156,7 @@ def test_acls_missing_from_a_fuzzy_snapshot_come_from_the_log() -> None:
         (Severity.WARNING, "ACL 3 of the node is not in the ACL table"),
         (
             Severity.INFO,
-            "ACL 2 of the node is not in the ACL table, nor is it for 1 nodes behind it: the node was made or changed while the snapshot "
+            "ACL 2 of the node is not in the ACL table, nor is it for 1 nodes after it: the node was made or changed while the snapshot "
             "was written, after the zxid in its name",
         ),
     ]

@@ -316,7 +316,7 @@ def test_chop_cuts_at_a_zxid(zxid: int) -> None:
     assert zxids(result) == list(range(1, min(zxid, 12) + 1))
     assert ("log.1" in result.files) == (zxid > 0)
     if zxid < 12:
-        assert f"behind {zxid:#x}, where it is chopped off" in cuts(mending)[-1].why
+        assert f"after {zxid:#x}, where the history is cut" in cuts(mending)[-1].why
         assert len(served(result)) == 4 + zxid
 
 

@@ -195,7 +195,7 @@ def test_logs_without_a_snapshot() -> None:
         assert set(result.files) == {"log.1", "snapshot.0"}
         assert result.files["snapshot.0"] == memory_of("fresh").files["snapshot.0"]
         assert result.files["log.1"] == directory.files["log.1"]
-        assert "snapshot.0 is the tree of a server that has done nothing yet" in notes(mending)
+        assert "snapshot.0 is the tree of a new server" in notes(mending)
         assert served(result)
 
 

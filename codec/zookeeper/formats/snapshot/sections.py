@@ -226,8 +226,8 @@ def ending_behind(tail: bytes, offset: int) -> Ending | None:
 class Shape:
     """The parts of a snapshot that are known before its nodes are read.
 
-    `nodes` is the position of the root, None if the sections before it cannot be read. `ending` is missing (None) if the file does not end like a
-    snapshot.
+    `nodes` is the position of the root, None if the sections before it cannot be read. `ending` is missing (None) if the file does not end
+    like a snapshot.
     """
 
     size: int
