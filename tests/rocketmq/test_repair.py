@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from golden_stores import CASES, HEALTHY, HOME
-from test_store import given, placed
+from test_store import path_options, placed
 
 import logwright as lw
 from logwright.codec.rocketmq.formats.commitlog.layout import MESSAGE, V1, V2
@@ -31,7 +31,9 @@ SOUND = [name for name in HEALTHY if not name.startswith("hand")]
 def sizes(case: str, home: Path) -> dict[str, Any]:
     config = CASES[case]["config"]
     known = ("mappedFileSizeConsume", "mappedFileSizeCommit", "mapperFile", "maxHash", "maxIndex")
-    return {name: value for name, value in config.items() if name.startswith(known)} | given(case, home)
+    return {name: value for name, value in config.items() if name.startswith(known)} | path_options(
+        case, home
+    )
 
 
 def real_rows(path: Path, **options: Any) -> list[int]:
