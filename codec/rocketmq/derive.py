@@ -1,4 +1,4 @@
-"""What a store derives from its messages, made while they are written: consume queues, the index, and the checkpoint.
+"""Derive consume queues and index files from messages while these are written.
 
 Source: `ConsumeQueue.putMessagePositionInfo`, `IndexFile.putKey`, `StoreCheckpoint` of RocketMQ.
 """
@@ -21,11 +21,11 @@ Int64s = npt.NDArray[np.int64]
 _UNIT, _ENTRY = dtype_of(UNIT), dtype_of(ENTRY)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_TIME = 253_402_300_799_999
-"""The last millisecond of the year 9999: names of index files have four digits for the year."""
+"""The last millisecond of the year 9999. Index file names have a four-digit year."""
 
 
 class FilledFile:
-    """Writes files of one size side by side, each filled up with zeros. `folder` ends in a slash."""
+    """Writes consecutive files of a fixed size. The last one is padded with zeros. `folder` ends in a slash."""
 
     def __init__(self, folder: str, size: int, at: int = 0) -> None:
         self.folder, self.size, self.at = folder, size, at
@@ -35,7 +35,7 @@ class FilledFile:
         return f"{self.folder}{self.at - self.at % self.size:020d}"
 
     def write(self, data: bytes) -> Iterator[Piece]:
-        """Write bytes, over the ends of files."""
+        """Write bytes. They may span several files."""
         start = 0
         while start < len(data):
             piece = data[start : start + self.size - self.at % self.size]
@@ -52,7 +52,7 @@ class FilledFile:
 
 
 class QueueWriter:
-    """One consume queue, from a number on."""
+    """Writes one consume queue. `first` is the queue offset of its first new unit."""
 
     def __init__(self, topic: str, queue_id: int, size: int, first: int) -> None:
         self.first = self.next = first
@@ -61,7 +61,7 @@ class QueueWriter:
         )
 
     def open(self, before: bytes) -> Iterator[Piece]:
-        """Begin with the units of the file that are there, or with fillers up to the first number."""
+        """Write the file's existing units, or fillers up to the first queue offset."""
         missing = self.first * UNIT.min_size - self.file.at
         filler = UNIT.pack({"physical_offset": 0, "size": FILLER, "tags_code": 0})
         yield from self.file.write(before[:missing] or filler * (missing // UNIT.min_size))
@@ -74,7 +74,7 @@ class QueueWriter:
 
 
 class IndexWriter:
-    """Index files, one after the other. Slots are put into a file when it is full, or the last."""
+    """Writes index files. The slots of a file are written when it is full or closed."""
 
     def __init__(self, slots: int, room: int, newest: int = 0) -> None:
         self.slots, self.room, self.newest = slots, room, newest
@@ -91,13 +91,13 @@ class IndexWriter:
         self.last = np.zeros(0, np.int32)
 
     def resume(self, name: str, head: dict[str, int], slots: npt.NDArray[np.int32], full_at: int) -> None:
-        """Go on in a file whose entries were written already."""
+        """Continue a file whose entries are already written."""
         self.name, self.last, self.full_at = name, slots, full_at
         self.header = {field: head[field] for field in self.header}
         self.count, self.used = head["index_count"], head["hash_slot_count"]
 
     def begin(self, stored: int) -> Iterator[Piece]:
-        """Begin a file, named after a store time."""
+        """Create a file. Its name is a store time."""
         time = (_EPOCH + timedelta(milliseconds=min(max(stored, 0), _LAST_TIME))).strftime("%Y%m%d%H%M%S%f")[
             :-3
         ]
@@ -108,7 +108,7 @@ class IndexWriter:
         yield Piece(self.name, Zeros(entry_at(self.slots, 1)))
 
     def add(self, hashes: Int64s, phys: Int64s, stored: Int64s) -> Iterator[Piece]:
-        """Add entries, in the order of the log."""
+        """Append entries. They must be in log order."""
         at = 0
         while at < len(hashes):
             if self.name and self.count >= self.room:
@@ -121,7 +121,7 @@ class IndexWriter:
             entries["key_hash"], entries["physical_offset"] = hashes[part], phys[part]
             begin = self.header["begin_timestamp"]
             if self.count == 1:
-                # The first entry of a file counts from the end of the file before, the others from itself.
+                # The first entry's time counts from the end of the previous file, the others' from the first entry.
                 first = int(stored[at])
                 diffs = stored[part] - first
                 diffs[0] = first - begin if begin > 0 else 0
@@ -140,7 +140,7 @@ class IndexWriter:
             at = stop
 
     def close(self) -> Iterator[Piece]:
-        """Finish the file: its header and slots, and zeros for the entries that it has not."""
+        """Finish the file: pad it with zeros and write its header and slots."""
         if not self.name:
             return
         if self.room > self.count:

@@ -4,14 +4,14 @@ meta:
   title: 'Kafka log segment: record batches of magic 2'
   endian: be
   encoding: UTF-8
-doc: 'What a log of Kafka 0.11 or later is made of: 61 bytes of header and the records.'
+doc: 'A record batch of Kafka 0.11 or later: a header of 61 bytes, then the records.'
 seq:
   - id: frames
     type: record_batch
     repeat: eos
 types:
   record_batch:
-    doc: 'What a log of Kafka 0.11 or later is made of: 61 bytes of header and the records.'
+    doc: 'A record batch of Kafka 0.11 or later: a header of 61 bytes, then the records.'
     seq:
       - id: base_offset
         type: s8be

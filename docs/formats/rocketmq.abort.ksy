@@ -1,7 +1,7 @@
 # Made from the descriptions in codec/ by `make docs`: change those.
 meta:
   id: rocketmq_abort
-  title: 'RocketMQ abort: the process id of a broker that runs, or did not stop cleanly'
+  title: 'RocketMQ abort: the process id of a broker that is running or was not stopped cleanly'
   endian: be
   encoding: UTF-8
 doc: ''

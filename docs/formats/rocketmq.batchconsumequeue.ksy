@@ -4,18 +4,18 @@ meta:
   title: 'RocketMQ batch consume queue'
   endian: be
   encoding: UTF-8
-doc: 'Units lie side by side: the one of a message is found by binary search on base_offset.'
+doc: 'Units are contiguous. A broker finds a message''s unit by binary search on base_offset.'
 seq:
   - id: frames
     type: batch_consume_queue_unit
     repeat: eos
 types:
   batch_consume_queue_unit:
-    doc: 'Units lie side by side: the one of a message is found by binary search on base_offset.'
+    doc: 'Units are contiguous. A broker finds a message''s unit by binary search on base_offset.'
     seq:
       - id: physical_offset
         type: s8be
-        doc: 'place of the message in the commit log'
+        doc: 'offset of the message in the commit log'
       - id: size
         type: s4be
         doc: 'bytes of the message'
@@ -24,13 +24,13 @@ types:
         doc: 'hash of the tags'
       - id: store_timestamp
         type: s8be
-        doc: 'when the broker stored the message, in milliseconds'
+        doc: 'when the broker stored the message, in milliseconds since 1970'
       - id: base_offset
         type: s8be
-        doc: 'number of its first message in the queue'
+        doc: 'queue offset of its first message'
       - id: batch_size
         type: s2be
-        doc: 'how many messages it is'
+        doc: 'number of messages in the batch'
       - id: compacted_offset
         type: s4be
         doc: '-1'

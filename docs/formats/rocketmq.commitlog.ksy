@@ -48,7 +48,7 @@ types:
         if: '(_io.size - _io.pos) >= 4'
         doc: 'after the last item: a length of 0'
   blank:
-    doc: 'The last record of a full file: the next message did not fit. What follows is undefined.'
+    doc: 'The last record of a full file, written if the next message did not fit. The bytes after it are undefined.'
     seq:
       - id: total_size
         type: s4be
@@ -70,25 +70,25 @@ types:
         doc: '0xdaa320a7: V1; 0xdaa320ab: V2, for topics of more than 127 characters'
       - id: body_crc
         type: u4be
-        doc: 'CRC-32 of the body, without the highest bit'
+        doc: 'CRC-32 of the body without the highest bit'
       - id: queue_id
         type: s4be
         doc: 'queue of the topic'
       - id: flag
         type: s4be
-        doc: 'the user''s own flag'
+        doc: 'application-defined flag'
       - id: queue_offset
         type: s8be
-        doc: 'number of the message in its queue'
+        doc: 'offset of the message in its queue'
       - id: physical_offset
         type: s8be
-        doc: 'the message''s own place: the number in the file''s name plus the byte where it starts'
+        doc: 'offset of the message in the commit log: the number in the file name plus the byte where it starts'
       - id: sys_flag
         type: s4be
-        doc: 'bits that say how the message is stored'
+        doc: 'flags of the stored form'
       - id: born_timestamp
         type: s8be
-        doc: 'when the producer made the message'
+        doc: 'when the producer created the message'
       - id: born_host
         type:
           switch-on: 'sys_flag & 16'
@@ -108,16 +108,16 @@ types:
         doc: 'the broker'
       - id: reconsume_times
         type: s4be
-        doc: 'how often delivery was tried again'
+        doc: 'number of delivery retries'
       - id: prepared_transaction_offset
         type: s8be
-        doc: 'of a commit: where the prepared message lies'
+        doc: 'of a commit: offset of the prepared message'
       - id: body_length
         type: s4be
-        doc: 'bytes of the body as stored'
+        doc: 'size of the stored body in bytes'
       - id: body
         size: body_length
-        doc: 'the body as stored'
+        doc: 'the stored body'
       - id: topic_length
         type: s2be
         if: '(magic_code) == 3668123819'
@@ -142,7 +142,7 @@ types:
       - id: properties
         size: properties_length
         type: str
-        doc: 'names and values: name 0x01 value 0x02, again and again'
+        doc: 'repeated: name 0x01 value 0x02'
     instances:
       sys_flag_compressed:
         value: '(sys_flag >> 0) & 1'

@@ -66,7 +66,7 @@ types:
         doc: 'hash of the tags'
       - id: store_timestamp
         type: s8be
-        doc: 'when the broker stored the message, in milliseconds'
+        doc: 'when the broker stored the message, in milliseconds since 1970'
       - id: filter_bit_map_length
         type: s2be
         doc: 'length of filter_bit_map'

@@ -1,7 +1,7 @@
 # Made from the descriptions in codec/ by `make docs`: change those.
 meta:
   id: rocketmq_consumer_offsets
-  title: 'RocketMQ consumerOffset.json: how far each group has read each queue'
+  title: 'RocketMQ consumerOffset.json: the progress of each consumer group'
   endian: be
   encoding: UTF-8
 doc: 'JSON as fastjson writes it.'

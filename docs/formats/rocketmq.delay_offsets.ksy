@@ -1,7 +1,7 @@
 # Made from the descriptions in codec/ by `make docs`: change those.
 meta:
   id: rocketmq_delay_offsets
-  title: 'RocketMQ delayOffset.json: how far the messages of each delay level are delivered'
+  title: 'RocketMQ delayOffset.json: the progress of each delay level'
   endian: be
   encoding: UTF-8
 doc: 'JSON as fastjson writes it.'

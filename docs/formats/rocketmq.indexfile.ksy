@@ -13,22 +13,22 @@ types:
     seq:
       - id: begin_timestamp
         type: s8be
-        doc: 'store time of the first entry, in milliseconds'
+        doc: 'store time of the first entry, in milliseconds since 1970'
       - id: end_timestamp
         type: s8be
         doc: 'store time of the last entry'
       - id: begin_physical_offset
         type: s8be
-        doc: 'place of the first entry''s message in the commit log'
+        doc: 'offset of the first entry''s message in the commit log'
       - id: end_physical_offset
         type: s8be
-        doc: 'place of the last entry''s message'
+        doc: 'offset of the last entry''s message'
       - id: hash_slot_count
         type: s4be
-        doc: 'slots that have entries'
+        doc: 'number of slots in use'
       - id: index_count
         type: s4be
-        doc: 'number of the next entry: one more than there are'
+        doc: 'number of the next entry, which is the number of entries plus 1'
       - id: rest
         size-eos: true
         doc: 'slots, then entries'

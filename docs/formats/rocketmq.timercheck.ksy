@@ -1,7 +1,7 @@
 # Made from the descriptions in codec/ by `make docs`: change those.
 meta:
   id: rocketmq_timercheck
-  title: 'RocketMQ timercheck: how far the timer has come'
+  title: 'RocketMQ timercheck: the progress of the timer'
   endian: be
   encoding: UTF-8
 doc: ''
@@ -13,13 +13,13 @@ types:
     seq:
       - id: last_read_time
         type: s8be
-        doc: 'the time up to which the wheel was read, in milliseconds'
+        doc: 'time up to which the wheel was read, in milliseconds since 1970'
       - id: last_timer_log_flush_pos
         type: s8be
-        doc: 'how far the timer log is flushed'
+        doc: 'offset up to which the timer log is flushed'
       - id: last_timer_queue_offset
         type: s8be
-        doc: 'number of the next message of the timer queue'
+        doc: 'queue offset of the next message of the timer queue'
       - id: master_timer_queue_offset
         type: s8be
         doc: 'the same on the master'

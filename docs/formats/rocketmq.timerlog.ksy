@@ -70,19 +70,19 @@ types:
         doc: '52'
       - id: previous
         type: s8be
-        doc: 'place of the unit before it of the same slot; -1: none'
+        doc: 'offset of the previous unit of the same slot; -1: none'
       - id: magic
         type: s4be
         doc: 'bits: 1 default, 2 roll, 4 delete'
       - id: write_time
         type: s8be
-        doc: 'when the unit was made, in milliseconds'
+        doc: 'when the unit was written, in milliseconds since 1970'
       - id: delayed_time
         type: s4be
-        doc: 'milliseconds from then to the delivery'
+        doc: 'milliseconds from write_time to the delivery'
       - id: physical_offset
         type: s8be
-        doc: 'place of the message in the commit log'
+        doc: 'offset of the message in the commit log'
       - id: message_size
         type: s4be
         doc: 'bytes of the message'

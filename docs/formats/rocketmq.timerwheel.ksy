@@ -4,27 +4,27 @@ meta:
   title: 'RocketMQ timer wheel'
   endian: be
   encoding: UTF-8
-doc: 'A slot lies at its second modulo the number of slots, 1209600.'
+doc: 'The slot number is the second modulo the number of slots, 1209600.'
 seq:
   - id: frames
     type: timer_slot
     repeat: eos
 types:
   timer_slot:
-    doc: 'A slot lies at its second modulo the number of slots, 1209600.'
+    doc: 'The slot number is the second modulo the number of slots, 1209600.'
     seq:
       - id: time
         type: s8be
-        doc: 'the second, since 1970; 0: the slot was never used'
+        doc: 'the second since 1970; 0: unused slot'
       - id: first_position
         type: s8be
-        doc: 'place of the slot''s oldest unit in the timer log'
+        doc: 'offset of the slot''s oldest unit in the timer log'
       - id: last_position
         type: s8be
-        doc: 'place of its newest unit'
+        doc: 'offset of its newest unit'
       - id: count
         type: s4be
-        doc: 'units of the slot'
+        doc: 'number of units in the slot'
       - id: magic
         type: s4be
         doc: '0'

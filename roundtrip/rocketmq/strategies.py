@@ -90,7 +90,7 @@ INT15 = st.integers(1, 32767)
 COUNT = st.integers(1, (1 << 31) - 1)
 PLACES = st.one_of(st.integers(0, 999), st.integers(0, 1 << 60))
 _ATTRIBUTES = st.dictionaries(_TEXT, _TEXT, max_size=2).map(
-    lambda found: [{"key": key, "value": value} for key, value in found.items()]
+    lambda attributes: [{"key": key, "value": value} for key, value in attributes.items()]
 )
 _WORDS = st.text(st.characters(min_codepoint=32, max_codepoint=0xD7FF, exclude_characters="@"), max_size=6)
 NAMES: dict[str, str] = dict.fromkeys(("rocketmq.commitlog", "rocketmq.consumequeue"), "00000000000000000000")

@@ -39,7 +39,7 @@ def sizes(case: str, home: Path) -> dict[str, Any]:
 def real_rows(path: Path, **options: Any) -> list[int]:
     """The places of messages that are no placeholders and no fillers."""
     rows = lw.read(path, "rocketmq.store", columns="*", mode="DROPMALFORMED", **options).to_pylist()
-    marked = [any(one["key"] == "LW_LOST" for one in row["properties"]) for row in rows]
+    marked = [any(entry["key"] == "LW_LOST" for entry in row["properties"]) for row in rows]
     return sorted(
         row["physical_offset"]
         for row, lost in zip(rows, marked, strict=True)
@@ -102,17 +102,17 @@ def test_a_rebuilt_queue_is_the_one_that_a_broker_makes(case: str, tmp_path: Pat
     if case in ("rolled", "cqext", "lmq"):
         pytest.skip("the broker rebuilt a part of it, or with settings that no file tells")
     lw.rebuild(home, out, what="consumequeue", **sizes(case, home))
-    made = {
+    expected = {
         str(path.relative_to(after)): path.read_bytes()
         for path in (after / "consumequeue").rglob("*")
         if path.is_file()
     }
-    found = {
+    actual = {
         str(path.relative_to(out)): path.read_bytes()
         for path in (out / "consumequeue").rglob("*")
         if path.is_file()
     }
-    assert found == made
+    assert actual == expected
 
 
 def test_a_rebuild_refuses_a_damaged_log(tmp_path: Path) -> None:
@@ -122,20 +122,20 @@ def test_a_rebuild_refuses_a_damaged_log(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [91, 92, 110, 200, 40_000])
 def test_a_filler_is_a_message_of_just_its_size(size: int) -> None:
-    made = filler(1000, size, 5)
-    assert made is not None
-    found = check(made, Rules(), crc=True)
-    assert isinstance(found, Message)
-    assert (found.size, found.phy, found.kind) == (size, 1000, 0xC)
+    data = filler(1000, size, 5)
+    assert data is not None
+    message = check(data, Rules(), crc=True)
+    assert isinstance(message, Message)
+    assert (message.size, message.phy, message.kind) == (size, 1000, 0xC)
     assert filler(0, 90, 5) is None
 
 
 @pytest.mark.parametrize(("topic", "magic"), [("T", V1), ("t" * 130, V2)])
 def test_a_placeholder_has_the_queue_and_number_of_the_lost_message(topic: str, magic: int) -> None:
-    made = placeholder(LostMessage(64, 300, topic, 3, 17), 5)
-    assert made is not None
-    found = MESSAGE.unpack(made, 0, 300)[0]
-    assert (found["magic_code"], found["queue_id"], found["queue_offset"], found["topic"]) == (
+    data = placeholder(LostMessage(64, 300, topic, 3, 17), 5)
+    assert data is not None
+    fields = MESSAGE.unpack(data, 0, 300)[0]
+    assert (fields["magic_code"], fields["queue_id"], fields["queue_offset"], fields["topic"]) == (
         magic,
         3,
         17,

@@ -15,28 +15,28 @@ from logwright.codec.table import Column
 
 UNIT = Struct(
     "BatchConsumeQueueUnit",
-    Field("physical_offset", I64BE, "place of the message in the commit log"),
+    Field("physical_offset", I64BE, "offset of the message in the commit log"),
     Field("size", I32BE, "bytes of the message"),
     Field("tags_code", I64BE, "hash of the tags"),
-    Field("store_timestamp", I64BE, "when the broker stored the message, in milliseconds"),
-    Field("base_offset", I64BE, "number of its first message in the queue"),
-    Field("batch_size", I16BE, "how many messages it is"),
+    Field("store_timestamp", I64BE, "when the broker stored the message, in milliseconds since 1970"),
+    Field("base_offset", I64BE, "queue offset of its first message"),
+    Field("batch_size", I16BE, "number of messages in the batch"),
     Field("compacted_offset", I32BE, "-1", default=-1),
     Field("reserved", I32BE, "0", default=0),
-    doc="Units lie side by side: the one of a message is found by binary search on base_offset.",
+    doc="Units are contiguous. A broker finds a message's unit by binary search on base_offset.",
     source="BatchConsumeQueue.CQ_STORE_UNIT_SIZE",
 )
 _SIZE, _COMPACTED, _END = UNIT.offset("size"), UNIT.offset("compacted_offset"), UNIT.min_size
 
 
 def _impossible(entries: Entries) -> Mask:
-    found: Mask = (
+    mask: Mask = (
         (entries["physical_offset"] < 0)
         | (entries["size"] <= 0)
         | (entries["base_offset"] < 0)
         | (entries["batch_size"] <= 0)
     )
-    return found
+    return mask
 
 
 def _wrong(entries: Entries, base: int) -> Findings:
@@ -45,7 +45,7 @@ def _wrong(entries: Entries, base: int) -> Findings:
         least = values[:-1] + (entries[step][:-1] if field == "base_offset" else 1)
         yield (
             np.r_[False, values[1:] < least][: len(entries)],
-            f"{field} is not above that of the unit before",
+            f"{field} is not greater than that of the previous unit",
         )
 
 
@@ -65,16 +65,21 @@ CODEC = BatchConsumeQueue(
     entry=UNIT,
     pattern=re.compile(r"(\d{20})"),
     columns=(
-        Column("physical_offset", pa.int64(), "place of the message in the commit log", nullable=False),
+        Column("physical_offset", pa.int64(), "offset of the message in the commit log", nullable=False),
         Column("size", pa.int32(), "bytes of the message", nullable=False),
         Column("tags_code", pa.int64(), "hash of the tags", nullable=False),
-        Column("store_timestamp", pa.int64(), "when the broker stored it, in milliseconds", nullable=False),
-        Column("base_offset", pa.int64(), "number of its first message in the queue", nullable=False),
-        Column("batch_size", pa.int32(), "how many messages it is", nullable=False),
+        Column(
+            "store_timestamp",
+            pa.int64(),
+            "when the broker stored it, in milliseconds since 1970",
+            nullable=False,
+        ),
+        Column("base_offset", pa.int64(), "queue offset of its first message", nullable=False),
+        Column("batch_size", pa.int32(), "number of messages in the batch", nullable=False),
         Column("compacted_offset", pa.int32(), "-1", nullable=False),
         Column("reserved", pa.int32(), "0", nullable=False),
     ),
     wrong=_wrong,
-    system="a broker reads the queue up to the first unit without a message, and trusts the others",
+    system="a broker reads the queue up to the first unit without a message and does not check the units before it",
     impossible=(_impossible, "a unit without a message"),
 )

@@ -1,6 +1,6 @@
-"""The codecs of files in `config/` that a store is served with: topics, consumer offsets, and offsets of delay levels.
+"""The codecs of files in `config/`: topics, consumer offsets, and offsets of delay levels.
 
-They are JSON as fastjson writes it: tabs, no blanks, and keys that are whole numbers without quotes. Source: `ConfigManager`,
+They are JSON as fastjson writes it: indented with tabs, no spaces, integer keys without quotes. Source: `ConfigManager`,
 `TopicConfigSerializeWrapper`, `ConsumerOffsetManager` and `DelayOffsetSerializeWrapper` of RocketMQ.
 """
 
@@ -27,24 +27,24 @@ def load(data: bytes) -> Json:
     """Parse a file. Raises `ParseError`."""
     try:
         text = data.decode()
-        content = json.loads(_BARE_KEY.sub(lambda found: found[1] or f'{found[2]}"{found[3]}"', text))
+        content = json.loads(_BARE_KEY.sub(lambda match: match[1] or f'{match[2]}"{match[3]}"', text))
     except (ValueError, RecursionError) as error:
         raise ParseError(f"not JSON: {error}") from None
     if not isinstance(content, dict):
-        raise ParseError("a JSON object was expected")
+        raise ParseError("expected a JSON object")
     return content
 
 
 def dump(value: Any, depth: int = 0) -> str:
-    """Write JSON as fastjson does."""
+    """Format a value as fastjson does."""
     if isinstance(value, Mapping) and value:
         inner = (
-            f"{key if isinstance(key, int) else _quoted(key)}:{dump(one, depth + 1)}"
-            for key, one in value.items()
+            f"{key if isinstance(key, int) else _quoted(key)}:{dump(item, depth + 1)}"
+            for key, item in value.items()
         )
         return _lines("{", inner, "}", depth)
     if isinstance(value, list) and value:
-        return _lines("[", (dump(one, depth + 1) for one in value), "]", depth)
+        return _lines("[", (dump(item, depth + 1) for item in value), "]", depth)
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -58,27 +58,27 @@ def _lines(opening: str, inner: Iterable[str], closing: str, depth: int) -> str:
 
 
 def object_of(content: Json, name: str) -> Json:
-    """Return a member that is an object; an empty one where it is missing. Raises `ParseError`."""
+    """Return a member that is an object, or an empty one if it is missing. Raises `ParseError`."""
     value = content.get(name) or {}
     if not isinstance(value, dict):
         raise ParseError(f"{name} is not a JSON object")
     return value
 
 
-def _integer(value: Any, bits: int, what: str) -> int:
+def _integer(value: Any, bits: int, field: str) -> int:
     number = int(value) if isinstance(value, str) and _NUMBER.fullmatch(value) else value
     if (
         not isinstance(number, int)
         or isinstance(number, bool)
         or not -(1 << bits - 1) <= number < 1 << bits - 1
     ):
-        raise ParseError(f"{what}: a whole number of {bits} bits was expected, found {value!r}")
+        raise ParseError(f"{field}: expected a {bits}-bit integer, found {value!r}")
     return number
 
 
-def _text(value: Any, what: str) -> str:
+def _text(value: Any, field: str) -> str:
     if not isinstance(value, str):
-        raise ParseError(f"{what}: text was expected, found {value!r}")
+        raise ParseError(f"{field}: expected a string, found {value!r}")
     return value
 
 
@@ -95,18 +95,18 @@ def _codec(
             raise ParseError(str(error)) from None
 
     def form(table: pa.Table) -> bytes:
-        found = table.to_pylist()
-        data = dump({"dataVersion": _VERSION, **content(found)}).encode()
-        if parse(data).to_pylist() != found:
+        records = table.to_pylist()
+        data = dump({"dataVersion": _VERSION, **content(records)}).encode()
+        if parse(data).to_pylist() != records:
             raise DescriptionError(
-                "the rows do not make a file: one key is in several rows, or rows of one key lie apart"
+                "the rows cannot be written: a key is in several rows, or the rows of a key are not adjacent"
             )
         return data
 
     words = "".join(word.capitalize() for word in name.partition(".")[2].split("_"))
     return SmallFileCodec(
         name=name, title=title, pattern=re.compile(re.escape(file) + r"(?:\.bak)?"), columns=columns, parse=parse,
-        form=form, system="the broker takes the .bak beside it, or starts without the file",
+        form=form, system="the broker reads the .bak file instead, or starts without it",
         text=Struct(words, Field("content", Bytes(), "JSON"), doc="JSON as fastjson writes it.", source=source),
     )  # fmt: skip
 
@@ -120,7 +120,7 @@ _TOPIC = (
     ("perm", "perm", 6),
     ("topic_sys_flag", "topicSysFlag", 0),
 )
-"""Columns of whole numbers, upstream's names, and defaults."""
+"""Integer columns: name, upstream's name, default."""
 
 
 def _topics(content: Json) -> Iterable[Json]:
@@ -141,7 +141,7 @@ def _topics_content(rows: list[Json]) -> Json:
     return {
         "topicConfigTable": {
             row["topic"]: {
-                "attributes": {one["key"]: one["value"] for one in row["attributes"]},
+                "attributes": {attribute["key"]: attribute["value"] for attribute in row["attributes"]},
                 "order": row["order"],
                 "perm": row["perm"],
                 "readQueueNums": row["read_queue_nums"],
@@ -159,7 +159,7 @@ def _consumer_offsets(content: Json) -> Iterable[Json]:
     for key, queues in object_of(content, "offsetTable").items():
         topic, at, group = key.partition("@")
         if not at or not isinstance(queues, dict):
-            raise ParseError(f"offsetTable: topic@group and its queues were expected, found {key!r}")
+            raise ParseError(f"offsetTable: expected topic@group with an object of queues, found {key!r}")
         for queue, offset in queues.items():
             yield {
                 "topic": topic,
@@ -173,7 +173,7 @@ def _consumer_offsets_content(rows: list[Json]) -> Json:
     table: dict[str, dict[int, int]] = {}
     for row in rows:
         if "@" in row["topic"]:
-            raise DescriptionError(f"topic {row['topic']!r} has an @")
+            raise DescriptionError(f"topic {row['topic']!r} contains an @")
         table.setdefault(f"{row['topic']}@{row['group']}", {})[row["queue_id"]] = row["offset"]
     return {"offsetTable": table}
 
@@ -196,9 +196,9 @@ TOPICS = _codec(
         Column("write_queue_nums", pa.int32(), "queues that producers write", nullable=False),
         Column("perm", pa.int32(), "bits: 4 read, 2 write, 1 inherit", nullable=False),
         Column("topic_filter_type", pa.string(), "SINGLE_TAG or MULTI_TAG", nullable=False),
-        Column("topic_sys_flag", pa.int32(), "flags of the system", nullable=False),
+        Column("topic_sys_flag", pa.int32(), "system flags", nullable=False),
         Column("order", pa.bool_(), "whether consumers read in order", nullable=False),
-        Column("attributes", _ATTRIBUTES, "such as queue.type BatchCQ", nullable=False),
+        Column("attributes", _ATTRIBUTES, "attributes, for example queue.type=BatchCQ", nullable=False),
     ),
     _topics,
     _topics_content,
@@ -206,13 +206,13 @@ TOPICS = _codec(
 )
 CONSUMER_OFFSETS = _codec(
     "rocketmq.consumer_offsets",
-    "RocketMQ consumerOffset.json: how far each group has read each queue",
+    "RocketMQ consumerOffset.json: the progress of each consumer group",
     "consumerOffset.json",
     (
         Column("topic", pa.string(), "the topic", nullable=False),
         Column("group", pa.string(), "the consumer group", nullable=False),
         Column("queue_id", pa.int32(), "queue of the topic", nullable=False),
-        Column("offset", pa.int64(), "number of the message that is consumed next", nullable=False),
+        Column("offset", pa.int64(), "queue offset of the next message to consume", nullable=False),
     ),
     _consumer_offsets,
     _consumer_offsets_content,
@@ -220,13 +220,16 @@ CONSUMER_OFFSETS = _codec(
 )
 DELAY_OFFSETS = _codec(
     "rocketmq.delay_offsets",
-    "RocketMQ delayOffset.json: how far the messages of each delay level are delivered",
+    "RocketMQ delayOffset.json: the progress of each delay level",
     "delayOffset.json",
     (
         Column(
-            "delay_level", pa.int32(), "the level: queue level - 1 of SCHEDULE_TOPIC_XXXX", nullable=False
+            "delay_level",
+            pa.int32(),
+            "the level; its queue of SCHEDULE_TOPIC_XXXX is level - 1",
+            nullable=False,
         ),
-        Column("offset", pa.int64(), "number of the message that is delivered next", nullable=False),
+        Column("offset", pa.int64(), "queue offset of the next message to deliver", nullable=False),
     ),
     _delay_offsets,
     lambda rows: {"offsetTable": {row["delay_level"]: row["offset"] for row in rows}},

@@ -1,4 +1,4 @@
-"""The codec `rocketmq.consumequeue`: where the messages of a queue lie in the commit log. Source: `ConsumeQueue` of RocketMQ."""
+"""The codec `rocketmq.consumequeue`: the commit log offsets of a queue's messages. Source: `ConsumeQueue` of RocketMQ."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from logwright.codec.table import Column
 
 UNIT = Struct(
     "ConsumeQueueUnit",
-    Field("physical_offset", I64BE, "place of the message in the commit log"),
+    Field("physical_offset", I64BE, "offset of the message in the commit log"),
     Field("size", I32BE, "bytes of the message"),
     Field(
         "tags_code",
         I64BE,
-        "hash of the tags; of a delayed message when it is due, in milliseconds; or a place in consumequeue_ext",
+        "hash of the tags; delivery time in milliseconds for a delayed message; or an address in consumequeue_ext",
     ),
-    doc="Unit number `queue_offset` of a queue lies at 20 times that, counted over all files of the queue.",
+    doc="The unit of message `queue_offset` starts at byte 20 * `queue_offset`, counted over all files of the queue.",
     source="ConsumeQueue.CQ_STORE_UNIT_SIZE",
 )
 FILLER = (1 << 31) - 1
-"""The size in units before the first message of a queue that starts above 0."""
+"""The size of filler units, which precede the first message of a queue that starts above 0."""
 
 
 def _impossible(entries: Entries) -> Mask:
-    """A unit that ends the queue for a broker."""
-    found: Mask = (entries["physical_offset"] < 0) | (entries["size"] <= 0)
-    return found
+    """Return a mask of the units that end the queue for a broker."""
+    mask: Mask = (entries["physical_offset"] < 0) | (entries["size"] <= 0)
+    return mask
 
 
 def _wrong(entries: Entries, base: int) -> Findings:
@@ -40,7 +40,7 @@ def _wrong(entries: Entries, base: int) -> Findings:
     filler = (entries["size"] == FILLER) & (place == 0)
     yield (
         np.r_[False, (place[1:] < place[:-1]) & ~filler[1:] & ~filler[:-1]][: len(entries)],
-        "physical_offset is below that of the unit before",
+        "physical_offset is below that of the previous unit",
     )
 
 
@@ -63,13 +63,18 @@ CODEC = ConsumeQueue(
     entry=UNIT,
     pattern=re.compile(r"(\d{20})"),
     columns=(
-        Column("queue_offset", pa.int64(), "number of the message in its queue", nullable=False),
-        Column("physical_offset", pa.int64(), "place of the message in the commit log", nullable=False),
+        Column("queue_offset", pa.int64(), "offset of the message in its queue", nullable=False),
+        Column("physical_offset", pa.int64(), "offset of the message in the commit log", nullable=False),
         Column("size", pa.int32(), "bytes of the message", nullable=False),
-        Column("tags_code", pa.int64(), "hash of the tags, or when a delayed message is due", nullable=False),
+        Column(
+            "tags_code",
+            pa.int64(),
+            "hash of the tags, or the delivery time of a delayed message",
+            nullable=False,
+        ),
     ),
     wrong=_wrong,
-    system="a broker reads the queue up to the first unit without a size, and trusts the others",
+    system="a broker reads the queue up to the first unit without a size and does not check the units before it",
     numbered="queue_offset",
     impossible=(_impossible, "a unit without a message"),
 )

@@ -1,6 +1,6 @@
-"""The codec `rocketmq.consumequeue_ext`: what a consume queue unit has no room for. Source: `ConsumeQueueExt` of RocketMQ.
+"""The codec `rocketmq.consumequeue_ext`: extra fields of consume queue units. Source: `ConsumeQueueExt` of RocketMQ.
 
-The unit's `tags_code` is the place of the extension less 2^63.
+The `tags_code` of a consume queue unit is the offset of its extension minus 2^63.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from logwright.codec.table import Column, Table
 Int64s = npt.NDArray[np.int64]
 NAME = "rocketmq.consumequeue_ext"
 ADDRESS = 1 << 63
-"""What is taken from a place to make the `tags_code` of a unit."""
+"""Subtracted from an offset to get the `tags_code` of a unit."""
 FIRST_TAG = -(1 << 31) - 1
-"""The largest `tags_code` that is a place."""
+"""The largest `tags_code` that is an address."""
 _SMALLEST = 20
-"""Bytes of a unit without a bitmap."""
+"""Size of a unit without a bitmap in bytes."""
 
 UNIT = Struct(
     "ConsumeQueueExtUnit",
     Field("unit_size", I16BE, "bytes of the unit", measures=True),
     Field("tags_code", I64BE, "hash of the tags"),
-    Field("store_timestamp", I64BE, "when the broker stored the message, in milliseconds"),
+    Field("store_timestamp", I64BE, "when the broker stored the message, in milliseconds since 1970"),
     Field("filter_bit_map", Bytes(I16BE), "bits of the SQL filters that the message passes", default=b""),
     source="ConsumeQueueExt.CqExtUnit",
 )
@@ -48,7 +48,7 @@ END = Struct("End", Field("unit_size", I16BE, "-1: the next unit is in the next 
 
 @kernel("const u1[], i8, i8, i8")
 def unit_rule(buf: Buffer, at: int, end: int, check: int) -> int:
-    """Whether the bitmap fills the unit, and the store time is one. No noise passes for that."""
+    """Check that the bitmap fills the unit and that the store time is plausible. Random bytes do not pass."""
     if load_i16be(buf, at + 18) != end - at - 20 or load_i64be(buf, at + 10) >> 48 != 0:
         return IMPOSSIBLE
     return CERTAIN
@@ -58,11 +58,13 @@ ROWS = Table(
     "rows",
     (
         Column("tags_code", pa.int64(), "hash of the tags"),
-        Column("store_timestamp", pa.int64(), "when the broker stored the message, in milliseconds"),
+        Column(
+            "store_timestamp", pa.int64(), "when the broker stored the message, in milliseconds since 1970"
+        ),
         Column("filter_bit_map", pa.binary(), "bits of the SQL filters that the message passes"),
         POSITION,
     ),
-    "One row a unit.",
+    "One row per unit.",
 )
 
 
@@ -81,18 +83,18 @@ class ConsumeQueueExt(FramedCodec):
     required = ("tags_code", "store_timestamp")
     systems: Mapping[int, str] = dict.fromkeys(
         (scanner.ZERO, scanner.TORN, scanner.BAD_LENGTH, scanner.BAD_RULE),
-        "a broker reads no unit of this file behind it",
+        "a broker reads no later unit of this file",
     )
 
     def recognise(self, name: str, head: bytes) -> Match:
-        """Extensions have the names of all queue files, so that only their content tells."""
+        """Extensions have the same names as all queue files, so only the content decides."""
         if not self.pattern.fullmatch(name) or len(head) < _SMALLEST:
             return Match.NO
         size, bits = int.from_bytes(head[:2], "big"), int.from_bytes(head[18:20], "big")
         time = int.from_bytes(head[10:18], "big")
         return Match.SURE if size == 20 + bits and 0 < time < 1 << 48 else Match.NO
 
-    def columns(self, part: Part, wanted: Sequence[str], context: Any) -> Mapping[str, pa.Array]:
+    def columns(self, part: Part, names: Sequence[str], context: Any) -> Mapping[str, pa.Array]:
         return {
             "filter_bit_map": binary(part.data, part.start + _SMALLEST, part.end - part.start - _SMALLEST)
         }
@@ -106,7 +108,7 @@ class ConsumeQueueExt(FramedCodec):
             bits = row["filter_bit_map"] or b""
             if len(bits) > 32767 - _SMALLEST or not 0 <= row["store_timestamp"] < 1 << 48:
                 raise UsageError(
-                    f"{NAME}: row {i}: a unit has at most 32767 bytes, and a store_timestamp from 0 to 2^48"
+                    f"{NAME}: row {i}: a unit is limited to 32767 bytes, and store_timestamp must be in 0..2^48-1"
                 )
             out.append(UNIT.pack({**row, "filter_bit_map": bits}))
         return joined(out)

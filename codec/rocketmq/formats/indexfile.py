@@ -1,7 +1,7 @@
-"""The codec `rocketmq.indexfile`: a hash table from keys to the places of messages. Source: `IndexFile`, `IndexHeader` of RocketMQ.
+"""The codec `rocketmq.indexfile`: a hash table from keys to message offsets. Source: `IndexFile`, `IndexHeader` of RocketMQ.
 
-A header, slots, and entries in the order of the log. A slot holds the number of its newest entry, and each entry that of the one before it
-in its slot. The file does not say how many slots it has: options do, or they are found out from its first entries.
+A file is a header, slots, and entries in log order. A slot holds the number of its newest entry; an entry holds the number of the previous
+entry of its slot. The number of slots is not stored: it comes from options or is inferred from the first entries.
 """
 
 from __future__ import annotations
@@ -34,60 +34,60 @@ SLOTS, ENTRIES = 5_000_000, 20_000_000
 
 HEADER = Struct(
     "IndexHeader",
-    Field("begin_timestamp", I64BE, "store time of the first entry, in milliseconds"),
+    Field("begin_timestamp", I64BE, "store time of the first entry, in milliseconds since 1970"),
     Field("end_timestamp", I64BE, "store time of the last entry"),
-    Field("begin_physical_offset", I64BE, "place of the first entry's message in the commit log"),
-    Field("end_physical_offset", I64BE, "place of the last entry's message"),
-    Field("hash_slot_count", I32BE, "slots that have entries"),
-    Field("index_count", I32BE, "number of the next entry: one more than there are"),
+    Field("begin_physical_offset", I64BE, "offset of the first entry's message in the commit log"),
+    Field("end_physical_offset", I64BE, "offset of the last entry's message"),
+    Field("hash_slot_count", I32BE, "number of slots in use"),
+    Field("index_count", I32BE, "number of the next entry, which is the number of entries plus 1"),
     Field(
         "slots",
         Bytes("rest"),
-        "for each slot the number of its newest entry, then 20 bytes for entry 0, which is never used",
+        "the number of the newest entry of each slot, then 20 bytes of entry 0, which is unused",
     ),
     source="IndexHeader",
 )
 ENTRY = Struct(
     "IndexEntry",
     Field("key_hash", I32BE, "hash of topic#key, not negative"),
-    Field("physical_offset", I64BE, "place of the message in the commit log"),
+    Field("physical_offset", I64BE, "offset of the message in the commit log"),
     Field("time_diff", I32BE, "seconds from the file's begin_timestamp to the store time of the message"),
-    Field("previous", I32BE, "number of the entry before it in the same slot; 0: none"),
+    Field("previous", I32BE, "number of the previous entry in the same slot; 0: none"),
     source="IndexFile.putKey",
 )
 HEAD, SIZE = HEADER.offset("slots"), ENTRY.min_size
 _HEAD, _ENTRY = dtype_of(Struct("IndexHead", *HEADER.fields[:-1])), dtype_of(ENTRY)
-_FIELDS = tuple(one.name for one in HEADER.fields[:-1])
-_SYSTEM = "a broker finds fewer messages by key, or others, and takes no notice"
+_FIELDS = tuple(field.name for field in HEADER.fields[:-1])
+_SYSTEM = "a broker finds fewer or other messages by key and reports no error"
 _TRIED = 64
-"""Entries that tell how many slots there are, and numbers of slots that are tried."""
+"""Limit of the entries that are compared with a number of slots, and of the numbers that are tried."""
 _LARGEST = 64 << 20
-"""Files up to this size are searched for their first entry."""
+"""Size limit in bytes of files that are searched for their first entry."""
 _SEARCHED = 1 << 14
-"""In files up to this size every number of slots is tried."""
+"""Size limit in bytes of files for which every number of slots is tried."""
 _PIECE = 1 << 20
 _MOST_FAULTS = 100
 
 HASH_SLOTS = Option(
     "maxHashSlotNum",
     None,
-    "Slots of an index file: 5000000 by default where one is written",
+    "Number of slots of an index file; 5000000 by default when writing",
     low=1,
     high=1 << 28,
 )
 MAX_ENTRIES = Option(
     "maxIndexNum",
     None,
-    "Entries of an index file, with entry 0: 20000000 by default where one is written",
+    "Number of entries of an index file, including entry 0; 20000000 by default when writing",
     low=2,
     high=1 << 30,
 )
 ROWS = Table(
     "rows",
     (
-        Column("entry", pa.int32(), "number of the entry in its file, from 1 on"),
+        Column("entry", pa.int32(), "number of the entry in its file, starting at 1"),
         Column("key_hash", pa.int32(), "hash of topic#key, not negative", nullable=False),
-        Column("physical_offset", pa.int64(), "place of the message in the commit log", nullable=False),
+        Column("physical_offset", pa.int64(), "offset of the message in the commit log", nullable=False),
         Column(
             "time_diff",
             pa.int32(),
@@ -96,21 +96,20 @@ ROWS = Table(
         Column(
             "store_timestamp",
             TIMESTAMP,
-            "the store time of the message as the entry tells it: to the second",
+            "store time of the message to the second, computed from time_diff",
             detail=True,
         ),
-        Column(
-            "previous", pa.int32(), "number of the entry before it in the same slot; 0: none", detail=True
-        ),
+        Column("previous", pa.int32(), "number of the previous entry in the same slot; 0: none", detail=True),
     ),
-    "One row an entry.",
+    "One row per entry.",
 )
 
 
 @dataclass
 class IndexContext:
-    """`slots`: how many there are, `hinted` by other files; entry 1 lies at `first`. `used`: bytes up to the last entry. `head`: the file's
-    header. `last`: of each slot the newest entry so far, where the file is scanned from its start, and `done` entries are scanned."""
+    """The state of a scan. `slots` is the number of slots (-1: unknown), `hinted` the number in other files. `head` is the header, `first` the
+    offset of entry 1, and `used` the end of the last entry. In a scan from the start `last` holds the newest entry of each slot so far
+    and `done` the number of scanned entries."""
 
     options: Options
     hinted: int = 0
@@ -132,14 +131,14 @@ class IndexContext:
 
 
 def entry_at(slots: int, number: int) -> int:
-    """Return the byte where an entry starts."""
+    """Return the offset of an entry."""
     return HEAD + 4 * slots + SIZE * number
 
 
 def chain(
     hashes: npt.NDArray[Any], slots: int, first: int, last: npt.NDArray[np.int32]
 ) -> npt.NDArray[np.int32]:
-    """Return what entries with these hashes have as `previous`. They are numbered from `first` on; `last` are the slots, which change."""
+    """Return the `previous` of entries with these hashes, numbered from `first`. `last` holds the slots and is updated."""
     slot = hashes.astype(np.int64) % slots
     order = np.argsort(slot, kind="stable")
     grouped = slot[order]
@@ -148,12 +147,12 @@ def chain(
     before[opens] = last[grouped[opens]]
     out = np.empty(len(slot), np.int32)
     out[order] = before
-    last[slot] = first + np.arange(len(slot))  # the last one of a slot wins
+    last[slot] = first + np.arange(len(slot))  # the newest entry of a slot wins
     return out
 
 
 def find_slots(read: Callable[[int, int], Buffer], size: int) -> int:
-    """Find out how many slots a file has: the number that agrees best with its header and its first entries. -1: nothing tells."""
+    """Return the number of slots that agrees best with a file's header and first entries, or -1."""
     most = (size - HEAD - SIZE) // 4
     if most <= 0:
         return -1
@@ -168,7 +167,7 @@ def find_slots(read: Callable[[int, int], Buffer], size: int) -> int:
     if size <= _SEARCHED:
         tried = list(range(1, most + 1))
     else:
-        # Entry 1 lies behind 20 zero bytes, has the place that the header says, and no entry before it.
+        # Entry 1 follows 20 zero bytes, has the physical offset in the header and no previous entry.
         zero = np.concatenate([[0], np.cumsum(words != 0)])
         at = np.arange(5, len(words) - 4)
         phy = words[at + 1].astype(np.int64) << 32 | words[at + 2].astype(np.int64) & 0xFFFFFFFF
@@ -186,7 +185,7 @@ def find_slots(read: Callable[[int, int], Buffer], size: int) -> int:
 
 
 def _fit(words: npt.NDArray[Any], head: Any, slots: int) -> float:
-    """How well the first entries agree with a number of slots: a sum of signs, since each of them may be damaged."""
+    """Rate how well the first entries agree with a number of slots. Any of the compared values may be damaged, so all of them count."""
     stored = words[:slots]
     count = min(_TRIED, (len(words) - slots - 5) // 5)
     entries = words[slots + 5 : slots + 5 + 5 * count].view(_ENTRY).reshape(-1)
@@ -210,7 +209,7 @@ def _fit(words: npt.NDArray[Any], head: Any, slots: int) -> float:
 
 
 class IndexFile(Codec):
-    """The codec. The header with the slots is one frame, each entry is another."""
+    """The codec. The header with the slots is a frame, and so is each entry."""
 
     name = NAME
     title = "RocketMQ index file"
@@ -233,16 +232,16 @@ class IndexFile(Codec):
             (
                 Column("position", pa.int64(), "byte of the file where the frame starts", nullable=False),
                 Column("size", pa.int32(), "bytes of the frame"),
-                Column("payload", pa.binary(), "the bytes of the header and of the slots", detail=True),
+                Column("payload", pa.binary(), "the bytes of the header and the slots", detail=True),
                 RAW,
             ),
-            "One row for the header with the slots, and one for each entry.",
+            "One row for the header with the slots, then one row per entry.",
         ),
         "file": Table(
             "file",
             (
-                *(Column(one.name, pa.int64(), one.doc) for one in HEADER.fields[:-1]),
-                Column("slots", pa.int64(), "how many slots it has"),
+                *(Column(field.name, pa.int64(), field.doc) for field in HEADER.fields[:-1]),
+                Column("slots", pa.int64(), "number of slots"),
                 *extent("frames"),
                 *ending("frame"),
             ),
@@ -265,13 +264,13 @@ class IndexFile(Codec):
         end, step = size, 1 << 20
         while end > context.first:
             start = max(context.first, end - step)
-            odd = np.flatnonzero(read(start, end - start))
-            if len(odd):
-                end = start + int(odd[-1]) + 1
+            nonzero = np.flatnonzero(read(start, end - start))
+            if len(nonzero):
+                end = start + int(nonzero[-1]) + 1
                 break
             end = start
-        said = entry_at(context.slots, max(int(context.head["index_count"]), 1))
-        context.used = max(end, min(said, size)) if said - SIZE < size else end
+        claimed = entry_at(context.slots, max(int(context.head["index_count"]), 1))
+        context.used = max(end, min(claimed, size)) if claimed - SIZE < size else end
 
     # Finding entries
 
@@ -283,10 +282,10 @@ class IndexFile(Codec):
         nothing = Frames(empty, empty, np.empty(0, _ENTRY), at)
         header = 0
         if context.slots < 0 or (place == 0 and window.size < context.first):
-            text = f"the file has {window.size} bytes, too few for a header and slots"
-            kind, system = Kind.TRUNCATED, "the broker fills the file up with zeros"
+            text = f"the file has {window.size} bytes, less than a header and its slots"
+            kind, system = Kind.TRUNCATED, "the broker pads the file with zeros"
             if window.size > HEAD + SIZE and context.slots < 0:
-                text = "its header and entries do not tell how many slots it has; pass maxHashSlotNum"
+                text = "cannot infer the number of slots from the header and entries; pass maxHashSlotNum"
                 kind, system = Kind.PAYLOAD, _SYSTEM
             nothing.damage = Fault(NAME, 0, window.size, kind, text, system=system)
             return nothing
@@ -322,32 +321,36 @@ class IndexFile(Codec):
             frames.faults = [*self._odd(entries, place + header, context, ended), *frames.faults]
         return frames
 
-    def _ending(self, window: Window, place: int, odd: bool) -> Fault | None:
+    def _ending(self, window: Window, place: int, partial: bool) -> Fault | None:
         left = window.size - place
-        if odd:
-            text = f"{left} bytes at the end are no whole entry of {SIZE} bytes"
+        if partial:
+            text = f"{left} bytes at the end are less than an entry of {SIZE} bytes"
             return Fault(NAME, place, left, Kind.TRUNCATED, text, Severity.WARNING, _SYSTEM)
         if not left:
             return None
-        return Fault(NAME, place, left, Kind.PADDING, f"{left} zero bytes allocated ahead", Severity.INFO)
+        return Fault(NAME, place, left, Kind.PADDING, f"{left} preallocated zero bytes", Severity.INFO)
 
     def _odd(
         self, entries: npt.NDArray[Any], place: int, context: IndexContext, ended: bool
     ) -> Iterator[Fault]:
-        """Entries and slots that a broker would not have written so."""
+        """Yield faults of entries and slots that contradict each other."""
         head, last = context.head, context.last
         if head is None or last is None:
             return
         first = (place - context.first) // SIZE + 1
         if first != context.done + 1:
-            context.last = None  # entries before were skipped
+            context.last = None  # entries were skipped
             return
         context.done += len(entries)
         expected = chain(np.maximum(entries["key_hash"], 0), context.slots, first, last)
         for mask, kind, text in (
             (entries["key_hash"] < 0, Kind.PAYLOAD, "key_hash is negative"),
-            (entries["previous"] != expected, Kind.LINK, "previous is not the entry before it in its slot"),
-            (entries["time_diff"] < 0, Kind.ORDER, "time_diff is negative: a broker stops here"),
+            (
+                entries["previous"] != expected,
+                Kind.LINK,
+                "previous is not the number of the previous entry in its slot",
+            ),
+            (entries["time_diff"] < 0, Kind.ORDER, "time_diff is negative; a broker ends its search here"),
         ):
             for i in np.flatnonzero(mask)[:_MOST_FAULTS].tolist():
                 yield Fault(NAME, place + i * SIZE, SIZE, kind, text, system=_SYSTEM, rows_lost=0)
@@ -355,11 +358,11 @@ class IndexFile(Codec):
             return
         count = int(head["index_count"])
         if count not in (context.done + 1, 0 if not context.done else -1):
-            text = f"index_count is {count}, and there are {context.done} entries"
+            text = f"index_count is {count}, expected {context.done + 1}: the file has {context.done} entries"
             yield Fault(NAME, HEADER.offset("index_count"), 4, Kind.LENGTH, text, system=_SYSTEM, rows_lost=0)
         assert context.stored is not None
         for i in np.flatnonzero(context.stored != last)[:_MOST_FAULTS].tolist():
-            text = f"slot {i} holds entry {context.stored[i]}, its newest one is {last[i]}"
+            text = f"slot {i} holds entry {context.stored[i]}, expected its newest entry {last[i]}"
             yield Fault(NAME, HEAD + 4 * i, 4, Kind.LINK, text, system=_SYSTEM, rows_lost=0)
 
     def resync(self, window: Window, at: int, context: IndexContext) -> tuple[int, int]:
@@ -409,10 +412,10 @@ class IndexFile(Codec):
     def describe_file(
         self, head: Window, size: int, frames: int, tail: bytes, zeros: int, context: IndexContext
     ) -> pa.RecordBatch:
-        found = {} if context.head is None else {name: int(context.head[name]) for name in _FIELDS}
+        header = {} if context.head is None else {name: int(context.head[name]) for name in _FIELDS}
         slots = context.slots if context.slots >= 0 else None
         row = {
-            **found,
+            **header,
             "slots": slots,
             "size": size,
             "frames": frames,
@@ -449,7 +452,7 @@ class IndexFile(Codec):
             room = context.options["maxIndexNum"] or ENTRIES
             if len(entries) >= room:
                 raise UsageError(
-                    f"{NAME}: {len(entries)} rows, a file has {room - 1} entries at most",
+                    f"{NAME}: {len(entries)} rows; a file holds at most {room - 1} entries",
                     advice="Write fewer rows to this file, or set maxIndexNum",
                 )
             yield Zeros(SIZE * (room - 1 - len(entries)))
@@ -468,7 +471,7 @@ class IndexFile(Codec):
         return HEADER.pack({**head, "slots": last.astype(">i4").tobytes() + bytes(SIZE)})
 
     def _entries(self, rows: pa.Table, slots: int, begin: int | None) -> tuple[npt.NDArray[Any], Int64s]:
-        """Return rows as entries, and their store times. What only links entries is made where it is not given."""
+        """Return rows as entries, and their store times. `time_diff` and `previous` are computed if not given."""
 
         def values(name: str) -> Int64s | None:
             if name not in rows.column_names or rows[name].null_count == len(rows):
@@ -477,10 +480,10 @@ class IndexFile(Codec):
 
         out = np.zeros(rows.num_rows, _ENTRY)
         for name in ("key_hash", "physical_offset"):
-            given = values(name)
-            if given is None and rows.num_rows:
+            column = values(name)
+            if column is None and rows.num_rows:
                 raise UsageError(f"{NAME} needs a column {name!r}")
-            out[name] = 0 if given is None else given
+            out[name] = 0 if column is None else column
         times, diffs, previous = values("store_timestamp"), values("time_diff"), values("previous")
         if times is None:
             times = np.zeros(len(out), np.int64)
@@ -490,7 +493,7 @@ class IndexFile(Codec):
         out["time_diff"] = diffs
         if previous is None:
             if (out["key_hash"] < 0).any():
-                raise UsageError(f"{NAME}: key_hash is not negative")
+                raise UsageError(f"{NAME}: key_hash must not be negative")
             previous = chain(out["key_hash"], slots, 1, np.zeros(slots, np.int32)).astype(np.int64)
         out["previous"] = previous
         return out, times
@@ -499,11 +502,11 @@ class IndexFile(Codec):
 
     @cached_property
     def frame(self) -> Struct:
-        """What describes a frame: the first of a file is the header."""
+        """The structure of a frame. The first frame of a file is the header."""
         return _Frame(self)
 
     def struct_at(self, frame: bytes, at: int) -> Struct:
-        """The structure of a frame at byte `at` of its file."""
+        """Return the structure of the frame at byte `at` of its file."""
         return HEADER if not at else ENTRY
 
     def explain(self, window: Window, context: IndexContext, focus: Focus, *, frame: bool) -> Sequence[Node]:
@@ -515,7 +518,7 @@ class IndexFile(Codec):
 
 
 def header_of(entries: npt.NDArray[Any], times: Int64s, slots: int) -> dict[str, int]:
-    """Return the header of a file that has these entries, as a broker writes it."""
+    """Return the header that a broker writes for these entries."""
     if not len(entries):
         return {**dict.fromkeys(_FIELDS, 0), "index_count": 1}
     return {

@@ -1,4 +1,4 @@
-"""The files of a few numbers at the start of a page: `checkpoint`, and `config/timercheck` of the timer.
+"""The one-page files of a few integers: `checkpoint`, and `config/timercheck` of the timer.
 
 Source: `StoreCheckpoint` and `TimerCheckpoint` of RocketMQ.
 """
@@ -15,7 +15,7 @@ from logwright.codec.single_frame import ParseError, SmallFileCodec
 from logwright.codec.table import Column
 
 PAGE = 4096
-"""Bytes of the file (`MappedFile.OS_PAGE_SIZE`)."""
+"""File size in bytes (`MappedFile.OS_PAGE_SIZE`)."""
 
 
 def _codec(
@@ -34,18 +34,20 @@ def _codec(
         if len(data) != PAGE:
             short = len(data) < PAGE
             text = f"the file has {len(data)} bytes, expected {PAGE}"
-            broker = "the broker fills it up with zeros" if short else "the broker takes no notice"
+            broker = "the broker pads it with zeros" if short else "the broker ignores the extra bytes"
             raise ParseError(text, kind=Kind.TRUNCATED if short else Kind.PADDING, system=broker)
         numbers = [int.from_bytes(data[at : at + 8], "big", signed=True) for at in range(0, used, 8)]
         return pa.Table.from_arrays(
-            [pa.array([number], pa.int64()) for number in numbers], [one.name for one in columns]
+            [pa.array([number], pa.int64()) for number in numbers], [column.name for column in columns]
         )
 
     def form(rows: pa.Table) -> bytes:
         if rows.num_rows != 1:
-            raise DescriptionError(f"{rows.num_rows} rows, the file has exactly one")
+            raise DescriptionError(f"{rows.num_rows} rows; the file has exactly one")
         row = rows.to_pylist()[0]
-        return b"".join(row[one.name].to_bytes(8, "big", signed=True) for one in columns).ljust(PAGE, b"\0")
+        return b"".join(row[column.name].to_bytes(8, "big", signed=True) for column in columns).ljust(
+            PAGE, b"\0"
+        )
 
     return SmallFileCodec(
         name=name, title=title, pattern=re.compile(pattern), columns=columns, parse=parse, form=form, system=system,
@@ -55,29 +57,32 @@ def _codec(
 
 CHECKPOINT = _codec(
     "rocketmq.checkpoint",
-    "RocketMQ checkpoint: up to which store times files are flushed",
+    "RocketMQ checkpoint: the store times up to which files are flushed",
     "checkpoint",
-    "a broker that was not stopped cleanly starts its recovery elsewhere",
+    "a broker that was not stopped cleanly starts its recovery at another file",
     "StoreCheckpoint",
     (
-        ("physic_msg_timestamp", "store time of the last message flushed to the commit log, in milliseconds"),
-        ("logics_msg_timestamp", "store time of the last message put into a consume queue"),
+        (
+            "physic_msg_timestamp",
+            "store time of the last message flushed to the commit log, in milliseconds since 1970",
+        ),
+        ("logics_msg_timestamp", "store time of the last message added to a consume queue"),
         ("index_msg_timestamp", "store time of the last entry of the last full index file"),
-        ("master_flushed_offset", "how far the master had flushed; from 5.0.0 on"),
-        ("confirm_phy_offset", "where the last confirmed message starts; from 5.1.1 on"),
-        ("logics_physical_offset", "a message whose consume queue unit is flushed; from 5.5.0 on"),
+        ("master_flushed_offset", "offset up to which the master has flushed; from 5.0.0 on"),
+        ("confirm_phy_offset", "offset of the last confirmed message; from 5.1.1 on"),
+        ("logics_physical_offset", "offset of a message whose consume queue unit is flushed; from 5.5.0 on"),
     ),
 )
 TIMER_CHECK = _codec(
     "rocketmq.timercheck",
-    "RocketMQ timercheck: how far the timer has come",
+    "RocketMQ timercheck: the progress of the timer",
     "timercheck",
-    "the broker reads the timer queue again from another place",
+    "the broker rereads the timer queue from another offset",
     "TimerCheckpoint",
     (
-        ("last_read_time", "the time up to which the wheel was read, in milliseconds"),
-        ("last_timer_log_flush_pos", "how far the timer log is flushed"),
-        ("last_timer_queue_offset", "number of the next message of the timer queue"),
+        ("last_read_time", "time up to which the wheel was read, in milliseconds since 1970"),
+        ("last_timer_log_flush_pos", "offset up to which the timer log is flushed"),
+        ("last_timer_queue_offset", "queue offset of the next message of the timer queue"),
         ("master_timer_queue_offset", "the same on the master"),
         ("data_version_state", "`stateVersion` of the data version"),
         ("data_version_timestamp", "`timestamp` of the data version"),

@@ -1,4 +1,4 @@
-"""The codecs of the timer: `rocketmq.timerlog`, its units, and `rocketmq.timerwheel`, where the units of each second are.
+"""The codecs of the timer: `rocketmq.timerlog` (units) and `rocketmq.timerwheel` (a slot for each second).
 
 Source: `TimerLog`, `TimerWheel`, `Slot` and `TimerMessageStore` of RocketMQ.
 """
@@ -35,11 +35,11 @@ _SIZE = 52
 UNIT = Struct(
     "TimerUnit",
     Field("unit_size", I32BE, "52", default=_SIZE),
-    Field("previous", I64BE, "place of the unit before it of the same slot; -1: none", default=-1),
+    Field("previous", I64BE, "offset of the previous unit of the same slot; -1: none", default=-1),
     Field("magic", I32BE, "bits: 1 default, 2 roll, 4 delete", default=1),
-    Field("write_time", I64BE, "when the unit was made, in milliseconds"),
-    Field("delayed_time", I32BE, "milliseconds from then to the delivery"),
-    Field("physical_offset", I64BE, "place of the message in the commit log"),
+    Field("write_time", I64BE, "when the unit was written, in milliseconds since 1970"),
+    Field("delayed_time", I32BE, "milliseconds from write_time to the delivery"),
+    Field("physical_offset", I64BE, "offset of the message in the commit log"),
     Field("message_size", I32BE, "bytes of the message"),
     Field("topic_hash", I32BE, "hash of the real topic"),
     Field("reserved", I64BE, "0", default=0),
@@ -54,12 +54,12 @@ BLANK = Struct(
 )
 SLOT = Struct(
     "TimerSlot",
-    Field("time", I64BE, "the second, since 1970; 0: the slot was never used"),
-    Field("first_position", I64BE, "place of the slot's oldest unit in the timer log"),
-    Field("last_position", I64BE, "place of its newest unit"),
-    Field("count", I32BE, "units of the slot"),
+    Field("time", I64BE, "the second since 1970; 0: unused slot"),
+    Field("first_position", I64BE, "offset of the slot's oldest unit in the timer log"),
+    Field("last_position", I64BE, "offset of its newest unit"),
+    Field("count", I32BE, "number of units in the slot"),
     Field("magic", I32BE, "0", default=0),
-    doc="A slot lies at its second modulo the number of slots, 1209600.",
+    doc="The slot number is the second modulo the number of slots, 1209600.",
     source="Slot.SIZE",
 )
 _MAGIC = UNIT.offset("magic")
@@ -67,7 +67,7 @@ _MAGIC = UNIT.offset("magic")
 
 @kernel("const u1[], i8, i8, i8")
 def unit_rule(buf: Buffer, at: int, end: int, check: int) -> int:
-    """Whether the magic has known bits only."""
+    """Check that the magic has only known bits."""
     magic = load_i32be(buf, at + _MAGIC)
     if magic <= 0 or magic > 15:
         return IMPOSSIBLE
@@ -92,7 +92,7 @@ class TimerLog(FramedCodec):
             ),
             POSITION,
         ),
-        "One row a unit.",
+        "One row per unit.",
     )  # fmt: skip
     spec = FrameSpec(
         NAME, UNIT, Length("unit_size", low=_SIZE, high=_SIZE), marker=Marker("blank", BLANK, "magic", _BLANK), rule=unit_rule,
@@ -101,7 +101,8 @@ class TimerLog(FramedCodec):
     pattern = re.compile(r"(\d{20})")
     required = ("write_time", "delayed_time", "physical_offset", "message_size")
     systems: Mapping[int, str] = dict.fromkeys(
-        (scanner.ZERO, scanner.TORN, scanner.BAD_LENGTH, scanner.BAD_RULE), "a broker cuts the timer log here"
+        (scanner.ZERO, scanner.TORN, scanner.BAD_LENGTH, scanner.BAD_RULE),
+        "a broker truncates the timer log here",
     )
 
     def recognise(self, name: str, head: bytes) -> Match:
@@ -110,9 +111,9 @@ class TimerLog(FramedCodec):
         size, magic = int.from_bytes(head[:4], "big"), int.from_bytes(head[_MAGIC : _MAGIC + 4], "big")
         return Match.SURE if size == _SIZE and 0 < magic < 16 else Match.NO
 
-    def columns(self, part: Part, wanted: Sequence[str], context: Any) -> Mapping[str, pa.Array]:
+    def columns(self, part: Part, names: Sequence[str], context: Any) -> Mapping[str, pa.Array]:
         out = {}
-        for name in wanted:
+        for name in names:
             kind = self.rows[name].type
             dtype = ">i8" if kind == pa.int64() else ">i4"
             out[name] = numbers(kind, fixed_at(part.data, part.start + UNIT.offset(name), dtype))
@@ -121,13 +122,13 @@ class TimerLog(FramedCodec):
     def form(
         self, rows: pa.RecordBatch, at: int, positions: Int64s | None, context: Any
     ) -> tuple[Buffer, Int64s]:
-        given = [
+        units = [
             {name: value for name, value in row.items() if value is not None} for row in rows.to_pylist()
         ]
-        for row in given:
+        for row in units:
             row.pop("position", None)
             row.setdefault("topic_hash", 0)
-        return joined([UNIT.pack(row) for row in given])
+        return joined([UNIT.pack(row) for row in units])
 
 
 LOG = TimerLog()
@@ -145,13 +146,13 @@ WHEEL = FixedCodec(
     pattern=re.compile("timerwheel"),
     columns=(
         Column("slot", pa.int64(), "number of the slot", nullable=False),
-        Column("time", pa.int64(), "the second, since 1970; 0: the slot was never used", nullable=False),
-        Column("first_position", pa.int64(), "place of its oldest unit in the timer log", nullable=False),
-        Column("last_position", pa.int64(), "place of its newest unit", nullable=False),
-        Column("count", pa.int32(), "units of the slot", nullable=False),
+        Column("time", pa.int64(), "the second since 1970; 0: unused slot", nullable=False),
+        Column("first_position", pa.int64(), "offset of its oldest unit in the timer log", nullable=False),
+        Column("last_position", pa.int64(), "offset of its newest unit", nullable=False),
+        Column("count", pa.int32(), "number of units in the slot", nullable=False),
         Column("magic", pa.int32(), "0", nullable=False),
     ),
     wrong=_wrong,
-    system="a broker that starts goes by the timer log where the wheel contradicts it",
+    system="on start a broker corrects the wheel from the timer log",
     numbered="slot",
 )

@@ -128,8 +128,8 @@ class StoreRepair(Repairer):
         """Keep the messages before the first loss."""
         kept: list[LogFile] = []
         for file in self.files:
-            whole = kept[-1].base + self.config.log_size if kept else file.base
-            if file.base != whole:
+            base = kept[-1].base + self.config.log_size if kept else file.base
+            if file.base != base:
                 break
             at = next(
                 (i for i, start in enumerate(file.starts) if start != (file.ends[i - 1] if i else 0)),
@@ -225,9 +225,9 @@ class StoreResult(RepairPlan):
             return
         for start, stop in runs:
             if start > at:
-                made = self._fill(file.base + at, start - at, file.stored, False)
+                filling = self._fill(file.base + at, start - at, file.stored, False)
                 self.cut.append(Removed(file.name, at, start - at, "damaged", 0, None, {}))
-                yield from made
+                yield from filling
             yield Copy(file.name, start, stop)
             at = stop
         if last:
@@ -270,17 +270,17 @@ class StoreResult(RepairPlan):
             if lost.phy < at or end > stop or not rest:
                 continue
             between = filler(at, lost.phy - at, stored) if lost.phy > at else b""
-            made = placeholder(lost, stored)
-            if made is not None and between is not None:
-                out += [piece for piece in (between, made) if piece]
+            message = placeholder(lost, stored)
+            if message is not None and between is not None:
+                out += [piece for piece in (between, message) if piece]
                 at = end
         left = phy + size - at
         if left and to_end:
             out += [blank(left), Zeros(left - _LEAST_BLANK)]
         elif left:
-            made = filler(at, left, stored)
-            assert made is not None  # the runs leave room
-            out.append(made)
+            message = filler(at, left, stored)
+            assert message is not None  # the runs leave room
+            out.append(message)
         return out
 
     # What follows from it
@@ -293,15 +293,15 @@ class StoreResult(RepairPlan):
         derived = derived_files(self.listing, logs, self.repair.config)
         preallocated = [] if changed else self.repair.preallocated
         same = self._sound_queues(derived)
-        made = {name: data for name, data in derived.items() if tree.first(name) != tree.INDEX}
+        rebuilt = {name: data for name, data in derived.items() if tree.first(name) != tree.INDEX}
         index = self._sound_index()
         if not index:
-            made |= {name: data for name, data in derived.items() if tree.first(name) == tree.INDEX}
+            rebuilt |= {name: data for name, data in derived.items() if tree.first(name) == tree.INDEX}
         damaged = (
             changed or len(logs) + len(preallocated) != len(tree.logs(self.listing)) or not same or not index
         )
         if self.kept and (damaged or self.sizes.get(tree.CHECKPOINT, PAGE) != PAGE):
-            made[tree.CHECKPOINT] = checkpoint(
+            rebuilt[tree.CHECKPOINT] = checkpoint(
                 self.kept[-1].stored, self.kept[-1].base + self.kept[-1].starts[-1]
             )
         for entry in self.listing.entries():
@@ -312,9 +312,9 @@ class StoreResult(RepairPlan):
             elif folder == tree.INDEX:
                 if index:
                     yield self.unchanged(name)
-            elif not tree.is_log(name) and name not in made and (name != tree.ABORT or not damaged):
+            elif not tree.is_log(name) and name not in rebuilt and (name != tree.ABORT or not damaged):
                 yield self.unchanged(name)
-        for name, data in made.items():
+        for name, data in rebuilt.items():
             if not (same and tree.first(name) in (tree.QUEUE, tree.EXT, tree.BATCH)):
                 yield self.made(name, data)
         yield from logs
@@ -327,7 +327,7 @@ class StoreResult(RepairPlan):
 
     def _sound_queues(self, derived: Mapping[str, bytes]) -> bool:
         """Whether the queues that are there lead to the messages of the result."""
-        there = {name for name in self.sizes if tree.first(name) in (tree.QUEUE, tree.BATCH)}
+        remaining = {name for name in self.sizes if tree.first(name) in (tree.QUEUE, tree.BATCH)}
         for name in self.sizes:
             if tree.first(name) == tree.EXT and not self._sound(name, EXT, self.repair.config.ext_size, {}):
                 return False
@@ -337,10 +337,10 @@ class StoreResult(RepairPlan):
                     return False
                 if not self._agrees(name, data):
                     return False
-                there.discard(name)
+                remaining.discard(name)
         # Older files of queues may lead to messages that were deleted.
         low = self.kept[0].base if self.kept else -1
-        return all(self._leads_below(name, low) for name in there)
+        return all(self._leads_below(name, low) for name in remaining)
 
     def _leads_below(self, name: str, low: int) -> bool:
         """Whether a file of a queue leads to nothing but messages before the log."""
@@ -359,9 +359,9 @@ class StoreResult(RepairPlan):
         stored = self.listing.read(name)
         if stored == data or tree.first(name) == tree.BATCH:
             return stored == data
-        was, now = (np.frombuffer(one, _UNIT) for one in (stored, data))
-        places = (was["physical_offset"] == now["physical_offset"]) & (was["size"] == now["size"])
-        return bool((places | (now["size"] == FILLER)).all())
+        old, new = (np.frombuffer(content, _UNIT) for content in (stored, data))
+        places = (old["physical_offset"] == new["physical_offset"]) & (old["size"] == new["size"])
+        return bool((places | (new["size"] == FILLER)).all())
 
     def _sound_index(self) -> bool:
         """Whether nothing is wrong with the index files."""
@@ -379,10 +379,10 @@ class StoreResult(RepairPlan):
         if self.sizes[name] != size:
             return False
         context = codec.context(name.rpartition("/")[2], Options(codec.options), **hints)
-        for found in Walk(ListedFile(self.listing, name, size), codec, context):
-            if isinstance(found, Hole) and found.fault.severity is not Severity.INFO:
+        for item in Walk(ListedFile(self.listing, name, size), codec, context):
+            if isinstance(item, Hole) and item.fault.severity is not Severity.INFO:
                 return False
-            if isinstance(found, Stretch) and any(fault.severity is Severity.ERROR for fault in found.faults):
+            if isinstance(item, Stretch) and any(fault.severity is Severity.ERROR for fault in item.faults):
                 return False
         return True
 
@@ -426,13 +426,13 @@ def rebuild(listing: Listing, plan: Plan, kinds: Sequence[str], options: Options
     derived = derived_files(listing, logs, repair.config)
     folders = {tree.QUEUE: (tree.QUEUE, tree.BATCH, tree.EXT), tree.INDEX: (tree.INDEX,), tree.CHECKPOINT: ()}
     chosen = {folder for kind in kinds for folder in folders[kind]}
-    made: dict[str, Sequence[bytes]] = {
+    outputs: dict[str, Sequence[bytes]] = {
         name: [data] for name, data in derived.items() if tree.first(name) in chosen
     }
     if tree.CHECKPOINT in kinds and repair.files:
         last = repair.files[-1]
-        made[tree.CHECKPOINT] = [checkpoint(last.stored, last.base + last.starts[-1])]
-    dropped = [name for name in result.sizes if tree.first(name) in chosen and name not in made]
-    out = Rebuild(listing, made, dropped)
+        outputs[tree.CHECKPOINT] = [checkpoint(last.stored, last.base + last.starts[-1])]
+    dropped = [name for name in result.sizes if tree.first(name) in chosen and name not in outputs]
+    out = Rebuild(listing, outputs, dropped)
     out.rows, out.ids = result.rows, result.ids
     return out

@@ -103,9 +103,9 @@ class BatchConsumeQueue:
 
     def units(self, number: int) -> Iterator[Unit] | None:
         for file in self.queue.files:
-            found = [unit for unit in self._written(file) if unit[4] + unit[5] > number]
-            if found:
-                return (Unit(unit[4], unit[5], unit[0], unit[1]) for unit in found)
+            matching = [unit for unit in self._written(file) if unit[4] + unit[5] > number]
+            if matching:
+                return (Unit(unit[4], unit[5], unit[0], unit[1]) for unit in matching)
         return None
 
     def next_file(self, number: int) -> int:

@@ -81,10 +81,10 @@ class IndexFile:
             data = self.file.read(entry_at(self.slots, number), SIZE)
             if len(data) < SIZE:
                 return
-            found, phy, diff, previous = _ENTRY.unpack(data)
+            entry_hash, phy, diff, previous = _ENTRY.unpack(data)
             if diff < 0:
                 return
-            if found == hashed:
+            if entry_hash == hashed:
                 yield phy
             if not 0 < previous <= self.count or previous == number:
                 return
@@ -138,14 +138,14 @@ class IndexService:
         self.newest = max(int(time), self.newest + 1)
         name = f"index/{self.newest:017d}"
         self.overlay.put(name, bytes(self.size))
-        made = IndexFile(MappedFile(self.overlay, name, 0, self.size), self.slots, self.entries)
+        file = IndexFile(MappedFile(self.overlay, name, 0, self.size), self.slots, self.entries)
         if self.files:
             before = self.files[-1]
-            made.begin_timestamp = made.end_timestamp = before.end_timestamp
-            made.begin_phy = made.end_phy = before.end_phy
-        self.files.append(made)
-        self.changed.add(made)
-        return made
+            file.begin_timestamp = file.end_timestamp = before.end_timestamp
+            file.begin_phy = file.end_phy = before.end_phy
+        self.files.append(file)
+        self.changed.add(file)
+        return file
 
     def put(self, message: Message) -> None:
         file = self._last(message.store_timestamp)

@@ -23,7 +23,7 @@ from logwright.codec.rocketmq.formats.commitlog.layout import (
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 _DELAYS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
-DELAYS = [1000 * int(one[:-1]) * _SECONDS[one[-1]] for one in _DELAYS.split()]
+DELAYS = [1000 * int(delay[:-1]) * _SECONDS[delay[-1]] for delay in _DELAYS.split()]
 """`messageDelayLevel`, in milliseconds; the first is level 1."""
 _INT = re.compile(r"[+-]?[0-9]{1,10}")
 
@@ -81,8 +81,8 @@ def properties_of(stored: bytes) -> dict[str, str]:
     """`MessageDecoder.string2messageProperties`."""
     out = {}
     for part in java_string(stored).split("\x02"):
-        name, found, value = part.partition("\x01")
-        if found and name and value:
+        name, separator, value = part.partition("\x01")
+        if separator and name and value:
             out[name] = value
     return out
 

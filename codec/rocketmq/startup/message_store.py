@@ -179,18 +179,22 @@ class MessageStore:
         data = memoryview(file.read())
         position = 0
         while True:
-            found = check(data[position:], self.rules, crc=True)
-            if found is None:
+            message = check(data[position:], self.rules, crc=True)
+            if message is None:
                 return position, False
             checked = self.config.check_offset and not self.clean
-            if checked and isinstance(found, Message) and not file.base <= found.phy < file.base + file.size:
-                found = Refused(-1, "found a message of another file")
-            if isinstance(found, Refused):
-                self.ended = found.text
+            if (
+                checked
+                and isinstance(message, Message)
+                and not file.base <= message.phy < file.base + file.size
+            ):
+                message = Refused(-1, "found a message of another file")
+            if isinstance(message, Refused):
+                self.ended = message.text
                 return position, True
-            if (found.phy > reached and self.version.dispatches) if self.clean else True:
-                self._dispatch(found)
-            position += found.size
+            if (message.phy > reached and self.version.dispatches) if self.clean else True:
+                self._dispatch(message)
+            position += message.size
 
     def _first_file(self, reached: int) -> int:
         """Return the number of the file where the recovery starts."""
@@ -272,16 +276,16 @@ class MessageStore:
             data = memoryview(file.read(0, file.wrote))
             position = at % file.size
             while position < len(data):
-                found = check(data[position:], self.rules, crc=False)
-                if found is None:
+                message = check(data[position:], self.rules, crc=False)
+                if message is None:
                     break
-                if isinstance(found, Refused):
-                    if found.size <= 0:
+                if isinstance(message, Refused):
+                    if message.size <= 0:
                         break
-                    position += found.size
+                    position += message.size
                     continue
-                self._dispatch(found)
-                position += found.size
+                self._dispatch(message)
+                position += message.size
             at = file.base + file.size
 
     # Serving
@@ -318,13 +322,13 @@ class MessageStore:
         units = queue.units(number)
         if units is None:
             return [], "OFFSET_FOUND_NULL", queue.next_file(number)
-        given: list[Unit] = []
+        picked: list[Unit] = []
         total, skip, following = 0, -1, number
         status = "NO_MATCHED_MESSAGE"
         for unit in units:
-            if following >= queue.max_offset or len(given) >= _PULL:
+            if following >= queue.max_offset or len(picked) >= _PULL:
                 break
-            if given and total + unit.size > _PULL_BYTES:
+            if picked and total + unit.size > _PULL_BYTES:
                 break
             following = unit.number + unit.count
             if isinstance(queue, ConsumeQueue) and queue.breaks(unit):
@@ -332,13 +336,13 @@ class MessageStore:
             if unit.phy < skip:
                 continue
             if self.message(unit.phy, unit.size) is None:
-                status = status if given else "MESSAGE_WAS_REMOVING"
+                status = status if picked else "MESSAGE_WAS_REMOVING"
                 skip = unit.phy + self.config.log_size - unit.phy % self.config.log_size
                 continue
-            given.append(unit)
+            picked.append(unit)
             total += unit.size
             status, skip = "FOUND", -1
-        return given, status, following
+        return picked, status, following
 
     def read_all(self) -> Iterator[Served]:
         """Pull every queue from its first number to its last."""

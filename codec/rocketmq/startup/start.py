@@ -51,8 +51,8 @@ class ServedStore(Served):
     @cached_property
     def places(self) -> list[tuple[int, int]]:
         """The place and size of each message that consumers get, in the order of the log: one in several queues is there once."""
-        found = {(one.unit.phy, one.unit.size) for one in self.store.read_all()}
-        return [place for place in sorted(found) if self._decodes(*place)]
+        spans = {(served.unit.phy, served.unit.size) for served in self.store.read_all()}
+        return [place for place in sorted(spans) if self._decodes(*place)]
 
     def _decodes(self, phy: int, size: int) -> bool:
         data = self.store.message(phy, size)
@@ -108,8 +108,8 @@ class ServedStore(Served):
 
     def rows(self, view: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         for at in range(0, len(self.places), _AT_A_TIME):
-            found = [self.store.message(*place) or b"" for place in self.places[at : at + _AT_A_TIME]]
-            yield rows_of(found, columns, self.options)
+            messages = [self.store.message(*place) or b"" for place in self.places[at : at + _AT_A_TIME]]
+            yield rows_of(messages, columns, self.options)
 
     def settle(self, repair: SystemRepair) -> None:
         """A broker leaves the bytes behind the end of the log and of its queues as they are, and may read them again. Here they are zeros."""
@@ -142,10 +142,10 @@ class _Where:
 def rows_of(messages: Sequence[bytes], columns: Sequence[str], options: Options) -> pa.RecordBatch:
     """Return messages as rows. A client checks no checksum."""
     data = np.frombuffer(b"".join(messages), np.uint8)
-    ends = np.cumsum([len(one) for one in messages])
-    starts = ends - [len(one) for one in messages]
+    ends = np.cumsum([len(message) for message in messages])
+    starts = ends - [len(message) for message in messages]
     heads = np.concatenate(
-        [LOG._head(data, int(start), len(one)) for start, one in zip(starts, messages, strict=True)]
+        [LOG._head(data, int(start), len(message)) for start, message in zip(starts, messages, strict=True)]
     )
     part = Part(data, starts, ends, heads, 0)
     context = LOG.context(

@@ -67,13 +67,15 @@ class State:
 def resume(listing: Listing | None, options: Options) -> State:
     """Return the state of a store. Raises `UsageError` for one that a broker would not go on with as it is."""
     if listing is None:
-        given = {
+        geometry = {
             "log_size": FILE_SIZE, "queue_size": tree.QUEUE_SIZE, "slots": HASH_SLOTS, "entries": MAX_ENTRIES,
         }  # fmt: skip
-        found = {
-            name: options[option.name] for name, option in given.items() if options[option.name] is not None
+        configured = {
+            name: options[option.name]
+            for name, option in geometry.items()
+            if options[option.name] is not None
         }
-        return State(StoreConfig(**{"log_size": 1 << 30, **found}))
+        return State(StoreConfig(**{"log_size": 1 << 30, **configured}))
     config = tree.config_of(listing, Options(tree.READ_OPTIONS, _given(options)))
     names = {entry.name for entry in listing.entries()}
     if tree.ABORT in names:
@@ -123,9 +125,9 @@ class StoreBuilder:
     def add(self, rows: pa.RecordBatch) -> Iterator[Piece]:
         if not rows.num_rows:
             return
-        given = LOG._given(pa.Table.from_batches([rows])).combine_chunks().to_batches()[0]
+        batch = LOG._given(pa.Table.from_batches([rows])).combine_chunks().to_batches()[0]
         if self.options[OFFSETS.name] == "assign" or "queue_offset" not in rows.schema.names:
-            given = (
+            batch = (
                 LOG._given(
                     pa.Table.from_batches([rows.drop_columns(["queue_offset"])])
                     if "queue_offset" in rows.schema.names
@@ -138,9 +140,9 @@ class StoreBuilder:
             self.opened = True
             yield from self._open()
         counts = dict(self.state.next)
-        _, starts = Writer(given, dict(counts)).write(0, None, 0)
+        _, starts = Writer(batch, dict(counts)).write(0, None, 0)
         places, blanks = self._places(np.diff(starts))
-        data, starts = Writer(given, counts).write(0, places, 0)
+        data, starts = Writer(batch, counts).write(0, places, 0)
         yield from self._derived(data.tobytes(), starts)
         at = 0
         for i, blank in blanks:
@@ -195,13 +197,13 @@ class StoreBuilder:
             for name in keys_of(message, tags=NEWEST.bounded):
                 entries.append((key_hash(message.topic, name), message.phy, message.store_timestamp))
             self.state.stored, self.last_phy = message.store_timestamp, message.phy
-        for key, found in units.items():
+        for key, queued in units.items():
             if key not in self.queues:
-                first = self.state.next[key] - len(found)
+                first = self.state.next[key] - len(queued)
                 queue = self.queues[key] = QueueWriter(*key, self.config.queue_size, first)
                 yield from queue.open(self._before(queue.file.name))
             yield from self.queues[key].add(
-                *(np.array(column, np.int64) for column in zip(*found, strict=True))
+                *(np.array(column, np.int64) for column in zip(*queued, strict=True))
             )
         if entries:
             yield from self.index.add(*(np.array(column, np.int64) for column in zip(*entries, strict=True)))
@@ -216,8 +218,8 @@ class StoreBuilder:
 
     def _before(self, name: str) -> bytes:
         """Return a file that is there; nothing where there is none."""
-        there = self.listing is not None and any(entry.name == name for entry in self.listing.entries())
-        return self.listing.read(name) if there and self.listing is not None else b""
+        exists = self.listing is not None and any(entry.name == name for entry in self.listing.entries())
+        return self.listing.read(name) if exists and self.listing is not None else b""
 
     def _open(self) -> Iterator[Piece]:
         """Go on in the last files of the store."""
@@ -287,10 +289,10 @@ class StoreBuilder:
         """Return topics.json with the topics that were written; None where it has them already."""
         before = self._before(tree.TOPICS_FILE)
         rows = {row["topic"]: row for row in TOPICS.parse(before).to_pylist()} if before else {}
-        wanted: dict[str, int] = {}
+        queue_counts: dict[str, int] = {}
         for topic, queue_id in self.queues:
-            wanted[topic] = max(wanted.get(topic, 1), queue_id + 1)
-        missing = {t: n for t, n in wanted.items() if t not in rows or rows[t]["read_queue_nums"] < n}
+            queue_counts[topic] = max(queue_counts.get(topic, 1), queue_id + 1)
+        missing = {t: n for t, n in queue_counts.items() if t not in rows or rows[t]["read_queue_nums"] < n}
         if not missing:
             return None
         for topic, count in missing.items():
@@ -349,7 +351,7 @@ def assemble(
 ) -> Placement:
     """See `codec.layout.Layout.assemble`."""
     builder = StoreBuilder(listing, options)
-    made: dict[str, None] = {}
+    names: dict[str, None] = {}
 
     def pieces() -> Iterator[Piece]:
         for stage, summary in parts:
@@ -361,5 +363,5 @@ def assemble(
 
     for piece in pieces():
         extra.take([piece])
-        made[piece.name] = None
-    return Placement(tuple((extra, one, one) for one in order(made)), builder.summary())
+        names[piece.name] = None
+    return Placement(tuple((extra, name, name) for name in order(names)), builder.summary())

@@ -43,7 +43,7 @@ class StoreChecker:
         self._listing, self._plan = listing, plan
         self._file: PlannedFile | None = None
         self._topics: dict[bytes, int] = {}
-        self._found: list[tuple[Int64s, ...]] = []
+        self._blocks: list[tuple[Int64s, ...]] = []
         self._ends: dict[str, int] = {}
 
     def begin(self, file: PlannedFile) -> None:
@@ -66,7 +66,7 @@ class StoreChecker:
         head = frames.header
         kind = head["sys_flag"].astype(np.int64) & TRANSACTION
         queued = (kind != PREPARED) & (kind != ROLLBACK)
-        self._found.append(
+        self._blocks.append(
             tuple(
                 np.ascontiguousarray(values[queued]).astype(np.int64)
                 for values in (
@@ -79,7 +79,7 @@ class StoreChecker:
     def finish(self) -> Iterator[tuple[str, Fault]]:
         empty = np.zeros(0, np.int64)
         phy, size, topic, queue, number = (
-            np.concatenate([empty, *(one[i] for one in self._found)]) for i in range(5)
+            np.concatenate([empty, *(block[i] for block in self._blocks)]) for i in range(5)
         )
         names = {code: java_string(name) for name, code in self._topics.items()}
         order = np.lexsort((phy, queue, topic))
@@ -141,27 +141,27 @@ class StoreChecker:
         for queue in sorted({*files, *queues}):
             group = queues.get(queue, np.zeros(0, np.int64))
             places, sizes = phy[group], size[group]
-            found: list[Int64s] = []
+            listed: list[Int64s] = []
             for file in files.get(queue, []):
                 units = self._read(file)
                 at = units["physical_offset"].astype(np.int64)
-                found.append(at)
+                listed.append(at)
                 light = queue[0].startswith("%LMQ%")
                 known = every if light or not len(places) else places
                 index = np.minimum(np.searchsorted(known, at), max(len(known) - 1, 0))
-                right = known[index] == at if len(known) else np.zeros(len(at), np.bool_)
+                matches = known[index] == at if len(known) else np.zeros(len(at), np.bool_)
                 if not light and len(places):
-                    right &= sizes[index] == units["size"]
-                odd = np.flatnonzero(~right & (units["size"] != FILLER) & (at >= low))
+                    matches &= sizes[index] == units["size"]
+                odd = np.flatnonzero(~matches & (units["size"] != FILLER) & (at >= low))
                 for i in odd[:_MOST].tolist():
-                    size_said = int(units["size"][i])
-                    text = f"the unit leads to {int(at[i])}, where no sound message of the queue has {size_said} bytes"
+                    unit_size = int(units["size"][i])
+                    text = f"the unit leads to {int(at[i])}, where no sound message of the queue has {unit_size} bytes"
                     place = i * units.dtype.itemsize
                     yield (
                         file.name,
                         Fault(NAME, place, units.dtype.itemsize, Kind.LINK, text, Severity.ERROR, "", 0),
                     )
-            missing = np.setdiff1d(places, np.concatenate([np.zeros(0, np.int64), *found]))
+            missing = np.setdiff1d(places, np.concatenate([np.zeros(0, np.int64), *listed]))
             if len(missing):
                 text = f"{len(missing)} messages of queue {queue[1]} of {queue[0]} have no unit, the first at {int(missing[0])}"
                 system = "consumers do not get them, unless the broker recovers that part of the log"

@@ -24,17 +24,17 @@ class BrokerConfiguration:
         return name.endswith((".conf", ".properties"))
 
     def parse(self, data: bytes) -> Configuration | None:
-        found = {name: value.strip() for name, value in properties(data)}
-        if not any(name in found for name in _OURS) or "log.dirs" in found:
+        values = {name: value.strip() for name, value in properties(data)}
+        if not any(name in values for name in _OURS) or "log.dirs" in values:
             return None
-        root = found.get(_ROOT, "")
-        paths = [root, *(path.strip() for path in found.get(tree.LOG_PATH.name, root).split(","))]
+        root = values.get(_ROOT, "")
+        paths = [root, *(path.strip() for path in values.get(tree.LOG_PATH.name, root).split(","))]
         if not root or not all(path.startswith("/") for path in paths):
             raise UsageError(
                 f"{_ROOT} and {tree.LOG_PATH.name} are {', '.join(map(repr, paths))}, expected absolute paths",
                 advice="Name the directory of the store itself",
             )
-        options = {option.name: found[option.name] for option in _OPTIONS if found.get(option.name)}
+        options = {option.name: values[option.name] for option in _OPTIONS if values.get(option.name)}
         if options.get(tree.LOG_PATH.name, "").rstrip("/") == f"{root.rstrip('/')}/{tree.LOG}":
             del options[tree.LOG_PATH.name]
         return Configuration("rocketmq", (root,), options)

@@ -65,10 +65,10 @@ EXT_SIZE = Option(
 
 def parse_flag(value: Any) -> bool:
     """true or false. Raises `ValueError`."""
-    found = flag("option", value)
-    if found is None:
+    parsed = flag("option", value)
+    if parsed is None:
         raise ValueError("expected true or false")
-    return found
+    return parsed
 
 
 EXT_ENABLED = Option(
@@ -111,8 +111,8 @@ def is_log(name: str) -> bool:
 
 def base_of(name: str) -> int | None:
     """Return the number in the name of a file; None where it is none."""
-    found = name.rpartition("/")[2]
-    return int(found) if _NUMBER.fullmatch(found) else None
+    digits = name.rpartition("/")[2]
+    return int(digits) if _NUMBER.fullmatch(digits) else None
 
 
 def queue_of(name: str) -> tuple[str, int] | None:
@@ -124,21 +124,21 @@ def queue_of(name: str) -> tuple[str, int] | None:
 
 def roots(options: Options) -> Sequence[Root]:
     """Return the directories of the commit log; files are in all of them."""
-    given = options[LOG_PATH.name]
-    paths = sorted({path.strip() for path in given.split(",") if path.strip()}) if given else []
+    value = options[LOG_PATH.name]
+    paths = sorted({path.strip() for path in value.split(",") if path.strip()}) if value else []
     return [Root(LOG if not i else f"{LOG}-{i + 1}", path, LOG) for i, path in enumerate(paths)]
 
 
 def logs(listing: Listing) -> list[Entry]:
     """Return the files of the commit log, in their order."""
-    found = [entry for entry in listing.entries() if is_log(entry.name) and base_of(entry.name) is not None]
-    return sorted(found, key=lambda entry: (base_of(entry.name) or 0, entry.name))
+    entries = [entry for entry in listing.entries() if is_log(entry.name) and base_of(entry.name) is not None]
+    return sorted(entries, key=lambda entry: (base_of(entry.name) or 0, entry.name))
 
 
 def _usual(sizes: Iterable[int]) -> int | None:
     """Return the size that most files have."""
-    found = Counter(size for size in sizes if size).most_common(1)
-    return found[0][0] if found else None
+    common = Counter(size for size in sizes if size).most_common(1)
+    return common[0][0] if common else None
 
 
 def config_of(listing: Listing, options: Options) -> StoreConfig:
@@ -151,9 +151,9 @@ def config_of(listing: Listing, options: Options) -> StoreConfig:
             for entry in entries
             if (is_log(entry.name) if folder == LOG else first(entry.name) == folder)
         )
-        given: int | None = options[option.name]
+        configured: int | None = options[option.name]
         return (
-            given
+            configured
             or _usual(entry.size for entry in files if base_of(entry.name) is not None)
             or _DEFAULTS[folder]
         )
@@ -186,10 +186,10 @@ def index_geometry(listing: Listing, options: Options) -> tuple[int, int]:
     if size is None:
         return slots or SLOTS, room or ENTRIES
     if slots is None:
-        found = Counter(
+        counts = Counter(
             find_slots(_reader(listing, entry.name), entry.size) for entry in files[:8] if entry.size == size
         ).most_common(2)
-        slots = next((number for number, _ in found if number > 0), SLOTS)
+        slots = next((number for number, _ in counts if number > 0), SLOTS)
     return slots, room or max((size - HEAD - 4 * slots) // SIZE, 2)
 
 
@@ -218,8 +218,8 @@ def batch_topics(listing: Listing) -> frozenset[str]:
         return frozenset(
             entry.name.split("/")[1] for entry in listing.entries() if first(entry.name) == BATCH
         )
-    wanted = {"key": "queue.type", "value": "BatchCQ"}
-    return frozenset(row["topic"] for row in rows if wanted in row["attributes"])
+    attribute = {"key": "queue.type", "value": "BatchCQ"}
+    return frozenset(row["topic"] for row in rows if attribute in row["attributes"])
 
 
 def parse_key(value: Any) -> str:

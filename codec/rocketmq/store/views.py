@@ -76,16 +76,18 @@ def parts(listing: Listing, plan: Plan, view: str, options: Options) -> Sequence
     if view == "queues":
         return _queues(listing, plan)
     codec = VIEWS[view].codec
-    found = [
+    selected = [
         Part(file.name, codec, "rows", file.hints)
         for file in plan.files
         if file.codec == codec and file.role in (Role.PRIMARY, Role.DERIVED)
     ]
     key = options[tree.KEY.name] if view == "index" else None
     if key is None:
-        return found
+        return selected
     topic, _, name = key.partition("#")
-    return [Group(tuple(Run((part,)) for part in found), {"hash": key_hash(topic, name)})] if found else []
+    return (
+        [Group(tuple(Run((part,)) for part in selected), {"hash": key_hash(topic, name)})] if selected else []
+    )
 
 
 def _queues(listing: Listing, plan: Plan) -> list[Group]:
@@ -106,14 +108,14 @@ def _queues(listing: Listing, plan: Plan) -> list[Group]:
                 Part(file.name, file.codec, "rows", file.hints)
             )
     out = []
-    for (topic, number, batch), found in sorted(queues.items()):
+    for (topic, number, batch), queue_parts in sorted(queues.items()):
         params = {
             "topic": topic,
             "queue_id": number,
             "batch": batch,
             "offsets": offsets.get((topic, number), []),
         }
-        out.append(Group((Run(tuple(found)),), params))
+        out.append(Group((Run(tuple(queue_parts)),), params))
     return out
 
 
@@ -144,9 +146,9 @@ def _queue_row(params: Mapping[str, Any], runs: Sequence[Stream]) -> dict[str, A
     for run in runs:
         number = "base_offset" if params["batch"] else "queue_offset"
         for batch in run((number, "physical_offset", "size", *(("batch_size",) if params["batch"] else ()))):
-            found = [np.asarray(column, np.int64) for column in batch.columns]
-            first, phy, size = (values[found[2] != FILLER] for values in found[:3])
-            count = found[3] if params["batch"] else np.ones(len(size), np.int64)
+            arrays = [np.asarray(column, np.int64) for column in batch.columns]
+            first, phy, size = (values[arrays[2] != FILLER] for values in arrays[:3])
+            count = arrays[3] if params["batch"] else np.ones(len(size), np.int64)
             if not len(size):
                 continue
             if row["min_offset"] is None:

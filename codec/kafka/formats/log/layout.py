@@ -187,7 +187,7 @@ RECORD_BATCH = Struct(
         holds=Content(_RECORDS, None, f"attributes & {COMPRESSION} != 0", _unpack),
         rows=True,
     ),
-    doc="What a log of Kafka 0.11 or later is made of: 61 bytes of header and the records.",
+    doc="A record batch of Kafka 0.11 or later: a header of 61 bytes, then the records.",
     source="DefaultRecordBatch",
 )
 

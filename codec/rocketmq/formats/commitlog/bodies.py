@@ -1,4 +1,4 @@
-"""Bodies that producers compressed: `sysFlag` says that and how. Source: `CompressionType`, `ZlibCompressor` of RocketMQ."""
+"""Bodies that producers compressed. `sysFlag` has the compression type. Source: `CompressionType`, `ZlibCompressor` of RocketMQ."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _LEVEL = 5
 def _name(sys_flag: int) -> str:
     kind = sys_flag >> COMPRESSION_SHIFT & 7
     if kind not in _NAMES:
-        raise CompressionError(f"compression type {kind} is not known")
+        raise CompressionError(f"unknown compression type {kind}")
     return _NAMES[kind]
 
 
 def decompress(sys_flag: int, stored: bytes, limit: int) -> bytes:
-    """Return what a compressed body holds. Raises `CompressionError`."""
+    """Decompress a body to at most `limit` bytes. Raises `CompressionError`."""
     name = _name(sys_flag)
     if name != "zlib":
         return decompress_as(name, stored, limit=limit).tobytes()
@@ -34,12 +34,12 @@ def decompress(sys_flag: int, stored: bytes, limit: int) -> bytes:
     if len(plain) > limit:
         raise BombError.over(name, limit)
     if not reader.eof:
-        raise CompressionError("the zlib stream is cut off")
+        raise CompressionError("the zlib stream is truncated")
     return plain
 
 
 def compress(sys_flag: int, body: bytes) -> bytes:
-    """Compress a body as `sysFlag` says. Raises `CompressionError`."""
+    """Compress a body with the type in `sysFlag`. Raises `CompressionError`."""
     name = _name(sys_flag)
     if name == "zlib":
         return zlib.compress(body, _LEVEL)

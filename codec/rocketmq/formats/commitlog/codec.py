@@ -1,6 +1,6 @@
-"""The codec `rocketmq.commitlog`: files of messages, of a fixed size, named after the position of their first byte.
+"""The codec `rocketmq.commitlog`: files of messages. A file has a fixed size and is named after the offset of its first byte.
 
-A row is a message. `physical_offset` is the message's place, so it is not written from a column: a message gets the place that it has.
+A row is a message. Writing ignores the column `physical_offset`: the stored value is the offset where the message is written.
 """
 
 from __future__ import annotations
@@ -41,31 +41,31 @@ Int64s = npt.NDArray[np.int64]
 FILE_SIZE = Option(
     "mappedFileSizeCommitLog",
     None,
-    "Bytes of a file: zeros are added up to it. A broker opens only files of the size that it is configured with, 1073741824 by default",
+    "File size in bytes; the file is padded with zeros. A broker opens only files of its configured size, by default 1073741824",
     low=64,
     high=(1 << 31) - 1,
 )
 BODY_LIMIT = Option(
     "max.decompressed.bytes",
     256 << 20,
-    "A compressed body that holds more is an error",
+    "Decompressed size limit of a body; a larger one is an error",
     low=1,
     high=(1 << 31) - 1,
 )
 _LEAST_LEFT = 8
-"""Bytes that always remain behind the last message of a file, for the blank record."""
+"""Bytes that a broker leaves free after the last message of a file, for the blank record."""
 
 
 @dataclass
 class CommitLogContext(FramedContext):
-    """`stored` is the store time of the last good message. `ended`: the log ended behind it, so what lies there may be stale. `blank` is
-    where a blank record ends."""
+    """`stored` is the store time of the last good message. `ended` is set if the log ended after it, so later bytes may be stale. `blank`
+    is the end of the blank record."""
 
     stored: int = -(1 << 63)
     ended: bool = False
     blank: int = -1
     counts: dict[tuple[bytes, int], int] = field(default_factory=dict)
-    """Of messages written without offsets: how many each queue has."""
+    """The number of messages per queue that were written without offsets."""
 
 
 class CommitLog(FramedCodec):
@@ -89,8 +89,8 @@ class CommitLog(FramedCodec):
         scanner.BAD_CHECKSUM: "a broker that recovers this file ends the log here: CRC check failed",
         scanner.TORN: "a broker ends the log here",
         scanner.BAD_LENGTH: "a broker that recovers this file ends the log here",
-        scanner.BAD_RULE: "a broker that recovers this file ends the log here, unless only properties are torn",
-        scanner.BAD_CLAIM: "a broker does not look at it; consume queues rebuilt from it lead to the wrong place",
+        scanner.BAD_RULE: "a broker that recovers this file ends the log here, unless only its properties are torn",
+        scanner.BAD_CLAIM: "a broker does not check it; consume queues rebuilt from it point to the wrong offset",
     }
 
     def known(self, head: bytes) -> bool:
@@ -115,9 +115,9 @@ class CommitLog(FramedCodec):
             if check:
                 frames.faults = [*frames.faults, *self._odd_blank(window, frames)]
         if frames.damage is not None and frames.damage.offset == context.blank:
-            # Old brokers leave there what their buffer held.
+            # Old brokers do not clear their buffer after the blank record.
             left = window.size - context.blank
-            text = "undefined bytes behind the blank record"
+            text = "undefined bytes after the blank record"
             frames.damage = Fault(NAME, context.blank, left, Kind.PADDING, text, Severity.INFO)
         context.ended |= frames.damage is not None and frames.damage.kind is Kind.PADDING
         return frames
@@ -125,32 +125,34 @@ class CommitLog(FramedCodec):
     def _odd_blank(self, window: Window, frames: Frames) -> Iterator[Fault]:
         start, size = int(frames.start[-1]) + window.offset, int(frames.header["total_size"][-1])
         if size != window.size - start:
-            text = f"total_size of the blank record is {size}, expected {window.size - start}, up to the end of the file"
-            system = "brokers go on with the next file; from 5.0 on, where it is too large, the log ends here"
+            text = f"total_size of the blank record is {size}, expected {window.size - start} (up to the end of the file)"
+            system = (
+                "brokers continue with the next file; from 5.0 on the log ends here if the value is too large"
+            )
             yield Fault(NAME, start, BLANK.head_size, Kind.LENGTH, text, Severity.WARNING, system, 0)
 
     def fits(self, window: Window, place: int, context: CommitLogContext) -> bool:
-        """Behind the end of the log lie messages of before, if any, that a broker cut off: they are older than the last one."""
+        """Reject stale messages after the end of the log. A broker truncated them; they are older than the last message."""
         if not context.ended:
             return True
-        one = np.array([place], np.int64)
+        start = np.array([place], np.int64)
         head = self._head(window.data, place, SMALLEST)
-        return bool(store_timestamps(Part(window.data, one, one, head, 0))[0] >= context.stored)
+        return bool(store_timestamps(Part(window.data, start, start, head, 0))[0] >= context.stored)
 
     # Reading
 
-    def columns(self, part: Part, wanted: Sequence[str], context: CommitLogContext) -> Mapping[str, pa.Array]:
-        return dict(Messages(part, context.options["max.decompressed.bytes"]).columns(wanted))
+    def columns(self, part: Part, names: Sequence[str], context: CommitLogContext) -> Mapping[str, pa.Array]:
+        return dict(Messages(part, context.options["max.decompressed.bytes"]).columns(names))
 
     def refused(self, part: Part, context: CommitLogContext) -> Sequence[tuple[int, Fault]]:
-        """Say which bodies cannot be decompressed. A broker serves such a message as it is; so do we."""
+        """Report the bodies that cannot be decompressed. A broker serves such a message unchanged, and so do its rows."""
         faults = []
         reader = Messages(part, context.options["max.decompressed.bytes"])
         for i in np.flatnonzero(part.head["sys_flag"] & COMPRESSED).tolist():
             try:
                 reader.plain(i)
             except CompressionError as error:
-                text = f"the body is not decompressed, but given as stored: {error}"
+                text = f"cannot decompress the body; it is returned as stored: {error}"
                 faults.append(
                     (i, self.fault(part, i, Kind.PAYLOAD, text, Severity.INFO, "a consumer fails on it"))
                 )
@@ -169,7 +171,7 @@ class CommitLog(FramedCodec):
             return
         if at > size - _LEAST_LEFT:
             raise UsageError(
-                f"{NAME}: the messages take {at} bytes, a file of {size} bytes holds {size - _LEAST_LEFT}",
+                f"{NAME}: the messages take {at} bytes, but a file of {size} bytes holds at most {size - _LEAST_LEFT}",
                 advice="Write fewer rows to this file, or set mappedFileSizeCommitLog",
             )
         left = size - at

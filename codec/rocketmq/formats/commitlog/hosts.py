@@ -1,4 +1,4 @@
-"""Hosts: an address and a port as bytes, and as text: `10.0.0.1:50001`, `[2001:db8::1]:50001`."""
+"""Convert hosts (an IP address and a port) between stored bytes and text: `10.0.0.1:50001`, `[2001:db8::1]:50001`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from logwright.codec.fault import UsageError
 
 
 def text(stored: pa.Array) -> pa.Array:
-    """Return stored hosts as text. Few differ, so each is made once."""
+    """Return stored hosts as text. Distinct hosts are few, so each is converted once."""
     packed = stored.dictionary_encode()
-    names = [_text(one).encode() for one in packed.dictionary.to_pylist()]
+    names = [_text(host).encode() for host in packed.dictionary.to_pylist()]
     return contents(pa.string(), names).take(packed.indices)
 
 
@@ -24,26 +24,26 @@ def _text(host: bytes) -> str:
     return f"{ip}:{port}" if ip.version == 4 else f"[{ip}]:{port}"
 
 
-def stored(names: pa.Array, default: str, what: str) -> pa.Array:
-    """Return hosts given as text as they are stored; null is `default`. Raises `UsageError` for text that is no host."""
+def stored(names: pa.Array, default: str, column: str) -> pa.Array:
+    """Return hosts in their stored form. Null is `default`. Raises `UsageError` for text that is not a host."""
     packed = names.fill_null(default).dictionary_encode()
-    made = [_stored(one, what) for one in packed.dictionary.to_pylist()]
-    return contents(pa.binary(), made).take(packed.indices)
+    encoded = [_stored(host, column) for host in packed.dictionary.to_pylist()]
+    return contents(pa.binary(), encoded).take(packed.indices)
 
 
-def _stored(name: str, what: str) -> bytes:
+def _stored(name: str, column: str) -> bytes:
     address, _, port = name.rpartition(":")
     try:
         ip = ipaddress.ip_address(address.removeprefix("[").removesuffix("]"))
         return ip.packed + int(port).to_bytes(4, "big", signed=True)
     except (OverflowError, ValueError):
         raise UsageError(
-            f"rocketmq.commitlog: {what} {name!r} is no host",
-            advice="Hosts are 10.0.0.1:50001 or [2001:db8::1]:50001",
+            f"rocketmq.commitlog: {column} {name!r} is not a host",
+            advice="Write it as 10.0.0.1:50001 or [2001:db8::1]:50001",
         ) from None
 
 
 def v6(hosts: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Which hosts have an IPv6 address, of those as they are stored."""
+    """Return a mask of the stored hosts that have an IPv6 address."""
     ends = np.frombuffer(hosts.buffers()[1], np.int32)[hosts.offset : hosts.offset + len(hosts) + 1]
     return np.diff(ends) > 8

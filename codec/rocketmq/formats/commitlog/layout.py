@@ -1,4 +1,4 @@
-"""A message of the commit log: its description, and its frame specification.
+"""A message of the commit log: its fields and its frame specification.
 
 Source: `MessageExtEncoder`, `CommitLog.checkMessageAndReturnSize` and `MessageDecoder` of RocketMQ.
 """
@@ -41,14 +41,14 @@ COMPRESSED, BORN_V6, STORE_V6 = 0x1, 0x10, 0x20
 TRANSACTION, PREPARED, ROLLBACK = 0xC, 0x4, 0xC
 COMPRESSION_SHIFT = 8
 HOST_V4, HOST_V6 = 8, 20
-"""Bytes of a host: its address and its port."""
+"""Size of a host (address and port) in bytes."""
 MAX_TOPIC_V1 = 127
 MAX_PROPERTIES = 32767
 CRC_MASK = 0x7FFFFFFF
 
 
 def body_crc(body: bytes) -> int:
-    """The checksum of a body, without its highest bit."""
+    """Return the CRC-32 of a body without its highest bit."""
     return zlib.crc32(body) & CRC_MASK
 
 
@@ -81,27 +81,27 @@ MESSAGE = Struct(
     Field(
         "body_crc",
         U32BE,
-        "CRC-32 of the body, without the highest bit",
+        "CRC-32 of the body without the highest bit",
         checksum=(body_crc, "body"),
         until="body",
     ),
     Field("queue_id", I32BE, "queue of the topic", default=0),
-    Field("flag", I32BE, "the user's own flag", default=0),
-    Field("queue_offset", I64BE, "number of the message in its queue", default=0),
+    Field("flag", I32BE, "application-defined flag", default=0),
+    Field("queue_offset", I64BE, "offset of the message in its queue", default=0),
     Field(
         "physical_offset",
         I64BE,
-        "the message's own place: the number in the file's name plus the byte where it starts",
+        "offset of the message in the commit log: the number in the file name plus the byte where it starts",
     ),
-    Field("sys_flag", SYS_FLAG, "bits that say how the message is stored", default=0),
-    Field("born_timestamp", I64MS, "when the producer made the message", default=0),
+    Field("sys_flag", SYS_FLAG, "flags of the stored form", default=0),
+    Field("born_timestamp", I64MS, "when the producer created the message", default=0),
     Field("born_host", _host(BORN_V6), "the producer", default={"address": bytes(4), "port": 0}),
     Field("store_timestamp", I64MS, "when the broker stored the message", default=0),
     Field("store_host", _host(STORE_V6), "the broker", default={"address": bytes(4), "port": 0}),
-    Field("reconsume_times", I32BE, "how often delivery was tried again", default=0),
-    Field("prepared_transaction_offset", I64BE, "of a commit: where the prepared message lies", default=0),
-    Field("body_length", I32BE, "bytes of the body as stored"),
-    Field("body", Bytes("body_length"), "the body as stored"),
+    Field("reconsume_times", I32BE, "number of delivery retries", default=0),
+    Field("prepared_transaction_offset", I64BE, "of a commit: offset of the prepared message", default=0),
+    Field("body_length", I32BE, "size of the stored body in bytes"),
+    Field("body", Bytes("body_length"), "the stored body"),
     Field(
         "topic",
         Switch("magic_code", {V2: Bytes(I16BE, text=True), None: Bytes(Int(1), text=True)}),
@@ -110,7 +110,7 @@ MESSAGE = Struct(
     Field(
         "properties",
         Bytes(I16BE, text=True),
-        "names and values: name 0x01 value 0x02, again and again",
+        "repeated: name 0x01 value 0x02",
         default=b"",
     ),
     source="MessageExtEncoder.encode",
@@ -119,12 +119,12 @@ BLANK = Struct(
     "Blank",
     Field("total_size", I32BE, "bytes up to the end of the file"),
     Field("magic_code", U32BE, "0xcbd43194", only=BLANK_MAGIC),
-    doc="The last record of a full file: the next message did not fit. What follows is undefined.",
+    doc="The last record of a full file, written if the next message did not fit. The bytes after it are undefined.",
 )
 
 HEAD = MESSAGE.head_size
 STORE_TIMESTAMP = MESSAGE.offset("born_host") + HOST_V4
-"""Of a message with IPv4 hosts; so the others."""
+"""Offset in a message with IPv4 hosts, as are those below."""
 STORE_HOST = STORE_TIMESTAMP + 8
 RECONSUME_TIMES = STORE_HOST + HOST_V4
 PREPARED_OFFSET = RECONSUME_TIMES + 4
@@ -134,10 +134,10 @@ SMALLEST = BODY + 1 + 2
 _MAGIC, _CRC, _SYS_FLAG = (MESSAGE.offset(name) for name in ("magic_code", "body_crc", "sys_flag"))
 _BORN_HOST = MESSAGE.offset("born_host")
 MORE = HOST_V6 - HOST_V4
-"""Bytes by which an IPv6 host is longer."""
+"""Size difference of an IPv6 and an IPv4 host in bytes."""
 
 TRAILER = 20
-"""Bytes of the property that holds the checksum of the whole message: its name, 0x01, ten digits, 0x02."""
+"""Size of the property that holds the checksum of the complete message: name, 0x01, ten digits, 0x02."""
 CRC_NAME = "__CRC32#"
 _CRC_NAME = int.from_bytes(CRC_NAME.encode(), "big")
 DIGITS = 10
@@ -145,8 +145,8 @@ DIGITS = 10
 
 @kernel("const u1[], i8, i8, i8")
 def message_rule(buf: Buffer, at: int, end: int, check: int) -> int:
-    """Whether the parts of a message fill its size, as upstream tests it. A torn write leaves zeros at the end of its properties, which no
-    checksum covers."""
+    """Check that the parts of a message add up to its size, as upstream does. Also reject zeros at the end of the properties: a torn
+    write leaves them, and no checksum covers them."""
     flags = load_i32be(buf, at + _SYS_FLAG)
     place = at + BODY_LENGTH
     if flags & BORN_V6:
@@ -185,7 +185,7 @@ def message_rule(buf: Buffer, at: int, end: int, check: int) -> int:
 
 @kernel("const u1[], i8, i8")
 def body_span(buf: Buffer, at: int, end: int) -> tuple[int, int, int]:
-    """The body and its checksum."""
+    """Return the range of the body and its stored checksum."""
     flags = load_i32be(buf, at + _SYS_FLAG)
     place = at + BODY
     if flags & BORN_V6:
@@ -197,7 +197,7 @@ def body_span(buf: Buffer, at: int, end: int) -> tuple[int, int, int]:
 
 @kernel("const u1[], i8, i8")
 def has_trailer(buf: Buffer, at: int, end: int) -> bool:
-    """Whether a message ends with the property that holds the checksum of all before it."""
+    """Return whether a message ends with the checksum property."""
     return (
         end - at >= SMALLEST + TRAILER
         and load_i64be(buf, end - TRAILER) == _CRC_NAME
@@ -209,7 +209,7 @@ def has_trailer(buf: Buffer, at: int, end: int) -> bool:
 
 @kernel("const u1[], i8, i8")
 def message_span(buf: Buffer, at: int, end: int) -> tuple[int, int, int]:
-    """The message up to its checksum property, whose digits begin with the lowest."""
+    """Return the range before the checksum property and the stored checksum. Its decimal digits are stored lowest first."""
     if not has_trailer(buf, at, end):
         return -1, -1, 0
     stored = 0

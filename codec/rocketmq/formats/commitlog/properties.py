@@ -1,4 +1,4 @@
-"""The properties of a message: `name 0x01 value 0x02`, again and again. Source: `MessageDecoder.string2messageProperties`."""
+"""The properties of a message: repeated `name 0x01 value 0x02`. Source: `MessageDecoder.string2messageProperties`."""
 
 from __future__ import annotations
 
@@ -37,8 +37,10 @@ def parse(
     value_sizes: Int64s,
     known: Int64s,
 ) -> int:
-    """Find the properties in each of the stretches: `counts` of them, and where names and values lie. `known[i]` becomes place and size of
-    the last TAGS, then of the last KEYS (size -1: none). Parts without a name, a value or 0x01 are ignored. Returns their number."""
+    """Find the properties of each range and return their total number.
+
+    `counts[i]` is set to the number in range i; `names` and `values` are set to offsets. `known[i]` is set to the offset and size of the last
+    TAGS, then of the last KEYS; size -1 means absent. A part without a name, a value or 0x01 is ignored."""
     n = 0
     for i in range(len(starts)):
         first = n
@@ -75,7 +77,7 @@ def parse(
 
 
 class Parsed:
-    """The properties of some messages, which lie between `starts` and `stops` of `buf`."""
+    """The properties of messages, stored at `starts` to `stops` of `buf`."""
 
     def __init__(self, buf: Bytes, starts: Int64s, stops: Int64s) -> None:
         self.buf = buf
@@ -104,7 +106,7 @@ class Parsed:
         return self._text(self.known[:, 2], self.known[:, 3])
 
     def all(self) -> pa.Array:
-        """The properties as lists, in the order of their bytes."""
+        """Return the lists of properties in stored order."""
         n = self.total
         names = self._text(self.names[:n], self.name_sizes[:n])
         values = self._text(self.values[:n], self.value_sizes[:n])
@@ -121,17 +123,17 @@ class Parsed:
 def text_of(
     properties: pa.Array, tags: pa.Array, keys: pa.Array, *, tags_given: bool, keys_given: bool
 ) -> pa.Array:
-    """Return the properties as they are stored, as a binary column.
+    """Return the stored form of the properties, a binary column.
 
-    `tags` and `keys` win over the list, which may lack them. Where their column was not given, the list is all there is.
+    `tags` and `keys` override the list. A column that was not given does not.
     """
-    for name, column, given in ((TAGS, tags, tags_given), (KEYS, keys, keys_given)):
-        there = value_of(properties, name)
+    for name, column, replaces in ((TAGS, tags, tags_given), (KEYS, keys, keys_given)):
+        listed = value_of(properties, name)
         same = compute.or_(
-            compute.fill_null(compute.equal(there, column), False),
-            compute.and_(compute.is_null(there), compute.is_null(column)),
+            compute.fill_null(compute.equal(listed, column), False),
+            compute.and_(compute.is_null(listed), compute.is_null(column)),
         )
-        if given and compute.sum(compute.invert(same)).as_py():
+        if replaces and compute.sum(compute.invert(same)).as_py():
             properties = _with(properties, name, column)
     flat = properties.flatten()
     names, values = (
@@ -148,7 +150,7 @@ def text_of(
 
 
 def value_of(properties: pa.Array, name: str) -> pa.Array:
-    """Return the value of the last property of that name in each list; null where there is none."""
+    """Return the value of the last property called `name` in each list, or null."""
     flat = properties.flatten()
     hits = np.flatnonzero(np.asarray(compute.equal(flat.field(0), name).fill_null(False)))
     rows = np.asarray(compute.list_parent_indices(properties), np.int64)[hits]
@@ -158,14 +160,14 @@ def value_of(properties: pa.Array, name: str) -> pa.Array:
 
 
 def _with(properties: pa.Array, name: str, column: pa.Array) -> pa.Array:
-    """The lists with one property as a column has it: changed in its place, appended, or left out where the column is null."""
+    """Set one property of each list to the value of `column`: replace or append it. Null removes it."""
     out = []
     for entries, value in zip(properties.to_pylist(), column.to_pylist(), strict=True):
-        given = [one for one in entries or () if value is not None or one["key"] != name]
-        places = [i for i, one in enumerate(given) if one["key"] == name]
+        updated = [entry for entry in entries or () if value is not None or entry["key"] != name]
+        places = [i for i, entry in enumerate(updated) if entry["key"] == name]
         if value is not None and places:
-            given[places[-1]] = {"key": name, "value": value}
+            updated[places[-1]] = {"key": name, "value": value}
         elif value is not None:
-            given.append({"key": name, "value": value})
-        out.append(given)
+            updated.append({"key": name, "value": value})
+        out.append(updated)
     return pa.array(out, PROPERTIES)

@@ -1,4 +1,4 @@
-"""Reading messages: the columns that are no fields of the fixed head."""
+"""Read messages: the columns outside the fixed header."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ Int64s = npt.NDArray[np.int64]
 
 
 def times(values: Int64s) -> pa.Array:
-    """Milliseconds as times; -1 is null."""
+    """Convert milliseconds to timestamps; -1 is null."""
     return numbers(TIMESTAMP, values, values == -1)
 
 
 def more_of(part: Part) -> tuple[Int64s, Int64s]:
-    """By how much the born host, and both hosts, are longer than two IPv4 hosts."""
+    """Return the extra bytes of the born host, and of both hosts, compared with IPv4."""
     flags = part.head["sys_flag"].astype(np.int64)
     born = np.where(flags & BORN_V6, MORE, 0)
     return born, born + np.where(flags & STORE_V6, MORE, 0)
@@ -54,7 +54,7 @@ def store_timestamps(part: Part) -> Int64s:
 
 
 class Messages:
-    """The columns of some messages."""
+    """The columns of a batch of messages."""
 
     def __init__(self, part: Part, limit: int) -> None:
         self.part, self.limit = part, limit
@@ -62,8 +62,8 @@ class Messages:
         self._parsed: Parsed | None = None
         self._body: tuple[Int64s, Int64s] | None = None
 
-    def columns(self, wanted: Sequence[str]) -> Iterator[tuple[str, pa.Array]]:
-        for name in wanted:
+    def columns(self, names: Sequence[str]) -> Iterator[tuple[str, pa.Array]]:
+        for name in names:
             yield name, getattr(self, f"column_{name}")()
 
     def _number(self, name: str, at: Int64s, dtype: str) -> pa.Array:
@@ -98,7 +98,7 @@ class Messages:
         return hosts.text(binary(self.part.data, self.part.start + at, sizes))
 
     def _bodies(self) -> tuple[Int64s, Int64s]:
-        """Where bodies lie, and their sizes."""
+        """Return the offsets and the sizes of the stored bodies."""
         if self._body is None:
             at = self.part.start + BODY_LENGTH + self.both
             self._body = at + 4, fixed_at(self.part.data, at, ">i4").astype(np.int64)
@@ -144,7 +144,7 @@ class Messages:
         return contents(pa.binary(), values)
 
     def plain(self, i: int) -> bytes | None:
-        """The body of a message, decompressed. Raises `CompressionError`."""
+        """Return the decompressed body of message `i`. Raises `CompressionError`."""
         start, size = self._bodies()
         stored = self.part.data[int(start[i]) : int(start[i] + size[i])].tobytes()
         flags = int(self.part.head["sys_flag"][i])

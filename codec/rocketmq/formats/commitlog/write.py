@@ -1,4 +1,4 @@
-"""Writing messages from rows. Each gets the physical offset of the place where it lies."""
+"""Write messages from rows. The physical offset of a message is where it is written."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ NUMBERS = (
     "prepared",
 )  # fmt: skip
 _HOST = 16
-"""Bytes by which two IPv4 hosts are counted in the smallest message."""
+"""Size of two IPv4 hosts, which `SMALLEST` includes."""
 _CRC = MESSAGE.offset("body_crc")
 _BORN_HOST, _STORE_HOST = "127.0.0.1:0", "127.0.0.1:10911"
 
@@ -60,7 +60,7 @@ def put_messages(
     out: Bytes, starts: Int64s, numbers: Int64s, born: Bytes, born_ends: Int32s, store: Bytes, store_ends: Int32s,
     body: Bytes, body_ends: Int32s, topic: Bytes, topic_ends: Int32s, properties: Bytes, property_ends: Int32s,
 ) -> None:  # fmt: skip
-    """Write messages: `numbers[i]` are those of `NUMBERS`, variable parts lie one after the other."""
+    """Write messages. `numbers[i]` holds the values of `NUMBERS`; the variable parts are concatenated."""
     for i in range(len(starts) - 1):
         start = starts[i]
         end = starts[i + 1]
@@ -103,7 +103,7 @@ def put_messages(
 
 
 class Writer:
-    """Some rows as messages. `counts`: how many messages each queue has so far, of those written without offsets."""
+    """Writes rows as messages. `counts` holds the number of messages per queue that were written without offsets."""
 
     def __init__(self, rows: pa.RecordBatch, counts: dict[tuple[Any, ...], int]) -> None:
         self.rows, self.counts = rows, counts
@@ -129,16 +129,16 @@ class Writer:
         sizes = [np.diff(ends).astype(np.int64) for _, ends in parts]
         v2 = self._number("version", 0)
         v2 = np.where(v2 == 0, np.where(sizes[3] > MAX_TOPIC_V1, 2, 1), v2)
-        self._refuse((v2 != 1) & (v2 != 2), "version is 1 or 2")
+        self._refuse((v2 != 1) & (v2 != 2), "version must be 1 or 2")
         self._refuse(
-            (v2 == 1) & (sizes[3] > MAX_TOPIC_V1), f"a topic of version 1 has at most {MAX_TOPIC_V1} bytes"
+            (v2 == 1) & (sizes[3] > MAX_TOPIC_V1), f"a topic of version 1 is limited to {MAX_TOPIC_V1} bytes"
         )
         self._refuse(
             (sizes[3] > 32767) | (sizes[4] > MAX_PROPERTIES),
-            f"topic and properties have at most {MAX_PROPERTIES} bytes",
+            f"topic and properties are limited to {MAX_PROPERTIES} bytes each",
         )
         total = SMALLEST - _HOST + (v2 == 2) + sum(sizes)
-        self._refuse(total > (1 << 31) - 1, "a message has less than 2 GiB")
+        self._refuse(total > (1 << 31) - 1, "a message must be smaller than 2 GiB")
         starts = np.zeros(rows.num_rows + 1, np.int64)
         np.cumsum(total, out=starts[1:])
         now = time.time_ns() // 1_000_000
@@ -151,27 +151,27 @@ class Writer:
             ], axis=1,
         )  # fmt: skip
         out = np.empty(int(starts[-1]), np.uint8)
-        put_messages(out, starts, np.ascontiguousarray(table), *(one for part in parts for one in part))  # type: ignore[arg-type]
+        put_messages(out, starts, np.ascontiguousarray(table), *(array for part in parts for array in part))  # type: ignore[arg-type]
         return out, starts
 
     def _number(self, name: str, default: int) -> Int64s:
         return np.asarray(self.rows[name].cast(pa.int64()).fill_null(default), np.int64)
 
     def _refuse(self, bad: Any, why: str) -> None:
-        found = np.flatnonzero(bad)
-        if len(found):
-            raise UsageError(f"{NAME}: row {int(found[0])}: {why}")
+        indices = np.flatnonzero(bad)
+        if len(indices):
+            raise UsageError(f"{NAME}: row {int(indices[0])}: {why}")
 
     def _time(self, name: str, now: int) -> Int64s:
-        """Milliseconds: as they were stored, else as the time says. Null is -1, no column the time of writing."""
+        """Return milliseconds: the stored value if there is one, else the timestamp. Null is -1. Without either column it is `now`."""
         raw = f"{name}_ms"
-        none = now if not (was_given(self.rows, name) or was_given(self.rows, raw)) else -1
-        given = np.asarray(self.rows[name].cast(pa.int64()).fill_null(none), np.int64)
+        default = now if not (was_given(self.rows, name) or was_given(self.rows, raw)) else -1
+        times = np.asarray(self.rows[name].cast(pa.int64()).fill_null(default), np.int64)
         stored = self.rows[raw]
-        return np.where(np.asarray(stored.is_null()), given, np.asarray(stored.fill_null(0), np.int64))
+        return np.where(np.asarray(stored.is_null()), times, np.asarray(stored.fill_null(0), np.int64))
 
     def _offsets(self, flags: Int64s) -> Int64s:
-        """Numbers within each queue: as given, else counted. Prepared and rolled back messages are in no queue."""
+        """Return the queue offsets: the column if given, else a count. Prepared and rolled back messages are in no queue."""
         if was_given(self.rows, "queue_offset"):
             self._refuse(
                 self.rows["queue_offset"].is_null(),
@@ -190,7 +190,7 @@ class Writer:
         return out
 
     def _bodies(self, flags: Int64s) -> pa.Array:
-        """Bodies as they are stored: compressed where `sys_flag` says so."""
+        """Return the stored bodies, compressed if `sys_flag` says so."""
         plain = self.rows["body"]
         packed = np.flatnonzero(flags & COMPRESSED)
         if not len(packed):
