@@ -99,7 +99,7 @@ def test_unreadable_file_without_a_checker_is_left_out(
     disk.bad = {"notes.txt": [(0, 512)]}
     report = lw.repair(orders, tmp_path / "out" / "orders-0")
     assert not (tmp_path / "out" / "orders-0" / "notes.txt").exists()
-    assert "notes.txt can't be read" in report.text()
+    assert "notes.txt cannot be read" in report.text()
 
 
 def test_sector_that_fails_between_survey_and_copy_is_an_error(

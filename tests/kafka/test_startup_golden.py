@@ -248,7 +248,7 @@ def test_unknown_version_is_refused() -> None:
 
 def test_single_file_has_no_system(tmp_path: Path) -> None:
     log = next(CASES["dmg_base"].partition.glob("*.log"))
-    with pytest.raises(lw.UsageError, match="one file"):
+    with pytest.raises(lw.UsageError, match="AS_SYSTEM reads a directory, but this is a file"):
         lw.read(log, mode="AS_SYSTEM")
     with pytest.raises(lw.UsageError, match="AS_SYSTEM"):
         lw.read(CASES["dmg_base"].partition, clean=True)

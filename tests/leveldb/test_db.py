@@ -326,7 +326,7 @@ def test_rows_frames_and_file_of_a_database(tmp_path: Path) -> None:
     assert len(lw.read(path, view="file")) == 4
     assert lw.read(path, view="batches")["count"].to_pylist() == [1, 1]
     assert "000005.ldb" in lw.read(path, view="files")["name"].to_pylist()
-    with pytest.raises(UsageError, match="no view 'lives'"):
+    with pytest.raises(UsageError, match="unknown view 'lives'"):
         lw.read(path, view="lives")
 
 

@@ -110,7 +110,7 @@ def run(*words: str) -> int:
 def test_verify_reports_what_leveldb_would_do(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("verify", str(GOLDEN / "wal_flip_payload/db"), "--as-system") == 3
     output = capsys.readouterr().out
-    assert "leveldb main: opens, deletes 1 file: loses 23 entries" in output
+    assert "leveldb main: opens it, deletes 1 file and loses 23 entries" in output
     assert "(ignoring error) db/000003.log: dropping 26827 bytes; Corruption: checksum mismatch" in output
     assert run("verify", str(GOLDEN / "manifest_flip/db"), "--as-system") == 3
     assert "leveldb main: does not open it: checksum mismatch" in capsys.readouterr().out

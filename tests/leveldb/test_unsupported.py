@@ -212,7 +212,7 @@ def test_other_databases_are_refused_by_name(tmp_path: Path, name: str, data: by
 
 def test_option_unsupported_takes_two_values(tmp_path: Path) -> None:
     lw.write(ROWS[:3], tmp_path / "db", "leveldb.db")
-    with pytest.raises(lw.UsageError, match="unsupported is refuse or copy, not 'drop'"):
+    with pytest.raises(lw.UsageError, match="invalid unsupported='drop'; valid values: refuse, copy"):
         lw.repair(tmp_path / "db", tmp_path / "out", unsupported="drop")
     shutil.rmtree(tmp_path / "out", ignore_errors=True)
     lw.repair(tmp_path / "db", tmp_path / "out", unsupported="refuse")

@@ -421,7 +421,7 @@ def test_incomparable_inputs_are_refused(tmp_path: Path) -> None:
         ({"by": "frames"}, "only be compared by rows"),
         ({"by": "row"}, "Did you mean 'rows'"),
         ({"by": "files", "view": "rows"}, "by rows, not by files"),
-        ({"mode": "AS_SYSTEM"}, "another mode"),
+        ({"mode": "AS_SYSTEM"}, "does not support mode AS_SYSTEM"),
     ):
         with pytest.raises(lw.UsageError, match=match):
             lw.diff(a, b, **words)

@@ -66,7 +66,8 @@ def test_golden_files_cover_all_codecs() -> None:
         for system in registry.SYSTEMS
         for path in files(system)
     }
-    assert seen == set(registry.codecs())
+    large = {"rocketmq.timerwheel"}  # 38 MB, compressed in the corpus; tests/rocketmq has its cases
+    assert seen == {codec for codec in registry.codecs() if codec.name not in large}
 
 
 @pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
@@ -88,7 +89,7 @@ def test_row_numbers_equal_those_of_the_table(system: str) -> None:
             assert (
                 explanation.problems
                 or not table.num_rows
-                or codec.name == "kafka.partition_metadata"
+                or codec.name in ("kafka.partition_metadata", "rocketmq.checkpoint")
                 or path.name in ("CURRENT", "acceptedEpoch", "currentEpoch", "myid")
             ), path
     assert tried > 5

@@ -177,7 +177,7 @@ def test_writer_gives_up_if_its_staging_is_removed_repeatedly(name: str) -> None
         files.meanwhile(0, cleans)
 
     files.meanwhile(0, cleans)
-    with pytest.raises(StorageError, match="again and again"):
+    with pytest.raises(StorageError, match="removed repeatedly"):
         act(files)
     files.meanwhile(1 << 40, cleans)
     assert rows_after_recovery(files.fork()) == old
