@@ -117,7 +117,7 @@ def test_verify_reports_what_leveldb_would_do(capsys: pytest.CaptureFixture[str]
     assert run("verify", str(GOLDEN / "tables_none/db"), "--as-system") == 0
     assert run("verify", str(GOLDEN / "table_flip_data/db"), "--as-system") == 3
     output = " ".join(capsys.readouterr().out.split())
-    assert "its clients skip what can't be read, and end with the error 'block checksum mismatch'" in output
+    assert "clients skip unreadable data and end with the error 'block checksum mismatch'" in output
     both = [str(GOLDEN / name / "db") for name in ("table_flip_data", "few_puts")]
     assert run("verify", *both, "--as-system") == 3
     assert "leveldb main's clients end with an error" in " ".join(capsys.readouterr().out.split())
