@@ -1,1 +1,1 @@
-"""Checks of the RocketMQ codecs: strategies for rows and files, samples, and the reference decoder."""
+"""Test support for the RocketMQ codecs: strategies for rows and files, samples, and reference decoders."""

@@ -11,7 +11,7 @@ from logwright.roundtrip.reference import Described
 
 
 def messages(frames: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield the messages, without blank records."""
+    """Yield the messages. Skip blank records."""
     for frame in frames:
         if frame["topic"] is None:
             continue
@@ -39,7 +39,7 @@ def _properties(stored: bytes) -> Iterator[tuple[str, str]]:
 
 
 def fields(*names: str) -> Described:
-    """Return rows that are these fields of each frame."""
+    """Return a function that yields these fields of each frame."""
 
     def rows(frames: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
         for frame in frames:
@@ -50,7 +50,7 @@ def fields(*names: str) -> Described:
 
 
 def extensions(frames: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield the units, without the record that ends a file."""
+    """Yield the units. Skip the end record of a file."""
     for frame in frames:
         if frame["filter_bit_map"] is not None:
             yield {name: frame[name] for name in ("tags_code", "store_timestamp", "filter_bit_map")}

@@ -1,4 +1,4 @@
-"""Small files of RocketMQ: see `logwright.roundtrip.specimens`."""
+"""Small samples of RocketMQ files. See `logwright.roundtrip.specimens`."""
 
 from __future__ import annotations
 

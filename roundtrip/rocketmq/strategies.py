@@ -73,8 +73,8 @@ def _table(codec: str, rows: Any, columns: list[str]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=registry.get(codec).tables["rows"].schema(columns))
 
 
-def _some(codec: str, key: str | None = None, **columns: Strategy) -> Callable[[], Strategy]:
-    """Return tables of rows of these columns; the values of the column `key` differ."""
+def _tables(codec: str, key: str | None = None, **columns: Strategy) -> Callable[[], Strategy]:
+    """Return tables of rows with these columns. The values of column `key` are distinct."""
     return lambda: st.lists(
         st.fixed_dictionaries(columns), max_size=6, unique_by=None if key is None else lambda row: row[key]
     ).map(lambda rows: _table(codec, rows, list(columns)))
@@ -97,14 +97,14 @@ NAMES: dict[str, str] = dict.fromkeys(("rocketmq.commitlog", "rocketmq.consumequ
 ROWS: dict[str, Callable[[], Strategy]] = {
     "rocketmq.commitlog": _messages,
     "rocketmq.consumequeue": _units,
-    "rocketmq.batchconsumequeue": _some(
+    "rocketmq.batchconsumequeue": _tables(
         "rocketmq.batchconsumequeue", physical_offset=PLACES, size=COUNT, tags_code=INT63, store_timestamp=INT63,
         base_offset=PLACES, batch_size=INT15, compacted_offset=INT31, reserved=INT31,
     ),
-    "rocketmq.consumequeue_ext": _some(
+    "rocketmq.consumequeue_ext": _tables(
         "rocketmq.consumequeue_ext", tags_code=INT63, store_timestamp=st.integers(0, 1 << 47), filter_bit_map=st.binary(max_size=9)
     ),
-    "rocketmq.indexfile": _some(
+    "rocketmq.indexfile": _tables(
         "rocketmq.indexfile", key_hash=st.integers(1, (1 << 31) - 1), physical_offset=PLACES, store_timestamp=st.just(0),
     ),
     "rocketmq.checkpoint": _page("rocketmq.checkpoint"),
@@ -112,19 +112,19 @@ ROWS: dict[str, Callable[[], Strategy]] = {
     "rocketmq.abort": lambda: st.lists(st.fixed_dictionaries({"pid": st.integers(0, 10**17)}), max_size=1).map(
         lambda rows: _table("rocketmq.abort", rows, ["pid"])
     ),
-    "rocketmq.topics": _some(
+    "rocketmq.topics": _tables(
         "rocketmq.topics", "topic", topic=_WORDS, read_queue_nums=INT31, write_queue_nums=INT31, perm=INT31,
         topic_filter_type=_WORDS, topic_sys_flag=INT31, order=st.booleans(), attributes=_ATTRIBUTES,
     ),
-    "rocketmq.consumer_offsets": _some(
+    "rocketmq.consumer_offsets": _tables(
         "rocketmq.consumer_offsets", "queue_id", topic=st.just("t"), group=st.just("g@"), queue_id=INT31, offset=INT63
     ),
-    "rocketmq.delay_offsets": _some("rocketmq.delay_offsets", "delay_level", delay_level=INT31, offset=INT63),
-    "rocketmq.timerlog": _some(
+    "rocketmq.delay_offsets": _tables("rocketmq.delay_offsets", "delay_level", delay_level=INT31, offset=INT63),
+    "rocketmq.timerlog": _tables(
         "rocketmq.timerlog", previous=INT63, write_time=INT63, delayed_time=INT31, physical_offset=INT63, message_size=INT31,
         topic_hash=INT31, magic=st.integers(1, 15), reserved=INT63,
     ),
-    "rocketmq.timerwheel": _some(
+    "rocketmq.timerwheel": _tables(
         "rocketmq.timerwheel", time=PLACES, first_position=INT63, last_position=PLACES, count=COUNT, magic=INT31
     ),
 }  # fmt: skip
@@ -142,7 +142,7 @@ def _host(v6: bool, port: int) -> dict[str, Any]:
 
 @st.composite
 def _log(draw: Any) -> bytes:
-    """Generate messages, followed by a blank record with any bytes behind it, or by zeros, or nothing."""
+    """Generate messages, followed by zeros, by a blank record and any bytes, or by nothing."""
     out = bytearray()
     for _ in range(draw(st.integers(0, 6))):
         flags = draw(st.sampled_from([0, 0, 4, 8, BORN_V6, STORE_V6, BORN_V6 | STORE_V6]))

@@ -1,4 +1,4 @@
-"""The golden stores of RocketMQ, and what the real stores said of them."""
+"""The golden stores of RocketMQ and the recorded results of real releases."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ CODECS = {
     "config/delayOffset.json": "rocketmq.delay_offsets",
     "config/timercheck": "rocketmq.timercheck",
 }
-"""The codecs of files, by their first folder or by their path."""
+"""Codecs by a file's first folder or path."""
 
 
 @cache
 def store(case: str) -> dict[str, Path]:
-    """Return the files of a store by name: of a damaged one those of its base too, unless they differ or are gone."""
+    """Return the files of a store by name. A damaged store also has the unchanged files of its base."""
     own = _files(HOME / case / "store")
     base = CASES[case].get("base")
     if base is None:
@@ -54,7 +54,7 @@ def codec_of(name: str) -> str:
 
 
 def own_files(case: str, *codecs: str) -> Iterator[tuple[Path, str]]:
-    """Yield the files that only this case has, each with its codec."""
+    """Yield the files stored for this case only, each with its codec."""
     for name, path in _files(HOME / case / "store").items():
         codec = codec_of(name)
         if codec and (not codecs or codec in codecs):
@@ -63,7 +63,7 @@ def own_files(case: str, *codecs: str) -> Iterator[tuple[Path, str]]:
 
 @dataclass
 class Run:
-    """One opening of a store by a real release: the line of `store`, and the lines of other kinds."""
+    """A real release's run on a store: its record of kind `store`, and the records of other kinds."""
 
     name: str
     store: dict[str, Any] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class Run:
 
 @cache
 def runs(case: str) -> dict[str, Run]:
-    """Return the runs of a case, the first one in full first."""
+    """Return the runs of a case. The first one is recorded in full."""
     out: dict[str, Run] = {}
     for line in gzip.decompress((HOME / case / "truth.jsonl.gz").read_bytes()).decode().splitlines():
         loaded = json.loads(line)
@@ -95,7 +95,7 @@ def first(case: str) -> Run:
 
 
 def readable(case: str, run: Run) -> list[list[Any]] | None:
-    """Return what a run could read: topic, queue, number in the queue, place and size of each message; None where nothing says it."""
+    """Return topic, queue, queue offset, physical offset and size of each message that a run could read, or None if unknown."""
     message = run.lines.get("messages", [None])[0]
     if message is None:
         return run.units() if "message" in run.lines or run.store.get("readable") == 0 else None

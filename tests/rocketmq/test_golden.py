@@ -1,4 +1,4 @@
-"""Files that real stores wrote, healthy and damaged."""
+"""Files of real stores, healthy and damaged."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def files(case: str, codec: str) -> list[Path]:
 
 @cache
 def messages(case: str) -> list[dict[str, Any]]:
-    """The rows of all commit logs of a case."""
+    """Return the rows of all commit logs of a case."""
     actual = [Specimen.of(path, LOG).read().table.to_pylist() for path in files(case, LOG)]
     return [row for rows in actual for row in rows]
 
@@ -98,7 +98,7 @@ def test_messages_equal_the_stores(case: str) -> None:
 @pytest.mark.parametrize("case", [case for case in HEALTHY if any(own_files(case, QUEUE))])
 def test_queue_entries_point_to_their_messages(case: str) -> None:
     rows = {row["physical_offset"]: row for row in messages(case)}
-    value = first(case).lines.get("message", [])
+    recorded = first(case).lines.get("message", [])
     for path in files(case, QUEUE):
         topic, queue = path.parts[-3], int(path.parts[-2])
         for unit in Specimen.of(path, QUEUE).read().table.to_pylist():
@@ -106,7 +106,7 @@ def test_queue_entries_point_to_their_messages(case: str) -> None:
                 continue  # of a log file that was deleted, or a filler
             actual = [
                 row
-                for row in value
+                for row in recorded
                 if (row["topic"], row["queue"], row["cq_offset"]) == (topic, queue, unit["queue_offset"])
             ]
             assert [(row["phy"], row["size"]) for row in actual] in (
@@ -217,7 +217,7 @@ def test_index_entries_point_to_messages_with_their_key() -> None:
 
 
 def test_timer_wheel_and_log_equal_the_real_classes() -> None:
-    message = [json.loads(line) for line in (HOME / "broker_e2e" / "timer.jsonl").read_text().splitlines()]
+    records = [json.loads(line) for line in (HOME / "broker_e2e" / "timer.jsonl").read_text().splitlines()]
     wheel = gzip.decompress((HOME / "broker_e2e" / "store" / "timerwheel.gz").read_bytes())
     assert decode_encode(wheel, "rocketmq.timerwheel", name="timerwheel")
     table = Specimen.of(wheel, "rocketmq.timerwheel", "timerwheel").read().table
@@ -227,12 +227,12 @@ def test_timer_wheel_and_log_equal_the_real_classes() -> None:
         for row in slots
     ] == [
         (line["slot"], line["time_ms"], line["first_pos"], line["last_pos"], line["num"])
-        for line in message
+        for line in records
         if line["kind"] == "wheel_slot"
     ]
     (path,) = files("broker_e2e", "rocketmq.timerlog")
     units = {row["position"]: row for row in Specimen.of(path, "rocketmq.timerlog").read().table.to_pylist()}
-    for line in message:
+    for line in records:
         if line["kind"] == "timer_unit":
             unit = units[line["pos"]]
             assert (unit["previous"], unit["write_time"], unit["delayed_time"], unit["physical_offset"]) == (

@@ -1,4 +1,4 @@
-"""Repair and rebuild of stores, on the golden ones."""
+"""Repair and rebuild golden stores."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ WRONG_NUMBERS = (
     "dmg_cl_queueoffset_last",
     "dmg_cl_queueoffset_old",
 )
-"""Messages with the number or the queue of another one: a repair keeps them as they are."""
+"""A message has the queue or offset of another one. A repair does not change it."""
 NO_TOPICS = ("dmg_bcq_missing",)
-"""No file says that its topic has a batch consume queue."""
+"""No file shows that the topic has a batch consume queue."""
 DAMAGED = [name for name in CASES if name not in (*HEALTHY, *WRONG_NUMBERS, *NO_TOPICS)]
 SOUND = [name for name in HEALTHY if not name.startswith("hand")]
 
@@ -37,7 +37,7 @@ def sizes(case: str, home: Path) -> dict[str, Any]:
 
 
 def real_rows(path: Path, **options: Any) -> list[int]:
-    """The places of messages that are no placeholders and no fillers."""
+    """Return the physical offsets of messages, without placeholders and fillers."""
     rows = lw.read(path, "rocketmq.store", columns="*", mode="DROPMALFORMED", **options).to_pylist()
     marked = [any(entry["key"] == "LW_LOST" for entry in row["properties"]) for row in rows]
     return sorted(
@@ -48,7 +48,7 @@ def real_rows(path: Path, **options: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("case", DAMAGED)
-def test_a_repaired_store_is_sound_and_has_every_undamaged_message(case: str, tmp_path: Path) -> None:
+def test_repaired_store_is_undamaged_and_has_every_undamaged_message(case: str, tmp_path: Path) -> None:
     home, out = placed(case, tmp_path), tmp_path / "out"
     options = sizes(case, home)
     lw.repair(home, out, **options)
@@ -61,7 +61,7 @@ def test_a_repaired_store_is_sound_and_has_every_undamaged_message(case: str, tm
 
 
 @pytest.mark.parametrize("case", SOUND)
-def test_a_repair_of_a_sound_store_changes_nothing(case: str, tmp_path: Path) -> None:
+def test_repair_of_an_undamaged_store_changes_nothing(case: str, tmp_path: Path) -> None:
     home, out = placed(case, tmp_path), tmp_path / "out"
     if case == "multipath":
         pytest.skip("its two directories become one")
@@ -73,7 +73,7 @@ def test_a_repair_of_a_sound_store_changes_nothing(case: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("case", ["dmg_cl_body_old", "dmg_cl_missing_mid", "dmg_cl_body_last"])
-def test_strategy_prefix_keeps_what_lies_before_the_first_loss(case: str, tmp_path: Path) -> None:
+def test_strategy_prefix_keeps_the_messages_before_the_first_loss(case: str, tmp_path: Path) -> None:
     home, out = placed(case, tmp_path), tmp_path / "out"
     options = sizes(case, home)
     lw.repair(home, out, strategy="prefix", **options)
@@ -85,7 +85,7 @@ def test_strategy_prefix_keeps_what_lies_before_the_first_loss(case: str, tmp_pa
 
 
 @pytest.mark.parametrize("case", ["dmg_cl_body_last", "dmgk_body_old", "dmg_cq_missing_all"])
-def test_strategy_system_leaves_what_a_broker_leaves(case: str, tmp_path: Path) -> None:
+def test_strategy_system_keeps_the_messages_that_a_broker_keeps(case: str, tmp_path: Path) -> None:
     home, out = placed(case, tmp_path), tmp_path / "out"
     options = sizes(case, home)
     served = lw.read(home, "rocketmq.store", mode="AS_SYSTEM", **options)
@@ -96,11 +96,11 @@ def test_strategy_system_leaves_what_a_broker_leaves(case: str, tmp_path: Path) 
 @pytest.mark.parametrize(
     "case", [name for name in SOUND if (HOME / name / "after" / "5.5.0").exists() and name != "multipath"]
 )
-def test_a_rebuilt_queue_is_the_one_that_a_broker_makes(case: str, tmp_path: Path) -> None:
+def test_rebuilt_queues_equal_a_brokers(case: str, tmp_path: Path) -> None:
     home, out = placed(case, tmp_path), tmp_path / "out"
     after = HOME / case / "after" / "5.5.0"
     if case in ("rolled", "cqext", "lmq"):
-        pytest.skip("the broker rebuilt a part of it, or with settings that no file tells")
+        pytest.skip("the broker rebuilt only a part, or used settings that no file records")
     lw.rebuild(home, out, what="consumequeue", **sizes(case, home))
     expected = {
         str(path.relative_to(after)): path.read_bytes()
@@ -115,13 +115,13 @@ def test_a_rebuilt_queue_is_the_one_that_a_broker_makes(case: str, tmp_path: Pat
     assert actual == expected
 
 
-def test_a_rebuild_refuses_a_damaged_log(tmp_path: Path) -> None:
+def test_rebuild_refuses_a_damaged_log(tmp_path: Path) -> None:
     with pytest.raises(lw.DamageError, match="the commit log is damaged"):
         lw.rebuild(placed("dmg_cl_body_old", tmp_path), tmp_path / "out")
 
 
 @pytest.mark.parametrize("size", [91, 92, 110, 200, 40_000])
-def test_a_filler_is_a_message_of_just_its_size(size: int) -> None:
+def test_filler_is_a_message_of_the_given_size(size: int) -> None:
     data = filler(1000, size, 5)
     assert data is not None
     message = check(data, Rules(), crc=True)
@@ -131,7 +131,7 @@ def test_a_filler_is_a_message_of_just_its_size(size: int) -> None:
 
 
 @pytest.mark.parametrize(("topic", "magic"), [("T", V1), ("t" * 130, V2)])
-def test_a_placeholder_has_the_queue_and_number_of_the_lost_message(topic: str, magic: int) -> None:
+def test_placeholder_has_the_queue_and_number_of_the_lost_message(topic: str, magic: int) -> None:
     data = placeholder(LostMessage(64, 300, topic, 3, 17), 5)
     assert data is not None
     fields = MESSAGE.unpack(data, 0, 300)[0]

@@ -98,7 +98,7 @@ def test_predicted_start_equals_each_releases(case: str) -> None:
         if expected is None:
             assert len(actual) == store["readable"], run.name
         else:
-            # Releases 4.x do not say the number in the queue.
+            # Releases 4.x do not report the queue offset.
             old = store["reader"].startswith("4")
             assert sorted(_plain(actual, old)) == sorted(_plain(expected, old)), run.name
 
@@ -123,13 +123,13 @@ def test_queues_and_keys_equal_the_real_stores(case: str) -> None:
 
 
 def _same_name(served: ServedStore, run: Run) -> bool:
-    """Whether the run made fewer index files than it wrote: of two that it made in one millisecond, the second has the name of the first."""
+    """Return whether a run has fewer index files than it created: two created in the same millisecond have the same name."""
     return len(served.store.index.files) > sum(name.startswith("index/") for name in run.store["files_open"])
 
 
 @pytest.mark.parametrize("case", [path.parent.name for path in sorted(HOME.glob("*/after"))])
 def test_rebuilt_files_equal_the_real_stores(case: str) -> None:
-    """Byte for byte, except the names of index files, which are times."""
+    """Compare the bytes, but not the names of index files, which are times."""
     for run in simulated(case):
         home = HOME / case / "after" / run.store["reader"]
         if run.store.get("opened") != _MINIMAL or run.store["abort_file"] or not home.exists():

@@ -1,4 +1,4 @@
-"""The layout `rocketmq.store`: golden stores read, checked and written through the public functions."""
+"""The layout `rocketmq.store`: read, check and write golden stores through the public functions."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ SILENT = (
     *("dmg_cl_blank_size", "dmg_cl_blank_small", "dmg_cl_missing_first"),
     *("dmg_cl_zero_file_after", "dmg_cl_zero_len_after", "dmg_cl_unpadded"),
 )
-"""Damage in fields that no checksum covers; blank records of a wrong size, which loses nothing; a first file that may have been deleted as
-too old; and files that hold nothing, or have odd names."""
+"""Damage in fields that no checksum covers, blank records of a wrong size (no loss), a first file that may have expired, and empty or
+badly named files."""
 
 
 def placed(case: str, tmp_path: Path) -> Path:
-    """Return a copy of a golden store."""
+    """Copy a golden store and return its path."""
     home = tmp_path / case
     for name, path in store(case).items():
         if name != "timerwheel.gz":
@@ -36,7 +36,7 @@ def placed(case: str, tmp_path: Path) -> Path:
 
 
 def path_options(case: str, home: Path) -> dict[str, Any]:
-    """Return the options that a store needs: those of several paths."""
+    """Return the option for several commit log paths, if the store has them."""
     paths = CASES[case]["config"].get("storePathCommitLog")
     return {} if paths is None else {"storePathCommitLog": paths.replace("@ROOT@", str(home))}
 
@@ -70,7 +70,7 @@ def test_key_is_found_in_the_index(case: str, tmp_path: Path) -> None:
     home = placed(case, tmp_path)
     run = first(case)
     if run.store["abort_file"] or not any(name.startswith("index/") for name in store(case)):
-        pytest.skip("the real store made another index before it was asked")
+        pytest.skip("the real store created another index before the query")
     for line in run.lines["query"][:6]:
         key = f"{line['topic']}#{line['key']}"
         table = lw.read(home, "rocketmq.store", view="index", key=key, **path_options(case, home))
@@ -116,7 +116,7 @@ def test_queue_that_contradicts_the_log_is_an_error(case: str, tmp_path: Path) -
     "case",
     ["basic", "dmg_cl_body_last", "dmg_cl_body_old", "dmg_cl_magic_old", "dmg_cq_missing_one", "multipath"],
 )
-def test_mode_as_system_gives_what_consumers_get(case: str, tmp_path: Path) -> None:
+def test_mode_as_system_returns_the_messages_that_consumers_get(case: str, tmp_path: Path) -> None:
     home = placed(case, tmp_path)
     for version in ("5.5.0", "5.3.3"):
         run = runs(case)[f"{version} clean"]

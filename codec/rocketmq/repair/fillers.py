@@ -1,7 +1,7 @@
-"""Messages that stand where others are lost, so that a broker reads the log over the place and deletes nothing behind it.
+"""Messages that replace lost ones, so that a broker reads the log past the damage and deletes no later file.
 
-A placeholder has the topic, queue and number of a lost message, and no content: numbers in the queue stay. Where these are not known, a
-filler of the transaction type ROLLBACK is in no queue and no index. Both were tried with real brokers.
+A placeholder has the topic, queue and queue offset of a lost message but no content, so queue offsets do not change. If these are unknown, a
+filler is used: a message of transaction type ROLLBACK, which is in no queue and no index. Both are tested with real brokers.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from logwright.codec.rocketmq.formats.commitlog.layout import (
 )
 
 MARK = b"LW_LOST\x01true\x02"
-"""The property of a placeholder."""
+"""The property that marks a placeholder."""
 
 
 @dataclass(frozen=True)
 class LostMessage:
-    """A message that is lost, as its consume queue tells: its place, its size and its number in the queue."""
+    """A lost message, known from its consume queue. `phy` is its physical offset, `number` its queue offset."""
 
     phy: int
     size: int
@@ -37,13 +37,13 @@ class LostMessage:
 
 
 def placeholder(lost: LostMessage, stored: int) -> bytes | None:
-    """Return a message in the place of a lost one; None where it has no room for the topic."""
+    """Return the placeholder of a lost message, or None if the topic does not fit."""
     topic = lost.topic.encode()
     return _message(lost.phy, lost.size, stored, topic, lost.queue_id, lost.number, 0)
 
 
 def filler(phy: int, size: int, stored: int) -> bytes | None:
-    """Return a message that no consumer sees; None where there is no room for any."""
+    """Return a message that no consumer sees, or None if `size` is too small for a message."""
     return _message(phy, size, stored, b"", 0, 0, ROLLBACK)
 
 
@@ -66,5 +66,5 @@ def _message(
 
 
 def blank(size: int) -> bytes:
-    """Return the head of a blank record that ends a file `size` bytes before its end."""
+    """Return the header of a blank record that covers the last `size` bytes of a file."""
     return BLANK.pack({"total_size": size, "magic_code": BLANK_MAGIC})

@@ -1,7 +1,7 @@
-"""Repair a store: its commit log reads from end to end afterwards, and a broker deletes nothing.
+"""Repair a store, so that a broker reads its complete commit log and deletes nothing.
 
-Undamaged messages keep their places. Placeholders, fillers and blank records stand where others are lost. Consume queues that are not those
-of the result are made again, and so are damaged index files.
+Undamaged messages keep their offsets. Placeholders, fillers and blank records replace lost ones. Consume queues that do not match the result
+are rebuilt, and so are damaged index files.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ OPTIONS: tuple[Option, ...] = tree.READ_OPTIONS
 
 @dataclass
 class LogFile:
-    """One file of the commit log. `starts` and `ends` are of its sound messages; `stored` is the store time of the last one."""
+    """A file of the commit log. `starts` and `ends` are the ranges of its undamaged messages, `stored` is the store time of the last one."""
 
     name: str
     base: int
@@ -60,7 +60,7 @@ class LogFile:
     ends: list[int] = field(default_factory=list)
     stored: int = 0
     blank: int = -1
-    """Where a blank record starts that no message follows on."""
+    """The offset of the final blank record, or -1."""
 
     @property
     def end(self) -> int:
@@ -78,9 +78,9 @@ class StoreRepair(Repairer):
         self.config = tree.config_of(self.listing, options)
         self.files: list[LogFile] = []
         self.preallocated: list[str] = []
-        """Files of zeros behind the last message."""
+        """Files of zeros after the last message."""
         self.numbers: set[tuple[str, int, int]] = set()
-        """Topic, queue and number of each sound message."""
+        """Topic, queue and queue offset of each undamaged message."""
 
     @classmethod
     def as_system(cls, listing: Listing, plan: Plan, options: Options) -> RepairPlan:
@@ -115,7 +115,7 @@ class StoreRepair(Repairer):
             self.files.append(file)
 
     def reorder(self) -> None:
-        """The files are in the order of their numbers. Behind the last message only preallocated files follow."""
+        """Drop the files after the last message, but keep preallocated ones. The files are already in order."""
         while self.files and not self.files[-1].starts:
             file = self.files.pop()
             if file.size == self.config.log_size and not any(_blocks(self.listing, file.name, 0, file.size)):
@@ -146,14 +146,14 @@ class StoreRepair(Repairer):
             kept.pop()
         if not kept and any(file.starts for file in self.files):
             raise DamageError(
-                "no message lies before the first damage",
+                "no message precedes the first damage",
                 path=self.listing.name,
-                advice="Take strategy salvage",
+                advice="Use strategy salvage",
             )
         return StoreResult(self, kept)
 
     def lost_messages(self) -> list[LostMessage]:
-        """Return what the consume queues say of messages that are not in the log, by their places."""
+        """Return the messages that consume queues list and the log lacks, by physical offset."""
         out: dict[int, LostMessage] = {}
         for file in self.plan.files:
             queue = tree.queue_of(file.name)
@@ -173,7 +173,7 @@ class StoreRepair(Repairer):
 
 
 class AlignedStore(MessageStore):
-    """Makes queues in which each message has its own number: where numbers are lost, units lead to the message behind."""
+    """Rebuilds queues in which each message keeps its queue offset. The unit of a lost offset points to the next message."""
 
     def _dispatch(self, message: Message) -> None:
         queue = self._open(message.topic, message.queue_id)
@@ -187,7 +187,7 @@ class AlignedStore(MessageStore):
 
 
 class StoreResult(RepairPlan):
-    """The store after a repair. `files` are the log files that are kept."""
+    """The repaired store. `files` are the log files that are kept."""
 
     def __init__(self, repair: StoreRepair, files: Sequence[LogFile]) -> None:
         super().__init__(repair.listing)
@@ -213,7 +213,7 @@ class StoreResult(RepairPlan):
         kept = {file.name for file in self.kept}.union(self.repair.preallocated)
         for entry in tree.logs(self.listing):
             if entry.name not in kept and any(self.listing.read(entry.name, 0, 1 << 16)):
-                self.cut.append(Removed(entry.name, 0, entry.size, "it holds no sound message"))
+                self.cut.append(Removed(entry.name, 0, entry.size, "it has no undamaged message"))
 
     def _pieces(self, file: LogFile, *, last: bool) -> Iterator[Extent]:
         size = self.repair.config.log_size
@@ -232,7 +232,9 @@ class StoreResult(RepairPlan):
             at = stop
         if last:
             if file.size > at and not self._clean_tail(file):
-                self.cut.append(Removed(file.name, at, file.size - at, "it is behind the last sound message"))
+                self.cut.append(
+                    Removed(file.name, at, file.size - at, "it follows the last undamaged message")
+                )
             if file.blank == at:
                 yield from self._fill(file.base + at, size - at, file.stored, True, tile=False)
             else:
@@ -240,12 +242,12 @@ class StoreResult(RepairPlan):
         else:
             if file.blank != at:
                 self.cut.append(
-                    Removed(file.name, at, max(file.size - at, 0), "no sound message follows in the file")
+                    Removed(file.name, at, max(file.size - at, 0), "no undamaged message follows in the file")
                 )
             yield from self._fill(file.base + at, size - at, file.stored, True, tile=file.blank != at)
 
     def _runs(self, file: LogFile) -> list[tuple[int, int]]:
-        """Return the ranges of sound messages side by side. Where too few bytes lie between two for a message, one more is lost."""
+        """Return the ranges of contiguous undamaged messages. A message is dropped if the gap before it is too small for a filler."""
         runs: list[tuple[int, int]] = []
         for start, end in zip(file.starts, file.ends, strict=True):
             at = runs[-1][1] if runs else 0
@@ -261,7 +263,7 @@ class StoreResult(RepairPlan):
         return not any(_blocks(self.listing, file.name, file.end, file.size))
 
     def _fill(self, phy: int, size: int, stored: int, to_end: bool, *, tile: bool = True) -> list[Extent]:
-        """Return messages that stand in for `size` bytes. `to_end`: they are the last of a file, where a blank record may be."""
+        """Return messages that replace `size` bytes. With `to_end` the bytes are the end of a file, which may be a blank record."""
         out: list[Extent] = []
         at, stop = phy, phy + size - (_LEAST_BLANK if to_end else 0)
         for lost in self.lost if tile else ():
@@ -279,11 +281,11 @@ class StoreResult(RepairPlan):
             out += [blank(left), Zeros(left - _LEAST_BLANK)]
         elif left:
             message = filler(at, left, stored)
-            assert message is not None  # the runs leave room
+            assert message is not None  # gaps between runs have room for a filler
             out.append(message)
         return out
 
-    # What follows from it
+    # Derived files
 
     def outputs(self) -> Iterator[OutputFile]:
         logs = list(self._logs())
@@ -322,11 +324,11 @@ class StoreResult(RepairPlan):
             yield self.unchanged(name)
         if self.cut:
             self.notes.append(
-                "Placeholders stand where messages were lost: a consumer gets them with the property LW_LOST."
+                "Lost messages were replaced by placeholders. Consumers get them, with the property LW_LOST."
             )
 
     def _sound_queues(self, derived: Mapping[str, bytes]) -> bool:
-        """Whether the queues that are there lead to the messages of the result."""
+        """Return whether the existing queues point to the messages of the result."""
         remaining = {name for name in self.sizes if tree.first(name) in (tree.QUEUE, tree.BATCH)}
         for name in self.sizes:
             if tree.first(name) == tree.EXT and not self._sound(name, EXT, self.repair.config.ext_size, {}):
@@ -338,12 +340,12 @@ class StoreResult(RepairPlan):
                 if not self._agrees(name, data):
                     return False
                 remaining.discard(name)
-        # Older files of queues may lead to messages that were deleted.
+        # Older queue files may point to deleted messages.
         low = self.kept[0].base if self.kept else -1
         return all(self._leads_below(name, low) for name in remaining)
 
     def _leads_below(self, name: str, low: int) -> bool:
-        """Whether a file of a queue leads to nothing but messages before the log."""
+        """Return whether all units of a queue file point before the start of the log."""
         if (
             tree.queue_of(name) is None
             or tree.base_of(name) is None
@@ -364,7 +366,7 @@ class StoreResult(RepairPlan):
         return bool((places | (new["size"] == FILLER)).all())
 
     def _sound_index(self) -> bool:
-        """Whether nothing is wrong with the index files."""
+        """Return whether all index files are undamaged."""
         slots = self.repair.config.slots
         size = entry_at(slots, self.repair.config.entries)
         for entry in self.listing.entries():
@@ -375,7 +377,7 @@ class StoreResult(RepairPlan):
         return True
 
     def _sound(self, name: str, codec: Codec, size: int, hints: Mapping[str, int]) -> bool:
-        """Whether a file has its size, and nothing is wrong with it."""
+        """Return whether a file has the expected size and no damage."""
         if self.sizes[name] != size:
             return False
         context = codec.context(name.rpartition("/")[2], Options(codec.options), **hints)
@@ -388,13 +390,13 @@ class StoreResult(RepairPlan):
 
 
 def _blocks(listing: Listing, name: str, start: int, stop: int) -> Iterator[bool]:
-    """Yield whether each block of a range has a byte that is not zero."""
+    """Yield for each block of a range whether it has a nonzero byte."""
     for at in range(start, stop, 1 << 20):
         yield any(listing.read(name, at, min(1 << 20, stop - at)))
 
 
 def derived_files(listing: Listing, logs: Sequence[OutputFile], config: StoreConfig) -> dict[str, bytes]:
-    """Return the consume queues and the index that follow from the files of a commit log."""
+    """Return the consume queue and index files derived from commit log files."""
     overlay = Overlay(listing, logs)
     store = AlignedStore(overlay, replace(config, recover_max=1 << 30), _NEWEST, clean=True)
     store.load()
@@ -404,7 +406,7 @@ def derived_files(listing: Listing, logs: Sequence[OutputFile], config: StoreCon
 
 
 def checkpoint(stored: int, phy: int) -> bytes:
-    """Return the checkpoint of a store whose last message is this one."""
+    """Return the checkpoint of a store whose last message has store time `stored` and physical offset `phy`."""
     row = {
         "physic_msg_timestamp": stored, "logics_msg_timestamp": stored, "index_msg_timestamp": 0, "master_flushed_offset": 0,
         "confirm_phy_offset": phy, "logics_physical_offset": phy,
@@ -413,15 +415,15 @@ def checkpoint(stored: int, phy: int) -> bytes:
 
 
 def rebuild(listing: Listing, plan: Plan, kinds: Sequence[str], options: Options) -> RepairPlan:
-    """See `codec.capability.Rebuild`. Raises `DamageError` where the commit log is damaged."""
+    """See `codec.capability.Rebuild`. Raises `DamageError` if the commit log is damaged."""
     repair = StoreRepair([listing], [plan], options).prepared()
     result = StoreResult(repair, repair.files)
     logs = list(result._logs())
     if result.cut or [file.name for file in logs] != [file.name for file in repair.files]:
         cut = result.cut[0] if result.cut else None
         raise DamageError(
-            "the commit log is damaged; queues and index are made from a sound one",
-            path=cut.file if cut else None, offset=cut.offset if cut else None, advice="Repair the store, which keeps what is sound",
+            "the commit log is damaged; queues and index can only be rebuilt from an undamaged one",
+            path=cut.file if cut else None, offset=cut.offset if cut else None, advice="Repair the store instead",
         )  # fmt: skip
     derived = derived_files(listing, logs, repair.config)
     folders = {tree.QUEUE: (tree.QUEUE, tree.BATCH, tree.EXT), tree.INDEX: (tree.INDEX,), tree.CHECKPOINT: ()}

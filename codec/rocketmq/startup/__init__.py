@@ -1,1 +1,1 @@
-"""What a broker does when it opens a store, after upstream's own classes."""
+"""Simulation of a broker's start. It follows upstream's classes."""

@@ -18,14 +18,14 @@ INNER_NUM, INNER_BASE = "INNER_NUM", "INNER_BASE"
 
 
 def batch_of(message: Message) -> tuple[int, int]:
-    """Return the number of the first message of a batch in its queue, and how many messages it is."""
+    """Return the queue offset of the first message of a batch, and the number of its messages."""
     if INNER_NUM in message.properties and INNER_BASE in message.properties:
         return int(message.properties[INNER_BASE]), int(message.properties[INNER_NUM])
     return message.queue_offset, 1
 
 
 class BatchConsumeQueue:
-    """One queue. `max_phy` is where the last message starts."""
+    """A batch consume queue. `max_phy` is the physical offset of the last message."""
 
     def __init__(self, overlay: Overlay, topic: str, queue_id: int, size: int) -> None:
         self.topic, self.queue_id = topic, queue_id
@@ -34,7 +34,7 @@ class BatchConsumeQueue:
         self.min_offset = self.max_offset = 0
 
     def _good(self, file: MappedFile) -> Iterator[tuple[int, ...]]:
-        """The units of a file up to the first that is none."""
+        """Yield the units of a file up to the first invalid one."""
         for unit in _UNIT.iter_unpack(file.read(0, file.size // SIZE * SIZE)):
             if unit[0] < 0 or unit[1] <= 0 or unit[4] < 0 or unit[5] <= 0:
                 return

@@ -16,15 +16,15 @@ from logwright.codec.store.overlay import Overlay
 SIZE = UNIT.min_size
 _UNIT = struct.Struct(">qiq")
 _RECOVERED = 3
-"""Files at the end of a queue that are read when the store loads."""
+"""Number of files at the end of a queue that are read on start."""
 _NO_ADDRESS = 1
-_LOOKED_AT = 801
-"""Units that one pull looks at: those within `maxFilterMessageSize`, 16000 bytes, and one more."""
+_MOST_UNITS = 801
+"""Limit of the units that one pull reads: those within `maxFilterMessageSize` (16000 bytes), and one more."""
 
 
 @dataclass(frozen=True)
 class Unit:
-    """A unit as a reader gets it: its number in the queue, how many messages it is, and their place and size in the log."""
+    """A unit as a reader gets it: queue offset, number of messages, and their physical offset and size."""
 
     number: int
     count: int
@@ -34,7 +34,7 @@ class Unit:
 
 
 class ConsumeQueueExt:
-    """The extension of a queue."""
+    """The extension files of a queue."""
 
     def __init__(self, overlay: Overlay, folder: str, size: int) -> None:
         self.queue = MappedFileQueue(overlay, folder, size)
@@ -53,14 +53,14 @@ class ConsumeQueueExt:
             self.queue.truncate(self.queue.files[-1].base + position)
 
     def truncate_to(self, address: int) -> None:
-        """Keep the unit at this address, and nothing behind it."""
+        """Truncate the extension after the unit at `address`."""
         place = address + ADDRESS
         file = self.queue.find(place) if address <= FIRST_TAG else None
         if file is not None and file.wrote > place % file.size:
             self.queue.truncate(place + max(self._size_at(file, place % file.size), 0))
 
     def breaks(self, address: int) -> bool:
-        """Whether reading the unit at this address ends in an exception (`CqExtUnit.read`)."""
+        """Return whether reading the unit at `address` throws an exception (`CqExtUnit.read`)."""
         place = address + ADDRESS
         file = self.queue.find(place, or_first=place == 0)
         if file is None or place % file.size >= file.wrote:
@@ -71,7 +71,7 @@ class ConsumeQueueExt:
         return len(data) < 20 or 20 + int.from_bytes(data[18:20], "big", signed=True) > len(data)
 
     def truncate_from(self, address: int) -> None:
-        """Delete files before the unit at this address."""
+        """Delete the files before the unit at `address`."""
         if address <= FIRST_TAG:
             for file in list(self.queue.files):
                 if file.base + file.size < address + ADDRESS:
@@ -90,7 +90,7 @@ class ConsumeQueueExt:
 
 
 class ConsumeQueue:
-    """One queue."""
+    """A consume queue. `max_phy` is the end of its last message in the log."""
 
     def __init__(
         self, overlay: Overlay, topic: str, queue_id: int, size: int, ext: ConsumeQueueExt | None
@@ -133,7 +133,7 @@ class ConsumeQueue:
             self.ext.truncate_to(address)
 
     def truncate(self, phy_end: int) -> None:
-        """Cut what leads to the end of the log or behind it (`truncateDirtyLogicFiles`)."""
+        """Truncate the units that point at or after the end of the log (`truncateDirtyLogicFiles`)."""
         self.max_phy = phy_end
         address = _NO_ADDRESS
         while self.queue.files:
@@ -154,7 +154,7 @@ class ConsumeQueue:
             self.ext.truncate_to(address)
 
     def put(self, message: Message, number: int | None = None, tags_code: int | None = None) -> bool:
-        """Add a message. False where the queue has it already, or one behind it."""
+        """Append a message, unless the queue has it or a later one."""
         number = message.queue_offset if number is None else number
         if tags_code is None:
             tags_code = message.tags_code if self.ext is None else self.ext.put(message)
@@ -173,7 +173,7 @@ class ConsumeQueue:
         return True
 
     def correct_min(self, min_phy: int, *, old: bool) -> None:
-        """Find the first unit that leads into the log (`correctMinOffset`)."""
+        """Set `min_logic` to the first unit that points into the log (`correctMinOffset`)."""
         address = _NO_ADDRESS
         if old:
             for file in self.queue.files[:1]:
@@ -215,16 +215,16 @@ class ConsumeQueue:
             self.ext.truncate_from(address)
 
     def units(self, number: int) -> Iterator[Unit] | None:
-        """Return the units from a number on that one pull looks at, up to the end of their file; None where there is none."""
+        """Return the units that a pull at queue offset `number` reads, all of one file, or None if there are no units."""
         offset = number * SIZE
         file = self.queue.find(offset) if offset >= self.min_logic else None
         if file is None or offset % file.size >= file.wrote:
             return None
-        data = file.read(offset % file.size, min(file.wrote - offset % file.size, _LOOKED_AT * SIZE))
+        data = file.read(offset % file.size, min(file.wrote - offset % file.size, _MOST_UNITS * SIZE))
         return (Unit(number + i, 1, *values) for i, values in enumerate(_UNIT.iter_unpack(data)))
 
     def breaks(self, unit: Unit) -> bool:
-        """Whether the extension of a unit, read where none begins, claims more bits than its file has: that stops a pull."""
+        """Return whether a unit's extension address is wrong such that the bitmap there exceeds its file. This stops a pull."""
         return self.ext is not None and unit.tags_code <= FIRST_TAG and self.ext.breaks(unit.tags_code)
 
     def next_file(self, number: int) -> int:

@@ -25,7 +25,7 @@ def key_hash(topic: str, key: str) -> int:
 
 
 def keys_of(message: Message, *, tags: bool) -> list[str]:
-    """Return the keys under which a message is found. `tags`: its tags are one, as from 5.4.0 on."""
+    """Return the index keys of a message. With `tags` its tags are a key too, as from 5.4.0 on."""
     named = message.properties
     out = [named["UNIQ_KEY"]] if "UNIQ_KEY" in named else []
     out += [key for key in named.get("KEYS", "").split(" ") if key]
@@ -33,7 +33,7 @@ def keys_of(message: Message, *, tags: bool) -> list[str]:
 
 
 class IndexFile:
-    """One file. Its header is kept here, and written by `flush`."""
+    """An index file. `IndexService.flush` writes its header."""
 
     def __init__(self, file: MappedFile, slots: int, entries: int) -> None:
         self.file, self.slots, self.entries = file, slots, entries
@@ -73,7 +73,7 @@ class IndexFile:
         return True
 
     def find(self, hashed: int) -> Iterator[int]:
-        """The places of messages, the newest first (`selectPhyOffset`). It may go round in a circle."""
+        """Yield physical offsets, the newest first (`selectPhyOffset`). A damaged chain may be a cycle, which yields forever."""
         number = self._slot(hashed % self.slots)
         if not 0 < number <= self.count or self.count <= 1:
             return
@@ -102,21 +102,21 @@ class IndexFile:
 
 
 class IndexService:
-    """All index files. `tags`: tags are indexed."""
+    """The index files of a store. With `tags` tags are indexed."""
 
     def __init__(self, overlay: Overlay, slots: int, entries: int, *, tags: bool) -> None:
         self.overlay, self.slots, self.entries, self.tags = overlay, slots, entries, tags
         self.files: list[IndexFile] = []
         self.changed: set[IndexFile] = set()
         self.newest = 0
-        """The number in the name of the newest file. A new one is named after the time of its making, which is not known here."""
+        """The number in the name of the newest file. A broker names a new file after the current time, which a simulation does not know."""
 
     @property
     def size(self) -> int:
         return entry_at(self.slots, self.entries)
 
     def load(self, names: list[str], *, clean: bool, checkpoint: int) -> None:
-        """Load files. After a crash those that are newer than the checkpoint says are deleted."""
+        """Load files. After an unclean stop the files newer than `checkpoint` are deleted."""
         for name in sorted(names):
             short = self.size - self.overlay.size(name)
             if short > 0:
@@ -131,7 +131,7 @@ class IndexService:
             self.files.append(file)
 
     def _last(self, stored: int) -> IndexFile:
-        """Return the file that takes the next entry, and create it."""
+        """Return the file for the next entry. Create it if needed."""
         if self.files and not self.files[-1].full:
             return self.files[-1]
         time = (_EPOCH + timedelta(milliseconds=min(max(stored, 0), 1 << 47))).strftime("%Y%m%d%H%M%S%f")[:-3]
@@ -158,7 +158,7 @@ class IndexService:
             self.changed.add(file)
 
     def query(self, topic: str, key: str, most: int) -> list[int]:
-        """Return places of messages, as `IndexService.queryOffset` does."""
+        """Return at most `most` physical offsets, as `IndexService.queryOffset` does."""
         out: list[int] = []
         hashed = key_hash(topic, key)
         for file in reversed(self.files):

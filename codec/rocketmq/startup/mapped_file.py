@@ -1,7 +1,7 @@
-"""Queues of files of a fixed size, each named after the number of its first byte.
+"""Queues of files of a fixed size, each named after the offset of its first byte.
 
-Source: `MappedFileQueue`, `DefaultMappedFile` of RocketMQ. A truncated file keeps its size: only the position up to which it counts as
-written moves, and what lies behind stays.
+Source: `MappedFileQueue`, `DefaultMappedFile` of RocketMQ. Truncation does not shrink a file. It only lowers the write position; the bytes
+after it stay.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ _LONG = re.compile(r"[+-]?[0-9]{1,20}")
 
 
 class LoadError(Exception):
-    """The store does not load. The text is what the broker logs."""
+    """The broker cannot load the store. The text is its log message."""
 
 
 class MappedFile:
-    """One file. `wrote`: the bytes that count as written."""
+    """A file. `wrote` is the write position."""
 
     def __init__(self, overlay: Overlay, name: str, base: int, size: int) -> None:
         self.overlay, self.name, self.base, self.size, self.wrote = overlay, name, base, size, size
@@ -49,14 +49,14 @@ class MappedFile:
 
 
 class MappedFileQueue:
-    """The files of a folder, or of several, in the order of their names. `old`: a release before 5.1.3."""
+    """The files of one or several folders, ordered by name."""
 
     def __init__(self, overlay: Overlay, folder: str, size: int) -> None:
         self.overlay, self.folder, self.size = overlay, folder, size
         self.files: list[MappedFile] = []
 
     def load(self, names: Iterable[str], *, old: bool) -> None:
-        """Load files. Raises `LoadError`."""
+        """Load files. `old` is set for a release before 5.1.3. Raises `LoadError`."""
         ordered = sorted(names, key=lambda name: name.rpartition("/")[2])
         for i, name in enumerate(ordered):
             size = self.overlay.size(name)
@@ -81,7 +81,7 @@ class MappedFileQueue:
         return self.files[-1].base + self.files[-1].wrote if self.files else 0
 
     def find(self, offset: int, *, or_first: bool = False) -> MappedFile | None:
-        """Return the file that holds a byte (`findMappedFileByOffset`)."""
+        """Return the file that holds the byte at `offset` (`findMappedFileByOffset`)."""
         if not self.files:
             return None
         first, last = self.files[0], self.files[-1]
@@ -98,7 +98,7 @@ class MappedFileQueue:
         return first if or_first else None
 
     def last_for(self, offset: int) -> MappedFile:
-        """Return the file that is written to, and create it where there is none, for a byte, or where the last is full."""
+        """Return the file to append to. Create one if the last is full, or for `offset` if no file exists."""
         if self.files and not self.files[-1].full:
             return self.files[-1]
         base = self.files[-1].base + self.size if self.files else offset - offset % self.size
@@ -110,7 +110,7 @@ class MappedFileQueue:
         return file
 
     def truncate(self, offset: int) -> None:
-        """Cut the queue at a byte: files behind it are deleted (`truncateDirtyFiles`)."""
+        """Truncate the queue at `offset` and delete the files after it (`truncateDirtyFiles`)."""
         for file in list(self.files):
             if file.base + self.size > offset:
                 if offset >= file.base:

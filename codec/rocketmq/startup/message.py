@@ -1,4 +1,4 @@
-"""A message as a broker sees it when it recovers and dispatches. Source: `CommitLog.checkMessageAndReturnSize` and `MessageDecoder`."""
+"""Check and parse messages as a broker does in recovery and dispatch. Source: `CommitLog.checkMessageAndReturnSize` and `MessageDecoder`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _INT = re.compile(r"[+-]?[0-9]{1,10}")
 
 @dataclass(frozen=True)
 class Message:
-    """What is dispatched of a message (`DispatchRequest`). `phy` is the physical offset that it says itself."""
+    """A message to dispatch (`DispatchRequest`). `phy` is the physical offset stored in the message."""
 
     topic: str
     queue_id: int
@@ -47,7 +47,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Refused:
-    """A message that ends the log. `size` is above 0 where only its size is wrong."""
+    """A message that ends the log. `size` is positive if only its size is wrong."""
 
     size: int
     text: str
@@ -55,16 +55,16 @@ class Refused:
 
 Buffer = bytes | memoryview
 BLANK = None
-"""The end of a file: the next message is in the next one."""
+"""The result for a blank record: the next message is in the next file."""
 
 
 @dataclass(frozen=True)
 class Rules:
-    """How a version and its settings check messages."""
+    """The checks of a version with its settings."""
 
     v2: bool = True
     sized: bool = True
-    """The size is held against what is left before the magic is looked at: from 5.0.0 on."""
+    """Check the size against the remaining bytes before the magic, as from 5.0.0 on."""
     force_property_crc: bool = False
 
 
@@ -98,7 +98,7 @@ _FIXED = struct.Struct(">iIiiiqqiq")
 
 
 def check(buffer: Buffer, rules: Rules, *, crc: bool) -> Message | Refused | None:
-    """Check the message at the start of `buffer`, which goes up to the end of what is written of the file. None is `BLANK`."""
+    """Check the message at the start of `buffer`, which ends at the write position of the file. None is `BLANK`."""
     left = len(buffer)
     if rules.sized and left <= 4:
         return Refused(-1, "")
@@ -164,14 +164,14 @@ def _check(buffer: Buffer, rules: Rules, *, crc: bool) -> Message | Refused:
 
 
 def _bytes(buffer: Buffer, at: int, length: int) -> bytes:
-    """Raises `ValueError` for bytes that there are not."""
+    """Return a range of bytes. Raises `ValueError` if it exceeds the buffer."""
     if length < 0 or at + length > len(buffer):
         raise ValueError("BufferUnderflowException")
     return bytes(buffer[at : at + length])
 
 
 def decodes(buffer: Buffer, *, v2: bool) -> bool:
-    """Whether `MessageDecoder.decode` of a client gives a message. Before V2 was known it took any magic for V1."""
+    """Return whether a client's `MessageDecoder.decode` accepts a message. Releases without V2 treat any magic as V1."""
     try:
         _, magic, _, _, _, _, _, flags, _ = _FIXED.unpack_from(buffer)
         if v2 and magic not in (V1, V2):

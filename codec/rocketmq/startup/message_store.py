@@ -1,4 +1,4 @@
-"""Loading and recovering a store. Source: `DefaultMessageStore`, `CommitLog`, `ConsumeQueueStore`, `StoreCheckpoint` of RocketMQ."""
+"""Load and recover a store. Source: `DefaultMessageStore`, `CommitLog`, `ConsumeQueueStore`, `StoreCheckpoint` of RocketMQ."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from logwright.codec.store.overlay import Overlay
 
 Queue = ConsumeQueue | BatchConsumeQueue
 _HEAD = 92
-"""Bytes that the choice of the first file to recover looks at."""
+"""Bytes that are read to choose the first file to recover."""
 _PULL, _PULL_BYTES = 32, 256 << 10
-"""Messages and bytes of one pull (`maxTransferCountOnMessageInMemory`, `maxTransferBytesOnMessageInMemory`)."""
+"""Limits of one pull in messages and bytes (`maxTransferCountOnMessageInMemory`, `maxTransferBytesOnMessageInMemory`)."""
 _MARGIN = 3000
-"""Milliseconds by which a recovery starts before the times of the checkpoint."""
+"""Milliseconds before the times of the checkpoint at which a recovery starts."""
 
 
 @dataclass(frozen=True)
@@ -43,13 +43,13 @@ class StoreConfig:
 
 @dataclass(frozen=True)
 class Version:
-    """How releases differ."""
+    """A release, and how it differs from others."""
 
     number: tuple[int, int, int]
 
     @property
     def old(self) -> bool:
-        """4.x: no dispatch while recovering, but from the end of the consume queues on when started."""
+        """4.x: recovery does not dispatch; the start dispatches from the end of the consume queues."""
         return self.number < (5, 0, 0)
 
     @property
@@ -65,7 +65,7 @@ class Version:
 
 @dataclass(frozen=True)
 class Served:
-    """A unit that a pull gives, with its queue."""
+    """A unit that a pull returns, with its queue."""
 
     topic: str
     queue_id: int
@@ -83,7 +83,7 @@ class MessageStore:
         self.index = IndexService(overlay, config.slots, config.entries, tags=version.bounded)
         self.warnings: list[str] = []
         self.ended: str = ""
-        """Why the log ends where it ends."""
+        """Why the log ends before its last byte; empty if it does not."""
 
     # Loading
 
@@ -175,7 +175,7 @@ class MessageStore:
             self._reput()
 
     def _recover_file(self, file: MappedFile, reached: int) -> tuple[int, bool]:
-        """Return where the messages of a file end, and whether the log ends there."""
+        """Return the end of the messages in a file, and whether the log ends there."""
         data = memoryview(file.read())
         position = 0
         while True:
@@ -197,7 +197,7 @@ class MessageStore:
             position += message.size
 
     def _first_file(self, reached: int) -> int:
-        """Return the number of the file where the recovery starts."""
+        """Return the index of the file where recovery starts."""
         files = self.log.files
         least = max(len(files) - self.config.recover_max, 0) if self.version.bounded else 0
         if self.clean and not self.version.dispatches:
@@ -228,7 +228,7 @@ class MessageStore:
         return phy <= flushed if flushed > 0 else stored <= logics
 
     def _destroy(self) -> None:
-        """The log has no file: the consume queues are deleted."""
+        """Delete the consume queues, because the log has no file."""
         for queue in self.queues.values():
             files = [*queue.queue.files]
             if isinstance(queue, ConsumeQueue) and queue.ext is not None:
@@ -239,7 +239,7 @@ class MessageStore:
             queue.queue.files.clear()
 
     def _correct(self) -> None:
-        """`recoverTopicQueueTable`: the first unit of each queue is one that leads into the log."""
+        """`recoverTopicQueueTable`: set the first offset of each queue to a unit that points into the log."""
         for queue in self.queues.values():
             queue.correct_min(self.log.min_offset, old=self.version.old)
 
@@ -267,7 +267,7 @@ class MessageStore:
                 self._open(name, queue_id).put(message, int(number), message.tags_code)
 
     def _reput(self) -> None:
-        """`ReputMessageService.doReput`, from the end of the consume queues on."""
+        """`ReputMessageService.doReput`: dispatch from the end of the consume queues."""
         at = max(self._queue_phy(), self.log.min_offset, 0)
         while at < self.log.max_offset:
             file = self.log.find(at, or_first=at == 0)
@@ -298,7 +298,7 @@ class MessageStore:
         return file.read(phy % file.size, size)
 
     def query(self, topic: str, key: str, most: int = _PULL) -> list[int]:
-        """Return the places of the messages that a client finds by a key (`queryMessage`)."""
+        """Return the physical offsets that a client finds by a key (`queryMessage`)."""
         out = []
         for phy in sorted(self.index.query(topic, key, most)):
             size = int.from_bytes(self.message(phy, 4) or b"", "big", signed=True)
@@ -308,7 +308,7 @@ class MessageStore:
         return out
 
     def pull(self, queue: Queue, number: int) -> tuple[list[Unit], str, int]:
-        """Return what a pull gives: units of messages, the status, and the number to go on with (`getMessage`)."""
+        """Return the result of a pull: units, status and the next queue offset (`getMessage`)."""
         if queue.max_offset == 0:
             return [], "NO_MESSAGE_IN_QUEUE", 0
         if number < queue.min_offset:
@@ -345,7 +345,7 @@ class MessageStore:
         return picked, status, following
 
     def read_all(self) -> Iterator[Served]:
-        """Pull every queue from its first number to its last."""
+        """Pull every queue from its first offset to its last."""
         for (topic, queue_id), queue in sorted(self.queues.items()):
             number = queue.min_offset
             while number < queue.max_offset:

@@ -1,4 +1,4 @@
-"""Simulate the start of a broker on a store: what is on the disk afterwards, and what consumers get."""
+"""Simulate the start of a broker: the resulting files, and the messages that consumers get."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from logwright.codec.window import Zeros
 VERSIONS = ("5.5.0", "5.3.3", "4.9.7")
 _AT_A_TIME = 1 << 12
 _PID = b"1"
-"""What stands in the file abort: the process id of the broker, which is not known."""
+"""The content of the file abort. A broker writes its process id, which is unknown."""
 
 
 class ServedStore(Served):
@@ -50,7 +50,7 @@ class ServedStore(Served):
 
     @cached_property
     def places(self) -> list[tuple[int, int]]:
-        """The place and size of each message that consumers get, in the order of the log: one in several queues is there once."""
+        """The physical offset and size of each message that consumers get, in log order, without duplicates."""
         spans = {(served.unit.phy, served.unit.size) for served in self.store.read_all()}
         return [place for place in sorted(spans) if self._decodes(*place)]
 
@@ -67,18 +67,18 @@ class ServedStore(Served):
             "stops_at": None,
         }
         warnings = []
-        if self._behind:
+        if self._overwrites:
             reason = f": {store.ended}" if store.ended else ""
-            warnings.append(f"the log ends at {store.max_phy}{reason}; what lies behind is written over")
+            warnings.append(f"the log ends at {store.max_phy}{reason}; later messages will be overwritten")
         return Answers(len(self.places), serves, warnings=tuple(warnings))
 
     @cached_property
-    def _behind(self) -> bool:
-        """Whether sound messages lie behind the end of the log."""
+    def _overwrites(self) -> bool:
+        """Whether undamaged messages follow the end of the log."""
         return any((phy >= self.store.max_phy).any() for _, phy, *_ in self._salvaged())
 
     def _salvaged(self) -> Iterator[tuple[Part, Any, Any]]:
-        """The undamaged messages of the store as it is, which belong in a queue: with their places and sizes."""
+        """Yield the undamaged messages on disk that belong in a queue, with physical offsets and sizes."""
         below = self.overlay.below
         for entry in tree.logs(below):
             name = entry.name.rpartition("/")[2]
@@ -104,7 +104,7 @@ class ServedStore(Served):
 
     def parts(self, view: str) -> None:
         if view != "messages":
-            raise UsageError(f"a broker serves no view {view!r}", advice="It serves messages")
+            raise UsageError(f"mode AS_SYSTEM has no view {view!r}", advice="Use view messages")
 
     def rows(self, view: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         for at in range(0, len(self.places), _AT_A_TIME):
@@ -112,7 +112,7 @@ class ServedStore(Served):
             yield rows_of(messages, columns, self.options)
 
     def settle(self, repair: SystemRepair) -> None:
-        """A broker leaves the bytes behind the end of the log and of its queues as they are, and may read them again. Here they are zeros."""
+        """Clear the bytes after the end of the log and of the queues. A broker keeps them and may read them again."""
         for file in self.store.log.files[-1:]:
             self.overlay.assemble(file.name, [Copy(file.name, 0, file.wrote), Zeros(file.size - file.wrote)])
         for queue in self.store.queues.values():
@@ -125,7 +125,7 @@ class ServedStore(Served):
 
 
 class _Where:
-    """Describes lost messages."""
+    """Describes a range of lost messages."""
 
     def __init__(self, part: Part, phy: Any) -> None:
         self.part, self.phy = part, phy
@@ -140,7 +140,7 @@ class _Where:
 
 
 def rows_of(messages: Sequence[bytes], columns: Sequence[str], options: Options) -> pa.RecordBatch:
-    """Return messages as rows. A client checks no checksum."""
+    """Return messages as rows. Checksums are not verified, as in a client."""
     data = np.frombuffer(b"".join(messages), np.uint8)
     ends = np.cumsum([len(message) for message in messages])
     starts = ends - [len(message) for message in messages]
@@ -155,7 +155,7 @@ def rows_of(messages: Sequence[bytes], columns: Sequence[str], options: Options)
 
 
 def start(overlay: Overlay, settings: Settings) -> ServedStore | Refused:
-    """Follow the start of a broker. See `codec.engine.startup.Start`."""
+    """Simulate the start of a broker. See `codec.engine.startup.Start`."""
     options = settings.options
     number = [int(part) for part in settings.version.split(".")]
     config = tree.config_of(overlay, options)
@@ -174,7 +174,7 @@ def start(overlay: Overlay, settings: Settings) -> ServedStore | Refused:
 
 
 def last_stop(listing: Listing, clean: bool | None) -> tuple[bool, str]:
-    """A broker that stops removes the file `abort`."""
+    """Return whether the last stop was clean, and how it is known. A clean stop removes the file `abort`."""
     if clean is not None:
         return clean, "option"
     return all(entry.name != tree.ABORT for entry in listing.entries()), tree.ABORT
@@ -185,6 +185,6 @@ STARTUP = Startup(
     VERSIONS,
     start,
     last_stop,
-    refusal="a broker does not load it: {error}",
-    advice="Take away or repair the file that it names",
+    refusal="a broker does not load this store: {error}",
+    advice="Remove or repair the file named in the error",
 )

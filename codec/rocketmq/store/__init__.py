@@ -1,1 +1,1 @@
-"""A store of RocketMQ as a tree of files."""
+"""A RocketMQ store: its files, views, checks and writer."""

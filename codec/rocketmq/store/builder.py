@@ -1,6 +1,6 @@
-"""Writing a store from rows: the commit log in files of one size, consume queues, index files, the checkpoint, and the topics.
+"""Write a store from rows: commit log, consume queues, index files, checkpoint and topics.
 
-Source: `CommitLog.DefaultAppendMessageCallback` of RocketMQ, and the rules that its recovery relies on.
+Source: `CommitLog.DefaultAppendMessageCallback` of RocketMQ, and the invariants that its recovery relies on.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ Int64s = npt.NDArray[np.int64]
 NEWEST = Version((5, 5, 0))
 _STEP = 1 << 20
 _LEAST_LEFT = 8
-"""Bytes that remain behind each message of a file, for a blank record."""
+"""Bytes left free after the last message of a file, for a blank record."""
 _STAGED = "commitlog/rows"
 OFFSETS = Option(
-    "offsets", "keep", "keep: those of the column queue_offset, where there is one; assign: number the messages of each queue on",
+    "offsets", "keep", "Queue offsets. keep: those of the column queue_offset, if given; assign: continue each queue's offsets",
     str, choices=("keep", "assign"),
 )  # fmt: skip
 OPTIONS = (tree.LOG_PATH, *tree.GEOMETRY, OFFSETS)
@@ -54,7 +54,7 @@ OPTIONS = (tree.LOG_PATH, *tree.GEOMETRY, OFFSETS)
 
 @dataclass
 class State:
-    """A store as the next message finds it."""
+    """The state of a store before the next message."""
 
     config: StoreConfig
     end: int = 0
@@ -65,7 +65,7 @@ class State:
 
 
 def resume(listing: Listing | None, options: Options) -> State:
-    """Return the state of a store. Raises `UsageError` for one that a broker would not go on with as it is."""
+    """Return the state of a store. Raises `UsageError` if a broker would not continue it unchanged."""
     if listing is None:
         geometry = {
             "log_size": FILE_SIZE, "queue_size": tree.QUEUE_SIZE, "slots": HASH_SLOTS, "entries": MAX_ENTRIES,
@@ -80,8 +80,8 @@ def resume(listing: Listing | None, options: Options) -> State:
     names = {entry.name for entry in listing.entries()}
     if tree.ABORT in names:
         raise UsageError(
-            "the store has a file abort: its broker runs, or did not stop cleanly",
-            advice="Start and stop it first",
+            "the store has a file abort: its broker is running or was not stopped cleanly",
+            advice="Stop the broker. If it was not stopped cleanly, start it and stop it first",
         )
     if config.batch_topics or config.ext:
         raise UsageError("a store with batch consume queues or queue extensions cannot be appended to")
@@ -107,7 +107,7 @@ def _given(options: Options) -> dict[str, Any]:
 
 
 class StoreBuilder:
-    """Writes a store, or the files of one that an append changes. See `codec.store.build.Builder`."""
+    """Writes a new store, or the files that an append changes. See `codec.store.build.Builder`."""
 
     def __init__(self, listing: Listing | None, options: Options) -> None:
         tree.refuse_several(options)
@@ -156,14 +156,14 @@ class StoreBuilder:
         self.state.end = self.log.at
 
     def _places(self, sizes: Int64s) -> tuple[Int64s, list[tuple[int, int]]]:
-        """Return where messages lie, and before which of them a file ends, with the bytes that are left there."""
+        """Return the physical offsets of messages, and for each end of a file the index of the next message and the bytes left."""
         size = self.config.log_size
         out, blanks, at = np.empty(len(sizes), np.int64), [], self.log.at
         for i, length in enumerate(sizes.tolist()):
             if length + _LEAST_LEFT > size:
                 raise UsageError(
-                    f"row {self.rows + i}: the message takes {length} bytes, a file of {size} bytes holds {size - _LEAST_LEFT}",
-                    advice="Set mappedFileSizeCommitLog, as the broker has it",
+                    f"row {self.rows + i}: the message takes {length} bytes, but a file of {size} bytes holds at most {size - _LEAST_LEFT}",
+                    advice="Set mappedFileSizeCommitLog to the broker's value",
                 )
             left = size - at % size
             if length + _LEAST_LEFT > left:
@@ -180,7 +180,7 @@ class StoreBuilder:
         for i in range(len(starts) - 1):
             message = check(data[int(starts[i]) : int(starts[i + 1])], Rules(), crc=False)
             if not isinstance(message, Message):
-                raise UsageError(f"row {self.rows + i}: a broker does not take the message")
+                raise UsageError(f"row {self.rows + i}: a broker would refuse the message")
             key = message.topic, message.queue_id
             if message.kind not in (PREPARED, ROLLBACK):
                 expected = self.state.next.get(key)
@@ -211,18 +211,18 @@ class StoreBuilder:
     def _refuse_start(self, message: Message, i: int) -> None:
         if message.queue_offset > 0:
             raise UsageError(
-                f"row {self.rows + i}: queue {message.queue_id} of {message.topic} would begin with number {message.queue_offset}; "
-                "in a store whose log begins at 0 a broker skips such messages",
+                f"row {self.rows + i}: queue {message.queue_id} of {message.topic} would start at offset {message.queue_offset}; "
+                "a broker skips such messages in a store whose log starts at 0",
                 advice="Pass offsets=assign to number them from 0",
             )
 
     def _before(self, name: str) -> bytes:
-        """Return a file that is there; nothing where there is none."""
+        """Return the content of a file, or no bytes if it does not exist."""
         exists = self.listing is not None and any(entry.name == name for entry in self.listing.entries())
         return self.listing.read(name) if exists and self.listing is not None else b""
 
     def _open(self) -> Iterator[Piece]:
-        """Go on in the last files of the store."""
+        """Continue the last files of the store."""
         if self.listing is None:
             return
         used = self.state.end % self.config.log_size
@@ -286,7 +286,7 @@ class StoreBuilder:
         return bytes(CHECKPOINT.form(pa.Table.from_pylist([row])))
 
     def _topics(self) -> bytes | None:
-        """Return topics.json with the topics that were written; None where it has them already."""
+        """Return topics.json with the written topics added, or None if it has them already."""
         before = self._before(tree.TOPICS_FILE)
         rows = {row["topic"]: row for row in TOPICS.parse(before).to_pylist()} if before else {}
         queue_counts: dict[str, int] = {}
@@ -321,7 +321,7 @@ class StoreBuilder:
 
 
 class StagedBuilder:
-    """Rows of one of several tasks: no message knows its place before all are there."""
+    """Stages the rows of one of several tasks. Physical offsets are assigned when all tasks are done."""
 
     def __init__(self) -> None:
         self.rows = 0

@@ -1,4 +1,4 @@
-"""The files of a store held against each other: queues against the log, and numbers in the queues.
+"""Compare the files of a store: consume queues with the log, and queue offsets for gaps.
 
 Source: `ConsumeQueue.putMessagePositionInfo`, `CommitLog.getMessage` of RocketMQ.
 """
@@ -27,10 +27,10 @@ from logwright.codec.window import Frames, Window
 Int64s = npt.NDArray[np.int64]
 NAME = "rocketmq.store"
 ADVICE = (
-    "Copy the store before a broker is started on it: the broker ends the log at the first bad message that it reads, and deletes all files "
-    "behind it.",
-    "Where the commit log is sound and queues or index are not: remove consumequeue, index and checkpoint, and create a file abort. The "
-    "broker makes them again.",
+    "Copy the store before a broker is started on it. The broker ends the log at the first bad message that it reads, and deletes all later "
+    "files.",
+    "If only queues or index are damaged, remove consumequeue, index and checkpoint, and create a file abort. The broker then rebuilds "
+    "them.",
 )
 _MOST = 20
 _QUEUES = {tree.QUEUE: dtype_of(UNIT), tree.BATCH: dtype_of(BATCH_UNIT)}
@@ -93,7 +93,7 @@ class StoreChecker:
     def _continuity(
         self, phy: Int64s, number: Int64s, queues: dict[tuple[str, int], Int64s]
     ) -> Iterator[tuple[str, Fault]]:
-        """Numbers in each queue rise by one from message to message. Batches take more of them, so of their topics only the order counts."""
+        """Queue offsets must rise by one from message to message. A batch takes several, so its topic is only checked for order."""
         batches = tree.batch_topics(self._listing)
         for (topic, queue_id), group in queues.items():
             steps = np.diff(number[group])
@@ -112,12 +112,12 @@ class StoreChecker:
                     else {}
                 )
                 name, at = self._place(int(phy[group[i + 1]]))
-                system = "a broker that rebuilds the queue gives later messages other numbers"
+                system = "a broker that rebuilds the queue gives later messages other queue offsets"
                 rows = after - before - 1 if after > before else 0
                 yield name, Fault(NAME, at, 0, Kind.ORDER, text, Severity.ERROR, system, rows, lost)
 
     def _place(self, phy: int) -> tuple[str, int]:
-        """Return the file of a message, and its byte there."""
+        """Return the file of a message and its offset in the file."""
         for entry in tree.logs(self._listing):
             base = tree.base_of(entry.name) or 0
             if base <= phy < base + entry.size:
@@ -127,7 +127,7 @@ class StoreChecker:
     def _units(
         self, phy: Int64s, size: Int64s, queues: dict[tuple[str, int], Int64s]
     ) -> Iterator[tuple[str, Fault]]:
-        """Each unit leads to a message of its queue, and each message has a unit."""
+        """Each unit must point to a message of its queue, and each message must have a unit."""
         logs = tree.logs(self._listing)
         low = tree.base_of(logs[0].name) or 0 if logs else 0
         files: dict[tuple[str, int], list[PlannedFile]] = {}
@@ -136,7 +136,7 @@ class StoreChecker:
             if file.role is Role.DERIVED and queue is not None and tree.first(file.name) in _QUEUES:
                 files.setdefault(queue, []).append(file)
         if not files:
-            return  # a broker makes them all again
+            return  # a broker rebuilds all queues
         every = np.sort(phy)
         for queue in sorted({*files, *queues}):
             group = queues.get(queue, np.zeros(0, np.int64))
@@ -155,7 +155,7 @@ class StoreChecker:
                 odd = np.flatnonzero(~matches & (units["size"] != FILLER) & (at >= low))
                 for i in odd[:_MOST].tolist():
                     unit_size = int(units["size"][i])
-                    text = f"the unit leads to {int(at[i])}, where no sound message of the queue has {unit_size} bytes"
+                    text = f"the unit points to offset {int(at[i])}, which has no undamaged message of this queue of {unit_size} bytes"
                     place = i * units.dtype.itemsize
                     yield (
                         file.name,
@@ -164,13 +164,13 @@ class StoreChecker:
             missing = np.setdiff1d(places, np.concatenate([np.zeros(0, np.int64), *listed]))
             if len(missing):
                 text = f"{len(missing)} messages of queue {queue[1]} of {queue[0]} have no unit, the first at {int(missing[0])}"
-                system = "consumers do not get them, unless the broker recovers that part of the log"
+                system = "consumers do not get these messages unless the broker recovers that part of the log"
                 lost = {"topic": queue[0], "queue_id": queue[1]}
                 name = files[queue][-1].name if queue in files else ""
                 yield name, Fault(NAME, 0, 0, Kind.LINK, text, Severity.ERROR, system, 0, lost)
 
     def _read(self, file: PlannedFile) -> npt.NDArray[np.void]:
-        """Return the units of a file up to the zeros behind them."""
+        """Return the units of a file without the trailing zeros."""
         dtype = _QUEUES[tree.first(file.name)]
         data = np.frombuffer(self._listing.read(file.name), np.uint8)
         units = data[: len(data) // dtype.itemsize * dtype.itemsize].view(dtype)

@@ -1,6 +1,6 @@
-"""A broker's configuration file (`broker.conf`), as far as it says where the store lies and how it is read.
+"""A broker's configuration file (`broker.conf`): the settings for the location and the format of its store.
 
-Names are those of `MessageStoreConfig`. No other value is kept.
+Names are those of `MessageStoreConfig`. Other settings are ignored.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class BrokerConfiguration:
         if not root or not all(path.startswith("/") for path in paths):
             raise UsageError(
                 f"{_ROOT} and {tree.LOG_PATH.name} are {', '.join(map(repr, paths))}, expected absolute paths",
-                advice="Name the directory of the store itself",
+                advice="Pass the store directory instead of the configuration file",
             )
         options = {option.name: values[option.name] for option in _OPTIONS if values.get(option.name)}
         if options.get(tree.LOG_PATH.name, "").rstrip("/") == f"{root.rstrip('/')}/{tree.LOG}":

@@ -1,4 +1,4 @@
-"""The layout `rocketmq.store`: the directory of a broker's messages.
+"""The layout `rocketmq.store`: a broker's store directory.
 
 Source: `DefaultMessageStore`, `StorePathConfigHelper` of RocketMQ.
 """
@@ -44,14 +44,14 @@ _METADATA = {
 }
 _ROLES = (Role.PRIMARY, Role.DERIVED, Role.METADATA, Role.LEFTOVER, Role.FOREIGN)
 _CASSANDRA = {"data", "saved_caches", "hints"}
-"""Folders beside another system's `commitlog`."""
+"""Folders next to Cassandra's `commitlog`."""
 READ_OPTIONS = (
     tree.LOG_PATH, *tree.GEOMETRY, BODY_LIMIT, *views.OPTIONS, *used_by(STARTS, *tree.SETTINGS),
 )  # fmt: skip
 
 
 class Store(Layout):
-    """A store. The commit log may lie elsewhere, in one directory or several."""
+    """A store. The commit log may be in one or several other directories."""
 
     name = NAME
     title = "RocketMQ store: a commit log of messages, with consume queues and an index"
@@ -83,7 +83,7 @@ class Store(Layout):
     # Reading
 
     def plan(self, listing: Listing, options: Options) -> Plan:
-        """The commit log is primary, in the order of its numbers; queues and index follow from it."""
+        """Plan the commit log as primary files, in numerical order, and queues and index as derived ones."""
         files = [self._planned(entry) for entry in listing.entries()]
         slots, _ = tree.index_geometry(listing, options)
         files = [
@@ -109,7 +109,7 @@ class Store(Layout):
         base = tree.base_of(name)
         if name == tree.BARRIER:
             return PlannedFile(
-                name, entry.size, Role.LEFTOVER, note="of a write that was cut short: a broker does not start"
+                name, entry.size, Role.LEFTOVER, note="left by an interrupted write; a broker does not start"
             )
         if tree.is_log(name) and base is not None:
             return PlannedFile(name, entry.size, Role.PRIMARY, "rocketmq.commitlog", {"number": base})
@@ -151,7 +151,7 @@ class Store(Layout):
         return (tree.LOCK,)
 
     def order(self, names: Iterable[str]) -> Sequence[str]:
-        """Queues and index before the commit log: a broker cuts what leads behind the end of the log. The checkpoint is last."""
+        """Queues and index come before the commit log, because a broker removes units past the end of the log. The checkpoint is last."""
         return sorted(names, key=lambda name: (name == tree.CHECKPOINT, tree.is_log(name), name))
 
     def builder(
@@ -177,18 +177,18 @@ class Store(Layout):
 
 
 def _gaps(logs: Sequence[Entry]) -> Iterator[tuple[str, Fault]]:
-    """Files that are missing between two others."""
+    """Yield faults of missing files between two others."""
     size = max((entry.size for entry in logs), default=0)
     for before, after in pairwise(logs):
         end, start = (tree.base_of(before.name) or 0) + size, tree.base_of(after.name) or 0
         if size and start > end:
-            text = f"the commit log has nothing from {end} to {start}: a file is missing"
+            text = f"the commit log has a gap from {end} to {start}: a file is missing"
             system = "a broker loads the store; consumers skip these messages"
             yield after.name, Fault(NAME, 0, 0, Kind.LINK, text, Severity.ERROR, system)
 
 
 def _sizes(logs: Sequence[Entry]) -> Iterator[tuple[str, Fault]]:
-    """Files of another size than the others: a broker does not load a store with them."""
+    """Yield faults of files of a different size than most. A broker does not load a store with them."""
     sizes = [entry.size for entry in logs]
     usual = max(set(sizes), key=sizes.count, default=0)
     for i, entry in enumerate(logs):
@@ -200,25 +200,28 @@ def _sizes(logs: Sequence[Entry]) -> Iterator[tuple[str, Fault]]:
             if last
             else "a broker does not load the store"
         )
-        text = f"the file has {entry.size} bytes, the others have {usual}"
+        text = f"the file has {entry.size} bytes, expected {usual} like the other files"
         kind = Kind.TRUNCATED if entry.size < usual else Kind.LENGTH
         severity = Severity.WARNING if last else Severity.ERROR
         yield entry.name, Fault(NAME, 0, 0, kind, text, severity, system)
 
 
 def _bad_names(files: Sequence[PlannedFile]) -> Iterator[tuple[str, Fault]]:
-    """Files where a broker expects none."""
+    """Yield faults of file names that a broker does not expect."""
     for file in files:
         queue = tree.first(file.name) in (tree.QUEUE, tree.BATCH, tree.EXT) and tree.queue_of(file.name)
         if file.role is Role.FOREIGN and (tree.is_log(file.name) or queue):
-            text = "a file that is none of the store lies among its files"
+            text = "the name is not that of a store file"
             yield (
                 file.name,
                 Fault(NAME, 0, 0, Kind.LINK, text, Severity.ERROR, "a broker does not load the store"),
             )
         elif tree.is_log(file.name) and file.role is Role.PRIMARY and len(file.name.rpartition("/")[2]) != 20:
-            text = "the name is not padded to 20 digits: files are loaded in the order of their names as text"
-            yield file.name, Fault(NAME, 0, 0, Kind.ORDER, text, Severity.WARNING, "a broker may cut the log")
+            text = "the name is not padded to 20 digits; files are loaded in alphabetical order"
+            yield (
+                file.name,
+                Fault(NAME, 0, 0, Kind.ORDER, text, Severity.WARNING, "a broker may truncate the log"),
+            )
 
 
 LAYOUT = Store()

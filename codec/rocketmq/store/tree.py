@@ -1,4 +1,4 @@
-"""The names of the files of a store, and its geometry, which no file says.
+"""File names of a store, and its geometry (file sizes and index slots), which no file stores.
 
 Source: `StorePathConfigHelper`, `MessageStoreConfig` of RocketMQ.
 """
@@ -38,33 +38,39 @@ CHECKPOINT, ABORT, LOCK = "checkpoint", "abort", "lock"
 TOPICS_FILE, OFFSETS_FILE = f"{CONFIG}/topics.json", f"{CONFIG}/consumerOffset.json"
 FOLDERS = (LOG, f"{LOG}-*", f"{QUEUE}/*/*", f"{BATCH}/*/*", f"{EXT}/*/*", INDEX, TIMER, CONFIG)
 BARRIER = f"{LOG}/-"
-"""A file that keeps a broker from starting: it has not the size of a commit log, and is not the last by name."""
+"""A file that keeps a broker from starting. It has not the size of a commit log file and does not sort last."""
 _NUMBER = re.compile(r"\d{1,20}")
 _DEFAULTS = {LOG: 1 << 30, QUEUE: 6_000_000, BATCH: 13_800_000, EXT: 50_331_648}
 
 LOG_PATH = Option(
     "storePathCommitLog",
     None,
-    "The directory of the commit log, where it is another, or several of them with commas between",
+    "Commit log directories, comma-separated, if not commitlog/",
     parse_text,
 )
 QUEUE_SIZE = Option(
     "mappedFileSizeConsumeQueue",
     None,
-    "Bytes of a consume queue file; as the files are",
+    "Size of a consume queue file in bytes; by default that of existing files",
     low=20,
     high=1 << 30,
 )
 BATCH_SIZE = Option(
-    "mapperFileSizeBatchConsumeQueue", None, "Bytes of a batch consume queue file; as the files are", low=46
+    "mapperFileSizeBatchConsumeQueue",
+    None,
+    "Size of a batch consume queue file in bytes; by default that of existing files",
+    low=46,
 )
 EXT_SIZE = Option(
-    "mappedFileSizeConsumeQueueExt", None, "Bytes of a consume queue extension; as the files are", low=64
+    "mappedFileSizeConsumeQueueExt",
+    None,
+    "Size of a consume queue extension file in bytes; by default that of existing files",
+    low=64,
 )
 
 
 def parse_flag(value: Any) -> bool:
-    """true or false. Raises `ValueError`."""
+    """Parse true or false. Raises `ValueError`."""
     parsed = flag("option", value)
     if parsed is None:
         raise ValueError("expected true or false")
@@ -74,25 +80,25 @@ def parse_flag(value: Any) -> bool:
 EXT_ENABLED = Option(
     "enableConsumeQueueExt",
     None,
-    "Whether consume queues have extensions; as the folder is there",
+    "Whether consume queues have extensions; by default if the folder exists",
     parse_flag,
 )
 LMQ = Option(
     "enableLmq",
     None,
-    "Whether messages are dispatched to light message queues too; as their folders are there",
+    "Whether messages are also dispatched to light message queues; by default if their folders exist",
     parse_flag,
 )
 RECOVER_MAX = Option(
-    "commitLogRecoverMaxNum", 10, "Files at the end of the log that 5.4 and later recover", low=1
+    "commitLogRecoverMaxNum", 10, "Number of files at the end of the log that 5.4 and later recover", low=1
 )
 FORCE_CRC = Option(
-    "forceVerifyPropCRC", False, "Only messages with a property __CRC32# that is right count", parse_flag
+    "forceVerifyPropCRC", False, "Accept only messages with a correct property __CRC32#", parse_flag
 )
 CHECK_OFFSET = Option(
     "checkCommitLogOffsetOnRecover",
     False,
-    "After a crash the log ends at a message of another file",
+    "After an unclean stop, end the log at a message that belongs in another file",
     parse_flag,
 )
 GEOMETRY = (FILE_SIZE, QUEUE_SIZE, BATCH_SIZE, EXT_SIZE, HASH_SLOTS, MAX_ENTRIES)
@@ -105,44 +111,44 @@ def first(name: str) -> str:
 
 
 def is_log(name: str) -> bool:
-    """Whether a file lies where the commit log does."""
+    """Return whether a file is in a commit log folder."""
     return first(name) == LOG or first(name).startswith(f"{LOG}-")
 
 
 def base_of(name: str) -> int | None:
-    """Return the number in the name of a file; None where it is none."""
+    """Return the number in a file name, or None if the name is not a number."""
     digits = name.rpartition("/")[2]
     return int(digits) if _NUMBER.fullmatch(digits) else None
 
 
 def queue_of(name: str) -> tuple[str, int] | None:
-    """Return the topic and the queue of a file of a consume queue; None where a broker takes it for none."""
+    """Return the topic and queue id of a consume queue file, or None for a file that a broker does not treat as one."""
     parts = name.split("/")
     number = parts[2].removeprefix("-") if len(parts) == 4 else ""
     return (parts[1], int(parts[2])) if number.isdecimal() else None
 
 
 def roots(options: Options) -> Sequence[Root]:
-    """Return the directories of the commit log; files are in all of them."""
+    """Return the commit log directories. Each may hold some of the files."""
     value = options[LOG_PATH.name]
     paths = sorted({path.strip() for path in value.split(",") if path.strip()}) if value else []
     return [Root(LOG if not i else f"{LOG}-{i + 1}", path, LOG) for i, path in enumerate(paths)]
 
 
 def logs(listing: Listing) -> list[Entry]:
-    """Return the files of the commit log, in their order."""
+    """Return the commit log files in numerical order."""
     entries = [entry for entry in listing.entries() if is_log(entry.name) and base_of(entry.name) is not None]
     return sorted(entries, key=lambda entry: (base_of(entry.name) or 0, entry.name))
 
 
 def _usual(sizes: Iterable[int]) -> int | None:
-    """Return the size that most files have."""
+    """Return the most common nonzero size."""
     common = Counter(size for size in sizes if size).most_common(1)
     return common[0][0] if common else None
 
 
 def config_of(listing: Listing, options: Options) -> StoreConfig:
-    """Return the settings of a store: as options say, else as its files are, else upstream's defaults."""
+    """Return the settings of a store: from options, else from its files, else upstream's defaults."""
     entries = listing.entries()
 
     def size_of(folder: str, option: Option) -> int:
@@ -179,7 +185,7 @@ def config_of(listing: Listing, options: Options) -> StoreConfig:
 
 
 def index_geometry(listing: Listing, options: Options) -> tuple[int, int]:
-    """Return the slots of index files, and their entries with entry 0."""
+    """Return the number of slots of an index file, and of entries including entry 0."""
     slots, room = options[HASH_SLOTS.name], options[MAX_ENTRIES.name]
     files = [entry for entry in listing.entries() if first(entry.name) == INDEX and entry.size]
     size = _usual(entry.size for entry in files)
@@ -201,7 +207,7 @@ def _reader(listing: Listing, name: str) -> Any:
 
 
 def topics(listing: Listing) -> list[dict[str, Any]] | None:
-    """Return the rows of `config/topics.json`; None where there is none that can be read."""
+    """Return the rows of `config/topics.json`, or None if it is missing or damaged."""
     if not any(entry.name == TOPICS_FILE for entry in listing.entries()):
         return None
     try:
@@ -212,7 +218,7 @@ def topics(listing: Listing) -> list[dict[str, Any]] | None:
 
 
 def batch_topics(listing: Listing) -> frozenset[str]:
-    """Return the topics with batch consume queues: as topics.json says, else as the folders are."""
+    """Return the topics with batch consume queues: from topics.json, else from the folders."""
     rows = topics(listing)
     if rows is None:
         return frozenset(
@@ -223,7 +229,7 @@ def batch_topics(listing: Listing) -> frozenset[str]:
 
 
 def parse_key(value: Any) -> str:
-    """`topic#key`. Raises `ValueError`."""
+    """Parse `topic#key`. Raises `ValueError`."""
     text = parse_text(value)
     if "#" not in text:
         raise ValueError("expected TOPIC#KEY")
@@ -231,15 +237,15 @@ def parse_key(value: Any) -> str:
 
 
 KEY = Option(
-    "key", None, "TOPIC#KEY: only entries of this key, and of others with the same hash", parse_key, narrows=True,
+    "key", None, "TOPIC#KEY: only entries with the hash of this key", parse_key, narrows=True,
     verbs=frozenset({Verb.READ}), views=("index",),
 )  # fmt: skip
 
 
 def refuse_several(options: Options) -> None:
-    """Raise `UsageError` where a store is to be written to several commit log paths."""
+    """Raise `UsageError` if the options name several commit log paths."""
     if len(roots(options)) > 1:
         raise UsageError(
-            "a store is written to one commit log path",
-            advice=f"Name one directory in {LOG_PATH.name}; a broker takes files from any of its paths",
+            "cannot write to several commit log paths",
+            advice=f"Name one directory in {LOG_PATH.name}; a broker reads files from any of its paths",
         )

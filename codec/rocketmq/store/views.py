@@ -1,4 +1,4 @@
-"""The views of a store that are not stretches of its commit log: its queues, and entries of the index by key."""
+"""The views of a store: its messages, its queues, and index entries by key."""
 
 from __future__ import annotations
 
@@ -33,39 +33,39 @@ QUEUES = Table(
     (
         Column("topic", pa.string(), "the topic", nullable=False),
         Column("queue_id", pa.int32(), "queue of the topic", nullable=False),
-        Column("min_offset", pa.int64(), "number of its first message"),
-        Column("max_offset", pa.int64(), "number that the next message gets"),
-        Column("messages", pa.int64(), "units of its files that lead to a message", nullable=False),
+        Column("min_offset", pa.int64(), "offset of its first message"),
+        Column("max_offset", pa.int64(), "offset of the next message"),
+        Column("messages", pa.int64(), "number of units that point to a message", nullable=False),
         Column(
             "gaps",
             pa.int64(),
-            "units from the first message to the last one that lead to none",
+            "number of units between the first and the last message that point to no message",
             nullable=False,
         ),
-        Column("first_physical_offset", pa.int64(), "place of the first message in the commit log"),
-        Column("last_physical_offset", pa.int64(), "place of the last message"),
+        Column("first_physical_offset", pa.int64(), "physical offset of the first message"),
+        Column("last_physical_offset", pa.int64(), "physical offset of the last message"),
         Column(
             "consumer_offsets",
             _OFFSETS,
-            "the next message of each group, where config/ has it",
+            "next offset of each consumer group, if config/ has it",
             nullable=False,
         ),
     ),
-    "One row a queue.",
+    "One row per queue.",
     key=("topic", "queue_id"),
 )
 VIEWS = {
     view.name: view
     for view in (
-        View("messages", LOG, "rows", "all messages of the commit log, in its order"),
+        View("messages", LOG, "rows", "all messages of the commit log in order"),
         View(
             "queues",
             QUEUE,
             "rows",
-            "the consume queues, each with its offsets and those of its groups",
+            "the consume queues with their offsets and those of consumer groups",
             QUEUES,
         ),
-        View("index", INDEX, "rows", "the entries of the index: of one key with key=TOPIC#KEY"),
+        View("index", INDEX, "rows", "the index entries; with key=TOPIC#KEY those of one key"),
     )
 }
 OPTIONS = (tree.KEY,)
