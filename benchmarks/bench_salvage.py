@@ -204,7 +204,7 @@ def section(place: Path, size: Size) -> list[str]:
         lines.append(f"| {label} | {undamaged:.2f} {unit} | {rest:.2f} {unit} | {ratio:.2f} |")
     lines += [
         "",
-        "Files of bait only, MB/s of a walk:",
+        "Adversarial files (only false record starts), MB/s of a walk:",
         "",
         "| bytes | " + " | ".join(f"{length >> 20} MB" for length in SIZES) + " |",
         "|---|" + "---|" * len(SIZES),

@@ -55,12 +55,12 @@ class Surgeon:
         the seed. Raises `UsageError`, possibly after changing the tree."""
         if operation["random"] is not None:
             data = Rng(self.seed, "random", str(self._done)).bytes(operation["random"])
-            params = {name: value for name, value in operation.given.items() if name != "random"}
-            operation = replace(operation, given={**params, "hex": data.hex()})
+            params = {name: value for name, value in operation.params.items() if name != "random"}
+            operation = replace(operation, params={**params, "hex": data.hex()})
         self._done += 1
         done = []
         for name in self._files(operation):
-            single = replace(operation, given={**operation.given, **({"file": name} if name else {})})
+            single = replace(operation, params={**operation.params, **({"file": name} if name else {})})
             try:
                 done.append({**single.to_dict(), **self._one(single, name)})
             except UsageError as error:
@@ -403,7 +403,7 @@ def _set(operation: Operation, old: bytes, kind: Type) -> bytes:
             if operation["hex"] is not None:
                 return kind.pack(bytes.fromhex(operation["hex"]), {})
             text = operation["text"] if operation["text"] is not None else operation["value"]
-            return kind.pack(content(replace(operation, given={"text": str(text)})), {})
+            return kind.pack(content(replace(operation, params={"text": str(text)})), {})
         if operation["hex"] is not None:
             return bytes.fromhex(operation["hex"])
         if isinstance(kind, Repeated | Struct):

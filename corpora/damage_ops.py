@@ -65,16 +65,16 @@ _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "0": "\0"}
 
 @dataclass(frozen=True)
 class Operation:
-    """One checked operation. `given` holds its typed parameters, `steps` the path into a frame: `(("record", 0),)`."""
+    """One checked operation. `params` holds its typed parameters, `steps` the path into a frame: `(("record", 0),)`."""
 
     name: str
-    given: Mapping[str, Any]
+    params: Mapping[str, Any]
     steps: tuple[tuple[str, int], ...] = ()
     text: str = field(default="", compare=False)
     """The original text, for messages."""
 
     def __getitem__(self, name: str) -> Any:
-        return self.given.get(name)
+        return self.params.get(name)
 
     @property
     def on_files(self) -> bool:
@@ -88,7 +88,9 @@ class Operation:
     def to_dict(self) -> dict[str, Any]:
         """Return the form in damage.json, which `parse` accepts."""
         known = {
-            operation: self.given[operation] for operation in OPERATIONS[self.name] if operation in self.given
+            operation: self.params[operation]
+            for operation in OPERATIONS[self.name]
+            if operation in self.params
         }
         return {"op": self.name, **known, **dict(self.steps)}
 

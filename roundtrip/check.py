@@ -208,7 +208,7 @@ def _chosen(law: str | Sequence[str] | None) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class _Given:
+class _InputFile:
     """A picklable reference to a file."""
 
     shown: str
@@ -228,21 +228,21 @@ class _Given:
         return open_source(self.real, self.shown)
 
 
-def _file(target: FileTarget) -> _Given:
+def _file(target: FileTarget) -> _InputFile:
     data = None
     if target.source is not None:
         data = target.source.pread(0, target.source.size).tobytes()
     options = known_options(target.options, target.codec.options)
     real = STDIN if data is not None else target.path
-    return _Given(target.path, real, target.name, target.codec.name, options, target.hints, data)
+    return _InputFile(target.path, real, target.name, target.codec.name, options, target.hints, data)
 
 
-def _directory(target: DirectoryTarget) -> Iterator[_Given]:
+def _directory(target: DirectoryTarget) -> Iterator[_InputFile]:
     for file in target.plan.files:
         if file.codec is not None:
             codec = registry.get(file.codec)
             directory = target.directory
-            yield _Given(
+            yield _InputFile(
                 directory.shown(file.name), directory.real(file.name), file.name, file.codec,
                 known_options(target.options, codec.options), target.hints(file.hints),
             )  # fmt: skip
@@ -252,12 +252,12 @@ def _directory(target: DirectoryTarget) -> Iterator[_Given]:
 class _Piece:
     """A job: one file. `asked`: the laws were requested by name, so the slow one is not limited."""
 
-    given: _Given
+    file: _InputFile
     laws: tuple[str, ...]
     asked: bool
 
     def __call__(self) -> FileOutcome:
-        source_file = self.given
+        source_file = self.file
         outcome = FileOutcome(source_file.shown, source_file.codec, 0)
         try:
             with source_file.open() as source:
@@ -267,7 +267,7 @@ class _Piece:
             return replace(outcome, error=str(error))
 
     def _look(self, source: Source, outcome: FileOutcome) -> FileOutcome:
-        source_file = self.given
+        source_file = self.file
         codec = registry.get(source_file.codec)
         if codec.single_frame and source.size > WHOLE_LIMIT:
             return replace(outcome, error=f"files of this kind are small, this one has {source.size} bytes")
@@ -290,8 +290,8 @@ class _Piece:
         )
 
     def _context(self) -> Any:
-        codec = registry.get(self.given.codec)
-        return codec.context(self.given.name, codec_options(codec, self.given.options), **self.given.hints)
+        codec = registry.get(self.file.codec)
+        return codec.context(self.file.name, codec_options(codec, self.file.options), **self.file.hints)
 
     def _hold(self, law: str, specimen: Specimen, start: int, before: Outcome) -> Outcome:
         """Check a law on a part of a file, and add the result to that of the earlier parts."""

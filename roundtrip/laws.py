@@ -39,7 +39,7 @@ class Verdict:
     """Whether a law held. `difference` describes the first violation, `at` is its byte or row."""
 
     law: str
-    what: str
+    subject: str
     checked: int
     """The number of bytes, rows, frames, sizes or damaged copies that were compared."""
     difference: str = ""
@@ -49,7 +49,7 @@ class Verdict:
         return not self.difference
 
     def __str__(self) -> str:
-        return f"{self.law}: {self.what}: {self.difference or f'holds ({self.checked} checked)'}"
+        return f"{self.law}: {self.subject}: {self.difference or f'holds ({self.checked} checked)'}"
 
 
 def decode_encode(
@@ -121,8 +121,8 @@ def any_split(
         differ = tables_differ(expected, joined)
         if differ is not None:
             text = f"in parts of {size} bytes ({len(parts)} parts): {differ[1]}"
-            return Verdict("any_split", _what(specimen), checked, text, differ[0])
-    return Verdict("any_split", _what(specimen), checked)
+            return Verdict("any_split", _subject(specimen), checked, text, differ[0])
+    return Verdict("any_split", _subject(specimen), checked)
 
 
 def kernel_equals_description(
@@ -144,7 +144,7 @@ def kernel_equals_description(
     specimen = Specimen.of(source, codec, name, **options)
     data = specimen.all_bytes()
     if not specimen.codec.structures:
-        return Verdict(law, _what(specimen), 0)
+        return Verdict(law, _subject(specimen), 0)
     struct = reference.frame_of(specimen.codec)
     stop_at = len(data) if limit is None or len(data) <= limit else specimen.stretches(limit)[0][1]
     frames = specimen.read("frames", stop=stop_at).table
@@ -160,31 +160,31 @@ def kernel_equals_description(
         except reference.Untold as error:
             if specimen.read().report.faults:
                 raise DamageError(str(error)) from None
-            return Verdict(law, _what(specimen), i, f"{place}: {error}; the kernel reads it", start)
+            return Verdict(law, _subject(specimen), i, f"{place}: {error}; the kernel reads it", start)
         except ValueError as error:  # of a description or a compressed stream
             # If the description cannot read a frame, its rows must be unreadable too.
             lost = specimen.with_bytes(data[start:end]).read().report.faults
             if lost:
                 continue
             return Verdict(
-                law, _what(specimen), i, f"{place}: description: {error}; the kernel reads it", start
+                law, _subject(specimen), i, f"{place}: description: {error}; the kernel reads it", start
             )
         if stop != end:
             return Verdict(
                 law,
-                _what(specimen),
+                _subject(specimen),
                 i,
                 f"{place}: ends at byte {stop} by description, {end} by kernel",
                 start,
             )
         differ = _fields_differ(struct, values, frames, i)
         if differ:
-            return Verdict(law, _what(specimen), i, f"{place}: {differ}", start)
+            return Verdict(law, _subject(specimen), i, f"{place}: {differ}", start)
         wrong = struct.check(data, start, end)
         if wrong:
             field, stored, computed = wrong[0]
             text = f"{place}: {field} is {stored}, {computed} by description, but the scan accepted it"
-            return Verdict(law, _what(specimen), i, text, start)
+            return Verdict(law, _subject(specimen), i, text, start)
         described.append(values)
     if rows_of is not None:
         rows = list(rows_of(described))
@@ -198,8 +198,8 @@ def kernel_equals_description(
         if differ_rows is None and len(rows) != len(kernel):
             differ_rows = len(rows), f"{len(rows)} rows by description, {len(kernel)} by kernel"
         if differ_rows is not None:
-            return Verdict(law, _what(specimen), len(scanned), differ_rows[1], differ_rows[0])
-    return Verdict(law, _what(specimen), len(scanned))
+            return Verdict(law, _subject(specimen), len(scanned), differ_rows[1], differ_rows[0])
+    return Verdict(law, _subject(specimen), len(scanned))
 
 
 def damage_is_seen(
@@ -230,15 +230,15 @@ def damage_is_seen(
         with guard():
             text = sound.cut(at)
         if text:
-            return Verdict(law, _what(specimen), checked, f"cut to {at} bytes: {text}", at)
+            return Verdict(law, _subject(specimen), checked, f"cut to {at} bytes: {text}", at)
     every = ((at, bit) for at in range(len(data)) for bit in range(8))
     for at, bit in every if flips is None else flips:
         checked += 1
         with guard():
             text = sound.flip(at, bit)
         if text:
-            return Verdict(law, _what(specimen), checked, f"bit {bit} of byte {at} flipped: {text}", at)
-    return Verdict(law, _what(specimen), checked)
+            return Verdict(law, _subject(specimen), checked, f"bit {bit} of byte {at} flipped: {text}", at)
+    return Verdict(law, _subject(specimen), checked)
 
 
 class _Sound:
@@ -425,11 +425,11 @@ def _fields_differ(struct: Struct, values: dict[str, Any], frames: pa.Table, i: 
     return ""
 
 
-def _what(specimen: Specimen) -> str:
+def _subject(specimen: Specimen) -> str:
     return f"{specimen.codec.name} {specimen.path or specimen.name}"
 
 
 def _verdict(law: str, specimen: Specimen, checked: int, differ: tuple[int, str] | None) -> Verdict:
     if differ is None:
-        return Verdict(law, _what(specimen), checked)
-    return Verdict(law, _what(specimen), checked, differ[1], differ[0])
+        return Verdict(law, _subject(specimen), checked)
+    return Verdict(law, _subject(specimen), checked, differ[1], differ[0])

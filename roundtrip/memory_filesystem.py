@@ -52,7 +52,7 @@ class Interrupted(BaseException):
 class Change:
     """One recorded change. `names` are (directory, name, inode before, inode after); data changes have an inode."""
 
-    what: str
+    kind: str
     names: tuple[tuple[int, str, int | None, int | None], ...] = ()
     inode: int = -1
     directory: bool = False
@@ -74,12 +74,12 @@ class _State:
         )
 
     def apply(self, change: Change) -> None:
-        if change.what == "write":
+        if change.kind == "write":
             data = self.contents[change.inode]
             end = change.offset + len(change.data)
             data.extend(bytes(max(0, end - len(data))))
             data[change.offset : end] = change.data
-        elif change.what == "truncate":
+        elif change.kind == "truncate":
             data = self.contents[change.inode]
             data[change.offset :] = bytes(max(0, change.offset - len(data)))
         for folder, name, _, after in change.names:
@@ -87,9 +87,9 @@ class _State:
                 self.folders[folder].pop(name, None)
             else:
                 self.folders[folder][name] = after
-        if change.what == "create":
+        if change.kind == "create":
             self.contents.setdefault(change.inode, bytearray())
-        elif change.what == "mkdir":
+        elif change.kind == "mkdir":
             self.folders.setdefault(change.inode, {})
 
 
@@ -434,14 +434,14 @@ def _crashed(start: _State, trace: list[Change], kept: Kept, rng: random.Random)
         if change.names:
             pending.append(change)
             # A new name refers to an inode at once, which is empty until it is synced.
-            if change.what == "mkdir":
+            if change.kind == "mkdir":
                 disk.folders.setdefault(change.inode, {})
-            elif change.what == "create":
+            elif change.kind == "create":
                 disk.contents.setdefault(change.inode, bytearray())
-        elif change.what == "sync" and change.directory:
+        elif change.kind == "sync" and change.directory:
             touched = [any(folder == change.inode for folder, *_ in item.names) for item in pending]
             pending = _settle(disk, pending, touched)
-        elif change.what == "sync":
+        elif change.kind == "sync":
             disk.contents[change.inode] = bytearray(now.contents[change.inode])
     if kept in (Kept.ALL, Kept.NAMES):
         _settle(disk, pending, [True] * len(pending))

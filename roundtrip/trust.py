@@ -321,8 +321,8 @@ def writing(sample: Sample) -> Figures:
         def failed(
             on: MemoryFileSystem, error: BaseException | None, text: str, old: Any = old, new: Any = new
         ) -> None:
-            found = on.tree("/place").get(sample.name)
-            if found not in (old, new) or (error is None and found != new):
+            content = on.tree("/place").get(sample.name)
+            if content not in (old, new) or (error is None and content != new):
                 raise BrokenPromise(
                     f"{sample.label}: {text}: {target} is neither the old file nor the new one"
                 )
@@ -464,7 +464,7 @@ def writing_directory(box: DirectorySample, ways: Sequence[str] | None = None) -
                 continue
             label = f"{box.layout}, {name}"
 
-            def found(
+            def current_rows(
                 on: MemoryFileSystem, text: str, label: str = label, before: Any = before, after: Any = after
             ) -> Any:
                 rows = reader.rows(on)
@@ -478,18 +478,18 @@ def writing_directory(box: DirectorySample, ways: Sequence[str] | None = None) -
                 on: MemoryFileSystem,
                 error: BaseException | None,
                 text: str,
-                found: Any = found,
+                current_rows: Any = current_rows,
                 label: str = label,
                 after: Any = after,
             ) -> None:
-                rows = found(on, text)
+                rows = current_rows(on, text)
                 if error is None and rows != after:
                     raise BrokenPromise(f"{label}: {text}: no error, but the rows are missing")
                 if isinstance(error, LogwrightError) and not error.path:
                     raise BrokenPromise(f"{label}: {text}: an error without a path: {error}")
 
             figures += every_operation(files, command, failed)
-            figures += every_crash(files, command, found)
+            figures += every_crash(files, command, current_rows)
     return figures
 
 

@@ -199,7 +199,7 @@ def test_explain_writes_an_html_page(tmp_path: Path) -> None:
     result = run(SEGMENT, "--html", out)
     assert result.exit_code == 0
     assert "2,100 bytes explained" in result.output
-    assert run(PLAIN, "--html", out).exit_code == 0, "a page of its own is replaced"
+    assert run(PLAIN, "--html", out).exit_code == 0, "an existing page is replaced"
     assert PLAIN.parent.name in out.read_text(encoding="utf-8")
     other = tmp_path / "other.html"
     other.write_text("mine")

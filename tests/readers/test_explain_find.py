@@ -59,7 +59,7 @@ def test_invalid_position_is_refused(text: int | str) -> None:
 def test_explain_a_byte() -> None:
     explanation = lw.explain(SEGMENT, at=21)
     assert [(piece.start, piece.stop, piece.frame) for piece in explanation.pieces] == [(0, 971, True)]
-    assert explanation.found.focus == (21,)
+    assert explanation.explained.focus == (21,)
     line = next(line for line in explanation.text().splitlines() if line.startswith("►"))
     assert "attributes" in line
     assert len(lw.explain(SEGMENT, at=0, limit=2).pieces) == 2
@@ -103,7 +103,7 @@ def test_explain_a_row_of_a_compressed_batch() -> None:
     (row,) = [node for node in all_nodes(explanation) if node.row == 17]
     assert nodes_named(explanation, "offset_delta")[-1].meaning != ""
     assert next(child for child in row.children if child.name == "offset_delta").meaning == "offset 17"
-    assert explanation.found.focus == (61, row.start)
+    assert explanation.explained.focus == (61, row.start)
     assert explanation.pieces[0].row == 17
 
 
@@ -124,7 +124,7 @@ def test_several_rows() -> None:
     assert len(explanation.pieces) == len(positions) > 1
     first = lw.explain(SEGMENT, where={"key": key}, limit=1)
     assert len(first.pieces) == 1
-    assert first.found.notes == ["more rows match; use limit= to see them"]
+    assert first.explained.notes == ["more rows match; use limit= to see them"]
 
 
 def test_unknown_row_is_not_found() -> None:
@@ -148,9 +148,9 @@ def test_rows_are_found_in_their_segment(tmp_path: Path) -> None:
         batch = RECORD_BATCH.unpack(explanation.pieces[0].data)[0]
         assert batch["base_offset"] <= offset <= batch["base_offset"] + batch["last_offset_delta"]
         assert int(Path(explanation.path).stem) <= offset
-    assert "files of" in lw.explain(path).found.notes[0]
-    assert explanation.found.notes == [], "the names of the segments say that no other can have it"
-    assert "were not searched" in lw.explain(path, where={"key": b"k0"}).found.notes[0]
+    assert "files of" in lw.explain(path).explained.notes[0]
+    assert explanation.explained.notes == [], "the names of the segments say that no other can have it"
+    assert "were not searched" in lw.explain(path, where={"key": b"k0"}).explained.notes[0]
 
 
 def test_row_among_many_frames(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_small_files_are_shown_completely_and_large_ones_from_the_start() -> Non
     check_covers_file(lw.explain(SEGMENT), SEGMENT.read_bytes())
     explanation = lw.explain(SEGMENT, limit=1)
     assert len(explanation.pieces) == 1
-    assert explanation.found.notes == ["1129 more bytes from 971; use at=971 or limit= to see them"]
+    assert explanation.explained.notes == ["1129 more bytes from 971; use at=971 or limit= to see them"]
 
 
 def test_directory_without_a_position() -> None:
@@ -219,7 +219,7 @@ def test_large_file_is_shown_in_part(tmp_path: Path, monkeypatch: pytest.MonkeyP
     lw.write([{"value": b"v%d" % i} for i in range(100)], path, "kafka.log", batch_size=100)
     explanation = lw.explain(path)
     assert 1 <= len(explanation.pieces) < 10
-    assert f"more bytes from {explanation.pieces[-1].stop}" in explanation.found.notes[0]
+    assert f"more bytes from {explanation.pieces[-1].stop}" in explanation.explained.notes[0]
     check_nodes_tile(explanation.pieces[0].nodes, explanation.pieces[0].data, 0)
 
 
@@ -227,7 +227,7 @@ def test_long_piece_is_shown_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("logwright.readers.explain.LONGEST", 100)
     explanation = lw.explain(SEGMENT, at=0)
     assert explanation.pieces[0].data == SEGMENT.read_bytes()[:100]
-    assert explanation.found.notes == ["showing only 100 of 971 bytes at 0"]
+    assert explanation.explained.notes == ["showing only 100 of 971 bytes at 0"]
     check_nodes_tile(explanation.pieces[0].nodes, explanation.pieces[0].data, 0)
 
 
@@ -254,7 +254,7 @@ def test_faults_are_addressed_by_number() -> None:
     explanation = lw.explain(damaged, fault=1)
     assert explanation.pieces[0].fault is not None
     assert explanation.pieces[0].start == faults[0][1].offset
-    assert explanation.found.notes == [f"fault 1 of 1: checksum mismatch, {faults[0][1].detail}"]
+    assert explanation.explained.notes == [f"fault 1 of 1: checksum mismatch, {faults[0][1].detail}"]
     assert explanation.problems >= 2
     in_file = lw.explain(next(iter(sorted(damaged.glob("*86.log")))), fault="1")
     assert in_file.pieces[0].fault is not None
@@ -386,7 +386,7 @@ def test_unreadable_bytes_are_shown_as_such(tmp_path: Path) -> None:
     place.write_bytes(b"# Mapfile\n0x3000 + 1\n0 0x200 +\n0x200 0x100 -\n0x300 0x534 +\n")
     explanation = lw.explain(SEGMENT, ddrescue_map=str(place))
     assert explanation.pieces[0].fault is not None
-    assert any("shown as zeros" in note for note in explanation.found.notes)
+    assert any("shown as zeros" in note for note in explanation.explained.notes)
     data = SEGMENT.read_bytes()
     shown = b"".join(piece.data for piece in explanation.pieces)
     assert shown == data[:0x200] + bytes(0x100) + data[0x300:]

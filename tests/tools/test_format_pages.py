@@ -216,7 +216,7 @@ EITHER = Switch("u32be(0) == 1", {1: ITEM, 0: Nothing()})
     [
         pytest.param(codec_of(Struct("Made", Field("items", Repeated(EITHER)))), id="a list of one type or another"),
         pytest.param(codec_of(Struct("Made", Field("words", Repeated(Bytes(2))))), id="a list of bare bytes"),
-        pytest.param(codec_of(Struct("Made", Field("items", Switch("kind", {None: ITEM})))), id="a field that there is not"),
+        pytest.param(codec_of(Struct("Made", Field("items", Switch("kind", {None: ITEM})))), id="a missing field"),
         pytest.param(
             codec_of(Struct("Made", Field("item", ITEM, size="left - 2"), Field("end", Int(2)))), id="a structure of a size"
         ),

@@ -82,7 +82,7 @@ def test_nothing_old_is_removed_before_the_commit(name: str) -> None:
     synced = next(
         at
         for at, change in enumerate(files.trace)
-        if at > decided and change.what == "sync" and change.directory
+        if at > decided and change.kind == "sync" and change.directory
     )
     for prefix in range(synced + 1):
         files_there = {
@@ -93,7 +93,7 @@ def test_nothing_old_is_removed_before_the_commit(name: str) -> None:
 
 
 def _is_commit(change: Change) -> bool:
-    return change.what == "exchange" or any(
+    return change.kind == "exchange" or any(
         name == "commit.json" and after for _, name, _, after in change.names
     )
 

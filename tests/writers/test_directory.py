@@ -147,7 +147,7 @@ def test_mount_point_is_filled_in_place(mode: str) -> None:
         toy.rows(files.tree("/disk"))
         == {"append": [1, 2, 3, 4, 5], "overwrite": [5], "error": [1, 2, 3, 4]}[mode]
     )
-    assert not any(change.what in ("exchange",) for change in files.trace)
+    assert not any(change.kind in ("exchange",) for change in files.trace)
 
 
 def test_root_directory_is_refused() -> None:

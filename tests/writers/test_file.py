@@ -211,7 +211,7 @@ def test_large_file_is_synced_while_it_is_written() -> None:
     draft = Draft(files, PATH, sync_bytes=4)
     for _ in range(4):
         draft.write(b"abc")
-    synced = [at for at, change in enumerate(files.trace) if change.what == "sync"]
+    synced = [at for at, change in enumerate(files.trace) if change.kind == "sync"]
     assert len(synced) == 2
     draft.commit()
     assert files.tree()["data/numbers"] == b"abc" * 4

@@ -119,7 +119,7 @@ def _sensible(record: FixedRecord, before: int | None, file: int | None) -> bool
     """Return whether a record is a readable transaction that belongs at this place."""
     data = np.frombuffer(record.record, np.uint8)
     bodies, _ = Bodies.of(data, np.array([BODY], np.int64), np.array([len(data) - 1], np.int64))
-    if bodies.found[STATUS, 0] != SOUND or record.zxid < FIRST:
+    if bodies.measures[STATUS, 0] != SOUND or record.zxid < FIRST:
         return False
     if before is None:
         return file is None or record.zxid == file

@@ -160,9 +160,9 @@ class _LogSurvey:
         if not len(frames):
             return
         bodies, _ = Bodies.of(window.data, frames.start + BODY, frames.end - 1)
-        bad = (bodies.found[STATUS] != SOUND) | (frames.header["zxid"] < FIRST)
+        bad = (bodies.measures[STATUS] != SOUND) | (frames.header["zxid"] < FIRST)
         for i in np.flatnonzero(bad).tolist():
-            bad[i] = not self._replaced(window, frames, i, int(bodies.found[STATUS, i]))
+            bad[i] = not self._replaced(window, frames, i, int(bodies.measures[STATUS, i]))
         frames = frames.pick(~bad)
         if not len(frames):
             return

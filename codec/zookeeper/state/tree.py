@@ -121,7 +121,7 @@ class Tree(TreeLoader, TreeReader):
         self, buf: Bytes, starts: Int64s, ends: Int64s, heads: Int64s, upto: int, check: bool, out: Applied
     ) -> Int64s:
         bodies, _ = Bodies.of(buf, starts + BODY, ends - 1)
-        buf, payload_ends, measured = txns_as_read(buf, ends - 1, heads, bodies.found)
+        buf, payload_ends, measured = txns_as_read(buf, ends - 1, heads, bodies.measures)
         digests = np.empty(len(starts), np.int64)
         part = np.empty((MEASURES, 1), np.int64)
         s = self._s

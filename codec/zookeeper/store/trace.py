@@ -118,7 +118,7 @@ class _Tracer:
         applied = self.trace.tree.apply_frames(window, frames, check=True)
         self.trace.zxid = max(self.trace.zxid, int(frames.header["zxid"].max()))
         bodies, _ = Bodies.of(window.data, frames.start + BODY, frames.end - 1)
-        has = (bodies.found[DIGEST] != NO_DIGEST) & (frames.header["zxid"] >= self.until)
+        has = (bodies.measures[DIGEST] != NO_DIGEST) & (frames.header["zxid"] >= self.until)
         stored = {entry.zxid: (entry.stored, entry.computed) for entry in applied.mismatches}
         for i in np.flatnonzero(has).tolist() if stored else ():
             zxid = int(frames.header["zxid"][i])

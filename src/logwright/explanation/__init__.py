@@ -17,21 +17,21 @@ class Explanation:
     """A range of a file and every field in it. `str()` is text for a terminal; `html()` is a self-contained page."""
 
     def __init__(self, explained: Explained) -> None:
-        self.found = explained
+        self.explained = explained
 
     @property
     def path(self) -> str:
-        return self.found.path
+        return self.explained.path
 
     @property
     def codec(self) -> str:
         """The name of the file's codec."""
-        return self.found.codec.name
+        return self.explained.codec.name
 
     @property
     def pieces(self) -> list[Piece]:
         """The explained ranges: frames, damage, and other bytes."""
-        return self.found.pieces
+        return self.explained.pieces
 
     @property
     def problems(self) -> int:
@@ -42,16 +42,16 @@ class Explanation:
         """Return text for a terminal. `items`: the number of items shown of a longer list, plus those around the requested one."""
         from logwright.explanation.text import render
 
-        return render(self.found, colour=colour, items=items, width=width)
+        return render(self.explained, colour=colour, items=items, width=width)
 
     def html(self) -> str:
         """Return a self-contained page: bytes on one side, fields on the other."""
         from logwright.explanation.page import page
 
-        return page(self.found)
+        return page(self.explained)
 
     def to_dict(self) -> dict[str, Any]:
-        explained = self.found
+        explained = self.explained
         return {
             "explain": VERSION,
             "path": explained.path,

@@ -34,13 +34,13 @@ def render(explained: Explained, *, colour: bool, items: int, width: int) -> str
 
 @dataclass
 class _Text:
-    found: Explained
+    explained: Explained
     colour: bool
     items: int
     width: int
 
     def lines(self) -> Iterator[str]:
-        explained = self.found
+        explained = self.explained
         head = f"{self._ink('bold', safe(explained.path))}  {explained.codec.name}: {explained.codec.title}, {explained.size:,} bytes"
         yield head
         yield from (f"  {safe(note)}" for note in explained.notes)
@@ -100,7 +100,7 @@ class _Text:
         """Return whether a node contains the requested position or row."""
         if piece.row is not None and any(each.row == piece.row for each in node.walk()):
             return True
-        focus = self.found.focus
+        focus = self.explained.focus
         return focus[: len(around)] == around and len(focus) > len(around) and (
             node.start <= focus[len(around)] < node.end
         )  # fmt: skip
@@ -210,7 +210,7 @@ class _Text:
         """Return whether the node is the requested row, or the innermost field of the requested byte."""
         if piece.row is not None:
             return node.row == piece.row
-        focus = self.found.focus
+        focus = self.explained.focus
         if focus[:-1] != around or not focus or not node.start <= focus[-1] < node.end:
             return False
         holds = [child for child in node.children if child.start <= focus[-1] < child.end]

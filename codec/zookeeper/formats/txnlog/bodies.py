@@ -366,13 +366,13 @@ TXNS_TYPE = pa.list_(TXN_TYPE)
 
 @dataclass
 class Bodies:
-    """Measured bodies of one buffer, one per column of `found`: `found[PATH_AT]` holds the positions of all paths."""
+    """Measured bodies of one buffer, one per column of `measures`: `measures[PATH_AT]` holds the positions of all paths."""
 
     buf: Bytes
-    found: Int64s
+    measures: Int64s
 
     def __len__(self) -> int:
-        return int(self.found.shape[1])
+        return int(self.measures.shape[1])
 
     @classmethod
     def of(cls, buf: Bytes, starts: Int64s, ends: Int64s) -> tuple[Bodies, int]:
@@ -382,38 +382,38 @@ class Bodies:
         return cls(buf, out), int(total)
 
     def pick(self, which: npt.NDArray[np.bool_] | Int64s) -> Bodies:
-        return Bodies(self.buf, np.ascontiguousarray(self.found[:, which]))
+        return Bodies(self.buf, np.ascontiguousarray(self.measures[:, which]))
 
     def subs(self, ends: Int64s, total: int) -> tuple[Bodies, Int64s]:
         """Return the transactions of sound multis, and the body that each belongs to. `ends` is where payloads end."""
         out, owner = np.empty((MEASURES, total), np.int64), np.empty(total, np.int64)
         if not total:
             return Bodies(self.buf, out), owner
-        counts = np.where(self.in_multis, np.maximum(self.found[LIST_COUNT], 0), 0)
-        at = self.found[LIST_AT]
+        counts = np.where(self.in_multis, np.maximum(self.measures[LIST_COUNT], 0), 0)
+        at = self.measures[LIST_AT]
         measure_subs(self.buf, at, counts, ends, SUB_RECIPE_ARRAY, LOWEST, out, owner)
         return Bodies(self.buf, out), owner
 
     def digest(self, name: str) -> tuple[Int64s, Int64s]:
         """Return digest_version or tree_digest of each body, and the versions, `NO_DIGEST` for none."""
-        return self.found[DIGEST if name == "digest_version" else DIGEST_VALUE], self.found[DIGEST]
+        return self.measures[DIGEST if name == "digest_version" else DIGEST_VALUE], self.measures[DIGEST]
 
     @property
     def in_multis(self) -> npt.NDArray[np.bool_]:
-        which: npt.NDArray[np.bool_] = (self.found[FIELDS] & TXNS != 0) & (self.found[STATUS] == SOUND)
+        which: npt.NDArray[np.bool_] = (self.measures[FIELDS] & TXNS != 0) & (self.measures[STATUS] == SOUND)
         return which
 
     def joined(self, other: Bodies, order: Int64s) -> Bodies:
         """Return these bodies and others of the same buffer in a given order."""
         return Bodies(
-            self.buf, np.ascontiguousarray(np.concatenate((self.found, other.found), axis=1)[:, order])
+            self.buf, np.ascontiguousarray(np.concatenate((self.measures, other.measures), axis=1)[:, order])
         )
 
     # Columns
 
     def column(self, name: str, kind: pa.DataType) -> pa.Array:
         """Return a column of body fields."""
-        measured = self.found
+        measured = self.measures
         if name == "type":
             return type_names(measured[TYPE])
         bit = _BIT_OF.get(name)
@@ -445,42 +445,42 @@ class Bodies:
     @cached_property
     def _present(self) -> int:
         """Return the fields that at least one body has."""
-        return int(np.bitwise_or.reduce(self.found[FIELDS]))
+        return int(np.bitwise_or.reduce(self.measures[FIELDS]))
 
     @cached_property
     def _numbers(self) -> npt.NDArray[np.int8]:
         """Return which of `NUMBERS` the 32-bit number of each body is; -1 if it has none."""
         which = np.empty(len(self), np.int8)
-        number_fields(self.found[TYPE], self.found[FIELDS], NUMBER_FIELD, LOWEST, which)
+        number_fields(self.measures[TYPE], self.measures[FIELDS], NUMBER_FIELD, LOWEST, which)
         return which
 
     def _bytes(self, at: int, length: int) -> pa.Array:
         return binary(
             self.buf,
-            self.found[at],
-            self.found[length],
+            self.measures[at],
+            self.measures[length],
         )
 
     @cached_property
     def _plain(self) -> bool:
-        return bool(self.found[PLAIN].all())
+        return bool(self.measures[PLAIN].all())
 
     def acl(self) -> tuple[pa.Array, pa.Array]:
         """As `acls_of`."""
-        return acls_of(self.buf, self.found[ACL_AT], self.found[ACL_COUNT], plain=self._plain)
+        return acls_of(self.buf, self.measures[ACL_AT], self.measures[ACL_COUNT], plain=self._plain)
 
     def paths(self) -> pa.Array:
         """Return the paths that a closeSession deletes."""
-        has = self.found[FIELDS] & PATHS != 0
-        counts = np.where(has, self.found[LIST_COUNT], NULL)
-        return paths_of(self.buf, self.found[LIST_AT], counts, plain=self._plain)
+        has = self.measures[FIELDS] & PATHS != 0
+        counts = np.where(has, self.measures[LIST_COUNT], NULL)
+        return paths_of(self.buf, self.measures[LIST_AT], counts, plain=self._plain)
 
     def txns(self, subs: Bodies) -> pa.Array:
         """Return the transactions of multis as nested values. `subs` are the transactions of all of them."""
-        if not (self.found[FIELDS] & TXNS).any():
+        if not (self.measures[FIELDS] & TXNS).any():
             return pa.nulls(len(self), TXNS_TYPE)
         has = self.in_multis
-        counts = np.where(has, self.found[LIST_COUNT], NULL)
+        counts = np.where(has, self.measures[LIST_COUNT], NULL)
         children = [subs.column(child_type.name, child_type.type) for child_type in TXN_TYPE]
         return _list(TXNS_TYPE, counts, children)
 

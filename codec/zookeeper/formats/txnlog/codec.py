@@ -542,7 +542,7 @@ def _payloads(window: Window, frames: Frames, header: Any, bodies: Bodies) -> pa
     """Return the payloads that cannot be rebuilt from rows; for the file header all of it, if it is not the usual one."""
     usual = FILE_HEADER.pack({})
     kept: list[bytes | None] = [None] * len(frames)
-    reproducible = (bodies.found[STATUS] == SOUND) & (bodies.found[PLAIN] == 1)
+    reproducible = (bodies.measures[STATUS] == SOUND) & (bodies.measures[PLAIN] == 1)
     for i in np.flatnonzero(~reproducible | header).tolist():
         start, stop = int(frames.start[i]), int(frames.end[i])
         if not header[i]:

@@ -79,7 +79,7 @@ class Rows:
         self.exploded = context.options["multi"] == EXPLODED
         ends = frames.end - 1
         self.all, total = Bodies.of(window.data, frames.start + BODY, ends)
-        self.sound = self.all.found[STATUS] == SOUND
+        self.sound = self.all.measures[STATUS] == SOUND
         subs, owner = self.all.subs(ends, total)
         self.subs = subs
         which = np.flatnonzero(self.sound)
@@ -87,7 +87,7 @@ class Rows:
         self.place: Int64s | None = None
         if self.exploded and total:
             # A multi without transactions stays a row.
-            counts = np.where(self.all.in_multis, np.maximum(self.all.found[LIST_COUNT], 0), 0)[which]
+            counts = np.where(self.all.in_multis, np.maximum(self.all.measures[LIST_COUNT], 0), 0)[which]
             alone = np.flatnonzero(counts == 0)
             frame = np.concatenate((which[alone], owner))
             order = np.argsort(frame, kind="stable")
@@ -154,7 +154,7 @@ class Rows:
             before = int(np.searchsorted(self.which, i))
             start = self.window.offset + int(self.frames.start[i])
             size = int(self.frames.end[i] - self.frames.start[i])
-            status = int(self.all.found[STATUS, i])
+            status = int(self.all.measures[STATUS, i])
             text, system = WORDS[status]
             if status == UNSUPPORTED:
                 text = f"Unsupported Txn with type={int(self.frames.header['type'][i])}"
