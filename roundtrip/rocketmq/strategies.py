@@ -63,9 +63,9 @@ def _messages(draw: Any) -> pa.Table:
 @st.composite
 def _units(draw: Any) -> pa.Table:
     table = registry.get("rocketmq.consumequeue").tables["rows"]
-    places = sorted(draw(st.sets(st.integers(0, 1 << 40), max_size=8)))
+    offsets = sorted(draw(st.sets(st.integers(0, 1 << 40), max_size=8)))
     sizes = st.integers(1, (1 << 31) - 1)
-    rows = [{"physical_offset": place, "size": draw(sizes), "tags_code": draw(INT63)} for place in places]
+    rows = [{"physical_offset": offset, "size": draw(sizes), "tags_code": draw(INT63)} for offset in offsets]
     return pa.Table.from_pylist(rows, schema=table.schema(["physical_offset", "size", "tags_code"]))
 
 
@@ -88,7 +88,7 @@ def _page(codec: str) -> Callable[[], Strategy]:
 
 INT15 = st.integers(1, 32767)
 COUNT = st.integers(1, (1 << 31) - 1)
-PLACES = st.one_of(st.integers(0, 999), st.integers(0, 1 << 60))
+OFFSETS = st.one_of(st.integers(0, 999), st.integers(0, 1 << 60))
 _ATTRIBUTES = st.dictionaries(_TEXT, _TEXT, max_size=2).map(
     lambda attributes: [{"key": key, "value": value} for key, value in attributes.items()]
 )
@@ -98,14 +98,14 @@ ROWS: dict[str, Callable[[], Strategy]] = {
     "rocketmq.commitlog": _messages,
     "rocketmq.consumequeue": _units,
     "rocketmq.batchconsumequeue": _tables(
-        "rocketmq.batchconsumequeue", physical_offset=PLACES, size=COUNT, tags_code=INT63, store_timestamp=INT63,
-        base_offset=PLACES, batch_size=INT15, compacted_offset=INT31, reserved=INT31,
+        "rocketmq.batchconsumequeue", physical_offset=OFFSETS, size=COUNT, tags_code=INT63, store_timestamp=INT63,
+        base_offset=OFFSETS, batch_size=INT15, compacted_offset=INT31, reserved=INT31,
     ),
     "rocketmq.consumequeue_ext": _tables(
         "rocketmq.consumequeue_ext", tags_code=INT63, store_timestamp=st.integers(0, 1 << 47), filter_bit_map=st.binary(max_size=9)
     ),
     "rocketmq.indexfile": _tables(
-        "rocketmq.indexfile", key_hash=st.integers(1, (1 << 31) - 1), physical_offset=PLACES, store_timestamp=st.just(0),
+        "rocketmq.indexfile", key_hash=st.integers(1, (1 << 31) - 1), physical_offset=OFFSETS, store_timestamp=st.just(0),
     ),
     "rocketmq.checkpoint": _page("rocketmq.checkpoint"),
     "rocketmq.timercheck": _page("rocketmq.timercheck"),
@@ -125,7 +125,7 @@ ROWS: dict[str, Callable[[], Strategy]] = {
         topic_hash=INT31, magic=st.integers(1, 15), reserved=INT63,
     ),
     "rocketmq.timerwheel": _tables(
-        "rocketmq.timerwheel", time=PLACES, first_position=INT63, last_position=PLACES, count=COUNT, magic=INT31
+        "rocketmq.timerwheel", time=OFFSETS, first_position=INT63, last_position=OFFSETS, count=COUNT, magic=INT31
     ),
 }  # fmt: skip
 OPTIONS: dict[str, Callable[[], Strategy]] = {
@@ -217,7 +217,7 @@ FILES: dict[str, Callable[[], Strategy]] = {
     "rocketmq.commitlog": _log,
     "rocketmq.consumequeue": _queue,
     "rocketmq.batchconsumequeue": _packed(
-        BATCH_UNIT, 46, physical_offset=PLACES, size=COUNT, tags_code=INT63, store_timestamp=INT63, base_offset=PLACES,
+        BATCH_UNIT, 46, physical_offset=OFFSETS, size=COUNT, tags_code=INT63, store_timestamp=INT63, base_offset=OFFSETS,
         batch_size=INT15, compacted_offset=INT31, reserved=INT31,
     ),
     "rocketmq.consumequeue_ext": _packed(
@@ -231,6 +231,6 @@ FILES: dict[str, Callable[[], Strategy]] = {
         magic=st.integers(1, 15),
     ),
     "rocketmq.timerwheel": _packed(
-        SLOT, 32, time=PLACES, first_position=INT63, last_position=PLACES, count=COUNT, magic=INT31
+        SLOT, 32, time=OFFSETS, first_position=INT63, last_position=OFFSETS, count=COUNT, magic=INT31
     ),
 }  # fmt: skip

@@ -36,10 +36,10 @@ def _impossible(entries: Entries) -> Mask:
 
 
 def _wrong(entries: Entries, base: int) -> Findings:
-    place = entries["physical_offset"].astype(np.int64)
-    filler = (entries["size"] == FILLER) & (place == 0)
+    offsets = entries["physical_offset"].astype(np.int64)
+    filler = (entries["size"] == FILLER) & (offsets == 0)
     yield (
-        np.r_[False, (place[1:] < place[:-1]) & ~filler[1:] & ~filler[:-1]][: len(entries)],
+        np.r_[False, (offsets[1:] < offsets[:-1]) & ~filler[1:] & ~filler[:-1]][: len(entries)],
         "physical_offset is below that of the previous unit",
     )
 
@@ -50,11 +50,11 @@ class ConsumeQueue(FixedCodec):
     def recognise(self, name: str, head: bytes) -> Match:
         if not self.pattern.fullmatch(name) or COMMIT_LOG.known(head):
             return Match.NO
-        place, size = (
+        offset, size = (
             int.from_bytes(head[:8], "big", signed=True),
             int.from_bytes(head[8:12], "big", signed=True),
         )
-        return Match.NAME if place >= 0 and size > 0 and len(head) >= UNIT.head_size else Match.NO
+        return Match.NAME if offset >= 0 and size > 0 and len(head) >= UNIT.head_size else Match.NO
 
 
 CODEC = ConsumeQueue(

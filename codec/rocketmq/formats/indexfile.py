@@ -153,8 +153,8 @@ def chain(
 
 def find_slots(read: Callable[[int, int], Buffer], size: int) -> int:
     """Return the number of slots that agrees best with a file's header and first entries, or -1."""
-    most = (size - HEAD - SIZE) // 4
-    if most <= 0:
+    max_slots = (size - HEAD - SIZE) // 4
+    if max_slots <= 0:
         return -1
     usual = max((size - HEAD) // 84, 1)
     if size == entry_at(SLOTS, ENTRIES) or size > _LARGEST:
@@ -165,7 +165,7 @@ def find_slots(read: Callable[[int, int], Buffer], size: int) -> int:
     if not words.any():
         return usual
     if size <= _SEARCHED:
-        tried = list(range(1, most + 1))
+        tried = list(range(1, max_slots + 1))
     else:
         # Entry 1 follows 20 zero bytes, has the physical offset in the header and no previous entry.
         zero = np.concatenate([[0], np.cumsum(words != 0)])
@@ -177,7 +177,7 @@ def find_slots(read: Callable[[int, int], Buffer], size: int) -> int:
             & (phy == head["begin_physical_offset"])
             & (words[at] > 0)
         )
-        tried = [slots for slots in [usual, *(at[first][:_TRIED] - 5).tolist()] if 0 < slots <= most]
+        tried = [slots for slots in [usual, *(at[first][:_TRIED] - 5).tolist()] if 0 < slots <= max_slots]
     score, _, slots = max(
         (_fit(words, head, slots), (size - HEAD - 4 * slots) % SIZE == 0, slots) for slots in tried
     )
@@ -277,11 +277,11 @@ class IndexFile(Codec):
     def scan(self, window: Window, at: int, context: IndexContext, *, check: bool = True) -> Frames:
         if not context.prepared:
             self.prepare(lambda start, length: window.data[start : start + length], window.size, context)
-        place = window.offset + at
+        offset = window.offset + at
         empty = np.empty(0, np.int64)
         nothing = Frames(empty, empty, np.empty(0, _ENTRY), at)
         header = 0
-        if context.slots < 0 or (place == 0 and window.size < context.first):
+        if context.slots < 0 or (offset == 0 and window.size < context.first):
             text = f"the file has {window.size} bytes, less than a header and its slots"
             kind, system = Kind.TRUNCATED, "the broker pads the file with zeros"
             if window.size > HEAD + SIZE and context.slots < 0:
@@ -289,7 +289,7 @@ class IndexFile(Codec):
                 kind, system = Kind.PAYLOAD, _SYSTEM
             nothing.damage = Fault(NAME, 0, window.size, kind, text, system=system)
             return nothing
-        if place == 0:
+        if offset == 0:
             header = context.first
             if len(window.data) - at < header:
                 return replace(nothing, need=header)
@@ -298,46 +298,46 @@ class IndexFile(Codec):
                 window.data[at + HEAD : at + HEAD + 4 * context.slots].view(">i4").astype(np.int32)
             )
             context.done = 0
-        left = window.size - place - header
-        used = max(0, min(context.used, window.size) - place - header)
+        left = window.size - offset - header
+        used = max(0, min(context.used, window.size) - offset - header)
         total = min(-(-used // SIZE), left // SIZE)
-        here = min(total, (len(window.data) - at - header) // SIZE)
-        start = at + header + SIZE * np.arange(here, dtype=np.int64)
-        entries = window.data[at + header : at + header + SIZE * here].view(_ENTRY)
-        frames = Frames(start, start + SIZE, entries, at + header + SIZE * here)
+        available = min(total, (len(window.data) - at - header) // SIZE)
+        start = at + header + SIZE * np.arange(available, dtype=np.int64)
+        entries = window.data[at + header : at + header + SIZE * available].view(_ENTRY)
+        frames = Frames(start, start + SIZE, entries, at + header + SIZE * available)
         if header:
             frames.start, frames.end = np.r_[at, start], np.r_[at + header, start + SIZE]
             frames.header = np.concatenate([np.zeros(1, _ENTRY), entries], dtype=_ENTRY)
-        if here < total:
+        if available < total:
             frames.need = SIZE
             ended = False
         else:
-            frames.damage = self._ending(window, place + header + SIZE * here, used > SIZE * total)
+            frames.damage = self._ending(window, offset + header + SIZE * available, used > SIZE * total)
             ended = True
             if frames.damage is not None and frames.damage.kind is Kind.PADDING:
                 frames.faults.append(frames.damage)
                 frames.damage = None
         if check:
-            frames.faults = [*self._odd(entries, place + header, context, ended), *frames.faults]
+            frames.faults = [*self._inconsistencies(entries, offset + header, context, ended), *frames.faults]
         return frames
 
-    def _ending(self, window: Window, place: int, partial: bool) -> Fault | None:
-        left = window.size - place
+    def _ending(self, window: Window, offset: int, partial: bool) -> Fault | None:
+        left = window.size - offset
         if partial:
             text = f"{left} bytes at the end are less than an entry of {SIZE} bytes"
-            return Fault(NAME, place, left, Kind.TRUNCATED, text, Severity.WARNING, _SYSTEM)
+            return Fault(NAME, offset, left, Kind.TRUNCATED, text, Severity.WARNING, _SYSTEM)
         if not left:
             return None
-        return Fault(NAME, place, left, Kind.PADDING, f"{left} preallocated zero bytes", Severity.INFO)
+        return Fault(NAME, offset, left, Kind.PADDING, f"{left} preallocated zero bytes", Severity.INFO)
 
-    def _odd(
-        self, entries: npt.NDArray[Any], place: int, context: IndexContext, ended: bool
+    def _inconsistencies(
+        self, entries: npt.NDArray[Any], offset: int, context: IndexContext, ended: bool
     ) -> Iterator[Fault]:
         """Yield faults of entries and slots that contradict each other."""
         head, last = context.head, context.last
         if head is None or last is None:
             return
-        first = (place - context.first) // SIZE + 1
+        first = (offset - context.first) // SIZE + 1
         if first != context.done + 1:
             context.last = None  # entries were skipped
             return
@@ -353,7 +353,7 @@ class IndexFile(Codec):
             (entries["time_diff"] < 0, Kind.ORDER, "time_diff is negative; a broker ends its search here"),
         ):
             for i in np.flatnonzero(mask)[:_MOST_FAULTS].tolist():
-                yield Fault(NAME, place + i * SIZE, SIZE, kind, text, system=_SYSTEM, rows_lost=0)
+                yield Fault(NAME, offset + i * SIZE, SIZE, kind, text, system=_SYSTEM, rows_lost=0)
         if not ended:
             return
         count = int(head["index_count"])
@@ -368,8 +368,8 @@ class IndexFile(Codec):
     def resync(self, window: Window, at: int, context: IndexContext) -> tuple[int, int]:
         if context.slots < 0:
             return -1, 0
-        place = window.offset + at
-        ahead = context.first if place < context.first else place + -(place - context.first) % SIZE
+        offset = window.offset + at
+        ahead = context.first if offset < context.first else offset + -(offset - context.first) % SIZE
         if ahead + SIZE > min(context.used + SIZE - 1, window.size):
             return -1, 0
         return ahead - window.offset, 0

@@ -362,8 +362,8 @@ class StoreResult(RepairPlan):
         if stored == data or tree.first(name) == tree.BATCH:
             return stored == data
         old, new = (np.frombuffer(content, _UNIT) for content in (stored, data))
-        places = (old["physical_offset"] == new["physical_offset"]) & (old["size"] == new["size"])
-        return bool((places | (new["size"] == FILLER)).all())
+        same = (old["physical_offset"] == new["physical_offset"]) & (old["size"] == new["size"])
+        return bool((same | (new["size"] == FILLER)).all())
 
     def _sound_index(self) -> bool:
         """Return whether all index files are undamaged."""

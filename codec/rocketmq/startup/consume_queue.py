@@ -54,18 +54,18 @@ class ConsumeQueueExt:
 
     def truncate_to(self, address: int) -> None:
         """Truncate the extension after the unit at `address`."""
-        place = address + ADDRESS
-        file = self.queue.find(place) if address <= FIRST_TAG else None
-        if file is not None and file.wrote > place % file.size:
-            self.queue.truncate(place + max(self._size_at(file, place % file.size), 0))
+        offset = address + ADDRESS
+        file = self.queue.find(offset) if address <= FIRST_TAG else None
+        if file is not None and file.wrote > offset % file.size:
+            self.queue.truncate(offset + max(self._size_at(file, offset % file.size), 0))
 
     def breaks(self, address: int) -> bool:
         """Return whether reading the unit at `address` throws an exception (`CqExtUnit.read`)."""
-        place = address + ADDRESS
-        file = self.queue.find(place, or_first=place == 0)
-        if file is None or place % file.size >= file.wrote:
+        offset = address + ADDRESS
+        file = self.queue.find(offset, or_first=offset == 0)
+        if file is None or offset % file.size >= file.wrote:
             return False
-        data = file.read(place % file.size, file.wrote - place % file.size)
+        data = file.read(offset % file.size, file.wrote - offset % file.size)
         if len(data) < 2 or int.from_bytes(data[:2], "big", signed=True) < 1:
             return False
         return len(data) < 20 or 20 + int.from_bytes(data[18:20], "big", signed=True) > len(data)
@@ -82,9 +82,9 @@ class ConsumeQueueExt:
         while True:
             file = self.queue.last_for(0)
             if len(data) <= file.size - file.wrote - 4:
-                place = file.base + file.wrote
+                offset = file.base + file.wrote
                 file.append(data)
-                return place - ADDRESS
+                return offset - ADDRESS
             file.write(file.wrote, struct.pack(">h", -1))
             file.wrote = file.size
 

@@ -54,15 +54,15 @@ class IndexFile:
     def _slot(self, number: int) -> int:
         return int.from_bytes(self.file.read(HEAD + 4 * number, 4), "big", signed=True)
 
-    def put(self, hashed: int, phy: int, stored: int) -> bool:
+    def put(self, hash_value: int, phy: int, stored: int) -> bool:
         if self.full:
             return False
-        slot = hashed % self.slots
+        slot = hash_value % self.slots
         previous = self._slot(slot)
         if not 0 < previous <= self.count:
             previous = 0
         diff = int((stored - self.begin_timestamp) / 1000) if self.begin_timestamp > 0 else 0
-        entry = _ENTRY.pack(hashed, phy, min(max(diff, 0), _INT_MAX), previous)
+        entry = _ENTRY.pack(hash_value, phy, min(max(diff, 0), _INT_MAX), previous)
         self.file.write(entry_at(self.slots, self.count), entry)
         self.file.write(HEAD + 4 * slot, self.count.to_bytes(4, "big"))
         if self.count <= 1:
@@ -72,9 +72,9 @@ class IndexFile:
         self.end_phy, self.end_timestamp = phy, stored
         return True
 
-    def find(self, hashed: int) -> Iterator[int]:
+    def find(self, hash_value: int) -> Iterator[int]:
         """Yield physical offsets, the newest first (`selectPhyOffset`). A damaged chain may be a cycle, which yields forever."""
-        number = self._slot(hashed % self.slots)
+        number = self._slot(hash_value % self.slots)
         if not 0 < number <= self.count or self.count <= 1:
             return
         while True:
@@ -84,7 +84,7 @@ class IndexFile:
             entry_hash, phy, diff, previous = _ENTRY.unpack(data)
             if diff < 0:
                 return
-            if entry_hash == hashed:
+            if entry_hash == hash_value:
                 yield phy
             if not 0 < previous <= self.count or previous == number:
                 return
@@ -152,17 +152,17 @@ class IndexService:
         if message.phy < file.end_phy or message.kind == ROLLBACK:
             return
         for key in keys_of(message, tags=self.tags):
-            hashed = key_hash(message.topic, key)
-            while not file.put(hashed, message.phy, message.store_timestamp):
+            hash_value = key_hash(message.topic, key)
+            while not file.put(hash_value, message.phy, message.store_timestamp):
                 file = self._last(message.store_timestamp)
             self.changed.add(file)
 
     def query(self, topic: str, key: str, most: int) -> list[int]:
         """Return at most `most` physical offsets, as `IndexService.queryOffset` does."""
         out: list[int] = []
-        hashed = key_hash(topic, key)
+        hash_value = key_hash(topic, key)
         for file in reversed(self.files):
-            for phy in file.find(hashed):
+            for phy in file.find(hash_value):
                 if len(out) >= most:
                     return out
                 out.append(phy)

@@ -239,7 +239,7 @@ class MessageStore:
             queue.queue.files.clear()
 
     def _correct(self) -> None:
-        """`recoverTopicQueueTable`: set the first offset of each queue to a unit that points into the log."""
+        """`recoverTopicQueueTable`: set the start of each queue to its first unit that points into the log."""
         for queue in self.queues.values():
             queue.correct_min(self.log.min_offset, old=self.version.old)
 

@@ -49,10 +49,10 @@ class ServedStore(Served):
         self.overlay, self.store, self.options = overlay, store, options
 
     @cached_property
-    def places(self) -> list[tuple[int, int]]:
+    def messages(self) -> list[tuple[int, int]]:
         """The physical offset and size of each message that consumers get, in log order, without duplicates."""
         spans = {(served.unit.phy, served.unit.size) for served in self.store.read_all()}
-        return [place for place in sorted(spans) if self._decodes(*place)]
+        return [span for span in sorted(spans) if self._decodes(*span)]
 
     def _decodes(self, phy: int, size: int) -> bool:
         data = self.store.message(phy, size)
@@ -62,7 +62,7 @@ class ServedStore(Served):
         store = self.store
         serves: dict[str, Any] = {
             "first": store.log.min_offset if store.log.files else None,
-            "last": self.places[-1][0] if self.places else None,
+            "last": self.messages[-1][0] if self.messages else None,
             "log_end": store.max_phy,
             "stops_at": None,
         }
@@ -70,7 +70,7 @@ class ServedStore(Served):
         if self._overwrites:
             reason = f": {store.ended}" if store.ended else ""
             warnings.append(f"the log ends at {store.max_phy}{reason}; later messages will be overwritten")
-        return Answers(len(self.places), serves, warnings=tuple(warnings))
+        return Answers(len(self.messages), serves, warnings=tuple(warnings))
 
     @cached_property
     def _overwrites(self) -> bool:
@@ -94,11 +94,11 @@ class ServedStore(Served):
                     yield part, picked.start + window.offset + base, picked.end - picked.start
 
     def lost(self) -> Iterator[LostRows]:
-        served = np.array([phy for phy, _ in self.places], np.int64)
+        served = np.array([phy for phy, _ in self.messages], np.int64)
 
         def pieces() -> Iterator[Any]:
             for part, phy, _ in self._salvaged():
-                yield ~np.isin(phy, served), _Where(part, phy)
+                yield ~np.isin(phy, served), _LostRange(part, phy)
 
         yield from lost_runs(pieces())
 
@@ -107,8 +107,10 @@ class ServedStore(Served):
             raise UsageError(f"mode AS_SYSTEM has no view {view!r}", advice="Use view messages")
 
     def rows(self, view: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        for at in range(0, len(self.places), _AT_A_TIME):
-            messages = [self.store.message(*place) or b"" for place in self.places[at : at + _AT_A_TIME]]
+        for at in range(0, len(self.messages), _AT_A_TIME):
+            messages = [
+                self.store.message(phy, size) or b"" for phy, size in self.messages[at : at + _AT_A_TIME]
+            ]
             yield rows_of(messages, columns, self.options)
 
     def settle(self, repair: SystemRepair) -> None:
@@ -121,10 +123,10 @@ class ServedStore(Served):
                     file.write(file.wrote, bytes(file.size - file.wrote))
             queue.flush()
         super().settle(repair)
-        repair.ids = {"last_physical_offset": self.places[-1][0] if self.places else -1}
+        repair.ids = {"last_physical_offset": self.messages[-1][0] if self.messages else -1}
 
 
-class _Where:
+class _LostRange:
     """Describes a range of lost messages."""
 
     def __init__(self, part: Part, phy: Any) -> None:

@@ -141,8 +141,8 @@ class StoreBuilder:
             yield from self._open()
         counts = dict(self.state.next)
         _, starts = Writer(batch, dict(counts)).write(0, None, 0)
-        places, blanks = self._places(np.diff(starts))
-        data, starts = Writer(batch, counts).write(0, places, 0)
+        offsets, blanks = self._assign_offsets(np.diff(starts))
+        data, starts = Writer(batch, counts).write(0, offsets, 0)
         yield from self._derived(data.tobytes(), starts)
         at = 0
         for i, blank in blanks:
@@ -155,7 +155,7 @@ class StoreBuilder:
         self.rows += rows.num_rows
         self.state.end = self.log.at
 
-    def _places(self, sizes: Int64s) -> tuple[Int64s, list[tuple[int, int]]]:
+    def _assign_offsets(self, sizes: Int64s) -> tuple[Int64s, list[tuple[int, int]]]:
         """Return the physical offsets of messages, and for each end of a file the index of the next message and the bytes left."""
         size = self.config.log_size
         out, blanks, at = np.empty(len(sizes), np.int64), [], self.log.at

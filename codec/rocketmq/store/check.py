@@ -97,8 +97,8 @@ class StoreChecker:
         batches = tree.batch_topics(self._listing)
         for (topic, queue_id), group in queues.items():
             steps = np.diff(number[group])
-            odd = np.flatnonzero((steps <= 0) if topic in batches else (steps != 1))
-            for i in odd[:_MOST].tolist():
+            faulty = np.flatnonzero((steps <= 0) if topic in batches else (steps != 1))
+            for i in faulty[:_MOST].tolist():
                 before, after = int(number[group[i]]), int(number[group[i + 1]])
                 text = f"queue {queue_id} of {topic}: message {before} is followed by message {after}"
                 lost = (
@@ -111,12 +111,12 @@ class StoreChecker:
                     if after > before
                     else {}
                 )
-                name, at = self._place(int(phy[group[i + 1]]))
+                name, at = self._locate(int(phy[group[i + 1]]))
                 system = "a broker that rebuilds the queue gives later messages other queue offsets"
                 rows = after - before - 1 if after > before else 0
                 yield name, Fault(NAME, at, 0, Kind.ORDER, text, Severity.ERROR, system, rows, lost)
 
-    def _place(self, phy: int) -> tuple[str, int]:
+    def _locate(self, phy: int) -> tuple[str, int]:
         """Return the file of a message and its offset in the file."""
         for entry in tree.logs(self._listing):
             base = tree.base_of(entry.name) or 0
@@ -137,31 +137,31 @@ class StoreChecker:
                 files.setdefault(queue, []).append(file)
         if not files:
             return  # a broker rebuilds all queues
-        every = np.sort(phy)
+        all_offsets = np.sort(phy)
         for queue in sorted({*files, *queues}):
             group = queues.get(queue, np.zeros(0, np.int64))
-            places, sizes = phy[group], size[group]
+            offsets, sizes = phy[group], size[group]
             listed: list[Int64s] = []
             for file in files.get(queue, []):
                 units = self._read(file)
                 at = units["physical_offset"].astype(np.int64)
                 listed.append(at)
-                light = queue[0].startswith("%LMQ%")
-                known = every if light or not len(places) else places
+                is_light = queue[0].startswith("%LMQ%")
+                known = all_offsets if is_light or not len(offsets) else offsets
                 index = np.minimum(np.searchsorted(known, at), max(len(known) - 1, 0))
                 matches = known[index] == at if len(known) else np.zeros(len(at), np.bool_)
-                if not light and len(places):
+                if not is_light and len(offsets):
                     matches &= sizes[index] == units["size"]
-                odd = np.flatnonzero(~matches & (units["size"] != FILLER) & (at >= low))
-                for i in odd[:_MOST].tolist():
+                faulty = np.flatnonzero(~matches & (units["size"] != FILLER) & (at >= low))
+                for i in faulty[:_MOST].tolist():
                     unit_size = int(units["size"][i])
                     text = f"the unit points to offset {int(at[i])}, which has no undamaged message of this queue of {unit_size} bytes"
-                    place = i * units.dtype.itemsize
+                    position = i * units.dtype.itemsize
                     yield (
                         file.name,
-                        Fault(NAME, place, units.dtype.itemsize, Kind.LINK, text, Severity.ERROR, "", 0),
+                        Fault(NAME, position, units.dtype.itemsize, Kind.LINK, text, Severity.ERROR, "", 0),
                     )
-            missing = np.setdiff1d(places, np.concatenate([np.zeros(0, np.int64), *listed]))
+            missing = np.setdiff1d(offsets, np.concatenate([np.zeros(0, np.int64), *listed]))
             if len(missing):
                 text = f"{len(missing)} messages of queue {queue[1]} of {queue[0]} have no unit, the first at {int(missing[0])}"
                 system = "consumers do not get these messages unless the broker recovers that part of the log"

@@ -38,7 +38,7 @@ CHECKPOINT, ABORT, LOCK = "checkpoint", "abort", "lock"
 TOPICS_FILE, OFFSETS_FILE = f"{CONFIG}/topics.json", f"{CONFIG}/consumerOffset.json"
 FOLDERS = (LOG, f"{LOG}-*", f"{QUEUE}/*/*", f"{BATCH}/*/*", f"{EXT}/*/*", INDEX, TIMER, CONFIG)
 BARRIER = f"{LOG}/-"
-"""A file that keeps a broker from starting. It has not the size of a commit log file and does not sort last."""
+"""A file that keeps a broker from starting. Its size is not that of a commit log file, and it does not sort last."""
 _NUMBER = re.compile(r"\d{1,20}")
 _DEFAULTS = {LOG: 1 << 30, QUEUE: 6_000_000, BATCH: 13_800_000, EXT: 50_331_648}
 
@@ -167,7 +167,7 @@ def config_of(listing: Listing, options: Options) -> StoreConfig:
     slots, room = index_geometry(listing, options)
     folders = {first(entry.name) for entry in entries}
     ext = options[EXT_ENABLED.name]
-    light = any(entry.name.startswith(f"{QUEUE}/%LMQ%") for entry in entries)
+    has_light_queues = any(entry.name.startswith(f"{QUEUE}/%LMQ%") for entry in entries)
     return StoreConfig(
         size_of(LOG, FILE_SIZE),
         size_of(QUEUE, QUEUE_SIZE),
@@ -176,7 +176,7 @@ def config_of(listing: Listing, options: Options) -> StoreConfig:
         slots,
         room,
         ext=EXT in folders if ext is None else ext,
-        lmq=light if options[LMQ.name] is None else options[LMQ.name],
+        lmq=has_light_queues if options[LMQ.name] is None else options[LMQ.name],
         batch_topics=batch_topics(listing),
         recover_max=options[RECOVER_MAX.name],
         rules=Rules(force_property_crc=options[FORCE_CRC.name]),

@@ -133,7 +133,7 @@ BODY = BODY_LENGTH + 4
 SMALLEST = BODY + 1 + 2
 _MAGIC, _CRC, _SYS_FLAG = (MESSAGE.offset(name) for name in ("magic_code", "body_crc", "sys_flag"))
 _BORN_HOST = MESSAGE.offset("born_host")
-MORE = HOST_V6 - HOST_V4
+V6_EXTRA = HOST_V6 - HOST_V4
 """Size difference of an IPv6 and an IPv4 host in bytes."""
 
 TRAILER = 20
@@ -148,35 +148,35 @@ def message_rule(buf: Buffer, at: int, end: int, check: int) -> int:
     """Check that the parts of a message add up to its size, as upstream does. Also reject zeros at the end of the properties: a torn
     write leaves them, and no checksum covers them."""
     flags = load_i32be(buf, at + _SYS_FLAG)
-    place = at + BODY_LENGTH
+    position = at + BODY_LENGTH
     if flags & BORN_V6:
-        place += MORE
+        position += V6_EXTRA
     if flags & STORE_V6:
-        place += MORE
-    if end - place < 4:
+        position += V6_EXTRA
+    if end - position < 4:
         return IMPOSSIBLE
-    length = load_i32be(buf, place)
-    place += 4
-    if length < 0 or length > end - place:
+    length = load_i32be(buf, position)
+    position += 4
+    if length < 0 or length > end - position:
         return IMPOSSIBLE
-    place += length
+    position += length
     if load_u32be(buf, at + _MAGIC) == V2:
-        if end - place < 2:
+        if end - position < 2:
             return IMPOSSIBLE
-        length = load_i16be(buf, place)
-        place += 2
+        length = load_i16be(buf, position)
+        position += 2
     else:
-        if end - place < 1:
+        if end - position < 1:
             return IMPOSSIBLE
-        length = load_u8(buf, place)
-        place += 1
+        length = load_u8(buf, position)
+        position += 1
         if length > MAX_TOPIC_V1:
             return IMPOSSIBLE
-    if length < 0 or length > end - place - 2:
+    if length < 0 or length > end - position - 2:
         return IMPOSSIBLE
-    place += length
-    length = load_i16be(buf, place)
-    if length < 0 or place + 2 + length != end:
+    position += length
+    length = load_i16be(buf, position)
+    if length < 0 or position + 2 + length != end:
         return IMPOSSIBLE
     if length > 0 and load_u8(buf, end - 1) == 0:
         return IMPOSSIBLE
@@ -187,12 +187,12 @@ def message_rule(buf: Buffer, at: int, end: int, check: int) -> int:
 def body_span(buf: Buffer, at: int, end: int) -> tuple[int, int, int]:
     """Return the range of the body and its stored checksum."""
     flags = load_i32be(buf, at + _SYS_FLAG)
-    place = at + BODY
+    position = at + BODY
     if flags & BORN_V6:
-        place += MORE
+        position += V6_EXTRA
     if flags & STORE_V6:
-        place += MORE
-    return place, place + load_i32be(buf, place - 4), load_u32be(buf, at + _CRC)
+        position += V6_EXTRA
+    return position, position + load_i32be(buf, position - 4), load_u32be(buf, at + _CRC)
 
 
 @kernel("const u1[], i8, i8")

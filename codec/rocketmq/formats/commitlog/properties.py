@@ -164,9 +164,9 @@ def _with(properties: pa.Array, name: str, column: pa.Array) -> pa.Array:
     out = []
     for entries, value in zip(properties.to_pylist(), column.to_pylist(), strict=True):
         updated = [entry for entry in entries or () if value is not None or entry["key"] != name]
-        places = [i for i, entry in enumerate(updated) if entry["key"] == name]
-        if value is not None and places:
-            updated[places[-1]] = {"key": name, "value": value}
+        indices = [i for i, entry in enumerate(updated) if entry["key"] == name]
+        if value is not None and indices:
+            updated[indices[-1]] = {"key": name, "value": value}
         elif value is not None:
             updated.append({"key": name, "value": value})
         out.append(updated)

@@ -22,13 +22,13 @@ from logwright.codec.rocketmq.formats.commitlog.layout import (
     HEAD,
     HOST_V4,
     HOST_V6,
-    MORE,
     PREPARED_OFFSET,
     RECONSUME_TIMES,
     STORE_HOST,
     STORE_TIMESTAMP,
     STORE_V6,
     V2,
+    V6_EXTRA,
 )
 from logwright.codec.rocketmq.formats.commitlog.properties import Parsed
 from logwright.codec.rocketmq.formats.commitlog.rows import ROWS
@@ -42,15 +42,15 @@ def times(values: Int64s) -> pa.Array:
     return numbers(TIMESTAMP, values, values == -1)
 
 
-def more_of(part: Part) -> tuple[Int64s, Int64s]:
+def host_extra(part: Part) -> tuple[Int64s, Int64s]:
     """Return the extra bytes of the born host, and of both hosts, compared with IPv4."""
     flags = part.head["sys_flag"].astype(np.int64)
-    born = np.where(flags & BORN_V6, MORE, 0)
-    return born, born + np.where(flags & STORE_V6, MORE, 0)
+    born = np.where(flags & BORN_V6, V6_EXTRA, 0)
+    return born, born + np.where(flags & STORE_V6, V6_EXTRA, 0)
 
 
 def store_timestamps(part: Part) -> Int64s:
-    return fixed_at(part.data, part.start + STORE_TIMESTAMP + more_of(part)[0], ">i8").astype(np.int64)
+    return fixed_at(part.data, part.start + STORE_TIMESTAMP + host_extra(part)[0], ">i8").astype(np.int64)
 
 
 class Messages:
@@ -58,7 +58,7 @@ class Messages:
 
     def __init__(self, part: Part, limit: int) -> None:
         self.part, self.limit = part, limit
-        self.born, self.both = more_of(part)
+        self.born, self.both = host_extra(part)
         self._parsed: Parsed | None = None
         self._body: tuple[Int64s, Int64s] | None = None
 

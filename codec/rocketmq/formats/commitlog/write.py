@@ -142,11 +142,11 @@ class Writer:
         starts = np.zeros(rows.num_rows + 1, np.int64)
         np.cumsum(total, out=starts[1:])
         now = time.time_ns() // 1_000_000
-        places = starts[:-1] + at if positions is None else positions
+        offsets = starts[:-1] + at if positions is None else positions
         table = np.stack(
             [
                 np.where(v2 == 2, V2, V1), self._number("queue_id", 0), self._number("flag", 0), self._offsets(flags),
-                places + base, flags, self._time("born_timestamp", now), self._time("store_timestamp", now),
+                offsets + base, flags, self._time("born_timestamp", now), self._time("store_timestamp", now),
                 self._number("reconsume_times", 0), self._number("prepared_transaction_offset", 0),
             ], axis=1,
         )  # fmt: skip
