@@ -74,7 +74,7 @@ class ServedStore(Served):
 
     @cached_property
     def _overwrites(self) -> bool:
-        """Whether undamaged messages follow the end of the log."""
+        """Return whether undamaged messages follow the end of the log."""
         return any((phy >= self.store.max_phy).any() for _, phy, *_ in self._salvaged())
 
     def _salvaged(self) -> Iterator[tuple[Part, Any, Any]]:
