@@ -29,9 +29,7 @@ from logwright.roundtrip.sample import DirectorySample
 
 LOG, QUEUE = "rocketmq.commitlog", "rocketmq.consumequeue"
 FILE_SIZE = 1 << 10
-LOG_PATH = Option(
-    "storePathCommitLog", None, "Commit log directory, if not commitlog/.", parse_text
-)
+LOG_PATH = Option("storePathCommitLog", None, "Commit log directory, if not commitlog/.", parse_text)
 ROWS = pa.schema([("topic", pa.string()), ("queue_id", pa.int32()), ("body", pa.binary())])
 STAGED = "commitlog/rows"
 
