@@ -184,7 +184,7 @@ def test_write_errors_are_one_paragraph(spark: Any, tmp_path: Path) -> None:
     rows = spark.range(4).selectExpr("cast(id as string) value", "id % 2 as offset").coalesce(1)
     for target, options, message in (
         ("new-0", {"segmnt.bytes": "1"}, "unknown option 'segmnt.bytes'. Did you mean 'segment.bytes'"),
-        ("new-0", {}, "new-0: row 2: offset 0 is not above 1, the one before"),
+        ("new-0", {}, "new-0: row 2: offset 0 is not above 1, the offset before"),
     ):
         with pytest.raises(Exception, match=message) as caught:
             rows.write.format("logwright").options(codec="kafka.partition", **options).mode("append").save(

@@ -114,16 +114,16 @@ def test_source_kinds_are_detected(tmp_path: Path) -> None:
     lw.write(table(0, 1), tmp_path / "logs" / "a-0", "kafka.partition")
     (tmp_path / "rows.csv").write_text("value\nx\n")
     (tmp_path / "README").write_text("x")
-    assert [replay._told([str(tmp_path / item)]) for item in ("logs", "logs/a-0", "rows.csv", "logs/*-0")] == [
+    assert [replay._detect_format([str(tmp_path / item)]) for item in ("logs", "logs/a-0", "rows.csv", "logs/*-0")] == [
         "logwright", "logwright", "csv", "logwright",
     ]  # fmt: skip
-    assert replay._told(["s3://bucket/rows.parquet"]) == "parquet"
+    assert replay._detect_format(["s3://bucket/rows.parquet"]) == "parquet"
     for paths, message in (
-        (["logs", "rows.csv"], "different kinds"),
+        (["logs", "rows.csv"], "inputs of different formats"),
         (["README"], "Pass --format"),
     ):
         with pytest.raises(UsageError, match=message):
-            replay._told([str(tmp_path / path) for path in paths])
+            replay._detect_format([str(tmp_path / path) for path in paths])
     assert replay.main(["--from", str(tmp_path / "nothing"), "--to", str(tmp_path / "x-0")]) == 1
     assert replay.main(["--from", str(tmp_path / "README"), "--to", str(tmp_path / "x-0")]) == 2
 

@@ -142,7 +142,7 @@ class Job:
         layout = registry.get_layout(args.codec)
         writing = options_of(args.option)
         Options(layout.options, writing)
-        format_ = args.format or _told(args.paths)
+        format_ = args.format or _detect_format(args.paths)
         reading = options_of(args.read_option)
         if args.view is not None:
             if format_ != NATIVE:
@@ -165,7 +165,7 @@ class Job:
         )  # fmt: skip
 
 
-def _told(paths: Sequence[str]) -> str:
+def _detect_format(paths: Sequence[str]) -> str:
     """Return the input format for Spark, detected from file names. Raises `UsageError` if it cannot be detected."""
     formats_found = {_format(path) for path in paths}
     if len(formats_found) > 1:
@@ -188,7 +188,7 @@ def _format(path: str) -> str | None:
     except LogwrightError:
         here = []  # not local: only the name can tell
     for place in [*here, path]:
-        for name in (place, *_below(place)):
+        for name in (place, *_files_below(place)):
             if os.path.splitext(name)[1].lower() in _FORMATS:
                 return _FORMATS[os.path.splitext(name)[1].lower()]
         if os.path.exists(place) and (
@@ -214,7 +214,7 @@ def _folders(path: str) -> Iterator[str]:
                 yield os.path.join(path, name)
 
 
-def _below(folder: str) -> Iterator[str]:
+def _files_below(folder: str) -> Iterator[str]:
     """Iterate over some of the files in the directory of a table."""
     seen = 0
     for _, _, names in os.walk(folder):
@@ -249,7 +249,7 @@ def run(spark: Any, job: Job) -> int:
         raise LogwrightError(
             reason(error), path=None if not done else f"after {len(done)} directories"
         ) from None
-    _tell(done, job, time.monotonic() - started)
+    _print_report(done, job, time.monotonic() - started)
     return 0
 
 
@@ -327,7 +327,7 @@ def _write(frame: Any, path: str, job: Job) -> dict[str, Any]:
     return {"path": path, "rows": int(counted.get["rows"])}
 
 
-def _tell(done: Sequence[Mapping[str, Any]], job: Job, seconds: float) -> None:
+def _print_report(done: Sequence[Mapping[str, Any]], job: Job, seconds: float) -> None:
     rows = sum(target["rows"] for target in done)
     where = job.to if job.into is None else f"{len(done):,} directories in {job.to}"
     print(f"replay  {rows:,} rows from {job.format} into {where}, {seconds:.1f} s")
