@@ -128,17 +128,21 @@ def _discard_orphans(target: Target, root: str, inner: str) -> None:
 
 
 def _is_orphan(files: FileSystem, place: str, own: str) -> bool:
-    """Return whether a staging folder in a further root is linked to `own`, or was abandoned before it was linked."""
+    """Return whether a staging folder in a further root is linked to `own`, or was abandoned before its link was durable.
+
+    After a crash such a link may be missing, empty or hold zeros. The folder then has no other file, so removing it loses nothing.
+    """
     path = os.path.join(place, LINK)
-    if files.stat(path) is None or not files.read(path, 0, 1):
-        others = [os.path.join(place, COMMIT), os.path.join(place, OWNER)]
-        return not files.locked(os.path.join(os.path.dirname(place), LOCK)) and all(
-            files.stat(path_of_record) is None for path_of_record in others
-        )
-    try:
-        return parse_link(files.read(path, 0, MAX_BYTES)) == own
-    except JournalError:
-        return False
+    if files.stat(path) is not None:
+        try:
+            return parse_link(files.read(path, 0, MAX_BYTES)) == own
+        except JournalError:
+            if any(item.name != LINK for item in files.listdir(place)):
+                return False
+    others = [os.path.join(place, COMMIT), os.path.join(place, OWNER)]
+    return not files.locked(os.path.join(os.path.dirname(place), LOCK)) and all(
+        files.stat(path_of_record) is None for path_of_record in others
+    )
 
 
 def make_places(files: FileSystem, places: Roots) -> None:

@@ -180,7 +180,7 @@ def messages(first: int, count: int) -> list[dict[str, object]]:
 
 BOX = DirectorySample("test.queues", "store", messages(0, 4), messages(4, 4), "body")
 TWO_ROOTS = DirectorySample(
-    "test.queues", "store", messages(0, 4), messages(4, 4), "body", roots=(LOG_PATH.name,)
+    "test.queues", "store", messages(0, 2), messages(2, 2), "body", roots=(LOG_PATH.name,)
 )
 
 
