@@ -103,7 +103,9 @@ def test_acls_and_kinds(spark: Any, tmp_path: Path) -> None:
     ].to_pylist() == [1, 3]
 
 
-@pytest.mark.parametrize(("column", "message"), [("relative", "is not a valid node path"), ("null", "is null")])
+@pytest.mark.parametrize(
+    ("column", "message"), [("relative", "is not a valid node path"), ("null", "is null")]
+)
 def test_invalid_paths_are_refused(spark: Any, tmp_path: Path, column: str, message: str) -> None:
     f = functions
     path = f.concat(f.lit("n"), "id") if column == "relative" else f.when(f.col("id") > 1, f.lit("/k"))
