@@ -213,7 +213,7 @@ def stores(path: Path) -> dict[str, Path]:
     """Create a store of each system, and a single file of one."""
     db = write_users(path / "db", 50)
     log = next(partition(path / "orders-0").glob("*.log"))
-    zookeeper = ZOOKEEPER["basic"].path / "version-2"
+    zookeeper = shutil.copytree(ZOOKEEPER["basic"].path / "version-2", path / "zookeeper" / "version-2")
     return {"partition": log.parent, "file": log, "db": db, "zookeeper": zookeeper}
 
 
