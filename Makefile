@@ -1,4 +1,4 @@
-# The front door. Everything happens in .venv/ here beside; nothing is installed anywhere else.
+# All commands of the project. Everything is installed into .venv/ and nowhere else.
 
 PYTHON ?= python3
 JOBS   ?= 2
@@ -23,7 +23,7 @@ UV_VERSION := 0.13.8
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
-	@echo "PYTHON=python3.13 make ... picks the interpreter (3.11 to 3.13); ARGS='-k name' goes to the command behind."
+	@echo "PYTHON=python3.13 make ... picks the interpreter (3.11 to 3.13); ARGS='-k name' is passed to the underlying command."
 
 install: $(STAMP) ## set up .venv/ (every other command does so by itself)
 
@@ -42,7 +42,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(PIP) install --require-hashes -r $(VENV)/setuptools.lock
 	@$(PIP) install --require-hashes --no-build-isolation -r requirements.lock
 	@$(PIP) install --no-build-isolation --no-deps -e .
-	@echo "Compiling the kernels, to be run as they are and with each index checked (a minute)."
+	@echo "Compiling the kernels, with and without bounds checks (a minute)."
 	@$(WARMUP) & NUMBA_BOUNDSCHECK=1 NUMBA_OPT=0 $(WARMUP); wait $$!
 	@touch $@
 WARMUP = $(BIN)/logwright warmup 2>>$(VENV)/warmup.log
@@ -56,7 +56,7 @@ $(ORACLE): requirements-oracle.lock $(STAMP)
 # Byte code is written even where the environment says not to: without it each process spends half a minute on compiling the tests.
 PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
-test: $(STAMP) ## run a sample of the tests that meets every rule (under four minutes; Java 17 for the Spark part, else it is skipped)
+test: $(STAMP) ## run a sample of the tests that covers every rule (under four minutes; the Spark tests need Java 17 and are skipped without it)
 	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-sample} $(PYTEST) tests --ignore=tests/oracle \
 	  -m "not nightly and not oracle and not extended" $(ARGS)
 
@@ -80,7 +80,7 @@ trust: $(STAMP) ## try every promise on every kind of file, and print how much w
 bench: $(STAMP) ## measure, and print one table (a quick check: ARGS='--scale 0.05 --rounds 1')
 	$(BIN)/python benchmarks/run.py $(ARGS)
 
-bench-peers: $(STAMP) ## the same, in turn with what one would use instead (a quarter of an hour; Java 17)
+bench-peers: $(STAMP) ## also measure the alternatives, such as Kafka's own classes (a quarter of an hour; Java 17)
 	$(BIN)/python benchmarks/run.py --peers $(ARGS)
 
 docs: $(STAMP) ## make docs/formats and docs/cli.md, and run the examples of all pages (Java 17)
@@ -90,10 +90,10 @@ docs: $(STAMP) ## make docs/formats and docs/cli.md, and run the examples of all
 
 lint: $(STAMP) ## style, mistakes, format, import contracts
 	$(BIN)/ruff check .
-	$(BIN)/ruff format --check . || { echo "\`make format\` does it." >&2; exit 1; }
+	$(BIN)/ruff format --check . || { echo "Run \`make format\`." >&2; exit 1; }
 	$(BIN)/lint-imports
 
-format: $(STAMP) ## lay the code out, sort imports
+format: $(STAMP) ## format the code, sort imports
 	$(BIN)/ruff check --fix-only -q .
 	$(BIN)/ruff format .
 
@@ -113,14 +113,14 @@ COVERED = $(BIN)/coverage run -m pytest -q -n $(JOBS) --dist loadfile -m "not ni
 
 dist: $(STAMP) ## wheel, sdist, and for spark-submit the zip for --py-files and the jobs, in dist/
 	@rm -rf dist build src/logwright.egg-info
-	@# The wheel is built from the sdist, so the sdist is known to be whole. Same commit, same bytes.
+	@# The wheel is built from the sdist, so the sdist is known to be complete. Same commit, same bytes.
 	@export SOURCE_DATE_EPOCH="$$(git log -1 --format=%ct 2>/dev/null || echo 315532800)"; \
 	  mkdir -p dist; $(BIN)/python -m build --no-isolation --outdir dist . >dist/build.log 2>&1 || { cat dist/build.log; exit 1; }; \
 	  rm dist/build.log
 	@$(BIN)/python tools/pyfiles.py dist/*.whl
 	@ls -l dist
 
-lock: ## resolve requirements.lock anew
+lock: ## resolve requirements.lock again
 	@test -x .cache/uv/bin/uv || { $(PYTHON) -m venv .cache/uv && .cache/uv/bin/python -m pip -q install uv==$(UV_VERSION); }
 	.cache/uv/bin/uv pip compile -q --universal --python-version 3.11 --extra spark --extra dev --generate-hashes \
 	  --no-header --no-annotate $(ARGS) -o requirements.lock pyproject.toml

@@ -186,10 +186,10 @@ _LINES = (
         for name in COMPRESSIONS
     ),
     ("all default columns: none", "read_default", _ROWS),
-    ("one record a batch", "read_single_records", _ROWS),
+    ("one record per batch", "read_single_records", _ROWS),
     *((f"encode: {name}", f"encode[{name}]", _ROWS) for name in COMPRESSIONS),
     ("write a partition, synced", "write_partition", _ROWS),
-    *((f"dump to {kind} (beside DumpLogSegments, cold)", f"dump[{kind}]", _ROWS) for kind in DUMPS),
+    *((f"dump to {kind} (peer: DumpLogSegments, cold)", f"dump[{kind}]", _ROWS) for kind in DUMPS),
 )
 
 

@@ -251,7 +251,7 @@ def section(place: Path, size: Size) -> list[str]:
         "timed by the wall clock, one by the processor's. The floor reads, computes checksums, decompresses and copies block by block",
         "with the libraries that are available.",
         "",
-        "| task | logwright | beside it | ratio |",
+        "| task | logwright | compared with | ratio |",
         "|---|---|---|---|",
         *_reading(bases, table.num_rows, size.rounds),
         *_building(place, table.slice(0, size.of(BUILT)), min(5, size.rounds)),

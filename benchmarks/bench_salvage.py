@@ -188,9 +188,9 @@ def section(place: Path, size: Size) -> list[str]:
         }
         measured = in_turn({name: python(work) for name, work in works.items()}, size.rounds)
     lines = [
-        "Salvage: a segment of 16 KiB batches, then the same with damaged places of nine kinds (flips, lengths, zeroed and",
-        f"overwritten pages, bytes cut out and put in). {len(data) >> 20} MB, {holes} damaged stretches; of {len(intact)} batches that are",
-        f"whole {lost} are not found.",
+        "Salvage: a segment of 16 KiB batches, and a copy with nine kinds of damage (flipped bits, wrong lengths, zeroed and overwritten",
+        f"pages, removed and inserted bytes). {len(data) >> 20} MB, {holes} damaged ranges; {lost} of the {len(intact):,} undamaged",
+        "batches are not found.",
         "",
         "| task | clean | damaged | ratio |",
         "|---|---|---|---|",
@@ -204,7 +204,7 @@ def section(place: Path, size: Size) -> list[str]:
         lines.append(f"| {label} | {undamaged:.2f} {unit} | {rest:.2f} {unit} | {ratio:.2f} |")
     lines += [
         "",
-        "Adversarial files (only false record starts), MB/s of a walk:",
+        "Adversarial files, which contain only false starts of records; MB/s of a walk:",
         "",
         "| bytes | " + " | ".join(f"{length >> 20} MB" for length in SIZES) + " |",
         "|---|" + "---|" * len(SIZES),

@@ -1,5 +1,5 @@
-"""ZooKeeper: a snapshot and a log read, replayed and written, beside the server's own classes and tools in a JVM (those in the jars
-that come with pyspark).
+"""ZooKeeper: reading, replaying and writing a snapshot and a log, compared with the server's own classes and tools in a JVM (from the
+jars that come with pyspark).
 
 Run by `benchmarks/run.py`; alone it prints its section of the table in six minutes. Without Java or pyspark the section says so.
 Times are of the processor, on both sides, and of one thread. The JVM is warm, and its garbage collector is single-threaded. The
@@ -177,7 +177,7 @@ def writing(log: Path, snapshot: Path, scratch: Path) -> dict[str, Writing]:
     def into(codec: Any, rows: pa.Table, path: Path) -> None:
         # The server's side also removes the file of the previous round.
         path.unlink(missing_ok=True)
-        write(rows, path, codec, files=_Unsynced())
+        write(rows, path, codec, files=Unsynced())
 
     def both(codec: Any, rows: pa.Table, name: str) -> Writing:
         return (
@@ -188,7 +188,7 @@ def writing(log: Path, snapshot: Path, scratch: Path) -> dict[str, Writing]:
     return {"log": both(LOG, txns, log.name), "snapshot": both(SNAPSHOT, nodes, snapshot.name)}
 
 
-class _Unsynced(LocalFileSystem):
+class Unsynced(LocalFileSystem):
     """Write without syncing, like the server in this benchmark."""
 
     def create(self, path: str) -> OpenFile:
@@ -258,7 +258,7 @@ def section(place: Path, size: Size) -> list[str]:
         "are timed by the wall clock. The output of tools goes to /dev/null. The server's classes write to files; nothing waits for the",
         "disk.",
         "",
-        "| task | logwright | beside it | ratio |",
+        "| task | logwright | compared with | ratio |",
         "|---|---|---|---|",
     ]
 
@@ -291,7 +291,7 @@ def section(place: Path, size: Size) -> list[str]:
             )
             label = f"{name}, all columns to Arrow, 1 thread"
             row(label, units, measured, "read", f"{tool}, warm", "warm")
-            row(label, units, measured, "read", f"{tool} as it is run", "cold")
+            row(label, units, measured, "read", f"{tool} in a new JVM", "cold")
 
         measured = in_turn(
             {
@@ -308,7 +308,7 @@ def section(place: Path, size: Size) -> list[str]:
         ):
             label = f"tree from snapshot and log, {words}"
             row(label, nodes + txns, measured, task, "FileTxnSnapLog.restore", "restore")
-            row(label, nodes + txns, measured, task, "a server's start, JVM and all", "start")
+            row(label, nodes + txns, measured, task, "a server's start, including the JVM's", "start")
 
         tree = restored(snapshot_path, log_path, digests=True)
         path = scratch / "ours" / "snapshot.1"
@@ -317,7 +317,7 @@ def section(place: Path, size: Size) -> list[str]:
             path.unlink(missing_ok=True)
             with Prefetcher(usable()) as prefetcher:
                 put_whole(
-                    _Unsynced(), str(path), "error", lambda: prefetcher.iterate([lambda: of_tree(tree)], len)
+                    Unsynced(), str(path), "error", lambda: prefetcher.iterate([lambda: of_tree(tree)], len)
                 )
 
         writings = writing(log_path, snapshot_path, scratch)

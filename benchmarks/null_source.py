@@ -1,6 +1,6 @@
-"""A Spark source of the same rows that does nothing, to measure the cost of Spark itself.
+"""A Spark source that returns the same rows from memory, to measure the cost of Spark itself.
 
-`python benchmarks/null_source.py DIRECTORY` writes a partition there, reads it with both on one core, and prints rows a second
+`python benchmarks/null_source.py DIRECTORY` writes a partition there, reads it with both on one core, and prints rows per second
 as JSON.
 """
 

@@ -1,4 +1,4 @@
-"""Kafka: our tasks beside Kafka's own classes in a warm JVM, DumpLogSegments and aiokafka.
+"""Kafka: our tasks compared with Kafka's own classes in a warm JVM, DumpLogSegments and aiokafka.
 
 `make bench-peers` runs it; `python benchmarks/peers.py` prints this section alone, in about six minutes. All sides read segments that
 Kafka's builder wrote, encode the same rows, and run in turn, round by round. Times are of the processor and of one thread.

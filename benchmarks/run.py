@@ -38,12 +38,12 @@ def main() -> None:
         place = Path(folder)
         lines = []
         if parsed.peers:
-            lines += _apart("peers.py", size)
+            lines += _section("peers.py", size)
         else:
             print("measuring Kafka ...", file=sys.stderr)
             lines += table_lines(_ours(place, size))
-        for name in ("bench_salvage.py", "bench_leveldb.py", "bench_zookeeper.py"):
-            lines += ["", *_apart(name, size)]
+        for name in ("bench_salvage.py", "bench_leveldb.py", "bench_zookeeper.py", "bench_rocketmq.py"):
+            lines += ["", *_section(name, size)]
         lines += ["", *_memory(place, size), *_cold(place)]
         if not parsed.no_spark:
             lines += _spark(place)
@@ -72,7 +72,7 @@ def _ours(place: Path, size: Size) -> dict[str, Figure]:
     }
 
 
-def _apart(name: str, size: Size) -> list[str]:
+def _section(name: str, size: Size) -> list[str]:
     """The lines of a section. It is measured in its own process, because it warms up the kernels."""
     print(f"running {name} ...", file=sys.stderr)
     run = subprocess.run(
@@ -139,7 +139,7 @@ def _cold(place: Path) -> list[str]:
 
 
 def _spark(place: Path) -> list[str]:
-    """The Spark source beside one of the same rows that does nothing."""
+    """Compare the Spark source with one that returns the same rows from memory."""
     if shutil.which("java") is None:
         return ["Spark was not measured: Java 17 is not installed."]
     run = subprocess.run(
@@ -151,8 +151,8 @@ def _spark(place: Path) -> list[str]:
         ]
     result: dict[str, Any] = json.loads(run.stdout.strip().splitlines()[-1])
     return [
-        f"Spark, one core: {result['logwright'] / 1e6:.2f} M rows/s, a source of the same rows that does nothing"
-        f" {result['null'] / 1e6:.2f} M rows/s: {result['null'] / result['logwright']:.2f} times."
+        f"Spark, one core: {result['logwright'] / 1e6:.2f} M rows/s; a source that returns the same rows from memory,"
+        f" {result['null'] / 1e6:.2f} M rows/s ({result['null'] / result['logwright']:.2f} times)."
     ]
 
 

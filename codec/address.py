@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from logwright.codec import plural
 from logwright.codec.describe import (
     Bit,
     Bytes,
@@ -44,7 +45,7 @@ class _Bits(Type):
 
     def pack(self, value: Any, scope: Scope) -> bytes:
         if not 0 <= value < 1 << self.bit.count:
-            raise DescriptionError(f"{value!r} does not fit {self.bit.count} bit(s)")
+            raise DescriptionError(f"{value!r} does not fit {plural.count(self.bit.count, 'bit')}")
         size = 8 * self.flags.base.width
         integer = (self.integer & ~self.bit.mask | value << self.bit.low) % (1 << size)
         if self.flags.base.signed and integer >> size - 1:
@@ -56,7 +57,7 @@ class _Bits(Type):
         return self.bit.of(value), stop
 
     def label(self) -> str:
-        return f"{self.bit.count} bit(s) of {self.flags.label()}"
+        return f"{plural.count(self.bit.count, 'bit')} of {self.flags.label()}"
 
 
 @dataclass(frozen=True)
@@ -225,7 +226,7 @@ def _find_item(
         raise UsageError(f"expected the number of an item, found {index!r}")
     items = list(_items(kind, buf, at, end, scope, None if index < 0 else index))
     if not -len(items) <= index < len(items):
-        raise UsageError(f"no item {index}; the list has {len(items)} items")
+        raise UsageError(f"no item {index}; the list has {plural.count(len(items), 'item')}")
     start, stop = items[index]
     if len(path) == 1:
         target.start, target.stop, target.type = start, stop, kind.item

@@ -80,6 +80,8 @@ class Codec(ABC):
     lossy_columns: tuple[LossyColumn, ...] = ()
     """The columns that are lost when only rows are written."""
 
+    checksum: str = ""
+    """The name of the checksum that covers the content of a frame, for reports; "" if there is none."""
     end_magic: bytes = b""
     """The last bytes of every sound file, by which a file of any name is recognised. Empty if there is no such magic."""
 
@@ -152,6 +154,23 @@ class Codec(ABC):
         Frames inside the content of another frame (a log stored in a log) must not be returned.
         """
         ...
+
+    def suspects(self, window: Window, at: int, context: Any) -> Iterator[tuple[int, int]]:
+        """Yield bits, as (byte of `window.data`, bit), one of which alone may be flipped in the damaged frame at `at`.
+
+        Each is tried with `scan`. Without checksums nothing can be proved, so nothing is yielded.
+        """
+        yield from ()
+
+    def proved(
+        self, window: Window, frame: Frames, before: Frames | None, after: Frames | None, context: Any
+    ) -> bool:
+        """Return whether a frame with right checksums has the values that its place requires in the fields that no checksum covers.
+
+        `frame`, `before` and `after` hold one frame each: that frame, and the good ones around it, if any. Asked before a flipped bit of the
+        frame is corrected: another one may be in these fields.
+        """
+        return True
 
     @abstractmethod
     def encode(

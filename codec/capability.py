@@ -18,7 +18,7 @@ from logwright.codec.fault import Fault
 from logwright.codec.option import Option, Options
 from logwright.codec.store.extents import Extent
 from logwright.codec.store.listing import Listing, Plan, PlannedFile
-from logwright.codec.store.view import Stream
+from logwright.codec.store.view import Part, Stream
 
 # Files
 
@@ -216,6 +216,11 @@ class Follow(Protocol):
 
     def read_view(self, view: str) -> str:
         """Return the view whose parts are read, with the hints of `Settled`."""
+        ...
+
+    def in_advance(self, listing: Listing, part: Part) -> bool:
+        """Return whether the last part is a file that the system created before it needs it, so that rows may still follow in the part
+        before."""
         ...
 
 

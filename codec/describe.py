@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from logwright.codec import plural
 from logwright.codec.expression import LEFT, UNBOUNDED, Ahead, expression
 from logwright.codec.field_types import (
     I8,
@@ -220,7 +221,7 @@ class Struct(Type):
             except DescriptionError as error:
                 raise error.within(field.name) from None
         if any(field.sizes for field in self.fields) and at != stop:
-            raise DescriptionError(f"{stop - at} bytes left at the end of {self.name}", at)
+            raise DescriptionError(f"{plural.count(stop - at, 'unused byte')} at the end of {self.name}", at)
         return inner, at
 
     def behind(self, name: str) -> int:
@@ -239,11 +240,13 @@ class Struct(Type):
             if name != LEFT and name not in known:
                 start = end - self.behind(name)
                 if start < at:
-                    raise DescriptionError(f"{at - start} bytes too few for the following fields", at)
+                    raise DescriptionError(
+                        f"{plural.count(at - start, 'byte')} too few for the following fields", at
+                    )
                 known[name] = self[name].type.unpack(buf, start, end, scope)[0]
         size = int(expression(field.size).value(known, Ahead(at, end, buf)))
         if size < 0:
-            raise DescriptionError(f"{-size} bytes too few for the following fields", at)
+            raise DescriptionError(f"{plural.count(-size, 'byte')} too few for the following fields", at)
         need(at, end, size)
         return at + size
 

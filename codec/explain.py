@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from logwright.codec import plural
 from logwright.codec.describe import (
     Buffer,
     Bytes,
@@ -242,7 +243,7 @@ class Explainer:
         node = Node(name, self.base + at, self.base + end, "struct", None, "", doc, kind.label())
         prefix, start = self._prefix(kind.length, at, end, scope, "length", node)
         if not 0 <= prefix.value <= end - start:
-            text = f"expected {prefix.value} more bytes, found {end - start}"
+            text = f"expected {plural.count(prefix.value, 'more byte')}, found {end - start}"
             return self._wrong_length(node, prefix, start, end, text)
         node.end = self.base + start + prefix.value
         node.children += self.all(kind.item, start, start + prefix.value, scope)
@@ -290,7 +291,7 @@ class Explainer:
                 if 0 <= size <= stop - at:
                     stop = at + size
                 else:
-                    child.problem = f"expected {size} more bytes, found {stop - at}"
+                    child.problem = f"expected {plural.count(size, 'more byte')}, found {stop - at}"
                     node.broken = True
         sized = any(each.sizes for each in kind.fields)
         if (sized or node.broken) and at < stop:
@@ -314,6 +315,8 @@ class Explainer:
         if child.broken:
             return child
         scope[field.name] = child.value
+        if child.value is None and child.children:
+            scope[field.name] = {inner.name: inner.value for inner in child.children}
         if field.sizes or field.measures:
             child.role = "length"
         if field.checksum:
@@ -409,7 +412,7 @@ class Explainer:
             node.end = self.base + at
             return node
         if count is not None and not 0 <= count <= end - at:
-            node.problem = f"count {count}, but {end - at} bytes are left"
+            node.problem = f"count {count}, but {plural.count(end - at, 'byte')} left"
             node.broken = True
             node.children += self.rest(at, end)
             return node

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
+from logwright.codec import plural
+
 
 class Kind(StrEnum):
     """The kind of a fault. All codecs share this closed set."""
@@ -132,10 +134,10 @@ class DamageError(LogwrightError, ValueError):
         if fault.kind is Kind.UNSUPPORTED:
             return UnsupportedError.of(fault, path)
         error = cls(
-            f"{fault.kind}: {fault.detail} ({fault.length} bytes of {fault.codec})",
+            f"{fault.kind}: {fault.detail} ({plural.count(fault.length, 'byte')} of {fault.codec})",
             path=path,
             offset=fault.offset,
-            advice="List all damage with `logwright verify`, or read the sound rows with mode=PERMISSIVE or DROPMALFORMED",
+            advice="List all damage with `logwright verify`, or read the undamaged rows with mode=PERMISSIVE or DROPMALFORMED",
         )
         error.fault = fault
         return error
@@ -158,7 +160,7 @@ class UnsupportedError(LogwrightError, NotImplementedError):
     @classmethod
     def of(cls, fault: Fault, path: str | None) -> UnsupportedError:
         error = cls(
-            f"{fault.kind}: {fault.detail} ({fault.length} bytes of {fault.codec})",
+            f"{fault.kind}: {fault.detail} ({plural.count(fault.length, 'byte')} of {fault.codec})",
             path=path,
             offset=fault.offset,
             advice="Read it with the program that wrote it, or read the rest with mode=PERMISSIVE or DROPMALFORMED",
@@ -195,10 +197,10 @@ class UnreadableError(StorageError):
     @classmethod
     def of(cls, offset: int, length: int, why: str, path: str | None) -> UnreadableError:
         error = cls(
-            f"the disk cannot read {length} bytes ({why})",
+            f"the disk cannot read {plural.count(length, 'byte')} ({why})",
             path=path,
             offset=offset,
-            advice="Read the sound rows with mode=PERMISSIVE or DROPMALFORMED. Better, copy the disk with ddrescue before it "
+            advice="Read the undamaged rows with mode=PERMISSIVE or DROPMALFORMED. Better, copy the disk with ddrescue before it "
             "gets worse, and read the copy with option ddrescue.map",
         )
         error.length = length

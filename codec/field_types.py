@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
+from logwright.codec import plural
 from logwright.codec.expression import UNBOUNDED, Ahead, expression
 
 Scope = dict[str, Any]
@@ -60,7 +61,7 @@ def time_of(milliseconds: int) -> str:
 def need(at: int, end: int, size: int) -> None:
     """Raise `DescriptionError` unless `size` bytes are left."""
     if size < 0 or size > end - at:
-        raise DescriptionError(f"expected {size} bytes, {end - at} left", at)
+        raise DescriptionError(f"expected {plural.count(size, 'byte')}, {end - at} left", at)
 
 
 @dataclass(frozen=True)
@@ -344,7 +345,7 @@ class Repeated(Type):
         else:
             count = scope[self.count]
         if count < 0 or count * max(self.item.min_size, 1) > end - at:
-            raise DescriptionError(f"count {count}, but {end - at} bytes are left", start)
+            raise DescriptionError(f"count {count}, but {plural.count(end - at, 'byte')} left", start)
         return count, at
 
     def label(self) -> str:

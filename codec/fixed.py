@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec import plural
 from logwright.codec.base import Codec, Match
 from logwright.codec.describe import Struct, dtype_of
 from logwright.codec.explain import Focus, Node
@@ -196,12 +197,14 @@ class FixedCodec(Codec):
     def _ending(self, context: FixedContext, offset: int, partial: int, left: int) -> Fault | None:
         """Return the fault of the `left` bytes behind the last entry: `partial` bytes of an entry, then zeros."""
         if partial:
-            text = f"{partial} bytes at the end are not a complete entry of {self.dtype.itemsize} bytes"
+            text = f"{plural.count(partial, 'byte')} at the end, too few for an entry of {self.dtype.itemsize} bytes"
             return Fault(self.name, offset, left, Kind.TRUNCATED, text, Severity.WARNING, self.system)
         if not left:
             return None
         if not self.allocated:
-            text = f"{left} zero bytes at the end, but the system does not preallocate this file"
+            text = (
+                f"{plural.count(left, 'zero byte')} at the end, but the system does not preallocate this file"
+            )
             return Fault(self.name, offset, left, Kind.PADDING, text, system=self.system)
         text, severity, system = f"{left} preallocated zero bytes", Severity.INFO, ""
         if left % self.dtype.itemsize:
@@ -229,7 +232,7 @@ class FixedCodec(Codec):
                 yield Fault(self.name, first + i * size, size, Kind.ORDER, text, system=self.system)
             if len(bad) > _MOST_FAULTS:
                 at, end = (first + int(bad[i]) * size for i in (_MOST_FAULTS, -1))
-                more = f"{text}: {len(bad) - _MOST_FAULTS} more entries like this"
+                more = f"{text}: {plural.count(len(bad) - _MOST_FAULTS, 'more entry')} like this"
                 yield Fault(self.name, at, end + size - at, Kind.ORDER, more, system=self.system)
 
     def _range(self, entries: Entries, base: int) -> Findings:
@@ -293,7 +296,9 @@ class FixedCodec(Codec):
             base = context.base or 0
         rows = conform(self.name, self._numbered(rows, base, frames is None), self.tables["rows"])
         if self.count is not None and file is None and rows.num_rows != self.count:
-            raise UsageError(f"{self.name}: {rows.num_rows} rows, expected exactly {self.count}")
+            raise UsageError(
+                f"{self.name}: {plural.count(rows.num_rows, 'row')}, expected exactly {self.count}"
+            )
         starts = range(0, rows.num_rows, _BATCH)
         entries = (self._entries(rows.slice(at, _BATCH), base, at, alone=file is None) for at in starts)
         yield from _with_damage(entries, self.dtype.itemsize, frames)

@@ -154,6 +154,8 @@ class Option:
     """The views of a layout, or the tables of a codec, whose rows depend on it. Empty: all."""
     strategies: tuple[str, ...] = ()
     """The strategies of `repair` that use it. Empty: all."""
+    secret: bool = False
+    """Whether no message may show its value."""
 
     def read(self, value: Any) -> Any:
         if value is None:
@@ -161,9 +163,8 @@ class Option:
         try:
             parsed = self.parse(value)
         except (TypeError, ValueError) as error:
-            raise UsageError(
-                f"option {self.name}: {value!r} is not valid ({error})", advice=self.doc
-            ) from None
+            shown = "the value" if self.secret else repr(value)
+            raise UsageError(f"option {self.name}: {shown} is not valid ({error})", advice=self.doc) from None
         if self.choices and parsed not in self.choices:
             raise UsageError(f"option {self.name}: {value!r} is not one of {', '.join(self.choices)}")
         if (self.low is not None and parsed < self.low) or (self.high is not None and parsed > self.high):

@@ -189,5 +189,6 @@ def detect_by_end(tail: bytes) -> Codec | None:
 
 def detect_layout(listing: Listing) -> Layout | None:
     """Detect the layout of a directory."""
-    best = max(layouts(), key=lambda layout: layout.recognise(listing), default=None)
-    return best if best is not None and best.recognise(listing) > Match.NO else None
+    matches = [(layout.recognise(listing), layout) for layout in layouts()]
+    match, best = max(matches, key=lambda candidate: candidate[0])
+    return best if match > Match.NO else None

@@ -54,7 +54,7 @@ class SmallFileCodec(Codec):
     """A codec of a small file: `parse` returns its rows or raises `ParseError`; `form` is the inverse.
 
     Both use a table with all columns. `form` raises `DescriptionError` for rows that no file can hold. `text` describes a text file,
-    for `explain` and the docs.
+    for `explain` and the docs. `remark` says what is odd about the bytes of a file that can be parsed, "" if nothing is.
     """
 
     single_frame = True
@@ -71,9 +71,11 @@ class SmallFileCodec(Codec):
         system: str,
         structures: tuple[Struct, ...] = (),
         text: Struct | None = None,
+        remark: Callable[[bytes], str] = lambda data: "",
     ) -> None:
         self.name, self.title, self.pattern, self.columns = name, title, pattern, columns
         self.parse, self.form, self.system, self.structures = parse, form, system, structures
+        self.remark = remark
         self.described = structures if text is None else (text,)
         self.tables = {"rows": Table("rows", columns, "One row per entry."), "frames": FRAMES, "file": FILE}
 
@@ -90,7 +92,13 @@ class SmallFileCodec(Codec):
             self.parse(data)
         except DescriptionError as error:
             return Frames(empty, empty, empty, 0, 0, self._fault(error, len(data)))
-        return Frames(zero, np.array([len(data)], np.int64), zero, len(data))
+        remark = self.remark(data)
+        faults = (
+            [Fault(self.name, 0, len(data), Kind.PAYLOAD, remark, Severity.WARNING, rows_lost=0)]
+            if remark
+            else []
+        )
+        return Frames(zero, np.array([len(data)], np.int64), zero, len(data), faults=faults)
 
     def _fault(self, error: DescriptionError, size: int) -> Fault:
         """Return a fault that covers the file: one bad byte makes all of it unreadable."""

@@ -124,7 +124,7 @@ class Sorter:
         self._held: list[pa.RecordBatch] = []
         self._size = 0
         self._runs: list[_Run] = []
-        self._made = 0
+        self._runs_written = 0
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Add rows of the schema."""
@@ -167,8 +167,8 @@ class Sorter:
         return run_made
 
     def _put(self, stage: Stage, batches: Iterator[pa.RecordBatch]) -> _Run:
-        run = _Run(f"{self._name}-{self._made:06}", self._schema)
-        self._made += 1
+        run = _Run(f"{self._name}-{self._runs_written:06}", self._schema)
+        self._runs_written += 1
         at = 0
         for batch in batches:
             if not run.chunks:

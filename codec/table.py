@@ -7,12 +7,13 @@ All types are supported by Spark, Parquet, DuckDB and Polars: no unsigned intege
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import pyarrow as pa
 
+from logwright.codec.columns import batch_of
 from logwright.codec.fault import UsageError
 
 TIMESTAMP = pa.timestamp("ms", tz="UTC")
@@ -78,6 +79,10 @@ class Table:
         if schema is None:
             schema = self._schemas[names] = pa.schema([self[name].field() for name in names])
         return schema
+
+    def batch(self, columns: Sequence[str], column: Callable[[str], pa.Array], rows: int) -> pa.RecordBatch:
+        """Return a batch of `rows` rows with these columns, each made by `column(name)`."""
+        return batch_of([column(name) for name in columns], self.schema(columns), rows)
 
     @cached_property
     def _schemas(self) -> dict[tuple[str, ...], pa.Schema]:

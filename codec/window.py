@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -82,6 +83,19 @@ class Frames:
             self.damage,
             self.faults,
         )
+
+    def portions(self, limit: int) -> Iterator[Frames]:
+        """Yield the frames in portions of up to `limit` bytes, or one frame if it is larger."""
+        if len(self) and int(self.end[-1] - self.start[0]) <= limit:
+            yield self
+            return
+        sizes = np.cumsum(self.end - self.start)
+        at = 0
+        while at < len(self):
+            below = int(sizes[at - 1]) if at else 0
+            stop = max(at + 1, int(np.searchsorted(sizes, below + limit, "right")))
+            yield self if at == 0 and stop == len(self) else self.pick(slice(at, stop))
+            at = stop
 
 
 @dataclass(slots=True)

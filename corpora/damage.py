@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any
 
+from logwright.codec import plural
 from logwright.codec.fault import ExistsError, LogwrightError, NotFoundError, StorageError, UsageError
 from logwright.codec.option import number
 from logwright.corpora.damage_apply import Surgeon
@@ -54,7 +55,7 @@ MOST_FAULTS = 100
 _UNREAD = ("the disk can't read", "can't be read: ")
 """Texts of faults that are errors of the operating system (`UnreadableError`, `readers.verify`)."""
 _MOST_APPLY = 64 << 20
-Given = str | Mapping[str, Any]
+OperationSpec = str | Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class Damaged:
 def damage(
     path: str | os.PathLike[str],
     out: str | os.PathLike[str],
-    op: Given | Iterable[Given] = (),
+    op: OperationSpec | Iterable[OperationSpec] = (),
     *,
     codec: str | None = None,
     seed: int | str = 0,
@@ -119,7 +120,9 @@ def _record(apply: str | os.PathLike[str] | Mapping[str, Any]) -> Mapping[str, A
         name = os.fspath(apply)
         with open_source(name) as source:
             if source.size > _MOST_APPLY:
-                raise UsageError(f"not a damage.json: the file has {source.size} bytes", path=name)
+                raise UsageError(
+                    f"not a damage.json: the file has {plural.count(source.size, 'byte')}", path=name
+                )
             try:
                 record = json.loads(source.pread(0, source.size).tobytes())
             except ValueError as error:
@@ -455,11 +458,11 @@ class Staging:
         self.path = os.path.join(self.above, f".{name[:200]}.{secrets.token_hex(16)}.tmp")
         self._ours = re.compile(re.escape(f".{name[:200]}.") + r"[0-9a-f]{32}\.tmp\.lock")
         self._lock: Lock | None = None
-        self._made: tuple[str, ...] = ()
+        self._created: tuple[str, ...] = ()
 
     def __enter__(self) -> Staging:
         files = self.files
-        self._made = make_above(files, self.above)
+        self._created = make_above(files, self.above)
         try:
             self._clean()
             self._lock = files.lock(f"{self.path}.lock")
@@ -479,7 +482,7 @@ class Staging:
         files = self.files
         files.sync_directory(self.path)
         files.rename(self.path, self.out)
-        self._made = ()
+        self._created = ()
         try:
             self._free()
             files.sync_directory(self.above)
@@ -506,7 +509,7 @@ class Staging:
             remove_tree(self.files, self.path)
         with contextlib.suppress(OSError):
             self._free()
-        unmake(self.files, self._made)
+        unmake(self.files, self._created)
 
     def _free(self) -> None:
         if self._lock is not None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec import address
+from logwright.codec import address, plural
 from logwright.codec.base import Codec
 from logwright.codec.describe import Bytes, DescriptionError, Repeated, Struct, Switch, Type, structures
 from logwright.codec.fault import Severity, UsageError
@@ -32,15 +32,15 @@ class Stretches:
     """A sequence of ranges (start, stop), possibly millions."""
 
     def __init__(self, spans: npt.NDArray[np.int64]) -> None:
-        self._found = spans
+        self._spans = spans
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._spans)
 
     def __getitem__(self, number: int) -> tuple[int, int]:
         if number >= len(self):
             raise IndexError(number)
-        return int(self._found[number, 0]), int(self._found[number, 1])
+        return int(self._spans[number, 0]), int(self._spans[number, 1])
 
 
 class Surgeon:
@@ -356,7 +356,7 @@ def _splice(operation: Operation, size: int, read: Any) -> tuple[int, int, New]:
     elif at < 0:
         at += size
     if not 0 <= at <= size:
-        raise UsageError(f"byte {operation['at']} is outside of the {size} bytes")
+        raise UsageError(f"byte {operation['at']} is outside of the {plural.count(size, 'byte')}")
     if name == "insert":
         return at, at, content(operation)
     if name == "cut":
@@ -367,7 +367,7 @@ def _splice(operation: Operation, size: int, read: Any) -> tuple[int, int, New]:
     elif length is None:
         length = 1 if not chosen or name == "flip" else size
     if at + length > size:
-        raise UsageError(f"bytes {at} to {at + length} exceed the {size} bytes")
+        raise UsageError(f"bytes {at} to {at + length} exceed the {plural.count(size, 'byte')}")
     if name == "flip":
         mask = operation["mask"] or 1 << (operation["bit"] or 0)
         return at, at + length, bytes(byte ^ mask for byte in read(at, length))

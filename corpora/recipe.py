@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,6 +61,16 @@ class Recipe:
     doc: str
     make: Callable[[Order], Made]
     options: tuple[Option, ...] = ()
+
+
+PIECE = 1 << 16
+"""Rows of a batch."""
+
+
+def batches_of(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield rows in batches."""
+    for at in range(0, len(rows), PIECE):
+        yield pa.RecordBatch.from_pylist([dict(row) for row in rows[at : at + PIECE]], schema=schema)
 
 
 def settings(

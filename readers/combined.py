@@ -104,7 +104,7 @@ class Combined:
                 limited = rows.slice(0, left)
                 left = None if left is None else left - limited.num_rows
                 if batch is not None and rows is results[-1]:
-                    report.given += limited.num_rows
+                    report.combined_rows += limited.num_rows
                 if limited.num_rows:
                     yield limited
             if batch is None:

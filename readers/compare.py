@@ -147,7 +147,7 @@ def _keys(batch: pa.RecordBatch, key: Sequence[str]) -> list[tuple[Any, ...]]:
             raise Disordered(
                 f"cannot match rows by {name.lstrip('-')}: some rows have null", advice=_BY_PLACE
             )
-        values = _values(_whole(column))
+        values = _values(_combined(column))
         try:
             columns.append([-value for value in values] if name.startswith("-") else values)
         except TypeError as error:
@@ -213,7 +213,7 @@ def unequal(a: pa.Array, b: pa.Array) -> Mask:
     kind = a.type
     if pa.types.is_dictionary(kind):
         return unequal(a.dictionary_decode(), b)
-    a, b = _whole(a), _same_type(_whole(b), a.type)
+    a, b = _combined(a), _same_type(_combined(b), a.type)
     null_a, null_b = _mask(a.is_null()), _mask(b.is_null())
     out: Mask = null_a ^ null_b
     if _is_list(a.type):
@@ -239,7 +239,7 @@ def _unequal_lists(a: pa.Array, b: pa.Array, out: Mask, both: Mask) -> Mask:
     return out
 
 
-def _whole(column: Any) -> pa.Array:
+def _combined(column: Any) -> pa.Array:
     if isinstance(column, pa.ChunkedArray):
         return column.combine_chunks()
     return column

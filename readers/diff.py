@@ -77,14 +77,14 @@ class _Frames:
         for name in [*left, *(target for target in right if target not in left)]:
             mine, other = left.get(name), right.get(name)
             if mine is None or other is None or mine.codec != other.codec or mine.codec is None:
-                self._whole(name, mine, other)
+                self._bytes_only(name, mine, other)
                 continue
             self._file(
                 _inside(a, mine), _inside(b, other), a.directory.shown(name), b.directory.shown(name), name
             )  # fmt: skip
         return self.result
 
-    def _whole(self, name: str, mine: PlannedFile | None, other: PlannedFile | None) -> None:
+    def _bytes_only(self, name: str, mine: PlannedFile | None, other: PlannedFile | None) -> None:
         """Compare a file that only one side has, or that has no codec."""
         if mine is not None and other is not None:
             a, b = self.targets

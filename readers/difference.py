@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from logwright.codec.describe import time_of
-from logwright.readers.report_text import plural
+from logwright.codec.plural import count, plural
 
 _SHOWN = 3
 """Number of differences to list in one line each, after the first."""
@@ -122,10 +122,6 @@ class Difference:
     def _more(self, difference: Mapping[str, Any]) -> Iterator[str]:
         noun = {"rows": "row", "files": "file"}.get(self.by, "frame")
         yield f"  {_name(difference, noun)}"
-
-
-def count(number: int, noun: str) -> str:
-    return f"{number:,} {noun if number == 1 else plural(noun)}"
 
 
 def _name(difference: Mapping[str, Any], noun: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from logwright.codec import registry
+from logwright.codec import plural, registry
 from logwright.codec.base import Codec
 from logwright.codec.explain import UNEXPLAINED, Explainer, Focus, Node
 from logwright.codec.fault import Fault, NotFoundError, UnreadableError, UnsupportedError, UsageError
@@ -140,7 +140,7 @@ def _there(nodes: Sequence[Node], place: tuple[int, ...], path: str | None) -> N
         _there(spaces[0].nodes, place[1:], path)
     elif spaces and within >= len(spaces[0].data):
         raise UsageError(
-            f"no byte {within} in the data unpacked at {around}: it has {len(spaces[0].data)} bytes",
+            f"no byte {within} in the data unpacked at {around}: it has {plural.count(len(spaces[0].data), 'byte')}",
             path=path,
         )
 
@@ -361,7 +361,7 @@ class _Opened:
             size += len(piece.data)
             if len(piece.data) < piece.stop - piece.start:
                 result.notes.append(
-                    f"showing only {len(piece.data)} of {piece.stop - piece.start} bytes at {piece.start}"
+                    f"showing only {len(piece.data)} of {plural.count(piece.stop - piece.start, 'byte')} at {piece.start}"
                 )
             if (nodes > MOST_NODES or size > MOST_BYTES) and i + 1 < len(pieces):
                 del pieces[i + 1 :]
@@ -407,7 +407,7 @@ class _Opened:
         stop = result.pieces[-1].stop if result.pieces else self.source.size
         if stop < self.source.size:
             result.notes.append(
-                f"{self.source.size - stop} more bytes from {stop}; use at={stop} or limit= to see them"
+                f"{plural.count(self.source.size - stop, 'more byte')} from {stop}; use at={stop} or limit= to see them"
             )
         return result
 
@@ -415,7 +415,8 @@ class _Opened:
         """Explain the piece that holds a byte, or with `limit` that many from there."""
         if place[0] >= self.source.size:
             raise UsageError(
-                f"no byte {place[0]}: the file has {self.source.size} bytes", path=self.source.path
+                f"no byte {place[0]}: the file has {plural.count(self.source.size, 'byte')}",
+                path=self.source.path,
             )
         chosen: list[Piece] = []
         for _, batch in self._pieces(place[0]):

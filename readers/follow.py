@@ -155,6 +155,8 @@ class Followed:
         parts = self._parts(target, self._read_view)
         if not parts:
             return begin
+        if len(parts) > 1 and self._follow.in_advance(target.directory, parts[-1]):
+            parts.pop()
         last = parts[-1]
         task = task_of(target, last)
         inode = _inode(task)

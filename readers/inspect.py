@@ -159,7 +159,7 @@ def _walk(source: Source, target: FileTarget) -> dict[str, Any]:
         if not len(step.frames):
             continue
         if codec.single_frame:
-            facts = _said(codec, step, context)
+            facts = _single_row(codec, step, context)
         for name, column_range in ranges.items():
             column_range.add(*codec.frame_bounds(step.frames, name))
         for decoded in codec.decode(step.window, step.frames, "frames", [*counts, *about], context):
@@ -186,7 +186,7 @@ def _walk(source: Source, target: FileTarget) -> dict[str, Any]:
     }
 
 
-def _said(codec: Codec, stretch: Stretch, context: Any) -> dict[str, Any]:
+def _single_row(codec: Codec, stretch: Stretch, context: Any) -> dict[str, Any]:
     """Return the content of a small file that is a single row."""
     columns = [column.name for column in codec.tables["rows"].columns if not column.detail]
     rows = [

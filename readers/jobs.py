@@ -53,14 +53,14 @@ class _Shared:
         self.work, self.ahead = work, len(work) if ahead is None else ahead
         self.stopped = False
         self._next = 0
-        self._given = 0
+        self._delivered = 0
         """Number of results handed out."""
         self._done: dict[int, tuple[bool, Any]] = {}
         self._news = threading.Condition()
 
     def take(self) -> int | None:
         with self._news:
-            while not self.stopped and self._given + self.ahead <= self._next < len(self.work):
+            while not self.stopped and self._delivered + self.ahead <= self._next < len(self.work):
                 self._news.wait(0.5)
             if self.stopped or self._next >= len(self.work):
                 return None
@@ -78,7 +78,7 @@ class _Shared:
                 # With a timeout, so that the main thread notices Ctrl-C.
                 self._news.wait(0.5)
             fine, result = self._done.pop(i)
-            self._given = i + 1
+            self._delivered = i + 1
             self._news.notify_all()
         if not fine:
             raise result

@@ -8,21 +8,40 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 
 from logwright.codec import registry
 from logwright.codec.base import Codec, Match
+from logwright.codec.engine.correct import Correction
 from logwright.codec.fault import LogwrightError, NotFoundError, UnreadableError, UsageError
 from logwright.codec.layout import Layout
 from logwright.codec.option import Options
-from logwright.codec.store.listing import Entry
+from logwright.codec.store.listing import Entry, Listing
 from logwright.codec.store.roots import Roots, folder_of, holds_files, patterns_in, split
 from logwright.codec.window import Bytes
 from logwright.readers import journal
 from logwright.readers.rescue import STANDARD, Rescue
 from logwright.readers.source import Source, explain, file_system, is_remote, local_path, open_source
+
+_COPIED = 1 << 22
+"""Bytes that are copied at a time."""
+
+
+@contextmanager
+def exported(listing: Listing, folder: str) -> Iterator[str]:
+    """Copy a folder of a listing to a temporary directory, and return its path. See `codec.store.listing.Exports`."""
+    with tempfile.TemporaryDirectory(prefix="logwright-") as path:
+        for entry in listing.entries():
+            inner = entry.name.removeprefix(folder)
+            if entry.name.startswith(folder) and "/" not in inner:
+                with open(os.path.join(path, inner), "wb") as file:
+                    for at in range(0, entry.size, _COPIED):
+                        file.write(listing.read(entry.name, at, min(_COPIED, entry.size - at)))
+        yield path
 
 
 @dataclass
@@ -64,8 +83,16 @@ class Directory:
     rescue: Rescue = STANDARD
     """How to read from a failing disk."""
 
+    corrections: Mapping[str, Sequence[Correction]] = {}
+    """Flipped bits that are corrected as files are read, by file."""
+
     odd: Mapping[str, str] = {}
     """Descriptions of names that are neither files nor folders, or are folders with names like files."""
+
+    @cached_property
+    def layout(self) -> Layout | None:
+        """The layout of the directory, if it is recognised."""
+        return registry.detect_layout(self)
 
     def entries(self) -> Sequence[Entry]:
         raise NotImplementedError
@@ -115,8 +142,49 @@ class Directory:
         with self.open(name) as source:
             return source.pread(offset, length)
 
+    def export(self, folder: str) -> AbstractContextManager[str]:
+        """See `codec.store.listing.Exports`."""
+        return exported(self, folder)
 
-class LocalDirectory(Directory):
+
+class _Tree(Directory):
+    """A directory that is listed when it is first used, with its sub-folders of these patterns (`Layout.folders`)."""
+
+    _patterns: Sequence[str]
+
+    @cached_property
+    def _content(self) -> _Level:
+        content = _tree(self._level, self._patterns)
+        self._complete(content)
+        self.odd = content.odd
+        return content
+
+    def _level(self, folder: str) -> _Level:
+        """List one folder; "" is the directory itself."""
+        raise NotImplementedError
+
+    def _complete(self, content: _Level) -> None:
+        """Apply the unfinished appends to what was listed."""
+
+    @cached_property
+    def _entries(self) -> Sequence[Entry]:
+        return tuple(Entry(name, size) for name, size in sorted(self._content.sizes.items()))
+
+    def entries(self) -> Sequence[Entry]:
+        return self._entries
+
+    def folders(self) -> Sequence[str]:
+        return sorted(self._content.folders)
+
+    def parent(self) -> Directory | None:
+        return self._parent
+
+    @cached_property
+    def _parent(self) -> Directory | None:
+        raise NotImplementedError
+
+
+class LocalDirectory(_Tree):
     """A local directory as it was when listed, with the missing renames of a committed append applied.
 
     `folders` are patterns of sub-folders whose files belong to it (`Layout.folders`).
@@ -130,32 +198,22 @@ class LocalDirectory(Directory):
         # The name that the user gave, even if it is a link; "." and ".." are resolved.
         base = os.path.basename(path.rstrip("/"))
         self.name = base if base not in ("", ".", "..") else os.path.basename(os.path.realpath(path))
-        self._found: _Level | None = None
         self._moved: dict[str, str] = {}
 
-    def entries(self) -> Sequence[Entry]:
-        return [Entry(name, size) for name, size in sorted(self._list().sizes.items())]
-
-    def folders(self) -> Sequence[str]:
-        return sorted(self._list().folders)
-
-    def parent(self) -> Directory | None:
+    @cached_property
+    def _parent(self) -> Directory | None:
         above = os.path.dirname(os.path.abspath(self._path))
         if above == os.path.abspath(self._path) or not os.access(above, os.R_OK | os.X_OK):
             return None
         return LocalDirectory(above)
 
     def real(self, name: str) -> str:
-        self._list()
+        _ = self._content
         return self._moved.get(name, os.path.join(self._path, name))
 
-    def _list(self) -> _Level:
-        if self._found is None:
-            content = _tree(self._level, self._patterns)
-            for staging in sorted(_staging_names() & content.folders):
-                self._overlay(os.path.join(self._path, staging), content)
-            self._found, self.odd = content, content.odd
-        return self._found
+    def _complete(self, content: _Level) -> None:
+        for staging in sorted(_staging_names() & content.folders):
+            self._overlay(os.path.join(self._path, staging), content)
 
     def _level(self, folder: str) -> _Level:
         if not folder:
@@ -215,25 +273,13 @@ class LocalDirectory(Directory):
                     self._moved[inner] = places.at(source_name)
 
 
-class RemoteDirectory(Directory):
+class RemoteDirectory(_Tree):
     """A directory on a file system of `pyarrow.fs`. `folders` as in `LocalDirectory`."""
 
     def __init__(self, uri: str, rescue: Rescue = STANDARD, folders: Sequence[str] = ()) -> None:
         self.path, self.rescue, self._patterns = uri, rescue, folders
         self._system, self._inner = file_system(uri)
         self.name = self._inner.rstrip("/").rpartition("/")[2]
-        self._found: _Level | None = None
-
-    def entries(self) -> Sequence[Entry]:
-        return [Entry(name, size) for name, size in sorted(self._list().sizes.items())]
-
-    def folders(self) -> Sequence[str]:
-        return sorted(self._list().folders)
-
-    def _list(self) -> _Level:
-        if self._found is None:
-            self._found = _tree(self._level, self._patterns)
-        return self._found
 
     def _level(self, folder: str) -> _Level:
         from pyarrow import fs
@@ -248,7 +294,8 @@ class RemoteDirectory(Directory):
             {info.base_name for info in infos if info.type == fs.FileType.Directory},
         )
 
-    def parent(self) -> Directory | None:
+    @cached_property
+    def _parent(self) -> Directory | None:
         above = self.path.rstrip("/").rpartition("/")[0]
         if "/" not in self._inner.strip("/") or not is_remote(above):
             return None
@@ -349,7 +396,7 @@ def open_listing(path: str, rescue: Rescue = STANDARD, folders: Sequence[str] = 
 def home(path: str, layout: Layout | None = None, rescue: Rescue = STANDARD) -> Directory:
     """List the directory at a path, or the data folder in it (`Layout.data_folder`). Raises as `open_listing`."""
     directory = open_listing(path, rescue)
-    if registry.detect_layout(directory) is not None:
+    if directory.layout is not None:
         return directory
     for candidate in registry.layouts() if layout is None else (layout,):
         if candidate.data_folder is not None and candidate.data_folder in directory.folders():
@@ -365,6 +412,8 @@ def open_store(directory: Directory, layout: Layout, options: Options) -> Direct
         directory = open_listing(directory.path, directory.rescue, layout.folders)
     roots = {}
     for root in layout.roots(options):
+        if root.may_be_own and _same(root.path, directory.path):
+            continue
         directory_of_root = home(root.path, layout, directory.rescue)
         inner = patterns_in(root.name, layout.folders)
         roots[root.name] = (
@@ -373,6 +422,12 @@ def open_store(directory: Directory, layout: Layout, options: Options) -> Direct
             else directory_of_root
         )
     return Store(directory, roots) if roots else directory
+
+
+def _same(path: str, other: str) -> bool:
+    if is_remote(path) or is_remote(other):
+        return path.rstrip("/") == other.rstrip("/")
+    return os.path.realpath(local_path(path)) == os.path.realpath(local_path(other))
 
 
 @cache

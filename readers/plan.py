@@ -128,6 +128,7 @@ def _of_file(target: FileTarget, view: str | None, as_system: AsSystem | None) -
         target.hints,
         target.options,
         source=target.source,
+        corrections=target.corrections,
     )
     return Reading(target.codec.tables[table], (task,))
 
@@ -299,6 +300,7 @@ def task_of(target: DirectoryTarget, part: Part) -> Task:
         part.stop,
         part.bounds,
         target.sizes.get(part.file),
+        corrections=directory.corrections.get(part.file, ()),
     )
 
 

@@ -13,6 +13,7 @@ from functools import cache
 from importlib import metadata
 from typing import Any
 
+from logwright.codec.engine.correct import Correction
 from logwright.codec.fault import Fault, Kind, Severity
 
 VERSION = 1
@@ -31,12 +32,16 @@ class FileReport:
     rows: int = 0
     faults: list[Fault] = field(default_factory=list)
     faults_total: int = 0
+    corrections: list[Correction] = field(default_factory=list)
+    """The flipped bits that a repair corrects."""
+    healed: set[int] = field(default_factory=set)
+    """The offsets of damage that these corrections remove completely."""
     errors: int = 0
     max_faults: int = MAX_FAULTS
     primary: bool = True
     """Whether its frames and rows count in the report's totals. Those of derived files do not."""
     combined: bool = False
-    """Its rows are combined with those of other files, so they do not count; the result does (`Report.given`)."""
+    """Its rows are combined with those of other files, so they do not count; the result does (`Report.combined_rows`)."""
     unchecked: bool = False
     """All or part of it has a recognised format that cannot be read."""
     unsupported: int = 0
@@ -66,6 +71,8 @@ class FileReport:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.unchecked |= other.unchecked
         self.combined |= other.combined
+        self.corrections += other.corrections
+        self.healed |= other.healed
         self.faults = sorted([*self.faults, *other.faults], key=_offset)[: self.max_faults]
 
     def to_dict(self) -> dict[str, Any]:
@@ -76,6 +83,11 @@ class FileReport:
             "frames": self.frames,
             "rows": self.rows,
             "faults": [fault.to_dict() for fault in self.faults],
+            **(
+                {"corrections": [correction.to_dict() for correction in self.corrections[: self.max_faults]]}
+                if self.corrections
+                else {}
+            ),
         }
 
 
@@ -104,9 +116,11 @@ class ReportData(Mapping[str, Any]):
         """After a repair: ranges of primary files that are in the result, `{"file", "offset", "length"}`."""
         self.cut: list[Mapping[str, Any]] | None = None
         """After a repair: what was removed, `{"file", "offset", "length", "saved_to", "why"}`."""
+        self.corrected: list[Mapping[str, Any]] | None = None
+        """After a repair: the flipped bits that were corrected, `{"file", "offset", "bit", "stored", "value", "proved_by"}`."""
         self.rows_kept: int | None = None
         """After a repair: number of rows in the result, known without decoding."""
-        self.given = 0
+        self.combined_rows = 0
         """Number of rows combined from several files, whose own counts are of the rows read."""
         self.incomplete = False
         """After a repair: some input is not in the result."""
@@ -200,10 +214,12 @@ class ReportData(Mapping[str, Any]):
     def rows(self) -> int:
         if self.rows_kept is not None:
             return self.rows_kept
-        return self._given() + sum(file.rows for file in self._all() if file.primary and not file.combined)
+        return self._combined_rows() + sum(
+            file.rows for file in self._all() if file.primary and not file.combined
+        )
 
-    def _given(self) -> int:
-        return self.given + sum(part._given() for part in self.parts)
+    def _combined_rows(self) -> int:
+        return self.combined_rows + sum(part._combined_rows() for part in self.parts)
 
     @property
     def faults_total(self) -> int:
@@ -277,7 +293,7 @@ class ReportData(Mapping[str, Any]):
             ours = self.file(theirs.path, theirs.codec)
             ours.merge(theirs)
             ours.primary = theirs.primary
-        self.given += other.given
+        self.combined_rows += other.combined_rows
         self.parts += other.parts
         self.notes += [note for note in other.notes if note not in self.notes]
         if self.live is None or other.live:

@@ -14,6 +14,7 @@ from typing import Any
 
 from logwright.codec import registry
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
+from logwright.codec.plural import count, plural
 from logwright.readers.report_data import ReportData
 
 WIDTH = 118
@@ -310,7 +311,7 @@ def next_command(report: ReportData) -> str:
         leaves = ", and leaves some damage in place" if report.leaves else ""
         return f"logwright repair {path} --out DIR   loses {_more(report)}{leaves}"
     losses = [
-        fault.rows_lost
+        0 if fault.offset in file.healed else fault.rows_lost
         for file in report.files
         if file.primary
         for fault in file.faults
@@ -327,16 +328,16 @@ def next_command(report: ReportData) -> str:
         more = " more" if any(fault.lost for _, fault in report.faults) else ""
         return f"logwright repair {path} --out DIR   loses nothing{more}"
     if None not in losses:
-        return f"logwright repair {path} --out DIR   loses {known or 'nothing'}"
+        return f"logwright repair {path} --out DIR   loses {count(known, report.nouns[0]) if known else 'nothing'}"
     return f"logwright repair {path} --out DIR   loses only damaged data"
 
 
 def _more(report: ReportData) -> str:
-    """Return the number of rows that a repair would lose, if known, apart from rows that are lost already."""
+    """Return the number of rows that a repair would lose, in addition to rows that are lost already."""
     gone = sum(fault.rows_lost or 0 for _, fault in report.faults if fault.lost and not fault.length)
     rest = (report.repair_loss or 0) - gone
-    more = " more" if gone else ""
-    return f"{rest:,}{more}" if rest > 0 else f"nothing{more}"
+    more = "more " if gone else ""
+    return count(rest, more + report.nouns[0]) if rest > 0 else f"nothing {more}".rstrip()
 
 
 def printed(report: ReportData, noun: str, value: Any) -> str:
@@ -521,14 +522,6 @@ def _about(part: ReportData) -> str:
 
 
 # Formatting
-
-
-def count(number: int, noun: str) -> str:
-    return f"{number:,} {noun if number == 1 else plural(noun)}"
-
-
-def plural(noun: str) -> str:
-    return f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
 
 
 def _size(number: int) -> str:

@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from logwright.codec import plural
 from logwright.codec.fault import LogwrightError, NotFoundError, UnreadableError, UsageError
 from logwright.codec.kernels.memory import aligned
 from logwright.codec.option import Option, Options, fold, parse_int, parse_text
@@ -322,7 +323,7 @@ class Rescuer:
 
     def _skip(self, offset: int, why: str) -> None:
         known = self._known
-        text = f"{why}; skipped after {known.failed} failed reads"
+        text = f"{why}; skipped after {plural.count(known.failed, 'failed read')}"
         known.regions.add(_down(offset), min(_down(offset) + known.skip, self.size), text)
         known.skip *= 2
 

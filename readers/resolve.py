@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from logwright.codec import registry
+from logwright.codec import plural, registry
 from logwright.codec.base import Codec, Match
 from logwright.codec.fault import AccessError, LogwrightError, NotFoundError, UnsupportedError, UsageError
 from logwright.codec.frames.walk import zero_filled
@@ -52,7 +52,7 @@ def detect(path: Path) -> str | None:
     """
     text = expand(path)[0]
     if text != STDIN and is_directory(text):
-        layout = registry.detect_layout(home(text)) or registry.container(open_listing(text))
+        layout = home(text).layout or registry.container(open_listing(text))
         return None if layout is None else layout.name
     if configuration(text) is not None:
         kinds = [kind(container) for container in resolve(text, skipped=[])]
@@ -144,7 +144,7 @@ def directories_of_stores(
         if targets:
             directory = open_listing(place)
             out.append(Stores(place, directory, registry.container(directory), targets))
-        elif config is not None and registry.detect_layout(home(place)) is None:
+        elif config is not None and home(place).layout is None:
             skipped.append(f"{place}: no store found")
     return out
 
@@ -178,7 +178,7 @@ def _configured(
             for target in _below(place, None, layout, merged, skipped, recursive)
             if isinstance(target, DirectoryTarget)
         ]
-        if not below and is_directory(place) and registry.detect_layout(home(place)) is not None:
+        if not below and is_directory(place) and home(place).layout is not None:
             below = [_directory(place, None, layout, merged)]
         if not below:
             skipped.append(f"{place}: no store found")
@@ -250,7 +250,7 @@ def _file(
     pointer = pointer_of(head) if size <= POINTER_SIZE else None
     if pointer is not None:
         raise UsageError(
-            f"this file is {pointer[0]} ({size} bytes), not the data",
+            f"this file is {pointer[0]} ({plural.count(size, 'byte')}), not the data",
             path=path,
             advice=f"Fetch the data first: {pointer[1]}",
         )
@@ -268,7 +268,9 @@ def _file(
     if codec is None:
         if detected is None:
             problem = (
-                "empty file with an unknown name" if not size else f"unrecognised file format ({size} bytes)"
+                "empty file with an unknown name"
+                if not size
+                else f"unrecognised file format ({plural.count(size, 'byte')})"
             )
             raise UsageError(
                 problem,
@@ -297,7 +299,7 @@ def _around(path: str, codec: Codec) -> dict[str, Any]:
     for _ in range(deepest + 1):
         try:
             directory = open_listing(folder)
-            layout = registry.detect_layout(directory)
+            layout = directory.layout
             if layout is not None:
                 options = Options(layout.read_options)
                 plan = layout.plan(open_store(directory, layout, options), options)
@@ -322,7 +324,7 @@ def _directory(
     directory = home(path, layout, rescue)
     path = directory.path
     rescue.check(path, folder=True)
-    detected = registry.detect_layout(directory)
+    detected = directory.layout
     if codec is not None:
         raise UsageError(
             f"{codec.name} is a codec of files, but this is a directory",
@@ -376,7 +378,7 @@ def _below(
     if path == STDIN or codec is not None or not is_directory(path):
         return []
     directory = open_listing(path)
-    own = registry.detect_layout(home(path, layout))
+    own = home(path, layout).layout
     if not directory.folders() or (own is not None and recursive is None):
         return []
     search = StoreSearch(layout, recursive, skipped, bounded=not recursive)

@@ -72,7 +72,7 @@ class ServedRows:
             limited = limited if left is None else limited.slice(0, left)
             if not limited.num_rows:
                 continue
-            report.given += limited.num_rows
+            report.combined_rows += limited.num_rows
             yield limited
             if left is not None:
                 left -= limited.num_rows

@@ -24,6 +24,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from logwright.codec import plural
 from logwright.codec.fault import Fault, Severity, UsageError
 from logwright.codec.table import Column, Table
 from logwright.readers import filter as filters
@@ -263,7 +264,7 @@ def _tell(report: Report, shown: Mapping[str, str]) -> None:
         if not faults:
             continue
         first = min(faults, key=lambda fault: (fault.severity is not Severity.ERROR, fault.offset))
-        lost = "" if first.rows_lost is None else f", {first.rows_lost} rows lost"
+        lost = "" if first.rows_lost is None else f", {plural.count(first.rows_lost, 'row')} lost"
         more = "" if file.faults_total == 1 else f"; {file.faults_total} faults in all"
         _log.warning(
             "logwright: %s: at byte %d, %d bytes: %s: %s%s%s",

@@ -281,7 +281,7 @@ class Request:
 def _recognised(folder: str) -> bool:
     from logwright.readers.listing import open_listing
 
-    return registry.detect_layout(open_listing(folder)) is not None
+    return open_listing(folder).layout is not None
 
 
 def paths_of(passed: Mapping[str, str]) -> tuple[str, ...]:

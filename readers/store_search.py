@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
-from logwright.codec import registry
+from logwright.codec import plural, registry
 from logwright.codec.fault import AccessError, NotFoundError
 from logwright.codec.layout import Layout
 from logwright.codec.store.roots import holds_files
@@ -58,7 +58,7 @@ class StoreSearch:
             deeper, hit = len(self._deeper), False
             try:
                 listing = open_listing(inner)
-                layout = registry.detect_layout(home(inner))
+                layout = home(inner).layout
                 if layout is not None and layout.discards(name):
                     self._skipped.append(f"{inner} is marked for deletion by the system: skipped")
                     continue
@@ -114,7 +114,7 @@ def contents(directory: Directory) -> str:
     names = [entry.name for entry in directory.entries()]
     if not names:
         folders = len(directory.folders())
-        return f"it has no files, only {folders} folders" if folders else "it is empty"
+        return f"it has no files, only {plural.count(folders, 'folder')}" if folders else "it is empty"
     return f"it has {first_names(names)}"
 
 
@@ -124,7 +124,7 @@ def suggestion(directory: Directory) -> str:
     for name in directory.folders()[:1000]:
         try:
             below = open_listing(f"{directory.path.rstrip('/')}/{name}")
-            layout = registry.detect_layout(below)
+            layout = below.layout
         except OSError:
             continue
         if layout is not None:

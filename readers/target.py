@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,9 +11,11 @@ from typing import Any
 
 from logwright.codec import registry
 from logwright.codec.base import Codec
+from logwright.codec.engine.correct import Correction
 from logwright.codec.layout import Container, Layout
 from logwright.codec.option import Option, Options, fold, parse_choice
 from logwright.codec.store.listing import Plan
+from logwright.readers.corrected import with_corrections
 from logwright.readers.listing import Directory, LoneFile
 from logwright.readers.paths import name_of
 from logwright.readers.rescue import Rescue
@@ -44,15 +47,17 @@ class FileTarget:
     """Facts about the file from the plan of its directory, such as whether it is the last of its kind."""
     configured: frozenset[str] = frozenset()
     """As in `DirectoryTarget`."""
+    corrections: Sequence[Correction] = ()
+    """As in `Task`."""
 
     @property
     def name(self) -> str:
         return name_of(self.path)
 
     @property
-    def given(self) -> list[str]:
+    def passed_options(self) -> list[str]:
         """Return the names of the options that the caller passed."""
-        return _given(self.options, self.configured)
+        return _passed_options(self.options, self.configured)
 
     @property
     def hints(self) -> dict[str, Any]:
@@ -65,7 +70,9 @@ class FileTarget:
         return {"directory": os.path.basename(folder), **self.around}
 
     def open(self) -> Source:
-        return self.source or open_source(self.path, rescue=Rescue.of(self.options))
+        return self.source or with_corrections(
+            open_source(self.path, rescue=Rescue.of(self.options)), self.corrections
+        )
 
 
 @dataclass(frozen=True)
@@ -82,9 +89,9 @@ class DirectoryTarget:
     """Folded names of options from a configuration file. They are ignored where they do not apply."""
 
     @property
-    def given(self) -> list[str]:
+    def passed_options(self) -> list[str]:
         """Return the names of the options that the caller passed."""
-        return _given(self.options, self.configured)
+        return _passed_options(self.options, self.configured)
 
     @property
     def layout_options(self) -> Options:
@@ -103,7 +110,7 @@ class DirectoryTarget:
 Target = FileTarget | DirectoryTarget
 
 
-def _given(options: Mapping[str, Any], configured: frozenset[str]) -> list[str]:
+def _passed_options(options: Mapping[str, Any], configured: frozenset[str]) -> list[str]:
     return [name for name, value in options.items() if value is not None and fold(name) not in configured]
 
 
@@ -140,3 +147,9 @@ def alone(target: FileTarget, view: str) -> DirectoryTarget | None:
 def kind(target: Target) -> str:
     """Return the name of the codec or layout."""
     return target.codec.name if isinstance(target, FileTarget) else target.layout.name
+
+
+def flags(target: DirectoryTarget) -> str:
+    """Return the command line options that name the further roots of a target."""
+    roots = {name: target.layout_options[name] for name in target.layout.root_options}
+    return "".join(f" --{name} {shlex.quote(str(path))}" for name, path in roots.items() if path is not None)

@@ -12,11 +12,13 @@ import pyarrow as pa
 
 from logwright.codec import registry
 from logwright.codec.base import Codec
+from logwright.codec.engine.correct import Correction
 from logwright.codec.fault import DamageError, Fault
 from logwright.codec.frames.walk import WINDOW
 from logwright.codec.option import Option, Options, fold
 from logwright.codec.window import RowFrames
 from logwright.readers import jobs as _jobs
+from logwright.readers.corrected import with_corrections
 from logwright.readers.filter import Filter
 from logwright.readers.prefetch import FEW, INLINE, Prefetcher, usable
 from logwright.readers.report import Report
@@ -88,6 +90,8 @@ class Task:
     bounds: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
     size: int | None = None
     source: Source | None = None
+    corrections: Sequence[Correction] = ()
+    """Flipped bits that are corrected as the file is read."""
 
     @property
     def length(self) -> int | None:
@@ -99,7 +103,9 @@ class Task:
         return (self,)
 
     def open(self) -> Source:
-        return self.source or open_source(self.real, self.path, Rescue.of(self.options))
+        return self.source or with_corrections(
+            open_source(self.real, self.path, Rescue.of(self.options)), self.corrections
+        )
 
     def context(self, codec: Codec) -> Any:
         name = self.path.rstrip("/").rpartition("/")[2]
@@ -141,7 +147,7 @@ class Task:
             or (self.length is not None and self.length <= max_bytes)
         ):
             return [self]
-        with open_source(self.real, self.path, Rescue.of(self.options)) as source:
+        with self.open() as source:
             ranges = split(source, codec, self.context(codec), max_bytes)
         out = []
         for start, stop in ranges:

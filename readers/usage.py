@@ -50,7 +50,7 @@ def takes(owner: Codec | Layout, name: str, verb: Verb, view: str | None = None)
 
 def check(targets: Sequence[Any], verb: Verb) -> None:
     """Raise `UsageError` for an option that a verb does not use with any target (`readers.target.Target`)."""
-    for name in dict.fromkeys(name for target in targets for name in target.given):
+    for name in dict.fromkeys(name for target in targets for name in target.passed_options):
         if not any(_used(target, name, verb) for target in targets):
             raise refused(name, targets[0], str(verb))
 
@@ -70,7 +70,7 @@ def _used(target: Any, name: str, verb: Verb) -> bool:
 
 def check_file(target: Any, table: str) -> None:
     """Raise `UsageError` for an option that reading a table of a single file does not use."""
-    for name in target.given:
+    for name in target.passed_options:
         used = target.source is None if fold(name) in _RESCUE else takes(target.codec, name, Verb.READ, table)
         if not used:
             raise refused(name, target, f"view {table}")
@@ -80,7 +80,7 @@ def check_view(target: Any, view: str, verb: Verb, read: Collection[tuple[str, s
     """Raise `UsageError` for an option that reading a view of a directory does not use. `read`: codec and table of each file that is read,
     and whether its rows are those of the view, unchanged."""
     layout = target.layout
-    for name in target.given:
+    for name in target.passed_options:
         if fold(name) in _RESCUE:
             continue
         if getattr(target.directory, "lone", False) and _in(name, layout.root_options):

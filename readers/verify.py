@@ -7,7 +7,6 @@ files. `DirectoryCapabilities.predict` simulates the real system's start, on req
 from __future__ import annotations
 
 import difflib
-import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -17,6 +16,7 @@ from typing import Any
 
 from logwright.codec import registry
 from logwright.codec.base import Codec
+from logwright.codec.engine.correct import Corrector
 from logwright.codec.engine.fold import Fold
 from logwright.codec.engine.repair import OutputFile, Removed, Strategy
 from logwright.codec.engine.startup import Startup
@@ -34,12 +34,14 @@ from logwright.codec.fault import (
 )
 from logwright.codec.frames.walk import Hole, Stretch, Walk
 from logwright.codec.option import Options
+from logwright.codec.store.build import Piece
 from logwright.codec.store.extents import Copy
 from logwright.codec.store.listing import PlannedFile, Role
 from logwright.codec.store.pointer import LARGEST as POINTER_SIZE
 from logwright.codec.store.pointer import pointer_of
 from logwright.readers import jobs as _jobs
 from logwright.readers import usage
+from logwright.readers.corrected import corrected_directory, healed_by_corrections
 from logwright.readers.prefetch import FEW, INLINE, Prefetcher, usable
 from logwright.readers.readahead import walk_ahead, weight
 from logwright.readers.report import Report
@@ -47,7 +49,7 @@ from logwright.readers.report_data import FileReport
 from logwright.readers.resolve import resolve
 from logwright.readers.source import STDIN, Source
 from logwright.readers.stream import named
-from logwright.readers.target import DirectoryTarget, FileTarget, Target, kind
+from logwright.readers.target import DirectoryTarget, FileTarget, Target, flags, kind
 from logwright.readers.task import SPLIT_SIZE, codec_options
 
 _SMALL = 64 << 20
@@ -183,6 +185,7 @@ def _lone(
         )
         for size, _ in _reached(walked):
             meter.add(size)
+        report.healed = healed_by_corrections(report)
     finally:
         if target.source is None:
             source.close()
@@ -196,13 +199,16 @@ def _directory(
     for small, files_of_size in groupby(_files(target), lambda file: file.size <= SPLIT_SIZE):
         files = list(files_of_size)
         if small and len(files) > 1:
-            ahead = prefetcher.iterate([partial(_looking, target, file, settings) for file in files], _weight)
+            ahead = prefetcher.iterate(
+                [partial(_walk_file, target, file, settings) for file in files], _weight
+            )
             for file in files:
                 _take(report, _seen(ahead, target, file, checker, meter))
         else:
             for file in files:
                 _take(
-                    report, _seen(_looking(target, file, settings, prefetcher), target, file, checker, meter)
+                    report,
+                    _seen(_walk_file(target, file, settings, prefetcher), target, file, checker, meter),
                 )
     _end(target, report, settings, [] if checker is None else list(checker.finish()))
 
@@ -254,8 +260,9 @@ def _advise(target: DirectoryTarget, report: Report) -> None:
     if repair is None or repair.preferred is not Strategy.PREFIX:
         return
     try:
-        plan = repair.repair([target.directory], [target.plan], repair.preferred, Options(repair.options))
-        same = {file.name for file in plan.files() if _whole(file, target.sizes)}
+        directory = corrected_directory(target.directory, report)
+        plan = repair.repair([directory], [target.plan], repair.preferred, Options(repair.options))
+        same = {file.name for file in plan.files() if _is_unchanged(file, target.sizes)}
     except DamageError:
         report.strategy = str(Strategy.SALVAGE)
         return
@@ -263,21 +270,15 @@ def _advise(target: DirectoryTarget, report: Report) -> None:
         return  # The repair itself will raise this error.
     lost = [cut.rows_lost for cut in plan.cut]
     report.repair_loss = None if None in lost else sum(file or 0 for file in lost)
-    report.healed = healed(plan.cut)
+    report.healed |= healed(plan.cut)
     wrong = {path for path, fault in report.faults if fault.severity is Severity.ERROR}
     report.leaves = bool(wrong & same)
 
 
-def _whole(file: OutputFile, sizes: Mapping[str, int]) -> bool:
+def _is_unchanged(file: OutputFile | Piece, sizes: Mapping[str, int]) -> bool:
     """Return whether a file of the result is unchanged."""
-    extents = list(file.pieces)
+    extents = list(file.pieces) if isinstance(file, OutputFile) else []
     return len(extents) == 1 and extents[0] == Copy(file.name, 0, sizes.get(file.name, -1))
-
-
-def flags(target: DirectoryTarget) -> str:
-    """Return the command line options that name the further roots of a target."""
-    roots = {name: target.layout_options[name] for name in target.layout.root_options}
-    return "".join(f" --{name} {shlex.quote(str(path))}" for name, path in roots.items() if path is not None)
 
 
 def healed(cuts: Iterable[Removed]) -> frozenset[tuple[str, int]]:
@@ -301,6 +302,7 @@ def _end(
     for name, codec, text in target.directory.passed_over():
         report.file(name, codec.name).add(Fault(codec.name, 0, 0, Kind.LINK, text))
     wrong = report.worst in (Severity.ERROR, Severity.WARNING)
+    report.healed = healed_by_corrections(report)
     if not report.ok and not target.live and settings.advise:
         _advise(target, report)
     if settings.system is not None or (
@@ -337,10 +339,10 @@ def look(
     target: DirectoryTarget, file: PlannedFile, settings: VerifyOptions, checker: DirectoryCheck | None = None
 ) -> FileReport:
     """Check one file of a directory."""
-    return _seen(_looking(target, file, settings), target, file, checker, Meter())
+    return _seen(_walk_file(target, file, settings), target, file, checker, Meter())
 
 
-def _looking(
+def _walk_file(
     target: DirectoryTarget, file: PlannedFile, settings: VerifyOptions, prefetcher: Prefetcher = INLINE
 ) -> Iterator[Stretch | FileReport]:
     """Iterate over the good frames of one file of a directory, and last its report."""
@@ -434,10 +436,15 @@ def _walked(
     columns = codec.tables["rows"].select(None)
     entry.bytes += source.size
     walk = Walk(source, codec, context, check=depth is not Depth.STRUCTURE)
+    corrector = Corrector(source, codec, context) if entry.primary and walk.check else None
     with named(source):
         for step in walk_ahead(walk, prefetcher):
             if isinstance(step, Hole):
                 entry.add(step.fault, damaged=True)
+                if corrector is not None:
+                    corrections, complete = corrector.correct(step)
+                    entry.corrections += corrections
+                    entry.healed |= {step.fault.offset} if complete else set()
             else:
                 _frames(step, codec, columns, context, entry, depth)
                 yield step
@@ -498,6 +505,10 @@ class _Spec:
     codec: str
     options: Mapping[str, Any]
 
+    @classmethod
+    def of(cls, target: Target) -> _Spec:
+        return cls(target.path, kind(target), target.options)
+
     def target(self) -> Target:
         return resolve(self.path, self.codec, self.options)[0]
 
@@ -507,70 +518,39 @@ class _Spec:
         return target
 
 
-@dataclass(frozen=True)
-class _Whole:
-    """Work: check one target."""
-
-    spec: _Spec
-    settings: VerifyOptions
-    alone: bool
-
-    def __call__(self) -> Report:
-        target = self.spec.target()
-        return _one(target, _report(target, self.settings), self.settings, self.alone)
+def _target_job(spec: _Spec, settings: VerifyOptions, alone: bool) -> Report:
+    target = spec.target()
+    return _one(target, _report(target, settings), settings, alone)
 
 
-@dataclass(frozen=True)
-class _File:
-    """Work: check one file of a directory."""
-
-    spec: _Spec
-    name: str
-    settings: VerifyOptions
-
-    def __call__(self) -> FileReport:
-        target = self.spec.directory()
-        return look(target, target.plan[self.name], self.settings)
+def _file_job(spec: _Spec, name: str, settings: VerifyOptions) -> FileReport:
+    target = spec.directory()
+    return look(target, target.plan[name], settings)
 
 
-@dataclass(frozen=True)
-class _Held:
-    """Work: check the files of a directory against each other. The frames are scanned again, but not decoded."""
-
-    spec: _Spec
-    settings: VerifyOptions
-
-    def __call__(self) -> list[tuple[str, Fault]]:
-        target = self.spec.directory()
-        settings = replace(
-            self.settings, depth=min(self.settings.depth, Depth.CHECKSUMS, key=list(Depth).index)
-        )
-        checker = _checker(target, settings, self.settings.depth)
-        for file in _files(target) if checker is not None else ():
-            if file.role is Role.PRIMARY:
-                look(target, file, settings, checker)
-        return [] if checker is None else list(checker.finish())
+def _directory_job(spec: _Spec, settings: VerifyOptions) -> list[tuple[str, Fault]]:
+    """Check the files of a directory against each other. The frames are scanned again, but not decoded."""
+    target = spec.directory()
+    shallow = replace(settings, depth=min(settings.depth, Depth.CHECKSUMS, key=list(Depth).index))
+    checker = _checker(target, shallow, settings.depth)
+    for file in _files(target) if checker is not None else ():
+        if file.role is Role.PRIMARY:
+            look(target, file, shallow, checker)
+    return [] if checker is None else list(checker.finish())
 
 
-@dataclass(frozen=True)
-class _Ended:
-    """Work: finish the report of a directory whose files have been checked."""
-
-    spec: _Spec
-    settings: VerifyOptions
-    report: Report
-    checked: Sequence[tuple[str, Fault]]
-    alone: bool
-
-    def __call__(self) -> Report:
-        target = self.spec.directory()
-        try:
-            _end(target, self.report, self.settings, self.checked)
-        except LogwrightError as error:
-            if self.alone:
-                raise
-            _failed(target, self.report, error)
-        return self.report
+def _end_job(
+    spec: _Spec, settings: VerifyOptions, report: Report, checked: Sequence[tuple[str, Fault]], alone: bool
+) -> Report:
+    """Finish the report of a directory whose files have been checked."""
+    target = spec.directory()
+    try:
+        _end(target, report, settings, checked)
+    except LogwrightError as error:
+        if alone:
+            raise
+        _failed(target, report, error)
+    return report
 
 
 def _shared(
@@ -588,14 +568,14 @@ def _shared(
         if target.path == STDIN or (isinstance(target, FileTarget) and target.source is not None):
             _one(target, parts[i], settings, alone, meter)
             continue
-        spec, size = _Spec(target.path, kind(target), target.options), _size(target)
+        spec, size = _Spec.of(target), _size(target)
         if isinstance(target, FileTarget) or (size < _SMALL and not alone):
-            work.append((i, size, _Whole(spec, settings, alone)))
+            work.append((i, size, partial(_target_job, spec, settings, alone)))
             continue
         large.append(i)
         _begin(target, parts[i])
-        work.append((i, 0, _Held(spec, settings)))
-        work += [(i, file.size, _File(spec, file.name, settings)) for file in _files(target)]
+        work.append((i, 0, partial(_directory_job, spec, settings)))
+        work += [(i, file.size, partial(_file_job, spec, file.name, settings)) for file in _files(target)]
     # The longest work comes first, so that it does not delay the end. Reports are combined in their own order.
     order = sorted(range(len(work)), key=lambda index: -work[index][1] if work[index][1] else -(1 << 62))
     done: dict[int, Any] = {}
@@ -611,10 +591,6 @@ def _shared(
             _take(parts[i], result)
         else:
             checked[i] = result
-    ends = [_Ended(work_of, settings, parts[i], checked[i], alone) for i, work_of in _specs(targets, large)]
+    ends = [partial(_end_job, _Spec.of(targets[i]), settings, parts[i], checked[i], alone) for i in large]
     for i, report in zip(large, _jobs.run(ends, jobs), strict=True):
         parts[i].become(report)
-
-
-def _specs(targets: Sequence[Target], indices: Sequence[int]) -> list[tuple[int, _Spec]]:
-    return [(i, _Spec(targets[i].path, kind(targets[i]), targets[i].options)) for i in indices]

@@ -46,16 +46,16 @@ def _any_split(specimen: Specimen) -> laws.Verdict:
 
 LAWS: Mapping[str, Callable[[Specimen], laws.Verdict]] = {
     "decode_encode": laws.decode_encode,
-    "encoded_anew": laws.encoded_anew,
+    "encode_without_payloads": laws.encode_without_payloads,
     "any_split": _any_split,
     "kernel_equals_description": laws.kernel_equals_description,
 }
 """The laws by name, in the order of the checks."""
-SAID = {
-    "decode_encode": "decoded and encoded again: the same bytes",
-    "encoded_anew": "everything encoded again: the same rows",
+DESCRIPTIONS = {
+    "decode_encode": "decoded and encoded: the same bytes",
+    "encode_without_payloads": "encoded without stored payloads: the same rows",
     "any_split": "read in parts: the same rows",
-    "kernel_equals_description": "the kernels read what the description says",
+    "kernel_equals_description": "the kernels return what the format description says",
 }
 _MODE = Mode.DROPMALFORMED
 _SLOW = "kernel_equals_description"
@@ -159,7 +159,11 @@ class Roundtrip:
                     if outcome.bytes >= file.bytes
                     else f", the first {outcome.bytes:,} of {file.bytes:,} bytes"
                 )
-                more = f": {outcome.difference}" if outcome.difference else f" ({SAID[outcome.law]}{part})"
+                more = (
+                    f": {outcome.difference}"
+                    if outcome.difference
+                    else f" ({DESCRIPTIONS[outcome.law]}{part})"
+                )
                 lines.append(f"{file.path.ljust(wide)}  {outcome.law.ljust(width)}  {word}{more}")
             if file.damaged:
                 count = f"{file.faults:,} fault{'' if file.faults == 1 else 's'}"

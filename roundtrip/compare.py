@@ -35,7 +35,7 @@ def tables_differ(expected: pa.Table, actual: pa.Table) -> tuple[int, str] | Non
     rows = min(len(expected), len(actual))
     worst: tuple[int, str] | None = None
     for name in expected.schema.names:
-        left, right = _whole(expected.column(name)), _whole(actual.column(name))
+        left, right = _combined(expected.column(name)), _combined(actual.column(name))
         if left.type != right.type:
             return 0, f"column {name!r}: expected type {left.type}, found {right.type}"
         at = _first(left.slice(0, rows), right.slice(0, rows))
@@ -53,7 +53,7 @@ def plain_times(table: pa.Table) -> pa.Table:
     return table.cast(pa.schema(fields))
 
 
-def _whole(column: Any) -> Any:
+def _combined(column: Any) -> Any:
     chunks = column.chunks
     return pa.concat_arrays(chunks) if chunks else pa.array([], column.type)
 

@@ -1,7 +1,7 @@
 """The laws that every codec obeys, as functions that can be called on any file.
 
 1. `encode_decode`: rows encoded and decoded again are the same rows.
-2. `decode_encode`: a file decoded and encoded again has the same bytes. `encoded_anew`: the same rows, if no stored payload
+2. `decode_encode`: a file decoded and encoded again has the same bytes. `encode_without_payloads`: the same rows, if no stored payload
    is reused.
 3. `kernel_equals_description`: the fast kernels read the same values as the description.
 4. `any_split`: however a file is split into parts, each row is read once.
@@ -31,7 +31,7 @@ from logwright.codec.window import Frames, Window
 from logwright.readers.stream import Mode
 from logwright.roundtrip import reference
 from logwright.roundtrip.compare import bytes_differ, plain_times, tables_differ
-from logwright.roundtrip.specimen import Given, Read, Specimen, attempt
+from logwright.roundtrip.specimen import FileOrBytes, Read, Specimen, attempt
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Verdict:
 
 
 def decode_encode(
-    source: Given, codec: str | Codec | None = None, *, name: str | None = None, **options: Any
+    source: FileOrBytes, codec: str | Codec | None = None, *, name: str | None = None, **options: Any
 ) -> Verdict:
     """Law 2: a file decoded and encoded again has the same bytes. `source`: a path, or bytes with `codec` or `name`."""
     specimen = Specimen.of(source, codec, name, **options)
@@ -66,8 +66,8 @@ STORED = ("payload",)
 """Columns of a frames table with stored bytes that encoding reuses. Without them everything is encoded again."""
 
 
-def encoded_anew(
-    source: Given, codec: str | Codec | None = None, *, name: str | None = None, **options: Any
+def encode_without_payloads(
+    source: FileOrBytes, codec: str | Codec | None = None, *, name: str | None = None, **options: Any
 ) -> Verdict:
     """Law 2, second half: a file encoded without the stored payloads has the same rows.
 
@@ -79,7 +79,9 @@ def encoded_anew(
     actual = specimen.with_bytes(specimen.encode(rows, frames, file)).read("rows").table
     places = getattr(specimen.codec, "places", ("position",))
     columns = [item for item in rows.schema.names if item not in places]
-    return _verdict("encoded_anew", specimen, len(rows), tables_differ(rows.select(columns), actual))
+    return _verdict(
+        "encode_without_payloads", specimen, len(rows), tables_differ(rows.select(columns), actual)
+    )
 
 
 def encode_decode(rows: Any, codec: str | Codec, *, name: str = "memory", **options: Any) -> Verdict:
@@ -99,7 +101,7 @@ def encode_decode(rows: Any, codec: str | Codec, *, name: str = "memory", **opti
 
 
 def any_split(
-    source: Given,
+    source: FileOrBytes,
     codec: str | Codec | None = None,
     *,
     sizes: Iterable[int],
@@ -126,7 +128,7 @@ def any_split(
 
 
 def kernel_equals_description(
-    source: Given,
+    source: FileOrBytes,
     codec: str | Codec | None = None,
     *,
     name: str | None = None,
@@ -203,7 +205,7 @@ def kernel_equals_description(
 
 
 def damage_is_seen(
-    source: Given,
+    source: FileOrBytes,
     codec: str | Codec | None = None,
     *,
     name: str | None = None,

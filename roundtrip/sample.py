@@ -29,7 +29,11 @@ class Sample:
         """Encode the sample in memory. The bytes are reproducible, except for the compressor's version."""
         empty = Specimen.of(b"", self.codec, self.name, **self.options)
         table = registry.get(self.codec).tables["rows"]
-        names = [name for name in table.names(detail=True) if any(name in row for row in self.rows)]
+        names = [
+            name
+            for name in table.names(detail=True)
+            if not self.rows or any(name in row for row in self.rows)
+        ]
         rows = pa.Table.from_pylist([dict(row) for row in self.rows], schema=table.schema(names))
         return empty.with_bytes(empty.encode(rows))
 

@@ -44,7 +44,11 @@ class Specimen:
 
     @classmethod
     def of(
-        cls, source_or_data: Given, codec: str | Codec | None = None, name: str | None = None, **options: Any
+        cls,
+        source_or_data: FileOrBytes,
+        codec: str | Codec | None = None,
+        name: str | None = None,
+        **options: Any,
     ) -> Specimen:
         """Make a specimen from a path or bytes. Raises `UsageError` for an unrecognised format, or another one than `codec`."""
         if isinstance(source_or_data, Specimen):
@@ -131,7 +135,7 @@ class Specimen:
         return b"".join(bytes(chunk) for chunk in self.codec.encode(rows, frames, file, self.context()))
 
 
-Given = str | os.PathLike[str] | bytes | bytearray | memoryview | Specimen
+FileOrBytes = str | os.PathLike[str] | bytes | bytearray | memoryview | Specimen
 
 
 def attempt(specimen: Specimen, mode: Mode, columns: str | None = None) -> Read | LogwrightError:

@@ -370,6 +370,8 @@ def _value(
         others = [key for case in kind.types for key in kind.keys(case) or ()]
         for i, case in enumerate(kind.types):
             keys = kind.keys(case)
+            if isinstance(case, Nothing):
+                continue
             test = (
                 " and ".join(f"({on}) != {other}" for other in others)
                 if keys is None

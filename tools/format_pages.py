@@ -100,7 +100,7 @@ def _structure(struct: Struct) -> Iterator[str]:
     bits: list[str] = []
     for field in struct.fields:
         where = "" if at is None else str(at)
-        rows.append(f"| {where} | `{field.name}` | {_type(field.type)} | {_said(field)} |")
+        rows.append(f"| {where} | `{field.name}` | {_type(field.type)} | {_description(field)} |")
         size = field.type.min_size if field.type.min_size == field.type.max_size and not field.size else None
         at = None if at is None or size is None else at + size
         if isinstance(field.type, Flags):
@@ -145,7 +145,7 @@ def _type(kind: Type) -> str:
     return kind.label()
 
 
-def _said(field: Field) -> str:
+def _description(field: Field) -> str:
     parts = [_cell(field.doc)]
     if field.only is not None:
         parts.append(f"always {field.only.hex(' ') if isinstance(field.only, bytes) else field.only}")

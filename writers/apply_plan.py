@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
 
-from logwright.codec import registry
+from logwright.codec import plural, registry
 from logwright.codec.engine.fold import Fold
 from logwright.codec.engine.repair import Removed, RepairPlan
 from logwright.codec.fault import (
@@ -29,11 +29,12 @@ from logwright.codec.fault import (
 from logwright.codec.frames.walk import Hole, Walk
 from logwright.codec.layout import Layout
 from logwright.codec.option import Options
-from logwright.codec.store.build import Summary
+from logwright.codec.store.build import Piece, Summary
 from logwright.codec.store.extents import Copy, Extent
 from logwright.codec.store.listing import Entry, Listing, Plan, Role
 from logwright.codec.store.roots import name_without_roots
 from logwright.codec.window import Chunk, Zeros
+from logwright.readers.corrected import corrects, original
 from logwright.readers.source import Source, is_remote, local_path
 from logwright.writers.backup import WINDOW, Backup
 from logwright.writers.commit import Method, Transaction
@@ -177,12 +178,25 @@ class PlanWriter:
         before = {entry.name: entry.size for entry in copies[0].entries()}
         model = next((file.name for file in plans[0].files if file.role is Role.PRIMARY), "")
         done = Done()
+        comparisons: dict[str, _Comparison] = {}
         for output in plan.files():
-            extents = _joined(output.pieces)
             name = checked(name_without_roots(output.name, self._roots) if self._gathers else output.name)
             if name in done.untouched or name in done.written:
                 raise LogwrightError(f"layout {self._layout.name} made {name} twice")
-            same = _same(copies, name, extents, before.get(name))
+            if isinstance(output, Piece):
+                comparison = comparisons.setdefault(name, _Comparison(copies, name, before.get(name)))
+                comparison.add(output)
+                if stage is not None:
+                    stage.take([replace(output, name=name)])
+                    self._show(len(output.data))
+                if not output.done:
+                    continue
+                same, like, extents = comparison.finish(), name, []
+                if stage is not None and same and not everything:
+                    stage.drop(name)
+            else:
+                extents, like = _joined(output.pieces), output.like or ""
+                same = _same(copies, name, extents, before.get(name))
             done.kept += [
                 extent
                 for extent in extents
@@ -198,7 +212,8 @@ class PlanWriter:
                         done.derived.add(name)
             if stage is not None and (everything or not same):
                 try:
-                    self._stage(stage, copies, name, extents)
+                    if not isinstance(output, Piece):
+                        self._stage(stage, copies, name, extents)
                 except UnreadableError as error:
                     if not same or roles[0].get(name) in (Role.PRIMARY, Role.DERIVED):
                         raise
@@ -208,9 +223,10 @@ class PlanWriter:
                         f"{name} cannot be read from the disk and is not in the result: {error.message}"
                     )
                     continue
-                like = name if same else output.like if output.like in before else model
-                self._adopt(stage.real(name), copies[0], like or "", done, times=same)
-                stage.close_file(name)
+                like = name if same else like if like in before else model
+                self._adopt(stage.real(name), copies[0], like, done, times=same)
+                if not isinstance(output, Piece):
+                    stage.close_file(name)
         done.cut, done.summary = tuple(plan.cut), plan.summary()
         done.removed = tuple(name for name in plan.removes if name in before)
         return done
@@ -294,9 +310,9 @@ class PlanWriter:
             for removed in done.cut
             if removed.copy == 0
         ]
-        saved.save(names, copy.open, copy.real, {"cut": cut})
+        saved.save(names, original(copy).open, copy.real, {"cut": cut})
         done.warnings += [
-            f"{length} bytes of {name} cannot be read from the disk; the backup has zeros instead"
+            f"{plural.count(length, 'byte')} of {name} cannot be read from the disk; the backup has zeros instead"
             for name, length in saved.unreadable.items()
         ]
 
@@ -415,9 +431,45 @@ def _windows(copies: Sequence[Original], extent: Extent) -> Iterator[Chunk]:
             at += len(data)
 
 
+class _Comparison:
+    """Compares a file made of pieces with the file of this name in the first copy, of `size` bytes (None: no such file).
+
+    Zeros may be overwritten later, so they are compared at the end.
+    """
+
+    def __init__(self, copies: Sequence[Original], name: str, size: int | None) -> None:
+        self._copies, self._name, self._size = copies, name, size
+        self._end, self._same = 0, size is not None
+        self._zeros: list[tuple[int, int]] = []
+
+    def add(self, piece: Piece) -> None:
+        start = self._end if piece.offset is None else piece.offset
+        stop = start + len(piece.data)
+        self._end = max(self._end, stop)
+        if isinstance(piece.data, Zeros):
+            self._zeros.append((start, stop))
+            return
+        self._zeros = [(stop if start <= low < stop else low, high) for low, high in self._zeros]
+        self._same = self._same and _equal(self._copies, self._name, start, bytes(piece.data))
+
+    def finish(self) -> bool:
+        """Return whether the files are equal."""
+        return (
+            self._same
+            and self._end == self._size
+            and all(
+                _equal(self._copies, self._name, low, Zeros(high - low))
+                for low, high in self._zeros
+                if low < high
+            )
+        )
+
+
 def _same(copies: Sequence[Original], name: str, extents: Sequence[Extent], size: int | None) -> bool:
     """Return whether extents are equal to a file of the first copy, of `size` bytes (None: no such file)."""
     if size is None or sum(map(len, extents)) != size:
+        return False
+    if corrects(copies[0], name):
         return False
     at = 0
     for extent in extents:

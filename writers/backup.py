@@ -47,7 +47,7 @@ def refuse_backup_inside(files: FileSystem, path: str, data: Iterable[str]) -> N
             raise UsageError(
                 f"the backup must be outside {directory}",
                 path=path,
-                advice="Any other directory will do, on any disk",
+                advice="Use a directory outside of it, on any disk",
             )
 
 
@@ -72,13 +72,13 @@ class Backup:
         existing = files.stat(self.path)
         if existing is not None and not existing.directory:
             raise ExistsError("it is a file; a backup is a directory", path=path)
-        self._made = make_above(files, self.path)
+        self._created = make_above(files, self.path)
         try:
             self._begin(path)
         except BaseException:
             with contextlib.suppress(OSError):
                 self._free()
-                unmake(files, self._made)
+                unmake(files, self._created)
             raise
 
     def _begin(self, path: str) -> None:
@@ -173,7 +173,7 @@ class Backup:
     def undo(self) -> None:
         """Remove the backup: the originals are unchanged. Errors are raised last."""
         with contextlib.ExitStack() as steps:
-            steps.callback(unmake, self._files, self._made)
+            steps.callback(unmake, self._files, self._created)
             steps.callback(self._free)
             steps.callback(self._remove, LOCK)
             steps.callback(unmake, self._files, self._folders)

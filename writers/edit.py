@@ -17,7 +17,7 @@ from logwright.codec.engine.repair import OutputFile, RepairPlan
 from logwright.codec.fault import DamageError, NotFoundError, UsageError
 from logwright.codec.layout import Layout
 from logwright.codec.option import Option, Options, Verb, fold
-from logwright.codec.store.build import Summary
+from logwright.codec.store.build import Piece, Summary
 from logwright.codec.store.listing import Plan
 from logwright.codec.table import Table
 from logwright.readers.filter import Conditions, Filter, understand
@@ -28,7 +28,8 @@ from logwright.readers.task import known_options
 from logwright.readers.verify import VerifyOptions, verify
 from logwright.writers.apply_plan import Original
 from logwright.writers.edit_file import edit_file
-from logwright.writers.repair import EDIT, carry_out, refuse_busy
+from logwright.writers.repair import carry_out, refuse_busy
+from logwright.writers.repair_report import EDIT
 from logwright.writers.request import Request
 from logwright.writers.write import rows_table
 
@@ -98,7 +99,7 @@ class _Matching(RepairPlan):
         super().__init__(plan.listing)
         self._plan, self._change, self._path = plan, change, path
 
-    def outputs(self) -> Iterator[OutputFile]:
+    def outputs(self) -> Iterator[OutputFile | Piece]:
         yield from self._plan.files()
         self._change.check_matched(self._path)
         self.cut = self._plan.cut
@@ -112,7 +113,7 @@ def _refuse_column(table: Table, name: str) -> None:
     if not (pa.types.is_binary(type_) or pa.types.is_large_binary(type_) or name == "headers"):
         raise UsageError(
             f"column {name!r} of type {type_} cannot be redacted",
-            advice="Only columns of bytes (value, key) and headers can",
+            advice="Only columns of bytes (value, key) and headers can be redacted",
         )
 
 

@@ -18,8 +18,8 @@ from logwright.readers.source import STDIN, is_remote, local_path
 from logwright.readers.stream import named
 from logwright.readers.target import FileTarget
 from logwright.writers.filesystem import plain_errors
-from logwright.writers.repair import edited
 from logwright.writers.repair_file import Alone, FileWriter, removed_entry
+from logwright.writers.repair_report import edited
 from logwright.writers.request import Request
 
 

@@ -57,7 +57,7 @@ class Draft:
         _refuse_running_above(files, self._above)
         self._lock: Lock | None = None
         self._file: OpenFile | None = None
-        self._made = make_above(files, self._above)
+        self._created = make_above(files, self._above)
         try:
             remove_drafts(files, self._above, name)
             self._draft, self._lock = _locked(files, self._above, name)
@@ -107,7 +107,7 @@ class Draft:
             with contextlib.suppress(OSError):
                 self._files.remove(self._draft)
             self._free()
-            unmake(self._files, self._made)
+            unmake(self._files, self._created)
 
     def _close(self) -> None:
         if self._file is not None:

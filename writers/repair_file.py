@@ -11,16 +11,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext, suppress
 from typing import Any
 
+from logwright.codec import plural
 from logwright.codec.engine.repair import Removed, Strategy
 from logwright.codec.fault import BusyError, DamageError, Fault, Severity, UsageError
 from logwright.codec.frames.walk import Hole, Walk
+from logwright.codec.plural import count
 from logwright.codec.store.extents import Copy, Extent
 from logwright.codec.store.listing import Entry, Listing, PlannedFile, Role
 from logwright.codec.store.roots import Roots
 from logwright.codec.window import Chunk
+from logwright.readers.corrected import CorrectedSource, found_in, note_corrections, original
 from logwright.readers.report import Report
 from logwright.readers.report_data import FileReport
-from logwright.readers.report_text import count
 from logwright.readers.source import STDIN, Source, is_remote, local_path
 from logwright.readers.stream import named
 from logwright.readers.target import FileTarget
@@ -44,6 +46,7 @@ def repair_file(
     report: Report,
     *,
     untouched: bool = False,
+    correct: bool = True,
 ) -> None:
     """Repair a file to `out`, or in place with the original saved in `backup`, and fill in the report, which has the faults.
 
@@ -58,7 +61,9 @@ def repair_file(
     if backup is not None and (target.path == STDIN or is_remote(target.path)):
         raise UsageError("only local files can be changed in place", path=target.path)
     with plain_errors(target.path):
-        _Repair(target, strategy, files, report, untouched=untouched).run(out, backup, dry_run)
+        _Repair(target, strategy, files, report, untouched=untouched, correct=correct).run(
+            out, backup, dry_run
+        )
 
 
 class FileWriter:
@@ -104,7 +109,9 @@ class FileWriter:
         try:
             rows = self._fill(draft, source, pieces)
             saved = Backup(files, backup, Roots(folder))
-            saved.save([name], lambda _: nullcontext(source), lambda _: os.path.join(folder, name), {})
+            saved.save(
+                [name], lambda _: nullcontext(original(source)), lambda _: os.path.join(folder, name), {}
+            )
             status = files.stat(os.path.join(folder, name))
             if status is None or status.size != source.size:
                 raise BusyError(
@@ -153,15 +160,18 @@ class FileWriter:
 
 class _Repair(FileWriter):
     def __init__(
-        self, target: FileTarget, strategy: Strategy, files: FileSystem, report: Report, *, untouched: bool
-    ) -> None:
+        self, target: FileTarget, strategy: Strategy, files: FileSystem, report: Report, *, untouched: bool,
+        correct: bool,
+    ) -> None:  # fmt: skip
         super().__init__(target, files, report)
-        self._strategy = strategy
+        self._strategy, self._correct = strategy, correct
         self._untouched = untouched
 
     def run(self, out: str | None, backup: str | None, dry_run: bool) -> None:
         target, report = self._target, self._report
-        source = target.open()
+        opened = target.open()
+        corrections = [c for file in report.files for c in file.corrections] if self._correct else []
+        source: Source = CorrectedSource(opened, corrections) if corrections else opened
         try:
             cut, pieces = self._judge(source)
             kept = [(piece.start, piece.stop) for piece in pieces if isinstance(piece, Copy)]
@@ -170,7 +180,7 @@ class _Repair(FileWriter):
                 rows = None
             elif out is not None:
                 rows = self.beside(source, pieces, local_path(out))
-            elif cut:
+            elif cut or corrections:
                 assert backup is not None
                 saved_to = os.path.join(backup, target.name)
                 rows = self.in_place(source, pieces, local_path(backup))
@@ -179,11 +189,13 @@ class _Repair(FileWriter):
         finally:
             if target.source is None:
                 source.close()
+        if self._correct:
+            note_corrections(report, found_in([report]), "would be " if dry_run else "")
         report.kept = [{"file": target.path, "offset": at, "length": end - at} for at, end in kept]
         report.cut = [removed_entry(removed, target.path, saved_to) for removed in cut]
         report.rows_kept = rows
         report.incomplete = any(removed.rows_lost != 0 for removed in cut)
-        self._say(cut, rows, out, backup, dry_run)
+        self._say(cut, bool(corrections), rows, out, backup, dry_run)
 
     def _judge(self, source: Source) -> tuple[Sequence[Removed], list[Extent]]:
         """Return what to remove, and the extents of the result. A tail that is not damage (preallocated zeros, data being written) stays."""
@@ -217,22 +229,23 @@ class _Repair(FileWriter):
         return cut
 
     def _say(
-        self, cut: Sequence[Removed], rows: int | None, out: str | None, backup: str | None, dry_run: bool
-    ) -> None:
+        self, cut: Sequence[Removed], corrected: bool, rows: int | None, out: str | None, backup: str | None,
+        dry_run: bool,
+    ) -> None:  # fmt: skip
         report, target = self._report, self._target
         would = "would be " if dry_run else ""
         if cut:
             ranges = "1 range" if len(cut) == 1 else f"{len(cut):,} ranges"
             report.notes.append(
-                f"{would}removed: {sum(removed.length for removed in cut):,} bytes ({ranges})"
+                f"{would}removed: {plural.count(sum(removed.length for removed in cut), 'byte')} ({ranges})"
             )
-        elif out is None:
+        elif out is None and not corrected:
             report.notes.append(
                 "no changes needed" if dry_run else "no changes needed; the file is unchanged"
             )
         if rows is not None:
             report.notes.append(f"kept: {count(rows, report.nouns[0])}")
-        if backup is not None and cut and not dry_run:
+        if backup is not None and (cut or corrected) and not dry_run:
             report.notes.append(f"the original is in {backup}")
         if cut and out is None and target.around:
             report.notes.append(

@@ -21,6 +21,8 @@ class Request:
     in_place: bool = False
     backup: str | None = None
     dry_run: bool = False
+    correct: bool = True
+    """Whether single flipped bits are corrected."""
     files: FileSystem = field(default_factory=LocalFileSystem)
     show: Show = lambda done: None
 
@@ -35,8 +37,7 @@ class Request:
         if self.in_place and self.backup is None:
             raise UsageError(
                 "in_place needs backup",
-                advice="Set backup to a directory outside the data, absent or empty; the original files are saved there"
-                "change",
+                advice="Set backup to a directory outside the data, absent or empty; the original files are saved there",
             )
         if self.out is None and not self.in_place:
             raise UsageError(

@@ -16,12 +16,15 @@ from logwright.codec.store.listing import Entry, Listing
 from logwright.codec.store.roots import Roots, holds_files, patterns_in, split
 from logwright.codec.window import Bytes, Chunk
 from logwright.readers.journal import COMMIT, LINK
+from logwright.readers.listing import exported
 from logwright.readers.source import Source
 from logwright.writers.filesystem import FileSystem, OpenFile, as_view, make_above, remove_tree, write_all
 
 OWNER = "owner.json"
 """File in a staging folder of many tasks that identifies the process of their driver."""
 
+_MOST_OPEN = 256
+"""Limit of the files that are open at the same time."""
 _RESERVED = frozenset({LINK, COMMIT, COMMIT + ".tmp", OWNER})
 
 
@@ -103,6 +106,10 @@ class FolderListing:
         """Open a file for reading."""
         return FileSource(self._files, self.real(name))
 
+    def export(self, folder: str) -> AbstractContextManager[str]:
+        """See `codec.store.listing.Exports`."""
+        return exported(self, folder)
+
     def parent(self) -> Listing | None:
         above = os.path.dirname(self.path)
         if above == self.path:
@@ -123,7 +130,7 @@ class StagedFolder(FolderListing):
     def __init__(self, files: FileSystem, roots: Roots, name: str, parent: Listing | None = None) -> None:
         super().__init__(files, roots, name)
         self._parent = parent
-        self._made: set[str] = {roots.own}
+        self._created_folders: set[str] = {roots.own}
         """Existing directories, in which files can be created."""
         self._open: dict[str, OpenFile] = {}
         self._size: dict[str, int] = {}
@@ -179,7 +186,7 @@ class StagedFolder(FolderListing):
     def close(self) -> None:
         """Sync the data and the names of all files."""
         self.flush()
-        for folder in sorted(self._made, reverse=True):
+        for folder in sorted(self._created_folders, reverse=True):
             self._files.sync_directory(folder)
 
     def abandon(self) -> None:
@@ -195,6 +202,8 @@ class StagedFolder(FolderListing):
             return file
         path = self.real(name)
         status = self._files.stat(path) if name in self._size else None
+        if len(self._open) >= _MOST_OPEN:
+            self.close_file(next(iter(self._open)))
         if status is None:
             file = self._files.create(self.place(name))
             self._open[name] = file
@@ -210,16 +219,18 @@ class StagedFolder(FolderListing):
         """Return the path of a new file, after making its folders."""
         path = self.real(checked(name))
         folder = os.path.dirname(path)
-        if folder not in self._made:
+        if folder not in self._created_folders:
             for created in make_above(self._files, folder):
                 self._files.adopt(created, os.path.dirname(created))
-                self._made.add(created)
-            self._made.add(folder)
+                self._created_folders.add(created)
+            self._created_folders.add(folder)
         return path
 
     def close_file(self, name: str) -> None:
-        """Sync and close a file."""
-        file = self._open.pop(name)
+        """Sync and close a file, unless it was closed to open others."""
+        file = self._open.pop(name, None)
+        if file is None:
+            return
         try:
             file.sync()
         finally:

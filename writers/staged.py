@@ -20,7 +20,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from logwright.codec import registry
+from logwright.codec import plural, registry
 from logwright.codec.fault import LogwrightError, NotFoundError, StorageError
 from logwright.codec.layout import Layout
 from logwright.codec.option import Options
@@ -248,7 +248,9 @@ def _staged(files: FileSystem, name: str, message: TaskMessage, staging: Roots) 
     for file, size in message.files.items():
         seen = files.stat(stage.real(file))
         if seen is None or seen.size != size:
-            problem = "it does not exist here" if seen is None else f"it has {seen.size} bytes here"
+            problem = (
+                "it does not exist here" if seen is None else f"it has {plural.count(seen.size, 'byte')} here"
+            )
             raise StorageError(
                 f"not a shared file system: task {message.task} staged {file} with {size} bytes, but {problem}",
                 path=stage.path,

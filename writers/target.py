@@ -60,9 +60,8 @@ class Target:
         name = os.path.basename(real) if base in ("", ".", "..") else base
         if not name:
             raise UsageError("the root of a file system cannot be a target", path=path)
-        return cls(
-            files, layout, real, name, {root.name: _further(files, layout, root, real) for root in roots}
-        )
+        further = {root.name: _further(files, layout, root, real) for root in roots}
+        return cls(files, layout, real, name, {root: path for root, path in further.items() if path != real})
 
     @property
     def roots(self) -> Roots:
@@ -116,7 +115,7 @@ def _further(files: FileSystem, layout: Layout, root: Root, own: str) -> str:
     status = files.stat(path)
     if status is not None and not status.directory:
         raise UsageError(f"{root.name}: expected a directory, found a file", path=path)
-    if path == own:
+    if path == own and not root.may_be_own:
         raise UsageError(
             f"{root.name} is the store's own directory",
             path=own,

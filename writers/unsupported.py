@@ -12,7 +12,7 @@ from typing import Any
 from logwright.codec.engine.repair import OutputFile, RepairPlan
 from logwright.codec.fault import Kind, UnsupportedError, UsageError
 from logwright.codec.option import fold
-from logwright.codec.store.build import Summary
+from logwright.codec.store.build import Piece, Summary
 from logwright.readers.report import Report
 
 OPTION = "unsupported"
@@ -56,13 +56,13 @@ class Untouched(RepairPlan):
         stems = {_stem(name) for name in names} - {""}
         self._names = {name for name in self.sizes if everything or name in names or _stem(name) in stems}
 
-    def outputs(self) -> Iterator[OutputFile]:
+    def outputs(self) -> Iterator[OutputFile | Piece]:
         left = dict.fromkeys(name for name in self.sizes if name in self._names)
         for file in self._plan.files():
-            if file.name in self._names:
-                left.pop(file.name, None)
+            if file.name in left:
+                del left[file.name]
                 yield self.unchanged(file.name)
-            elif not self._everything:
+            elif not self._everything and file.name not in self._names:
                 yield file
         yield from map(self.unchanged, left)
         self.cut = [removed for removed in self._plan.cut if removed.copy or removed.file not in self._names]

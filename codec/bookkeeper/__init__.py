@@ -1,6 +1,24 @@
 """BookKeeper: the files of a bookie."""
 
 from logwright.codec.base import Codec
-from logwright.codec.bookkeeper.formats import journal
+from logwright.codec.bookkeeper.check.bookie import check
+from logwright.codec.bookkeeper.formats import cookie, index, journal, smallfiles
+from logwright.codec.bookkeeper.formats.entrylog import codec as entrylog
+from logwright.codec.bookkeeper.repair.repair import OPTIONS, REBUILDS, BookieRepair, rebuild
+from logwright.codec.bookkeeper.startup.start import STARTUP
+from logwright.codec.bookkeeper.store import configuration, layout, views
+from logwright.codec.capability import DirectoryCapabilities, DirectoryRepair
+from logwright.codec.layout import ConfigFile, Layout
 
-CODECS: tuple[Codec, ...] = (journal.CODEC,)
+CODECS: tuple[Codec, ...] = (entrylog.CODEC, journal.CODEC, index.CODEC, *smallfiles.CODECS, cookie.CODEC)
+LAYOUTS: tuple[Layout, ...] = (
+    layout.LAYOUT.with_capabilities(
+        DirectoryCapabilities(
+            combine=views.combine,
+            predict=STARTUP,
+            check=check,
+            repair=DirectoryRepair(BookieRepair.repair, rebuild, REBUILDS, OPTIONS),
+        )
+    ),
+)
+CONFIG_FILES: tuple[ConfigFile, ...] = (configuration.CONFIGURATION,)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from logwright.codec.engine.repair import OutputFile, RepairPlan
+from logwright.codec.store.extents import Extent
 from logwright.codec.store.listing import Listing
 
 
@@ -16,15 +17,15 @@ class Rebuild(RepairPlan):
     """A directory with some files rebuilt."""
 
     def __init__(
-        self, listing: Listing, made_files: Mapping[str, Iterable[bytes]], dropped: Sequence[str] = ()
+        self, listing: Listing, rebuilt: Mapping[str, Iterable[Extent]], dropped: Sequence[str] = ()
     ) -> None:
-        """`made_files` are consumed one after the other, so a generator runs late. `dropped` files are not in the result."""
+        """`rebuilt` are consumed one after the other, so a generator runs late. `dropped` files are not in the result."""
         super().__init__(listing)
-        self.made_files, self.dropped = made_files, dropped
+        self.rebuilt, self.dropped = rebuilt, dropped
 
     def outputs(self) -> Iterator[OutputFile]:
         for name in self.sizes:
-            if name not in self.made_files and name not in self.dropped:
+            if name not in self.rebuilt and name not in self.dropped:
                 yield self.unchanged(name)
-        for name, data in self.made_files.items():
-            yield self.made(name, *data)
+        for name, data in self.rebuilt.items():
+            yield self.rewritten(name, *data)

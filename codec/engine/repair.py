@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from logwright.codec.fault import Fault, UsageError
 from logwright.codec.option import Options
-from logwright.codec.store.build import Summary
+from logwright.codec.store.build import Piece, Summary
 from logwright.codec.store.extents import Copy, Extent
 from logwright.codec.store.listing import Listing, Plan
 
@@ -109,14 +109,15 @@ class RepairPlan(ABC):
         """Steps for the user before the real system starts on the result."""
 
     @abstractmethod
-    def outputs(self) -> Iterator[OutputFile]:
+    def outputs(self) -> Iterator[OutputFile | Piece]:
         """Yield every file of the result, including unchanged ones, in commit order.
 
-        A derived file follows its primary file, and is held in memory until the next file.
+        A derived file follows its primary file, and is held in memory until the next file. Files that are made together, in bounded
+        memory, are yielded as pieces; such a file comes in the commit order where its last piece (`done`) does.
         """
         ...
 
-    def files(self) -> Iterator[OutputFile]:
+    def files(self) -> Iterator[OutputFile | Piece]:
         """Yield every file of the result, and note which files are not in it."""
         names: set[str] = set()
         for file in self.outputs():
@@ -128,7 +129,7 @@ class RepairPlan(ABC):
         """Return an unchanged file of the first copy, optionally renamed."""
         return OutputFile(new_name or name, [Copy(name, 0, self.sizes[name])], name)
 
-    def made(self, name: str, *data: Extent) -> OutputFile:
+    def rewritten(self, name: str, *data: Extent) -> OutputFile:
         """Return a file of new bytes, with owner and mode of the file that it replaces."""
         return OutputFile(name, list(data), name if name in self.sizes else None)
 

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec import plural
 from logwright.codec.columns import contents, numbers
 from logwright.codec.engine.reencode import Reencoder, Stored, absent, integers, match, need, stored
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
@@ -27,6 +28,7 @@ from logwright.codec.frames.format import FrameFormat
 from logwright.codec.frames.prefixes import prefixes_of
 from logwright.codec.frames.resync import NONE, UNSURE, Finder
 from logwright.codec.frames.scanner import (
+    FILLER,
     HEADER,
     MAIN,
     MARKER,
@@ -36,6 +38,7 @@ from logwright.codec.frames.scanner import (
     zeros_in,
 )
 from logwright.codec.frames.specification import Position, span_of
+from logwright.codec.frames.suspects import suspects
 from logwright.codec.single_frame import single_value
 from logwright.codec.window import Bytes, Chunk, Decoded, Frames, Window, Zeros
 
@@ -113,14 +116,22 @@ class FramedCodec(FrameFormat):
         """Return findings about good frames."""
         return ()
 
-    def fits(self, window: Window, place: int, context: Any) -> bool:
+    def accepts(self, window: Window, at: int, context: Any) -> bool:
         """Return whether a frame that the search found after damage belongs to the present content of the file."""
         return True
+
+    def confirms(self, window: Window, at: int, size: int, before: npt.NDArray[Any], context: Any) -> bool:
+        """Return whether the plausible frame of `size` bytes at `at` is a frame although none follows it. `before`: heads of earlier frames."""
+        return False
 
     def base(self, context: Any) -> int | None:
         """Return the position that a frame at byte 0 of the file claims; None if unknown."""
         number: int | None = context.number
         return number
+
+    @cached_property
+    def checksum(self) -> str:  # type: ignore[override]
+        return self.spec.checksums[0].algorithm.name if self.spec.checksums else ""
 
     @cached_property
     def _scanner(self) -> scanner.Scanner:
@@ -145,14 +156,25 @@ class FramedCodec(FrameFormat):
                 return replace(self._nothing(at), damage=header_or_fault)
             header = header_or_fault
         prefixes = prefixes_of(data, context.prefixes)
-        good = self._scanner.frames(
-            window, at + header, self._claims(window, context), check=check, prefixes=prefixes
-        )
-        frames = Frames(good.start, good.end, good.head, good.stop)
+        claims = self._claims(window, context)
+        good = self._scanner.frames(window, at + header, claims, check=check, prefixes=prefixes)
+        pieces = [(good.start, good.end, good.head)]
         if header:
-            frames.start = np.concatenate((np.array([at], np.int64), good.start))
-            frames.end = np.concatenate((np.array([at + header], np.int64), good.end))
-            frames.header = concatenate_heads((self._head(data, at, header, HEADER), good.head))
+            head = np.array([at], np.int64)
+            pieces.insert(0, (head, head + header, self._head(data, at, header, HEADER)))
+        while good.why == scanner.UNFOLLOWED and self.confirms(
+            window, good.stop, good.need, pieces[-1][2], context
+        ):
+            start = np.array([good.stop], np.int64)
+            frame = data[good.stop : good.stop + good.need].tobytes()
+            kind = self.kind_at(frame, window.offset + good.stop)
+            sound = start, start + good.need, self._head(data, good.stop, good.need, kind)
+            good = self._scanner.frames(window, good.stop + good.need, claims, check=check, prefixes=prefixes)
+            pieces += [sound, (good.start, good.end, good.head)]
+        frames = Frames(good.start, good.end, good.head, good.stop)
+        if len(pieces) > 1:
+            frames.start, frames.end = (np.concatenate([piece[k] for piece in pieces]) for k in (0, 1))
+            frames.header = concatenate_heads([piece[2] for piece in pieces])
         part = self._main(window, frames)
         if check and len(part):
             frames.faults = list(self.findings(part, context))
@@ -170,7 +192,7 @@ class FramedCodec(FrameFormat):
 
     def _head(self, data: Bytes, at: int, size: int, kind: int = MAIN) -> npt.NDArray[Any]:
         """Return the head of one frame."""
-        out = np.empty(self.head.itemsize, np.uint8)
+        out = np.zeros(self.head.itemsize, np.uint8)
         put_head(out, 0, data, at, size, kind, self.spec.struct.head_size)
         return out.view(self.head)
 
@@ -198,14 +220,14 @@ class FramedCodec(FrameFormat):
             if zeros < spec.peek:
                 text = f"{spec.length.field} is 0, and other bytes follow"
                 return Fault(self.name, offset, left, Kind.LENGTH, text, system=system)
-            text = f"{zeros} zero bytes, and other bytes behind them"
+            text = f"{zeros} zero bytes, followed by other bytes"
             return Fault(self.name, offset, left, Kind.PADDING, text, Severity.WARNING, system)
         length = self._field(data, stop, spec.length.field)
         size = need if why in (scanner.TORN, scanner.UNFOLLOWED) and need else length + spec.length.bias
         if why == scanner.TORN:
-            text = f"{left} bytes at the end are too few for a frame"
+            text = f"{plural.count(left, 'byte')} at the end, too few for a frame"
             if left >= spec.peek:
-                text = f"the frame takes {size} bytes, {left} are left in the file"
+                text = f"the frame takes {size} bytes, but the file ends after {left}"
             severity = Severity.INFO if context.live else Severity.WARNING
             return Fault(self.name, offset, left, Kind.TRUNCATED, text, severity, system)
         if why == scanner.BAD_LENGTH:
@@ -259,8 +281,11 @@ class FramedCodec(FrameFormat):
 
     def resync(self, window: Window, at: int, context: Any) -> tuple[int, int]:
         data = window.data
-        exact = isinstance(self.spec.claims, Position) and self.base(context) is not None
-        limit = self._claimed_end(window, at, context)
+        known, need = self.content_end(window, at, context)
+        if need:
+            return at, need
+        exact = known >= 0 or (isinstance(self.spec.claims, Position) and self.base(context) is not None)
+        limit = known if known >= 0 else self._claimed_end(window, at, context)
         while True:
             place, outcome, need = self._next(window, at, context)
             inside = outcome != NONE and (limit < 0 or place < limit)
@@ -279,13 +304,20 @@ class FramedCodec(FrameFormat):
                 if inner.stop != limit:
                     at = max(inner.stop, place + 1)
                     continue
-            if self.fits(window, place, context):
+            if self.accepts(window, place, context):
                 return place, 0
             at = place + 1
+
+    def suspects(self, window: Window, at: int, context: Any) -> Iterator[tuple[int, int]]:
+        return suspects(self.spec, window, at)
 
     def _next(self, window: Window, at: int, context: Any) -> tuple[int, int, int]:
         context.prefixes = self._finder.prefixes(window.data, context.prefixes)
         return self._finder.next(window, at, context.prefixes, base=self._claims(window, context))
+
+    def content_end(self, window: Window, at: int, context: Any) -> tuple[int, int]:
+        """Return the end of the damaged frame if its content tells it, else -1, and the number of bytes from `at` on that would tell."""
+        return -1, 0
 
     def _claimed_end(self, window: Window, at: int, context: Any) -> int:
         """Return the end of the damaged frame by its length, if it is in the window and a good frame, zeros or the end of the file are
@@ -317,7 +349,7 @@ class FramedCodec(FrameFormat):
     def decode(
         self, window: Window, frames: Frames, table: str, columns: Sequence[str], context: Any
     ) -> Iterator[Decoded]:
-        for piece in _portions(frames):
+        for piece in frames.portions(PORTION):
             if table == "rows":
                 yield self._rows(self._main(window, piece), columns, context)
             else:
@@ -332,9 +364,9 @@ class FramedCodec(FrameFormat):
                 faults.append((i - int(np.count_nonzero(bad)), fault))
                 bad[i] = fault.severity is not Severity.INFO
             part = part.pick(~bad)
-        return Decoded(self._batch(part, columns, context), faults)
+        return Decoded(self.batch(part, columns, context), faults)
 
-    def _batch(self, part: Part, columns: Sequence[str], context: Any) -> pa.RecordBatch:
+    def batch(self, part: Part, columns: Sequence[str], context: Any) -> pa.RecordBatch:
         schema = self.rows.schema(columns)
         if not columns:
             return pa.RecordBatch.from_struct_array(pa.nulls(len(part), pa.struct([])))
@@ -375,7 +407,7 @@ class FramedCodec(FrameFormat):
             elif name == "payload":
                 arrays.append(self._payloads(window, frames, context))
             else:
-                null = (kinds == HEADER) | ((kinds == MARKER) & (name not in marker))
+                null = (kinds == HEADER) | (kinds == FILLER) | ((kinds == MARKER) & (name not in marker))
                 arrays.append(numbers(kind, np.where(null, 0, frames.header[name]), null))
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
@@ -385,7 +417,8 @@ class FramedCodec(FrameFormat):
         main = frames.header["frame_kind"] == MAIN
         for i in np.flatnonzero(~main).tolist():
             data = window.data[int(frames.start[i]) : int(frames.end[i])].tobytes()
-            if frames.header["frame_kind"][i] == HEADER or data != self.marker(frames.header[i], len(data)):
+            kind = int(frames.header["frame_kind"][i])
+            if kind == HEADER or data != self.other(kind, frames.header[i], len(data)):
                 stored[i] = data
         part = self._main(window, frames)
         refused = set(self._refused(part, context))
@@ -397,7 +430,7 @@ class FramedCodec(FrameFormat):
         if len(good):
             try:
                 encoded, starts = self.form(
-                    self._batch(good, self.rows.names(detail=True), context),
+                    self.batch(good, self.rows.names(detail=True), context),
                     0,
                     good.start + good.offset,
                     context,
@@ -410,8 +443,10 @@ class FramedCodec(FrameFormat):
                     stored[i] = frame.tobytes()
         return contents(pa.binary(), stored)
 
-    def marker(self, values: Any, size: int) -> bytes:
-        """Return a marker frame: its fields, its size, and zeros. `values`: a head, or a row of the frames table."""
+    def other(self, kind: int, values: Any, size: int) -> bytes:
+        """Return a marker frame (its fields, and zeros) or a filler. `values`: a head, or a row of the frames table."""
+        if kind == FILLER:
+            return bytes([self.spec.fill or 0]) * size
         marker = self.spec.marker
         assert marker is not None
         values_of_fields: dict[str, int] = {}
@@ -445,13 +480,13 @@ class FramedCodec(FrameFormat):
     def encode(
         self, rows: pa.Table, frames: pa.Table | None, file: pa.Table | None, context: Any
     ) -> Iterator[Chunk]:
-        complete_rows = self._given(rows)
+        complete_rows = self._with_all_columns(rows)
         if frames is None:
             header = self.form_header(file, context)
             yield header
             at = len(header)
             for first in range(0, complete_rows.num_rows, _ROWS):
-                data, _ = self.form(_one(complete_rows.slice(first, _ROWS)), at, None, context)
+                data, _ = self.form(one_batch(complete_rows.slice(first, _ROWS)), at, None, context)
                 at += len(data)
                 yield data
             if file is None:
@@ -461,7 +496,11 @@ class FramedCodec(FrameFormat):
         yield single_value(file, "trailing") or b""
         yield Zeros(single_value(file, "trailing_zeros") or 0)
 
-    def _given(self, rows: pa.Table) -> pa.Table:
+    def complete(self, rows: pa.Table) -> pa.RecordBatch:
+        """Return the rows as one batch with all columns of the table, in their types; null where a column is absent."""
+        return one_batch(self._with_all_columns(rows))
+
+    def _with_all_columns(self, rows: pa.Table) -> pa.Table:
         """Return the rows with all columns of the table, in their types; null where a column is absent."""
         arrays = []
         table = self.rows
@@ -497,7 +536,7 @@ class FramedCodec(FrameFormat):
         part = Part(data, start, end, self._head(data, 0, len(data)), position)
         if len(data) < self.spec.length.low or self._refused(part, context):
             return None
-        batch = self._batch(part, self.rows.names(detail=True), context)
+        batch = self.batch(part, self.rows.names(detail=True), context)
         schema = pa.schema([field.with_nullable(True) for field in batch.schema])
         return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
@@ -520,7 +559,7 @@ class _Reencoder(Reencoder):
 
     def records(self, first: int, last: int, frame: int) -> Iterator[Chunk]:
         for start in range(first, last, _ROWS):
-            rows = _one(self.rows.slice(start, min(_ROWS, last - start)))
+            rows = one_batch(self.rows.slice(start, min(_ROWS, last - start)))
             yield self.codec.form(rows, self.at, None, self.context)[0]
 
     def wrap(self, payload: bytes, frame: int) -> Chunk:
@@ -532,16 +571,17 @@ class _Reencoder(Reencoder):
         if record < 0 or row is None:
             return record < 0 and row is None
         moved = isinstance(self.codec.spec.claims, Position) and position != self.at
-        return not moved and bool(_one(self.rows.slice(record, 1)).equals(row))
+        return not moved and bool(one_batch(self.rows.slice(record, 1)).equals(row))
 
     def other(self, frame: int) -> Chunk | None:
         codec, payload = self.codec, self.table.payload[frame]
         if codec.header is not None and self.kinds[frame] == codec.kinds[HEADER]:
             kept = payload is not None and self.positions[frame] == self.at == 0
             return payload if kept else codec.form_header(self.file, self.context)
-        if self.kinds[frame] == codec.kinds[MARKER]:
-            row = self.frames.slice(frame, 1).to_pylist()[0]
-            return payload if payload is not None else codec.marker(row, row["size"])
+        for kind in (MARKER, FILLER):
+            if self.kinds[frame] == codec.kinds[kind]:
+                row = self.frames.slice(frame, 1).to_pylist()[0]
+                return payload if payload is not None else codec.other(kind, row, row["size"])
         return None
 
 
@@ -553,7 +593,7 @@ def was_given(rows: pa.RecordBatch, name: str) -> bool:
     return bool(rows.schema.field(name).metadata != _ABSENT)
 
 
-def _one(rows: pa.Table) -> pa.RecordBatch:
+def one_batch(rows: pa.Table) -> pa.RecordBatch:
     """Return the rows as one batch."""
     if not rows.num_rows:
         return pa.RecordBatch.from_arrays(
@@ -561,14 +601,3 @@ def _one(rows: pa.Table) -> pa.RecordBatch:
         )
     (batch,) = rows.combine_chunks().to_batches()
     return batch
-
-
-def _portions(frames: Frames) -> Iterator[Frames]:
-    """Split frames into portions of `PORTION` bytes."""
-    sizes = np.cumsum(frames.end - frames.start)
-    at = 0
-    while at < len(frames):
-        below = int(sizes[at - 1]) if at else 0
-        stop = max(at + 1, int(np.searchsorted(sizes, below + PORTION, "right")))
-        yield frames if at == 0 and stop == len(frames) else frames.pick(slice(at, stop))
-        at = stop

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from logwright.codec import address
+from logwright.codec import address, plural
 from logwright.codec.base import Codec, Match
 from logwright.codec.describe import Buffer, Field, Flags, Int, Repeated, Scope, Struct, Switch, Until
 from logwright.codec.describe import Bytes as BytesType
 from logwright.codec.explain import Focus, Node, explain_values
 from logwright.codec.fault import Fault, Kind
 from logwright.codec.frames.prefixes import Prefixes
-from logwright.codec.frames.scanner import HEADER, MAIN, MARKER
+from logwright.codec.frames.scanner import FILLER, HEADER, MAIN, MARKER
 from logwright.codec.frames.specification import FrameSpec, Marker, Position
 from logwright.codec.option import Options
 from logwright.codec.single_frame import single_value
@@ -33,6 +33,7 @@ PAYLOAD = Column(
 )
 POSITION = Column("position", pa.int64(), "byte of the file where the frame starts", detail=True)
 """A column that the rows of every framed codec have."""
+FILL = Struct("Filler", Field("filling", BytesType(), "a run of the fill byte"))
 
 
 @dataclass
@@ -103,7 +104,12 @@ class FrameFormat(Codec):
     @cached_property
     def kinds(self) -> tuple[str, ...]:
         marker = self.spec.marker
-        return self.spec.kind, marker.name if marker else "", "header"
+        return (
+            self.spec.kind,
+            marker.name if marker else "",
+            "header",
+            "filler" if self.spec.fill is not None else "",
+        )
 
     @cached_property
     def places(self) -> tuple[str, ...]:
@@ -124,7 +130,8 @@ class FrameFormat(Codec):
     @cached_property
     def structures(self) -> tuple[Struct, ...]:  # type: ignore[override]
         marker = () if self.spec.marker is None else (self.spec.marker.struct,)
-        return (self.spec.struct, *marker, *(() if self.header is None else (self.header,)))
+        fill = () if self.spec.fill is None else (FILL,)
+        return (self.spec.struct, *marker, *fill, *(() if self.header is None else (self.header,)))
 
     @cached_property
     def described(self) -> tuple[Struct, ...]:  # type: ignore[override]
@@ -173,7 +180,7 @@ class FrameFormat(Codec):
             if field.name in (self.spec.struct.head_dtype.names or ()) and isinstance(kind, Int):
                 width = max(4, kind.width if kind.signed else 2 * kind.width)
                 columns.append(Column(field.name, pa.int32() if width == 4 else pa.int64(), field.doc))
-        return Table("frames", (*columns, PAYLOAD, RAW), "One row a frame.")
+        return Table("frames", (*columns, PAYLOAD, RAW), "One row per frame.")
 
     def _file_table(self) -> Table:
         number = Column("number", pa.int64(), "the number in the file's name")
@@ -211,7 +218,7 @@ class FrameFormat(Codec):
             return Fault(self.name, 0, least, Kind.MAGIC, text)
         needed = least if version is None else self.header_sizes[version]
         if size < needed:
-            text = f"{size} bytes, the header of the file takes {needed}"
+            text = f"{plural.count(size, 'byte')}, the header of the file takes {needed}"
             return Fault(self.name, 0, size, Kind.TRUNCATED, text)
         return needed
 
@@ -241,6 +248,8 @@ class FrameFormat(Codec):
         """Return the kind of the frame with these bytes at byte `at` of its file."""
         if not at and self.header is not None and self.header_size(frame, len(frame)) == len(frame):
             return HEADER
+        if self.spec.fill is not None and frame[:1] == bytes([self.spec.fill]):
+            return FILLER
         marker = self.spec.marker
         if marker is not None and len(frame) >= self.spec.struct_end(marker.field):
             place = self.spec.struct.offset(marker.field)
@@ -254,6 +263,8 @@ class FrameFormat(Codec):
         kind = self.kind_at(frame, at)
         if kind == HEADER and self.header is not None:
             return self.header
+        if kind == FILLER:
+            return FILL
         return self.spec.marker.struct if kind == MARKER and self.spec.marker else self.spec.struct
 
     def explain(self, window: Window, context: Any, focus: Focus, *, frame: bool) -> Sequence[Node]:
@@ -281,8 +292,18 @@ def _frame_of(spec: FrameSpec, marker: Marker) -> Struct:
     other = Struct(marker.struct.name, *marker.struct.fields, filler, doc=marker.struct.doc)
     kind = spec.struct[marker.field].type
     assert isinstance(kind, Int)
-    on = f"{'i' if kind.signed else 'u'}32be({spec.struct.offset(marker.field)}) == {marker.value}"
+    at, value = spec.struct.offset(marker.field), marker.value
+    on = f"{'i' if kind.signed else 'u'}32be({at}) == {value if kind.width == 4 else value >> 32}"
+    if kind.width == 8:
+        on = f"({on}) and (u32be({at + 4}) == {value & 0xFFFFFFFF})"
+    cases: dict[int, Struct] = {1: other, 0: spec.struct}
+    names = [spec.kind, marker.name]
+    if spec.fill is not None:
+        # Here each fill byte is one item.
+        cases[2] = Struct("FillByte", Field("filling", BytesType(1), f"{spec.fill:#04x}"))
+        on = f"2 if (u32be(0) >> 24) == {spec.fill} else (1 if {on} else 0)"
+        names.insert(1, "fill byte")
     return Struct(
         f"{spec.struct.name}Frame",
-        Field("frame", Switch(on, {1: other, 0: spec.struct}), f"{spec.kind} or {marker.name}"),
+        Field("frame", Switch(on, cases), f"{', '.join(names[:-1])} or {names[-1]}"),
     )

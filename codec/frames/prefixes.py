@@ -26,30 +26,43 @@ BUDGET = 8
 """Rules may read this number of times the bytes of a window. Then long candidates are judged by their fields and by the frames behind them."""
 
 
-def algorithm_of(spec: FrameSpec) -> Algorithm:
-    return spec.checksums[0].algorithm if spec.checksums else NO_ALGORITHM
+def algorithms(spec: FrameSpec) -> list[Algorithm]:
+    """Return the algorithms of the checksums, each once."""
+    return list(dict.fromkeys(checksum.algorithm for checksum in spec.checksums)) or [NO_ALGORITHM]
+
+
+def algorithm_of(spec: FrameSpec, index: int = 0) -> Algorithm:
+    """Return the algorithm of a checksum of the specification."""
+    return spec.checksums[index].algorithm if index < len(spec.checksums) else NO_ALGORITHM
 
 
 @cache
-def range_sum(spec: FrameSpec) -> Sum:
-    """Return the kernel `sum(buf, known, filled, start, end)`: the checksum of `buf[start:end]`, of long spans from those of prefixes."""
-    algorithm = algorithm_of(spec)
+def range_sum(spec: FrameSpec, index: int = 0) -> Sum:
+    """Return the kernel `sum(buf, known, filled, start, end)` of a checksum: that of `buf[start:end]`, of long spans from those of
+    prefixes."""
+    algorithm = algorithm_of(spec, index)
     checksum, update, between = algorithm.of, algorithm.update, algorithm.between
+    every = algorithms(spec)
+    # The second algorithm has the second half of `known`, and a separate count in `filled`.
+    second = 1 if algorithm in every[1:] else 0
+    counted = 2 * second
 
     def summed(buf: Bytes, known: Int64s, filled: Int64s, start: int, end: int) -> int:
         if end - start <= DIRECT:
             return checksum(buf, start, end)
+        base = len(known) // 2 if second else 0
         upto = end // STEP + 1
-        k = filled[0]
+        k = filled[counted]
         while k < upto:
-            known[k] = update(known[k - 1], buf, (k - 1) * STEP, k * STEP)
+            known[base + k] = update(known[base + k - 1], buf, (k - 1) * STEP, k * STEP)
             k += 1
-        filled[0] = max(filled[0], upto)
-        first = update(known[start // STEP], buf, start // STEP * STEP, start)
-        second = update(known[end // STEP], buf, end // STEP * STEP, end)
-        return between(first, second, end - start)
+        filled[counted] = max(filled[counted], upto)
+        before = update(known[base + start // STEP], buf, start // STEP * STEP, start)
+        upto_end = update(known[base + end // STEP], buf, end // STEP * STEP, end)
+        return between(before, upto_end, end - start)
 
-    sum_kernel: Sum = named_kernel("const u1[], i8[], i8[], i8, i8", spec, "sum", summed)  # type: ignore[assignment]
+    name = f"sum{index or ''}"
+    sum_kernel: Sum = named_kernel("const u1[], i8[], i8[], i8, i8", spec, name, summed)  # type: ignore[assignment]
     return sum_kernel
 
 
@@ -60,14 +73,16 @@ class Prefixes:
     data: Bytes
     known: Int64s
     filled: Int64s
-    """The number of known checksums, and the number of bytes of candidates that rules have read, which `BUDGET` bounds."""
+    """The number of known checksums, the number of bytes of candidates that rules have read, which `BUDGET` bounds, and the number of
+    known checksums of the second algorithm."""
     sum_of: Sum
 
     @classmethod
     def of(cls, spec: FrameSpec, data: Bytes) -> Prefixes:
-        known = np.empty(len(data) // STEP + 2, np.int64)
-        known[0] = algorithm_of(spec).empty
-        return cls(data, known, np.array([1, 0], np.int64), range_sum(spec))
+        every, count = algorithms(spec), len(data) // STEP + 2
+        known = np.empty(len(every) * count, np.int64)
+        known[::count] = [algorithm.empty for algorithm in every]
+        return cls(data, known, np.array([1, 0, 1], np.int64), range_sum(spec))
 
     def sum(self, start: int, end: int) -> int:
         """Return the checksum of `data[start:end]`."""

@@ -22,13 +22,14 @@ from logwright.codec.frames.specification import (
     Ascending,
     FrameSpec,
     Position,
+    delta_of,
     load_of,
     named_kernel,
+    no_doubt,
     no_rule,
     span_of,
 )
 from logwright.codec.kernels.intrinsics import Bytes, load_u8
-from logwright.codec.kernels.kernel import kernel
 from logwright.codec.window import Window
 
 Int64s = npt.NDArray[np.int64]
@@ -46,12 +47,6 @@ BROKEN, CUT, OVER = range(3)
 
 Find = Callable[..., tuple[int, int, int]]
 Follow = Callable[..., tuple[int, int, int]]
-
-
-@kernel("const u1[], i8")
-def no_doubt(buf: Bytes, at: int) -> bool:
-    """Accept every head: the specification has no `believes`."""
-    return True
 
 
 def chain_of(spec: FrameSpec) -> Callable[[Bytes, int, int], tuple[int, int, int]]:
@@ -128,7 +123,7 @@ def chain_of(spec: FrameSpec) -> Callable[[Bytes, int, int], tuple[int, int, int
                 verdict = rule(buf, at, at + size, 0)
                 if verdict == IMPOSSIBLE:
                     return -1, 0, mains
-                if verdict == CERTAIN:
+                if verdict >= CERTAIN:
                     return followers, 0, mains + 1
                 mains += 1
             links += 1
@@ -158,11 +153,12 @@ def validate(spec: FrameSpec) -> Find:
         load_claim, claim_at = load_of(struct, spec.claims.field), struct.offset(spec.claims.field)
     if isinstance(spec.claims, Ascending):
         ascending = 1
-        if spec.claims.delta:
+        delta_field = delta_of(spec)
+        if delta_field is not None:
             spans = 1
-            load_delta, delta_at = load_of(struct, spec.claims.delta), struct.offset(spec.claims.delta)
+            load_delta, delta_at = delta_field
     marks, mark_value = (0, 0) if spec.mark is None else (1, spec.mark.values[0])
-    sum_of = range_sum(spec)
+    sum_a, sum_b = range_sum(spec, 0), range_sum(spec, 1)
     span_a, mask_a = span_of(spec, 0)
     span_b, mask_b = span_of(spec, 1)
     sums = len(spec.checksums)
@@ -196,10 +192,10 @@ def validate(spec: FrameSpec) -> Find:
         verdict = rule(buf, p, p + size, 0)
         if verdict == IMPOSSIBLE:
             return NONE, 0, 0
-        if chained and verdict != CERTAIN and filled[1] + size <= BUDGET * len(buf):
+        if chained and verdict < CERTAIN and filled[1] + size <= BUDGET * len(buf):
             filled[1] += size
             verdict = rule(buf, p, p + size, 1)
-        if chained and verdict != CERTAIN:
+        if chained and verdict < CERTAIN:
             links, need, mains = chain(buf, p + size, left - size)
             if links == -2:
                 return UNSURE, need - p, after
@@ -207,11 +203,11 @@ def validate(spec: FrameSpec) -> Find:
                 return NONE, 0, 0
         if sums:
             start, stop, stored = span_a(buf, p, p + size)
-            if start >= 0 and sum_of(buf, known, filled, start, stop) & mask_a != stored:
+            if start >= 0 and sum_a(buf, known, filled, start, stop) & mask_a != stored:
                 return NONE, 0, 0
             if sums > 1:
                 start, stop, stored = span_b(buf, p, p + size)
-                if start >= 0 and sum_of(buf, known, filled, start, stop) & mask_b != stored:
+                if start >= 0 and sum_b(buf, known, filled, start, stop) & mask_b != stored:
                     return NONE, 0, 0
         return SOUND, size, after
 
@@ -298,7 +294,7 @@ def follower(spec: FrameSpec) -> Follow:
         load_of(struct, spec.length.field), struct.offset(spec.length.field), spec.length.bias,
     )  # fmt: skip
     tests = 0 if spec.test is None else 1
-    test_value = 0 if spec.test is None else spec.test.values[0]
+    test_values = (0,) if spec.test is None else spec.test.values
     load_test, test_at = load_length, 0
     if spec.test is not None:
         load_test, test_at = load_of(struct, spec.test.field), struct.offset(spec.test.field)
@@ -311,8 +307,14 @@ def follower(spec: FrameSpec) -> Follow:
             here = len(buf) - at
             if here < peek:
                 return at, CUT if left > here else BROKEN, low
-            if tests and load_test(buf, at + test_at) != test_value:
-                return at, BROKEN, low
+            if tests:
+                value = load_test(buf, at + test_at)
+                passed = False
+                for test_value in test_values:
+                    if value == test_value:
+                        passed = True
+                if not passed:
+                    return at, BROKEN, low
             size = load_length(buf, at + length_at) + bias
             if size < shortest or size > longest or size > left:
                 return at, BROKEN, low

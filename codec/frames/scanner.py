@@ -14,9 +14,11 @@ from logwright.codec.frames.prefixes import BUDGET, DIRECT, Prefixes, Sum, algor
 from logwright.codec.frames.specification import (
     CERTAIN,
     IMPOSSIBLE,
+    PLAUSIBLE,
     Ascending,
     FrameSpec,
     Position,
+    delta_of,
     load_of,
     named_kernel,
     no_rule,
@@ -46,8 +48,8 @@ Int64s = npt.NDArray[np.int64]
 of limits; wrong magic or type; claim of another position; wrong last byte; frame refused by its rule; wrong checksum; plausible frame
 that no plausible frame follows."""
 
-MAIN, MARKER, HEADER = range(3)
-"""Kinds of frames: the main one, the marker of the specification, and the file header."""
+MAIN, MARKER, HEADER, FILLER = range(4)
+"""Kinds of frames: the main one, the marker of the specification, the file header, and a run of the fill byte."""
 
 NO_BASE = -(1 << 62)
 """The base of a file if it is unknown."""
@@ -78,14 +80,15 @@ def no_put(heads: Bytes, place: int, buf: Bytes, at: int, size: int) -> None:
     """Keep nothing of a head."""
 
 
-def direct_sum(spec: FrameSpec) -> Sum:
+def direct_sum(spec: FrameSpec, index: int) -> Sum:
     """Return a kernel with the arguments of `range_sum` that sums every range directly."""
-    checksum = algorithm_of(spec).of
+    checksum = algorithm_of(spec, index).of
 
     def summed(buf: Bytes, known: Int64s, filled: Int64s, start: int, end: int) -> int:
         return checksum(buf, start, end)
 
-    return named_kernel("const u1[], i8[], i8[], i8, i8", spec, "direct_sum", summed, inline=True)  # type: ignore[return-value]
+    name = f"direct_sum{index or ''}"
+    return named_kernel("const u1[], i8[], i8[], i8, i8", spec, name, summed, inline=True)  # type: ignore[return-value]
 
 
 def scanner(spec: FrameSpec, *, prefixed: bool = False) -> Scan:
@@ -104,6 +107,7 @@ def scanner(spec: FrameSpec, *, prefixed: bool = False) -> Scan:
     width = struct.head_size
     row = spec.head.itemsize
     puts, put = (0, no_put) if spec.heads is None else (1, spec.heads.put)
+    verdicts = 1 if spec.verdicts else 0
     fills, fill = (0, 0) if spec.fill is None else (1, spec.fill)
     load_length = load_of(struct, spec.length.field)
     length_at, bias, low, high = (
@@ -143,9 +147,10 @@ def scanner(spec: FrameSpec, *, prefixed: bool = False) -> Scan:
         load_claim, claim_at = load_of(struct, spec.claims.field), struct.offset(spec.claims.field)
     if isinstance(spec.claims, Ascending):
         ascends = 1
-        if spec.claims.delta:
+        delta = delta_of(spec)
+        if delta is not None:
             spans = 1
-            load_delta, delta_at = load_of(struct, spec.claims.delta), struct.offset(spec.claims.delta)
+            load_delta, delta_at = delta
     marks, mark_value = (0, 0) if spec.mark is None else (1, spec.mark.values[0])
     full_head = width + marks
     sums = len(spec.checksums)
@@ -156,7 +161,7 @@ def scanner(spec: FrameSpec, *, prefixed: bool = False) -> Scan:
     rule = no_rule if spec.rule is None else spec.rule
 
     bounded = 1 if prefixed else 0
-    sum_of = range_sum(spec) if prefixed else direct_sum(spec)
+    sum_a, sum_b = (range_sum(spec, i) if prefixed else direct_sum(spec, i) for i in (0, 1))
 
     plain = 0 if markers else 1
 
@@ -224,6 +229,7 @@ def scanner(spec: FrameSpec, *, prefixed: bool = False) -> Scan:
     ) -> tuple[int, int, int, int, int]:  # fmt: skip
         n = 0
         odd = 0
+        verdict = PLAUSIBLE
         due = load_claim(buf, at + claim_at) if ascends and len(buf) - at >= width else 0
         while True:
             if left <= 0:
@@ -240,7 +246,7 @@ def scanner(spec: FrameSpec, *, prefixed: bool = False) -> Scan:
             if run == 0 and here < peek:
                 return n, at, (NEED if here < left else TORN), min(left, peek), odd
             if run:
-                why, size, kind = END, run, MARKER
+                why, size, kind = END, run, FILLER
             elif plain:
                 # The body of `peeked`, inlined by hand.
                 length = load_length(buf, at + length_at)
@@ -279,7 +285,7 @@ def scanner(spec: FrameSpec, *, prefixed: bool = False) -> Scan:
                     verdict = rule(buf, at, at + size, deep)
                     if verdict == IMPOSSIBLE:
                         return n, at, BAD_RULE, size, odd
-                    if check and verdict != CERTAIN:
+                    if check and verdict < CERTAIN:
                         if costly and deep:
                             filled[1] += size
                         after = follow(buf, at + size, left - size)
@@ -289,11 +295,11 @@ def scanner(spec: FrameSpec, *, prefixed: bool = False) -> Scan:
                             return n, at, UNFOLLOWED, size, odd
                 if check and sums:
                     start, stop, stored = span_a(buf, at, at + size)
-                    if start >= 0 and sum_of(buf, known, filled, start, stop) & mask_a != stored:
+                    if start >= 0 and sum_a(buf, known, filled, start, stop) & mask_a != stored:
                         return n, at, BAD_CHECKSUM, size, odd
                     if sums > 1:
                         start, stop, stored = span_b(buf, at, at + size)
-                        if start >= 0 and sum_of(buf, known, filled, start, stop) & mask_b != stored:
+                        if start >= 0 and sum_b(buf, known, filled, start, stop) & mask_b != stored:
                             return n, at, BAD_CHECKSUM, size, odd
             elif size > here:
                 return n, at, NEED, size, odd
@@ -320,6 +326,8 @@ def scanner(spec: FrameSpec, *, prefixed: bool = False) -> Scan:
                 heads[n * row + width] = kind
             else:
                 put_head(heads, n * row, buf, at, size, kind, width)
+            if verdicts:
+                heads[n * row + width + 1] = verdict
             n += 1
             at += size
             left -= size

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,7 @@ PutHead = Callable[[Bytes, int, Bytes, int, int], None]
 """A kernel `(heads, place, buf, at, size) -> None` that stores the entry of the frame `buf[at : at + size]` at `heads[place]`."""
 
 IMPOSSIBLE, PLAUSIBLE, CERTAIN = range(3)
-"""Verdicts of a rule: not a frame; a frame if others follow it; a frame."""
+"""Verdicts of a rule: not a frame; a frame if others follow it; a frame. A larger verdict is CERTAIN too (`FrameSpec.verdicts`)."""
 
 
 @dataclass(frozen=True)
@@ -130,11 +131,11 @@ class Position:
 class Ascending:
     """A field whose values ascend from frame to frame (an offset, a zxid): after damage, only frames above the last good one are accepted.
 
-    `delta`: a field with the number by which the frame extends beyond its first value.
+    `delta`: a field with the number by which the frame extends beyond its first value, or a kernel `(buf, at) -> int` that returns it.
     """
 
     field: str
-    delta: str = ""
+    delta: str | Load = ""
 
 
 @dataclass(frozen=True)
@@ -152,7 +153,8 @@ class FrameSpec:
     `mark`: the field and the value of the last byte of each frame. `zero_ends`: a length field of 0 ends the frames; preallocated zeros
     follow. `alignment`: frames start at multiples of it. `followers`: without checksums, the number of plausible frames (or the end of the
     frames) that must follow a plausible candidate of the search. `believes`: what else must hold of a candidate's head. `fill`: a run of
-    this byte, where a frame should start, is a marker frame.
+    this byte, where a frame should start, is a frame too. `verdicts`: the head of each frame keeps the verdict of the rule, by which
+    the rule can pass on what it computed.
     """
 
     name: str
@@ -170,6 +172,7 @@ class FrameSpec:
     believes: Believes | None = None
     fill: int | None = None
     heads: Heads | None = None
+    verdicts: bool = False
     kind: str = field(default="record")
 
     def __post_init__(self) -> None:
@@ -177,8 +180,8 @@ class FrameSpec:
             raise TypeError(
                 f"{self.name} has no checksum: its specification needs followers, for the search after damage"
             )
-        if len(self.checksums) > 2 or len({checksum.algorithm.name for checksum in self.checksums}) > 1:
-            raise TypeError(f"{self.name}: at most two checksums, of one algorithm")
+        if len(self.checksums) > 2:
+            raise TypeError(f"{self.name}: at most two checksums")
         if self.length.low < self.struct_end(self.length.field):
             raise TypeError(f"{self.name}: the smallest frame ends before the field {self.length.field}")
 
@@ -186,22 +189,29 @@ class FrameSpec:
         """Where a field of the head ends."""
         return self.struct.offset(name) + self.struct[name].type.min_size
 
-    @property
+    def believed(self, buf: Bytes, at: int) -> bool:
+        """Return whether the complete head at `at` may be that of a frame."""
+        return self.believes is None or bool(self.believes(buf, at))
+
+    @cached_property
     def peek(self) -> int:
         """Bytes that are needed to know the size and the kind of a frame."""
         names = [self.length.field]
         names += [part.field for part in (self.test, self.marker) if part is not None]
         return max(map(self.struct_end, names))
 
-    @property
+    @cached_property
     def head(self) -> np.dtype[Any]:
         """The dtype of the entry that a scan keeps per frame: `heads`, or the stored head and the kind."""
         if self.heads is not None:
             return self.heads.dtype
         fields = self.struct.head_dtype
-        return np.dtype([*((name, fields[name]) for name in fields.names or ()), ("frame_kind", "u1")])
+        verdict = [("verdict", "u1")] if self.verdicts else []
+        return np.dtype(
+            [*((name, fields[name]) for name in fields.names or ()), ("frame_kind", "u1"), *verdict]
+        )
 
-    @property
+    @cached_property
     def least(self) -> int:
         """Size of the shortest frame of any kind."""
         if self.fill is not None:
@@ -237,6 +247,14 @@ def load_of(struct: Struct, name: str, *, unsigned: bool = False) -> Load:
     return _LOADS[kind.width, signed, "" if kind.width == 1 else kind.order]
 
 
+def delta_of(spec: FrameSpec) -> tuple[Load, int] | None:
+    """Return the intrinsic that reads the delta of an ascending field, and where; None without one."""
+    delta = spec.claims.delta if isinstance(spec.claims, Ascending) else ""
+    if isinstance(delta, str):
+        return (load_of(spec.struct, delta), spec.struct.offset(delta)) if delta else None
+    return delta, 0
+
+
 @kernel("const u1[], i8, i8")
 def no_span(buf: Bytes, at: int, end: int) -> tuple[int, int, int]:
     """The span of an absent checksum."""
@@ -247,6 +265,12 @@ def no_span(buf: Bytes, at: int, end: int) -> tuple[int, int, int]:
 def no_rule(buf: Bytes, at: int, end: int, check: int) -> int:
     """Accept every frame: the specification has no rule."""
     return CERTAIN
+
+
+@kernel("const u1[], i8")
+def no_doubt(buf: Bytes, at: int) -> bool:
+    """Accept every head: the specification has no `believes`."""
+    return True
 
 
 @kernel("const u1[], i8, i8")

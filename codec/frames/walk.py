@@ -145,6 +145,8 @@ class Hole:
     before: Frames | None = None
     """The last good frame before it, and the first one behind it."""
     after: Frames | None = None
+    adjoins: bool = False
+    """The last good frame ends where the hole starts."""
 
     def fault_if_removed(self, codec: Codec, context: Any) -> Fault:
         """Return the fault as a repair reports it that removes the stretch: what does not belong to a padding may have been the next frame."""
@@ -324,7 +326,7 @@ class Walk:
             known, lost = self.codec.loss_between(self._last, first, self.context)
             rows = known if rows is None else rows
         fault = replace(fault, length=length, severity=severity, rows_lost=rows, lost=lost)
-        return Hole(fault, tail, self._last, first)
+        return Hole(fault, tail, self._last, first, self.covered == fault.offset)
 
     # Bytes that the disk cannot read
 
@@ -360,7 +362,7 @@ class Walk:
     def _around(self, window: Window, unreadable: list[UnreadableError]) -> Iterator[Stretch | Hole]:
         """Of a file that is read as one window, iterate over the frames between the unreadable regions."""
         frames = self.codec.scan(window, 0, self.context, check=self.check)
-        lost = [_whole_frames(frames, error.fault(self.codec.name)) for error in unreadable]
+        lost = [_extended_to_frames(frames, error.fault(self.codec.name)) for error in unreadable]
         if frames.damage is not None and all(fault.offset < frames.damage.offset for fault in lost):
             lost.append(replace(frames.damage, length=self.size - frames.damage.offset))
         elif frames.damage is not None:
@@ -537,7 +539,7 @@ def _naming(fault: Fault, unreadable: Iterable[UnreadableError]) -> Fault:
     return replace(fault, detail="; ".join([fault.detail, *more])) if more else fault
 
 
-def _whole_frames(frames: Frames, fault: Fault) -> Fault:
+def _extended_to_frames(frames: Frames, fault: Fault) -> Fault:
     """Return the fault extended to all frames that it touches."""
     stop = fault.offset + fault.length
     hit = (frames.start < stop) & (frames.end > fault.offset)

@@ -6,7 +6,7 @@ storage module (4.x: an index entry is considered for each batch).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,12 +14,14 @@ import numpy.typing as npt
 
 from logwright.codec.kafka.formats.checkpoint import LEADER_EPOCH
 from logwright.codec.kafka.formats.index import INDEX_ENTRY
+from logwright.codec.kafka.formats.log.markers import markers
 from logwright.codec.kafka.formats.timeindex import TIMEINDEX_ENTRY
 from logwright.codec.kafka.formats.txnindex import TXNINDEX_ENTRY
 from logwright.codec.kafka.names import EPOCH_FILE, segment_name
 from logwright.codec.kafka.state.producers import AbortedTxn, ProducerState
 from logwright.codec.kernels.kernel import kernel
-from logwright.codec.window import Positions
+from logwright.codec.store.listing import PlannedFile
+from logwright.codec.window import Frames, Positions, Window
 
 NO_TIMESTAMP = -1
 _INT_MAX = (1 << 31) - 1
@@ -205,7 +207,11 @@ class EpochCache:
 
 
 class PartitionDeriver:
-    """Derive all files of a partition: `begin` each segment in order, `add` its batches, then `finish`."""
+    """Derive all files of a partition from its segments: a fold (`codec.engine.fold`), to which batches may also be passed without their
+    bytes.
+
+    `now` and `producer_expiration` are in milliseconds, see `ProducerState.reloaded`. Without them no producer is forgotten.
+    """
 
     def __init__(
         self,
@@ -229,7 +235,13 @@ class PartitionDeriver:
         self._first: int | None = None
         self.next_offset = 0
 
-    def begin(self, base_offset: int) -> None:
+    def begin(self, file: PlannedFile) -> None:
+        self.begin_segment(file.hints["base_offset"])
+
+    def add(self, window: Window, frames: Frames) -> None:
+        self.add_batches(frames.header, frames.start + window.offset, markers(window, frames))
+
+    def begin_segment(self, base_offset: int) -> None:
         """Begin a segment, with a snapshot at its start unless it is the first.
 
         A broker takes a snapshot after each segment that it recovers, and loads it before the next. The producers that it forgets
@@ -248,7 +260,7 @@ class PartitionDeriver:
         self.next_offset = max(self.next_offset, base_offset)
         self._segment = SegmentIndexer(base_offset, self.interval)
 
-    def add(self, heads: npt.NDArray[Any], start: Positions, markers: npt.NDArray[Any]) -> None:
+    def add_batches(self, heads: npt.NDArray[Any], start: Positions, markers: npt.NDArray[Any]) -> None:
         """Take batches of the segment: their `HEADS`, the byte where each starts, and their `MARKER`s by index in `heads`."""
         if self._segment is None:
             raise ValueError("batches before the first segment")
@@ -282,22 +294,3 @@ class PartitionDeriver:
         if self._snapshot is not None:
             self.files[segment_name(base, ".snapshot")] = self._snapshot
         self._segment, self._snapshot, self._aborted = None, None, []
-
-
-def rebuild(
-    segments: Iterable[tuple[int, Iterable[tuple[npt.NDArray[Any], Positions, npt.NDArray[Any]]]]],
-    interval: int = 4096,
-    *,
-    now: int | None = None,
-    producer_expiration: int | None = None,
-) -> dict[str, bytes]:
-    """Derive all files of a partition from its segments in order: (base offset, batches as `PartitionDeriver.add` takes them).
-
-    `now` and `producer_expiration` are in milliseconds, see `ProducerState.reloaded`. Without them no producer is forgotten.
-    """
-    deriver = PartitionDeriver(interval, now=now, producer_expiration=producer_expiration)
-    for base, batches in segments:
-        deriver.begin(base)
-        for heads, start, markers in batches:
-            deriver.add(heads, start, markers)
-    return deriver.finish()

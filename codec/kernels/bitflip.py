@@ -1,31 +1,64 @@
-"""Find the single flipped bit that explains a CRC-32C mismatch.
+"""Find the single flipped bit that explains a wrong checksum: a CRC-32C or a CRC-32.
 
-CRCs are linear: the effect of a flipped bit on the checksum depends only on its distance from the end of the data.
+CRCs are linear: the effect of a flipped bit on the checksum depends only on its distance from the end of the data, and is different for every
+distance up to 256 MiB (CRC-32C) or 512 MiB (CRC-32). No error of two bits has the effect of one flipped bit, as long as the Hamming distance
+of the CRC is 4: for CRC-32C up to 256 MiB, for CRC-32 up to about 11 KiB. Source: Koopman, "32-Bit Cyclic Redundancy Codes for Internet
+Applications" (DSN 2002).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
+import zlib
+from collections.abc import Callable, Iterator
 
+import numpy as np
+import numpy.typing as npt
 from crc32c import crc32c
 
-_POLYNOMIAL = 0x82F63B78
-MOST = 1 << 20
-"""Search limit in bytes. Beyond it a coincidental match becomes likely, and the search takes seconds."""
+from logwright.codec.kernels.crc32c import slicing
+from logwright.codec.kernels.kernel import kernel
+
+CRC32C, CRC32 = 0x82F63B78, 0xEDB88320
+"""The polynomials, reflected."""
 UNMASK = "unmask"
 """The attribute of a checksum function that reverts a format's masking of a CRC-32C."""
 
 
-@cache
-def _table() -> list[int]:
-    """The CRC of each byte value."""
-    out = []
-    for byte in range(256):
-        for _ in range(8):
-            byte = byte >> 1 ^ (_POLYNOMIAL if byte & 1 else 0)
-        out.append(byte)
+def _backward(polynomial: int) -> npt.NDArray[np.int64]:
+    """Return by the highest byte of a register: the last byte that went into it, and (256 on) what that byte added."""
+    added = slicing(polynomial, 1)
+    out = np.empty(512, np.int64)
+    out[added >> 24] = np.arange(256)
+    out[256 + (added >> 24)] = added
     return out
+
+
+_BACKWARD_CRC32C, _BACKWARD_CRC32 = _backward(CRC32C), _backward(CRC32)
+
+
+@kernel("i8, i8, const i8[]")
+def _distance(change: int, size: int, backward: npt.NDArray[np.int64]) -> int:
+    """Return how many bytes behind the flipped bit are, times 8, plus the bit; -1 if it is not in the `size` bytes."""
+    for behind in range(size):
+        highest = change >> 24
+        change = (change ^ backward[256 + highest]) << 8 | backward[highest]
+        if change < 256 and change & change - 1 == 0 and change > 0:
+            bit = 0
+            while change > 1:
+                change >>= 1
+                bit += 1
+            return 8 * behind + bit
+    return -1
+
+
+def flipped_bit(change: int, size: int, polynomial: int) -> tuple[int, int] | None:
+    """Return the only bit of `size` bytes, as (byte, bit), whose flip changes their reflected CRC by `change`; None if there is none.
+
+    Takes time linear in `size`.
+    """
+    backward = _BACKWARD_CRC32C if polynomial == CRC32C else _BACKWARD_CRC32
+    distance = int(_distance(change, size, backward))
+    return None if distance < 0 else (size - 1 - distance // 8, distance % 8)
 
 
 def find_flipped_bit(
@@ -36,16 +69,30 @@ def find_flipped_bit(
     Byte `size` stands for the stored checksum itself; its bits are those of the number, after masking.
     """
     unmask: Callable[[int], int] | None = getattr(algorithm, UNMASK, None)
-    if algorithm is not crc32c and unmask is None:
+    polynomial = CRC32 if algorithm is zlib.crc32 else CRC32C
+    if algorithm not in (crc32c, zlib.crc32) and unmask is None:
         return None
     difference = stored ^ computed
     if difference & difference - 1 == 0:
         return size, difference.bit_length() - 1
     change = difference if unmask is None else unmask(stored) ^ unmask(computed)
-    table = _table()
-    effects = [table[1 << bit] for bit in range(8)]
-    for at in range(size - 1, max(size - MOST, 0) - 1, -1):
-        if change in effects:
-            return at, effects.index(change)
-        effects = [table[effect & 0xFF] ^ effect >> 8 for effect in effects]
-    return None
+    return flipped_bit(change, size, polynomial)
+
+
+def flips_by_crc(
+    start: int, stop: int, change: int, polynomial: int, mask: int = 0xFFFFFFFF
+) -> Iterator[tuple[int, int]]:
+    """Yield the bits of the bytes `[start, stop)`, as (byte, bit), that alone change their CRC by `change`. `mask`: the known bits of
+    `change`."""
+    for unknown in {0, ~mask & 0xFFFFFFFF}:
+        bit = flipped_bit(change & mask ^ unknown, stop - start, polynomial)
+        if bit is not None:
+            yield start + bit[0], bit[1]
+
+
+def flips_of_stored(at: int, width: int, order: str, difference: int) -> Iterator[tuple[int, int]]:
+    """Yield the only bit in which a number of `width` bytes at `at` differs from the right one, as (byte, bit)."""
+    difference &= (1 << 8 * width) - 1
+    if difference and difference & difference - 1 == 0:
+        byte, bit = divmod(difference.bit_length() - 1, 8)
+        yield at + (byte if order == "<" else width - 1 - byte), bit

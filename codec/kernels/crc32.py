@@ -10,9 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from logwright.codec.kernels.crc32c import slicing
+from logwright.codec.kernels.crc32c import appended, powers, slicing
 from logwright.codec.kernels.intrinsics import Bytes, load_i64le, load_u8, load_u32le
 from logwright.codec.kernels.kernel import intrinsic, kernel
 
@@ -186,20 +185,7 @@ def crc32_raw(crc: int, buf: Bytes, at: int, end: int) -> int:
     return crc
 
 
-def _powers() -> npt.NDArray[np.int64]:
-    """Return x**(8 * 2**k) for k from 0 to 62, the factors for appending 2**k zero bytes."""
-    powers = [0x00800000]
-    while len(powers) < 63:
-        a, b, product = powers[-1], powers[-1], 0
-        for bit in range(31, -1, -1):
-            if a >> bit & 1:
-                product ^= b
-            b = (b >> 1) ^ (_POLYNOMIAL if b & 1 else 0)
-        powers.append(product)
-    return np.array(powers, np.int64)
-
-
-_POWERS = _powers()
+_POWERS = powers(_POLYNOMIAL)
 
 
 @kernel("i8, const u1[], i8, i8")
@@ -217,15 +203,4 @@ def crc32(buf: Bytes, start: int, end: int) -> int:
 @kernel("i8, i8, i8")
 def crc32_combine(crc1: int, crc2: int, len2: int) -> int:
     """Return the checksum of A followed by B, from those of A and B and the length of B. Self-inverse like `crc32c_combine`."""
-    k = 0
-    while len2 > 0:
-        if len2 & 1:
-            factor = int(_POWERS[k])
-            product = 0
-            for bit in range(31, -1, -1):
-                product ^= factor & -(crc1 >> bit & 1)
-                factor = (factor >> 1) ^ (_POLYNOMIAL & -(factor & 1))
-            crc1 = product
-        len2 >>= 1
-        k += 1
-    return crc1 ^ crc2
+    return appended(crc1, len2, _POWERS, _POLYNOMIAL) ^ crc2

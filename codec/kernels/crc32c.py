@@ -19,26 +19,42 @@ from logwright.codec.kernels.kernel import intrinsic, kernel
 # Arrays are buffers, which the type checker does not know before Python 3.12.
 _package_crc32c: Callable[[Any, int], int] = _package.crc32c
 
-_POLYNOMIAL = 0x82F63B78
+POLYNOMIAL = 0x82F63B78
 _ONES = 0xFFFFFFFF
 
 
-def _multiplied(a: int, b: int) -> int:
-    """Return the product of two reflected polynomials (the highest bit is x**0) modulo the CRC's."""
+def _multiplied(a: int, b: int, polynomial: int) -> int:
+    """Return the product of two reflected polynomials (the highest bit is x**0) modulo that of a CRC."""
     product = 0
     for bit in range(31, -1, -1):
-        if a >> bit & 1:
-            product ^= b
-        b = (b >> 1) ^ (_POLYNOMIAL if b & 1 else 0)
+        product ^= b & -(a >> bit & 1)
+        b = (b >> 1) ^ (polynomial & -(b & 1))
     return product
 
 
-def _powers() -> npt.NDArray[np.int64]:
+def powers(polynomial: int) -> npt.NDArray[np.int64]:
     """Return x**(8 * 2**k) for k from 0 to 62, the factors for appending 2**k zero bytes to a raw checksum."""
-    powers = [0x00800000]
-    while len(powers) < 63:
-        powers.append(_multiplied(powers[-1], powers[-1]))
-    return np.array(powers, np.int64)
+    factors = [0x00800000]
+    while len(factors) < 63:
+        factors.append(_multiplied(factors[-1], factors[-1], polynomial))
+    return np.array(factors, np.int64)
+
+
+@kernel("i8, i8, const i8[], i8")
+def appended(crc: int, zeros: int, factors: npt.NDArray[np.int64], polynomial: int) -> int:
+    """Return the raw checksum after appending `zeros` zero bytes. `factors` are the `powers` of the polynomial."""
+    k = 0
+    while zeros > 0:
+        if zeros & 1:
+            factor = int(factors[k])
+            product = 0
+            for bit in range(31, -1, -1):
+                product ^= factor & -(crc >> bit & 1)
+                factor = (factor >> 1) ^ (polynomial & -(factor & 1))
+            crc = product
+        zeros >>= 1
+        k += 1
+    return crc
 
 
 def slicing(polynomial: int, count: int) -> npt.NDArray[np.int64]:
@@ -55,7 +71,7 @@ def slicing(polynomial: int, count: int) -> npt.NDArray[np.int64]:
 def _shifting(zeros: int) -> npt.NDArray[np.int64]:
     """Return tables, 256 values for each byte of a raw checksum, for appending `zeros` zero bytes (a power of two)."""
     by = int(_POWERS[zeros.bit_length() - 1])
-    basis = [_multiplied(1 << bit, by) for bit in range(32)]
+    basis = [_multiplied(1 << bit, by, POLYNOMIAL) for bit in range(32)]
     table = np.zeros((4, 256), np.int64)
     values = np.arange(256)
     for bit, image in enumerate(basis):
@@ -63,8 +79,8 @@ def _shifting(zeros: int) -> npt.NDArray[np.int64]:
     return table.reshape(-1)
 
 
-_POWERS = _powers()
-_SLICES = slicing(_POLYNOMIAL, 8)
+_POWERS = powers(POLYNOMIAL)
+_SLICES = slicing(POLYNOMIAL, 8)
 # Three parallel streams keep the CRC instruction busy: its latency is three cycles, its throughput one per cycle. Two sizes: the
 # larger the streams, the fewer the combinations but the longer the remainder.
 _LONG, _SHORT = 1024, 128
@@ -304,16 +320,4 @@ def crc32c_combine(crc1: int, crc2: int, len2: int) -> int:
     It is self-inverse: from the checksums of two prefixes it computes that of the bytes between, so the
     checksum of any range comes from two checksums of prefixes: `crc32c_combine(crc[start], crc[end], end - start)`.
     """
-    # Appending zero bytes multiplies by a power of x: the product of the powers for the one bits of the length.
-    k = 0
-    while len2 > 0:
-        if len2 & 1:
-            factor = int(_POWERS[k])
-            product = 0
-            for bit in range(31, -1, -1):
-                product ^= factor & -(crc1 >> bit & 1)
-                factor = (factor >> 1) ^ (_POLYNOMIAL & -(factor & 1))
-            crc1 = product
-        len2 >>= 1
-        k += 1
-    return crc1 ^ crc2
+    return appended(crc1, len2, _POWERS, POLYNOMIAL) ^ crc2

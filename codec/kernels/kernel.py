@@ -26,8 +26,10 @@ scalars. Kernels do not allocate: output arrays are arguments.
 from __future__ import annotations
 
 import contextlib
+import dis
 import enum
 import hashlib
+import itertools
 import os
 import pickle
 import sys
@@ -410,12 +412,6 @@ def _feed(digest: Any, value: Any, function: Any, seen: set[int]) -> None:
         digest.update(f"name {getattr(value, '__module__', '')}.{value.__name__};".encode())
     elif isinstance(value, python_types.ModuleType):
         digest.update(f"module {value.__name__};".encode())
-        # NumPy functions in kernels are numba's own, and numba's version is part of the key.
-        used = () if value.__name__.partition(".")[0] in ("numpy", "math") else function.__code__.co_names
-        for name in used:
-            if name in vars(value):
-                digest.update(f"attribute {name} ".encode())
-                _feed(digest, vars(value)[name], function, seen)
     else:
         raise _UnknownError(f"{function.__qualname__} uses {value!r}")
 
@@ -431,8 +427,27 @@ def _feed_code(digest: Any, code: python_types.CodeType, function: Any, seen: se
         _feed(digest, None if is_doc else constant, function, seen)
     for name in code.co_names:
         if name in function.__globals__:
+            value = function.__globals__[name]
             digest.update(f"global {name} ".encode())
-            _feed(digest, function.__globals__[name], function, seen)
+            _feed(digest, value, function, seen)
+            for attribute in _attributes(code, name) if isinstance(value, python_types.ModuleType) else ():
+                # NumPy functions in kernels are numba's own, and numba's version is part of the key.
+                if value.__name__.partition(".")[0] not in ("numpy", "math") and attribute in vars(value):
+                    digest.update(f"attribute {attribute} ".encode())
+                    _feed(digest, vars(value)[attribute], function, seen)
+
+
+def _attributes(code: python_types.CodeType, name: str) -> list[str]:
+    """Return the attributes that code reads from the global `name`."""
+    return sorted(
+        {
+            after.argval
+            for before, after in itertools.pairwise(dis.get_instructions(code))
+            if before.opname == "LOAD_GLOBAL"
+            and before.argval == name
+            and after.opname in ("LOAD_ATTR", "LOAD_METHOD")
+        }
+    )
 
 
 # The cache

@@ -1,7 +1,7 @@
 """RocketMQ: the files of a store."""
 
 from logwright.codec.base import Codec
-from logwright.codec.capability import DirectoryCapabilities, DirectoryRepair
+from logwright.codec.capability import DirectoryCapabilities, DirectoryEdit, DirectoryRepair
 from logwright.codec.layout import ConfigFile, Layout
 from logwright.codec.rocketmq.formats import (
     abort,
@@ -14,10 +14,12 @@ from logwright.codec.rocketmq.formats import (
     timer,
 )
 from logwright.codec.rocketmq.formats.commitlog import codec as commitlog
+from logwright.codec.rocketmq.repair.edit import edit
 from logwright.codec.rocketmq.repair.repair import OPTIONS, REBUILDS, StoreRepair, rebuild
 from logwright.codec.rocketmq.startup.start import STARTUP
 from logwright.codec.rocketmq.store import configuration, layout, views
 from logwright.codec.rocketmq.store.check import check
+from logwright.codec.rocketmq.store.follow import StoreFollow
 
 CODECS: tuple[Codec, ...] = (
     commitlog.CODEC,
@@ -38,6 +40,8 @@ LAYOUTS: tuple[Layout, ...] = (
             combine=views.combine,
             predict=STARTUP,
             check=check,
+            follow=StoreFollow(),
+            edit=DirectoryEdit(edit, OPTIONS),
             repair=DirectoryRepair(StoreRepair.repair, rebuild, REBUILDS, OPTIONS),
         )
     ),

@@ -1,40 +1,71 @@
-"""Derive consume queues and index files from messages while these are written.
+"""Derive consume queues and index files from messages in one pass over the commit log.
 
-Source: `ConsumeQueue.putMessagePositionInfo`, `IndexFile.putKey`, `StoreCheckpoint` of RocketMQ.
+Source: `ConsumeQueue.putMessagePositionInfo`, `BatchConsumeQueue`, `ConsumeQueueExt.put` and `IndexFile.putKey` of RocketMQ.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from enum import Enum, auto
 
 import numpy as np
 import numpy.typing as npt
 
 from logwright.codec.describe import dtype_of
+from logwright.codec.kernels.intrinsics import store_32be, store_64be
+from logwright.codec.kernels.kernel import kernel
+from logwright.codec.rocketmq.dispatch import Units, dispatches
+from logwright.codec.rocketmq.formats.batchconsumequeue import UNIT as BATCH_UNIT
+from logwright.codec.rocketmq.formats.commitlog.layout import SMALLEST
 from logwright.codec.rocketmq.formats.consumequeue import FILLER, UNIT
-from logwright.codec.rocketmq.formats.indexfile import ENTRY, HEADER, SIZE, chain, entry_at
+from logwright.codec.rocketmq.formats.consumequeue_ext import ADDRESS
+from logwright.codec.rocketmq.formats.consumequeue_ext import UNIT as EXT_UNIT
+from logwright.codec.rocketmq.formats.indexfile import HEADER, SIZE, entry_at
+from logwright.codec.rocketmq.startup.message_store import StoreConfig
 from logwright.codec.store.build import Piece
-from logwright.codec.window import Zeros
+from logwright.codec.window import Bytes, Zeros
 
 Int64s = npt.NDArray[np.int64]
-_UNIT, _ENTRY = dtype_of(UNIT), dtype_of(ENTRY)
+Int32s = npt.NDArray[np.int32]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_TIME = 253_402_300_799_999
 """The last millisecond of the year 9999. Index file names have a four-digit year."""
+_PENDING = 16 << 20
+"""Bytes of units that are held before they are written."""
+_EXT_SIZE = 20
+_EXT_MARK = 4
+"""Bytes that an extension file keeps free after its last unit."""
+_INT_MAX = (1 << 31) - 1
+
+
+class Gaps(Enum):
+    """What happens to a unit whose queue offset is not the next one of its queue."""
+
+    REFUSE = auto()  # GapError
+    APPEND = auto()  # as a broker: a later one is appended, an earlier one is dropped
+    REPEAT = auto()  # a later one fills the gap too, so that messages keep their queue offsets
+
+
+class GapError(Exception):
+    """Arguments: topic, queue id, queue offset, expected queue offset."""
 
 
 class FilledFile:
-    """Writes consecutive files of a fixed size. The last one is padded with zeros. `folder` ends in a slash."""
+    """Writes consecutive files of a fixed size, in turn in each of the `folders`. The last one is padded with zeros."""
 
-    def __init__(self, folder: str, size: int, at: int = 0) -> None:
-        self.folder, self.size, self.at = folder, size, at
+    def __init__(self, folders: Sequence[str], size: int, at: int = 0) -> None:
+        self.folders, self.size, self.at = folders, size, at
+        self.existing = ""
+        """The file to continue, which may be in another folder."""
 
     @property
     def name(self) -> str:
-        return f"{self.folder}{self.at - self.at % self.size:020d}"
+        number = self.at // self.size
+        return self.existing or f"{self.folders[number % len(self.folders)]}/{number * self.size:020d}"
 
-    def write(self, data: bytes) -> Iterator[Piece]:
+    def write(self, data: bytes | Bytes) -> Iterator[Piece]:
         """Write bytes. They may span several files."""
         start = 0
         while start < len(data):
@@ -42,120 +73,339 @@ class FilledFile:
             name, full = self.name, (self.at + len(piece)) % self.size == 0
             self.at += len(piece)
             start += len(piece)
+            self.existing = "" if full else self.existing
             yield Piece(name, piece, done=full)
 
     def close(self) -> Iterator[Piece]:
         left = -self.at % self.size
         if left:
             yield Piece(self.name, Zeros(left), done=True)
-            self.at += left
+            self.at, self.existing = self.at + left, ""
+
+
+@dataclass(frozen=True)
+class QueueEnd:
+    """The end of an existing queue: the next queue offset, and the positions in its units and its extension in bytes."""
+
+    next: int
+    units: int
+    ext: int = 0
+
+
+Read = Callable[[str], bytes]
+"""Returns the content of an existing file."""
+
+
+class ExtWriter:
+    """Writes the extension of one queue. Each file ends with a mark if its next unit is in the next file."""
+
+    def __init__(self, folder: str, size: int, at: int, read: Read) -> None:
+        self.file, self.pending = _continued(folder, size, at, read)
+        self._template = np.frombuffer(EXT_UNIT.pack({"tags_code": 0, "store_timestamp": 0}), np.uint8)
+
+    def add(self, units: Units) -> Int64s:
+        """Append units and return their addresses."""
+        out, at, done = np.empty(len(units), np.int64), self.file.at + sum(map(len, self.pending)), 0
+        while done < len(units):
+            room = max((self.file.size - at % self.file.size - _EXT_MARK) // _EXT_SIZE, 0)
+            part = slice(done, done + room)
+            out[part] = at + _EXT_SIZE * np.arange(len(out[part]))
+            data = np.tile(self._template, (len(out[part]), 1))
+            for name, values in (("tags_code", units.tags_code), ("store_timestamp", units.stored)):
+                start = EXT_UNIT.offset(name)
+                data[:, start : start + 8] = values[part].astype(">i8").view(np.uint8).reshape(-1, 8)
+            self.pending.append(data.tobytes())
+            at += data.size
+            done += len(data)
+            if done < len(units):
+                left = -at % self.file.size
+                self.pending.append(b"\xff\xff".ljust(left, b"\0"))
+                at += left
+        return out - (ADDRESS - 1) - 1
+
+
+def _continued(folder: str, size: int, at: int, read: Read) -> tuple[FilledFile, list[bytes | Bytes]]:
+    """Return the file of a queue at position `at`, and its content before that."""
+    file = FilledFile([folder], size, at - at % size)
+    return file, [read(file.name)[: at % size]] if at % size else []
 
 
 class QueueWriter:
-    """Writes one consume queue. `first` is the queue offset of its first new unit."""
+    """Writes one consume queue after its `end`. Without this, the queue does not exist yet, and fillers precede its first unit."""
 
-    def __init__(self, topic: str, queue_id: int, size: int, first: int) -> None:
-        self.first = self.next = first
-        self.file = FilledFile(
-            f"consumequeue/{topic}/{queue_id}/", size, first * UNIT.min_size // size * size
-        )
+    folder, unit = "consumequeue", UNIT
 
-    def open(self, before: bytes) -> Iterator[Piece]:
-        """Write the file's existing units, or fillers up to the first queue offset."""
-        missing = self.first * UNIT.min_size - self.file.at
+    def __init__(
+        self, topic: str, queue_id: int, size: int, gaps: Gaps, end: QueueEnd | None, read: Read, ext: ExtWriter | None = None
+    ) -> None:  # fmt: skip
+        self.queue, self.gaps, self.ext = (topic, queue_id), gaps, ext
+        self.next, self.reached = None if end is None else end.next, -1
+        at = 0 if end is None else end.units
+        self.file, self.pending = _continued(f"{self.folder}/{topic}/{queue_id}", size, at, read)
+
+    def add(self, units: Units) -> int:
+        """Take units, and return the number of bytes that they add. Raises `GapError`."""
+        if self.ext is not None:
+            units = replace(units, tags_code=self.ext.add(units))
+        if self.next is None:
+            self.next = self._begin(int(units.number[0]))
+        if self.gaps is Gaps.REFUSE:
+            expected = np.r_[self.next, (units.number + units.count)[:-1]]
+            for i in np.flatnonzero(units.number != expected)[:1].tolist():
+                raise GapError(*self.queue, int(units.number[i]), int(expected[i]))
+        accepted = self._accept(units)
+        if len(accepted):
+            self.pending.append(self._stored(accepted))
+        return len(accepted) * self.unit.min_size
+
+    def _begin(self, number: int) -> int:
+        """Begin the first file, and return its next queue offset."""
+        used = number * UNIT.min_size % self.file.size
+        self.file.at = number * UNIT.min_size - used
         filler = UNIT.pack({"physical_offset": 0, "size": FILLER, "tags_code": 0})
-        yield from self.file.write(before[:missing] or filler * (missing // UNIT.min_size))
+        self.pending.append(filler * (used // UNIT.min_size))
+        return number
 
-    def add(self, phy: Int64s, size: Int64s, tags_code: Int64s) -> Iterator[Piece]:
-        units = np.zeros(len(phy), _UNIT)
-        units["physical_offset"], units["size"], units["tags_code"] = phy, size, tags_code
-        self.next += len(phy)
-        yield from self.file.write(units.tobytes())
+    def _accept(self, units: Units) -> Units:
+        """Return the units to append. A broker drops those that the queue has, and appends others wherever the queue ends."""
+        assert self.next is not None
+        ends = units.phy + units.size
+        regular = (units.number == np.arange(self.next, self.next + len(units))).all()
+        if regular and ends[0] > self.reached and (np.diff(ends) > 0).all():
+            self.next, self.reached = self.next + len(units), int(ends[-1])
+            return units
+        rows: list[int] = []
+        for i, (number, phy, end) in enumerate(
+            zip(units.number.tolist(), units.phy.tolist(), ends.tolist(), strict=True)
+        ):
+            if end <= self.reached or 0 < number < self.next:
+                continue
+            gap = number - self.next
+            if self.gaps is Gaps.REPEAT and 0 < gap <= (phy - max(self.reached, 0)) // SMALLEST:
+                rows += [i] * gap
+                self.next = number
+            rows.append(i)
+            self.next, self.reached = self.next + 1, end
+        return units.pick(np.array(rows, np.int64))
+
+    def _stored(self, units: Units) -> Bytes:
+        out = np.empty(len(units), dtype_of(UNIT))
+        out["physical_offset"], out["size"], out["tags_code"] = units.phy, units.size, units.tags_code
+        return out.view(np.uint8)
+
+    def write(self) -> Iterator[Piece]:
+        """Write the units taken so far."""
+        for data in self.pending:
+            yield from self.file.write(data)
+        self.pending.clear()
+        if self.ext is not None:
+            for data in self.ext.pending:
+                yield from self.ext.file.write(data)
+            self.ext.pending.clear()
+
+    def close(self) -> Iterator[Piece]:
+        yield from self.write()
+        yield from self.file.close()
+        if self.ext is not None:
+            yield from self.ext.file.close()
+
+
+class BatchQueueWriter(QueueWriter):
+    """Writes one batch consume queue. Its units are contiguous, whatever their queue offsets."""
+
+    folder, unit = "batchconsumequeue", BATCH_UNIT
+
+    def _begin(self, number: int) -> int:
+        return number
+
+    def _accept(self, units: Units) -> Units:
+        later = units.phy > np.maximum.accumulate(np.r_[self.reached, units.phy[:-1]])
+        units = units.pick(np.flatnonzero(later))
+        if len(units):
+            self.next, self.reached = int(units.number[-1] + units.count[-1]), int(units.phy[-1])
+        return units
+
+    def _stored(self, units: Units) -> Bytes:
+        out = np.zeros(len(units), dtype_of(BATCH_UNIT))
+        out["physical_offset"], out["size"], out["tags_code"] = units.phy, units.size, units.tags_code
+        out["store_timestamp"], out["base_offset"], out["batch_size"] = (
+            units.stored,
+            units.number,
+            units.count,
+        )
+        out["compacted_offset"] = -1
+        return out.view(np.uint8)
+
+
+_BEGIN_TIME, _END_TIME, _BEGIN_PHY, _END_PHY, _USED, _COUNT = range(6)
+"""The state of an index file, in the order of its header."""
+
+
+@kernel("u1[], const i4[], const i4[], const i8[], const i8[], i8, i8, i8[], i4[]")
+def put_entries(
+    out: Bytes, hashes: Int32s, owners: Int32s, phy: Int64s, stored: Int64s, first: int, room: int, state: Int64s, last: Int32s
+) -> tuple[int, int]:  # fmt: skip
+    """Write entries from index `first` on until the file has `room` entries, including entry 0. Return the index of the next entry, and
+    the bytes written. A message before the last one in the index has no entries."""
+    slots = len(last)
+    at = 0
+    while first < len(hashes) and state[_COUNT] < room:
+        owner = owners[first]
+        key = hashes[first]
+        first += 1
+        if phy[owner] < state[_END_PHY] and (first < 2 or owners[first - 2] != owner):
+            while first < len(hashes) and owners[first] == owner:
+                first += 1
+            continue
+        begin = state[_BEGIN_TIME]
+        seconds = 0
+        if begin > 0 and stored[owner] > begin:
+            seconds = min((stored[owner] - begin) // 1000, _INT_MAX)
+        number = state[_COUNT]
+        slot = key % slots
+        previous = last[slot]
+        last[slot] = number
+        at = store_32be(out, at, key)
+        at = store_64be(out, at, phy[owner])
+        at = store_32be(out, at, seconds)
+        at = store_32be(out, at, previous)
+        if number <= 1:
+            state[_BEGIN_PHY] = phy[owner]
+            state[_BEGIN_TIME] = stored[owner]
+        state[_USED] += previous == 0
+        state[_COUNT] = number + 1
+        state[_END_PHY] = phy[owner]
+        state[_END_TIME] = stored[owner]
+    return first, at
 
 
 class IndexWriter:
-    """Writes index files. The slots of a file are written when it is full or closed."""
+    """Writes index files. The header and the slots of a file are written when it is full or closed."""
 
     def __init__(self, slots: int, room: int, newest: int = 0) -> None:
         self.slots, self.room, self.newest = slots, room, newest
         self.name = ""
-        self.header = {
-            "begin_timestamp": 0,
-            "end_timestamp": 0,
-            "begin_physical_offset": 0,
-            "end_physical_offset": 0,
-        }
-        self.count, self.used = 1, 0
+        self.state = np.zeros(6, np.int64)
+        self.last = np.zeros(0, np.int32)
         self.full_at = 0
         """The store time of the last entry of the last full file."""
-        self.last = np.zeros(0, np.int32)
 
-    def resume(self, name: str, head: dict[str, int], slots: npt.NDArray[np.int32], full_at: int) -> None:
-        """Continue a file whose entries are already written."""
-        self.name, self.last, self.full_at = name, slots, full_at
-        self.header = {field: head[field] for field in self.header}
-        self.count, self.used = head["index_count"], head["hash_slot_count"]
+    def resume(self, name: str, head: dict[str, int], slots: Int32s) -> None:
+        """Continue after a file whose entries are already written."""
+        self.state[:] = [head[field.name] for field in HEADER.fields[:-1]]
+        self.state[_COUNT] = max(self.state[_COUNT], 1)
+        if self.count < self.room:
+            self.name, self.last = name, slots
+        else:
+            self._next()
 
-    def begin(self, stored: int) -> Iterator[Piece]:
+    @property
+    def count(self) -> int:
+        """The number of the next entry."""
+        return int(self.state[_COUNT])
+
+    def _next(self) -> None:
+        """A new file begins with the end of the one before."""
+        self.full_at = int(self.state[_END_TIME])
+        self.state[_BEGIN_TIME], self.state[_BEGIN_PHY] = self.state[_END_TIME], self.state[_END_PHY]
+
+    def _begin(self, stored: int) -> Iterator[Piece]:
         """Create a file. Its name is a store time."""
-        time = (_EPOCH + timedelta(milliseconds=min(max(stored, 0), _LAST_TIME))).strftime("%Y%m%d%H%M%S%f")[
-            :-3
-        ]
-        self.newest = max(int(time), self.newest + 1)
+        moment = _EPOCH + timedelta(milliseconds=min(max(stored, 0), _LAST_TIME))
+        self.newest = max(int(moment.strftime("%Y%m%d%H%M%S%f")[:-3]), self.newest + 1)
         self.name = f"index/{self.newest:017d}"
         self.last = np.zeros(self.slots, np.int32)
-        self.count, self.used = 1, 0
+        self.state[_USED], self.state[_COUNT] = 0, 1
         yield Piece(self.name, Zeros(entry_at(self.slots, 1)))
 
-    def add(self, hashes: Int64s, phys: Int64s, stored: Int64s) -> Iterator[Piece]:
-        """Append entries. They must be in log order."""
+    def add(self, hashes: Int32s, owners: Int32s, phy: Int64s, stored: Int64s) -> Iterator[Piece]:
+        """Append the entries of messages in log order. `owners` are indices into `phy` and `stored`.
+
+        A message without keys creates the next file too.
+        """
         at = 0
-        while at < len(hashes):
-            if self.name and self.count >= self.room:
-                yield from self.close()
+        while len(stored):
+            last = int(owners[at - 1]) if at else -1
             if not self.name:
-                yield from self.begin(int(stored[at]))
-            stop = min(len(hashes), at + self.room - self.count)
-            part = slice(at, stop)
-            entries = np.zeros(stop - at, _ENTRY)
-            entries["key_hash"], entries["physical_offset"] = hashes[part], phys[part]
-            begin = self.header["begin_timestamp"]
-            if self.count == 1:
-                # The first entry's time counts from the end of the previous file, the others' from the first entry.
-                first = int(stored[at])
-                diffs = stored[part] - first
-                diffs[0] = first - begin if begin > 0 else 0
-                self.header |= {"begin_timestamp": first, "begin_physical_offset": int(phys[at])}
-            else:
-                diffs = stored[part] - begin if begin > 0 else np.zeros(stop - at, np.int64)
-            entries["time_diff"] = np.clip(np.trunc(diffs / 1000), 0, (1 << 31) - 1)
-            entries["previous"] = chain(hashes[part], self.slots, self.count, self.last)
-            self.used += int(np.count_nonzero(entries["previous"] == 0))
-            self.count += stop - at
-            self.header |= {
-                "end_timestamp": int(stored[stop - 1]),
-                "end_physical_offset": int(phys[stop - 1]),
-            }
-            yield Piece(self.name, entries.tobytes())
-            at = stop
+                following = last if at < len(owners) and owners[at] == last else last + 1
+                if following == len(stored):
+                    return
+                yield from self._begin(int(stored[following]))
+            out = np.empty(SIZE * min(len(hashes) - at, self.room - self.count), np.uint8)
+            at, size = put_entries(out, hashes, owners, phy, stored, at, self.room, self.state, self.last)
+            if size:
+                yield Piece(self.name, out[:size])
+            if self.count < self.room:
+                return
+            yield from self.close()
+            self._next()
 
     def close(self) -> Iterator[Piece]:
         """Finish the file: pad it with zeros and write its header and slots."""
-        if not self.name:
-            return
-        if self.room > self.count:
+        if self.name:
             yield Piece(self.name, Zeros(SIZE * (self.room - self.count)))
-        head = {**self.header, "hash_slot_count": self.used, "index_count": self.count}
-        yield Piece(
-            self.name, HEADER.pack({**head, "slots": self.last.astype(">i4").tobytes()}), done=True, offset=0
-        )
-        if self.count >= self.room:
-            self.full_at = self.header["end_timestamp"]
-        end, phy = self.header["end_timestamp"], self.header["end_physical_offset"]
-        self.header = {
-            "begin_timestamp": end,
-            "end_timestamp": end,
-            "begin_physical_offset": phy,
-            "end_physical_offset": phy,
-        }
-        self.name = ""
+            head = dict(zip((field.name for field in HEADER.fields), self.state.tolist(), strict=False))
+            data = HEADER.pack({**head, "slots": self.last.astype(">i4").tobytes()})
+            yield Piece(self.name, data, done=True, offset=0)
+            self.name = ""
+
+
+class Deriver:
+    """Folds the messages of a commit log, in log order, into the bytes of consume queues and index files.
+
+    `queues` and `index` say which are written. `tags`: tags are index keys, as from 5.4.0 on.
+    """
+
+    def __init__(
+        self, config: StoreConfig, gaps: Gaps, *, tags: bool = True, queues: bool = True, index: bool = True
+    ) -> None:
+        self.config, self.gaps, self.tags = config, gaps, tags
+        self.queues: dict[tuple[str, int], QueueWriter] = {}
+        self.index = IndexWriter(config.slots, config.entries)
+        self.ends: Mapping[tuple[str, int], QueueEnd] = {}
+        """The queues that exist already."""
+        self.read: Read = lambda name: b""
+        self.phy = self.stored = -1
+        """Physical offset and store time of the last message."""
+        self._writes_queues, self._writes_index = queues, index
+        self._pending = 0
+
+    def _open(self, topic: str, queue_id: int) -> QueueWriter:
+        config, extension = self.config, None
+        end = self.ends.get((topic, queue_id), QueueEnd(0, 0) if self.gaps is Gaps.REFUSE else None)
+        if topic in config.batch_topics:
+            return BatchQueueWriter(topic, queue_id, config.batch_queue_size, self.gaps, end, self.read)
+        if config.ext and not topic.startswith("%LMQ%"):
+            at = 0 if end is None else end.ext
+            extension = ExtWriter(f"consumequeue_ext/{topic}/{queue_id}", config.ext_size, at, self.read)
+        return QueueWriter(topic, queue_id, config.queue_size, self.gaps, end, self.read, extension)
+
+    def add(self, buf: Bytes, starts: Int64s, ends: Int64s) -> Iterator[Piece]:
+        """Take valid messages. Raises `GapError`, and `IndexError` with the index of a message that a broker refuses."""
+        config = self.config
+        added = dispatches(buf, starts, ends, tags=self.tags, lmq=config.lmq, batches=config.batch_topics)
+        if len(added.phy):
+            self.phy, self.stored = int(added.phy[-1]), int(added.stored[-1])
+        if self._writes_queues and len(added.queue):
+            small = added.queue.astype(np.uint16) if len(added.queues) <= 1 << 16 else added.queue
+            order = np.argsort(small, kind="stable")
+            units = added.units.pick(order)
+            edges = np.r_[0, np.cumsum(np.bincount(added.queue))]
+            for i, key in enumerate(added.queues):
+                if key not in self.queues:
+                    self.queues[key] = self._open(*key)
+                self._pending += self.queues[key].add(units.pick(slice(int(edges[i]), int(edges[i + 1]))))
+            if self._pending >= _PENDING:
+                yield from self._flush()
+        if self._writes_index:
+            yield from self.index.add(added.hashes, added.owners, added.phy, added.stored)
+
+    def _flush(self) -> Iterator[Piece]:
+        for queue in self.queues.values():
+            yield from queue.write()
+        self._pending = 0
+
+    def finish(self) -> Iterator[Piece]:
+        for queue in self.queues.values():
+            yield from queue.close()
+        yield from self.index.close()

@@ -6,11 +6,12 @@ Nothing here opens a file: readers and writers implement `Listing`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
-from logwright.codec.fault import Fault
+from logwright.codec.fault import Fault, UsageError
 from logwright.codec.window import Bytes
 
 
@@ -65,6 +66,22 @@ class Folders(Protocol):
     """Optional for a listing: list the sub-directories."""
 
     def folders(self) -> Sequence[str]: ...
+
+
+@runtime_checkable
+class Exports(Protocol):
+    """Optional for a listing: copy a folder to a temporary local directory, for libraries that open files themselves."""
+
+    def export(self, folder: str) -> AbstractContextManager[str]:
+        """Return the path of the copy, which exists inside of the `with` block. `folder` ends in a slash."""
+        ...
+
+
+def export(listing: Listing, folder: str) -> AbstractContextManager[str]:
+    """Copy a folder of a listing. Raises `UsageError` if the listing cannot do it."""
+    if isinstance(listing, Exports):
+        return listing.export(folder)
+    raise UsageError(f"{folder} cannot be opened here", advice="Pass the directory itself")
 
 
 def folders_of(listing: Listing) -> Sequence[str]:

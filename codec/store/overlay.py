@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from functools import cached_property
 from itertools import accumulate
 
 from logwright.codec.engine.repair import OutputFile
 from logwright.codec.store.extents import Copy, Extent, cut
-from logwright.codec.store.listing import Entry, Listing
+from logwright.codec.store.listing import Entry, Listing, export
 
 
 class _Content:
@@ -71,6 +72,10 @@ class Overlay:
 
     def parent(self) -> Listing | None:
         return self.below.parent()
+
+    def export(self, folder: str) -> AbstractContextManager[str]:
+        """See `codec.store.listing.Exports`. Changes are not included."""
+        return export(self.below, folder)
 
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
         content = self._files[name]

@@ -22,6 +22,8 @@ class Root:
     """The directory, as the user named it."""
     otherwise: str = ""
     """The folder of the store's own directory that holds these files if the option is absent; "" is the directory itself."""
+    may_be_own: bool = False
+    """Whether the directory may be the store's own. Then it is no further root."""
 
 
 @dataclass(frozen=True)

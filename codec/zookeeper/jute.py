@@ -46,9 +46,9 @@ USTRING = BytesType(I32BE, null=NULL, strict=True, text=True)
 """A length of 32 bits, -1 for null, and bytes. Other negative lengths are errors."""
 
 
-def vector(item: Type) -> Repeated:
+def vector(element: Type) -> Repeated:
     """A count of 32 bits and that number of items; -1 for null. Other negative counts are read as no items."""
-    return Repeated(item, I32BE, null=NULL)
+    return Repeated(element, I32BE, null=NULL)
 
 
 BOOLEAN = Int(1, signed=False, values={0: "false", 1: "true"})
@@ -59,8 +59,8 @@ I64MS = Int(8, unit="ms")
 
 ID = Struct(
     "Id",
-    Field("scheme", USTRING, "how clients of it prove who they are: world, digest, ip, sasl, x509"),
-    Field("id", USTRING, "who, in the scheme's own form"),
+    Field("scheme", USTRING, "how clients authenticate: world, digest, ip, sasl, x509"),
+    Field("id", USTRING, "the client, in the form of the scheme"),
     source="org.apache.zookeeper.data.Id",
 )
 PERMS = Flags(
@@ -69,7 +69,7 @@ PERMS = Flags(
 )
 ACL = Struct(
     "ACL",
-    Field("perms", PERMS, "what is allowed"),
+    Field("perms", PERMS, "the permissions"),
     Field("id", ID, "to whom"),
     source="org.apache.zookeeper.data.ACL",
 )
@@ -89,9 +89,7 @@ STAT_PERSISTED = Struct(
     Field("version", I32BE, "changes of its data"),
     Field("cversion", I32BE, "changes of its children, as it is stored: creations count once, deletions not"),
     Field("aversion", I32BE, "changes of its ACL"),
-    Field(
-        "ephemeral_owner", I64BE, "the session of an ephemeral node; or what kind of node it is, and its TTL"
-    ),
+    Field("ephemeral_owner", I64BE, "the session of an ephemeral node; or the kind of node and its TTL"),
     Field("pzxid", I64BE, "zxid of the last change of its children", says=in_hex),
     source="org.apache.zookeeper.data.StatPersisted",
 )
@@ -106,7 +104,6 @@ ACL_TYPE = pa.list_(
 ACL_RAW_TYPE = pa.list_(
     pa.struct([pa.field("perms", pa.int32()), pa.field("scheme", pa.binary()), pa.field("id", pa.binary())])
 )
-PERM_NAMES = ("READ", "WRITE", "CREATE", "DELETE", "ADMIN")
 
 
 def stored_strings(values: pa.Array) -> pa.Array:

@@ -16,12 +16,11 @@ import pyarrow as pa
 from logwright.codec import registry
 from logwright.codec.describe import VARINT
 from logwright.codec.fault import UsageError
-from logwright.codec.kafka.derive import rebuild
 from logwright.codec.kafka.formats import partition_metadata as metadata
 from logwright.codec.kafka.formats.log import codec as log
 from logwright.codec.kafka.formats.log.layout import COMPRESSION_NAMES
+from logwright.codec.kafka.formats.log.settings import OPTIONS as ENCODING
 from logwright.codec.kafka.formats.log.tables import ROWS
-from logwright.codec.kafka.formats.log.write import OPTIONS as ENCODING
 from logwright.codec.kafka.names import parse_directory, parse_segment, segment_name
 from logwright.codec.option import Option
 from logwright.corpora.kafka import bulk
@@ -490,7 +489,7 @@ def _small_partition(order: Order) -> Made:
     name = _named(order)
     script = _script(order, one_file=False)
     files = {segment_name(segment.base, ".log"): bytes(segment.data) for segment in script.segments}
-    files |= rebuild(script.batches(), order.options["index.interval.bytes"])
+    files |= script.derived(order.options["index.interval.bytes"])
     files[metadata.FILE] = metadata.pack(_topic_id(order))
     first = script.segments[0].base
     return Made(

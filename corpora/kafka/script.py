@@ -7,14 +7,14 @@ fates of transactions are counted as a broker counts them.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from logwright.codec.describe import Bytes, Field, Struct
+from logwright.codec.kafka.derive import PartitionDeriver
 from logwright.codec.kafka.formats.log.heads import heads_at
 from logwright.codec.kafka.formats.log.layout import (
     ATTRIBUTES,
@@ -263,18 +263,15 @@ class Script:
             if self.log_start <= row["offset"] < stable and i not in self._aborted:
                 yield row
 
-    # Input for derived files
-
-    def batches(
-        self,
-    ) -> Iterator[tuple[int, Iterable[tuple[npt.NDArray[Any], npt.NDArray[np.int64], npt.NDArray[Any]]]]]:
-        """Yield for each segment its base offset, the heads and starts of its batches, and its markers."""
+    def derived(self, interval: int) -> dict[str, bytes]:
+        """Return the files that a broker derives from the segments."""
+        deriver = PartitionDeriver(interval)
         for segment in self.segments:
-            header = heads_at(np.frombuffer(segment.data, np.uint8), np.array(segment.starts, np.int64))
-            yield (
-                segment.base,
-                [(header, np.array(segment.starts, np.int64), np.array(segment.markers, MARKER))],
-            )
+            deriver.begin_segment(segment.base)
+            starts = np.array(segment.starts, np.int64)
+            heads = heads_at(np.frombuffer(segment.data, np.uint8), starts)
+            deriver.add_batches(heads, starts, np.array(segment.markers, MARKER))
+        return deriver.finish()
 
 
 _UNSURE = ("batch_length", "crc")

@@ -7,7 +7,7 @@ The plain ones are rows written by the library's own writers.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -23,11 +23,10 @@ from logwright.codec.leveldb.names import LOG_NAME, TABLE_NAME, number_of
 from logwright.codec.option import Option, parse_choice
 from logwright.corpora.bulk import cut, numbered
 from logwright.corpora.leveldb.script import Script, content_hash
-from logwright.corpora.recipe import Generator, Made, Order, Recipe, settings
+from logwright.corpora.recipe import PIECE, Generator, Made, Order, Recipe, batches_of, settings
 from logwright.corpora.rng import text
 
 _LAYOUT = "leveldb.db"
-_PIECE = 1 << 16
 OPTIONS = (Option("value.bytes", 100, "Average size of a value in bytes", low=0, high=1 << 20),)
 _COMPRESSION = Option(
     "compression",
@@ -46,8 +45,8 @@ _CORE = pa.schema([ROWS.schema().field(name) for name in ("key", "value", "seque
 
 def _sorted(order: Order, piece: int) -> pa.RecordBatch:
     """Return part `piece` of the rows in key order; `sequence` is the position in write order."""
-    start = piece * _PIECE
-    count = min(_PIECE, order.rows - start)
+    start = piece * PIECE
+    count = min(PIECE, order.rows - start)
     size = order.options["value.bytes"]
     pool = np.frombuffer(text(order.rng("pool"), (1 << 16) + 2 * size), np.uint8)
     sizes = size // 2 + order.rng("size").numbers(start, count, size + 1)
@@ -74,7 +73,7 @@ def _places(count: int) -> Any:
 
 
 def _by_key(order: Order) -> Callable[[], Iterator[pa.RecordBatch]]:
-    return lambda: (_sorted(order, piece) for piece in range(-(-order.rows // _PIECE)))
+    return lambda: (_sorted(order, piece) for piece in range(-(-order.rows // PIECE)))
 
 
 def _as_written(order: Order) -> Callable[[], Iterator[pa.RecordBatch]]:
@@ -104,14 +103,14 @@ def _plain(
 
 def _database(order: Order) -> Made:
     script = Script(order.rng("script"), order.rows, compression=order.options["compression"])
-    return Made({"live": lambda: _batches(script.live())}, files=script.files, content=content_hash)
+    return Made({"live": lambda: batches_of(script.live(), _CORE)}, files=script.files, content=content_hash)
 
 
 def _one_log(order: Order) -> Made:
     script = Script(order.rng("script"), order.rows, logs_only=True)
     name = next(file for file in script.files if file.endswith(".log"))
     _named(order.name, LOG_NAME)
-    return Made({"rows": lambda: _batches(script.written(name))}, files={"": script.files[name]})
+    return Made({"rows": lambda: batches_of(script.written(name), _CORE)}, files={"": script.files[name]})
 
 
 def _one_table(order: Order) -> Made:
@@ -121,7 +120,7 @@ def _one_table(order: Order) -> Made:
     _named(order.name, TABLE_NAME)
     data = script.empty_table() if name is None else script.files[name]
     rows = [] if name is None else script.written(name)
-    return Made({"rows": lambda: _batches(rows)}, files={"": data}, content=content_hash)
+    return Made({"rows": lambda: batches_of(rows, _CORE)}, files={"": data}, content=content_hash)
 
 
 def _named(name: str, pattern: Any) -> None:
@@ -129,11 +128,6 @@ def _named(name: str, pattern: Any) -> None:
     if number_of(name, pattern) is None:
         example = "000005.log" if pattern is LOG_NAME else "000005.ldb"
         raise UsageError(f"{name!r} is not the name of such a file", advice=f"A name like {example}")
-
-
-def _batches(rows: list[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
-    for at in range(0, len(rows), _PIECE):
-        yield pa.RecordBatch.from_pylist([dict(row) for row in rows[at : at + _PIECE]], schema=_CORE)
 
 
 _PLAIN_DOC = "any number of rows, in bulk: unique keys, words as values, any settings of the writer"

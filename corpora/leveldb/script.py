@@ -17,8 +17,9 @@ from logwright.codec.leveldb.derive import current
 from logwright.codec.leveldb.formats.log.layout import WRITE_BATCH
 from logwright.codec.leveldb.formats.manifest.layout import EditField, form, parse
 from logwright.codec.leveldb.formats.records.layout import fragmented
+from logwright.codec.leveldb.formats.table.compression import expand
 from logwright.codec.leveldb.formats.table.index import DATA
-from logwright.codec.leveldb.formats.table.layout import TRAILER_SIZE, expand
+from logwright.codec.leveldb.formats.table.layout import TRAILER_SIZE
 from logwright.codec.leveldb.formats.table.write import TableBuilder, TableSettings
 from logwright.codec.leveldb.keys import BYTEWISE, DELETION, VALUE
 from logwright.codec.leveldb.names import (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -23,12 +23,11 @@ from logwright.codec.zookeeper.formats.snapshot.tables import ROWS as NODES
 from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
 from logwright.codec.zookeeper.formats.txnlog.layout import TYPE_NAMES
 from logwright.corpora.bulk import cut, numbered
-from logwright.corpora.recipe import Generator, Made, Order, Reads, Recipe, settings
+from logwright.corpora.recipe import PIECE, Generator, Made, Order, Reads, Recipe, batches_of, settings
 from logwright.corpora.rng import text
 from logwright.corpora.zookeeper.script import EPOCH_TIME, Script
 
 _LAYOUT = "zookeeper.datadir"
-_PIECE = 1 << 16
 _GROUP = 1000
 """The number of nodes per parent."""
 OPTIONS = (Option("data.bytes", 100, "Bytes of data of a node on average", low=0, high=1 << 20),)
@@ -71,8 +70,8 @@ def _paths(order: Order, start: int, count: int) -> pa.Array:
 
 
 def _nodes(order: Order, piece: int) -> pa.RecordBatch:
-    start = piece * _PIECE
-    count = min(_PIECE, order.rows - start)
+    start = piece * PIECE
+    count = min(PIECE, order.rows - start)
     columns = [
         _paths(order, start, count),
         _data(order, start, count),
@@ -83,7 +82,7 @@ def _nodes(order: Order, piece: int) -> pa.RecordBatch:
 
 
 def _pieces(order: Order) -> Iterator[int]:
-    return iter(range(-(-order.rows // _PIECE)))
+    return iter(range(-(-order.rows // PIECE)))
 
 
 def _in_groups(order: Order, zxid: int) -> Iterator[pa.RecordBatch]:
@@ -97,7 +96,7 @@ def _in_groups(order: Order, zxid: int) -> Iterator[pa.RecordBatch]:
     for piece in _pieces(order):
         rows = _nodes(order, piece)
         for at in range(0, rows.num_rows, 1):
-            number = piece * _PIECE + at
+            number = piece * PIECE + at
             if number % _GROUP == 0:
                 yield batch([rows.column("path")[at].as_py().rpartition("/")[0]], zxid)
             if number % _GROUP == 0 or at == 0:
@@ -122,8 +121,8 @@ def _plain_log(order: Order) -> Made:
 
     def batches() -> Iterator[pa.RecordBatch]:
         for piece in _pieces(order):
-            start = piece * _PIECE
-            count = min(_PIECE, order.rows - start)
+            start = piece * PIECE
+            count = min(PIECE, order.rows - start)
             columns = {
                 "zxid": pa.array(np.arange(start, start + count) + first),
                 "time_ms": pa.array(EPOCH_TIME + np.arange(start, start + count)),
@@ -147,7 +146,7 @@ def _plain_log(order: Order) -> Made:
 def _directory(order: Order) -> Made:
     script = Script(order.rng("script"), order.rows)
     return Made(
-        {"tree": lambda: _batches(script.tree(), _TREE)},
+        {"tree": lambda: batches_of(script.tree(), _TREE)},
         files=script.files,
         content=_content,
         read_options={"extendedTypesEnabled": True},
@@ -168,13 +167,13 @@ def _one_log(order: Order) -> Made:
         )
     script = Script(order.rng("script"), order.rows, split=False)
     rows = [txn | {"type": TYPE_NAMES[txn["type"]]} for txn in script.txns]
-    return Made({"rows": lambda: _batches(rows, _TXNS)}, files={"": script.log})
+    return Made({"rows": lambda: batches_of(rows, _TXNS)}, files={"": script.log})
 
 
 def _one_snapshot(order: Order) -> Made:
     _named(order.name, names.SNAPSHOT)
     script = Script(order.rng("script"), order.rows, split=False)
-    return Made({"rows": lambda: _batches(script.tree(), _TREE)}, files={"": script.snapshot})
+    return Made({"rows": lambda: batches_of(script.tree(), _TREE)}, files={"": script.snapshot})
 
 
 def _named(name: str, kind: str) -> int:
@@ -183,13 +182,6 @@ def _named(name: str, kind: str) -> int:
     if parsed is None or parsed.kind != kind:
         raise UsageError(f"{name!r} is not a name of such a file", advice=f"A name like {kind}.1")
     return parsed.zxid
-
-
-def _batches(
-    rows: list[Mapping[str, Any]] | list[dict[str, Any]], schema: pa.Schema
-) -> Iterator[pa.RecordBatch]:
-    for at in range(0, len(rows), _PIECE):
-        yield pa.RecordBatch.from_pylist([dict(row) for row in rows[at : at + _PIECE]], schema=schema)
 
 
 _PLAIN_DOC = (

@@ -40,7 +40,7 @@ types:
         doc: 'BKLG'
       - id: version
         type: s4be
-        doc: '4, 5 or 6: from 5 on the header is padded to 512 bytes'
+        doc: '2 to 6: from 5 on the header is padded to 512 bytes'
   journal_record_frame:
     seq:
       - id: frame

@@ -15,7 +15,7 @@ types:
     seq:
       - id: relative_offset
         type: s4be
-        doc: 'last offset of the batch, less the number in the file''s name'
+        doc: 'last offset of the batch, minus the number in the file''s name'
       - id: position
         type: s4be
         doc: 'byte of the log where the batch starts'

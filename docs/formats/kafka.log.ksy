@@ -1,15 +1,26 @@
 # Made from the descriptions in codec/ by `make docs`: change those.
 meta:
   id: kafka_log
-  title: 'Kafka log segment: record batches of magic 2'
+  title: 'Kafka log segment: record batches, or messages of magic 0 and 1'
   endian: be
   encoding: UTF-8
-doc: 'A record batch of Kafka 0.11 or later: a header of 61 bytes, then the records.'
+doc: 'A segment of a partition.'
 seq:
-  - id: frames
-    type: record_batch
-    repeat: eos
+  - id: log_segment
+    type: log_segment
 types:
+  log_segment:
+    doc: 'A segment of a partition.'
+    seq:
+      - id: frames
+        repeat: until
+        repeat-until: '(_io.size - _io.pos) < 20'
+        type: log_frame
+        if: '(_io.size - _io.pos) >= 20'
+        doc: 'batches, and messages of magic 0 and 1'
+      - id: rest
+        size-eos: true
+        doc: 'what is left: usually zeros'
   record_batch:
     doc: 'A record batch of Kafka 0.11 or later: a header of 61 bytes, then the records.'
     seq:
@@ -39,7 +50,7 @@ types:
         type: s2be
       - id: last_offset_delta
         type: s4be
-        doc: 'last offset of the batch less base_offset; survives compaction'
+        doc: 'last offset of the batch minus base_offset; survives compaction'
       - id: base_timestamp
         type: s8be
         doc: 'that of the first record, or the delete horizon'
@@ -74,7 +85,7 @@ types:
         doc: 'how the records are compressed, as one stream; 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd'
       attributes_timestamp_type:
         value: '(attributes >> 3) & 1'
-        doc: 'append time: max_timestamp is every record''s; 0 CREATE_TIME, 1 LOG_APPEND_TIME'
+        doc: 'append time: every record has max_timestamp; 0 CREATE_TIME, 1 LOG_APPEND_TIME'
       attributes_is_transactional:
         value: '(attributes >> 4) & 1'
         doc: 'the batch is part of a transaction of its producer'
@@ -124,6 +135,98 @@ types:
         repeat: expr
         repeat-expr: headers_count.value
         type: header
+  message:
+    doc: 'A message of Kafka before 0.11. If it is compressed, its value is a set of messages: with absolute offsets in magic 0, with offsets that count from the first one in magic 1.'
+    seq:
+      - id: offset
+        type: s8be
+        doc: 'of a wrapper: of its last inner message; not covered by the checksum'
+      - id: message_size
+        type: s4be
+        doc: 'bytes that follow; not covered by the checksum'
+      - id: body
+        type: message_body
+        size: message_size
+  message_body:
+    doc: 'The bytes that the size of Message counts.'
+    seq:
+      - id: crc
+        type: u4be
+        doc: 'CRC-32 of all that follows'
+      - id: magic
+        type: s1
+        doc: '0, or 1 with a timestamp'
+      - id: attributes
+        type: u1
+      - id: timestamp
+        type: s8be
+        if: '(magic) == 1'
+        doc: 'of a wrapper: the largest of its inner messages, or the time of the append'
+      - id: key_length
+        type: s4be
+        doc: 'length of key'
+      - id: key
+        size: 'key_length < 0 ? 0 : key_length'
+        doc: 'null and empty differ'
+      - id: value_length
+        type: s4be
+        doc: 'length of value'
+      - id: value
+        size: 'value_length < 0 ? 0 : value_length'
+        doc: 'null is a tombstone in a compacted topic'
+    instances:
+      attributes_compression:
+        value: '(attributes >> 0) & 7'
+        doc: 'how the value is compressed; 0 none, 1 gzip, 2 snappy, 3 lz4'
+      attributes_timestamp_type:
+        value: '(attributes >> 3) & 1'
+        doc: 'magic 1, append time: that of a wrapper is every inner message''s; 0 CREATE_TIME, 1 LOG_APPEND_TIME'
+  inner_message:
+    doc: 'A message in a wrapper.'
+    seq:
+      - id: offset
+        type: s8be
+        doc: 'of a wrapper: of its last inner message; not covered by the checksum'
+      - id: message_size
+        type: s4be
+        doc: 'bytes that follow; not covered by the checksum'
+      - id: body
+        type: inner_message_body
+        size: message_size
+  inner_message_body:
+    doc: 'The bytes that the size of InnerMessage counts.'
+    seq:
+      - id: crc
+        type: u4be
+        doc: 'CRC-32 of all that follows'
+      - id: magic
+        type: s1
+        doc: '0, or 1 with a timestamp'
+      - id: attributes
+        type: u1
+      - id: timestamp
+        type: s8be
+        if: '(magic) == 1'
+        doc: 'of a wrapper: the largest of its inner messages, or the time of the append'
+      - id: key_length
+        type: s4be
+        doc: 'length of key'
+      - id: key
+        size: 'key_length < 0 ? 0 : key_length'
+        doc: 'null and empty differ'
+      - id: value_length
+        type: s4be
+        doc: 'length of value'
+      - id: value
+        size: 'value_length < 0 ? 0 : value_length'
+        doc: 'null is a tombstone in a compacted topic'
+    instances:
+      attributes_compression:
+        value: '(attributes >> 0) & 7'
+        doc: 'how the value is compressed; 0 none, 1 gzip, 2 snappy, 3 lz4'
+      attributes_timestamp_type:
+        value: '(attributes >> 3) & 1'
+        doc: 'magic 1, append time: that of a wrapper is every inner message''s; 0 CREATE_TIME, 1 LOG_APPEND_TIME'
   control_record_key:
     doc: 'The key of a record in a control batch.'
     seq:
@@ -142,6 +245,21 @@ types:
       - id: coordinator_epoch
         type: s4be
         doc: 'of the transaction coordinator that ended the transaction'
+  log_frame:
+    seq:
+      - id: frame
+        type:
+          switch-on: 'frame_u32be_16 < 33554432 ? 1 : 0'
+          cases:
+            1: message
+            0: record_batch
+        doc: 'a message or a batch, by its magic'
+    instances:
+      frame_u32be_16:
+        pos: _io.pos + 16
+        type: u4be
+        if: '(_io.size - _io.pos) >= 20'
+        doc: 'the integer 16 bytes after the start of frame'
   header:
     doc: 'One header of a record. Order and duplicates are kept.'
     seq:

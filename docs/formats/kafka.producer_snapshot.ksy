@@ -44,7 +44,7 @@ types:
         doc: 'offset of its last data record, -1 for none'
       - id: offset_delta
         type: s4be
-        doc: 'last less first offset of its last batch'
+        doc: 'last minus first offset of its last batch'
       - id: timestamp
         type: s8be
         doc: 'of its last batch or marker, in milliseconds'

@@ -18,4 +18,4 @@ types:
         doc: 'largest timestamp of the segment so far, in milliseconds'
       - id: relative_offset
         type: s4be
-        doc: 'last offset of the first batch that has it, less the number in the file''s name'
+        doc: 'last offset of the first batch that has it, minus the number in the file''s name'

@@ -87,7 +87,7 @@ types:
     seq:
       - id: number
         type: uvarlong
-        doc: 'logs of smaller numbers are in tables'
+        doc: 'the contents of logs with smaller numbers are in tables'
   prev_log_number:
     seq:
       - id: number

@@ -114,7 +114,7 @@ types:
       - id: restarts
         size: '(_io.size - _io.pos) - 4'
         type: data_block_restarts
-        doc: 'where entries start that share nothing with the one before'
+        doc: 'positions of entries that share no bytes with the previous key'
       - id: num_restarts
         type: u4le
         doc: 'number of restart points'
@@ -143,7 +143,7 @@ types:
       - id: restarts
         size: '(_io.size - _io.pos) - 4'
         type: index_block_restarts
-        doc: 'where entries start that share nothing with the one before'
+        doc: 'positions of entries that share no bytes with the previous key'
       - id: num_restarts
         type: u4le
         doc: 'number of restart points'
@@ -172,7 +172,7 @@ types:
       - id: restarts
         size: '(_io.size - _io.pos) - 4'
         type: metaindex_block_restarts
-        doc: 'where entries start that share nothing with the one before'
+        doc: 'positions of entries that share no bytes with the previous key'
       - id: num_restarts
         type: u4le
         doc: 'number of restart points'
@@ -272,7 +272,7 @@ types:
     seq:
       - id: offset
         type: u4le
-        doc: 'position of an entry that shares nothing with the previous one'
+        doc: 'position of an entry that shares no bytes with the previous key'
   index_block_entry:
     doc: 'A key and a value.'
     seq:

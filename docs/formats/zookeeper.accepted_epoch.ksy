@@ -4,13 +4,13 @@ meta:
   title: 'ZooKeeper acceptedEpoch: the last epoch that the server agreed to'
   endian: be
   encoding: UTF-8
-doc: 'One line. What follows it is ignored.'
+doc: 'One line. The rest of the file is ignored.'
 seq:
   - id: accepted_epoch
     type: accepted_epoch
 types:
   accepted_epoch:
-    doc: 'One line. What follows it is ignored.'
+    doc: 'One line. The rest of the file is ignored.'
     seq:
       - id: epoch
         type: str

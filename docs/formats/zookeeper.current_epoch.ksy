@@ -4,13 +4,13 @@ meta:
   title: 'ZooKeeper currentEpoch: the epoch that the server is in'
   endian: be
   encoding: UTF-8
-doc: 'One line. What follows it is ignored.'
+doc: 'One line. The rest of the file is ignored.'
 seq:
   - id: current_epoch
     type: current_epoch
 types:
   current_epoch:
-    doc: 'One line. What follows it is ignored.'
+    doc: 'One line. The rest of the file is ignored.'
     seq:
       - id: epoch
         type: str

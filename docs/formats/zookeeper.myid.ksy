@@ -4,13 +4,13 @@ meta:
   title: 'ZooKeeper myid: the number of the server in its quorum'
   endian: be
   encoding: UTF-8
-doc: 'One line. What follows it is ignored.'
+doc: 'One line. The rest of the file is ignored.'
 seq:
   - id: myid
     type: myid
 types:
   myid:
-    doc: 'One line. What follows it is ignored.'
+    doc: 'One line. The rest of the file is ignored.'
     seq:
       - id: myid
         type: str

@@ -62,7 +62,7 @@ types:
         doc: 'length of data'
       - id: data
         size: 'data_length < 0 ? 0 : data_length'
-        doc: 'what the node holds'
+        doc: 'the data of the node'
       - id: acl
         type: s8be
         doc: 'number of its list in the ACL table; -1: anyone may do anything'
@@ -86,7 +86,7 @@ types:
         type: s8be
         doc: '-1; ignored by readers'
   sessions:
-    doc: 'The sessions that are open.'
+    doc: 'The open sessions.'
     seq:
       - id: sessions_count
         type: s4be
@@ -130,7 +130,7 @@ types:
     seq:
       - id: zxid
         type: s8be
-        doc: 'the last transaction in the tree when the snapshot was done'
+        doc: 'the last transaction in the tree when the snapshot was finished'
       - id: digest_version
         type: s4be
         doc: '2'
@@ -188,7 +188,7 @@ types:
         doc: 'changes of its ACL'
       - id: ephemeral_owner
         type: s8be
-        doc: 'the session of an ephemeral node; or what kind of node it is, and its TTL'
+        doc: 'the session of an ephemeral node; or the kind of node and its TTL'
       - id: pzxid
         type: s8be
         doc: 'zxid of the last change of its children'
@@ -204,7 +204,7 @@ types:
     seq:
       - id: id
         type: s8be
-        doc: 'the number that nodes have'
+        doc: 'the number by which nodes refer to the list'
       - id: acl_count
         type: s4be
         doc: 'number of acl'
@@ -217,7 +217,7 @@ types:
     seq:
       - id: perms
         type: s4be
-        doc: 'what is allowed'
+        doc: 'the permissions'
       - id: id
         type: id
         doc: 'to whom'
@@ -240,11 +240,11 @@ types:
       - id: scheme
         size: 'scheme_length < 0 ? 0 : scheme_length'
         type: str
-        doc: 'how clients of it prove who they are: world, digest, ip, sasl, x509'
+        doc: 'how clients authenticate: world, digest, ip, sasl, x509'
       - id: id_length
         type: s4be
         doc: 'length of id'
       - id: id
         size: 'id_length < 0 ? 0 : id_length'
         type: str
-        doc: 'who, in the scheme''s own form'
+        doc: 'the client, in the form of the scheme'

@@ -320,7 +320,7 @@ types:
     seq:
       - id: perms
         type: s4be
-        doc: 'what is allowed'
+        doc: 'the permissions'
       - id: id
         type: id
         doc: 'to whom'
@@ -367,14 +367,14 @@ types:
       - id: scheme
         size: 'scheme_length < 0 ? 0 : scheme_length'
         type: str
-        doc: 'how clients of it prove who they are: world, digest, ip, sasl, x509'
+        doc: 'how clients authenticate: world, digest, ip, sasl, x509'
       - id: id_length
         type: s4be
         doc: 'length of id'
       - id: id
         size: 'id_length < 0 ? 0 : id_length'
         type: str
-        doc: 'who, in the scheme''s own form'
+        doc: 'the client, in the form of the scheme'
   check_version_txn:
     seq:
       - id: path_length

@@ -24,11 +24,21 @@ def _records(count: int) -> list[dict[str, Any]]:
     ]
 
 
+def _messages(magic: int) -> list[dict[str, Any]]:
+    """Return records that messages of magic 0 or 1 can hold."""
+    names = ("key", "value", "offset", "timestamp")[: 3 + magic]
+    return [{name: row[name] for name in names} for row in _records(9)]
+
+
 SAMPLES: tuple[Sample, ...] = (
     Sample("kafka.log", f"{_FIRST}.log", _records(9), {"batch.size": 120}),
     *(
         Sample("kafka.log", f"{_FIRST}.log", _records(12), {"batch.size": 160, "compression.type": compression})
         for compression in ("gzip", "snappy", "lz4", "zstd")
+    ),
+    *(
+        Sample("kafka.log", f"{_FIRST}.log", _messages(magic), {"magic": magic, "batch.size": 150, "compression.type": compression})
+        for magic, compression in ((0, "none"), (1, "none"), (0, "lz4"), (1, "gzip"))
     ),
     Sample("kafka.index", f"{_FIRST}.index", [{"offset": 4 + 9 * n, "position": 70 * n} for n in range(12)]),
     Sample("kafka.timeindex", f"{_FIRST}.timeindex", [{"timestamp": _T + n, "offset": 4 * n} for n in range(9)]),

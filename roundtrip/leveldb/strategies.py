@@ -12,14 +12,8 @@ from logwright.codec import registry
 from logwright.codec.leveldb.formats.log.layout import WRITE_BATCH
 from logwright.codec.leveldb.formats.manifest.layout import LEVELS, EditField, form
 from logwright.codec.leveldb.formats.records.layout import fragmented
-from logwright.codec.leveldb.formats.table.layout import (
-    COMPRESSION_NAMES,
-    NONE,
-    handle,
-    pack_entries,
-    sealed,
-    stored,
-)
+from logwright.codec.leveldb.formats.table.compression import sealed, stored
+from logwright.codec.leveldb.formats.table.layout import COMPRESSION_NAMES, NONE, handle, pack_entries
 from logwright.codec.leveldb.formats.table.write import footer, metaindex_block
 from logwright.codec.leveldb.keys import MAX_SEQUENCE, internal_key, order, separator, successor
 

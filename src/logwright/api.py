@@ -245,6 +245,7 @@ def repair(
     in_place: bool = False,
     backup: Path | None = None,
     dry_run: bool = False,
+    correct: bool = True,
     recursive: bool = False,
     max_faults: int = MAX_FAULTS,
     show: Callable[[int], None] | None = None,
@@ -257,6 +258,8 @@ def repair(
     system would; None is the default of the layout, usually "salvage". The result is written to `out`, which must be absent or empty, and
     the input stays unchanged. With `in_place` the input is changed, and all files that change are first saved to `backup`, a directory
     outside the data. `dry_run` only reports what would be done. The result is verified before it is committed, and the commit is atomic.
+    With `correct` a single flipped bit is corrected where checksums and other evidence prove it (`report.corrected`), before anything is
+    removed; strategy "system" corrects nothing.
     `show` is called with the number of bytes written. Further options are those of the layout.
 
     A directory of stores (a broker's log directory, a folder of databases) or a system's configuration file stands for all its stores, with
@@ -271,7 +274,7 @@ def repair(
     from logwright.writers.repair import repair
     from logwright.writers.request import Request
 
-    request = Request(_text(out), in_place, _text(backup), dry_run, show=show or _unseen)
+    request = Request(_text(out), in_place, _text(backup), dry_run, correct, show=show or _unseen)
     return repair(
         path,
         codec,
@@ -405,7 +408,7 @@ def roundtrip(
     """Check the laws that every codec obeys on your own files: one file, or all files of directories.
 
     `law`: a list of names, or text with commas; None for all. decode_encode: a file that is decoded and encoded again has the same bytes.
-    encoded_anew: encoded without any stored payload, it has the same rows. any_split: read in parts, it has the same rows.
+    encode_without_payloads: encoded without any stored payload, it has the same rows. any_split: read in parts, it has the same rows.
     kernel_equals_description: the compiled kernels return what the format description says (slow; only the first MiB of a file unless
     named). `jobs`: number of processes; each holds 64 MiB of a file and its tables in memory.
 

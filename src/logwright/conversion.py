@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from logwright.codec import registry
+from logwright.codec import plural, registry
 from logwright.codec.base import Codec, LossyColumn
 from logwright.codec.fault import NotFoundError, UsageError
 from logwright.codec.layout import Layout
@@ -314,7 +314,7 @@ class Native:
             name: value for name, value in options.items() if takes(target_format, name, Verb.WRITE)
         }
         # The rest are read options, or errors there. An option of both applies to both, except options that name directories.
-        separate = {fold(option) for option in getattr(target_format, "apart", ())}
+        separate = {fold(option) for option in getattr(target_format, "root_options", ())}
         self.read_options = {
             name: value
             for name, value in options.items()
@@ -333,7 +333,7 @@ class Native:
             if frames is not None:
                 return self._exact(frames)
         if self.whole and self._edits():
-            return self._again()
+            return self._copy_frames()
         return self._rows()
 
     def _reads(self, name: str, view: str | None) -> bool:
@@ -356,7 +356,7 @@ class Native:
         known = set(map(fold, edit.recompress_options))
         return all(fold(name) in known for name in self.options)
 
-    def _again(self) -> dict[str, Any]:
+    def _copy_frames(self) -> dict[str, Any]:
         """Copy every frame, recompressed if the options say so."""
         from logwright.readers.report import Report
         from logwright.writers.edit import Rows, edit
@@ -444,7 +444,9 @@ class Native:
                     count = _says(batch, lossy)
                     if count and lossy.advice and not explicit_view:
                         raise UsageError(
-                            f"{count} rows {lossy.meaning}", path=self.source, advice=lossy.advice
+                            f"{plural.count(count, 'row')} {lossy.meaning}",
+                            path=self.source,
+                            advice=lossy.advice,
                         )
                     if count:
                         lost_values[lossy.meaning] = lost_values.get(lossy.meaning, 0) + count
@@ -455,14 +457,16 @@ class Native:
         passed = set(map(fold, self.options))
         kept = {
             name: value
-            for name, value in self._made_with(row_codec).items()
+            for name, value in self._options_of_source(row_codec).items()
             if fold(name) in own and fold(name) not in passed
         }
         notes += [f"using {name}={value}, as in {self.source}" for name, value in kept.items()]
         written = write(
             _Passed(scan.schema, data), self.target, self.codec, mode=self.if_exists, **kept, **self.options
         )
-        notes += [f"{count} rows {kind}: not in the result" for kind, count in lost_values.items()]
+        notes += [
+            f"{plural.count(count, 'row')} {kind}: not in the result" for kind, count in lost_values.items()
+        ]
         if isinstance(self.origin, DirectoryTarget) and reading["filter"] is None:
             layout = self.origin.layout
             view = layout.views.get(reading["view"] or layout.default_view)
@@ -484,7 +488,7 @@ class Native:
         target_table = _rows_table(self.codec)
         return set(target_table.names(detail=False)) <= set(table.names(detail=True))
 
-    def _made_with(self, codec: Codec) -> dict[str, Any]:
+    def _options_of_source(self, codec: Codec) -> dict[str, Any]:
         """Return the options with which the files of a codec were written, from the first file that has them."""
         from logwright.readers.target import DirectoryTarget, kind
 

@@ -1,5 +1,5 @@
 """`make demo`: write a DataFrame as Kafka segment files with Spark, read it back, and compare with Kafka's own parser. Then a LevelDB
-database and a ZooKeeper data directory.
+database, a ZooKeeper data directory and a RocketMQ store.
 
 Without Java the same rows are written and read without Spark, and an independent Python parser checks them.
 """
@@ -36,6 +36,7 @@ ROWS = 2_000_000
 SEGMENT = "4m"
 ENTRIES = 200_000
 NODES = 20_000
+MESSAGES = 50_000
 console = Console(highlight=False, soft_wrap=True)
 
 
@@ -55,6 +56,7 @@ def main() -> None:
         _break(target, place)
         _leveldb(place)
         _zookeeper(place)
+        _rocketmq(place)
         console.rule("[bold green]done")
     finally:
         shutil.rmtree(place, ignore_errors=True)
@@ -272,7 +274,7 @@ def _break(target: Path, place: Path) -> None:
     console.rule("[bold]5. a segment is damaged and repaired")
     logs = sorted(target.glob("*.log"))
     older = logs[len(logs) // 3]
-    broken, repaired = place / "broken" / target.name, place / "mended" / target.name
+    broken, repaired = place / "broken" / target.name, place / "repaired" / target.name
     repaired.parent.mkdir()
     middle = older.stat().st_size // 2
     _type("damage", target, "--op", f"flip:file={older.name},at={middle},bit=3", "--out", broken.parent)
@@ -297,7 +299,7 @@ def _leveldb(place: Path) -> None:
 
     console.rule("[bold]6. a LevelDB database")
     target, broken, repaired = (
-        place / folder / "chainstate" for folder in ("leveldb", "leveldb-broken", "leveldb-mended")
+        place / folder / "chainstate" for folder in ("leveldb", "leveldb-broken", "leveldb-repaired")
     )
     target.parent.mkdir()
     repaired.parent.mkdir()
@@ -357,7 +359,7 @@ def _zookeeper(place: Path) -> None:
 
     console.rule("[bold]7. the tree of a ZooKeeper server")
     target, broken, repaired = (
-        place / folder / "zk" for folder in ("zookeeper", "zookeeper-broken", "zookeeper-mended")
+        place / folder / "zk" for folder in ("zookeeper", "zookeeper-broken", "zookeeper-repaired")
     )
     target.parent.mkdir()
     repaired.parent.mkdir()
@@ -432,6 +434,72 @@ def _loaded(path: Path) -> None:
     if facts["digest_mismatches"]:
         console.print(f"[red]with wrong digests: {facts['digest_mismatches']}")
         sys.exit(1)
+
+
+# RocketMQ
+
+
+def _rocketmq(place: Path) -> None:
+    """Write a store from a table, find a message by key, damage and repair the commit log, and load it with RocketMQ's own store."""
+    import logwright as lw
+
+    console.rule("[bold]8. the store of a RocketMQ broker")
+    target, broken, repaired = (
+        place / folder / "store" for folder in ("rocketmq", "rocketmq-broken", "rocketmq-repaired")
+    )
+    target.parent.mkdir()
+    repaired.parent.mkdir()
+    rows = (
+        {
+            "topic": "Orders",
+            "queue_id": n % 4,
+            "keys": f"order-{n}",
+            "tags": "web",
+            "body": b'{"order": %d}' % n,
+        }
+        for n in range(MESSAGES)
+    )
+    lw.write(rows, target, "rocketmq.store", **_STORE)
+    console.print(f"{MESSAGES:,} messages: a commit log, four consume queues and an index of their keys")
+    _served(target, MESSAGES)
+    _type("inspect", target)
+    _type("dump", target, "--view", "queues", "--columns", "topic,queue_id,min_offset,max_offset,messages")
+    _type("dump", target, "--view", "index", "--key", "Orders#order-4711", "--columns", "physical_offset")
+    first = sorted((target / "commitlog").iterdir())[0]
+    body = first.read_bytes().index(b'{"order": 1234}')
+    _type("damage", target, "--op", f"flip:file=commitlog/{first.name},at={body + 12},bit=3", "--op", "create:file=abort,text=1",
+          "--op", "remove:file=checkpoint", "--out", broken.parent)  # fmt: skip
+    _type("verify", broken, "--as-system", expected=3)
+    _type("repair", broken, "--out", repaired, expected=3)
+    _type("verify", repaired, "--as-system")
+    _served(repaired, lw.read(repaired, columns=["topic"]).num_rows)
+
+
+_STORE: dict[str, Any] = {
+    "mappedFileSizeCommitLog": 1 << 20,
+    "mappedFileSizeConsumeQueue": 60_000,
+    "maxHashSlotNum": 50_000,
+    "maxIndexNum": 200_001,
+}
+
+
+def _served(path: Path, expected: int) -> None:
+    """Count the messages that RocketMQ's own store serves from a copy, if it can run."""
+    from logwright.roundtrip.oracles import rocketmq
+
+    reason = rocketmq.available()
+    if reason is not None:
+        console.print(f"[yellow]{reason}[/] Skipping the check with RocketMQ itself")
+        return
+    with _busy("loading with RocketMQ's own DefaultMessageStore"), tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder, "store")
+        shutil.copytree(path, copy)
+        loaded = rocketmq.load(rocketmq.VERSIONS[0], copy, {**_STORE, "commitLogRecoverMaxNum": 1000})
+    count = sum(len(queue.units) for queue in loaded.queues.values())
+    if not loaded.load or count != expected:
+        console.print(f"[red]RocketMQ serves {count:,} messages instead of {expected:,}")
+        sys.exit(1)
+    console.print(f"[green]RocketMQ itself loads it:[/] consumers get {count:,} messages")
 
 
 def _type(verb: str, *words: object, expected: int = 0) -> None:

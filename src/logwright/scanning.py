@@ -14,6 +14,8 @@ from logwright.codec.fault import DamageWarning, Severity, UsageError
 from logwright.codec.option import flag, number, word
 from logwright.readers import plan, resolve, task, usage
 from logwright.readers import verify as _verify
+from logwright.readers.corrected import note_corrections
+from logwright.readers.corrections import corrected, corrections_in, find_corrections
 from logwright.readers.filter import Conditions, understand
 from logwright.readers.paths import Path
 from logwright.readers.report import Report
@@ -36,6 +38,7 @@ def read(
     mode: str = "FAILFAST",
     as_system: str | None = None,
     clean: bool | None = None,
+    correct: bool = False,
     jobs: int | str = 1,
     **options: Any,
 ) -> pa.Table:
@@ -53,11 +56,13 @@ def read(
         mode=mode,
         as_system=as_system,
         clean=clean,
+        correct=correct,
         jobs=jobs,
         **options,
     )
     table = stream.to_table()
-    if stream.report.worst in (Severity.ERROR, Severity.WARNING) or stream.report.missing:
+    report = stream.report
+    if report.worst in (Severity.ERROR, Severity.WARNING) or report.missing or report.corrected:
         warnings.warn(stream.report.text(), DamageWarning, stacklevel=2)
     return table
 
@@ -73,6 +78,7 @@ def scan(
     mode: str = "FAILFAST",
     as_system: str | None = None,
     clean: bool | None = None,
+    correct: bool = False,
     jobs: int | str = 1,
     max_faults: int = MAX_FAULTS,
     **options: Any,
@@ -85,8 +91,10 @@ def scan(
     `[("offset", ">=", 5), ("key", "==", b"x")]`, a list of such lists (any of them must match), text ("offset >= 5 and key contains x"), or
     a pyarrow expression. `limit`: maximum number of rows. `mode`: FAILFAST, PERMISSIVE, DROPMALFORMED, or AS_SYSTEM for exactly the rows
     that the real system would serve: version `as_system` (None: the newest known), started after a clean or unclean stop (`clean`; None: as
-    the system's own marker says). `jobs`: number of processes; the rows and their order do not depend on it. With one, threads of this
-    process read ahead, as many as pyarrow uses (`pyarrow.set_cpu_count`). Further options are those of the codec and of the layout.
+    the system's own marker says). With `correct` the files are read once more beforehand, and single flipped bits are corrected where
+    checksums and other evidence prove them, each with a warning. `jobs`: number of processes; the rows and their order do not depend on it.
+    With one, threads of this process read ahead, as many as pyarrow uses (`pyarrow.set_cpu_count`). Further options are those of the
+    codec and of the layout.
 
     Raises `LogwrightError`. `NotFoundError`, `AccessError` and `UsageError` are raised by this call; `DamageError` while iterating, or by
     this call if the real system would not open the directory.
@@ -104,6 +112,7 @@ def scan(
         as_system,
         clean,
         number("jobs", jobs, 1),
+        bool(flag("correct", correct)),
     )
 
 
@@ -124,6 +133,7 @@ class Scan:
         as_system: str | None = None,
         clean: bool | None = None,
         jobs: int = 1,
+        correct: bool = False,
     ) -> None:
         self._mode, self._jobs = Mode.of(mode), jobs
         if self._mode is not Mode.AS_SYSTEM and (as_system is not None or clean is not None):
@@ -137,7 +147,11 @@ class Scan:
         self._limit = None if limit is None else number("limit", limit)
         self._resolve = functools.partial(resolve.resolve, path, codec, options, containers_only=True)
         self._view, self._started, self._skipped = word("view", view), started, list[str]()
-        self._targets = targets = self._resolve(skipped=self._skipped)
+        targets = self._resolve(skipped=self._skipped)
+        if correct:
+            self._resolve = functools.partial(corrected, self._resolve, find_corrections(targets))
+            targets = self._resolve(skipped=[])
+        self._targets = targets
         usage.check_jobs(targets, jobs)
         self._reading = plan.reading(targets, self._view, started)
         table = self._reading.table
@@ -157,6 +171,8 @@ class Scan:
         report.notes += [*self._skipped, *self._reading.notes]
         if len(self._reading.systems) == 1:
             report.system = self._reading.systems[0]
+        if corrections := corrections_in(self._targets):
+            note_corrections(report, corrections)
         report.checked = False
         if len(self._targets) == 1:
             _verify.introduce(report, self._targets[0])

@@ -199,7 +199,7 @@ def test_out_of_range_values_are_refused(value: dict[str, Any], text: str) -> No
 
 def test_impossible_count_is_refused_before_allocation() -> None:
     packed = VARINT.pack((1 << 31) - 1, {}) + b"\0" * 20
-    with pytest.raises(DescriptionError, match="count 2147483647, but 20 bytes are left"):
+    with pytest.raises(DescriptionError, match="count 2147483647, but 20 bytes left"):
         Repeated(I64BE, VARINT).unpack(packed, 0, len(packed), {})
 
 
@@ -284,7 +284,7 @@ def test_errors_name_the_field_and_item() -> None:
 
 def test_sized_bytes_without_a_field() -> None:
     sized = Struct("Sized", Field("size", U8, sizes=True), Field("first", U8))
-    with pytest.raises(DescriptionError, match="1 bytes left at the end of Sized"):
+    with pytest.raises(DescriptionError, match="1 unused byte at the end of Sized"):
         sized.unpack(b"\2ab")
 
 

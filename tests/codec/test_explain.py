@@ -57,7 +57,7 @@ PAIR = Struct(
 )
 
 
-def test_fields_have_offsets() -> None:
+def test_fields_are_explained_with_their_offsets() -> None:
     node = explained(PAIR, b"\x04ab\x02\xff", base=100)
     assert (node.name, node.kind, node.start, node.end) == ("Pair", "struct", 100, 105)
     key = child(node, "key")
@@ -70,7 +70,7 @@ def test_fields_have_offsets() -> None:
     assert child(node, "value", "data").value == b"\xff"
 
 
-def test_null_and_empty_values() -> None:
+def test_null_and_empty_values_differ() -> None:
     node = explained(PAIR, b"\x00\x01")
     assert child(node, "key").value == b""
     value = child(node, "value")
@@ -108,7 +108,9 @@ def test_checksums_are_explained() -> None:
     assert bad.check is not None
     assert not bad.check.right
     computed, stored = zlib.crc32(b"\x07ac"), zlib.crc32(b"\x07ab")
-    assert bad.problem == f"checksum mismatch: stored {stored:#010x}, computed {computed:#010x}"
+    assert bad.problem == (
+        f"checksum mismatch: stored {stored:#010x}, computed {computed:#010x}. Flipping bit 0 of byte 7 would fix it"
+    )
 
 
 def test_checksum_of_preceding_bytes_is_explained() -> None:
@@ -120,13 +122,13 @@ def test_checksum_of_preceding_bytes_is_explained() -> None:
     assert (check.start, check.end, check.right) == (0, 2, True)
 
 
-def test_checksum_of_missing_bytes() -> None:
+def test_checksum_of_missing_bytes_is_not_compared() -> None:
     node = explained(SEALED, b"\x07\0\0\0\0")
     assert child(node, "crc").check is None
     assert explained(SEALED, b"\x07\0\0").broken
 
 
-def test_constant_field_with_another_value() -> None:
+def test_wrong_constant_is_a_problem() -> None:
     assert (
         child(explained(SEALED, SEALED.pack({"kind": 8, "data": b"ab"})), "kind").problem
         == "expected 7, found 8"
@@ -147,7 +149,7 @@ def test_leftover_bytes_are_explained() -> None:
 
 
 @pytest.mark.parametrize("size", [b"\x40", b"\x02"])
-def test_impossible_size(size: bytes) -> None:
+def test_impossible_size_is_a_problem_of_its_field(size: bytes) -> None:
     """Readable parts are still read."""
     packed = size + SEALED.pack({"kind": 7, "data": b"ab"})[1:]
     node = explained(SEALED, packed)
@@ -194,12 +196,12 @@ def test_lists_are_explained() -> None:
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
-        (b"\xc8\x01\0\1", "count 100, but 2 bytes are left"),
-        (b"\x01\0\1", "count -1, but 2 bytes are left"),
+        (b"\xc8\x01\0\1", "count 100, but 2 bytes left"),
+        (b"\x01\0\1", "count -1, but 2 bytes left"),
         (b"\x04\0\1\0", "count 2, but only 1 item can be read"),
     ],
 )
-def test_lists_shorter_or_longer_than_their_count(data: bytes, problem: str) -> None:
+def test_list_that_does_not_match_its_count_is_a_problem(data: bytes, problem: str) -> None:
     typed = Struct("Typed", Field("items", Repeated(I16BE, VARINT)), Field("more", U8))
     node = explained(typed, data)
     assert child(node, "items").problem == problem
@@ -207,9 +209,9 @@ def test_lists_shorter_or_longer_than_their_count(data: bytes, problem: str) -> 
     assert len(node.children) == 1
 
 
-def test_missing_count() -> None:
+def test_missing_count_is_a_problem() -> None:
     typed = Struct("Typed", Field("items", Repeated(I16BE, VARINT)))
-    assert child(explained(typed, b"\x80"), "items").problem == "expected 1 bytes, 0 left"
+    assert child(explained(typed, b"\x80"), "items").problem == "expected 1 byte, 0 left"
 
 
 # Only some of a long list
@@ -284,14 +286,14 @@ def test_compressed_bytes_have_separate_addresses() -> None:
     assert many.children[0].row == 0
 
 
-def test_uncompressed_nested_bytes() -> None:
+def test_uncompressed_nested_bytes_have_no_separate_addresses() -> None:
     data = child(explained(PACKED, packed(0, b"\0\1\0\2\7")), "data", "data")
     assert data.space is None
     assert [each.kind for each in data.children] == ["struct"]
     assert data.children[0].broken
 
 
-def test_empty_nested_bytes() -> None:
+def test_unknown_or_missing_nested_bytes_are_not_unpacked() -> None:
     assert child(explained(PACKED, packed(9, b"abc")), "data", "data").children == []
     assert child(explained(PACKED, packed(1, None)), "data").space is None
     node = child(explained(PACKED, packed(3, b"abc")), "data")
@@ -299,7 +301,7 @@ def test_empty_nested_bytes() -> None:
     assert node.space is None
 
 
-def test_values_of_the_enclosing_scope() -> None:
+def test_meanings_use_values_of_the_enclosing_scope() -> None:
     inner = Struct(
         "Inner", Field("delta", U8, says=lambda value, scope: f"is {scope[OUTER]['base'] + value}")
     )
@@ -308,20 +310,20 @@ def test_values_of_the_enclosing_scope() -> None:
     assert node.meaning == "is 261"
 
 
-def test_switched_types() -> None:
+def test_type_is_selected_by_another_field() -> None:
     either = Struct("Either", Field("kind", U8), Field("body", Switch("kind", {1: PAIR, 0: U8})))
     assert child(explained(either, b"\1\0\0"), "body").type == "Pair"
     assert child(explained(either, b"\0\7"), "body").value == 7
     assert child(explained(either, b"\2\7\7"), "body").problem == "unknown kind 2"
 
 
-def test_too_few_bytes_for_trailing_fields() -> None:
+def test_too_few_bytes_for_trailing_fields_is_a_problem() -> None:
     tail = Struct("Tail", Field("front", Bytes(), size="left - 2"), Field("back", I16BE))
     assert child(explained(tail, b"abcd"), "front").value == b"ab"
-    assert child(explained(tail, b"a"), "front").problem == "1 bytes too few for the following fields"
+    assert child(explained(tail, b"a"), "front").problem == "1 byte too few for the following fields"
 
 
-def test_items_with_a_length_prefix_each() -> None:
+def test_items_of_a_fixed_stride_are_explained() -> None:
     block = Struct("Block", Field("words", Repeated(I16BE, least=2)))
     file = Struct("File", Field("blocks", Repeated(block, every=5)))
     data = b"\0\1\0\2x" + b"\0\3\0\4\0" + b"\0\5"
@@ -337,7 +339,7 @@ def test_items_with_a_length_prefix_each() -> None:
 # Stretches
 
 
-def test_run_of_values() -> None:
+def test_consecutive_values_and_padding_are_explained() -> None:
     three = PAIR.pack({"key": b"k", "value": b"v"}) * 3
     nodes = explain_values(PAIR, window(three + bytes(5), 7), Focus(), name="pair")
     check_nodes_tile(nodes, three + bytes(5), 7)
@@ -396,6 +398,6 @@ def test_any_changed_bytes_are_explained(data: st.DataObject) -> None:
     check_nodes_tile(explain_values(DEEP, window(cut), Focus()), cut, 0)
 
 
-def test_requested_name_of_the_whole_structure() -> None:
+def test_structure_gets_the_requested_name() -> None:
     nodes = Explainer(b"\0\1\0\2x").all(Repeated(I16BE), 0, 4, name="numbers")
     assert [each.name for each in nodes] == ["numbers"]

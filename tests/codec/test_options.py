@@ -57,7 +57,7 @@ def test_option_spellings_are_equivalent(name: str) -> None:
     assert not options.given("name")
 
 
-def test_default_values() -> None:
+def test_options_have_default_values() -> None:
     options = Options(DECLARED, {"max.age": None})
     assert options.to_dict() == {
         "segment.bytes": 1 << 30, "max.age": None, "compression.type": "none", "preallocate": False, "name": "",
@@ -84,12 +84,12 @@ def test_invalid_numbers_are_refused(text: Any) -> None:
 
 
 @pytest.mark.parametrize("text", ["true", "True", "yes", "1", 1, True])
-def test_true_values(text: Any) -> None:
+def test_true_values_are_accepted(text: Any) -> None:
     assert parse_bool(text) is True
 
 
 @pytest.mark.parametrize("text", ["false", "NO", "0", 0, False])
-def test_false_values(text: Any) -> None:
+def test_false_values_are_accepted(text: Any) -> None:
     assert parse_bool(text) is False
 
 
@@ -121,7 +121,7 @@ def test_unknown_and_invalid_options_are_refused(name: str, value: Any, message:
         Options(DECLARED, {name: value})
 
 
-def test_options_for_a_codec_without_options() -> None:
+def test_codec_without_options_refuses_any() -> None:
     with pytest.raises(UsageError, match="No options are known here"):
         Options((), {"q": 1})
 
@@ -144,7 +144,7 @@ TABLE = Table(
         ("", ()),
     ],
 )
-def test_selected_columns(expected: Any, columns: tuple[str, ...]) -> None:
+def test_columns_are_selected_by_name(expected: Any, columns: tuple[str, ...]) -> None:
     assert TABLE.select(expected) == columns
     assert TABLE.schema(columns).names == list(columns)
 
@@ -161,7 +161,7 @@ def test_unknown_columns_are_refused() -> None:
 # Codecs and layouts
 
 
-def test_codecs_and_layouts_by_name() -> None:
+def test_codecs_and_layouts_are_found_by_name() -> None:
     assert registry.get("kafka.log").name == "kafka.log"
     assert registry.get_layout("kafka.partition").name == "kafka.partition"
     assert registry.find("kafka.partition") is registry.get_layout("kafka.partition")
@@ -185,13 +185,13 @@ def test_unknown_codec_and_layout_names_are_refused(call: Any, name: str, messag
         call(name)
 
 
-def test_unrecognised_file() -> None:
+def test_unrecognised_file_has_no_codec() -> None:
     assert registry.detect("holiday.jpg", b"\xff\xd8\xff\xe0") is None
     detected = registry.detect("00000000000000000000.timeindex", b"")
     assert detected is not None
     assert detected.name == "kafka.timeindex"
 
 
-def test_hexadecimal_options_given_as_text() -> None:
+def test_zxids_given_as_text_are_hexadecimal() -> None:
     inputs = {"at_zxid": "100000002", "atZxid": "0x5", "path_prefix": "5", "segment.bytes": "100"}
     assert registry.numbers(inputs) == {**inputs, "at_zxid": 100000002}

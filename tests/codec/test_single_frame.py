@@ -96,7 +96,7 @@ def test_unchanged_rows_keep_the_original_bytes() -> None:
     assert encoded(rows(1), stored(b"").slice(0, 0)) == b"1\n"
 
 
-def test_unreadable_file_round_trips() -> None:
+def test_unreadable_file_is_written_from_its_file_table() -> None:
     file = pa.table({"frames": [0], "trailing": [b"x"], "trailing_zeros": [2]})
     assert encoded(rows(), None, file) == b"x\0\0"
     assert encoded(rows(), None, file.drop_columns(["trailing", "trailing_zeros"])) == b""

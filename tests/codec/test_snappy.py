@@ -53,7 +53,7 @@ def test_library_output_is_read(words: list[bytes]) -> None:
 
 
 @pytest.mark.parametrize("size", [59, 60, 61, 256, 257, 65536, 65537, 200_000])
-def test_long_literals(size: int) -> None:
+def test_long_literals_are_read(size: int) -> None:
     data = np.random.default_rng(size).integers(0, 256, size, np.uint8).tobytes()
     assert decompressed(bytes(cramjam.snappy.compress_raw(data))) == data
 
@@ -74,7 +74,7 @@ COPIES = {
 
 
 @pytest.mark.parametrize("name", COPIES)
-def test_every_kind_of_copy(name: str) -> None:
+def test_every_kind_of_copy_is_read(name: str) -> None:
     literal = b"\x08abc"
     size = {"near": 4, "far": 64, "farthest": 10}[name]
     block = varint(3 + size) + literal + COPIES[name]

@@ -184,6 +184,49 @@ TRIPLES = [
         bytes.fromhex("000000006553f100 0000000000000000 0000000000000034 00000002 00000000"),
         1,
     ),
+    Triple(
+        "bookkeeper.index",
+        "a.idx",
+        [{"ledger_id": 10, "entry_id": 1, "location": 0x7B_40000004, "log_id": 0x7B, "offset": 0x40000004}],
+        bytes.fromhex("424b4c45 00000001 00000014 850bf1071c5e3d8c24235676f8816ae0cbe2f14f").ljust(
+            1032, b"\0"
+        )
+        + bytes.fromhex("0000007b40000004").ljust(8184, b"\0"),
+        1,
+    ),
+    Triple(
+        "bookkeeper.lastmark",
+        "lastMark.1",
+        [{"journal_id": 0x1A1FBC31FB7, "offset": 4096}],
+        bytes.fromhex("000001a1fbc31fb7 0000000000001000"),
+        1,
+    ),
+    Triple("bookkeeper.lastid", "lastId", [{"log_id": 26}], b"1a\n", 1),
+    Triple(
+        "bookkeeper.bookiestatus",
+        "BOOKIE_STATUS",
+        [{"layout_version": 1, "mode": "READ_ONLY", "last_update_time": _MS, "manually_modified": False}],
+        b"1,READ_ONLY,1700000000000,false\n",
+        1,
+    ),
+    Triple("bookkeeper.dirty", "DIRTY", [], b"", 1),
+    Triple(
+        "bookkeeper.cookie",
+        "VERSION",
+        [
+            {
+                "layout_version": 5,
+                "bookie_host": "127.0.0.1:3181",
+                "journal_dir": "/data/j",
+                "ledger_dirs": "2\t/data/l1\t/data/l2",
+                "instance_id": "3a5b6c1e",
+                "index_dirs": None,
+            }
+        ],
+        b'5\nbookieHost: "127.0.0.1:3181"\njournalDir: "/data/j"\nledgerDirs: "2\\t/data/l1\\t/data/l2"\n'
+        b'instanceId: "3a5b6c1e"\n',
+        0,
+    ),
 ]
 
 each_triple = pytest.mark.parametrize(

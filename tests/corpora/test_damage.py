@@ -112,7 +112,7 @@ def test_expected_rows_equal_salvage(name: str, partition: Path, tmp_path: Path)
     assert sum(expected["files"].values()) == expected["rows"] <= ROWS
 
 
-def test_damage_of_a_single_file(partition: Path, tmp_path: Path) -> None:
+def test_single_file_is_damaged_by_frame_and_by_byte(partition: Path, tmp_path: Path) -> None:
     log = min(partition.glob("*.log"))
     damage = lw.damage(log, tmp_path / "out", ["flip:frame=0,at=80", "insert:at=end,zeros=9"])
     assert Path(damage.path) == tmp_path / "out" / log.name
@@ -124,7 +124,7 @@ def test_damage_of_a_single_file(partition: Path, tmp_path: Path) -> None:
         lw.damage(log, tmp_path / "more", "remove:file=x")
 
 
-def test_damage_of_an_unrecognised_file(tmp_path: Path) -> None:
+def test_unrecognised_file_is_damaged_by_byte_only(tmp_path: Path) -> None:
     (tmp_path / "some.bin").write_bytes(b"0123456789")
     damage = lw.damage(
         tmp_path / "some.bin", tmp_path / "out", ["flip:at=0", "drop:at=2,length=2", "write:at=-1,text=x"]
@@ -136,7 +136,7 @@ def test_damage_of_an_unrecognised_file(tmp_path: Path) -> None:
             lw.damage(tmp_path / "some.bin", tmp_path / "more", op)
 
 
-def test_damage_of_an_unrecognised_directory(tmp_path: Path) -> None:
+def test_files_of_an_unrecognised_directory_are_changed_by_name(tmp_path: Path) -> None:
     (tmp_path / "in" / "deep").mkdir(parents=True)
     (tmp_path / "in" / "deep" / "a").write_bytes(b"abc")
     ops = [
@@ -210,7 +210,7 @@ def test_randomly_damaged_directories_are_read(seed: int, partition: Path, tmp_p
     assert tree(tmp_path / "again") == tree(tmp_path / "out")
 
 
-def test_nothing_left_to_damage(tmp_path: Path) -> None:
+def test_random_damage_of_an_empty_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").write_bytes(b"")
     with pytest.raises(lw.UsageError, match="nothing is left"):
         lw.damage(tmp_path / "empty", tmp_path / "out", count=1)
@@ -422,7 +422,7 @@ def cli(*words: str) -> int:
     return int(ended.value.code or 0)
 
 
-def test_damage_on_the_command_line(
+def test_damage_command_reports_its_operations(
     partition: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["damage", str(partition), "--op", "flip:frame=0,at=80", "--op", "cut:at=-1", "--out"]

@@ -75,7 +75,7 @@ def test_paths_may_be_files_lists_globs_and_uris(
     assert ids(".") == ids(box)
 
 
-def test_glob_on_a_remote_file_system(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_globs_work_on_a_remote_file_system(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from pyarrow import fs
 
     from logwright.readers import listing, source
@@ -92,7 +92,7 @@ def test_glob_on_a_remote_file_system(box: Path, monkeypatch: pytest.MonkeyPatch
         lw.read(f"far://{box}/*.boy")
 
 
-def test_standard_input(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_standard_input_can_be_scanned_repeatedly(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = (box / "1000.toy").read_bytes()
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
     scan = lw.scan("-", columns="id")
@@ -179,7 +179,7 @@ def test_unreadable_paths_are_errors(
         lw.read(path, **rest)
 
 
-def test_codec_option_for_an_unrecognisable_name(tmp_path: Path) -> None:
+def test_codec_option_reads_an_unrecognised_file(tmp_path: Path) -> None:
     path = tmp_path / "backup.bin"
     path.write_bytes(frame(7, b"x"))
     assert ids(path) == [7]
@@ -200,7 +200,7 @@ def test_symlinks_and_tilde_are_resolved(box: Path, tmp_path: Path, monkeypatch:
 # Views, options
 
 
-def test_views(box: Path) -> None:
+def test_view_names_and_table_names_select_the_same_rows(box: Path) -> None:
     assert lw.read(box, view="texts") == lw.read(box) == lw.read(box, view="rows")
     assert lw.read(box, view="heads").num_rows == lw.read(box, view="frames").num_rows == 70
     assert lw.read(box / "000.toy", view="heads").num_rows == 40
@@ -220,7 +220,7 @@ def test_rows_without_columns_are_counted(box: Path) -> None:
     )
 
 
-def test_file_names_that_are_not_utf8(box: Path) -> None:
+def test_file_names_that_are_not_utf8_are_listed_with_replacement_characters(box: Path) -> None:
     Path(os.fsdecode(os.fsencode(box) + b"/\xff")).touch()
     assert lw.read(box, view="files").column("name").to_pylist()[-1] == "\N{REPLACEMENT CHARACTER}"
 

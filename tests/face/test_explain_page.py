@@ -185,7 +185,7 @@ def test_compressed_content_can_be_opened_and_closed(open_browser: Page, tmp_pat
 
 
 @needs_browser
-def test_keyboard_navigation(open_browser: Page, tmp_path: Path) -> None:
+def test_keys_move_through_the_fields(open_browser: Page, tmp_path: Path) -> None:
     page = opened(open_browser, lw.explain(SEGMENT, limit=1), tmp_path)
     page.js("document.querySelector('#tree').focus()")
     names = [chosen(page)]
@@ -244,7 +244,7 @@ def test_problems_can_be_stepped_through(open_browser: Page, tmp_path: Path) -> 
 
 
 @needs_browser
-def test_light_and_dark_themes(open_browser: Page, tmp_path: Path) -> None:
+def test_theme_can_be_switched(open_browser: Page, tmp_path: Path) -> None:
     page = opened(open_browser, lw.explain(DAMAGED), tmp_path)
     ground = "getComputedStyle(document.body).backgroundColor"
     before = page.js(ground)
@@ -259,7 +259,7 @@ def test_light_and_dark_themes(open_browser: Page, tmp_path: Path) -> None:
 
 
 @needs_browser
-def test_narrow_window(open_browser: Page, tmp_path: Path) -> None:
+def test_narrow_window_stacks_bytes_and_fields(open_browser: Page, tmp_path: Path) -> None:
     page = opened(open_browser, lw.explain(DAMAGED), tmp_path, width=800, height=900)
     assert page.js("document.documentElement.scrollWidth <= innerWidth")
     bytes_, fields = (
@@ -272,7 +272,7 @@ def test_narrow_window(open_browser: Page, tmp_path: Path) -> None:
 
 @pytest.mark.extended
 @needs_browser
-def test_file_of_several_megabytes(open_browser: Page, tmp_path: Path) -> None:
+def test_file_of_several_megabytes_can_be_navigated(open_browser: Page, tmp_path: Path) -> None:
     """Only visible rows are drawn, and a single key goes to the last byte."""
     path = tmp_path / "orders-0" / "00000000000000000000.log"
     path.parent.mkdir()

@@ -25,11 +25,11 @@ def run(*words: object) -> Result:
     return CliRunner().invoke(group, ["explain", *map(str, words)])
 
 
-def test_record_batch_as_text() -> None:
+def test_record_batch_is_explained_line_by_line() -> None:
     text = lw.explain(SEGMENT, at=21, items=2).text(items=2, width=160)
     assert (
         text.splitlines()[0]
-        == f"{SEGMENT}  kafka.log: Kafka log segment: record batches of magic 2, 2,100 bytes"
+        == f"{SEGMENT}  kafka.log: Kafka log segment: record batches, or messages of magic 0 and 1, 2,100 bytes"
     )
     assert re.search(r"00000008  00 00 03 bf +batch_length +959 +bytes that follow", text)
     assert re.search(
@@ -82,7 +82,7 @@ def test_requested_byte_is_marked(tmp_path: Path) -> None:
     assert re.search(r"\[0\] +EditField", text)
 
 
-def test_colours_and_terminal_width() -> None:
+def test_colours_and_width_do_not_change_the_text() -> None:
     explanation = lw.explain(DAMAGED, fault=1)
     plainly, coloured = explanation.text(width=100), explanation.text(width=100, colour=True)
     assert "\x1b[" not in plainly
@@ -92,7 +92,7 @@ def test_colours_and_terminal_width() -> None:
     assert len(explanation.text(width=60).splitlines()) == len(plainly.splitlines())
 
 
-def test_padding_and_unexplained_bytes(tmp_path: Path) -> None:
+def test_padding_and_truncated_batches_are_shown(tmp_path: Path) -> None:
     path = tmp_path / "00000000000000000000.log"
     path.write_bytes(PLAIN.read_bytes() + bytes(40))
     assert re.search(r"padding +40 bytes +40 zero bytes", lw.explain(path).text())
@@ -100,9 +100,9 @@ def test_padding_and_unexplained_bytes(tmp_path: Path) -> None:
     assert "DAMAGED" in lw.explain(path).text()
 
 
-def test_faults_next_to_a_sound_frame() -> None:
+def test_bytes_left_after_the_records_are_explained() -> None:
     text = lw.explain(KAFKA["craft_batch_extra_bytes"].partition).text()
-    assert "records" in text
+    assert "record 0, at byte 0 of the stored records: bytes are left after the last record" in text
 
 
 def test_preallocated_zeros_are_named(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_preallocated_zeros_are_named(tmp_path: Path) -> None:
     assert "  24 preallocated zero bytes" in lw.explain(path).text()
 
 
-def test_wide_flags() -> None:
+def test_long_bit_patterns_are_abridged() -> None:
     wide = Bits("b", 3, 2, 1, "", "", 8)
     assert len(wide.pattern()) > 23
     assert wide.pattern().endswith(".... ...0 1...")
@@ -178,7 +178,7 @@ def test_structure_is_shortened_to_one_line() -> None:
 # The verb
 
 
-def test_explain_on_the_command_line() -> None:
+def test_command_accepts_at_and_where() -> None:
     result = run(SEGMENT)
     assert result.exit_code == 0, result.output
     assert result.output.count("RecordBatch") >= 2
@@ -189,7 +189,7 @@ def test_explain_on_the_command_line() -> None:
     assert "[3]" in run(SEGMENT, "--limit", 1, "--items", 40).output
 
 
-def test_explain_as_json() -> None:
+def test_json_covers_every_byte() -> None:
     loaded = json.loads(run(SEGMENT, "--json").output)
     assert sum(piece["length"] for piece in loaded["pieces"]) == 2100
 

@@ -131,13 +131,13 @@ def test_metadata_columns_locate_the_frame(box: Path) -> None:
     assert rows[-1] == {"id": 502, "_path": str(box / "500.toy"), "_position": 0}
 
 
-def test_splits_are_planned_without_reading(box: Path) -> None:
+def test_view_files_has_no_column_for_corrupt_records(box: Path) -> None:
     table = read(box, view="files", mode="PERMISSIVE")
     assert table["name"].to_pylist() == ["000.toy", "500.toy", "NOTE"]
     assert "_corrupt_record" not in table.schema.names
 
 
-def test_several_paths(box: Path) -> None:
+def test_several_paths_are_read_together(box: Path) -> None:
     asked = Request.of({"paths": json.dumps([str(box / "000.toy"), str(box / "500.toy")]), "columns": "id"})
     actual = SparkSource(asked, schema_of(asked))
     assert (
@@ -149,7 +149,7 @@ def test_several_paths(box: Path) -> None:
         Request.of({"codec": "toy.store"})
 
 
-def test_recursive_file_lookup(box: Path) -> None:
+def test_recursive_file_lookup_finds_stores_at_any_depth(box: Path) -> None:
     (box.parent / "other").mkdir()
     (box.parent / "other" / "README").write_text("x")
     deep = box.parent / "deep" / "er" / "store"
@@ -160,13 +160,13 @@ def test_recursive_file_lookup(box: Path) -> None:
     assert 900 in rows
 
 
-def test_path_glob_filter(box: Path) -> None:
+def test_path_glob_filter_selects_files(box: Path) -> None:
     assert read(f"{box}/*.toy", pathGlobFilter="5*", columns="id")["id"].to_pylist() == [500, 501, 502]
     with pytest.raises(NotFoundError, match=r"no files to read.*pathGlobFilter"):
         read(f"{box}/*.toy", pathGlobFilter="9*")
 
 
-def test_missing_paths(box: Path) -> None:
+def test_missing_paths_are_errors_unless_ignored(box: Path) -> None:
     gone = box / "gone" / "*.toy"
     with pytest.raises(NotFoundError):
         read(gone, schema("id long"))
@@ -252,7 +252,7 @@ def test_values_that_do_not_fit_are_reported(box: Path) -> None:
         read(box / "500.toy", schema("id int"))
 
 
-def test_times_beyond_sparks_range(box: Path) -> None:
+def test_times_beyond_sparks_range_are_null_with_a_warning(box: Path) -> None:
     (box / "500.toy").write_bytes(frame(1 << 45, b"x") + frame(-5, b"y"))
     with pytest.warns(UserWarning, match="times outside the range of Spark's microseconds are null"):
         table = read(box / "500.toy", schema("time timestamp"))
@@ -370,7 +370,7 @@ def test_filters_are_pushed_down_to_frames(box: Path) -> None:
     assert len(ids) < read(box).num_rows
 
 
-def test_filters_on_columns_without_bounds(box: Path) -> None:
+def test_filters_on_columns_without_bounds_are_left_to_spark(box: Path) -> None:
     reader, left = pushed(
         box, EqualTo(("text",), b"x"), EqualTo(("_path",), "x"), EqualTo(("gone",), 1), includeMetadata=True
     )

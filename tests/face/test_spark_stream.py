@@ -70,7 +70,7 @@ def test_micro_batches_follow_a_growing_partition(tmp_path: Path) -> None:
     reader.stop()
 
 
-def test_max_offsets_per_trigger(tmp_path: Path) -> None:
+def test_bytes_and_files_per_trigger_limit_a_batch(tmp_path: Path) -> None:
     write(tmp_path / "a-0", 0, 400)
     for words, limit in (
         ({"maxBytesPerTrigger": "1k"}, ReadMaxBytes(1024)),
@@ -83,7 +83,7 @@ def test_max_offsets_per_trigger(tmp_path: Path) -> None:
         assert end == 400 if not words else 0 < end < 400
 
 
-def test_available_now_ends(tmp_path: Path) -> None:
+def test_available_now_ends_with_the_rows_present_at_its_start(tmp_path: Path) -> None:
     """`Trigger.AvailableNow`: rows and partitions that arrive meanwhile are left to the next run."""
     write(tmp_path / "a-0", 0, 10)
     reader = follow(tmp_path, subscribe="a", startingOffsets="earliest", minOffsetsPerTrigger=1000)
@@ -145,7 +145,7 @@ def test_invalid_stream_options_are_refused(tmp_path: Path) -> None:
         data_source(tmp_path / "folder").schema()
 
 
-def test_stream_into_another_store(tmp_path: Path) -> None:
+def test_replica_is_chosen_for_a_stream(tmp_path: Path) -> None:
     write(tmp_path / "x" / "a-0", 0, 3)
     shutil.copytree(tmp_path / "x" / "a-0", tmp_path / "y" / "a-0")
     write(tmp_path / "y" / "a-0", 3, 2)
@@ -156,7 +156,7 @@ def test_stream_into_another_store(tmp_path: Path) -> None:
     assert longest.latestOffset({}, ReadAllAvailable()) == {"a-0": 5}
 
 
-def test_stream_options_in_a_batch_read(tmp_path: Path) -> None:
+def test_starting_offsets_limit_a_batch_read(tmp_path: Path) -> None:
     for name in ("a-0", "a-1", "b-0"):
         write(tmp_path / name, 0, 200)
     item = data_source(
@@ -208,7 +208,7 @@ def stream_batch(target: Path, number: int, monkeypatch: pytest.MonkeyPatch, **o
     writer(SCHEMA, overwrite=False).commit([*pickle.loads(pickle.dumps(messages)), None], number)
 
 
-def test_stream_sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stream_sink_writes_each_batch_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = tmp_path / "a-0"
     for number in (0, 0, 1, 1, 0):
         stream_batch(target, number, monkeypatch)
@@ -230,7 +230,7 @@ def test_stream_sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert sorted(path.name for path in (target / ".logwright").iterdir()) == ["transactions.json"]
 
 
-def test_warnings_of_a_micro_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_warnings_of_a_micro_batch_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     schema = from_arrow_schema(pa.schema({"value": pa.binary(), "topic": pa.string()}))
     item = data_source(tmp_path / "a-0", codec="kafka.partition", txnAppId="app")
     monkeypatch.setattr(sink.TaskContext, "get", lambda: Context(0))
@@ -240,7 +240,9 @@ def test_warnings_of_a_micro_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         item.streamWriter(schema, overwrite=False).commit([message], 0)
 
 
-def test_transaction_names_of_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_write_with_a_lower_or_equal_txn_version_does_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     target = tmp_path / "a-0"
     monkeypatch.setattr(sink.TaskContext, "get", lambda: Context(0))
     for version, kind in ((3, SparkSink), (3, DoneAlready), (2, DoneAlready), (4, SparkSink)):

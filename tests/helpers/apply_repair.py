@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from logwright.codec.engine.repair import RepairPlan
+from logwright.codec.store.build import Piece, take
 from logwright.codec.store.extents import Copy
 
 
@@ -12,7 +13,11 @@ def apply_repair(plan: RepairPlan, *replicas: Any) -> dict[str, bytes]:
     """Return the files of the result by name. Check that each is written once and all other files of the first replica are removed."""
     directory = replicas[0]
     files: dict[str, bytes] = {}
+    pieces: list[Piece] = []
     for output in plan.files():
+        if isinstance(output, Piece):
+            pieces.append(output)
+            continue
         assert output.name not in files, f"{output.name} is written twice"
         assert output.like is None or output.like in directory.files, output
         parts = []
@@ -24,5 +29,8 @@ def apply_repair(plan: RepairPlan, *replicas: Any) -> dict[str, bytes]:
             else:
                 parts.append(extent)
         files[output.name] = b"".join(parts)
+    derived = take(pieces)
+    assert not derived.keys() & files.keys()
+    files |= derived
     assert sorted(plan.removes) == sorted(set(directory.files) - set(files))
     return files

@@ -7,17 +7,37 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from memory_directory import MemoryDirectory
 
-from logwright.codec.fault import Fault
+from logwright.codec.engine.fold import result
+from logwright.codec.fault import Fault, Kind
+from logwright.codec.frames.walk import frames_of
+from logwright.codec.kafka.derive import PartitionDeriver
 from logwright.codec.kafka.formats.log.codec import CODEC
 from logwright.codec.kafka.formats.log.heads import heads_at
-from logwright.codec.kafka.formats.log.layout import COMPRESSION_NAMES, HEAD_SIZE, RECORD, RECORD_BATCH
+from logwright.codec.kafka.formats.log.layout import COMPRESSION_NAMES, HEAD_SIZE, MAGIC, RECORD, RECORD_BATCH
 from logwright.codec.kafka.formats.log.tables import LogContext
 from logwright.codec.option import Options
+from logwright.codec.store.listing import PlannedFile, Role
 from logwright.codec.window import Window
 
 NAME = "00000000000000000000.log"
 T = 1_700_000_000_000
+
+
+def derived_files(files: Mapping[str, bytes], interval: int = 4096, **settings: Any) -> dict[str, bytes]:
+    """Return the files that a broker derives from the sound logs among these files."""
+
+    def refuse(name: str, fault: Fault) -> None:
+        assert fault.kind is Kind.PADDING, f"{name}: {fault}"
+
+    logs = [
+        PlannedFile(name, len(data), Role.PRIMARY, hints={"base_offset": int(name[:20])})
+        for name, data in sorted(files.items())
+        if name.endswith(".log")
+    ]
+    frames = frames_of(MemoryDirectory(files), logs, CODEC, report=refuse)
+    return result(frames, PartitionDeriver(interval, **settings))
 
 
 def record(
@@ -82,6 +102,8 @@ def window(data: bytes, offset: int = 0, size: int | None = None) -> Window:
 
 def as_heads(header: Any) -> Any:
     """Return stored headers of magic 2 in the form in which a scan keeps them."""
+    header = header.copy()
+    header["magic"] = MAGIC
     data = np.frombuffer(header.tobytes(), np.uint8)
     return heads_at(data, np.arange(len(header)) * HEAD_SIZE)
 

@@ -17,7 +17,7 @@ from logwright.codec import registry
 from logwright.codec.engine.startup import Started, Verdict
 from logwright.codec.leveldb.formats.manifest.layout import EditField, form
 from logwright.codec.leveldb.formats.records.layout import BLOCK, FULL, HEADER, RECORD
-from logwright.codec.leveldb.formats.table.layout import sealed
+from logwright.codec.leveldb.formats.table.compression import sealed
 from logwright.codec.leveldb.formats.table.write import TableBuilder, TableSettings
 from logwright.codec.leveldb.keys import BYTEWISE, internal_key
 from logwright.codec.leveldb.names import log_name, manifest_name, table_name

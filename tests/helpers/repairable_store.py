@@ -58,13 +58,13 @@ def good_and_bad(data: bytes) -> tuple[Spans, list[Fault]]:
 class StoreRepair(RepairPlan):
     def __init__(self, listing: Listing) -> None:
         super().__init__(listing)
-        self.mended: list[OutputFile] = []
+        self.output_files: list[OutputFile] = []
         self.dropped: set[str] = set()
         self.ids = {"first_id": 0}
         self.notes, self.before_you_start = ["a warning"], ["dust it"]
 
     def outputs(self) -> Iterator[OutputFile]:
-        yield from self.mended
+        yield from self.output_files
 
 
 class RepairableStore(FakeStore):
@@ -134,7 +134,7 @@ class RepairableStore(FakeStore):
                         raise UsageError(f"the copies diverged at id {id}")
                     taken.setdefault(id, (copy, start, stop))
         pieces = [Copy(name, start, stop, copy) for _, (copy, start, stop) in sorted(taken.items())]
-        repair.mended += [
+        repair.output_files += [
             OutputFile(name, pieces, name),
             OutputFile(f"{name[:-4]}.ids", [ids(*sorted(taken))]),
         ]
@@ -153,20 +153,20 @@ class RepairableStore(FakeStore):
             good, bad = good_and_bad(listing.read(file.name))
             if bad:
                 raise DamageError.of(bad[0], file.name)
-            repair.mended.append(repair.unchanged(file.name))
+            repair.output_files.append(repair.unchanged(file.name))
             if "ids" in kinds:
                 index = ids(*(id for id, _, _ in good))
-                repair.mended.append(OutputFile(f"{file.name[:-4]}.ids", [index], file.name))
+                repair.output_files.append(OutputFile(f"{file.name[:-4]}.ids", [index], file.name))
             repair.rows += len(good)
         self._others(repair, plan, False, "ids" not in kinds)
         return repair
 
     def _others(self, repair: StoreRepair, plan: Plan, drop_readme: bool, keep_ids: bool = False) -> None:
-        present = {output_file.name for output_file in repair.mended} | repair.dropped
+        present = {output_file.name for output_file in repair.output_files} | repair.dropped
         for file in plan.files:
             left_out = drop_readme if file.name == "README" else file.name.endswith(".ids") and not keep_ids
             if file.name not in present and not left_out:
-                repair.mended.append(repair.unchanged(file.name))
+                repair.output_files.append(repair.unchanged(file.name))
 
 
 LAYOUT = RepairableStore()

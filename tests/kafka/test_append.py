@@ -52,9 +52,13 @@ def test_append_to_a_log_that_a_broker_would_delete_is_refused(tmp_path: Path) -
         lw.write([{"value": b"x"}], place, "kafka.partition", mode="append")
 
 
-def test_append_to_the_format_before_0_11_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(lw.UnsupportedError, match="magic 0"):
-        lw.write([{"value": b"x"}], copy_case("v0_none", tmp_path), "kafka.partition", mode="append")
+def test_batches_are_appended_to_messages_of_magic_0(tmp_path: Path) -> None:
+    place = copy_case("v0_none", tmp_path)
+    before = lw.read(place)["offset"].to_pylist()
+    report = lw.write([{"value": b"x"}], place, "kafka.partition", mode="append")
+    assert report.ids["first_offset"] == before[-1] + 1
+    assert lw.read(place)["offset"].to_pylist() == [*before, before[-1] + 1]
+    assert lw.verify(place).ok
 
 
 # State that an append continues

@@ -1,6 +1,6 @@
 """Rows become the partition that a broker would have written: rolling of segments, derived files, refused input.
 
-The derived files are compared with `derive.rebuild`, which the golden tests compare with the broker.
+The derived files are compared with those of `PartitionDeriver`, which the golden tests compare with the broker.
 
 """
 
@@ -16,12 +16,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka_golden import CASES
+from kafka_log import derived_files
 
 import logwright as lw
 from logwright.codec import registry
-from logwright.codec.kafka.derive import rebuild
 from logwright.codec.kafka.formats.log import codec as log
-from logwright.codec.kafka.formats.log.markers import markers
 from logwright.codec.option import Options
 from logwright.codec.store.build import Summary, take
 from logwright.codec.window import Window
@@ -66,16 +65,6 @@ def batches_of(data: bytes) -> Any:
     assert frames.damage is None
     assert not frames.faults
     return window, frames
-
-
-def derived(files: Files, interval: int = 4096) -> Files:
-    """Return the files that a broker would derive from the logs alone."""
-
-    def walked(data: bytes) -> Any:
-        window, frames = batches_of(data)
-        yield frames.header, frames.start, markers(window, frames)
-
-    return rebuild([(base, walked(data)) for base, data in logs(files).items()], interval)
 
 
 # Files
@@ -125,7 +114,7 @@ def test_no_rows_make_an_empty_partition() -> None:
 )
 def test_derived_files_equal_a_rebuild(options: dict[str, Any]) -> None:
     files, _ = build(rows(500, size=30), **options)
-    expected = derived(files, options.get("index.interval.bytes", 4096))
+    expected = derived_files(files, options.get("index.interval.bytes", 4096))
     assert {name: data for name, data in files.items() if name in expected} == expected
     assert set(files) - set(expected) == {f"{base:020}.log" for base in logs(files)} | {"partition.metadata"}
 
@@ -190,7 +179,7 @@ def test_offsets_of_a_segment_fit_its_index() -> None:
     files, summary = build(rows(4, offsets=[5, 5 + top, 6 + top, 9 + 2 * top]), **{"batch.size": 0})
     assert list(logs(files)) == [5, 6 + top, 9 + 2 * top]
     assert summary.ids == {"first_offset": 5, "last_offset": 9 + 2 * top}
-    expected = derived(files)
+    expected = derived_files(files)
     assert {name: data for name, data in files.items() if name in expected} == expected
 
 
@@ -359,7 +348,7 @@ def test_append_continues_producers_and_epochs(copy_partition: Any) -> None:
     end = lw.read(path, view="log")["offset"][-1].as_py() + 1
     append(path, rows(5), **{"segment.bytes": 200, "batch.size": 100})
     files = contents(path)
-    expected = derived(files)
+    expected = derived_files(files)
     snapshots = [name for name in expected if name.endswith(".snapshot") and int(name[:20]) >= end]
     assert len(snapshots) > 2
     assert {name: files[name] for name in snapshots} == {name: expected[name] for name in snapshots}
@@ -463,7 +452,7 @@ def test_append_rebuilds_preallocated_indexes_of_a_killed_broker(copy_partition:
     files = contents(path)
     last = sorted(logs(files))[-2]
     for suffix in (".index", ".timeindex"):
-        assert files[f"{last:020}{suffix}"] == derived(files)[f"{last:020}{suffix}"]
+        assert files[f"{last:020}{suffix}"] == derived_files(files)[f"{last:020}{suffix}"]
 
 
 def test_append_after_a_clean_stop_mentions_other_replicas(copy_partition: Any) -> None:

@@ -10,15 +10,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from kafka_log import derived_files
 
 import logwright as lw
-from logwright.codec.kafka.derive import rebuild
-from logwright.codec.kafka.formats.log import codec as log
 from logwright.codec.kafka.formats.log.layout import HEAD
-from logwright.codec.kafka.formats.log.markers import markers
 from logwright.codec.kafka.store import assemble
-from logwright.codec.option import Options
-from logwright.codec.window import Window
 from logwright.writers.staged import StagedWrite
 from logwright.writers.write import Written
 
@@ -59,20 +55,10 @@ def contents(path: Path) -> dict[str, bytes]:
     return {child.name: child.read_bytes() for child in path.iterdir()}
 
 
-def heads(data: bytes) -> Any:
-    window = Window(np.frombuffer(data, np.uint8), 0, len(data))
-    frames = log.CODEC.scan(window, 0, log.CODEC.context("x.log", Options(log.CODEC.options)))
-    assert frames.damage is None
-    assert not frames.faults
-    return frames.header, frames.start, markers(window, frames)
-
-
 def assert_as_rebuilt(path: Path, since: int = 0, interval: int = 4096) -> None:
     """Check that the derived files from an offset on are those that a broker would derive from the logs."""
     files = contents(path)
-    logs = {int(name[:20]): data for name, data in sorted(files.items()) if name.endswith(".log")}
-    report = rebuild([(base, [heads(data)]) for base, data in logs.items()], interval)
-    for name, data in report.items():
+    for name, data in derived_files(files, interval).items():
         if not name[:20].isdigit() or int(name[:20]) >= since:
             assert files[name] == data, name
 

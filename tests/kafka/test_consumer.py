@@ -156,7 +156,7 @@ BATCHES: dict[str, tuple[int, bytes, int]] = {
 }
 
 
-SAID = {
+OUTCOMES = {
     "none: fine": (2, ""),
     "none: more": (
         0,
@@ -462,8 +462,8 @@ EXPECTED = ("KafkaException: ", "InvalidRecordException: ")
 def test_recorded_answer_of_kafkas_consumer(name: str) -> None:
     compression, stored, count = BATCHES[name]
     got = consume(compression, as_array(stored), count, 1 << 20)
-    assert (got.records, "" if got.error is None else str(got.error)) == SAID[name]
-    assert got.error is None or got.error.expected == SAID[name][1].startswith(EXPECTED)
+    assert (got.records, "" if got.error is None else str(got.error)) == OUTCOMES[name]
+    assert got.error is None or got.error.expected == OUTCOMES[name][1].startswith(EXPECTED)
 
 
 def test_uncompressed_bytes_equal_the_records() -> None:

@@ -188,7 +188,7 @@ def test_flag_bits_have_names(batch: bytes) -> None:
     kind = Flags(Int(1), (address.Bit("top", 7),))
     assert address._Bits(kind, kind["top"], 0).pack(1, {}) == b"\x80"
     assert address._Bits(kind, kind["top"], -128).pack(0, {}) == b"\0"
-    assert address._Bits(kind, kind["top"], 0).label() == "1 bit(s) of int8"
+    assert address._Bits(kind, kind["top"], 0).label() == "1 bit of int8"
 
 
 def test_complete_record_can_be_edited(batch: bytes) -> None:

@@ -21,7 +21,6 @@ from logwright.codec.kafka.derive import (
     EpochCache,
     PartitionDeriver,
     SegmentIndexer,
-    rebuild,
     txnindex_bytes,
 )
 from logwright.codec.kafka.formats.log.layout import CONTROL, HEAD, RECORD_BATCH
@@ -184,10 +183,10 @@ def test_plain_batch_inside_a_transaction_is_known() -> None:
     deriver, seen = PartitionDeriver(), []
     for path in sorted(case.partition.glob("*.log")):
         batches = walked(path)
-        deriver.begin(int(path.stem))
+        deriver.begin_segment(int(path.stem))
         for at, fields in batches:
             seen.append(fields)
-            deriver.add(header_of([(at, fields)]), np.array([at], np.int64), NO_MARKERS)
+            deriver.add_batches(header_of([(at, fields)]), np.array([at], np.int64), NO_MARKERS)
     problem = deriver.producers.problem
     assert problem is not None
     assert "writes outside of the transaction" in problem.detail
@@ -206,26 +205,36 @@ def test_offset_below_the_segment_is_refused() -> None:
 
 def test_batches_require_a_segment() -> None:
     with pytest.raises(ValueError, match="before the first segment"):
-        PartitionDeriver().add(heads({}), np.zeros(1, np.int64), NO_MARKERS)
+        PartitionDeriver().add_batches(heads({}), np.zeros(1, np.int64), NO_MARKERS)
 
 
 # Partitions
 
 
+def derived(*segments: tuple[int, Any]) -> dict[str, bytes]:
+    """Return the derived files of segments, each with its base offset and the arguments of `add_batches`."""
+    deriver = PartitionDeriver()
+    for base, batches in segments:
+        deriver.begin_segment(base)
+        if batches is not None:
+            deriver.add_batches(*batches)
+    return deriver.finish()
+
+
 def test_names_of_derived_files() -> None:
-    assert set(rebuild([])) == {EPOCH_FILE}
-    empty = rebuild([(77, [])])
+    assert set(derived()) == {EPOCH_FILE}
+    empty = derived((77, None))
     assert empty == {
         segment_name(77, ".index"): b"",
         segment_name(77, ".timeindex"): b"",
         EPOCH_FILE: b"0\n0\n",
     }
     header, start = heads({"base_offset": 5}, {"base_offset": 6}), np.array([0, 100], np.int64)
-    files = rebuild([(5, [(header, start, NO_MARKERS)]), (7, [])])
+    files = derived((5, (header, start, NO_MARKERS)), (7, None))
     assert {name for name in files if name.endswith(".snapshot")} == {segment_name(7, ".snapshot")}
     assert files[segment_name(7, ".snapshot")].hex() == "0001" + "48674bc7" + "00000000"
     later = heads({"base_offset": 9, "last_offset_delta": 4})
-    files = rebuild([(5, [(header, start, NO_MARKERS)]), (9, [(later, start[:1], NO_MARKERS)])])
+    files = derived((5, (header, start, NO_MARKERS)), (9, (later, start[:1], NO_MARKERS)))
     assert {name for name in files if name.endswith(".snapshot")} == {
         segment_name(9, ".snapshot"),
         segment_name(14, ".snapshot"),
@@ -237,7 +246,7 @@ def test_aborted_transaction_is_listed_in_the_segment_of_its_marker() -> None:
     end = heads({"base_offset": 1, "producer_id": 3, "attributes": 0x10 | CONTROL})
     marker = np.array([(0, 1, 50, 0, 2)], MARKER)
     start = np.zeros(1, np.int64)
-    files = rebuild([(0, [(open_one, start, NO_MARKERS)]), (1, [(end, start, marker)])])
+    files = derived((0, (open_one, start, NO_MARKERS)), (1, (end, start, marker)))
     assert segment_name(0, ".txnindex") not in files
     assert files[segment_name(1, ".txnindex")] == txnindex_bytes([AbortedTxn(3, 0, 1, 2)])
 

@@ -19,7 +19,7 @@ def batches(*rows: tuple[int, int, int]) -> Batches:
     """(base offset, last offset, largest timestamp) of consecutive batches of 100 bytes."""
     base, last, timestamp = (np.array(column, np.int64) for column in zip(*rows, strict=True))
     start = np.arange(len(rows), dtype=np.int64) * 100
-    return Batches(base, last, timestamp, start, start + 100)
+    return Batches(base, last, timestamp, start, start + 100, np.zeros(len(base), np.bool_))
 
 
 def index(*entries: tuple[int, int]) -> IndexCheck:

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 from kafka_golden import of_class
+from kafka_log import derived_files
 
-from logwright.codec import registry
-from logwright.codec.kafka.derive import EPOCH_FILE, rebuild
-from logwright.codec.kafka.formats.log.markers import markers
-from logwright.codec.option import Options
-from logwright.codec.window import Window
+from logwright.codec.kafka.names import EPOCH_FILE
 from logwright.corpora.cases import Case
 
 DERIVED = (".index", ".timeindex", ".txnindex", ".snapshot")
@@ -24,14 +18,8 @@ CLOCK = {"now": 1_795_300_000_000, "producer_expiration": 2_147_483_647}
 """Times at which the brokers ran, and their `producer.id.expiration.ms`, in milliseconds: producers idle for longer expire."""
 
 
-def segments(directory: Path) -> Iterator[tuple[int, Any]]:
-    """Return the batches of each `.log`, in order."""
-    codec = registry.get("kafka.log")
-    for path in sorted(directory.glob("*.log")):
-        data = np.fromfile(path, np.uint8)
-        window = Window(data, 0, len(data))
-        frames = codec.scan(window, 0, codec.context(path.name, Options(codec.options)))
-        yield int(path.stem), [(frames.header, frames.start, markers(window, frames))]
+def logs(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.glob("*.log")}
 
 
 def without_last_line(data: bytes) -> bytes:
@@ -67,7 +55,7 @@ def differing_files(case: Case, run: str, folder: str, rebuilt: dict[str, bytes]
 @pytest.mark.parametrize("interval", [4096, 200])
 @pytest.mark.parametrize("case", of_class("healthy"), ids=lambda case: getattr(case, "name", None))
 def test_healthy_partitions(case: Case, interval: int) -> None:
-    rebuilt = rebuild(segments(case.partition), interval, **CLOCK)
+    rebuilt = derived_files(logs(case.partition), interval, **CLOCK)
     assert differing_files(case, f"rebuild_{interval}", f"after-rebuild-{interval}", rebuilt) == []
 
 
@@ -76,4 +64,6 @@ def test_legal_partitions(case: Case) -> None:
     """They were served after an unclean stop with an index interval of 250, so everything was rebuilt."""
     if case.name == "craft_no_files":
         pytest.skip("no .log: a new partition, nothing to rebuild from")
-    assert differing_files(case, "no_marker", "after", rebuild(segments(case.partition), 250, **CLOCK)) == []
+    assert (
+        differing_files(case, "no_marker", "after", derived_files(logs(case.partition), 250, **CLOCK)) == []
+    )

@@ -41,13 +41,13 @@ THREE = [
 ]
 
 
-def test_both_neighbours_agree(tmp_path: Path) -> None:
+def test_loss_is_exact_if_both_neighbours_agree(tmp_path: Path) -> None:
     fault = only_fault(tmp_path, damaged_log(b"".join(THREE), len(THREE[0]) + 70))
     assert fault.rows_lost == 4
     assert fault.lost == lost(1, 4, first_timestamp=T, last_timestamp=T + 4000)
 
 
-def test_several_damaged_batches_in_a_row(tmp_path: Path) -> None:
+def test_adjacent_damaged_batches_are_one_fault(tmp_path: Path) -> None:
     places = len(THREE[0]) + 70, len(THREE[0]) + len(THREE[1]) + 65
     fault = only_fault(tmp_path, damaged_log(b"".join(THREE) + batch(6), *places))
     assert fault.rows_lost == 5
@@ -55,7 +55,7 @@ def test_several_damaged_batches_in_a_row(tmp_path: Path) -> None:
     assert (fault.lost["first_offset"], fault.lost["last_offset"]) == (1, 5)
 
 
-def test_two_damaged_ranges(tmp_path: Path) -> None:
+def test_separate_damaged_ranges_are_separate_faults(tmp_path: Path) -> None:
     data = b"".join([*THREE, batch(6), batch(7)])
     folder = tmp_path / "orders-0"
     folder.mkdir()
@@ -63,13 +63,13 @@ def test_two_damaged_ranges(tmp_path: Path) -> None:
     assert [fault.rows_lost for _, fault in lw.verify(folder / NAME).faults] == [4, 1]
 
 
-def test_gap_after_the_damage(tmp_path: Path) -> None:
+def test_number_of_lost_rows_is_unknown_before_a_gap(tmp_path: Path) -> None:
     fault = only_fault(tmp_path, damaged_log(THREE[0] + THREE[1] + batch(9), len(THREE[0]) + 70))
     assert fault.rows_lost is None
     assert fault.lost == lost(1, 8)
 
 
-def test_marker_is_no_row(tmp_path: Path) -> None:
+def test_lost_marker_is_not_a_lost_row(tmp_path: Path) -> None:
     marker = THREE[0] + batch(1, attributes=0x30, producer_id=1) + batch(2)
     assert only_fault(tmp_path, damaged_log(marker, len(THREE[0]) + 65)).rows_lost == 0
 

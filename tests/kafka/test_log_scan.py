@@ -16,7 +16,7 @@ import pytest
 from kafka_log import NAME, DecodedLog, batch, compressed, context, pack_records, record, reseal, window
 
 from logwright.codec.base import Match
-from logwright.codec.fault import Kind, Severity, UnsupportedError, UsageError
+from logwright.codec.fault import Kind, Severity, UsageError
 from logwright.codec.kafka.formats.log.codec import CODEC
 from logwright.codec.kafka.formats.log.layout import HEAD_SIZE, RECORD_BATCH
 
@@ -160,7 +160,7 @@ def test_wrong_field_is_a_fault_of_its_kind_and_costs_no_other_batch(
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_older_formats_are_named_not_called_damage(magic: int) -> None:
+def test_message_of_an_older_magic_is_a_frame(magic: int) -> None:
     body = bytes([magic, 0]) + bytes(8 * magic) + b"\xff\xff\xff\xff" + b"\0\0\0\1v"
     entry = (
         (5).to_bytes(8, "big")
@@ -168,9 +168,9 @@ def test_older_formats_are_named_not_called_damage(magic: int) -> None:
         + zlib.crc32(body).to_bytes(4, "big")
         + body
     )
-    with pytest.raises(UnsupportedError, match=f"message format v{magic} .*cannot be read yet") as raised:
-        CODEC.scan(window(THREE[0] + entry + bytes(40)), 0, context())
-    assert raised.value.offset == len(THREE[0])
+    good = CODEC.scan(window(THREE[0] + entry + bytes(40)), 0, context())
+    assert good.header["magic"].tolist() == [2, magic]
+    assert good.header["last_offset"].tolist() == [2, 5]
     # A window that ends within it asks for more.
     cut = CODEC.scan(window((THREE[0] + entry)[:-3], size=len(THREE[0] + entry)), 0, context())
     assert (cut.damage, cut.need) == (None, len(entry))

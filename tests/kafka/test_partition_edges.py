@@ -62,8 +62,7 @@ def test_too_large_segment() -> None:
     assert fault.detail == "2147483648 bytes, expected at most 2147483647 in a segment"
 
 
-def test_swap_file_of_an_older_format_replaces_its_own_segment_only() -> None:
-    """Its last offset is unknown without opening it."""
+def test_swap_file_of_magic_0_replaces_the_segments_that_it_covers() -> None:
     old = next(CASES["v0_none"].partition.glob("*.log")).read_bytes()
     directory = partition_directory(
         {f"{LOG}.swap": old, segment_name(30, ".log"): batch(30), segment_name(0, ".index"): b""}
@@ -71,7 +70,7 @@ def test_swap_file_of_an_older_format_replaces_its_own_segment_only() -> None:
     planned = plan(directory)
     assert planned[f"{LOG}.swap"].role is Role.PRIMARY
     assert planned[segment_name(0, ".index")].role is Role.LEFTOVER
-    assert planned[segment_name(30, ".log")].role is Role.PRIMARY
+    assert planned[segment_name(30, ".log")].role is Role.LEFTOVER
 
 
 @pytest.mark.parametrize("lines", ["other 0 5\n", "orders 1 5\n", ""])

@@ -45,7 +45,7 @@ def feed(state: ProducerState, batches: list[Batch]) -> list[AbortedTxn]:
     return state.add(as_heads(header), np.array(problems, MARKER))
 
 
-def test_idempotent_producer() -> None:
+def test_batches_of_an_idempotent_producer_update_its_entry() -> None:
     state = ProducerState()
     assert feed(state, [data(0, 7, count=3), data(3, 7, count=2, sequence=3)]) == []
     assert state.producers == {7: Producer(0, 4, 4, 1, 1003)}
@@ -62,7 +62,7 @@ def test_sequence_numbers_wrap_after_the_largest() -> None:
     assert last_sequence(-2, -5) == 2147483641
 
 
-def test_commit_and_abort() -> None:
+def test_only_the_aborted_transaction_is_indexed() -> None:
     state = ProducerState()
     aborted = feed(
         state,
@@ -118,7 +118,7 @@ def test_unknown_marker_stops_a_broker() -> None:
     assert state.problem.batch == 1
 
 
-def test_first_problem_counts() -> None:
+def test_first_problem_is_kept() -> None:
     state = ProducerState()
     feed(state, [data(0, 1, txn=True), end(1, 1, 42), end(2, 1, 43), data(3, 1), end(4, 1, COMMIT)])
     assert state.problem is not None
@@ -168,7 +168,9 @@ def test_idle_producers_expire_between_segments() -> None:
     ),
     st.integers(1, 80),
 )
-def test_columns_equal_single_batches(steps: list[tuple[int, str, int]], repeat: int) -> None:
+def test_batches_handled_by_column_equal_single_batches(
+    steps: list[tuple[int, str, int]], repeat: int
+) -> None:
     """Long runs of batches between two markers are handled by column, with the same result as one by one."""
     batches: list[Batch] = []
     opened: set[int] = set()
@@ -192,7 +194,7 @@ def test_columns_equal_single_batches(steps: list[tuple[int, str, int]], repeat:
 
 
 @pytest.mark.parametrize("count", [1, 63, 64, 65, 200])
-def test_plain_batch_in_a_long_run(count: int) -> None:
+def test_plain_batch_in_a_long_transaction_stops_a_broker(count: int) -> None:
     state = ProducerState()
     feed(state, [data(0, 1, txn=True), *[data(i, 1, txn=True) for i in range(1, count)], data(count, 1)])
     assert state.problem is not None

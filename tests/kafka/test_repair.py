@@ -28,7 +28,6 @@ from memory_directory import MemoryDirectory, UnreadableDirectory
 from logwright.codec.engine.repair import OutputFile, Strategy
 from logwright.codec.fault import DamageError, UsageError
 from logwright.codec.frames.walk import good_frames, walk_file
-from logwright.codec.kafka import derive
 from logwright.codec.kafka.formats import partition_metadata as metadata
 from logwright.codec.kafka.formats.log.codec import CODEC as LOG
 from logwright.codec.kafka.formats.log.layout import HEAD, LENGTH_END
@@ -44,7 +43,7 @@ T = 1_790_000_000_000
 def partition(script: Script, name: str = "orders-0") -> MemoryDirectory:
     """Return the directory that a broker would have written."""
     files = {segment_name(segment.base, ".log"): bytes(segment.data) for segment in script.segments}
-    files |= derive.rebuild(script.batches(), 250)
+    files |= script.derived(250)
     files[METADATA_FILE] = metadata.pack(ID)
     return partition_directory(files, name)
 
@@ -122,9 +121,9 @@ def test_sound_partition_is_unchanged(seed: int) -> None:
         assert repaired.files == was.files
         assert not repair_plan.cut
         assert not repair_plan.removes
-    for mended_file in repair_pieces(was):
-        assert mended_file.pieces == [Copy(mended_file.name, 0, len(was.files[mended_file.name]))] or (
-            not mended_file.name.endswith(".log")
+    for output_file in repair_pieces(was):
+        assert output_file.pieces == [Copy(output_file.name, 0, len(was.files[output_file.name]))] or (
+            not output_file.name.endswith(".log")
         )
 
 
@@ -271,7 +270,7 @@ def test_offsets_of_another_batch() -> None:
     assert repaired.files[segment_name(0, ".log")] == three(0) + three(3)
     (cut,) = repair_plan.cut
     assert cut.rows_lost == 3
-    assert "others have them" in cut.why
+    assert "other batches have them" in cut.why
 
 
 @pytest.mark.parametrize("claims", [-1, 0, 1, 3, 4, 5, 12])
@@ -405,7 +404,7 @@ def test_open_transactions_are_kept_and_named() -> None:
     repaired, repair_plan = repair(was, **OPTIONS)
     assert repaired.files == was.files
     assert any(
-        "2 transaction(s) are open, from offset 0 on" in warning for warning in repair_plan.summary().warnings
+        "open transactions: 2, from offset 0 on" in warning for warning in repair_plan.summary().warnings
     )
 
 
@@ -501,7 +500,7 @@ def test_log_start_option() -> None:
 def test_strategy_system_if_the_broker_does_not_start() -> None:
     with pytest.raises(DamageError, match="the broker does not open the partition"):
         repair(partition_directory({**logs(three(0)).files, "foo.log": b""}), strategy="system", **OPTIONS)
-    with pytest.raises(UsageError, match="a broker has one copy"):
+    with pytest.raises(UsageError, match="a broker with one copy"):
         repair(logs(three(0)), logs(three(0)), strategy="system", **OPTIONS)
 
 

@@ -98,7 +98,7 @@ def test_corrected_header_whose_offsets_are_taken() -> None:
     assert logs(result) == {0: three(0) + three(3)}
     (cut,) = repair_plan.cut
     assert (cut.offset, cut.length, cut.rows_lost) == (len(three(0)), len(wrong), 3)
-    assert "others have them" in cut.why
+    assert "other batches have them" in cut.why
 
 
 # Segments
@@ -234,7 +234,7 @@ def test_replica_with_the_missing_bytes_prevents_a_loss() -> None:
     assert logs(result) == {0: sound}
     (cut,) = repair_plan.cut
     assert cut.rows_lost == 0
-    assert "there twice" in cut.why
+    assert "occur twice" in cut.why
     assert "another copy" not in cut.why
 
 

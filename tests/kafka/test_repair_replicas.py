@@ -57,7 +57,7 @@ def test_each_batch_is_taken_from_a_replica_that_has_it() -> None:
     }
     assert [(cut.rows_lost, cut.lost.get("first_offset")) for cut in repair_plan.cut] == [(0, None), (1, 7)]
     assert "taken from another copy" in repair_plan.cut[0].why
-    assert any("1 record(s) come from copy 2" in warning for warning in repair_plan.summary().warnings)
+    assert any("1 record taken from copy 2" in warning for warning in repair_plan.summary().warnings)
     check_broker_accepts(repaired)
     repaired, repair_plan = repair(
         with_flipped_bits(full, 2, 7), with_flipped_bits(full, 3, 7), full, **OPTIONS

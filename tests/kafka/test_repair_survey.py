@@ -71,7 +71,9 @@ CASES |= {
 
 @pytest.mark.parametrize("window", [61, 200, 1000])
 @pytest.mark.parametrize("name", CASES)
-def test_windows_of_any_size(name: str, window: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_windows_of_any_size_keep_the_same_batches(
+    name: str, window: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data, gone, bad = CASES[name]
     expected = read(data, bad)
     # If only fields outside of the checksum are wrong, the batch can be repaired.
@@ -90,7 +92,7 @@ def test_runs_continue_over_windows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 100, 300])
-def test_file_that_became_shorter(cut: int) -> None:
+def test_batches_before_a_truncation_during_the_repair_are_kept(cut: int) -> None:
     expected = {n for n in range(10) if STARTS[n] + len(BATCHES[n]) <= len(WHOLE) - cut}
     for data in (WHOLE, put(STARTS[7] + LENGTH, b"\0\0\0\0")):
         examined = survey(Disk(data[:-cut]), 0, planned(WHOLE), options())

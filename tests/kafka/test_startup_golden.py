@@ -15,7 +15,6 @@ from kafka_golden import CASES, of_class
 import logwright as lw
 from logwright.codec import registry
 from logwright.codec.engine.startup import Started
-from logwright.codec.fault import UnsupportedError
 from logwright.codec.kafka.names import EPOCH_FILE, METADATA_FILE
 from logwright.codec.option import Options
 from logwright.corpora.cases import Case
@@ -194,12 +193,6 @@ def start_of(case: Case) -> dict[str, int]:
     """Return the log start offset of a partition whose first records were deleted."""
     served = case.runs.get("served", {}).get("consumer", {}).get("read_uncommitted")
     return {} if served is None else {"log.start.offset": served["log_start_offset"]}
-
-
-@pytest.mark.parametrize("case", of_class("old"), ids=lambda case: case.name)
-def test_older_formats_are_refused(case: Case) -> None:
-    with pytest.raises(UnsupportedError, match="message format"):
-        opened(case.partition, False)
 
 
 def test_lost_rows_are_reported() -> None:

@@ -49,7 +49,7 @@ CONVENTIONS: dict[str, Entry] = {
 
 @pytest.mark.parametrize("step", [2, 3, 100])
 @pytest.mark.parametrize("convention", CONVENTIONS)
-def test_any_true_index_is_right(partition: Path, convention: str, step: int) -> None:
+def test_index_with_only_true_entries_has_no_fault(partition: Path, convention: str, step: int) -> None:
     for base in (0, 30, 58, 86):
         rows = frame_rows(partition, base)
         entries = [CONVENTIONS[convention](rows, i) for i in range(1, len(rows), step)]
@@ -73,7 +73,7 @@ WRONG: dict[str, tuple[Callable[[list[dict[str, Any]]], bytes], str]] = {
 
 
 @pytest.mark.parametrize("defect", WRONG)
-def test_misleading_index_is_found(partition: Path, defect: str) -> None:
+def test_misleading_index_is_reported(partition: Path, defect: str) -> None:
     make, message = WRONG[defect]
     (partition / segment_name(30, ".index")).write_bytes(make(frame_rows(partition, 30)))
     ((name, fault),) = severe_faults(lw.verify(partition))
@@ -91,7 +91,7 @@ def test_many_wrong_entries_are_one_fault(partition: Path) -> None:
     assert (fault.offset, fault.length) == (0, 40)
 
 
-def test_misleading_timeindex_is_found(partition: Path) -> None:
+def test_misleading_timeindex_is_reported(partition: Path) -> None:
     rows = frame_rows(partition, 30)
     top = max(row["max_timestamp"] for row in rows)
     path = partition / segment_name(30, ".timeindex")

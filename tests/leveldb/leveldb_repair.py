@@ -19,8 +19,9 @@ from logwright.codec.frames.walk import Hole, ListedFile, Walk
 from logwright.codec.leveldb.formats.log import codec as log
 from logwright.codec.leveldb.formats.manifest.layout import EditField
 from logwright.codec.leveldb.formats.table import codec as table
+from logwright.codec.leveldb.formats.table.compression import sealed
 from logwright.codec.leveldb.formats.table.filter import FilterBuilder, bloom_hash
-from logwright.codec.leveldb.formats.table.layout import handle, pack_entries, sealed
+from logwright.codec.leveldb.formats.table.layout import handle, pack_entries
 from logwright.codec.leveldb.formats.table.write import footer, metaindex_block
 from logwright.codec.leveldb.keys import internal_key
 from logwright.codec.option import Options

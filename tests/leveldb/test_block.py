@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logwright.codec.kernels.compress import BombError, CompressionError, compress
+from logwright.codec.leveldb.formats.table import compression
 from logwright.codec.leveldb.formats.table import layout as block
 from logwright.codec.leveldb.formats.table.codec import first_bad
 from logwright.codec.leveldb.formats.table.rows import Unpacked, plain
@@ -175,43 +176,43 @@ def test_masked_checksums(data: bytes, stored: str) -> None:
 @pytest.mark.parametrize("name", ["snappy", "zstd"])
 def test_block_that_saves_less_than_an_eighth_is_stored(name: str) -> None:
     noise = np.random.default_rng(3).integers(0, 256, 800).astype(np.uint8)
-    assert block.stored(noise, name)[0] == block.NONE
-    kind, small = block.stored(bytes(4000), name)
+    assert compression.stored(noise, name)[0] == block.NONE
+    kind, small = compression.stored(bytes(4000), name)
     assert block.COMPRESSION_NAMES[kind] == name
-    assert block.expand(array(small), kind, LIMIT).tobytes() == bytes(4000)
+    assert compression.expand(array(small), kind, LIMIT).tobytes() == bytes(4000)
     with pytest.raises(BombError):
-        block.expand(array(small), kind, 3999)
+        compression.expand(array(small), kind, 3999)
 
 
 def test_zstd_frame_has_the_content_size() -> None:
     import zstandard
 
-    _, small = block.stored(bytes(4000), "zstd", 1)
+    _, small = compression.stored(bytes(4000), "zstd", 1)
     assert zstandard.frame_content_size(small) == 4000
     without = compress("zstd", bytes(4000))
     with pytest.raises(CompressionError, match="corrupted zstd compressed block length"):
-        block.expand(array(without), block.ZSTD, LIMIT)
+        compression.expand(array(without), block.ZSTD, LIMIT)
 
 
 @pytest.mark.parametrize("name", block.COMPRESSION_NAMES)
 def test_every_compression_round_trips(name: str) -> None:
     data = b"minecraft:stone" * 50
-    kind, contents = block.stored(data, name)
+    kind, contents = compression.stored(data, name)
     assert kind == block.TYPES[name]
     contents = array(bytes(contents))
-    assert block.compression_of(contents, kind) == name
-    assert block.expand(contents, kind, LIMIT).tobytes() == data
+    assert compression.compression_of(contents, kind) == name
+    assert compression.expand(contents, kind, LIMIT).tobytes() == data
 
 
 @pytest.mark.parametrize("level", [-1, 0, 1, 5, 9])
 def test_type_2_is_zlib_or_zstd_by_its_first_bytes(level: int) -> None:
     """Mojang's fork and LevelDB use the number 2 for different compressions."""
     small = array(zlib.compress(b"x" * 99, level))
-    assert block.compression_of(small, 2) == "zlib"
-    assert block.compression_of(array(compress("zstd-sized", b"x" * 99)), 2) == "zstd"
-    assert block.compression_of(small, 4) == "zlib_raw"
-    assert block.compression_of(array(b"nonsense"), 2) is None
-    assert block.compression_of(small, 7) is None
+    assert compression.compression_of(small, 2) == "zlib"
+    assert compression.compression_of(array(compress("zstd-sized", b"x" * 99)), 2) == "zstd"
+    assert compression.compression_of(small, 4) == "zlib_raw"
+    assert compression.compression_of(array(b"nonsense"), 2) is None
+    assert compression.compression_of(small, 7) is None
 
 
 @pytest.mark.parametrize(
@@ -230,7 +231,7 @@ def test_type_2_is_zlib_or_zstd_by_its_first_bytes(level: int) -> None:
 )
 def test_undecompressible_blocks(data: bytes, kind: int, message: str) -> None:
     with pytest.raises(CompressionError, match=message):
-        block.expand(array(data), kind, LIMIT)
+        compression.expand(array(data), kind, LIMIT)
     assert plain(array(data), kind, LIMIT).error.startswith(message)
     if kind == block.SNAPPY:
         keys, values, status = block.entries(array(b"\0"), LIMIT)
@@ -281,7 +282,9 @@ def test_successors_of_keys(last: bytes, expected: bytes) -> None:
 def test_first_block_with_a_wrong_checksum_is_found(count: int) -> None:
     """At any position among the blocks verified together, for any sizes."""
     rng = np.random.default_rng(count)
-    blocks = [block.sealed(rng.bytes(int(size)), 0) for size in rng.choice([1, 8, 50, 4096, 9000], count)]
+    blocks = [
+        compression.sealed(rng.bytes(int(size)), 0) for size in rng.choice([1, 8, 50, 4096, 9000], count)
+    ]
     ends = np.cumsum([3, *(len(block) for block in blocks)])
     data = np.frombuffer(b"abc" + b"".join(blocks), np.uint8).copy()
     assert first_bad(data, ends[:-1], ends[1:]) == count

@@ -69,7 +69,7 @@ def place(tmp_path: Path) -> Path:
 
 @settings(max_examples=examples(60), deadline=None)
 @given(OPS, st.sampled_from([1, 32 << 20]), st.sampled_from([1, 1024]), KEYS, KEYS)
-def test_operations_spread_over_files(
+def test_live_rows_of_operations_spread_over_files_equal_the_model(
     tmp_path_factory: pytest.TempPathFactory,
     ops: Sequence[tuple[bytes, bytes | None, int]],
     portion: int,
@@ -177,7 +177,7 @@ def test_damaged_region_is_one_row_and_counts_for_the_limit(place: Path) -> None
     assert history["_corrupt_length"].null_count == len(history) - 1
 
 
-def test_many_tables_without_a_manifest(place: Path) -> None:
+def test_live_rows_of_many_tables_without_a_manifest_equal_the_model(place: Path) -> None:
     database = Database(
         tables=[
             (
@@ -215,7 +215,7 @@ def test_level_with_overlapping_tables_loses_no_row(place: Path) -> None:
     assert pairs(lw.read(database.write(place))) == database.live()
 
 
-def test_key_that_ends_one_table_and_begins_the_next(place: Path) -> None:
+def test_tables_that_share_a_key_are_merged(place: Path) -> None:
     database = Database(
         tables=[
             (1, 5, [Op(b"a", 1), Op(b"m", 9, None)]),
@@ -245,7 +245,9 @@ KEY0100 = filters.understand([("key", "==", b"key0100")], table.ROWS)
 # Unreadable files
 
 
-def test_unreadable_current_or_manifest(place: Path, disk: FailingDisk) -> None:
+def test_unreadable_current_or_manifest_is_an_error_only_in_failfast_mode(
+    place: Path, disk: FailingDisk
+) -> None:
     database = three_level_database()
     path = database.write(place)
     manifest = next(path.glob("MANIFEST-*")).name
@@ -258,7 +260,7 @@ def test_unreadable_current_or_manifest(place: Path, disk: FailingDisk) -> None:
         forget_failures()
 
 
-def test_unreadable_data_files(place: Path, disk: FailingDisk) -> None:
+def test_readable_rows_of_unreadable_files_are_returned(place: Path, disk: FailingDisk) -> None:
     path = three_level_database().write(place)
     disk.bad = {table_name(24): [(100, 101)], log_name(9): [(40, 41)]}
     with pytest.raises(DamageError):
@@ -352,7 +354,7 @@ def test_constantly_changing_database_is_read_as_it_is(in_use: Path, monkeypatch
         lw.read(in_use)
 
 
-def test_open_files_stay_readable(in_use: Path) -> None:
+def test_files_stay_readable_after_they_are_replaced(in_use: Path) -> None:
     batches = iter(lw.scan([in_use, in_use.parent / "db"], columns=["key"]))
     first = next(batches)
     replaced(in_use, 20)

@@ -63,13 +63,13 @@ def test_only_current_is_rebuilt() -> None:
         assert result.files == crafted.files
         assert repair_plan.summary().rows == 20
         assert not repair_plan.cut
-    with pytest.raises(UsageError, match="no sound manifest"):
+    with pytest.raises(UsageError, match="no undamaged manifest"):
         rebuilt(without_metadata(crafted), "current")
 
 
 def test_damaged_tables_and_logs_are_refused() -> None:
     crafted = CraftedDatabase([(1, 5, rows(0, 20))], {8: physical(put(300, b"log"))}, last_sequence=299)
-    with pytest.raises(DamageError, match=r"000005\.ldb: at byte 0: .*rebuilt from sound tables"):
+    with pytest.raises(DamageError, match=r"000005\.ldb: at byte 0: .*rebuilt from undamaged tables"):
         rebuilt(flipped(crafted, "000005.ldb", 10), "manifest", "current")
     with pytest.raises(DamageError, match=r"000008\.log"):
         rebuilt(flipped(crafted, "000008.log", 10), "manifest", "current")
@@ -90,7 +90,7 @@ def repair_single_file(
     data: bytes, name: str, tmp_path: Path, strategy: str = "salvage"
 ) -> tuple[bytes, lw.Report]:
     (tmp_path / name).write_bytes(data)
-    report = lw.repair(tmp_path / name, tmp_path / "out", strategy=strategy)
+    report = lw.repair(tmp_path / name, tmp_path / "out", strategy=strategy, correct=False)
     return (tmp_path / "out").read_bytes(), report
 
 
@@ -189,7 +189,7 @@ def test_repair_in_place(tmp_path: Path) -> None:
     )
     broken = flipped(crafted, "000005.ldb", 20)
     path = written(broken.files, tmp_path / "db")
-    report = lw.repair(path, in_place=True, backup=tmp_path / "saved")
+    report = lw.repair(path, in_place=True, backup=tmp_path / "saved", correct=False)
     assert report.incomplete
     assert lw.verify(path).ok
     assert {child.name for child in (tmp_path / "saved").iterdir()} >= {"000005.ldb", "CURRENT"}

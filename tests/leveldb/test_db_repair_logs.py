@@ -73,8 +73,8 @@ def test_invalid_batches_with_a_correct_checksum() -> None:
     assert [key for key, _ in check_leveldb_accepts(result)] == [b"a", b"b", b"c", b"e", b"first", b"last"]
     assert len(repair_plan.cut) == 7
     whys = [cut.why for cut in repair_plan.cut]
-    assert whys[0] == "WriteBatch has wrong count; the 2 operation(s) before are kept"
-    assert whys[1] == "bad WriteBatch Put; the 1 operation(s) before are kept"
+    assert whys[0] == "WriteBatch has wrong count; 2 operations before it kept"
+    assert whys[1] == "bad WriteBatch Put; 1 operation before it kept"
     assert whys[4] == "log record too small"
     assert result.files["000005.log"].endswith(physical(empty) + physical(put(50, b"last")))
 
@@ -235,7 +235,7 @@ def test_unreadable_current() -> None:
     repair_plan = LAYOUT.capabilities.repair.repair(
         [unreadable], [plan], Strategy.SALVAGE, Options(LAYOUT.capabilities.repair.options)
     )
-    made_files = {mended.name: mended.pieces for mended in repair_plan.files()}
+    made_files = {output_file.name: output_file.pieces for output_file in repair_plan.files()}
     name = next(file for file in crafted.files if file.startswith("MANIFEST"))
     assert made_files["CURRENT"] == [f"{name}\n".encode()]
     assert made_files[name] == [Copy(name, 0, len(crafted.files[name]))]

@@ -23,8 +23,9 @@ from leveldb_repair import check_leveldb_accepts, database, handmade_table, repa
 from leveldb_startup import CraftedDatabase, physical, put, table
 from memory_directory import MemoryDirectory
 
+from logwright.codec.leveldb.formats.table.compression import sealed
 from logwright.codec.leveldb.formats.table.filter import Filter, hash_keys
-from logwright.codec.leveldb.formats.table.layout import handle, pack_entries, sealed
+from logwright.codec.leveldb.formats.table.layout import handle, pack_entries
 from logwright.codec.leveldb.formats.table.write import TableSettings, footer, metaindex_block
 from logwright.codec.leveldb.keys import internal_key
 
@@ -232,8 +233,8 @@ def test_readable_part_of_a_block_is_kept() -> None:
     assert [key for key, _ in check_leveldb_accepts(result)] == [b"a", b"b", b"c", b"e"]
     whys = [cut.why for cut in repair_plan.cut]
     assert whys == [
-        "bad entry in block; the 1 entries before are kept",
-        "corrupted internal key: 1 of 2 entries; the 1 entries before are kept",
+        "bad entry in block; 1 entry before it kept",
+        "corrupted internal key: 1 of 2 entries; 1 entry before it kept",
     ]
 
 

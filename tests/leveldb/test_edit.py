@@ -68,7 +68,7 @@ def test_all_entries_of_a_block_and_of_a_table_are_dropped(tmp_path: Path) -> No
     assert lw.read(tmp_path / "c").num_rows == 0
 
 
-def test_deletions_and_batches_with_several_operations(tmp_path: Path) -> None:
+def test_redaction_reaches_deletions_batches_and_long_values(tmp_path: Path) -> None:
     with plyvel.DB(str(tmp_path / "a"), create_if_missing=True) as db:
         db.put(b"a", b"SECRET-1")
         with db.write_batch() as batch:
@@ -93,7 +93,7 @@ def test_deletions_and_batches_with_several_operations(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("write_as", ["tables", "logs"])
-def test_single_file_of_a_database(tmp_path: Path, write_as: str) -> None:
+def test_single_file_is_edited_on_its_own(tmp_path: Path, write_as: str) -> None:
     source = write_users(tmp_path / "a", write_as=write_as)
     path = sorted([*source.glob("*.ldb"), *source.glob("*.log")])[0]
     out = tmp_path / "b" / path.name
@@ -127,7 +127,7 @@ def test_unreferenced_files_are_left_out(tmp_path: Path) -> None:
 # All systems
 
 
-def test_database_with_one_damaged_file(tmp_path: Path) -> None:
+def test_damaged_files_are_refused(tmp_path: Path) -> None:
     for write_as, pattern in (("tables", "*.ldb"), ("logs", "*.log")):
         source = write_users(tmp_path / write_as, compression="none", write_as=write_as)
         path = next(source.glob(pattern))
@@ -139,7 +139,7 @@ def test_database_with_one_damaged_file(tmp_path: Path) -> None:
                 lw.edit(folder, tmp_path / "out" / write_as / folder.name, drop="key == user-00007")
 
 
-def test_deletions_in_tables(tmp_path: Path) -> None:
+def test_deletions_stay_deletions_when_values_are_redacted(tmp_path: Path) -> None:
     rows = pa.table(
         {
             "key": [b"a", b"b", b"c"],
@@ -163,7 +163,9 @@ def test_unchanged_log_is_copied(tmp_path: Path) -> None:
     assert "nothing matches" in flat_text(report)
 
 
-def test_log_of_many_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_longer_than_a_window_is_rewritten_from_the_first_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Bytes after the first change are divided into new fragments with the same contents."""
     with plyvel.DB(str(tmp_path / "a"), create_if_missing=True, write_buffer_size=64 << 20) as db:
         for n in range(300):

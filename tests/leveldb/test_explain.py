@@ -13,8 +13,9 @@ from logwright.codec.explain import Focus, Node
 from logwright.codec.leveldb.formats.explain import FILTER_BLOCK, STORED, key_of, records_of, table_of
 from logwright.codec.leveldb.formats.log.layout import WRITE_BATCH
 from logwright.codec.leveldb.formats.records.layout import BLOCK, FIRST, FULL, LAST, MIDDLE, RECORD
+from logwright.codec.leveldb.formats.table.compression import sealed
 from logwright.codec.leveldb.formats.table.index import DATA, FILTER, METAINDEX, Blocks
-from logwright.codec.leveldb.formats.table.layout import RESTART, sealed
+from logwright.codec.leveldb.formats.table.layout import RESTART
 from logwright.codec.window import Window
 
 BATCH = WRITE_BATCH.pack({"sequence": 5, "count": 1, "operations": [{"type": 1, "key": b"k", "value": b"v"}]})
@@ -82,7 +83,7 @@ def test_invalid_record_extends_to_the_end_of_its_block() -> None:
     data += b"x" * (BLOCK - len(data)) + record(FULL, BATCH)
     first, broken, last = log(data)
     assert (first.broken, broken.broken, last.broken) == (False, True, False)
-    assert broken.children[-1].problem.startswith("expected 65535 bytes")
+    assert broken.children[-1].problem.startswith("expected 65,535 bytes")
     assert last.start == BLOCK
 
 

@@ -62,7 +62,7 @@ def test_bytes_round_trip(path: Path) -> None:
 
 @pytest.mark.parametrize("path", SOUND, ids=_id)
 def test_rows_alone_round_trip(path: Path) -> None:
-    verdict = laws.encoded_anew(path)
+    verdict = laws.encode_without_payloads(path)
     assert verdict, verdict
 
 
@@ -90,14 +90,14 @@ def test_splits_give_each_row_once(path: Path) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("path", [*LOGS, *TABLES], ids=_id)
-def test_splits_of_any_size(path: Path) -> None:
+def test_splits_of_every_size_give_each_row_once(path: Path) -> None:
     """A log at every byte, a table at every block: splits of every size up to that of the file."""
     verdict = laws.any_split(path, sizes=range(1, path.stat().st_size + 1))
     assert verdict, verdict
 
 
 @pytest.mark.parametrize("room", [1, 2, 7])
-def test_many_records_in_a_window(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_beyond_the_initial_buffer_are_found(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """All are found however small the initial buffer is."""
     path = next(log for log in LOGS if log.stat().st_size > 20_000)
     before = Specimen.of(path).read(columns=None).table
@@ -107,7 +107,7 @@ def test_many_records_in_a_window(room: int, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("first", [0, (1 << 55) - 1, (1 << 56) - 3])
-def test_largest_sequence_numbers(first: int) -> None:
+def test_largest_sequence_numbers_round_trip(first: int) -> None:
     """56 bits, of which the highest is the sign bit of an internal key's tag."""
     empty = Specimen.of(b"", "leveldb.log", "000003.log", batch_size=3)
     rows = pa.table({"key": [b"a", b"b", b"c"], "sequence": pa.array([first, first + 1, first + 2])})

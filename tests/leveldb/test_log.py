@@ -317,9 +317,9 @@ def test_rows_without_a_position() -> None:
             "bad WriteBatch Put: 3 operations declared, 1 present before byte 17 of the batch",
             1, 2,
         ),
-        (batch(2, count=1) + b"\1\1b\5v", "bad WriteBatch Put: 1 operations declared, 0 present before byte 12", 0, 1),
-        (batch(2, count=1) + b"\0\5b", "bad WriteBatch Delete: 1 operations declared, 0 present", 0, 1),
-        (batch(2, (b"b", b"2"), count=1) + b"\7", "unknown WriteBatch tag: 1 operations declared, 1 present", 1, None),
+        (batch(2, count=1) + b"\1\1b\5v", "bad WriteBatch Put: 1 operation declared, 0 present before byte 12", 0, 1),
+        (batch(2, count=1) + b"\0\5b", "bad WriteBatch Delete: 1 operation declared, 0 present", 0, 1),
+        (batch(2, (b"b", b"2"), count=1) + b"\7", "unknown WriteBatch tag: 1 operation declared, 1 present", 1, None),
         (batch((1 << 56) - 1, (b"b", b"2"), (b"c", None)), "sequence numbers above 2^56-1: 2 operations", 2, 0),
     ],
 )  # fmt: skip

@@ -55,7 +55,7 @@ NEXT = record(FULL, batch(5, (b"z", b"9")))
         ),
         (
             ABC[:4] + b"\xff\xff" + ABC[6:], NEXT + written([b"x" * BLOCK], FIRST_END + 10 + len(NEXT)),
-            Kind.LENGTH, "bad record length: 65535 bytes of payload, ", REST_OF_BLOCK, Severity.ERROR,
+            Kind.LENGTH, "bad record length: 65,535 bytes of payload, ", REST_OF_BLOCK, Severity.ERROR,
         ),
         (record(5, b"abc"), NEXT, Kind.MAGIC, "unknown record type 5", END_OF_FILE, Severity.ERROR),
         (record(6, b"abc"), NEXT, Kind.MAGIC, "unknown record type 6", NO_WORD, Severity.ERROR),

@@ -10,7 +10,8 @@ import pytest
 
 from logwright.codec.leveldb.formats.table import layout as block
 from logwright.codec.leveldb.formats.table import rows
-from logwright.codec.leveldb.formats.table.layout import pack_entries, sealed
+from logwright.codec.leveldb.formats.table.compression import sealed
+from logwright.codec.leveldb.formats.table.layout import pack_entries
 from logwright.codec.leveldb.keys import internal_key
 from logwright.readers.stream import Mode
 from logwright.roundtrip.specimen import Specimen

@@ -26,7 +26,7 @@ from logwright.codec.leveldb.names import FileName, FileType, number_of, parse
         ("0" * 200 + "7.ldb", FileType.TABLE, 7),
     ],
 )
-def test_known_names(name: str, kind: FileType, number: int) -> None:
+def test_known_names_are_parsed(name: str, kind: FileType, number: int) -> None:
     assert parse(name) == FileName(kind, number)
 
 
@@ -38,7 +38,7 @@ def test_known_names(name: str, kind: FileType, number: int) -> None:
         "184467440737095516150.log", "100", "100.", "100.lop", "٣.log",
     ],
 )  # fmt: skip
-def test_ignored_names(name: str) -> None:
+def test_other_names_are_ignored(name: str) -> None:
     assert parse(name) is None
 
 
@@ -66,5 +66,5 @@ def test_formatted_names_are_known() -> None:
         ("000007.ldb", None),
     ],
 )
-def test_file_number_of_a_column(name: str, number: int | None) -> None:
+def test_file_number_is_taken_from_the_name(name: str, number: int | None) -> None:
     assert number_of(name, names.LOG_NAME) == number

@@ -12,15 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logwright.codec.leveldb.formats.table import write as encode
+from logwright.codec.leveldb.formats.table.compression import sealed, stored
 from logwright.codec.leveldb.formats.table.filter import FilterBuilder, hash_keys
-from logwright.codec.leveldb.formats.table.layout import (
-    NONE,
-    RESTART_SIZE,
-    handle,
-    pack_entries,
-    sealed,
-    stored,
-)
+from logwright.codec.leveldb.formats.table.layout import NONE, RESTART_SIZE, handle, pack_entries
 from logwright.codec.leveldb.formats.table.write import TableBuilder, TableSettings, footer, metaindex_block
 from logwright.codec.leveldb.keys import internal_key, order, separator, successor
 

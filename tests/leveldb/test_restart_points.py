@@ -13,6 +13,7 @@ from memory_directory import MemoryDirectory
 
 import logwright as lw
 from logwright.codec.fault import Fault, Kind, Severity
+from logwright.codec.leveldb.formats.table.compression import sealed, stored
 from logwright.codec.leveldb.formats.table.layout import (
     ENTRIES,
     MEASURES,
@@ -21,8 +22,6 @@ from logwright.codec.leveldb.formats.table.layout import (
     handle,
     measure,
     pack_entries,
-    sealed,
-    stored,
 )
 from logwright.codec.leveldb.formats.table.restarts import with_repaired_points, wrong_blocks
 from logwright.codec.leveldb.formats.table.write import footer, metaindex_block
@@ -170,7 +169,7 @@ def test_damaged_points_and_entries(tmp_path: Path) -> None:
     result, repair_plan = repaired(directory)
     assert len(check_leveldb_accepts(result)) == 28
     (cut,) = repair_plan.cut
-    assert cut.why.endswith("the 8 entries before are kept")
+    assert cut.why.endswith("8 entries before it kept")
 
 
 def test_wrong_key_among_them_is_left_out() -> None:

@@ -11,8 +11,9 @@ from leveldb_startup import CraftedDatabase, Rows, iterated, key_of, open_listin
 from memory_directory import MemoryDirectory, UnreadableDirectory
 
 from logwright.codec.engine.startup import Started
+from logwright.codec.leveldb.formats.table.compression import sealed
 from logwright.codec.leveldb.formats.table.index import FOOTER_SIZE, survey
-from logwright.codec.leveldb.formats.table.layout import handle, pack_entries, sealed
+from logwright.codec.leveldb.formats.table.layout import handle, pack_entries
 from logwright.codec.leveldb.formats.table.write import TableSettings, footer
 
 ROWS = [(b"k%02d" % n, n + 1, b"value%02d" % n) for n in range(12)]

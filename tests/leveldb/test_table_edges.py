@@ -16,9 +16,10 @@ from logwright.codec.leveldb.check.table import TableCheck, filter_of, policies
 from logwright.codec.leveldb.comparators import BYTEWISE_COMPARATOR
 from logwright.codec.leveldb.formats.table import resync as rescan
 from logwright.codec.leveldb.formats.table import write as encode
+from logwright.codec.leveldb.formats.table.compression import sealed
 from logwright.codec.leveldb.formats.table.filter import FilterBuilder, bits_per_key_of
 from logwright.codec.leveldb.formats.table.index import DATA, survey
-from logwright.codec.leveldb.formats.table.layout import handle, pack_entries, sealed
+from logwright.codec.leveldb.formats.table.layout import handle, pack_entries
 from logwright.codec.leveldb.formats.table.resync import find, pairs
 from logwright.codec.leveldb.formats.table.write import footer
 from logwright.codec.leveldb.keys import internal_key

@@ -12,7 +12,7 @@ import logwright as lw
 from logwright.codec.fault import Kind, UnsupportedError
 from logwright.codec.leveldb.formats.log.layout import WRITE_BATCH
 from logwright.codec.leveldb.formats.records.layout import fragmented
-from logwright.codec.leveldb.formats.table.layout import sealed
+from logwright.codec.leveldb.formats.table.compression import sealed
 
 ROWS = [{"key": b"key%04d" % n, "value": b"minecraft:stone %04d " % n * 4} for n in range(1500)]
 MOJANG = pytest.mark.parametrize("compression", ["zlib", "zlib_raw"])
@@ -141,7 +141,7 @@ def test_unsupported_table_does_not_prevent_the_repair_of_others(tmp_path: Path)
     assert len(tables) > 3
     _retype(tables[0], {"data"}, 9)
     data = bytearray(tables[2].read_bytes())
-    data[100] ^= 1
+    data[100] ^= 0x55
     tables[2].write_bytes(data)
     with pytest.raises(UnsupportedError, match=tables[0].name):
         lw.repair(path, tmp_path / "out")

@@ -93,7 +93,7 @@ def test_every_description_reads_the_samples(kaitai: Dump, codec: registry.Codec
         assert same([tree[name]] if once(codec) else tree["frames"], ours)
 
 
-def test_frames_of_several_kinds(kaitai: Dump, tmp_path: Path) -> None:
+def test_each_kind_of_frame_is_parsed(kaitai: Dump, tmp_path: Path) -> None:
     """The padding of a journal, and the blank record of a commit log with the bytes after it."""
     [*_, journal] = samples("bookkeeper.journal")
     [*_, log] = samples("rocketmq.commitlog")
@@ -111,7 +111,7 @@ def test_frames_of_several_kinds(kaitai: Dump, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("case", ["tables_none", "tables_bloom", "tables_separators"])
-def test_blocks_of_a_table(kaitai: Dump, case: str) -> None:
+def test_blocks_of_a_table_have_all_keys(kaitai: Dump, case: str) -> None:
     for path in sorted((GOLDEN / "leveldb" / case / "db").glob("*.ldb")):
         [tree] = kaitai("leveldb.table", path)
         blocks = [row["contentsParsed"] for row in within(tree, "valueBlock") if "contentsParsed" in row]
@@ -130,7 +130,7 @@ def test_blocks_of_a_table(kaitai: Dump, case: str) -> None:
         assert all(row["baseLg"] == 11 and len(row["offsets"]["items"]) for row in filters)
 
 
-def test_batches_of_a_log(kaitai: Dump) -> None:
+def test_batches_of_a_log_have_all_operations(kaitai: Dump) -> None:
     path = GOLDEN / "leveldb" / "few_puts" / "db" / "000003.log"
     [tree] = kaitai("leveldb.log", path)
     rows = lw.read(str(path)).to_pylist()
@@ -141,7 +141,7 @@ def test_batches_of_a_log(kaitai: Dump) -> None:
     ]
 
 
-def test_records_that_end_at_block_ends(kaitai: Dump) -> None:
+def test_records_that_end_at_block_ends_are_parsed(kaitai: Dump) -> None:
     path = GOLDEN / "leveldb" / "wal_block_edges" / "db" / "000003.log"
     [tree] = kaitai("leveldb.log", path)
     [blocks] = within(tree, "blocks")
@@ -153,7 +153,7 @@ def test_records_that_end_at_block_ends(kaitai: Dump) -> None:
     assert set(sizes[:-1]) == {32768}
 
 
-def test_edits_of_a_manifest(kaitai: Dump) -> None:
+def test_edits_of_a_manifest_have_all_fields(kaitai: Dump) -> None:
     path = GOLDEN / "leveldb" / "levels_many_edits" / "db" / "MANIFEST-000002"
     [tree] = kaitai("leveldb.manifest", path)
     fields = [item for each in within(tree, "fields") for item in each]
@@ -163,7 +163,7 @@ def test_edits_of_a_manifest(kaitai: Dump) -> None:
     assert added == [row["number"] for row in rows if row["field"] == "new_file"]
 
 
-def test_records_of_a_segment(kaitai: Dump) -> None:
+def test_batches_of_a_segment_have_all_records(kaitai: Dump) -> None:
     path = (
         GOLDEN
         / "kafka"
@@ -233,7 +233,7 @@ def zookeeper(start: str) -> list[Path]:
     ("codec", "start", "struct"),
     [("zookeeper.txnlog", "log", TXN_LOG), ("zookeeper.snapshot", "snapshot", SNAPSHOT)],
 )
-def test_files_of_zookeeper(kaitai: Dump, codec: str, start: str, struct: Struct) -> None:
+def test_files_of_zookeeper_have_all_records(kaitai: Dump, codec: str, start: str, struct: Struct) -> None:
     paths = zookeeper(start)
     assert len(paths) > 30
     wrong = []
@@ -247,7 +247,7 @@ def test_files_of_zookeeper(kaitai: Dump, codec: str, start: str, struct: Struct
     assert wrong == []
 
 
-def test_transaction_forms_detected_from_bytes(kaitai: Dump, tmp_path: Path) -> None:
+def test_forms_of_transactions_are_detected_from_their_bytes(kaitai: Dump, tmp_path: Path) -> None:
     """A create from before 3.4, one with a digest, closeSession with and without a body and a digest, unknown types."""
     create = {"path": b"/a", "data": None, "acl": None, "ephemeral": 1}
     digest = {"version": 2, "tree_digest": -5}
@@ -281,7 +281,7 @@ def test_transaction_forms_detected_from_bytes(kaitai: Dump, tmp_path: Path) -> 
     ] * 9
 
 
-def test_text_files(kaitai: Dump) -> None:
+def test_text_files_are_parsed(kaitai: Dump) -> None:
     database, partition = GOLDEN / "leveldb" / "few_puts" / "db", GOLDEN / "kafka" / "v2_lz4_aiokafka"
     [current] = kaitai("leveldb.current", database / "CURRENT")
     assert current["current"]["manifest"] == lw.read(str(database / "CURRENT"))["manifest"][0].as_py()

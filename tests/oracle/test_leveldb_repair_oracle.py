@@ -48,13 +48,17 @@ def judge(oracle: leveldb.LevelDB, path: Path) -> None:
 
 
 @pytest.mark.parametrize("case", [item for item in BYTEWISE if ALL[item]])
-def test_golden_damaged_database(case: str, tmp_path: Path, oracle: leveldb.LevelDB) -> None:
+def test_leveldb_accepts_a_repaired_golden_database(
+    case: str, tmp_path: Path, oracle: leveldb.LevelDB
+) -> None:
     lw.repair(GOLDEN / case / "db", tmp_path / "db")
     judge(oracle, tmp_path / "db")
 
 
 @pytest.mark.parametrize("case", [item for item in BYTEWISE if not ALL[item]])
-def test_golden_database_without_its_metadata(case: str, tmp_path: Path, oracle: leveldb.LevelDB) -> None:
+def test_leveldb_accepts_a_golden_database_with_rebuilt_metadata(
+    case: str, tmp_path: Path, oracle: leveldb.LevelDB
+) -> None:
     shutil.copytree(GOLDEN / case / "db", tmp_path / "lost")
     before = lw.read(tmp_path / "lost")
     for path in [*(tmp_path / "lost").glob("MANIFEST-*"), tmp_path / "lost" / "CURRENT"]:
@@ -118,11 +122,15 @@ def damaged_at_random(seed: int, tmp_path: Path, oracle: leveldb.LevelDB) -> Non
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_random_damage(seed: int, tmp_path: Path, oracle: leveldb.LevelDB) -> None:
+def test_leveldb_accepts_databases_repaired_after_random_damage(
+    seed: int, tmp_path: Path, oracle: leveldb.LevelDB
+) -> None:
     damaged_at_random(seed, tmp_path, oracle)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(30, 330))
-def test_more_random_damage(seed: int, tmp_path: Path, oracle: leveldb.LevelDB) -> None:
+def test_leveldb_accepts_databases_repaired_after_more_random_damage(
+    seed: int, tmp_path: Path, oracle: leveldb.LevelDB
+) -> None:
     damaged_at_random(seed, tmp_path, oracle)

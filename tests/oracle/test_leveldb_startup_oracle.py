@@ -17,8 +17,8 @@ import pytest
 from leveldb_startup import dropped, iterated, open_listing, rows_of, status
 
 from logwright.codec.leveldb.formats.records.layout import BLOCK, HEADER, RECORD
+from logwright.codec.leveldb.formats.table.compression import sealed
 from logwright.codec.leveldb.formats.table.index import INDEX, survey
-from logwright.codec.leveldb.formats.table.layout import sealed
 from logwright.readers import listing
 from logwright.roundtrip.oracles import leveldb as oracle
 

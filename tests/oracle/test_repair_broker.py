@@ -31,7 +31,7 @@ DAMAGED = [case for case in of_class("damaged", "refused", "legal") if case.name
 GROUPS = [DAMAGED[at : at + TOGETHER] for at in range(0, len(DAMAGED), TOGETHER)]
 
 
-def mended(case: Case, place: Path) -> tuple[Path, int]:
+def repaired(case: Case, place: Path) -> tuple[Path, int]:
     out = place / case.partition.name
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", lw.DamageWarning)
@@ -65,14 +65,14 @@ def epochs(data: bytes) -> list[str]:
 def test_unsupported_formats_are_not_repaired(tmp_path: Path, name: str) -> None:
     (case,) = (item for item in of_class("damaged", "refused", "legal") if item.name == name)
     with pytest.raises(lw.UnsupportedError):
-        mended(case, tmp_path)
+        repaired(case, tmp_path)
 
 
 @pytest.mark.parametrize("group", GROUPS, ids=range(len(GROUPS)))
 def test_broker_finds_nothing_to_repair(broker: Broker, tmp_path: Path, group: list[Case]) -> None:
     before: dict[str, dict[str, bytes]] = {}
     for case in group:
-        out, _ = mended(case, tmp_path)
+        out, _ = repaired(case, tmp_path)
         broker.place(out, configs=TOPIC, leader_epoch=LEADS)
         before[case.name] = {path.name: path.read_bytes() for path in out.iterdir()}
     broker.start()

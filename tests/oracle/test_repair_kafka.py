@@ -47,15 +47,15 @@ def differences(before: dict[str, bytes], after: dict[str, bytes]) -> dict[str, 
 @pytest.mark.parametrize("case", of_class("damaged", "refused", "legal", "healthy"), **BY_NAME)
 def test_loader_finds_nothing_to_repair(kafka: Any, tmp_path: Path, case: Case, strategy: str) -> None:
     try:
-        mended, mending = repair(read_partition(case.partition), strategy=strategy, **OPTIONS)
+        repaired, repair_plan = repair(read_partition(case.partition), strategy=strategy, **OPTIONS)
     except DamageError:
         assert strategy == "system"
         return
-    message, after = loaded(kafka, tmp_path, mended)
+    message, after = loaded(kafka, tmp_path, repaired)
     if strategy == "system" and case.name in ("dmg_ck_recovery_beyond",):
         return  # Segments below the recovery point are not looked at.
-    assert differences(mended.files, after) == {}
-    ids = mending.summary().ids
+    assert differences(repaired.files, after) == {}
+    ids = repair_plan.summary().ids
     if ids and strategy != "system":
         assert message["log_end_offset"] == ids["last_offset"] + 1
 
@@ -65,13 +65,15 @@ READABLE = [case for case in of_class("damaged", "refused") if case.name != "dmg
 
 
 @pytest.mark.parametrize("case", READABLE, **BY_NAME)
-def test_every_sound_record_is_there(kafka: Any, tmp_path: Path, case: Case) -> None:
-    mended, mending = repair(read_partition(case.partition), **OPTIONS)
-    loaded(kafka, tmp_path, mended)
-    actual = [record for record in kafka.records(tmp_path / mended.name) if not record["batch"]["is_control"]]
+def test_kafka_reads_every_undamaged_record(kafka: Any, tmp_path: Path, case: Case) -> None:
+    repaired, repair_plan = repair(read_partition(case.partition), **OPTIONS)
+    loaded(kafka, tmp_path, repaired)
+    actual = [
+        record for record in kafka.records(tmp_path / repaired.name) if not record["batch"]["is_control"]
+    ]
     offsets = [row["offset"] for row in actual]
     assert offsets == sorted(set(offsets))
-    assert len(actual) == mending.summary().rows
+    assert len(actual) == repair_plan.summary().rows
     alone = (case.runs["no_marker"].get("consumer") or {}).get("read_uncommitted", {})
     assert len(actual) >= alone.get("count", 0)
     if case.base is None or case.name == "dmg_offset_overflow":
@@ -83,11 +85,11 @@ def test_every_sound_record_is_there(kafka: Any, tmp_path: Path, case: Case) -> 
 @pytest.mark.parametrize(
     "name", ["v2_txn_open", "killed_txn", "dmg_txn_marker_lost", "craft_txn_open", "craft_empty_txn_batch"]
 )
-def test_markers_end_open_transactions(kafka: Any, tmp_path: Path, name: str) -> None:
+def test_kafka_accepts_markers_that_abort_open_transactions(kafka: Any, tmp_path: Path, name: str) -> None:
     directory = read_partition(CASES[name].partition)
-    mended, _ = repair(directory, **OPTIONS, **{"open.transactions": "abort"})
-    message, after = loaded(kafka, tmp_path, mended)
-    assert differences(mended.files, after) == {}
+    repaired, _ = repair(directory, **OPTIONS, **{"open.transactions": "abort"})
+    message, after = loaded(kafka, tmp_path, repaired)
+    assert differences(repaired.files, after) == {}
     assert message["first_unstable_offset"] in (None, -1)
     kept, _ = repair(directory, **OPTIONS)
     (tmp_path / "kept").mkdir()

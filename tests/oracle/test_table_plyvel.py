@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 import logwright as lw
-from logwright.codec.leveldb.formats.table.layout import handle, pack_entries, sealed
+from logwright.codec.leveldb.formats.table.compression import sealed
+from logwright.codec.leveldb.formats.table.layout import handle, pack_entries
 from logwright.codec.leveldb.formats.table.write import TableBuilder, TableSettings, footer, metaindex_block
 from logwright.codec.leveldb.keys import BYTEWISE, internal_key
 from logwright.roundtrip.specimen import Specimen
@@ -175,5 +176,5 @@ def test_restart_points_follow_leveldbs_rules(tmp_path: Path) -> None:
         if report.ok:
             assert shown(path) == (True, True), points
         if report.faults:
-            lw.repair(path, tmp_path / f"mended{n}")
-            assert shown(tmp_path / f"mended{n}") == (True, True), points
+            lw.repair(path, tmp_path / f"repaired{n}")
+            assert shown(tmp_path / f"repaired{n}") == (True, True), points

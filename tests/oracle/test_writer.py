@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 import logwright as lw
-from logwright.codec.kafka.formats.log.write import BatchEncoder, BatchSettings
+from logwright.codec.kafka.formats.log.settings import BatchSettings
+from logwright.codec.kafka.formats.log.write import BatchEncoder
 
 pytestmark = pytest.mark.oracle
 

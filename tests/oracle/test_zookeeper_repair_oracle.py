@@ -127,7 +127,7 @@ def test_golden_directory_without_its_newest_snapshots(case: str, tmp_path: Path
         data[len(data) // 2 : len(data) // 2 + 9] = b"\xff" * 9
         path.write_bytes(data)
     report = lw.rebuild(tmp_path / "lost/version-2", tmp_path / "made/version-2")
-    assert "is made from" in str(report)
+    assert "is built from" in str(report)
     judge(zookeeper, tmp_path / "made/version-2")
     # The snapshot alone is all of it.
     newest = max(

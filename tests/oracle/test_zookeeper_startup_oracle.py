@@ -22,7 +22,7 @@ def _available() -> None:
 
 
 @pytest.mark.parametrize("seed", range(RUNS))
-def test_damaged_directories(seed: int, tmp_path: Path) -> None:
+def test_damaged_directories_are_restored_as_by_the_server(seed: int, tmp_path: Path) -> None:
     directory, options = directory_of(seed)
     if twice(directory):
         pytest.skip("which of two files of one zxid comes first only the directory itself knows")

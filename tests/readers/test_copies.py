@@ -71,7 +71,7 @@ def test_unknown_choice_of_copy_is_refused(disks: Path) -> None:
     assert count(disks / "a" / log, disks / "b" / log) == 14, "nor are files that are named one by one"
 
 
-def test_same_topic_name_with_another_id_is_no_copy(disks: Path) -> None:
+def test_partition_with_another_topic_id_is_not_a_copy(disks: Path) -> None:
     (disks / "d").mkdir()
     other = partition(disks / "d" / "orders-0", 3, topic_id=OTHER)
     for options in ({}, {"replicas": "first"}):

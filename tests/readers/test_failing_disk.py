@@ -101,7 +101,7 @@ def test_every_readable_frame_is_returned(bad: set[int], window: int) -> None:
             joined.add(start, stop, "")
         for region in joined:
             assert (
-                f"cannot read {region.stop - region.offset} bytes (Input/output error) at byte {region.offset}"
+                f"cannot read {region.stop - region.offset:,} bytes (Input/output error) at byte {region.offset}"
                 in details
             )
 
@@ -162,7 +162,7 @@ def test_failfast_raises_the_first_error_with_its_position() -> None:
     assert caught.value.offset == max(start for start in STARTS if start <= 4608)
 
 
-def test_damaged_frame_before_an_unreadable_range() -> None:
+def test_damaged_frame_and_unreadable_range_are_both_reported() -> None:
     data = bytearray(DATA)
     at = STARTS[20]
     data[at + 30] ^= 1
@@ -175,7 +175,7 @@ def test_damaged_frame_before_an_unreadable_range() -> None:
     assert f"at byte {start}" in text
 
 
-def test_many_unreadable_ranges_in_one_hole() -> None:
+def test_many_unreadable_ranges_in_one_frame_are_one_fault() -> None:
     """Not all of them are named."""
     data = FRAMES[0] + fake_stores.frame(500, *[b"x" * 200] * 60)
     places = [(start, start + SECTOR) for start in range(1024, 9000, 1024)]
@@ -185,7 +185,7 @@ def test_many_unreadable_ranges_in_one_hole() -> None:
     assert "more such places" in report.faults[0].detail
 
 
-def test_unreadable_end_of_a_file() -> None:
+def test_unreadable_end_of_a_file_is_damage() -> None:
     """Unknown bytes are neither padding nor a torn tail."""
     data = DATA + bytes(3000)
     start = -(-len(DATA) // 512) * 512
@@ -220,7 +220,7 @@ def test_index_keeps_its_readable_entries(disk: FailingDisk, tmp_path: Path) -> 
     assert not lw.verify(file).ok
 
 
-def test_index_with_damage_after_an_unreadable_range(disk: FailingDisk, tmp_path: Path) -> None:
+def test_damage_after_an_unreadable_range_of_an_index_is_reported(disk: FailingDisk, tmp_path: Path) -> None:
     entries = np.zeros(300, np.dtype([("offset", ">i4"), ("position", ">i4")]))
     entries["offset"], entries["position"] = range(1, 301), range(0, 3000, 10)
     file = put(tmp_path / f"{0:020d}.index", entries.tobytes() + b"odd")
@@ -267,22 +267,26 @@ def make_page_unreadable(disk: FailingDisk, partition: Path) -> tuple[str, list[
 
 
 @pytest.mark.parametrize("view", ["read_uncommitted", "read_committed", "log"])
-def test_partition_on_a_bad_disk(disk: FailingDisk, partition: Path, view: str) -> None:
+def test_readable_batches_of_a_partition_on_a_failing_disk_are_returned(
+    disk: FailingDisk, partition: Path, view: str
+) -> None:
     name, lost = make_page_unreadable(disk, partition)
     assert offsets(partition, view=view) == [n for n in range(2000) if n not in lost]
-    with pytest.raises(DamageError, match="cannot read 4096 bytes") as caught:
+    with pytest.raises(DamageError, match="cannot read 4,096 bytes") as caught:
         lw.read(partition, view=view)
     assert str(caught.value.path).endswith(name)
     assert disk.failures < 30
 
 
-def test_verify_inspect_and_transactions_skip_it(disk: FailingDisk, partition: Path) -> None:
+def test_verify_inspect_and_committed_reads_skip_unreadable_batches(
+    disk: FailingDisk, partition: Path
+) -> None:
     name, lost = make_page_unreadable(disk, partition)
     report = lw.verify(partition)
     assert not report.ok
     assert report.rows == 2000 - len(lost)
     (fault,) = [fault for file, fault in report.faults if file == name and fault.kind is Kind.PAYLOAD]
-    assert "cannot read 4096 bytes (Input/output error) at byte 8192" in fault.detail
+    assert "cannot read 4,096 bytes (Input/output error) at byte 8192" in fault.detail
     assert fault.lost["first_offset"] == lost[0]
     assert fault.lost["last_offset"] == lost[-1]
     assert lw.inspect(partition)["codec"] == "kafka.partition"
@@ -290,7 +294,7 @@ def test_verify_inspect_and_transactions_skip_it(disk: FailingDisk, partition: P
     assert "cannot read" in shown["faults"][0]["detail"]
 
 
-def test_unreadable_small_files(disk: FailingDisk, partition: Path) -> None:
+def test_unreadable_small_files_do_not_hide_records(disk: FailingDisk, partition: Path) -> None:
     for name in ("partition.metadata", "leader-epoch-checkpoint"):
         disk.bad[name] = [(0, 512)]
     above = put(partition.parent / "log-start-offset-checkpoint", b"0\n1\norders 0 7\n")
@@ -304,7 +308,7 @@ def test_unreadable_small_files(disk: FailingDisk, partition: Path) -> None:
     assert {"partition.metadata", "leader-epoch-checkpoint"} <= {file for file, _ in report.faults}
 
 
-def test_batch_inside_a_value_is_not_taken_for_a_batch(disk: FailingDisk, tmp_path: Path) -> None:
+def test_batch_inside_a_value_is_not_treated_as_a_batch(disk: FailingDisk, tmp_path: Path) -> None:
     """The middle of a batch whose value holds a whole log is unreadable."""
     inner = b"".join(kafka_log.batch(i, [kafka_log.record(value=b"inner")]) for i in range(200))
     outer = [
@@ -316,7 +320,7 @@ def test_batch_inside_a_value_is_not_taken_for_a_batch(disk: FailingDisk, tmp_pa
     assert lw.scan(file, mode="DROPMALFORMED").to_table()["value"].to_pylist() == [b"last"]
 
 
-def test_bad_sector_anywhere_in_a_batch(disk: FailingDisk, tmp_path: Path) -> None:
+def test_bad_sector_loses_only_the_batches_that_it_overlaps(disk: FailingDisk, tmp_path: Path) -> None:
     """In the header, in the records, or in both."""
     batches = [kafka_log.batch(n, [kafka_log.record(value=b"v" * (40 + 97 * n % 500))]) for n in range(16)]
     ends = np.cumsum([len(batch) for batch in batches])
@@ -329,7 +333,7 @@ def test_bad_sector_anywhere_in_a_batch(disk: FailingDisk, tmp_path: Path) -> No
         assert rows == [n for n in range(16) if n not in hit]
 
 
-def test_batch_right_before_an_unreadable_range(disk: FailingDisk, tmp_path: Path) -> None:
+def test_batch_right_before_an_unreadable_range_is_returned(disk: FailingDisk, tmp_path: Path) -> None:
     """After compaction offsets jump, so a scan checks the batch that follows."""
     batches = [kafka_log.batch(10 * n, [kafka_log.record(value=b"v" * 441)]) for n in range(6)]
     assert {len(batch) for batch in batches} == {512}
@@ -359,7 +363,7 @@ def copied(partition: Path, name: str) -> None:
     )
 
 
-def test_map_of_a_copied_file(disk: FailingDisk, partition: Path) -> None:
+def test_ddrescue_map_marks_unreadable_regions_of_a_file(disk: FailingDisk, partition: Path) -> None:
     name, lost = make_page_unreadable(disk, partition)
     disk.bad.clear()
     copied(partition, name)
@@ -374,7 +378,9 @@ def test_map_of_a_copied_file(disk: FailingDisk, partition: Path) -> None:
     assert rows.num_rows == len(data) // 8 - 1
 
 
-def test_maps_of_a_copied_directory(disk: FailingDisk, partition: Path, tmp_path: Path) -> None:
+def test_ddrescue_maps_mark_unreadable_regions_of_a_directory(
+    disk: FailingDisk, partition: Path, tmp_path: Path
+) -> None:
     name, lost = make_page_unreadable(disk, partition)
     disk.bad.clear()
     copied(partition, name)

@@ -91,7 +91,7 @@ def ids(condition: Any) -> list[int]:
         ((pc.field("id") > 2) & pc.field("text").is_valid(), [4]),
     ],
 )
-def test_matching_rows(condition: Any, expected: list[int]) -> None:
+def test_filter_keeps_the_matching_rows(condition: Any, expected: list[int]) -> None:
     assert ids(condition) == expected
 
 
@@ -110,7 +110,7 @@ def test_matching_rows(condition: Any, expected: list[int]) -> None:
         ("time >= 1970-01-01T00:00:02Z", [2, 4]),
     ],
 )
-def test_filter_as_text(text: str, expected: list[int]) -> None:
+def test_text_filter_keeps_the_matching_rows(text: str, expected: list[int]) -> None:
     assert ids(text) == expected
 
 
@@ -238,7 +238,7 @@ def test_frames_without_matches_are_skipped(condition: Any, expected: list[bool]
     assert kept.tolist() == expected
 
 
-def test_other_columns_skip_no_frame() -> None:
+def test_filter_on_a_column_without_bounds_skips_no_frame() -> None:
     assert Filter(("text", "=", "x"), ROWS).frames(FRAMES_CODEC, frames(1)) is None
     assert Filter(pc.field("id") > 3, ROWS).frames(FRAMES_CODEC, frames(1)) is None
 

@@ -42,7 +42,7 @@ def test_pieces_come_in_order(threads: int, room: int) -> None:
     assert not _threads()
 
 
-def test_queues_side_by_side() -> None:
+def test_several_queues_can_be_consumed_together() -> None:
     with Prefetcher(3, 5) as prefetcher:
         lines = [prefetcher.iterate(_counts(6, 5), lambda _: 1) for _ in range(8)]
         assert list(zip(*lines, strict=True)) == [(i,) * 8 for i in range(30)]

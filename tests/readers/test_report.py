@@ -146,7 +146,7 @@ def test_text_of_a_directory() -> None:
         "  lost: offsets 4183220..4183341 (122 records, 2025-11-20 03:11:07..03:11:09 UTC)",
         "  kafka 4.3, after an unclean stop: opens it, truncates this file to 73,400,320 bytes, deletes 2 later segments and",
         "      loses 6,912,004 records",
-        "  logwright repair orders-0 --out DIR   loses 122",
+        "  logwright repair orders-0 --out DIR   loses 122 records",
         "  another in-sync replica?",
     ]
 
@@ -194,7 +194,7 @@ def test_next_command() -> None:
 
     assert last(fault(lost=LOST)) == "logwright repair orders-0 --out DIR   loses only damaged data"
     assert last(fault(rows_lost=0)) == "logwright repair orders-0 --out DIR   loses nothing"
-    assert last(fault(rows_lost=2), fault(1 << 30, rows_lost=3)).endswith("loses 5")
+    assert last(fault(rows_lost=2), fault(1 << 30, rows_lost=3)).endswith("loses 5 records")
     derived = partition_report()
     derived.file("1.index", "kafka.index").add(fault())
     assert derived.text().splitlines()[-2].strip() == "logwright repair orders-0 --out DIR   loses nothing"

@@ -60,7 +60,7 @@ def test_reading_raises(make: Any, tmp_path: Path) -> None:
 def test_tree_stops_at_an_unsupported_transaction(tmp_path: Path) -> None:
     store, _ = datadir(tmp_path)
     (store / "snapshot.96.gz").unlink()
-    with pytest.raises(lw.LogwrightError, match="transaction 0x5 can't be read"):
+    with pytest.raises(lw.LogwrightError, match="transaction 0x5 cannot be read"):
         lw.read(store, view="tree")
 
 

@@ -262,7 +262,9 @@ def status(*args: str) -> int:
     return result
 
 
-def test_exit_status(watched: Watched, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_exit_status_is_three_for_damage(
+    watched: Watched, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     sound, damaged = write_store(tmp_path / "s", *SOUND), write_store(tmp_path / "d", *DAMAGED)
     assert status("verify", str(sound)) == 0
     assert status("verify", str(damaged)) == 3
@@ -274,7 +276,7 @@ def test_exit_status(watched: Watched, tmp_path: Path, capsys: pytest.CaptureFix
     assert "toys 2" in capsys.readouterr().out
 
 
-def test_level_names() -> None:
+def test_unknown_level_is_refused_with_suggestions() -> None:
     with pytest.raises(lw.UsageError, match="unknown depth 'record'") as caught:
         lw.verify(".", depth="record")
     assert "Did you mean 'records'?" in str(caught.value)
@@ -382,7 +384,7 @@ def test_only_verify_takes_a_directory_of_stores(watched: Watched, tmp_path: Pat
         lw.verify(tmp_path / "empty")
 
 
-def test_layout_can_be_named(watched: Watched, tmp_path: Path) -> None:
+def test_codec_may_name_the_layout_of_a_directory_of_stores(watched: Watched, tmp_path: Path) -> None:
     write_store(tmp_path / "all" / "one", *SOUND)
     (tmp_path / "all" / "NOTE").write_bytes(b"note:y")
     report = lw.verify(tmp_path / "all", "toy.store")
@@ -398,7 +400,7 @@ def test_failing_store_does_not_hide_the_others(monkeypatch: pytest.MonkeyPatch,
     assert not report.safe
 
 
-def test_list_and_glob_of_paths(watched: Watched, tmp_path: Path) -> None:
+def test_lists_and_globs_verify_each_store(watched: Watched, tmp_path: Path) -> None:
     write_store(tmp_path / "s1", *SOUND)
     write_store(tmp_path / "s2", *DAMAGED)
     report = lw.verify(f"{tmp_path}/s*")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 from golden_stores import CASES, HEALTHY, HOME
-from test_store import path_options, placed
+from test_store import ROWS, SIZES, path_options, placed
 
 import logwright as lw
 from logwright.codec.rocketmq.formats.commitlog.layout import MESSAGE, V1, V2
@@ -15,16 +16,7 @@ from logwright.codec.rocketmq.repair.fillers import LostMessage, filler, placeho
 from logwright.codec.rocketmq.startup.message import Message, Rules, check
 
 pytestmark = pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
-WRONG_NUMBERS = (
-    "dmg_cl_queueid_last",
-    "dmg_cl_queueid_old",
-    "dmg_cl_queueoffset_last",
-    "dmg_cl_queueoffset_old",
-)
-"""A message has the queue or offset of another one. A repair does not change it."""
-NO_TOPICS = ("dmg_bcq_missing",)
-"""No file shows that the topic has a batch consume queue."""
-DAMAGED = [name for name in CASES if name not in (*HEALTHY, *WRONG_NUMBERS, *NO_TOPICS)]
+DAMAGED = [name for name in CASES if name not in HEALTHY]
 SOUND = [name for name in HEALTHY if not name.startswith("hand")]
 
 
@@ -52,7 +44,7 @@ def test_repaired_store_is_undamaged_and_has_every_undamaged_message(case: str, 
     home, out = placed(case, tmp_path), tmp_path / "out"
     options = sizes(case, home)
     lw.repair(home, out, **options)
-    assert real_rows(out, **options) == real_rows(home, **options)
+    assert real_rows(out, **options) == real_rows(home, correct=True, **options)
     report = lw.verify(out, "rocketmq.store", as_system="5.5.0", **options)
     assert report.ok, report.text()
     assert report.system is not None
@@ -113,6 +105,33 @@ def test_rebuilt_queues_equal_a_brokers(case: str, tmp_path: Path) -> None:
         if path.is_file()
     }
     assert actual == expected
+
+
+@pytest.mark.parametrize("queues", [True, False])
+@pytest.mark.parametrize("number", [0, 7, 20, 39])
+@pytest.mark.parametrize(
+    ("name", "width", "value"),
+    [("queue_id", 4, 2), ("queue_id", 4, 9), ("queue_offset", 8, 2), ("queue_offset", 8, 1 << 60)],
+)
+def test_wrong_queue_id_or_offset_is_corrected(
+    name: str, width: int, value: int, number: int, queues: bool, tmp_path: Path
+) -> None:
+    """With consume queues at any place, without them if no other message of the queue fits there."""
+    home, out = tmp_path / "store", tmp_path / "out"
+    lw.write(ROWS, home, "rocketmq.store", **{**SIZES, "mappedFileSizeCommitLog": 16384})
+    (log,) = (home / "commitlog").iterdir()
+    sound = log.read_bytes()
+    if not queues and (number in (0, 39) or name == "queue_id"):
+        pytest.skip("another message may fit in its place")
+    at = lw.read(home)["physical_offset"][number].as_py() + MESSAGE.offset(name)
+    if sound[at : at + width] == value.to_bytes(width, "big"):
+        value = 1
+    log.write_bytes(sound[:at] + value.to_bytes(width, "big") + sound[at + width :])
+    if not queues:
+        shutil.rmtree(home / "consumequeue")
+    assert not lw.verify(home).ok
+    lw.repair(home, out)
+    assert (out / "commitlog" / log.name).read_bytes() == sound
 
 
 def test_rebuild_refuses_a_damaged_log(tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def test_tree_can_be_dumped_to_disk(tmp_path: Any) -> None:
     assert memory.real("/a/../b/./c") == "/b/c"
 
 
-def test_file_systems_without_exchange_and_other_devices() -> None:
+def test_missing_exchange_other_devices_and_locks_are_simulated() -> None:
     memory = MemoryFileSystem(can_exchange=False)
     memory.make("/a")
     memory.make("/b")

@@ -181,7 +181,7 @@ WRITERS: dict[str, tuple[str, Command]] = {
             str(path.parent / "orders-0"), str(path), "kafka.partition", topic_id=WRITING["topic.id"]
         ),
     ),
-    "repair": ("mended-0", lambda path: lw.repair(path.parent / "bad-0", path)),
+    "repair": ("repaired-0", lambda path: lw.repair(path.parent / "bad-0", path)),
     "repair in place": ("bad-0", lambda path: lw.repair(path, in_place=True, backup=path.parent / "backup")),
     "damage": (
         "worse",

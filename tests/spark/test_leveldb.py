@@ -65,7 +65,7 @@ def test_shuffled_rows_are_merged(spark: Any, tmp_path: Path) -> None:
     assert opened(target) == expected(20_000)
 
 
-def test_append_and_overwrite(spark: Any, tmp_path: Path) -> None:
+def test_append_adds_rows_and_overwrite_replaces_all(spark: Any, tmp_path: Path) -> None:
     target = tmp_path / "db"
     write(frame(spark, 500), target)
     write(frame(spark, 400, first=500), target)
@@ -79,7 +79,7 @@ def test_append_and_overwrite(spark: Any, tmp_path: Path) -> None:
     assert opened(target) == expected(50)
 
 
-def test_same_key_in_two_tasks(spark: Any, tmp_path: Path) -> None:
+def test_same_key_in_two_tasks_is_refused_unless_the_last_wins(spark: Any, tmp_path: Path) -> None:
     twice = frame(spark, 300, 1).union(frame(spark, 100, 1).withColumn("value", functions.lit(b"again")))
     with pytest.raises(Exception, match="more than once"):
         write(twice, tmp_path / "db")
@@ -120,7 +120,7 @@ def load(spark: Any, path: Path, **options: Any) -> Any:
     return spark.read.format("logwright").options(**options).load(str(path))
 
 
-def test_read_back_by_ranges_of_keys(spark: Any, tmp_path: Path) -> None:
+def test_key_ranges_are_read_by_separate_tasks(spark: Any, tmp_path: Path) -> None:
     """Tables that share no keys are separate tasks; newer tables belong to all of them."""
     target = tmp_path / "db"
     write(frame(spark, 5000, 2), target, compression="none", max_file_size="10k")
@@ -133,7 +133,7 @@ def test_read_back_by_ranges_of_keys(spark: Any, tmp_path: Path) -> None:
     assert back.filter("key = 'k00001050'").collect()[0]["value"] == b"new"
 
 
-def test_all_modes_on_a_damaged_copy(spark: Any, tmp_path: Path) -> None:
+def test_each_mode_handles_a_damaged_table(spark: Any, tmp_path: Path) -> None:
     target = tmp_path / "db"
     write(frame(spark, 3000, 1), target, compression="none", max_file_size="20k")
     table = sorted(target.glob("*.ldb"))[1]
@@ -155,7 +155,7 @@ def test_all_modes_on_a_damaged_copy(spark: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_million_shuffled_rows(spark: Any, tmp_path: Path) -> None:
+def test_million_shuffled_rows_are_merged(spark: Any, tmp_path: Path) -> None:
     target = tmp_path / "db"
     write(frame(spark, 1_000_000, 4).orderBy(functions.rand(7)), target)
     assert opened(target) == expected(1_000_000)

@@ -34,7 +34,10 @@ def test_repair_job_on_a_cluster(shipped: tuple[Path, Path], python: Path, tmp_p
         target = disks[number % 2] / source.name
         target.mkdir(parents=True)
         for file in source.iterdir():
-            (target / file.name).write_bytes(file.read_bytes())
+            data = bytearray(file.read_bytes())
+            if file.suffix == ".log":
+                data[len(data) // 2] ^= 0x55  # more than one bit, which would be corrected
+            (target / file.name).write_bytes(data)
     sound = tmp_path / "disk1" / "sound-0"
     lw.write(pa.table({"value": [b"v"] * 50}), sound, "kafka.partition")
     code, script = shipped

@@ -74,7 +74,7 @@ def test_each_micro_batch_is_written_once(spark: Any, tmp_path: Path) -> None:
     assert values(target) == fed(0, 1, 2, 3, 4)
 
 
-def test_new_checkpoint_is_another_stream(spark: Any, tmp_path: Path) -> None:
+def test_new_checkpoint_needs_another_txn_app_id(spark: Any, tmp_path: Path) -> None:
     target = tmp_path / "orders-0"
     feed(tmp_path / "in", 0)
     run(lines(spark, tmp_path / "in"), target)
@@ -85,7 +85,7 @@ def test_new_checkpoint_is_another_stream(spark: Any, tmp_path: Path) -> None:
     assert values(target) == fed(0, 0)
 
 
-def test_complete_output_mode(spark: Any, tmp_path: Path) -> None:
+def test_complete_output_mode_replaces_the_directory(spark: Any, tmp_path: Path) -> None:
     target = tmp_path / "sums-0"
     for number in range(2):
         feed(tmp_path / "in", number)
@@ -129,7 +129,7 @@ def test_failed_task_leaves_no_files(spark: Any, tmp_path: Path) -> None:
     assert values(tmp_path / "orders-0") == fed(0, 1)
 
 
-def test_transaction_names_of_batches(spark: Any, tmp_path: Path) -> None:
+def test_repeated_batch_with_the_same_txn_version_is_written_once(spark: Any, tmp_path: Path) -> None:
     """As `foreachBatch` writes them: a repeated micro-batch is written once."""
     target = tmp_path / "orders-0"
 
@@ -225,7 +225,9 @@ def dying(control: Path) -> type:
 
 
 @pytest.mark.parametrize("each", [23, pytest.param(1, marks=pytest.mark.nightly)])
-def test_driver_killed_during_the_commit(spark: Any, tmp_path: Path, each: int) -> None:
+def test_driver_killed_during_the_commit_loses_and_repeats_no_row(
+    spark: Any, tmp_path: Path, each: int
+) -> None:
     """Killed at every change to the disk, in the first batch, which creates the directory, and in a later one, which appends."""
     control = tmp_path / "control"
     spark.dataSource.register(dying(control))

@@ -95,7 +95,8 @@ def test_imhex_types_are_defined_before_use(codec: registry.Codec) -> None:
 
 def test_kaitai_export() -> None:
     text = ksy(registry.get("kafka.log"))
-    assert "  - id: frames\n    type: record_batch\n    repeat: eos\n" in text
+    assert "        type: log_frame\n        if: '(_io.size - _io.pos) >= 20'\n" in text
+    assert "            1: message\n            0: record_batch\n" in text
     assert "      - id: body\n        type: record_batch_body\n        size: batch_length\n" in text
     assert (
         "        repeat-expr: records_count\n        type: record\n        if: '(attributes & 7) == 0'\n"

@@ -85,7 +85,7 @@ def test_attempts_of_a_task_leave_one_file(tmp_path: Path) -> None:
     )
 
 
-def test_only_local_paths() -> None:
+def test_only_local_paths_are_accepted() -> None:
     with pytest.raises(UsageError, match="only local file systems can be written"):
         BadRecords.at("s3://bucket/bad")
 
@@ -117,7 +117,7 @@ def test_failing_disk_leaves_no_partial_lines(failure: Failure) -> None:
     assert at > 8
 
 
-def test_recorded_fields_of_a_fault(tmp_path: Path) -> None:
+def test_faults_are_recorded_with_their_bytes_up_to_a_limit(tmp_path: Path) -> None:
     path = tmp_path / "x.log"
     path.write_bytes(bytes(100) + b"bad" + bytes(RECORD_LIMIT))
     fault = Fault("kafka.log", 100, 3, Kind.CHECKSUM, "no", rows_lost=2, lost={"first_offset": 7})

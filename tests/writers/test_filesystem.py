@@ -86,7 +86,9 @@ def test_names_are_listed_renamed_and_removed(tmp_path: Path) -> None:
     assert not tmp_path.exists()
 
 
-def test_exchange_without_renameat2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_renameat2_is_reported_and_rename_still_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Library:
         def __init__(self, *_: object, **__: object) -> None: ...
 
@@ -164,7 +166,7 @@ def test_lock_file_removed_before_locking_is_created_again(
     lock.release()
 
 
-def test_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_system_without_locks_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def flock(fd: int, operation: int) -> None:
         raise OSError(errno.ENOLCK, "no locks")
 
@@ -204,7 +206,7 @@ def test_processes_are_identified_by_start_time(monkeypatch: pytest.MonkeyPatch)
     assert FILES.lives(theirs) is False
 
 
-def test_processes_without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_without_proc_are_checked_by_a_signal(monkeypatch: pytest.MonkeyPatch) -> None:
     real = open
 
     def no_proc(path: object, *rest: object, **more: object) -> object:
@@ -246,7 +248,7 @@ def test_processes_without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
         (errno.EAGAIN, BusyError, "another process"),
     ],
 )
-def test_errors_are_sentences(code: int, kind: type[LogwrightError], words: str) -> None:
+def test_system_errors_become_sentences(code: int, kind: type[LogwrightError], words: str) -> None:
     with pytest.raises(kind, match=words) as caught, plain_errors("/target"):
         raise OSError(code, os.strerror(code), "/somewhere")
     assert caught.value.path == "/somewhere"
@@ -256,7 +258,7 @@ def test_errors_are_sentences(code: int, kind: type[LogwrightError], words: str)
     assert caught.value.path == "/target"
 
 
-def test_own_errors_get_the_path() -> None:
+def test_own_errors_without_a_path_get_one() -> None:
     with pytest.raises(StorageError) as caught, plain_errors("/target"):
         raise StorageError("no")
     assert caught.value.path == "/target"
@@ -264,7 +266,7 @@ def test_own_errors_get_the_path() -> None:
     assert "OSError" in str(explained(OSError(), "/other"))
 
 
-def test_descriptor_names_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_of_an_open_file_name_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = FILES.create(str(tmp_path / "a"))
 
     def full(*_: object) -> int:
@@ -322,7 +324,7 @@ def test_permissions_are_adopted_on_request(tmp_path: Path, monkeypatch: pytest.
     FILES.adopt(str(source), str(tmp_path), permissions=True)
 
 
-def test_listed_file_that_vanishes_before_it_is_opened() -> None:
+def test_file_that_vanished_after_listing_is_an_error() -> None:
     files = MemoryFileSystem()
     files.put("/data/box/there", b"abc")
     listing = FolderListing(files, Roots("/data/box"), "box")

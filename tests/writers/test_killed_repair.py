@@ -50,7 +50,7 @@ def test_kill_leaves_the_old_or_the_new_files_and_the_command_continues(tmp_path
     )
     first = path / "00000000000000000000.log"
     data = bytearray(first.read_bytes())
-    data[len(data) // 2] ^= 1
+    data[len(data) // 2] ^= 0x55
     first.write_bytes(data)
     before, sound = files(path), lw.scan(path, mode="DROPMALFORMED").to_table()
     words = [sys.executable, "-c", REPAIR, str(path), str(backup), str(stop)]

@@ -20,7 +20,7 @@ def store(tmp_path: Path) -> Path:
     return write_files(tmp_path / "store", WRONG)
 
 
-def test_rebuild_out_of_place(store: Path, tmp_path: Path) -> None:
+def test_rebuild_writes_a_copy_and_leaves_its_input_unchanged(store: Path, tmp_path: Path) -> None:
     report = lw.rebuild(store, tmp_path / "out")
     assert read_files(tmp_path / "out") == SALVAGED
     assert read_files(store) == WRONG

@@ -154,11 +154,11 @@ def test_unsound_result_is_not_written(store: Path, tmp_path: Path, monkeypatch:
 
     def careless(self, copies, plans, strategy, options):  # type: ignore[no-untyped-def]
         repair_plan = plain(self, copies, plans, strategy, options)
-        repair_plan.mended = [
+        repair_plan.output_files = [
             OutputFile(output_file.name, [Copy("003.toy", 0, 4 * SIZE)])
             if output_file.name == "003.toy"
             else output_file
-            for output_file in repair_plan.mended
+            for output_file in repair_plan.output_files
         ]
         return repair_plan
 
@@ -392,17 +392,17 @@ def test_inconsistent_repair_plan_is_detected(
 
     def twice(self, *arguments):  # type: ignore[no-untyped-def]
         repair_plan = plain(self, *arguments)
-        repair_plan.mended.append(repair_plan.mended[0])
+        repair_plan.output_files.append(repair_plan.output_files[0])
         return repair_plan
 
     def outside(self, *arguments):  # type: ignore[no-untyped-def]
         repair_plan = plain(self, *arguments)
-        repair_plan.mended.append(OutputFile("../x", [b""]))
+        repair_plan.output_files.append(OutputFile("../x", [b""]))
         return repair_plan
 
     def too_much(self, *arguments):  # type: ignore[no-untyped-def]
         repair_plan = plain(self, *arguments)
-        repair_plan.mended[0] = OutputFile("000.toy", [Copy("000.toy", 0, 10 * SIZE)])
+        repair_plan.output_files[0] = OutputFile("000.toy", [Copy("000.toy", 0, 10 * SIZE)])
         return repair_plan
 
     for wrong, words in (

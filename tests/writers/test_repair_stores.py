@@ -23,9 +23,9 @@ CHECKPOINTS = (
 )
 
 
-def flip(path: Path, at: int) -> None:
+def overwrite(path: Path, at: int) -> None:
     data = bytearray(path.read_bytes())
-    data[at] ^= 1
+    data[at] ^= 0x55  # more than one bit, which would be corrected
     path.write_bytes(data)
 
 
@@ -41,7 +41,7 @@ def log_directory(path: Path) -> Path:
         (path / name).parent.mkdir(parents=True, exist_ok=True)
         lw.write(rows(count), path / name, "kafka.partition", batch_size=500, topic_id=ID)
     for name, at in (("orders-1", 700), ("orders-2", -20)):
-        flip(next((path / name).glob("*.log")), at)
+        overwrite(next((path / name).glob("*.log")), at)
     for name in CHECKPOINTS:
         (path / name).write_text("0\n3\norders 0 30\norders 1 300\norders 2 50\n")
     (path / "log-start-offset-checkpoint").write_text("0\n1\norders 2 45\n")
@@ -181,14 +181,14 @@ def databases(path: Path) -> Path:
     ):
         (path / name).parent.mkdir(parents=True, exist_ok=True)
         lw.write(rows(100), path / name, "leveldb.db")
-    flip(next((path / "Extension State").glob("*.ldb")), 20)
-    flip(next((path / "shared_proto_db" / "metadata").glob("*.ldb")), 20)
+    overwrite(next((path / "Extension State").glob("*.ldb")), 20)
+    overwrite(next((path / "shared_proto_db" / "metadata").glob("*.ldb")), 20)
     (path / "Cache").mkdir()
     (path / "History").write_text("?")
     return path
 
 
-def test_folder_of_databases(tmp_path: Path) -> None:
+def test_each_database_in_a_folder_is_repaired(tmp_path: Path) -> None:
     source, out = databases(tmp_path / "Default"), tmp_path / "out"
     report = lw.repair(source, out)
     assert sorted(path.name for path in out.iterdir()) == [

@@ -342,5 +342,5 @@ def test_append_to_a_directory_that_crashes_a_server_is_refused() -> None:
     }
     payload = {"client_id": 0, "cxid": 0, "zxid": 1, "time": 0, "type": 1, "body": body, "digest": None}
     log = FILE_HEADER.pack({}) + RECORD.pack({"payload": payload})
-    with pytest.raises(UsageError, match=r"log\.1: a server does not start with it"):
+    with pytest.raises(UsageError, match=r"log\.1: a server does not start on it"):
         build([batch([{"path": "/x"}])], build([]) | {"log.1": log})

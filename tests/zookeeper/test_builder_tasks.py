@@ -51,7 +51,7 @@ def test_tasks_append_and_overwrite(tmp_path: Path) -> None:
 def test_rows_that_tasks_cannot_write_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="transactions are written by one writer"):
         by_tasks(tmp_path / "zk", [[{"type": "delete", "path": "/a"}]])
-    with pytest.raises(UsageError, match="the path '/a' comes more than once"):
+    with pytest.raises(UsageError, match="the path '/a' occurs more than once"):
         by_tasks(tmp_path / "zk", [[{"path": "/a"}], [{"path": "/a"}]])
     with pytest.raises(UsageError, match="some rows have data, others have no such column"):
         by_tasks(tmp_path / "zk", [[{"path": "/a"}], [{"path": "/b", "data": b""}]], write_as="logs")
@@ -136,6 +136,22 @@ def test_logs_are_written_to_data_log_dir(tmp_path: Path) -> None:
     assert names() == (["snapshot.7"], [])
     assert set(lw.read(cfg)["path"].to_pylist()) - SYSTEM == {"/d"}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "logs", "zoo.cfg"]
+
+
+def test_data_log_dir_of_a_conversion_is_that_of_the_result(tmp_path: Path) -> None:
+    """The source is not searched for logs there."""
+    lw.write([{"path": "/a", "data": b"1"}], tmp_path / "source", "zookeeper.datadir")
+    lw.convert(
+        tmp_path / "source",
+        tmp_path / "copy",
+        codec="zookeeper.datadir",
+        write_as="logs",
+        dataLogDir=tmp_path / "logs",
+    )
+    assert [path.name for path in (tmp_path / "logs" / "version-2").iterdir()] == ["log.1"]
+    assert set(lw.read(tmp_path / "copy", dataLogDir=tmp_path / "logs")["path"].to_pylist()) - SYSTEM == {
+        "/a"
+    }
 
 
 def test_unusable_data_log_dir_is_refused(tmp_path: Path) -> None:

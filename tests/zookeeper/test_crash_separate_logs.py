@@ -113,7 +113,7 @@ def lw_batches(rows: list[dict[str, Any]]) -> Any:
     return pa.Table.from_pylist(rows).to_batches()
 
 
-def mended(case: str, strategy: Strategy | None, at: Places, files: MemoryFileSystem) -> None:
+def repaired(case: str, strategy: Strategy | None, at: Places, files: MemoryFileSystem) -> None:
     """Repair in place, or rebuild if `strategy` is None."""
     repairs = LAYOUT.capabilities.repair
     assert repairs is not None
@@ -148,7 +148,7 @@ def test_crash_during_repair_in_place_leaves_the_old_or_the_new(
     at = Places(tmp_path)
     files = at.holding(memory_of(case).files)
     old, ran, was = at.rows(files), at.served(files)[0], at.tree(files)
-    mended(case, strategy, at, files)
+    repaired(case, strategy, at, files)
     new, runs, now = at.rows(files), at.served(files)[0], at.tree(files)
     assert None not in (runs, new)
     assert runs is not None

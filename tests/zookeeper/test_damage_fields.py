@@ -104,10 +104,10 @@ def test_resealed_change_is_detected_by_digests(directory: Path, field: str) -> 
     out = changed(directory, f"set:file=log.17,frame=3,field={field},reseal")
     report = lw.verify(out)
     assert [
-        fault.detail.partition(" is ")[0] for _, fault in report.faults if fault.severity is Severity.ERROR
+        fault.detail.partition(":")[0] for _, fault in report.faults if fault.severity is Severity.ERROR
     ] == ["the digest of the tree after 0x19"]
-    mended = lw.repair(out, directory.parent / "mended", **{"digest.mismatch": "cut"})
-    assert "The tree is that of transaction 0x18" in str(mended)
+    repaired = lw.repair(out, directory.parent / "repaired", **{"digest.mismatch": "cut"})
+    assert "The tree is that after transaction 0x18" in str(repaired)
 
 
 def test_change_outside_of_digests_is_not_detected(directory: Path) -> None:
@@ -139,8 +139,8 @@ def test_node_in_a_directorys_snapshot_is_changed(directory: Path) -> None:
     out = changed(directory, "set:file=snapshot.16,frame=7,field=stat.version,value=5")
     assert not lw.verify(out).ok
     before = lw.read(BASE)
-    lw.repair(out, directory.parent / "mended/version-2")
-    assert lw.read(directory.parent / "mended").equals(before)
+    lw.repair(out, directory.parent / "repaired/version-2")
+    assert lw.read(directory.parent / "repaired").equals(before)
 
 
 def test_field_name_needs_no_structure_prefix(directory: Path) -> None:

@@ -106,7 +106,7 @@ def test_file_names_a_server_reads_or_ignores(tmp_path: Path) -> None:
     roles = {file.name: (str(file.role), file.note) for file in plan_of(home).files}
     assert roles["log.17.fixed"] == (
         "primary",
-        "a server takes it for a log of zxid 0x17, whatever 'fixed' means",
+        "a server treats it as a log of zxid 0x17, although the name continues with 'fixed'",
     )
     assert roles["log.zz"] == ("leftover", "no zxid in its name: a server never reads it")
     assert roles["snapshot.-5"] == ("leftover", "a server never reads it: its zxid is -5")

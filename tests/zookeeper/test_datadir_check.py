@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import zlib
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +23,7 @@ from logwright.codec.window import Window
 from logwright.codec.zookeeper.formats.snapshot import codec as snapshot
 from logwright.codec.zookeeper.formats.snapshot.frames import SnapshotContext
 from logwright.codec.zookeeper.store.datadir import LAYOUT
+from logwright.readers.listing import Directory
 
 HEALTHY = [
     case
@@ -71,7 +74,7 @@ def test_transactions_only_covered_by_a_snapshot_are_a_warning() -> None:
     del base.files["log.b"]
     assert details(base) == []
     assert details(base, Severity.WARNING) == [
-        "log.17: 0xb to 0x16 are in no log; a later snapshot has their effect"
+        "log.17: 0xb to 0x16 are in no log; a later snapshot includes their effect"
     ]
 
 
@@ -101,7 +104,9 @@ def test_transactions_repeated_in_a_later_log_are_not_lost() -> None:
     first[16 + 2 * len(records[0]) - 1] ^= 1
     second = log(*(record(zxid, 1, create(b"/again%d" % zxid)) for zxid in range(2, 9)))
     both = data_directory({**directory().files, "log.1": bytes(first), "log.2": second})
-    (warned,) = [detail for detail in details(both, Severity.WARNING) if "gave these zxids again" in detail]
+    (warned,) = [
+        detail for detail in details(both, Severity.WARNING) if "assigned these zxids again" in detail
+    ]
     assert warned.startswith(
         "log.1: log.2 begins with 0x2: the server was started without the transactions 0x3 to 0x6"
     )
@@ -118,16 +123,16 @@ def test_transactions_repeated_in_a_later_log_are_not_lost() -> None:
     [
         (
             "dmg_snap_none",
-            "there is no snapshot, and the logs begin with 0xb: earlier transactions are in no file",
+            "there is no snapshot, and the logs begin with 0xb: all earlier transactions are missing",
         ),
         (
             "dmg_snap_all_flip",
-            "no snapshot is sound, and the logs begin with 0xb: earlier transactions are in no file",
+            "all snapshots are damaged, and the logs begin with 0xb: all earlier transactions are missing",
         ),
-        ("dmg_snap_all_trunc_nologs", "no snapshot is sound, and there are no transactions"),
+        ("dmg_snap_all_trunc_nologs", "all snapshots are damaged, and there are no transactions"),
         (
             "v3414_log_only",
-            "there is no snapshot; the logs begin with the first transaction, so the tree follows from them alone",
+            "there is no snapshot; the logs begin with the first transaction, so the tree can be rebuilt from them alone",
         ),
     ],
 )
@@ -156,7 +161,7 @@ def test_acls_missing_from_a_fuzzy_snapshot_come_from_the_log() -> None:
         (Severity.WARNING, "ACL 3 of the node is not in the ACL table"),
         (
             Severity.INFO,
-            "ACL 2 of the node is not in the ACL table, nor is it for 1 nodes after it: the node was made or changed while the snapshot "
+            "ACL 2 of the node is not in the ACL table (used by 1 later node too): the node was made or changed while the snapshot "
             "was written, after the zxid in its name",
         ),
     ]
@@ -185,7 +190,7 @@ def test_many_orphans_are_summarised() -> None:
     data += zlib.adler32(data).to_bytes(8, "big") + b"\0\0\0\1/"
     message = details(data_directory({"snapshot.1": bytes(data)}))
     assert len(message) == 20
-    assert message[-1].endswith(" has no parent, nor have 30 more")
+    assert message[-1].endswith(" has no parent (and 30 more nodes without one)")
 
 
 _ENDING = 18 + 33 + 21
@@ -209,7 +214,7 @@ def test_digest_mismatch_is_an_error() -> None:
 def test_first_digest_mismatch_is_reported() -> None:
     (message,) = details(memory_of("dmg_fixed_swapped"))
     assert message.startswith(
-        "log.17: the digest of the tree after 0x1b is 0x7c61c987b, 0x7a83d5de1 was stored with it"
+        "log.17: the digest of the tree after 0x1b: stored 0x7a83d5de1, computed 0x7c61c987b"
     )
     assert details(memory_of("dmg_fixed_swapped"), deep=False) == []
 
@@ -241,9 +246,9 @@ def test_digests_after_lost_transactions_are_not_compared() -> None:
         (
             b"1",
             b"2",
-            ["currentEpoch: the current epoch is 1, the last transaction, 0x200000003, is of epoch 2"],
+            ["currentEpoch: the current epoch is 1, but the last transaction, 0x200000003, has epoch 2"],
         ),
-        (b"3", b"2", ["acceptedEpoch: the accepted epoch is 2, less than the current one, 3"]),
+        (b"3", b"2", ["acceptedEpoch: the accepted epoch is 2, below the current epoch, 3"]),
     ],
 )
 def test_epoch_files_must_agree_with_the_zxids(
@@ -255,21 +260,21 @@ def test_epoch_files_must_agree_with_the_zxids(
     if accepted is not None:
         quorum.files["acceptedEpoch"] = accepted
     assert details(quorum) == message
-    result, mending = repaired(quorum)
+    result, repair_plan = repaired(quorum)
     assert details(result) == []
     assert (result.files == quorum.files) == (not message)
-    assert ("acceptedEpoch is not there, it is now 2" in str(mending.summary().warnings)) == (
+    assert ("acceptedEpoch is missing; it is set to 2" in str(repair_plan.summary().warnings)) == (
         accepted is None
     )
-    assert "start the others on empty directories" in str(mending.summary().before_you_start)
+    assert "start the others on empty directories" in str(repair_plan.summary().before_you_start)
 
 
 def test_unreadable_epoch_is_an_error() -> None:
     quorum = memory_of("quorum_one")
     quorum.files["currentEpoch"] = b"x"
-    result, mending = repaired(quorum)
+    result, repair_plan = repaired(quorum)
     assert result.files["currentEpoch"] == b"2"
-    assert "currentEpoch can't be read, it is now 2" in str(mending.summary().warnings)
+    assert "currentEpoch cannot be read; it is set to 2" in str(repair_plan.summary().warnings)
 
 
 # Printed reports
@@ -316,12 +321,12 @@ def test_snapshot_named_after_a_later_zxid_is_an_error() -> None:
         # Nothing is lost if the flipped bit can be restored.
         ("dmg_flip_body", ("damaged: zxid 0x1b (1 record): repair restores it", "--out DIR loses nothing")),
         # If a complete history is required, transactions after a gap are lost too.
-        ("dmg_mid_missing", ("lost: zxids 0xb..0x16 (12 records)", "--out DIR loses 11 more")),
+        ("dmg_mid_missing", ("lost: zxids 0xb..0x16 (12 records)", "--out DIR loses 11 more records")),
         ("dmg_snap_all_flip", ("--out DIR loses",)),
         (
             "dmg_digest_mismatch",
             (
-                "checksum mismatch: the digest of the tree after 0x21 is 0x9256f2d82, 0x8ec5145d7 was stored with it",
+                "checksum mismatch: the digest of the tree after 0x21: stored 0x8ec5145d7, computed 0x9256f2d82",
                 "--out DIR loses nothing, and leaves some damage in place",
             ),
         ),
@@ -356,5 +361,26 @@ def test_ignored_names_and_empty_directories() -> None:
     base = memory_of("dmg_base")
     assert details(data_directory({**base.files, "snapshot.-5": b"no snapshot at all"})) == []
     assert details(data_directory({"snapshot.0": b"no snapshot at all"}))[-1:] == [
-        ": no snapshot is sound, and there are no transactions"
+        ": all snapshots are damaged, and there are no transactions"
     ]
+
+
+def test_check_reads_a_sound_snapshot_once_to_load_its_tree(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The nodes themselves are surveyed while they are verified."""
+    lw.generate("zookeeper.datadir", tmp_path / "zk", rows=20_000, seed=3)
+    sizes = {path.name: path.stat().st_size for path in (tmp_path / "zk").rglob("snapshot.*")}
+    large = max(sizes, key=lambda name: sizes[name])
+    assert sizes[large] > 500_000
+    bytes_read: Counter[str] = Counter()
+    pread = Directory.pread
+
+    def counted(self: Directory, name: str, offset: int, length: int) -> Any:
+        data = pread(self, name, offset, length)
+        bytes_read[name.rpartition("/")[2]] += len(data)
+        return data
+
+    monkeypatch.setattr(Directory, "pread", counted)
+    assert lw.verify(tmp_path / "zk").ok
+    assert bytes_read[large] < 1.3 * sizes[large]

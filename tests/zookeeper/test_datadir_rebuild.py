@@ -23,15 +23,15 @@ def without(*names: str) -> MemoryDirectory:
 @pytest.mark.parametrize(
     ("gone", "message"),
     [
-        ((), "snapshot.21 is made from snapshot.16 and the logs."),
-        (("snapshot.16",), "snapshot.21 is made from snapshot.a and the logs."),
-        (("snapshot.16", "snapshot.a"), "snapshot.21 is made from snapshot.0 and the logs."),
-        (("snapshot.16", "snapshot.a", "snapshot.0"), "snapshot.21 is made from the logs."),
+        ((), "snapshot.21 is built from snapshot.16 and the logs."),
+        (("snapshot.16",), "snapshot.21 is built from snapshot.a and the logs."),
+        (("snapshot.16", "snapshot.a"), "snapshot.21 is built from snapshot.0 and the logs."),
+        (("snapshot.16", "snapshot.a", "snapshot.0"), "snapshot.21 is built from the logs."),
     ],
 )
 def test_snapshot_of_the_last_transaction_is_rebuilt(gone: tuple[str, ...], message: str) -> None:
-    result, mending = rebuilt(without(*gone))
-    assert notes(mending) == message
+    result, repair_plan = rebuilt(without(*gone))
+    assert notes(repair_plan) == message
     assert set(result.files) == {*without(*gone).files, "snapshot.21"}
     alone = data_directory({"snapshot.21": result.files["snapshot.21"]})
     assert served(alone) == served(BASE)
@@ -48,9 +48,9 @@ def test_rebuilt_snapshot_is_the_same_from_any_older_snapshot() -> None:
 
 
 def test_damaged_snapshots_are_replaced() -> None:
-    result, mending = rebuilt(memory_of("dmg_snap_flip_data"))
+    result, repair_plan = rebuilt(memory_of("dmg_snap_flip_data"))
     assert set(result.files) == {"snapshot.a", "log.b", "log.17", "snapshot.21"}
-    assert cuts(mending) == []
+    assert cuts(repair_plan) == []
     assert served(result) == served(BASE)
 
 
@@ -67,9 +67,9 @@ def test_damaged_last_snapshot_is_rebuilt_under_its_name() -> None:
 
 def test_complete_directory_needs_no_rebuild() -> None:
     fresh = memory_of("fresh")
-    result, mending = rebuilt(fresh)
+    result, repair_plan = rebuilt(fresh)
     assert result.files == fresh.files
-    assert "snapshot.0 already includes the last transaction" in notes(mending)
+    assert "snapshot.0 already includes the last transaction" in notes(repair_plan)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_complete_directory_needs_no_rebuild() -> None:
         ("dmg_flip_body", "Adler-32 is"),
         ("dmg_pad_garbage_near", "Unreasonable length"),
         ("dmg_mid_missing", "0xb to 0x16 are in no log"),
-        ("dmg_snap_none", "the logs don't begin with the first transaction"),
+        ("dmg_snap_none", "the logs do not begin with the first transaction"),
         ("toplevel_check", "Unsupported Txn with type=13"),
     ],
 )
@@ -95,8 +95,8 @@ def test_torn_tail_does_not_prevent_a_rebuild() -> None:
 
 
 def test_wrong_digests_prevent_a_rebuild() -> None:
-    _, mending = rebuilt(memory_of("dmg_digest_mismatch"))
-    assert "The digest stored with 0x21 is not that of the tree" in notes(mending)
+    _, repair_plan = rebuilt(memory_of("dmg_digest_mismatch"))
+    assert "The digest stored with 0x21 is not that of the tree" in notes(repair_plan)
 
 
 def test_epoch_files_are_rebuilt() -> None:
@@ -117,7 +117,7 @@ def test_epoch_files_are_rebuilt() -> None:
 
 def test_rebuild_through_the_api(tmp_path: Path) -> None:
     report = lw.rebuild(GOLDEN / "rolled/version-2", tmp_path / "version-2", what="snapshot")
-    assert "snapshot.2e is made from snapshot.28 and the logs." in str(report)
+    assert "snapshot.2e is built from snapshot.28 and the logs." in str(report)
     assert lw.verify(tmp_path / "version-2").ok
     assert lw.read(tmp_path / "version-2").equals(lw.read(GOLDEN / "rolled/version-2"))
     with pytest.raises(UsageError, match="'log' cannot be rebuilt"):

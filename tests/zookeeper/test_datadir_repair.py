@@ -21,7 +21,7 @@ from logwright.codec.fault import DamageError, Severity, UnreadableError, UsageE
 from logwright.codec.frames.walk import ListedFile, Stretch, Walk
 from logwright.codec.option import Options
 from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
-from logwright.codec.zookeeper.repair import repair as mending_module
+from logwright.codec.zookeeper.repair import repair as repair_module
 from logwright.codec.zookeeper.store import files, write
 from logwright.codec.zookeeper.store.trace import trace
 
@@ -53,16 +53,16 @@ GARBAGE = b"\x5a" * 20
 
 def test_two_adjacent_damaged_records_are_fixed() -> None:
     """A wrong end mark followed by a wrong length."""
-    result, mending = repaired(damaged((at(5) - 1, b"?"), (at(5) + 8, b"\0\0\7\0")))
+    result, repair_plan = repaired(damaged((at(5) - 1, b"?"), (at(5) + 8, b"\0\0\7\0")))
     assert result.files["log.1"] == log(*RECORDS)
-    assert [cut.offset for cut in cuts(mending)] == [at(4), at(5)]
-    assert losses(mending) == []
+    assert [cut.offset for cut in cuts(repair_plan)] == [at(4), at(5)]
+    assert losses(repair_plan) == []
 
 
 def test_damaged_header_and_first_record_are_fixed() -> None:
-    result, mending = repaired(damaged((0, b"????"), (at(2) - 1, b"?")))
+    result, repair_plan = repaired(damaged((0, b"????"), (at(2) - 1, b"?")))
     assert result.files["log.1"] == log(*RECORDS)
-    assert losses(mending) == []
+    assert losses(repair_plan) == []
 
 
 @pytest.mark.parametrize("bits", [b"\1", b"\1\2", b"\x10\x01"])
@@ -71,10 +71,10 @@ def test_bit_flip_is_not_fixed_without_digests(bits: bytes) -> None:
     place = at(6) + 50
     data = log(*RECORDS)
     turned = bytes(data[place + i] ^ bit for i, bit in enumerate(bits))
-    result, mending = repaired(damaged((place, turned)))
+    result, repair_plan = repaired(damaged((place, turned)))
     assert result.files["log.1"] == log(*RECORDS[:5])
-    assert ("log.1", 1, {"first_zxid": 6, "last_zxid": 6}) in losses(mending)
-    assert ("log.1", 6, {"first_zxid": 7, "last_zxid": 12}) in losses(mending)
+    assert ("log.1", 1, {"first_zxid": 6, "last_zxid": 6}) in losses(repair_plan)
+    assert ("log.1", 6, {"first_zxid": 7, "last_zxid": 12}) in losses(repair_plan)
 
 
 def test_fixed_record_must_match_its_neighbours() -> None:
@@ -101,18 +101,18 @@ def test_fixed_record_must_match_its_neighbours() -> None:
 def test_garbage_between_records_loses_nothing() -> None:
     data = log(*RECORDS)
     between = data_directory({"snapshot.0": FRESH, "log.1": data[: at(6)] + GARBAGE + data[at(6) :]})
-    result, mending = repaired(between)
+    result, repair_plan = repaired(between)
     assert result.files["log.1"] == data
-    assert [(cut.offset, cut.length, cut.rows_lost) for cut in cuts(mending)] == [(at(6), 20, 0)]
+    assert [(cut.offset, cut.length, cut.rows_lost) for cut in cuts(repair_plan)] == [(at(6), 20, 0)]
 
 
 def test_torn_tail_before_the_next_log_loses_nothing() -> None:
     torn = log(*RECORDS[:6]) + RECORDS[6][:30]
-    result, mending = repaired(
+    result, repair_plan = repaired(
         data_directory({"snapshot.0": FRESH, "log.1": torn, "log.7": log(*RECORDS[6:])})
     )
     assert result.files == {"snapshot.0": FRESH, "log.1": log(*RECORDS[:6]), "log.7": log(*RECORDS[6:])}
-    assert losses(mending) == []
+    assert losses(repair_plan) == []
     assert len(served(result)) == 16
 
 
@@ -125,12 +125,12 @@ def test_torn_tail_before_the_next_log_loses_nothing() -> None:
 )
 def test_records_no_server_can_read_end_the_prefix(odd: bytes, message: str) -> None:
     strange = data_directory({"snapshot.0": FRESH, "log.1": log(*RECORDS[:4], odd, *RECORDS[5:])})
-    result, mending = repaired(strange)
+    result, repair_plan = repaired(strange)
     assert result.files["log.1"] == log(*RECORDS[:4])
-    assert message in [cut.why for cut in cuts(mending)]
-    result, mending = repaired(strange, "salvage")
+    assert message in [cut.why for cut in cuts(repair_plan)]
+    result, repair_plan = repaired(strange, "salvage")
     assert zxids(result) == list(range(1, 13))
-    assert losses(mending) == [("log.1", 1, {"first_zxid": 5, "last_zxid": 5})]
+    assert losses(repair_plan) == [("log.1", 1, {"first_zxid": 5, "last_zxid": 5})]
     assert served(result)
 
 
@@ -141,32 +141,32 @@ BELOW_ALL = record(-(1 << 40) + 1, 1, create(b"/a"))
 def test_records_with_impossible_zxids_are_removed() -> None:
     """A snapshot named after one would never be read."""
     why = "its checksum is right, but no server gives the zxid 0xffffff0000000001: zxids count up from 1"
-    result, mending = repaired(data_directory({"log.1": log(BELOW_ALL, *RECORDS[4:6])}), "salvage")
+    result, repair_plan = repaired(data_directory({"log.1": log(BELOW_ALL, *RECORDS[4:6])}), "salvage")
     assert sorted(result.files) == ["log.1", "snapshot.4"]
     assert zxids(result) == [5, 6]
-    assert losses(mending) == [("log.1", 1, {})]
-    assert why in [cut.why for cut in cuts(mending)]
+    assert losses(repair_plan) == [("log.1", 1, {})]
+    assert why in [cut.why for cut in cuts(repair_plan)]
     with pytest.raises(
         DamageError, match="nothing is left: no snapshot is readable, and there are no transactions"
     ):
         repaired(data_directory({"log.1": log(BELOW_ALL, record(0, 1, create(b"/b")))}), "salvage")
     within = data_directory({"snapshot.0": FRESH, "log.1": log(*RECORDS[:2], BELOW_ALL, *RECORDS[2:])})
     for strategy in ("prefix", "salvage"):
-        result, mending = repaired(within, strategy)
+        result, repair_plan = repaired(within, strategy)
         assert result.files == {"snapshot.0": FRESH, "log.1": log(*RECORDS)}
-        assert losses(mending) == [("log.1", 1, {})]
+        assert losses(repair_plan) == [("log.1", 1, {})]
 
 
 def test_fixable_record_before_an_unfixable_one_is_fixed() -> None:
-    result, mending = repaired(damaged((at(5) - 1, b"?"), (at(5) + 40, GARBAGE)), "salvage")
+    result, repair_plan = repaired(damaged((at(5) - 1, b"?"), (at(5) + 40, GARBAGE)), "salvage")
     assert zxids(result) == list(range(1, 13))
-    assert [(cut.offset, cut.rows_lost) for cut in cuts(mending)] == [(at(4), 0), (at(5), 1)]
-    assert "more unreadable bytes follow" in cuts(mending)[1].why
+    assert [(cut.offset, cut.rows_lost) for cut in cuts(repair_plan)] == [(at(4), 0), (at(5), 1)]
+    assert "more unreadable bytes follow" in cuts(repair_plan)[1].why
     torn = damaged((at(12) - 1, b"?"))
     torn.files["log.1"] = torn.files["log.1"][: at(12) + 30]
-    result, mending = repaired(torn)
+    result, repair_plan = repaired(torn)
     assert result.files["log.1"] == log(*RECORDS[:11])
-    assert losses(mending) == [("log.1", None, {"first_zxid": 12})]
+    assert losses(repair_plan) == [("log.1", None, {"first_zxid": 12})]
 
 
 # Truncated histories and filler transactions
@@ -177,20 +177,20 @@ def holed(*numbers: int) -> MemoryDirectory:
 
 
 def test_prefix_ends_before_the_first_lost_record() -> None:
-    result, mending = repaired(holed(4, 9))
+    result, repair_plan = repaired(holed(4, 9))
     assert result.files["log.1"] == log(*RECORDS[:3])
-    assert "The tree is that of transaction 0x3, it has 7 nodes." in notes(mending)
+    assert "The tree is that after transaction 0x3; it has 7 nodes." in notes(repair_plan)
     assert checked(result) == []
 
 
 def test_salvage_keeps_every_good_record() -> None:
-    result, mending = repaired(holed(4, 9), "salvage")
+    result, repair_plan = repaired(holed(4, 9), "salvage")
     data = result.files["log.1"]
     assert zxids(result) == list(range(1, 13))
     assert data.startswith(log(*RECORDS[:3]))
     assert b"".join(RECORDS[4:8]) in data
     assert data.endswith(b"".join(RECORDS[9:]))
-    assert "0x4 is missing: a transaction that changes nothing is in its place" in notes(mending)
+    assert "0x4 is missing: a transaction that changes nothing is in its place" in notes(repair_plan)
     assert {row["path"] for row in served(result)} >= {"/node3", "/node5", "/node8", "/node12"}
     assert not {row["path"] for row in served(result)} & {"/node4", "/node9"}
     rows = _rows(result, "log.1")
@@ -223,10 +223,10 @@ def test_salvage_adds_nothing_a_sound_snapshot_covers() -> None:
     base = served(data_directory({"snapshot.0": FRESH, "log.1": log(*RECORDS[:8])}))
     created = _snapshot(8)
     for strategy in ("prefix", "salvage"):
-        result, mending = repaired(data_directory({**holed(4).files, "snapshot.8": created}), strategy)
+        result, repair_plan = repaired(data_directory({**holed(4).files, "snapshot.8": created}), strategy)
         assert zxids(result) == [1, 2, 3, *range(5, 13)]
-        assert losses(mending) == [("log.1", 1, {"first_zxid": 4, "last_zxid": 4})]
-        assert "0x4 is missing after snapshot.0, an older snapshot" in notes(mending)
+        assert losses(repair_plan) == [("log.1", 1, {"first_zxid": 4, "last_zxid": 4})]
+        assert "0x4 is missing after snapshot.0, an older snapshot" in notes(repair_plan)
         assert len(served(result)) == len(base) + 4
         assert checked(result) == []
 
@@ -239,11 +239,11 @@ def _snapshot(zxid: int) -> bytes:
 
 
 def test_salvage_does_not_fill_in_too_many_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mending_module, "MOST_FILLED", 5)
+    monkeypatch.setattr(repair_module, "MOST_FILLED", 5)
     far = data_directory({"snapshot.0": FRESH, "log.1": log(*RECORDS[:2], *RECORDS[4:5], *RECORDS[9:])})
-    result, mending = repaired(far, "salvage")
+    result, repair_plan = repaired(far, "salvage")
     assert zxids(result) == [1, 2, 3, 4, 5, 10, 11, 12]
-    assert "0x6 to 0x9 are missing, too many to be replaced" in notes(mending)
+    assert "0x6 to 0x9 are missing, too many to be replaced" in notes(repair_plan)
 
 
 def test_filler_transactions_before_a_log_get_their_own_file() -> None:
@@ -273,13 +273,13 @@ def lost_end(*gone: str) -> MemoryDirectory:
 
 def test_lost_end_of_an_epoch_is_only_detected_by_digests() -> None:
     directory = lost_end("snapshot.100000005")
-    result, mending = repaired(directory)
+    result, repair_plan = repaired(directory)
     assert zxids(result) == [0x100000001, 0x100000002, 0x100000003, 0x100000004]
-    assert "transactions at the end of epoch 1 are lost" in cuts(mending)[0].why
+    assert "transactions at the end of epoch 1 are lost" in cuts(repair_plan)[0].why
     assert checked(result) == []
-    result, mending = repaired(directory, "salvage")
+    result, repair_plan = repaired(directory, "salvage")
     assert zxids(result)[3:6] == [0x100000004, 0x100000005, 0x200000001]
-    assert "an unknown number: 0x100000005 is there now" in notes(mending)
+    assert "an unknown number. They are replaced by 0x100000005" in notes(repair_plan)
     assert checked(result) == []
     assert repaired(result, "salvage")[0].files == result.files
 
@@ -312,33 +312,35 @@ def test_torn_tail_before_an_epoch_loses_nothing_if_digests_match() -> None:
 
 @pytest.mark.parametrize("zxid", [0, 1, 7, 11, 12, 99])
 def test_chop_cuts_at_a_zxid(zxid: int) -> None:
-    result, mending = repaired(damaged(), **{"chop.zxid": zxid})
+    result, repair_plan = repaired(damaged(), **{"chop.zxid": zxid})
     assert zxids(result) == list(range(1, min(zxid, 12) + 1))
     assert ("log.1" in result.files) == (zxid > 0)
     if zxid < 12:
-        assert f"after {zxid:#x}, where the history is cut" in cuts(mending)[-1].why
+        assert f"after {zxid:#x}, where the history is cut" in cuts(repair_plan)[-1].why
         assert len(served(result)) == 4 + zxid
 
 
 def test_chop_takes_hexadecimal_and_removes_later_snapshots() -> None:
     base = memory_of("dmg_base")
-    result, mending = repaired(base, **{"chop.zxid": "0x10"})
+    result, repair_plan = repaired(base, **{"chop.zxid": "0x10"})
     assert set(result.files) == {"snapshot.0", "snapshot.a", "log.1", "log.b"}
     assert zxids(result)[-1] == 0x10
-    assert ("snapshot.16", 0) in [(cut.file, cut.rows_lost) for cut in cuts(mending)]
+    assert ("snapshot.16", 0) in [(cut.file, cut.rows_lost) for cut in cuts(repair_plan)]
     result, _ = repaired(base, "salvage", **{"chop.zxid": "0x10"})
     assert zxids(result)[-1] == 0x10
 
 
 def test_chop_needs_an_older_snapshot() -> None:
     lone = memory_of("dmg_trunc_tail_boundary")
-    with pytest.raises(UsageError, match=r"no way back to 0x10: the oldest sound snapshot is snapshot\.16"):
+    with pytest.raises(
+        UsageError, match=r"cannot go back to 0x10: the oldest undamaged snapshot is snapshot\.16"
+    ):
         repaired(lone, **{"chop.zxid": 0x10})
-    with pytest.raises(UsageError, match="no way back to 0x10"):
+    with pytest.raises(UsageError, match="cannot go back to 0x10"):
         repaired(lone, "salvage", **{"chop.zxid": 0x10})
     fuzzy = memory_of("fuzzy")
     del fuzzy.files["snapshot.0"], fuzzy.files["log.1"]
-    with pytest.raises(UsageError, match="no way back to 0x105"):
+    with pytest.raises(UsageError, match="cannot go back to 0x105"):
         repaired(fuzzy, **{"chop.zxid": 0x105})
 
 
@@ -359,9 +361,9 @@ def test_fuzzy_snapshot_needs_its_transactions() -> None:
         match="was written while transactions up to 0x10d were made, but the logs end at 0x104",
     ):
         repaired(cut)
-    result, mending = repaired(cut, "salvage")
+    result, repair_plan = repaired(cut, "salvage")
     assert result.files == cut.files
-    assert "the tree may contain only some of the others" in notes(mending)
+    assert "the tree may contain only some of the others" in notes(repair_plan)
     # An older one is whole, and so are logs from the first transaction on.
     complete = data_directory({"snapshot.101": fuzzy.files["snapshot.101"], "log.1": data[:stop]})
     for more in ({}, {"snapshot.0": fuzzy.files["snapshot.0"]}):
@@ -380,18 +382,18 @@ def _place(actual: MemoryDirectory, name: str, number: int) -> int:
 
 def test_damaged_snapshot_is_salvaged_if_no_other_is_left() -> None:
     lone = data_directory({"snapshot.16": memory_of("dmg_snap_path_null").files["snapshot.16"]})
-    with pytest.raises(DamageError, match="no snapshot is sound, and there are no transactions"):
+    with pytest.raises(DamageError, match="all snapshots are damaged, and there are no transactions"):
         repaired(lone)
-    result, mending = repaired(lone, "salvage")
+    result, repair_plan = repaired(lone, "salvage")
     before = {
         row["path"]
         for row in served(data_directory({"snapshot.16": memory_of("dmg_base").files["snapshot.16"]}))
     }
     assert {row["path"] for row in served(result)} == before - {"/app/d0-4"}
-    assert "snapshot.16 has the 14 nodes of snapshot.16 that can be read, nothing confirms them" in notes(
-        mending
+    assert "snapshot.16 has the readable nodes of snapshot.16 (14). No checksum covers them" in notes(
+        repair_plan
     )
-    assert [cut.rows_lost for cut in cuts(mending)] == [None]
+    assert [cut.rows_lost for cut in cuts(repair_plan)] == [None]
     assert checked(result) == []
 
 
@@ -409,8 +411,8 @@ def test_implausible_nodes_are_not_salvaged() -> None:
 
 def test_nodes_with_lost_acls_get_no_permissions() -> None:
     lone = data_directory({"snapshot.16": memory_of("dmg_snap_aclvec_null").files["snapshot.16"]})
-    result, mending = repaired(lone, "salvage")
-    assert "The ACLs of 12 nodes are lost" in notes(mending)
+    result, repair_plan = repaired(lone, "salvage")
+    assert "The ACLs of 12 nodes are lost" in notes(repair_plan)
     shut = [row for row in served(result) if row["acl"] == [{"perms": 0, "scheme": "world", "id": "anyone"}]]
     assert len(shut) == 12
 
@@ -421,12 +423,12 @@ def test_snapshot_with_a_damaged_gzip_trailer_is_written_uncompressed() -> None:
     data[-6] ^= 1
     packed.files["snapshot.42.gz"] = bytes(data)
     before = served(memory_of("snap_gz"))
-    result, mending = repaired(packed)
+    result, repair_plan = repaired(packed)
     assert "snapshot.42" in result.files
     assert "snapshot.42.gz" not in result.files
-    assert losses(mending) == []
+    assert losses(repair_plan) == []
     assert served(result) == before
-    assert "written without compression" in cuts(mending)[0].why
+    assert "written without compression" in cuts(repair_plan)[0].why
 
 
 @pytest.mark.parametrize("case", ["snap_gz", "snap_snappy"])
@@ -443,11 +445,11 @@ def test_single_bit_flip_anywhere_in_a_snapshot_is_fixed() -> None:
     for place in range(0, len(data), 37):
         turned = bytearray(data)
         turned[place] ^= 1 << place % 8
-        result, mending = repaired(data_directory({"snapshot.16": bytes(turned)}))
+        result, repair_plan = repaired(data_directory({"snapshot.16": bytes(turned)}))
         assert result.files["snapshot.16"] in (
             (data,) if place < 1624 else (data, data[:1642], data[:1675])
         ), place
-        assert losses(mending) == []
+        assert losses(repair_plan) == []
 
 
 def test_two_flipped_bits_in_a_snapshot_are_not_fixed_as_one() -> None:
@@ -455,7 +457,7 @@ def test_two_flipped_bits_in_a_snapshot_are_not_fixed_as_one() -> None:
     place = data.index(b"/app/d0-4") + 20
     data[place] ^= 1
     data[place + 1] ^= 2
-    with pytest.raises(DamageError, match="no snapshot is sound"):
+    with pytest.raises(DamageError, match="all snapshots are damaged"):
         repaired(data_directory({"snapshot.16": bytes(data)}))
 
 
@@ -466,9 +468,9 @@ def test_doubtful_snapshot_is_kept_if_its_digest_matches() -> None:
     result, _ = repaired(data_directory({**base.files, "snapshot.a": bytes(turned)}))
     assert result.files == base.files
     turned[201] ^= 2
-    result, mending = repaired(data_directory({**base.files, "snapshot.a": bytes(turned)}))
+    result, repair_plan = repaired(data_directory({**base.files, "snapshot.a": bytes(turned)}))
     assert result.files == {name: data for name, data in base.files.items() if name != "snapshot.a"}
-    assert losses(mending) == []
+    assert losses(repair_plan) == []
 
 
 @pytest.mark.nightly
@@ -478,18 +480,18 @@ def test_single_bit_flip_anywhere_in_a_log_is_fixed() -> None:
     for place in range(len(data)):
         turned = bytearray(data)
         turned[place] ^= 1 << place % 8
-        result, mending = repaired(data_directory({**base.files, "log.17": bytes(turned)}))
+        result, repair_plan = repaired(data_directory({**base.files, "log.17": bytes(turned)}))
         # Version and dbid of the header nobody looks at.
         assert result.files["log.17"] == (bytes(turned) if 4 <= place < 16 else data), place
-        assert losses(mending) == []
+        assert losses(repair_plan) == []
 
 
 def test_damaged_snapshot_without_logs_falls_back_to_an_older_one() -> None:
     subset = memory_of("dmg_snap_path_null")
     del subset.files["log.b"], subset.files["log.17"]
-    result, mending = repaired(subset)
+    result, repair_plan = repaired(subset)
     assert set(result.files) == {"snapshot.a"}
-    assert losses(mending) == [("snapshot.16", 12, {"first_zxid": 0xB, "last_zxid": 0x16})]
+    assert losses(repair_plan) == [("snapshot.16", 12, {"first_zxid": 0xB, "last_zxid": 0x16})]
 
 
 # Other files
@@ -504,25 +506,25 @@ def test_foreign_files_are_kept() -> None:
 
 def test_longest_of_several_logs_with_one_zxid_is_kept() -> None:
     short = data_directory({"snapshot.0": FRESH, "log.1": log(*RECORDS[:4]), "log.1.fixed": log(*RECORDS)})
-    result, mending = repaired(short)
+    result, repair_plan = repaired(short)
     assert set(result.files) == {"snapshot.0", "log.1.fixed"}
-    assert "log.1.fixed has the same zxid" in cuts(mending)[0].why
+    assert "log.1.fixed has the same zxid" in cuts(repair_plan)[0].why
     assert details(result, Severity.WARNING) == [
-        "log.1.fixed: a server takes it for a log of zxid 0x1, whatever 'fixed' means"
+        "log.1.fixed: a server treats it as a log of zxid 0x1, although the name continues with 'fixed'"
     ]
 
 
 def test_transaction_above_jute_maxbuffer_is_kept_with_advice() -> None:
     huge = directory(record(1, 1, create(b"/huge", data=b"x" * (2 << 20))))
-    result, mending = repaired(huge)
+    result, repair_plan = repaired(huge)
     assert result.files == huge.files
-    assert "set jute.maxbuffer to at least 2097229" in notes(mending)
+    assert "set jute.maxbuffer to at least 2097229" in notes(repair_plan)
 
 
 def test_several_servers_are_not_replicas() -> None:
     item = damaged()
     plan = LAYOUT.plan(item, Options(LAYOUT.read_options))
-    with pytest.raises(UsageError, match="not copies of one another, 2 paths are named"):
+    with pytest.raises(UsageError, match="not copies of one another, but 2 paths were given"):
         LAYOUT.capabilities.repair.repair(
             [item, item], [plan, plan], Strategy.PREFIX, Options(LAYOUT.capabilities.repair.options)
         )
@@ -595,13 +597,13 @@ def test_strategy_system_keeps_the_tree_a_server_loads(case: str) -> None:
 
 
 def test_strategy_system_reports_what_a_server_skips() -> None:
-    result, mending = repaired(memory_of("dmg_flip_eor"), "system")
+    result, repair_plan = repaired(memory_of("dmg_flip_eor"), "system")
     assert zxids(result) == [0x17, 0x18, 0x19, 0x1A]
-    assert losses(mending) == [("log.17", 7, {"first_zxid": 0x1B, "last_zxid": 0x21})]
-    assert "a server stops reading there" in cuts(mending)[0].why
-    result, mending = repaired(memory_of("dmg_snap_all_trunc_nologs"), "system")
+    assert losses(repair_plan) == [("log.17", 7, {"first_zxid": 0x1B, "last_zxid": 0x21})]
+    assert "a server stops reading there" in cuts(repair_plan)[0].why
+    result, repair_plan = repaired(memory_of("dmg_snap_all_trunc_nologs"), "system")
     assert set(result.files) == {"snapshot.0"}
-    assert [(cut.file, cut.rows_lost, dict(cut.lost)) for cut in cuts(mending)] == [
+    assert [(cut.file, cut.rows_lost, dict(cut.lost)) for cut in cuts(repair_plan)] == [
         ("snapshot.a", None, {"first_zxid": 1, "last_zxid": 0xA}),
         ("snapshot.16", None, {"first_zxid": 1, "last_zxid": 0x16}),
     ]
@@ -614,10 +616,10 @@ def test_strategy_system_of_an_old_version_writes_no_snapshot() -> None:
 
 def test_strategy_system_in_an_ensemble() -> None:
     quorum = memory_of("quorum_one")
-    result, mending = repaired(quorum, "system", distributed=True)
+    result, repair_plan = repaired(quorum, "system", distributed=True)
     # It writes no snapshot when it starts.
     assert result.files == quorum.files
-    assert "The tree is that of transaction 0x200000003" in notes(mending)
+    assert "The tree is that after transaction 0x200000003" in notes(repair_plan)
 
 
 # Through the API
@@ -626,7 +628,7 @@ def test_strategy_system_in_an_ensemble() -> None:
 def test_prefix_is_the_default_strategy(tmp_path: Path) -> None:
     report = lw.repair(GOLDEN / "dmg_mid_missing/version-2", tmp_path / "version-2")
     assert report.incomplete
-    assert "The tree is that of transaction 0xa, it has 10 nodes." in str(report)
+    assert "The tree is that after transaction 0xa; it has 10 nodes." in str(report)
     assert lw.read(tmp_path / "version-2").num_rows == 10
 
 

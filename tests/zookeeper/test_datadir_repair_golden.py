@@ -49,14 +49,14 @@ HEALED = {
 @pytest.mark.parametrize("strategy", ["prefix", "salvage"])
 @pytest.mark.parametrize("case", sorted(HEALED))
 def test_unambiguous_damage_is_fixed_completely(case: str, strategy: str) -> None:
-    result, mending = repaired(memory_of(case), strategy)
+    result, repair_plan = repaired(memory_of(case), strategy)
     before = undamaged(case)
     assert result.files.keys() == before.files.keys()
     for name, data in before.files.items():
         if result.files[name] != data:
             assert name.startswith("log.")
             assert result.files[name] == data.rstrip(b"\0")
-    assert losses(mending) == []
+    assert losses(repair_plan) == []
     assert checked(result) == []
 
 
@@ -69,7 +69,7 @@ CUT_AT = {
 
 @pytest.mark.parametrize("case", sorted(CUT_AT))
 def test_torn_tails_are_truncated(case: str) -> None:
-    result, mending = repaired(memory_of(case))
+    result, repair_plan = repaired(memory_of(case))
     last = CUT_AT[case]
     assert zxids(result) == list(range(0x17, last + 1))
     log = result.files["log.17"]
@@ -77,14 +77,14 @@ def test_torn_tails_are_truncated(case: str) -> None:
     assert result.files["snapshot.16"] == BASE.files["snapshot.16"]
     # The torn bytes may have been the next transaction.
     lost = [] if case == "dmg_trunc_tail_noeor" else [("log.17", None, {"first_zxid": last + 1})]
-    assert losses(mending) == lost
+    assert losses(repair_plan) == lost
 
 
 @pytest.mark.parametrize("case", ["dmg_trunc_tail_0", "dmg_trunc_tail_hdr"])
 def test_log_without_a_header_is_removed(case: str) -> None:
-    result, mending = repaired(memory_of(case))
+    result, repair_plan = repaired(memory_of(case))
     assert result.files == {"snapshot.16": BASE.files["snapshot.16"]}
-    assert losses(mending) == [("log.17", None, {"first_zxid": 0x17})]
+    assert losses(repair_plan) == [("log.17", None, {"first_zxid": 0x17})]
     assert len(served(result)) == 15
 
 
@@ -103,29 +103,29 @@ GONE = {
 def test_unreadable_snapshots_are_removed_if_older_ones_suffice(case: str, strategy: str) -> None:
     directory = memory_of(case)
     before = served(undamaged(case) if case.startswith("dmg") else BASE)
-    result, mending = repaired(directory, strategy)
+    result, repair_plan = repaired(directory, strategy)
     assert set(directory.files) - set(result.files) == {GONE[case]}
-    assert losses(mending) == []
+    assert losses(repair_plan) == []
     assert served(result) == before
 
 
 @pytest.mark.parametrize("case", ["dmg_snap_all_trunc", "dmg_snap_all_trunc_nologs"])
 def test_snapshot_is_truncated_after_its_last_valid_checksum(case: str) -> None:
     directory = memory_of(case)
-    result, mending = repaired(directory)
+    result, repair_plan = repaired(directory)
     for name in ("snapshot.16", "snapshot.a"):
         # Its last processed zxid, of which the seal is cut off, is the one in its name.
         assert directory.files[name].startswith(result.files[name])
         assert len(directory.files[name]) - len(result.files[name]) == 18
-    assert losses(mending) == []
+    assert losses(repair_plan) == []
     before = data_directory({name: BASE.files[name] for name in result.files})
     assert served(result) == served(before)
 
 
 def test_snapshot_with_a_valid_first_checksum_ends_there() -> None:
-    result, mending = repaired(memory_of("dmg_snap_flip_digest"))
+    result, repair_plan = repaired(memory_of("dmg_snap_flip_digest"))
     assert result.files["snapshot.16"] == BASE.files["snapshot.16"][:1642]
-    assert losses(mending) == []
+    assert losses(repair_plan) == []
 
 
 UNTOUCHED = {
@@ -140,9 +140,9 @@ UNTOUCHED = {
 @pytest.mark.parametrize("case", sorted(UNTOUCHED))
 def test_sound_files_are_unchanged(case: str, strategy: str) -> None:
     directory = memory_of(case)
-    result, mending = repaired(directory, strategy)
+    result, repair_plan = repaired(directory, strategy)
     assert result.files == directory.files
-    assert cuts(mending) == []
+    assert cuts(repair_plan) == []
 
 
 MISSING = ("dmg_mid_empty", "dmg_mid_missing", "dmg_mid_missing_silent")
@@ -151,34 +151,36 @@ MISSING = ("dmg_mid_empty", "dmg_mid_missing", "dmg_mid_missing_silent")
 @pytest.mark.parametrize("case", MISSING)
 def test_prefix_ends_before_missing_transactions(case: str) -> None:
     directory = memory_of(case)
-    result, mending = repaired(directory)
+    result, repair_plan = repaired(directory)
     assert "log.17" not in result.files
     assert zxids(result) == ([] if case == "dmg_mid_missing_silent" else list(range(1, 0xB)))
     file = "log.b" if case == "dmg_mid_empty" else "log.17"
-    assert (file, 12, {"first_zxid": 0xB, "last_zxid": 0x16}) in losses(mending)
-    assert ("log.17", 11, {"first_zxid": 0x17, "last_zxid": 0x21}) in losses(mending)
-    assert sum(rows or 0 for _, rows, _ in losses(mending)) == 23
+    assert (file, 12, {"first_zxid": 0xB, "last_zxid": 0x16}) in losses(repair_plan)
+    assert ("log.17", 11, {"first_zxid": 0x17, "last_zxid": 0x21}) in losses(repair_plan)
+    assert sum(rows or 0 for _, rows, _ in losses(repair_plan)) == 23
     assert served(result) == served(data_directory({"snapshot.a": BASE.files["snapshot.a"]}))
-    assert "The tree is that of transaction 0xa, it has 10 nodes." in notes(mending)
+    assert "The tree is that after transaction 0xa; it has 10 nodes." in notes(repair_plan)
 
 
 @pytest.mark.parametrize("case", MISSING)
 def test_salvage_fills_in_missing_transactions(case: str) -> None:
-    result, mending = repaired(memory_of(case), "salvage")
+    result, repair_plan = repaired(memory_of(case), "salvage")
     first = 0xB if case == "dmg_mid_missing_silent" else 1
     assert zxids(result) == list(range(first, 0x22))
     assert zxids(result, "log.b") == list(range(0xB, 0x17))
     assert result.files["log.17"] == BASE.files["log.17"]
-    assert "0xb to 0x16 are missing: transactions that change nothing are in their place" in notes(mending)
+    assert "0xb to 0x16 are missing: transactions that change nothing are in their place" in notes(
+        repair_plan
+    )
     assert checked(result) == []
 
 
 def test_prefix_without_an_older_state_is_an_error() -> None:
     with pytest.raises(DamageError, match="there is no snapshot, and the logs begin with 0xb"):
         repaired(memory_of("dmg_snap_none"))
-    result, mending = repaired(memory_of("dmg_snap_none"), "salvage")
+    result, repair_plan = repaired(memory_of("dmg_snap_none"), "salvage")
     assert set(result.files) == {"log.b", "log.17", "snapshot.a"}
-    assert "the tree has only what was created from then on" in notes(mending)
+    assert "the tree has only what was created from then on" in notes(repair_plan)
     assert {row["path"] for row in _tree(result)} > {"/", "/zookeeper"}
 
 
@@ -191,19 +193,19 @@ def _tree(directory: MemoryDirectory) -> list[dict[str, object]]:
 def test_logs_without_a_snapshot() -> None:
     directory = memory_of("v3414_log_only")
     for strategy in ("prefix", "salvage"):
-        result, mending = repaired(directory, strategy)
+        result, repair_plan = repaired(directory, strategy)
         assert set(result.files) == {"log.1", "snapshot.0"}
         assert result.files["snapshot.0"] == memory_of("fresh").files["snapshot.0"]
         assert result.files["log.1"] == directory.files["log.1"]
-        assert "snapshot.0 is the tree of a new server" in notes(mending)
+        assert "snapshot.0 is the tree of a new server" in notes(repair_plan)
         assert served(result)
 
 
 def test_prefix_ends_at_a_gap_and_salvage_keeps_what_follows() -> None:
     directory = memory_of("syn_zxid_gap")
-    result, mending = repaired(directory)
+    result, repair_plan = repaired(directory)
     assert zxids(result) == [1, 2]
-    assert losses(mending) == [
+    assert losses(repair_plan) == [
         ("log.1", 6, {"first_zxid": 3, "last_zxid": 8}),
         ("log.1", 1, {"first_zxid": 9, "last_zxid": 9}),
     ]
@@ -216,10 +218,10 @@ def test_prefix_ends_at_a_gap_and_salvage_keeps_what_follows() -> None:
 def test_check_transaction_outside_a_multi_becomes_an_error_transaction(case: str) -> None:
     directory = memory_of(case)
     before = zxids(directory)
-    result, mending = repaired(directory)
+    result, repair_plan = repaired(directory)
     assert zxids(result) == before
-    assert losses(mending) == []
-    assert "an error instead" in cuts(mending)[0].why
+    assert losses(repair_plan) == []
+    assert "replaced by an error" in cuts(repair_plan)[0].why
     assert served(result)
 
 
@@ -230,14 +232,14 @@ MISMATCHED = {"dmg_digest_mismatch": 0x21, "dmg_fixed_swapped": 0x1B}
 @pytest.mark.parametrize("case", sorted(MISMATCHED))
 def test_wrong_digest_is_reported_or_truncated(case: str) -> None:
     directory = memory_of(case)
-    _, mending = repaired(directory)
+    _, repair_plan = repaired(directory)
     zxid = MISMATCHED[case]
-    assert f"The digest stored with {zxid:#x} is not that of the tree" in notes(mending)
+    assert f"The digest stored with {zxid:#x} is not that of the tree" in notes(repair_plan)
     (message,) = details(directory)
-    assert f"the digest of the tree after {zxid:#x} is" in message
-    result, mending = repaired(directory, **{"digest.mismatch": "cut"})
+    assert f"the digest of the tree after {zxid:#x}: stored" in message
+    result, repair_plan = repaired(directory, **{"digest.mismatch": "cut"})
     assert zxids(result) == list(range(0x17, zxid))
-    assert losses(mending) == [("log.17", 0x22 - zxid, {"first_zxid": zxid, "last_zxid": 0x21})]
+    assert losses(repair_plan) == [("log.17", 0x22 - zxid, {"first_zxid": zxid, "last_zxid": 0x21})]
     assert checked(result) == []
     assert served(result)
 
@@ -250,9 +252,9 @@ def test_result_is_sound_and_a_second_repair_changes_nothing(case: str, strategy
     once, _ = repaired(memory_of(case), strategy)
     if case not in MISMATCHED:
         assert checked(once) == []
-    twice, mending = repaired(once, strategy)
+    twice, repair_plan = repaired(once, strategy)
     assert twice.files == once.files
-    assert cuts(mending) == []
+    assert cuts(repair_plan) == []
     if case not in {*MISMATCHED, *MISSING, "dmg_snap_none", "syn_acl_dangling", "syn_trailing_bytes"}:
         assert served(once)
 
@@ -261,7 +263,7 @@ def test_repair_through_the_api(tmp_path: Path) -> None:
     report = lw.repair(GOLDEN / "dmg_flip_body/version-2", tmp_path / "version-2")
     assert not report.incomplete
     assert "one bit of byte 87 of its payload was flipped (0x10, it was 0x00)" in str(report.cut)
-    assert "The tree is that of transaction 0x21, it has 24 nodes." in str(report)
+    assert "The tree is that after transaction 0x21; it has 24 nodes." in str(report)
     assert lw.verify(tmp_path / "version-2").ok
     assert lw.read(tmp_path / "version-2").num_rows == 24
 
@@ -282,5 +284,5 @@ def test_data_directory_is_repaired_in_place(tmp_path: Path) -> None:
 
 def test_severity_of_damage_a_server_skips() -> None:
     assert details(memory_of("dmg_fixed_left"), Severity.WARNING) == [
-        "log.17.fixed: a server takes it for a log of zxid 0x17, whatever 'fixed' means"
+        "log.17.fixed: a server treats it as a log of zxid 0x17, although the name continues with 'fixed'"
     ]

@@ -10,7 +10,7 @@ import pytest
 from logwright.codec.kernels.crc32 import crc32_raw
 from logwright.codec.zookeeper.formats.snapshot.layout import LENGTH
 from logwright.codec.zookeeper.state.digest import counts, signed
-from logwright.codec.zookeeper.state.tree_kernels import hash_records
+from logwright.codec.zookeeper.state.tree_records import hash_records
 
 pytestmark = pytest.mark.kernel_modes
 

@@ -42,7 +42,7 @@ def test_inspect_of_an_unparseable_number(tmp_path: Path) -> None:
     summary = lw.inspect(tmp_path / "acceptedEpoch")
     assert "facts" not in summary
     (fault,) = summary["faults"]
-    assert "a number was expected" in fault["detail"]
+    assert "expected a number" in fault["detail"]
 
 
 def test_epoch_files_are_recognised_by_name() -> None:

@@ -61,7 +61,7 @@ def test_two_encodings_of_a_path_are_one_node() -> None:
     assert paths(changed) == [("/", ""), ("/\ufffd", b"2".hex())]
 
 
-def test_invalid_utf8_in_multi_and_close_session() -> None:
+def test_paths_in_multi_and_close_session_are_decoded_as_in_java() -> None:
     parts = multi((1, create(b"/\xff")), (-1, b"\xff\xff\xff\x9b"))
     failed = directory(
         (14, parts), (14, multi((1, create(b"/\xff")), (5, set_data(b"/\xfe", b"2")), (1, create(b"/c"))))
@@ -71,7 +71,7 @@ def test_invalid_utf8_in_multi_and_close_session() -> None:
     assert paths(closed) == [("/", "")]
 
 
-def test_path_longer_than_its_record_after_decoding() -> None:
+def test_path_may_be_longer_than_its_record_after_decoding() -> None:
     long = b"/" + b"\xff" * 9000
     assert [len(path) for path, _ in paths(directory((1, create(long)), (1, create(long + b"/a"))))] == [
         1,
@@ -80,7 +80,7 @@ def test_path_longer_than_its_record_after_decoding() -> None:
     ]
 
 
-def test_invalid_utf8_in_a_snapshot() -> None:
+def test_paths_of_a_snapshot_are_decoded_as_in_java() -> None:
     both = data_directory(
         {
             "snapshot.3": snapshot(ROOT, (b"/\xff", -1, 0), (b"/\xfe/one", -1, 0)),

@@ -22,7 +22,7 @@ RECORDS = [record(zxid, 1, create(b"/node%d" % zxid)) for zxid in range(1, 9)]
 WHOLE = log(*RECORDS)
 
 
-def mended(tmp_path: Path, name: str, data: bytes, strategy: str = "salvage") -> bytes:
+def repaired(tmp_path: Path, name: str, data: bytes, strategy: str = "salvage") -> bytes:
     (tmp_path / name).write_bytes(data)
     out = tmp_path / "out"
     out.unlink(missing_ok=True)
@@ -39,34 +39,34 @@ def test_damaged_marks_lengths_and_header_are_fixed(tmp_path: Path, strategy: st
     data[0:4] = b"????"
     data[16 + len(RECORDS[0]) - 1] = 0
     data[16 + sum(map(len, RECORDS[:4])) + 10] ^= 7
-    assert mended(tmp_path, "log.1", bytes(data), strategy) == WHOLE
+    assert repaired(tmp_path, "log.1", bytes(data), strategy) == WHOLE
 
 
 def test_lost_records_are_reported(tmp_path: Path) -> None:
     data = bytearray(WHOLE)
     place = 16 + sum(map(len, RECORDS[:3]))
     data[place + 30 : place + 40] = bytes(10)
-    assert mended(tmp_path, "log.1", bytes(data)) == log(*RECORDS[:3], *RECORDS[4:])
-    assert mended(tmp_path, "log.1", bytes(data), "prefix") == log(*RECORDS[:3])
+    assert repaired(tmp_path, "log.1", bytes(data)) == log(*RECORDS[:3], *RECORDS[4:])
+    assert repaired(tmp_path, "log.1", bytes(data), "prefix") == log(*RECORDS[:3])
 
 
 def test_bit_flip_fix_needs_confirmation(tmp_path: Path) -> None:
     """No tree digest confirms it."""
     log_17 = memory_of("dmg_flip_body").files["log.17"]
     base = memory_of("dmg_base").files["log.17"].rstrip(b"\0")
-    assert mended(tmp_path, "log.17", log_17) == base[:506] + base[622:]
-    assert mended(tmp_path, "log.17", log_17, "prefix") == base[:506]
+    assert repaired(tmp_path, "log.17", log_17) == base[:506] + base[622:]
+    assert repaired(tmp_path, "log.17", log_17, "prefix") == base[:506]
 
 
 def test_sound_logs_are_unchanged(tmp_path: Path) -> None:
     padded = WHOLE + bytes(500)
-    assert mended(tmp_path, "log.1", padded) == padded
+    assert repaired(tmp_path, "log.1", padded) == padded
 
 
 @pytest.mark.parametrize("data", [b"", b"ZKLG"])
 def test_log_without_readable_records_cannot_be_repaired(tmp_path: Path, data: bytes) -> None:
     with pytest.raises(DamageError, match="no transaction of the log is left"):
-        mended(tmp_path, "log.1", data)
+        repaired(tmp_path, "log.1", data)
 
 
 def test_file_is_repaired_in_place(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_file_is_repaired_in_place(tmp_path: Path) -> None:
 
 def test_strategy_system_needs_a_directory(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="strategy system works on a directory"):
-        mended(tmp_path, "log.1", WHOLE, "system")
+        repaired(tmp_path, "log.1", WHOLE, "system")
 
 
 # Snapshots
@@ -93,16 +93,16 @@ SNAPSHOT = memory_of("dmg_base").files["snapshot.16"]
     "case", ["dmg_snap_endmark", "dmg_snap_flip_digest", "dmg_snap_all_trunc", "dmg_snap_trunc_seal1"]
 )
 def test_damage_after_the_nodes_is_fixed(tmp_path: Path, case: str, strategy: str) -> None:
-    result = mended(tmp_path, "snapshot.16", memory_of(case).files["snapshot.16"], strategy)
+    result = repaired(tmp_path, "snapshot.16", memory_of(case).files["snapshot.16"], strategy)
     assert result in (SNAPSHOT, SNAPSHOT[:1642], SNAPSHOT[:1675])
 
 
 @pytest.mark.parametrize("case", ["dmg_snap_flip_data", "dmg_snap_path_null", "dmg_snap_trunc"])
 def test_prefix_refuses_unconfirmed_nodes_and_salvage_keeps_them(tmp_path: Path, case: str) -> None:
     data = memory_of(case).files["snapshot.16"]
-    with pytest.raises(DamageError, match="nothing confirms any of its nodes"):
-        mended(tmp_path, "snapshot.16", data, "prefix")
-    result = mended(tmp_path, "snapshot.16", data)
+    with pytest.raises(DamageError, match="no checksum covers its nodes"):
+        repaired(tmp_path, "snapshot.16", data, "prefix")
+    result = repaired(tmp_path, "snapshot.16", data)
     before = dict(_nodes(SNAPSHOT, tmp_path))
     wrong = [path for path, data in _nodes(result, tmp_path) if before[path] != data]
     assert wrong == (["/app/d0-4"] if case == "dmg_snap_flip_data" else [])
@@ -116,13 +116,13 @@ def _nodes(data: bytes, folder: Path) -> list[tuple[str, bytes]]:
 
 def test_snapshot_without_readable_nodes_cannot_be_repaired(tmp_path: Path) -> None:
     with pytest.raises(DamageError, match="no node of the snapshot can be read"):
-        mended(tmp_path, "snapshot.16", b"ZKSN" + bytes(40))
+        repaired(tmp_path, "snapshot.16", b"ZKSN" + bytes(40))
 
 
 def test_damaged_checksums_alone_are_rewritten(tmp_path: Path) -> None:
     data = bytearray(SNAPSHOT)
     data[1629 + 5] ^= 0x55
-    assert mended(tmp_path, "snapshot.16", bytes(data), "prefix") == SNAPSHOT
+    assert repaired(tmp_path, "snapshot.16", bytes(data), "prefix") == SNAPSHOT
 
 
 def test_large_snapshot_without_its_end(tmp_path: Path) -> None:
@@ -131,8 +131,8 @@ def test_large_snapshot_without_its_end(tmp_path: Path) -> None:
     lw.write(rows, tmp_path / "snapshot.7", "zookeeper.snapshot")
     data = bytearray((tmp_path / "snapshot.7").read_bytes())
     data[500_000] ^= 1
-    with pytest.raises(DamageError, match="nothing confirms any of its nodes"):
-        mended(tmp_path, "snapshot.8", bytes(data), "prefix")
+    with pytest.raises(DamageError, match="no checksum covers its nodes"):
+        repaired(tmp_path, "snapshot.8", bytes(data), "prefix")
 
 
 # One bit

@@ -293,7 +293,7 @@ def test_unlikely_nodes_are_read(size: int) -> None:
         assert paths(result) == ["/", "/a", "/b", "/m", "/", "/c"]
         assert not result.report.errors
     (fault,) = read(data).report.faults
-    assert "ACL 99 of the node is not in the ACL table, nor is it for 2 nodes after it" in fault.detail
+    assert "ACL 99 of the node is not in the ACL table (used by 2 later nodes too)" in fault.detail
     assert laws.decode_encode(specimen(data))
     assert laws.any_split(specimen(data), sizes=[1, 100, 5000])
 

@@ -108,7 +108,7 @@ def test_tree_in_memory_after_loading(
     assert zxid_text(first) == result["committed_log_min"]
     # The root is two nodes for a server.
     assert len(tree) + 1 == result["node_count"]
-    uses = tree.acl_uses()
+    uses = tree._acls.uses()
     table = tree.acls().to_pylist()
     assert [(row["acl_id"], uses[row["acl_id"]], row["acl"]) for row in table] == [
         (acl["id"], acl["refs"], acl["acl"]) for acl in sorted(acls, key=lambda acl: acl["id"])

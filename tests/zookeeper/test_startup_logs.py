@@ -276,7 +276,9 @@ def test_gaps_refuse_the_start_from_3_9_4_on() -> None:
     # Before the first transaction nobody looks.
     opened = start(directory(B, C))
     assert opened.verdict.opens
-    assert opened.verdict.warnings == ("transactions 0x1 to 0x1 are not applied, and nothing is said of it",)
+    assert opened.verdict.warnings == (
+        "transactions 0x1 to 0x1 are not applied, and the server does not report it",
+    )
 
 
 def test_zxids_after_a_gap_are_refused() -> None:

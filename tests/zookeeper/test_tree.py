@@ -269,7 +269,7 @@ def test_acl_lists_are_numbered_as_in_java() -> None:
 
     inputs = [create(k, b"/n%d" % k, acl=acl_of_number(k % 60)) for k in range(1, 121)]
     tree, _ = replayed(*inputs)
-    assert tree.acl_uses() == {1: 1, **{k + 1: 2 for k in range(1, 61)}}
+    assert tree._acls.uses() == {1: 1, **{k + 1: 2 for k in range(1, 61)}}
     table = {row["acl_id"]: row["acl"] for row in tree.acls().to_pylist()}
     for k in range(1, 121):
         node = tree.get(b"/n%d" % k)
@@ -290,7 +290,7 @@ def test_acl_lists_equal_in_java_share_a_number() -> None:
         for item in (b"\xff", b"\xfe", "\ufffd".encode())
     ]
     tree, _ = replayed(*(create(k, b"/n%d" % k, acl=item) for k, item in enumerate(lists)))
-    assert tree.acl_uses() == {1: 1, 2: 3}
+    assert tree._acls.uses() == {1: 1, 2: 3}
 
 
 def test_find_and_stats() -> None:

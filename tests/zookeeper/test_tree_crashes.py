@@ -21,7 +21,7 @@ from zookeeper_transactions import (
 
 from logwright.codec.zookeeper.formats.txnlog import layout as txns
 from logwright.codec.zookeeper.formats.txnlog.layout import PAYLOAD
-from logwright.codec.zookeeper.state import tree_kernels as state
+from logwright.codec.zookeeper.state import tree_fields as state
 from logwright.codec.zookeeper.state.tree import Tree
 from logwright.codec.zookeeper.state.tree_load import Mismatch
 from logwright.codec.zookeeper.store.write import of_tree
@@ -201,7 +201,7 @@ def test_quota_statistics_are_counted() -> None:
     # Without limits nothing is counted.
     replayed(delete(12, b"/zookeeper/quota/a/zookeeper_limits"), create(13, b"/a/e", b"5"), tree=tree)
     assert quota_stats(tree, b"/a") == b"count=8,bytes=0=;byteHardLimit=3"
-    assert tree.quota_paths == []
+    assert sorted(tree._quotas.by_path) == []
 
 
 def test_invalid_quotas_crash_a_server() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from zookeeper_replay import as_told, restored
 
-from logwright.codec.zookeeper.state import tree_kernels as state
+from logwright.codec.zookeeper.state import tree_fields as state
 from logwright.codec.zookeeper.state.tree import Tree
 from logwright.codec.zookeeper.state.tree_load import Mismatch
 from logwright.corpora import cases
@@ -50,7 +50,7 @@ def test_tree_equals_the_servers_memory(name: str) -> None:
         "sessions"
     ]
     cached = [row for row in reported if row["kind"] == "acl_cache"]
-    assert tree.acl_uses() == {row["id"]: row["refs"] for row in cached}
+    assert tree._acls.uses() == {row["id"]: row["refs"] for row in cached}
     assert {row["acl_id"]: row["acl"] for row in tree.acls().to_pylist()} == {
         row["id"]: row["acl"] for row in cached
     }
@@ -114,7 +114,7 @@ def test_tree_from_rows_is_the_same(name: str) -> None:
     assert list(by_rows.nodes(names)) == list(by_frames.nodes(names))
     assert by_rows.digest == by_frames.digest
     assert by_rows.session_timeouts == by_frames.session_timeouts
-    assert by_rows.acl_uses() == by_frames.acl_uses()
+    assert by_rows._acls.uses() == by_frames._acls.uses()
     assert two.mismatches == item.mismatches
     assert two.count == item.count
 

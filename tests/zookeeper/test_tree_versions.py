@@ -6,7 +6,7 @@ import pytest
 from zookeeper_transactions import READERS, SESSION, WORLD, create, delete, in_memory, log, replayed, txn
 
 from logwright.codec.zookeeper.formats.txnlog import layout as txns
-from logwright.codec.zookeeper.state import tree_kernels as state
+from logwright.codec.zookeeper.state import tree_fields as state
 from logwright.codec.zookeeper.state.tree import Tree
 from logwright.codec.zookeeper.state.tree_load import Mismatch
 from logwright.codec.zookeeper.store.write import of_tree
@@ -97,7 +97,7 @@ def test_orphan_may_be_created_again() -> None:
     for settings, uses in (({}, 2), ({"monotonic": False}, 1)):
         tree, applied = replayed(create(1, b"/a"), create(2, b"/a"), existing_by_path=False, **settings)
         assert [note.code for note in applied.noted] == [state.NODEEXISTS]
-        assert tree.acl_uses() == {1: 1, 2: uses}
+        assert tree._acls.uses() == {1: 1, 2: uses}
     tree, _ = replayed(create(1, b"/a"), create(2, b"/a", acl=READERS), existing_by_path=False)
     node = tree.get(b"/a")
     assert node is not None

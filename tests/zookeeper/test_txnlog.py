@@ -153,14 +153,14 @@ def test_zxids_out_of_order_are_reported() -> None:
     assert "named after zxid 0x8" in named.detail
 
 
-def test_unsupported_types() -> None:
+def test_unsupported_transaction_types_are_faults() -> None:
     for case in ("syn_bad_type", "toplevel_check"):
         (fault,) = faults_of(golden_log(case, "log.1"))
         assert fault.detail == "Unsupported Txn with type=13"
         assert fault.rows_lost == 1
 
 
-def test_transactions_of_older_versions() -> None:
+def test_fields_that_older_versions_lack_are_null() -> None:
     rows = golden_log("syn_create_v0", "log.1").read(columns="*").table.to_pylist()
     assert {row["parent_cversion"] for row in rows if row["type"] == "create"} == {None}
     closed = golden_log("closesession_nobody", "log.1").read(columns="*").table.to_pylist()
@@ -169,7 +169,7 @@ def test_transactions_of_older_versions() -> None:
     assert all(row["tree_digest"] for row in sessions)
 
 
-def test_text_that_is_not_utf8() -> None:
+def test_acl_ids_that_are_not_utf8_are_kept_raw() -> None:
     rows = golden_log("acls", "log.1").read(columns="*").table.to_pylist()
     odd = [row for row in rows if row["acl_raw"] is not None]
     assert any(entry["id"] == "u\ufffd\ufffdx" for row in odd for entry in row["acl"])
@@ -179,7 +179,7 @@ def test_text_that_is_not_utf8() -> None:
 # Multis
 
 
-def test_multi_rows_nested_and_exploded() -> None:
+def test_exploded_multi_rows_equal_the_nested_ones() -> None:
     path = CASES["multi"].path / "version-2/log.1"
     nested = Specimen.of(path).read(columns="*").table.to_pylist()
     exploded = Specimen.of(path, multi="exploded").read(columns="*").table.to_pylist()
@@ -205,7 +205,7 @@ def test_multi_rows_nested_and_exploded() -> None:
         assert len(encoded) < len(data)
 
 
-def test_sub_transaction_of_an_unknown_type() -> None:
+def test_sub_transaction_of_an_unknown_type_is_only_written_from_its_frame() -> None:
     body = {"txns": [{"type": 99, "data": b"xyz"}, {"type": txns.ERROR, "data": {"err": -2}}]}
     specimen = specimen_of(log_of(payload_of(1, txns.MULTI, body)))
     (row,) = specimen.read().table.to_pylist()
@@ -252,7 +252,7 @@ def test_unknown_type_with_a_valid_checksum_is_unsupported(kind: int) -> None:
 
 
 @pytest.mark.parametrize("payload", BAD, ids=range(len(BAD)))
-def test_undecodable_bodies(payload: bytes) -> None:
+def test_undecodable_bodies_are_faults_and_round_trip(payload: bytes) -> None:
     specimen = specimen_of(log_of(payload, payload_of(2)))
     result = specimen.read()
     assert result.table["zxid"].to_pylist() == [2]
@@ -280,7 +280,7 @@ ODD = [
 
 @pytest.mark.parametrize("payload", ODD, ids=range(len(ODD)))
 @pytest.mark.parametrize("multi", ["nested", "exploded"])
-def test_unusual_forms_round_trip(payload: bytes, multi: str) -> None:
+def test_unusual_forms_round_trip_unless_their_rows_change(payload: bytes, multi: str) -> None:
     specimen = specimen_of(log_of(payload), multi=multi)
     assert specimen.read().report.faults_total == 0
     assert specimen.read().table.num_rows == 1
@@ -308,7 +308,7 @@ def test_logs_are_recognised() -> None:
     assert format_name.name == "zookeeper.txnlog"
 
 
-def test_column_bounds() -> None:
+def test_frame_bounds_of_zxid_and_time_are_exact() -> None:
     specimen = specimen_of(log_of(payload_of(1), payload_of(2)))
     data = np.frombuffer(specimen.all_bytes(), np.uint8)
     frames = CODEC.scan(Window(data, 0, len(data)), 0, specimen.context())
@@ -326,7 +326,7 @@ def test_fields_are_changed_by_name() -> None:
     assert specimen_of(FILE_HEADER.pack({}) + changed, "log.9").read().table["zxid"].to_pylist() == [9]
 
 
-def test_no_columns_and_the_frames_table() -> None:
+def test_frames_table_lists_the_header_and_the_transactions() -> None:
     specimen = specimen_of(log_of(payload_of(1, digest={"version": 2, "tree_digest": 3}), payload_of(2)))
     frames = specimen.read("frames").table.to_pylist()
     assert [row["kind"] for row in frames] == ["header", "transaction", "transaction"]
@@ -340,7 +340,7 @@ def test_no_columns_and_the_frames_table() -> None:
         assert decoded.batch.num_rows == count
 
 
-def test_corrupt_rows_have_their_bytes() -> None:
+def test_damaged_records_are_rows_with_their_bytes_in_permissive_mode() -> None:
     data = log_of(payload_of(1), payload_of(2), payload_of(3))
     broken = with_damage(data, 16 + 49 + 20, b"\xff")
     rows = specimen_of(broken).read(mode=Mode.PERMISSIVE).table.to_pylist()

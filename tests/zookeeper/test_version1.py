@@ -39,7 +39,7 @@ def test_directory_of_version_1_is_refused_by_name(old: Path, verb: Callable[[Pa
 
 
 def test_log_of_version_1_is_refused_by_name(old: Path) -> None:
-    with pytest.raises(UnsupportedError, match=r"this log is of the format version 1"):
+    with pytest.raises(UnsupportedError, match=r"this log has format version 1"):
         lw.verify(old / "log.1")
 
 

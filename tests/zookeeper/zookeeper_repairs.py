@@ -32,21 +32,21 @@ def repaired(
     """Return the repaired directory and the plan that was carried out."""
     plan = LAYOUT.plan(directory, Options(LAYOUT.read_options))
     options = Options(LAYOUT.capabilities.repair.options, inputs)
-    mending = LAYOUT.capabilities.repair.repair([directory], [plan], Strategy(strategy), options)
-    return executed(directory, mending), mending
+    repair_plan = LAYOUT.capabilities.repair.repair([directory], [plan], Strategy(strategy), options)
+    return executed(directory, repair_plan), repair_plan
 
 
 def rebuilt(directory: MemoryDirectory, *target: str) -> tuple[MemoryDirectory, RepairPlan]:
     plan = LAYOUT.plan(directory, Options(LAYOUT.read_options))
     asked = target or LAYOUT.capabilities.repair.rebuilds
-    mending = LAYOUT.capabilities.repair.rebuild(
+    repair_plan = LAYOUT.capabilities.repair.rebuild(
         directory, plan, asked, Options(LAYOUT.capabilities.repair.options)
     )
-    return executed(directory, mending), mending
+    return executed(directory, repair_plan), repair_plan
 
 
-def executed(directory: MemoryDirectory, mending: RepairPlan) -> MemoryDirectory:
-    return data_directory(apply_repair(mending, directory), directory.name, directory.above)
+def executed(directory: MemoryDirectory, repair_plan: RepairPlan) -> MemoryDirectory:
+    return data_directory(apply_repair(repair_plan, directory), directory.name, directory.above)
 
 
 def checked(
@@ -115,15 +115,15 @@ def zxids(directory: MemoryDirectory, *names: str) -> list[int]:
     return out
 
 
-def notes(mending: RepairPlan) -> str:
-    message = mending.summary()
+def notes(repair_plan: RepairPlan) -> str:
+    message = repair_plan.summary()
     return "\n".join((*message.warnings, *message.before_you_start))
 
 
-def losses(mending: RepairPlan) -> list[tuple[str, int | None, Mapping[str, Any]]]:
+def losses(repair_plan: RepairPlan) -> list[tuple[str, int | None, Mapping[str, Any]]]:
     """Return the losses: file, number of rows, zxids."""
-    return [(cut.file, cut.rows_lost, dict(cut.lost)) for cut in mending.cut if cut.rows_lost != 0]
+    return [(cut.file, cut.rows_lost, dict(cut.lost)) for cut in repair_plan.cut if cut.rows_lost != 0]
 
 
-def cuts(mending: RepairPlan) -> list[Removed]:
-    return list(mending.cut)
+def cuts(repair_plan: RepairPlan) -> list[Removed]:
+    return list(repair_plan.cut)

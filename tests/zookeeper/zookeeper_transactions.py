@@ -89,8 +89,8 @@ def agree(tree: Tree, model: Model) -> None:
     assert tree.digest == model.digest
     assert tree.zxid == model.zxid
     assert tree.session_timeouts == dict(sorted(model.sessions.items()))
-    assert tree.acl_uses() == dict(sorted(model.refs.items()))
-    assert tree.quota_paths == sorted(model.quotas)
+    assert tree._acls.uses() == dict(sorted(model.refs.items()))
+    assert sorted(tree._quotas.by_path) == sorted(model.quotas)
 
 
 def reread(tree: Tree, **settings: bool) -> tuple[Tree, list[Any]]:

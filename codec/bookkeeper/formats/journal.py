@@ -1,4 +1,4 @@
-"""The codec `bookkeeper.journal`: the write-ahead log of a bookie (`<id in hex>.txn`), versions 4 to 6.
+"""The codec `bookkeeper.journal`: the write-ahead log of a bookie (`<id in hex>.txn`), versions 1 to 6.
 
 Records have no checksum, but most entries have a digest made by the client. Its kind is not stored: a record with a matching digest
 reveals it for its ledger. Source: `Journal`, `JournalChannel`, `BookieImpl`, `DigestManager` of BookKeeper.
@@ -8,29 +8,40 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from logwright.codec.columns import binary, contents, fixed_at, numbers
+from logwright.codec.bookkeeper.formats import digest
+from logwright.codec.bookkeeper.formats.digest import (
+    MISMATCH,
+    UNKNOWN,
+    Digests,
+    Entries,
+    digest_columns,
+    matched_sizes,
+    matching_digest,
+)
+from logwright.codec.bookkeeper.formats.entries import DIGEST_COLUMNS, LARGEST, REACH, EntryWriter
+from logwright.codec.columns import binary, contents, fixed_at, gather, numbers
 from logwright.codec.describe import I32BE, I64BE, Field, Int, Struct
 from logwright.codec.describe import Bytes as BytesType
-from logwright.codec.fault import Fault, Kind, UsageError
+from logwright.codec.fault import Fault, Kind, Severity, UsageError
 from logwright.codec.frames import scanner
-from logwright.codec.frames.codec import FramedCodec, Part, joined, was_given
+from logwright.codec.frames.codec import FramedCodec, Part, joined
 from logwright.codec.frames.format import POSITION, FramedContext
 from logwright.codec.frames.specification import CERTAIN, IMPOSSIBLE, PLAUSIBLE, FrameSpec, Length, Marker
-from logwright.codec.kernels.crc32 import crc32_update
-from logwright.codec.kernels.crc32c import crc32c, crc32c_update
-from logwright.codec.kernels.intrinsics import load_i32be, load_i64be, load_u32be
+from logwright.codec.kernels.intrinsics import load_i32be, load_i64be
 from logwright.codec.kernels.kernel import kernel
-from logwright.codec.option import Option
+from logwright.codec.option import Option, Options
+from logwright.codec.single_frame import single_value
 from logwright.codec.table import Column, Table
-from logwright.codec.window import Bytes, Chunk
+from logwright.codec.window import Bytes, Chunk, Window, Zeros
 
 Int64s = npt.NDArray[np.int64]
 
@@ -40,9 +51,6 @@ MASTER_KEY, FENCE, EXPLICIT_LAC = -0x1000, -0x2000, -0x8000
 _CODES = {"master_key": MASTER_KEY, "fence": FENCE, "explicit_lac": EXPLICIT_LAC}
 _KINDS = {code: name.encode() for name, code in _CODES.items()}
 _SERVED = "the bookie replays it; clients refuse it"
-_SANE = 1 << 28
-"""The maximum size of a record: clients send at most `nettyMaxFrameSizeBytes`, 5 MiB by default."""
-
 RECORD = Struct(
     "JournalRecord",
     Field("length", I32BE, "bytes of the record behind this field", sizes=True),
@@ -59,50 +67,33 @@ PADDING = Struct(
 HEADER = Struct(
     "JournalHeader",
     Field("magic", BytesType(4), "BKLG", only=MAGIC, default=MAGIC),
-    Field("version", Int(4), "4, 5 or 6: from 5 on the header is padded to 512 bytes", default=NEWEST),
+    Field("version", Int(4), "2 to 6: from 5 on the header is padded to 512 bytes", default=NEWEST),
     source="JournalChannel",
 )
 IDS, ENTRY = 20, 36
 """The offsets of the content behind the ids, and of the digest of an entry."""
-
-
-@kernel("const u1[], i8, i8")
-def digest_size(buf: Bytes, at: int, end: int) -> int:
-    """Return the size of the digest of an entry: 4 if its CRC-32C matches, 8 if its CRC-32 matches, else 0."""
-    if end - at >= ENTRY + 4:
-        stored = load_u32be(buf, at + ENTRY)
-        head = crc32c_update(0, buf, at + 4, at + ENTRY)
-        if crc32c_update(head, buf, at + ENTRY + 4, end) == stored:
-            return 4
-        if end - at >= ENTRY + 8 and stored == 0:
-            head = crc32_update(0, buf, at + 4, at + ENTRY)
-            if crc32_update(head, buf, at + ENTRY + 8, end) == load_u32be(buf, at + ENTRY + 4):
-                return 8
-    return 0
+_META = -3
+"""Instead of the size of a digest: the record is no entry."""
+_START = struct.Struct(">iqqqq")
 
 
 @kernel("const u1[], i8, i8, i8")
 def record_rule(buf: Bytes, at: int, end: int, check: int) -> int:
-    """Return whether the ids and lengths of a record are plausible. A matching digest of an entry makes it certain."""
+    """Return whether the ids and lengths of a record are plausible. A matching digest of an entry makes it certain, and adds its size."""
     entry = load_i64be(buf, at + 12)
     if load_i64be(buf, at + 4) < 0:
         return IMPOSSIBLE
     if entry >= 0:
-        fits = end - at >= ENTRY and load_i64be(buf, at + 20) >= -1 and load_i64be(buf, at + 28) >= 0
-        if fits and not (check and digest_size(buf, at, end)):
-            return PLAUSIBLE
-    elif entry == FENCE:
+        if end - at < ENTRY or load_i64be(buf, at + 20) < -1 or load_i64be(buf, at + 28) < 0:
+            return IMPOSSIBLE
+        size = matching_digest(buf, at + 4, end) if check else 0
+        return CERTAIN + size if size else PLAUSIBLE
+    if entry == FENCE:
         fits = end - at == IDS
     else:
         fits = entry in (MASTER_KEY, EXPLICIT_LAC) and end - at >= IDS + 4
         fits = fits and load_i32be(buf, at + IDS) == end - at - IDS - 4
     return CERTAIN if fits else IMPOSSIBLE
-
-
-@kernel("const u1[], const i8[], const i8[], i8[]")
-def digest_sizes(buf: Bytes, starts: Int64s, ends: Int64s, out: Int64s) -> None:
-    for i in range(len(starts)):
-        out[i] = digest_size(buf, starts[i], ends[i]) if load_i64be(buf, starts[i] + 12) >= 0 else 0
 
 
 ROWS = Table(
@@ -114,24 +105,33 @@ ROWS = Table(
         Column("length", pa.int64(), "bytes of all payloads of the ledger up to this one"),
         Column("payload", pa.binary(), "the payload of an entry"),
         Column("kind", pa.string(), "entry, master_key, fence or explicit_lac"),
-        Column("digest", pa.binary(), "the client's digest of the entry; null where its kind is not known", detail=True),
+        *DIGEST_COLUMNS,
         Column("data", pa.binary(), "the master key, or the buffer of an explicit last-add-confirmed", detail=True),
         POSITION,
     ),
-    "One row a record, in the order of the file.",
+    "One row per record, in the order of the file.",
     key=("ledger_id", "entry_id"),
 )  # fmt: skip
-VERSION = Option("journalFormatVersionToWrite", NEWEST, "Version that is written", low=4, high=NEWEST)
+VERSION = Option(
+    "journalFormatVersionToWrite", NEWEST, "Version that is written; 1 has no header", low=1, high=NEWEST
+)
 ALIGN = Option("journalAlignmentSize", 512, "From version 5 on, the end is padded", low=512, high=1 << 20)
+ALLOCATED = Option(
+    "journalPreAllocSizeMB", 0, "Zeros fill the file up to a multiple of this size", low=0, high=1 << 10
+)
+_FIRST = {MASTER_KEY: 3, FENCE: 4, EXPLICIT_LAC: 6}
+"""The first version with records of each kind. Source: `BookieImpl.readJournal`."""
+_TEXTS = {MASTER_KEY: "masterKey", FENCE: "fenceKey", EXPLICIT_LAC: "explicitLAC"}
 
 
 @dataclass
 class JournalContext(FramedContext):
-    """`digests`: known digest sizes by ledger. `keyed`: ledgers with a master key. `before`: last entry and length by ledger."""
+    """`version`: of the file. `keyed`: ledgers with a master key. `writer`: writes entries."""
 
-    digests: dict[int, int] = field(default_factory=dict)
+    version: int = NEWEST
+    digests: Digests = field(default_factory=Digests)
+    writer: EntryWriter | None = None
     keyed: set[int] = field(default_factory=set)
-    before: dict[int, tuple[int, int]] = field(default_factory=dict)
 
 
 class Journal(FramedCodec):
@@ -141,12 +141,12 @@ class Journal(FramedCodec):
     title = "BookKeeper journal"
     rows = ROWS
     spec = FrameSpec(
-        NAME, RECORD, Length("length", bias=4, low=IDS, high=_SANE, reach=16 << 20),
+        NAME, RECORD, Length("length", bias=4, low=IDS, high=LARGEST, reach=REACH),
         marker=Marker("padding", PADDING, "length", PADDING_MASK, Length("pad_length", bias=8, low=8)),
-        rule=record_rule, followers=2, zero_ends=True,
+        rule=record_rule, followers=2, zero_ends=True, verdicts=True,
     )  # fmt: skip
     header = HEADER
-    header_sizes: Mapping[int, int] = {2: 8, 3: 8, 4: 8, 5: 512, 6: 512}
+    header_sizes: Mapping[int, int] = {1: 0, 2: 8, 3: 8, 4: 8, 5: 512, 6: 512}
     version_option = VERSION.name
     context_of = JournalContext
     pattern = re.compile(r"([0-9a-f]{1,16})\.txn")
@@ -154,7 +154,7 @@ class Journal(FramedCodec):
     sequential = True
     fixed: Mapping[str, str] = {"ledger_id": "ledger_id"}
     required = ("ledger_id",)
-    options = (VERSION, ALIGN)
+    options = (VERSION, ALIGN, ALLOCATED, *digest.OPTIONS)
     systems: Mapping[int, str] = {
         scanner.ZERO: "the bookie ends the replay of this journal here, without an error",
         scanner.TORN: "the bookie ends the replay of this journal here, without an error",
@@ -162,85 +162,159 @@ class Journal(FramedCodec):
         scanner.UNFOLLOWED: "the bookie replays garbage, or does not start",
     }
 
+    def context(self, name: str, options: Options, **hints: Any) -> JournalContext:
+        context = super().context(name, options, **hints)
+        assert isinstance(context, JournalContext)
+        kind = options[digest.DIGEST_TYPE.name]
+        context.digests = Digests(options[digest.PASSWORD.name], None if kind is None else digest.SIZES[kind])
+        context.writer = EntryWriter(NAME, options[digest.PASSWORD.name], kind)
+        return context
+
+    def prepare(self, read: Callable[[int, int], Bytes], size: int, context: JournalContext) -> None:
+        head = read(0, HEADER.head_size).tobytes()
+        version = 1 if not self.known(head) and self._starts_with_entry(read(0, 64).tobytes(), size) else None
+        version = version or self._version(head) or NEWEST
+        context.version = version if version in self.header_sizes else NEWEST
+
+    # Versions
+
+    def header_size(self, head: bytes, size: int) -> int | Fault:
+        # Version 1 has no header: the file starts with an entry, or with preallocated zeros.
+        if not self.known(head) and self._starts_with_entry(head, size):
+            return 0
+        return super().header_size(head, size)
+
+    @staticmethod
+    def _starts_with_entry(head: bytes, size: int) -> bool:
+        if not any(head):
+            return size > len(MAGIC)
+        length, ledger, entry, confirmed, total = _START.unpack(
+            head.ljust(_START.size, b"\xff")[: _START.size]
+        )
+        return bool(
+            ENTRY - 4 <= length <= size - 4 and min(ledger, entry, total) >= 0 and -1 <= confirmed <= entry
+        )
+
+    def describe_file(
+        self, head: Window, size: int, frames: int, tail: bytes, zeros: int, context: Any
+    ) -> pa.RecordBatch:
+        batch = super().describe_file(head, size, frames, tail, zeros, context)
+        start = head.data[:4096].tobytes()
+        if self.known(start) or not self._starts_with_entry(start, size):
+            return batch
+        return batch.set_column(1, batch.schema.field(1), pa.array([1], pa.int32()))
+
+    def form_header(self, file: pa.Table | None, context: Any) -> bytes:
+        version = single_value(file, "version")
+        version = self.version(context) if version is None else version
+        return b"" if version == 1 else super().form_header(file, context)
+
+    def findings(self, part: Part, context: JournalContext) -> Sequence[Fault]:
+        """Report records of a kind that the version of the file does not have: a bookie does not start with them."""
+        kinds = part.head["entry_id"]
+        faults = []
+        for code, first in _FIRST.items():
+            if context.version >= first or not (places := np.flatnonzero(kinds == code)).size:
+                continue
+            name, version = _TEXTS[code], context.version
+            text = f"Invalid journal. Contains {name} but layout version ({version}) is too old to hold this"
+            system = f"the bookie does not start: IOException: {text}"
+            faults.append(self.fault(part, int(places[0]), Kind.PAYLOAD, text, Severity.WARNING, system))
+        return faults
+
     def closing(self, at: int, context: JournalContext) -> Iterator[Chunk]:
-        align = context.options["journalAlignmentSize"]
+        align = context.options[ALIGN.name]
         size = -at % align + (align if 0 < -at % align < 8 else 0)
         if size and self.version(context) > 4:
+            at += size
             yield PADDING.pack({"length": PADDING_MASK, "pad_length": size - 8}).ljust(size, b"\0")
+        if context.options[ALLOCATED.name]:
+            yield Zeros(-at % (context.options[ALLOCATED.name] << 20))
 
     def _sizes(self, part: Part, context: JournalContext) -> Int64s:
-        """Return the digest size of each record: -1 if it is not an entry, -2 if its digest is wrong and its ledger's others match."""
-        sizes = np.empty(len(part), np.int64)
-        digest_sizes(part.data, part.start, part.end, sizes)
-        ledgers, entries = part.head["ledger_id"].astype(np.int64), part.head["entry_id"].astype(np.int64)
-        context.digests |= dict(zip(ledgers[sizes > 0].tolist(), sizes[sizes > 0].tolist(), strict=True))
-        context.keyed |= set(ledgers[entries == MASTER_KEY].tolist())
-        unsure = np.flatnonzero((entries >= 0) & (sizes == 0)).tolist()
-        for i in unsure:
-            # The running total of the ledger determines the size of the payload, and the digest is the rest of the entry.
-            ledger, entry = int(ledgers[i]), int(entries[i])
-            length = load_i64be(part.data, int(part.start[i]) + 28)
-            last, total = context.before.get(ledger, (-1, 0))
-            left = int(part.end[i] - part.start[i]) - ENTRY - (length - total)
-            if last == entry - 1 and left in (0, 20):
-                context.digests.setdefault(ledger, left)
-            context.before[ledger] = max((last, total), (entry, length))
-        for i in unsure:
-            known = context.digests.get(int(ledgers[i]), 0 if int(ledgers[i]) in context.keyed else -2)
-            sizes[i] = known if known in (0, 20) and part.end[i] - part.start[i] >= ENTRY + known else -2
-        sizes[entries < 0] = -1
+        """Return the digest size of each entry, `MISMATCH` or `UNKNOWN`; `_META` for other records."""
+        entry = part.head["entry_id"].astype(np.int64)
+        ledger = part.head["ledger_id"].astype(np.int64)
+        context.keyed |= set(ledger[entry == MASTER_KEY].tolist())
+        sizes = np.full(len(part), _META)
+        data = np.flatnonzero(entry >= 0)
+        start, end = part.start[data] + 4, part.end[data]
+        length = fixed_at(part.data, start + 24, ">i8").astype(np.int64)
+        entries = Entries(part.data, start, end, ledger[data], entry[data], length)
+        sizes[data] = context.digests.sizes(
+            entries, matched_sizes(part.head["verdict"][data], part.data, start, end)
+        )
+        unknown = np.flatnonzero(sizes == UNKNOWN)
+        # Without a master key and any evidence of its digest, a record may be garbage.
+        sizes[[i for i in unknown.tolist() if int(ledger[i]) not in context.keyed]] = MISMATCH
         return sizes
 
     def refused(self, part: Part, context: JournalContext) -> Sequence[tuple[int, Fault]]:
-        wrong = np.flatnonzero(self._sizes(part, context) == -2).tolist()
+        wrong = np.flatnonzero(self._sizes(part, context) == MISMATCH).tolist()
         return [(i, self.fault(part, i, Kind.CHECKSUM, "digest mismatch", system=_SERVED)) for i in wrong]
 
     def columns(self, part: Part, names: Sequence[str], context: JournalContext) -> Mapping[str, pa.Array]:
         sizes = self._sizes(part, context)
         entries = part.head["entry_id"].astype(np.int64)
-        meta = sizes == -1
-        where = np.where(meta, part.start, part.start + 20)
-        digest = np.maximum(sizes, 0)
+        meta = sizes == _META
+        where = np.where(meta, part.start, part.start + IDS)
         start, length = part.start + ENTRY, part.end - part.start - ENTRY
         keyed = (entries == MASTER_KEY) | (entries == EXPLICIT_LAC)
+        kinds = np.select([entries == code for code in _KINDS], list(range(1, len(_KINDS) + 1)), 0)
         return {
             "entry_id": numbers(pa.int64(), np.where(meta, 0, entries), meta),
             "last_add_confirmed": numbers(pa.int64(), fixed_at(part.data, where, ">i8"), meta),
             "length": numbers(pa.int64(), fixed_at(part.data, where + np.where(meta, 0, 8), ">i8"), meta),
-            "payload": binary(part.data, start + digest, np.where(meta, -1, length - digest)),
-            "kind": contents(pa.string(), [_KINDS.get(entry, b"entry") for entry in entries.tolist()]),
-            "digest": binary(part.data, start, np.where(digest > 0, digest, -1)),
+            "payload": binary(
+                part.data, start + np.maximum(sizes, 0), np.where(meta, -1, length - np.maximum(sizes, 0))
+            ),
+            "kind": contents(pa.string(), [b"entry", *_KINDS.values()]).take(numbers(pa.int64(), kinds)),
             "data": binary(part.data, part.start + 24, np.where(keyed, part.end - part.start - 24, -1)),
+            **digest_columns(part.data, start, sizes),
         }
+
+    # Writing
+
+    def encode(
+        self, rows: pa.Table, frames: pa.Table | None, file: pa.Table | None, context: JournalContext
+    ) -> Iterator[Chunk]:
+        context.digests.learn(rows)
+        return super().encode(rows, frames, file, context)
 
     def form(
         self, rows: pa.RecordBatch, at: int, positions: Int64s | None, context: JournalContext
     ) -> tuple[Bytes, Int64s]:
-        out = []
-        for i, row in enumerate(rows.to_pylist()):
-            kind, entry, data = row["kind"] or "entry", row["entry_id"], row["data"] or b""
-            known = kind in _CODES or (kind == "entry" and entry is not None and entry >= 0)
-            if row["ledger_id"] < 0 or not known:
-                text = f"{NAME}: row {i}: a record of kind {kind!r} with ids {row['ledger_id']} and {entry}"
-                raise UsageError(text, advice=f"Kinds are entry, {', '.join(_CODES)}; ids are not negative")
-            if kind == "entry":
-                data = self._entry(row, was_given(rows, "digest"), context)
-            elif kind != "fence":
-                data = len(data).to_bytes(4, "big") + data
-            ids = {"ledger_id": row["ledger_id"], "entry_id": _CODES.get(kind, entry)}
-            out.append(RECORD.pack({**ids, "body": data}))
-        return joined(out)
+        assert context.writer is not None
+        kinds = rows["kind"].fill_null("entry")
+        entry = np.asarray(pc.equal(kinds, "entry"), np.bool_)
+        bad = ~np.asarray(pc.is_in(kinds, value_set=pa.array(["entry", *_CODES])), np.bool_)
+        bad |= np.asarray(rows["ledger_id"], np.int64) < 0
+        bad |= entry & (np.asarray(rows["entry_id"].fill_null(-1), np.int64) < 0)
+        if bad.any():
+            i = int(np.flatnonzero(bad)[0])
+            kind, ids = kinds[i].as_py(), (rows["ledger_id"][i].as_py(), rows["entry_id"][i].as_py())
+            text = f"{NAME}: row {i}: a record of kind {kind!r} with ids {ids[0]} and {ids[1]}"
+            raise UsageError(text, advice=f"Kinds are entry, {', '.join(_CODES)}; ids are not negative")
+        if entry.all():
+            return context.writer.write(rows)
+        encoded, starts = context.writer.write(rows.filter(pa.array(entry)))
+        others = rows.filter(pa.array(~entry)).select(["ledger_id", "kind", "data"]).to_pylist()
+        more, more_starts = joined([_meta(row) for row in others])
+        # Each record is copied from one of the two to its place.
+        source = np.concatenate((encoded, more))
+        order = np.argsort(np.concatenate((np.flatnonzero(entry), np.flatnonzero(~entry))), kind="stable")
+        sizes = np.concatenate((np.diff(starts), np.diff(more_starts)))[order]
+        start = np.concatenate((starts[:-1], more_starts[:-1] + len(encoded)))[order]
+        out, ends = np.empty(len(source), np.uint8), np.empty(len(order) + 1, np.int32)
+        gather(source, start, sizes, ends, out)
+        return out, ends.astype(np.int64)
 
-    def _entry(self, row: Mapping[str, Any], sealed: bool, context: JournalContext) -> bytes:
-        """Encode the content behind the ids of an entry. Defaults: a CRC-32C digest, and the running total of the ledger as length."""
-        ledger, entry, payload = row["ledger_id"], row["entry_id"], row["payload"] or b""
-        total = context.before.get(ledger, (-1, 0))[1] + len(payload)
-        confirmed = entry - 1 if row["last_add_confirmed"] is None else row["last_add_confirmed"]
-        context.before[ledger] = entry, total if row["length"] is None else row["length"]
-        head = struct.pack(">4q", ledger, entry, confirmed, context.before[ledger][1])
-        plain = np.frombuffer(head + payload, np.uint8)
-        digest = (row["digest"] or b"") if sealed else crc32c(plain, 0, len(plain)).to_bytes(4, "big")
-        return head[16:] + digest + payload
+
+def _meta(row: Mapping[str, Any]) -> bytes:
+    """Return a record that is no entry."""
+    data = row["data"] or b""
+    body = b"" if row["kind"] == "fence" else len(data).to_bytes(4, "big") + data
+    return RECORD.pack({"ledger_id": row["ledger_id"], "entry_id": _CODES[row["kind"]], "body": body})
 
 
 CODEC = Journal()

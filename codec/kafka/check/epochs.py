@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from logwright.codec.fault import Fault, Kind, Severity
+from logwright.codec.kafka.derive import EpochCache
 from logwright.codec.kafka.names import EPOCH_FILE
 
 _MOST = 100
@@ -28,12 +29,10 @@ class EpochCheck:
     """
 
     def __init__(self, entries: list[tuple[int, int]]) -> None:
-        # A broker that loads the file drops the entries that contradict a later one.
-        kept: list[tuple[int, int]] = []
-        for epoch, start in entries:
-            while kept and (kept[-1][0] >= epoch or kept[-1][1] >= start):
-                kept.pop()
-            kept.append((epoch, start))
+        cache = EpochCache()
+        for entry in entries:
+            cache.assign(*entry)
+        kept = cache.entries
         self.dropped = len(entries) - len(kept)
         self.entries = kept
         self._epochs = np.array([-1, *(epoch for epoch, _ in kept)], np.int64)

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.kafka.formats.index import INDEX_ENTRY
 from logwright.codec.kafka.formats.timeindex import TIMEINDEX_ENTRY
+from logwright.codec.kafka.store.evidence import used
 
 Numbers = npt.NDArray[np.int64]
 
@@ -33,6 +34,8 @@ class Batches:
     timestamp: Numbers
     start: Numbers
     end: Numbers
+    untimed: npt.NDArray[np.bool_]
+    """Those of magic 0, which have no timestamps."""
 
 
 @dataclass(slots=True)
@@ -63,7 +66,7 @@ class _Entries:
 
     def __init__(self, data: bytes, base: int, trusted: bool) -> None:
         self.base, self.trusted = base, trusted
-        self.entries = _without_tail(np.frombuffer(data, self.dtype, len(data) // self.dtype.itemsize))
+        self.entries = used(data, self.dtype)
         self.offset: Numbers = self.entries["relative_offset"].astype(np.int64) + base
         self.findings: dict[str, Finding] = {}
 
@@ -158,7 +161,7 @@ class IndexCheck(_Entries):
             text = f"entry {entry} has byte {at}, but the batches end at byte {end}"
             system = "no read needs the entry"
             if active:
-                system = f"the broker takes the log to end at offset {self.base}, and uses the offsets from there on again"
+                system = f"the broker assumes that the log ends at offset {self.base}, and assigns the offsets from there on again"
             self.wrong("beyond", entry, text, system, Severity.ERROR if active else Severity.WARNING)
             self._later.pop(int(self.offset[entry]), None)
         for offset, entry in self._later.items():
@@ -183,9 +186,12 @@ class TimeIndexCheck(_Entries):
         self._largest = -1
         self._before: tuple[int, int] | None = None
         self._ordered = True
+        self._untimed = False
 
     def add(self, batches: Batches) -> None:
         last = batches.last
+        # A broker may have converted records with timestamps to magic 0, and kept the timestamps in the index.
+        self._untimed |= bool(batches.untimed.any())
         largest = np.maximum.accumulate(np.maximum(batches.timestamp, self._largest))
         before = self._before
         if (np.diff(last) < 0).any() or (before is not None and last[0] < before[1]):
@@ -211,7 +217,7 @@ class TimeIndexCheck(_Entries):
             text = f"entry {entry} has timestamp {timestamp} as the largest up to offset {offset}, but there is {before}"
             system = "the broker trusts it: searches by time miss records"
             self.wrong("before", entry, text, system)
-        elif upto < timestamp:
+        elif upto < timestamp and not self._untimed:
             text = f"entry {entry} has timestamp {timestamp} at offset {offset}, but the largest up to there is {upto}"
             system = "the broker trusts it: to searches by time and to retention the segment seems newer than it is"
             self.wrong("after", entry, text, system, Severity.WARNING)
@@ -234,9 +240,3 @@ class TimeIndexCheck(_Entries):
                 text = f"it is empty, but the segment has timestamps up to {self._largest}"
             system = "the broker trusts it: searches by time skip the segment"
             self.wrong("last", max(len(self.timestamp) - 1, 0), text, system, Severity.WARNING)
-
-
-def _without_tail(entries: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return the entries without the preallocated zeros at the end."""
-    used = np.flatnonzero(entries.view(np.uint8).reshape(len(entries), entries.dtype.itemsize).any(axis=1))
-    return entries[: int(used[-1]) + 1 if len(used) else 0]

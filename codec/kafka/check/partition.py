@@ -7,12 +7,13 @@ stop a broker rebuilds the derived files of the segments from the recovery point
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from crc32c import crc32c
 
+from logwright.codec import plural
 from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import Fault, Kind, LogwrightError, Severity
 from logwright.codec.kafka.check.epochs import EpochCheck
@@ -30,19 +31,12 @@ from logwright.codec.kafka.names import (
 from logwright.codec.kafka.store.evidence import (
     BEGAN,
     GAP,
-    Segments,
+    Evidence,
     Witness,
-    all_gone,
-    between_gone,
     checkpoint_above,
-    checkpoints,
     ends_early,
-    first_gone,
     gone,
-    index_witness,
     known_end,
-    last_gone,
-    written,
 )
 from logwright.codec.kafka.store.partition import log_start
 from logwright.codec.kafka.store.resume import stored_epochs
@@ -68,16 +62,9 @@ class PartitionChecker:
         self._clean = plan.facts.get("clean_shutdown") if clean is None else clean
         self._segments = [file for file in plan.files if file.role is Role.PRIMARY]
         self._derived = {file.name: file for file in plan.files if file.role is Role.DERIVED}
-        self._names = Segments.of(
-            (parsed for file in plan.files if (parsed := parse_segment(file.name)) is not None),
-            [file.hints["base_offset"] for file in self._segments],
-        )
-        self._sizes = {file.name: file.size for file in plan.files}
-        self._checkpoints = checkpoints(listing)
+        bases = [file.hints["base_offset"] for file in self._segments]
+        self._evidence = Evidence.of(listing, {file.name: file.size for file in plan.files}, bases, start)
         self._recovery_point = _recovery_point(listing)
-        self._partition: Mapping[str, Any] = {
-            name: plan.facts[name] for name in ("topic", "partition") if name in plan.facts
-        }
         snapshots = {
             parsed.base_offset: data
             for name in self._derived
@@ -85,9 +72,8 @@ class PartitionChecker:
             and parsed.suffix == ".snapshot"
             and (data := _content(listing, name)) is not None
         }
-        first = self._segments[0].hints["base_offset"] if self._segments else None
         self._taken = sorted(snapshots)
-        self._producers = ProducerCheck(first, snapshots)
+        self._producers = ProducerCheck(bases[0] if bases else None, snapshots)
         self._epochs = EpochCheck(stored_epochs(listing))
         self._at: _Segment | None = None
         self._end: int | None = None
@@ -109,7 +95,7 @@ class PartitionChecker:
         head = frames.header
         base = head["base_offset"].astype(np.int64)
         last = head["last_offset"].astype(np.int64)
-        batches = Batches(base, last, head["max_timestamp"].astype(np.int64), start, end)
+        batches = Batches(base, last, head["max_timestamp"].astype(np.int64), start, end, head["magic"] == 0)
         self._gaps_of(segment, batches)
         self._producers.compacted |= bool(self._gaps)
         for check in (segment.index, segment.times):
@@ -160,7 +146,7 @@ class PartitionChecker:
 
     def _missing(self, first: int, after: int) -> bool:
         """Return whether a segment is missing: its other files are there. Otherwise compaction may have left the gap."""
-        fault = between_gone(first, after, self._names, self._partition)
+        fault = self._evidence.between_gone(first, after)
         if fault is None:
             return False
         self._faults.append(fault)
@@ -229,14 +215,14 @@ class PartitionChecker:
 
     def _cut_short(self, segment: _Segment, active: bool, torn: bool) -> bool:
         """Return whether other files prove that the segment was longer. It ends with a complete batch, or is `torn` within one."""
-        end, once, name = segment.last + 1, *self._evidence(segment, active)
+        end, once, name = segment.last + 1, *self._known_end(segment, active)
         for base, last in sorted(segment.strays):
             end = last + 1 if base == end else end  # it is there, but misplaced
         self._end = max(self._end or 0, end)
-        if active and (trailing := [base for base in self._names.orphans if base >= end]):
+        if active and (trailing := [base for base in self._evidence.segments.orphans if base >= end]):
             # The fault of the torn batch reports what is lost with it.
             known = Witness(once, name)
-            self._faults.append(last_gone(min(trailing) if torn else end, trailing, known, self._partition))
+            self._faults.append(self._evidence.last_gone(min(trailing) if torn else end, trailing, known))
             return True
         # A torn end that no crash leaves is reported as damage already.
         if once <= end or (torn and not (active and self._clean is not True and self._partial(segment))):
@@ -244,12 +230,16 @@ class PartitionChecker:
         lost: dict[str, Any] = {}
         if not torn or (segment.file.hints.get("known_end") or 0) <= end:
             # Otherwise the fault of the torn batch reports the loss.
-            lost = {**self._partition, "first_offset": max(end, self._start or 0), "last_offset": once - 1}
+            lost = {
+                **self._evidence.partition,
+                "first_offset": max(end, self._start or 0),
+                "last_offset": once - 1,
+            }
         fault = ends_early(end, Witness(once, name), active, segment.file.size, lost)
         self._faults.append((segment.file.name, fault))
         return True
 
-    def _evidence(self, segment: _Segment, active: bool) -> tuple[int, str]:
+    def _known_end(self, segment: _Segment, active: bool) -> tuple[int, str]:
         """Return the highest offset that another file proves for the end of the segment, and the name of that file."""
         base, after = segment.file.hints["base_offset"], segment.file.hints["next_base"]
         known = [Witness(0, "")]
@@ -263,48 +253,28 @@ class PartitionChecker:
             known += [
                 Witness(offset, segment_name(offset, ".snapshot")) for offset in self._producers.waiting[-1:]
             ]
-            known += self._orphans_of(base)
-            known += [witness for witness in self._checkpoints.witnesses if witness.end > (self._start or 0)]
+            known += [*self._evidence.orphans(base), *self._evidence.checkpointed]
         end = known_end(witness for witness in known if after is None or witness.end <= after)
         assert end is not None
         return end
-
-    def _orphans_of(self, base: int) -> list[Witness]:
-        """Return the ends of the segments after `base` whose logs are missing, by their indexes."""
-        witnesses = [
-            index_witness(self._listing, orphan, self._sizes)
-            for orphan in self._names.orphans
-            if orphan > base
-        ]
-        return [witness for witness in witnesses if witness is not None]
 
     def finish(self) -> Iterator[tuple[str, Fault]]:
         self._close()
         end = self._end or 0
         self._gap_faults()
-        if self._segments:
+        if not self._live:
             self._first_faults()
-        else:
-            self._all_gone()
         yield from self._faults
         yield from self._producers.finish(end, self._live)
         first = self._segments[0].hints["base_offset"] if self._segments else None
         known = None if self._torn or self._live else end
         yield from self._epochs.finish(first, known, clean=self._clean is True, live=self._live)
 
-    def _all_gone(self) -> None:
-        taken = [Witness(offset, segment_name(offset, ".snapshot")) for offset in self._names.snapshots[-1:]]
-        known = known_end([*taken, *self._orphans_of(-1), *self._checkpoints.witnesses])
-        epochs = self._epochs.entries
-        fault = all_gone(self._names, known, self._start, epochs[0][1] if epochs else None, self._partition)
-        if fault is not None and not self._live:
-            self._faults.append(fault)
-
     def _gap_faults(self) -> None:
         """Report the offsets that are in no batch, unless a better reason is known."""
         if not self._gaps:
             return
-        compacted = self._compacted or self._checkpoints.compacted is True
+        compacted = self._compacted or self._evidence.checkpoints.compacted is True
         reasons = [self._begun(*gap) for gap in self._gaps]
         if not self._compacted and None not in reasons:
             # The log is complete but for gaps between segments: only a checkpoint can prove compaction.
@@ -315,16 +285,16 @@ class PartitionChecker:
                     text += ": unless the topic is compacted, a segment began there and is missing"
                     self._faults.append(gone(first, text, Severity.WARNING, GAP, {}))
                     continue
-                lost = {**self._partition, "first_offset": first, "last_offset": after - 1}
+                lost = {**self._evidence.partition, "first_offset": first, "last_offset": after - 1}
                 self._faults.append(gone(first, f"{text}: {BEGAN}", Severity.ERROR, GAP, lost))
             return
         name, first, after = self._gaps[0]
         missing = sum(high - low for _, low, high in self._gaps)
         text = f"offsets {first} to {after - 1} are in no batch ({name})"
         if len(self._gaps) > 1:
-            text += f", {missing} offsets in {len(self._gaps)} gaps in all"
+            text += f", {plural.count(missing, 'offset')} in {plural.count(len(self._gaps), 'gap')} in all"
         severity = Severity.INFO
-        if self._checkpoints.compacted is False and not compacted:
+        if self._evidence.checkpoints.compacted is False and not compacted:
             # A follower copies the gaps of a leader that compacted its log.
             text += ": lost, unless another replica compacted the log"
             severity = Severity.WARNING
@@ -336,23 +306,24 @@ class PartitionChecker:
         """Return why a segment may have begun in a gap, and whether that is proof; None without a reason."""
         if first not in self._between:
             return None
-        last = written(self._listing, after, first, self._sizes)
+        last = self._evidence.written(after, first)
         taken = next((offset for offset in self._taken if first <= offset < after), None)
         # A broker takes a snapshot where a segment begins, but also when it stops. Compaction may remove what it appends after that.
         if taken is not None:
-            proven = last is not None or self._checkpoints.compacted is False
+            proven = last is not None or self._evidence.checkpoints.compacted is False
             return f"a producer snapshot was taken at {taken}", proven
         if last is not None:
             return f"{segment_name(after, '.snapshot')} shows that a producer wrote up to {last}", True
         return None
 
     def _first_faults(self) -> None:
-        """Report logs that are missing before the first one, if other files prove where the log started."""
-        if self._live:
-            return
-        base = self._segments[0].hints["base_offset"]
+        """Report logs that are missing before the first one, or all of them, if other files prove where the log started."""
         epochs = self._epochs.entries
-        fault = first_gone(self._names, self._start, epochs[0][1] if epochs else None, self._partition)
+        first_epoch = epochs[0][1] if epochs else None
+        if not self._segments:
+            self._faults += self._evidence.missing(first_epoch)
+            return
+        base, fault = self._segments[0].hints["base_offset"], self._evidence.first_gone(first_epoch)
         if fault is not None:
             self._faults.append(fault)
         if fault is not None or self._start is None or self._start >= base:
@@ -363,7 +334,7 @@ class PartitionChecker:
         )
         # A broker writes the checkpoint once a minute and when it stops.
         severity = Severity.WARNING if self._clean is True else Severity.INFO
-        lost = {**self._partition, "first_offset": self._start, "last_offset": base - 1}
+        lost = {**self._evidence.partition, "first_offset": self._start, "last_offset": base - 1}
         system = "the broker begins at the first segment that is there"
         self._faults.append(gone(base, text, severity, system, lost if severity is Severity.WARNING else {}))
 

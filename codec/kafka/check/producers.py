@@ -57,7 +57,7 @@ class TxnIndexCheck:
             first = missing[0]
             more = "" if len(missing) == 1 else f", and {len(missing) - 1} more"
             text = f"producer {first.producer_id} aborted offsets {first.first_offset} to {first.last_offset}"
-            text += f", without an entry{more}" if self.there else f"{more}, and the file is not there"
+            text += f", without an entry{more}" if self.there else f"{more}, and the file is missing"
             yield self._fault(len(self.entries), 0, text, _SEEN)
 
     def _covered(self, txn: AbortedTxn) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -22,19 +21,34 @@ _LINE_END = re.compile(rb"\r\n|\r|\n")
 _SPACE = re.compile(r"[ \t\n\x0b\f\r]+")
 _NUMBER = re.compile(r"([+-]?)0*(\d{1,19})", re.ASCII)
 Entry = tuple[str | int, ...]
+_TYPES = {0: pa.string(), 32: pa.int32(), 64: pa.int64()}
+"""Types of words by bits; 0 is text."""
 
 
-@dataclass(frozen=True)
 class Checkpoint:
-    """A type of checkpoint. `words` are the types of the words in a line: `str`, or the bits of an integer.
+    """A type of checkpoint. `fields` are the words of a line, `low` is the smallest number that the broker accepts in an entry, and
+    `no_number` is what it does if a number cannot be parsed."""
 
-    `low` is the smallest number that the broker accepts in an entry. `no_number` is what it does if a number cannot be parsed.
-    """
+    version = 0
 
-    words: tuple[type[str] | int, ...]
-    low: int | None = None
-    no_number: str = ""
-    version: int = 0
+    def __init__(
+        self, name: str, doc: str, *fields: Field, low: int | None = None, no_number: str = ""
+    ) -> None:
+        self.low, self.no_number = low, no_number
+        self.bits = [field.type.bits for field in fields if isinstance(field.type, Word)]
+        self.columns = tuple(
+            Column(field.name, _TYPES[bits], field.doc, nullable=False)
+            for field, bits in zip(fields, self.bits, strict=True)
+        )
+        entry = Struct(f"{name}Entry", *fields, doc="A line.", source="CheckpointFile.EntryFormatter")
+        self.struct = Struct(
+            name,
+            Field("version", Word(bits=32), "0", default=self.version, only=self.version),
+            Field("count", Word(bits=32), "number of lines that follow"),
+            Field("entries", Repeated(entry, "count"), "one line for each entry", rows=True),
+            doc=doc,
+            source="CheckpointFile",
+        )
 
     def pack(self, entries: Sequence[Entry] | Sequence[tuple[int, int]]) -> bytes:
         lines = [str(self.version), str(len(entries)), *(" ".join(map(str, entry)) for entry in entries)]
@@ -73,11 +87,11 @@ class Checkpoint:
 
     def _entry(self, at: int, line: str) -> Entry:
         parts = words(_SPACE, line)
-        if len(parts) != len(self.words):
-            raise ParseError(f"expected {len(self.words)} words in a line, found {line[:80]!r}", at)
+        if len(parts) != len(self.bits):
+            raise ParseError(f"expected {len(self.bits)} words in a line, found {line[:80]!r}", at)
         entry = tuple(
-            part if kind is str else number(at, part, kind, self.no_number)  # type: ignore[arg-type]
-            for part, kind in zip(parts, self.words, strict=True)
+            number(at, part, bits, self.no_number) if bits else part
+            for part, bits in zip(parts, self.bits, strict=True)
         )
         if self.low is not None and any(isinstance(value, int) and value < self.low for value in entry):
             raise ParseError(
@@ -125,48 +139,26 @@ def number(at: int, word: str, bits: int, system: str = "") -> int:
     return value
 
 
-LEADER_EPOCH = Checkpoint((32, 64), low=0, no_number="the broker does not start")
-OFFSETS = Checkpoint((str, 32, 64), no_number="the broker logs a warning, and treats the file as empty")
-
-
-def _described(name: str, doc: str, *fields: Field) -> Struct:
-    """Describe the text as a structure, word by word."""
-    entry = Struct(f"{name}Entry", *fields, doc="A line.", source="CheckpointFile.EntryFormatter")
-    return Struct(
-        name,
-        Field("version", Word(bits=32), "0", default=0, only=0),
-        Field("count", Word(bits=32), "number of lines that follow"),
-        Field("entries", Repeated(entry, "count"), "one line for each entry", rows=True),
-        doc=doc,
-        source="CheckpointFile",
-    )
-
-
-LEADER_EPOCHS = _described(
+LEADER_EPOCH = Checkpoint(
     "LeaderEpochCheckpoint",
     "The leader epochs of a partition, and the offset at which each starts.",
     Field("epoch", Word(" ", 32), "leader epoch"),
     Field("start_offset", Word("\n", 64), "first offset written in it"),
+    low=0,
+    no_number="the broker does not start",
 )
-OFFSET_CHECKPOINT = _described(
+OFFSETS = Checkpoint(
     "OffsetCheckpoint",
     "One offset for each partition of a log directory.",
     Field("topic", Word(" "), "topic"),
     Field("partition", Word(" ", 32), "partition"),
     Field("offset", Word("\n", 64), "recovery point, high watermark, log start or first dirty offset"),
+    no_number="the broker logs a warning, and treats the file as empty",
 )
 
 
-def _codec(
-    name: str,
-    title: str,
-    files: str,
-    form: Checkpoint,
-    columns: tuple[Column, ...],
-    system: str,
-    struct: Struct,
-) -> SmallFileCodec:
-    schema = Table("rows", columns).schema()
+def _codec(name: str, title: str, files: str, form: Checkpoint, system: str) -> SmallFileCodec:
+    schema = Table("rows", form.columns).schema()
 
     def parse(data: bytes) -> pa.Table:
         entries = form.unpack(data)
@@ -180,11 +172,11 @@ def _codec(
         name=name,
         title=title,
         pattern=re.compile(files),
-        columns=columns,
+        columns=form.columns,
         parse=parse,
         form=write,
         system=system,
-        text=struct,
+        text=form.struct,
     )
 
 
@@ -193,28 +185,12 @@ LEADER_EPOCH_CODEC = _codec(
     "Kafka leader epochs of a partition",
     r"leader-epoch-checkpoint",
     LEADER_EPOCH,
-    (
-        Column("epoch", pa.int32(), "leader epoch", nullable=False),
-        Column("start_offset", pa.int64(), "first offset written in it", nullable=False),
-    ),
     "the broker does not load the partition and takes the log directory offline",
-    LEADER_EPOCHS,
 )
 OFFSETS_CODEC = _codec(
     "kafka.offset_checkpoint",
     "Kafka checkpoint of offsets of a log directory",
     r"(?:recovery-point|replication|log-start|cleaner)-offset-checkpoint",
     OFFSETS,
-    (
-        Column("topic", pa.string(), "topic", nullable=False),
-        Column("partition", pa.int32(), "partition", nullable=False),
-        Column(
-            "offset",
-            pa.int64(),
-            "recovery point, high watermark, log start or first dirty offset",
-            nullable=False,
-        ),
-    ),
     "the broker takes the log directory offline",
-    OFFSET_CHECKPOINT,
 )

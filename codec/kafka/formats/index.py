@@ -13,7 +13,7 @@ from logwright.codec.table import Column
 
 INDEX_ENTRY = Struct(
     "OffsetIndexEntry",
-    Field("relative_offset", I32BE, "last offset of the batch, less the number in the file's name"),
+    Field("relative_offset", I32BE, "last offset of the batch, minus the number in the file's name"),
     Field("position", I32BE, "byte of the log where the batch starts"),
     doc="One batch in every index.interval.bytes of log has an entry.",
     source="OffsetIndex",

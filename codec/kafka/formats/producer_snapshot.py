@@ -20,7 +20,7 @@ _FIELDS = (
     Field("producer_epoch", I16BE, "its epoch"),
     Field("last_sequence", I32BE, "sequence number of its last record, -1 for none"),
     Field("last_offset", I64BE, "offset of its last data record, -1 for none"),
-    Field("offset_delta", I32BE, "last less first offset of its last batch"),
+    Field("offset_delta", I32BE, "last minus first offset of its last batch"),
     Field("timestamp", Int(8, unit="ms"), "of its last batch or marker, in milliseconds"),
     Field("coordinator_epoch", I32BE, "of the coordinator that ended its last transaction, -1 for none"),
     Field("current_txn_first_offset", I64BE, "first offset of the transaction it has open, -1 for none"),

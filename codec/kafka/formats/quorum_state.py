@@ -132,9 +132,9 @@ def _json(line: str, path: str) -> Any:
     try:
         return json.JSONDecoder(parse_constant=_no_constant).raw_decode(line, start)[0]
     except json.JSONDecodeError as error:
-        unreadable(path, f"this is not JSON: {error.msg} at character {error.pos}")
+        unreadable(path, f"not valid JSON: {error.msg} at character {error.pos}")
     except (ValueError, RecursionError) as error:
-        unreadable(path, f"this is not JSON: {str(error)[:80]}")
+        unreadable(path, f"not valid JSON: {str(error)[:80]}")
 
 
 def _no_constant(name: str) -> NoReturn:

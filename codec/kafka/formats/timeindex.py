@@ -17,7 +17,7 @@ TIMEINDEX_ENTRY = Struct(
     Field(
         "relative_offset",
         I32BE,
-        "last offset of the first batch that has it, less the number in the file's name",
+        "last offset of the first batch that has it, minus the number in the file's name",
     ),
     doc="The last entry of a closed segment holds its largest timestamp.",
     source="TimeIndex",

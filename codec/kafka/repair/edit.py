@@ -22,8 +22,9 @@ from logwright.codec.fault import UsageError
 from logwright.codec.frames.walk import good_frames, walk_file
 from logwright.codec.kafka.formats.log import codec as log
 from logwright.codec.kafka.formats.log import write as encode
-from logwright.codec.kafka.formats.log.layout import CONTROL, DELETE_HORIZON, LENGTH_END, RECORD_BATCH
+from logwright.codec.kafka.formats.log.layout import CONTROL, DELETE_HORIZON, LENGTH_END, MAGIC, RECORD_BATCH
 from logwright.codec.kafka.formats.log.reencode import reencode
+from logwright.codec.kafka.formats.log.settings import OPTIONS, BatchSettings
 from logwright.codec.kafka.formats.log.tables import FRAMES, MAX_DECOMPRESSED, ROWS
 from logwright.codec.kafka.repair.repair import (
     PRODUCER_EXPIRATION,
@@ -32,9 +33,10 @@ from logwright.codec.kafka.repair.repair import (
     sound_segments,
     surroundings,
 )
-from logwright.codec.kafka.repair.runs import Run, append_extents, partition_of
+from logwright.codec.kafka.repair.runs import Run, append_extents
 from logwright.codec.kafka.repair.write import PartitionPlan
 from logwright.codec.kafka.startup.start import OPTIONS as START_OPTIONS
+from logwright.codec.kafka.store.evidence import partition_of
 from logwright.codec.option import Options
 from logwright.codec.store.extents import Extent
 from logwright.codec.store.listing import Listing, Plan, PlannedFile
@@ -42,7 +44,7 @@ from logwright.codec.window import Frames, Window
 
 Mask = npt.NDArray[np.bool_]
 
-_COMPRESSING = tuple(option for option in encode.OPTIONS if option.name in encode.COMPRESSING)
+_COMPRESSING = tuple(option for option in OPTIONS if option.name in encode.COMPRESSING)
 FILE_OPTIONS = (MAX_DECOMPRESSED, *_COMPRESSING)
 EDIT_OPTIONS = (*START_OPTIONS, PRODUCER_EXPIRATION, *FILE_OPTIONS)
 RECODES = encode.COMPRESSING
@@ -95,7 +97,7 @@ class _Editor:
             log.CODEC.options,
             {option.name: options[option.name] for option in FILE_OPTIONS if options.given(option.name)},
         )
-        self.compression = encode.BatchSettings.of(own).compression if own.given("compression.type") else None
+        self.compression = BatchSettings.of(own).compression if own.given("compression.type") else None
         hints = {"directory": listing.name, **file.hints}
         self.context = log.CODEC.context(file.name, own, **hints)
         self.base: int = self.context.base_offset or 0
@@ -123,7 +125,9 @@ class _Editor:
                 yield Run.of(0, self.file, window, frames.pick(slice(low, high)))
                 continue
             for i in range(low, high):
-                yield Run.patched(0, self.file, int(starts[i]), int(stops[i]), next(edited))
+                content = next(edited)
+                if content:
+                    yield Run.patched(0, self.file, int(starts[i]), int(stops[i]), content)
 
     def _touched(self, window: Window, frames: Frames) -> Mask:
         """Return which batches change."""
@@ -141,7 +145,7 @@ class _Editor:
         return np.asarray(out & data, np.bool_)
 
     def _encode(self, window: Window, frames: Frames, touched: Mask) -> list[bytes]:
-        """Return the changed batches, encoded again."""
+        """Return the changed batches, encoded again. A message of magic 0 or 1 without records is empty: only a batch can be."""
         picked = frames.pick(touched)
         # A context must not see the same rows twice.
         context = log.CODEC.context(self.file.name, self.context.options, base_offset=self.base)
@@ -170,7 +174,9 @@ class _Editor:
                 stop = int(start + picked.end[i] - picked.start[i])
                 where = partition_of(self.listing)
                 self.cut.append(Removed.edited(self.file.name, int(start), stop, gone, changed, where))
-        return list(_split(data))
+        entries = _split(data)
+        left = (after > 0) | (np.asarray(table.column("magic")) >= MAGIC)
+        return [next(entries) if kept else b"" for kept in left]
 
     def _frames(self, table: pa.Table, rows: pa.Table, before: Any, after: Any) -> pa.Table:
         """Return the frames table with the headers of the edited batches."""

@@ -7,7 +7,7 @@ and nothing else in the directory has it. Indexes made with another interval are
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
@@ -17,19 +17,25 @@ from logwright.codec.kafka.formats.index import INDEX_ENTRY
 from logwright.codec.kafka.formats.log import codec as log
 from logwright.codec.kafka.names import segment_name
 from logwright.codec.kafka.repair.runs import Numbers
+from logwright.codec.kafka.repair.survey import SegmentSurvey
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role
 
 _SEGMENTS = 4
 
 
-def interval_of(listing: Listing, plan: Plan, options: Options) -> tuple[int, list[str]]:
-    """Return the value of the option, by default the broker's default, and a note if the indexes show another."""
+def interval_of(
+    listing: Listing, plan: Plan, options: Options, surveys: Iterable[SegmentSurvey] = ()
+) -> tuple[int, list[str]]:
+    """Return the value of the option, by default the broker's default, and a note if the indexes show another.
+
+    Segments that are not in `surveys` are read.
+    """
     interval = int(options["index.interval.bytes"])
     if options.given("index.interval.bytes"):
         return interval, []
     try:
-        seen = list(_segments(listing, plan))
+        seen = list(_segments(listing, plan, {survey.file.name: survey.starts for survey in surveys}))
     except LogwrightError:
         return interval, []
     if sum(len(places) for _, places in seen) < 2 or all(_matches(interval, *segment) for segment in seen):
@@ -53,7 +59,9 @@ def _roundest(low: int, high: int) -> int:
     return next((number for number in [*powers, *rounded] if low <= number < high), low)
 
 
-def _segments(listing: Listing, plan: Plan) -> Iterator[tuple[Numbers, Numbers]]:
+def _segments(
+    listing: Listing, plan: Plan, known: Mapping[str, Numbers]
+) -> Iterator[tuple[Numbers, Numbers]]:
     """Return for some segments the positions of their first batches, and of those that have an entry."""
     sizes = {file.name: file.size for file in plan.files if file.role is Role.DERIVED}
     count = 0
@@ -61,7 +69,8 @@ def _segments(listing: Listing, plan: Plan) -> Iterator[tuple[Numbers, Numbers]]
         name = segment_name(file.hints["base_offset"], ".index") if file.role is Role.PRIMARY else ""
         if not sizes.get(name) or count == _SEGMENTS:
             continue
-        starts, places = _starts(listing, file), _places(listing, name)
+        starts = known[file.name] if file.name in known else _starts(listing, file)
+        places = _places(listing, name)
         places = places[places <= starts[-1]] if len(starts) else places[:0]
         if len(places) and np.isin(places, starts).all() and (np.diff(places) > 0).all():
             count += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from logwright.codec import plural
 from logwright.codec.engine.repair import RepairPlan
 from logwright.codec.fault import UsageError
 from logwright.codec.kafka.names import EPOCH_FILE
@@ -25,8 +26,8 @@ def rebuild(listing: Listing, plan: Plan, kinds: Sequence[str], options: Options
             raise damage(segment.error)
         for cut in segment.cut:
             notes.append(
-                f"{file.name} ends in {cut.length} bytes that are not a batch ({cut.why}): after an unclean stop a broker truncates"
-                " them."
+                f"{file.name} ends in {plural.count(cut.length, 'byte')} that are not a batch ({cut.why}): after an unclean stop a broker "
+                "truncates them."
             )
         surveys.append(segment)
     if not surveys:
@@ -41,7 +42,7 @@ def rebuild(listing: Listing, plan: Plan, kinds: Sequence[str], options: Options
             f"Records before offset {surveys[0].base} are not in the log: producers that wrote nothing since are not in the snapshots,"
             " and transactions that began there start with their first record in the log."
         )
-    deriver, other = deriver_of(listing, plan, options, clock(surveys), start)
+    deriver, other = deriver_of(listing, plan, options, clock(surveys), start, surveys)
     segments = [(item.base, item.good, item.file.name) for item in surveys]
     out = PartitionPlan([listing], segments, deriver, only=kinds)
     out.first = [

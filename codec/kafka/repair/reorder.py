@@ -106,7 +106,7 @@ class _Reorderer:
             if any(head[name] != other[name] for name in ("base_offset", "last_offset", "crc")):
                 return False
             why = (
-                f"bad order: offsets {batch.first} to {batch.last} are there twice, the batch at byte {run.begin + run.edges[i]} of"
+                f"bad order: offsets {batch.first} to {batch.last} occur twice; the batch at byte {run.begin + run.edges[i]} of"
                 f" {run.file} is kept"
             )
             self.order.cut.append(removed_run(batch, why, 0, {}))
@@ -133,7 +133,7 @@ class _Reorderer:
         low, high = self._room(number, batch)
         if low is None or high is None or high - low != batch.last - batch.first:
             return False
-        return self._move(batch, low, "the batches around it leave just these offsets")
+        return self._move(batch, low, "only these offsets are free between the batches around it")
 
     def _is_one_bit_off(self, number: int, batch: Run) -> bool:
         """Correct an offset that is outside the segment, if flipping one bit gives exactly one offset that fits."""
@@ -210,8 +210,8 @@ class _Reorderer:
                 cut for cut in self.order.cut if (cut.file, cut.offset) != (batch.file, batch.begin)
             ]
         why = (
-            f"bad order: offsets {batch.first} to {batch.last} do not fit the place of the batch, and others have them, or offsets on"
-            " both sides of them"
+            f"bad order: offsets {batch.first} to {batch.last} do not fit the position of the batch, and other batches have them or "
+            "offsets on both sides of them"
         )
         self.order.cut.append(removed_run(batch, why, rows, where))
 

@@ -19,11 +19,12 @@ from logwright.codec.kafka.names import EPOCH_FILE, METADATA_FILE, claims_to_be_
 from logwright.codec.kafka.repair.intervals import interval_of
 from logwright.codec.kafka.repair.reorder import reorder
 from logwright.codec.kafka.repair.replicas import Merged, merge
-from logwright.codec.kafka.repair.runs import Run, lost, partition_of, removed_run
-from logwright.codec.kafka.repair.survey import clock, survey
+from logwright.codec.kafka.repair.runs import Run, lost, removed_run
+from logwright.codec.kafka.repair.survey import SegmentSurvey, clock, survey
 from logwright.codec.kafka.repair.write import PartitionPlan, Segment, name_segments
 from logwright.codec.kafka.startup.start import OPTIONS as START_OPTIONS
 from logwright.codec.kafka.startup.start import STARTUP
+from logwright.codec.kafka.store.evidence import partition_of
 from logwright.codec.kafka.store.partition import LAYOUT
 from logwright.codec.option import Option, Options, Verb, parse_bool, parse_choice, parse_text, used_by
 from logwright.codec.store.extents import Copy
@@ -106,7 +107,10 @@ def log_start(plan: Plan, options: Options) -> int:
 class PartitionRepair(Repairer):
     """Repair logs as runs of sound batches."""
 
-    one_copy = "a broker has one copy, there are {}", "Replicas are merged by strategy salvage"
+    one_copy = (
+        "strategy system simulates a broker with one copy of the partition, but {} were given",
+        "Replicas are merged by strategy salvage",
+    )
     merges_copies = True
     merged: Merged
 
@@ -148,7 +152,7 @@ class PartitionRepair(Repairer):
             )
             start = 0
         newest = clock(segment for segments in self.surveys for segment in segments)
-        deriver, other = deriver_of(self.copies[0], self.plans[0], options, newest, start)
+        deriver, other = deriver_of(self.copies[0], self.plans[0], options, newest, start, self.surveys[0])
         plan = PartitionPlan(
             self.copies,
             [(part.base, part.runs, part.like) for part in segments],
@@ -164,10 +168,15 @@ class PartitionRepair(Repairer):
 
 
 def deriver_of(
-    listing: Listing, plan: Plan, options: Options, now: int, start: int
+    listing: Listing,
+    plan: Plan,
+    options: Options,
+    now: int,
+    start: int,
+    surveys: Sequence[SegmentSurvey] = (),
 ) -> tuple[PartitionDeriver, list[str]]:
     """Return the deriver of the files of a log that starts at `start`, and notes on the interval of its indexes."""
-    interval, notes = interval_of(listing, plan, options)
+    interval, notes = interval_of(listing, plan, options, surveys)
     expiration = options["producer.id.expiration.ms"]
     return PartitionDeriver(interval, now=now, producer_expiration=expiration, log_start=start), notes
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from logwright.codec import plural
 from logwright.codec.engine.repair import Removed
 from logwright.codec.fault import UsageError
 from logwright.codec.kafka.formats.log.heads import HEADS
@@ -57,7 +58,7 @@ def merge(orders: Sequence[Order], bases: Sequence[int], replicas: str) -> Merge
         taken = [part for run in _pick(complete, missing) for part in run.split(bases)]
         if taken:
             rows = sum(int(run.heads["records_count"].astype(np.int64).sum()) for run in taken)
-            merged.notes.append(f"{rows} record(s) come from copy {number + 1}.")
+            merged.notes.append(f"{plural.count(rows, 'record')} taken from copy {number + 1}.")
             firsts = np.array([run.first for run in taken], np.int64)
             runs = sorted(
                 [*(part for run in runs for part in run.split(firsts)), *taken], key=lambda run: run.first

@@ -17,7 +17,7 @@ from logwright.codec.engine.repair import Removed
 from logwright.codec.kafka.formats.log.heads import heads_at
 from logwright.codec.kafka.formats.log.layout import CONTROL, HEAD_SIZE
 from logwright.codec.kafka.formats.log.markers import markers, markers_between
-from logwright.codec.kafka.names import parse_directory
+from logwright.codec.kafka.store.evidence import partition_of
 from logwright.codec.store.extents import Copy, Extent
 from logwright.codec.store.listing import Listing, PlannedFile
 from logwright.codec.window import Frames, Window
@@ -193,12 +193,6 @@ def lost(listing: Listing, heads: Heads) -> tuple[int, Mapping[str, Any]]:
     if len(times):
         out |= {"first_timestamp": int(times.min()), "last_timestamp": int(times.max())}
     return rows, out
-
-
-def partition_of(listing: Listing) -> Mapping[str, Any]:
-    """Return the topic and the partition, where the directory's name has them."""
-    parsed = parse_directory(listing.name)
-    return {} if parsed is None else {"topic": parsed.topic, "partition": parsed.partition}
 
 
 def removed_run(run: Run, why: str, rows_lost: int | None, where: Mapping[str, Any]) -> Removed:

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
+from logwright.codec import plural
 from logwright.codec.engine.repair import Removed
 from logwright.codec.fault import Fault, Kind, Severity, UnreadableError
 from logwright.codec.frames.walk import Hole, ListedFile, Stretch, Walk
@@ -36,7 +37,8 @@ from logwright.codec.kafka.formats.log.layout import (
 from logwright.codec.kafka.formats.log.markers import bad_markers
 from logwright.codec.kafka.formats.log.tables import LogContext
 from logwright.codec.kafka.names import segment_name
-from logwright.codec.kafka.repair.runs import Run, join, lost, one_batch, partition_of
+from logwright.codec.kafka.repair.runs import Numbers, Run, join, lost, one_batch
+from logwright.codec.kafka.store.evidence import partition_of
 from logwright.codec.kernels.intrinsics import load_i32be
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing, PlannedFile
@@ -71,6 +73,11 @@ class SegmentSurvey:
     @property
     def base(self) -> int:
         return int(self.file.hints["base_offset"])
+
+    @property
+    def starts(self) -> Numbers:
+        """The bytes where the first batches start, up to the first damage."""
+        return self.good[0].begin + self.good[0].edges[:-1] if self.good else np.empty(0, np.int64)
 
 
 def survey(listing: Listing, copy: int, file: PlannedFile, options: Options) -> SegmentSurvey:
@@ -219,7 +226,7 @@ class _Surveyor:
             self.result.good.append(
                 Run.patched(self.copy, self.file, at, at + HEAD_SIZE, patch, rest, partial=True)
             )
-            why += f"; the {count} record(s) before are kept"
+            why += f"; {plural.count(count, 'record')} before it kept"
             lost_rows = None if lost_rows is None else max(0, rows - count)
         self.result.cut.append(
             self._removed(at, end - start, why, lost_rows, {} if lost_rows == 0 else where)

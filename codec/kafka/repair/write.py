@@ -25,6 +25,7 @@ from logwright.codec.kafka.formats.log.layout import (
 from logwright.codec.kafka.formats.log.markers import ABORT
 from logwright.codec.kafka.names import parse_segment, segment_name
 from logwright.codec.kafka.repair.runs import Heads, Run, append_extents, lost, removed_run
+from logwright.codec.store.build import Piece
 from logwright.codec.store.extents import Extent
 from logwright.codec.store.listing import Listing, PlannedFile, Role
 
@@ -112,7 +113,7 @@ class PartitionPlan(RepairPlan):
 
     # Files
 
-    def files(self) -> Iterator[OutputFile]:
+    def files(self) -> Iterator[OutputFile | Piece]:
         yield from super().files()
         self._note_removed()
 
@@ -136,7 +137,7 @@ class PartitionPlan(RepairPlan):
 
     def _begin(self, base: int, like: str | None = None) -> Iterator[OutputFile]:
         """Begin the next segment. The files of the one before are complete."""
-        self.deriver.begin(base)
+        self.deriver.begin_segment(base)
         yield from self._close()
         self._out = _Output(base, like)
 
@@ -152,7 +153,7 @@ class PartitionPlan(RepairPlan):
         for name in list(files):
             data = files.pop(name)
             if self.only is None or kind_of(name) in self.only:
-                yield self.made(name, data)
+                yield self.rewritten(name, data)
 
     # Batches
 
@@ -189,7 +190,7 @@ class PartitionPlan(RepairPlan):
                 yield from self._begin(run.first)
                 continue
             part, *rest = run.parts(fit)
-            self.deriver.add(part.heads, edges[:fit], part.markers)
+            self.deriver.add_batches(part.heads, edges[:fit], part.markers)
             append_extents(out.extents, part.extents())
             out.size = int(edges[fit])
             self._count(part.heads)
@@ -279,7 +280,7 @@ class PartitionPlan(RepairPlan):
     def _note_open(self, opened: dict[int, int]) -> None:
         first = min(opened.values())
         self.notes.append(
-            f"{len(opened)} transaction(s) are open, from offset {first} on: read_committed consumers stop there until the transactions"
+            f"open transactions: {len(opened)}, from offset {first} on: read_committed consumers stop there until the transactions"
             " are ended (kafka-transactions abort, or repair with open.transactions=abort)."
         )
 

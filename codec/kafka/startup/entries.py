@@ -5,21 +5,31 @@ Source: `FileLogInputStream.nextBatch`, `DefaultRecordBatch.ensureValid`, `Abstr
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from logwright.codec.fault import UnsupportedError
+from logwright.codec.kafka.formats.log.consumer import INVALID_RECORD, Thrown
+from logwright.codec.kafka.formats.log.deep_records import first_offset
 from logwright.codec.kafka.formats.log.heads import SCANNER, heads_at
-from logwright.codec.kafka.formats.log.layout import CRC_START, HEAD_SIZE, LENGTH_END, MAGIC, RECORD_BATCH
+from logwright.codec.kafka.formats.log.layout import (
+    COMPRESSION,
+    CRC_START,
+    HEAD_SIZE,
+    LENGTH_END,
+    MAGIC,
+    RECORD_BATCH,
+)
 from logwright.codec.kafka.formats.log.scan import BAD_SIZE, END, LEGACY_MIN, MORE, PARTIAL, why_stopped
+from logwright.codec.kafka.formats.log.tables import MAX_DECOMPRESSED
 from logwright.codec.kafka.startup.errors import BrokerError, CorruptRecord
+from logwright.codec.kernels.crc32 import crc32
 from logwright.codec.kernels.crc32c import crc32c
-from logwright.codec.kernels.intrinsics import load_u32be
+from logwright.codec.kernels.intrinsics import load_u8, load_u32be
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.store.listing import Listing
 from logwright.codec.window import Bytes, Frames, Positions, Window
@@ -28,23 +38,26 @@ _WINDOW = 1 << 20
 _READ_IN_FULL = 64 << 20
 """A longer entry is read in full only if its checksum is needed."""
 _LENGTH, _MAGIC_AT, _CRC = (RECORD_BATCH.offset(name) for name in ("batch_length", "magic", "crc"))
-_LEGACY_CRC, _LEGACY_ATTRIBUTES = 12, 17
 _KNOWN_COMPRESSIONS = 4
+_CANNOT_BE_READ = "a compressed message of an impossible magic cannot be decompressed"
+_ILLEGAL_ARGUMENT = "java.lang.IllegalArgumentException"
 
 
 @dataclass
 class Entries:
-    """Consecutive entries. Either all have magic 2 or above, or there is one with an older or impossible magic (`legacy`).
+    """Consecutive entries. `odd`: a single one that the scanner does not accept, as its magic is negative or it is too small.
 
-    `complete` is False if only the header of the single entry is in the window.
+    `complete` is False if only the header of the single entry is in the window. `failure` is the exception of `baseOffset()`, for a single
+    wrapper that cannot be opened.
     """
 
     window: Window
     start: Positions
     end: Positions
     header: npt.NDArray[Any]
-    legacy: bool = False
+    odd: bool = False
     complete: bool = True
+    failure: BrokerError | None = None
 
     def __len__(self) -> int:
         return len(self.start)
@@ -56,74 +69,78 @@ class Entries:
 
     @property
     def base_offset(self) -> Positions:
-        """Raises `BrokerError` as `baseOffset()` does for an entry of an older format, which it has to decompress."""
-        if self.legacy:
-            kind = int(self.window.data[int(self.start[0]) + _LEGACY_ATTRIBUTES]) & 7
-            if kind > _KNOWN_COMPRESSIONS:
-                raise BrokerError(
-                    f"Unknown compression type id: {kind}", "java.lang.IllegalArgumentException"
-                )
-            if kind:
-                raise CorruptRecord(
-                    "a compressed message of an older format cannot be decompressed",
-                    "org.apache.kafka.common.InvalidRecordException",
-                )
+        """Raises `BrokerError` as `baseOffset()` does for a message of an older format, which it has to decompress."""
+        if self.failure is not None:
+            raise self.failure
         return self.header["base_offset"].astype(np.int64)
 
     @property
     def last_offset(self) -> Positions:
-        return self.header["base_offset" if self.legacy else "last_offset"].astype(np.int64)
+        return self.header["last_offset"].astype(np.int64)
 
     def frames(self) -> Frames:
         return Frames(self.start, self.end, self.header, int(self.end[-1]) if len(self) else 0)
 
     def pick(self, which: slice | npt.NDArray[Any]) -> Entries:
-        return Entries(
-            self.window, self.start[which], self.end[which], self.header[which], self.legacy, self.complete
-        )
+        return replace(self, start=self.start[which], end=self.end[which], header=self.header[which])
 
     def invalid(self) -> tuple[int, CorruptRecord] | None:
         """Return the first entry that `ensureValid` refuses, and its exception; None if all are valid.
 
-        Raises `UnsupportedError` for a valid entry of an older format.
+        Raises `UnsupportedError` for a valid entry that is too small for its magic.
         """
-        if self.legacy:
-            return self._invalid_legacy()
-        size = int(self.end[0] - self.start[0])
-        if size < HEAD_SIZE:  # such an entry is the only one
+        size, data = int(self.end[0] - self.start[0]), self.window.data
+        if size < HEAD_SIZE and self.header["magic"][0] >= MAGIC:  # such an entry is the only one
             return 0, CorruptRecord(
                 f"Record batch is corrupted (the size {size} is smaller than the minimum allowed overhead {HEAD_SIZE})"
             )
-        bad = _first_bad(self.window.data, self.start, self.end)
+        bad = _first_bad(data, self.start, self.end)
         if bad == len(self):
+            if self.odd and self.header["magic"][0] < MAGIC:
+                raise UnsupportedError(
+                    f"the entry at byte {int(self.position[0])} has {size} bytes and magic {self.header['magic'][0]}: a broker's start on"
+                    " it cannot be simulated"
+                )
             return None
-        stored, computed = (
-            int(self.header["crc"][bad]),
-            crc32c(self.window.data, int(self.start[bad]) + CRC_START, int(self.end[bad])),
-        )
+        start, end = int(self.start[bad]), int(self.end[bad])
+        old = self.header["magic"][bad] < MAGIC
+        computed = crc32(data, start + _MAGIC_AT, end) if old else crc32c(data, start + CRC_START, end)
+        stored = int(self.header["crc"][bad])
         return bad, CorruptRecord(f"Record is corrupt (stored crc = {stored}, computed crc = {computed})")
-
-    def _invalid_legacy(self) -> tuple[int, CorruptRecord] | None:
-        # `entries` refuses entries that are smaller than their fixed fields.
-        start, end = int(self.start[0]), int(self.end[0])
-        content = self.window.data[start:end].tobytes()
-        stored = int.from_bytes(content[_LEGACY_CRC : _LEGACY_CRC + 4], "big")
-        computed = zlib.crc32(content[_LEGACY_CRC + 4 :])
-        if stored != computed:
-            return 0, CorruptRecord(f"Record is corrupt (stored crc = {stored}, computed crc = {computed})")
-        raise UnsupportedError(
-            f"the entry at byte {int(self.position[0])} has message format v{int(content[_MAGIC_AT])}: a broker's start on this"
-            " format cannot be simulated yet"
-        )
 
 
 @kernel("const u1[], const i8[], const i8[]")
 def _first_bad(buf: Bytes, starts: Positions, ends: Positions) -> int:
     """Return the first entry with a wrong checksum, or the number of entries."""
     for i in range(len(starts)):
-        if crc32c(buf, starts[i] + CRC_START, ends[i]) != load_u32be(buf, starts[i] + _CRC):
+        at = starts[i]
+        if MAGIC <= load_u8(buf, at + _MAGIC_AT) < 128:
+            if crc32c(buf, at + CRC_START, ends[i]) != load_u32be(buf, at + _CRC):
+                return i
+        elif crc32(buf, at + _MAGIC_AT, ends[i]) != load_u32be(buf, at + LENGTH_END):
             return i
     return len(starts)
+
+
+def _opened(chunk: Entries) -> Iterator[Entries]:
+    """Fill in the first offsets of wrappers. A wrapper that cannot be opened is separated from the others."""
+    header = chunk.header
+    at = 0
+    for i in np.flatnonzero((header["magic"] < MAGIC) & (header["attributes"] & COMPRESSION != 0)).tolist():
+        try:
+            entry = chunk.window.data[int(chunk.start[i]) : int(chunk.end[i])]
+            header["base_offset"][i] = first_offset(entry, MAX_DECOMPRESSED.default)
+        except Thrown as error:
+            if i > at:
+                yield chunk.pick(slice(at, i))
+            bad = chunk.pick(slice(i, i + 1))
+            bad.failure = (CorruptRecord if error.java == INVALID_RECORD else BrokerError)(
+                error.message or "", error.java
+            )
+            yield bad
+            at = i + 1
+    if at < len(chunk):
+        yield chunk.pick(slice(at, len(chunk))) if at else chunk
 
 
 def entries(listing: Listing, file: str, start: int, end: int, *, check: bool = False) -> Iterator[Entries]:
@@ -142,7 +159,7 @@ def entries(listing: Listing, file: str, start: int, end: int, *, check: bool = 
         cut = Window(data[: max(inside, end - first)], first, end)
         scanned = SCANNER.frames(cut, inside, check=False)
         if len(scanned.start):
-            yield Entries(window, scanned.start, scanned.end, scanned.head)
+            yield from _opened(Entries(window, scanned.start, scanned.end, scanned.head))
         at = first + scanned.stop
         why, need = why_stopped(cut.data, scanned.stop, end - at)
         if why in (END, PARTIAL):
@@ -169,15 +186,20 @@ def _single(listing: Listing, file: str, at: int, size: int, end: int, check: bo
     # A broker reads the header from the file even if the entry is shorter.
     data = np.frombuffer(listing.read(file, at, max(size if complete else 0, HEAD_SIZE)), np.uint8)
     magic = int(data[_MAGIC_AT])
-    legacy = not MAGIC <= magic < 128
     if len(data) < HEAD_SIZE:
-        if not legacy:
+        if MAGIC <= magic < 128:
             raise BrokerError(
                 f"Failed to load record batch at position {at} from {file}",
                 "org.apache.kafka.common.KafkaException",
             )
         data = np.concatenate([data, np.zeros(HEAD_SIZE - len(data), np.uint8)])
     start = np.zeros(1, np.int64)
-    return Entries(
-        Window(data, at, end), start, np.array([size], np.int64), heads_at(data, start), legacy, complete
-    )
+    header = heads_at(data, start)
+    single = Entries(Window(data, at, end), start, np.array([size], np.int64), header, True, complete)
+    if header["magic"][0] < MAGIC:
+        kind = int(header["attributes"][0]) & COMPRESSION
+        text = f"Unknown compression type id: {kind}" if kind > _KNOWN_COMPRESSIONS else _CANNOT_BE_READ
+        java = _ILLEGAL_ARGUMENT if kind > _KNOWN_COMPRESSIONS else INVALID_RECORD
+        if kind:
+            single.failure = (BrokerError if kind > _KNOWN_COMPRESSIONS else CorruptRecord)(text, java)
+    return single

@@ -17,6 +17,7 @@ from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import Fault, Kind
 from logwright.codec.kafka.formats.log import codec as log
 from logwright.codec.kafka.formats.log.consumer import Thrown, consume_batch
+from logwright.codec.kafka.formats.log.deep_records import consume as consume_message
 from logwright.codec.kafka.formats.log.layout import (
     CONTROL,
     CONTROL_RECORD_KEY,
@@ -402,7 +403,11 @@ class Consumer:
             return None  # the client skips records whose offsets are not above those before
         at = int(np.flatnonzero(chunk.position == fault.offset)[0])
         batch = chunk.window.data[int(chunk.start[at]) : int(chunk.end[at])]
-        thrown = consume_batch(batch, self.options["max.decompressed.bytes"]).error
+        limit = self.options["max.decompressed.bytes"]
+        if chunk.header["magic"][at] < MAGIC:
+            thrown = consume_message(batch, limit, self.partition)
+        else:
+            thrown = consume_batch(batch, limit).error
         return None if thrown is None else self._thrown(thrown, fault.offset)
 
     def _deliver(self, offsets: npt.NDArray[np.int64]) -> None:

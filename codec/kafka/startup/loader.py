@@ -361,7 +361,7 @@ class LogLoader:
         end, known = producers.map_end, len(producers.state)
         seen: dict[int, None] = {}
         for chunk in entries(self.overlay, segment.log, start, max(start, stop)):
-            if chunk.legacy or not chunk.complete or not (chunk.header["producer_id"] >= 0).any():
+            if not chunk.complete or not (chunk.header["producer_id"] >= 0).any():
                 continue
             marks = markers(chunk.window, chunk.frames())
             refused = check(producers.state, chunk.header, marks, self.partition)

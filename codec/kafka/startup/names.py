@@ -12,11 +12,14 @@ _LONG = re.compile(r"[+-]?[0-9]+")
 def number_of(name: str) -> int | None:
     """Return the number before the first dot; None without a dot. Raises `BrokerError` if it is not a 64-bit number."""
     prefix, dot, _ = name.partition(".")
-    if not dot:
-        return None
-    if not _LONG.fullmatch(prefix) or not -(1 << 63) <= int(prefix) < 1 << 63:
-        raise BrokerError(f'For input string: "{prefix}"', "java.lang.NumberFormatException")
-    return int(prefix)
+    return long_of(prefix) if dot else None
+
+
+def long_of(text: str) -> int:
+    """Return a number as `Long.parseLong` does. Raises `BrokerError`."""
+    if not _LONG.fullmatch(text) or not -(1 << 63) <= int(text) < 1 << 63:
+        raise BrokerError(f'For input string: "{text}"', "java.lang.NumberFormatException")
+    return int(text)
 
 
 def offset_of(name: str) -> int:

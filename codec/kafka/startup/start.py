@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from logwright.codec import plural
 from logwright.codec.engine.repair import Removed
 from logwright.codec.engine.startup import (
     Answers,
@@ -164,7 +165,7 @@ class ServedPartition(Served):
             return [_consumed_part(stretch) for stretch in consumed.stretches]
         bases = sorted(self._loaded.segments)
         return [
-            _whole_part(self._loaded.segments[base], following, view)
+            _segment_part(self._loaded.segments[base], following, view)
             for base, following in zip(bases, [*bases[1:], None], strict=True)
         ]
 
@@ -179,7 +180,7 @@ class ServedPartition(Served):
             repair.notes.append(f"Consumers stop at offset {serves['stops_at']}: {repair.verdict.error}")
 
 
-def _whole_part(segment: LogSegment, next_base: int | None, view: str) -> Part:
+def _segment_part(segment: LogSegment, next_base: int | None, view: str) -> Part:
     hints = {"base_offset": segment.base_offset, "next_base": next_base, "last": next_base is None}
     table = "frames" if view == "batches" else "rows"
     return Part(segment.log, log.CODEC.name, table, hints, 0, segment.size)
@@ -273,7 +274,7 @@ STARTUP = Startup(
     start,
     last_stop,
     "the broker does not open the partition: {error}",
-    "Strategy salvage keeps every sound batch, and leaves what a broker opens",
+    "Strategy salvage keeps every undamaged batch; a broker opens the result",
 )
 
 
@@ -289,8 +290,8 @@ def _append_warnings(overlay: Overlay, loaded: Loaded) -> Iterator[str]:
         pass  # the bytes after it are not a batch
     if end < active.size:
         yield (
-            f"{active.size - end} bytes that are not a batch stay at the end of {active.log}: records appended after them cannot be"
-            " read"
+            f"{plural.count(active.size - end, 'byte')} that are not a batch stay at the end of {active.log}: "
+            "records appended after them cannot be read"
         )
     if loaded.log_end_offset <= highest:
         yield (

@@ -13,8 +13,9 @@ import numpy as np
 
 from logwright.codec.fault import LogwrightError, UsageError
 from logwright.codec.kafka.derive import EpochCache
-from logwright.codec.kafka.formats.log.layout import HEAD_SIZE, LENGTH_END
-from logwright.codec.kafka.formats.log.write import BatchSettings
+from logwright.codec.kafka.formats.log.layout import LENGTH_END, MAGIC, MIN_MESSAGE
+from logwright.codec.kafka.formats.log.scan import HEAD_UP_TO_MAGIC
+from logwright.codec.kafka.formats.log.settings import BatchSettings
 from logwright.codec.kafka.names import segment_name
 from logwright.codec.kafka.state.producers import ProducerState
 from logwright.codec.kafka.store.builder import (
@@ -27,7 +28,7 @@ from logwright.codec.kafka.store.builder import (
     open_transactions,
     single_files,
 )
-from logwright.codec.kernels.intrinsics import load_i32be, load_i64be, store_32be, store_64be
+from logwright.codec.kernels.intrinsics import load_i32be, load_i64be, load_u8, store_32be, store_64be
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.store.build import Placement, Stage, Summary
 from logwright.codec.window import Bytes
@@ -58,10 +59,13 @@ def assemble(
         _refuse_overlap(filled, resumed)
     start = resumed.next_offset if resumed is not None else options["first.offset"] or 0
     epochs, producers = EpochCache(), ProducerState()
-    epoch = staged_epoch = BatchSettings.of(options).leader_epoch
+    settings = BatchSettings.of(options)
+    epoch = staged_epoch = settings.leader_epoch
     if resumed is not None:
         epochs.entries, producers = list(resumed.epochs.entries), resumed.producers
         epoch = epoch_of(options, resumed)
+    if settings.magic < MAGIC:
+        epoch = staged_epoch = -1
     renames: list[tuple[Stage, str, str]] = []
     begun = resumed is not None and resumed.has_segments
     offset, small, count, first = start, 0, 0, None
@@ -70,6 +74,11 @@ def assemble(
         sizes = {entry.name: entry.size for entry in stage.entries()}
         for base, last, _ in summary.facts["segments"]:
             size = sizes[segment_name(base, ".log")]
+            if delta and settings.magic == 0 and settings.compression != "none":
+                raise UsageError(
+                    "compressed messages of magic 0 hold their offsets, which cannot be assigned when tasks are joined",
+                    advice="Use magic 1, no compression, or pass an offset column",
+                )
             if delta or epoch != staged_epoch:
                 _shift(stage, segment_name(base, ".log"), size, delta, epoch)
             for suffix in (".log", ".index", ".timeindex"):
@@ -138,14 +147,15 @@ def _shift(stage: Stage, name: str, size: int, delta: int, epoch: int) -> None:
 
 @kernel("u1[], i8, i8")
 def rebase(data: Bytes, delta: int, epoch: int) -> int:
-    """Add `delta` to the base offset of each batch whose header is in `data`, and set the leader epoch. Return the byte where the
+    """Add `delta` to the offset of each entry whose header is in `data`, and set the leader epoch of batches. Return the byte where the
     next header starts, which may be beyond the end; -1 for an impossible length."""
     at = 0
-    while at + HEAD_SIZE <= len(data):
+    while at + HEAD_UP_TO_MAGIC <= len(data):
         store_64be(data, at, load_i64be(data, at) + delta)
-        store_32be(data, at + LENGTH_END, epoch)
+        if load_u8(data, at + HEAD_UP_TO_MAGIC - 1) == MAGIC:
+            store_32be(data, at + LENGTH_END, epoch)
         length = load_i32be(data, at + LENGTH_END - 4)
-        if length < HEAD_SIZE - LENGTH_END:
+        if length < MIN_MESSAGE - LENGTH_END:
             return -1
         at += LENGTH_END + length
     return at

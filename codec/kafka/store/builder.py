@@ -20,9 +20,10 @@ from logwright.codec.fault import UsageError
 from logwright.codec.kafka.derive import EpochCache, SegmentIndexer
 from logwright.codec.kafka.formats import partition_metadata as metadata
 from logwright.codec.kafka.formats.index import INDEX_ENTRY
-from logwright.codec.kafka.formats.log import write as encode
-from logwright.codec.kafka.formats.log.markers import MARKER
-from logwright.codec.kafka.formats.log.write import BatchEncoder, BatchSettings, Encoded
+from logwright.codec.kafka.formats.log import settings
+from logwright.codec.kafka.formats.log.markers import NO_MARKERS
+from logwright.codec.kafka.formats.log.settings import BatchSettings
+from logwright.codec.kafka.formats.log.write import BatchEncoder, Encoded
 from logwright.codec.kafka.formats.timeindex import TIMEINDEX_ENTRY
 from logwright.codec.kafka.names import EPOCH_FILE, METADATA_FILE, parse_directory, segment_name
 from logwright.codec.kafka.state.producers import ProducerState
@@ -34,7 +35,7 @@ LARGEST_OFFSET = (1 << 63) - 2
 """The largest offset. The log end offset, after which files are named, is one above, and must fit 64 bits."""
 
 OPTIONS = (
-    *encode.OPTIONS,
+    *settings.OPTIONS,
     Option("segment.bytes", 1 << 30, "The largest segment", low=14, high=_INT_MAX),
     Option("segment.ms", 604_800_000, "Time between the first batches of two segments", low=1),
     Option("segment.index.bytes", 10_485_760, "The largest index. A new segment is rolled when it is full", low=12, high=_INT_MAX),
@@ -47,7 +48,6 @@ OPTIONS = (
 )  # fmt: skip
 """The options of writing a partition."""
 
-NO_MARKERS = np.empty(0, MARKER)
 _ASSIGN = "Pass offsets=assign to number the rows in their order"
 _RETENTION_MS = 604_800_000
 """The default of retention.ms: a broker deletes segments whose largest timestamp is older."""
@@ -393,7 +393,7 @@ def open_transactions(resumed: Resumed | None) -> tuple[str, ...]:
         return ()
     first = min(opened.values())
     return (
-        f"{len(opened)} transaction(s) are open, from offset {first} on: read_committed consumers stop there, and get none of"
+        f"open transactions: {len(opened)}, from offset {first} on: read_committed consumers stop there, and get none of"
         " these rows until the transactions are ended (kafka-transactions abort)",
     )
 

@@ -15,12 +15,13 @@ were taken within a segment). Source: `UnifiedLog`, `LocalLog`, `ProducerStateMa
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import Fault, Kind, LogwrightError, Severity
@@ -36,6 +37,7 @@ from logwright.codec.kafka.names import (
     SegmentFile,
     is_partition,
     parse_directory,
+    parse_segment,
     segment_name,
 )
 from logwright.codec.store.listing import Listing
@@ -60,6 +62,12 @@ class Witness(NamedTuple):
     end: int
     """The offset after the last record."""
     name: str
+
+
+def partition_of(listing: Listing) -> Mapping[str, Any]:
+    """Return the topic and the partition, where the directory's name has them."""
+    parsed = parse_directory(listing.name)
+    return {} if parsed is None else {"topic": parsed.topic, "partition": parsed.partition}
 
 
 @dataclass(frozen=True)
@@ -150,52 +158,6 @@ class Segments:
         return [base for base in self.orphans if low <= base < high]
 
 
-def index_end(listing: Listing, base: int, suffix: str, size: int) -> int | None:
-    """Return the offset after the highest one in an index; None without entries, or if they are not in order."""
-    dtype = _ENTRIES[suffix]
-    if size > _LARGEST_INDEX:
-        return None
-    try:
-        data = listing.read(segment_name(base, suffix))
-    except LogwrightError:
-        return None
-    entries = np.frombuffer(data, dtype, len(data) // dtype.itemsize)
-    # Preallocated zeros may follow the last entry.
-    used = np.flatnonzero(entries.view(np.uint8).reshape(len(entries), dtype.itemsize).any(axis=1))
-    offsets = entries["relative_offset"][: int(used[-1]) + 1 if len(used) else 0].astype(np.int64)
-    if not len(offsets) or offsets[0] < 0 or (np.diff(offsets) < 0).any():
-        return None
-    return base + int(offsets[-1]) + 1
-
-
-def index_witness(
-    listing: Listing, base: int, sizes: Mapping[str, int], *, both: bool = False
-) -> Witness | None:
-    """Return how far a segment reached by its indexes. With `both` there must be two, and the lower one counts."""
-    witnesses = [
-        Witness(end, name)
-        for suffix in _ENTRIES
-        if sizes.get(name := segment_name(base, suffix))
-        and (end := index_end(listing, base, suffix, sizes[name])) is not None
-    ]
-    if both:
-        return min(witnesses) if len(witnesses) == len(_ENTRIES) else None
-    return max(witnesses, default=None)
-
-
-def written(listing: Listing, taken: int, first: int, sizes: Mapping[str, int]) -> int | None:
-    """Return the highest offset from `first` on in the producer snapshot taken at an offset."""
-    name = segment_name(taken, ".snapshot")
-    if not 0 < sizes.get(name, 0) <= _LARGEST_INDEX:
-        return None
-    try:
-        offsets = snapshot.unpack(listing.read(name))["last_offset"].astype(np.int64)
-    except (DescriptionError, LogwrightError):
-        return None
-    offsets = offsets[(offsets >= first) & (offsets < taken)]
-    return int(offsets.max()) if len(offsets) else None
-
-
 def known_end(witnesses: Iterable[Witness | None]) -> Witness | None:
     """Return the witness of the highest offset. Of equal ones a checkpoint counts, since a repair does not change it."""
     order = [witness for witness in witnesses if witness is not None]
@@ -228,104 +190,88 @@ def gone(base: int, text: str, severity: Severity, system: str, lost: Mapping[st
     return segment_name(base, ".log"), fault
 
 
-def first_gone(
-    segments: Segments, start: int | None, first_epoch: int | None, partition: Mapping[str, Any]
-) -> tuple[str, Fault] | None:
-    """Return the fault of logs that are missing before the first one. Records before `start`, the log start offset, were deleted.
-
-    Retention may leave either a snapshot or an early `first_epoch` (if the broker was killed, or had taken the snapshot within a
-    segment), but not both. With remote storage the log starts before its first segment, by a checkpoint.
-    """
-    after = segments.bases[0]
-    before = segments.between(0, after)
-    low = min(before, default=after)
-    text = ABSENT
-    if not before and start is None and first_epoch is not None and not segments.deleting:
-        taken = next((offset for offset in segments.snapshots if first_epoch < offset < after), None)
-        if taken is not None:
-            low = first_epoch
-            text = (
-                f"the file is missing, but {EPOCH_FILE} begins at offset {low} and a producer snapshot was taken"
-                f" at {taken}"
-            )
-    base, low = low, max(low, start or 0)
-    if low >= after:
-        return None
-    text += f": offsets {low} to {after - 1} are lost"
-    lost = {**partition, "first_offset": low, "last_offset": after - 1}
-    return gone(base, text, Severity.ERROR, _BEGINS, lost)
-
-
-def between_gone(
-    low: int, after: int, segments: Segments, partition: Mapping[str, Any]
-) -> tuple[str, Fault] | None:
-    """Return the fault of a log that is missing between two others: the one before reaches `low`, the next one begins at `after`."""
-    base = min(segments.between(low, after), default=None)
-    if base is None:
-        return None
-    text = f"{ABSENT}: offsets {base} to {after - 1} are lost"
-    lost = {**partition, "first_offset": base, "last_offset": after - 1}
-    return gone(base, text, Severity.ERROR, GAP, lost)
-
-
-def last_gone(
-    end: int, trailing: Sequence[int], known: Witness | None, partition: Mapping[str, Any]
-) -> tuple[str, Fault]:
-    """Return the fault of logs that are missing after the last one, which ends at `end`. A broker that rolls creates the log first."""
-    base, once = min(trailing), 0 if known is None else known.end
-    system = f"the broker deletes those, and continues at offset {end} or before: offsets are used again"
-    if once <= end:
-        text = f"{ABSENT}, without an entry: whether the log had records is unknown"
-        return gone(base, text, Severity.WARNING, system, {})
-    lost = {**partition, "first_offset": end, "last_offset": once - 1}
-    text = f"{ABSENT}: offsets from {end} to {once - 1} are lost"
-    return gone(base, text, Severity.ERROR, system, lost)
-
-
-def all_gone(
-    segments: Segments,
-    known: Witness | None,
-    start: int | None,
-    first_epoch: int | None,
-    partition: Mapping[str, Any],
-) -> tuple[str, Fault] | None:
-    """Return the fault of a partition without any log. A broker never leaves it without its active segment.
-
-    `start` is the log start offset, `first_epoch` the first offset in `leader-epoch-checkpoint`, if they are known.
-    """
-    if not segments.orphans and (known is None or known.end <= (start or 0)):
-        return None
-    lost = dict(partition)
-    begins = [*segments.orphans, *([] if first_epoch is None else [first_epoch])]
-    if begins or start is not None:
-        lost["first_offset"] = low = max(min(begins, default=0), start or 0)
-    else:
-        low = 0
-    if known is not None and known.end > low:
-        lost["last_offset"] = known.end - 1
-    if segments.orphans:
-        upto = f"to {lost['last_offset']}" if "last_offset" in lost else "on"
-        text = f"{ABSENT}: offsets from {low} {upto} are lost"
-        system = "the broker deletes those, and starts with an empty log"
-    else:
-        text = f"there is no log, but {known.name if known else ''} proves that it reached offset {lost['last_offset']}"
-        system = "the broker starts with an empty log"
-    return gone(low, text, Severity.ERROR, system, lost)
-
-
-# For readers, which do not check the files of a directory against each other
+def used(data: bytes, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Return the entries of an index without the preallocated zeros at its end."""
+    entries = np.frombuffer(data, dtype, len(data) // dtype.itemsize)
+    filled = np.flatnonzero(entries.view(np.uint8).reshape(len(entries), dtype.itemsize).any(axis=1))
+    return entries[: int(filled[-1]) + 1 if len(filled) else 0]
 
 
 @dataclass(frozen=True)
-class Directory:
-    """The evidence of a partition, before a log is read."""
+class Evidence:
+    """What the other files prove of the logs of a partition."""
 
     listing: Listing
     segments: Segments
-    checkpoints: Checkpoints
     sizes: Mapping[str, int]
     start: int | None
-    """The log start offset, if a checkpoint or an option gives it."""
+    """The log start offset, if a checkpoint or an option gives it. Records before it were deleted."""
+    checkpoints: Checkpoints
+    partition: Mapping[str, Any]
+    """The topic and the partition, for `Fault.lost`."""
+
+    @classmethod
+    def of(
+        cls, listing: Listing, sizes: Mapping[str, int], bases: Collection[int], start: int | None
+    ) -> Self:
+        """`sizes` are those of all files, and `bases` the base offsets of the logs."""
+        parsed = (parse_segment(name) for name in sizes)
+        segments = Segments.of((file for file in parsed if file is not None), bases)
+        return cls(listing, segments, sizes, start, checkpoints(listing), partition_of(listing))
+
+    # Witnesses
+
+    @property
+    def snapshot(self) -> list[Witness]:
+        """The newest snapshot."""
+        return [Witness(taken, segment_name(taken, ".snapshot")) for taken in self.segments.snapshots[-1:]]
+
+    @property
+    def checkpointed(self) -> list[Witness]:
+        """The checkpoints that are above the log start offset."""
+        return [witness for witness in self.checkpoints.witnesses if witness.end > (self.start or 0)]
+
+    def indexes(self, base: int) -> Iterator[Witness | None]:
+        """Iterate over the indexes of a segment: how far it reached by each, None if that is unknown. An index is read when it is its
+        turn."""
+        for suffix in _ENTRIES:
+            name = segment_name(base, suffix)
+            end = self._index_end(base, suffix, name) if self.sizes.get(name) else None
+            yield None if end is None else Witness(end, name)
+
+    def _index_end(self, base: int, suffix: str, name: str) -> int | None:
+        """Return the offset after the highest one in an index; None without entries, or if they are not in order."""
+        if self.sizes[name] > _LARGEST_INDEX:
+            return None
+        try:
+            entries = used(self.listing.read(name), _ENTRIES[suffix])
+        except LogwrightError:
+            return None
+        offsets = entries["relative_offset"].astype(np.int64)
+        if not len(offsets) or offsets[0] < 0 or (np.diff(offsets) < 0).any():
+            return None
+        return base + int(offsets[-1]) + 1
+
+    def indexed(self, base: int) -> Witness | None:
+        """Return how far a segment reached by its indexes."""
+        return max(filter(None, self.indexes(base)), default=None)
+
+    def orphans(self, base: int = -1) -> list[Witness]:
+        """Return how far the segments after `base` reached whose logs are missing, by their indexes."""
+        ends = (self.indexed(orphan) for orphan in self.segments.orphans if orphan > base)
+        return [witness for witness in ends if witness is not None]
+
+    def written(self, taken: int, first: int) -> int | None:
+        """Return the highest offset from `first` on in the producer snapshot taken at an offset."""
+        name = segment_name(taken, ".snapshot")
+        if not 0 < self.sizes.get(name, 0) <= _LARGEST_INDEX:
+            return None
+        try:
+            offsets = snapshot.unpack(self.listing.read(name))["last_offset"].astype(np.int64)
+        except (DescriptionError, LogwrightError):
+            return None
+        offsets = offsets[(offsets >= first) & (offsets < taken)]
+        return int(offsets.max()) if len(offsets) else None
 
     def hints(self, base: int, log: str) -> Mapping[str, Any]:
         """Return hints for the context of a log (`LogContext`): how far it reached."""
@@ -334,50 +280,109 @@ class Directory:
             hints: dict[str, Any] = {}
             inside = [offset for offset in self.segments.snapshots if base < offset < after]
             if inside and not self.segments.between(base, after) and self.checkpoints.compacted is not True:
-                last = written(self.listing, after, inside[0], self.sizes)
+                last = self.written(after, inside[0])
                 never = self.checkpoints.compacted is False
                 proven = tuple(offset for offset in inside if never or (last is not None and last >= offset))
                 hints = {"snapshots": proven}
-            if self.sizes.get(log) == 0 and (witness := index_witness(self.listing, base, self.sizes)):
+            if self.sizes.get(log) == 0 and (witness := self.indexed(base)):
                 hints |= {"known_end": min(witness.end, after), "known_by": witness.name}
             return hints
-        taken = [
-            Witness(offset, segment_name(offset, ".snapshot")) for offset in self.segments.snapshots[-1:]
-        ]
         trailing = [offset for offset in self.segments.orphans if offset > base][:1]
-        known = known_end(
-            [
-                *taken,
-                *(Witness(offset, segment_name(offset, ".index")) for offset in trailing),
-                *self._checkpointed(),
-                index_witness(self.listing, base, self.sizes, both=True),
-            ]
+        orphans = [Witness(offset, segment_name(offset, ".index")) for offset in trailing]
+        known = known_end([*self.snapshot, *orphans, *self.checkpointed])
+        # An index that goes further counts if the other one does too.
+        reached = 0 if known is None else known.end
+        beyond = list(
+            itertools.takewhile(lambda each: each is not None and each.end > reached, self.indexes(base))
         )
+        if len(beyond) == len(_ENTRIES):
+            known = min(filter(None, beyond))
         return {} if known is None else {"known_end": known.end, "known_by": known.name}
 
-    def _checkpointed(self) -> list[Witness]:
-        return [witness for witness in self.checkpoints.witnesses if witness.end > (self.start or 0)]
+    # Missing logs
 
-    def missing(self, first_epoch: int | None, partition: Mapping[str, Any]) -> list[tuple[str, Fault]]:
-        """Return the faults of missing logs."""
-        segments, taken = self.segments, self.segments.snapshots[-1:]
-        known = [Witness(offset, segment_name(offset, ".snapshot")) for offset in taken]
-        known += self._checkpointed()
-        known += [
-            witness
-            for offset in segments.orphans
-            if (witness := index_witness(self.listing, offset, self.sizes))
-        ]
+    def missing(self, first_epoch: int | None) -> list[tuple[str, Fault]]:
+        """Return the faults of missing logs, before a log is read. `first_epoch` is the first offset in `leader-epoch-checkpoint`, if it
+        is known."""
+        segments = self.segments
         if not segments.bases:
-            lost = all_gone(segments, known_end(known), self.start, first_epoch, partition)
-            return [] if lost is None else [lost]
-        faults = [first_gone(segments, self.start, first_epoch, partition)]
+            return [fault for fault in [self.all_gone(first_epoch)] if fault is not None]
+        faults = [self.first_gone(first_epoch)]
         faults += [
-            between_gone(low, high, segments, partition)
+            self.between_gone(low, high)
             for low, high in itertools.pairwise(segments.bases)
             if high > (self.start or 0)
         ]
         trailing = [offset for offset in segments.orphans if offset > segments.bases[-1]]
         if trailing:
-            faults.append(last_gone(min(trailing), trailing, known_end(known), partition))
-        return [offset for offset in faults if offset is not None]
+            known = known_end([*self.snapshot, *self.checkpointed, *self.orphans()])
+            faults.append(self.last_gone(min(trailing), trailing, known))
+        return [fault for fault in faults if fault is not None]
+
+    def first_gone(self, first_epoch: int | None) -> tuple[str, Fault] | None:
+        """Return the fault of logs that are missing before the first one.
+
+        Retention may leave either a snapshot or an early `first_epoch` (if the broker was killed, or had taken the snapshot within a
+        segment), but not both. With remote storage the log starts before its first segment, by a checkpoint.
+        """
+        segments, start = self.segments, self.start
+        after = segments.bases[0]
+        before = segments.between(0, after)
+        low = min(before, default=after)
+        text = ABSENT
+        if not before and start is None and first_epoch is not None and not segments.deleting:
+            taken = next((offset for offset in segments.snapshots if first_epoch < offset < after), None)
+            if taken is not None:
+                low = first_epoch
+                text = (
+                    f"the file is missing, but {EPOCH_FILE} begins at offset {low} and a producer snapshot was taken"
+                    f" at {taken}"
+                )
+        base, low = low, max(low, start or 0)
+        if low >= after:
+            return None
+        return self.lost_log(base, f"{text}: offsets {low} to {after - 1} are lost", low, after, _BEGINS)
+
+    def between_gone(self, low: int, after: int) -> tuple[str, Fault] | None:
+        """Return the fault of a log that is missing between two others: the one before reaches `low`, the next one begins at `after`."""
+        base = min(self.segments.between(low, after), default=None)
+        if base is None:
+            return None
+        return self.lost_log(base, f"{ABSENT}: offsets {base} to {after - 1} are lost", base, after)
+
+    def last_gone(self, end: int, trailing: Sequence[int], known: Witness | None) -> tuple[str, Fault]:
+        """Return the fault of logs that are missing after the last one, which ends at `end`. A broker that rolls creates the log first."""
+        base, once = min(trailing), 0 if known is None else known.end
+        system = f"the broker deletes those, and continues at offset {end} or before: offsets are used again"
+        if once <= end:
+            text = f"{ABSENT}, without an entry: whether the log had records is unknown"
+            return gone(base, text, Severity.WARNING, system, {})
+        return self.lost_log(base, f"{ABSENT}: offsets from {end} to {once - 1} are lost", end, once, system)
+
+    def all_gone(self, first_epoch: int | None) -> tuple[str, Fault] | None:
+        """Return the fault of a partition without any log. A broker never leaves it without its active segment."""
+        segments, start = self.segments, self.start
+        known = known_end([*self.snapshot, *self.checkpointed, *self.orphans()])
+        if not segments.orphans and (known is None or known.end <= (start or 0)):
+            return None
+        lost = dict(self.partition)
+        begins = [*segments.orphans, *([] if first_epoch is None else [first_epoch])]
+        if begins or start is not None:
+            lost["first_offset"] = low = max(min(begins, default=0), start or 0)
+        else:
+            low = 0
+        if known is not None and known.end > low:
+            lost["last_offset"] = known.end - 1
+        if segments.orphans:
+            upto = f"to {lost['last_offset']}" if "last_offset" in lost else "on"
+            text = f"{ABSENT}: offsets from {low} {upto} are lost"
+            system = "the broker deletes those, and starts with an empty log"
+        else:
+            text = f"there is no log, but {known.name if known else ''} proves that it reached offset {lost['last_offset']}"
+            system = "the broker starts with an empty log"
+        return gone(low, text, Severity.ERROR, system, lost)
+
+    def lost_log(self, base: int, text: str, low: int, after: int, system: str = GAP) -> tuple[str, Fault]:
+        """Return the fault of a missing log whose offsets from `low` to before `after` are lost."""
+        lost = {**self.partition, "first_offset": low, "last_offset": after - 1}
+        return gone(base, text, Severity.ERROR, system, lost)

@@ -19,6 +19,7 @@ from logwright.codec.kafka.names import TopicPartition, parse_directory
 from logwright.codec.kafka.store.transactions import Transactions
 from logwright.codec.option import Option, Options, parse_bool, parse_choice
 from logwright.codec.store.listing import Listing, Plan, Role
+from logwright.codec.store.view import Part
 from logwright.codec.window import Frames, Window
 
 LATEST, EARLIEST = -1, -2
@@ -176,6 +177,9 @@ class PartitionFollow:
 
     def read_view(self, view: str) -> str:
         return "read_uncommitted" if view == "read_committed" else view
+
+    def in_advance(self, listing: Listing, part: Part) -> bool:
+        return False
 
 
 def _bound(

@@ -45,7 +45,7 @@ from logwright.codec.kafka.startup.start import OPTIONS as START_OPTIONS
 from logwright.codec.kafka.state.producers import AbortedTxn
 from logwright.codec.kafka.store.assemble import assemble
 from logwright.codec.kafka.store.builder import OPTIONS, PartitionBuilder
-from logwright.codec.kafka.store.evidence import Directory, Segments, checkpoint_above, checkpoints
+from logwright.codec.kafka.store.evidence import Evidence, checkpoint_above
 from logwright.codec.kafka.store.facts import facts
 from logwright.codec.kafka.store.resume import resume, stored_epochs
 from logwright.codec.kafka.store.transactions import transactions
@@ -104,7 +104,7 @@ class KafkaPartition(Layout):
     )
     nouns = ("record", "segment")
     advice = (
-        "another in-sync replica? Moving this directory away and letting it re-replicate loses nothing.",
+        "If another replica is in sync, move this directory away and let it re-replicate: nothing is lost.",
     )
 
     def recognise(self, listing: Listing) -> Match:
@@ -126,15 +126,7 @@ class KafkaPartition(Layout):
         bases = sorted(logs)
         start, faults = log_start(listing, options)
         clean = _is_clean(listing)
-        known = Directory(
-            listing,
-            Segments.of(
-                (segment_file for segment_file in parsed.values() if segment_file is not None), bases
-            ),
-            checkpoints(listing),
-            {name: entry.size for name, entry in entries.items()},
-            start,
-        )
+        known = Evidence.of(listing, {name: entry.size for name, entry in entries.items()}, bases, start)
         in_raft_log = listing.name == METADATA_PARTITION
         files = [
             self._planned(
@@ -149,9 +141,8 @@ class KafkaPartition(Layout):
         if start is not None and bases and start > bases[-1]:
             faults += _beyond_end(listing, [file for file in files if file.role is Role.PRIMARY], start)
         facts = self._facts(listing, entries, logs, start, clean)
-        partition: dict[str, Any] = {name: facts[name] for name in ("topic", "partition") if name in facts}
         epochs = facts["leader_epochs"]
-        missing = known.missing(epochs[0]["start_offset"] if epochs else None, partition)
+        missing = known.missing(epochs[0]["start_offset"] if epochs else None)
         return Plan(tuple(files), tuple(faults), facts, tuple(missing))
 
     def _planned(
@@ -163,7 +154,7 @@ class KafkaPartition(Layout):
         bases: list[int],
         clean: bool | None,
         replaced: str | None,
-        known: Directory,
+        known: Evidence,
         in_raft_log: bool = False,
     ) -> PlannedFile:
         segment_file = parsed[name]

@@ -5,7 +5,6 @@ Source: `KafkaRaftLog.recoverSnapshots`, `Snapshots.parse`, `KafkaRaftClient.ini
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
@@ -24,6 +23,7 @@ from logwright.codec.kafka.formats.quorum_state import (
 )
 from logwright.codec.kafka.names import METADATA_FILE
 from logwright.codec.kafka.startup.errors import BrokerError
+from logwright.codec.kafka.startup.names import long_of
 from logwright.codec.store.listing import Listing
 
 SNAPSHOT_SUFFIX = ".checkpoint"
@@ -32,7 +32,6 @@ _OFFSET, _EPOCH = (0, 20), (21, 31)
 """The positions of the two numbers in the name of a snapshot."""
 _HEAD = 17
 """Bytes of a batch up to its magic. The broker reads no fewer."""
-_LONG = re.compile(r"[+-]?[0-9]+")
 
 
 class SnapshotName(NamedTuple):
@@ -56,10 +55,7 @@ def _number(name: str, start: int, stop: int) -> int:
         raise BrokerError(
             f"begin {start}, end {stop}, length {len(name)}", "java.lang.StringIndexOutOfBoundsException"
         )
-    digits = name[start:stop]
-    if not _LONG.fullmatch(digits):
-        raise BrokerError(f'For input string: "{digits}"', "java.lang.NumberFormatException")
-    return int(digits)
+    return long_of(name[start:stop])
 
 
 def check_raft_log(listing: Listing, log_start_offset: int, folders: Collection[str] = ()) -> None:

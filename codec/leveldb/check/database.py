@@ -50,7 +50,7 @@ class DatabaseChecker:
         self._manifest = descriptor.manifest or ""
         self._comparator = comparator_of(plan.facts.get("comparator", BYTEWISE))
         self._limit = MAX_DECOMPRESSED.default
-        self._found: list[tuple[str, Fault]] = []
+        self._faults: list[tuple[str, Fault]] = []
         self._file: PlannedFile | None = None
         self._at: tuple[PlannedFile, TableCheck] | None = None
         self._tables: dict[int, tuple[str, TableCheck]] = {}
@@ -81,12 +81,11 @@ class DatabaseChecker:
         if self._at is None:
             return
         (file, check), self._at = self._at, None
-        self._found += [(file.name, fault) for fault in check.faults]
+        self._faults += [(file.name, fault) for fault in check.faults]
         named = parse(file.name)
         assert named is not None
         self._tables[named.number] = file.name, check
-        # Keys and filters are not needed any more.
-        check.blocks.keys = ()
+        check.release()
 
     # Logs
 
@@ -132,7 +131,7 @@ class DatabaseChecker:
                 if number in self._tables:
                     self._check_manifest_entry(known, *self._tables[number])
             self._check_ages(live)
-        yield from self._found
+        yield from self._faults
 
     def _check_missing(self, live: Mapping[int, tuple[int, FileMetaData]]) -> None:
         """Report missing tables."""
@@ -256,7 +255,7 @@ class DatabaseChecker:
         lost: Mapping[str, Any] | None = None,
     ) -> None:
         codec = log.NAME if name.endswith(".log") else LAYOUT
-        self._found.append((name, Fault(codec, at, 0, kind, text, severity, system, lost=dict(lost or {}))))
+        self._faults.append((name, Fault(codec, at, 0, kind, text, severity, system, lost=dict(lost or {}))))
 
 
 def check(

@@ -6,6 +6,7 @@ LevelDB checks none of this when it reads. A misplaced key is found by an iterat
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from logwright.codec.leveldb.formats.table.index import (
     METAINDEX,
     NAME,
     Blocks,
+    contents,
     survey,
 )
 from logwright.codec.leveldb.formats.table.layout import (
@@ -28,7 +30,6 @@ from logwright.codec.leveldb.formats.table.layout import (
     TRAILER_SIZE,
     VALUE_BYTES,
     Slices,
-    block_crc,
     entries,
     read_handles,
 )
@@ -46,7 +47,7 @@ from logwright.codec.leveldb.formats.table.restarts import describe_wrong_points
 from logwright.codec.leveldb.formats.table.rows import plain as plain_of
 from logwright.codec.leveldb.formats.table.rows import unknown_types
 from logwright.codec.leveldb.keys import MAX_SEQUENCE, readable, user_key
-from logwright.codec.window import Bytes, Frames, Window
+from logwright.codec.window import Frames, Window
 
 _ORDER = {
     INSIDE: "its keys are not in order",
@@ -97,6 +98,10 @@ class TableCheck:
                 self._check_order(window, portion)
                 self._check_filter(window, portion)
                 self._count_entries(portion)
+
+    def release(self) -> None:
+        """Release what only the check of blocks needs."""
+        self.blocks, self._index, self._filter = replace(self.blocks, keys=()), NO_INDEX, None
 
     def _errors(self, window: Window, portion: Portion) -> None:
         for i, text in portion.errors.items():
@@ -170,7 +175,7 @@ class TableCheck:
             key = user_key(portion.entries.key(row))
             if not idb.decodable(key):
                 text = f"{self.comparator.name} cannot decode the key {readable(key)}"
-                system = "its comparator treats the key as equal to every other one: Get may miss it and keys near it"
+                system = "its comparator treats the key as equal to every other key: Get may miss it and keys near it"
                 self._fault(window, portion, i, Kind.ORDER, text, system, Severity.WARNING)
                 return True
         return False
@@ -230,16 +235,6 @@ def policies(read: ListedFile, blocks: Blocks, limit: int) -> Iterator[tuple[str
         for name, at, length in zip(names, offsets.tolist(), sizes.tolist(), strict=True):
             if name.startswith(META_PREFIX.encode()) and at >= 0:
                 yield name[len(META_PREFIX) :].decode(errors="replace"), at, length
-
-
-def contents(read: ListedFile, offset: int, size: int) -> Bytes | None:
-    """Return a block with its trailer, or None if its checksum is wrong."""
-    data = read(offset, size + TRAILER_SIZE)
-    if len(data) < size + TRAILER_SIZE or block_crc(data, 0, size) != int.from_bytes(
-        data[size + 1 :].tobytes(), "little"
-    ):
-        return None
-    return data
 
 
 def filter_of(read: ListedFile, blocks: Blocks, limit: int = 1 << 30) -> Filter | None:

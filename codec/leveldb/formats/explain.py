@@ -14,24 +14,16 @@ from logwright.codec.expression import LEFT
 from logwright.codec.kernels.compress import CompressionError
 from logwright.codec.leveldb.formats.fields import WHOLE_ENTRY
 from logwright.codec.leveldb.formats.records.layout import BLOCK, FIRST, FULL, HEADER, LAST, MIDDLE, RECORD
+from logwright.codec.leveldb.formats.table import index
+from logwright.codec.leveldb.formats.table.compression import expand
 from logwright.codec.leveldb.formats.table.filter import FILTER_END
-from logwright.codec.leveldb.formats.table.index import (
-    DATA,
-    FILTER,
-    FOOTER,
-    FOOTER_SIZE,
-    INDEX,
-    METAINDEX,
-    Blocks,
-    stored_block,
-)
+from logwright.codec.leveldb.formats.table.index import Blocks, stored_block
 from logwright.codec.leveldb.formats.table.layout import (
     BLOCK_HANDLE,
     NONE,
     RESTART,
     RESTART_SIZE,
     TRAILER,
-    expand,
     stored_crc,
 )
 from logwright.codec.leveldb.keys import TRAILER_SIZE as KEY_TRAILER
@@ -164,7 +156,7 @@ def _block(name: str, doc: str, *, leads: str = "", rows: bool = False) -> Struc
         Field(
             "restarts",
             Repeated(RESTART),
-            "where entries start that share nothing with the one before",
+            "positions of entries that share no bytes with the previous key",
             size=f"{LEFT} - {RESTART_SIZE}",
         ),
         Field("num_restarts", U32LE, "number of restart points"),
@@ -225,15 +217,15 @@ def _stored(name: str, content: Struct) -> Struct:
 
 
 STORED = {
-    DATA: _stored("StoredDataBlock", DATA_BLOCK),
-    INDEX: _stored("StoredIndexBlock", INDEX_BLOCK),
-    METAINDEX: _stored("StoredMetaindexBlock", METAINDEX_BLOCK),
-    FILTER: _stored("StoredFilterBlock", FILTER_BLOCK),
+    index.DATA: _stored("StoredDataBlock", DATA_BLOCK),
+    index.INDEX: _stored("StoredIndexBlock", INDEX_BLOCK),
+    index.METAINDEX: _stored("StoredMetaindexBlock", METAINDEX_BLOCK),
+    index.FILTER: _stored("StoredFilterBlock", FILTER_BLOCK),
 }
 TABLE = Struct(
     "Table",
-    Field("blocks", BytesType(), "blocks, adjacent; the footer and the index give their positions", size=f"{LEFT} - {FOOTER_SIZE}"),
-    Field("footer", FOOTER, "where the index is"),
+    Field("blocks", BytesType(), "blocks, adjacent; the footer and the index give their positions", size=f"{LEFT} - {index.FOOTER_SIZE}"),
+    Field("footer", index.FOOTER, "where the index is"),
     doc="A table.",
     source="TableBuilder",
 )  # fmt: skip
@@ -248,11 +240,11 @@ def table_of(window: Window, blocks: Blocks | None, focus: Focus) -> Sequence[No
         nodes = explainer.all(STORED[kind], 0, size)
         _annotate(nodes[0], kind, data, base)
         return nodes
-    if base + size == window.size and size >= FOOTER_SIZE and data.endswith(FOOTER["magic"].only):
+    if base + size == window.size and size >= index.FOOTER_SIZE and data.endswith(index.FOOTER["magic"].only):
         # Bytes before the block that belong to no other are shown before it.
         return [
-            *explainer.rest(0, size - FOOTER_SIZE, "of no block"),
-            *explainer.all(FOOTER, size - FOOTER_SIZE, size),
+            *explainer.rest(0, size - index.FOOTER_SIZE, "of no block"),
+            *explainer.all(index.FOOTER, size - index.FOOTER_SIZE, size),
         ]
     return explainer.rest(0, size, "of no known block")
 
@@ -262,7 +254,7 @@ def _kind_of(blocks: Blocks, place: int, size: int) -> int | None:
     i = blocks.at(place)
     if i < len(blocks.offset) and blocks.offset[i] == place and blocks.ends[i] == place + size:
         return int(blocks.kind[i])
-    length, kind = blocks.wrong.get(place, (-1, DATA))
+    length, kind = blocks.wrong.get(place, (-1, index.DATA))
     return kind if length + TRAILER.head_size == size else None
 
 
@@ -275,10 +267,10 @@ def _annotate(block: Node, kind: int, data: bytes, base: int) -> None:
         return
     plain, start = (data, base) if space is None else (space.data, 0)
     first = inner.children[0]
-    if kind == FILTER:
+    if kind == index.FILTER:
         _add_filters(inner, plain, start)
     elif first.name == "entries" and first.children:
-        _add_keys(first, plain, start, internal=kind != METAINDEX)
+        _add_keys(first, plain, start, internal=kind != index.METAINDEX)
 
 
 def _add_keys(entries: Node, plain: bytes, start: int, *, internal: bool) -> None:

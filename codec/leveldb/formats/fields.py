@@ -10,23 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from logwright.codec import address
+from logwright.codec import address, plural
 from logwright.codec.describe import Bytes, Field, Repeated, Struct
 from logwright.codec.fault import UsageError
 from logwright.codec.kernels.compress import CompressionError, compress
 from logwright.codec.leveldb.formats.records.layout import HEADER, RECORD
-from logwright.codec.leveldb.formats.table.layout import (
-    ENTRY,
-    NONE,
-    RESTART,
-    RESTART_SIZE,
-    STREAMS,
-    TRAILER,
-    TRAILER_SIZE,
-    compression_of,
-    expand,
-    sealed,
-)
+from logwright.codec.leveldb.formats.table import layout as block
+from logwright.codec.leveldb.formats.table.compression import compression_of, expand, sealed
 
 LIMIT = 256 << 20
 """Limit in bytes for a decompressed block: the default of option max.decompressed.bytes."""
@@ -90,7 +80,7 @@ def _physical(frame: bytes) -> tuple[list[bytes], bytes]:
         at = end
     if not parts:
         raise UsageError(
-            f"{len(frame)} bytes are too few for a record", advice="Name bytes instead, with at="
+            f"{plural.count(len(frame), 'byte')}, too few for a record", advice="Name bytes instead, with at="
         )
     return parts, frame[at:]
 
@@ -140,7 +130,7 @@ def _sealed(frame: bytes) -> bytes:
 
 WHOLE_ENTRY = Struct(
     "WholeBlockEntry",
-    *ENTRY.fields,
+    *block.ENTRY.fields,
     Field("key_delta", Bytes("non_shared"), "the rest of the key; sequence and type are its last eight bytes"),
     Field("value", Bytes("value_length"), "the value; in an index the handle of a block"),
     doc="An entry of a block.",
@@ -149,21 +139,23 @@ WHOLE_ENTRY = Struct(
 DATA_BLOCK = Struct(
     "BlockContents",
     Field("entries", Repeated(WHOLE_ENTRY), "up to the first restart point"),
-    Field("restarts", Repeated(RESTART), "where entries start that share nothing with the one before"),
-    Field("num_restarts", RESTART["offset"].type, "number of restart points"),
+    Field(
+        "restarts", Repeated(block.RESTART), "positions of entries that share no bytes with the previous key"
+    ),
+    Field("num_restarts", block.RESTART["offset"].type, "number of restart points"),
     doc="An uncompressed block.",
     source="BlockBuilder::Finish",
 )
 STORED_BLOCK = Struct(
     "StoredBlock",
     Field("contents", Bytes("rest"), "the stored block"),
-    *TRAILER.fields,
+    *block.TRAILER.fields,
     doc="A block with its trailer.",
     source="TableBuilder::WriteRawBlock",
 )
 _LENGTHS = {"key_delta": "non_shared", "value": "value_length"}
 _ENTRIES = Struct("Entries", Field("entries", Repeated(WHOLE_ENTRY)))
-_RESTARTS = Struct("Restarts", Field("restarts", Repeated(RESTART)))
+_RESTARTS = Struct("Restarts", Field("restarts", Repeated(block.RESTART)))
 
 
 def names_of_blocks() -> list[str]:
@@ -180,15 +172,17 @@ def edit_block(frame: bytes, path: address.Path, change: address.Change, *, rese
     if not path:
         changed = change(frame, STORED_BLOCK)
         return _sealed_block(changed) if reseal else changed
-    if len(frame) < TRAILER_SIZE:
-        raise UsageError(f"{len(frame)} bytes are too few for a block", advice="Name bytes instead, with at=")
-    contents, trailer = frame[:-TRAILER_SIZE], frame[-TRAILER_SIZE:]
+    if len(frame) < block.TRAILER_SIZE:
+        raise UsageError(
+            f"{plural.count(len(frame), 'byte')}, too few for a block", advice="Name bytes instead, with at="
+        )
+    contents, trailer = frame[: -block.TRAILER_SIZE], frame[-block.TRAILER_SIZE :]
     if path[0] == "contents" and len(path) == 1:
         contents = change(contents, Bytes("rest"))
-    elif path[0] in {field.name for field in TRAILER.fields}:
+    elif path[0] in {field.name for field in block.TRAILER.fields}:
         if path[0] == "crc" and reseal:
             raise UsageError("crc is a checksum, which reseal would restore", advice="Leave out reseal")
-        trailer = address.edit(TRAILER, trailer, path, change, reseal=False)
+        trailer = address.edit(block.TRAILER, trailer, path, change, reseal=False)
     else:
         contents = _edit_contents(contents, trailer[0], path, change, reseal=reseal)
     changed = contents + trailer
@@ -196,9 +190,9 @@ def edit_block(frame: bytes, path: address.Path, change: address.Change, *, rese
 
 
 def _sealed_block(frame: bytes) -> bytes:
-    if len(frame) < TRAILER_SIZE:
-        raise UsageError(f"{len(frame)} bytes are too few for a block and cannot be resealed")
-    return sealed(frame[:-TRAILER_SIZE], frame[-TRAILER_SIZE])
+    if len(frame) < block.TRAILER_SIZE:
+        raise UsageError(f"{plural.count(len(frame), 'byte')}, too few for a block to be resealed")
+    return sealed(frame[: -block.TRAILER_SIZE], frame[-block.TRAILER_SIZE])
 
 
 def _edit_contents(
@@ -211,11 +205,11 @@ def _edit_contents(
             f"{address.spell(path)} cannot be found: the block does not decompress ({error})"
         ) from None
     new = _Contents.of(plain).edit(path, change, reseal=reseal)
-    if kind == NONE:
+    if kind == block.NONE:
         return new
     name = compression_of(np.frombuffer(contents, np.uint8), kind)
     assert name is not None
-    return compress(STREAMS[name], np.frombuffer(new, np.uint8))
+    return compress(block.STREAMS[name], np.frombuffer(new, np.uint8))
 
 
 @dataclass
@@ -228,14 +222,14 @@ class _Contents:
 
     @classmethod
     def of(cls, plain: bytes) -> _Contents:
-        count = int.from_bytes(plain[-RESTART_SIZE:], "little")
-        stop = len(plain) - RESTART_SIZE * (count + 1)
-        if len(plain) < RESTART_SIZE or stop < 0:
+        count = int.from_bytes(plain[-block.RESTART_SIZE :], "little")
+        stop = len(plain) - block.RESTART_SIZE * (count + 1)
+        if len(plain) < block.RESTART_SIZE or stop < 0:
             raise UsageError(
                 f"the block cannot be parsed: it declares {count} restart points in {len(plain)} bytes",
                 advice="Name bytes instead, with at=, or the field contents",
             )
-        return cls(plain[:stop], plain[stop:-RESTART_SIZE], plain[-RESTART_SIZE:])
+        return cls(plain[:stop], plain[stop : -block.RESTART_SIZE], plain[-block.RESTART_SIZE :])
 
     def edit(self, path: address.Path, change: address.Change, *, reseal: bool) -> bytes:
         if path[0] == "num_restarts":

@@ -23,7 +23,8 @@ from logwright.codec.leveldb.comparators import comparator_of
 from logwright.codec.leveldb.formats.log import codec as log
 from logwright.codec.leveldb.formats.log.layout import WRITE_BATCH
 from logwright.codec.leveldb.formats.records.layout import Int64s
-from logwright.codec.leveldb.formats.table.layout import INTERVAL, sealed, stored
+from logwright.codec.leveldb.formats.table.compression import sealed, stored
+from logwright.codec.leveldb.formats.table.layout import INTERVAL
 from logwright.codec.leveldb.formats.table.portions import Portion, portions
 from logwright.codec.leveldb.formats.table.rows import DEFAULT_INTERVAL, Unpacked
 from logwright.codec.leveldb.keys import DELETION, MAX_SEQUENCE, TYPE_NAMES
@@ -32,7 +33,8 @@ from logwright.codec.leveldb.repair import logs
 from logwright.codec.leveldb.repair.logs import Log
 from logwright.codec.leveldb.repair.rebuild import refuse_damaged
 from logwright.codec.leveldb.repair.repair import REPAIR_OPTIONS, DatabaseRepair
-from logwright.codec.leveldb.repair.tables import Block, Table, Tables, compression
+from logwright.codec.leveldb.repair.table_blocks import Block, Table
+from logwright.codec.leveldb.repair.tables import Tables, compression
 from logwright.codec.leveldb.store.guess_comparator import guess
 from logwright.codec.option import Options
 from logwright.codec.store.extents import Copy, Extent
@@ -118,7 +120,8 @@ def _refuse_null(change: Change) -> None:
         )
     if "key" in change.values:
         raise UsageError(
-            "a key cannot be redacted: it determines the position of its entry", advice="Drop the entries"
+            "a key cannot be redacted: the key determines the position of its entry",
+            advice="Drop the entries",
         )
 
 

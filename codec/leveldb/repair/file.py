@@ -13,7 +13,8 @@ from logwright.codec.leveldb.comparators import comparator_of
 from logwright.codec.leveldb.formats.manifest import codec as manifest
 from logwright.codec.leveldb.names import parse
 from logwright.codec.leveldb.repair import logs
-from logwright.codec.leveldb.repair.tables import Table, Tables
+from logwright.codec.leveldb.repair.table_blocks import Table
+from logwright.codec.leveldb.repair.tables import Tables
 from logwright.codec.leveldb.store.guess_comparator import UNKNOWN, guess
 from logwright.codec.option import Options
 from logwright.codec.store.extents import Copy, Extent
@@ -35,7 +36,7 @@ def repair_manifest(listing: Listing, file: PlannedFile, strategy: Strategy, opt
     """Repair a manifest like a log. The caller must judge what its lost edits mean."""
     name, size = file.name, file.size
     walk = partial(Walk, ListedFile(listing, name, size), manifest.CODEC)
-    faults = [item.fault for item in walk(manifest.CODEC.context(name, options)) if isinstance(item, Hole)]
+    faults = [step.fault for step in walk(manifest.CODEC.context(name, options)) if isinstance(step, Hole)]
     cut = [
         replace(Removed.damaged(name, fault), rows_lost=None, lost={})
         for fault in faults

@@ -13,21 +13,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from logwright.codec import plural
 from logwright.codec.engine.repair import Removed
 from logwright.codec.fault import Severity
 from logwright.codec.frames.walk import Hole, ListedFile, Stretch, Walk
 from logwright.codec.leveldb.formats.log import codec as log
-from logwright.codec.leveldb.formats.log.layout import (
-    MEASURES,
-    MESSAGES,
-    OPERATIONS,
-    SOUND,
-    STATUS,
-    STOPPED,
-    TOO_HIGH,
-    WRITE_BATCH,
-    measure,
-)
+from logwright.codec.leveldb.formats.log import layout
+from logwright.codec.leveldb.formats.log.layout import measure
 from logwright.codec.leveldb.formats.records.codec import MAX_RECORD, Payloads
 from logwright.codec.leveldb.formats.records.layout import BATCH_HEADER, Int64s, room_for, write_records
 from logwright.codec.leveldb.keys import MAX_SEQUENCE
@@ -36,7 +28,7 @@ from logwright.codec.store.extents import Copy, Extent
 from logwright.codec.store.listing import Listing
 from logwright.codec.window import Bytes, Frames, Window
 
-_COUNT = WRITE_BATCH.offset("count")
+_COUNT = layout.WRITE_BATCH.offset("count")
 _POISON = "a batch without operations at sequence number 0: LevelDB would continue from 2^64-1"
 
 
@@ -79,16 +71,16 @@ def survey_log(listing: Listing, file: str, number: int, size: int, options: Opt
     surveyed = Log(file, number, size)
     read = ListedFile(listing, file, size)
     walk = walk_log(read, options)
-    for item in walk:
-        if isinstance(item, Hole):
-            if item.fault.severity is not Severity.INFO:
-                _cut(surveyed, Removed.damaged(file, item.fault_if_removed(walk.codec, walk.context)))
+    for step in walk:
+        if isinstance(step, Hole):
+            if step.fault.severity is not Severity.INFO:
+                _cut(surveyed, Removed.damaged(file, step.fault_if_removed(walk.codec, walk.context)))
             continue
-        kept = _KeptBatches.of(item.window, item.frames)
+        kept = _KeptBatches.of(step.window, step.frames)
         for i in np.flatnonzero(kept.why != "").tolist():
-            start, end = (item.window.offset + int(edge[i]) for edge in (item.frames.start, item.frames.end))
+            start, end = (step.window.offset + int(edge[i]) for edge in (step.frames.start, step.frames.end))
             text = (
-                f"{kept.why[i]}; the {int(kept.rows[i])} operation(s) before are kept"
+                f"{kept.why[i]}; {plural.count(int(kept.rows[i]), 'operation')} before it kept"
                 if kept.rows[i]
                 else kept.why[i]
             )
@@ -102,7 +94,7 @@ def survey_log(listing: Listing, file: str, number: int, size: int, options: Opt
             surveyed.low = min(surveyed.low, int(kept.first[before].min()))
             surveyed.high = max(surveyed.high, int((kept.first + kept.rows)[before].max()) - 1)
         if surveyed.first is not None:
-            before &= item.frames.start + item.window.offset < surveyed.first
+            before &= step.frames.start + step.window.offset < surveyed.first
         if before.any():
             surveyed.rows_before += int(kept.rows[before].sum())
             surveyed.high_before = max(surveyed.high_before, int((kept.first + kept.rows)[before].max()) - 1)
@@ -135,12 +127,12 @@ def rewritten(
     """
     yield Copy(file, 0, first)
     at = first
-    for item in walk:
-        if isinstance(item, Hole):
+    for step in walk:
+        if isinstance(step, Hole):
             continue
-        frames = item.frames.pick(item.frames.start + item.window.offset >= first)
+        frames = step.frames.pick(step.frames.start + step.window.offset >= first)
         if len(frames):
-            data, stops = records(item.window, frames)
+            data, stops = records(step.window, frames)
             out = np.empty(room_for(len(data), len(stops) - 1), np.uint8)
             size = int(write_records(data, stops, at, out))
             yield out[:size].tobytes()
@@ -172,24 +164,24 @@ class _KeptBatches:
     @classmethod
     def of(cls, window: Window, frames: Frames) -> _KeptBatches:
         payloads = Payloads.of(window, frames, joined=True)
-        measured = np.zeros((len(frames), MEASURES), np.int64)
+        measured = np.zeros((len(frames), layout.MEASURES), np.int64)
         measure(payloads.data, payloads.start, payloads.end, measured)
         head = frames.header
         first = np.where(head["size"] >= BATCH_HEADER, head["sequence"].astype(np.int64), -1)
-        status, rows = measured[:, STATUS], measured[:, OPERATIONS].copy()
-        rows[status == TOO_HIGH] = 0
-        why = np.array(MESSAGES, object)[status]
-        why[(status == SOUND) & (rows == 0) & (first == 0)] = _POISON
+        status, rows = measured[:, layout.STATUS], measured[:, layout.OPERATIONS].copy()
+        rows[status == layout.TOO_HIGH] = 0
+        why = np.array(layout.MESSAGES, object)[status]
+        why[(status == layout.SOUND) & (rows == 0) & (first == 0)] = _POISON
         return cls(payloads, measured, first, rows, why)
 
     def lost(self, i: int) -> int | None:
         """Return the number of lost operations, or None if it is unknown."""
-        if self.measured[i, STATUS] == SOUND or self.first[i] < 0:
+        if self.measured[i, layout.STATUS] == layout.SOUND or self.first[i] < 0:
             return 0
         start = int(self.payloads.start[i]) + _COUNT
         stored_count = int(self.payloads.data[start : start + 4].view("<i4")[0])
         rest = stored_count - int(self.rows[i])
-        complete = self.measured[i, STOPPED] == self.payloads.end[i] - self.payloads.start[i]
+        complete = self.measured[i, layout.STOPPED] == self.payloads.end[i] - self.payloads.start[i]
         return max(rest, 0) if not complete and rest > 0 else 0 if complete and self.rows[i] else None
 
     def kept(self) -> tuple[Bytes, Int64s]:
@@ -208,7 +200,9 @@ class _KeptBatches:
             if not bad[i]:
                 parts.append(self.payloads.data[start:end].tobytes())
                 continue
-            data = bytearray(self.payloads.data[start : start + int(self.measured[i, STOPPED])].tobytes())
+            data = bytearray(
+                self.payloads.data[start : start + int(self.measured[i, layout.STOPPED])].tobytes()
+            )
             data[_COUNT : _COUNT + 4] = int(self.rows[i]).to_bytes(4, "little")
             parts.append(bytes(data))
         stops = np.cumsum([0, *(len(part) for part in parts)], dtype=np.int64)

@@ -31,7 +31,7 @@ def _current(surveyed: Survey) -> RepairPlan:
     state = surveyed.state
     if state.manifest is None or not state.sound:
         raise UsageError(
-            "there is no sound manifest for CURRENT to name",
+            "there is no undamaged manifest that CURRENT could name",
             advice="Rebuild the manifest too: what=manifest,current",
         )
     name = f"{state.manifest}\n".encode(errors="surrogateescape")
@@ -59,7 +59,7 @@ def refuse_damaged(surveyed: Survey) -> None:
             raise damage(log.file, log.cut[0].offset, log.cut[0].why)
     for level, known in surveyed.missing:
         raise DamageError(
-            f"table {known.number} of level {level} in the manifest is missing: metadata are rebuilt from all tables and logs",
+            f"table {known.number} of level {level} in the manifest is missing; metadata can only be rebuilt from all tables and logs",
             path=surveyed.listing.name,
             advice="Restore it, or repair the database, which continues without it",
         )
@@ -67,8 +67,8 @@ def refuse_damaged(surveyed: Survey) -> None:
 
 def damage(file: str, at: int, why: str) -> DamageError:
     return DamageError(
-        f"{why}; metadata are rebuilt from sound tables and logs",
+        f"{why}; metadata can only be rebuilt from undamaged tables and logs",
         path=file,
         offset=at,
-        advice="Repair the database, which keeps the sound parts and rebuilds the metadata",
+        advice="Repair the database, which keeps the undamaged parts and rebuilds the metadata",
     )

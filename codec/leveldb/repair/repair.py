@@ -28,7 +28,7 @@ from logwright.codec.leveldb.repair import logs
 from logwright.codec.leveldb.repair.levels import APART, NEWER, OLDER, TANGLED, Span, assign_levels
 from logwright.codec.leveldb.repair.logs import Log
 from logwright.codec.leveldb.repair.survey import Survey, survey_database
-from logwright.codec.leveldb.repair.tables import Table
+from logwright.codec.leveldb.repair.table_blocks import Table
 from logwright.codec.leveldb.startup import start
 from logwright.codec.leveldb.store.db import LAYOUT
 from logwright.codec.leveldb.store.missing import describe, loss_of, max_missing_entries
@@ -58,7 +58,7 @@ _OWN = (
         Option(
             "orphans",
             "leave",
-            "Tables that a sound manifest does not name: drop them as LevelDB would, or adopt them, which may bring deleted keys back",
+            "Tables that an undamaged manifest does not name: drop them as LevelDB would, or adopt them, which may bring deleted keys back",
             parse_choice,
             ("leave", "adopt"),
         ),
@@ -164,7 +164,7 @@ class DatabaseRepair(RepairPlan, Repairer):
         raise DamageError(
             f"there is no state from before the damage: {why}",
             path=self.surveyed.listing.name,
-            advice="Strategy salvage keeps every sound block of the tables and every sound batch of the logs",
+            advice="Strategy salvage keeps every undamaged block of the tables and every undamaged batch of the logs",
         )
 
     def _drop_logs(self, dropped: Sequence[Log], why: str) -> None:
@@ -185,8 +185,8 @@ class DatabaseRepair(RepairPlan, Repairer):
         if surveyed.replaced:
             names = _names([table_name(known.number) for _, known in surveyed.missing])
             self.notes.append(
-                f"{names}, named by the manifest before its damage, not found: most likely replaced by a compaction, whose tables "
-                "are adopted."
+                f"{names}, named by the manifest before its damage, not found: most likely replaced by a compaction, whose output "
+                "is adopted."
             )
             surveyed.missing = []
         entries = self._missing_entries()
@@ -410,7 +410,7 @@ class DatabaseRepair(RepairPlan, Repairer):
         old = surveyed.state.manifest
         if same and old is not None:
             yield self.unchanged(old)
-            yield self.made(CURRENT, f"{old}\n".encode(errors="surrogateescape"))
+            yield self.rewritten(CURRENT, f"{old}\n".encode(errors="surrogateescape"))
             return
         number = max(surveyed.highest + 1, following)
         first = version.log_number
@@ -426,7 +426,7 @@ class DatabaseRepair(RepairPlan, Repairer):
             comparator=surveyed.comparator,
         )
         yield OutputFile(manifest_name(number), [data], old)
-        yield self.made(CURRENT, current(number))
+        yield self.rewritten(CURRENT, current(number))
 
     def _last_sequence(self) -> int:
         """Return the last sequence number of the manifest, or a larger one of a table. LevelDB hides entries beyond it, and counts those
@@ -488,7 +488,7 @@ class _Compare:
     """Compares tables key by key: see `levels.Compare`."""
 
     def __init__(self, tables: dict[int, Table], surveyed: Survey) -> None:
-        self._tables, self._found = tables, surveyed
+        self._tables, self._surveyed = tables, surveyed
         self._kept: dict[int, pa.Table] = {}
 
     def __call__(self, a: Span, b: Span) -> int:
@@ -508,5 +508,5 @@ class _Compare:
         if number not in self._kept:
             if len(self._kept) >= 16:
                 self._kept.pop(next(iter(self._kept)))
-            self._kept[number] = self._found.reader.versions(self._tables[number])
+            self._kept[number] = self._surveyed.reader.versions(self._tables[number])
         return self._kept[number]

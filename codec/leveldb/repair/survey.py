@@ -11,7 +11,8 @@ from logwright.codec.leveldb.names import FileName, FileType, log_name, old_tabl
 from logwright.codec.leveldb.repair import logs
 from logwright.codec.leveldb.repair.logs import Log
 from logwright.codec.leveldb.repair.state import State, read_state
-from logwright.codec.leveldb.repair.tables import Table, Tables
+from logwright.codec.leveldb.repair.table_blocks import Table
+from logwright.codec.leveldb.repair.tables import Tables
 from logwright.codec.leveldb.store.guess_comparator import UNKNOWN, guess
 from logwright.codec.leveldb.store.version import FileMetaData
 from logwright.codec.option import Options

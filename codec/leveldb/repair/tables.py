@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -16,12 +16,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from logwright.codec import plural
 from logwright.codec.engine.repair import Removed
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.frames.walk import Hole, ListedFile, Walk
-from logwright.codec.leveldb.check.table import NO_INDEX, TableCheck, contents, policies
+from logwright.codec.leveldb.check.table import NO_INDEX, TableCheck, policies
 from logwright.codec.leveldb.comparators import Comparator
 from logwright.codec.leveldb.formats.table import codec as table
+from logwright.codec.leveldb.formats.table.compression import HEAD_SIZE, compression_of, sealed, stored
 from logwright.codec.leveldb.formats.table.entries import Entries
 from logwright.codec.leveldb.formats.table.filter import (
     BASE,
@@ -33,18 +35,8 @@ from logwright.codec.leveldb.formats.table.filter import (
     hash_keys,
     probes_of,
 )
-from logwright.codec.leveldb.formats.table.index import DATA, FILTER
-from logwright.codec.leveldb.formats.table.layout import (
-    HEAD_SIZE,
-    INTERVAL,
-    NONE,
-    TRAILER_SIZE,
-    compression_of,
-    handle,
-    pack_entries,
-    sealed,
-    stored,
-)
+from logwright.codec.leveldb.formats.table.index import DATA, FILTER, contents
+from logwright.codec.leveldb.formats.table.layout import INTERVAL, NONE, TRAILER_SIZE, handle, pack_entries
 from logwright.codec.leveldb.formats.table.portions import INSIDE, Portion, portions
 from logwright.codec.leveldb.formats.table.rows import DEFAULT_INTERVAL, Int64s, Unpacked, plain
 from logwright.codec.leveldb.formats.table.tables import MAX_DECOMPRESSED
@@ -56,6 +48,7 @@ from logwright.codec.leveldb.formats.table.write import (
     metaindex_block,
 )
 from logwright.codec.leveldb.keys import MAX_SEQUENCE, readable, user_key
+from logwright.codec.leveldb.repair.table_blocks import Block, Table
 from logwright.codec.leveldb.store.version import FileMetaData
 from logwright.codec.option import Options
 from logwright.codec.store.extents import Copy, Extent
@@ -67,106 +60,6 @@ _SLOTS = 8
 _VERSIONS = pa.schema(
     [("key", pa.large_binary()), ("sequence_min", pa.int64()), ("sequence_max", pa.int64())]
 )
-
-
-@dataclass(slots=True)
-class Block:
-    """A kept data block: bytes of the file with its trailer, or `rebuilt` from the entries that can be read."""
-
-    start: int
-    stop: int
-    rows: int
-    first: bytes
-    last: bytes
-    """Its smallest and largest internal key."""
-    key: bytes | None
-    """Its index key, if the index is sound."""
-    low: int
-    high: int
-    mixed: bool = False
-    """Whether its keys are out of order."""
-    rebuilt: bytes | None = None
-
-    @property
-    def size(self) -> int:
-        return self.stop - self.start if self.rebuilt is None else len(self.rebuilt)
-
-
-@dataclass
-class Table:
-    """A surveyed table."""
-
-    file: str
-    number: int
-    size: int
-    known: FileMetaData | None
-    """Its entry in the manifest."""
-    level: int | None
-    comparator: Comparator
-    check: TableCheck
-    holes: list[Fault] = field(default_factory=list)
-    faults: list[Fault] = field(default_factory=list)
-    unsupported: bool = False
-    """Whether something in it is of an unknown type."""
-    unreadable: bool = False
-    """Whether the disk cannot read some of its bytes."""
-    blocks: list[Block] | None = None
-    """The kept blocks; None for a table that stays as it is."""
-    cut: list[Removed] = field(default_factory=list)
-    lost: list[tuple[bytes | None, bytes | None]] = field(default_factory=list)
-    """Ranges of user keys whose entries are lost; None for an unknown bound."""
-
-    @property
-    def sound(self) -> bool:
-        """Whether the table stays as it is."""
-        if self.unsupported:
-            return True
-        return not (
-            self.holes or self.faults or self.check.faults or self.unreadable or self.check.unreadable
-        )
-
-    @property
-    def opaque(self) -> bool:
-        """Whether it has blocks or entries of an unknown type. Such a table is copied, whatever its damage."""
-        return self.unsupported
-
-    @property
-    def rows(self) -> int:
-        return self.check.rows if self.blocks is None else sum(block.rows for block in self.blocks)
-
-    @property
-    def smallest(self) -> bytes | None:
-        if self.opaque and self.known is not None:
-            return self.known.smallest
-        if self.blocks is None:
-            return self.check.smallest
-        return min((block.first for block in self.blocks), key=self._order, default=None)
-
-    @property
-    def largest(self) -> bytes | None:
-        if self.opaque and self.known is not None:
-            return self.known.largest
-        if self.blocks is None:
-            return self.check.largest
-        return max((block.last for block in self.blocks), key=self._order, default=None)
-
-    def _order(self, key: bytes) -> Any:
-        """Order by key, or if the order is unknown by position: then the first is the smallest."""
-        return self.comparator.order(key) if self.comparator.known else 0
-
-    @property
-    def low(self) -> int:
-        return (
-            self.check.low
-            if self.blocks is None
-            else min((block.low for block in self.blocks), default=MAX_SEQUENCE)
-        )
-
-    @property
-    def high(self) -> int:
-        return (
-            self.check.high if self.blocks is None else max((block.high for block in self.blocks), default=-1)
-        )
 
 
 class Tables:
@@ -187,13 +80,13 @@ class Tables:
         read = ListedFile(self.listing, file, size)
         check = TableCheck(read, self.limit, self.comparator)
         surveyed = Table(file, number, size, known, level, self.comparator, check)
-        for item in self.walk(read):
-            if isinstance(item, Hole):
-                surveyed.unsupported |= item.fault.kind is Kind.UNSUPPORTED
-                surveyed.holes.append(item.fault)
+        for step in self.walk(read):
+            if isinstance(step, Hole):
+                surveyed.unsupported |= step.fault.kind is Kind.UNSUPPORTED
+                surveyed.holes.append(step.fault)
                 continue
-            surveyed.faults += [fault for fault in item.frames.faults if fault.severity is not Severity.INFO]
-            check.add(item.window, item.frames)
+            surveyed.faults += [fault for fault in step.frames.faults if fault.severity is not Severity.INFO]
+            check.add(step.window, step.frames)
         surveyed.unreadable = read.unreadable
         surveyed.unsupported |= check.foreign > 0
         if not surveyed.sound:
@@ -210,21 +103,21 @@ class Tables:
         blocks: list[Block] = []
         dropped: list[tuple[int, int, str]] = []
         repaired = 0
-        for item in self.walk(ListedFile(self.listing, table.file, table.size)):
-            if isinstance(item, Hole):
+        for step in self.walk(ListedFile(self.listing, table.file, table.size)):
+            if isinstance(step, Hole):
                 continue
-            for portion in portions(item.window, item.frames, self.limit, repair=True):
+            for portion in portions(step.window, step.frames, self.limit, repair=True):
                 violations = (
                     portion.order_violations(NO_INDEX, self.comparator) if self.comparator.known else None
                 )
                 repaired += len(portion.repaired)
                 for i in range(len(portion.frames)):
-                    block, why = self.block(table, item.window, portion, violations, i)
+                    block, why = self.block(table, step.window, portion, violations, i)
                     if block is not None:
                         blocks.append(block)
                     if why:
                         start, stop = (int(edge[i]) for edge in (portion.frames.start, portion.frames.end))
-                        dropped.append((item.window.offset + start, item.window.offset + stop, why))
+                        dropped.append((step.window.offset + start, step.window.offset + stop, why))
         if repaired:
             self.notes.append(
                 f"{table.file} has {repaired} {'blocks' if repaired > 1 else 'block'} with wrong restart points, which are rebuilt: all "
@@ -234,11 +127,11 @@ class Tables:
             blocks, strange = _in_place(blocks, table.known, self.comparator)
             dropped += [
                 (
-                    item.start,
-                    item.stop,
+                    block.start,
+                    block.stop,
                     "its keys do not fit between those around it: most likely a copy of a block within a value",
                 )
-                for item in strange
+                for block in strange
             ]
         table.blocks = blocks
         self._record_losses(table, dropped)
@@ -268,7 +161,7 @@ class Tables:
             data = part.packed(int(portion.measured[i, INTERVAL]) or DEFAULT_INTERVAL)
             kind, content = stored(data, compression(window, portion.frames, i))
             block.rebuilt = sealed(content, kind)
-            why += f"; the {block.rows} entries before are kept"
+            why += f"; {plural.count(block.rows, 'entry')} before it kept"
         elif i in portion.repaired:
             kind, content = stored(portion.repaired[i], compression(window, portion.frames, i))
             block.rebuilt = sealed(content, kind)
@@ -398,11 +291,11 @@ class Tables:
         batches = [_VERSIONS.empty_table()]
         read = ListedFile(self.listing, table.file, table.size)
         kept = None if table.blocks is None else {block.start for block in table.blocks}
-        for item in self.walk(read):
-            if isinstance(item, Hole):
+        for step in self.walk(read):
+            if isinstance(step, Hole):
                 continue
-            for portion in portions(item.window, item.frames, self.limit, repair=True):
-                entries, starts = portion.entries, portion.frames.start + item.window.offset
+            for portion in portions(step.window, step.frames, self.limit, repair=True):
+                entries, starts = portion.entries, portion.frames.start + step.window.offset
                 good = np.ones(len(starts), np.bool_) if kept is None else np.isin(starts, list(kept))
                 columns = entries.columns()
                 part = pa.table({name: columns[name] for name in ("key", "sequence")})

@@ -58,7 +58,7 @@ OPTIONS = (
     Option(
         "max_file_size",
         2 << 20,
-        "Manifest size in bytes from which it is no longer appended to",
+        "Size in bytes from which a manifest is no longer appended to",
         low=1 << 20,
         high=1 << 30,
     ),
@@ -87,7 +87,7 @@ class ServedDatabase(Served):
         warnings = [
             *database.info_log,
             *(
-                f"{name} is in use but gets overwritten: the manifest hands out its number a second time"
+                f"{name} is in use but gets overwritten: the manifest assigns its number to a new file"
                 for name in database.overwritten
             ),
             *([] if why is None else [f"a compaction starts at once: {why}"]),
@@ -250,5 +250,5 @@ STARTUP = Startup(
     VERSIONS,
     start,
     refusal="LevelDB does not open the database: {reason}",
-    advice="Strategy salvage keeps every sound block and batch and leaves a database that LevelDB opens",
+    advice="Strategy salvage keeps every undamaged block and batch; LevelDB opens the result",
 )

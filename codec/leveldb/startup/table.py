@@ -17,25 +17,13 @@ from logwright.codec.kernels.compress import CompressionError
 from logwright.codec.kernels.intrinsics import load_u32le
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.leveldb.comparators import Comparator, internal
+from logwright.codec.leveldb.formats.table import layout
+from logwright.codec.leveldb.formats.table.compression import expand, expand_zstd
 from logwright.codec.leveldb.formats.table.index import FOOTER_SIZE, HANDLES_SIZE, handles
 from logwright.codec.leveldb.formats.table.layout import (
-    ENTRIES,
-    KEY_BYTES,
-    MEASURES,
-    MESSAGES,
-    NONE,
-    RESTARTS,
-    SNAPPY,
-    STATUS,
-    STOPPED,
-    TRAILER_SIZE,
-    VALUE_BYTES,
-    ZSTD,
     Slices,
     block_crc,
     entries,
-    expand,
-    expand_zstd,
     measure_all,
     read_handles,
     unpack_plain,
@@ -97,12 +85,12 @@ def unpack_whole(
     key_at = 0
     value_at = 0
     for i in range(len(starts)):
-        at = i * MEASURES
-        if measures[at + ENTRIES] > 0:
+        at = i * layout.MEASURES
+        if measures[at + layout.ENTRIES] > 0:
             n = unpack_plain(
                 buf,
-                starts[i] + load_u32le(buf, measures[at + RESTARTS]),
-                measures[at + STOPPED],
+                starts[i] + load_u32le(buf, measures[at + layout.RESTARTS]),
+                measures[at + layout.STOPPED],
                 keys[key_at:],
                 key_ends[row:],
                 values[value_at:],
@@ -178,12 +166,12 @@ class Reading:
 
     def uncompress(self, contents: Bytes, kind: int) -> Bytes:
         """Raises `Corruption`."""
-        if kind == NONE:
+        if kind == layout.NONE:
             return contents
-        if kind not in (SNAPPY, ZSTD) or (kind == ZSTD and self.version != MAIN):
+        if kind not in (layout.SNAPPY, layout.ZSTD) or (kind == layout.ZSTD and self.version != MAIN):
             raise Corruption("bad block type")
         try:
-            return expand_zstd(contents, LIMIT) if kind == ZSTD else expand(contents, kind, LIMIT)
+            return expand_zstd(contents, LIMIT) if kind == layout.ZSTD else expand(contents, kind, LIMIT)
         except CompressionError as error:
             if self.version != MAIN:
                 raise Corruption("corrupted compressed block contents") from None
@@ -191,7 +179,7 @@ class Reading:
 
     def block(self, file: TableFile, offset: int, size: int, *, verify: bool) -> tuple[Bytes, int]:
         """`ReadBlock`. Returns the contents and the type. Raises `Status`."""
-        data = file.read(offset, size + TRAILER_SIZE)
+        data = file.read(offset, size + layout.TRAILER_SIZE)
         if verify and not _sound(data):
             raise Corruption("block checksum mismatch")
         kind = int(data[size])
@@ -200,7 +188,9 @@ class Reading:
 
 def _sound(block: Bytes) -> bool:
     """Return whether the checksum of a block with its trailer is right."""
-    return block_crc(block, 0, len(block) - TRAILER_SIZE) == int.from_bytes(block[-4:].tobytes(), "little")
+    return block_crc(block, 0, len(block) - layout.TRAILER_SIZE) == int.from_bytes(
+        block[-4:].tobytes(), "little"
+    )
 
 
 class Table:
@@ -220,12 +210,12 @@ class Table:
         offset, size = places[1]
         index, _ = reading.block(file, offset, size, verify=reading.paranoid_checks)
         reading.doubtful |= (
-            not _sound(file.read(offset, size + TRAILER_SIZE)) or hiding_fault(index) is not None
+            not _sound(file.read(offset, size + layout.TRAILER_SIZE)) or hiding_fault(index) is not None
         )
         _, values, status = entries(index, LIMIT)
-        self.index_status = Corruption(MESSAGES[status]) if status else None
+        self.index_status = Corruption(layout.MESSAGES[status]) if status else None
         self.places = _places(values)
-        ends = [0, *(place[0] + place[1] + TRAILER_SIZE for place in self.places if place is not None)]
+        ends = [0, *(place[0] + place[1] + layout.TRAILER_SIZE for place in self.places if place is not None)]
         starts = [None if place is None else place[0] for place in self.places]
         reading.doubtful |= starts != ends[:-1]
 
@@ -264,7 +254,7 @@ class Table:
         if known is not None:
             return offset, known
         contents, kind = self.reading.block(self.file, offset, size, verify=self.reading.verify_checksums)
-        if kind != NONE and offset in cache:
+        if kind != layout.NONE and offset in cache:
             cache[offset] = contents
         return offset, contents
 
@@ -286,18 +276,18 @@ def _unpacked(group: list[tuple[int, Bytes]], origin: tuple[int, int | None]) ->
         return
     starts = np.cumsum([0, *(len(contents) for _, contents in group)]).astype(np.int64)
     data = group[0][1] if len(group) == 1 else np.concatenate([contents for _, contents in group])
-    measures = np.empty(len(group) * MEASURES, np.int64)
+    measures = np.empty(len(group) * layout.MEASURES, np.int64)
     measure_all(data, starts[:-1], starts[1:], LIMIT, measures)
-    table = measures.reshape(-1, MEASURES)
-    rows = int(table[:, ENTRIES].sum())
-    keys = np.empty(int(table[:, KEY_BYTES].sum()), np.uint8)
-    values = np.empty(int(table[:, VALUE_BYTES].sum()), np.uint8)
+    table = measures.reshape(-1, layout.MEASURES)
+    rows = int(table[:, layout.ENTRIES].sum())
+    keys = np.empty(int(table[:, layout.KEY_BYTES].sum()), np.uint8)
+    values = np.empty(int(table[:, layout.VALUE_BYTES].sum()), np.uint8)
     key_ends, value_ends = np.zeros(rows + 1, np.int64), np.zeros(rows + 1, np.int64)
     unpack_whole(data, starts[:-1], measures, keys, key_ends, values, value_ends)
     offsets = np.array([offset for offset, _ in group], np.int64)
     if rows:
-        position = np.repeat(offsets, table[:, ENTRIES])
+        position = np.repeat(offsets, table[:, layout.ENTRIES])
         yield Chunk(keys, key_ends, values, value_ends, position, *origin)
-    for status in table[:, STATUS].tolist():
+    for status in table[:, layout.STATUS].tolist():
         if status:
-            yield Corruption(MESSAGES[status])
+            yield Corruption(layout.MESSAGES[status])

@@ -69,14 +69,14 @@ class Numbers:
         self.lowest: int | None = None
         self.kept: bool | None = None
         """Whether the rows keep their own numbers; None before the first row."""
-        self._wish, self._rising = options["sequences"], rising
+        self._sequences, self._rising = options["sequences"], rising
 
     def take(self, rows: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
         """Return the rows as rows of a run. Raises `UsageError` for numbers that the database cannot take."""
         here = "sequence" in rows.schema.names and not pa.types.is_null(rows.schema.field("sequence").type)
-        if self._wish == "keep" and not here:
+        if self._sequences == "keep" and not here:
             raise UsageError("sequences=keep, but there is no column 'sequence'")
-        kept = here and self._wish != "assign"
+        kept = here and self._sequences != "assign"
         if self.kept is not None and kept != self.kept:
             raise UsageError("some rows have sequence numbers and others do not")
         self.kept = kept
@@ -267,13 +267,13 @@ class DatabaseBuilder:
             yield from self.next.finish(self._manifest, self.numbers.highest)
 
     def _tables(self, streams: Sequence[SortedRun]) -> Iterator[Piece]:
-        first, last = min(item.first for item in streams), max(item.last for item in streams)
+        first, last = min(run.first for run in streams), max(run.last for run in streams)
         # Level 0 should have few tables, whatever their size.
         limit = self.options["max_file_size"] if self.next.deep(first, last) else LARGEST
         writer = self.next.writer(limit)
         yield from written(writer, unique(merge(streams), last=self._last, twice=twice))
         self.tables = writer.tables
-        self.rows = sum(item.rows for item in writer.tables)
+        self.rows = sum(table.rows for table in writer.tables)
 
     def summary(self) -> Summary:
         facts = {"tables": self.tables, "kept": self.numbers.kept}

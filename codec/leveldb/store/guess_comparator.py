@@ -8,15 +8,16 @@ from itertools import pairwise
 import numpy as np
 
 from logwright.codec.fault import UnreadableError
+from logwright.codec.frames.walk import ListedFile
 from logwright.codec.kernels.compress import CompressionError
 from logwright.codec.leveldb import idb
 from logwright.codec.leveldb.comparators import NAMES, comparator_of
-from logwright.codec.leveldb.formats.table.index import DATA, survey
-from logwright.codec.leveldb.formats.table.layout import TRAILER_SIZE, Slices, block_crc, entries, expand
+from logwright.codec.leveldb.formats.table.compression import expand
+from logwright.codec.leveldb.formats.table.index import DATA, contents, survey
+from logwright.codec.leveldb.formats.table.layout import Slices, entries
 from logwright.codec.leveldb.formats.table.tables import MAX_DECOMPRESSED
 from logwright.codec.leveldb.keys import TRAILER_SIZE as KEY_TRAILER
 from logwright.codec.store.listing import Listing
-from logwright.codec.window import Bytes
 
 UNKNOWN = "unknown"
 """Stands for the name of a comparator if no known one fits."""
@@ -50,11 +51,7 @@ def _ordered(keys: Sequence[bytes], comparator: str) -> bool:
 
 def _runs(listing: Listing, name: str, size: int) -> Iterator[list[bytes]]:
     """Return lists of internal keys that must be in order: the index keys of a table, and the keys of some blocks."""
-
-    def read(offset: int, length: int) -> Bytes:
-        return np.frombuffer(listing.read(name, offset, length), np.uint8)
-
-    limit = MAX_DECOMPRESSED.default
+    read, limit = ListedFile(listing, name, size).pread, MAX_DECOMPRESSED.default
     try:
         blocks = survey(read, size, limit)
         if blocks.sound and isinstance(blocks.keys, Slices):
@@ -62,10 +59,8 @@ def _runs(listing: Listing, name: str, size: int) -> Iterator[list[bytes]]:
         data = np.flatnonzero(blocks.kind == DATA)
         for i in data[:: max(1, len(data) // _BLOCKS)].tolist():
             length = int(blocks.size[i])
-            stored = read(int(blocks.offset[i]), length + TRAILER_SIZE)
-            if len(stored) < length + TRAILER_SIZE:
-                continue
-            if block_crc(stored, 0, length) != int.from_bytes(stored[length + 1 :].tobytes(), "little"):
+            stored = contents(read, int(blocks.offset[i]), length)
+            if stored is None:
                 continue
             try:
                 keys, _, status = entries(expand(stored[:length], int(stored[length]), limit), limit)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from logwright.codec import plural
 from logwright.codec.leveldb.check.table import TableCheck
 from logwright.codec.leveldb.keys import order, readable, user_key
 from logwright.codec.leveldb.store.version import FileMetaData
@@ -44,7 +45,7 @@ def loss_of(known: FileMetaData, entries: int | None) -> Mapping[str, Any]:
 
 def describe(known: FileMetaData, level: int, entries: int | None, count: int) -> str:
     """Describe one of `count` missing tables."""
-    bound = "" if entries is None else f"; at most {entries:,} entries"
+    bound = "" if entries is None else f"; at most {plural.count(entries, 'entry')}"
     together = f" in all {count} missing tables together" if bound and count > 1 else ""
     low, high = (readable(user_key(key)) for key in (known.smallest, known.largest))
     return f"table {known.number} of level {level} is missing: {known.size:,} bytes, keys {low}..{high}{bound}{together}"

@@ -49,5 +49,5 @@ def refuse(listing: Listing) -> None:
 def _refused(system: str, why: str) -> UnsupportedError:
     return UnsupportedError(
         f"a {system} database, which is not supported: {why}",
-        advice=f"Use the tools of {system}. The database may well be sound",
+        advice=f"Use the tools of {system}. The database may be undamaged",
     )

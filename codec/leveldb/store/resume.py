@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from logwright.codec import plural
 from logwright.codec.columns import from_offsets, numbers
 from logwright.codec.fault import UsageError
 from logwright.codec.leveldb.comparators import NAMES
@@ -93,7 +94,7 @@ def log_rows(listing: Listing, name: str) -> Iterator[pa.RecordBatch]:
     for event in read_records(read, size):
         if isinstance(event, Dropped):
             raise UsageError(
-                f"{name} is damaged at byte {event.position}: {event.reason}, {event.bytes} bytes would be lost",
+                f"{name} is damaged at byte {event.position}: {event.reason}, {plural.count(event.bytes, 'byte')} would be lost",
                 advice=_REPAIR,
             )
         operations = Operations.of(Payloads.of(event.window, event.frames))

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec import plural
 from logwright.codec.base import Codec, Match
 from logwright.codec.columns import contents, numbers
 from logwright.codec.describe import I32BE, I64BE, Bytes, Field, Struct, dtype_of
@@ -159,8 +160,11 @@ def find_slots(read: Callable[[int, int], Buffer], size: int) -> int:
     usual = max((size - HEAD) // 84, 1)
     if size == entry_at(SLOTS, ENTRIES) or size > _LARGEST:
         return usual
-    data = read(0, size)
+    data = read(0, min(size, entry_at(usual, 1 + _TRIED)))
     head = data[:HEAD].view(_HEAD)[0]
+    if _fit(data[HEAD : HEAD + (len(data) - HEAD) // 4 * 4].view(">i4"), head, usual) == _PERFECT:
+        return usual
+    data = read(0, size)
     words = data[HEAD : HEAD + (size - HEAD) // 4 * 4].view(">i4")
     if not words.any():
         return usual
@@ -206,6 +210,10 @@ def _fit(words: npt.NDArray[Any], head: Any, slots: int) -> float:
         len(entries) == min(_TRIED, head["index_count"] - 1),
     )
     return float(good.mean()) * 3 + sum(map(float, signs))
+
+
+_PERFECT = 8.0
+"""The rating of a file without a contradiction."""
 
 
 class IndexFile(Codec):
@@ -324,7 +332,7 @@ class IndexFile(Codec):
     def _ending(self, window: Window, offset: int, partial: bool) -> Fault | None:
         left = window.size - offset
         if partial:
-            text = f"{left} bytes at the end are less than an entry of {SIZE} bytes"
+            text = f"{plural.count(left, 'byte')} at the end, too few for an entry of {SIZE} bytes"
             return Fault(NAME, offset, left, Kind.TRUNCATED, text, Severity.WARNING, _SYSTEM)
         if not left:
             return None
@@ -358,7 +366,7 @@ class IndexFile(Codec):
             return
         count = int(head["index_count"])
         if count not in (context.done + 1, 0 if not context.done else -1):
-            text = f"index_count is {count}, expected {context.done + 1}: the file has {context.done} entries"
+            text = f"index_count is {count}, expected {context.done + 1}: the file has {plural.count(context.done, 'entry')}"
             yield Fault(NAME, HEADER.offset("index_count"), 4, Kind.LENGTH, text, system=_SYSTEM, rows_lost=0)
         assert context.stored is not None
         for i in np.flatnonzero(context.stored != last)[:_MOST_FAULTS].tolist():

@@ -89,3 +89,12 @@ TIMER_CHECK = _codec(
         ("data_version_counter", "`counter` of the data version"),
     ),
 )
+
+
+def checkpoint(stored: int, phy: int, indexed: int = 0) -> bytes:
+    """Return the checkpoint of a store whose last message has store time `stored` and physical offset `phy`."""
+    row = {
+        "physic_msg_timestamp": stored, "logics_msg_timestamp": stored, "index_msg_timestamp": indexed, "master_flushed_offset": 0,
+        "confirm_phy_offset": phy, "logics_physical_offset": phy,
+    }  # fmt: skip
+    return bytes(CHECKPOINT.form(pa.Table.from_pylist([row])))

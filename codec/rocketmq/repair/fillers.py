@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from logwright.codec.rocketmq.formats.commitlog.layout import (
     BLANK,
     BLANK_MAGIC,
+    LOST_FLAG,
     MAX_PROPERTIES,
     MAX_TOPIC_V1,
     MESSAGE,
@@ -58,7 +59,7 @@ def _message(
     body = bytes(room - len(properties))
     return MESSAGE.pack(
         {
-            "magic_code": V2 if wide else V1, "body_crc": body_crc(body), "queue_id": queue_id, "queue_offset": number,
+            "magic_code": V2 if wide else V1, "body_crc": body_crc(body), "flag": LOST_FLAG, "queue_id": queue_id, "queue_offset": number,
             "physical_offset": phy, "sys_flag": flags, "born_timestamp": stored, "store_timestamp": stored, "body": body,
             "body_length": len(body), "topic": topic, "properties": properties,
         }

@@ -6,16 +6,16 @@ are rebuilt, and so are damaged index files.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
-import pyarrow as pa
+import numpy.typing as npt
 
 from logwright.codec.base import Codec
 from logwright.codec.describe import dtype_of
-from logwright.codec.engine.derive import Rebuild
 from logwright.codec.engine.repair import OutputFile, Removed, Repairer, RepairPlan
 from logwright.codec.engine.startup import SystemRepair
 from logwright.codec.fault import DamageError, Severity
@@ -23,48 +23,82 @@ from logwright.codec.frames.codec import Part
 from logwright.codec.frames.scanner import MAIN, MARKER
 from logwright.codec.frames.walk import Hole, ListedFile, Stretch, Walk, good_frames
 from logwright.codec.option import Option, Options
+from logwright.codec.rocketmq.derive import Deriver, Gaps
+from logwright.codec.rocketmq.dispatch import dispatches
 from logwright.codec.rocketmq.formats.commitlog.codec import CODEC as LOG
+from logwright.codec.rocketmq.formats.commitlog.layout import INNER_BATCH, MESSAGE
 from logwright.codec.rocketmq.formats.commitlog.read import Messages, store_timestamps
 from logwright.codec.rocketmq.formats.consumequeue import FILLER, UNIT
 from logwright.codec.rocketmq.formats.consumequeue_ext import CODEC as EXT
 from logwright.codec.rocketmq.formats.indexfile import CODEC as INDEX
 from logwright.codec.rocketmq.formats.indexfile import entry_at
-from logwright.codec.rocketmq.formats.page import CHECKPOINT, PAGE
+from logwright.codec.rocketmq.formats.page import PAGE, checkpoint
 from logwright.codec.rocketmq.repair.fillers import LostMessage, blank, filler, placeholder
-from logwright.codec.rocketmq.startup.consume_queue import ConsumeQueue
-from logwright.codec.rocketmq.startup.message import Message
-from logwright.codec.rocketmq.startup.message_store import MessageStore, StoreConfig, Version
+from logwright.codec.rocketmq.repair.headers import Sequences
+from logwright.codec.rocketmq.startup.message_store import StoreConfig
 from logwright.codec.rocketmq.startup.start import STARTUP
 from logwright.codec.rocketmq.store import tree
 from logwright.codec.rocketmq.store.layout import LAYOUT
+from logwright.codec.store.build import Piece
 from logwright.codec.store.extents import Copy, Extent
-from logwright.codec.store.listing import Listing, Plan, Role
+from logwright.codec.store.listing import Entry, Listing, Plan, Role
 from logwright.codec.store.overlay import Overlay
-from logwright.codec.window import Zeros
+from logwright.codec.window import Frames, Window, Zeros
 
 _UNIT = dtype_of(UNIT)
-_NEWEST = Version((5, 5, 0))
 _LEAST_BLANK = 8
 REBUILDS = (tree.QUEUE, tree.INDEX, tree.CHECKPOINT)
-OPTIONS: tuple[Option, ...] = tree.READ_OPTIONS
+_QUEUE_FIELDS = ("queue_id", "queue_offset")
+_QUEUES = (tree.QUEUE, tree.EXT, tree.BATCH)
+OPTIONS: tuple[Option, ...] = (*tree.READ_OPTIONS, tree.BROKER_VERSION)
+
+
+@dataclass
+class Run:
+    """A range of contiguous undamaged messages in a file. `stored` is the store time of the last one."""
+
+    start: int
+    stop: int
+    count: int
+    first_stop: int
+    last_start: int
+    stored: int
 
 
 @dataclass
 class LogFile:
-    """A file of the commit log. `starts` and `ends` are the ranges of its undamaged messages, `stored` is the store time of the last one."""
+    """A file of the commit log. `blank` is the offset of the final blank record, or -1."""
 
     name: str
     base: int
     size: int
-    starts: list[int] = field(default_factory=list)
-    ends: list[int] = field(default_factory=list)
-    stored: int = 0
+    runs: list[Run] = field(default_factory=list)
     blank: int = -1
-    """The offset of the final blank record, or -1."""
 
     @property
     def end(self) -> int:
-        return self.ends[-1] if self.ends else 0
+        return self.runs[-1].stop if self.runs else 0
+
+    @property
+    def stored(self) -> int:
+        return self.runs[-1].stored if self.runs else 0
+
+    def add(self, part: Part) -> None:
+        """Take undamaged messages."""
+        starts, stops = part.start + part.offset, part.end + part.offset
+        stored = store_timestamps(part)
+        edges = np.flatnonzero(starts[1:] != stops[:-1]) + 1
+        for first, last in zip([0, *edges.tolist()], [*edges.tolist(), len(starts)], strict=True):
+            run = Run(
+                int(starts[first]), int(stops[last - 1]), last - first, int(stops[first]), int(starts[last - 1]),
+                int(stored[last - 1]),
+            )  # fmt: skip
+            if self.runs and self.end == run.start:
+                before = self.runs.pop()
+                run = replace(
+                    run, start=before.start, count=before.count + run.count, first_stop=before.first_stop
+                )
+            self.runs.append(run)
 
 
 class StoreRepair(Repairer):
@@ -79,44 +113,71 @@ class StoreRepair(Repairer):
         self.files: list[LogFile] = []
         self.preallocated: list[str] = []
         """Files of zeros after the last message."""
-        self.numbers: set[tuple[str, int, int]] = set()
-        """Topic, queue and queue offset of each undamaged message."""
+        self.corrections: dict[int, tuple[int, int]] = {}
+        """Queue id and queue offset of messages with a wrong header, by physical offset."""
 
     @classmethod
     def as_system(cls, listing: Listing, plan: Plan, options: Options) -> RepairPlan:
         return SystemRepair(STARTUP.run(listing, plan, options, version=None, clean=None), LAYOUT.order)
 
     def survey(self) -> None:
+        batches: set[str] = set()
+        sequences = Sequences()
         for entry in tree.logs(self.listing):
             file = LogFile(entry.name, tree.base_of(entry.name) or 0, entry.size)
-            context = LOG.context(entry.name.rpartition("/")[2], Options(LOG.options))
-            for window, frames in good_frames(
-                Walk(ListedFile(self.listing, entry.name, entry.size), LOG, context)
-            ):
+            for window, frames in log_frames(self.listing, entry):
                 kind = frames.header["frame_kind"]
                 for i in np.flatnonzero(kind == MARKER).tolist():
                     start = int(frames.start[i]) + window.offset
                     file.blank = start if frames.header["total_size"][i] == entry.size - start else -1
-                good = frames.pick(kind == MAIN)
-                if len(good):
-                    part = Part(window.data, good.start, good.end, good.header, window.offset)
-                    file.starts += (good.start + window.offset).tolist()
-                    file.ends += (good.end + window.offset).tolist()
-                    file.stored = int(store_timestamps(part.pick(slice(-1, None)))[0])
-                    self.numbers.update(
-                        zip(
-                            Messages(part, 1).column_topic().to_pylist(),
-                            good.header["queue_id"].tolist(),
-                            good.header["queue_offset"].tolist(),
-                            strict=True,
-                        )
-                    )
+                part = part_of(window, frames.pick(kind == MAIN))
+                if len(part):
+                    file.add(part)
+                    self._follow(sequences, part)
+                    inner = (part.head["sys_flag"] & INNER_BATCH) != 0
+                    if inner.any():
+                        batches.update(Messages(part.pick(inner), 1).column_topic().unique().to_pylist())
             file.blank = file.blank if file.blank >= file.end else -1
             self.files.append(file)
+        self.corrections = sequences.corrections(self._listed(sequences))
+        if batches and tree.topics(self.listing) is None:
+            self.config = replace(self.config, batch_topics=batches.union(self.config.batch_topics))
+
+    def _follow(self, sequences: Sequences, part: Part) -> None:
+        try:
+            added = dispatches(part.data, part.start, part.end, tags=False)
+        except IndexError:
+            return  # a message that a broker refuses
+        for i, queue in enumerate(added.queues):
+            if queue[0] not in self.config.batch_topics:
+                sequences.add(queue, added.units.pick(np.flatnonzero(added.queue == i)))
+
+    def _listed(self, sequences: Sequences) -> dict[int, set[tuple[str, int, int]]]:
+        """Return the units that point to the messages that may be wrong, by physical offset."""
+        out: dict[int, set[tuple[str, int, int]]] = {}
+        candidates = np.array([phy for *_, phy in sequences.candidates()], np.int64)
+        for queue, first, units in self._units():
+            phy = units["physical_offset"].astype(np.int64)
+            for i in np.flatnonzero(np.isin(phy, candidates) & (units["size"] > 0)).tolist():
+                out.setdefault(int(phy[i]), set()).add((*queue, first + i))
+        return out
+
+    def _units(self) -> Iterator[tuple[tuple[str, int], int, npt.NDArray[np.void]]]:
+        """Yield for each consume queue file its queue, first queue offset and units."""
+        for file in self.plan.files:
+            queue = tree.queue_of(file.name)
+            if file.role is not Role.DERIVED or tree.first(file.name) != tree.QUEUE or queue is None:
+                continue
+            if not queue[0].startswith("%LMQ%"):
+                yield (
+                    queue,
+                    (tree.base_of(file.name) or 0) // _UNIT.itemsize,
+                    units_of(self.listing, file.name),
+                )
 
     def reorder(self) -> None:
         """Drop the files after the last message, but keep preallocated ones. The files are already in order."""
-        while self.files and not self.files[-1].starts:
+        while self.files and not self.files[-1].runs:
             file = self.files.pop()
             if file.size == self.config.log_size and not any(_blocks(self.listing, file.name, 0, file.size)):
                 self.preallocated.append(file.name)
@@ -128,23 +189,14 @@ class StoreRepair(Repairer):
         """Keep the messages before the first loss."""
         kept: list[LogFile] = []
         for file in self.files:
-            base = kept[-1].base + self.config.log_size if kept else file.base
-            if file.base != base:
+            if kept and file.base != kept[-1].base + self.config.log_size:
                 break
-            at = next(
-                (i for i, start in enumerate(file.starts) if start != (file.ends[i - 1] if i else 0)),
-                len(file.starts),
-            )
-            kept.append(
-                LogFile(
-                    file.name, file.base, file.size, file.starts[:at], file.ends[:at], file.stored, file.blank
-                )
-            )
-            if at < len(file.starts) or file.blank != file.end:
+            kept.append(replace(file, runs=[run for run in file.runs[:1] if not run.start]))
+            if len(kept[-1].runs) < len(file.runs) or file.blank != file.end:
                 break
-        while kept and not kept[-1].starts:
+        while kept and not kept[-1].runs:
             kept.pop()
-        if not kept and any(file.starts for file in self.files):
+        if not kept and any(file.runs for file in self.files):
             raise DamageError(
                 "no message precedes the first damage",
                 path=self.listing.name,
@@ -153,37 +205,20 @@ class StoreRepair(Repairer):
         return StoreResult(self, kept)
 
     def lost_messages(self) -> list[LostMessage]:
-        """Return the messages that consume queues list and the log lacks, by physical offset."""
+        """Return the messages that consume queues list and that are in a gap of the log, by physical offset."""
+        runs = [(file.base + run.start, file.base + run.stop) for file in self.files for run in file.runs]
+        if not runs:
+            return []
+        starts, stops = np.array(runs, np.int64).T
         out: dict[int, LostMessage] = {}
-        for file in self.plan.files:
-            queue = tree.queue_of(file.name)
-            if file.role is not Role.DERIVED or queue is None or tree.first(file.name) != tree.QUEUE:
-                continue
-            if queue[0].startswith("%LMQ%"):
-                continue
-            data = self.listing.read(file.name)
-            units = np.frombuffer(data[: len(data) // _UNIT.itemsize * _UNIT.itemsize], _UNIT)
-            good = (units["physical_offset"] >= 0) & (units["size"] > 0) & (units["size"] != FILLER)
-            first = (tree.base_of(file.name) or 0) // _UNIT.itemsize
-            for i in np.flatnonzero(good).tolist():
-                if (*queue, first + i) not in self.numbers:
-                    phy, size = int(units["physical_offset"][i]), int(units["size"][i])
-                    out.setdefault(phy, LostMessage(phy, size, *queue, first + i))
+        for queue, first, units in self._units():
+            phy, size = units["physical_offset"].astype(np.int64), units["size"].astype(np.int64)
+            before = np.searchsorted(starts, phy + size) - 1  # the last run that starts before the unit's end
+            lost = (phy >= 0) & (size > 0) & (size != FILLER) & (phy < stops[-1])
+            lost &= (before < 0) | (stops[np.maximum(before, 0)] <= phy)
+            for i in np.flatnonzero(lost).tolist():
+                out.setdefault(int(phy[i]), LostMessage(int(phy[i]), int(size[i]), *queue, first + i))
         return [out[phy] for phy in sorted(out)]
-
-
-class AlignedStore(MessageStore):
-    """Rebuilds queues in which each message keeps its queue offset. The unit of a lost offset points to the next message."""
-
-    def _dispatch(self, message: Message) -> None:
-        queue = self._open(message.topic, message.queue_id)
-        if isinstance(queue, ConsumeQueue) and queue.queue.files:
-            for number in range(queue.max_offset, message.queue_offset):
-                queue.max_phy = -1
-                queue.put(message, number)
-            if queue.max_phy == message.phy + message.size:
-                queue.max_phy = message.phy
-        super()._dispatch(message)
 
 
 class StoreResult(RepairPlan):
@@ -192,42 +227,59 @@ class StoreResult(RepairPlan):
     def __init__(self, repair: StoreRepair, files: Sequence[LogFile]) -> None:
         super().__init__(repair.listing)
         self.repair, self.kept = repair, files
-        self.rows = sum(len(file.starts) for file in files)
-        self.ids = {"last_physical_offset": files[-1].base + files[-1].starts[-1]} if files else {}
+        self.rows = sum(run.count for file in files for run in file.runs)
+        self.ids = {"last_physical_offset": files[-1].base + files[-1].runs[-1].last_start} if files else {}
         self.lost = repair.lost_messages()
 
     # The commit log
 
-    def _logs(self) -> Iterator[OutputFile]:
+    def logs(self) -> Iterator[OutputFile]:
+        """Yield the files of the commit log."""
         size = self.repair.config.log_size
         for i, file in enumerate(self.kept):
             if i:
                 for base in range(self.kept[i - 1].base + size, file.base, size):
-                    yield OutputFile(
-                        f"{tree.LOG}/{base:020d}",
-                        self._fill(base, size, file.stored, True),
-                        self.kept[0].name,
-                    )
-            pieces = list(self._pieces(file, last=i == len(self.kept) - 1))
+                    filling = self._fill(base, size, file.stored, True)
+                    yield OutputFile(f"{tree.LOG}/{base:020d}", filling, self.kept[0].name)
+            pieces = self._corrected(file, self._pieces(file, last=i == len(self.kept) - 1))
             yield OutputFile(f"{file.name.rpartition('/')[0]}/{file.base:020d}", pieces, file.name)
         kept = {file.name for file in self.kept}.union(self.repair.preallocated)
         for entry in tree.logs(self.listing):
             if entry.name not in kept and any(self.listing.read(entry.name, 0, 1 << 16)):
                 self.cut.append(Removed(entry.name, 0, entry.size, "it has no undamaged message"))
 
+    def _corrected(self, file: LogFile, pieces: Iterable[Extent]) -> list[Extent]:
+        """Replace wrong queue ids and queue offsets."""
+        out, wrong = list[Extent](), sorted(self.repair.corrections)
+        for piece in pieces:
+            while isinstance(piece, Copy):
+                i = bisect_left(wrong, file.base + piece.start)
+                if i == len(wrong) or wrong[i] >= file.base + piece.stop:
+                    break
+                at = wrong[i] - file.base
+                head = bytearray(self.listing.read(file.name, at, MESSAGE.head_size))
+                for name, width, value in zip(
+                    _QUEUE_FIELDS, (4, 8), self.repair.corrections[wrong[i]], strict=True
+                ):
+                    start = MESSAGE.offset(name)
+                    head[start : start + width] = value.to_bytes(width, "big")
+                out += [Copy(file.name, piece.start, at), bytes(head)]
+                self.notes.append("Wrong queue ids or queue offsets of messages were corrected.")
+                piece = Copy(file.name, at + len(head), piece.stop)
+            out.append(piece)
+        return [piece for piece in out if len(piece)]
+
     def _pieces(self, file: LogFile, *, last: bool) -> Iterator[Extent]:
         size = self.repair.config.log_size
         at = 0
-        runs = self._runs(file)
-        sound = all(start == (runs[i - 1][1] if i else 0) for i, (start, _) in enumerate(runs))
+        sound = len(file.runs) == 1 and not file.runs[0].start
         if sound and file.size == size and (file.blank == file.end or (last and self._clean_tail(file))):
             yield Copy(file.name, 0, size)
             return
-        for start, stop in runs:
+        for start, stop in self._runs(file):
             if start > at:
-                filling = self._fill(file.base + at, start - at, file.stored, False)
                 self.cut.append(Removed(file.name, at, start - at, "damaged", 0, None, {}))
-                yield from filling
+                yield from self._fill(file.base + at, start - at, file.stored, False)
             yield Copy(file.name, start, stop)
             at = stop
         if last:
@@ -246,18 +298,17 @@ class StoreResult(RepairPlan):
                 )
             yield from self._fill(file.base + at, size - at, file.stored, True, tile=file.blank != at)
 
-    def _runs(self, file: LogFile) -> list[tuple[int, int]]:
-        """Return the ranges of contiguous undamaged messages. A message is dropped if the gap before it is too small for a filler."""
-        runs: list[tuple[int, int]] = []
-        for start, end in zip(file.starts, file.ends, strict=True):
-            at = runs[-1][1] if runs else 0
-            if start == at and runs:
-                runs[-1] = runs[-1][0], end
-            elif start == at or filler(0, start - at, 0) is not None:
-                runs.append((start, end))
-            else:
+    def _runs(self, file: LogFile) -> Iterator[tuple[int, int]]:
+        """Yield the runs. The first message of a run is dropped if the gap before it is too small for a filler."""
+        at = 0
+        for run in file.runs:
+            start = run.start
+            if start > at and filler(0, start - at, 0) is None:
+                start = run.first_stop
                 self.rows -= 1
-        return runs
+            if start < run.stop:
+                yield start, run.stop
+                at = run.stop
 
     def _clean_tail(self, file: LogFile) -> bool:
         return not any(_blocks(self.listing, file.name, file.end, file.size))
@@ -287,38 +338,31 @@ class StoreResult(RepairPlan):
 
     # Derived files
 
-    def outputs(self) -> Iterator[OutputFile]:
-        logs = list(self._logs())
+    def outputs(self) -> Iterator[OutputFile | Piece]:
+        logs = list(self.logs())
         changed = [
             file for file in logs if file.pieces != [Copy(file.name, 0, self.sizes.get(file.name, -1))]
         ]
-        derived = derived_files(self.listing, logs, self.repair.config)
         preallocated = [] if changed else self.repair.preallocated
-        same = self._sound_queues(derived)
-        rebuilt = {name: data for name, data in derived.items() if tree.first(name) != tree.INDEX}
-        index = self._sound_index()
-        if not index:
-            rebuilt |= {name: data for name, data in derived.items() if tree.first(name) == tree.INDEX}
-        damaged = (
-            changed or len(logs) + len(preallocated) != len(tree.logs(self.listing)) or not same or not index
-        )
+        same = not changed and len(logs) + len(preallocated) == len(tree.logs(self.listing))
+        result = self.listing if same else Overlay(self.listing, logs)
+        queues, index = self._sound_queues(result), self._sound_index()
+        damaged = not (same and queues and index)
+        remade = set()
         if self.kept and (damaged or self.sizes.get(tree.CHECKPOINT, PAGE) != PAGE):
-            rebuilt[tree.CHECKPOINT] = checkpoint(
-                self.kept[-1].stored, self.kept[-1].base + self.kept[-1].starts[-1]
+            remade = {tree.CHECKPOINT}
+            last = self.kept[-1]
+            yield self.rewritten(
+                tree.CHECKPOINT, checkpoint(last.stored, last.base + last.runs[-1].last_start)
             )
         for entry in self.listing.entries():
             name, folder = entry.name, tree.first(entry.name)
-            if folder in (tree.QUEUE, tree.EXT, tree.BATCH):
-                if same:
-                    yield self.unchanged(name)
-            elif folder == tree.INDEX:
-                if index:
-                    yield self.unchanged(name)
-            elif not tree.is_log(name) and name not in rebuilt and (name != tree.ABORT or not damaged):
+            keep = queues if folder in _QUEUES else index if folder == tree.INDEX else not tree.is_log(name)
+            if keep and name not in remade and (name != tree.ABORT or not damaged):
                 yield self.unchanged(name)
-        for name, data in rebuilt.items():
-            if not (same and tree.first(name) in (tree.QUEUE, tree.EXT, tree.BATCH)):
-                yield self.made(name, data)
+        yield from derived_pieces(
+            result, self.repair.config, self.repair.options, queues=not queues, index=not index
+        )
         yield from logs
         for name in preallocated:
             yield self.unchanged(name)
@@ -327,22 +371,25 @@ class StoreResult(RepairPlan):
                 "Lost messages were replaced by placeholders. Consumers get them, with the property LW_LOST."
             )
 
-    def _sound_queues(self, derived: Mapping[str, bytes]) -> bool:
+    def _sound_queues(self, result: Listing) -> bool:
         """Return whether the existing queues point to the messages of the result."""
         remaining = {name for name in self.sizes if tree.first(name) in (tree.QUEUE, tree.BATCH)}
         for name in self.sizes:
             if tree.first(name) == tree.EXT and not self._sound(name, EXT, self.repair.config.ext_size, {}):
                 return False
-        for name, data in derived.items():
-            if tree.first(name) in (tree.QUEUE, tree.BATCH):
-                if self.sizes.get(name) != len(data):
-                    return False
-                if not self._agrees(name, data):
-                    return False
-                remaining.discard(name)
+        ends: dict[str, int] = {}
+        for piece in derived_pieces(result, self.repair.config, self.repair.options, index=False):
+            if tree.first(piece.name) not in (tree.QUEUE, tree.BATCH):
+                continue
+            start = ends.get(piece.name, 0)
+            ends[piece.name] = start + len(piece.data)
+            if self.sizes.get(piece.name, 0) < ends[piece.name] or not self._agrees(piece, start):
+                return False
+        if any(self.sizes[name] != size for name, size in ends.items()):
+            return False
         # Older queue files may point to deleted messages.
         low = self.kept[0].base if self.kept else -1
-        return all(self._leads_below(name, low) for name in remaining)
+        return all(self._leads_below(name, low) for name in remaining - ends.keys())
 
     def _leads_below(self, name: str, low: int) -> bool:
         """Return whether all units of a queue file point before the start of the log."""
@@ -353,13 +400,12 @@ class StoreResult(RepairPlan):
             or not self.sizes[name]
         ):
             return False
-        data = self.listing.read(name)
-        units = np.frombuffer(data[: len(data) // _UNIT.itemsize * _UNIT.itemsize], _UNIT)
-        return bool((units["physical_offset"] < low).all())
+        return bool((units_of(self.listing, name)["physical_offset"] < low).all())
 
-    def _agrees(self, name: str, data: bytes) -> bool:
-        stored = self.listing.read(name)
-        if stored == data or tree.first(name) == tree.BATCH:
+    def _agrees(self, piece: Piece, start: int) -> bool:
+        """Return whether an existing queue file has these bytes, apart from the tags."""
+        stored, data = self.listing.read(piece.name, start, len(piece.data)), bytes(piece.data)
+        if stored == data or tree.first(piece.name) == tree.BATCH:
             return stored == data
         old, new = (np.frombuffer(content, _UNIT) for content in (stored, data))
         same = (old["physical_offset"] == new["physical_offset"]) & (old["size"] == new["size"])
@@ -389,52 +435,81 @@ class StoreResult(RepairPlan):
         return True
 
 
-def _blocks(listing: Listing, name: str, start: int, stop: int) -> Iterator[bool]:
-    """Yield for each block of a range whether it has a nonzero byte."""
-    for at in range(start, stop, 1 << 20):
-        yield any(listing.read(name, at, min(1 << 20, stop - at)))
+def log_frames(listing: Listing, entry: Entry, *, check: bool = True) -> Iterator[tuple[Window, Frames]]:
+    """Iterate over the undamaged messages and blank records of a commit log file."""
+    context = LOG.context(entry.name.rpartition("/")[2], Options(LOG.options))
+    return good_frames(Walk(ListedFile(listing, entry.name, entry.size), LOG, context, check=check))
 
 
-def derived_files(listing: Listing, logs: Sequence[OutputFile], config: StoreConfig) -> dict[str, bytes]:
-    """Return the consume queue and index files derived from commit log files."""
-    overlay = Overlay(listing, logs)
-    store = AlignedStore(overlay, replace(config, recover_max=1 << 30), _NEWEST, clean=True)
-    store.load()
-    return {
-        entry.name: overlay.read(entry.name) for entry in overlay.entries() if not tree.is_log(entry.name)
-    }
+def part_of(window: Window, frames: Frames) -> Part:
+    """Return messages as the codec reads them."""
+    return Part(window.data, frames.start, frames.end, frames.header, window.offset)
 
 
-def checkpoint(stored: int, phy: int) -> bytes:
-    """Return the checkpoint of a store whose last message has store time `stored` and physical offset `phy`."""
-    row = {
-        "physic_msg_timestamp": stored, "logics_msg_timestamp": stored, "index_msg_timestamp": 0, "master_flushed_offset": 0,
-        "confirm_phy_offset": phy, "logics_physical_offset": phy,
-    }  # fmt: skip
-    return bytes(CHECKPOINT.form(pa.Table.from_pylist([row])))
+def units_of(listing: Listing, name: str) -> npt.NDArray[np.void]:
+    """Return the units of a consume queue file."""
+    data = listing.read(name)
+    return np.frombuffer(data[: len(data) // _UNIT.itemsize * _UNIT.itemsize], _UNIT)
+
+
+def derived_pieces(
+    listing: Listing, config: StoreConfig, options: Options, gaps: Gaps = Gaps.REPEAT, *, queues: bool = True, index: bool = True
+) -> Iterator[Piece]:  # fmt: skip
+    """Derive queues and index files from an undamaged commit log. Raises `DamageError` for a message that a broker refuses."""
+    if not (queues or index):
+        return
+    deriver = Deriver(config, gaps, tags=tree.indexes_tags(options), queues=queues, index=index)
+    for entry in tree.logs(listing):
+        for window, frames in log_frames(listing, entry, check=False):
+            messages = frames.pick(frames.header["frame_kind"] == MAIN)
+            try:
+                yield from deriver.add(window.data, messages.start, messages.end)
+            except IndexError as error:
+                raise DamageError(
+                    "a broker ends the log at this message, because it cannot parse its properties",
+                    path=entry.name, offset=window.offset + int(messages.start[error.args[0]]),
+                ) from None  # fmt: skip
+    yield from deriver.finish()
+
+
+class StoreRebuild(RepairPlan):
+    """A store with the derived files of these kinds rebuilt."""
+
+    def __init__(self, result: StoreResult, kinds: Sequence[str]) -> None:
+        super().__init__(result.listing)
+        self._kinds, self._repair, self._last = kinds, result.repair, result.kept[-1:]
+        self.rows, self.ids = result.rows, result.ids
+
+    def outputs(self) -> Iterator[OutputFile | Piece]:
+        queues, index = tree.QUEUE in self._kinds, tree.INDEX in self._kinds
+        dropped = {*(_QUEUES if queues else ()), *((tree.INDEX,) if index else ())}
+        remade = {tree.CHECKPOINT} if tree.CHECKPOINT in self._kinds and self._last else set()
+        for name in self.sizes:
+            if tree.first(name) not in dropped and name not in remade:
+                yield self.unchanged(name)
+        config, options = self._repair.config, self._repair.options
+        yield from derived_pieces(self.listing, config, options, Gaps.APPEND, queues=queues, index=index)
+        for last in self._last if remade else ():
+            yield self.rewritten(
+                tree.CHECKPOINT, checkpoint(last.stored, last.base + last.runs[-1].last_start)
+            )
 
 
 def rebuild(listing: Listing, plan: Plan, kinds: Sequence[str], options: Options) -> RepairPlan:
     """See `codec.capability.Rebuild`. Raises `DamageError` if the commit log is damaged."""
     repair = StoreRepair([listing], [plan], options).prepared()
     result = StoreResult(repair, repair.files)
-    logs = list(result._logs())
+    logs = list(result.logs())
     if result.cut or [file.name for file in logs] != [file.name for file in repair.files]:
         cut = result.cut[0] if result.cut else None
         raise DamageError(
             "the commit log is damaged; queues and index can only be rebuilt from an undamaged one",
             path=cut.file if cut else None, offset=cut.offset if cut else None, advice="Repair the store instead",
         )  # fmt: skip
-    derived = derived_files(listing, logs, repair.config)
-    folders = {tree.QUEUE: (tree.QUEUE, tree.BATCH, tree.EXT), tree.INDEX: (tree.INDEX,), tree.CHECKPOINT: ()}
-    chosen = {folder for kind in kinds for folder in folders[kind]}
-    outputs: dict[str, Sequence[bytes]] = {
-        name: [data] for name, data in derived.items() if tree.first(name) in chosen
-    }
-    if tree.CHECKPOINT in kinds and repair.files:
-        last = repair.files[-1]
-        outputs[tree.CHECKPOINT] = [checkpoint(last.stored, last.base + last.starts[-1])]
-    dropped = [name for name in result.sizes if tree.first(name) in chosen and name not in outputs]
-    out = Rebuild(listing, outputs, dropped)
-    out.rows, out.ids = result.rows, result.ids
-    return out
+    return StoreRebuild(result, kinds)
+
+
+def _blocks(listing: Listing, name: str, start: int, stop: int) -> Iterator[bool]:
+    """Yield for each block of a range whether it has a nonzero byte."""
+    for at in range(start, stop, 1 << 20):
+        yield bool(np.frombuffer(listing.read(name, at, min(1 << 20, stop - at)), np.uint8).any())

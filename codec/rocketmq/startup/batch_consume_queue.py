@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterator
 
 from logwright.codec.rocketmq.formats.batchconsumequeue import UNIT
-from logwright.codec.rocketmq.startup.consume_queue import Unit
+from logwright.codec.rocketmq.startup.consume_queue import FILTERED, Unit
 from logwright.codec.rocketmq.startup.mapped_file import MappedFile, MappedFileQueue
 from logwright.codec.rocketmq.startup.message import Message
 from logwright.codec.store.overlay import Overlay
@@ -32,6 +32,9 @@ class BatchConsumeQueue:
         self.queue = MappedFileQueue(overlay, f"batchconsumequeue/{topic}/{queue_id}", size)
         self.max_phy = -1
         self.min_offset = self.max_offset = 0
+
+    most_units = -(-FILTERED // SIZE)
+    """Limit of the messages that one pull reads."""
 
     def _good(self, file: MappedFile) -> Iterator[tuple[int, ...]]:
         """Yield the units of a file up to the first invalid one."""
@@ -94,7 +97,7 @@ class BatchConsumeQueue:
             self.min_offset = base
         return True
 
-    def correct_min(self, min_phy: int, *, old: bool) -> None:
+    def correct_min(self, min_phy: int, *, old: bool, fails: bool = False) -> None:
         for file in self.queue.files:
             for unit in self._written(file):
                 if unit[0] >= min_phy:

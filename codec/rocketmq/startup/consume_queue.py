@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from logwright.codec.rocketmq.formats.consumequeue import FILLER, UNIT
 from logwright.codec.rocketmq.formats.consumequeue_ext import ADDRESS, FIRST_TAG
 from logwright.codec.rocketmq.formats.consumequeue_ext import UNIT as EXT_UNIT
-from logwright.codec.rocketmq.startup.mapped_file import MappedFile, MappedFileQueue
-from logwright.codec.rocketmq.startup.message import Message
+from logwright.codec.rocketmq.startup.mapped_file import LoadError, MappedFile, MappedFileQueue
+from logwright.codec.rocketmq.startup.message import Message, ThrownError
 from logwright.codec.store.overlay import Overlay
 
 SIZE = UNIT.min_size
@@ -18,8 +18,8 @@ _UNIT = struct.Struct(">qiq")
 _RECOVERED = 3
 """Number of files at the end of a queue that are read on start."""
 _NO_ADDRESS = 1
-_MOST_UNITS = 801
-"""Limit of the units that one pull reads: those within `maxFilterMessageSize` (16000 bytes), and one more."""
+FILTERED = 16_000
+"""Limit of the bytes of units that one pull reads (`maxFilterMessageSize`)."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +100,9 @@ class ConsumeQueue:
         self.max_phy = -1
         self.min_logic = 0
 
+    most_units = FILTERED // SIZE
+    """Limit of the units that one pull reads."""
+
     @property
     def min_offset(self) -> int:
         return self.min_logic // SIZE
@@ -172,7 +175,7 @@ class ConsumeQueue:
         file.append(_UNIT.pack(message.phy, message.size, tags_code))
         return True
 
-    def correct_min(self, min_phy: int, *, old: bool) -> None:
+    def correct_min(self, min_phy: int, *, old: bool, fails: bool = False) -> None:
         """Set `min_logic` to the first unit that points into the log (`correctMinOffset`)."""
         address = _NO_ADDRESS
         if old:
@@ -186,6 +189,8 @@ class ConsumeQueue:
             if not self.queue.files or self.min_logic >= self.queue.max_offset:
                 return
             last, file = self.queue.files[-1], self.queue.files[0]
+            if fails and not last.wrote:
+                raise LoadError("IllegalArgumentException: newPosition < 0: (-20 < 0)")
             if last.wrote >= SIZE and _UNIT.unpack(last.read(last.wrote - SIZE, SIZE))[0] < min_phy:
                 self.min_logic = last.base + last.wrote
                 return
@@ -220,12 +225,15 @@ class ConsumeQueue:
         file = self.queue.find(offset) if offset >= self.min_logic else None
         if file is None or offset % file.size >= file.wrote:
             return None
-        data = file.read(offset % file.size, min(file.wrote - offset % file.size, _MOST_UNITS * SIZE))
+        data = file.read(
+            offset % file.size, min(file.wrote - offset % file.size, (self.most_units + 1) * SIZE)
+        )
         return (Unit(number + i, 1, *values) for i, values in enumerate(_UNIT.iter_unpack(data)))
 
-    def breaks(self, unit: Unit) -> bool:
-        """Return whether a unit's extension address is wrong such that the bitmap there exceeds its file. This stops a pull."""
-        return self.ext is not None and unit.tags_code <= FIRST_TAG and self.ext.breaks(unit.tags_code)
+    def check_extension(self, unit: Unit) -> None:
+        """Raise `ThrownError` if a unit's extension address is wrong such that the bitmap there exceeds its file."""
+        if self.ext is not None and unit.tags_code <= FIRST_TAG and self.ext.breaks(unit.tags_code):
+            raise ThrownError("java.nio.BufferUnderflowException")
 
     def next_file(self, number: int) -> int:
         per_file = self.queue.size // SIZE

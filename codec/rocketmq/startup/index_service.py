@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from logwright.codec.rocketmq.formats.commitlog.layout import ROLLBACK
 from logwright.codec.rocketmq.formats.indexfile import HEAD, SIZE, entry_at
 from logwright.codec.rocketmq.startup.mapped_file import MappedFile
-from logwright.codec.rocketmq.startup.message import Message, string_hash
+from logwright.codec.rocketmq.startup.message import Message, int32, string_hash
 from logwright.codec.store.overlay import Overlay
 
 _HEADER = struct.Struct(">4q2i")
@@ -51,6 +51,11 @@ class IndexFile:
     def full(self) -> bool:
         return bool(self.count >= self.entries)
 
+    @property
+    def dated(self) -> bool:
+        """Return whether a query without limits of time reads the file (`isTimeMatched`)."""
+        return bool(self.end_timestamp >= 0 or self.begin_timestamp > 0)
+
     def _slot(self, number: int) -> int:
         return int.from_bytes(self.file.read(HEAD + 4 * number, 4), "big", signed=True)
 
@@ -61,13 +66,13 @@ class IndexFile:
         previous = self._slot(slot)
         if not 0 < previous <= self.count:
             previous = 0
-        diff = int((stored - self.begin_timestamp) / 1000) if self.begin_timestamp > 0 else 0
-        entry = _ENTRY.pack(hash_value, phy, min(max(diff, 0), _INT_MAX), previous)
+        diff = max(stored - self.begin_timestamp, 0) // 1000 if self.begin_timestamp > 0 else 0
+        entry = _ENTRY.pack(hash_value, phy, min(diff, _INT_MAX), previous)
         self.file.write(entry_at(self.slots, self.count), entry)
         self.file.write(HEAD + 4 * slot, self.count.to_bytes(4, "big"))
         if self.count <= 1:
             self.begin_phy, self.begin_timestamp = phy, stored
-        self.used_slots += previous == 0
+        self.used_slots = int32(self.used_slots + (previous == 0))
         self.count += 1
         self.end_phy, self.end_timestamp = phy, stored
         return True
@@ -78,15 +83,18 @@ class IndexFile:
         if not 0 < number <= self.count or self.count <= 1:
             return
         while True:
-            data = self.file.read(entry_at(self.slots, number), SIZE)
+            at = int32(entry_at(self.slots, number))
+            data = self.file.read(at, SIZE) if at >= 0 else b""
             if len(data) < SIZE:
                 return
             entry_hash, phy, diff, previous = _ENTRY.unpack(data)
             if diff < 0:
                 return
-            if entry_hash == hash_value:
+            # Limits of a query are 0 and the largest time.
+            dated = self.begin_timestamp + 1000 * diff >= 0
+            if entry_hash == hash_value and dated:
                 yield phy
-            if not 0 < previous <= self.count or previous == number:
+            if not 0 < previous <= self.count or previous == number or not dated:
                 return
             number = previous
 
@@ -118,11 +126,11 @@ class IndexService:
     def load(self, names: list[str], *, clean: bool, checkpoint: int) -> None:
         """Load files. After an unclean stop the files newer than `checkpoint` are deleted."""
         for name in sorted(names):
+            if not name.rpartition("/")[2].isdigit():
+                continue
             short = self.size - self.overlay.size(name)
             if short > 0:
                 self.overlay.put(name, self.overlay.read(name) + bytes(short))
-            if not name.rpartition("/")[2].isdigit():
-                continue
             self.newest = max(self.newest, int(name.rpartition("/")[2]))
             file = IndexFile(MappedFile(self.overlay, name, 0, self.size), self.slots, self.entries)
             if not clean and file.end_timestamp > checkpoint:
@@ -162,7 +170,7 @@ class IndexService:
         out: list[int] = []
         hash_value = key_hash(topic, key)
         for file in reversed(self.files):
-            for phy in file.find(hash_value):
+            for phy in file.find(hash_value) if file.dated else ():
                 if len(out) >= most:
                     return out
                 out.append(phy)

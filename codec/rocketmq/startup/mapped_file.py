@@ -45,7 +45,9 @@ class MappedFile:
 
     def flush(self) -> None:
         if self._changed is not None:
-            self.overlay.put(self.name, bytes(self._changed))
+            # A file may be longer than the part that is mapped.
+            beyond = self.overlay.read(self.name, self.size, max(self.overlay.size(self.name) - self.size, 0))
+            self.overlay.put(self.name, bytes(self._changed) + beyond)
 
 
 class MappedFileQueue:

@@ -66,6 +66,17 @@ class Rules:
     sized: bool = True
     """Check the size against the remaining bytes before the magic, as from 5.0.0 on."""
     force_property_crc: bool = False
+    deliver_times: bool = True
+    """Whether the delay levels are known. A recovery of 4.x does not know them yet."""
+
+
+class ThrownError(Exception):
+    """The real store throws an exception. The text is its class."""
+
+
+def int32(value: int) -> int:
+    """Return the low 32 bits as a signed number, as Java's `int` overflows."""
+    return (value + (1 << 31)) % (1 << 32) - (1 << 31)
 
 
 def string_hash(text: str) -> int:
@@ -74,7 +85,7 @@ def string_hash(text: str) -> int:
     units = text.encode("utf-16-be", "surrogatepass")
     for at in range(0, len(units), 2):
         value = 31 * value + (units[at] << 8 | units[at + 1]) & 0xFFFFFFFF
-    return value - (1 << 32) if value >> 31 else value
+    return int32(value)
 
 
 def properties_of(stored: bytes) -> dict[str, str]:
@@ -148,7 +159,7 @@ def _check(buffer: Buffer, rules: Rules, *, crc: bool) -> Message | Refused:
         tags_code = string_hash(properties.get("TAGS", ""))
         if topic == SCHEDULE_TOPIC and "DELAY" in properties:
             level = min(_integer(properties["DELAY"]), len(DELAYS))
-            if level > 0:
+            if level > 0 and rules.deliver_times:
                 tags_code = stored + DELAYS[level - 1]
     elif crc and rules.force_property_crc:
         return Refused(-1, "CRC check failed")
@@ -193,3 +204,17 @@ def decodes(buffer: Buffer, *, v2: bool) -> bool:
     except (struct.error, ValueError):
         return False
     return True
+
+
+def multi_dispatch(message: Message) -> list[tuple[str, int, int]]:
+    """Return name, queue id and queue offset of the light queues of a message (`MultiDispatchUtils`, `multiDispatchLmqQueue`)."""
+    names = message.properties.get("INNER_MULTI_DISPATCH", "")
+    numbers = message.properties.get("INNER_MULTI_QUEUE_OFFSET", "")
+    system = message.topic.startswith(("%RETRY%", "rmq_sys_")) or message.topic == SCHEDULE_TOPIC
+    if not names or not numbers or system or names.count(",") != numbers.count(","):
+        return []
+    return [
+        (name, 0 if name.startswith("%LMQ%") else message.queue_id, int(number))
+        for name, number in zip(names.split(","), numbers.split(","), strict=True)
+        if "/" not in name
+    ]

@@ -11,7 +11,16 @@ from logwright.codec.rocketmq.startup.batch_consume_queue import BatchConsumeQue
 from logwright.codec.rocketmq.startup.consume_queue import ConsumeQueue, ConsumeQueueExt, Unit
 from logwright.codec.rocketmq.startup.index_service import IndexService
 from logwright.codec.rocketmq.startup.mapped_file import LoadError, MappedFile, MappedFileQueue
-from logwright.codec.rocketmq.startup.message import Message, Refused, Rules, check, decodes
+from logwright.codec.rocketmq.startup.message import (
+    Message,
+    Refused,
+    Rules,
+    ThrownError,
+    check,
+    decodes,
+    int32,
+    multi_dispatch,
+)
 from logwright.codec.store.overlay import Overlay
 
 Queue = ConsumeQueue | BatchConsumeQueue
@@ -19,6 +28,9 @@ _HEAD = 92
 """Bytes that are read to choose the first file to recover."""
 _PULL, _PULL_BYTES = 32, 256 << 10
 """Limits of one pull in messages and bytes (`maxTransferCountOnMessageInMemory`, `maxTransferBytesOnMessageInMemory`)."""
+_NO_SKIP = -(1 << 63)
+_NAME = 255
+"""Limit of a file name in bytes."""
 _MARGIN = 3000
 """Milliseconds before the times of the checkpoint at which a recovery starts."""
 
@@ -72,6 +84,11 @@ class Served:
     unit: Unit
 
 
+def _is_file_name(topic: str) -> bool:
+    """Return whether a folder can have this name."""
+    return "\0" not in topic and all(len(part.encode()) <= _NAME for part in topic.split("/"))
+
+
 class MessageStore:
     """A store on an overlay of its directory."""
 
@@ -84,6 +101,8 @@ class MessageStore:
         self.warnings: list[str] = []
         self.ended: str = ""
         """Why the log ends before its last byte; empty if it does not."""
+        self.writable = True
+        """Whether consume queues are written. A queue that cannot be created ends this for all (`makeLogicsQueueError`)."""
 
     # Loading
 
@@ -167,7 +186,7 @@ class MessageStore:
             end += position
             if stopped:
                 break
-        if reached >= end:
+        if (self._queue_phy() if self.version.bounded else reached) >= end:
             for queue in self.queues.values():
                 queue.truncate(end)
         self.log.truncate(end)
@@ -177,9 +196,10 @@ class MessageStore:
     def _recover_file(self, file: MappedFile, reached: int) -> tuple[int, bool]:
         """Return the end of the messages in a file, and whether the log ends there."""
         data = memoryview(file.read())
+        rules = replace(self.rules, deliver_times=not self.version.old)
         position = 0
         while True:
-            message = check(data[position:], self.rules, crc=True)
+            message = check(data[position:], rules, crc=True)
             if message is None:
                 return position, False
             checked = self.config.check_offset and not self.clean
@@ -214,7 +234,10 @@ class MessageStore:
         """`CommitLog.isMappedFileMatchedRecover`."""
         head = file.read(0, _HEAD)
         magic, flags = struct.unpack_from(">I", head, 4)[0], struct.unpack_from(">i", head, 36)[0]
-        if magic != V1 and not (magic == V2 and self.rules.v2):
+        if self.version.bounded:
+            if not isinstance(check(file.read(), self.rules, crc=True), Message):
+                return False
+        elif magic != V1 and not (magic == V2 and self.rules.v2):
             return False
         stored: int = struct.unpack_from(">q", head, 68 if flags & BORN_V6 else 56)[0]
         phy: int = struct.unpack_from(">q", head, 28)[0]
@@ -241,30 +264,21 @@ class MessageStore:
     def _correct(self) -> None:
         """`recoverTopicQueueTable`: set the start of each queue to its first unit that points into the log."""
         for queue in self.queues.values():
-            queue.correct_min(self.log.min_offset, old=self.version.old)
+            queue.correct_min(self.log.min_offset, old=self.version.old, fails=not self.version.bounded)
 
     # Dispatching
 
     def _dispatch(self, message: Message) -> None:
         """`CommitLogDispatcherBuildConsumeQueue` and `CommitLogDispatcherBuildIndex`."""
-        if message.kind not in (PREPARED, ROLLBACK):
+        if message.kind not in (PREPARED, ROLLBACK) and self.writable:
             queue = self._open(message.topic, message.queue_id)
-            queue.put(message)
-            if self.config.lmq and not self.version.old and isinstance(queue, ConsumeQueue):
-                self._multi_dispatch(message)
+            self.writable = _is_file_name(message.topic)
+            if self.writable:
+                queue.put(message)
+            if self.writable and self.config.lmq and not self.version.old and isinstance(queue, ConsumeQueue):
+                for name, queue_id, number in multi_dispatch(message):
+                    self._open(name, queue_id).put(message, number, message.tags_code)
         self.index.put(message)
-
-    def _multi_dispatch(self, message: Message) -> None:
-        """`MultiDispatchUtils` and `ConsumeQueue.multiDispatchLmqQueue`."""
-        names = message.properties.get("INNER_MULTI_DISPATCH", "")
-        numbers = message.properties.get("INNER_MULTI_QUEUE_OFFSET", "")
-        system = message.topic.startswith(("%RETRY%", "rmq_sys_")) or message.topic == "SCHEDULE_TOPIC_XXXX"
-        if not names or not numbers or system or names.count(",") != numbers.count(","):
-            return
-        for name, number in zip(names.split(","), numbers.split(","), strict=True):
-            if "/" not in name:
-                queue_id = 0 if name.startswith("%LMQ%") else message.queue_id
-                self._open(name, queue_id).put(message, int(number), message.tags_code)
 
     def _reput(self) -> None:
         """`ReputMessageService.doReput`: dispatch from the end of the consume queues."""
@@ -291,19 +305,31 @@ class MessageStore:
     # Serving
 
     def message(self, phy: int, size: int) -> bytes | None:
-        """Return the bytes of a message (`CommitLog.getMessage`)."""
+        """Return the bytes of a message, or None if they are not in the log (`CommitLog.getMessage`).
+
+        Raises `ThrownError` for a size that the real store does not expect.
+        """
         file = self.log.find(phy, or_first=phy == 0)
-        if file is None or size <= 0 or phy % file.size + size > file.wrote:
+        if file is None or int32(phy % file.size + size) > file.wrote:
             return None
+        if not 0 <= size <= file.size - phy % file.size:
+            raise ThrownError("java.lang.IllegalArgumentException")
         return file.read(phy % file.size, size)
+
+    def decoded(self, phy: int, size: int) -> bytes | None:
+        """Return the bytes of a message that a client decodes, or None."""
+        try:
+            data = self.message(phy, size)
+        except ThrownError:
+            return None
+        return data if data is not None and decodes(data, v2=self.rules.v2) else None
 
     def query(self, topic: str, key: str, most: int = _PULL) -> list[int]:
         """Return the physical offsets that a client finds by a key (`queryMessage`)."""
         out = []
         for phy in sorted(self.index.query(topic, key, most)):
             size = int.from_bytes(self.message(phy, 4) or b"", "big", signed=True)
-            message = self.message(phy, size)
-            if message is not None and decodes(message, v2=self.rules.v2):
+            if self.log.find(phy) is not None and self.decoded(phy, size) is not None:
                 out.append(phy)
         return out
 
@@ -323,25 +349,31 @@ class MessageStore:
         if units is None:
             return [], "OFFSET_FOUND_NULL", queue.next_file(number)
         picked: list[Unit] = []
-        total, skip, following = 0, -1, number
+        total, skip, following = 0, _NO_SKIP, number
         status = "NO_MATCHED_MESSAGE"
-        for unit in units:
-            if following >= queue.max_offset or len(picked) >= _PULL:
-                break
-            if picked and total + unit.size > _PULL_BYTES:
-                break
-            following = unit.number + unit.count
-            if isinstance(queue, ConsumeQueue) and queue.breaks(unit):
-                return [], "java.nio.BufferUnderflowException", number + 1
-            if unit.phy < skip:
-                continue
-            if self.message(unit.phy, unit.size) is None:
-                status = status if picked else "MESSAGE_WAS_REMOVING"
-                skip = unit.phy + self.config.log_size - unit.phy % self.config.log_size
-                continue
-            picked.append(unit)
-            total += unit.size
-            status, skip = "FOUND", -1
+        try:
+            for unit in units:
+                if isinstance(queue, ConsumeQueue):
+                    queue.check_extension(unit)
+                if following >= queue.max_offset or unit.number - number >= queue.most_units:
+                    break
+                count = sum(before.count for before in picked)
+                if total and (count + unit.count > _PULL or int32(total + unit.size) > _PULL_BYTES):
+                    break
+                following = unit.number + unit.count
+                if unit.phy < skip:
+                    continue
+                if self.message(unit.phy, unit.size) is None:
+                    status = status if total else "MESSAGE_WAS_REMOVING"
+                    size = self.config.log_size
+                    # The remainder in Java has the sign of the offset.
+                    skip = unit.phy + size - (unit.phy % size if unit.phy >= 0 else -(-unit.phy % size))
+                    continue
+                picked.append(unit)
+                total += unit.size
+                status, skip = "FOUND", _NO_SKIP
+        except ThrownError as error:
+            return [], str(error), number + 1
         return picked, status, following
 
     def read_all(self) -> Iterator[Served]:

@@ -27,10 +27,11 @@ from logwright.codec.option import Options
 from logwright.codec.rocketmq.formats.commitlog.codec import CODEC as LOG
 from logwright.codec.rocketmq.formats.commitlog.layout import PREPARED, ROLLBACK, TRANSACTION
 from logwright.codec.rocketmq.formats.commitlog.read import Messages
+from logwright.codec.rocketmq.startup.consume_queue import Unit
 from logwright.codec.rocketmq.startup.mapped_file import LoadError
-from logwright.codec.rocketmq.startup.message import decodes
 from logwright.codec.rocketmq.startup.message_store import MessageStore, Version
 from logwright.codec.rocketmq.store import tree
+from logwright.codec.rocketmq.store.views import QUEUES, consumer_offsets
 from logwright.codec.store.extents import Copy
 from logwright.codec.store.listing import Listing
 from logwright.codec.store.overlay import Overlay
@@ -52,11 +53,7 @@ class ServedStore(Served):
     def messages(self) -> list[tuple[int, int]]:
         """The physical offset and size of each message that consumers get, in log order, without duplicates."""
         spans = {(served.unit.phy, served.unit.size) for served in self.store.read_all()}
-        return [span for span in sorted(spans) if self._decodes(*span)]
-
-    def _decodes(self, phy: int, size: int) -> bool:
-        data = self.store.message(phy, size)
-        return data is not None and decodes(data, v2=self.store.rules.v2)
+        return [span for span in sorted(spans) if self.store.decoded(*span) is not None]
 
     def answers(self) -> Answers:
         store = self.store
@@ -103,15 +100,35 @@ class ServedStore(Served):
         yield from lost_runs(pieces())
 
     def parts(self, view: str) -> None:
-        if view != "messages":
-            raise UsageError(f"mode AS_SYSTEM has no view {view!r}", advice="Use view messages")
+        if view not in ("messages", "queues"):
+            raise UsageError(f"mode AS_SYSTEM has no view {view!r}", advice="Use view messages or queues")
 
     def rows(self, view: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        if view == "queues":
+            rows = [{name: row[name] for name in columns} for row in self._queues()]
+            yield pa.RecordBatch.from_pylist(rows, schema=QUEUES.schema(columns))
+            return
         for at in range(0, len(self.messages), _AT_A_TIME):
             messages = [
                 self.store.message(phy, size) or b"" for phy, size in self.messages[at : at + _AT_A_TIME]
             ]
             yield rows_of(messages, columns, self.options)
+
+    def _queues(self) -> Iterator[dict[str, Any]]:
+        """Yield the queues as a broker serves them."""
+        offsets = consumer_offsets(self.overlay)
+        units: dict[tuple[str, int], list[Unit]] = {}
+        for served in self.store.read_all():
+            units.setdefault((served.topic, served.queue_id), []).append(served.unit)
+        for key, queue in sorted(self.store.queues.items()):
+            read = units.get(key, [])
+            count, low, high = sum(unit.count for unit in read), queue.min_offset, queue.max_offset
+            empty = high <= low
+            yield {
+                "topic": key[0], "queue_id": key[1], "min_offset": None if empty else low, "max_offset": None if empty else high,
+                "messages": count, "gaps": high - low - count, "first_physical_offset": read[0].phy if read else None,
+                "last_physical_offset": read[-1].phy if read else None, "consumer_offsets": offsets.get(key, []),
+            }  # fmt: skip
 
     def settle(self, repair: SystemRepair) -> None:
         """Clear the bytes after the end of the log and of the queues. A broker keeps them and may read them again."""
@@ -153,7 +170,7 @@ def rows_of(messages: Sequence[bytes], columns: Sequence[str], options: Options)
     context = LOG.context(
         "", Options(LOG.options, {"max.decompressed.bytes": options["max.decompressed.bytes"]})
     )
-    return LOG._batch(part, columns, context)
+    return LOG.batch(part, columns, context)
 
 
 def start(overlay: Overlay, settings: Settings) -> ServedStore | Refused:

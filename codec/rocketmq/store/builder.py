@@ -5,7 +5,7 @@ Source: `CommitLog.DefaultAppendMessageCallback` of RocketMQ, and the invariants
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,76 +15,58 @@ import pyarrow as pa
 
 from logwright.codec.fault import UsageError
 from logwright.codec.option import Option, Options
-from logwright.codec.rocketmq.derive import FilledFile, IndexWriter, QueueWriter
+from logwright.codec.rocketmq.derive import Deriver, FilledFile, GapError, Gaps, QueueEnd
 from logwright.codec.rocketmq.formats.commitlog.codec import CODEC as LOG
-from logwright.codec.rocketmq.formats.commitlog.codec import FILE_SIZE
-from logwright.codec.rocketmq.formats.commitlog.layout import (
-    BLANK,
-    BLANK_MAGIC,
-    PREPARED,
-    ROLLBACK,
-)
+from logwright.codec.rocketmq.formats.commitlog.layout import BLANK, BLANK_MAGIC
 from logwright.codec.rocketmq.formats.commitlog.write import Writer
 from logwright.codec.rocketmq.formats.config import TOPICS
-from logwright.codec.rocketmq.formats.indexfile import HASH_SLOTS, HEAD, HEADER, MAX_ENTRIES, entry_at
-from logwright.codec.rocketmq.formats.page import CHECKPOINT
-from logwright.codec.rocketmq.startup.index_service import key_hash, keys_of
+from logwright.codec.rocketmq.formats.indexfile import HEAD, HEADER, entry_at
+from logwright.codec.rocketmq.formats.page import checkpoint
+from logwright.codec.rocketmq.startup.consume_queue import ConsumeQueue
 from logwright.codec.rocketmq.startup.mapped_file import LoadError
-from logwright.codec.rocketmq.startup.message import Message, Rules, check
 from logwright.codec.rocketmq.startup.message_store import MessageStore, StoreConfig, Version
 from logwright.codec.rocketmq.store import tree
-from logwright.codec.sorting import framed, read_framed
-from logwright.codec.store.build import Piece, Placement, Stage, Summary
+from logwright.codec.store.build import Piece, Summary
 from logwright.codec.store.listing import Listing
 from logwright.codec.store.overlay import Overlay
-from logwright.codec.window import Zeros
+from logwright.codec.window import Bytes, Zeros
 
 Int64s = npt.NDArray[np.int64]
 NEWEST = Version((5, 5, 0))
 _STEP = 1 << 20
 _LEAST_LEFT = 8
 """Bytes left free after the last message of a file, for a blank record."""
-_STAGED = "commitlog/rows"
+STAGED = "commitlog/rows"
 OFFSETS = Option(
     "offsets", "keep", "Queue offsets. keep: those of the column queue_offset, if given; assign: continue each queue's offsets",
     str, choices=("keep", "assign"),
 )  # fmt: skip
-OPTIONS = (tree.LOG_PATH, *tree.GEOMETRY, OFFSETS)
+OPTIONS = (
+    tree.LOG_PATH, *tree.GEOMETRY, OFFSETS, tree.EXT_ENABLED, tree.LMQ, tree.BATCH_TOPICS, tree.BROKER_VERSION
+)  # fmt: skip
 
 
 @dataclass
 class State:
-    """The state of a store before the next message."""
+    """The state of a store before the next message. `full_at` is the store time of the last entry of the last full index file."""
 
     config: StoreConfig
     end: int = 0
-    next: dict[tuple[str, int], int] = field(default_factory=dict)
-    stored: int = 0
-    """Store time of the last message."""
+    queues: Mapping[tuple[str, int], QueueEnd] = field(default_factory=dict)
     full_at: int = 0
 
 
 def resume(listing: Listing | None, options: Options) -> State:
     """Return the state of a store. Raises `UsageError` if a broker would not continue it unchanged."""
     if listing is None:
-        geometry = {
-            "log_size": FILE_SIZE, "queue_size": tree.QUEUE_SIZE, "slots": HASH_SLOTS, "entries": MAX_ENTRIES,
-        }  # fmt: skip
-        configured = {
-            name: options[option.name]
-            for name, option in geometry.items()
-            if options[option.name] is not None
-        }
-        return State(StoreConfig(**{"log_size": 1 << 30, **configured}))
-    config = tree.config_of(listing, Options(tree.READ_OPTIONS, _given(options)))
+        return State(tree.config_of_new(options))
+    config = tree.config_of(listing, Options(tree.READ_OPTIONS, _read_options(options)))
     names = {entry.name for entry in listing.entries()}
     if tree.ABORT in names:
         raise UsageError(
             "the store has a file abort: its broker is running or was not stopped cleanly",
             advice="Stop the broker. If it was not stopped cleanly, start it and stop it first",
         )
-    if config.batch_topics or config.ext:
-        raise UsageError("a store with batch consume queues or queue extensions cannot be appended to")
     overlay = Overlay(listing)
     store = MessageStore(overlay, config, NEWEST, clean=True)
     try:
@@ -97,11 +79,17 @@ def resume(listing: Listing | None, options: Options) -> State:
             f"a broker would change {changed[0]} when it starts",
             advice="Start and stop a broker, or repair the store first",
         )
-    counts = {key: queue.max_offset for key, queue in store.queues.items()}
-    return State(config, store.max_phy, counts, int(store.checkpoint[1]), int(store.checkpoint[2]))
+    queues = {
+        key: QueueEnd(
+            queue.max_offset, queue.queue.max_offset,
+            queue.ext.queue.max_offset if isinstance(queue, ConsumeQueue) and queue.ext is not None else 0,
+        )
+        for key, queue in store.queues.items()
+    }  # fmt: skip
+    return State(config, store.max_phy, queues, int(store.checkpoint[2]))
 
 
-def _given(options: Options) -> dict[str, Any]:
+def _read_options(options: Options) -> dict[str, Any]:
     known = {option.name for option in tree.READ_OPTIONS}
     return {name: value for name, value in options.to_dict().items() if name in known and value is not None}
 
@@ -110,111 +98,81 @@ class StoreBuilder:
     """Writes a new store, or the files that an append changes. See `codec.store.build.Builder`."""
 
     def __init__(self, listing: Listing | None, options: Options) -> None:
-        tree.refuse_several(options)
         self.listing, self.options = listing, options
         self.state = resume(listing, options)
         self.config = self.state.config
         self.rows = 0
-        self.log = FilledFile("commitlog/", self.config.log_size, self.state.end)
+        folders = [root.name for root in tree.roots(options)] or [tree.LOG]
+        self.log = FilledFile(folders, self.config.log_size, self.state.end)
         self.opened = False
-        self.queues: dict[tuple[str, int], QueueWriter] = {}
-        self.index = IndexWriter(self.config.slots, self.config.entries)
-        self.last_phy = -1
-        self.first_offsets: dict[str, int] = {}
+        self.counts = {key: end.next for key, end in self.state.queues.items()}
+        self.derived = Deriver(self.config, Gaps.REFUSE, tags=tree.indexes_tags(options))
 
     def add(self, rows: pa.RecordBatch) -> Iterator[Piece]:
         if not rows.num_rows:
             return
-        batch = LOG._given(pa.Table.from_batches([rows])).combine_chunks().to_batches()[0]
-        if self.options[OFFSETS.name] == "assign" or "queue_offset" not in rows.schema.names:
-            batch = (
-                LOG._given(
-                    pa.Table.from_batches([rows.drop_columns(["queue_offset"])])
-                    if "queue_offset" in rows.schema.names
-                    else pa.Table.from_batches([rows])
-                )
-                .combine_chunks()
-                .to_batches()[0]
-            )
         if not self.opened:
             self.opened = True
             yield from self._open()
-        counts = dict(self.state.next)
-        _, starts = Writer(batch, dict(counts)).write(0, None, 0)
-        offsets, blanks = self._assign_offsets(np.diff(starts))
-        data, starts = Writer(batch, counts).write(0, offsets, 0)
-        yield from self._derived(data.tobytes(), starts)
+        table = pa.Table.from_batches([rows])
+        if self.options[OFFSETS.name] == "assign" and "queue_offset" in table.column_names:
+            table = table.drop_columns(["queue_offset"])
+        writer = Writer(LOG.complete(table), self.counts)
+        offsets, blanks = self._assign_offsets(np.diff(writer.starts))
+        data, starts = writer.write_at(offsets), writer.starts
+        yield from self._derive(data, starts)
         at = 0
         for i, blank in blanks:
-            yield from self.log.write(data[int(starts[at]) : int(starts[i])].tobytes())
-            filler = BLANK.pack({"total_size": blank, "magic_code": BLANK_MAGIC})
-            yield from self.log.write(filler)
+            yield from self.log.write(data[at : int(starts[i])])
+            yield from self.log.write(BLANK.pack({"total_size": blank, "magic_code": BLANK_MAGIC}))
             yield from self.log.close()
-            at = i
-        yield from self.log.write(data[int(starts[at]) :].tobytes())
+            at = int(starts[i])
+        yield from self.log.write(data[at:])
         self.rows += rows.num_rows
-        self.state.end = self.log.at
 
     def _assign_offsets(self, sizes: Int64s) -> tuple[Int64s, list[tuple[int, int]]]:
         """Return the physical offsets of messages, and for each end of a file the index of the next message and the bytes left."""
         size = self.config.log_size
-        out, blanks, at = np.empty(len(sizes), np.int64), [], self.log.at
-        for i, length in enumerate(sizes.tolist()):
-            if length + _LEAST_LEFT > size:
-                raise UsageError(
-                    f"row {self.rows + i}: the message takes {length} bytes, but a file of {size} bytes holds at most {size - _LEAST_LEFT}",
-                    advice="Set mappedFileSizeCommitLog to the broker's value",
-                )
-            left = size - at % size
-            if length + _LEAST_LEFT > left:
-                blanks.append((i, left))
-                at += left
-            out[i] = at
-            at += length
-        return out, blanks
-
-    def _derived(self, data: bytes, starts: Int64s) -> Iterator[Piece]:
-        """Write the units and the index entries of messages."""
-        units: dict[tuple[str, int], list[tuple[int, int, int]]] = {}
-        entries: list[tuple[int, int, int]] = []
-        for i in range(len(starts) - 1):
-            message = check(data[int(starts[i]) : int(starts[i + 1])], Rules(), crc=False)
-            if not isinstance(message, Message):
-                raise UsageError(f"row {self.rows + i}: a broker would refuse the message")
-            key = message.topic, message.queue_id
-            if message.kind not in (PREPARED, ROLLBACK):
-                expected = self.state.next.get(key)
-                if expected is None:
-                    expected = message.queue_offset
-                    self._refuse_start(message, i)
-                if message.queue_offset != expected:
-                    raise UsageError(
-                        f"row {self.rows + i}: queue_offset is {message.queue_offset}, expected {expected} in queue {key[1]} of {key[0]}",
-                        advice="A queue has no gaps: sort the rows, or pass offsets=assign",
-                    )
-                self.state.next[key] = expected + 1
-                units.setdefault(key, []).append((message.phy, message.size, message.tags_code))
-            for name in keys_of(message, tags=NEWEST.bounded):
-                entries.append((key_hash(message.topic, name), message.phy, message.store_timestamp))
-            self.state.stored, self.last_phy = message.store_timestamp, message.phy
-        for key, queued in units.items():
-            if key not in self.queues:
-                first = self.state.next[key] - len(queued)
-                queue = self.queues[key] = QueueWriter(*key, self.config.queue_size, first)
-                yield from queue.open(self._before(queue.file.name))
-            yield from self.queues[key].add(
-                *(np.array(column, np.int64) for column in zip(*queued, strict=True))
-            )
-        if entries:
-            yield from self.index.add(*(np.array(column, np.int64) for column in zip(*entries, strict=True)))
-
-    def _refuse_start(self, message: Message, i: int) -> None:
-        if message.queue_offset > 0:
+        room = size - _LEAST_LEFT
+        for i in np.flatnonzero(sizes > room)[:1].tolist():
             raise UsageError(
-                f"row {self.rows + i}: queue {message.queue_id} of {message.topic} would start at offset {message.queue_offset}; "
-                "a broker skips such messages in a store whose log starts at 0",
-                advice="Pass offsets=assign to number them from 0",
+                f"row {self.rows + i}: the message takes {sizes[i]} bytes, but a file of {size} bytes holds at most {room}",
+                advice="Set mappedFileSizeCommitLog to the broker's value",
             )
+        ends = np.cumsum(sizes)
+        out = np.empty(len(sizes), np.int64)
+        blanks: list[tuple[int, int]] = []
+        at, done, before = self.log.at, 0, 0
+        while True:
+            left = size - at % size
+            fitting = max(int(np.searchsorted(ends, before + left - _LEAST_LEFT, "right")), done)
+            out[done:fitting] = at - before + ends[done:fitting] - sizes[done:fitting]
+            if fitting == len(sizes):
+                return out, blanks
+            if fitting > done:
+                at += int(ends[fitting - 1]) - before
+                done, before = fitting, int(ends[fitting - 1])
+                left = size - at % size
+            blanks.append((done, left))
+            at += left
+
+    def _derive(self, data: Bytes, starts: Int64s) -> Iterator[Piece]:
+        try:
+            yield from self.derived.add(data, starts[:-1], starts[1:])
+        except IndexError as error:
+            raise UsageError(f"row {self.rows + error.args[0]}: a broker would refuse the message") from None
+        except GapError as error:
+            topic, queue_id, number, expected = error.args
+            if not expected and (topic, queue_id) not in self.state.queues:
+                raise UsageError(
+                    f"queue {queue_id} of {topic} would start at offset {number}; a broker skips such messages in a store whose log starts "
+                    "at 0",
+                    advice="Pass offsets=assign to number them from 0",
+                ) from None
+            raise UsageError(
+                f"queue_offset is {number}, expected {expected} in queue {queue_id} of {topic}",
+                advice="A queue has no gaps: sort the rows, or pass offsets=assign",
+            ) from None
 
     def _before(self, name: str) -> bytes:
         """Return the content of a file, or no bytes if it does not exist."""
@@ -225,75 +183,54 @@ class StoreBuilder:
         """Continue the last files of the store."""
         if self.listing is None:
             return
-        used = self.state.end % self.config.log_size
+        self.derived.ends, self.derived.read = self.state.queues, self._before
+        used = self.log.at % self.config.log_size
         if used:
-            name = next(
-                entry.name
-                for entry in tree.logs(self.listing)
-                if tree.base_of(entry.name) == self.state.end - used
+            base = self.log.at - used
+            self.log.existing = next(
+                log.name for log in tree.logs(self.listing) if tree.base_of(log.name) == base
             )
-            self.log.folder = name[: -len(name.rpartition("/")[2])]
-            for at in range(0, used, _STEP):
-                yield Piece(self.log.name, self.listing.read(name, at, min(_STEP, used - at)))
-        names = sorted(entry.name for entry in self.listing.entries() if tree.first(entry.name) == tree.INDEX)
-        names = [name for name in names if tree.base_of(name) is not None]
-        self.index.newest = max((tree.base_of(name) or 0 for name in names), default=0)
-        self.index.full_at = self.state.full_at
+            yield from self._copied(self.log.existing, 0, used)
+        index = self.derived.index
+        index.full_at = self.state.full_at
+        names = [entry.name for entry in self.listing.entries() if tree.first(entry.name) == tree.INDEX]
+        names = sorted(name for name in names if tree.base_of(name) is not None)
         if names:
-            yield from self._open_index(names[-1])
+            index.newest = max(tree.base_of(name) or 0 for name in names)
+            head = HEAD + 4 * self.config.slots
+            data = self.listing.read(names[-1], 0, head)
+            index.resume(
+                names[-1], HEADER.unpack(data, 0, head)[0], np.frombuffer(data[HEAD:], ">i4").astype(np.int32)
+            )
+            if index.name:
+                yield Piece(index.name, Zeros(head))
+                yield from self._copied(index.name, head, entry_at(self.config.slots, index.count))
 
-    def _open_index(self, name: str) -> Iterator[Piece]:
+    def _copied(self, name: str, start: int, stop: int) -> Iterator[Piece]:
         assert self.listing is not None
-        data = self.listing.read(name, 0, HEAD + 4 * self.config.slots)
-        head = HEADER.unpack(data, 0, len(data))[0]
-        slots = np.frombuffer(data[HEAD:], ">i4").astype(np.int32)
-        if head["index_count"] >= self.config.entries:
-            self.index.resume(name, head, slots, head["end_timestamp"])
-            self.index.header |= {
-                "begin_timestamp": head["end_timestamp"], "begin_physical_offset": head["end_physical_offset"],
-            }  # fmt: skip
-            self.index.name = ""
-            return
-        self.index.resume(
-            name, {**head, "index_count": max(head["index_count"], 1)}, slots, self.state.full_at
-        )
-        end = entry_at(self.config.slots, self.index.count)
-        yield Piece(name, Zeros(HEAD + 4 * self.config.slots))
-        for at in range(HEAD + 4 * self.config.slots, end, _STEP):
-            yield Piece(name, self.listing.read(name, at, min(_STEP, end - at)))
+        for at in range(start, stop, _STEP):
+            yield Piece(name, self.listing.read(name, at, min(_STEP, stop - at)))
 
     def finish(self) -> Iterator[Piece]:
-        if not self.rows:
-            if self.listing is None:
-                yield Piece(tree.CHECKPOINT, self._checkpoint(), done=True)
-            return
-        yield from self.log.close()
-        for queue in self.queues.values():
-            yield from queue.file.close()
-        yield from self.index.close()
+        if self.rows:
+            yield from self.log.close()
+            yield from self.derived.finish()
         topics = self._topics()
         if topics is not None:
             yield Piece(tree.TOPICS_FILE, topics, done=True)
-        yield Piece(tree.CHECKPOINT, self._checkpoint(), done=True)
-
-    def _checkpoint(self) -> bytes:
-        last = max(self.last_phy, 0)
-        row = {
-            "physic_msg_timestamp": self.state.stored, "logics_msg_timestamp": self.state.stored,
-            "index_msg_timestamp": self.index.full_at, "master_flushed_offset": 0, "confirm_phy_offset": last,
-            "logics_physical_offset": last,
-        }  # fmt: skip
-        return bytes(CHECKPOINT.form(pa.Table.from_pylist([row])))
+        if self.rows or self.listing is None:
+            stored, phy = (self.derived.stored, self.derived.phy) if self.rows else (0, 0)
+            yield Piece(tree.CHECKPOINT, checkpoint(stored, phy, self.derived.index.full_at), done=True)
 
     def _topics(self) -> bytes | None:
         """Return topics.json with the written topics added, or None if it has them already."""
         before = self._before(tree.TOPICS_FILE)
         rows = {row["topic"]: row for row in TOPICS.parse(before).to_pylist()} if before else {}
         queue_counts: dict[str, int] = {}
-        for topic, queue_id in self.queues:
+        for topic, queue_id in self.derived.queues:
             queue_counts[topic] = max(queue_counts.get(topic, 1), queue_id + 1)
         missing = {t: n for t, n in queue_counts.items() if t not in rows or rows[t]["read_queue_nums"] < n}
-        if not missing:
+        if not missing and self.listing is not None:
             return None
         for topic, count in missing.items():
             known = rows.get(
@@ -304,7 +241,7 @@ class StoreBuilder:
                     "topic_filter_type": "SINGLE_TAG",
                     "topic_sys_flag": 0,
                     "order": False,
-                    "attributes": [],
+                    "attributes": [tree.BATCH_ATTRIBUTE] if topic in self.config.batch_topics else [],
                 },
             )
             rows[topic] = {
@@ -316,52 +253,5 @@ class StoreBuilder:
         return bytes(TOPICS.form(pa.Table.from_pylist(list(rows.values()), schema=schema)))
 
     def summary(self) -> Summary:
-        ids = {"last_physical_offset": self.last_phy} if self.rows else {}
+        ids = {"last_physical_offset": self.derived.phy} if self.rows else {}
         return Summary(self.rows, ids)
-
-
-class StagedBuilder:
-    """Stages the rows of one of several tasks. Physical offsets are assigned when all tasks are done."""
-
-    def __init__(self) -> None:
-        self.rows = 0
-        self.schema: pa.Schema | None = None
-
-    def add(self, rows: pa.RecordBatch) -> Iterator[Piece]:
-        self.rows += rows.num_rows
-        self.schema = self.schema or rows.schema
-        yield Piece(_STAGED, framed(rows))
-
-    def finish(self) -> Iterator[Piece]:
-        if self.rows:
-            yield Piece(_STAGED, b"", done=True)
-
-    def summary(self) -> Summary:
-        return Summary(
-            self.rows, facts={"schema": None if self.schema is None else self.schema.serialize().to_pybytes()}
-        )
-
-
-def assemble(
-    listing: Listing | None,
-    parts: Sequence[tuple[Stage, Summary]],
-    extra: Stage,
-    options: Options,
-    order: Any,
-) -> Placement:
-    """See `codec.layout.Layout.assemble`."""
-    builder = StoreBuilder(listing, options)
-    names: dict[str, None] = {}
-
-    def pieces() -> Iterator[Piece]:
-        for stage, summary in parts:
-            if summary.rows:
-                schema = pa.ipc.read_schema(pa.py_buffer(summary.facts["schema"]))
-                for batch in read_framed(stage, _STAGED, schema):
-                    yield from builder.add(batch)
-        yield from builder.finish()
-
-    for piece in pieces():
-        extra.take([piece])
-        names[piece.name] = None
-    return Placement(tuple((extra, name, name) for name in order(names)), builder.summary())

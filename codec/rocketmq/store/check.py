@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from logwright.codec import plural
 from logwright.codec.describe import dtype_of
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.frames.codec import Part
@@ -44,7 +45,9 @@ class StoreChecker:
         self._file: PlannedFile | None = None
         self._topics: dict[bytes, int] = {}
         self._blocks: list[tuple[Int64s, ...]] = []
-        self._ends: dict[str, int] = {}
+        self._end = -1
+        self._holes: list[int] = []
+        """The physical offsets of messages with unreadable or missing bytes before them."""
 
     def begin(self, file: PlannedFile) -> None:
         self._file = file
@@ -52,7 +55,11 @@ class StoreChecker:
     def add(self, window: Window, frames: Frames) -> None:
         if self._file is None or self._file.codec != "rocketmq.commitlog":
             return
-        self._ends[self._file.name] = window.offset + int(frames.end[-1])
+        start = tree.base_of(self._file.name) or 0
+        places = frames.start + window.offset + start
+        ends = np.r_[self._end, frames.end[:-1] + window.offset + start]
+        self._holes += places[(places != ends) & (ends >= 0)].tolist()
+        self._end = int(frames.end[-1]) + window.offset + start
         frames = frames.pick(frames.header["frame_kind"] == MAIN)
         if not len(frames):
             return
@@ -95,8 +102,18 @@ class StoreChecker:
     ) -> Iterator[tuple[str, Fault]]:
         """Queue offsets must rise by one from message to message. A batch takes several, so its topic is only checked for order."""
         batches = tree.batch_topics(self._listing)
+        holes = np.array(self._holes, np.int64)
+        logs = tree.logs(self._listing)
+        log_start = (tree.base_of(logs[0].name) or 0) if logs else 0
         for (topic, queue_id), group in queues.items():
             steps = np.diff(number[group])
+            if number[group[0]] > 0 and not log_start and topic not in batches:
+                name, at = self._locate(int(phy[group[0]]))
+                text = (
+                    f"queue {queue_id} of {topic} starts at {int(number[group[0]])}, but the log starts at 0"
+                )
+                system = "consumers do not get messages of this queue in the first log file"
+                yield name, Fault(NAME, at, 0, Kind.ORDER, text, Severity.ERROR, system, 0)
             faulty = np.flatnonzero((steps <= 0) if topic in batches else (steps != 1))
             for i in faulty[:_MOST].tolist():
                 before, after = int(number[group[i]]), int(number[group[i + 1]])
@@ -113,6 +130,11 @@ class StoreChecker:
                 )
                 name, at = self._locate(int(phy[group[i + 1]]))
                 system = "a broker that rebuilds the queue gives later messages other queue offsets"
+                low, high = np.searchsorted(holes, (phy[group[i]], phy[group[i + 1]]), "right").tolist()
+                if after > before and low == high and (steps[i + 1 : i + 2] == 1).any():
+                    text += ", and no message is missing between them in the log"
+                    yield name, Fault(NAME, at, 0, Kind.ORDER, text, Severity.WARNING, system, 0)
+                    continue
                 rows = after - before - 1 if after > before else 0
                 yield name, Fault(NAME, at, 0, Kind.ORDER, text, Severity.ERROR, system, rows, lost)
 
@@ -161,9 +183,10 @@ class StoreChecker:
                         file.name,
                         Fault(NAME, position, units.dtype.itemsize, Kind.LINK, text, Severity.ERROR, "", 0),
                     )
-            missing = np.setdiff1d(offsets, np.concatenate([np.zeros(0, np.int64), *listed]))
+            known = np.sort(np.concatenate([np.array([-1]), *listed]))
+            missing = offsets[known[np.searchsorted(known, offsets, "right") - 1] != offsets]
             if len(missing):
-                text = f"{len(missing)} messages of queue {queue[1]} of {queue[0]} have no unit, the first at {int(missing[0])}"
+                text = f"no unit for {plural.count(len(missing), 'message')} of queue {queue[1]} of {queue[0]}, the first at {int(missing[0])}"
                 system = "consumers do not get these messages unless the broker recovers that part of the log"
                 lost = {"topic": queue[0], "queue_id": queue[1]}
                 name = files[queue][-1].name if queue in files else ""

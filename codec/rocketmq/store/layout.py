@@ -14,11 +14,13 @@ from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.layout import Layout
 from logwright.codec.option import STARTS, Options, used_by
 from logwright.codec.rocketmq.formats.commitlog.codec import BODY_LIMIT
+from logwright.codec.rocketmq.formats.commitlog.codec import CODEC as COMMIT_LOG
 from logwright.codec.rocketmq.store import builder, tree, views
 from logwright.codec.rocketmq.store.check import ADVICE
 from logwright.codec.store.build import Builder, Placement, Stage, Summary
 from logwright.codec.store.listing import Entry, Listing, Plan, PlannedFile, Role, folders_of
 from logwright.codec.store.roots import Root
+from logwright.codec.store.staged_rows import RowStager, assemble
 from logwright.codec.store.view import Group, Part
 
 NAME = "rocketmq.store"
@@ -43,8 +45,8 @@ _METADATA = {
     "timerwheel": "rocketmq.timerwheel",
 }
 _ROLES = (Role.PRIMARY, Role.DERIVED, Role.METADATA, Role.LEFTOVER, Role.FOREIGN)
-_CASSANDRA = {"data", "saved_caches", "hints"}
-"""Folders next to Cassandra's `commitlog`."""
+_OWN = {tree.CHECKPOINT, tree.LOCK, f"{tree.ABORT}.bak"}
+_FOLDERS = {pattern.partition("/")[0] for pattern in tree.FOLDERS}
 READ_OPTIONS = (
     tree.LOG_PATH, *tree.GEOMETRY, BODY_LIMIT, *views.OPTIONS, *used_by(STARTS, *tree.SETTINGS),
 )  # fmt: skip
@@ -67,15 +69,20 @@ class Store(Layout):
 
     def recognise(self, listing: Listing) -> Match:
         names = [entry.name for entry in listing.entries()]
-        if any(tree.is_log(name) and tree.base_of(name) is not None for name in names):
+        logs = [name for name in names if tree.is_log(name) and tree.base_of(name) is not None]
+        if any(
+            COMMIT_LOG.recognise(_file_name(name), listing.read(name, 0, 64)) is Match.SURE
+            for name in logs[:3]
+        ):
             return Match.SURE
-        if any(tree.first(name) == tree.QUEUE and tree.queue_of(name) for name in names):
+        if logs or any(tree.first(name) == tree.QUEUE and tree.queue_of(name) for name in names):
             return Match.NAME
-        ours = {tree.CHECKPOINT, tree.LOCK, f"{tree.ABORT}.bak"} & set(names)
         folders = set(folders_of(listing))
-        if len(ours) > 1 or {tree.LOG, tree.QUEUE} <= folders:
+        known = tree.CHECKPOINT in names and folders & _FOLDERS
+        if len(_OWN & set(names)) > 1 or known or {tree.LOG, tree.QUEUE} <= folders:
             return Match.NAME
-        return Match.MAYBE if tree.LOG in folders and not _CASSANDRA & folders else Match.NO
+        only = tree.LOG in folders and folders <= _FOLDERS and not set(names) - _METADATA.keys()
+        return Match.MAYBE if only else Match.NO
 
     def roots(self, options: Options) -> Sequence[Root]:
         return tree.roots(options)
@@ -163,7 +170,7 @@ class Store(Layout):
         staged: bool = False,
         extra: Stage | None = None,
     ) -> Builder:
-        return builder.StagedBuilder() if staged else builder.StoreBuilder(listing, options)
+        return RowStager(builder.STAGED) if staged else builder.StoreBuilder(listing, options)
 
     def assemble(
         self,
@@ -173,7 +180,11 @@ class Store(Layout):
         extra: Stage,
         options: Options,
     ) -> Placement:
-        return builder.assemble(listing, parts, extra, options, self.order)
+        return assemble(builder.StoreBuilder(listing, options), builder.STAGED, parts, extra, self.order)
+
+
+def _file_name(name: str) -> str:
+    return name.rpartition("/")[2]
 
 
 def _gaps(logs: Sequence[Entry]) -> Iterator[tuple[str, Fault]]:
@@ -216,7 +227,7 @@ def _bad_names(files: Sequence[PlannedFile]) -> Iterator[tuple[str, Fault]]:
                 file.name,
                 Fault(NAME, 0, 0, Kind.LINK, text, Severity.ERROR, "a broker does not load the store"),
             )
-        elif tree.is_log(file.name) and file.role is Role.PRIMARY and len(file.name.rpartition("/")[2]) != 20:
+        elif tree.is_log(file.name) and file.role is Role.PRIMARY and len(_file_name(file.name)) != 20:
             text = "the name is not padded to 20 digits; files are loaded in alphabetical order"
             yield (
                 file.name,

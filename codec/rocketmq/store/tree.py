@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from logwright.codec.describe import DescriptionError
-from logwright.codec.fault import UsageError
 from logwright.codec.option import Option, Options, Verb, flag, parse_text
 from logwright.codec.rocketmq.formats.commitlog.codec import FILE_SIZE
 from logwright.codec.rocketmq.formats.config import TOPICS
@@ -101,6 +100,28 @@ CHECK_OFFSET = Option(
     "After an unclean stop, end the log at a message that belongs in another file",
     parse_flag,
 )
+BATCH_TOPICS = Option(
+    "batch_topics",
+    None,
+    "Topics of a new store that have batch consume queues (attribute queue.type=BatchCQ), comma-separated",
+    parse_text,
+)
+
+
+def parse_version(value: Any) -> tuple[int, ...]:
+    """Parse `5.5.0`. Raises `ValueError`."""
+    if isinstance(value, tuple):
+        return value
+    return tuple(int(part) for part in parse_text(value).split("."))
+
+
+BROKER_VERSION = Option(
+    "broker_version",
+    (5, 5, 0),
+    "Release of the broker. From 5.4.0 on tags are index keys",
+    parse_version,
+)
+BATCH_ATTRIBUTE = {"key": "queue.type", "value": "BatchCQ"}
 GEOMETRY = (FILE_SIZE, QUEUE_SIZE, BATCH_SIZE, EXT_SIZE, HASH_SLOTS, MAX_ENTRIES)
 SETTINGS = (EXT_ENABLED, LMQ, RECOVER_MAX, FORCE_CRC, CHECK_OFFSET)
 READ_OPTIONS = (LOG_PATH, *GEOMETRY, *SETTINGS)
@@ -184,6 +205,17 @@ def config_of(listing: Listing, options: Options) -> StoreConfig:
     )
 
 
+def config_of_new(options: Options) -> StoreConfig:
+    """Return the settings of a new store: from options, else upstream's defaults."""
+    values = {
+        "log_size": options[FILE_SIZE.name] or _DEFAULTS[LOG], "queue_size": options[QUEUE_SIZE.name],
+        "batch_queue_size": options[BATCH_SIZE.name], "ext_size": options[EXT_SIZE.name], "slots": options[HASH_SLOTS.name],
+        "entries": options[MAX_ENTRIES.name], "ext": options[EXT_ENABLED.name], "lmq": options[LMQ.name],
+        "batch_topics": options[BATCH_TOPICS.name] and options[BATCH_TOPICS.name].split(","),
+    }  # fmt: skip
+    return StoreConfig(**{name: value for name, value in values.items() if value is not None})
+
+
 def index_geometry(listing: Listing, options: Options) -> tuple[int, int]:
     """Return the number of slots of an index file, and of entries including entry 0."""
     slots, room = options[HASH_SLOTS.name], options[MAX_ENTRIES.name]
@@ -224,8 +256,12 @@ def batch_topics(listing: Listing) -> frozenset[str]:
         return frozenset(
             entry.name.split("/")[1] for entry in listing.entries() if first(entry.name) == BATCH
         )
-    attribute = {"key": "queue.type", "value": "BatchCQ"}
-    return frozenset(row["topic"] for row in rows if attribute in row["attributes"])
+    return frozenset(row["topic"] for row in rows if BATCH_ATTRIBUTE in row["attributes"])
+
+
+def indexes_tags(options: Options) -> bool:
+    """Return whether tags are index keys."""
+    return tuple(options[BROKER_VERSION.name]) >= (5, 4, 0)
 
 
 def parse_key(value: Any) -> str:
@@ -240,12 +276,3 @@ KEY = Option(
     "key", None, "TOPIC#KEY: only entries with the hash of this key", parse_key, narrows=True,
     verbs=frozenset({Verb.READ}), views=("index",),
 )  # fmt: skip
-
-
-def refuse_several(options: Options) -> None:
-    """Raise `UsageError` if the options name several commit log paths."""
-    if len(roots(options)) > 1:
-        raise UsageError(
-            "cannot write to several commit log paths",
-            advice=f"Name one directory in {LOG_PATH.name}; a broker reads files from any of its paths",
-        )

@@ -16,6 +16,7 @@ from logwright.codec.rocketmq.formats.config import CONSUMER_OFFSETS
 from logwright.codec.rocketmq.formats.consumequeue import FILLER
 from logwright.codec.rocketmq.startup.index_service import key_hash
 from logwright.codec.rocketmq.store import tree
+from logwright.codec.rocketmq.store.follow import POSITION, bounds
 from logwright.codec.store.listing import Listing, Plan, Role
 from logwright.codec.store.view import Group, Part, Run, Stream, View
 from logwright.codec.table import Column, Table
@@ -57,7 +58,12 @@ QUEUES = Table(
 VIEWS = {
     view.name: view
     for view in (
-        View("messages", LOG, "rows", "all messages of the commit log in order"),
+        View(
+            "messages",
+            LOG,
+            "rows",
+            "all messages of the commit log in order, except placeholders of lost ones",
+        ),
         View(
             "queues",
             QUEUE,
@@ -76,8 +82,11 @@ def parts(listing: Listing, plan: Plan, view: str, options: Options) -> Sequence
     if view == "queues":
         return _queues(listing, plan)
     codec = VIEWS[view].codec
+    limits = bounds(listing) if codec == LOG else {}
     selected = [
-        Part(file.name, codec, "rows", file.hints)
+        Part(file.name, codec, "rows", {**file.hints, "hides": True}, bounds={POSITION: limits[file.name]})
+        if codec == LOG
+        else Part(file.name, codec, "rows", file.hints)
         for file in plan.files
         if file.codec == codec and file.role in (Role.PRIMARY, Role.DERIVED)
     ]
@@ -90,7 +99,8 @@ def parts(listing: Listing, plan: Plan, view: str, options: Options) -> Sequence
     )
 
 
-def _queues(listing: Listing, plan: Plan) -> list[Group]:
+def consumer_offsets(listing: Listing) -> dict[tuple[str, int], list[dict[str, Any]]]:
+    """Return the next offset of each consumer group, by queue."""
     offsets: dict[tuple[str, int], list[dict[str, Any]]] = {}
     if any(entry.name == tree.OFFSETS_FILE for entry in listing.entries()):
         try:
@@ -100,6 +110,11 @@ def _queues(listing: Listing, plan: Plan) -> list[Group]:
         for row in rows:
             group = {"group": row["group"], "offset": row["offset"]}
             offsets.setdefault((row["topic"], row["queue_id"]), []).append(group)
+    return offsets
+
+
+def _queues(listing: Listing, plan: Plan) -> list[Group]:
+    offsets = consumer_offsets(listing)
     queues: dict[tuple[str, int, bool], list[Part]] = {}
     for file in plan.files:
         queue = tree.queue_of(file.name)

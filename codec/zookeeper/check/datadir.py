@@ -10,12 +10,14 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from logwright.codec import plural
 from logwright.codec.engine.repair import Removed
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing, Plan, PlannedFile
 from logwright.codec.window import Frames, Window
 from logwright.codec.zookeeper import names
+from logwright.codec.zookeeper.formats.snapshot.tables import NAME as SNAPSHOT
 from logwright.codec.zookeeper.formats.txnlog.codec import CODEC as LOG
 from logwright.codec.zookeeper.formats.txnlog.layout import HEADER_SIZE
 from logwright.codec.zookeeper.formats.txnlog.scan import TXN_FRAME
@@ -29,7 +31,7 @@ from logwright.codec.zookeeper.state.columns import TTL_MASK
 from logwright.codec.zookeeper.state.tree import Tree
 from logwright.codec.zookeeper.store import files, trace
 from logwright.codec.zookeeper.store.files import DataFile
-from logwright.codec.zookeeper.store.trace import Trace
+from logwright.codec.zookeeper.store.trace import Loaded, Trace
 
 LAYOUT = "zookeeper.datadir"
 ADVICE = (
@@ -37,7 +39,7 @@ ADVICE = (
     "sessions that it does not know.",
     "Never leave a copy such as log.17.fixed or snapshot.16.bak in version-2: a server reads it. TxnLogToolkit -r makes such a copy "
     "and treats damaged records as correct.",
-    "In an ensemble with a sound majority, delete version-2 of this server: it fetches the tree from the leader.",
+    "In an ensemble with an undamaged majority, delete version-2 of this server: it fetches the tree from the leader.",
 )
 _SILENT = (
     "the server applies the later transactions to a tree that lacks them; from 3.9.4 on it does not start (Committed proposal cached out of "
@@ -51,9 +53,10 @@ class DataDirChecker:
 
     def __init__(self, listing: Listing, plan: Plan, *, deep: bool) -> None:
         self._listing, self._plan, self._deep = listing, plan, deep
-        self._found: list[tuple[str, Fault]] = []
+        self._faults: list[tuple[str, Fault]] = []
         self._file: PlannedFile | None = None
         self._records: dict[str, list[tuple[Int64s, Int64s, Int64s]]] = {}
+        self._nodes: dict[str, snapshots.NodeSurvey] = {}
 
     def begin(self, file: PlannedFile) -> None:
         self._file = file
@@ -66,13 +69,15 @@ class DataDirChecker:
             self._records.setdefault(file.name, []).append(
                 (*place, np.ascontiguousarray(frames.header["zxid"]))
             )
+        elif file is not None and file.codec == SNAPSHOT and self._deep:
+            self._nodes.setdefault(file.name, snapshots.NodeSurvey()).add(window, frames)
 
     def finish(self) -> Iterator[tuple[str, Fault]]:
         logs = superseded_by([self._log(file) for file in files.logs(self._listing) if file.zxid >= 0])
         for log in logs:
             for cut in log.cut:
                 if cut.why:
-                    self._say(
+                    self._report(
                         log.file,
                         Kind.ORDER,
                         cut.why,
@@ -84,8 +89,8 @@ class DataDirChecker:
         sound = [snapshot for snapshot in snapshots_read if snapshot.sound and not snapshot.cut]
         for snapshot in sound:
             if snapshot.early:
-                system = "the server goes by the name: it skips the transactions between, and reports different digests for later ones"
-                self._say(snapshot.file, Kind.LINK, snapshot.early, Severity.ERROR, system)
+                system = "the server trusts the name: it skips the transactions in between, and reports different digests for later ones"
+                self._report(snapshot.file, Kind.LINK, snapshot.early, Severity.ERROR, system)
         self._without(snapshots_read, sound, logs)
         base = max((snapshot.zxid for snapshot in sound), default=0)
         if sound or continuity.fresh(logs):
@@ -94,7 +99,7 @@ class DataDirChecker:
         self._epochs(int(max([base, *zxids(logs)[-1:].tolist()])))
         if self._deep:
             self._replay(logs, sound)
-        yield from self._found
+        yield from self._faults
 
     def _log(self, file: DataFile) -> Log:
         parts = self._records.get(file.name, [])
@@ -113,7 +118,9 @@ class DataDirChecker:
         for file in reversed(files.snapshots(self._listing)):
             if file.zxid < 0:
                 continue
-            snapshot = snapshots.survey(self._listing, file.name, file.size, Options(snapshots.LIMITS))
+            snapshot = snapshots.survey(
+                self._listing, file.name, file.size, Options(snapshots.LIMITS), self._nodes.get(file.name)
+            )
             out.append(snapshot)
             if snapshot.sound and not snapshot.cut and not self._deep:
                 break
@@ -122,21 +129,21 @@ class DataDirChecker:
     # Missing transactions
 
     def _without(self, present: list[Snapshot], sound: list[Snapshot], logs: list[Log]) -> None:
-        """Report that no snapshot is sound."""
+        """Report that all snapshots are damaged."""
         if sound:
             return
         first = next((log.first for log in logs if len(log.zxid)), None)
-        reason = "no snapshot is sound" if present else "there is no snapshot"
+        reason = "all snapshots are damaged" if present else "there is no snapshot"
         if first is None:
             if present:
-                self._say("", Kind.LINK, f"{reason}, and there are no transactions", Severity.ERROR, "")
+                self._report("", Kind.LINK, f"{reason}, and there are no transactions", Severity.ERROR, "")
             return
         if continuity.fresh(logs):
-            text = f"{reason}; the logs begin with the first transaction, so the tree follows from them alone"
-            self._say("", Kind.LINK, text, Severity.ERROR, "")
+            text = f"{reason}; the logs begin with the first transaction, so the tree can be rebuilt from them alone"
+            self._report("", Kind.LINK, text, Severity.ERROR, "")
             return
-        text = f"{reason}, and the logs begin with {zxid_text(first)}: earlier transactions are in no file"
-        self._say("", Kind.LINK, text, Severity.ERROR, "")
+        text = f"{reason}, and the logs begin with {zxid_text(first)}: all earlier transactions are missing"
+        self._report("", Kind.LINK, text, Severity.ERROR, "")
 
     def _gaps(self, logs: list[Log], base: int, sound: list[Snapshot]) -> None:
         oldest = min((snapshot.zxid for snapshot in sound), default=0)
@@ -144,15 +151,15 @@ class DataDirChecker:
             log, at = continuity.place(logs, gap.record)
             if log.start[at] != (log.end[at - 1] if at else HEADER_SIZE):
                 continue  # the damage between them is reported already
-            span = continuity.span(gap)
+            span = continuity.zxid_range(gap)
             rows, lost = gap.last - gap.first + 1, {"first_zxid": gap.first, "last_zxid": gap.last}
             if gap.last <= base:
-                text = f"{span} {continuity.are(gap)} in no log; a later snapshot has their effect"
-                system = "the server does not need them as long as that snapshot is sound"
-                self._say(log.file, Kind.LINK, text, Severity.WARNING, system, int(log.start[at]))
+                text = f"{span} {continuity.is_or_are(gap)} in no log; a later snapshot includes their effect"
+                system = "the server does not need them as long as that snapshot is undamaged"
+                self._report(log.file, Kind.LINK, text, Severity.WARNING, system, int(log.start[at]))
                 continue
-            text = f"{span} {continuity.are(gap)} in no log and no snapshot"
-            self._say(log.file, Kind.LINK, text, Severity.ERROR, _SILENT, int(log.start[at]), rows, lost)
+            text = f"{span} {continuity.is_or_are(gap)} in no log and no snapshot"
+            self._report(log.file, Kind.LINK, text, Severity.ERROR, _SILENT, int(log.start[at]), rows, lost)
 
     def _fuzzy(self, logs: list[Log], sound: list[Snapshot]) -> None:
         if not sound:
@@ -165,57 +172,62 @@ class DataDirChecker:
                 f"{zxid_text(until)}: the tree may contain some of the others"
             )
             lost = {"first_zxid": until + 1, "last_zxid": newest.until}
-            self._say(newest.file, Kind.LINK, text, Severity.ERROR, "the server does not notice", lost=lost)
+            self._report(
+                newest.file, Kind.LINK, text, Severity.ERROR, "the server does not notice", lost=lost
+            )
 
     def _epochs(self, last: int) -> None:
         """Source: `QuorumPeer.loadDataBase`."""
         current, accepted = self._plan.facts.get("current_epoch"), self._plan.facts.get("accepted_epoch")
         if current is not None and current < epoch_of(last):
-            text = f"the current epoch is {current}, the last transaction, {zxid_text(last)}, is of epoch {epoch_of(last)}"
+            text = f"the current epoch is {current}, but the last transaction, {zxid_text(last)}, has epoch {epoch_of(last)}"
             system = f"in an ensemble the server does not start: The current epoch, {current}, is older than the last zxid, {last}"
-            self._say(names.CURRENT_EPOCH, Kind.ORDER, text, Severity.ERROR, system)
+            self._report(names.CURRENT_EPOCH, Kind.ORDER, text, Severity.ERROR, system)
         if current is not None and accepted is not None and accepted < current:
-            text = f"the accepted epoch is {accepted}, less than the current one, {current}"
+            text = f"the accepted epoch is {accepted}, below the current epoch, {current}"
             system = (
                 "in an ensemble the server does not start: The accepted epoch is less than the current epoch"
             )
-            self._say(names.ACCEPTED_EPOCH, Kind.ORDER, text, Severity.ERROR, system)
+            self._report(names.ACCEPTED_EPOCH, Kind.ORDER, text, Severity.ERROR, system)
 
     # The content of the tree
 
     def _replay(self, logs: list[Log], sound: list[Snapshot]) -> None:
         """Replay from the oldest snapshot that is followed by a complete log. The newest snapshot is checked in any case."""
         ours = {file.name: file for file in files.snapshots(self._listing)}
-        newest = self._newest(
+        newest, loaded = self._newest(
             [ours[snapshot.file] for snapshot in sorted(sound, key=lambda snapshot: -snapshot.zxid)]
         )
         complete = [snapshot for snapshot in sound if not continuity.gaps(logs, snapshot.zxid)]
         oldest = min(complete, key=lambda snapshot: snapshot.zxid, default=None)
         if oldest is not None:
-            traced = trace.trace(self._listing, ours[oldest.file])
+            if newest is None or newest.name != oldest.file:
+                loaded = None  # two trees would take twice the memory
+            traced = trace.trace(self._listing, ours[oldest.file], loaded)
             later = None
             if traced.wrong and newest is not None and newest.name != oldest.file:
                 later = trace.trace(self._listing, newest)
-            self._told(traced, oldest.file, later, "" if newest is None else newest.name)
+            self._report_mismatches(traced, oldest.file, later, "" if newest is None else newest.name)
         elif newest is not None:
-            self._told(trace.trace(self._listing, newest), newest.name)
+            self._report_mismatches(trace.trace(self._listing, newest, loaded), newest.name)
         elif not sound and continuity.fresh(logs):
-            self._told(trace.trace(self._listing, None), "")
+            self._report_mismatches(trace.trace(self._listing, None), "")
 
-    def _newest(self, candidates: list[DataFile]) -> DataFile | None:
-        """Return the newest snapshot that a server loads. Report the problems of newer ones."""
+    def _newest(self, candidates: list[DataFile]) -> tuple[DataFile | None, Loaded | None]:
+        """Return the newest snapshot that a server loads, and its tree. Report the problems of newer ones."""
         for candidate in candidates:
-            tree, right, _ = trace.load(self._listing, candidate)
+            loaded = trace.load(self._listing, candidate)
+            tree, right, _ = loaded
             orphans = tree.orphans()
             for path in orphans[:_MOST]:
                 text = f"{path.decode(errors='replace')} has no parent"
                 if len(orphans) > _MOST and path == orphans[_MOST - 1]:
-                    text += f", nor have {len(orphans) - _MOST} more"
-                system = "Invalid Datatree, unable to find parent: the server takes the next older snapshot"
-                self._say(candidate.name, Kind.LINK, text, Severity.ERROR, system)
+                    text += f" (and {plural.count(len(orphans) - _MOST, 'more node')} without one)"
+                system = "Invalid Datatree, unable to find parent: the server loads the next older snapshot"
+                self._report(candidate.name, Kind.LINK, text, Severity.ERROR, system)
             if right is False and not orphans:
                 text = "the digest of its tree differs from the stored one"
-                self._say(
+                self._report(
                     candidate.name,
                     Kind.CHECKSUM,
                     text,
@@ -224,8 +236,8 @@ class DataDirChecker:
                 )
             self._owners(candidate.name, tree)
             if not orphans:
-                return candidate
-        return None
+                return candidate, loaded
+        return None, None
 
     def _owners(self, name: str, tree: Tree) -> None:
         for batch in tree.nodes(("path", "ephemeral_owner"), order=False):
@@ -234,22 +246,26 @@ class DataDirChecker:
             for i in np.flatnonzero(strange)[:_MOST].tolist():
                 text = f"the owner of {batch.column(0)[i].as_py()}, {zxid_text(int(owners[i]))}, is not valid"
                 system = "with extendedTypesEnabled the server does not start: IllegalArgumentException: Invalid ephemeralOwner"
-                self._say(name, Kind.PAYLOAD, text, Severity.WARNING, system)
+                self._report(name, Kind.PAYLOAD, text, Severity.WARNING, system)
 
-    def _told(self, traced: Trace, name: str, later: Trace | None = None, newest: str = "") -> None:
+    def _report_mismatches(
+        self, traced: Trace, name: str, later: Trace | None = None, newest: str = ""
+    ) -> None:
         """Report mismatches. `later` is a replay from the newest snapshot, which shows whether a mismatch is still there."""
         for mismatch in traced.wrong:
             if later is not None and mismatch not in later.wrong:
                 text = f"the digests of transactions from {zxid_text(mismatch.zxid)} on are those of {newest}, not of what {name} leads to"
-                system = "the server does not need the missing transactions as long as that snapshot is sound"
-                self._say(mismatch.file, Kind.LINK, text, Severity.WARNING, system, mismatch.offset)
+                system = (
+                    "the server does not need the missing transactions as long as that snapshot is undamaged"
+                )
+                self._report(mismatch.file, Kind.LINK, text, Severity.WARNING, system, mismatch.offset)
                 continue
             text = (
-                f"the digest of the tree after {zxid_text(mismatch.zxid)} is {mismatch.computed & _ALL:#x}, "
-                f"{mismatch.stored & _ALL:#x} was stored with it: "
+                f"the digest of the tree after {zxid_text(mismatch.zxid)}: stored {mismatch.stored & _ALL:#x}, computed "
+                f"{mismatch.computed & _ALL:#x}; "
                 "the data differs from what was written, from this transaction on"
             )
-            self._say(
+            self._report(
                 mismatch.file,
                 Kind.CHECKSUM,
                 text,
@@ -260,7 +276,7 @@ class DataDirChecker:
         if traced.never is not None:
             mismatch = traced.never
             text = f"the digests of transactions from {zxid_text(mismatch.zxid)} on are not those of the tree of {name or 'a new server'}"
-            self._say(
+            self._report(
                 mismatch.file,
                 Kind.CHECKSUM,
                 text,
@@ -269,7 +285,7 @@ class DataDirChecker:
                 mismatch.offset,
             )
 
-    def _say(
+    def _report(
         self,
         name: str,
         kind: Kind,
@@ -280,7 +296,9 @@ class DataDirChecker:
         rows: int | None = None,
         lost: Mapping[str, int] | None = None,
     ) -> None:
-        self._found.append((name, Fault(LAYOUT, at, 0, kind, text, severity, system, rows, dict(lost or {}))))
+        self._faults.append(
+            (name, Fault(LAYOUT, at, 0, kind, text, severity, system, rows, dict(lost or {})))
+        )
 
 
 _ALL = (1 << 64) - 1

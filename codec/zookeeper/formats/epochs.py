@@ -26,9 +26,7 @@ def parse_number(data: bytes) -> int:
     number = _NUMBER.fullmatch(line)
     value = 1 << 63 if number is None else int(number[1] + number[2])
     if not -(1 << 63) <= value < 1 << 63:
-        raise ParseError(
-            f"a number was expected on the first line, found {line[:80].decode(errors='replace')!r}"
-        )
+        raise ParseError(f"expected a number on the first line, found {line[:80].decode(errors='replace')!r}")
     return value
 
 
@@ -50,13 +48,13 @@ def _codec(
     def form(rows: pa.Table) -> bytes:
         values = rows[column.name].to_pylist()
         if len(values) != 1:
-            raise DescriptionError(f"{len(values)} rows, the file holds one number")
+            raise DescriptionError(f"{len(values)} rows, but the file holds one number")
         _check(values[0])
         return str(values[0]).encode()
 
     def _check(value: int) -> None:
         if low is not None and high is not None and not low <= value <= high:
-            raise ParseError(f"a number from {low} to {high} was expected, found {value}")
+            raise ParseError(f"expected a number from {low} to {high}, found {value}")
 
     return SmallFileCodec(
         name=name,
@@ -69,7 +67,7 @@ def _codec(
         text=Struct(
             "".join(word.capitalize() for word in name.partition(".")[2].split("_")),
             Field(column.name, Word(bits=64), column.doc),
-            doc="One line. What follows it is ignored.",
+            doc="One line. The rest of the file is ignored.",
             source=source,
         ),
     )

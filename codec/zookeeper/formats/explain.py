@@ -9,19 +9,10 @@ from dataclasses import replace
 from logwright.codec.describe import Repeated
 from logwright.codec.explain import Check, Explainer, Focus, Node, Space, explain_values
 from logwright.codec.window import Window
+from logwright.codec.zookeeper.formats.snapshot import sections
 from logwright.codec.zookeeper.formats.snapshot.acl import ACLS
 from logwright.codec.zookeeper.formats.snapshot.layout import NODE
-from logwright.codec.zookeeper.formats.snapshot.sections import (
-    DIGEST,
-    END,
-    HEADER,
-    HEADER_SIZE,
-    LAST_PROCESSED,
-    SESSIONS,
-    Ending,
-    Seal,
-    Shape,
-)
+from logwright.codec.zookeeper.formats.snapshot.sections import Ending, Seal, Shape
 from logwright.codec.zookeeper.formats.txnlog.layout import FILE_HEADER, MAGIC, MULTI_TXN, RECORD, TXN
 from logwright.codec.zookeeper.formats.txnlog.layout import HEADER_SIZE as LOG_HEADER_SIZE
 
@@ -69,12 +60,12 @@ def _number(record: Node, *, exploded: bool) -> None:
 
 _NODES = Repeated(NODE)
 _UNIT = {
-    "header": HEADER,
-    "sessions": SESSIONS,
+    "header": sections.HEADER,
+    "sessions": sections.SESSIONS,
     "acls": ACLS,
-    "end": END,
-    "digest": DIGEST,
-    "last_processed": LAST_PROCESSED,
+    "end": sections.END,
+    "digest": sections.DIGEST,
+    "last_processed": sections.LAST_PROCESSED,
 }
 
 
@@ -83,10 +74,10 @@ def snapshot_of(window: Window, shape: Shape | None, focus: Focus, *, frame: boo
     explainer = Explainer(window.data.tobytes(), window.offset, focus)
     kind = _section_at(shape, window.offset) if shape is not None else None
     if not frame:
-        if kind == "header" and len(window.data) >= HEADER_SIZE:
+        if kind == "header" and len(window.data) >= sections.HEADER_SIZE:
             return [
-                *explainer.all(HEADER, 0, HEADER_SIZE),
-                *explainer.rest(HEADER_SIZE, len(window.data), "damaged"),
+                *explainer.all(sections.HEADER, 0, sections.HEADER_SIZE),
+                *explainer.rest(sections.HEADER_SIZE, len(window.data), "damaged"),
             ]
         return explainer.rest(0, len(window.data), "neither a section nor a node")
     nodes = explainer.all(_UNIT.get(kind or "", NODE), 0, len(window.data))
@@ -101,7 +92,7 @@ def _section_at(shape: Shape, place: int) -> str | None:
     """Return the section that begins at a position, or None for a node or unknown bytes."""
     if place == 0:
         return "header"
-    if place == HEADER_SIZE:
+    if place == sections.HEADER_SIZE:
         return "sessions"
     if place == shape.acls_at:
         return "acls"
@@ -154,8 +145,8 @@ def _inside(data: bytes, shape: Shape | None, focus: Focus) -> list[Node]:
     nodes: list[Node] = []
     ending = _ending(shape)
     for kind, at, end in (
-        ("header", 0, HEADER_SIZE),
-        ("sessions", HEADER_SIZE, shape.acls_at),
+        ("header", 0, sections.HEADER_SIZE),
+        ("sessions", sections.HEADER_SIZE, shape.acls_at),
         ("acls", shape.acls_at, shape.nodes),
     ):
         nodes += explainer.all(_UNIT[kind], at, end)

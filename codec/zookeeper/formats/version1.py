@@ -35,8 +35,8 @@ def is_old_snapshot(head: bytes) -> bool:
 def refused(name: str) -> UnsupportedError:
     """Return the error for such a file or directory."""
     return UnsupportedError(
-        f"{name} is of the format version 1 of ZooKeeper 3.0 and older, which is not read; nothing is known of its health",
-        advice="Convert a copy with UpgradeMain of ZooKeeper 3.3 or 3.4, then read the version-2 that it makes",
+        f"{name} has format version 1 of ZooKeeper 3.0 and older, which is not supported; it was not checked",
+        advice="Convert a copy with UpgradeMain of ZooKeeper 3.3 or 3.4, then read the version-2 that it writes",
     )
 
 

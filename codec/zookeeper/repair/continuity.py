@@ -15,7 +15,7 @@ from logwright.codec.engine.repair import Removed
 from logwright.codec.zookeeper.names import counter_of, epoch_of, zxid_text
 from logwright.codec.zookeeper.repair.logs import Log
 from logwright.codec.zookeeper.repair.snapshots import Snapshot
-from logwright.codec.zookeeper.repair.survey import Found, zxids
+from logwright.codec.zookeeper.repair.survey import Survey, zxids
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def fresh(logs: Sequence[Log]) -> bool:
     return bool(len(all_)) and counter_of(int(all_[0])) == 1 and epoch_of(int(all_[0])) in (0, 1)
 
 
-def bases(survey: Found) -> list[Base]:
+def bases(survey: Survey) -> list[Base]:
     """Return the possible starting points of a replay, newest first."""
     out = [Base(snapshot.zxid, snapshot) for snapshot in reversed(survey.snapshots) if snapshot.sound]
     return [*out, Base(0, None)] if fresh(survey.logs) else out
@@ -115,12 +115,12 @@ def place(logs: Sequence[Log], record: int) -> tuple[Log, int]:
     return logs[i], record - int(ends[i]) + len(logs[i].zxid)
 
 
-def span(gap: Gap) -> str:
+def zxid_range(gap: Gap) -> str:
     """Return the zxids of a gap as text."""
     return (
         zxid_text(gap.first) if gap.first == gap.last else f"{zxid_text(gap.first)} to {zxid_text(gap.last)}"
     )
 
 
-def are(gap: Gap) -> str:
+def is_or_are(gap: Gap) -> str:
     return "is" if gap.first == gap.last else "are"

@@ -45,14 +45,14 @@ def edit(listing: Listing, plan: Plan, change: Change, options: Options) -> Repa
     wrong = [name for name in change.values if name != "data"]
     if wrong:
         raise UsageError(
-            f"a {wrong[0]} can't be redacted",
+            f"a {wrong[0]} cannot be redacted",
             advice="Only data can be redacted; drop the nodes, or append others",
         )
     resumed = resume(listing)
     dropped, redacted = _chosen(resumed.tree, change, below=options["below"] == "drop")
     own = [path for path in dropped if path in SYSTEM]
     if own:
-        raise UsageError(f"{own[0].decode() or '/'} belongs to the server and can't be dropped")
+        raise UsageError(f"{own[0].decode() or '/'} belongs to the server and cannot be dropped")
     return _plan(listing, resumed, dropped, redacted, change, options)
 
 
@@ -111,11 +111,11 @@ def _plan(
             for i, file in enumerate(data)
         ]
         out.notes.append(
-            f"The tree is that after zxid {zxid_text(tree.zxid)}; there is no history before it any more."
+            f"The tree is that after zxid {zxid_text(tree.zxid)}; the history before it is gone."
         )
         if resumed.member:
             out.before_you_start.append(
-                "Other members of the ensemble still have the removed data, and bring it back: edit all of them, or start them empty."
+                "Other members of the ensemble still have the removed data, and restore it: edit all of them, or start them empty."
             )
     out.rows, out.ids = len(tree), {"zxid": tree.zxid}
     return out

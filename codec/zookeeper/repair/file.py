@@ -10,7 +10,7 @@ from logwright.codec.option import Options
 from logwright.codec.store.extents import Copy, Extent
 from logwright.codec.store.listing import Listing, PlannedFile
 from logwright.codec.zookeeper.repair import logs, snapshots
-from logwright.codec.zookeeper.repair.continuity import are, gaps, span, up_to
+from logwright.codec.zookeeper.repair.continuity import gaps, is_or_are, up_to, zxid_range
 
 Pieces = tuple[Iterator[Extent], Sequence[Removed]]
 
@@ -24,7 +24,7 @@ def repair_log(listing: Listing, file: PlannedFile, strategy: Strategy, options:
         missing = gaps([log], log.first - 1)
         if missing:
             gap = missing[0]
-            log = up_to(log, gap.record, f"{span(gap)} before it {are(gap)} missing")
+            log = up_to(log, gap.record, f"{zxid_range(gap)} before it {is_or_are(gap)} missing")
     if log.sound:
         return iter([Copy(log.file, 0, log.size)]), ()
     return logs.pieces(log), log.cut
@@ -38,7 +38,7 @@ def repair_snapshot(listing: Listing, file: PlannedFile, strategy: Strategy, opt
         return iter(snapshot.pieces), snapshot.cut
     if strategy is Strategy.PREFIX:
         raise DamageError(
-            f"nothing confirms any of its nodes: {snapshot.cut[0].why}",
+            f"no checksum covers its nodes: {snapshot.cut[0].why}",
             path=file.name,
             advice="Strategy salvage keeps the readable part. Better, repair the directory, which has older snapshots and the logs",
         )

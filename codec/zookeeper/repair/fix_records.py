@@ -18,13 +18,21 @@ from logwright.codec.window import Bytes
 from logwright.codec.zookeeper import names
 from logwright.codec.zookeeper.formats.txnlog import scan as records
 from logwright.codec.zookeeper.formats.txnlog.bodies import SOUND, STATUS, Bodies
-from logwright.codec.zookeeper.formats.txnlog.layout import EOR, ERROR, LENGTH, OVERHEAD, PAYLOAD, TXN_HEADER
-from logwright.codec.zookeeper.formats.txnlog.scan import BODY, ZXID_AT
+from logwright.codec.zookeeper.formats.txnlog.layout import (
+    EOR,
+    ERROR,
+    LENGTH,
+    OVERHEAD,
+    PAYLOAD,
+    TXN_HEADER,
+    TYPE_AT,
+    ZXID_AT,
+)
+from logwright.codec.zookeeper.formats.txnlog.scan import BODY
 from logwright.codec.zookeeper.repair.bitflip import CHECKSUM, find_flipped_bit
 
 FIRST = 1
 """The lowest zxid in a file name. A negative one has more digits than `Util.getZxidFromName` accepts."""
-_TYPE = PAYLOAD.offset("type")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +54,7 @@ def fix_record(data: Bytes, at: int, stop: int, before: int | None, file: int | 
     `before` is the zxid of the previous record. `file` is the zxid in the file name, for the first record.
     """
     for record in (_mark(data, at, stop), _bit(data, at, stop), _length(data, at, stop)):
-        if record is not None and _sensible(record, before, file):
+        if record is not None and _plausible(record, before, file):
             return record
     return None
 
@@ -65,7 +73,7 @@ def _mark(data: Bytes, at: int, stop: int) -> FixedRecord | None:
     if payload is None or adler32(payload, 0, len(payload)) != load_i64be(data, at):
         return None
     end = min(at + OVERHEAD + len(payload), stop)
-    return _made(at, end, payload.tobytes(), "the end mark was corrected")
+    return _fixed(at, end, payload.tobytes(), "the end mark was corrected")
 
 
 def _bit(data: Bytes, at: int, stop: int) -> FixedRecord | None:
@@ -83,15 +91,15 @@ def _bit(data: Bytes, at: int, stop: int) -> FixedRecord | None:
     else:
         corrected[place] = value
         why = f"one bit of byte {place} of its payload was flipped ({int(payload[place]):#04x}, it was {value:#04x}): its checksum says so"
-    fixed = _made(at, at + OVERHEAD + len(payload), corrected.tobytes(), why)
+    fixed = _fixed(at, at + OVERHEAD + len(payload), corrected.tobytes(), why)
     return replace(fixed, doubt=not _harmless(fixed, place))
 
 
 def _harmless(record: FixedRecord, place: int) -> bool:
     """Return whether the record changes no tree in any case: it is an error, by a type and a length that the bit is not in."""
     payload = np.frombuffer(record.record, np.uint8)[BODY:-1]
-    complete = load_i32be(payload, _TYPE) == ERROR and len(payload) == TXN_HEADER + 4
-    return complete and not _TYPE <= place < TXN_HEADER and not ZXID_AT <= place < ZXID_AT + 8
+    complete = load_i32be(payload, TYPE_AT) == ERROR and len(payload) == TXN_HEADER + 4
+    return complete and not TYPE_AT <= place < TXN_HEADER and not ZXID_AT <= place < ZXID_AT + 8
 
 
 def _length(data: Bytes, at: int, stop: int) -> FixedRecord | None:
@@ -100,10 +108,10 @@ def _length(data: Bytes, at: int, stop: int) -> FixedRecord | None:
     if end < 0:
         return None
     payload = data[at + BODY : end - 1].tobytes()
-    return _made(at, end, payload, f"its length is {len(payload)}, as its checksum says")
+    return _fixed(at, end, payload, f"its length is {len(payload)}, as its checksum says")
 
 
-def _made(start: int, stop: int, payload: bytes, why: str) -> FixedRecord:
+def _fixed(start: int, stop: int, payload: bytes, why: str) -> FixedRecord:
     record = record_of(payload)
     zxid = load_i64be(np.frombuffer(record, np.uint8), BODY + ZXID_AT)
     return FixedRecord(start, stop, record, zxid, why)
@@ -115,7 +123,7 @@ def record_of(payload: bytes) -> bytes:
     return head + payload + bytes([EOR])
 
 
-def _sensible(record: FixedRecord, before: int | None, file: int | None) -> bool:
+def _plausible(record: FixedRecord, before: int | None, file: int | None) -> bool:
     """Return whether a record is a readable transaction that belongs at this place."""
     data = np.frombuffer(record.record, np.uint8)
     bodies, _ = Bodies.of(data, np.array([BODY], np.int64), np.array([len(data) - 1], np.int64))

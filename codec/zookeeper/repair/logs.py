@@ -126,18 +126,18 @@ class _LogSurvey:
         self.last: int | None = None
 
     def log(self) -> Log:
-        for item in Walk(self.read, txnlog.CODEC, self.context):
-            if isinstance(item, Stretch):
-                self._records(item.window, item.frames)
-            elif item.fault.severity is not Severity.INFO:
+        for step in Walk(self.read, txnlog.CODEC, self.context):
+            if isinstance(step, Stretch):
+                self._records(step.window, step.frames)
+            elif step.fault.severity is not Severity.INFO:
                 before = len(self.cut)
-                self._hole(item)
-                if item.fault.severity is Severity.ERROR:
+                self._hole(step)
+                if step.fault.severity is Severity.ERROR:
                     self.wrong = self.wrong or self.cut[before]
         empty = np.empty(0, np.int64)
         start, end, zxid = (np.concatenate([empty, *(part[k] for part in self.parts)]) for k in range(3))
         named = 0 if self.named is None else self.named
-        self.cut.sort(key=lambda item: item.offset)
+        self.cut.sort(key=lambda removed: removed.offset)
         if not len(start) and self.cut and self.cut[0].offset == 0:
             self.header = b""
         return Log(
@@ -188,7 +188,10 @@ class _LogSurvey:
             self.replacements[at] = error_record(
                 int(head["session_id"]), int(head["cxid"]), zxid, int(head["time"]), UNIMPLEMENTED
             )
-            why = "a separate check, which no server reads (Unsupported Txn with type=13) and which changes nothing: an error instead"
+            why = (
+                "a check outside of a multi, which no server reads (Unsupported Txn with type=13): replaced by an error, which "
+                "changes nothing either"
+            )
             self._cut(Removed(self.file, at, length, why, 0, 0))
             return True
         problem = f"Unsupported Txn with type={kind}" if status == UNSUPPORTED else WORDS[status][0]

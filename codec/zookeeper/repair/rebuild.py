@@ -17,7 +17,7 @@ from logwright.codec.zookeeper.names import snapshot_name, zxid_text
 from logwright.codec.zookeeper.repair import continuity
 from logwright.codec.zookeeper.repair.continuity import Base
 from logwright.codec.zookeeper.repair.repair import BEFORE_QUORUM, DataDirRepair
-from logwright.codec.zookeeper.repair.survey import Found
+from logwright.codec.zookeeper.repair.survey import Survey
 from logwright.codec.zookeeper.store import files, write
 from logwright.codec.zookeeper.store.trace import trace
 
@@ -49,7 +49,7 @@ def rebuild(listing: Listing, plan: Plan, kinds: Sequence[str], options: Options
         else:
             snapshots_made[name] = _snapshot(out, survey, base)
             source = "the logs" if base.snapshot is None else f"{base.snapshot.file} and the logs"
-            out.notes.append(f"{name} is made from {source}.")
+            out.notes.append(f"{name} is built from {source}.")
         dropped += [
             snapshot.file
             for snapshot in survey.snapshots
@@ -64,7 +64,7 @@ def rebuild(listing: Listing, plan: Plan, kinds: Sequence[str], options: Options
     return out
 
 
-def _snapshot(out: RepairPlan, survey: Found, base: Base) -> Iterator[bytes]:
+def _snapshot(out: RepairPlan, survey: Survey, base: Base) -> Iterator[bytes]:
     """Replay the logs on a snapshot, and yield the snapshot of the tree."""
     ours = {file.name: file for file in files.snapshots(survey.listing)}
     replayed = trace(survey.listing, None if base.snapshot is None else ours[base.snapshot.file])
@@ -78,18 +78,18 @@ def _snapshot(out: RepairPlan, survey: Found, base: Base) -> Iterator[bytes]:
 
 def _damage(why: str) -> str:
     """Return what is wrong, without what a repair does about it."""
-    return why.partition("; ")[0].removesuffix(": rewritten").removesuffix(": an error instead")
+    return why.partition("; ")[0].removesuffix(": rewritten").removesuffix(": replaced by an error")
 
 
-def _base(survey: Found) -> Base:
+def _base(survey: Survey) -> Base:
     """Return the newest sound snapshot that is followed by all transactions."""
     for log in survey.logs:
         if log.wrong is not None:
             raise DamageError(
-                f"{_damage(log.wrong.why)}; a snapshot can only be made from sound logs",
+                f"{_damage(log.wrong.why)}; a snapshot can only be built from undamaged logs",
                 path=log.file,
                 offset=log.wrong.offset,
-                advice="Repair the directory, which keeps everything sound",
+                advice="Repair the directory, which keeps all undamaged data",
             )
     bases = [base for base in continuity.bases(survey) if base.snapshot is None or not base.snapshot.cut]
     for base in bases:
@@ -97,12 +97,12 @@ def _base(survey: Found) -> Base:
             return base
     missing = continuity.gaps(survey.logs, bases[0].zxid) if bases else []
     why = (
-        f"{continuity.span(missing[0])} {continuity.are(missing[0])} in no log"
+        f"{continuity.zxid_range(missing[0])} {continuity.is_or_are(missing[0])} in no log"
         if missing
-        else "the logs don't begin with the first transaction"
+        else "the logs do not begin with the first transaction"
     )
     raise DamageError(
-        f"no sound snapshot is followed by all transactions: {why}",
+        f"no undamaged snapshot is followed by all later transactions: {why}",
         path=survey.listing.name,
         advice="Repair the directory",
     )

@@ -13,6 +13,7 @@ from typing import NoReturn
 
 import numpy as np
 
+from logwright.codec import plural
 from logwright.codec.engine.repair import OutputFile, Removed, Repairer, RepairPlan, Strategy
 from logwright.codec.engine.startup import SystemRepair
 from logwright.codec.fault import DamageError, UsageError
@@ -30,7 +31,7 @@ from logwright.codec.zookeeper.repair.continuity import Base, Gap, up_to
 from logwright.codec.zookeeper.repair.fix_records import DATA_INCONSISTENCY, error_record
 from logwright.codec.zookeeper.repair.logs import Log
 from logwright.codec.zookeeper.repair.snapshots import Snapshot
-from logwright.codec.zookeeper.repair.survey import LIMITS, Found, reorder, survey, zxids
+from logwright.codec.zookeeper.repair.survey import LIMITS, Survey, reorder, survey, zxids
 from logwright.codec.zookeeper.repair.validate import validate
 from logwright.codec.zookeeper.startup.settings import AUTOCREATE
 from logwright.codec.zookeeper.startup.settings import OPTIONS as START_OPTIONS
@@ -85,10 +86,10 @@ class DataDirRepair(RepairPlan, Repairer):
     """The repair of a data directory. Snapshots are kept or dropped as a whole, logs record by record."""
 
     one_copy = (
-        "the data directories of several servers are not copies of one another, {} paths are named",
+        "the data directories of several servers are not copies of one another, but {} paths were given",
         "Repair one, and let the others of the ensemble fetch its tree: start them on empty directories",
     )
-    surveyed: Found
+    surveyed: Survey
 
     def __init__(self, copies: Sequence[Listing], plans: Sequence[Plan], options: Options) -> None:
         RepairPlan.__init__(self, copies[0])
@@ -126,7 +127,7 @@ class DataDirRepair(RepairPlan, Repairer):
         why = "after missing transactions"
         if missing:
             gap = missing[0]
-            why = f"{continuity.span(gap)} before it {continuity.are(gap)} missing"
+            why = f"{continuity.zxid_range(gap)} before it {continuity.is_or_are(gap)} missing"
             if self.chop is None or gap.first <= self.chop:
                 self._missing(gap)
         if self.chop is not None and self.chop < until:
@@ -155,7 +156,7 @@ class DataDirRepair(RepairPlan, Repairer):
         if chop is not None and bases:
             oldest = min(base.zxid for base in bases)
             raise UsageError(
-                f"there is no way back to {zxid_text(chop)}: the oldest sound snapshot is {snapshot_name(oldest)}",
+                f"cannot go back to {zxid_text(chop)}: the oldest undamaged snapshot is {snapshot_name(oldest)}",
                 advice="Snapshots that were written while transactions were made, and what is missing in the logs, may prevent this",
             )
         if bases and bases[0].snapshot is not None:
@@ -165,7 +166,7 @@ class DataDirRepair(RepairPlan, Repairer):
                 f"{newest.file} was written while transactions up to {zxid_text(newest.until)} were made, but the logs end at "
                 f"{zxid_text(until)}"
             )
-        reason = "no snapshot is sound" if survey.snapshots else "there is no snapshot"
+        reason = "all snapshots are damaged" if survey.snapshots else "there is no snapshot"
         first = next((log.first for log in survey.logs if len(log.zxid)), None)
         begin = "there are no transactions" if first is None else f"the logs begin with {zxid_text(first)}"
         self._refuse(f"{reason}, and {begin}")
@@ -221,7 +222,7 @@ class DataDirRepair(RepairPlan, Repairer):
         return self._finish(base, last)
 
     def _left(self) -> Base:
-        """Return a tree of everything readable, if no snapshot is sound and the logs do not begin with the first transaction."""
+        """Return a tree of everything readable, if all snapshots are damaged and the logs do not begin with the first transaction."""
         survey = self.surveyed
         last = int(zxids(survey.logs).max(initial=0))
         for snapshot in reversed(survey.snapshots):
@@ -232,9 +233,8 @@ class DataDirRepair(RepairPlan, Repairer):
             self.made_files[name] = snapshots.written(left, snapshot.zxid)
             self.rows += left.rows.num_rows
             self.notes.append(
-                f"{name} has the {left.rows.num_rows} nodes of {snapshot.file} that can be read, "
-                f"nothing confirms them; parents that are missing "
-                "are made, without data."
+                f"{name} has the readable nodes of {snapshot.file} ({left.rows.num_rows:,}). No checksum covers them. Missing "
+                "parents are created without data."
             )
             if left.shut:
                 self.notes.append(
@@ -289,14 +289,14 @@ class DataDirRepair(RepairPlan, Repairer):
         for gap in lost:
             self.fills.append(gap)
             self.notes.append(
-                f"{_lost_end(gap)}, an unknown number: {zxid_text(gap.first)} is there now, a transaction that changes nothing."
+                f"{_lost_end(gap)}, an unknown number. They are replaced by {zxid_text(gap.first)}, a transaction that changes nothing."
             )
         for gap in continuity.gaps(self.surveyed.logs, base.zxid):
             count = gap.last - gap.first + 1
-            reason = f"{continuity.span(gap)} {continuity.are(gap)} missing"
+            reason = f"{continuity.zxid_range(gap)} {continuity.is_or_are(gap)} missing"
             self._missing(gap)
             if count > left:
-                self.notes.append(f"{reason}, too many to be replaced: servers from 3.9.4 on don't start.")
+                self.notes.append(f"{reason}, too many to be replaced: servers from 3.9.4 on do not start.")
                 continue
             left -= count
             self.fills.append(gap)
@@ -359,7 +359,7 @@ class DataDirRepair(RepairPlan, Repairer):
                 left -= cut.rows_lost
         if left > 0:
             log, at = continuity.place(self.surveyed.logs, gap.record)
-            why = f"{continuity.span(gap)} {continuity.are(gap)} in no file"
+            why = f"{continuity.zxid_range(gap)} {continuity.is_or_are(gap)} in no file"
             self.cut.append(Removed(log.file, int(log.start[at]), 0, why, 0, left, lost))
 
     def _finish(self, base: Base, until: int) -> RepairPlan:
@@ -381,9 +381,7 @@ class DataDirRepair(RepairPlan, Repairer):
         self._report(until)
         large = max((log.largest for log in survey.logs), default=0)
         if large:
-            self.before_you_start.append(
-                f"set jute.maxbuffer to at least {large}: a transaction has that size"
-            )
+            self.before_you_start.append(f"set jute.maxbuffer to at least {large}, the size of a transaction")
         all_ = zxids(survey.logs)
         if len(all_):
             self.ids = {"first_zxid": zxid_text(int(all_.min())), "last_zxid": zxid_text(int(all_.max()))}
@@ -395,7 +393,7 @@ class DataDirRepair(RepairPlan, Repairer):
         traced = trace(seen, next(iter(files.candidates(seen)), None))
         nodes = len(traced.tree)
         self.notes.append(
-            f"The tree is that of transaction {zxid_text(until)}, it has {nodes:,} node{'s' if nodes != 1 else ''}."
+            f"The tree is that after transaction {zxid_text(until)}; it has {plural.count(nodes, 'node')}."
         )
         for mismatch in traced.wrong[:1]:
             self.notes.append(
@@ -424,7 +422,7 @@ class DataDirRepair(RepairPlan, Repairer):
             gap = next((gap for gap in holes if gap.first > snapshot.zxid), None)
             if gap is not None:
                 self.notes.append(
-                    f"{continuity.span(gap)} {continuity.are(gap)} missing after {snapshot.name}, an older snapshot: only its own "
+                    f"{continuity.zxid_range(gap)} {continuity.is_or_are(gap)} missing after {snapshot.name}, an older snapshot: only its own "
                     "state can be restored from it."
                 )
                 break
@@ -437,14 +435,14 @@ class DataDirRepair(RepairPlan, Repairer):
             if was != value:
                 self.made_files[name] = [str(value).encode()]
                 epochs_text = (
-                    "can't be read"
+                    "cannot be read"
                     if name in known and was is None
                     else f"is {was}"
                     if name in known
-                    else "is not there"
+                    else "is missing"
                 )
                 self.notes.append(
-                    f"{name} {epochs_text}, it is now {value}, the smallest value with which a server starts."
+                    f"{name} {epochs_text}; it is set to {value}, the smallest value with which a server starts."
                 )
                 if name in known:
                     self.cut.append(Removed(name, 0, self.sizes[name], f"it {epochs_text}", 0, 0))
@@ -476,7 +474,7 @@ class DataDirRepair(RepairPlan, Repairer):
             assert snapshot.pieces is not None
             yield OutputFile(snapshot.name, snapshot.pieces, snapshot.file)
         for name, data in self.made_files.items():
-            yield self.made(name, *(bytes(chunk) for chunk in data))
+            yield self.rewritten(name, *(bytes(chunk) for chunk in data))
         yield from self._logs()
 
     def _logs(self) -> Iterator[OutputFile]:
@@ -505,7 +503,7 @@ class DataDirRepair(RepairPlan, Repairer):
 
 
 def _lost_end(gap: Gap) -> str:
-    return f"transactions at the end of epoch {epoch_of(gap.first)} are lost: the digests of the next one belong to another tree"
+    return f"transactions at the end of epoch {epoch_of(gap.first)} are lost: the digests of the next epoch belong to another tree"
 
 
 def _empty_tree(zxid: int, digest_options: dict[str, bool]) -> Sequence[Chunk]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -20,11 +21,12 @@ from logwright.codec.frames.walk import Hole, ListedFile, Stretch, Walk
 from logwright.codec.option import Options
 from logwright.codec.store.extents import Copy, Extent
 from logwright.codec.store.listing import Entry, Listing
-from logwright.codec.window import Bytes, Chunk
+from logwright.codec.window import Bytes, Chunk, Frames, Window
 from logwright.codec.zookeeper import names
 from logwright.codec.zookeeper.formats.snapshot import codec as snapshot
-from logwright.codec.zookeeper.formats.snapshot import reencode as again
+from logwright.codec.zookeeper.formats.snapshot import reencode
 from logwright.codec.zookeeper.formats.snapshot.frames import SnapshotContext, describe
+from logwright.codec.zookeeper.formats.snapshot.rows import stats_of
 from logwright.codec.zookeeper.formats.snapshot.sections import (
     END_MARK,
     LARGEST_ENDING,
@@ -32,7 +34,7 @@ from logwright.codec.zookeeper.formats.snapshot.sections import (
     Ending,
     Shape,
 )
-from logwright.codec.zookeeper.formats.snapshot.tables import ROWS
+from logwright.codec.zookeeper.formats.snapshot.tables import GZIP_FRAME, NODE_FRAME, ROWS
 from logwright.codec.zookeeper.names import epoch_of, zxid_text
 from logwright.codec.zookeeper.repair.bitflip import find_flipped_bit
 
@@ -79,7 +81,7 @@ class Snapshot:
         between."""
         if self.held is None or self.held >= self.zxid:
             return ""
-        return f"it holds the tree of {zxid_text(self.held)}, which is older than its name: it is a copy of another snapshot"
+        return f"it holds the tree of {zxid_text(self.held)}, an earlier zxid than that in its name: it is a copy of another snapshot"
 
 
 class _Patched(ListedFile):
@@ -114,20 +116,23 @@ class _Read:
     def of(cls, read: ListedFile, options: Options) -> _Read:
         context = _context(read.name, options)
         result = cls(context, [], 0, 0)
-        for item in Walk(read, snapshot.CODEC, context):
-            if isinstance(item, Hole):
-                if item.fault.severity is not Severity.INFO:
-                    result.faults.append(item.fault)
+        for step in Walk(read, snapshot.CODEC, context):
+            if isinstance(step, Hole):
+                if step.fault.severity is not Severity.INFO:
+                    result.faults.append(step.fault)
                 continue
-            result.faults += [fault for fault in item.frames.faults if fault.severity is Severity.ERROR]
-            result._nodes(item)
-        shape = context.plain
-        ending = None if shape is None else shape.ending
-        if shape is not None and ending is not None:
-            facts = describe(0, 0, b"", 0, context).select(["digest_zxid", "last_processed_zxid"])
-            result.until = max([result.until, *(until or 0 for until in facts.to_pylist()[0].values())])
-            result.held = facts["last_processed_zxid"][0].as_py()
-        return result
+            result.faults += [fault for fault in step.frames.faults if fault.severity is Severity.ERROR]
+            result._nodes(step)
+        return result.with_ending()
+
+    def with_ending(self) -> Self:
+        """Add what the sections after the nodes say."""
+        shape = self.context.plain
+        if shape is not None and shape.ending is not None:
+            facts = describe(0, 0, b"", 0, self.context).select(["digest_zxid", "last_processed_zxid"])
+            self.until = max([self.until, *(until or 0 for until in facts.to_pylist()[0].values())])
+            self.held = facts["last_processed_zxid"][0].as_py()
+        return self
 
     def _nodes(self, stretch: Stretch) -> None:
         if not len(stretch.frames):
@@ -146,12 +151,44 @@ def _context(name: str, options: Options) -> SnapshotContext:
     return snapshot.CODEC.context(name.rpartition("/")[2], Options(snapshot.CODEC.options, own))
 
 
-def survey(listing: Listing, file: str, size: int, options: Options) -> Snapshot:
-    """Read a snapshot from end to end."""
+class NodeSurvey:
+    """Fold the frames of a snapshot, whose seals were verified, into what a survey needs of its nodes."""
+
+    def __init__(self) -> None:
+        self.end = self.rows = self.until = 0
+        self.sound = True
+        """Whether the frames so far are an uncompressed snapshot without gap or error."""
+
+    def add(self, window: Window, frames: Frames) -> None:
+        place = window.offset + frames.start
+        kind = frames.header["kind"]
+        self.sound &= bool(
+            place[0] == self.end
+            and (frames.start[1:] == frames.end[:-1]).all()
+            and kind.max() < GZIP_FRAME
+            and all(fault.severity is not Severity.ERROR for fault in frames.faults)
+        )
+        self.end = window.offset + int(frames.end[-1])
+        nodes = frames.pick(kind == NODE_FRAME)
+        if self.sound and len(nodes):
+            stored = stats_of(window, nodes)
+            self.rows += len(nodes)
+            self.until = max(self.until, *(int(stored[name].max()) for name in _ZXIDS))
+
+
+def survey(
+    listing: Listing, file: str, size: int, options: Options, nodes: NodeSurvey | None = None
+) -> Snapshot:
+    """Read a snapshot from end to end; if `nodes` is the result for a sound one, only what is around its nodes."""
     read = ListedFile(listing, file, size)
     base = file.rpartition("/")[2]
     named = names.parse(base)
-    result = _Read.of(read, options)
+    if nodes is not None and nodes.sound and nodes.end == size:
+        context = _context(file, options)
+        snapshot.CODEC.prepare(read, size, context)
+        result = _Read(context, [], nodes.rows, nodes.until).with_ending()
+    else:
+        result = _Read.of(read, options)
     zxid = 0 if named is None else named.zxid
     out = Snapshot(file, size, zxid, None, [], max(result.until, zxid), result.rows, base)
     if not result.faults:
@@ -164,9 +201,9 @@ def survey(listing: Listing, file: str, size: int, options: Options) -> Snapshot
     assert context.shape is not None
     for patches, stop, why, doubt in _ways(read, context.shape):
         fixed = _Patched(read, patches, stop)
-        mended = _Read.of(fixed, options)
-        if not mended.faults:
-            out.rows, out.until = mended.rows, max(mended.until, zxid)
+        corrected = _Read.of(fixed, options)
+        if not corrected.faults:
+            out.rows, out.until = corrected.rows, max(corrected.until, zxid)
             out.pieces, out.doubt = list(_patched(file, patches, stop)), doubt
             out.cut = [*(Removed(file, at, len(new), why, 0, 0) for at, new in patches if at < size)]
             if stop < size:
@@ -307,11 +344,11 @@ def left_of(
     context = _context(snapshot_read.file, options)
     columns = ROWS.names(detail=True)
     batches = []
-    for item in Walk(read, snapshot.CODEC, context):
-        if isinstance(item, Stretch) and len(item.frames):
+    for step in Walk(read, snapshot.CODEC, context):
+        if isinstance(step, Stretch) and len(step.frames):
             batches += [
                 part.batch
-                for part in snapshot.CODEC.decode(item.window, item.frames, "rows", columns, context)
+                for part in snapshot.CODEC.decode(step.window, step.frames, "rows", columns, context)
             ]
     rows = pa.Table.from_batches(batches, ROWS.schema(columns))
     highest = (epoch_of(snapshot_read.zxid) + 2 << 32) - 1 if last is None else max(last, snapshot_read.zxid)
@@ -346,4 +383,4 @@ def written(left: Left, zxid: int) -> Sequence[Chunk]:
     }
     options = Options(snapshot.CODEC.options, plain)
     file = pa.Table.from_batches([left.file])
-    return list(again.encode(left.rows, None, file, options, zxid, "none"))
+    return list(reencode.encode(left.rows, None, file, options, zxid, "none"))

@@ -25,7 +25,7 @@ _LARGEST = 4096
 
 
 @dataclass
-class Found:
+class Survey:
     """The content of a data directory."""
 
     listing: Listing
@@ -43,9 +43,9 @@ class Found:
     others: list[str] = field(default_factory=list)
 
 
-def survey(listing: Listing, options: Options) -> Found:
+def survey(listing: Listing, options: Options) -> Survey:
     """Survey a directory."""
-    result = Found(listing, {entry.name: entry.size for entry in listing.entries()})
+    result = Survey(listing, {entry.name: entry.size for entry in listing.entries()})
     ours = set()
     for file in files.snapshots(listing):
         if file.zxid >= 0:
@@ -63,10 +63,10 @@ def survey(listing: Listing, options: Options) -> Found:
     return result
 
 
-def reorder(survey_result: Found) -> None:
+def reorder(surveyed: Survey) -> None:
     """Keep one log per zxid, and drop records that a later log has again."""
-    _once(survey_result)
-    survey_result.logs = superseded_by(survey_result.logs)
+    _once(surveyed)
+    surveyed.logs = superseded_by(surveyed.logs)
 
 
 def _epoch(listing: Listing, name: str) -> int | None:
@@ -76,11 +76,11 @@ def _epoch(listing: Listing, name: str) -> int | None:
         return None
 
 
-def _once(survey_result: Found) -> None:
+def _once(surveyed: Survey) -> None:
     """Keep the log with the most records of each zxid. Copies are left behind by tools, but a server reads them."""
     kept: list[Log] = []
-    for named in sorted({log.named for log in survey_result.logs}):
-        same = [log for log in survey_result.logs if log.named == named]
+    for named in sorted({log.named for log in surveyed.logs}):
+        same = [log for log in surveyed.logs if log.named == named]
         best = max(
             same,
             key=lambda log: (len(log.zxid), log.sound, log.file.rpartition("/")[2] == names.log_name(named)),
@@ -89,8 +89,8 @@ def _once(survey_result: Found) -> None:
         plain = next((log for log in same if log.file.rpartition("/")[2] == names.log_name(named)), best)
         best = plain if len(plain.zxid) >= len(best.zxid) else best
         kept.append(best)
-        survey_result.twice += [(log.file, best.file) for log in same if log is not best]
-    survey_result.logs = kept
+        surveyed.twice += [(log.file, best.file) for log in same if log is not best]
+    surveyed.logs = kept
 
 
 def superseded_by(logs: Sequence[Log]) -> list[Log]:
@@ -108,7 +108,7 @@ def superseded_by(logs: Sequence[Log]) -> list[Log]:
         at, ends = int(log.start[dead][0]), int(log.end[dead][-1])
         why = (
             f"{later.file} begins with {names.zxid_text(later.first)}: the server was started without the transactions "
-            f"{names.zxid_text(first)} to {names.zxid_text(last)}, and gave these zxids again"
+            f"{names.zxid_text(first)} to {names.zxid_text(last)}, and assigned these zxids again"
         )
         gone = Removed(log.file, at, ends - at, why, 0, 0)
         out[i] = log.drop(dead)

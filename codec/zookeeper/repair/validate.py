@@ -12,12 +12,12 @@ from logwright.codec.engine.repair import OutputFile, Removed
 from logwright.codec.store.overlay import Overlay
 from logwright.codec.zookeeper.repair import continuity, logs
 from logwright.codec.zookeeper.repair.snapshots import Snapshot
-from logwright.codec.zookeeper.repair.survey import Found
+from logwright.codec.zookeeper.repair.survey import Survey
 from logwright.codec.zookeeper.store import files
 from logwright.codec.zookeeper.store.trace import load, trace
 
 
-def validate(survey: Found) -> None:
+def validate(survey: Survey) -> None:
     """Mark snapshots that a server refuses as unsound, newest first, up to a good one. Do the same with snapshots in doubt, if that one
     and the logs have everything in them. Records in doubt are removed unless a digest confirms them."""
     doubtful: list[Snapshot] = []
@@ -50,7 +50,7 @@ def validate(survey: Found) -> None:
         _records(survey)
 
 
-def _look(survey: Found, snapshot: Snapshot) -> tuple[bytes | None, bool | None]:
+def _look(survey: Survey, snapshot: Snapshot) -> tuple[bytes | None, bool | None]:
     """Return a node without a parent, and whether the digest is right (None without a digest)."""
     seen = Overlay(survey.listing, [OutputFile(snapshot.name, snapshot.pieces or [])])
     tree, right, _ = load(seen, files.snapshots(seen)[0])
@@ -62,7 +62,7 @@ def _drop(snapshot: Snapshot, why: str) -> None:
     snapshot.cut = [Removed(snapshot.file, 0, snapshot.size, why, 0, None)]
 
 
-def _records(survey: Found) -> None:
+def _records(survey: Survey) -> None:
     """Replay records in doubt, each from the newest snapshot before it."""
     doubtful: set[int] = set()
     for log in survey.logs:

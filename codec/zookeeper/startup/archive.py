@@ -11,27 +11,13 @@ from logwright.codec.kernels.intrinsics import load_i32be, load_i64be, load_u8
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.window import Bytes
 from logwright.codec.zookeeper.formats.snapshot.layout import FIXED, SLASH, Int32s
-from logwright.codec.zookeeper.formats.txnlog.layout import (
-    ACLS,
-    CLOSE_SESSION,
-    CREATE,
-    DATA,
-    EPHEMERAL,
-    NUMBER,
-    PATH,
-    PATHS,
-    PAYLOAD,
-    TTL,
-    TXN_HEADER,
-    TXNS,
-)
+from logwright.codec.zookeeper.formats.txnlog import layout
 from logwright.codec.zookeeper.jute import NULL, Int64s
 
 SOUND, END_OF_FILE, UNREASONABLE, UNSUPPORTED, NULL_ACLS, NULL_PATH, FULL = range(7)
 """How reading ended: success; end of input; a refused length (the value); an unknown type (the value); a null ACL list; a node with a
 null path; arrays full."""
 
-_TYPE = PAYLOAD.offset("type")
 
 # Strings and lists
 
@@ -138,28 +124,32 @@ def read_nodes(
 def read_body(buf: Bytes, fields: int, at: int, end: int, limit: int) -> tuple[int, int, int]:
     """Read a body with these fields: (status, where it ends, the refused length). The parts of a multi are parsed only when it is
     applied, and an exception then goes unnoticed."""
-    if fields & PATH:
+    if fields & layout.PATH:
         status, at, length = read_bytes(buf, at, end, limit)
         if status != SOUND:
             return status, at, length
-    if fields & DATA:
+    if fields & layout.DATA:
         status, at, length = read_bytes(buf, at, end, limit)
         if status != SOUND:
             return status, at, length
-    if fields & ACLS:
+    if fields & layout.ACLS:
         status, at, length = read_acl(buf, at, end, limit)
         if status != SOUND and status != NULL_ACLS:
             return status, at, length
-    at += (1 if fields & EPHEMERAL else 0) + (4 if fields & NUMBER else 0) + (8 if fields & TTL else 0)
+    at += (
+        (1 if fields & layout.EPHEMERAL else 0)
+        + (4 if fields & layout.NUMBER else 0)
+        + (8 if fields & layout.TTL else 0)
+    )
     if at > end:
         return END_OF_FILE, end, 0
-    if fields & (PATHS | TXNS):
+    if fields & (layout.PATHS | layout.TXNS):
         if end - at < 4:
             return END_OF_FILE, end, 0
         count = load_i32be(buf, at)
         at += 4
         for _ in range(count):
-            if fields & TXNS:
+            if fields & layout.TXNS:
                 at += 4
                 if at > end:
                     return END_OF_FILE, end, 0
@@ -178,22 +168,22 @@ def read_txns(
     for i in range(len(starts)):
         at = starts[i]
         end = ends[i]
-        if end - at < TXN_HEADER:
+        if end - at < layout.TXN_HEADER:
             return i, END_OF_FILE, 0
-        kind = load_i32be(buf, at + _TYPE)
-        at += TXN_HEADER
+        kind = load_i32be(buf, at + layout.TYPE_AT)
+        at += layout.TXN_HEADER
         fields = 0
         if lowest <= kind < lowest + len(recipes):
             fields = recipes[kind - lowest]
         if fields == 0:
             return i, UNSUPPORTED, kind
-        if kind == CLOSE_SESSION and not close_session:
+        if kind == layout.CLOSE_SESSION and not close_session:
             continue
         status, _, length = read_body(buf, fields, at, end, limit)
-        if status == END_OF_FILE and kind == CREATE:
+        if status == END_OF_FILE and kind == layout.CREATE:
             # It may be a V0 create.
-            status, _, length = read_body(buf, fields & ~NUMBER, at, end, limit)
-        if status != SOUND and not (status == END_OF_FILE and kind == CLOSE_SESSION):
+            status, _, length = read_body(buf, fields & ~layout.NUMBER, at, end, limit)
+        if status != SOUND and not (status == END_OF_FILE and kind == layout.CLOSE_SESSION):
             # A truncated closeSession may be from before CloseSessionTxn was added.
             return i, status, length
     return len(starts), SOUND, 0

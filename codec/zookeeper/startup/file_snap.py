@@ -21,17 +21,8 @@ from logwright.codec.zookeeper.formats.snapshot.sections import Shape
 from logwright.codec.zookeeper.formats.snapshot.tables import NODE_FRAME
 from logwright.codec.zookeeper.jute import STAT_PERSISTED
 from logwright.codec.zookeeper.names import parse_hex, zxid_text
-from logwright.codec.zookeeper.startup.archive import (
-    END_OF_FILE,
-    FULL,
-    NULL_ACLS,
-    NULL_PATH,
-    SOUND,
-    UNREASONABLE,
-    read_acl_table,
-    read_bytes,
-    read_nodes,
-)
+from logwright.codec.zookeeper.startup import archive
+from logwright.codec.zookeeper.startup.archive import read_acl_table, read_bytes, read_nodes
 from logwright.codec.zookeeper.startup.exceptions import (
     EndOfFile,
     IllegalArgument,
@@ -47,7 +38,7 @@ from logwright.codec.zookeeper.startup.stream import Stream
 from logwright.codec.zookeeper.state.columns import CONTAINERS, TTLS, kinds_of
 from logwright.codec.zookeeper.state.tree import Tree
 from logwright.codec.zookeeper.state.tree_load import Mismatch
-from logwright.codec.zookeeper.store.files import CANDIDATES, DataFile, looks_whole, snapshots
+from logwright.codec.zookeeper.store.files import CANDIDATES, DataFile, looks_complete, snapshots
 
 MAGIC = 0x5A4B534E
 """`FileSnap.SNAP_MAGIC`, "ZKSN"."""
@@ -95,7 +86,7 @@ class FileSnap:
     def find_n_valid_snapshots(self) -> list[DataFile]:
         """Return the snapshots that are tried, newest first."""
         candidates = [file for file in snapshots(self.disk) if self.settings.takes(file)]
-        return [file for file in reversed(candidates) if looks_whole(self.disk, file)][:CANDIDATES]
+        return [file for file in reversed(candidates) if looks_complete(self.disk, file)][:CANDIDATES]
 
     def deserialize(self) -> Loaded:
         """Load the newest loadable snapshot. Raises `Thrown`."""
@@ -179,15 +170,15 @@ class Reading:
             raise failure
 
     def _failure(self, status: int, length: int) -> Thrown | None:
-        if status == SOUND:
+        if status == archive.SOUND:
             return None
-        if status == END_OF_FILE:
+        if status == archive.END_OF_FILE:
             return self.broken
-        if status == NULL_ACLS:
+        if status == archive.NULL_ACLS:
             return Thrown("Incorrent format of InputArchive when deserialize DataTree - missing acls")
-        if status == NULL_PATH:
+        if status == archive.NULL_PATH:
             return NullPointer()
-        assert status == UNREASONABLE
+        assert status == archive.UNREASONABLE
         return IOFailure(f"Unreasonable length = {length}")
 
     def _sessions(self) -> None:
@@ -223,7 +214,7 @@ class Reading:
         count, stop, status, length = read_nodes(
             self.data, self.at, len(self.data), limit, strict, starts, paths, data, acls
         )
-        assert status != FULL
+        assert status != archive.FULL
         head = np.zeros(count, HEAD)
         head["kind"] = NODE_FRAME
         head["path"], head["data"], head["acl"] = paths[:count], data[:count], acls[:count]

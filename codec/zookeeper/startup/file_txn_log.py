@@ -126,7 +126,7 @@ class FileTxnLog:
             if why == BAD_CHECKSUM:
                 raise IOFailure("CRC check failed")
             if at < total and (why != ZERO or self._more(file, at)):
-                yield Stop(file, at, _WORDS[why])
+                yield Stop(file, at, _MESSAGES[why])
             return
 
     def _more(self, file: DataFile, at: int) -> bool:
@@ -178,8 +178,8 @@ class FileTxnLog:
         return frames if good == len(frames) else frames.pick(slice(0, good)), failure
 
 
-_WORDS = {
+_MESSAGES = {
     TORN: "the file ends in a transaction",
-    ZERO: "a length of 0, as where nothing follows",
+    ZERO: "a length of 0, which marks the end of the transactions",
     BAD_MARK: "Last transaction was partial.",
 }

@@ -15,15 +15,7 @@ from logwright.codec.option import Options
 from logwright.codec.store.overlay import Overlay
 from logwright.codec.window import Frames, Window
 from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
-from logwright.codec.zookeeper.formats.txnlog.layout import (
-    CLOSE_SESSION,
-    DELETE,
-    DIGEST_VERSION,
-    HEADER_SIZE,
-    RECORD,
-    TXN_DIGEST,
-    TXN_HEADER,
-)
+from logwright.codec.zookeeper.formats.txnlog import layout
 from logwright.codec.zookeeper.formats.txnlog.scan import BODY
 from logwright.codec.zookeeper.formats.txnlog.tables import OPTIONS as TXNLOG_OPTIONS
 from logwright.codec.zookeeper.jute import Int64s
@@ -41,7 +33,7 @@ from logwright.codec.zookeeper.startup.file_txn_log import FileTxnLog, Records, 
 from logwright.codec.zookeeper.startup.nulls import in_txn
 from logwright.codec.zookeeper.startup.settings import ServerSettings
 from logwright.codec.zookeeper.state.tree import Applied, Tree
-from logwright.codec.zookeeper.store.files import DATA_LOG_DIR, apart, folder
+from logwright.codec.zookeeper.store.files import DATA_LOG_DIR, folder, has_log_directory
 
 INITIALIZE = "initialize"
 """The file beside `version-2` that marks an empty directory as intended."""
@@ -87,7 +79,7 @@ class FileTxnSnapLog:
     def check(self) -> None:
         """The constructor. It refuses snapshots among the logs, and logs among the snapshots, if each have their own directory. Raises
         `Thrown`."""
-        if not self.settings.checks_directories or not apart(self.disk):
+        if not self.settings.checks_directories or not has_log_directory(self.disk):
             return
         names = [entry.name for entry in self.disk.entries()]
         if any(name.startswith(f"{DATA_LOG_DIR}/{SNAPSHOT}.") for name in names):
@@ -145,7 +137,7 @@ class FileTxnSnapLog:
         """Apply transactions. Raises `Thrown` if one ends the server."""
         header = records.frames.header[: len(zxids)]
         first = 0
-        closing = header["type"] == CLOSE_SESSION
+        closing = header["type"] == layout.CLOSE_SESSION
         for i in np.flatnonzero(closing).tolist() if restored.loaded.ephemerals else ():
             left = restored.loaded.ephemerals.pop(int(header["session_id"][i]), None)
             if left is not None:
@@ -191,13 +183,16 @@ def kill_dead_sessions(restored: Restored) -> tuple[list[bytes], list[bytes]]:
 
 def delete(tree: Tree, paths: Iterable[bytes], zxid: int) -> None:
     """`DataTree.deleteNodes`. The nodes may not exist."""
-    header = {"client_id": 0, "cxid": 0, "zxid": zxid, "time": 0, "type": DELETE}
+    header = {"client_id": 0, "cxid": 0, "zxid": zxid, "time": 0, "type": layout.DELETE}
     records = b"".join(
-        RECORD.pack({"payload": {**header, "body": {"path": path}, "digest": None}}) for path in sorted(paths)
+        layout.RECORD.pack({"payload": {**header, "body": {"path": path}, "digest": None}})
+        for path in sorted(paths)
     )
     if records:
         # After the header of a file.
-        window = Window(np.frombuffer(records, np.uint8), HEADER_SIZE, HEADER_SIZE + len(records))
+        window = Window(
+            np.frombuffer(records, np.uint8), layout.HEADER_SIZE, layout.HEADER_SIZE + len(records)
+        )
         context = txnlog.CODEC.context("", Options(TXNLOG_OPTIONS))
         tree.apply_frames(window, txnlog.CODEC.scan(window, 0, context, check=False))
 
@@ -205,23 +200,25 @@ def delete(tree: Tree, paths: Iterable[bytes], zxid: int) -> None:
 def _with_bodies(frames: Frames, mismatches: list[int]) -> list[int]:
     """Return the mismatches if the body of closeSession is always read: a digest in its place is taken for paths and never compared."""
     payload = frames.end - frames.start - BODY - 1
-    closed = (frames.header["type"] == CLOSE_SESSION) & (payload == TXN_HEADER + TXN_DIGEST.head_size)
+    closed = (frames.header["type"] == layout.CLOSE_SESSION) & (
+        payload == layout.TXN_HEADER + layout.TXN_DIGEST.head_size
+    )
     alone = set(frames.header["zxid"][closed].tolist()) - set(frames.header["zxid"][~closed].tolist())
     return [zxid for zxid in mismatches if zxid not in alone]
 
 
 def _without_bodies(window: Window, frames: Frames, applied: Applied, mismatches: list[int]) -> list[int]:
     """Return the mismatches if the body of closeSession is not read: the digest is expected in its place."""
-    closed = frames.pick(frames.header["type"] == CLOSE_SESSION)
-    digests = applied.digests[frames.header["type"] == CLOSE_SESSION]
+    closed = frames.pick(frames.header["type"] == layout.CLOSE_SESSION)
+    digests = applied.digests[frames.header["type"] == layout.CLOSE_SESSION]
     others = [zxid for zxid in mismatches if zxid not in closed.header["zxid"]]
     for start, end, zxid, digest in zip(
         closed.start, closed.end, closed.header["zxid"], digests, strict=True
     ):
-        rest = window.data[start + BODY + TXN_HEADER : end - 1].tobytes()
-        if len(rest) >= TXN_DIGEST.head_size:
-            stored, _ = TXN_DIGEST.unpack(rest)
-            if stored["version"] == DIGEST_VERSION and stored["tree_digest"] != digest:
+        rest = window.data[start + BODY + layout.TXN_HEADER : end - 1].tobytes()
+        if len(rest) >= layout.TXN_DIGEST.head_size:
+            stored, _ = layout.TXN_DIGEST.unpack(rest)
+            if stored["version"] == layout.DIGEST_VERSION and stored["tree_digest"] != digest:
                 others.append(int(zxid))
     return sorted(others)
 

@@ -33,21 +33,21 @@ def warnings(listing: Listing, restored: Restored, deleted: Deleted) -> Iterator
         yield f"problem reading snap file {name}: {failure}"
     there = snapshots(listing)
     if loaded.file is None and there:
-        yield f"none of {len(there)} snapshots is taken for whole: it starts with an empty tree"
+        yield f"none of {len(there)} snapshots is valid: it starts with an empty tree"
     if loaded.file is None and restored.transactions:
         yield f"{EMPTY}This should only be allowed during upgrading."
     yield from _twice(logs(listing))
     for stop in restored.stops:
-        yield f"{stop.file.name}: read up to byte {stop.position}: {stop.why}"
+        yield f"{stop.file.name}: the server stops reading at byte {stop.position}: {stop.why}"
     if there and restored.last_processed < newest_snapshot(listing):
-        yield f"the tree ends at {zxid_text(restored.last_processed)}, a snapshot of {zxid_text(newest_snapshot(listing))} is there"
+        yield f"the tree ends at {zxid_text(restored.last_processed)}, although there is a snapshot of {zxid_text(newest_snapshot(listing))}"
     yield from _jump(restored)
     if restored.mismatches:
         first = zxid_text(restored.mismatches[0])
         times = (
             f"{len(restored.mismatches)} transactions" if len(restored.mismatches) > 1 else "one transaction"
         )
-        yield f"Digests are not matching: the tree is another than it was, from zxid {first} on ({times})"
+        yield f"Digests are not matching: the tree differs from the original one from zxid {first} on ({times})"
     if restored.uncovered is not None:
         yield (
             f"Highest txn zxid {zxid_text(restored.zxid)} is not covering the snapshot digest zxid "
@@ -55,20 +55,23 @@ def warnings(listing: Listing, restored: Restored, deleted: Deleted) -> Iterator
         )
     for paths, why in (
         (deleted.expired, "nodes with a TTL are deleted, since extendedTypesEnabled is off"),
-        (deleted.taken, "nodes are deleted that a rejected snapshot has as those of a session that is gone"),
-        (deleted.dead, "nodes of sessions that are gone are deleted"),
+        (
+            deleted.taken,
+            "nodes are deleted that a rejected snapshot lists as ephemeral nodes of a closed session",
+        ),
+        (deleted.dead, "ephemeral nodes of closed sessions are deleted"),
     ):
         if paths:
             yield f"{why}: {_named(paths)}"
     other = restored.tree.other_root()
     if other is not None:
         yield (
-            f"the node {other.decode(errors='replace')!r}, whose path has no slash, is the root: clients who ask for / get it, and none of the "
-            "nodes here are among its children"
+            f"the node {other.decode(errors='replace')!r}, whose path has no slash, is the root: clients that ask for / get it, and none of "
+            "the nodes here are among its children"
         )
     if restored.tree.dangling:
         numbers = ", ".join(map(str, sorted(restored.tree.dangling)[:_SHOWN]))
-        yield f"each read of a node whose ACL the table does not have ends with MarshallingError: {numbers}"
+        yield f"reads of nodes whose ACL is not in the ACL table fail with MarshallingError: ACL {numbers}"
 
 
 def _named(paths: Sequence[bytes]) -> str:
@@ -87,4 +90,4 @@ def _jump(restored: Restored) -> Iterator[str]:
     begun = restored.begun
     first = next((int(zxids[0]) for zxids in restored.applied if len(zxids)), None)
     if first is not None and first > begun + 1 and epoch_of(first) == epoch_of(begun):
-        yield f"transactions {zxid_text(begun + 1)} to {zxid_text(first - 1)} are not applied, and nothing is said of it"
+        yield f"transactions {zxid_text(begun + 1)} to {zxid_text(first - 1)} are not applied, and the server does not report it"

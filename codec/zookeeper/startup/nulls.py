@@ -9,16 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from logwright.codec.describe import DescriptionError
-from logwright.codec.zookeeper.formats.txnlog.layout import (
-    CHECK,
-    CLOSE_SESSION,
-    ERROR,
-    MULTI,
-    PAYLOAD,
-    RECONFIG,
-    SET_ACL,
-    SET_DATA,
-)
+from logwright.codec.zookeeper.formats.txnlog import layout
 from logwright.codec.zookeeper.startup.exceptions import NullPointer
 
 BYTES = 'Cannot read the array length because "bytes" is null'
@@ -43,11 +34,11 @@ def in_acls(lists: Iterable[Iterable[Mapping[str, Any]] | None]) -> NullPointer 
 def in_txn(payload: bytes) -> NullPointer:
     """Return the message for a transaction with a null that ends the server."""
     try:
-        txn, _ = PAYLOAD.unpack(payload)
+        txn, _ = layout.PAYLOAD.unpack(payload)
     except DescriptionError:
         return NullPointer(_ARRAY)  # the description has no multi part without bytes
     kind, body = txn["type"], txn["body"]
-    if kind == MULTI:
+    if kind == layout.MULTI:
         if body["txns"] is None:
             return NullPointer(_LIST)
         parts = [(txn["type"], txn["data"]) for txn in body["txns"]]
@@ -61,11 +52,11 @@ def in_txn(payload: bytes) -> NullPointer:
 
 
 def _in_body(kind: int, body: Any) -> str | None:
-    if not isinstance(body, Mapping) or kind in (CHECK, ERROR):
+    if not isinstance(body, Mapping) or kind in (layout.CHECK, layout.ERROR):
         return None
-    if kind == CLOSE_SESSION:
+    if kind == layout.CLOSE_SESSION:
         return _TAKEN_APART if None in (body["paths_to_delete"] or ()) else None
     if "path" in body and body["path"] is None:
-        return _LOOKED_UP if kind in (SET_DATA, RECONFIG, SET_ACL) else _TAKEN_APART
+        return _LOOKED_UP if kind in (layout.SET_DATA, layout.RECONFIG, layout.SET_ACL) else _TAKEN_APART
     acls = in_acls([[{**entry, **entry["id"]} for entry in body.get("acl") or ()]])
     return None if acls is None else acls.message

@@ -14,15 +14,7 @@ import numpy.typing as npt
 from logwright.codec.option import Option, Options, parse_bool
 from logwright.codec.zookeeper.formats.snapshot import codec as snapshot
 from logwright.codec.zookeeper.formats.snapshot import write as encode
-from logwright.codec.zookeeper.formats.txnlog.layout import (
-    CREATE2,
-    CREATE_CONTAINER,
-    CREATE_TTL,
-    DELETE_CONTAINER,
-    LOWEST,
-    RECIPE_ARRAY,
-    RECONFIG,
-)
+from logwright.codec.zookeeper.formats.txnlog import layout
 from logwright.codec.zookeeper.formats.txnlog.tables import LIMITS as TXNLOG_LIMITS
 from logwright.codec.zookeeper.store.files import DataFile
 
@@ -33,11 +25,11 @@ VERSIONS = tuple(
 )
 
 _SINCE = {
-    CREATE2: (3, 5, 0),
-    RECONFIG: (3, 5, 0),
-    CREATE_CONTAINER: (3, 5, 1),
-    DELETE_CONTAINER: (3, 5, 1),
-    CREATE_TTL: (3, 5, 3),
+    layout.CREATE2: (3, 5, 0),
+    layout.RECONFIG: (3, 5, 0),
+    layout.CREATE_CONTAINER: (3, 5, 1),
+    layout.DELETE_CONTAINER: (3, 5, 1),
+    layout.CREATE_TTL: (3, 5, 3),
 }
 """Types of transactions that were added later."""
 _WRITING = {option.name: option for option in (*encode.OPTIONS, *TXNLOG_LIMITS)}
@@ -51,7 +43,7 @@ TRUST_EMPTY = Option(
 AUTOCREATE = Option(
     "db.autocreate",
     True,
-    "An empty directory counts as an empty tree, and not as data that is gone",
+    "An empty directory counts as an empty tree, not as lost data",
     parse_bool,
 )
 CLOSE_SESSION_TXN = Option(
@@ -63,7 +55,7 @@ CLOSE_SESSION_TXN = Option(
 EXTENDED_TYPES = Option(
     "extendedTypesEnabled",
     False,
-    "TTL nodes are known as such; without it they are deleted at the start, as nodes of a session that is gone",
+    "TTL nodes are recognised; without it they are deleted at the start, as ephemeral nodes of a closed session",
     parse_bool,
 )
 DISTRIBUTED = Option(
@@ -92,6 +84,20 @@ OPTIONS = (
 )
 
 
+class Since:
+    """A property of `ServerSettings`: whether the version is at least the first of `versions`, or a later one of the branch of another,
+    to which the change was ported back; and the option, if any, is on."""
+
+    def __init__(self, *versions: tuple[int, int, int], option: str | None = None) -> None:
+        self._versions, self._option = versions, option
+
+    def __get__(self, settings: ServerSettings, owner: object = None) -> bool:
+        first, *ported = self._versions
+        version = settings.version
+        known = version >= first or any(version[:2] == port[:2] and version >= port for port in ported)
+        return known and (self._option is None or bool(settings.options[self._option]))
+
+
 @dataclass(frozen=True)
 class ServerSettings:
     """A version with its properties."""
@@ -100,6 +106,38 @@ class ServerSettings:
     """One of `VERSIONS`."""
     options: Options
 
+    digests = Since((3, 6, 0), option="digest.enabled")
+    """`ZooKeeperServer.isDigestEnabled`, ZOOKEEPER-3114."""
+    last_processed = Since((3, 9, 0), option="serializeLastProcessedZxid.enabled")
+    """`ZooKeeperServer.isSerializeLastProcessedZxidEnabled`, ZOOKEEPER-4570."""
+    close_session_txn = Since((3, 6, 0), option="closeSessionTxn.enabled")
+    """`ZooKeeperServer.isCloseSessionTxnEnabled`, ZOOKEEPER-3145."""
+    extended_types = Since((3, 5, 4), option="extendedTypesEnabled")
+    """`EphemeralType.extendedEphemeralTypesEnabled`, ZOOKEEPER-2901."""
+    compression = Since((3, 6, 0))
+    """`SnapStream`: older versions have uncompressed snapshots only, ZOOKEEPER-3179."""
+    containers = Since((3, 5, 1))
+    """Whether containers are known; before, they were ephemeral nodes: ZOOKEEPER-2163."""
+    create2_in_multi = Since((3, 8, 2), (3, 7, 2))
+    """Whether a create2 in a multi is applied; otherwise the multi ends there: ZOOKEEPER-4026."""
+    config_node = Since((3, 5, 0))
+    """Whether a new tree has /zookeeper/config, with its own ACL: ZOOKEEPER-107."""
+    null_paths = Since((3, 5, 0))
+    """Whether a node with a null path is read before the start fails; up to 3.4 it failed at once."""
+    looks_up_acls = Since((3, 9, 2), (3, 8, 4))
+    """Whether a transaction looks up the ACL of its node, which fails if the table lacks it: ZOOKEEPER-4799."""
+    finds_by_path = Since((3, 9, 4), (3, 8, 5))
+    """Whether a node exists if its path is known, even if its parent does not list it as a child: ZOOKEEPER-4846."""
+    monotonic = Since((3, 6, 0))
+    """Whether the counters of a parent only grow when transactions are applied again: ZOOKEEPER-3125, ZOOKEEPER-3249."""
+    saves_at_start = Since((3, 5, 0))
+    deletes_empty_tail = Since((3, 9, 3))
+    """ZOOKEEPER-2332."""
+    refuses_gaps = Since((3, 9, 4))
+    """ZOOKEEPER-4925."""
+    checks_directories = Since((3, 5, 4), (3, 4, 12))
+    """ZOOKEEPER-2967."""
+
     @cached_property
     def version(self) -> tuple[int, ...]:
         return tuple(map(int, self.name.split(".")))
@@ -107,31 +145,6 @@ class ServerSettings:
     @property
     def distributed(self) -> bool:
         return bool(self.options["distributed"])
-
-    @property
-    def digests(self) -> bool:
-        """`ZooKeeperServer.isDigestEnabled`, ZOOKEEPER-3114."""
-        return self.version >= (3, 6, 0) and bool(self.options["digest.enabled"])
-
-    @property
-    def last_processed(self) -> bool:
-        """`ZooKeeperServer.isSerializeLastProcessedZxidEnabled`, ZOOKEEPER-4570."""
-        return self.version >= (3, 9, 0) and bool(self.options["serializeLastProcessedZxid.enabled"])
-
-    @property
-    def close_session_txn(self) -> bool:
-        """`ZooKeeperServer.isCloseSessionTxnEnabled`, ZOOKEEPER-3145."""
-        return self.version >= (3, 6, 0) and bool(self.options["closeSessionTxn.enabled"])
-
-    @property
-    def extended_types(self) -> bool:
-        """`EphemeralType.extendedEphemeralTypesEnabled`, ZOOKEEPER-2901."""
-        return self.version >= (3, 5, 4) and bool(self.options["extendedTypesEnabled"])
-
-    @property
-    def compression(self) -> bool:
-        """`SnapStream`: older versions have uncompressed snapshots only, ZOOKEEPER-3179."""
-        return self.version >= (3, 6, 0)
 
     def takes(self, file: DataFile) -> bool:
         """Return whether a name is that of a log or snapshot. Before compressed snapshots a name had exactly two parts
@@ -142,41 +155,6 @@ class ServerSettings:
     def reads_marks(self) -> bool:
         """Whether the string after the checksum of a seal is read: `SnapStream`, as above."""
         return self.compression
-
-    @property
-    def containers(self) -> bool:
-        """Whether containers are known; before, they were ephemeral nodes: ZOOKEEPER-2163."""
-        return self.version >= (3, 5, 1)
-
-    @property
-    def create2_in_multi(self) -> bool:
-        """Whether a create2 in a multi is applied; otherwise the multi ends there: ZOOKEEPER-4026."""
-        return self.version >= (3, 8, 2) or (3, 7, 2) <= self.version < (3, 8, 0)
-
-    @property
-    def config_node(self) -> bool:
-        """Whether a new tree has /zookeeper/config, with its own ACL: ZOOKEEPER-107."""
-        return self.version >= (3, 5, 0)
-
-    @property
-    def null_paths(self) -> bool:
-        """Whether a node with a null path is read before the start fails; up to 3.4 it failed at once."""
-        return self.version >= (3, 5, 0)
-
-    @property
-    def looks_up_acls(self) -> bool:
-        """Whether a transaction looks up the ACL of its node, which fails if the table lacks it: ZOOKEEPER-4799."""
-        return self.version >= (3, 9, 2) or (3, 8, 4) <= self.version < (3, 9, 0)
-
-    @property
-    def finds_by_path(self) -> bool:
-        """Whether a node exists if its path is known, even if its parent does not list it as a child: ZOOKEEPER-4846."""
-        return self.version >= (3, 9, 4) or (3, 8, 5) <= self.version < (3, 9, 0)
-
-    @property
-    def monotonic(self) -> bool:
-        """Whether the counters of a parent only grow when transactions are applied again: ZOOKEEPER-3125, ZOOKEEPER-3249."""
-        return self.version >= (3, 6, 0)
 
     @property
     def tree(self) -> dict[str, bool]:
@@ -210,25 +188,6 @@ class ServerSettings:
         return self.version < (3, 6, 0) or bool(self.options["db.autocreate"])
 
     @property
-    def saves_at_start(self) -> bool:
-        return self.version >= (3, 5, 0)
-
-    @property
-    def deletes_empty_tail(self) -> bool:
-        """ZOOKEEPER-2332."""
-        return self.version >= (3, 9, 3)
-
-    @property
-    def refuses_gaps(self) -> bool:
-        """ZOOKEEPER-4925."""
-        return self.version >= (3, 9, 4)
-
-    @property
-    def checks_directories(self) -> bool:
-        """ZOOKEEPER-2967."""
-        return self.version >= (3, 5, 4) or (3, 4, 12) <= self.version < (3, 5, 0)
-
-    @property
     def limit(self) -> int:
         """The longest length that is read (`BinaryInputArchive.checkLength`)."""
         most = int(self.options["jute.maxbuffer"])
@@ -244,10 +203,10 @@ class ServerSettings:
     @cached_property
     def recipes(self) -> npt.NDArray[np.int64]:
         """The fields of transactions by type, from `LOWEST` on (`layout.RECIPES`); 0 for types that the version does not know."""
-        known = RECIPE_ARRAY.copy()
+        known = layout.RECIPE_ARRAY.copy()
         for kind, since in _SINCE.items():
             if self.version < since:
-                known[kind - LOWEST] = 0
+                known[kind - layout.LOWEST] = 0
         return known
 
     @property

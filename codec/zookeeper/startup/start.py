@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
+from logwright.codec import plural
 from logwright.codec.engine.repair import Removed
 from logwright.codec.engine.startup import Answers, LostRows, Refused, Served, Settings, Startup, SystemRepair
 from logwright.codec.fault import LogwrightError, UsageError
@@ -27,7 +28,7 @@ from logwright.codec.zookeeper.startup.messages import Deleted, warnings
 from logwright.codec.zookeeper.startup.quorum_peer import load_epochs
 from logwright.codec.zookeeper.startup.settings import VERSIONS, ServerSettings
 from logwright.codec.zookeeper.store import materialize, views
-from logwright.codec.zookeeper.store.files import apart
+from logwright.codec.zookeeper.store.files import has_log_directory
 from logwright.codec.zookeeper.store.selection import prefix_of
 from logwright.codec.zookeeper.store.write import of_tree
 
@@ -84,7 +85,7 @@ class ServedTree(Served):
             raise UsageError(f"ZooKeeper serves no view {view!r}", advice=f"It serves {', '.join(_VIEWS)}")
         if self.settings.options.given("at_zxid"):
             raise UsageError(
-                "a server serves the tree as it is, not that of at_zxid", advice="Take another mode"
+                "a server serves the tree as it is, not that of at_zxid", advice="Use another mode"
             )
 
     def rows(self, view: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -118,7 +119,9 @@ class ServedTree(Served):
                 overlay.delete(log.file)
         zxid = zxid_text(self.tree.zxid)
         repair.ids = {"last_zxid": zxid}
-        repair.notes.append(f"The tree is that of transaction {zxid}, it has {len(self.tree):,} nodes.")
+        repair.notes.append(
+            f"The tree is that after transaction {zxid}; it has {plural.count(len(self.tree), 'node')}."
+        )
 
     def _passed_over(self, snapshot: Snapshot, why: str) -> Removed:
         """Return the removal of a snapshot that the server skips. Its content may follow from others and the logs."""
@@ -171,13 +174,13 @@ STARTUP = Startup(
     VERSIONS,
     start,
     refusal="a server does not start on it: {reason}",
-    advice="Strategy prefix goes back to a history that it starts from, where there is one",
+    advice="Strategy prefix goes back to a history from which a server starts, if there is one",
 )
 
 
 def _above(listing: Listing) -> frozenset[str]:
     """Return the names beside the directory of the logs, as far as they can be listed."""
-    if listing.name != VERSION_DIR or apart(listing):
+    if listing.name != VERSION_DIR or has_log_directory(listing):
         return frozenset()
     try:
         above = listing.parent()

@@ -14,32 +14,14 @@ from logwright.codec.kernels.intrinsics import is_ascii, load_i32be
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.window import Bytes
 from logwright.codec.zookeeper.formats.snapshot.layout import FIXED, LENGTH, Int32s
-from logwright.codec.zookeeper.formats.txnlog.bodies import (
-    FIELDS,
-    LIST_AT,
-    LIST_COUNT,
-    MEASURES,
-    PATH_AT,
-    PATH_LENGTH,
-    PLAIN,
-    SOUND,
-    STATUS,
-    measure_body,
-)
-from logwright.codec.zookeeper.formats.txnlog.layout import (
-    CLOSE_SESSION,
-    ERROR,
-    LOWEST,
-    MULTI,
-    PATHS,
-    SUB_RECIPE_ARRAY,
-    TXN,
-)
+from logwright.codec.zookeeper.formats.txnlog import bodies as measured
+from logwright.codec.zookeeper.formats.txnlog import layout
+from logwright.codec.zookeeper.formats.txnlog.bodies import measure_body
 from logwright.codec.zookeeper.formats.txnlog.scan import TYPE
 from logwright.codec.zookeeper.jute import BAD_TEXT, Int64s, text_kind
 
-_SUB_DATA = TXN.offset("data")
-_HIGHEST_SUB = LOWEST + len(SUB_RECIPE_ARRAY)
+_SUB_DATA = layout.TXN.offset("data")
+_HIGHEST_SUB = layout.LOWEST + len(layout.SUB_RECIPE_ARRAY)
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 _UNKNOWN = "\ufffd".encode()
 
@@ -91,19 +73,19 @@ def nodes_as_read(buf: Bytes, starts: Int64s, paths: Int32s, data: Int32s) -> tu
 
 @kernel("const u1[], i8, const i8[,], i8, i8[,]")
 def strange_multi(buf: Bytes, end: int, bodies: Int64s, i: int, part: Int64s) -> int:
-    at = bodies[LIST_AT, i] + 4
-    for _ in range(bodies[LIST_COUNT, i]):
+    at = bodies[measured.LIST_AT, i] + 4
+    for _ in range(bodies[measured.LIST_COUNT, i]):
         if end - at < _SUB_DATA + 4:
             return 0
         kind = load_i32be(buf, at)
         start = at + _SUB_DATA + 4
         at = start + load_i32be(buf, start - 4)
-        fields = SUB_RECIPE_ARRAY[kind - LOWEST] if LOWEST <= kind < _HIGHEST_SUB else 0
+        fields = layout.SUB_RECIPE_ARRAY[kind - layout.LOWEST] if layout.LOWEST <= kind < _HIGHEST_SUB else 0
         if at < start or at > end or fields == 0:
             return 0
-        if measure_body(buf, kind, fields, start, at, part, 0) != SOUND:
+        if measure_body(buf, kind, fields, start, at, part, 0) != measured.SOUND:
             return 0
-        if not is_utf8(buf, part[PATH_AT, 0], max(part[PATH_LENGTH, 0], 0)):
+        if not is_utf8(buf, part[measured.PATH_AT, 0], max(part[measured.PATH_LENGTH, 0], 0)):
             return 1
     return 0
 
@@ -115,19 +97,21 @@ def strange_txns(buf: Bytes, ends: Int64s, heads: Int64s, bodies: Int64s, part: 
     for i in range(len(ends)):
         kind = heads[i, TYPE]
         out[i] = 0
-        if kind == MULTI:
-            if ends[i] - bodies[LIST_AT, i] >= 4:
+        if kind == layout.MULTI:
+            if ends[i] - bodies[measured.LIST_AT, i] >= 4:
                 out[i] = strange_multi(buf, ends[i], bodies, i, part)
-        elif bodies[STATUS, i] != SOUND:
+        elif bodies[measured.STATUS, i] != measured.SOUND:
             continue
-        elif kind == CLOSE_SESSION:
-            at = bodies[LIST_AT, i] + 4
-            for _ in range(bodies[LIST_COUNT, i] if bodies[FIELDS, i] & PATHS else 0):
+        elif kind == layout.CLOSE_SESSION:
+            at = bodies[measured.LIST_AT, i] + 4
+            for _ in range(
+                bodies[measured.LIST_COUNT, i] if bodies[measured.FIELDS, i] & layout.PATHS else 0
+            ):
                 size = max(load_i32be(buf, at), 0)
                 if not is_utf8(buf, at + 4, size):
                     out[i] = 1
                 at += 4 + size
-        elif not is_utf8(buf, bodies[PATH_AT, i], max(bodies[PATH_LENGTH, i], 0)):
+        elif not is_utf8(buf, bodies[measured.PATH_AT, i], max(bodies[measured.PATH_LENGTH, i], 0)):
             out[i] = 1
         n += out[i]
     return n
@@ -136,26 +120,26 @@ def strange_txns(buf: Bytes, ends: Int64s, heads: Int64s, bodies: Int64s, part: 
 def txns_as_read(buf: Bytes, ends: Int64s, heads: Int64s, bodies: Int64s) -> tuple[Bytes, Int64s, Int64s]:
     """Return transactions with decoded paths: bytes, where the payloads end in them, and the measured bodies."""
     # Sound bodies marked as plain were checked completely. Of other multis, the parts before the unsound one are applied.
-    if bodies[PLAIN].all() and (bodies[STATUS] == SOUND).all():
+    if bodies[measured.PLAIN].all() and (bodies[measured.STATUS] == measured.SOUND).all():
         return buf, ends, bodies
     strange = np.empty(len(ends), np.uint8)
-    part = np.empty((MEASURES, 1), np.int64)
+    part = np.empty((measured.MEASURES, 1), np.int64)
     if not strange_txns(buf, ends, heads, bodies, part, strange):
         return buf, ends, bodies
     more, ends, bodies = bytearray(), ends.copy(), bodies.copy()
     for i in np.flatnonzero(strange).tolist():
         place = len(buf) + len(more)
         kind = int(heads[i, TYPE])
-        if kind in (MULTI, CLOSE_SESSION):
-            start, count = int(bodies[LIST_AT, i]), int(bodies[LIST_COUNT, i])
-            bodies[LIST_AT, i] = place
-            reader = _parts if kind == MULTI else _strings
+        if kind in (layout.MULTI, layout.CLOSE_SESSION):
+            start, count = int(bodies[measured.LIST_AT, i]), int(bodies[measured.LIST_COUNT, i])
+            bodies[measured.LIST_AT, i] = place
+            reader = _parts if kind == layout.MULTI else _strings
             more += reader(buf[start : int(ends[i])].tobytes(), count)
             ends[i] = len(buf) + len(more)
         else:
-            start, size = int(bodies[PATH_AT, i]), int(bodies[PATH_LENGTH, i])
+            start, size = int(bodies[measured.PATH_AT, i]), int(bodies[measured.PATH_LENGTH, i])
             path = as_java(buf[start : start + size].tobytes())
-            bodies[PATH_AT, i], bodies[PATH_LENGTH, i] = place, len(path)
+            bodies[measured.PATH_AT, i], bodies[measured.PATH_LENGTH, i] = place, len(path)
             more += path
     return _appended(buf, more), ends, bodies
 
@@ -169,7 +153,7 @@ def _parts(data: bytes, count: int) -> bytes:
         if start > len(data) or stop < start or stop > len(data) or stop - start < 4:
             break
         after = start + 4 + max(_number(data, start), 0)
-        if _number(data, at) == ERROR or after > stop or _number(data, start) < 0:
+        if _number(data, at) == layout.ERROR or after > stop or _number(data, start) < 0:
             content = data[start:stop]
         else:
             path = as_java(data[start + 4 : after])

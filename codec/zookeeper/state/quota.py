@@ -14,7 +14,8 @@ import numpy as np
 from logwright.codec.kernels.crc32 import crc32_raw
 from logwright.codec.window import Bytes
 from logwright.codec.zookeeper.jute import Int64s
-from logwright.codec.zookeeper.state import tree_kernels as at
+from logwright.codec.zookeeper.state import tree_fields as f
+from logwright.codec.zookeeper.state import tree_records
 
 QUOTA, LIMITS, STATS = b"/zookeeper/quota", b"zookeeper_limits", b"zookeeper_stats"
 """`Quotas`."""
@@ -47,7 +48,7 @@ class Quotas:
 
     def __init__(self) -> None:
         self.by_path: dict[bytes, int] = {}
-        self.counts = np.zeros((0, at.QUOTA_FIELDS), np.int64)
+        self.counts = np.zeros((0, f.QUOTA_FIELDS), np.int64)
         self.hashed = np.zeros(1, np.int64)
         self.paths = np.zeros(0, np.uint8)
 
@@ -55,12 +56,12 @@ class Quotas:
         """Set up the quotas of a loaded tree. Return the exception that ends a server, if any."""
         s = tree._s
         root = tree._row(QUOTA)
-        if root < 0 or not tree._nodes[root, at.N_CHILDREN]:
+        if root < 0 or not tree._nodes[root, f.N_CHILDREN]:
             return None
-        rows = np.empty(int(s[at.LIVE]), np.int64)
+        rows = np.empty(int(s[f.LIVE]), np.int64)
         prefix = np.frombuffer(QUOTA + b"/", np.uint8)
-        rows = rows[: at.below(tree._nodes, int(s[at.ROWS]), tree._arena, prefix, rows)]
-        leaves = rows[tree._nodes[rows, at.N_CHILDREN] == 0]
+        rows = rows[: tree_records.below(tree._nodes, int(s[f.ROWS]), tree._arena, prefix, rows)]
+        leaves = rows[tree._nodes[rows, f.N_CHILDREN] == 0]
         ending = b"/" + LIMITS
         for path in [tree._path(row) for row in leaves.tolist()]:
             if path.endswith(ending):
@@ -73,23 +74,23 @@ class Quotas:
     def happened(self, tree: QuotaTree) -> str | None:
         """Handle the creation, change or deletion of a quota node. Return the exception that ends a server, if any."""
         s = tree._s
-        event, row = int(s[at.EVENT]), int(s[at.EVENT_ROW])
-        s[at.EVENT] = 0
+        event, row = int(s[f.EVENT]), int(s[f.EVENT_ROW])
+        s[f.EVENT] = 0
         parent, _, name = tree._path(row).rpartition(b"/")
         path = parent[len(QUOTA) :]
         if name == STATS:
             # The sums so far are in the new text, or lost with the node.
             if _normal(path) in self.by_path:
                 self._forget(tree, _normal(path))
-            if event == at.CREATED:
+            if event == f.CREATED:
                 self._count(tree, path)
             return None
-        if event == at.CHANGED:
+        if event == f.CHANGED:
             return None
         died = self.write(tree)
         if died is not None:
             return died
-        if event == at.CREATED:
+        if event == f.CREATED:
             return None if self._add(tree, path) else _INVALID
         if not path:
             return _INVALID
@@ -101,12 +102,12 @@ class Quotas:
     def write(self, tree: QuotaTree) -> str | None:
         """Write the sums into their nodes. If a node's text is invalid, leave it and return the exception that ends a server."""
         died = None
-        if not tree._s[at.PENDING]:
+        if not tree._s[f.PENDING]:
             return None
-        tree._s[at.PENDING] = 0
+        tree._s[f.PENDING] = 0
         for path, place in self.by_path.items():
             counts = self.counts[place]
-            if not counts[at.Q_TOUCHED]:
+            if not counts[f.Q_TOUCHED]:
                 continue
             row = tree._row(QUOTA + path + b"/" + STATS)
             try:
@@ -114,27 +115,27 @@ class Quotas:
             except StatsError as error:
                 died, row = str(error), -1
             if row >= 0:
-                stats[b"count"] = stats.get(b"count", -1) + int(counts[at.Q_COUNT])
-                stats[b"bytes"] = stats.get(b"bytes", -1) + int(counts[at.Q_BYTES])
+                stats[b"count"] = stats.get(b"count", -1) + int(counts[f.Q_COUNT])
+                stats[b"bytes"] = stats.get(b"bytes", -1) + int(counts[f.Q_BYTES])
                 tree._put_data(row, text(stats))
-            counts[[at.Q_COUNT, at.Q_BYTES, at.Q_TOUCHED]] = 0
+            counts[[f.Q_COUNT, f.Q_BYTES, f.Q_TOUCHED]] = 0
         return died
 
     def _forget(self, tree: QuotaTree, path: bytes) -> None:
-        self.counts[self.by_path[path], [at.Q_COUNT, at.Q_BYTES, at.Q_TOUCHED]] = 0
+        self.counts[self.by_path[path], [f.Q_COUNT, f.Q_BYTES, f.Q_TOUCHED]] = 0
 
     def _count(self, tree: QuotaTree, path: bytes) -> None:
         """`updateQuotaForPath`: count the present nodes."""
         row = tree._row(QUOTA + path + b"/" + STATS)
         if row < 0:
             return
-        sums = np.zeros((1, at.QUOTA_FIELDS), np.int64)
+        sums = np.zeros((1, f.QUOTA_FIELDS), np.int64)
         node = tree._row(path)
         if node >= 0:
-            which = np.full(int(tree._s[at.ROWS]), -1, np.int64)
+            which = np.full(int(tree._s[f.ROWS]), -1, np.int64)
             which[node] = 0
-            at.sum_quotas(tree._nodes, len(which), which, sums)
-        tree._put_data(row, text({b"count": int(sums[0, at.Q_COUNT]), b"bytes": int(sums[0, at.Q_BYTES])}))
+            tree_records.sum_quotas(tree._nodes, len(which), which, sums)
+        tree._put_data(row, text({b"count": int(sums[0, f.Q_COUNT]), b"bytes": int(sums[0, f.Q_BYTES])}))
 
     def _add(self, tree: QuotaTree, path: bytes) -> bool:
         if not path:
@@ -148,21 +149,21 @@ class Quotas:
     def _arrange(self, tree: QuotaTree) -> None:
         """Make the arrays of the present quotas. Nothing is waiting to be written."""
         count = len(self.by_path)
-        self.counts = np.zeros((count, at.QUOTA_FIELDS), np.int64)
+        self.counts = np.zeros((count, f.QUOTA_FIELDS), np.int64)
         self.paths = np.frombuffer(bytearray().join(self.by_path), np.uint8)
         self.hashed = np.zeros(1 << (4 * count).bit_length(), np.int64)
         start = 0
         for i, path in enumerate(self.by_path):
             self.by_path[path] = i
-            crc = int(crc32_raw(at.ONES, self.paths, start, start + len(path)))
-            self.counts[i, [at.Q_AT, at.Q_SIZE, at.Q_HASH]] = start, len(path), crc
+            crc = int(crc32_raw(f.ONES, self.paths, start, start + len(path)))
+            self.counts[i, [f.Q_AT, f.Q_SIZE, f.Q_HASH]] = start, len(path), crc
             place = crc & len(self.hashed) - 1
             while self.hashed[place]:
                 place = place + 1 & len(self.hashed) - 1
             self.hashed[place] = i + 1
             start += len(path)
-        tree._s[at.QUOTAS] = count
-        tree._s[at.PENDING] = 0
+        tree._s[f.QUOTAS] = count
+        tree._s[f.PENDING] = 0
 
 
 def _normal(path: bytes) -> bytes:

@@ -128,7 +128,7 @@ def _batch(
     )
 
 
-def made(paths: list[bytes], zxid: int | None) -> pa.RecordBatch:
+def default_nodes(paths: list[bytes], zxid: int | None) -> pa.RecordBatch:
     """Return the nodes that no row defines, as a server makes them."""
     count = len(paths)
     zero = np.zeros(count, np.int64)
@@ -145,6 +145,6 @@ def twice(row: dict[str, Any]) -> UsageError:
     """The error for a row whose path occurred before."""
     path = row["key"].replace(b"\0", b"/").decode("utf-8", "replace") or ROOT
     return UsageError(
-        f"the path {path!r} comes more than once",
+        f"the path {path!r} occurs more than once",
         advice="Pass each path once, or set on_duplicate=last to keep the last row of each",
     )

@@ -16,8 +16,8 @@ from logwright.codec.zookeeper.formats.txnlog.bodies import DIGEST, DIGEST_VALUE
 from logwright.codec.zookeeper.formats.txnlog.scan import BODY, HEAD_FIELDS, TXN_FRAME, ZXID
 from logwright.codec.zookeeper.jute import Int64s, skip_acl
 from logwright.codec.zookeeper.names import zxid_text
-from logwright.codec.zookeeper.state import apply
-from logwright.codec.zookeeper.state import tree_kernels as at
+from logwright.codec.zookeeper.state import apply, tree_kernels
+from logwright.codec.zookeeper.state import tree_fields as f
 from logwright.codec.zookeeper.state.acl_cache import nameless
 from logwright.codec.zookeeper.state.columns import TTL_MAX
 from logwright.codec.zookeeper.state.digest import VERSION
@@ -125,7 +125,7 @@ class Tree(TreeLoader, TreeReader):
         digests = np.empty(len(starts), np.int64)
         part = np.empty((MEASURES, 1), np.int64)
         s = self._s
-        s[[at.RECORD, at.SUB, at.POSITION, at.UPTO, at.NOTES, at.COUNTED, at.UNAPPLIED]] = (
+        s[[f.RECORD, f.SUB, f.POSITION, f.UPTO, f.NOTES, f.COUNTED, f.UNAPPLIED]] = (
             0,
             -1,
             0,
@@ -139,42 +139,42 @@ class Tree(TreeLoader, TreeReader):
         died: Death | None = None
         while died is None:
             why = apply.apply(buf, payload_ends, heads, measured, crcs, part, digests, self._arrays)
-            if why in (at.DONE, at.REACHED):
+            if why in (f.DONE, f.REACHED):
                 break
-            if why == at.DIED:
-                code, detail = int(s[at.CODE]), int(s[at.DETAIL])
-                died = Death(int(s[at.RECORD]), code, detail, _death(code, detail))
-            elif why == at.HAPPENED:
+            if why == f.DIED:
+                code, detail = int(s[f.CODE]), int(s[f.DETAIL])
+                died = Death(int(s[f.RECORD]), code, detail, _death(code, detail))
+            elif why == f.HAPPENED:
                 # A multi, or the end of a session, may be incomplete.
-                died = _died_of_quota(self._quotas.happened(self), int(s[at.RECORD]) - (not s[at.POSITION]))
-            elif why == at.NEED_ACL:
-                _, stop, _ = skip_acl(buf, int(s[at.DETAIL]), len(buf))
-                content = buf[int(s[at.DETAIL]) : int(stop)].tobytes()
+                died = _died_of_quota(self._quotas.happened(self), int(s[f.RECORD]) - (not s[f.POSITION]))
+            elif why == f.NEED_ACL:
+                _, stop, _ = skip_acl(buf, int(s[f.DETAIL]), len(buf))
+                content = buf[int(s[f.DETAIL]) : int(stop)].tobytes()
                 if nameless(content):
-                    died = Death(int(s[at.RECORD]), at.IS_NULL, 0, _death(at.IS_NULL, 0))
+                    died = Death(int(s[f.RECORD]), f.IS_NULL, 0, _death(f.IS_NULL, 0))
                 else:
                     self._acls.learn(content)
             else:
                 # A byte of a path may become three when it is decoded.
                 self._make_room(int(why), 3 * int((ends - starts).max()))
         if died is None:
-            died = _died_of_quota(self._quotas.write(self), int(s[at.RECORD]) - 1)
-        n = int(s[at.RECORD]) if died is None else died.index
+            died = _died_of_quota(self._quotas.write(self), int(s[f.RECORD]) - 1)
+        n = int(s[f.RECORD]) if died is None else died.index
         out.died = died
-        out.reached = why == at.REACHED
-        out.count += n - int(s[at.UNAPPLIED])
-        out.notes += int(s[at.COUNTED])
-        for note in self._notes[: min(int(s[at.NOTES]), NOTE_ROOM - len(out.noted))].tolist():
+        out.reached = why == f.REACHED
+        out.count += n - int(s[f.UNAPPLIED])
+        out.notes += int(s[f.COUNTED])
+        for note in self._notes[: min(int(s[f.NOTES]), NOTE_ROOM - len(out.noted))].tolist():
             out.noted.append(self._noted(note, buf, heads))
         self._compare(heads[:n], measured[:, :n], digests[:n], check, out)
         return digests[:n]
 
     def _noted(self, note: list[int], buf: Bytes, heads: Int64s) -> Noted:
-        place, size = note[at.NOTE_AT], note[at.NOTE_SIZE]
+        place, size = note[f.NOTE_AT], note[f.NOTE_SIZE]
         where = buf if place >= 0 else self._arena
         place = place if place >= 0 else -1 - place
         path = where[place : place + size].tobytes()
-        return Noted(int(heads[note[at.NOTE_RECORD], ZXID]), note[at.NOTE_SUB], note[at.NOTE_CODE], path)
+        return Noted(int(heads[note[f.NOTE_RECORD], ZXID]), note[f.NOTE_SUB], note[f.NOTE_CODE], path)
 
     def _compare(self, heads: Int64s, computed: Int64s, digests: Int64s, check: bool, out: Applied) -> None:
         """As `compareDigest` and `compareSnapshotDigests`: nothing is compared up to the zxid of the snapshot's digest."""
@@ -188,7 +188,7 @@ class Tree(TreeLoader, TreeReader):
             self._target = None
             if check and version == VERSION and stored != digests[first]:
                 out.mismatches.append(Mismatch(zxid, stored, int(digests[first])))
-        if check and self._s[at.DIGESTS]:
+        if check and self._s[f.DIGESTS]:
             wrong = (computed[DIGEST, first:] == VERSION) & (
                 computed[DIGEST_VALUE, first:] != digests[first:]
             )
@@ -201,41 +201,41 @@ class Tree(TreeLoader, TreeReader):
         """Finish as a server does after the replay: delete ephemeral nodes of sessions that are not open, and return their paths.
         `extended_types` as for the class, which is the default."""
         zxid = self.zxid if zxid is None else zxid
-        extended = int(self._s[at.EXTENDED])
+        extended = int(self._s[f.EXTENDED])
         if extended_types is not None:
-            extended = extended & at.NO_CONTAINERS | extended_types * at.TTL_TYPES
+            extended = extended & f.NO_CONTAINERS | extended_types * f.TTL_TYPES
         gone: list[bytes] = []
-        rows = self._sessions[: self._s[at.SESSIONS]]
-        for session in np.flatnonzero((rows[:, at.Z_OPEN] == 0) & (rows[:, at.Z_HEAD] >= 0)).tolist():
-            if at.owner_kind(int(rows[session, at.Z_ID]), extended) != at.NORMAL:
+        rows = self._sessions[: self._s[f.SESSIONS]]
+        for session in np.flatnonzero((rows[:, f.Z_OPEN] == 0) & (rows[:, f.Z_HEAD] >= 0)).tolist():
+            if tree_kernels.owner_kind(int(rows[session, f.Z_ID]), extended) != f.NORMAL:
                 continue
-            row = int(self._sessions[session, at.Z_HEAD])
+            row = int(self._sessions[session, f.Z_HEAD])
             while row >= 0:
-                if self._nodes[row, at.N_ALIVE] or (
-                    self._nodes[row, at.N_GHOST] and self._row(self._path(row)) >= 0
+                if self._nodes[row, f.N_ALIVE] or (
+                    self._nodes[row, f.N_GHOST] and self._row(self._path(row)) >= 0
                 ):
                     gone.append(self._path(row))
-                row = int(self._nodes[row, at.N_NEXT])
+                row = int(self._nodes[row, f.N_NEXT])
             while True:
                 why = apply.delete_owned(session, zxid, self._arrays)
-                if why != at.HAPPENED:
+                if why != f.HAPPENED:
                     break
                 self._quotas.happened(self)
-        self._s[at.NOTES] = self._s[at.COUNTED] = 0
+        self._s[f.NOTES] = self._s[f.COUNTED] = 0
         return gone
 
 
 def _died_of_quota(error: str | None, index: int) -> Death | None:
-    return None if error is None else Death(index, at.BAD_QUOTA, 0, error)
+    return None if error is None else Death(index, f.BAD_QUOTA, 0, error)
 
 
 def _death(code: int, detail: int) -> str:
-    if code == at.NO_SLASH:
+    if code == f.NO_SLASH:
         return f"StringIndexOutOfBoundsException: begin 0, end -1, length {detail}"
-    if code == at.IS_NULL:
+    if code == f.IS_NULL:
         return "NullPointerException"
-    if code == at.BAD_TTL:
+    if code == f.BAD_TTL:
         return f"IllegalArgumentException: ttl must be positive and cannot be larger than: {TTL_MAX}"
-    if code == at.BAD_OWNER:
+    if code == f.BAD_OWNER:
         return f"IllegalArgumentException: Invalid ephemeralOwner. [{zxid_text(detail)[2:]}]"
     return f"RuntimeException: Failed to fetch acls for {detail}"

@@ -10,7 +10,8 @@ import numpy as np
 from logwright.codec.kernels.crc32 import crc32_raw
 from logwright.codec.window import Bytes
 from logwright.codec.zookeeper.jute import Int64s
-from logwright.codec.zookeeper.state import tree_kernels as at
+from logwright.codec.zookeeper.state import tree_fields as f
+from logwright.codec.zookeeper.state import tree_kernels, tree_records
 from logwright.codec.zookeeper.state.acl_cache import AclCache
 from logwright.codec.zookeeper.state.digest import signed
 from logwright.codec.zookeeper.state.java_utf8 import as_java, nodes_as_read
@@ -41,33 +42,33 @@ class TreeArrays:
         containers: bool = True,
         create2_in_multi: bool = True,
     ) -> None:
-        self._s = np.zeros(at.STATE_FIELDS, np.int64)
+        self._s = np.zeros(f.STATE_FIELDS, np.int64)
         for place, setting in (
-            (at.DIGESTS, digests),
-            (at.EXTENDED, extended_types * at.TTL_TYPES | (not containers) * at.NO_CONTAINERS),
-            (at.NAMED_PATHS, close_session_txn),
-            (at.LOOKUPS, acl_lookups),
-            (at.BY_PATH, existing_by_path),
-            (at.MONOTONIC, monotonic),
-            (at.NO_CREATE2, not create2_in_multi),
+            (f.DIGESTS, digests),
+            (f.EXTENDED, extended_types * f.TTL_TYPES | (not containers) * f.NO_CONTAINERS),
+            (f.NAMED_PATHS, close_session_txn),
+            (f.LOOKUPS, acl_lookups),
+            (f.BY_PATH, existing_by_path),
+            (f.MONOTONIC, monotonic),
+            (f.NO_CREATE2, not create2_in_multi),
         ):
             self._s[place] = setting
-        self._s[[at.ORPHAN, at.STRANGER, at.SUB, at.ROOT]] = -1
+        self._s[[f.ORPHAN, f.STRANGER, f.SUB, f.ROOT]] = -1
         self._arena = np.empty(1 << 12, np.uint8)
-        self._nodes = np.empty((16, at.NODE_FIELDS), np.int64)
+        self._nodes = np.empty((16, f.NODE_FIELDS), np.int64)
         self._table = np.zeros(64, np.int64)
-        self._sessions = np.empty((8, at.SESSION_FIELDS), np.int64)
+        self._sessions = np.empty((8, f.SESSION_FIELDS), np.int64)
         self._hashed = np.zeros(32, np.int64)
         self._acls = AclCache(self._s)
-        self._stat = np.empty(at.STAT_SIZE, np.uint8)
-        self._notes = np.empty((NOTE_ROOM, at.NOTE_FIELDS), np.int64)
+        self._stat = np.empty(f.STAT_SIZE, np.uint8)
+        self._notes = np.empty((NOTE_ROOM, f.NOTE_FIELDS), np.int64)
         self._quotas = Quotas()
         self._target: tuple[int, int, int] | None = None
 
     @property
-    def _arrays(self) -> at.Arrays:
+    def _arrays(self) -> f.Arrays:
         acls, quotas = self._acls, self._quotas
-        return at.Arrays(
+        return f.Arrays(
             self._s, self._arena, self._nodes, self._table, self._sessions, self._hashed, acls.slots, acls.forms, acls.lists, acls.data,
             quotas.counts, quotas.hashed, quotas.paths, self._stat, self._notes,
         )  # fmt: skip
@@ -75,18 +76,18 @@ class TreeArrays:
     @property
     def zxid(self) -> int:
         """The last applied transaction."""
-        return int(self._s[at.LAST])
+        return int(self._s[f.LAST])
 
     @property
     def digest(self) -> int:
         """The digest of the tree, as Java's long. Only if digests are kept."""
-        return signed(int(self._s[at.TOTAL]))
+        return signed(int(self._s[f.TOTAL]))
 
     def add_session(self, number: int, timeout: int) -> None:
         """Open a session."""
         self._room_for_sessions(1)
-        row = at.session_of(self._s, self._sessions, self._hashed, number)
-        self._sessions[row, at.Z_TIMEOUT], self._sessions[row, at.Z_OPEN] = timeout, 1
+        row = tree_kernels.session_of(self._s, self._sessions, self._hashed, number)
+        self._sessions[row, f.Z_TIMEOUT], self._sessions[row, f.Z_OPEN] = timeout, 1
 
     def reserve_acls(self, number: int) -> None:
         """Reserve the ACL numbers up to this one: a server does not reset them when it rejects a snapshot."""
@@ -95,35 +96,35 @@ class TreeArrays:
     # One node
 
     def _live(self) -> Int64s:
-        return np.flatnonzero(self._nodes[: self._s[at.ROWS], at.N_ALIVE])
+        return np.flatnonzero(self._nodes[: self._s[f.ROWS], f.N_ALIVE])
 
     def _row(self, path: bytes) -> int:
         path = b"" if path == b"/" else as_java(path)
         buf = np.frombuffer(path, np.uint8)
-        crc = crc32_raw(at.ONES, buf, 0, len(path))
-        return int(at.find(self._arena, self._nodes, self._table, crc, buf, 0, len(path)))
+        crc = crc32_raw(f.ONES, buf, 0, len(path))
+        return int(tree_kernels.find(self._arena, self._nodes, self._table, crc, buf, 0, len(path)))
 
     def _path(self, row: int) -> bytes:
-        start = int(self._nodes[row, at.N_PATH])
-        return self._arena[start : start + int(self._nodes[row, at.N_PATH_SIZE])].tobytes()
+        start = int(self._nodes[row, f.N_PATH])
+        return self._arena[start : start + int(self._nodes[row, f.N_PATH_SIZE])].tobytes()
 
     def _data(self, row: int) -> bytes | None:
         self._quotas.write(self)
-        size = int(self._nodes[row, at.N_DATA_SIZE])
-        start = int(self._nodes[row, at.N_DATA])
+        size = int(self._nodes[row, f.N_DATA_SIZE])
+        start = int(self._nodes[row, f.N_DATA])
         return None if size < 0 else self._arena[start : start + size].tobytes()
 
     def _put_data(self, row: int, data: bytes) -> None:
         """Replace data without a transaction, of a node that does not count in the digest."""
-        if len(data) > self._nodes[row, at.N_ROOM]:
+        if len(data) > self._nodes[row, f.N_ROOM]:
             self._room_for_bytes(len(data))
             s = self._s
-            s[at.GARBAGE] += self._nodes[row, at.N_ROOM]
-            self._nodes[row, at.N_DATA], self._nodes[row, at.N_ROOM] = s[at.USED], len(data)
-            s[at.USED] += len(data)
-        start = int(self._nodes[row, at.N_DATA])
+            s[f.GARBAGE] += self._nodes[row, f.N_ROOM]
+            self._nodes[row, f.N_DATA], self._nodes[row, f.N_ROOM] = s[f.USED], len(data)
+            s[f.USED] += len(data)
+        start = int(self._nodes[row, f.N_DATA])
         self._arena[start : start + len(data)] = np.frombuffer(data, np.uint8)
-        self._nodes[row, at.N_DATA_SIZE] = len(data)
+        self._nodes[row, f.N_DATA_SIZE] = len(data)
 
     # Copies
 
@@ -133,8 +134,8 @@ class TreeArrays:
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
-        state["_arena"] = self._arena[: self._s[at.USED]]
-        state["_nodes"] = self._nodes[: self._s[at.ROWS]]
+        state["_arena"] = self._arena[: self._s[f.USED]]
+        state["_nodes"] = self._nodes[: self._s[f.ROWS]]
         return state
 
     # Room
@@ -150,78 +151,78 @@ class TreeArrays:
         self._room_for_entries(count)
         slots = self._acls.slots_of(acls)
         crcs = np.empty(count, np.int64)
-        at.hash_records(buf, starts, paths, crcs)
+        tree_records.hash_records(buf, starts, paths, crcs)
         done = 0
         while done < count:
             done += int(
-                at.load(
+                tree_records.load(
                     buf, starts[done:], paths[done:], data[done:], slots[done:], crcs[done:], s, self._arena, self._nodes, self._table,
-                    self._sessions, self._hashed, self._acls.slots, self._stat, int(s[at.ROWS]) - 1,
+                    self._sessions, self._hashed, self._acls.slots, self._stat, int(s[f.ROWS]) - 1,
                 )
             )  # fmt: skip
             if done < count:
                 self._room_for_sessions(1)
 
     def _make_room(self, why: int, size: int) -> None:
-        if why == at.NEED_ROWS:
+        if why == f.NEED_ROWS:
             self._room_for_rows(1)
-        elif why == at.NEED_BYTES:
+        elif why == f.NEED_BYTES:
             self._room_for_bytes(size)
-        elif why == at.NEED_TABLE:
+        elif why == f.NEED_TABLE:
             self._room_for_entries(1)
         else:
             self._room_for_sessions(1)
 
     def _room_for_rows(self, more: int) -> None:
-        if self._s[at.ROWS] + more > len(self._nodes) and 2 * self._s[at.LIVE] < self._s[at.ROWS]:
+        if self._s[f.ROWS] + more > len(self._nodes) and 2 * self._s[f.LIVE] < self._s[f.ROWS]:
             self._drop_dead()
-        used = int(self._s[at.ROWS])
-        self._nodes = at.grown(self._nodes, used, used + more)
+        used = int(self._s[f.ROWS])
+        self._nodes = f.grown(self._nodes, used, used + more)
 
     def _drop_dead(self) -> None:
         """Compact the nodes, in their order."""
         s = self._s
-        rows = int(s[at.ROWS])
-        alive = (self._nodes[:rows, at.N_ALIVE] == 1) | (self._nodes[:rows, at.N_GHOST] == 1)
+        rows = int(s[f.ROWS])
+        alive = (self._nodes[:rows, f.N_ALIVE] == 1) | (self._nodes[:rows, f.N_GHOST] == 1)
         place = np.where(alive, np.cumsum(alive) - 1, -1)
         kept = self._nodes[:rows][alive]
         # The last entry stands for the missing parent.
-        kept[:, at.N_PARENT] = np.append(place, -1)[kept[:, at.N_PARENT]]
+        kept[:, f.N_PARENT] = np.append(place, -1)[kept[:, f.N_PARENT]]
         self._nodes[: len(kept)] = kept
         entries = self._table[self._table > 0]
-        entries += place[(entries & at.ROW_MASK) - 1] + 1 - (entries & at.ROW_MASK)
+        entries += place[(entries & f.ROW_MASK) - 1] + 1 - (entries & f.ROW_MASK)
         self._table[:] = 0
-        s[at.FILLED] = at.rehash(self._table, entries)
-        s[at.ROWS] = len(kept)
-        for event_field in (at.ORPHAN, at.STRANGER):
+        s[f.FILLED] = tree_kernels.rehash(self._table, entries)
+        s[f.ROWS] = len(kept)
+        for event_field in (f.ORPHAN, f.STRANGER):
             s[event_field] = min(int(s[event_field]), 0)  # only whether there was one is used
-        s[at.ROOT] = np.append(place, -1)[s[at.ROOT]]
-        at.own_all(s, self._nodes, self._sessions, self._hashed)
+        s[f.ROOT] = np.append(place, -1)[s[f.ROOT]]
+        tree_kernels.own_all(s, self._nodes, self._sessions, self._hashed)
 
     def _room_for_bytes(self, more: int) -> None:
         s = self._s
-        used = int(s[at.USED])
+        used = int(s[f.USED])
         if used + more <= len(self._arena):
             return
-        left = used - int(s[at.GARBAGE])
+        left = used - int(s[f.GARBAGE])
         if 2 * left < used:
             out = np.empty(max(left + more, 2 * left), np.uint8)
-            s[at.USED] = at.compact(self._nodes, int(s[at.ROWS]), self._arena, out)
-            s[at.GARBAGE] = 0
+            s[f.USED] = tree_records.compact(self._nodes, int(s[f.ROWS]), self._arena, out)
+            s[f.GARBAGE] = 0
             self._arena = out
         else:
-            self._arena = at.grown(self._arena, used, used + more)
+            self._arena = f.grown(self._arena, used, used + more)
 
     def _room_for_entries(self, more: int) -> None:
         s = self._s
-        if at.crowded(int(s[at.FILLED]) + more, len(self._table)):
-            table = np.zeros(1 << (9 * (int(s[at.LIVE]) + more) // 4).bit_length(), np.int64)
-            s[at.FILLED] = at.rehash(table, self._table)
+        if tree_kernels.crowded(int(s[f.FILLED]) + more, len(self._table)):
+            table = np.zeros(1 << (9 * (int(s[f.LIVE]) + more) // 4).bit_length(), np.int64)
+            s[f.FILLED] = tree_kernels.rehash(table, self._table)
             self._table = table
 
     def _room_for_sessions(self, more: int) -> None:
-        used = int(self._s[at.SESSIONS])
+        used = int(self._s[f.SESSIONS])
         if used + more > len(self._sessions):
-            self._sessions = at.grown(self._sessions, used, used + more)
+            self._sessions = f.grown(self._sessions, used, used + more)
             self._hashed = np.zeros(1 << (2 * len(self._sessions)).bit_length(), np.int64)
-            at.rehash_sessions(self._sessions, used, self._hashed)
+            tree_kernels.rehash_sessions(self._sessions, used, self._hashed)

@@ -76,7 +76,7 @@ def complete(input_columns: InputColumns, acls: AclLists, zxid: int | None, *, h
     if created:
         # At the end, if only system nodes are missing, which are right there; otherwise in the order of paths.
         order = None
-        nodes = nodes.and_more(_made(created, acls, zxid))
+        nodes = nodes.and_more(_default_nodes(created, acls, zxid))
         both = Family.of(nodes.paths())
         if both.lost:
             order = family.merged(created) if family.ascending else both.order()
@@ -99,7 +99,7 @@ def _refuse_twice(input_columns: InputColumns, family: Family) -> None:
         )
 
 
-def _made(paths: list[bytes], acls: AclLists, zxid: int | None) -> Nodes:
+def _default_nodes(paths: list[bytes], acls: AclLists, zxid: int | None) -> Nodes:
     """Return the nodes that no row defines, as a server makes them."""
     zero = np.zeros(len(paths), np.int64)
     new = np.array([0 if path in SYSTEM or zxid is None else zxid for path in paths], np.int64)

@@ -22,7 +22,7 @@ from logwright.codec.zookeeper.formats.snapshot.sections import DIGEST as DIGEST
 from logwright.codec.zookeeper.formats.snapshot.sections import DIGEST_SIZE, Shape
 from logwright.codec.zookeeper.formats.snapshot.tables import NODE_FRAME
 from logwright.codec.zookeeper.jute import STAT_PERSISTED
-from logwright.codec.zookeeper.state import tree_kernels as at
+from logwright.codec.zookeeper.state import tree_fields as f
 from logwright.codec.zookeeper.state.acl_cache import LIST
 from logwright.codec.zookeeper.state.digest import VERSION
 from logwright.codec.zookeeper.state.tree_arrays import TreeArrays
@@ -108,28 +108,28 @@ class TreeLoader(TreeArrays):
         context.seals, before = False, len(faults)
         out = cls(**settings)
         begun = orphaned = False
-        for item in Walk(file, SNAPSHOT, context, check=check):
+        for step in Walk(file, SNAPSHOT, context, check=check):
             assert context.shape is not None
             if not begun:
                 # Growing takes longer than loading, and unused room takes no memory.
                 out._room_for_rows(file.size // _USUAL)
                 out._room_for_bytes(file.size)
-                if isinstance(item, Stretch) and len(item.frames):
-                    out._room_for_entries(len(item.frames) * file.size // item.frames.stop)
+                if isinstance(step, Stretch) and len(step.frames):
+                    out._room_for_entries(len(step.frames) * file.size // step.frames.stop)
                 out.load_shape(context.shape, zxid)
                 begun = True
-            if isinstance(item, Hole):
-                faults.append(item.fault)
-            elif len(item.frames) or item.faults:
+            if isinstance(step, Hole):
+                faults.append(step.fault)
+            elif len(step.frames) or step.faults:
                 if check:
-                    context.shape.add(item.window.data, item.window.offset)
-                faults += item.frames.faults
-                orphan = out.load_frames(item.window, item.frames, context.shape).orphan
+                    context.shape.add(step.window.data, step.window.offset)
+                faults += step.frames.faults
+                orphan = out.load_frames(step.window, step.frames, context.shape).orphan
                 if orphan is not None and not orphaned:
                     orphaned = True
-                    start, stop = int(item.frames.start[orphan]), int(item.frames.end[orphan])
+                    start, stop = int(step.frames.start[orphan]), int(step.frames.end[orphan])
                     text = "the parent of the node does not come before it: unable to find parent"
-                    place = item.window.offset + start
+                    place = step.window.offset + start
                     faults.append(
                         Fault(
                             SNAPSHOT.name,
@@ -137,7 +137,7 @@ class TreeLoader(TreeArrays):
                             stop - start,
                             Kind.LINK,
                             text,
-                            system="the server takes the next older snapshot",
+                            system="the server loads the next older snapshot",
                         )
                     )
         if check and context.shape is not None:
@@ -154,7 +154,7 @@ class TreeLoader(TreeArrays):
                 shape.sessions["id"].tolist(), shape.sessions["timeout"].tolist(), strict=True
             ):
                 self.add_session(number, timeout)
-        self._s[at.LAST] = zxid
+        self._s[f.LAST] = zxid
         self._target = None
         ending = shape.ending
         if ending is not None and ending.digest is not None:
@@ -169,7 +169,7 @@ class TreeLoader(TreeArrays):
         which = np.flatnonzero(kinds == NODE_FRAME)
         nodes = frames if len(which) == len(frames) else frames.pick(kinds == NODE_FRAME)
         header = nodes.header
-        first = int(self._s[at.ROWS])
+        first = int(self._s[f.ROWS])
         self._load(
             window.data,
             np.ascontiguousarray(nodes.start),
@@ -177,7 +177,7 @@ class TreeLoader(TreeArrays):
             np.ascontiguousarray(header["data"]),
             np.ascontiguousarray(header["acl"]),
         )
-        events = [int(which[row - first]) if row >= first else None for row in self._s[[at.ORPHAN, at.STRANGER]].tolist()]  # fmt: skip
+        events = [int(which[row - first]) if row >= first else None for row in self._s[[f.ORPHAN, f.STRANGER]].tolist()]  # fmt: skip
         return Loaded(*events)
 
     def loaded(self) -> tuple[list[Mismatch], str | None]:
@@ -201,6 +201,6 @@ class TreeLoader(TreeArrays):
         """Compare the digest of the snapshot, whose zxid is reached."""
         assert self._target is not None
         (zxid, version, stored), self._target = self._target, None
-        if version != VERSION or stored == self.digest or not self._s[at.DIGESTS]:
+        if version != VERSION or stored == self.digest or not self._s[f.DIGESTS]:
             return []
         return [Mismatch(zxid, stored, self.digest)]

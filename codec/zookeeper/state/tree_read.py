@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logwright.codec.columns import binary, numbers
+from logwright.codec.columns import batch_of, binary, numbers
 from logwright.codec.table import Column
 from logwright.codec.window import Bytes, Frames, Window
 from logwright.codec.zookeeper.formats.snapshot.acl import OPEN, flat
@@ -22,7 +22,8 @@ from logwright.codec.zookeeper.formats.snapshot.rows import PORTION, Nodes, acl_
 from logwright.codec.zookeeper.formats.snapshot.sections import Shape
 from logwright.codec.zookeeper.formats.snapshot.tables import ACL_ROWS, NODE_FRAME, SESSION_ROWS
 from logwright.codec.zookeeper.jute import Int64s
-from logwright.codec.zookeeper.state import tree_kernels as at
+from logwright.codec.zookeeper.state import tree_fields as f
+from logwright.codec.zookeeper.state import tree_records
 from logwright.codec.zookeeper.state.acl_cache import entries
 from logwright.codec.zookeeper.state.columns import NODE_COLUMNS, TTLS, kinds_of
 from logwright.codec.zookeeper.state.paths import ascending
@@ -35,8 +36,8 @@ COLUMNS = (
 )
 """The columns of `Tree.nodes`."""
 STATS = {
-    "czxid": at.N_CZXID, "mzxid": at.N_MZXID, "ctime": at.N_CTIME, "mtime": at.N_MTIME, "version": at.N_VERSION,
-    "cversion": at.N_CVERSION, "aversion": at.N_AVERSION, "owner": at.N_OWNER, "pzxid": at.N_PZXID,
+    "czxid": f.N_CZXID, "mzxid": f.N_MZXID, "ctime": f.N_CTIME, "mtime": f.N_MTIME, "version": f.N_VERSION,
+    "cversion": f.N_CVERSION, "aversion": f.N_AVERSION, "owner": f.N_OWNER, "pzxid": f.N_PZXID,
 }  # fmt: skip
 _PIECE = 1 << 20
 """Bytes of records that are made at a time for a file. Small enough for their checksums to find them in the cache."""
@@ -64,24 +65,20 @@ class TreeReader(TreeArrays):
         return len(self._rows(False))
 
     @property
-    def quota_paths(self) -> list[bytes]:
-        return sorted(self._quotas.by_path)
-
-    @property
     def dangling(self) -> set[int]:
         """Return the ACL numbers of nodes that the table lacks."""
-        return self._acls.missing(self._nodes[self._live(), at.N_ACL])
+        return self._acls.missing(self._nodes[self._live(), f.N_ACL])
 
     def digest_of(self, nodes: int) -> int | None:
         """Return the digest of this number of reachable nodes, if it is known without reading them."""
-        return self.digest if self._s[at.DIGESTS] and self._s[at.LIVE] == nodes else None
+        return self.digest if self._s[f.DIGESTS] and self._s[f.LIVE] == nodes else None
 
     @property
     def session_timeouts(self) -> dict[int, int]:
         """The open sessions, with their timeouts in milliseconds, by id."""
-        rows = self._sessions[: self._s[at.SESSIONS]]
-        rows = rows[rows[:, at.Z_OPEN] == 1]
-        return dict(sorted(zip(rows[:, at.Z_ID].tolist(), rows[:, at.Z_TIMEOUT].tolist(), strict=True)))
+        rows = self._sessions[: self._s[f.SESSIONS]]
+        rows = rows[rows[:, f.Z_OPEN] == 1]
+        return dict(sorted(zip(rows[:, f.Z_ID].tolist(), rows[:, f.Z_TIMEOUT].tolist(), strict=True)))
 
     # Nodes
 
@@ -89,19 +86,21 @@ class TreeReader(TreeArrays):
         """Return the row of each path (a binary column), valid until the tree changes; -1 if there is no such node."""
         data, ends, _ = flat(paths)
         out = np.empty(len(paths), np.int64)
-        at.find_all(self._arena, self._nodes, self._table, data, np.ascontiguousarray(ends, np.int32), out)
+        tree_records.find_all(
+            self._arena, self._nodes, self._table, data, np.ascontiguousarray(ends, np.int32), out
+        )
         return out
 
     def stats(self, rows: Int64s) -> dict[str, Int64s]:
         """Return the stats of nodes by `STATS`, as stored, and "num_children"."""
-        columns = {**STATS, "num_children": at.N_CHILDREN}
+        columns = {**STATS, "num_children": f.N_CHILDREN}
         return {name: self._nodes[rows, column] for name, column in columns.items()}
 
     def contents(self, rows: Int64s) -> tuple[pa.Array, Int64s, list[list[dict[str, Any]] | None]]:
         """Return the data of nodes, the ACL index of each, and the ACLs (None: the table lacks it)."""
         self._quotas.write(self)
         starts, sizes, slots = (
-            np.ascontiguousarray(self._nodes[rows, field]) for field in (at.N_DATA, at.N_DATA_SIZE, at.N_ACL)
+            np.ascontiguousarray(self._nodes[rows, field]) for field in (f.N_DATA, f.N_DATA_SIZE, f.N_ACL)
         )
         own, which = np.unique(slots, return_inverse=True)
         contents = [self._acls.content(slot) if slot >= 0 else None for slot in own.tolist()]
@@ -116,7 +115,7 @@ class TreeReader(TreeArrays):
         if row < 0:
             return None
         stat = {name: int(self._nodes[row, column]) for name, column in STATS.items()}
-        slot = int(self._nodes[row, at.N_ACL])
+        slot = int(self._nodes[row, f.N_ACL])
         acl: list[dict[str, Any]] | None = [dict(entry) for entry in OPEN]
         if slot >= 0:
             content = self._acls.content(slot)
@@ -127,7 +126,7 @@ class TreeReader(TreeArrays):
             acl,
             self._acls.number(slot),
             stat,
-            int(self._nodes[row, at.N_CHILDREN]),
+            int(self._nodes[row, f.N_CHILDREN]),
         )
 
     def children(self, path: bytes) -> list[bytes]:
@@ -135,26 +134,26 @@ class TreeReader(TreeArrays):
         row = self._row(path)
         if row < 0:
             return []
-        used = self._nodes[: self._s[at.ROWS]]
-        below = np.flatnonzero((used[:, at.N_PARENT] == row) & (used[:, at.N_ALIVE] == 1))
+        used = self._nodes[: self._s[f.ROWS]]
+        below = np.flatnonzero((used[:, f.N_PARENT] == row) & (used[:, f.N_ALIVE] == 1))
         return sorted(self._path(child) for child in below.tolist())
 
     def ttl_paths(self) -> list[bytes]:
         """Return the paths of nodes with a TTL, even if they are treated as ephemeral ones."""
         rows = self._live()
-        rows = rows[kinds_of(self._nodes[rows, at.N_OWNER]) == TTLS]
+        rows = rows[kinds_of(self._nodes[rows, f.N_OWNER]) == TTLS]
         return sorted(self._path(row) for row in rows.tolist())
 
     def orphans(self) -> list[bytes]:
         """Return the paths of nodes that are not reachable from the root, in order."""
-        reached = np.zeros(int(self._s[at.ROWS]), np.uint8)
-        at.reach(self._nodes, len(reached), reached)
-        lost = (reached == 0) & (self._nodes[: len(reached), at.N_ALIVE] == 1)
+        reached = np.zeros(int(self._s[f.ROWS]), np.uint8)
+        tree_records.reach(self._nodes, len(reached), reached)
+        lost = (reached == 0) & (self._nodes[: len(reached), f.N_ALIVE] == 1)
         return sorted(self._path(row) for row in np.flatnonzero(lost).tolist())
 
     def other_root(self) -> bytes | None:
         """The path without a slash of the snapshot's node that became the root, if it is not the empty path."""
-        row = int(self._s[at.ROOT])
+        row = int(self._s[f.ROOT])
         return None if row < 0 else self._path(row) or None
 
     # Rows
@@ -169,11 +168,7 @@ class TreeReader(TreeArrays):
         shape = Shape(0, lambda offset, length: np.empty(0, np.uint8), acls=self._acls.table())
         for rows, data, frames in self._records(self._rows(order), with_data="data" in columns):
             nodes = Nodes(Window(data, 0, len(data)), frames, shape)
-            arrays = [self._column(name, rows, nodes) for name in columns]
-            if arrays:
-                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
-            else:
-                yield pa.RecordBatch.from_struct_array(pa.nulls(len(rows), pa.struct([])))
+            yield batch_of([self._column(name, rows, nodes) for name in columns], schema, len(rows))
 
     def records(self, *, order: bool = True) -> Iterator[tuple[Bytes, Frames]]:
         """Yield the nodes as in a snapshot: bytes, and the records in them."""
@@ -193,23 +188,16 @@ class TreeReader(TreeArrays):
         """Return the ACL table by number: the columns of `ACL_ROWS`."""
         shape = Shape(0, lambda offset, length: np.empty(0, np.uint8), acls=self._acls.table())
         arrays = acl_arrays(shape)
-        return pa.RecordBatch.from_arrays(
-            [arrays[name] for name in ACL_ROWS.names(detail=True)],
-            schema=ACL_ROWS.schema(ACL_ROWS.names(detail=True)),
-        )
-
-    def acl_uses(self) -> dict[int, int]:
-        """Return the usage count of each number of the ACL table, as the server counts."""
-        return self._acls.uses()
+        return ACL_ROWS.batch(ACL_ROWS.names(detail=True), arrays.__getitem__, len(arrays["acl_id"]))
 
     def _column(self, name: str, rows: Int64s, nodes: Nodes) -> pa.Array:
         if name == "num_children":
-            return numbers(pa.int32(), self._nodes[rows, at.N_CHILDREN].astype(np.int32))
+            return numbers(pa.int32(), self._nodes[rows, f.N_CHILDREN].astype(np.int32))
         if name == "cversion":
-            cversions = 2 * self._nodes[rows, at.N_CVERSION] - self._nodes[rows, at.N_CHILDREN]
+            cversions = 2 * self._nodes[rows, f.N_CVERSION] - self._nodes[rows, f.N_CHILDREN]
             return numbers(pa.int32(), cversions.astype(np.int32))
         if name == "data_length":
-            return numbers(pa.int32(), np.maximum(self._nodes[rows, at.N_DATA_SIZE], 0))
+            return numbers(pa.int32(), np.maximum(self._nodes[rows, f.N_DATA_SIZE], 0))
         return nodes.column(name)
 
     def _records(
@@ -217,9 +205,9 @@ class TreeReader(TreeArrays):
     ) -> Iterator[tuple[Int64s, Bytes, Frames]]:
         """Yield nodes in pieces, as records; without data they have null instead."""
         self._quotas.write(self)
-        sizes = self._nodes[rows, at.N_PATH_SIZE] + (2 * LENGTH + FIXED)
+        sizes = self._nodes[rows, f.N_PATH_SIZE] + (2 * LENGTH + FIXED)
         if with_data:
-            sizes += np.maximum(self._nodes[rows, at.N_DATA_SIZE], 0)
+            sizes += np.maximum(self._nodes[rows, f.N_DATA_SIZE], 0)
         ends = np.cumsum(sizes)
         first = 0
         while first < len(rows):
@@ -229,7 +217,7 @@ class TreeReader(TreeArrays):
             data = np.empty(int(ends[stop - 1]) - below, np.uint8)
             starts, acls = np.empty(len(part), np.int64), np.empty(len(part), np.int64)
             paths, lengths = np.empty(len(part), np.int32), np.empty(len(part), np.int32)
-            at.records(
+            tree_records.records(
                 self._nodes,
                 self._acls.slots,
                 self._arena,
@@ -247,14 +235,14 @@ class TreeReader(TreeArrays):
             first = stop
 
     def _rows(self, order: bool) -> Int64s:
-        reached = np.zeros(int(self._s[at.ROWS]), np.uint8)
-        at.reach(self._nodes, len(reached), reached)
+        reached = np.zeros(int(self._s[f.ROWS]), np.uint8)
+        tree_records.reach(self._nodes, len(reached), reached)
         rows = np.flatnonzero(reached)
         if order:
             paths = binary(
                 self._arena,
-                np.ascontiguousarray(self._nodes[rows, at.N_PATH]),
-                np.ascontiguousarray(self._nodes[rows, at.N_PATH_SIZE]),
+                np.ascontiguousarray(self._nodes[rows, f.N_PATH]),
+                np.ascontiguousarray(self._nodes[rows, f.N_PATH_SIZE]),
             )
             data, ends, _ = flat(paths)
             if not ascending(data, ends, -1):

@@ -49,7 +49,7 @@ def portions(
     streams: Sequence[SortedRun], zxid: int | None, *, last: bool, twice: Refusal
 ) -> Iterator[Portion]:
     """Yield the nodes of sorted runs as a complete tree, with the system nodes and all parents."""
-    own = sorted_run.made(list(SYSTEM), zxid)
+    own = sorted_run.default_nodes(list(SYSTEM), zxid)
     system = SortedRun(own["key"][0].as_py(), own["key"][-1].as_py(), lambda: iter([own]))
     # If a path has an input row and a made one, the input row comes first.
     rows = unique(merge([*streams, system]), last=last, twice=twice)
@@ -62,7 +62,7 @@ def portions(
         family = Family.of(pa.concat_arrays([above, paths]))
         missing = family.missing()
         if missing:
-            batch = pa.concat_batches([batch, sorted_run.made(missing, zxid)])
+            batch = pa.concat_batches([batch, sorted_run.default_nodes(missing, zxid)])
             batch = batch.take(pc.sort_indices(batch.column("key")))
             paths = sorted_run.paths_of(batch.column("key"))
             family = Family.of(pa.concat_arrays([above, paths]))

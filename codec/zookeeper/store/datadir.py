@@ -193,7 +193,7 @@ class _Planner:
     def __init__(self, listing: Listing, options: Options) -> None:
         self.listing = listing
         self.entries = listing.entries()
-        self.apart = options[DATA_LOG_DIR] is not None
+        self.separate_logs = options[DATA_LOG_DIR] is not None
         self.snapshots, self.logs = snapshots(listing), logs(listing)
         self.candidates = candidates(listing)
         self.faults: list[tuple[str, Fault]] = []
@@ -211,7 +211,7 @@ class _Planner:
     def plan(self) -> Plan:
         planned = sorted((self._planned(entry) for entry in self.entries), key=self._rank)
         facts = self._facts()
-        self._whole(facts)
+        self._missing_files(facts)
         return Plan(tuple(planned), tuple(self.faults), facts)
 
     def _rank(self, file: PlannedFile) -> tuple[int, int, str]:
@@ -247,7 +247,9 @@ class _Planner:
 
     def _data(self, entry: Entry, named: FileName) -> PlannedFile:
         codec = _CODECS[named.kind]
-        if named.kind == (SNAPSHOT if folder(entry.name) else LOG) and (folder(entry.name) or self.apart):
+        if named.kind == (SNAPSHOT if folder(entry.name) else LOG) and (
+            folder(entry.name) or self.separate_logs
+        ):
             return self._misplaced(entry, named)
         note = ""
         if named.zxid < 0:
@@ -256,7 +258,7 @@ class _Planner:
             return PlannedFile(entry.name, entry.size, Role.LEFTOVER, codec, note=note)
         odd = named.rest if named.compression == "" else named.rest.rpartition(".")[0]
         if odd:
-            note = f"a server takes it for a {named.kind} of zxid {zxid_text(named.zxid)}, whatever {odd!r} means"
+            note = f"a server treats it as a {named.kind} of zxid {zxid_text(named.zxid)}, although the name continues with {odd!r}"
             self._fault(entry.name, note, severity=Severity.WARNING)
         return PlannedFile(entry.name, entry.size, Role.PRIMARY, codec, note=note)
 
@@ -267,13 +269,13 @@ class _Planner:
         self._fault(entry.name, note, system=f"the server does not start: {error}")
         return PlannedFile(entry.name, entry.size, Role.LEFTOVER, _CODECS[named.kind], note=note)
 
-    def _whole(self, facts: Mapping[str, Any]) -> None:
+    def _missing_files(self, facts: Mapping[str, Any]) -> None:
         """Report problems of the directory as a whole, by its file names."""
         if self.candidates:
             return
         if self.logs:
             text = "there are logs, and no snapshot that a server would try"
-            if not self.apart and not self.snapshots:
+            if not self.separate_logs and not self.snapshots:
                 text += f"; if the snapshots are elsewhere, name that directory, and pass this one as {DATA_LOG_DIR}"
             system = (
                 "the server does not start: IOException: No snapshot found, but there are log entries. Something is broken! "

@@ -280,7 +280,7 @@ class Editor:
             self._fill_create(row, path, session, strict=strict)
         elif node is None:
             if strict or (row.get("version") is None and kind not in _DELETES):
-                raise self._refused(path, f"is not there: {kind} fails (NoNode)")
+                raise self._refused(path, f"does not exist: {kind} fails (NoNode)")
         elif kind in _SETS:
             row.setdefault("version", _wrapped(node.version + 1))
             node.version, node.data = row["version"], row.get("data")
@@ -293,7 +293,7 @@ class Editor:
         elif kind in _DELETES:
             if strict and node.children:
                 advice = "Delete its descendants first: rows with paths in descending order"
-                raise self._refused(path, f"has {node.children} children: {kind} fails (NotEmpty)", advice)
+                raise self._refused(path, f"has children ({node.children}): {kind} fails (NotEmpty)", advice)
             self._states[path] = None
             parent = self._find(path[: path.rfind(b"/")])
             if parent is not None:
@@ -304,7 +304,7 @@ class Editor:
         kind = row["type"]
         parent = self._find(path[: path.rfind(b"/")]) if path else None
         if strict and self._find(path) is not None:
-            raise self._refused(path, f"is there: {kind} fails (NodeExists)")
+            raise self._refused(path, f"exists: {kind} fails (NodeExists)")
         if parent is None:
             if strict or row.get("parent_cversion") is None:
                 raise self._refused(path, f"has no parent: {kind} fails (NoNode)")

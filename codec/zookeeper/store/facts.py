@@ -98,7 +98,7 @@ class TransactionFacts:
     def finish(self) -> dict[str, Any]:
         return {
             "transactions": self.count,
-            "types": dict(sorted(self.types.items(), key=lambda item: -item[1])),
+            "types": dict(sorted(self.types.items(), key=lambda kind: -kind[1])),
             "zxids": [[zxid_text(low), zxid_text(high)] for low, high in self.ranges],
             "times": None if self.times is None else [_time(time) for time in self.times],
         }

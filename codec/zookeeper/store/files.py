@@ -68,7 +68,7 @@ def _of_kind(entries: Iterable[Entry], kind: str) -> list[DataFile]:
     return sorted(data_files, key=lambda file: (file.zxid, file.name))
 
 
-def apart(listing: Listing) -> bool:
+def has_log_directory(listing: Listing) -> bool:
     """Return whether the logs have their own directory."""
     return any(folder(entry.name) == DATA_LOG_DIR for entry in listing.entries())
 
@@ -85,28 +85,28 @@ def newest_snapshot(listing: Listing) -> int:
 
 def logs(listing: Listing) -> list[DataFile]:
     """Return the logs by zxid: those of the logs' directory, if it is another one."""
-    there = DATA_LOG_DIR if apart(listing) else ""
+    there = DATA_LOG_DIR if has_log_directory(listing) else ""
     return _of_kind((entry for entry in listing.entries() if folder(entry.name) == there), LOG)
 
 
 def candidates(listing: Listing) -> list[DataFile]:
     """Return the snapshots that a server tries to load, newest first."""
-    complete = [file for file in reversed(snapshots(listing)) if looks_whole(listing, file)]
+    complete = [file for file in reversed(snapshots(listing)) if looks_complete(listing, file)]
     return complete[:CANDIDATES]
 
 
-def looks_whole(listing: Listing, snapshot: DataFile) -> bool:
+def looks_complete(listing: Listing, snapshot: DataFile) -> bool:
     """Return whether a snapshot passes the check that a server makes before it loads it: the mark at its end, or the head of a
     compressed one."""
     if snapshot.zxid == -1:
         return False  # as for a name that says nothing
     try:
-        return _looks_whole(listing, snapshot)
+        return _looks_complete(listing, snapshot)
     except UnreadableError:
         return False
 
 
-def _looks_whole(listing: Listing, snapshot: DataFile) -> bool:
+def _looks_complete(listing: Listing, snapshot: DataFile) -> bool:
     magic = MAGICS.get(COMPRESSION[snapshot.named.compression])
     if magic is not None:
         return listing.read(snapshot.name, 0, len(magic)) == magic

@@ -34,7 +34,7 @@ _OF_BODY = ("type", "path", "data", "acl", "ephemeral", "parent_cversion", "vers
 HISTORY = Table(
     "history",
     tuple(ROWS[name] for name in (*_OF_HEADER, *_OF_BODY, "sub", "file", "position")),
-    "One row a change of a node, in the order of the logs.",
+    "One row per change of a node, in the order of the logs.",
 )
 _NEEDED = ("session_id", "type", "path", "ephemeral", "paths_to_delete", "txns", "sub")
 """The columns for who did what to which node."""
@@ -55,7 +55,7 @@ def rows(
         for batch in run(needed):
             if upto is not None:
                 batch = batch.filter(pc.less_equal(batch.column("zxid"), upto))
-            exploded = _taken_apart(batch, owners)
+            exploded = _explode(batch, owners)
             if prefix:
                 exploded = exploded.filter(below(exploded.column("path"), prefix))
             if exploded.num_rows:
@@ -89,7 +89,7 @@ class _Owners:
         return gone
 
 
-def _taken_apart(batch: pa.RecordBatch, owners: _Owners) -> pa.RecordBatch:
+def _explode(batch: pa.RecordBatch, owners: _Owners) -> pa.RecordBatch:
     """Return one row per change."""
     batch = _exploded(batch)
     types = batch.column("type")

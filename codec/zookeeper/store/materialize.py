@@ -31,7 +31,7 @@ from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
 from logwright.codec.zookeeper.jute import Int64s
 from logwright.codec.zookeeper.names import zxid_text
 from logwright.codec.zookeeper.state.tree import Tree
-from logwright.codec.zookeeper.state.tree_kernels import UNREAD
+from logwright.codec.zookeeper.state.tree_fields import UNREAD
 from logwright.codec.zookeeper.store.files import DataFile, base, candidates, snapshots
 from logwright.codec.zookeeper.store.selection import below, check_time
 from logwright.codec.zookeeper.store.succession import gaps, stop_of
@@ -147,14 +147,14 @@ class _Replay:
         """Return the tree to start from, and the last transaction in it."""
         if self.params["late"]:
             text = (
-                f"no snapshot was done by {zxid_text(self.upto or 0)}, and the logs don't go back to the first transaction: this "
+                f"no snapshot was done by {zxid_text(self.upto or 0)}, and the logs do not go back to the first transaction: this "
                 "tree includes later changes"
             )
             self._fault(text)
         if self.params["missing"]:
             text = (
-                f"every snapshot is later than {zxid_text(self.upto or 0)}, and the logs don't go back to the first transaction: "
-                "the tree of that time cannot be made"
+                f"every snapshot is later than {zxid_text(self.upto or 0)}, and the logs do not go back to the first transaction: "
+                "the tree of that time cannot be rebuilt"
             )
             self._fault(text)
         damaged: list[Stream] = []
@@ -164,16 +164,16 @@ class _Replay:
                 if damaged:
                     gone = ", ".join(each.params["name"] for each in damaged)
                     self._fault(
-                        f"{gone}: damaged, the tree is made from {stream.params['name']}", Severity.WARNING
+                        f"{gone}: damaged; the tree is built from {stream.params['name']}", Severity.WARNING
                     )
                 return tree, stream.params["zxid"]
             damaged.append(stream)
         if self.params["complete"] or not damaged:
             if not self.params["complete"] and self.logs:
-                self._fault("there is no snapshot, and the logs don't go back to the first transaction")
+                self._fault("there is no snapshot, and the logs do not go back to the first transaction")
             return Tree.empty(digests=False, extended_types=True), 0
         self._fault(
-            f"no snapshot is sound: the tree is made from the readable part of {damaged[0].params['name']}"
+            f"all snapshots are damaged: the tree is built from the readable part of {damaged[0].params['name']}"
         )
         return self._load_all(damaged[0])[0], damaged[0].params["zxid"]
 
@@ -219,7 +219,7 @@ class _Replay:
                 if self._apply(tree, part.window, part.frames, since):
                     return
         if self.upto is not None and last < self.upto:
-            text = f"the last transaction is {zxid_text(last)}, {zxid_text(self.upto)} is beyond it"
+            text = f"zxid {zxid_text(self.upto)} is beyond the last transaction, {zxid_text(last)}"
             self._fault(text, Severity.WARNING)
 
     def _apply(self, tree: Tree, window: Window, frames: Frames, since: int) -> bool:
@@ -228,11 +228,11 @@ class _Replay:
             done = tree.apply_frames(window, frames, since=since, upto=self.upto)
             for noted in done.noted:
                 if noted.code == UNREAD:
-                    self._fault(f"transaction {zxid_text(noted.zxid)} can't be read", kind=Kind.PAYLOAD)
+                    self._fault(f"transaction {zxid_text(noted.zxid)} cannot be read", kind=Kind.PAYLOAD)
             if done.died is None:
                 return done.reached
             zxid = int(frames.header["zxid"][done.died.index])
-            text = f"transaction {zxid_text(zxid)} is skipped: a server ends at it, {done.died.error}"
+            text = f"transaction {zxid_text(zxid)} is skipped: a server fails on it: {done.died.error}"
             self._fault(text, kind=Kind.PAYLOAD)
             frames = frames.pick(slice(done.died.index + 1, None))
         return False

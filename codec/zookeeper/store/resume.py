@@ -40,7 +40,7 @@ class Resumed:
         """Return the next zxid. Raises `UsageError` if the epoch is used up."""
         if counter_of(self.tree.zxid) == 0xFFFFFFFF:
             raise UsageError(
-                f"no zxid is left in the epoch of {zxid_text(self.tree.zxid)}: only a new leader begins the next one"
+                f"no zxid is left in the epoch of {zxid_text(self.tree.zxid)}: only a new leader starts the next epoch"
             )
         return self.tree.zxid + 1
 
@@ -51,7 +51,7 @@ def resume(listing: Listing) -> Resumed:
     if not snapshots_found:
         present = "logs and no snapshot" if logs(listing) else "no snapshot"
         if snapshots(listing):
-            present += " that is whole"
+            present += " that is undamaged"
         raise UsageError(f"the directory has {present}", advice=_REPAIR)
     newest = snapshots_found[0]
     tree, faults = Tree.of_snapshot(
@@ -92,7 +92,7 @@ def _replay(listing: Listing, log: DataFile, tree: Tree) -> None:
         applied = tree.apply_frames(stretch.window, stretch.frames, since=tree.zxid)
         if applied.died is not None:
             raise UsageError(
-                f"{log.name}: a server does not start with it: {applied.died.error}", advice=_REPAIR
+                f"{log.name}: a server does not start on it: {applied.died.error}", advice=_REPAIR
             )
 
 

@@ -17,9 +17,8 @@ from logwright.codec.option import Option, Options
 from logwright.codec.store.build import Piece
 from logwright.codec.window import Window
 from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
+from logwright.codec.zookeeper.formats.txnlog import layout
 from logwright.codec.zookeeper.formats.txnlog import write as txnlog_encode
-from logwright.codec.zookeeper.formats.txnlog.layout import FILE_HEADER, HEADER_SIZE, OVERHEAD
-from logwright.codec.zookeeper.formats.txnlog.pack import DIGEST_SIZE
 from logwright.codec.zookeeper.formats.txnlog.tables import LIMITS, PREALLOC, TxnLogContext
 from logwright.codec.zookeeper.formats.txnlog.tables import OPTIONS as TXNLOG_OPTIONS
 from logwright.codec.zookeeper.names import log_name
@@ -60,9 +59,9 @@ class LogWriter:
             return
         cuts = np.arange(txns.num_rows + 1)
         records = txnlog_encode.records_of(txns, cuts, first_row, 0)
-        sizes = np.diff(records.starts) - OVERHEAD
+        sizes = np.diff(records.starts) - layout.OVERHEAD
         # The digest makes it longer.
-        long = np.flatnonzero(sizes + DIGEST_SIZE > self._context.limit)
+        long = np.flatnonzero(sizes + layout.DIGEST_SIZE > self._context.limit)
         if len(long):
             raise UsageError(
                 f"transaction {self.made + int(long[0])} has {int(sizes[long[0]])} bytes, a server reads at most {self._context.limit}",
@@ -94,8 +93,8 @@ class LogWriter:
         while at < len(zxids):
             if not self._name:
                 self._name = placed(log_name(int(zxids[at])), self._options)
-                yield Piece(self._name, FILE_HEADER.pack({}))
-                self._size = HEADER_SIZE
+                yield Piece(self._name, layout.FILE_HEADER.pack({}))
+                self._size = layout.HEADER_SIZE
             stop = len(zxids)
             if limit is not None:
                 room = int(starts[at]) + (limit << 10) - self._size
@@ -116,4 +115,4 @@ class LogWriter:
 
 def _behind_header(window: Window) -> Window:
     """Return the same bytes as part of a file, after its header."""
-    return Window(window.data, HEADER_SIZE, HEADER_SIZE + len(window.data))
+    return Window(window.data, layout.HEADER_SIZE, layout.HEADER_SIZE + len(window.data))

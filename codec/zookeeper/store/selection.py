@@ -92,7 +92,7 @@ def check_latest(at: int, last: int) -> None:
 
 def _cannot(at: int, why: str) -> UsageError:
     return UsageError(
-        f"option at_zxid: the tree of zxid {zxid_text(at)} cannot be made from this file alone: {why}",
+        f"option at_zxid: the tree of zxid {zxid_text(at)} cannot be built from this file alone: {why}",
         advice="Name the data directory instead of the file: its logs are replayed",
     )
 

@@ -67,12 +67,12 @@ class _Tracer:
         """Apply the records of a log. Return whether to continue."""
         context = txnlog.CODEC.context(base(log.name), Options(txnlog.CODEC.options))
         read = ListedFile(self.listing, log.name, log.size)
-        for item in Walk(read, txnlog.CODEC, context):
-            if isinstance(item, Hole):
-                if item.fault.severity is not Severity.INFO:
+        for step in Walk(read, txnlog.CODEC, context):
+            if isinstance(step, Hole):
+                if step.fault.severity is not Severity.INFO:
                     self.agreed = None
                 continue
-            if not self._stretch(log, item, upto):
+            if not self._stretch(log, step, upto):
                 return False
         return True
 
@@ -139,7 +139,11 @@ class _Tracer:
             self.trace.right |= (digests & self.watch) - stored.keys()
 
 
-def load(listing: Listing, file: DataFile) -> tuple[Tree, bool | None, int]:
+Loaded = tuple[Tree, bool | None, int]
+"""See `load`."""
+
+
+def load(listing: Listing, file: DataFile) -> Loaded:
     """Load the tree of a snapshot. Return whether its own digest is right (None without one for exactly this tree), and the last
     transaction that was applied while it was written: earlier digests are not compared."""
     read = ListedFile(listing, file.name, file.size)
@@ -152,10 +156,15 @@ def load(listing: Listing, file: DataFile) -> tuple[Tree, bool | None, int]:
 
 
 def trace(
-    listing: Listing, file: DataFile | None, *, upto: int | None = None, watch: frozenset[int] = frozenset()
+    listing: Listing,
+    file: DataFile | None,
+    loaded: Loaded | None = None,
+    *,
+    upto: int | None = None,
+    watch: frozenset[int] = frozenset(),
 ) -> Trace:
-    """Replay all logs on a snapshot, or on the tree of a new server. `watch`: see `Trace.right`."""
-    tree, right, until = (Tree.empty(), None, 0) if file is None else load(listing, file)
+    """Replay all logs on a snapshot (`loaded`, if its tree is in memory), or on the tree of a new server. `watch`: see `Trace.right`."""
+    tree, right, until = loaded or ((Tree.empty(), None, 0) if file is None else load(listing, file))
     tracer = _Tracer(listing, tree, until, 0 if file is None else file.zxid, watch)
     tracer.agreed = right
     for log in logs_from(logs(listing), tracer.trace.zxid + 1):

@@ -36,7 +36,7 @@ TREE = Table(
         _STORED["stored_cversion"],
         *(column for column in NODE_COLUMNS if column.detail),
     ),
-    "One row a node, in the order of their paths.",
+    "One row per node, in the order of their paths.",
     key=("path",),
 )
 SESSIONS = Table(
@@ -45,13 +45,13 @@ SESSIONS = Table(
         *SESSION_ROWS.columns,
         Column("ephemerals", pa.int64(), "how many ephemeral nodes it has", nullable=False),
     ),
-    "One row an open session, in the order of their ids.",
+    "One row per open session, in the order of their ids.",
     key=("session_id",),
 )
 ACLS = Table(
     "acls",
     (*ACL_ROWS.columns, Column("nodes", pa.int64(), "how many nodes have it", nullable=False)),
-    "One row a list of the ACL table, in the order of their numbers.",
+    "One row per list of the ACL table, in the order of their numbers.",
     key=("acl_id",),
 )
 VIEWS = {

@@ -18,7 +18,7 @@ from logwright.cli.common import (
     read_options,
     width_of,
 )
-from logwright.readers.report_text import count
+from logwright.codec.plural import count
 
 
 @click.command("convert", cls=AsSystemCommand, context_settings=ANY_OPTION)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from logwright.cli.common import CODEC
+from logwright.codec import plural
 
 _HELP = {"help_option_names": ["-h", "--help"]}
 
@@ -66,16 +67,12 @@ def command(
     verdict = result.manifest["verdict"]["verify"]
     expected = result.manifest["expected"]
     click.echo(
-        f"{result.path}: {_count(len(result.operations), 'operation')}, recorded in {result.manifest_path}",
+        f"{result.path}: {plural.count(len(result.operations), 'operation')}, recorded in {result.manifest_path}",
         err=True,
     )
     if verdict is not None:
-        touched = _count(expected["frames_touched"], "frame")
-        untouched = f"{_count(expected['rows'], 'row')} of {_count(expected['frames'], 'frame')}"
-        faults = _count(verdict["faults_total"], "fault")
+        touched = plural.count(expected["frames_touched"], "frame")
+        untouched = f"{plural.count(expected['rows'], 'row')} of {plural.count(expected['frames'], 'frame')}"
+        faults = plural.count(verdict["faults_total"], "fault")
         click.echo(f"untouched: {untouched}; touched: {touched}; verify finds {faults}", err=True)
     return 0
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -10,6 +10,7 @@ from typing import IO
 import click
 
 from logwright.cli.common import ANY_OPTION, CODEC, output, paths_and_options
+from logwright.codec import plural
 
 _FRAMES, _ITEMS = 8, 12
 """Limits for a terminal if none are given."""
@@ -74,7 +75,7 @@ def command(
             stream.write(explanation.html().encode())
         if html != "-":
             click.echo(
-                f"{html}: {sum(piece.stop - piece.start for piece in explanation.pieces):,} bytes explained",
+                f"{html}: {plural.count(sum(piece.stop - piece.start for piece in explanation.pieces), 'byte')} explained",
                 err=True,
             )
     if as_json:

@@ -7,7 +7,7 @@ import os
 import click
 
 from logwright.cli.common import ANY_OPTION, own_options
-from logwright.readers.report_text import count
+from logwright.codec.plural import count
 
 
 @click.command("generate", context_settings=ANY_OPTION)

@@ -24,10 +24,15 @@ from logwright.cli.common import (
     help="Keep every undamaged frame (usually the default), all frames before the first damage (the default for ZooKeeper), or what the real "
     "system would leave.",
 )
+@click.option(
+    "--correct/--no-correct",
+    default=True,
+    help="Correct single flipped bits where checksums prove them, or leave them.",
+)
 @RECURSIVE
 @result_options
 def command(
-    path: tuple[str, ...], codec: str | None, strategy: str | None, out: str | None, in_place: bool, backup: str | None,
+    path: tuple[str, ...], codec: str | None, strategy: str | None, correct: bool, out: str | None, in_place: bool, backup: str | None,
     dry_run: bool, recursive: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Repair a damaged file or directory. Several PATHs are treated as replicas: each frame is taken from one in which it is undamaged.
@@ -48,7 +53,7 @@ def command(
     with progress("repair", None) as show:
         report = lw.repair(
             paths if len(paths) > 1 else paths[0], out, codec=codec, strategy=strategy, in_place=in_place, backup=backup,
-            dry_run=dry_run, recursive=recursive, show=show, **options,
+            dry_run=dry_run, correct=correct, recursive=recursive, show=show, **options,
         )  # fmt: skip
     print_report(report, as_json)
     if report.failed:

@@ -25,7 +25,7 @@ def command(path: tuple[str, ...], codec: str | None, laws: tuple[str, ...], job
 
     \b
     decode_encode               a file decoded and encoded again has the same bytes
-    encoded_anew                encoded without stored payloads, it has the same rows
+    encode_without_payloads     encoded without stored payloads, it has the same rows
     any_split                   read in parts, it has the same rows
     kernel_equals_description   the compiled kernels return what the format description says
                                 (slow: the first MiB of a file, all of it with --law)

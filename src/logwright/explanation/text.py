@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from logwright.codec import plural
 from logwright.codec.explain import PADDING, SKIPPED, UNEXPLAINED, Bits, Node, Space
 from logwright.codec.fault import Fault, Severity
 from logwright.explanation.value import cut, safe, short, summary
@@ -41,8 +42,8 @@ class _Text:
 
     def lines(self) -> Iterator[str]:
         explained = self.explained
-        head = f"{self._ink('bold', safe(explained.path))}  {explained.codec.name}: {explained.codec.title}, {explained.size:,} bytes"
-        yield head
+        size = plural.count(explained.size, "byte")
+        yield f"{self._ink('bold', safe(explained.path))}  {explained.codec.name}: {explained.codec.title}, {size}"
         yield from (f"  {safe(note)}" for note in explained.notes)
         for piece in explained.pieces:
             yield ""
@@ -110,7 +111,7 @@ class _Text:
     ) -> Iterator[str]:
         mark = self._marked(node, around, piece)
         address = _address(node.start, around)
-        size = f"{node.end - node.start:,} bytes" if node.end - node.start != 1 else "1 byte"
+        size = plural.count(node.end - node.start, "byte")
         if not node.children:
             yield from self._leaf(node, node.name, data, base, around, depth, mark)
         elif node.kind in ("bytes", "text") and len(node.children) <= 2 and node.children[0].role == "length":
@@ -148,7 +149,7 @@ class _Text:
         self, node: Node, space: Space, around: tuple[int, ...], depth: int, piece: Piece
     ) -> Iterator[str]:
         here = (*around, space.start)
-        text = f"{space.origin}: {len(space.data):,} bytes, from {spell((*here, 0))} on"
+        text = f"{space.origin}: {plural.count(len(space.data), 'byte')}, from {spell((*here, 0))} on"
         yield self._line("", "", depth + 1, f"▼ {node.name}, {text}", "", "", ink="magenta")
         yield from self._nodes(space.nodes, space.data, 0, here, depth + 1, piece)
 
@@ -177,7 +178,7 @@ class _Text:
             ink = "green" if check.right else "red"
         if node.problem:
             ink = "red"
-        size = f"{len(raw):,} bytes" if node.kind in (PADDING, UNEXPLAINED) else ""
+        size = plural.count(len(raw), "byte") if node.kind in (PADDING, UNEXPLAINED) else ""
         yield self._line(
             _address(node.start, around),
             rows[0],
@@ -191,7 +192,7 @@ class _Text:
         for i, row in enumerate(rows[1:], 1):
             yield self._line(_address(node.start + i * _BYTES, around), row, depth, "", "", "")
         if more:
-            yield self._line("", f"… {more:,} more bytes", depth, "", "", "", ink="dim")
+            yield self._line("", f"… {plural.count(more, 'more byte')}", depth, "", "", "", ink="dim")
         yield from (self._bits(bit, depth + 1) for bit in node.bits)
         yield from self._problem(node, depth)
 

@@ -191,9 +191,9 @@ def from_lines(path: str, table: Table) -> pa.RecordBatchReader:
                     if new is not None:
                         table.select([new])
                         raise UsageError(
-                            f"line {number} has a column {new!r} that the first {len(head)} lines have not",
+                            f"line {number} has a column {new!r} that the first {len(head)} lines do not have",
                             path=path,
-                            advice="Name it in the first line too, with null",
+                            advice="Add it to the first line, with null",
                         )
                 yield pa.RecordBatch.from_arrays(
                     [_read(field, rows, path) for field in schema], schema=schema

@@ -33,7 +33,9 @@ class Sink(AbstractContextManager["Sink"]):
     ) -> None:  # fmt: skip
         """`form`: the format of bytes. `hexadecimal`: columns printed in hexadecimal."""
         if form not in jsonl.BYTES:
-            raise UsageError(f"no form of bytes {form!r}", advice=f"Valid values: {', '.join(jsonl.BYTES)}")
+            raise UsageError(
+                f"unknown form of bytes {form!r}", advice=f"Valid values: {', '.join(jsonl.BYTES)}"
+            )
         self._stream, self._kind, self._form = stream, kind, form
         self._hexadecimal = hexadecimal
         self._writer: Any = None

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from logwright.codec import plural
 from logwright.codec.fault import BusyError, ExistsError, LogwrightError, StorageError, UsageError
 from logwright.codec.layout import Layout
 from logwright.codec.option import Options
@@ -454,20 +455,20 @@ def text(merged: Mapping[str, Any], next_: str = "") -> str:
     ]
     undamaged = len(targets) - len(failed) - len(skipped) - len(repaired)
     lost = [target.get("rows_lost") for target in repaired]
-    rows = f"{sum(rows or 0 for rows in lost):,} rows lost{', and an unknown number more' if None in lost else ''}"
-    head = f"repair  {len(targets):,} directories: {undamaged:,} undamaged, {len(repaired):,} repaired, {len(failed):,} failed"
+    rows = f"{plural.count(sum(rows or 0 for rows in lost), 'row')} lost{', and an unknown number more' if None in lost else ''}"
+    head = f"repair  {plural.count(len(targets), 'directory')}: {undamaged:,} undamaged, {len(repaired):,} repaired, {len(failed):,} failed"
     lines = [
         head + (f", {len(skipped):,} skipped (existing)" if skipped else ""),
-        f"  {merged['rows']:,} rows kept, {rows}",
+        f"  {plural.count(merged['rows'], 'row')} kept, {rows}",
     ]
     for target in sorted(repaired, key=lambda target: -(target["rows_lost"] or 0))[:_SHOWN]:
         loss = (
             "unknown number of rows lost"
             if target["rows_lost"] is None
-            else f"{target['rows_lost']:,} rows lost"
+            else f"{plural.count(target['rows_lost'], 'row')} lost"
         )
         lines.append(
-            f"  repaired  {target['path']}: {loss}, {target['bytes_damaged']:,} of {target['bytes']:,} bytes damaged"
+            f"  repaired  {target['path']}: {loss}, {target['bytes_damaged']:,} of {plural.count(target['bytes'], 'byte')} damaged"
         )
     if len(repaired) > _SHOWN:
         lines.append(f"  and {len(repaired) - _SHOWN:,} more")

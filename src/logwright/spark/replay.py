@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from logwright.codec import registry
+from logwright.codec import plural, registry
 from logwright.codec.fault import LogwrightError, NotFoundError, UsageError
 from logwright.codec.option import Options
 from logwright.readers.resolve import detect, resolve
@@ -188,12 +188,13 @@ def _format(path: str) -> str | None:
     except LogwrightError:
         here = []  # not local: only the name can tell
     for place in [*here, path]:
+        # A native directory may have files of a table format, such as the topics.json of a RocketMQ store.
+        if os.path.isdir(place) and (_is_native(place) or any(map(_is_native, _folders(place)))):
+            return NATIVE
         for name in (place, *_files_below(place)):
             if os.path.splitext(name)[1].lower() in _FORMATS:
                 return _FORMATS[os.path.splitext(name)[1].lower()]
-        if os.path.exists(place) and (
-            detect(place) is not None or any(_is_native(inner) for inner in _folders(place))
-        ):
+        if os.path.isfile(place) and detect(place) is not None:
             return NATIVE
     if here and not any(os.path.lexists(place) for place in here):
         raise NotFoundError("no such file or directory", path=path)
@@ -247,7 +248,7 @@ def run(spark: Any, job: Job) -> int:
             done.append(_write(rows, path, job))
     except PySparkException as error:
         raise LogwrightError(
-            reason(error), path=None if not done else f"after {len(done)} directories"
+            reason(error), path=None if not done else f"after {plural.count(len(done), 'directory')}"
         ) from None
     _print_report(done, job, time.monotonic() - started)
     return 0
@@ -273,7 +274,7 @@ def _targets(spark: Any, job: Job) -> Iterator[tuple[str, Any]]:
         raise UsageError(f"unknown column {missing[0]!r}", advice=f"Valid values: {', '.join(frame.columns)}")
     values_by_name: dict[str, dict[str, Any]] = {}
     sources: dict[str, list[str]] = {}
-    for paths in _apart(job):
+    for paths in _path_groups(job):
         few = _read(spark, job, paths, frame.select(*names).schema if job.format == NATIVE else None)
         for row in few.select(*names).distinct().limit(_MOST + 1).collect():
             name = _name(job.into, row.asDict())
@@ -288,7 +289,7 @@ def _targets(spark: Any, job: Job) -> Iterator[tuple[str, Any]]:
         yield os.path.join(job.to, name), _read(spark, job, sources[name]).filter(same)
 
 
-def _apart(job: Job) -> Iterator[Sequence[str]]:
+def _path_groups(job: Job) -> Iterator[Sequence[str]]:
     """Return groups of paths to list together: native directories one by one, so that each is read only for its own rows."""
     if job.format != NATIVE or set(job.reading) - {"view", "mode"}:
         yield job.paths
@@ -329,8 +330,8 @@ def _write(frame: Any, path: str, job: Job) -> dict[str, Any]:
 
 def _print_report(done: Sequence[Mapping[str, Any]], job: Job, seconds: float) -> None:
     rows = sum(target["rows"] for target in done)
-    where = job.to if job.into is None else f"{len(done):,} directories in {job.to}"
-    print(f"replay  {rows:,} rows from {job.format} into {where}, {seconds:.1f} s")
+    where = job.to if job.into is None else f"{plural.count(len(done), 'directory')} in {job.to}"
+    print(f"replay  {plural.count(rows, 'row')} from {job.format} into {where}, {seconds:.1f} s")
     print(f"  logwright verify {shlex.quote(job.to)}")
     if job.report is not None:
         with whole_file(job.report) as stream:

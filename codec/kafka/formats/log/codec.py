@@ -1,12 +1,14 @@
 """The codec `kafka.log`: segments of a partition, and the KRaft files of the same format (`*.checkpoint`).
 
-A frame is a record batch. `tables` declares the tables; `rows` and `frames` fill them, `scan` and `resync` find batches, and
-`write` and `reencode` write them. Source of the format: `DefaultRecordBatch` and `FileRecords` of Kafka.
+A frame is a record batch, or a message of Kafka before 0.11. `tables` declares the tables; `rows` and `frames` fill them, `scan` and
+`resync` find batches, and `write` and `reencode` write them. Source of the format: `DefaultRecordBatch`, `LegacyRecord` and `FileRecords` of
+Kafka.
 """
 
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,21 +17,32 @@ import pyarrow as pa
 
 from logwright.codec.base import Codec, Match
 from logwright.codec.columns import constant, contents, numbers
-from logwright.codec.describe import Type
+from logwright.codec.describe import Struct, Type
+from logwright.codec.explain import Focus, Node, explain_values
 from logwright.codec.fault import Fault, UsageError
-from logwright.codec.kafka.formats.log import fields, frames, markers, reencode, rows, scan
+from logwright.codec.frames.suspects import suspects
+from logwright.codec.kafka.formats.log import fields, frames, markers, reencode, rows, scan, settings
 from logwright.codec.kafka.formats.log import write as encode
+from logwright.codec.kafka.formats.log.heads import LIMIT, SPECIFICATION, may_be_entry
 from logwright.codec.kafka.formats.log.layout import (
+    COMPRESSION,
     CONTROL_RECORD_KEY,
     DELETE_HORIZON,
     END_TXN_MARKER,
+    ENTRY,
     HEAD,
     HEAD_SIZE,
+    INNER_MESSAGE,
+    LENGTH_END,
+    LOG_SEGMENT,
     MAGIC,
+    MESSAGE,
     MIN_LENGTH,
     RECORD,
     RECORD_BATCH,
     TIMESTAMP_TYPE,
+    least_size,
+    struct_at,
 )
 from logwright.codec.kafka.formats.log.resync import find_batch
 from logwright.codec.kafka.formats.log.tables import (
@@ -59,7 +72,7 @@ OPTIONS = (
     ),
     *(
         used_by(ENCODES if option.name.endswith(".level") else {Verb.WRITE}, option)[0]
-        for option in encode.OPTIONS
+        for option in settings.OPTIONS
     ),
 )
 
@@ -68,11 +81,14 @@ class KafkaLog(Codec):
     """The codec. Files are read as a consumer reads them."""
 
     name = NAME
-    title = "Kafka log segment: record batches of magic 2"
-    structures = (RECORD_BATCH, RECORD, CONTROL_RECORD_KEY, END_TXN_MARKER)
+    title = "Kafka log segment: record batches, or messages of magic 0 and 1"
+    structures = (RECORD_BATCH, RECORD, MESSAGE, INNER_MESSAGE, CONTROL_RECORD_KEY, END_TXN_MARKER)
+    described = (LOG_SEGMENT, *structures)
+    frame = ENTRY
     tables: Mapping[str, Table] = {"rows": ROWS, "frames": FRAMES, "file": FILE}
     options = OPTIONS
     ordered = "offset"
+    checksum = "CRC-32C"
     lossy_columns = encode.LOSSY_COLUMNS
 
     def recompress(self, frames: pa.Table, options: Options) -> pa.Table | None:
@@ -81,7 +97,7 @@ class KafkaLog(Codec):
 
     def recognise(self, name: str, head: bytes) -> Match:
         named = bool(_FILE.fullmatch(name) or _CHECKPOINT.fullmatch(name))
-        known = len(head) >= HEAD_SIZE and head[_MAGIC] == MAGIC and _plausible(head)
+        known = len(head) > _MAGIC and (_plausible(head) if head[_MAGIC] == MAGIC else _is_message(head))
         if named:
             return Match.SURE if known else Match.NAME
         if name.endswith((".log", ".log.deleted", ".log.swap", ".log.cleaned")) and known:
@@ -106,6 +122,17 @@ class KafkaLog(Codec):
 
     def field_names(self) -> Sequence[str]:
         return fields.names()
+
+    def struct_at(self, frame: bytes, at: int) -> Struct:
+        """Return the structure of the frame with these bytes."""
+        return struct_at(frame, 0)
+
+    def explain(self, window: Window, context: Any, focus: Focus, *, frame: bool) -> Sequence[Node]:
+        struct = struct_at(window.data[:HEAD_SIZE].tobytes(), 0)
+        nodes = explain_values(struct, window, focus, single=frame)
+        if frame and struct is MESSAGE and not window.data[MESSAGE.offset("attributes")] & COMPRESSION:
+            nodes[0].row = 0
+        return nodes
 
     def edit(
         self, frame: bytes, path: Sequence[str | int], change: Callable[[bytes, Type], bytes], *, reseal: bool
@@ -142,8 +169,11 @@ class KafkaLog(Codec):
     def frame_bounds(self, frames: Frames, column: str) -> tuple[Any, Any]:
         head = frames.header
         if column in ("offset", "base_offset", "last_offset"):
-            base = head["base_offset"].astype(np.int64)
-            return base, head["last_offset"].astype(np.int64)
+            base, last = head["base_offset"].astype(np.int64), head["last_offset"].astype(np.int64)
+            # Old versions of librdkafka left wrappers at offset 0.
+            return base, np.maximum(
+                last, np.where(head["magic"] < MAGIC, base + head["records_count"] - 1, last)
+            )
         if column == "timestamp":
             # A broker ensures that no record is above max_timestamp. If the first one is (base_timestamp, unless that is the
             # delete horizon), the writer was not a broker, and there is no upper bound. There is never a lower bound.
@@ -151,6 +181,8 @@ class KafkaLog(Codec):
             append = flags & TIMESTAMP_TYPE != 0
             top = head["max_timestamp"].astype(np.int64)
             known = append | (flags & DELETE_HORIZON != 0) | (top >= head["base_timestamp"])
+            # That of an older wrapper was not always checked, and one of magic 0 has none.
+            known &= ~((head["magic"] < MAGIC) & ~append & (flags & COMPRESSION != 0))
             info = np.iinfo(np.int64)
             return np.where(append, top, info.min), np.where(known, top, info.max)
         return None, None
@@ -162,6 +194,35 @@ class KafkaLog(Codec):
             stop = place if place >= 0 else len(window.data)
             scan.believe(window, damaged.start - window.offset, stop, context)
         return place, need
+
+    def suspects(self, window: Window, at: int, context: LogContext) -> Iterator[tuple[int, int]]:
+        return suspects(SPECIFICATION, window, at)
+
+    def proved(
+        self, window: Window, frame: Frames, before: Frames | None, after: Frames | None, context: LogContext
+    ) -> bool:
+        """Return whether base_offset and leader epoch fit between the batches around it, and would not with one more bit flipped."""
+        head = frame.header[0]
+        base, behind = int(head["base_offset"]), int(head["last_offset"]) + 1
+        low = context.base_offset if window.offset + int(frame.start[0]) == 0 else None
+        high = context.next_base if window.offset + int(frame.end[0]) == window.size else None
+        epochs = [
+            int(near.header["partition_leader_epoch"][0])
+            for near in (before, after)
+            if near is not None and len(near)
+        ]
+        if before is not None and len(before):
+            low = int(before.header["last_offset"][-1]) + 1
+        if after is not None and len(after):
+            high = int(after.header["base_offset"][0])
+        if not epochs or (low is None and high is None):
+            return False
+        highest = None if high is None else high - behind + base
+        # With one end unknown, only the next offset is certain.
+        low, highest = highest if low is None else low, low if highest is None else highest
+        return _is_certain(base, low, highest, 64) and _is_certain(
+            int(head["partition_leader_epoch"]), epochs[0], epochs[-1], 32
+        )
 
     def loss_between(
         self, before: Frames | None, after: Frames | None, context: LogContext
@@ -231,6 +292,13 @@ class KafkaLog(Codec):
         return reencode.encode(rows, frames, file, context)
 
 
+def _is_certain(value: int, low: int | None, high: int | None, bits: int) -> bool:
+    """Return whether a number is in the range `[low, high]`, and no number that differs from it in one bit is."""
+    if low is None or high is None:
+        return False
+    return low <= value <= high and not any(low <= value ^ 1 << bit <= high for bit in range(bits))
+
+
 def _partition(context: LogContext) -> dict[str, Any]:
     return {} if context.topic is None else {"topic": context.topic, "partition": context.partition}
 
@@ -249,6 +317,8 @@ def _plausible_times(claim: Believed, around: Sequence[Any]) -> bool:
 
 def _plausible(head: bytes) -> bool:
     """Return whether the first bytes of a file can be the header of a batch. A 2 at the place of the magic is not enough."""
+    if len(head) < HEAD_SIZE:
+        return False
     first = np.frombuffer(head, HEAD, 1)[0]
     return bool(
         first["batch_length"] >= MIN_LENGTH
@@ -258,6 +328,17 @@ def _plausible(head: bytes) -> bool:
         and 0 <= first["attributes"] < 0x80
         and first["partition_leader_epoch"] >= -1
     )
+
+
+def _is_message(head: bytes) -> bool:
+    """Return whether a file starts with a message of magic 0 or 1: by its checksum, or by its lengths if it is longer than these bytes."""
+    size = LENGTH_END + int.from_bytes(head[LENGTH_END - 4 : LENGTH_END], "big", signed=True)
+    if head[_MAGIC] > MAGIC or size < least_size(head[_MAGIC]) or head[0] & 0x80:
+        return False
+    if size <= len(head):
+        return zlib.crc32(head[_MAGIC:size]) == int.from_bytes(head[LENGTH_END:_MAGIC], "big")
+    attributes = head[MESSAGE.offset("attributes")] if len(head) >= MESSAGE.head_size else 0
+    return size <= LENGTH_END + LIMIT and attributes < 16 and may_be_entry(np.frombuffer(head, np.uint8), 0)
 
 
 CODEC = KafkaLog()

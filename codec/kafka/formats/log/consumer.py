@@ -29,7 +29,7 @@ from logwright.codec.window import Bytes
 
 KAFKA_EXCEPTION = "org.apache.kafka.common.KafkaException"
 INVALID_RECORD = "org.apache.kafka.common.InvalidRecordException"
-_ILLEGAL = "java.lang.IllegalArgumentException"
+ILLEGAL = "java.lang.IllegalArgumentException"
 _UNDERFLOW = "java.nio.BufferUnderflowException"
 _RUNTIME = "java.lang.RuntimeException"
 _IO, _EOF, _ZIP = "java.io.IOException", "java.io.EOFException", "java.util.zip.ZipException"
@@ -97,7 +97,7 @@ def consume(compression: int, stored: Bytes, count: int, limit: int) -> Consumed
 def _records(compression: int, stored: bytes, count: int, limit: int) -> Iterator[bytes]:
     """Iterate over the bytes of the records, with the length before each. Raises `Thrown`."""
     if compression >= len(COMPRESSION_NAMES):
-        raise Thrown(_ILLEGAL, f"Unknown compression type id: {compression}")
+        raise Thrown(ILLEGAL, f"Unknown compression type id: {compression}")
     source: _Records = _Plain(stored) if compression == 0 else _Compressed(compression, stored, limit)
     if count < 0:
         raise Thrown(INVALID_RECORD, f"Found invalid record count {count} in magic v2 batch")
@@ -140,7 +140,7 @@ class _Compressed:
     """The records of a compressed batch. Each is read completely from the stream, then parsed."""
 
     def __init__(self, compression: int, data: bytes, limit: int) -> None:
-        kind, self.size = _STREAMS[compression]
+        kind, self.size = STREAMS[compression]
         try:
             stream = kind(data, limit)
         except Thrown as error:
@@ -154,7 +154,7 @@ class _Compressed:
         try:
             return self._record()
         except Thrown as error:
-            if error.java == _ILLEGAL:
+            if error.java == ILLEGAL:
                 raise Thrown(INVALID_RECORD, _EARLY, error) from None
             if error.io:
                 raise Thrown(KAFKA_EXCEPTION, "Failed to decompress record stream", error) from None
@@ -176,7 +176,7 @@ class _Compressed:
             prefix.append(self._byte() & 0xFF)
         size = _Reader(bytes(prefix), 0).varint()
         if size < 0:
-            raise Thrown(_ILLEGAL, f"capacity < 0: ({size} < 0)")
+            raise Thrown(ILLEGAL, f"capacity < 0: ({size} < 0)")
         body = self._read(size)
         if len(body) != size:
             raise Thrown(
@@ -259,12 +259,12 @@ class _Reader:
         for i, byte in enumerate(part):
             # The last byte is not masked, so its sign counts.
             value |= (byte & 0x7F if i + 1 < size else byte - 0x100) << 7 * i
-        raise Thrown(_ILLEGAL, f"{text}, converted value: {value & (1 << bits) - 1:x}")
+        raise Thrown(ILLEGAL, f"{text}, converted value: {value & (1 << bits) - 1:x}")
 
     def content(self, size: int) -> None:
         left = len(self.data) - self.at
         if size > left:
-            raise Thrown(_ILLEGAL, f"newLimit > capacity: ({size} > {left})")
+            raise Thrown(ILLEGAL, f"newLimit > capacity: ({size} > {left})")
         self.at += max(size, 0)
 
     def body(self, size: int) -> int:
@@ -280,7 +280,7 @@ class _Reader:
         try:
             self._fields()
         except Thrown as error:
-            if error.java in (_UNDERFLOW, _ILLEGAL):
+            if error.java in (_UNDERFLOW, ILLEGAL):
                 raise Thrown(INVALID_RECORD, "Found invalid record structure", error) from None
             raise
         if self.at - start != size:
@@ -476,6 +476,9 @@ _SNAPPY_ERROR, _SNAPPY_MOST = "org.xerial.snappy.SnappyError", 512 << 20
 class _Lz4:
     """`Lz4BlockInputStream`: block by block. The checksum of the content is not checked."""
 
+    checked = True
+    """Whether the checksum of the header is."""
+
     def __init__(self, data: bytes, limit: int) -> None:
         self.data, self.made, self.ended = data, memoryview(b""), False
         if len(data) < 6:
@@ -502,7 +505,7 @@ class _Lz4:
             self.at = 14
         if self.at >= len(data):
             raise Thrown(_UNDERFLOW)
-        if data[self.at] != _xxhash(data[4 : self.at]) >> 8 & 0xFF:
+        if self.checked and data[self.at] != _xxhash(data[4 : self.at]) >> 8 & 0xFF:
             raise Thrown(_IO, "Stream frame descriptor corrupted")
         self.at += 1
 
@@ -547,6 +550,12 @@ class _Lz4:
             raise Thrown(java, text)
         self.at += 4
         return int.from_bytes(self.data[self.at - 4 : self.at], "little")
+
+
+class Lz4Magic0(_Lz4):
+    """In a message of magic 0, whose header checksum is usually wrong."""
+
+    checked = False
 
 
 _CUT = "Stream ended prematurely"
@@ -634,7 +643,7 @@ def _zstd_frame(data: bytes, at: int, limit: int) -> tuple[bytes, int, str | Non
             return b"".join(parts), -1, None
 
 
-_STREAMS: dict[int, tuple[type[_Stream], int]] = {
+STREAMS: dict[int, tuple[type[_Stream], int]] = {
     1: (_Gzip, 16384),
     2: (_Snappy, 2048),
     3: (_Lz4, 2048),

@@ -18,6 +18,10 @@ from logwright.codec.kafka.formats.log.layout import (
     DELETE_HORIZON,
     HEAD_SIZE,
     LENGTH_END,
+    MAGIC,
+    MESSAGE,
+    MESSAGE_TIME,
+    NO_TIMESTAMP_TYPE,
     TIMESTAMP_TYPE,
     TRANSACTIONAL,
 )
@@ -30,7 +34,7 @@ from logwright.codec.window import Decoded, Frames, Window
 _UNKNOWN = tuple(f"unknown {codec}" for codec in range(len(COMPRESSION_NAMES), COMPRESSION + 1))
 _NAMES = contents(pa.string(), [name.encode() for name in (*COMPRESSION_NAMES, *_UNKNOWN)])
 
-_BITS = {"timestamp_type": TIMESTAMP_TYPE, "is_transactional": TRANSACTIONAL, "is_control": CONTROL}
+_BITS = {"is_transactional": TRANSACTIONAL, "is_control": CONTROL}
 
 
 def decode(
@@ -40,7 +44,11 @@ def decode(
     schema = table.schema(columns)
     if {"last_offset", "last_offset_delta"} & {*columns}:
         # This table shows the headers as they are stored. A scan corrects headers that their records contradict.
-        frames = replace(frames, header=heads_at(window.data, frames.start))
+        stored = heads_at(window.data, frames.start)
+        for name in ("base_offset", "records_count"):
+            # Those of a wrapper are in its messages.
+            stored[name] = np.where(stored["records_count"] < 0, frames.header[name], stored[name])
+        frames = replace(frames, header=stored)
     ends = np.cumsum(frames.end - frames.start) if "payload" in columns else None
     at = 0
     while at < len(frames):
@@ -59,9 +67,12 @@ def decode(
 
 def _column(name: str, window: Window, frames: Frames, kind: pa.DataType, context: LogContext) -> pa.Array:
     head = frames.header
+    flags = head["attributes"]
+    if name == "attributes":
+        old = np.flatnonzero(head["magic"] < MAGIC)
+        flags[old] = window.data[frames.start[old] + MESSAGE.offset("attributes")]
     if name in (head.dtype.names or ()):
         return numbers(kind, head[name])
-    flags = head["attributes"]
     match name:
         case "raw":
             return constant(kind, None, len(frames))
@@ -77,15 +88,20 @@ def _column(name: str, window: Window, frames: Frames, kind: pa.DataType, contex
             return _NAMES.take(numbers(pa.int64(), flags & COMPRESSION))
         case "delete_horizon_ms":
             return numbers(kind, head["base_timestamp"], flags & DELETE_HORIZON == 0)
+        case "timestamp_type":
+            append = flags & TIMESTAMP_TYPE != 0
+            return numbers(kind, np.where(head["magic"] == 0, NO_TIMESTAMP_TYPE, append))
     return numbers(kind, flags & _BITS[name] != 0)
 
 
 def _payload(window: Window, frames: Frames, context: LogContext) -> pa.Array:
-    """Return the stored records if they are compressed, damaged, or not in the shortest form.
+    """Return the stored records if they are compressed, damaged, or not in the shortest form. Those of a message are its key and value,
+    with their lengths.
 
     Which records a reader skips depends on the offsets of those before, so compressed records are read too.
     """
-    start = frames.start + HEAD_SIZE
+    magic = frames.header["magic"]
+    start = frames.start + np.where(magic < MAGIC, MESSAGE.head_size + (magic == 1) * MESSAGE_TIME, HEAD_SIZE)
     keep = frames.header["attributes"] & COMPRESSION != 0
     place = window.offset + int(frames.start[0])
     served = context.served if place >= context.served_end else NOTHING_SERVED

@@ -1,10 +1,13 @@
-"""The layout of record batches of magic 2.
+"""The layout of record batches of magic 2, and of the messages of magic 0 and 1 that Kafka before 0.11 wrote.
 
-Source: `DefaultRecordBatch`, `DefaultRecord`, `ControlRecordType` and `EndTransactionMarker` of Kafka's clients library
-(KIP-98, KIP-534 for the delete horizon). All integers are big-endian; varints are zig-zag.
+Source: `DefaultRecordBatch`, `DefaultRecord`, `LegacyRecord`, `ControlRecordType` and `EndTransactionMarker` of Kafka's clients library
+(KIP-98, KIP-534 for the delete horizon, KIP-31 and KIP-32 for magic 1). All integers are big-endian; varints are zig-zag.
 """
 
 from __future__ import annotations
+
+import zlib
+from typing import Any
 
 import numpy as np
 from crc32c import crc32c
@@ -18,12 +21,14 @@ from logwright.codec.describe import (
     VARINT,
     VARLONG,
     Bit,
+    Buffer,
     Bytes,
     Content,
     DescriptionError,
     Field,
     Flags,
     Int,
+    Nothing,
     Repeated,
     Scope,
     Struct,
@@ -36,10 +41,13 @@ from logwright.codec.kernels.compress import CompressionError, decompress
 COMPRESSION_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 """By the number in the lowest three bits of `attributes`. 5 to 7 are undefined."""
 
-CREATE_TIME, LOG_APPEND_TIME = 0, 1
+NO_TIMESTAMP_TYPE, CREATE_TIME, LOG_APPEND_TIME = -1, 0, 1
+"""Magic 0 has no timestamps."""
 TIMESTAMP_TYPE_NAMES = ("CREATE_TIME", "LOG_APPEND_TIME")
 
 MAGIC = 2
+"""The magic of record batches."""
+MAGICS = (0, 1, MAGIC)
 
 ATTRIBUTES = Flags(
     Int(2),
@@ -56,7 +64,7 @@ ATTRIBUTES = Flags(
             3,
             1,
             dict(enumerate(TIMESTAMP_TYPE_NAMES)),
-            "append time: max_timestamp is every record's",
+            "append time: every record has max_timestamp",
         ),
         Bit("is_transactional", 4, doc="the batch is part of a transaction of its producer"),
         Bit("is_control", 5, doc="the records are markers of the system, not data"),
@@ -144,12 +152,20 @@ _TIME = Int(8, unit="ms")
 _RECORDS = Repeated(RECORD, "records_count")
 
 
+def codec_name(codec: int, magic: int = MAGIC) -> str:
+    """Return the name by which `codec.kernels.compress` knows the compression of an entry. Raises `DescriptionError`."""
+    if codec >= len(COMPRESSION_NAMES) or (magic < MAGIC and COMPRESSION_NAMES[codec] == "zstd"):
+        raise DescriptionError(
+            f"compression {codec} is unknown" + (f" in magic {magic}" if magic < MAGIC else "")
+        )
+    name = COMPRESSION_NAMES[codec]
+    return "lz4-magic0" if name == "lz4" and magic == 0 else name
+
+
 def _unpack(stored: bytes, scope: Scope, limit: int) -> bytes:
-    codec = scope["attributes"] & COMPRESSION
-    if codec >= len(COMPRESSION_NAMES):
-        raise DescriptionError(f"compression {codec} is unknown")
+    name = codec_name(scope["attributes"] & COMPRESSION, scope["magic"])
     try:
-        return decompress(COMPRESSION_NAMES[codec], np.frombuffer(stored, np.uint8), limit).tobytes()
+        return decompress(name, np.frombuffer(stored, np.uint8), limit).tobytes()
     except CompressionError as error:
         raise DescriptionError(f"the records do not decompress: {error}") from None
 
@@ -170,7 +186,7 @@ RECORD_BATCH = Struct(
     Field(
         "last_offset_delta",
         I32BE,
-        "last offset of the batch less base_offset; survives compaction",
+        "last offset of the batch minus base_offset; survives compaction",
         default=0,
         says=lambda value, scope: f"offset {scope['base_offset'] + value}",
     ),
@@ -203,3 +219,104 @@ CRC_START = RECORD_BATCH.offset("attributes")
 """The first byte that the checksum covers."""
 MIN_RECORD = RECORD.min_size
 """The size of the smallest record."""
+
+
+_MESSAGE_ATTRIBUTES = Flags(
+    Int(1, signed=False),
+    (
+        Bit("compression", 0, 3, dict(enumerate(COMPRESSION_NAMES[:4])), "how the value is compressed"),
+        Bit(
+            "timestamp_type",
+            3,
+            1,
+            dict(enumerate(TIMESTAMP_TYPE_NAMES)),
+            "magic 1, append time: that of a wrapper is every inner message's",
+        ),
+    ),
+)
+
+
+def _message(name: str, doc: str, holds: Content | None) -> Struct:
+    return Struct(
+        name,
+        Field(
+            "offset", I64BE, "of a wrapper: of its last inner message; not covered by the checksum", default=0
+        ),
+        Field("message_size", I32BE, "bytes that follow; not covered by the checksum", sizes=True),
+        Field("crc", U32BE, "CRC-32 of all that follows", checksum=(zlib.crc32, "magic")),
+        Field("magic", I8, "0, or 1 with a timestamp", default=1),
+        Field("attributes", _MESSAGE_ATTRIBUTES, default=0),
+        Field(
+            "timestamp",
+            Switch("magic", {1: _TIME, None: Nothing()}),
+            "of a wrapper: the largest of its inner messages, or the time of the append",
+        ),
+        Field("key", Bytes(I32BE, null=-1), "null and empty differ"),
+        Field(
+            "value",
+            Bytes(I32BE, null=-1),
+            "null is a tombstone in a compacted topic",
+            holds=holds,
+            rows=bool(holds),
+        ),
+        doc=doc,
+        source="LegacyRecord",
+    )
+
+
+INNER_MESSAGE = _message("InnerMessage", "A message in a wrapper.", None)
+MESSAGE_SET = Repeated(INNER_MESSAGE)
+MESSAGE = _message(
+    "Message",
+    "A message of Kafka before 0.11. If it is compressed, its value is a set of messages: with absolute offsets in magic 0, with offsets"
+    " that count from the first one in magic 1.",
+    Content(MESSAGE_SET, None, f"attributes & {COMPRESSION} != 0", _unpack),
+)
+MIN_MESSAGE = MESSAGE.head_size + 2 * I32BE.min_size
+"""The size of the smallest message of magic 0. One of magic 1 is larger by its timestamp."""
+MESSAGE_TIME = _TIME.min_size
+
+
+_FRAME = Struct(
+    "LogFrame",
+    Field(
+        "frame",
+        Switch(f"u32be(16) < {MAGIC << 24}", {1: MESSAGE, 0: RECORD_BATCH}),
+        "a message or a batch, by its magic",
+    ),
+)
+LOG_SEGMENT = Struct(
+    "LogSegment",
+    Field(
+        "frames", Repeated(_FRAME, least=LENGTH_END + 8), "batches, and messages of magic 0 and 1", rows=True
+    ),
+    Field("rest", Bytes(), "what is left: usually zeros", default=b""),
+    doc="A segment of a partition.",
+)
+
+
+class _Entry(Struct):
+    """A batch or a message. The byte at the place of the magic says which."""
+
+    def unpack(
+        self, buf: Buffer, at: int = 0, end: int | None = None, scope: Scope | None = None
+    ) -> tuple[dict[str, Any], int]:
+        values, stop = struct_at(buf, at).unpack(buf, at, end, scope)
+        return {**dict.fromkeys(field.name for field in self.fields), **values}, stop
+
+    def check(self, buf: Buffer, at: int, end: int) -> list[tuple[str, int, int]]:
+        return struct_at(buf, at).check(buf, at, end)
+
+
+ENTRY = _Entry("Entry", *RECORD_BATCH.fields)
+
+
+def struct_at(buf: Buffer, at: int) -> Struct:
+    """Return the structure of the entry at `buf[at]`."""
+    place = at + RECORD_BATCH.offset("magic")
+    return MESSAGE if place < len(buf) and buf[place] < MAGIC else RECORD_BATCH
+
+
+def least_size(magic: int) -> int:
+    """Return the size of the smallest entry of a magic."""
+    return HEAD_SIZE if magic >= MAGIC else MIN_MESSAGE + (MESSAGE_TIME if magic == 1 else 0)

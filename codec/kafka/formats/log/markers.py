@@ -32,6 +32,8 @@ MARKER = np.dtype(
 """A control record: index of its batch among the frames, offset, time, type, and for ABORT and COMMIT the epoch of the coordinator
 (otherwise -1)."""
 
+NO_MARKERS = np.empty(0, MARKER)
+
 ABORT, COMMIT = 0, 1
 MALFORMED = -(1 << 15)
 """The type of a record that cannot be parsed because of an `InvalidRecordException`. The numbers above it stand for the other exceptions."""
@@ -48,8 +50,8 @@ _LIMIT = 1 << 20
 
 def markers(window: Window, frames: Frames) -> npt.NDArray[Any]:
     """Return the records of control batches that have a producer id, as an array of `MARKER`."""
-    if not (frames.header["attributes"] & CONTROL).any():
-        return np.empty(0, MARKER)
+    if not np.bitwise_or.reduce(frames.header["attributes"]) & CONTROL:
+        return NO_MARKERS
     flags = frames.header["attributes"].astype(np.int64)
     control = np.flatnonzero((flags & CONTROL != 0) & (frames.header["producer_id"] >= 0))
     usual, rest = _usual(window, frames, control)

@@ -17,9 +17,12 @@ from logwright.codec.fault import UsageError
 from logwright.codec.java import java_string
 from logwright.codec.kafka.formats.log.layout import (
     CRC_START,
+    CREATE_TIME,
     HEAD_SIZE,
     LENGTH_END,
+    LOG_APPEND_TIME,
     MAGIC,
+    NO_TIMESTAMP_TYPE,
     RECORD_BATCH,
     TIMESTAMP_TYPE,
 )
@@ -551,9 +554,11 @@ def prepare(
     kinds = np.full(count, timestamp_type, np.uint8) if missing is None else missing.kinds
     array = column(rows, "timestampType")
     if array is not None:
-        kinds = np.asarray(array.cast(pa.int32()).fill_null(timestamp_type)).astype(np.uint8)
-        if (kinds > 1).any():
-            raise UsageError("column 'timestampType' must be 0 (CreateTime) or 1 (LogAppendTime)")
+        numbers = np.asarray(array.cast(pa.int32()).fill_null(timestamp_type))
+        if ((numbers < NO_TIMESTAMP_TYPE) | (numbers > LOG_APPEND_TIME)).any():
+            raise UsageError("column 'timestampType' must be -1 (none), 0 (CreateTime) or 1 (LogAppendTime)")
+        # Rows of magic 0, which has no timestamps, become rows without a timestamp of the usual type, as in a broker.
+        kinds = np.maximum(numbers, CREATE_TIME).astype(np.uint8)
     times = _times(rows, now, missing)
     creates = times
     array = column(rows, "create_timestamp_ms")
@@ -565,8 +570,8 @@ def prepare(
     array = column(rows, "attributes")
     attributes = _NO_INT8 if missing is None else missing.attributes
     if array is not None and not pa.types.is_null(array.type):
-        numbers = np.asarray(array.cast(pa.int8()).fill_null(0))
-        attributes = numbers if numbers.any() else _NO_INT8
+        flags = np.asarray(array.cast(pa.int8()).fill_null(0))
+        attributes = flags if flags.any() else _NO_INT8
     key, value = column(rows, "key"), column(rows, "value")
     none = NOTHING
     return Rows(

@@ -6,6 +6,7 @@ replaces them if it has the same content.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -14,9 +15,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.engine.reencode import frames_of, integer_column, integers, need, stored, unplaced
+from logwright.codec.engine.reencode import (
+    absent,
+    frames_of,
+    integer_column,
+    integers,
+    need,
+    stored,
+    unplaced,
+)
 from logwright.codec.fault import UsageError
-from logwright.codec.kafka.formats.log import pack, records
+from logwright.codec.kafka.formats.log import message_write, pack, records
+from logwright.codec.kafka.formats.log.heads import heads_at
 from logwright.codec.kafka.formats.log.layout import (
     COMPRESSION,
     COMPRESSION_NAMES,
@@ -30,11 +40,12 @@ from logwright.codec.kafka.formats.log.layout import (
     TRANSACTIONAL,
 )
 from logwright.codec.kafka.formats.log.rows import Read
-from logwright.codec.kafka.formats.log.sections import Sections, expand
+from logwright.codec.kafka.formats.log.sections import Sections, expand, sections
+from logwright.codec.kafka.formats.log.settings import BatchSettings
 from logwright.codec.kafka.formats.log.tables import NAME, NOTHING_SERVED, LogContext
-from logwright.codec.kafka.formats.log.write import BatchEncoder, BatchSettings, assemble, put_heads
+from logwright.codec.kafka.formats.log.write import BatchEncoder, assemble, put_heads
 from logwright.codec.kernels.compress import CompressionError, compress
-from logwright.codec.window import Bytes, Chunk
+from logwright.codec.window import Bytes, Chunk, Frames, Window
 
 _PORTION = 1 << 17
 """The number of frames, or of records, that are written at a time."""
@@ -76,8 +87,23 @@ def reencode(rows: pa.Table, frames: pa.Table, context: LogContext) -> Iterator[
     while at < count:
         stop = int(np.searchsorted(bounds, bounds[at] + _PORTION, "right")) - 1
         stop = min(count, max(at + 1, stop), at + _PORTION)
-        yield from writer.write(frames.slice(at, stop - at), bounds[at : stop + 1])
+        old = _is_old(frames.slice(at, stop - at))
+        for first, last in itertools.pairwise([0, *(np.flatnonzero(np.diff(old)) + 1).tolist(), stop - at]):
+            write = writer.write_messages if old[first] else writer.write
+            yield from write(frames.slice(at + first, last - first), bounds[at + first : at + last + 1])
         at = stop
+
+
+def _is_old(frames: pa.Table) -> npt.NDArray[np.bool_]:
+    """Return which frames are messages of magic 0 or 1. Raises `UsageError` for another magic."""
+    magics = _numbers(frames, "magic")
+    if magics is None:
+        return np.zeros(frames.num_rows, np.bool_)
+    wrong = ~magics[1] & ((magics[0] < 0) | (magics[0] > MAGIC))
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise UsageError(f"frame {at}: magic is {int(magics[0][at])}, expected 0, 1 or {MAGIC}")
+    return ~magics[1] & (magics[0] < MAGIC)
 
 
 def _numbers(table: pa.Table, name: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]] | None:
@@ -121,6 +147,9 @@ class _Frames:
     raw: list[Any]
     stored: npt.NDArray[np.int64]
     """The compression of the payloads."""
+
+    def pick(self, at: int, stop: int) -> _Frames:
+        return _Frames(self.head[at:stop], self.payload[at:stop], self.raw[at:stop], self.stored[at:stop])
 
 
 class _Writer:
@@ -183,6 +212,94 @@ class _Writer:
             frames.head["records_count"][i] = counts[i]
             sections.append(self._compress(codec, section))
         yield from _emit(frames, sections)
+
+    def write_messages(self, table: pa.Table, bounds: npt.NDArray[np.int64]) -> Iterator[Chunk]:
+        """Write the frames of magic 0 and 1."""
+        magics = integers(table, "magic")
+        frames = _read_frames(table)
+        first, last = int(bounds[0]), int(bounds[-1])
+        batch = _one_batch(self.rows.slice(first, last - first))
+        counts, cuts = np.diff(bounds), bounds[:-1] - first
+        plain = frames.head["attributes"] & COMPRESSION == 0
+        usual = plain & (counts == 1) & absent(frames.payload) & absent(frames.raw)
+        edges = np.flatnonzero((np.diff(magics) != 0) | np.diff(usual) | ~usual[1:]) + 1
+        for at, stop in itertools.pairwise([0, *edges.tolist(), len(magics)]):
+            rows = batch.slice(int(cuts[at]), int(counts[at:stop].sum()))
+            magic, part = int(magics[at]), frames.pick(at, stop)
+            if frames.raw[at] is not None:
+                yield frames.raw[at]
+            elif usual[at]:
+                prepared, _ = self._messages(rows, part, counts[at:stop])
+                yield _written(prepared, magic, part.head["attributes"].astype(np.uint8))[0]
+            else:
+                yield from self._message(rows, part, magic, int(counts[at]))
+
+    def _messages(
+        self,
+        rows: pa.RecordBatch,
+        frames: _Frames,
+        counts: npt.NDArray[np.int64],
+        before: pack.Rows | None = None,
+    ) -> tuple[pack.Rows, pack.Int64s]:
+        """Return rows of these frames in the form of the kernel, and the time of each frame."""
+        last = frames.head["base_offset"] + frames.head["last_offset_delta"].astype(np.int64)
+        base = last if "offset" in rows.schema.names else frames.head["base_offset"].astype(np.int64)
+        prepared = self._prepare(rows, self._offsets(rows, base, counts), frames, counts, before)
+        self._append_times(prepared, rows, frames, counts)
+        return prepared, frames.head["max_timestamp"].astype(np.int64)
+
+    def _message(self, rows: pa.RecordBatch, frames: _Frames, magic: int, count: int) -> Iterator[bytes]:
+        """Write a wrapper, or a message whose stored key and value are kept."""
+        head, payload = frames.head[0], frames.payload[0]
+        attributes, codec = int(head["attributes"]) & 0xFF, int(head["attributes"]) & COMPRESSION
+        offset = int(head["base_offset"]) + int(head["last_offset_delta"])
+        before, stored_entry = None, b""
+        if payload is not None and codec == int(frames.stored[0]):
+            stored_entry = message_write.entry(magic, attributes, offset, int(head["max_timestamp"]), payload)
+            before = self._stored_rows(stored_entry)
+            if (before is None or before.count == 0) and not count:
+                yield stored_entry
+                return
+        if not count:
+            return
+        if not codec and count > 1:
+            raise UsageError(f"{count} rows are in the frame at offset {offset}, which is a single message")
+        same = before is not None and before.count == count
+        prepared, times = self._messages(rows, frames, np.array([count]), before if same else None)
+        # Only messages of magic 1 have timestamps, also in a wrapper of magic 0.
+        inner = 1 if codec and (prepared.times != -1).any() else magic
+        data, starts = _written(prepared, inner, np.zeros(count, np.uint8))
+        if same and before is not None:
+            was, _ = _written(before, inner, np.zeros(count, np.uint8))
+            if bytes(was) == bytes(data) and bool((before.times == prepared.times).all()):
+                yield stored_entry
+                return
+        append = bool(attributes & TIMESTAMP_TYPE)
+        time = int(times[0]) if append else int(prepared.times.max())
+        if not codec:
+            yield _written(prepared, magic, np.array([attributes], np.uint8))[0].tobytes()
+            return
+        name = COMPRESSION_NAMES[codec] if codec < len(COMPRESSION_NAMES) else ""
+        yield message_write.wrapped(
+            data,
+            starts,
+            magic,
+            attributes,
+            last=offset if same else None,
+            time=time,
+            level=self.levels.get(name),
+        )
+
+    def _stored_rows(self, stored_entry: bytes) -> pack.Rows | None:
+        """Return the rows of a message with its set; None if it cannot be read."""
+        buf = np.frombuffer(stored_entry, np.uint8)
+        window, start, end = Window(buf, 0, len(buf)), np.zeros(1, np.int64), np.array([len(buf)])
+        frame = Frames(start, end, heads_at(buf, start), len(buf))
+        for part in sections(window, frame, self.limit):
+            read = Read(part, frame.header, records.WANT_ALL)
+            if not part.faults and not read.bad.any():
+                return _rows_of(read, frame.header)
+        return None
 
     def _offsets(
         self, batch: pa.RecordBatch, base: pack.Int64s, counts: npt.NDArray[np.int64]
@@ -324,6 +441,15 @@ def _plain(
     return out[:end], (starts, np.append(starts[1:], end))
 
 
+def _written(rows: pack.Rows, magic: int, attributes: Bytes) -> tuple[Bytes, pack.Int64s]:
+    """Return rows as uncompressed messages, and where each starts."""
+    buffer, out = pack.room(message_write.most(rows))
+    starts = np.empty(rows.count, np.int64)
+    end = message_write.messages(rows, magic, attributes, out, 0, starts)
+    del buffer
+    return out[:end], starts
+
+
 def _rows_of(read: Read, head: npt.NDArray[Any]) -> pack.Rows:
     """Convert records that were read into rows that can be written."""
     text, raw = read.headers()
@@ -367,7 +493,15 @@ def _read_frames(table: pa.Table) -> _Frames:
     flags = _numbers(table, "attributes")
     attributes = np.zeros(count, np.int64) if flags is None else flags[0]
     codecs = attributes & COMPRESSION
-    attributes = _core_attributes(table, attributes)
+    core = _core_attributes(table, attributes)
+    # Other bits of those of a message have no meaning, but may be stored.
+    old = _is_old(table)
+    meant = (
+        np.where(old & (integers(table, "magic") == 1), COMPRESSION | TIMESTAMP_TYPE, COMPRESSION)
+        if old.any()
+        else 0
+    )
+    attributes = np.where(old, core & meant | attributes & ~meant, core)
     if flags is None:
         codecs = attributes & COMPRESSION
     head["attributes"] = attributes
@@ -415,7 +549,7 @@ def _core_attributes(table: pa.Table, attributes: npt.NDArray[np.int64]) -> npt.
         stored_flag = _numbers(table, name)
         if stored_flag is not None:
             attributes = np.where(
-                stored_flag[1], attributes, attributes & ~bit | np.where(stored_flag[0] != 0, bit, 0)
+                stored_flag[1], attributes, attributes & ~bit | np.where(stored_flag[0] > 0, bit, 0)
             )
     if "delete_horizon_ms" in table.column_names:
         has = np.asarray(table.column("delete_horizon_ms").is_valid())

@@ -23,14 +23,15 @@ batch in a value is mistaken for one of the log if the header of the record's ow
 batches. A good batch is skipped if it is between two damaged ones, and the header of the first covers it and takes offsets that are
 not known to end before it.
 
-The candidates are those of `heads.SPECIFICATION`, with offsets above all earlier ones and within the file's range.
+The candidates are those of `heads.SPECIFICATION`, with offsets above all earlier ones and within the file's range. A batch means an entry
+of any magic: for these rules a message of magic 0 or 1 is a batch whose records end where its key and value end by their lengths.
 """
 
 from __future__ import annotations
 
 from logwright.codec.frames.prefixes import range_sum
 from logwright.codec.frames.resync import BROKEN, CUT, NONE, OVER, SOUND, follower
-from logwright.codec.kafka.formats.log.heads import FINDER, LIMIT, SPECIFICATION
+from logwright.codec.kafka.formats.log.heads import BATCHES, FINDER, LIMIT, MESSAGES, SPECIFICATION
 from logwright.codec.kafka.formats.log.layout import (
     COMPRESSION,
     COMPRESSION_NAMES,
@@ -38,7 +39,10 @@ from logwright.codec.kafka.formats.log.layout import (
     HEAD_SIZE,
     LENGTH_END,
     MAGIC,
+    MESSAGE,
+    MESSAGE_TIME,
     MIN_LENGTH,
+    MIN_MESSAGE,
     MIN_RECORD,
     RECORD_BATCH,
 )
@@ -64,6 +68,7 @@ _DELTA = RECORD_BATCH.offset("last_offset_delta")
 _PRODUCER = RECORD_BATCH.offset("producer_id")
 _COUNT = RECORD_BATCH.offset("records_count")
 _CODECS = len(COMPRESSION_NAMES)
+_MESSAGE_ATTRIBUTES, _CONTENT = MESSAGE.offset("attributes"), MESSAGE.head_size
 
 _CHAIN = 64 << 10
 """The number of bytes of good batches that are followed to see whether the rest of a record comes after them."""
@@ -91,7 +96,7 @@ def damaged_at(window: Window, stop: int, context: LogContext) -> Damaged:
     """Return what the header at `window.data[stop]`, where a scan stopped, is trusted for."""
     offset = window.offset + stop
     data = window.data
-    if len(data) - stop < HEAD_SIZE:
+    if len(data) - stop < MIN_MESSAGE:
         return Damaged(offset, -1, -1)
     size, after = claims(data, stop, window.size - offset, *offset_range(context))
     return Damaged(offset, offset + size if size >= 0 else -1, after)
@@ -148,9 +153,56 @@ def is_record(buf: Bytes, at: int) -> bool:
     return headers_end(buf, at, end) == end
 
 
+@kernel("const u1[], i8")
+def message_end(buf: Bytes, at: int) -> int:
+    """Return where the message at `at` ends by the lengths of its key and value; -1 if one of them is beyond the buffer."""
+    at += _CONTENT + (MESSAGE_TIME if load_u8(buf, at + _MAGIC) == 1 else 0)
+    for _ in range(2):
+        if len(buf) - at < 4:
+            return -1
+        at += 4 + max(0, load_i32be(buf, at))
+    return at
+
+
+@kernel("const u1[], i8, i8, i8, i8")
+def message_points(buf: Bytes, at: int, left: int, last: int, high: int) -> int:
+    """Return how many of eight points hold for a message of magic 0 or 1 at `at`, after an entry with the last offset `last`."""
+    points = 0
+    size, magic = LENGTH_END + load_i32be(buf, at + _LENGTH), load_u8(buf, at + _MAGIC)
+    least = MIN_MESSAGE + (MESSAGE_TIME if magic == 1 else 0)
+    if least <= size <= left:
+        points += 1
+        if message_end(buf, at) == at + size:
+            points += 1
+    offset, attributes = load_i64be(buf, at), load_u8(buf, at + _MESSAGE_ATTRIBUTES)
+    if last < offset <= high:
+        # Only the last offset of a wrapper is known.
+        points += 2 if offset == last + 1 or attributes & COMPRESSION else 1
+    if magic < MAGIC:
+        points += 1
+    if attributes < 16 and (attributes & COMPRESSION) < _CODECS - 1 and (magic > 0 or attributes < 8):
+        points += 1
+    place = at + _CONTENT + (MESSAGE_TIME if magic == 1 else 0)
+    if len(buf) - place >= 4 and -1 <= load_i32be(buf, place) <= size - least:
+        points += 1
+    if offset == last + 1:
+        points += 1
+    return points
+
+
 @kernel("const u1[], i8, i8, i8, i8, i8")
 def header_points(buf: Bytes, at: int, left: int, last: int, high: int, epoch: int) -> int:
-    """Return how many of eight points hold for the header of a batch at `at`, after a batch with the last offset `last`."""
+    """Return how many of eight points hold for the header of an entry at `at`, after an entry with the last offset `last`. They are counted
+    as of a batch and as of a message, and the higher number counts."""
+    points = message_points(buf, at, left, last, high)
+    return (
+        points if len(buf) - at < HEAD_SIZE else max(points, batch_points(buf, at, left, last, high, epoch))
+    )
+
+
+@kernel("const u1[], i8, i8, i8, i8, i8")
+def batch_points(buf: Bytes, at: int, left: int, last: int, high: int, epoch: int) -> int:
+    """Return how many of eight points hold for the header of a batch of magic 2."""
     points = 0
     size = load_i32be(buf, at + _LENGTH)
     if MIN_LENGTH <= size <= left - LENGTH_END:
@@ -179,26 +231,31 @@ def header_points(buf: Bytes, at: int, left: int, last: int, high: int, epoch: i
 
 @kernel("const u1[], i8, i8, i8, i8")
 def claims(buf: Bytes, at: int, left: int, low: int, high: int) -> tuple[int, int]:
-    """Return the size of the batch at `at` and the offset after it, by its header; -1 if that is not trusted."""
-    if header_points(buf, at, left, low - 1, high, -1) < _CREDIBLE:
+    """Return the size of the entry at `at` and the offset after it, by its header; -1 if that is not trusted."""
+    points = header_points(buf, at, left, low - 1, high, -1)
+    if points < _CREDIBLE:
         return -1, -1
-    size = load_i32be(buf, at + _LENGTH)
+    is_batch = len(buf) - at >= HEAD_SIZE and batch_points(buf, at, left, low - 1, high, -1) == points
+    size = LENGTH_END + load_i32be(buf, at + _LENGTH)
     offset = load_i64be(buf, at)
-    delta = load_i32be(buf, at + _DELTA)
+    delta = load_i32be(buf, at + _DELTA) if is_batch else 0
     after = offset + delta + 1 if delta >= 0 and low <= offset <= high - delta else -1
-    return (LENGTH_END + size if MIN_LENGTH <= size <= left - LENGTH_END else -1), after
+    return (size if (HEAD_SIZE if is_batch else MIN_MESSAGE) <= size <= left else -1), after
 
 
 @kernel("const u1[], i8")
 def content_end(buf: Bytes, at: int) -> int:
     """Return where the records of the damaged batch at `at` end, by their lengths; `at` if that is unknown."""
+    if load_u8(buf, at + _MAGIC) < MAGIC or len(buf) - at < HEAD_SIZE:
+        return max(at, message_end(buf, at))
     if load_i16be(buf, at + _ATTRIBUTES) & COMPRESSION:
         return at
     count = load_i32be(buf, at + _COUNT)
     return records_end(buf, at + HEAD_SIZE, min(count, (len(buf) - at) // MIN_RECORD + 1))
 
 
-_follow, _sum = follower(SPECIFICATION), range_sum(SPECIFICATION)
+_follow = follower(SPECIFICATION)
+_sum_of_batch, _sum_of_message = (range_sum(SPECIFICATION, which) for which in (BATCHES, MESSAGES))
 
 
 class _Search:
@@ -236,11 +293,21 @@ class _Search:
         return load_i64be(self.data, at)
 
     def ends_at(self, start: int, end: int) -> bool:
-        """Return whether the checksum of the batch at `start` is right if it ends at `end`."""
-        if start < 0 or end - start < HEAD_SIZE or end > len(self.data):
+        """Return whether the checksum of the batch at `start` is right if it ends at `end`. The magic may be wrong, which only the checksum
+        of a message covers."""
+        data = self.data
+        if start < 0 or end - start < MIN_MESSAGE or end > len(data):
             return False
         known, filled = self.prefixes.known, self.prefixes.filled
-        return _sum(self.data, known, filled, start + CRC_START, end) == load_u32be(self.data, start + _CRC)
+        if end - start >= HEAD_SIZE:
+            summed = _sum_of_batch(data, known, filled, start + CRC_START, end)
+            if summed == load_u32be(data, start + _CRC):
+                return True
+        if data[start + _MAGIC] >= MAGIC:
+            return False
+        return _sum_of_message(data, known, filled, start + _MAGIC, end) == load_u32be(
+            data, start + LENGTH_END
+        )
 
     def content_alone(self, start: int, end: int) -> bool:
         """Return whether only the content of the batch at `start` is damaged, the usual case: its checksum is wrong at the end of its
@@ -299,9 +366,7 @@ class _Search:
         take exactly the offsets between the damaged one and the good one at `end`; otherwise `end`."""
         top = self.offset(end) if self.follow(end, end + 1)[1] == OVER else -1
         # The offsets in its header count if two of its fields agree.
-        sure = start >= 0 and (
-            load_i32be(self.data, start + _COUNT) == load_i32be(self.data, start + _DELTA) + 1
-        )
+        sure = start >= 0 and self.is_sure(start)
         while top != self.after or top < 0:
             p, _ = self.next(at, end)
             if p < 0:
@@ -311,6 +376,13 @@ class _Search:
             if exact or self.ends_at(start, p):
                 return p
         return end
+
+    def is_sure(self, start: int) -> bool:
+        """Return whether the offsets in the header of the damaged batch count: two of its fields agree, or it is a single message."""
+        data = self.data
+        if data[start + _MAGIC] < MAGIC or len(data) - start < HEAD_SIZE:
+            return not data[start + _MESSAGE_ATTRIBUTES] & COMPRESSION
+        return load_i32be(data, start + _COUNT) == load_i32be(data, start + _DELTA) + 1
 
     def at(self, place: int) -> tuple[int, int, bool]:
         """Return the result for a place where a batch has to start, or the file to end: (place, bytes needed, whether it is damaged too)."""

@@ -15,10 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec import plural
 from logwright.codec.columns import constant, contents, numbers
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.java import java_strings
-from logwright.codec.kafka.formats.log import records
+from logwright.codec.kafka.formats.log import messages, records
 from logwright.codec.kafka.formats.log.layout import (
     COMPRESSION,
     COMPRESSION_NAMES,
@@ -26,6 +27,7 @@ from logwright.codec.kafka.formats.log.layout import (
     CONTROL_TYPES,
     LOG_APPEND_TIME,
     MIN_RECORD,
+    NO_TIMESTAMP_TYPE,
     TIMESTAMP_TYPE,
     TRANSACTIONAL,
 )
@@ -54,7 +56,7 @@ def decode(
     window: Window, frames: Frames, table: Table, columns: Sequence[str], context: LogContext
 ) -> Iterator[Decoded]:
     """Return the rows of these batches. See `Codec.decode`."""
-    served = _wanted(frames.header, context)
+    served = _served_mask(frames.header, context)
     if served is not None:
         frames = frames.pick(served)
     schema = table.schema(columns)
@@ -63,7 +65,7 @@ def decode(
         yield _Piece(window, frames.pick(part.frames), part, context).decode(columns, schema)
 
 
-def _wanted(head: npt.NDArray[Any], context: LogContext) -> npt.NDArray[np.bool_] | None:
+def _served_mask(head: npt.NDArray[Any], context: LogContext) -> npt.NDArray[np.bool_] | None:
     """Return which batches have rows to serve, by their headers; None for all."""
     mask: npt.NDArray[np.bool_] | None = None
     if context.start_offset is not None or context.end_offset is not None:
@@ -99,9 +101,12 @@ class Read:
         self.buf = part.buf
         base_offset, base_timestamp, max_timestamp, count, append = fields(head)
         length = part.end - part.start
-        most = length // MIN_RECORD
-        # The most records that the bytes can hold: a wrong count allocates nothing.
-        rows = int(np.where(count <= most, np.maximum(count, 0), most if partial else 0).sum())
+        if part.sets is None:
+            # The most records that the bytes can hold: a wrong count allocates nothing.
+            most = length // MIN_RECORD
+            rows = int(np.where(count <= most, np.maximum(count, 0), most if partial else 0).sum())
+        else:
+            rows = int(part.sets.count.sum())
         size = int(length.sum())
         frames = len(head)
 
@@ -133,14 +138,29 @@ class Read:
         self.bad = np.zeros(frames, np.int64)
         self.bad_record = np.zeros(2 * frames, np.int64)
         self.sums = np.zeros(9, np.int64)
-        self.rows = records.read_records(
-            part.buf, part.start, part.end, count, base_offset, base_timestamp, max_timestamp, append,
+        columns = (
             want, int(partial), served, low, high,
             self.offsets, timestamps, timestamp_bits, creates,
             key_ends, key_bits, key_data, value_ends, value_bits, value_data,
             self.header_ends, self.header_at, record_attributes,
             self.per_frame, self.left_out, self.odd, self.bad, self.bad_record, np.zeros(2, np.int64), self.sums,
         )  # fmt: skip
+        if part.sets is None:
+            self.rows = records.read_records(
+                part.buf, part.start, part.end, count, base_offset, base_timestamp, max_timestamp, append, *columns
+            )  # fmt: skip
+        else:
+            sets = part.sets
+            self.rows = messages.read_messages(
+                part.buf,
+                part.start,
+                part.end,
+                sets.count,
+                sets.shift,
+                sets.wrapped,
+                sets.append_time,
+                *columns,
+            )
         # Shrink the buffers, which were allocated for the worst case: a key is a small part of its record.
         del key_data, value_data
         self._key_data.resize(int(self.sums[3]), shrink_to_fit=True)
@@ -307,7 +327,7 @@ class _Piece:
                 record, at = int(read.bad_record[2 * i]), int(read.bad_record[2 * i + 1])
                 place = at - int(self.part.start[i])
                 where = "decompressed" if self.flags[i] & COMPRESSION else "stored"
-                reason = records.REASONS[int(read.bad[i])]
+                reason = {**records.REASONS, **messages.REASONS}[int(read.bad[i])]
                 text = f"record {record}, at byte {place} of the {where} records: {reason}"
             if text is not None:
                 lost = self._declared(i)
@@ -318,7 +338,7 @@ class _Piece:
                 faults.append((int(before[i + 1]), self._fault(i, kind, text, lost)))
             else:
                 left = int(read.left_out[i])
-                text = f"{left} records are skipped: their offsets are not above those before"
+                text = f"skipped: {plural.count(left, 'record')}, with offsets not above those before"
                 fault = self._fault(i, Kind.ORDER, text, left)
                 if not read.per_frame[i]:
                     fault = self._displaced(i, fault, reached)
@@ -343,7 +363,7 @@ class _Piece:
 
     def _declared(self, i: int) -> int | None:
         """Return the number of records of a bad batch by its header; None if that is wrong, since bytes are left after them."""
-        if self.read.bad[i] in (records.BAD_COUNT, records.BAD_TAIL):
+        if self.read.bad[i] in (records.BAD_COUNT, records.BAD_TAIL) or self.head["records_count"][i] < 0:
             return None
         return max(0, min(int(self.head["records_count"][i]), self._claimed(i)))
 
@@ -413,7 +433,7 @@ class _Piece:
         match name:
             case "timestampType":
                 append = (flags & TIMESTAMP_TYPE != 0).astype(np.int32) * LOG_APPEND_TIME
-                return self._spread(append, pa.int32())
+                return self._spread(np.where(head["magic"] == 0, NO_TIMESTAMP_TYPE, append), pa.int32())
             case "leader_epoch":
                 return self._spread(head["partition_leader_epoch"], pa.int32())
             case "producer_id":

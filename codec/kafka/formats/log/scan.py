@@ -1,4 +1,5 @@
-"""Find record batches: follow the headers, check the checksums and offsets, and report the fault at which the scan ends.
+"""Find record batches and older messages: follow the headers, check the checksums and offsets, and report the fault at which the scan
+ends.
 
 The rule for the end of a file is that of Kafka's `FileLogInputStream`: if fewer than 18 bytes are left, or less than the length of the
 batch, the log ends without an error. Whether that is a torn tail of a running broker, damage or preallocated zeros is decided here,
@@ -7,31 +8,33 @@ by the bytes that follow.
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.fault import Fault, Kind, Severity, UnsupportedError
+from logwright.codec import plural
+from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.frames import scanner
 from logwright.codec.frames.prefixes import prefixes_of
 from logwright.codec.frames.scanner import zeros_in
-from logwright.codec.kafka.formats.log.heads import HEADS, LIMIT, SCANNER, offset_of
+from logwright.codec.kafka.formats.log.heads import HEADS, LIMIT, SCANNER, heads_at, offset_of
 from logwright.codec.kafka.formats.log.layout import (
+    COMPRESSION,
     CONTROL,
     CRC_START,
-    HEAD,
     HEAD_SIZE,
     LENGTH_END,
     MAGIC,
-    MIN_LENGTH,
     RECORD_BATCH,
+    least_size,
 )
+from logwright.codec.kafka.formats.log.messages import open_wrappers
 from logwright.codec.kafka.formats.log.resync import damaged_at, find_batch
 from logwright.codec.kafka.formats.log.rows import records_end
 from logwright.codec.kafka.formats.log.tables import NAME, Believed, Damaged, LogContext
+from logwright.codec.kernels.crc32 import crc32
 from logwright.codec.kernels.crc32c import crc32c
 from logwright.codec.kernels.intrinsics import load_i32be, load_i32le, load_i64le, load_u8, load_u32be
 from logwright.codec.kernels.kernel import kernel
@@ -46,24 +49,25 @@ _ROW, _BASE, _LAST, _COUNT = (
     offset_of("last_offset"),
     offset_of("records_count"),
 )
+_HEADS_MAGIC = offset_of("magic")
 
 HEAD_UP_TO_MAGIC = _MAGIC + 1
 """The bytes from which Kafka knows the size of an entry of any magic."""
 LEGACY_MIN = 14
-"""The smallest size that an entry of any magic can have (`LegacyRecord.RECORD_OVERHEAD_V0`)."""
+"""The smallest length that a broker accepts in an entry of any magic (`LegacyRecord.RECORD_OVERHEAD_V0`)."""
 MAX_OFFSET_DELTA = (1 << 31) - 1
 """The largest distance of an offset from the base of its segment: indexes store it in 32 bits."""
 
 MAX_OFFSET = (1 << 63) - (1 << 32)
 """The offsets of a batch with a larger base offset may not fit 64 bits."""
 
-MORE, END, BAD_SIZE, BAD_MAGIC, LEGACY, PARTIAL = range(6)
-"""Why there is no batch of magic 2 at a place: more bytes are needed; the rest of the file is too short for one; an impossible length; an
-impossible magic; an entry of magic 0 or 1; the file ends in an entry."""
+MORE, END, BAD_SIZE, BAD_MAGIC, PARTIAL = range(5)
+"""Why there is no entry at a place: more bytes are needed; the rest of the file is too short for one; an impossible length; an impossible
+magic; the file ends in an entry."""
 
 
 def why_stopped(data: Bytes, at: int, left: int) -> tuple[int, int]:
-    """Return why there is no batch of magic 2 at `data[at]`, and the bytes needed from there. `left` are the bytes of the file from there on.
+    """Return why there is no entry at `data[at]`, and the bytes needed from there. `left` are the bytes of the file from there on.
 
     The order of the tests is that of `FileLogInputStream`, which takes an entry of any magic by its length.
     """
@@ -76,31 +80,30 @@ def why_stopped(data: Bytes, at: int, left: int) -> tuple[int, int]:
         return BAD_SIZE, 0
     if size > left - LENGTH_END:
         return PARTIAL, 0
-    if magic != MAGIC:
-        return LEGACY if magic < MAGIC else BAD_MAGIC, LENGTH_END + size
-    return (BAD_SIZE, 0) if size < MIN_LENGTH else (MORE, LENGTH_END + size)
+    if magic > MAGIC:
+        return BAD_MAGIC, LENGTH_END + size
+    return (BAD_SIZE, 0) if LENGTH_END + size < least_size(magic) else (MORE, LENGTH_END + size)
 
 
 def scan(window: Window, at: int, context: LogContext, *, check: bool = True) -> Frames:
-    """Find batches from `window.data[at]` on. See `Codec.scan`.
-
-    Raises `UnsupportedError` at an entry of message format v0 or v1 whose own checksum is right.
-    """
+    """Find entries from `window.data[at]` on. See `Codec.scan`."""
     data = window.data
     good = SCANNER.frames(window, at, check=check, prefixes=prefixes_of(window.data, context.prefixes))
     stop = good.stop
-    why, need = why_stopped(data, stop, window.size - window.offset - stop)
+    if good.why == scanner.NEED and good.need > HEAD_SIZE:
+        why, need = MORE, good.need
+    else:
+        why, need = why_stopped(data, stop, window.size - window.offset - stop)
     damage = None
     if good.why == scanner.BAD_CHECKSUM:
         damage = _bad_checksum(window, stop, good.need)
         why, need = END, 0
-    if why == LEGACY and need > len(data) - stop:
-        why = MORE
     if check and why == MORE and need > LIMIT:
         damage = _too_long(window, stop, need, context)
     frames = Frames(good.start, good.end, good.head, stop, need if why == MORE else 0, damage)
     if frames.damage is not None:
         frames.need = 0
+    open_wrappers(window, frames, context)
     if check and not context.stored:
         _check_order(window, frames, context)
     if frames.damage is None and frames.need == 0 and frames.stop == stop:
@@ -126,21 +129,24 @@ def has_holes(header: npt.NDArray[Any]) -> bool:
 
 
 def _bad_checksum(window: Window, start: int, size: int) -> Fault:
-    stored = load_u32be(window.data, start + _CRC)
-    computed = crc32c(window.data, start + CRC_START, start + size)
+    data, end, magic = window.data, start + size, int(window.data[start + _MAGIC])
+    stored, computed = load_u32be(data, start + _CRC), crc32c(data, start + CRC_START, end)
+    kind = Kind.CHECKSUM
+    if magic < MAGIC:
+        if size >= HEAD_SIZE and stored == computed:
+            kind = Kind.MAGIC
+        stored, computed = load_u32be(data, start + LENGTH_END), crc32(data, start + _MAGIC, end)
     text = f"crc mismatch: stored {stored:#010x}, computed {computed:#010x}"
-    return Fault(NAME, window.offset + start, size, Kind.CHECKSUM, text, system=_CUTS)
+    if kind is Kind.MAGIC:
+        text = f"magic is {magic}, expected {MAGIC}: the checksum is that of magic {MAGIC}"
+    return Fault(NAME, window.offset + start, size, kind, text, system=_CUTS)
 
 
 _CUTS = "after an unclean stop the broker truncates the log here; otherwise consumers stop here (CorruptRecordException)"
 
 
-(_AT_COUNT, _AT_BASE, _AT_LENGTH, _AT_MAGIC, _AT_DELTA, _AT_ATTRIBUTES, _AT_FIRST, _AT_LAST) = (
-    (HEAD.names or ()).index(name)
-    for name in ("records_count", "base_offset", "batch_length", "magic", "last_offset_delta", "attributes",
-                 "base_timestamp", "max_timestamp")
-)  # fmt: skip
-"""The indexes of these fields in the header as a tuple."""
+_NAMES = HEADS.names or ()
+_MAX_SIZE = LENGTH_END + (1 << 31) - 1
 _BELIEVED = 1024
 """The number of damaged batches in a row whose headers are used."""
 
@@ -158,16 +164,16 @@ def believe(window: Window, at: int, stop: int, context: LogContext) -> None:
     for _ in range(_BELIEVED):
         if at >= stop or len(window.data) - at < HEAD_SIZE:
             return
-        head = window.data[at : at + HEAD_SIZE].view(HEAD)[0].item()
-        count, base, size = head[_AT_COUNT], head[_AT_BASE], head[_AT_LENGTH]
-        fits = head[_AT_MAGIC] == MAGIC and size >= MIN_LENGTH and base == expected
-        if not fits or count < 1 or count != head[_AT_DELTA] + 1:
+        head = dict(zip(_NAMES, heads_at(window.data, np.array([at]))[0].item(), strict=True))
+        count, base, magic = head["records_count"], head["base_offset"], head["magic"]
+        fits = 0 <= magic <= MAGIC and base == expected and least_size(magic) <= head["size"] <= _MAX_SIZE
+        if not fits or count < 1 or count != head["last_offset"] - base + 1:
             return
-        rows += 0 if head[_AT_ATTRIBUTES] & CONTROL else count
-        first, last = head[_AT_FIRST], head[_AT_LAST]
+        rows += 0 if head["attributes"] & CONTROL else count
+        first, last = head["base_timestamp"], head["max_timestamp"]
         low, high = (first, last) if low is None or high is None else (min(low, first), max(high, last))
         expected = base + count
-        at += LENGTH_END + size
+        at += head["size"]
         context.believed[start, expected] = Believed(rows, low, high, at > left)
         if at > left:
             return
@@ -203,10 +209,10 @@ def _check_order(window: Window, frames: Frames, context: LogContext) -> None:
         high = min(high, low + MAX_OFFSET_DELTA)
     if context.next_base is not None:
         high = min(high, context.next_base - 1)
-    fine, top = in_order(
+    fine, top, filled = in_order(
         frames.header.view(np.uint8), count, low - 1 if before is None else before, low, high
     )
-    if fine and not _is_in_question(window, frames):
+    if fine and (filled or not _is_in_question(window, frames)):
         context.last_offset, context.last_end = top, window.offset + int(frames.end[-1])
         return
     count = _look_closer(window, frames, before, low, high, context)
@@ -217,21 +223,23 @@ def _check_order(window: Window, frames: Frames, context: LogContext) -> None:
 
 
 @kernel("const u1[], i8, i8, i8, i8")
-def in_order(heads: Bytes, count: int, above: int, low: int, high: int) -> tuple[bool, int]:
-    """Whether the offsets of all batches are above those before and within `[low, high]`, and none jumps ahead of the next; and the
-    last of them. `heads` are the bytes of an array of `HEADS`."""
+def in_order(heads: Bytes, count: int, above: int, low: int, high: int) -> tuple[bool, int, bool]:
+    """Whether the offsets of all batches are above those before and within `[low, high]`, and none jumps ahead of the next; the last
+    of them; and whether the last batch has a record for each. `heads` are the bytes of an array of `HEADS`."""
+    filled = False
     for i in range(count):
         at = i * _ROW
         base = load_i64le(heads, at + _BASE)
         last = load_i64le(heads, at + _LAST)
         if last < base or base > MAX_OFFSET or base <= above or base < low or last > high:
-            return False, above
-        if load_i32le(heads, at + _COUNT) > last - base + 1:
-            return False, above
+            return False, above, filled
+        records = load_i32le(heads, at + _COUNT)
+        if records > last - base + 1 and load_i32le(heads, at + _HEADS_MAGIC) == MAGIC:
+            return False, above, filled
         if base > above + 1 and (i + 1 == count or load_i64le(heads, at + _ROW + _BASE) <= last):
-            return False, above
-        above = last
-    return True, above
+            return False, above, filled
+        above, filled = last, records > last - base
+    return True, above, filled
 
 
 def _wrapped(number: int) -> int:
@@ -248,7 +256,8 @@ def _look_closer(
     delta = last - base
     count = frames.header["records_count"].astype(np.int64)
     above = np.concatenate(([-1 if before is None else before], np.maximum.accumulate(last)[:-1]))
-    fine = (base > above) & (base >= low) & (last <= high) & (count <= delta + 1) & (base <= MAX_OFFSET)
+    fits = (count <= delta + 1) | (frames.header["magic"] < MAGIC)
+    fine = (base > above) & (base >= low) & (last <= high) & fits & (base <= MAX_OFFSET)
     gap = base > above + 1
     if before is None:
         gap[0] = base[0] != low
@@ -319,7 +328,8 @@ class _Order:
         if follower == _UNKNOWN:
             frames.need = size + HEAD_SIZE
             return _end_at(frames, i, None)
-        if delta < 0 or int(frames.header["records_count"][i]) > delta + 1:
+        count, is_batch = int(frames.header["records_count"][i]), int(frames.header["magic"][i]) == MAGIC
+        if delta < 0 or (is_batch and count > delta + 1):
             wrong = self._too_low(i, first, delta)
         else:
             wrong = overclaims and self._too_high(i, first, last, follower)
@@ -448,9 +458,16 @@ def _next_base(window: Window, frames: Frames, base: npt.NDArray[np.int64], i: i
         return None
     if len(window.data) - at < HEAD_SIZE:
         return _UNKNOWN
-    head = window.data[at : at + HEAD_SIZE].view(HEAD)[0]
-    if head["magic"] != MAGIC or head["batch_length"] < MIN_LENGTH or head["last_offset_delta"] < 0:
+    head = heads_at(window.data, np.array([at]))[0]
+    magic = int(head["magic"])
+    if (
+        not 0 <= magic <= MAGIC
+        or head["size"] < least_size(magic)
+        or head["last_offset"] < head["base_offset"]
+    ):
         return None
+    if magic < MAGIC and head["attributes"] & COMPRESSION:
+        return None  # the first offset is in the compressed messages
     return int(head["base_offset"])
 
 
@@ -475,29 +492,23 @@ def _ending(window: Window, stop: int, why: int, context: LogContext, check: boo
     if left == 0:
         return None
     zeros = zeros_in(data[stop:])
-    if why == LEGACY and _is_legacy(data, stop):
-        magic = int(data[stop + _MAGIC])
-        raise UnsupportedError(
-            f"message format v{magic} (magic {magic}) cannot be read yet",
-            offset=offset,
-            advice="Only record batches (magic 2) can be read, which Kafka 0.11 and later write",
-        )
     if zeros == len(data) - stop:
         text = "the file ends in preallocated zeros"
         return _tail(window, stop, left, Kind.PADDING, text, context, check)
     if why == END:
-        text = f"{left} bytes at the end are too few for a batch"
+        text = f"{plural.count(left, 'byte')} at the end, too few for a batch"
         return _tail(window, stop, left, Kind.TRUNCATED, text, context, check)
     size = load_i32be(data, stop + _LENGTH)
     if why == PARTIAL:
-        text = f"the batch has {LENGTH_END + size} bytes by its length, but only {left} are left in the file"
+        text = f"the batch has {LENGTH_END + size} bytes by its length, but the file ends after {left}"
         return _tail(window, stop, left, Kind.TRUNCATED, text, context, check)
     if zeros >= HEAD_SIZE:
         length = zeros
         kind, text = Kind.PADDING, f"{zeros} zero bytes where a batch should start"
     elif why == BAD_SIZE:
         length = min(left, HEAD_SIZE)
-        kind, text = Kind.LENGTH, f"batch_length is {size}, expected {MIN_LENGTH} or more"
+        magic = min(MAGIC, int(data[stop + _MAGIC]))
+        kind, text = Kind.LENGTH, f"batch_length is {size}, expected {least_size(magic) - LENGTH_END} or more"
     else:
         length = LENGTH_END + size
         magic = int(data[stop + _MAGIC : stop + _MAGIC + 1].view(np.int8)[0])
@@ -546,10 +557,3 @@ def _went_on(kind: Kind, context: LogContext) -> bool:
         return False
     last = context.base_offset - 1 if context.last_offset is None else context.last_offset
     return context.known_end > last + 1
-
-
-def _is_legacy(data: Bytes, at: int) -> bool:
-    """Return whether a complete entry of message format v0 or v1 is at `at`, by its own checksum (CRC-32 from its magic on)."""
-    end = at + LENGTH_END + load_i32be(data, at + _LENGTH)
-    stored = load_i32be(data, at + LENGTH_END) & 0xFFFFFFFF
-    return zlib.crc32(data[at + _MAGIC : end].tobytes()) == stored

@@ -1,7 +1,8 @@
-"""The record sections of batches as uncompressed bytes, in portions of bounded size."""
+"""The record sections of batches, and the sets of messages of older entries, as uncompressed bytes in portions of bounded size."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from logwright.codec.kafka.formats.log.consumer import consume
-from logwright.codec.kafka.formats.log.layout import COMPRESSION, COMPRESSION_NAMES, HEAD_SIZE
+from logwright.codec.kafka.formats.log.layout import COMPRESSION, COMPRESSION_NAMES, HEAD_SIZE, MAGIC
+from logwright.codec.kafka.formats.log.messages import BadSet, MessageSet, Sets, message_set
 from logwright.codec.kernels.compress import CompressionError, decompress
 from logwright.codec.window import Bytes, Frames, Window
 
@@ -20,7 +22,7 @@ PORTION = 32 << 20
 
 @dataclass(slots=True)
 class Sections:
-    """The records of the batches `frames` (a slice of the window's): `buf[start[i] : end[i]]`."""
+    """The records of the batches `frames` (a slice of the window's): `buf[start[i] : end[i]]`. With `sets` they are sets of messages."""
 
     frames: slice
     buf: Bytes
@@ -28,22 +30,77 @@ class Sections:
     end: npt.NDArray[np.int64]
     faults: dict[int, str] = field(default_factory=dict)
     """The errors of sections that could not be decompressed, by batch. Such a section is empty."""
+    sets: Sets | None = None
 
 
 def sections(window: Window, frames: Frames, limit: int, *, partial: bool = False) -> Iterator[Sections]:
     """Iterate over portions of the batches, in order. `limit` bounds the decompressed records of a batch. With `partial`, a batch that
-    cannot be decompressed has the records that a consumer gets before the error."""
+    cannot be decompressed has the records that a consumer gets before the error. A portion has only batches, or only older messages."""
+    old = frames.header["magic"] < MAGIC
+    if old.any():
+        edges = np.flatnonzero(np.diff(old, prepend=~old[0], append=~old[-1])).tolist()
+        for at, stop in itertools.pairwise(edges):
+            part = frames.pick(slice(at, stop))
+            portions = (
+                _message_sets(window, part, limit) if old[at] else _sections(window, part, limit, partial)
+            )
+            for portion in portions:
+                portion.frames = slice(portion.frames.start + at, portion.frames.stop + at)
+                yield portion
+        return
+    yield from _sections(window, frames, limit, partial)
+
+
+def _message_sets(window: Window, frames: Frames, limit: int) -> Iterator[Sections]:
+    codecs = frames.header["attributes"] & COMPRESSION
+    if not codecs.any():
+        for at, stop in _portions(frames.end - frames.start):
+            sets = Sets.plain(frames.header[at:stop])
+            yield Sections(
+                slice(at, stop), window.data, frames.start[at:stop], frames.end[at:stop], sets=sets
+            )
+        return
+    at = 0
+    while at < len(frames):
+        opened: list[MessageSet | None] = []
+        bounds = [0]
+        faults: dict[int, str] = {}
+        i = at
+        while i < len(frames) and (i == at or bounds[-1] < PORTION):
+            entry = None
+            try:
+                entry = message_set(
+                    window.data, int(frames.start[i]), int(frames.end[i]), frames.header[i], limit
+                )
+            except BadSet as error:
+                faults[i - at] = str(error)
+            opened.append(entry)
+            bounds.append(bounds[-1] + (0 if entry is None else len(entry.data)))
+            i += 1
+        buf = np.concatenate([np.empty(0, np.uint8), *(entry.data for entry in opened if entry is not None)])
+        edges = np.array(bounds, np.int64)
+        yield Sections(slice(at, i), buf, edges[:-1], edges[1:], faults, Sets.of(frames.header[at:i], opened))
+        at = i
+
+
+def _portions(sizes: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """Iterate over the bounds of portions of frames of these sizes."""
+    ends = np.cumsum(sizes)
+    at = 0
+    while at < len(sizes):
+        below = int(ends[at - 1]) if at else 0
+        stop = max(at + 1, int(np.searchsorted(ends, below + PORTION, "right")))
+        yield at, stop
+        at = stop
+
+
+def _sections(window: Window, frames: Frames, limit: int, partial: bool) -> Iterator[Sections]:
     count = len(frames)
     codecs = frames.header["attributes"].astype(np.int64) & COMPRESSION
     start = frames.start + HEAD_SIZE
     if not codecs.any():
-        ends = np.cumsum(frames.end - start)
-        at = 0
-        while at < count:
-            below = int(ends[at - 1]) if at else 0
-            stop = max(at + 1, int(np.searchsorted(ends, below + PORTION, "right")))
+        for at, stop in _portions(frames.end - start):
             yield Sections(slice(at, stop), window.data, start[at:stop], frames.end[at:stop])
-            at = stop
         return
     at = 0
     while at < count:

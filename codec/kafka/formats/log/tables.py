@@ -33,7 +33,9 @@ ROWS = Table(
         Column("partition", pa.int32(), "from the name of the directory"),
         Column("offset", pa.int64(), "the record's offset", nullable=False, prunes=True),
         Column("timestamp", TIMESTAMP, "as a consumer sees it; null where it is -1", prunes=True),
-        Column("timestampType", pa.int32(), "0 the producer's time, 1 the broker's on append"),
+        Column(
+            "timestampType", pa.int32(), "0 the producer's time, 1 the broker's on append, -1 none (magic 0)"
+        ),
         Column(
             "headers",
             pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])),
@@ -68,7 +70,7 @@ ROWS = Table(
         Column("is_control", pa.bool_(), "of the batch: a marker of the system, not data", detail=True),
         Column("control_type", pa.string(), "ABORT, COMMIT, LEADER_CHANGE, ...; null for data", detail=True),
     ),
-    "One row a record, in the order of the file.",
+    "One row per record, in the order of the file.",
     ("offset",),
 )
 
@@ -79,23 +81,25 @@ FRAMES = Table(
         Column("size", pa.int32(), "bytes of the whole batch"),
         Column("base_offset", pa.int64(), "offset of the first record when it was written", prunes=True),
         Column("last_offset", pa.int64(), "offset of the last record when it was written", prunes=True),
-        Column("records_count", pa.int32(), "records present"),
+        Column("records_count", pa.int32(), "records present, -1 if a wrapper cannot be read"),
         Column("compression", pa.string(), "none, gzip, snappy, lz4 or zstd"),
-        Column("timestamp_type", pa.int32(), "0 CREATE_TIME, 1 LOG_APPEND_TIME"),
+        Column("timestamp_type", pa.int32(), "0 CREATE_TIME, 1 LOG_APPEND_TIME, -1 none (magic 0)"),
         Column("base_timestamp", pa.int64(), "milliseconds; the delete horizon where there is one"),
         Column("max_timestamp", pa.int64(), "milliseconds; of the append, under LOG_APPEND_TIME"),
         Column("is_transactional", pa.bool_(), "written in a transaction"),
         Column("is_control", pa.bool_(), "holds markers of the system, not data"),
-        Column("delete_horizon_ms", pa.int64(), "when tombstones and markers may go; null without"),
+        Column(
+            "delete_horizon_ms", pa.int64(), "when tombstones and markers may be removed; null if not set"
+        ),
         Column("producer_id", pa.int64(), "-1 for none"),
         Column("producer_epoch", pa.int16(), "-1 for none"),
         Column("base_sequence", pa.int32(), "-1 for none"),
         Column("partition_leader_epoch", pa.int32(), "-1 for none"),
         Column("crc", pa.int64(), "the checksum as it is stored"),
-        Column("magic", pa.int8(), "2"),
-        Column("attributes", pa.int16(), "all 16 bits", detail=True),
-        Column("last_offset_delta", pa.int32(), "last_offset less base_offset", detail=True),
-        Column("batch_length", pa.int32(), "size less 12", detail=True),
+        Column("magic", pa.int8(), "2 for a batch, 0 or 1 for a message of Kafka before 0.11"),
+        Column("attributes", pa.int16(), "all bits", detail=True),
+        Column("last_offset_delta", pa.int32(), "last_offset minus base_offset", detail=True),
+        Column("batch_length", pa.int32(), "size minus 12", detail=True),
         Column(
             "payload",
             pa.binary(),
@@ -104,7 +108,7 @@ FRAMES = Table(
         ),
         RAW,
     ),
-    "One row a batch.",
+    "One row per batch, or per message of magic 0 or 1 that is not in a wrapper.",
     ("base_offset",),
 )
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from logwright.codec.base import LossyColumn
 from logwright.codec.fault import UsageError
@@ -22,17 +23,18 @@ from logwright.codec.kafka.formats.log.heads import HEADS, heads_at, stored_head
 from logwright.codec.kafka.formats.log.layout import (
     COMPRESSION_NAMES,
     CRC_START,
-    CREATE_TIME,
     HEAD_SIZE,
     LENGTH_END,
-    LOG_APPEND_TIME,
+    MAGIC,
     RECORD_BATCH,
 )
+from logwright.codec.kafka.formats.log.message_write import MessageEncoder
+from logwright.codec.kafka.formats.log.settings import OPTIONS, BatchSettings
 from logwright.codec.kernels.compress import compress
 from logwright.codec.kernels.crc32c import crc32c
 from logwright.codec.kernels.intrinsics import copy, store_32be
 from logwright.codec.kernels.kernel import kernel
-from logwright.codec.option import Option, Options, parse_choice, parse_text
+from logwright.codec.option import Options
 from logwright.codec.window import Bytes
 
 _CRC = RECORD_BATCH.offset("crc")
@@ -41,34 +43,6 @@ _QUEUE = 64 << 10
 
 _MOST = 256 << 20
 """The most bytes of rows that are encoded at a time."""
-
-OPTIONS = (
-    Option(
-        "compression.type",
-        "none",
-        "Compression of batches",
-        parse_choice,
-        (*COMPRESSION_NAMES, "uncompressed"),
-    ),
-    Option("compression.gzip.level", -1, "Level of gzip: 1 to 9, or -1 for the default", low=-1, high=9),
-    Option("compression.lz4.level", 9, "Level of lz4: 1 to 17; 9 is the fast compressor", low=1, high=17),
-    Option("compression.zstd.level", 3, "Level of zstd: -131072 to 22", low=-131072, high=22),
-    Option(
-        "batch.size",
-        16384,
-        "Size of a batch in bytes before compression. Each batch has at least one record",
-        low=0,
-        high=1 << 30,
-    ),
-    Option(
-        "message.timestamp.type",
-        "CreateTime",
-        "Default of the column timestampType: CreateTime or LogAppendTime",
-        parse_text,
-        ("CreateTime", "LogAppendTime"),
-    ),
-    Option("partition.leader.epoch", 0, "Leader epoch of the batches", low=-1, high=(1 << 31) - 1),
-)
 
 COMPRESSING = (
     "compression.type",
@@ -91,7 +65,9 @@ LOSSY_COLUMNS = (
 
 
 def recompress(frames: pa.Table, options: Options) -> pa.Table | None:
-    """Return the batches with another compression. See `Codec.recompress`."""
+    """Return the batches with another compression. See `Codec.recompress`. Messages of magic 0 and 1 are divided into other wrappers."""
+    if pc.any(pc.less(frames["magic"], MAGIC)).as_py():
+        return None
     if any(options.given(option.name) for option in OPTIONS if option.name not in COMPRESSING):
         return None
     name = BatchSettings.of(options).compression
@@ -101,32 +77,6 @@ def recompress(frames: pa.Table, options: Options) -> pa.Table | None:
         values = pa.nulls(len(frames), kind) if value is None else pa.array([value] * len(frames), kind)
         frames = frames.set_column(i, column, values)
     return frames
-
-
-@dataclass(frozen=True, slots=True)
-class BatchSettings:
-    """Settings of batches. `level` None is the compressor's default. `batch_size` counts bytes before compression."""
-
-    compression: str = "none"
-    level: int | None = None
-    batch_size: int = 16384
-    timestamp_type: int = CREATE_TIME
-    leader_epoch: int = 0
-
-    @classmethod
-    def of(cls, options: Options) -> BatchSettings:
-        """Return the settings in `OPTIONS`."""
-        name = options["compression.type"]
-        name = "none" if name == "uncompressed" else name
-        level = options[f"compression.{name}.level"] if name in ("gzip", "lz4", "zstd") else None
-        append = options["message.timestamp.type"] == "LogAppendTime"
-        return cls(
-            name,
-            level,
-            options["batch.size"],
-            LOG_APPEND_TIME if append else CREATE_TIME,
-            options["partition.leader.epoch"],
-        )
 
 
 @dataclass(slots=True)
@@ -166,6 +116,7 @@ class BatchEncoder:
     _state: pack.Int64s = field(default_factory=pack.closed)
     _queue: list[pack.Rows] = field(default_factory=list)
     _queued: int = 0
+    _messages: MessageEncoder = field(default_factory=MessageEncoder)
 
     def add(self, rows: pa.RecordBatch, first_offset: int | None = None) -> Encoded:
         """Add rows. Return the batches that are full.
@@ -221,6 +172,9 @@ class BatchEncoder:
 
     def _write(self, *, finish: bool) -> Encoded:
         settings, state, queue = self.settings, self._state, self._queue
+        if settings.magic < MAGIC:
+            self._queue, self._queued = [], 0
+            return Encoded(*self._messages.write(queue, settings, finish=finish))
         count = sum(rows.count for rows in queue)
         if not count and (not finish or state[pack.OPEN] < 0):
             return _NOTHING

@@ -13,27 +13,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec import plural
 from logwright.codec.columns import batch_of, constant, contents, from_offsets, numbers
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.kernels.intrinsics import load_i32le, load_i64le
-from logwright.codec.leveldb.formats.log.layout import (
-    BAD_TAG,
-    KEY_BYTES,
-    MEASURES,
-    MESSAGES,
-    OPERATIONS,
-    PLAIN,
-    SOUND,
-    STATUS,
-    STOPPED,
-    TOO_SMALL,
-    VALUE_BYTES,
-    WRITE_BATCH,
-    measure,
-    pack,
-    room_for,
-    unpack,
-)
+from logwright.codec.leveldb.formats.log import layout
+from logwright.codec.leveldb.formats.log.layout import measure, pack, room_for, unpack
 from logwright.codec.leveldb.formats.records import reencode
 from logwright.codec.leveldb.formats.records.codec import (
     RECORDS,
@@ -43,7 +28,7 @@ from logwright.codec.leveldb.formats.records.codec import (
 )
 from logwright.codec.leveldb.formats.records.layout import BATCH_HEADER, HEADER, Int64s
 from logwright.codec.leveldb.formats.records.reencode import PlainRecords, Records
-from logwright.codec.leveldb.formats.table.layout import ANOTHER_PROGRAM
+from logwright.codec.leveldb.formats.table.compression import ANOTHER_PROGRAM
 from logwright.codec.leveldb.formats.table.write import prepare
 from logwright.codec.leveldb.keys import DELETION, MAX_SEQUENCE, TYPE_NAMES
 from logwright.codec.leveldb.names import LOG_NAME
@@ -97,7 +82,7 @@ BATCH_SIZE = Option(
 _TYPES = contents(pa.string(), [name.encode() for name in TYPE_NAMES])
 _LEAST = 2
 """Bytes of the shortest operation."""
-_SYSTEM = "LevelDB keeps the operations before it and goes on, or with paranoid_checks refuses to open"
+_SYSTEM = "LevelDB keeps the operations before it and continues, or with paranoid_checks refuses to open"
 
 
 class LevelDBLog(RecordCodec):
@@ -115,14 +100,14 @@ class LevelDBLog(RecordCodec):
 
     def plausible(self, window: Window, place: int, following: int, context: RecordContext) -> bool:
         """Return whether the record is a sound batch whose sequence numbers fit between the known ones, given the bytes in between."""
-        measured = np.zeros((1, MEASURES), np.int64)
+        measured = np.zeros((1, layout.MEASURES), np.int64)
         start = place + HEADER
         size = window.data[place + 4 : place + 6].view("<u2")[0]
         measure(window.data, np.array([start]), np.array([start + int(size)]), measured)
-        if measured[0, STATUS] != SOUND or not measured[0, OPERATIONS]:
+        if measured[0, layout.STATUS] != layout.SOUND or not measured[0, layout.OPERATIONS]:
             return False
         first = load_i64le(window.data, start)
-        last = first + int(measured[0, OPERATIONS]) - 1
+        last = first + int(measured[0, layout.OPERATIONS]) - 1
         if context.sequence >= 0:
             between = window.offset + place - context.sequence_end
             return 0 < first - context.sequence <= 1 + between // _LEAST
@@ -158,7 +143,7 @@ class LevelDBLog(RecordCodec):
         return np.where(sane, first, info.min), np.where(sane, first + head["size"] // _LEAST, info.max)
 
     def is_canonical(self, records: Payloads) -> npt.NDArray[np.bool_]:
-        plain: npt.NDArray[np.bool_] = _measured(records)[0][:, PLAIN] == 1
+        plain: npt.NDArray[np.bool_] = _measured(records)[0][:, layout.PLAIN] == 1
         return plain
 
     def record_column(self, name: str, frames: Frames, context: RecordContext) -> pa.Array:
@@ -190,7 +175,7 @@ class LevelDBLog(RecordCodec):
 
 
 def _measured(records: Payloads) -> tuple[Int64s, int]:
-    measured = np.zeros((len(records.start), MEASURES), np.int64)
+    measured = np.zeros((len(records.start), layout.MEASURES), np.int64)
     total = measure(records.data, records.start, records.end, measured)
     return measured, int(total)
 
@@ -203,8 +188,8 @@ class Operations:
         self.sequences, self.which = np.empty(rows, np.int64), np.empty(rows, np.int64)
         self.kinds = np.empty(rows, np.uint8)
         self.key_ends, self.value_ends = np.zeros(rows + 1, np.int32), np.zeros(rows + 1, np.int32)
-        self.keys = np.empty(int(measured[:, KEY_BYTES].sum()), np.uint8)
-        self.values = np.empty(int(measured[:, VALUE_BYTES].sum()), np.uint8)
+        self.keys = np.empty(int(measured[:, layout.KEY_BYTES].sum()), np.uint8)
+        self.values = np.empty(int(measured[:, layout.VALUE_BYTES].sum()), np.uint8)
 
     @classmethod
     def of(cls, records: Payloads) -> Operations:
@@ -245,25 +230,25 @@ def _column(
 def _faults(window: Window, frames: Frames, records: Payloads, measured: Int64s) -> list[tuple[int, Fault]]:
     """Return the faults of batches whose checksums are right."""
     faults = []
-    before = np.cumsum(measured[:, OPERATIONS])
-    for i in np.flatnonzero(measured[:, STATUS] != SOUND).tolist():
-        status, present = int(measured[i, STATUS]), int(measured[i, OPERATIONS])
+    before = np.cumsum(measured[:, layout.OPERATIONS])
+    for i in np.flatnonzero(measured[:, layout.STATUS] != layout.SOUND).tolist():
+        status, present = int(measured[i, layout.STATUS]), int(measured[i, layout.OPERATIONS])
         start, end = int(records.start[i]), int(records.end[i])
-        text, rows_lost = MESSAGES[status], None
-        if status == TOO_SMALL:
-            text, rows_lost = f"{text}: {end - start} bytes", 0
+        text, rows_lost = layout.MESSAGES[status], None
+        if status == layout.TOO_SMALL:
+            text, rows_lost = f"{text}: {plural.count(end - start, 'byte')}", 0
         else:
-            declared = load_i32le(records.data, start + WRITE_BATCH.offset("count"))
-            text = f"{text}: {declared} operations declared, {present} present"
-            if int(measured[i, STOPPED]) < end - start:
-                text += f" before byte {int(measured[i, STOPPED])} of the batch"
+            declared = load_i32le(records.data, start + layout.WRITE_BATCH.offset("count"))
+            text = f"{text}: {plural.count(declared, 'operation')} declared, {present} present"
+            if int(measured[i, layout.STOPPED]) < end - start:
+                text += f" before byte {int(measured[i, layout.STOPPED])} of the batch"
                 rows_lost = declared - present if declared > present else None
             else:
                 rows_lost = 0
         at = window.offset + int(frames.start[i])
         length = int(frames.end[i] - frames.start[i])
         kind, severity = Kind.PAYLOAD, Severity.ERROR
-        if status == BAD_TAG:
+        if status == layout.BAD_TAG:
             kind, severity = Kind.UNSUPPORTED, Severity.WARNING
             text = f"{text}; {ANOTHER_PROGRAM}"
         fault = Fault(NAME, at, length, kind, text, severity, _SYSTEM, rows_lost)
@@ -357,4 +342,4 @@ def _every(cuts: Int64s, rows: int, most: int) -> Int64s:
     return starts[1:]
 
 
-CODEC = LevelDBLog(WRITE_BATCH, options=used_by(ENCODES, BATCH_SIZE))
+CODEC = LevelDBLog(layout.WRITE_BATCH, options=used_by(ENCODES, BATCH_SIZE))

@@ -32,7 +32,7 @@ from logwright.codec.leveldb.formats.records.codec import (
 )
 from logwright.codec.leveldb.formats.records.layout import HEADER, Int64s
 from logwright.codec.leveldb.formats.records.reencode import PlainRecords, Records
-from logwright.codec.leveldb.formats.table.layout import ANOTHER_PROGRAM
+from logwright.codec.leveldb.formats.table.compression import ANOTHER_PROGRAM
 from logwright.codec.leveldb.names import MANIFEST_NAME
 from logwright.codec.single_frame import conform
 from logwright.codec.table import Column, Table

@@ -66,7 +66,9 @@ BODIES: dict[str, Struct] = {
     "comparator": Struct(
         "Comparator", Field("text", BytesType(UVARINT, text=True), "name of the comparator")
     ),
-    "log_number": Struct("LogNumber", Field("number", UVARLONG, "logs of smaller numbers are in tables")),
+    "log_number": Struct(
+        "LogNumber", Field("number", UVARLONG, "the contents of logs with smaller numbers are in tables")
+    ),
     "prev_log_number": Struct(
         "PrevLogNumber", Field("number", UVARLONG, "0, except in files of old versions")
     ),

@@ -17,50 +17,27 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec import plural
 from logwright.codec.base import Codec, Match
 from logwright.codec.columns import batch_of, constant, contents, from_offsets, numbers
 from logwright.codec.describe import Struct, Type
 from logwright.codec.explain import Focus, Node
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
+from logwright.codec.kernels.bitflip import CRC32C, flips_by_crc, flips_of_stored
+from logwright.codec.kernels.intrinsics import load_u16le, load_u32le
 from logwright.codec.leveldb.formats import fields
 from logwright.codec.leveldb.formats.explain import file_of_records, records_of
-from logwright.codec.leveldb.formats.records import log_reader
+from logwright.codec.leveldb.formats.records import layout, log_reader
 from logwright.codec.leveldb.formats.records.layout import (
-    AFTER,
-    BAD_LENGTH,
-    BAD_TYPE,
-    BLOCK,
-    CHAIN,
-    CHECKSUM,
-    END,
-    EOF_TYPE,
-    FULL,
-    GATHERED,
-    HEADER,
-    KIND,
-    LAST,
-    LENGTH,
-    MIDDLE,
-    MISSING,
-    NEED,
-    NEEDED,
-    PARTIAL,
-    PLACE,
-    RECORD,
-    TOO_LONG,
-    TORN,
-    TORN_CHAIN,
-    TORN_HEADER,
-    TYPE_NAMES,
-    UNKNOWN,
-    ZEROS,
     Int64s,
     gather,
     next_start,
     physical,
+    record_crc,
     sound,
     true_end,
 )
+from logwright.codec.leveldb.formats.table.layout import unmasked
 from logwright.codec.leveldb.names import number_of
 from logwright.codec.option import DECODES, Option, Options, Verb, used_by
 from logwright.codec.table import RAW, Column, Table, ending, extent
@@ -123,7 +100,7 @@ MAX_RECORD = Option(
     high=1 << 30,
 )
 
-_TYPE = RECORD.offset("type")
+_LENGTH, _TYPE = layout.RECORD.offset("length"), layout.RECORD.offset("type")
 _SYSTEM_BLOCK = "LevelDB drops the rest of the block of 32 KiB"
 _SYSTEM_END = "LevelDB silently treats it as the end of the file"
 
@@ -141,7 +118,7 @@ class Payloads:
         """Return the payloads of frames; with `joined`, one directly after the other in a new array."""
         head = frames.header
         if not joined and bool((head["records"] == 1).all()) and not head["begin"].any():
-            start = frames.start + HEADER
+            start = frames.start + layout.HEADER
             return cls(window.data, start, start + head["size"])
         data = np.empty(int(head["size"].sum()), np.uint8)
         stops = np.zeros(len(frames) + 1, np.int64)
@@ -175,7 +152,7 @@ class Physical:
     @classmethod
     def of(cls, window: Window, frames: Frames) -> Physical:
         # LevelDB writes no physical record without payload except as the last of a block, which bounds their number.
-        most = int(((frames.end - frames.start) // HEADER).sum())
+        most = int(((frames.end - frames.start) // layout.HEADER).sum())
         owner, end = np.empty(most, np.int64), np.empty(most, np.int64)
         out = np.empty((most, 4), np.int64)
         n = int(physical(window.data, frames.start, frames.end, window.offset, owner, end, out))
@@ -183,13 +160,13 @@ class Physical:
         return cls(owner[:n], start, end[:n], length, kind, crc)
 
     def payload(self, window: Window, i: int) -> bytes:
-        start = int(self.start[i]) + HEADER
+        start = int(self.start[i]) + layout.HEADER
         return window.data[start : start + int(self.length[i])].tobytes()
 
     def paddings(self, window: Window) -> list[bytes | None]:
         """Return the padding of the block after each record, if it is not all zeros."""
         out: list[bytes | None] = [None] * len(self.start)
-        after = self.start + HEADER + self.length
+        after = self.start + layout.HEADER + self.length
         for i in np.flatnonzero(after < self.end).tolist():
             filling = window.data[int(after[i]) : int(self.end[i])]
             out[i] = filling.tobytes() if filling.any() else None
@@ -226,12 +203,13 @@ class RecordContext:
 class RecordCodec(Codec):
     """The part of a codec that handles physical and logical records."""
 
+    checksum = "CRC-32C"
     pattern: re.Pattern[str]
     rows: Table
     records: Table = RECORDS
 
     def __init__(self, *structures: Struct, options: tuple[Option, ...] = ()) -> None:
-        self.structures = (RECORD, *structures, fields.LOGICAL_RECORD)
+        self.structures = (layout.RECORD, *structures, fields.LOGICAL_RECORD)
         self.described = (file_of_records(structures[0]), *structures)
         self.options = (*used_by({*DECODES, Verb.INSPECT}, MAX_RECORD), *options)
         self.tables = {"rows": self.rows, "records": self.records, "frames": FRAMES, "file": FILE}
@@ -267,10 +245,10 @@ class RecordCodec(Codec):
     def recognise(self, name: str, head: bytes) -> Match:
         if not self.pattern.fullmatch(name):
             return Match.NO
-        if len(head) < HEADER:
+        if len(head) < layout.HEADER:
             return Match.NAME
         data = np.frombuffer(head, np.uint8)
-        return Match.SURE if sound(data, 0, len(head), BLOCK) >= 0 else Match.NAME
+        return Match.SURE if sound(data, 0, len(head), layout.BLOCK) >= 0 else Match.NAME
 
     def context(self, name: str, options: Options, **hints: Any) -> RecordContext:
         hints.pop("directory", "")
@@ -286,20 +264,40 @@ class RecordCodec(Codec):
 
     def scan(self, window: Window, at: int, context: RecordContext, *, check: bool = True) -> Frames:
         if context.synced is None:
-            context.synced = (window.offset + at) % BLOCK != 0 or window.offset + at == 0
+            context.synced = (window.offset + at) % layout.BLOCK != 0 or window.offset + at == 0
         context.resume = None
         synced = context.synced and check
         limit = context.options["max.record.bytes"]
         frames, status, state = log_reader.scan(window, at, check=check, synced=synced, limit=limit)
-        if len(frames) or (check and status != NEED):
+        if len(frames) or (check and status != layout.NEED):
             context.synced = True
         if len(frames):
             self.seen(window, frames, context)
-        if status == NEED:
+        if status == layout.NEED:
             frames.need = self._need(window, frames.stop, state, check=check)
-        elif status != END:
+        elif status != layout.END:
             frames.damage = self._damage(window, frames, status, state, context)
         return frames
+
+    def suspects(self, window: Window, at: int, context: RecordContext) -> Iterator[tuple[int, int]]:
+        data, place = window.data, at
+        while len(data) - place >= layout.HEADER:
+            left = layout.BLOCK - (window.offset + place) % layout.BLOCK
+            if left < layout.HEADER:
+                place += left
+                continue
+            end = place + layout.HEADER + load_u16le(data, place + _LENGTH)
+            if end <= min(len(data), place + left):
+                stored, computed = load_u32le(data, place), record_crc(data, place, end)
+                if stored == computed:
+                    place = end
+                    continue
+                yield from flips_of_stored(place, 4, "<", stored ^ computed)
+                change = unmasked(stored) ^ unmasked(computed)
+                yield from flips_by_crc(place + _TYPE, end, change, CRC32C)
+            for byte in range(place + _LENGTH, place + _TYPE):
+                yield from ((byte, bit) for bit in range(8))
+            return
 
     @abstractmethod
     def seen(self, window: Window, frames: Frames, context: RecordContext) -> None:
@@ -308,68 +306,69 @@ class RecordCodec(Codec):
     def _need(self, window: Window, stop: int, state: list[int], *, check: bool) -> int:
         """Return how many bytes the record at `stop` needs, as far as is known."""
         at = window.offset + stop
-        if state[CHAIN] < 0 or window.offset + state[PLACE] + HEADER > window.size:
-            return state[NEEDED]
+        if state[layout.CHAIN] < 0 or window.offset + state[layout.PLACE] + layout.HEADER > window.size:
+            return state[layout.NEEDED]
         if not check:
             # Without checking, only the start of the next record is needed, which may be in the next block.
-            return max(state[NEEDED], BLOCK - at % BLOCK)
+            return max(state[layout.NEEDED], layout.BLOCK - at % layout.BLOCK)
         # One more block, so that a long record is not scanned again for each header.
-        return min(state[NEEDED] + BLOCK, window.size - at)
+        return min(state[layout.NEEDED] + layout.BLOCK, window.size - at)
 
     def _damage(
         self, window: Window, frames: Frames, status: int, state: list[int], context: RecordContext
     ) -> Fault:
         """Return the fault that ended a scan, and set where to resume."""
-        place, after, kind = window.offset + state[PLACE], window.offset + state[AFTER], state[KIND]
+        place, after, kind = (
+            window.offset + state[layout.PLACE],
+            window.offset + state[layout.AFTER],
+            state[layout.KIND],
+        )
         at = window.offset + frames.stop
         left = window.size - at
-        length = state[LENGTH]
-        block_left = min(BLOCK - place % BLOCK, window.size - place)
+        length = state[layout.LENGTH]
+        block_left = min(layout.BLOCK - place % layout.BLOCK, window.size - place)
         severity, system, resume = Severity.ERROR, _SYSTEM_BLOCK, Resume(place + 1)
-        if status in (TORN_HEADER, TORN, TORN_CHAIN):
+        if status in (layout.TORN_HEADER, layout.TORN, layout.TORN_CHAIN):
             fault_kind, severity, system = Kind.TRUNCATED, Severity.WARNING, _SYSTEM_END
             resume = Resume(place, damaged=True)
-            if status == TORN_HEADER:
-                text = f"the file ends within the header of a record, after {window.size - place} of {HEADER} bytes"
-            elif status == TORN:
-                text = f"the file ends within a record: {length} bytes of payload declared, {block_left - HEADER} present"
+            if status == layout.TORN_HEADER:
+                text = f"the file ends within the header of a record, after {window.size - place} of {layout.HEADER} bytes"
+            elif status == layout.TORN:
+                present = block_left - layout.HEADER
+                text = f"the file ends within a record: {plural.count(length, 'byte')} of payload declared, {present} present"
             else:
-                text = f"the file ends before the rest of a record, after {state[GATHERED]} bytes of it"
+                text = f"the file ends before the rest of a record, after {plural.count(state[layout.GATHERED], 'byte')} of it"
                 resume = Resume(window.size)
-        elif status == ZEROS:
+        elif status == layout.ZEROS:
             fault_kind, severity, text = _zeros(window, place - window.offset)
             system = "LevelDB silently skips the rest of the block"
-        elif status == BAD_LENGTH:
+        elif status == layout.BAD_LENGTH:
             fault_kind = Kind.LENGTH
-            text = (
-                f"bad record length: {length} bytes of payload, but {block_left - HEADER} left in the block"
-            )
+            text = f"bad record length: {plural.count(length, 'byte')} of payload, but {block_left - layout.HEADER} left in the block"
             resume = Resume(place, damaged=True)
-        elif status == CHECKSUM:
+        elif status == layout.CHECKSUM:
             fault_kind, resume = Kind.CHECKSUM, Resume(place, damaged=True)
-            text = f"checksum mismatch of a {_type_name(kind)} record of {length} bytes"
-        elif status == UNKNOWN:
+            text = f"checksum mismatch of a {_type_name(kind)} record of {plural.count(length, 'byte')}"
+        elif status == layout.UNKNOWN:
             fault_kind, resume = Kind.MAGIC, Resume(after, known=True)
             text = log_reader.unknown(kind)
-            system = {EOF_TYPE: _SYSTEM_END, BAD_TYPE: "LevelDB silently skips it"}.get(
+            system = {layout.EOF_TYPE: _SYSTEM_END, layout.BAD_TYPE: "LevelDB silently skips it"}.get(
                 kind, "LevelDB skips it"
             )
-        elif status == PARTIAL:
+        elif status == layout.PARTIAL:
             fault_kind, resume = Kind.TRUNCATED, Resume(place, known=True)
-            text = (
-                f"partial record without end({1 if kind == FULL else 2}): {state[GATHERED]} bytes of a record"
-            )
+            text = f"partial record without end({1 if kind == layout.FULL else 2}): {plural.count(state[layout.GATHERED], 'byte')} of a record"
             system = "LevelDB skips it"
-        elif status == MISSING:
+        elif status == layout.MISSING:
             fault_kind, resume = Kind.ORDER, Resume(after, known=True)
-            text = f"missing start of fragmented record({1 if kind == MIDDLE else 2}): {length} bytes of a record"
+            text = f"missing start of fragmented record({1 if kind == layout.MIDDLE else 2}): {plural.count(length, 'byte')} of a record"
             system = "LevelDB skips it"
         else:
-            assert status == TOO_LONG
+            assert status == layout.TOO_LONG
             fault_kind, resume = Kind.LENGTH, Resume(after, known=True)
             limit = context.options["max.record.bytes"]
             text, system = f"a record of more than {limit} bytes (max.record.bytes)", "LevelDB reads it"
-        if place > at and status not in (PARTIAL, TORN_CHAIN, TOO_LONG):
+        if place > at and status not in (layout.PARTIAL, layout.TORN_CHAIN, layout.TOO_LONG):
             text = f"{text} at byte {place}, in the middle of a record"
         context.resume = resume
         return Fault(self.name, at, left, fault_kind, text, severity, system)
@@ -399,7 +398,7 @@ class RecordCodec(Codec):
             pos, known, damaged = resume.place, resume.known, resume.damaged
         behind = window.offset + len(window.data)
         while pos < window.size:
-            block_end = pos + BLOCK - pos % BLOCK
+            block_end = pos + layout.BLOCK - pos % layout.BLOCK
             stop = min(block_end, window.size)
             if stop > behind:
                 context.resume = Resume(pos, known, damaged)
@@ -407,9 +406,9 @@ class RecordCodec(Codec):
                     return -1, 0
                 return max(pos, first) - window.offset, stop - max(pos, first)
             inside, end, block = pos - window.offset, stop - window.offset, block_end - window.offset
-            known = known or (pos % BLOCK == 0 and not damaged)
+            known = known or (pos % layout.BLOCK == 0 and not damaged)
             after = int(sound(window.data, inside, end, block)) if known else -1
-            if after >= 0 and window.data[inside + _TYPE] not in (MIDDLE, LAST):
+            if after >= 0 and window.data[inside + _TYPE] not in (layout.MIDDLE, layout.LAST):
                 context.resume = None
                 return inside, 0
             if after < 0 and (known or damaged):
@@ -433,7 +432,9 @@ class RecordCodec(Codec):
                 return int(place)
             if following is None:
                 following = self._sure(window, place + 1, stop, block_end)
-            if window.data[place + _TYPE] == FULL and self.plausible(window, int(place), following, context):
+            if window.data[place + _TYPE] == layout.FULL and self.plausible(
+                window, int(place), following, context
+            ):
                 return int(place)
             at = place + 1
 
@@ -525,7 +526,7 @@ class RecordCodec(Codec):
 
 def _zeros(window: Window, at: int) -> tuple[Kind, Severity, str]:
     """Return the fault of a header with type 0 and length 0. Writers before LevelDB 1.15 preallocated files, which end in zeros."""
-    if window.data[at : at + HEADER].any():
+    if window.data[at : at + layout.HEADER].any():
         return Kind.MAGIC, Severity.ERROR, "a record of type 0 and length 0"
     if window.data[at:].any():
         return Kind.PADDING, Severity.ERROR, "zeros instead of a record, followed by other bytes"
@@ -533,8 +534,8 @@ def _zeros(window: Window, at: int) -> tuple[Kind, Severity, str]:
     return Kind.PADDING, severity, "zeros instead of a record"
 
 
-_TYPES = contents(pa.string(), [name.encode() for name in TYPE_NAMES])
+_TYPES = contents(pa.string(), [name.encode() for name in layout.TYPE_NAMES])
 
 
 def _type_name(kind: int) -> str:
-    return TYPE_NAMES[kind] if kind < len(TYPE_NAMES) else f"type {kind}"
+    return layout.TYPE_NAMES[kind] if kind < len(layout.TYPE_NAMES) else f"type {kind}"

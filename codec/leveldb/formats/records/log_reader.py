@@ -11,34 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from logwright.codec.leveldb.formats.records.layout import (
-    AFTER,
-    BAD_LENGTH,
-    BAD_TYPE,
-    BLOCK,
-    CHAIN,
-    CHECKSUM,
-    CROWDED,
-    EOF_TYPE,
-    FULL,
-    GATHERED,
-    HEAD,
-    HEADER,
-    KIND,
-    LENGTH,
-    MIDDLE,
-    MISSING,
-    NEED,
-    NEEDED,
-    PARTIAL,
-    PLACE,
-    STATE,
-    STOP,
-    UNKNOWN,
-    ZEROS,
-    Int64s,
-    scan_records,
-)
+from logwright.codec.leveldb.formats.records import layout
+from logwright.codec.leveldb.formats.records.layout import Int64s, scan_records
 from logwright.codec.window import Bytes, Frames, Window
 
 _STEP = 4 << 20
@@ -46,7 +20,7 @@ _NO_LIMIT = 1 << 62
 _CAPACITY = 1 << 15
 """Initial capacity for records. Room for as many as a window can have would take more memory than the window."""
 
-MESSAGES = {BAD_LENGTH: "bad record length", CHECKSUM: "checksum mismatch"}
+MESSAGES = {layout.BAD_LENGTH: "bad record length", layout.CHECKSUM: "checksum mismatch"}
 IN_MIDDLE = "error in middle of record"
 
 
@@ -70,25 +44,25 @@ class Dropped:
 
 def scan(window: Window, at: int, *, check: bool, synced: bool, limit: int) -> tuple[Frames, int, list[int]]:
     """Return the logical records from `window.data[at]` on, why the scan ended, and its final state: see `layout.scan_records`."""
-    capacity = min(max(len(window.data) - at, 0) // HEADER + 1, _CAPACITY)
-    state = np.zeros(STATE, np.int64)
+    capacity = min(max(len(window.data) - at, 0) // layout.HEADER + 1, _CAPACITY)
+    state = np.zeros(layout.STATE, np.int64)
     parts: list[tuple[Int64s, Int64s, Int64s]] = []
     while True:
         starts, ends = np.empty(capacity, np.int64), np.empty(capacity, np.int64)
-        heads = np.empty((capacity, HEAD.itemsize // 8), np.int64)
+        heads = np.empty((capacity, layout.HEAD.itemsize // 8), np.int64)
         n, status = scan_records(
             window.data, at, window.offset, window.size, check, synced, limit, starts, ends, heads, state
         )
         parts.append((starts[:n], ends[:n], heads[:n]))
-        if status != CROWDED:
+        if status != layout.CROWDED:
             break
-        at, synced, capacity = int(state[STOP]), True, 4 * capacity
+        at, synced, capacity = int(state[layout.STOP]), True, 4 * capacity
     if len(parts) > 1:
         starts, ends, heads = (np.concatenate([part[i] for part in parts]) for i in range(3))
     else:
         starts, ends, heads = parts[0]
     return (
-        Frames(starts, ends, heads.view(HEAD).reshape(len(starts)), int(state[STOP])),
+        Frames(starts, ends, heads.view(layout.HEAD).reshape(len(starts)), int(state[layout.STOP])),
         int(status),
         state.tolist(),
     )
@@ -114,8 +88,8 @@ def read_records(
             frames, status, state = scan(window, inside, check=check, synced=True, limit=_NO_LIMIT)
             if len(frames):
                 yield Delivered(window, frames)
-            inside = state[STOP]
-            if status == NEED:
+            inside = state[layout.STOP]
+            if status == layout.NEED:
                 break
             reports, resumed = _reports(window, status, state)
             yield from reports
@@ -124,31 +98,31 @@ def read_records(
             inside = resumed
             if inside >= len(window.data):
                 break
-        length = max(step, 2 * state[NEEDED]) if status == NEED else step
+        length = max(step, 2 * state[layout.NEEDED]) if status == layout.NEED else step
         at += inside
 
 
 def _reports(window: Window, status: int, state: list[int]) -> tuple[list[Dropped], int]:
     """Return what LevelDB reports at the end of a scan, and where in the window reading continues; -1 if it ends."""
-    place, after, kind = state[PLACE], state[AFTER], state[KIND]
+    place, after, kind = state[layout.PLACE], state[layout.AFTER], state[layout.KIND]
     at = window.offset + place
-    chained, gathered = state[CHAIN] >= 0, state[GATHERED]
+    chained, gathered = state[layout.CHAIN] >= 0, state[layout.GATHERED]
     broken = [Dropped(at, gathered, IN_MIDDLE)] if chained else []
-    block_end = min(at + BLOCK - at % BLOCK, window.size)
+    block_end = min(at + layout.BLOCK - at % layout.BLOCK, window.size)
     if status in MESSAGES:
         return [Dropped(at, block_end - at, MESSAGES[status]), *broken], block_end - window.offset
-    if status == ZEROS:
+    if status == layout.ZEROS:
         return broken, block_end - window.offset
-    if status == PARTIAL:
-        text = f"partial record without end({1 if kind == FULL else 2})"
+    if status == layout.PARTIAL:
+        text = f"partial record without end({1 if kind == layout.FULL else 2})"
         return [Dropped(at, gathered, text)], place
-    if status == MISSING:
-        text = f"missing start of fragmented record({1 if kind == MIDDLE else 2})"
-        return [Dropped(at, state[LENGTH], text)], after
-    if status == UNKNOWN and kind != EOF_TYPE:
-        if kind == BAD_TYPE:
+    if status == layout.MISSING:
+        text = f"missing start of fragmented record({1 if kind == layout.MIDDLE else 2})"
+        return [Dropped(at, state[layout.LENGTH], text)], after
+    if status == layout.UNKNOWN and kind != layout.EOF_TYPE:
+        if kind == layout.BAD_TYPE:
             return broken, after
-        return [Dropped(at, state[LENGTH] + (gathered if chained else 0), unknown(kind))], after
+        return [Dropped(at, state[layout.LENGTH] + (gathered if chained else 0), unknown(kind))], after
     return [], -1
 
 

@@ -19,26 +19,16 @@ from logwright.codec.columns import contents, numbers
 from logwright.codec.describe import Type
 from logwright.codec.explain import Focus, Node
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
+from logwright.codec.kernels.bitflip import CRC32C, flips_by_crc, flips_of_stored
 from logwright.codec.kernels.crc32c import crc32c_of_three, crc32c_update
 from logwright.codec.kernels.intrinsics import load_u32le
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.leveldb.formats import fields
 from logwright.codec.leveldb.formats.explain import STORED, TABLE, table_of
-from logwright.codec.leveldb.formats.table import reencode as again
-from logwright.codec.leveldb.formats.table import rows
+from logwright.codec.leveldb.formats.table import index, reencode, rows
 from logwright.codec.leveldb.formats.table import write as encode
 from logwright.codec.leveldb.formats.table.filter import BASE, FILTER_END, bits_per_key_of
-from logwright.codec.leveldb.formats.table.index import (
-    DATA,
-    FOOTER,
-    FOOTER_SIZE,
-    HANDLES_SIZE,
-    KIND_NAMES,
-    NAME,
-    Blocks,
-    handles,
-    survey,
-)
+from logwright.codec.leveldb.formats.table.index import Blocks, handles, survey
 from logwright.codec.leveldb.formats.table.layout import (
     BLOCK_HANDLE,
     ENTRY,
@@ -46,6 +36,7 @@ from logwright.codec.leveldb.formats.table.layout import (
     TRAILER_SIZE,
     block_crc,
     masked,
+    unmasked,
 )
 from logwright.codec.leveldb.formats.table.resync import MAGIC
 from logwright.codec.leveldb.formats.table.tables import FILE, FRAMES, MAX_DECOMPRESSED, ROWS, TableContext
@@ -131,14 +122,15 @@ _FEW = 256
 
 
 class LevelDBTable(Codec):
-    name = NAME
+    name = index.NAME
     title = "LevelDB table: sorted blocks of keys and values"
-    structures = (TRAILER, fields.DATA_BLOCK, ENTRY, BLOCK_HANDLE, FOOTER, FILTER_END)
+    structures = (TRAILER, fields.DATA_BLOCK, ENTRY, BLOCK_HANDLE, index.FOOTER, FILTER_END)
     described = (TABLE, *STORED.values())
     tables: Mapping[str, Table] = {"rows": ROWS, "frames": FRAMES, "file": FILE}
     options = OPTIONS
     indexed = True
     scans_empty = True
+    checksum = "CRC-32C"
 
     end_magic = MAGIC
 
@@ -217,9 +209,9 @@ class LevelDBTable(Codec):
         self, head: Window, size: int, frames: int, tail: bytes, zeros: int, context: TableContext
     ) -> pa.RecordBatch:
         places: list[int | None] = [None] * 4
-        footer = tail[-FOOTER_SIZE:]
-        if len(footer) == FOOTER_SIZE and not zeros:
-            footer_handles = handles(footer[:HANDLES_SIZE])
+        footer = tail[-index.FOOTER_SIZE :]
+        if len(footer) == index.FOOTER_SIZE and not zeros:
+            footer_handles = handles(footer[: index.HANDLES_SIZE])
             if len(footer_handles) == 2:
                 places = [*footer_handles[0], *footer_handles[1]]
         arrays = [numbers(pa.int64(), np.array([value])) for value in (size, frames)]
@@ -265,6 +257,22 @@ class LevelDBTable(Codec):
         low = [blocks.keys[n - 1][:-KEY_TRAILER] if n > 0 else b"" for n in entry]
         return Keys(low), Keys(blocks.keys[n][:-KEY_TRAILER] if n >= 0 else b"" for n in entry)
 
+    def suspects(self, window: Window, at: int, context: TableContext) -> Iterator[tuple[int, int]]:
+        blocks, data, place = self._blocks(window, context), window.data, window.offset + at
+        i = blocks.at(place)
+        size = blocks.next(place + 1) - place - TRAILER_SIZE
+        if i < len(blocks.offset) and int(blocks.offset[i]) == place:
+            size = int(blocks.size[i])
+        elif place in blocks.wrong:
+            size = blocks.wrong[place][0]
+        end = at + size + TRAILER_SIZE
+        if size < 0 or end > len(data):
+            return
+        stored, computed = load_u32le(data, end - _CRC_SIZE), block_crc(data, at, size)
+        yield from flips_of_stored(end - _CRC_SIZE, _CRC_SIZE, "<", stored ^ computed)
+        change = unmasked(stored) ^ unmasked(computed)
+        yield from flips_by_crc(at, end - _CRC_SIZE, change, CRC32C)
+
     def resync(self, window: Window, at: int, context: TableContext) -> tuple[int, int]:
         blocks = self._blocks(window, context)
         return blocks.next(window.offset + at) - window.offset, 0
@@ -274,7 +282,7 @@ class LevelDBTable(Codec):
     ) -> Iterator[Chunk]:
         if frames is None:
             return encode.encode(rows, file, context)
-        return again.encode(rows, frames, file, context)
+        return reencode.encode(rows, frames, file, context)
 
 
 def _frames(window: Window, blocks: Blocks, first: int, last: int, at: int, context: TableContext) -> Frames:
@@ -296,12 +304,12 @@ _READS = "LevelDB reads the block as it is, or with verify_checksums skips it (C
 def _cut(window: Window, blocks: Blocks, frames: Frames, bad: int, first: int) -> Frames:
     """Return the frames before a bad one, which becomes the damage."""
     start, end = int(frames.start[bad]), int(frames.end[bad])
-    kind, size = KIND_NAMES[int(frames.header["kind"][bad])], int(frames.header["size"][bad])
+    kind, size = index.KIND_NAMES[int(frames.header["kind"][bad])], int(frames.header["size"][bad])
     stored, computed = load_u32le(window.data, end - 4), block_crc(window.data, start, size)
     text = f"block checksum mismatch: the {kind} block stores {stored:#010x}, computed {computed:#010x}"
     rows_lost, lost = _lost(blocks, first + bad)
     fault = Fault(
-        NAME,
+        index.NAME,
         window.offset + start,
         end - start,
         Kind.CHECKSUM,
@@ -325,7 +333,7 @@ def _at_footer(window: Window, blocks: Blocks, frames: Frames) -> None:
 
 def _lost(blocks: Blocks, i: int) -> tuple[int | None, dict[str, str]]:
     """Return what is lost with a block: the number of rows, if it is known, and its key range by the index."""
-    if blocks.kind[i] != DATA:
+    if blocks.kind[i] != index.DATA:
         return 0, {}
     n = int(blocks.entry[i])
     if n < 0:
@@ -341,22 +349,24 @@ def _gap(window: Window, blocks: Blocks, place: int, following: int) -> Fault:
     length = max(min(stop, window.size) - place, 0)
     if blocks.unsupported:
         system = "LevelDB reads nothing of the table"
-        return Fault(NAME, place, length, Kind.UNSUPPORTED, blocks.unsupported, Severity.WARNING, system)
+        return Fault(
+            index.NAME, place, length, Kind.UNSUPPORTED, blocks.unsupported, Severity.WARNING, system
+        )
     if not known and blocks.stop >= window.size and blocks.faults:
         # There is no footer: the file is truncated.
         fault = blocks.faults[0]
         text = f"{fault.detail}; no complete block with a right checksum is here"
-        return Fault(NAME, place, length, fault.kind, text, system=fault.system)
-    size, named = blocks.wrong.get(place, (-1, DATA))
+        return Fault(index.NAME, place, length, fault.kind, text, system=fault.system)
+    size, named = blocks.wrong.get(place, (-1, index.DATA))
     if size + TRAILER_SIZE == length:
-        text = f"block checksum mismatch: the {KIND_NAMES[named]} block of {size} bytes"
-        rows_lost = None if named == DATA else 0
-        return Fault(NAME, place, length, Kind.CHECKSUM, text, system=_READS, rows_lost=rows_lost)
+        text = f"block checksum mismatch: the {index.KIND_NAMES[named]} block of {size} bytes"
+        rows_lost = None if named == index.DATA else 0
+        return Fault(index.NAME, place, length, Kind.CHECKSUM, text, system=_READS, rows_lost=rows_lost)
     text = (
         "no block of the index starts here" if blocks.sound else "no block with a right checksum starts here"
     )
     kind = Kind.LENGTH if blocks.sound else Kind.CHECKSUM
-    return Fault(NAME, place, length, kind, text, system=_READS)
+    return Fault(index.NAME, place, length, kind, text, system=_READS)
 
 
 CODEC = LevelDBTable()

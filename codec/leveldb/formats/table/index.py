@@ -6,6 +6,8 @@ A sound index is trusted. If it or the footer is damaged, the readable parts of 
 
 from __future__ import annotations
 
+import hashlib
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -17,23 +19,12 @@ from logwright.codec.describe import Content, Field, Points, Struct
 from logwright.codec.fault import Fault, Kind
 from logwright.codec.kernels.compress import CompressionError
 from logwright.codec.kernels.kernel import kernel
+from logwright.codec.leveldb.formats.table import layout
+from logwright.codec.leveldb.formats.table.compression import ANOTHER_PROGRAM, UnknownTypeError, expand
 from logwright.codec.leveldb.formats.table.filter import META_PREFIX
-from logwright.codec.leveldb.formats.table.layout import (
-    ANOTHER_PROGRAM,
-    BLOCK_HANDLE,
-    NOTHING,
-    RESTART_SIZE,
-    SOUND,
-    TRAILER_SIZE,
-    Slices,
-    UnknownTypeError,
-    block_crc,
-    entries,
-    expand,
-    read_handles,
-)
+from logwright.codec.leveldb.formats.table.layout import Slices, block_crc, entries, read_handles
 from logwright.codec.leveldb.formats.table.restarts import PointFault, hiding_fault
-from logwright.codec.leveldb.formats.table.resync import MAGIC, Read, find, is_filter
+from logwright.codec.leveldb.formats.table.resync import MAGIC, WINDOW, Read, find, is_filter
 from logwright.codec.leveldb.keys import SEEK_TAG
 from logwright.codec.leveldb.store.relatives import MAGIC_SIZE, MAGICS
 from logwright.codec.window import Bytes
@@ -47,15 +38,18 @@ _LARGEST = (1 << 64) - 1
 
 def stored_block(kind: str) -> Points:
     """Return the target of a handle."""
-    return Points(f"Stored{kind}Block", "offset", f"size + {TRAILER_SIZE}")
+    return Points(f"Stored{kind}Block", "offset", f"size + {layout.TRAILER_SIZE}")
 
 
 HANDLES = Struct(
     "FooterHandles",
     Field(
-        "metaindex_handle", BLOCK_HANDLE, "position of the metaindex block", points=stored_block("Metaindex")
+        "metaindex_handle",
+        layout.BLOCK_HANDLE,
+        "position of the metaindex block",
+        points=stored_block("Metaindex"),
     ),
-    Field("index_handle", BLOCK_HANDLE, "position of the index block", points=stored_block("Index")),
+    Field("index_handle", layout.BLOCK_HANDLE, "position of the index block", points=stored_block("Index")),
     Field("padding", BytesType(), "may be anything"),
     doc="The first 40 bytes of the footer.",
     source="Footer",
@@ -87,7 +81,7 @@ def edges(offsets: Int64s, sizes: Int64s, ends: Int64s, breaks: Int64s) -> int:
         if i and offsets[i] != ends[i - 1]:
             breaks[count] = i
             count += 1
-        ends[i] = offsets[i] + sizes[i] + TRAILER_SIZE
+        ends[i] = offsets[i] + sizes[i] + layout.TRAILER_SIZE
     return count
 
 
@@ -108,7 +102,7 @@ def placed(known: Int64s, stop: int) -> int:
     """Return whether blocks (rows of offset, size and more) are in order, overlap each other or `stop`, or are unordered."""
     overlapping = False
     for i in range(len(known)):
-        end = known[i, 0] + known[i, 1] + TRAILER_SIZE
+        end = known[i, 0] + known[i, 1] + layout.TRAILER_SIZE
         if i + 1 < len(known) and known[i + 1, 0] <= known[i, 0]:
             return UNORDERED
         if end > stop or (i + 1 < len(known) and known[i + 1, 0] < end):
@@ -146,6 +140,14 @@ class Blocks:
         self.ends, breaks = np.empty(len(self.offset), np.int64), np.empty(len(self.offset), np.int64)
         self.breaks = breaks[: edges(self.offset, self.size, self.ends, breaks)]
 
+    @property
+    def memory(self) -> int:
+        """Approximate size in memory, in bytes."""
+        keys = self.keys.data.nbytes + self.keys.ends.nbytes if isinstance(self.keys, Slices) else 0
+        return keys + sum(
+            column.nbytes for column in (self.offset, self.size, self.kind, self.entry, self.ends)
+        )
+
     def at(self, place: int) -> int:
         """Return the first block at or after a byte of the file."""
         return int(np.searchsorted(self.offset, place))
@@ -173,7 +175,8 @@ def handles(data: bytes) -> list[tuple[int, int]]:
     return list(zip(numbers[::2], numbers[1::2], strict=False))
 
 
-_LEAST = 2 * RESTART_SIZE
+_LARGE = 64 << 10
+_LEAST = 2 * layout.RESTART_SIZE
 """The size of an empty block: one restart point, and their number."""
 
 
@@ -182,23 +185,42 @@ class _BlockReader:
     """Reads the blocks of a file. `checked` are those with a verified checksum, right or wrong; `hidden` is why a block is not read from
     its first entry."""
 
-    read: Read
+    source: Read
     size: int
     limit: int
+    window: tuple[int, Bytes] = field(default_factory=lambda: (0, layout.NOTHING.data))
+    """Offset and bytes of the last large read, which has the blocks that were found in it."""
     checked: dict[tuple[int, int], bool] = field(default_factory=dict)
     hidden: dict[tuple[int, int], PointFault] = field(default_factory=dict)
     unknown: dict[tuple[int, int], int] = field(default_factory=dict)
     """The unsupported types of blocks with right checksums."""
 
+    def read(self, offset: int, length: int) -> Bytes:
+        """See `Read`."""
+        start, data = self.window
+        if start <= offset and offset + length <= start + len(data):
+            return data[offset - start : offset - start + length]
+        data = self.source(offset, length)
+        if length >= _LARGE:
+            self.window = offset, data
+        return data
+
+    def digest(self) -> bytes:
+        """Return a cryptographic hash of the file."""
+        hashed = hashlib.blake2b(self.size.to_bytes(8, "little"))
+        for offset in range(0, self.size, WINDOW):
+            hashed.update(self.read(offset, min(WINDOW, self.size - offset)).data)
+        return hashed.digest()
+
     def fits(self, offset: int, size: int) -> bool:
-        return offset <= self.size - TRAILER_SIZE - size
+        return offset <= self.size - layout.TRAILER_SIZE - size
 
     def block(self, offset: int, size: int) -> tuple[Bytes, int, bool] | None:
         """Return contents, type and whether the checksum is right of a candidate block, or None if the file has no such bytes."""
         if not self.fits(offset, size):
             return None
-        data = self.read(offset, size + TRAILER_SIZE)
-        if len(data) < size + TRAILER_SIZE:
+        data = self.read(offset, size + layout.TRAILER_SIZE)
+        if len(data) < size + layout.TRAILER_SIZE:
             return None
         sound = block_crc(data, 0, size) == int.from_bytes(data[size + 1 :].tobytes(), "little")
         self.checked[offset, size] = sound
@@ -213,20 +235,54 @@ class _BlockReader:
         """Return keys and values of a block, as far as they can be read, and whether it is sound."""
         block = self.block(offset, size)
         if block is None:
-            return NOTHING, NOTHING, False
+            return layout.NOTHING, layout.NOTHING, False
         try:
             plain = expand(block[0], block[1], self.limit)
         except UnknownTypeError:
             if block[2]:
                 self.unknown[offset, size] = block[1]
-            return NOTHING, NOTHING, False
+            return layout.NOTHING, layout.NOTHING, False
         except CompressionError:
-            return NOTHING, NOTHING, False
+            return layout.NOTHING, layout.NOTHING, False
         keys, values, status = entries(plain, self.limit)
         why = hiding_fault(plain)
         if why is not None:
             self.hidden[offset, size] = why
-        return keys, values, block[2] and status == SOUND and why is None
+        return keys, values, block[2] and status == layout.SOUND and why is None
+
+
+def contents(read: Read, offset: int, size: int) -> Bytes | None:
+    """Return a block with its trailer, or None if its checksum is wrong."""
+    data = read(offset, size + layout.TRAILER_SIZE)
+    if len(data) < size + layout.TRAILER_SIZE or block_crc(data, 0, size) != int.from_bytes(
+        data[size + 1 :].tobytes(), "little"
+    ):
+        return None
+    return data
+
+
+class Searches:
+    """The last results of searching damaged tables, by the hash of the file. An operation surveys a table several times, and searches it
+    once. `limit` bounds the memory in bytes."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit, self._memory = limit, 0
+        self._results: dict[tuple[bytes, int], Blocks] = {}
+        self._lock = threading.Lock()
+
+    def get(self, key: tuple[bytes, int]) -> Blocks | None:
+        return self._results.get(key)
+
+    def put(self, key: tuple[bytes, int], blocks: Blocks) -> None:
+        with self._lock:
+            if key not in self._results:
+                self._results[key] = blocks
+                self._memory += blocks.memory
+            while self._memory > self._limit:
+                self._memory -= self._results.pop(next(iter(self._results))).memory
+
+
+_SEARCHES = Searches(16 << 20)
 
 
 def _listed(values: Slices) -> tuple[Int64s, Int64s]:
@@ -242,18 +298,20 @@ def survey(read: Read, size: int, limit: int) -> Blocks:
     tail = read(size - FOOTER_SIZE, FOOTER_SIZE).tobytes() if size >= FOOTER_SIZE else b""
     places = handles(tail[:HANDLES_SIZE])
     faults = _footer_faults(size, tail, places)
-    keys, values, complete = reader.entries(*places[1]) if len(places) == 2 else (NOTHING, NOTHING, False)
+    keys, values, complete = (
+        reader.entries(*places[1]) if len(places) == 2 else (layout.NOTHING, layout.NOTHING, False)
+    )
     offsets, sizes = _listed(values)
     magic = tail.endswith(MAGIC)
     other = MAGICS.get(tail[-MAGIC_SIZE:])
     if other is not None:
         return _unsupported(size, f"a table of {other}, which is not supported")
     kind = reader.unknown.get(places[1]) if len(places) == 2 else None
-    if magic and kind is not None and sum(places[1]) + TRAILER_SIZE >= size - FOOTER_SIZE:
+    if magic and kind is not None and sum(places[1]) + layout.TRAILER_SIZE >= size - FOOTER_SIZE:
         return _unsupported(size, f"bad block type ({kind}) of the index: {ANOTHER_PROGRAM}")
     # No checksum covers the footer. Its index must look like one and be adjacent to it.
     sound = complete and bool(are_before(offsets, sizes, places[1][0]))
-    sound = sound and sum(places[1]) + TRAILER_SIZE >= size - FOOTER_SIZE
+    sound = sound and sum(places[1]) + layout.TRAILER_SIZE >= size - FOOTER_SIZE
     if complete and not sound and magic:
         text = (
             "bad block handle in the index, whose checksum is right: blocks are found by their own checksums"
@@ -265,13 +323,15 @@ def survey(read: Read, size: int, limit: int) -> Blocks:
         system = "LevelDB ends with the status Corruption"
         if places[1] in reader.hidden:
             text = f"in the index, whose checksum is right: {reader.hidden[places[1]].text}; blocks are found by their own checksums"
-            system = "LevelDB returns nothing from the blocks that it does not see named there"
+            system = "LevelDB returns nothing from blocks that this part of the index names"
         faults.append(Fault(NAME, *places[1], Kind.LENGTH, text, system=system))
     if not sound and not magic:
-        places, keys = [], NOTHING
+        places, keys = [], layout.NOTHING
         offsets = sizes = np.empty(0, np.int64)
     others = {places[1]: INDEX} if len(places) == 2 else {}
-    names, values, meta_sound = reader.entries(*places[0]) if places else (NOTHING, NOTHING, False)
+    names, values, meta_sound = (
+        reader.entries(*places[0]) if places else (layout.NOTHING, layout.NOTHING, False)
+    )
     for name, offset, length in zip(names, *(column.tolist() for column in _listed(values)), strict=True):
         if name.startswith(META_PREFIX.encode()) and offset >= 0:
             others.setdefault((offset, length), FILTER)
@@ -280,14 +340,19 @@ def survey(read: Read, size: int, limit: int) -> Blocks:
     stop = size - FOOTER_SIZE if magic else size
     if sound and not magic:
         # The footer is truncated, or its last bytes are damaged.
-        stop = sum(places[1]) + TRAILER_SIZE
+        stop = sum(places[1]) + layout.TRAILER_SIZE
     behind = [(*place, kind, -1) for place, kind in others.items() if reader.fits(*place)] if sound else []
     count = len(offsets)
     known = np.empty((count + len(behind), 4), np.int64)
     known[:count, 0], known[:count, 1], known[:count, 2] = offsets, sizes, DATA
     known[:count, 3] = np.arange(count)
     if not sound:
-        return _with_handle_faults(_rescued(reader, stop, known, others, keys, faults), size, places)
+        key = reader.digest(), limit
+        blocks = _SEARCHES.get(key)
+        if blocks is None:
+            blocks = _with_handle_faults(_rescued(reader, stop, known, others, keys, faults), size, places)
+            _SEARCHES.put(key, blocks)
+        return blocks
     if behind:
         known[count:] = sorted(behind)
     return _with_handle_faults(
@@ -298,7 +363,7 @@ def survey(read: Read, size: int, limit: int) -> Blocks:
 def _unsupported(size: int, why: str) -> Blocks:
     """Return the blocks of a table in which none can be found although nothing is damaged."""
     nothing = np.empty(0, np.int64)
-    return Blocks(nothing, nothing, nothing, nothing, NOTHING, False, size, [], why)
+    return Blocks(nothing, nothing, nothing, nothing, layout.NOTHING, False, size, [], why)
 
 
 def _with_handle_faults(blocks: Blocks, size: int, places: list[tuple[int, int]]) -> Blocks:
@@ -347,7 +412,7 @@ def _rescued(
     there = {place for place in kinds if reader.sound(*place)}
     known = []
     for place in there:
-        last = sum(place) + TRAILER_SIZE == stop < reader.size
+        last = sum(place) + layout.TRAILER_SIZE == stop < reader.size
         known.append((*place, INDEX if last else _kind(reader, *place, there), kinds[place][1]))
     blocks = _blocks(reader, stop, np.array(known, np.int64).reshape(-1, 4), keys, False, faults, gaps=True)
     blocks.wrong = {
@@ -401,9 +466,9 @@ def _disjoint(known: Int64s, stop: int) -> Int64s:
     chosen = []
     at = 0
     for i, (offset, size, _, _) in enumerate(known.tolist()):
-        if offset >= at and offset + size + TRAILER_SIZE <= stop:
+        if offset >= at and offset + size + layout.TRAILER_SIZE <= stop:
             chosen.append(i)
-            at = offset + size + TRAILER_SIZE
+            at = offset + size + layout.TRAILER_SIZE
     return known[chosen]
 
 
@@ -418,7 +483,7 @@ def _filled(reader: _BlockReader, stop: int, known: Int64s, sound: bool) -> Int6
             if not sound or kind != DATA:
                 more.append((low, length, kind, -1))
                 there.add((low, length))
-        at = offset + size + TRAILER_SIZE
+        at = offset + size + layout.TRAILER_SIZE
     known = np.concatenate((known, np.array(more, np.int64).reshape(-1, 4)))
     return known[np.argsort(known[:, 0], kind="stable")]
 
@@ -434,7 +499,7 @@ def _kind(reader: _BlockReader, offset: int, size: int, known: set[tuple[int, in
     if all(key.startswith(META_PREFIX.encode()) for key in keys):
         return METAINDEX
     # The footer directly follows the index. The blocks it names may be damaged or moved.
-    if reader.read(offset + size + TRAILER_SIZE, FOOTER_SIZE).tobytes().endswith(MAGIC):
+    if reader.read(offset + size + layout.TRAILER_SIZE, FOOTER_SIZE).tobytes().endswith(MAGIC):
         return INDEX
     offsets, sizes = _listed(values)
     named = zip(offsets.tolist(), sizes.tolist(), strict=True)

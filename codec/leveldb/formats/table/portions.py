@@ -11,21 +11,10 @@ from logwright.codec.engine.merge import compare
 from logwright.codec.kernels.intrinsics import load_i64le
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.leveldb.comparators import BYTEWISE_COMPARATOR, Comparator, internal
+from logwright.codec.leveldb.formats.table import layout as block
+from logwright.codec.leveldb.formats.table.compression import compression_of
 from logwright.codec.leveldb.formats.table.index import DATA
-from logwright.codec.leveldb.formats.table.layout import (
-    ENTRIES,
-    KEY_BYTES,
-    MEASURES,
-    MESSAGES,
-    SOUND,
-    STATUS,
-    TOO_LARGE,
-    VALUE_BYTES,
-    Slices,
-    compression_of,
-    measure,
-    measure_all,
-)
+from logwright.codec.leveldb.formats.table.layout import Slices, measure, measure_all
 from logwright.codec.leveldb.formats.table.restarts import with_repaired_points, wrong_blocks
 from logwright.codec.leveldb.formats.table.rows import (
     DEFAULT_INTERVAL,
@@ -172,22 +161,23 @@ def portions(window: Window, frames: Frames, limit: int, *, repair: bool = False
     at = 0
     while at < len(frames):
         plain, starts, ends, errors = plain_blocks(window, frames, at, limit)
-        measures = np.empty(len(starts) * MEASURES, np.int64)
+        measures = np.empty(len(starts) * block.MEASURES, np.int64)
         measure_all(plain, starts, ends, limit, measures)
-        measured = measures.reshape(-1, MEASURES)
+        measured = measures.reshape(-1, block.MEASURES)
         repaired: dict[int, Bytes] = {}
         if repair:
             repaired = _repaired_blocks(plain, starts, ends, measures, errors, limit)
             plain, starts, ends = _replaced(repaired, plain, starts, ends, measures, limit)
         # Keys with long shared prefixes can take more memory than the blocks.
-        sizes = np.cumsum(measured[:, KEY_BYTES] + measured[:, VALUE_BYTES])
+        sizes = np.cumsum(measured[:, block.KEY_BYTES] + measured[:, block.VALUE_BYTES])
         count = max(1, int(np.searchsorted(sizes, PORTION, "right")))
-        entries = Unpacked.many(plain, starts[:count], measures[: count * MEASURES])
-        for i in np.flatnonzero(measured[:count, STATUS] != 0).tolist():
-            errors.setdefault(i, MESSAGES[int(measured[i, STATUS])])
+        entries = Unpacked.many(plain, starts[:count], measures[: count * block.MEASURES])
+        for i in np.flatnonzero(measured[:count, block.STATUS] != 0).tolist():
+            errors.setdefault(i, block.MESSAGES[int(measured[i, block.STATUS])])
         for i in np.flatnonzero(entries.skipped > 0).tolist():
             errors.setdefault(
-                i, f"corrupted internal key: {int(entries.skipped[i])} of {int(measured[i, ENTRIES])} entries"
+                i,
+                f"corrupted internal key: {int(entries.skipped[i])} of {int(measured[i, block.ENTRIES])} entries",
             )
         part = frames.pick(slice(at, at + count))
         errors = {i: text for i, text in errors.items() if i < count}
@@ -200,18 +190,18 @@ def _repaired_blocks(
     plain: Bytes, starts: Int64s, ends: Int64s, measures: Int64s, errors: dict[int, str], limit: int
 ) -> dict[int, Bytes]:
     """Return the measured blocks that can be read completely with repaired restart points, but not with their own."""
-    measured = measures.reshape(-1, MEASURES)
-    wrong = (measured[:, STATUS] != SOUND) & (measured[:, STATUS] != TOO_LARGE)
+    measured = measures.reshape(-1, block.MEASURES)
+    wrong = (measured[:, block.STATUS] != block.SOUND) & (measured[:, block.STATUS] != block.TOO_LARGE)
     wrong[wrong_blocks(plain, starts, ends, measures)] = True
     out: dict[int, Bytes] = {}
-    block_measures = np.empty(MEASURES, np.int64)
+    block_measures = np.empty(block.MEASURES, np.int64)
     for i in np.flatnonzero(wrong).tolist():
         data = (
             None
             if i in errors
             else with_repaired_points(plain[int(starts[i]) : int(ends[i])], DEFAULT_INTERVAL)
         )
-        if data is not None and measure(data, 0, len(data), limit, block_measures) == SOUND:
+        if data is not None and measure(data, 0, len(data), limit, block_measures) == block.SOUND:
             out[i] = data
     return out
 
@@ -227,7 +217,13 @@ def _replaced(
         for i, data in replacements.items():
             starts[i], ends[i] = at, at + len(data)
             at += len(data)
-            measure(plain, int(starts[i]), int(ends[i]), limit, measures[i * MEASURES : (i + 1) * MEASURES])
+            measure(
+                plain,
+                int(starts[i]),
+                int(ends[i]),
+                limit,
+                measures[i * block.MEASURES : (i + 1) * block.MEASURES],
+            )
     return plain, starts, ends
 
 

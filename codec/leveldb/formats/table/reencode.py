@@ -14,8 +14,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec import plural
 from logwright.codec.engine.reencode import Reencoder, Stored, integers, match_rows, need, stored
 from logwright.codec.fault import UsageError
+from logwright.codec.leveldb.formats.table.compression import stored as compressed
 from logwright.codec.leveldb.formats.table.entries import Entries
 from logwright.codec.leveldb.formats.table.filter import (
     META_PREFIX,
@@ -32,7 +34,6 @@ from logwright.codec.leveldb.formats.table.layout import (
     entries,
     pack_entries,
 )
-from logwright.codec.leveldb.formats.table.layout import stored as compressed
 from logwright.codec.leveldb.formats.table.rows import Unpacked, plain
 from logwright.codec.leveldb.formats.table.tables import TableContext
 from logwright.codec.leveldb.formats.table.write import (
@@ -221,7 +222,7 @@ def _bounds(rows: pa.Table, frames: pa.Table, is_data: npt.NDArray[np.bool_]) ->
     bounds = np.concatenate(([0], np.cumsum(np.where(is_data, counts, 0))))
     if bounds[-1] != rows.num_rows:
         raise UsageError(
-            f"the blocks of the frames table have {bounds[-1]} entries, but there are {rows.num_rows} rows"
+            f"the blocks of the frames table have {plural.count(bounds[-1], 'entry')}, but there are {rows.num_rows} rows"
         )
     return bounds
 

@@ -12,20 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from logwright.codec import plural
 from logwright.codec.fault import Severity
 from logwright.codec.kernels.intrinsics import load_u8, load_u32le, read_uvarint
 from logwright.codec.kernels.kernel import kernel
-from logwright.codec.leveldb.formats.table.layout import (
-    KEY_TRAILER,
-    MEASURES,
-    MIN_ENTRY,
-    RESTART,
-    RESTART_SIZE,
-    RESTARTS,
-    SOUND,
-    STATUS,
-    Int64s,
-)
+from logwright.codec.leveldb.formats.table import layout as block
+from logwright.codec.leveldb.formats.table.layout import Int64s
 from logwright.codec.window import Bytes
 
 _SEARCHED = (
@@ -56,16 +48,16 @@ def mark_wrong_points(buf: Bytes, starts: Int64s, ends: Int64s, measures: Int64s
     bad = 0
     for i in range(len(starts)):
         wrong[i] = 0
-        if measures[i * MEASURES + STATUS] != SOUND:
+        if measures[i * block.MEASURES + block.STATUS] != block.SOUND:
             continue
         start = starts[i]
-        stop = measures[i * MEASURES + RESTARTS]
-        points = (ends[i] - stop) // RESTART_SIZE - 1
+        stop = measures[i * block.MEASURES + block.RESTARTS]
+        points = (ends[i] - stop) // block.RESTART_SIZE - 1
         # Some writers write an empty block as four zero bytes.
         right = stop == start if points == 0 else load_u32le(buf, stop) == 0
         at = start
         n = 1
-        following = start + load_u32le(buf, stop + RESTART_SIZE) if points > 1 else stop
+        following = start + load_u32le(buf, stop + block.RESTART_SIZE) if points > 1 else stop
         # Continue to the end even after the last point: reading memory sequentially is faster.
         while right and at < stop:
             shared = load_u8(buf, at)
@@ -78,11 +70,11 @@ def mark_wrong_points(buf: Bytes, starts: Int64s, ends: Int64s, measures: Int64s
                     right = False
                     break
                 n += 1
-                following = start + load_u32le(buf, stop + n * RESTART_SIZE) if n < points else stop
+                following = start + load_u32le(buf, stop + n * block.RESTART_SIZE) if n < points else stop
             fresh = load_u8(buf, at + 1)
             size = load_u8(buf, at + 2)
             if shared | fresh | size < 0x80:
-                at += MIN_ENTRY
+                at += block.MIN_ENTRY
             else:
                 _, at = read_uvarint(buf, at, stop)
                 fresh, at = read_uvarint(buf, at, stop)
@@ -106,8 +98,8 @@ def describe_wrong_points(plain: Bytes) -> PointFault:
     hidden = hiding_fault(plain)
     if hidden is not None:
         return hidden
-    last = len(plain) - RESTART_SIZE
-    stop = last - RESTART_SIZE * int(load_u32le(plain, last))
+    last = len(plain) - block.RESTART_SIZE
+    stop = last - block.RESTART_SIZE * int(load_u32le(plain, last))
     points = np.frombuffer(plain[stop:last], "<u4").astype(np.int64)
     places, full, _ = _outlined(plain, stop, 0)
     bad = 1 + np.flatnonzero(~np.isin(points[1:], places[full == 1]))
@@ -128,13 +120,13 @@ def describe_wrong_points(plain: Bytes) -> PointFault:
 
 def hiding_fault(plain: Bytes) -> PointFault | None:
     """Return why an uncompressed block is not read from its first entry on, or None if it is, or if the bytes are not a block."""
-    last = len(plain) - RESTART_SIZE
+    last = len(plain) - block.RESTART_SIZE
     points = int(load_u32le(plain, last)) if last >= 0 else 0
-    stop = last - RESTART_SIZE * points
+    stop = last - block.RESTART_SIZE * points
     if last < 0 or stop < 0:
         return None
     if not points:
-        text = f"it has no restart point, but {stop} bytes before where the first one should be 0"
+        text = f"it has no restart point, but {plural.count(stop, 'byte')} before where the first one should be 0"
         return PointFault(text, _EMPTY) if stop else None
     first = int(load_u32le(plain, stop))
     return (
@@ -157,7 +149,7 @@ def outline(buf: Bytes, stop: int, least: int, places: Int64s, full: Bytes) -> t
     at = 0
     count = 0
     length = 0
-    while at >= 0 and stop - at >= MIN_ENTRY:
+    while at >= 0 and stop - at >= block.MIN_ENTRY:
         shared, after = read_uvarint(buf, at, stop)
         fresh = 0
         size = 0
@@ -188,26 +180,30 @@ def _outlined(plain: Bytes, stop: int, least: int) -> tuple[Int64s, Bytes, int]:
 def with_repaired_points(plain: Bytes, interval: int) -> Bytes | None:
     """Return an uncompressed data block with restart points that point to its entries, which are unchanged, or None if the end of the
     entries is unknown. `interval` is used if several intervals fit."""
-    last = len(plain) - RESTART_SIZE
+    last = len(plain) - block.RESTART_SIZE
     if last < 0:
         return None
     # The first restart point is 0. As an entry it would have no key, so the entries end before it, whatever number of points is stored.
-    places, full, stop = _outlined(plain, last, KEY_TRAILER)
+    places, full, stop = _outlined(plain, last, block.KEY_TRAILER)
     points = _points(plain, stop, last)
     if points is None or not len(points) or not _lead(points, places[full == 1]):
-        stop = last - RESTART_SIZE * int(load_u32le(plain, last))
+        stop = last - block.RESTART_SIZE * int(load_u32le(plain, last))
         if stop < 0 or stop == last:
             return None
         places, full, end = _outlined(plain, stop, 0)
         if end != stop:
             return None
         points = _chosen(places, full == 1, np.frombuffer(plain[stop:last], "<u4"), interval)
-    tail = b"".join(RESTART.pack({"offset": place}) for place in [*points.tolist(), len(points)])
+    tail = b"".join(block.RESTART.pack({"offset": place}) for place in [*points.tolist(), len(points)])
     return np.concatenate((plain[:stop], np.frombuffer(tail, np.uint8)))
 
 
 def _points(plain: Bytes, stop: int, last: int) -> Int64s | None:
-    return None if (last - stop) % RESTART_SIZE else np.frombuffer(plain[stop:last], "<u4").astype(np.int64)
+    return (
+        None
+        if (last - stop) % block.RESTART_SIZE
+        else np.frombuffer(plain[stop:last], "<u4").astype(np.int64)
+    )
 
 
 def _lead(points: Int64s, full: Int64s) -> bool:

@@ -1,9 +1,9 @@
 """Find the blocks of a table by their checksums alone, if neither index nor footer gives their positions.
 
-A block has no marker at its start and no length before it, only a type and a checksum after it. For each place where a block may start, and
-each place where a checksum may be stored, the checksum of all bytes before is advanced to the end of the window as if zeros followed.
-Combining a stored checksum with that of all bytes before it gives the same number as for the place where its block starts. Equal numbers
-are looked up in a sorted list, which takes linear time for any input.
+A block has no marker at its start and no length before it, only a type and a checksum after it. For each place where a block may start, the
+checksum of the rest of the window is computed. Where a checksum may be stored, it is combined with that of the bytes from there on, which
+gives the same number as for the place where its block starts. Equal numbers are looked up in a sorted list, which takes linear time for any
+input.
 
 A pair matches at random once in four billion, so each match must also be readable as a block.
 """
@@ -16,25 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from logwright.codec.kernels.compress import CompressionError
-from logwright.codec.kernels.crc32c import crc32c_combine, crc32c_update
-from logwright.codec.kernels.intrinsics import load_u32le
+from logwright.codec.kernels.crc32c import POLYNOMIAL, crc32c_combine
+from logwright.codec.kernels.intrinsics import load_u8, load_u32le
 from logwright.codec.kernels.kernel import kernel
+from logwright.codec.leveldb.formats.table import layout
+from logwright.codec.leveldb.formats.table.compression import ZSTD_MAGIC, expand
 from logwright.codec.leveldb.formats.table.filter import BASE_LG, FILTER_END
-from logwright.codec.leveldb.formats.table.layout import (
-    KEY_TRAILER,
-    MEASURES,
-    NONE,
-    RESTART_SIZE,
-    SNAPPY,
-    SOUND,
-    TRAILER_SIZE,
-    ZLIB_RAW,
-    ZSTD,
-    ZSTD_MAGIC,
-    expand,
-    measure,
-    unmasked,
-)
+from logwright.codec.leveldb.formats.table.layout import measure, unmasked
 from logwright.codec.window import Bytes
 
 Int64s = npt.NDArray[np.int64]
@@ -48,7 +36,7 @@ _CRC_SIZE = 4
 _VERIFY = 8
 """Limit for reading candidate blocks, in multiples of the window size."""
 _POSITION_BITS = 31
-COMPRESSED = (SNAPPY, ZSTD, ZLIB_RAW)
+COMPRESSED = (layout.SNAPPY, layout.ZSTD, layout.ZLIB_RAW)
 _EMPTY_HEAD = b"\x00\x00\x00\x00\x01"
 MAGIC = bytes.fromhex("57fb808b247547db")
 _FOOTER = 48
@@ -56,15 +44,24 @@ _FOOTER = 48
 
 @kernel("const u1[], const i8[], const u1[], i8[]")
 def numbers(buf: Bytes, places: Int64s, ends: Bytes, out: Int64s) -> None:
-    """Compute for each place the number that is equal at the start of a block and at its checksum. `ends` says which kind a place is."""
-    crc = 0
-    at = 0
-    for i in range(len(places)):
+    """Compute for each place, in order, the number that is equal at the start of a block and at its checksum. `ends` says which kind a
+    place is."""
+    at = len(buf)
+    ones = 0xFFFFFFFF
+    # The raw checksum of the rest from 0, what the inverted start of a checksum contributes to it, and the factor of the next byte before.
+    rest, inverted, factor = 0, ones, POLYNOMIAL
+    for i in range(len(places) - 1, -1, -1):
         place = places[i]
-        crc = crc32c_update(crc, buf, at, place)
-        at = place
-        here = crc ^ unmasked(load_u32le(buf, place)) if ends[i] else crc
-        out[i] = crc32c_combine(here, 0, len(buf) - place)
+        while at > place:
+            at -= 1
+            byte = load_u8(buf, at)
+            for bit in range(7, -1, -1):
+                rest ^= factor & -(byte >> bit & 1)
+                factor = (factor >> 1) ^ (POLYNOMIAL & -(factor & 1))
+                inverted = (inverted >> 1) ^ (POLYNOMIAL & -(inverted & 1))
+        out[i] = rest ^ inverted ^ ones
+        if ends[i]:
+            out[i] = crc32c_combine(unmasked(load_u32le(buf, place)), out[i], len(buf) - place)
 
 
 def _at(data: Bytes, pattern: bytes) -> npt.NDArray[np.bool_]:
@@ -81,7 +78,7 @@ def _starts(data: Bytes) -> Int64s:
     form of one; or an empty block."""
     size = len(data)
     starts = np.zeros(size + 16, np.bool_)
-    starts[: max(size - 1, 0)] = (data[:-1] == 0) & (data[1:] >= KEY_TRAILER)
+    starts[: max(size - 1, 0)] = (data[:-1] == 0) & (data[1:] >= layout.KEY_TRAILER)
     for pattern in (_EMPTY_HEAD, ZSTD_MAGIC):
         mask = _at(data, pattern)
         starts[: len(mask)] |= mask
@@ -107,12 +104,12 @@ def _starts(data: Bytes) -> Int64s:
 def _ends(data: Bytes) -> Int64s:
     """Return where the checksum of a block may be stored, after its type: after a plausible number of restart points or the end of a
     filter, or after anything that may be compressed."""
-    low = RESTART_SIZE + 1
+    low = layout.RESTART_SIZE + 1
     kind, before = data[low - 1 : -_CRC_SIZE], data[low - 2 : -_CRC_SIZE - 1]
-    plain = np.flatnonzero((kind == NONE) & (before == 0)) + low
-    count = sum(data[plain - low + i].astype(np.int64) << 8 * i for i in range(RESTART_SIZE))
-    plain = plain[(count + 1) * RESTART_SIZE < plain]
-    other = np.flatnonzero(((kind == NONE) & (before == BASE_LG)) | np.isin(kind, COMPRESSED)) + low
+    plain = np.flatnonzero((kind == layout.NONE) & (before == 0)) + low
+    count = sum(data[plain - low + i].astype(np.int64) << 8 * i for i in range(layout.RESTART_SIZE))
+    plain = plain[(count + 1) * layout.RESTART_SIZE < plain]
+    other = np.flatnonzero(((kind == layout.NONE) & (before == BASE_LG)) | np.isin(kind, COMPRESSED)) + low
     return np.sort(np.concatenate((plain, other)))
 
 
@@ -150,14 +147,14 @@ def is_filter(block: Bytes) -> bool:
 
 def is_block(contents: Bytes, kind: int, limit: int) -> bool:
     """Return whether bytes with a right checksum can be read as a block."""
-    if kind == NONE and is_filter(contents):
+    if kind == layout.NONE and is_filter(contents):
         return True
     try:
         plain = expand(contents, kind, limit)
     except CompressionError:
         return False
-    measures = np.zeros(MEASURES, np.int64)
-    return measure(plain, 0, len(plain), limit, measures) == SOUND
+    measures = np.zeros(layout.MEASURES, np.int64)
+    return measure(plain, 0, len(plain), limit, measures) == layout.SOUND
 
 
 def find(read: Read, low: int, high: int, size: int, limit: int) -> Iterator[tuple[int, int]]:
@@ -166,7 +163,7 @@ def find(read: Read, low: int, high: int, size: int, limit: int) -> Iterator[tup
     A table within a value of a damaged block has blocks too. Blocks that lead to a footer other than that of the file are skipped.
     """
     at, step = low, WINDOW
-    while high - at > TRAILER_SIZE:
+    while high - at > layout.TRAILER_SIZE:
         requested = min(step, high - at)
         data = read(at, requested)
         blocks, chained = _chains(data, limit)

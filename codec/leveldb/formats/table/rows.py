@@ -13,28 +13,18 @@ from logwright.codec.columns import batch_of, constant, contents, from_offsets, 
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.kernels import snappy_blocks as snappy
 from logwright.codec.kernels.compress import CompressionError
+from logwright.codec.leveldb.formats.table import layout
+from logwright.codec.leveldb.formats.table.compression import (
+    ANOTHER_PROGRAM,
+    HEAD_SIZE,
+    compression_of,
+    expand,
+    expand_all,
+)
 from logwright.codec.leveldb.formats.table.entries import Entries
 from logwright.codec.leveldb.formats.table.index import DATA, KIND_NAMES, NAME
 from logwright.codec.leveldb.formats.table.layout import (
-    ANOTHER_PROGRAM,
-    ENTRIES,
-    HEAD_SIZE,
-    INTERVAL,
-    KEY_BYTES,
-    KEY_TRAILER,
-    MAX_TYPE,
-    MEASURES,
-    MESSAGES,
-    NONE,
-    SNAPPY,
-    STATUS,
-    STOPPED,
-    TRAILER_SIZE,
-    VALUE_BYTES,
-    compression_of,
     entries,
-    expand,
-    expand_all,
     measure,
     measure_some,
     unpack_all,
@@ -71,18 +61,20 @@ class Plain:
     @property
     def interval(self) -> int:
         """Return the number of entries per restart point. For a single point, return the default if that would give a single one too."""
-        return int(self.measures[INTERVAL]) or max(DEFAULT_INTERVAL, int(self.measures[ENTRIES]))
+        return int(self.measures[layout.INTERVAL]) or max(
+            DEFAULT_INTERVAL, int(self.measures[layout.ENTRIES])
+        )
 
 
 def plain(contents: Bytes, kind: int, limit: int) -> Plain:
     """Read a block from its stored contents and its type."""
-    measures = np.zeros(MEASURES, np.int64)
+    measures = np.zeros(layout.MEASURES, np.int64)
     try:
         data = expand(contents, kind, limit)
     except CompressionError as error:
         return Plain(contents[:0], measures, str(error))
     measure(data, 0, len(data), limit, measures)
-    return Plain(data, measures, MESSAGES[int(measures[STATUS])])
+    return Plain(data, measures, layout.MESSAGES[int(measures[layout.STATUS])])
 
 
 @dataclass(slots=True)
@@ -101,10 +93,10 @@ class Unpacked(Entries):
     @classmethod
     def many(cls, buf: Bytes, starts: Int64s, measures: Int64s) -> Unpacked:
         """Unpack the measured blocks that start at `starts` in `buf`."""
-        table = measures.reshape(-1, MEASURES)
-        count = int(table[:, ENTRIES].sum())
-        keys = np.empty(int(table[:, KEY_BYTES].sum()) + KEY_TRAILER, np.uint8)
-        values = np.empty(int(table[:, VALUE_BYTES].sum()), np.uint8)
+        table = measures.reshape(-1, layout.MEASURES)
+        count = int(table[:, layout.ENTRIES].sum())
+        keys = np.empty(int(table[:, layout.KEY_BYTES].sum()) + layout.KEY_TRAILER, np.uint8)
+        values = np.empty(int(table[:, layout.VALUE_BYTES].sum()), np.uint8)
         key_ends, value_ends = np.zeros(count + 1, np.int64), np.zeros(count + 1, np.int64)
         trailers = np.empty(count, np.int64)
         per_block, skipped = np.empty(len(starts), np.int64), np.empty(len(starts), np.int64)
@@ -138,7 +130,7 @@ class Columns:
     ) -> Columns:
         """Unpack the measured blocks that start at `starts` in `buf`: `count` entries."""
         blocks = len(starts)
-        keys, values = np.empty(key_bytes + KEY_TRAILER, np.uint8), np.empty(value_bytes, np.uint8)
+        keys, values = np.empty(key_bytes + layout.KEY_TRAILER, np.uint8), np.empty(value_bytes, np.uint8)
         key_ends, value_ends = np.empty(count + 1, np.int32), np.empty(count + 1, np.int32)
         sequences, kinds = np.empty(count, np.int64), np.empty(count, np.uint8)
         per_block, skipped = np.empty(blocks, np.int64), np.empty(blocks, np.int64)
@@ -162,7 +154,7 @@ def decode(
     at = 0
     while at < len(frames):
         buf, starts, ends, errors = plain_blocks(window, frames, at, limit)
-        measures = np.empty(len(starts) * MEASURES, np.int64)
+        measures = np.empty(len(starts) * layout.MEASURES, np.int64)
         # Keys with long shared prefixes can take more memory than the blocks.
         count, entries, *sizes, wrong = measure_some(buf, starts, ends, limit, PORTION, measures)
         unpacked = Columns.many(buf, starts[:count], measures, entries, *sizes)
@@ -182,10 +174,10 @@ def plain_blocks(
     """Decompress some blocks from `at` on. Returns where each starts and ends, and the errors of blocks that cannot be decompressed,
     which are empty."""
     types = np.ascontiguousarray(frames.header["type"][at:])
-    start, end = np.ascontiguousarray(frames.start[at:]), frames.end[at:] - TRAILER_SIZE
+    start, end = np.ascontiguousarray(frames.start[at:]), frames.end[at:] - layout.TRAILER_SIZE
     if not types.any():
         return window.data, start, end, {}
-    if len(types) >= _MANY and (types <= SNAPPY).all():
+    if len(types) >= _MANY and (types <= layout.SNAPPY).all():
         decompressed = _all_snappy(window.data, start, end, types, limit)
         if decompressed is not None:
             return *decompressed, {}
@@ -211,7 +203,7 @@ def _all_snappy(
     """Decompress blocks of type Snappy or none. Returns None if one of them is damaged."""
     sizes = np.empty(len(start), np.int64)
     snappy.lengths(buf, start, end, limit, sizes)
-    sizes = np.where(types == SNAPPY, sizes, end - start)
+    sizes = np.where(types == layout.SNAPPY, sizes, end - start)
     if (sizes < 0).any():
         return None
     bounds = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes)))
@@ -232,22 +224,22 @@ def _faults(
     unpacked: Columns,
 ) -> list[tuple[int, Fault]]:
     faults: list[tuple[int, Fault]] = []
-    measured = measures.reshape(-1, MEASURES)
+    measured = measures.reshape(-1, layout.MEASURES)
     before = np.cumsum(unpacked.per_block)
     starts, ends = edges
-    wrong = (measured[: len(frames), STATUS] != 0) | (unpacked.skipped > 0)
+    wrong = (measured[: len(frames), layout.STATUS] != 0) | (unpacked.skipped > 0)
     hidden: dict[int, PointFault] = {}
-    for i in np.flatnonzero(measured[: len(frames), STATUS] == 0).tolist():
+    for i in np.flatnonzero(measured[: len(frames), layout.STATUS] == 0).tolist():
         fault_of_points = hiding_fault(buf[int(starts[i]) : int(ends[i])])
         if fault_of_points is not None:
             hidden[i], wrong[i] = fault_of_points, True
     for i in np.flatnonzero(wrong).tolist():
         at, length = window.offset + int(frames.start[i]), int(frames.end[i] - frames.start[i])
-        message = MESSAGES[int(measured[i, STATUS])]
+        message = layout.MESSAGES[int(measured[i, layout.STATUS])]
         if message:
-            place = int(measured[i, STOPPED] - starts[i])
+            place = int(measured[i, layout.STOPPED] - starts[i])
             text = errors.get(i, f"{message}: at byte {place} of the uncompressed block")
-            stored = window.data[int(frames.start[i]) : int(frames.end[i]) - TRAILER_SIZE]
+            stored = window.data[int(frames.start[i]) : int(frames.end[i]) - layout.TRAILER_SIZE]
             unsupported = compression_of(stored, int(frames.header["type"][i])) is None
             kind, severity = (
                 (Kind.UNSUPPORTED, Severity.WARNING) if unsupported else (Kind.PAYLOAD, Severity.ERROR)
@@ -272,10 +264,12 @@ def _faults(
             )
         if unpacked.skipped[i]:
             lost = int(unpacked.skipped[i])
-            text = f"corrupted internal key: {lost} of {int(measured[i, ENTRIES])} entries of the block"
+            text = (
+                f"corrupted internal key: {lost} of {int(measured[i, layout.ENTRIES])} entries of the block"
+            )
             system = "LevelDB's iterators skip them: corrupted internal key in DBIter"
             kind, severity = Kind.PAYLOAD, Severity.ERROR
-            size = int(measured[i, KEY_BYTES] + measured[i, VALUE_BYTES])
+            size = int(measured[i, layout.KEY_BYTES] + measured[i, layout.VALUE_BYTES])
             unknown = unknown_types(buf[int(starts[i]) : int(ends[i])], size)
             if unknown:
                 kind, severity = Kind.UNSUPPORTED, Severity.WARNING
@@ -288,8 +282,8 @@ def _faults(
 def unknown_types(block: Bytes, size: int) -> list[int]:
     """Return the unknown types of entries. The block's keys and values take `size` bytes."""
     keys, _, _ = entries(block, size)
-    kinds = {key[-KEY_TRAILER] for key in keys if len(key) >= KEY_TRAILER}
-    return sorted(kind for kind in kinds if kind > MAX_TYPE)
+    kinds = {key[-layout.KEY_TRAILER] for key in keys if len(key) >= layout.KEY_TRAILER}
+    return sorted(kind for kind in kinds if kind > layout.MAX_TYPE)
 
 
 def _column(name: str, window: Window, frames: Frames, unpacked: Columns, context: TableContext) -> pa.Array:
@@ -350,13 +344,13 @@ class _BlockDetails:
         self.known = np.zeros(count, np.bool_)
         self.payload: list[bytes | None] = []
         for i in range(count):
-            stored = window.data[int(frames.start[i]) : int(frames.end[i]) - TRAILER_SIZE]
+            stored = window.data[int(frames.start[i]) : int(frames.end[i]) - layout.TRAILER_SIZE]
             kind, type_ = int(frames.header["kind"][i]), int(frames.header["type"][i])
             block = plain(stored, type_, limit)
             self.sizes[i] = len(block.data)
             self.known[i] = KIND_NAMES[kind] != "filter" and not block.error
-            self.entries[i], self.intervals[i] = block.measures[ENTRIES], block.interval
-            canonical = kind == DATA and type_ == NONE and self.known[i] and _is_canonical(block)
+            self.entries[i], self.intervals[i] = block.measures[layout.ENTRIES], block.interval
+            canonical = kind == DATA and type_ == layout.NONE and self.known[i] and _is_canonical(block)
             self.payload.append(None if canonical else stored.tobytes())
 
 
@@ -413,7 +407,7 @@ def _frame_column(
 
 def compressions(window: Window, frames: Frames) -> list[str]:
     """Return the compression of each block; "unknown 7" for an unknown type."""
-    starts, ends = frames.start.tolist(), (frames.end - TRAILER_SIZE).tolist()
+    starts, ends = frames.start.tolist(), (frames.end - layout.TRAILER_SIZE).tolist()
     kinds = frames.header["type"].tolist()
     names = []
     for start, end, kind in zip(starts, ends, kinds, strict=True):

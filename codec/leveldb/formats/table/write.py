@@ -18,6 +18,7 @@ from logwright.codec.engine.merge import compare
 from logwright.codec.fault import UsageError
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.leveldb.comparators import NAMES, Comparator, comparator_of
+from logwright.codec.leveldb.formats.table.compression import sealed, stored
 from logwright.codec.leveldb.formats.table.entries import Entries
 from logwright.codec.leveldb.formats.table.filter import META_PREFIX, POLICY, FilterBuilder, hash_keys
 from logwright.codec.leveldb.formats.table.index import FOOTER, FOOTER_SIZE, HANDLES_SIZE, NAME
@@ -29,8 +30,6 @@ from logwright.codec.leveldb.formats.table.layout import (
     TRAILER_SIZE,
     handle,
     pack_entries,
-    sealed,
-    stored,
 )
 from logwright.codec.leveldb.formats.table.pack import (
     block_room,
@@ -78,8 +77,8 @@ OPTIONS = (
     Option(
         "comparator",
         BYTEWISE,
-        f"Comparator, which defines the order of keys: {', '.join(NAMES)}. Of any other only the name is known, and a table's rows "
-        "are written in their order",
+        f"Comparator, which defines the order of keys: {', '.join(NAMES)}. The order of any other comparator is unknown; rows are "
+        "written in the order in which they are given",
         parse_text,
     ),
 )
@@ -145,7 +144,7 @@ def prepare(rows: pa.RecordBatch, first_row: int = 0) -> Entries:
     for name, ends in (("key", key_ends), ("value", value_ends)):
         longest = int(np.diff(ends).max(initial=0))
         if longest > LARGEST - KEY_TRAILER:
-            raise UsageError(f"a {name} of {longest} bytes: LevelDB's lengths have 32 bits")
+            raise UsageError(f"a {name} of {longest} bytes is too long: LevelDB's lengths have 32 bits")
     return Entries(count, keys, key_ends, sequences << 8 | kinds, values, value_ends)
 
 

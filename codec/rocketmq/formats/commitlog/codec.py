@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,21 +21,23 @@ from logwright.codec.frames.codec import FramedCodec, Part
 from logwright.codec.frames.format import FramedContext
 from logwright.codec.frames.scanner import MARKER
 from logwright.codec.kernels.compress import CompressionError
-from logwright.codec.option import Option
+from logwright.codec.option import Option, Options
 from logwright.codec.rocketmq.formats.commitlog.layout import (
     BLANK,
     BLANK_MAGIC,
     COMPRESSED,
+    LOST_FLAG,
     MESSAGE,
     SMALLEST,
     SPECIFICATION,
     V1,
     V2,
+    has_trailer,
 )
 from logwright.codec.rocketmq.formats.commitlog.read import Messages, store_timestamps
 from logwright.codec.rocketmq.formats.commitlog.rows import NAME, ROWS
 from logwright.codec.rocketmq.formats.commitlog.write import Writer
-from logwright.codec.window import Bytes, Chunk, Frames, Window
+from logwright.codec.window import Bytes, Chunk, Decoded, Frames, Window
 
 Int64s = npt.NDArray[np.int64]
 
@@ -64,6 +67,8 @@ class CommitLogContext(FramedContext):
     stored: int = -(1 << 63)
     ended: bool = False
     blank: int = -1
+    hides: bool = False
+    """Whether placeholders of lost messages are not rows."""
     counts: dict[tuple[bytes, int], int] = field(default_factory=dict)
     """The number of messages per queue that were written without offsets."""
 
@@ -82,6 +87,7 @@ class CommitLog(FramedCodec):
         "born_timestamp_ms": "born_timestamp",
     }
     required = ("topic",)
+    ordered = "physical_offset"
     context_of = CommitLogContext
     systems: Mapping[int, str] = {
         scanner.ZERO: "the log ends here for a broker",
@@ -101,6 +107,15 @@ class CommitLog(FramedCodec):
         if self.known(head):
             return Match.SURE if self.pattern.fullmatch(name) else Match.MAYBE
         return Match.MAYBE if re.fullmatch(r"\d{20}", name) and not any(head) else Match.NO
+
+    def frame_bounds(self, frames: Frames, column: str) -> tuple[Any, Any]:
+        """A blank record has the physical offset at which the message before it ends, or -1 if that one is not among the frames."""
+        if column != self.ordered or not len(frames):
+            return super().frame_bounds(frames, column)
+        values = frames.header["physical_offset"].astype(np.int64)
+        ends = np.concatenate(([-1], (values + frames.end - frames.start)[:-1]))
+        values = np.where(frames.header["frame_kind"] == scanner.MAIN, values, ends)
+        return values, values
 
     # Finding messages
 
@@ -131,15 +146,36 @@ class CommitLog(FramedCodec):
             )
             yield Fault(NAME, start, BLANK.head_size, Kind.LENGTH, text, Severity.WARNING, system, 0)
 
-    def fits(self, window: Window, place: int, context: CommitLogContext) -> bool:
+    def proved(
+        self, window: Window, frame: Frames, before: Frames | None, after: Frames | None, context: Any
+    ) -> bool:
+        """Return whether the message has the property whose checksum covers the complete message: `body_crc` covers the body alone."""
+        return bool(has_trailer(window.data, int(frame.start[0]), int(frame.end[0])))
+
+    def accepts(self, window: Window, at: int, context: CommitLogContext) -> bool:
         """Reject stale messages after the end of the log. A broker truncated them; they are older than the last message."""
         if not context.ended:
             return True
-        start = np.array([place], np.int64)
-        head = self._head(window.data, place, SMALLEST)
+        start = np.array([at], np.int64)
+        head = self._head(window.data, at, SMALLEST)
         return bool(store_timestamps(Part(window.data, start, start, head, 0))[0] >= context.stored)
 
     # Reading
+
+    def context(self, name: str, options: Options, **hints: Any) -> CommitLogContext:
+        """With the hint `hides`, messages that replace lost or removed ones are not rows."""
+        context = super().context(name, options, **hints)
+        assert isinstance(context, CommitLogContext)
+        context.hides = bool(hints.get("hides"))
+        return context
+
+    def _rows(self, part: Part, columns: Sequence[str], context: CommitLogContext) -> Decoded:
+        lost = part.head["flag"] == LOST_FLAG
+        if context.hides and lost.any():
+            replaced = Messages(part.pick(lost), 0).zeroed()
+            lost[lost] = replaced
+            part = part.pick(~lost)
+        return super()._rows(part, columns, context)
 
     def columns(self, part: Part, names: Sequence[str], context: CommitLogContext) -> Mapping[str, pa.Array]:
         return dict(Messages(part, context.options["max.decompressed.bytes"]).columns(names))

@@ -39,6 +39,9 @@ V1, V2, BLANK_MAGIC = 0xDAA320A7, 0xDAA320AB, 0xCBD43194
 
 COMPRESSED, BORN_V6, STORE_V6 = 0x1, 0x10, 0x20
 TRANSACTION, PREPARED, ROLLBACK = 0xC, 0x4, 0xC
+INNER_BATCH = 0x80
+LOST_FLAG = int.from_bytes(b"LOST", "big")
+"""The `flag` of a message that replaces a lost or removed one. Its body is zeros."""
 COMPRESSION_SHIFT = 8
 HOST_V4, HOST_V6 = 8, 20
 """Size of a host (address and port) in bytes."""

@@ -9,20 +9,37 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logwright.codec.columns import binary
+from logwright.codec.columns import binary, from_offsets, values_of
 from logwright.codec.java import java_strings
-from logwright.codec.kernels.intrinsics import load_u8, load_u32be
+from logwright.codec.kernels.intrinsics import copy, load_u8, load_u32be, store_32be
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.window import Bytes
 
 Int64s = npt.NDArray[np.int64]
+Int32s = npt.NDArray[np.int32]
 compute: Any = pc
 
 PROPERTY = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.string())])
 PROPERTIES = pa.list_(PROPERTY)
 TAGS, KEYS = "TAGS", "KEYS"
 _TAGS, _KEYS = (int.from_bytes(name.encode(), "big") for name in (TAGS, KEYS))
-NAME_END, VALUE_END = b"\x01", b"\x02"
+_EXTRA = 6
+"""Bytes of TAGS or KEYS with its separators."""
+
+
+@kernel("const u1[], i8, i8")
+def next_property(buf: Bytes, at: int, stop: int) -> tuple[int, int]:
+    """Return the end of the name (-1: none) and of the value of the property at `at`. It is one only if neither is empty."""
+    middle = -1
+    end = at
+    while end < stop:
+        byte = load_u8(buf, end)
+        if byte == 2:
+            break
+        if byte == 1 and middle < 0:
+            middle = end
+        end += 1
+    return middle, end
 
 
 @kernel("const u1[], const i8[], const i8[], i8[], i8[], i8[], i8[], i8[], i8[,]")
@@ -48,15 +65,7 @@ def parse(
         known[i, 1] = known[i, 3] = -1
         at = starts[i]
         while at < stops[i]:
-            middle = -1
-            end = at
-            while end < stops[i]:
-                byte = load_u8(buf, end)
-                if byte == 2:
-                    break
-                if byte == 1 and middle < 0:
-                    middle = end
-                end += 1
+            middle, end = next_property(buf, at, stops[i])
             if middle > at and end - middle > 1:
                 names[n] = at
                 name_sizes[n] = middle - at
@@ -127,26 +136,62 @@ def text_of(
 
     `tags` and `keys` override the list. A column that was not given does not.
     """
+    added: Any = []
     for name, column, replaces in ((TAGS, tags, tags_given), (KEYS, keys, keys_given)):
         listed = value_of(properties, name)
-        same = compute.or_(
-            compute.fill_null(compute.equal(listed, column), False),
-            compute.and_(compute.is_null(listed), compute.is_null(column)),
-        )
-        if replaces and compute.sum(compute.invert(same)).as_py():
-            properties = _with(properties, name, column)
+        present = np.asarray(listed.is_valid())
+        same = np.asarray(compute.equal(listed, column).fill_null(False))
+        if replaces and (present & ~same).any():
+            properties = _with(properties, name, column, present & ~same)
+        adds = replaces & ~present & np.asarray(column.is_valid())
+        added += [*values_of(column), adds.view(np.uint8)]
     flat = properties.flatten()
-    names, values = (
-        flat.field(0).cast(pa.binary()).fill_null(b""),
-        flat.field(1).cast(pa.binary()).fill_null(b""),
-    )
-    entries = compute.binary_join_element_wise(
-        compute.binary_join_element_wise(names, values, NAME_END), pa.scalar(b"", pa.binary()), VALUE_END
-    )
-    sizes = np.asarray(properties.value_lengths().fill_null(0), np.int64)
+    parts: Any = [*values_of(flat.field(0)), *values_of(flat.field(1))]
     offsets = np.zeros(len(properties) + 1, np.int32)
-    np.cumsum(sizes, out=offsets[1:])
-    return compute.binary_join(pa.ListArray.from_arrays(pa.array(offsets), entries), b"")
+    np.cumsum(np.asarray(properties.value_lengths().fill_null(0), np.int32), out=offsets[1:])
+    size = sum(int(ends[-1] - ends[0]) for ends in (parts[1], parts[3], added[1], added[4])) + 2 * len(flat)
+    out = np.empty(size + _EXTRA * 2 * len(properties), np.uint8)
+    ends = np.empty(len(properties) + 1, np.int32)
+    used = join(out, ends, offsets, *parts, *added)
+    return from_offsets(ends, out[:used])
+
+
+@kernel(
+    "u1[], i4[], const i4[], const u1[], const i4[], const u1[], const i4[], const u1[], const i4[], const u1[], const u1[], const i4[], "
+    "const u1[]"
+)
+def join(
+    out: Bytes, ends: Int32s, lists: Int32s, names: Bytes, name_ends: Int32s, values: Bytes, value_ends: Int32s,
+    tags: Bytes, tag_ends: Int32s, adds_tags: Bytes, keys: Bytes, key_ends: Int32s, adds_keys: Bytes,
+) -> int:  # fmt: skip
+    """Write lists of properties, each with TAGS and KEYS appended where `adds_tags` and `adds_keys` say so. Return the bytes written."""
+    at = 0
+    ends[0] = 0
+    for i in range(len(ends) - 1):
+        for k in range(lists[i], lists[i + 1]):
+            at = _put(
+                out, at, names, name_ends[k], name_ends[k + 1], values, value_ends[k], value_ends[k + 1]
+            )
+        if adds_tags[i]:
+            at = store_32be(out, at, _TAGS)
+            at = _put(out, at, tags, 0, 0, tags, tag_ends[i], tag_ends[i + 1])
+        if adds_keys[i]:
+            at = store_32be(out, at, _KEYS)
+            at = _put(out, at, keys, 0, 0, keys, key_ends[i], key_ends[i + 1])
+        ends[i + 1] = at
+    return at
+
+
+@kernel("u1[], i8, const u1[], i8, i8, const u1[], i8, i8")
+def _put(out: Bytes, at: int, name: Bytes, start: int, stop: int, value: Bytes, first: int, end: int) -> int:
+    """Write a property, and return where it ends."""
+    copy(out, at, name, start, stop - start)
+    at += stop - start
+    out[at] = 1
+    copy(out, at + 1, value, first, end - first)
+    at += end - first + 1
+    out[at] = 2
+    return at + 1
 
 
 def value_of(properties: pa.Array, name: str) -> pa.Array:
@@ -159,15 +204,12 @@ def value_of(properties: pa.Array, name: str) -> pa.Array:
     return flat.field(1).take(pa.array(last, mask=last < 0))
 
 
-def _with(properties: pa.Array, name: str, column: pa.Array) -> pa.Array:
-    """Set one property of each list to the value of `column`: replace or append it. Null removes it."""
-    out = []
-    for entries, value in zip(properties.to_pylist(), column.to_pylist(), strict=True):
-        updated = [entry for entry in entries or () if value is not None or entry["key"] != name]
-        indices = [i for i, entry in enumerate(updated) if entry["key"] == name]
-        if value is not None and indices:
-            updated[indices[-1]] = {"key": name, "value": value}
-        elif value is not None:
-            updated.append({"key": name, "value": value})
-        out.append(updated)
+def _with(properties: pa.Array, name: str, column: pa.Array, rows: npt.NDArray[np.bool_]) -> pa.Array:
+    """Replace one property of some lists by the value of `column`. Null removes it."""
+    out: list[Any] = properties.to_pylist()
+    for i in np.flatnonzero(rows).tolist():
+        value, entries = column[i].as_py(), out[i]
+        last = max(k for k, entry in enumerate(entries) if entry["key"] == name)
+        entries[last] = {"key": name, "value": value}
+        out[i] = [entry for entry in entries if value is not None or entry["key"] != name]
     return pa.array(out, PROPERTIES)

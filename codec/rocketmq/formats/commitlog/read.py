@@ -104,6 +104,11 @@ class Messages:
             self._body = at + 4, fixed_at(self.part.data, at, ">i4").astype(np.int64)
         return self._body
 
+    def zeroed(self) -> npt.NDArray[np.bool_]:
+        """Return which bodies are zeros only, or empty."""
+        pairs = zip(*(array.tolist() for array in self._bodies()), strict=True)
+        return np.array([not self.part.data[at : at + size].any() for at, size in pairs], np.bool_)
+
     def _topics(self) -> tuple[Int64s, Int64s]:
         start, size = self._bodies()
         v2 = self.part.head["magic_code"] == V2

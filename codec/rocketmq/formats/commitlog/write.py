@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -109,26 +111,50 @@ class Writer:
         self.rows, self.counts = rows, counts
 
     def write(self, at: int, positions: Int64s | None, base: int) -> tuple[Bytes, Int64s]:
-        rows = self.rows
-        if not rows.num_rows:
+        """Return messages written at byte `at` of the file that starts at offset `base`, or at `positions`, and where each starts."""
+        if not self.rows.num_rows:
             return np.empty(0, np.uint8), np.zeros(1, np.int64)
-        flags = self._number("sys_flag", 0)
-        born = hosts.stored(rows["born_host"], _BORN_HOST, "born_host")
-        store = hosts.stored(rows["store_host"], _STORE_HOST, "store_host")
-        flags = (
-            flags & ~(BORN_V6 | STORE_V6)
-            | np.where(hosts.v6(born), BORN_V6, 0)
-            | np.where(hosts.v6(store), STORE_V6, 0)
+        offsets = self.starts[:-1] + at if positions is None else positions
+        return self.write_at(offsets + base), self.starts
+
+    @cached_property
+    def _flags(self) -> Int64s:
+        return (
+            self._number("sys_flag", 0) & ~(BORN_V6 | STORE_V6)
+            | np.where(hosts.v6(self._born), BORN_V6, 0)
+            | np.where(hosts.v6(self._store), STORE_V6, 0)
         )
-        parts = [values_of(born), values_of(store), values_of(self._bodies(flags)), values_of(rows["topic"])]
+
+    @cached_property
+    def _born(self) -> pa.Array:
+        return hosts.stored(self.rows["born_host"], _BORN_HOST, "born_host")
+
+    @cached_property
+    def _store(self) -> pa.Array:
+        return hosts.stored(self.rows["store_host"], _STORE_HOST, "store_host")
+
+    @cached_property
+    def _parts(self) -> Sequence[tuple[Bytes, Int32s]]:
+        """The variable parts in stored order: hosts, bodies, topics, properties."""
+        rows = self.rows
         text = text_of(
             rows["properties"], rows["tags"], rows["keys"],
             tags_given=was_given(rows, "tags"), keys_given=was_given(rows, "keys"),
         )  # fmt: skip
-        parts.append(values_of(text))
-        sizes = [np.diff(ends).astype(np.int64) for _, ends in parts]
-        v2 = self._number("version", 0)
-        v2 = np.where(v2 == 0, np.where(sizes[3] > MAX_TOPIC_V1, 2, 1), v2)
+        columns = (self._born, self._store, self._bodies(self._flags), rows["topic"], text)
+        return [values_of(column) for column in columns]
+
+    @cached_property
+    def _version(self) -> Int64s:
+        topics = np.diff(self._parts[3][1])
+        version = self._number("version", 0)
+        return np.where(version == 0, np.where(topics > MAX_TOPIC_V1, 2, 1), version)
+
+    @cached_property
+    def starts(self) -> Int64s:
+        """The start of each message, and the end of the last."""
+        sizes = [np.diff(ends).astype(np.int64) for _, ends in self._parts]
+        v2 = self._version
         self._refuse((v2 != 1) & (v2 != 2), "version must be 1 or 2")
         self._refuse(
             (v2 == 1) & (sizes[3] > MAX_TOPIC_V1), f"a topic of version 1 is limited to {MAX_TOPIC_V1} bytes"
@@ -139,20 +165,24 @@ class Writer:
         )
         total = SMALLEST - _HOST + (v2 == 2) + sum(sizes)
         self._refuse(total > (1 << 31) - 1, "a message must be smaller than 2 GiB")
-        starts = np.zeros(rows.num_rows + 1, np.int64)
+        starts = np.zeros(self.rows.num_rows + 1, np.int64)
         np.cumsum(total, out=starts[1:])
+        return starts
+
+    def write_at(self, offsets: Int64s) -> Bytes:
+        """Return the messages with these physical offsets, concatenated."""
         now = time.time_ns() // 1_000_000
-        offsets = starts[:-1] + at if positions is None else positions
-        table = np.stack(
+        numbers = np.stack(
             [
-                np.where(v2 == 2, V2, V1), self._number("queue_id", 0), self._number("flag", 0), self._offsets(flags),
-                offsets + base, flags, self._time("born_timestamp", now), self._time("store_timestamp", now),
-                self._number("reconsume_times", 0), self._number("prepared_transaction_offset", 0),
+                np.where(self._version == 2, V2, V1), self._number("queue_id", 0), self._number("flag", 0),
+                self._offsets(self._flags), offsets, self._flags, self._time("born_timestamp", now),
+                self._time("store_timestamp", now), self._number("reconsume_times", 0),
+                self._number("prepared_transaction_offset", 0),
             ], axis=1,
         )  # fmt: skip
-        out = np.empty(int(starts[-1]), np.uint8)
-        put_messages(out, starts, np.ascontiguousarray(table), *(array for part in parts for array in part))  # type: ignore[arg-type]
-        return out, starts
+        out = np.empty(int(self.starts[-1]), np.uint8)
+        put_messages(out, self.starts, numbers, *(array for part in self._parts for array in part))  # type: ignore[arg-type]
+        return out
 
     def _number(self, name: str, default: int) -> Int64s:
         return np.asarray(self.rows[name].cast(pa.int64()).fill_null(default), np.int64)
@@ -178,15 +208,25 @@ class Writer:
                 "queue_offset is null; leave the column out to have offsets assigned",
             )
             return self._number("queue_offset", 0)
-        kinds = flags & TRANSACTION
         out = np.zeros(len(flags), np.int64)
-        queues = self._number("queue_id", 0).tolist()
-        for i, (topic, queue, kind) in enumerate(
-            zip(self.rows["topic"].to_pylist(), queues, kinds.tolist(), strict=True)
-        ):
-            if kind not in (PREPARED, ROLLBACK):
-                out[i] = self.counts.get((topic, queue), 0)
-                self.counts[topic, queue] = int(out[i]) + 1
+        kinds = flags & TRANSACTION
+        queued = np.flatnonzero((kinds != PREPARED) & (kinds != ROLLBACK))
+        topics = self.rows["topic"].dictionary_encode()
+        names = topics.dictionary.to_pylist()
+        codes = (
+            np.asarray(topics.indices, np.int64)[queued] << 32
+            | self._number("queue_id", 0)[queued] & 0xFFFFFFFF
+        )
+        order = np.argsort(codes, kind="stable")
+        edges = np.flatnonzero(np.diff(codes[order])) + 1
+        for group in np.split(queued[order], edges) if len(queued) else ():
+            queue = (
+                names[topics.indices[int(group[0])].as_py()],
+                int(self.rows["queue_id"][int(group[0])].as_py() or 0),
+            )
+            first = self.counts.get(queue, 0)
+            out[group] = np.arange(first, first + len(group))
+            self.counts[queue] = first + len(group)
         return out
 
     def _bodies(self, flags: Int64s) -> pa.Array:

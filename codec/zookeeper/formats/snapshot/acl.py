@@ -38,7 +38,7 @@ from logwright.codec.zookeeper.jute import (
 
 ENTRY = Struct(
     "acl_entry",
-    Field("id", I64BE, "the number that nodes have"),
+    Field("id", I64BE, "the number by which nodes refer to the list"),
     Field("acl", vector(ACL), "the list"),
     source="org.apache.zookeeper.server.ReferenceCountedACLCache.serialize",
 )

@@ -23,18 +23,17 @@ from logwright.codec.option import DECODES, ENCODES, Option, Options, Verb, used
 from logwright.codec.table import Table
 from logwright.codec.window import Bytes, Chunk, Decoded, Frames, RowFrames, Window
 from logwright.codec.zookeeper.formats.explain import packed_of, snapshot_of
-from logwright.codec.zookeeper.formats.snapshot import reencode as again
+from logwright.codec.zookeeper.formats.snapshot import reencode
 from logwright.codec.zookeeper.formats.snapshot import write as encode
 from logwright.codec.zookeeper.formats.snapshot.acl import ACLS
 from logwright.codec.zookeeper.formats.snapshot.expand import MAGICS, Expanded, expand
 from logwright.codec.zookeeper.formats.snapshot.frames import SnapshotContext, decode_frames, describe
 from logwright.codec.zookeeper.formats.snapshot.layout import NODE, NODE_MIN, seek
 from logwright.codec.zookeeper.formats.snapshot.rows import (
+    PORTION,
     Nodes,
     acl_arrays,
-    batch_of,
     node_rows,
-    portions,
     record_arrays,
     session_arrays,
 )
@@ -175,7 +174,7 @@ class ZooKeeperSnapshot(Codec):
         inside = seal_faults(_shape(context.inner))
         if expanded.error:
             effect = (
-                "all rows are suspect" if inside else "the seal is right nevertheless, and so are the rows"
+                "all rows are suspect" if inside else "the checksum of the tree is right, and so are the rows"
             )
             frames.faults.append(
                 Fault(NAME, 0, window.size, expanded.kind, f"{expanded.error}: {effect}", system=NEXT)
@@ -211,7 +210,7 @@ class ZooKeeperSnapshot(Codec):
             return nearest, 0
         if candidate >= 0:
             return candidate, 0
-        # A record that does not fit the window is searched for again.
+        # A record that does not fit the window is searched for reencode.
         return -1, min(max(len(window.data) - at - 1, 0), _longest(len(window.data)))
 
     # Decoding
@@ -232,14 +231,14 @@ class ZooKeeperSnapshot(Codec):
         kinds = frames.header["kind"]
         if table == "sessions":
             if (kinds == SESSIONS_FRAME).any():
-                yield batch_of(SESSION_ROWS, columns, session_arrays(shape))
+                yield _batch(SESSION_ROWS, columns, session_arrays(shape))
         elif table == "acls":
             if (kinds == ACLS_FRAME).any():
-                yield batch_of(ACL_ROWS, columns, acl_arrays(shape))
+                yield _batch(ACL_ROWS, columns, acl_arrays(shape))
         else:
-            for part in portions(_nodes_of(frames)):
+            for part in _nodes_of(frames).portions(PORTION):
                 if table == "records":
-                    yield batch_of(RECORDS, columns, record_arrays(window, part))
+                    yield _batch(RECORDS, columns, record_arrays(window, part))
                 else:
                     yield _selected(Nodes(window, part, shape), columns, context)
 
@@ -326,11 +325,11 @@ class ZooKeeperSnapshot(Codec):
     def encode(
         self, rows: pa.Table, frames: pa.Table | None, file: pa.Table | None, context: SnapshotContext
     ) -> Iterator[Chunk]:
-        stored = again.packed_payload(frames)
+        stored = reencode.packed_payload(frames)
         if stored is not None and self._says(stored, rows, context):
             yield stored
             return
-        yield from again.encode(rows, frames, file, context.options, context.zxid, context.compression)
+        yield from reencode.encode(rows, frames, file, context.options, context.zxid, context.compression)
 
     def _says(self, stored: bytes, rows: pa.Table, context: SnapshotContext) -> bool:
         """Return whether a stored compressed file holds exactly these rows."""
@@ -341,6 +340,10 @@ class ZooKeeperSnapshot(Codec):
         batches = [decoded.batch for decoded in self.decode(window, frames, "rows", names, fresh)]
         table = pa.Table.from_batches(batches, ROWS.schema(names))
         return bool(table.equals(rows.select(names).cast(table.schema)))
+
+
+def _batch(table: Table, columns: Sequence[str], arrays: Mapping[str, pa.Array]) -> Decoded:
+    return Decoded(table.batch(columns, arrays.__getitem__, len(next(iter(arrays.values())))))
 
 
 def _selected(nodes: Nodes, columns: Sequence[str], context: SnapshotContext) -> Decoded:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from logwright.codec import plural
 from logwright.codec.fault import Kind
 from logwright.codec.kernels import snappy_blocks as snappy
 from logwright.codec.kernels.compress import BombError, CompressionError, decompress
@@ -31,7 +32,6 @@ _PLAIN_GZIP = b"\x08\x00"
 """Deflate, and no optional header fields, as Java writes it."""
 _PIECE = 256
 """Size of the pieces of input. The output of the piece that contains damage is lost."""
-_FED = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,9 @@ def expand(compression: str, data: Bytes, limit: int) -> Expanded:
     if data[: len(magic)].tobytes() != magic:
         if magic.startswith(data.tobytes()):
             return Expanded(
-                nothing, f"{len(data)} bytes, fewer than the magic number of {compression}", Kind.TRUNCATED
+                nothing,
+                f"{plural.count(len(data), 'byte')}, fewer than the magic number of {compression}",
+                Kind.TRUNCATED,
             )
         return Expanded(
             nothing, f"the file does not begin with the magic number of {compression}", Kind.MAGIC

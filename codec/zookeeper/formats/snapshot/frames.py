@@ -12,22 +12,10 @@ import pyarrow as pa
 from logwright.codec.columns import contents, numbers
 from logwright.codec.option import Options
 from logwright.codec.window import Decoded, Frames, Window
+from logwright.codec.zookeeper.formats.snapshot import sections, tables
 from logwright.codec.zookeeper.formats.snapshot import write as encode
 from logwright.codec.zookeeper.formats.snapshot.expand import Expanded
-from logwright.codec.zookeeper.formats.snapshot.sections import DIGEST, LAST_PROCESSED, Ending, Read, Shape
-from logwright.codec.zookeeper.formats.snapshot.tables import (
-    ACLS_FRAME,
-    ACLS_TYPE,
-    FILE,
-    FRAMES,
-    GZIP_FRAME,
-    HEADER_FRAME,
-    KIND_NAMES,
-    NODE_FRAME,
-    SEAL_FRAMES,
-    SESSIONS_FRAME,
-    SNAPPY_FRAME,
-)
+from logwright.codec.zookeeper.formats.snapshot.sections import Ending, Read, Shape
 
 
 @dataclass
@@ -57,12 +45,10 @@ class SnapshotContext:
 def decode_frames(
     window: Window, frames: Frames, columns: Sequence[str], context: SnapshotContext
 ) -> Iterator[Decoded]:
-    schema = FRAMES.schema(columns)
-    if not columns:
-        yield Decoded(pa.RecordBatch.from_struct_array(pa.nulls(len(frames), pa.struct([]))))
-        return
-    arrays = [_frame_column(name, FRAMES[name].type, window, frames, context) for name in columns]
-    yield Decoded(pa.RecordBatch.from_arrays(arrays, schema=schema))
+    def column(name: str) -> pa.Array:
+        return _frame_column(name, tables.FRAMES[name].type, window, frames, context)
+
+    yield Decoded(tables.FRAMES.batch(columns, column, len(frames)))
 
 
 def _frame_column(
@@ -74,10 +60,10 @@ def _frame_column(
     if name == "size":
         return numbers(kind, frames.end - frames.start)
     if name == "kind":
-        return KIND_NAMES.take(numbers(pa.int64(), kinds))
+        return tables.KIND_NAMES.take(numbers(pa.int64(), kinds))
     if name == "raw":
         return pa.nulls(len(frames), kind)
-    special = np.flatnonzero(kinds != NODE_FRAME).tolist()
+    special = np.flatnonzero(kinds != tables.NODE_FRAME).tolist()
     if not special:
         return pa.nulls(len(frames), kind)
     if name == "payload":
@@ -106,17 +92,17 @@ def _frame_column(
 def _comes_again(kind: int, stored: bytes, context: SnapshotContext) -> bool:
     """Return whether the file table alone yields a section."""
     shape = context.shape
-    if shape is None or kind in (GZIP_FRAME, SNAPPY_FRAME):
+    if shape is None or kind in (tables.GZIP_FRAME, tables.SNAPPY_FRAME):
         return False
-    if kind == HEADER_FRAME:
+    if kind == tables.HEADER_FRAME:
         return True
-    if kind == SESSIONS_FRAME:
+    if kind == tables.SESSIONS_FRAME:
         return encode.sessions_bytes(_described_sessions(shape) or []) == stored
-    if kind == ACLS_FRAME:
+    if kind == tables.ACLS_FRAME:
         return encode.acls_bytes(_described_acls(shape)) == stored
     ending: Ending | None = shape.ending or shape.behind
     assert ending is not None
-    seal = next(seal for seal in ending.seals if SEAL_FRAMES[seal.name] == kind)
+    seal = next(seal for seal in ending.seals if tables.SEAL_FRAMES[seal.name] == kind)
     right = dict(zip((seal.at for seal in ending.seals), shape.sums_of(ending), strict=True))[seal.at]
     return seal.mark == b"/" and right == seal.stored
 
@@ -135,7 +121,7 @@ def _described_sessions(shape: Shape) -> list[dict[str, int]] | None:
 def _described_acls(shape: Shape) -> pa.Array:
     """Return the ACL table as the file table has it: a list of one row."""
     entries = pa.StructArray.from_arrays(
-        [numbers(pa.int64(), shape.acls.ids), shape.acls.lists], fields=list(ACLS_TYPE.value_type)
+        [numbers(pa.int64(), shape.acls.ids), shape.acls.lists], fields=list(tables.ACLS_TYPE.value_type)
     )
     ends = np.array([0, len(entries)], np.int32)
     return pa.ListArray.from_arrays(numbers(pa.int32(), ends), entries)
@@ -151,7 +137,7 @@ def describe(size: int, frames: int, tail: bytes, zeros: int, context: SnapshotC
         "trailing": tail,
         "trailing_zeros": zeros,
     }
-    acls = pa.nulls(1, ACLS_TYPE)
+    acls = pa.nulls(1, tables.ACLS_TYPE)
     if shape is not None:
         row |= shape.header or {}
         row["sessions"] = _described_sessions(shape)
@@ -159,9 +145,9 @@ def describe(size: int, frames: int, tail: bytes, zeros: int, context: SnapshotC
         row |= _ending_facts(shape)
     arrays = [
         acls if column.name == "acls" else pa.array([row.get(column.name)], column.type)
-        for column in FILE.columns
+        for column in tables.FILE.columns
     ]
-    return pa.RecordBatch.from_arrays(arrays, schema=FILE.schema(FILE.names(detail=True)))
+    return pa.RecordBatch.from_arrays(arrays, schema=tables.FILE.schema(tables.FILE.names(detail=True)))
 
 
 def _ending_facts(shape: Shape) -> dict[str, int]:
@@ -171,10 +157,10 @@ def _ending_facts(shape: Shape) -> dict[str, int]:
         return out
     data = shape.read(ending.end, ending.stop - ending.end).tobytes()
     if ending.digest is not None:
-        digest, _ = DIGEST.unpack(data, ending.digest - ending.end)
+        digest, _ = sections.DIGEST.unpack(data, ending.digest - ending.end)
         out["digest_zxid"] = digest["zxid"]
         out |= {name: digest[name] for name in ("digest_version", "digest")}
     if ending.last is not None:
-        digest, _ = LAST_PROCESSED.unpack(data, ending.last - ending.end)
+        digest, _ = sections.LAST_PROCESSED.unpack(data, ending.last - ending.end)
         out["last_processed_zxid"] = digest["last_processed_zxid"]
     return out

@@ -24,7 +24,7 @@ OPEN_ACL = -1
 NODE = Struct(
     "node",
     Field("path", USTRING, 'full path; "" is the root'),
-    Field("data", BUFFER, "what the node holds"),
+    Field("data", BUFFER, "the data of the node"),
     Field("acl", I64BE, "number of its list in the ACL table; -1: anyone may do anything"),
     Field("stat", STAT_PERSISTED),
     doc="One node. Parents come before their children, the root first.",
@@ -37,11 +37,11 @@ FIXED = 8 + STAT
 """Size of the fields after the data."""
 NODE_MIN = NODE.min_size
 SLASH = ord("/")
-_CZXID, _MZXID = STAT_PERSISTED.offset("czxid"), STAT_PERSISTED.offset("mzxid")
-_CTIME, _MTIME = STAT_PERSISTED.offset("ctime"), STAT_PERSISTED.offset("mtime")
-_VERSION, _CVERSION = STAT_PERSISTED.offset("version"), STAT_PERSISTED.offset("cversion")
-_AVERSION, _OWNER = STAT_PERSISTED.offset("aversion"), STAT_PERSISTED.offset("ephemeral_owner")
-_PZXID = STAT_PERSISTED.offset("pzxid")
+CZXID_AT, MZXID_AT = STAT_PERSISTED.offset("czxid"), STAT_PERSISTED.offset("mzxid")
+CTIME_AT, MTIME_AT = STAT_PERSISTED.offset("ctime"), STAT_PERSISTED.offset("mtime")
+VERSION_AT, CVERSION_AT = STAT_PERSISTED.offset("version"), STAT_PERSISTED.offset("cversion")
+AVERSION_AT, OWNER_AT = STAT_PERSISTED.offset("aversion"), STAT_PERSISTED.offset("ephemeral_owner")
+PZXID_AT = STAT_PERSISTED.offset("pzxid")
 _TIME_LIMIT = 1 << 46
 """Milliseconds, in the year 4199. Later times are regarded as damage."""
 LOOKAHEAD = 5
@@ -104,12 +104,12 @@ def unlikely(buf: Bytes, tail: int, data: int, ids: Int64s, complete: int) -> in
     if acl != OPEN_ACL and known(ids, acl) < 0 and (complete or acl <= 0 or acl > MOST_ACLS):
         return 1
     stat = tail + 8
-    ctime = load_i64be(buf, stat + _CTIME)
-    mtime = load_i64be(buf, stat + _MTIME)
+    ctime = load_i64be(buf, stat + CTIME_AT)
+    mtime = load_i64be(buf, stat + MTIME_AT)
     if ctime < 0 or mtime < 0 or ctime > _TIME_LIMIT or mtime > _TIME_LIMIT:
         return 1
-    czxid = load_i64be(buf, stat + _CZXID)
-    if czxid < 0 or load_i64be(buf, stat + _MZXID) < czxid or load_i64be(buf, stat + _PZXID) < 0:
+    czxid = load_i64be(buf, stat + CZXID_AT)
+    if czxid < 0 or load_i64be(buf, stat + MZXID_AT) < czxid or load_i64be(buf, stat + PZXID_AT) < 0:
         return 1
     return 1 if data > _LIMIT else 0
 
@@ -244,13 +244,13 @@ def stats(
     """Read the stats of records that `hop` found, one array per field. Return the number of records."""
     for i in range(len(starts)):
         at = starts[i] + 2 * LENGTH + paths[i] + max(data[i], 0) + 8
-        czxid[i] = load_i64be(buf, at + _CZXID)
-        mzxid[i] = load_i64be(buf, at + _MZXID)
-        ctime[i] = load_i64be(buf, at + _CTIME)
-        mtime[i] = load_i64be(buf, at + _MTIME)
-        version[i] = load_i32be(buf, at + _VERSION)
-        cversion[i] = load_i32be(buf, at + _CVERSION)
-        aversion[i] = load_i32be(buf, at + _AVERSION)
-        owner[i] = load_i64be(buf, at + _OWNER)
-        pzxid[i] = load_i64be(buf, at + _PZXID)
+        czxid[i] = load_i64be(buf, at + CZXID_AT)
+        mzxid[i] = load_i64be(buf, at + MZXID_AT)
+        ctime[i] = load_i64be(buf, at + CTIME_AT)
+        mtime[i] = load_i64be(buf, at + MTIME_AT)
+        version[i] = load_i32be(buf, at + VERSION_AT)
+        cversion[i] = load_i32be(buf, at + CVERSION_AT)
+        aversion[i] = load_i32be(buf, at + AVERSION_AT)
+        owner[i] = load_i64be(buf, at + OWNER_AT)
+        pzxid[i] = load_i64be(buf, at + PZXID_AT)
     return len(starts)

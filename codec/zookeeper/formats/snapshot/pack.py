@@ -18,19 +18,15 @@ from logwright.codec.kernels.crc32 import crc32_raw
 from logwright.codec.kernels.intrinsics import copy, load_i32le, prefetch, store_32be, store_32le, store_64be
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.window import Bytes
+from logwright.codec.zookeeper.formats.snapshot import layout
 from logwright.codec.zookeeper.formats.snapshot.acl import flat
 from logwright.codec.zookeeper.formats.snapshot.layout import FIXED, LENGTH, STAT, Int32s
-from logwright.codec.zookeeper.jute import NULL, STAT_PERSISTED, Int64s
+from logwright.codec.zookeeper.jute import NULL, Int64s
 from logwright.codec.zookeeper.state.digest import counts
 
 STATS = ("czxid", "mzxid", "ctime", "mtime", "version", "cversion", "aversion", "owner", "pzxid")
 """The columns of a node's stat. `owner` is as stored."""
 
-_CZXID, _MZXID = STAT_PERSISTED.offset("czxid"), STAT_PERSISTED.offset("mzxid")
-_CTIME, _MTIME = STAT_PERSISTED.offset("ctime"), STAT_PERSISTED.offset("mtime")
-_VERSION, _CVERSION = STAT_PERSISTED.offset("version"), STAT_PERSISTED.offset("cversion")
-_AVERSION, _OWNER = STAT_PERSISTED.offset("aversion"), STAT_PERSISTED.offset("ephemeral_owner")
-_PZXID = STAT_PERSISTED.offset("pzxid")
 _ONES = 0xFFFFFFFF
 _BLOCK = 16
 """Bytes per step of a checksum."""
@@ -95,15 +91,15 @@ def put_nodes(
         else:
             at = store_32be(out, at, NULL)
         at = store_64be(out, at, acl[i])
-        store_64be(out, at + _CZXID, czxid[i])
-        store_64be(out, at + _MZXID, mzxid[i])
-        store_64be(out, at + _CTIME, ctime[i])
-        store_64be(out, at + _MTIME, mtime[i])
-        store_32be(out, at + _VERSION, version[i])
-        store_32be(out, at + _CVERSION, cversion[i])
-        store_32be(out, at + _AVERSION, aversion[i])
-        store_64be(out, at + _OWNER, owner[i])
-        store_64be(out, at + _PZXID, pzxid[i])
+        store_64be(out, at + layout.CZXID_AT, czxid[i])
+        store_64be(out, at + layout.MZXID_AT, mzxid[i])
+        store_64be(out, at + layout.CTIME_AT, ctime[i])
+        store_64be(out, at + layout.MTIME_AT, mtime[i])
+        store_32be(out, at + layout.VERSION_AT, version[i])
+        store_32be(out, at + layout.CVERSION_AT, cversion[i])
+        store_32be(out, at + layout.AVERSION_AT, aversion[i])
+        store_64be(out, at + layout.OWNER_AT, owner[i])
+        store_64be(out, at + layout.PZXID_AT, pzxid[i])
         at += STAT
         stops[i] = at
         if len(scratch) and counts(out, path, path + size):
@@ -117,15 +113,15 @@ def put_nodes(
             if length:
                 copy(scratch, start + size, data, data_ends[row], length)
             stat = end - STAT
-            store_64be(scratch, stat + _CZXID, czxid[i])
-            store_64be(scratch, stat + _MZXID, mzxid[i])
-            store_64be(scratch, stat + _CTIME, pzxid[i])
-            store_64be(scratch, stat + _CTIME + 8, ctime[i])
-            store_64be(scratch, stat + _MTIME + 8, mtime[i])
-            store_32be(scratch, stat + _VERSION + 8, version[i])
-            store_32be(scratch, stat + _CVERSION + 8, cversion[i])
-            store_32be(scratch, stat + _AVERSION + 8, aversion[i])
-            store_64be(scratch, stat + _OWNER + 8, owner[i])
+            store_64be(scratch, stat + layout.CZXID_AT, czxid[i])
+            store_64be(scratch, stat + layout.MZXID_AT, mzxid[i])
+            store_64be(scratch, stat + layout.CTIME_AT, pzxid[i])
+            store_64be(scratch, stat + layout.CTIME_AT + 8, ctime[i])
+            store_64be(scratch, stat + layout.MTIME_AT + 8, mtime[i])
+            store_32be(scratch, stat + layout.VERSION_AT + 8, version[i])
+            store_32be(scratch, stat + layout.CVERSION_AT + 8, cversion[i])
+            store_32be(scratch, stat + layout.AVERSION_AT + 8, aversion[i])
+            store_64be(scratch, stat + layout.OWNER_AT + 8, owner[i])
             store_32le(scratch, start, load_i32le(scratch, start) ^ -1)
             total += crc32_raw(0, scratch, 0, end) ^ _ONES
     return total

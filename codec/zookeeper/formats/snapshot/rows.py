@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -10,7 +10,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from logwright.codec.columns import binary, constant, contents, numbers, slices
-from logwright.codec.table import Table
 from logwright.codec.window import Decoded, Frames, Window
 from logwright.codec.zookeeper.formats.snapshot.acl import texts
 from logwright.codec.zookeeper.formats.snapshot.layout import LENGTH, stats
@@ -32,18 +31,13 @@ PORTION = 32 << 20
 """Bytes of nodes that are decoded at a time, or one node if it is larger."""
 
 
-def portions(frames: Frames) -> Iterator[Frames]:
-    """Yield parts of the frames of bounded size."""
-    if len(frames) and int(frames.end[-1] - frames.start[0]) <= PORTION:
-        yield frames
-        return
-    ends = np.cumsum(frames.end - frames.start)
-    at = 0
-    while at < len(frames):
-        below = int(ends[at - 1]) if at else 0
-        stop = max(at + 1, int(np.searchsorted(ends, below + PORTION, "right")))
-        yield frames.pick(slice(at, stop))
-        at = stop
+def stats_of(window: Window, nodes: Frames) -> dict[str, Int64s]:
+    """Return the fields of the stats of nodes."""
+    names = ("czxid", "mzxid", "ctime", "mtime", "version", "cversion", "aversion", "owner", "pzxid")
+    arrays = {name: np.empty(len(nodes), np.int64) for name in names}
+    paths, data = (np.ascontiguousarray(nodes.header[name]) for name in ("path", "data"))
+    stats(window.data, nodes.start, paths, data, *arrays.values())
+    return arrays
 
 
 class Nodes:
@@ -60,10 +54,7 @@ class Nodes:
 
     @cached_property
     def stats(self) -> dict[str, Int64s]:
-        names = ("czxid", "mzxid", "ctime", "mtime", "version", "cversion", "aversion", "owner", "pzxid")
-        arrays = {name: np.empty(len(self), np.int64) for name in names}
-        stats(self.window.data, self.frames.start, self.paths, self.data, *arrays.values())
-        return arrays
+        return stats_of(self.window, self.frames)
 
     @cached_property
     def stored_path(self) -> pa.Array:
@@ -144,10 +135,7 @@ class Nodes:
 
 
 def node_rows(nodes: Nodes, columns: Sequence[str]) -> Decoded:
-    schema = ROWS.schema(columns)
-    if not columns:
-        return Decoded(pa.RecordBatch.from_struct_array(pa.nulls(len(nodes), pa.struct([]))))
-    return Decoded(pa.RecordBatch.from_arrays([nodes.column(name) for name in columns], schema=schema))
+    return Decoded(ROWS.batch(columns, nodes.column, len(nodes)))
 
 
 def record_arrays(window: Window, nodes: Frames) -> dict[str, pa.Array]:
@@ -157,12 +145,6 @@ def record_arrays(window: Window, nodes: Frames) -> dict[str, pa.Array]:
         "acl_id": numbers(pa.int64(), nodes.header["acl"]),
         "record": slices(window.data, nodes.start, nodes.end),
     }
-
-
-def batch_of(table: Table, columns: Sequence[str], arrays: Mapping[str, pa.Array]) -> Decoded:
-    return Decoded(
-        pa.RecordBatch.from_arrays([arrays[name] for name in columns], schema=table.schema(columns))
-    )
 
 
 def session_arrays(shape: Shape) -> dict[str, pa.Array]:

@@ -10,23 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from logwright.codec import plural
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.window import Frames, Window
-from logwright.codec.zookeeper.formats.snapshot.layout import (
-    BAD_DATA,
-    BAD_PATH,
-    CUT,
-    END,
-    HEAD,
-    LENGTH,
-    MESSAGES,
-    NEED,
-    NODE_MIN,
-    STAT,
-    TOO_LONG,
-    UNLIKELY,
-    hop,
-)
+from logwright.codec.zookeeper.formats.snapshot import layout, tables
+from logwright.codec.zookeeper.formats.snapshot.layout import hop
 from logwright.codec.zookeeper.formats.snapshot.sections import (
     DIGEST_SIZE,
     END_SIZE,
@@ -36,20 +24,12 @@ from logwright.codec.zookeeper.formats.snapshot.sections import (
     Shape,
     ending_behind,
 )
-from logwright.codec.zookeeper.formats.snapshot.tables import (
-    ACLS_FRAME,
-    HEADER_FRAME,
-    NAME,
-    NODE_FRAME,
-    SEAL_FRAMES,
-    SESSIONS_FRAME,
-)
 from logwright.codec.zookeeper.jute import STAT_PERSISTED, Int64s
 
 _MOST = 20
 """Number of unknown ACL numbers that are reported per window."""
 
-NEXT = "the server takes the next older snapshot"
+NEXT = "the server loads the next older snapshot"
 _DANGLING = "each read of the node ends with MarshallingError"
 _LATE = ": the node was made or changed while the snapshot was written, after the zxid in its name"
 _REPLAYED = "the server has the list as soon as it has replayed the logs"
@@ -60,14 +40,14 @@ def sections_of(shape: Shape) -> dict[int, tuple[int, int]]:
     """The sections that could be read: kind and end by position."""
     out: dict[int, tuple[int, int]] = {}
     if shape.header is not None:
-        out[0] = HEADER_FRAME, HEADER_SIZE
+        out[0] = tables.HEADER_FRAME, HEADER_SIZE
     if shape.sessions is not None and shape.acls_at is not None:
-        out[HEADER_SIZE] = SESSIONS_FRAME, shape.acls_at
+        out[HEADER_SIZE] = tables.SESSIONS_FRAME, shape.acls_at
         if shape.nodes is not None:
-            out[shape.acls_at] = ACLS_FRAME, shape.nodes
+            out[shape.acls_at] = tables.ACLS_FRAME, shape.nodes
     ending = shape.ending or shape.behind
     for seal in ending.seals if ending is not None else ():
-        out[seal.start] = SEAL_FRAMES[seal.name], seal.stop
+        out[seal.start] = tables.SEAL_FRAMES[seal.name], seal.stop
     return out
 
 
@@ -102,7 +82,7 @@ class Scan:
             frames.start = np.concatenate([part[0] for part in self.nodes])
             frames.end = np.concatenate([part[1] for part in self.nodes])
             # Without the dtype NumPy converts the numbers to this machine's byte order.
-            frames.header = np.concatenate([part[2] for part in self.nodes], dtype=HEAD)
+            frames.header = np.concatenate([part[2] for part in self.nodes], dtype=layout.HEAD)
         frames.stop, frames.need, frames.damage, frames.faults = self.at, need, damage, self.faults
         return frames
 
@@ -129,13 +109,13 @@ class Scan:
                 return 0, self._leftover(place)
             status, need = self._hop()
             place = window.offset + self.at
-            if status == NEED:
+            if status == layout.NEED:
                 return need, None
-            if status == END and shape.ending is None:
+            if status == layout.END and shape.ending is None:
                 need, damage = self._meet_end(place)
                 if need or damage is not None:
                     return need, damage
-            elif status != END and status:
+            elif status != layout.END and status:
                 return 0, self._damage(place, status)
 
     def _add(self, start: Int64s, end: Int64s, head: npt.NDArray[Any]) -> None:
@@ -143,7 +123,7 @@ class Scan:
 
     def _hop(self) -> tuple[int, int]:
         window, shape = self.window, self.shape
-        room = (len(window.data) - self.at) // NODE_MIN + 1
+        room = (len(window.data) - self.at) // layout.NODE_MIN + 1
         starts, acls = np.empty(room, np.int64), np.empty(room, np.int64)
         paths, data = np.empty(room, np.int32), np.empty(room, np.int32)
         first = -1 if shape.nodes is None else shape.nodes - window.offset
@@ -163,9 +143,9 @@ class Scan:
             acls,
         )
         if count:
-            head = np.empty(count, HEAD)
+            head = np.empty(count, layout.HEAD)
             head["kind"], head["path"], head["data"], head["acl"] = (
-                NODE_FRAME,
+                tables.NODE_FRAME,
                 paths[:count],
                 data[:count],
                 acls[:count],
@@ -197,15 +177,15 @@ class Scan:
                 at, length = self.window.offset + int(starts[i]), int(ends[i] - starts[i])
                 text = f"ACL {int(ids[k])} of the node is not in the ACL table"
                 if count[k] > 1:
-                    text += f", nor is it for {int(count[k]) - 1} nodes after it"
-                self.faults.append(Fault(NAME, at, length, Kind.LINK, text + why, severity, system))
+                    text += f" (used by {plural.count(int(count[k]) - 1, 'later node')} too)"
+                self.faults.append(Fault(tables.NAME, at, length, Kind.LINK, text + why, severity, system))
 
     def _late(self, ends: Int64s) -> npt.NDArray[np.bool_]:
         """Report nodes before that position that were created or changed while the snapshot was written, after the zxid in its name."""
         out = np.zeros(len(ends), np.bool_)
         if self.zxid is not None:
             for offset in _ZXIDS:
-                stored = self.window.data[(ends - STAT + offset)[:, None] + np.arange(8)]
+                stored = self.window.data[(ends - layout.STAT + offset)[:, None] + np.arange(8)]
                 out |= stored.view(">i8")[:, 0] > self.zxid
         return out
 
@@ -218,10 +198,12 @@ class Scan:
         ending = ending_behind(window.data[self.at : self.at + length].tobytes(), place)
         if ending is None:
             if length < END_SIZE:
-                text = f"the tree ends here, and its seal does not follow: {length} bytes are left"
-                return 0, Fault(NAME, place, length, Kind.TRUNCATED, text, system=NEXT)
+                text = (
+                    f"the tree ends here, and its seal does not follow: {plural.count(length, 'byte')} left"
+                )
+                return 0, Fault(tables.NAME, place, length, Kind.TRUNCATED, text, system=NEXT)
             text = "the tree ends here, and no seal follows"
-            return 0, Fault(NAME, place, END_SIZE, Kind.PAYLOAD, text, system=NEXT)
+            return 0, Fault(tables.NAME, place, END_SIZE, Kind.PAYLOAD, text, system=NEXT)
         self.shape.behind = ending
         self.sections = sections_of(self.shape)
         return 0, None
@@ -231,47 +213,52 @@ class Scan:
         shape, left = self.shape, self.window.size - place
         if place == 0 and shape.header is None:
             if left < HEADER_SIZE:
-                text = f"{left} bytes are too few for the header of {HEADER_SIZE}"
-                return Fault(NAME, 0, left, Kind.TRUNCATED, text, system=NEXT)
+                text = f"{plural.count(left, 'byte')}, too few for the header of {HEADER_SIZE}"
+                return Fault(tables.NAME, 0, left, Kind.TRUNCATED, text, system=NEXT)
             text = "the file does not begin with ZKSN: mismatching magic headers"
-            return Fault(NAME, 0, HEADER_SIZE, Kind.MAGIC, text, system=NEXT)
+            return Fault(tables.NAME, 0, HEADER_SIZE, Kind.MAGIC, text, system=NEXT)
         if place == HEADER_SIZE and shape.sessions is None:
             kind, text = (
                 Kind.LENGTH,
-                "the number of sessions is impossible: the file has too few bytes for it",
+                "the number of sessions is impossible: the file is too short for it",
             )
-            return Fault(NAME, place, min(left, LENGTH), kind, text, system=NEXT)
+            return Fault(tables.NAME, place, min(left, layout.LENGTH), kind, text, system=NEXT)
         if place == shape.acls_at and shape.nodes is None:
             text = f"the ACL table is readable in part only: {len(shape.acls.ids)} of its lists"
-            return Fault(NAME, place, min(left, LENGTH), Kind.PAYLOAD, text, system=NEXT)
+            return Fault(tables.NAME, place, min(left, layout.LENGTH), Kind.PAYLOAD, text, system=NEXT)
         return None
 
     def _damage(self, place: int, status: int) -> Fault:
         left = self.window.size - place
         kind = {
-            BAD_PATH: Kind.LENGTH,
-            BAD_DATA: Kind.LENGTH,
-            TOO_LONG: Kind.LENGTH,
-            UNLIKELY: Kind.PAYLOAD,
-            CUT: Kind.TRUNCATED,
+            layout.BAD_PATH: Kind.LENGTH,
+            layout.BAD_DATA: Kind.LENGTH,
+            layout.TOO_LONG: Kind.LENGTH,
+            layout.UNLIKELY: Kind.PAYLOAD,
+            layout.CUT: Kind.TRUNCATED,
         }[status]
-        return Fault(NAME, place, min(left, NODE_MIN), kind, MESSAGES[status], system=NEXT)
+        return Fault(
+            tables.NAME, place, min(left, layout.NODE_MIN), kind, layout.MESSAGES[status], system=NEXT
+        )
 
     def _unfinished(self, place: int) -> Fault | None:
         """Handle the end of the file. It is sound if an ending was found."""
         ending = self.shape.ending or self.shape.behind
         if ending is not None:
             return None
-        return Fault(NAME, place, 0, Kind.TRUNCATED, "the file ends before its tree does", system=NEXT)
+        return Fault(tables.NAME, place, 0, Kind.TRUNCATED, "the file ends within its tree", system=NEXT)
 
     def _leftover(self, place: int) -> Fault:
         left = self.window.size - place
-        system = "the server requires a seal at the end of the file: it takes the next older snapshot"
+        system = "the server requires a seal at the end of the file: it loads the next older snapshot"
         if left < DIGEST_SIZE + LAST_SIZE:
-            text, kind = f"the file ends within a section: {left} bytes of it are left", Kind.TRUNCATED
+            text, kind = (
+                f"the file ends within a section, after {plural.count(left, 'byte')} of it",
+                Kind.TRUNCATED,
+            )
         else:
-            text, kind = f"{left} bytes after the last section", Kind.PADDING
-        return Fault(NAME, place, left, kind, text, Severity.WARNING, system)
+            text, kind = f"{plural.count(left, 'byte')} after the last section", Kind.PADDING
+        return Fault(tables.NAME, place, left, kind, text, Severity.WARNING, system)
 
 
 def seal_faults(shape: Shape) -> list[Fault]:
@@ -280,14 +267,21 @@ def seal_faults(shape: Shape) -> list[Fault]:
     if not size:
         return []
     if shape.ending is None:
-        text = "the file does not end with a seal: nothing confirms its nodes, so all rows are suspect"
+        text = "the file does not end with a seal: no checksum covers its nodes, so all rows are suspect"
         return [
-            Fault(NAME, 0, size, Kind.TRUNCATED, text, system=f"the server does not consider it: {NEXT[4:]}")
+            Fault(
+                tables.NAME,
+                0,
+                size,
+                Kind.TRUNCATED,
+                text,
+                system=f"the server does not consider it: {NEXT[4:]}",
+            )
         ]
     faults = []
     for mismatch in shape.wrong():
         seal = mismatch.seal
-        text = f"the seal at byte {seal.at} says {seal.stored:#010x}, the bytes before it have {mismatch.computed:#010x}"
+        text = f"checksum mismatch: the seal at byte {seal.at} stores {seal.stored:#010x}, computed {mismatch.computed:#010x}"
         if mismatch.itself:
             text += ": the seal itself is damaged, because the next one is right"
         elif mismatch.start:
@@ -296,31 +290,31 @@ def seal_faults(shape: Shape) -> list[Fault]:
             text += ": all rows are suspect"
         length = seal.stop - mismatch.start
         faults.append(
-            Fault(NAME, mismatch.start, length, Kind.CHECKSUM, text, system=f"CRC corruption: {NEXT}")
+            Fault(tables.NAME, mismatch.start, length, Kind.CHECKSUM, text, system=f"CRC corruption: {NEXT}")
         )
     last = shape.ending.seals[-1]
     if last.mark != b"/":
         text = f"the file ends with {last.mark!r}, not with '/'"
         system = f"the server does not consider it: {NEXT}"
-        faults.append(Fault(NAME, last.stop - 1, 1, Kind.PAYLOAD, text, system=system))
+        faults.append(Fault(tables.NAME, last.stop - 1, 1, Kind.PAYLOAD, text, system=system))
     return faults
 
 
 def outside(fault: Fault, size: int) -> Fault:
     """Convert a fault within a compressed file to one of the file."""
     text = f"{fault.detail} (byte {fault.offset} of what is decompressed)"
-    return Fault(NAME, 0, size, fault.kind, text, fault.severity, fault.system)
+    return Fault(tables.NAME, 0, size, fault.kind, text, fault.severity, fault.system)
 
 
 def head_of(kind: int) -> npt.NDArray[Any]:
-    head = np.zeros(1, HEAD)
+    head = np.zeros(1, layout.HEAD)
     head["kind"] = kind
     return head
 
 
 def frames_of(window: Window, bounds: list[tuple[int, int, int]], stop: int) -> Frames:
     """Return frames given as (kind, start, end)."""
-    head = np.zeros(len(bounds), HEAD)
+    head = np.zeros(len(bounds), layout.HEAD)
     head["kind"] = [bound[0] for bound in bounds]
     start = np.array([bound[1] for bound in bounds], np.int64)
     return Frames(start, np.array([bound[2] for bound in bounds], np.int64), head, stop)

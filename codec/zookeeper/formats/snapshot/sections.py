@@ -51,7 +51,7 @@ SESSION = Struct(
 SESSIONS = Struct(
     "sessions",
     Field("sessions", Repeated(SESSION, I32BE)),
-    doc="The sessions that are open.",
+    doc="The open sessions.",
     source="org.apache.zookeeper.server.util.SerializeUtils.serializeSnapshot",
 )
 _SEAL = (
@@ -67,7 +67,7 @@ END = Struct(
 )
 DIGEST = Struct(
     "digest",
-    Field("zxid", I64BE, "the last transaction in the tree when the snapshot was done"),
+    Field("zxid", I64BE, "the last transaction in the tree when the snapshot was finished"),
     Field("digest_version", I32BE, "2"),
     Field("digest", I64BE, "digest of the tree after it"),
     *_SEAL,

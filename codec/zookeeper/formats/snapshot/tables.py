@@ -23,7 +23,7 @@ ROWS = Table(
             detail=True,
         ),
     ),
-    "One row a node, in the order of the file.",
+    "One row per node, in the order of the file.",
 )
 SESSION_ROWS = Table(
     "sessions",
@@ -31,16 +31,16 @@ SESSION_ROWS = Table(
         Column("session_id", pa.int64(), "id of an open session", nullable=False, hexadecimal=True),
         Column("timeout", pa.int32(), "milliseconds", nullable=False),
     ),
-    "One row a session.",
+    "One row per session.",
 )
 ACL_ROWS = Table(
     "acls",
     (
-        Column("acl_id", pa.int64(), "the number that nodes have", nullable=False),
+        Column("acl_id", pa.int64(), "the number by which nodes refer to the list", nullable=False),
         Column("acl", ACL_TYPE, "the list", nullable=False),
         Column("acl_raw", ACL_RAW_TYPE, "as it is stored, where that is not the text's form", detail=True),
     ),
-    "One row a list of the ACL table.",
+    "One row per list of the ACL table.",
 )
 RECORDS = Table(
     "records",
@@ -50,7 +50,7 @@ RECORDS = Table(
         Column("acl_id", pa.int64(), "number of the list in the ACL table, -1: open to all", nullable=False),
         Column("record", pa.binary(), "the bytes", nullable=False),
     ),
-    "One row a node, as it is stored.",
+    "One row per node, as it is stored.",
 )
 FRAMES = Table(
     "frames",
@@ -72,7 +72,7 @@ FRAMES = Table(
         ),
         Column("raw", pa.binary(), "the bytes of a damaged range; the other columns are null", detail=True),
     ),
-    "One row a section or node.",
+    "One row per section or node.",
 )
 SESSIONS_TYPE = pa.list_(pa.struct([pa.field("session_id", pa.int64()), pa.field("timeout", pa.int32())]))
 ACLS_TYPE = pa.list_(pa.struct([pa.field("acl_id", pa.int64()), pa.field("acl", ACL_RAW_TYPE)]))

@@ -18,20 +18,10 @@ from logwright.codec.kernels.adler32 import adler32_of
 from logwright.codec.kernels.compress import compress_pieces
 from logwright.codec.option import Option, Options, parse_bool, parse_choice, parse_hexadecimal
 from logwright.codec.window import Chunk
+from logwright.codec.zookeeper.formats.snapshot import sections
 from logwright.codec.zookeeper.formats.snapshot.acl import packed, table_bytes
 from logwright.codec.zookeeper.formats.snapshot.acl_lists import AclLists
 from logwright.codec.zookeeper.formats.snapshot.pack import Piece
-from logwright.codec.zookeeper.formats.snapshot.sections import (
-    DBID,
-    DIGEST,
-    END,
-    END_MARK,
-    HEADER,
-    LAST_PROCESSED,
-    SEAL_SIZE,
-    SESSION_DTYPE,
-)
-from logwright.codec.zookeeper.formats.snapshot.sections import VERSION as FORMAT
 from logwright.codec.zookeeper.jute import ACL_RAW_TYPE, Int64s
 from logwright.codec.zookeeper.names import GZIP, SNAPPY
 from logwright.codec.zookeeper.state.digest import VERSION, signed
@@ -104,7 +94,7 @@ def ending(facts: dict[str, Any], options: Options, zxid: int, had: bool) -> dic
 
 def sessions_bytes(sessions: Sequence[Mapping[str, int]]) -> bytes:
     """Return the session table."""
-    array = np.zeros(len(sessions), SESSION_DTYPE)
+    array = np.zeros(len(sessions), sections.SESSION_DTYPE)
     for i, session in enumerate(sessions):
         array[i] = session["session_id"], session["timeout"]
     return I32BE.pack(len(sessions), {}) + array.tobytes()
@@ -182,29 +172,32 @@ class Snapshot:
     @property
     def end_sum(self) -> int:
         """Return the first seal, which follows the end mark."""
-        return adler32_of(END_MARK, self.sum)
+        return adler32_of(sections.END_MARK, self.sum)
 
     def section(self, kind: str, *, keep: bool = False) -> bytes:
         if kind == "header":
             version, dbid = self.file.get("version"), self.file.get("dbid")
-            return HEADER.pack(
-                {"version": FORMAT if version is None else version, "dbid": DBID if dbid is None else dbid}
+            return sections.HEADER.pack(
+                {
+                    "version": sections.VERSION if version is None else version,
+                    "dbid": sections.DBID if dbid is None else dbid,
+                }
             )
         if kind == "sessions":
             return sessions_bytes(self.sessions)
         if kind == "acls":
             return self.acls.table()
         if kind == "end":
-            return END.pack({"checksum": self.end_sum})
+            return sections.END.pack({"checksum": self.end_sum})
         if kind == "digest":
             values = dict(self.ending.get("digest") or {"zxid": 0, "digest_version": VERSION, "digest": None})
             if values["digest"] is None or (not keep and values["zxid"]):
                 values["digest"] = signed(self.digest)
             head = {**values, "checksum": 0}
-            body = DIGEST.pack(head)[:-SEAL_SIZE]
-            return DIGEST.pack({**values, "checksum": adler32_of(body, self.sum)})
+            body = sections.DIGEST.pack(head)[: -sections.SEAL_SIZE]
+            return sections.DIGEST.pack({**values, "checksum": adler32_of(body, self.sum)})
         if kind == "last_processed":
             values = {"last_processed_zxid": self.ending["last_processed"]}
-            body = LAST_PROCESSED.pack({**values, "checksum": 0})[:-SEAL_SIZE]
-            return LAST_PROCESSED.pack({**values, "checksum": adler32_of(body, self.sum)})
+            body = sections.LAST_PROCESSED.pack({**values, "checksum": 0})[: -sections.SEAL_SIZE]
+            return sections.LAST_PROCESSED.pack({**values, "checksum": adler32_of(body, self.sum)})
         raise UsageError(f"zookeeper.snapshot: there are no frames of kind {kind!r}")

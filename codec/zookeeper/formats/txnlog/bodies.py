@@ -18,30 +18,7 @@ from logwright.codec.java import java_strings
 from logwright.codec.kernels.intrinsics import load_i32be, load_i64be, load_u8, prefetch
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.window import Bytes
-from logwright.codec.zookeeper.formats.txnlog.layout import (
-    ACLS,
-    CLOSE_SESSION,
-    CREATE,
-    DATA,
-    DIGEST_VERSION,
-    EPHEMERAL,
-    HIGHEST,
-    LOWEST,
-    NUMBER,
-    NUMBER_FIELD,
-    NUMBERS,
-    PATH,
-    PATHS,
-    PAYLOAD,
-    RECIPE_ARRAY,
-    SUB_RECIPE_ARRAY,
-    TTL,
-    TXN,
-    TXN_DIGEST,
-    TXN_HEADER,
-    TXNS,
-    TYPE_NAMES,
-)
+from logwright.codec.zookeeper.formats.txnlog import layout
 from logwright.codec.zookeeper.jute import (
     ACL_RAW_TYPE,
     ACL_TYPE,
@@ -54,11 +31,7 @@ from logwright.codec.zookeeper.jute import (
     string_entries,
 )
 
-_TYPE = PAYLOAD.offset("type")
-DIGEST_SIZE = TXN_DIGEST.head_size
-_TREE_DIGEST = TXN_DIGEST.offset("tree_digest")
-_DATA_OF_TXN = TXN.offset("data")
-_SUB_MIN = TXN.min_size
+_SUB_MIN = layout.TXN.min_size
 
 (
     TYPE, STATUS, FIELDS, PATH_AT, PATH_LENGTH, DATA_AT, DATA_LENGTH, ACL_AT, ACL_COUNT, FLAG, VALUE, TIME_TO_LIVE, LIST_AT,
@@ -98,7 +71,7 @@ def measure_body(buf: Bytes, kind: int, fields: int, at: int, end: int, out: Int
     out[DIGEST, i] = NO_DIGEST
     out[DIGEST_VALUE, i] = 0
     out[STATUS, i] = SHORT
-    if fields & PATH:
+    if fields & layout.PATH:
         length, stop = skip_bytes(buf, at, end)
         if stop < 0:
             if length < 0 or length > _MAX_LENGTH:
@@ -109,7 +82,7 @@ def measure_body(buf: Bytes, kind: int, fields: int, at: int, end: int, out: Int
         if not is_plain(buf, at + 4, stop):
             out[PLAIN, i] = 0
         at = stop
-    if fields & DATA:
+    if fields & layout.DATA:
         length, stop = skip_bytes(buf, at, end)
         if stop < 0:
             if length < 0 or length > _MAX_LENGTH:
@@ -118,7 +91,7 @@ def measure_body(buf: Bytes, kind: int, fields: int, at: int, end: int, out: Int
         out[DATA_AT, i] = at + 4
         out[DATA_LENGTH, i] = length
         at = stop
-    if fields & ACLS:
+    if fields & layout.ACLS:
         count, stop, plain = skip_acl(buf, at, end)
         if stop < 0:
             return SHORT
@@ -127,7 +100,7 @@ def measure_body(buf: Bytes, kind: int, fields: int, at: int, end: int, out: Int
         if not plain:
             out[PLAIN, i] = 0
         at = stop
-    if fields & EPHEMERAL:
+    if fields & layout.EPHEMERAL:
         if at >= end:
             return SHORT
         flag = load_u8(buf, at)
@@ -135,17 +108,17 @@ def measure_body(buf: Bytes, kind: int, fields: int, at: int, end: int, out: Int
         if flag > 1:
             out[PLAIN, i] = 0
         at += 1
-    if fields & NUMBER:
+    if fields & layout.NUMBER:
         if end - at < 4:
             return SHORT
         out[VALUE, i] = load_i32be(buf, at)
         at += 4
-    if fields & TTL:
+    if fields & layout.TTL:
         if end - at < 8:
             return SHORT
         out[TIME_TO_LIVE, i] = load_i64be(buf, at)
         at += 8
-    if fields & PATHS:
+    if fields & layout.PATHS:
         if end - at < 4:
             return SHORT
         count = load_i32be(buf, at)
@@ -181,8 +154,8 @@ def measure_sub(
     if end - at < _SUB_MIN:
         return -1
     kind = load_i32be(buf, at)
-    length = load_i32be(buf, at + _DATA_OF_TXN)
-    start = at + _DATA_OF_TXN + 4
+    length = load_i32be(buf, at + layout.SUB_DATA_AT)
+    start = at + layout.SUB_DATA_AT + 4
     if length < 0 or length > end - start:
         return -1
     stop = start + length
@@ -203,8 +176,8 @@ def behind_parts(buf: Bytes, at: int, end: int, count: int) -> int:
     for _ in range(count):
         if end - at < _SUB_MIN:
             return -1
-        length = load_i32be(buf, at + _DATA_OF_TXN)
-        at += _DATA_OF_TXN + 4
+        length = load_i32be(buf, at + layout.SUB_DATA_AT)
+        at += layout.SUB_DATA_AT + 4
         if length < 0 or length > end - at:
             return -1
         at += length
@@ -235,12 +208,12 @@ def measure_all(
         prefetch(buf, ends[ahead] - 1)
         at = starts[i]
         end = ends[i]
-        if end - at < TXN_HEADER:
+        if end - at < layout.TXN_HEADER:
             measure_body(buf, 0, 0, at, end, out, i)
             out[STATUS, i] = NO_HEADER
             continue
-        kind = load_i32be(buf, at + _TYPE)
-        at += TXN_HEADER
+        kind = load_i32be(buf, at + layout.TYPE_AT)
+        at += layout.TXN_HEADER
         fields = 0
         if lowest <= kind < lowest + len(recipes):
             fields = recipes[kind - lowest]
@@ -248,13 +221,13 @@ def measure_all(
             measure_body(buf, kind, 0, at, end, out, i)
             out[STATUS, i] = UNSUPPORTED
             continue
-        if kind == CLOSE_SESSION:
+        if kind == layout.CLOSE_SESSION:
             # The body may be missing, and a digest may follow: see `layout`.
-            alone = end - at == DIGEST_SIZE and load_i32be(buf, at) == DIGEST_VERSION
+            alone = end - at == layout.DIGEST_SIZE and load_i32be(buf, at) == layout.DIGEST_VERSION
             if alone or measure_body(buf, kind, fields, at, end, out, i) != SOUND:
                 measure_body(buf, kind, 0, at, end, out, i)
             at = out[END, i]
-        elif fields & TXNS:
+        elif fields & layout.TXNS:
             measure_body(buf, kind, 0, at, end, out, i)
             out[FIELDS, i] = fields
             out[STATUS, i] = SHORT
@@ -277,9 +250,9 @@ def measure_all(
             if at < 0:
                 # A server parses the parts of a multi only when it applies them, after it has read the digest.
                 at = behind_parts(buf, out[LIST_AT, i] + 4, end, count)
-                if at >= 0 and end - at >= DIGEST_SIZE:
+                if at >= 0 and end - at >= layout.DIGEST_SIZE:
                     out[DIGEST, i] = load_i32be(buf, at)
-                    out[DIGEST_VALUE, i] = load_i64be(buf, at + _TREE_DIGEST)
+                    out[DIGEST_VALUE, i] = load_i64be(buf, at + layout.TREE_DIGEST_AT)
                 continue
             if not plain:
                 out[PLAIN, i] = 0
@@ -287,15 +260,15 @@ def measure_all(
             total += max(count, 0)
         else:
             status = measure_body(buf, kind, fields, at, end, out, i)
-            if status != SOUND and kind == CREATE and status == SHORT:
-                status = measure_body(buf, kind, fields & ~NUMBER, at, end, out, i)
+            if status != SOUND and kind == layout.CREATE and status == SHORT:
+                status = measure_body(buf, kind, fields & ~layout.NUMBER, at, end, out, i)
             if status != SOUND:
                 continue
             at = out[END, i]
-        if end - at >= DIGEST_SIZE:
+        if end - at >= layout.DIGEST_SIZE:
             out[DIGEST, i] = load_i32be(buf, at)
-            out[DIGEST_VALUE, i] = load_i64be(buf, at + _TREE_DIGEST)
-            at += DIGEST_SIZE
+            out[DIGEST_VALUE, i] = load_i64be(buf, at + layout.TREE_DIGEST_AT)
+            at += layout.DIGEST_SIZE
         if at < end:
             out[PLAIN, i] = 0
         out[END, i] = at
@@ -328,7 +301,10 @@ def measure_subs(
 
 _NAMES = contents(
     pa.string(),
-    [TYPE_NAMES.get(kind, f"unknown {kind}").encode() for kind in range(LOWEST, HIGHEST + 1)],
+    [
+        layout.TYPE_NAMES.get(kind, f"unknown {kind}").encode()
+        for kind in range(layout.LOWEST, layout.HIGHEST + 1)
+    ],
 )
 
 
@@ -339,13 +315,10 @@ def number_fields(
     """Return for each body which of `NUMBERS` its 32-bit number is, by its type; -1 if it has none."""
     for i in range(len(types)):
         place = types[i] - lowest
-        out[i] = known[place] if fields[i] & NUMBER and 0 <= place < len(known) else -1
+        out[i] = known[place] if fields[i] & layout.NUMBER and 0 <= place < len(known) else -1
 
 
-_BIT_OF = {
-    "path": PATH, "path_raw": PATH, "data": DATA, "acl": ACLS, "acl_raw": ACLS, "ephemeral": EPHEMERAL, "ttl": TTL,
-    "paths_to_delete": PATHS, **dict.fromkeys(NUMBERS, NUMBER),
-}  # fmt: skip
+_BIT_OF = {**layout.BITS, "path_raw": layout.PATH, "acl_raw": layout.ACLS}
 """The field of each column."""
 TXN_TYPE = pa.struct(
     [
@@ -378,7 +351,9 @@ class Bodies:
     def of(cls, buf: Bytes, starts: Int64s, ends: Int64s) -> tuple[Bodies, int]:
         """Return the bodies of payloads, and the number of transactions in the multis among them."""
         out, scratch = np.empty((MEASURES, len(starts)), np.int64), np.empty((MEASURES, 1), np.int64)
-        total = measure_all(buf, starts, ends, RECIPE_ARRAY, SUB_RECIPE_ARRAY, LOWEST, out, scratch)
+        total = measure_all(
+            buf, starts, ends, layout.RECIPE_ARRAY, layout.SUB_RECIPE_ARRAY, layout.LOWEST, out, scratch
+        )
         return cls(buf, out), int(total)
 
     def pick(self, which: npt.NDArray[np.bool_] | Int64s) -> Bodies:
@@ -391,7 +366,7 @@ class Bodies:
             return Bodies(self.buf, out), owner
         counts = np.where(self.in_multis, np.maximum(self.measures[LIST_COUNT], 0), 0)
         at = self.measures[LIST_AT]
-        measure_subs(self.buf, at, counts, ends, SUB_RECIPE_ARRAY, LOWEST, out, owner)
+        measure_subs(self.buf, at, counts, ends, layout.SUB_RECIPE_ARRAY, layout.LOWEST, out, owner)
         return Bodies(self.buf, out), owner
 
     def digest(self, name: str) -> tuple[Int64s, Int64s]:
@@ -400,7 +375,9 @@ class Bodies:
 
     @property
     def in_multis(self) -> npt.NDArray[np.bool_]:
-        which: npt.NDArray[np.bool_] = (self.measures[FIELDS] & TXNS != 0) & (self.measures[STATUS] == SOUND)
+        which: npt.NDArray[np.bool_] = (self.measures[FIELDS] & layout.TXNS != 0) & (
+            self.measures[STATUS] == SOUND
+        )
         return which
 
     def joined(self, other: Bodies, order: Int64s) -> Bodies:
@@ -432,12 +409,12 @@ class Bodies:
         if name == "acl_raw":
             return self.acl()[1]
         if name == "ephemeral":
-            return numbers(kind, measured[FLAG] != 0, measured[FIELDS] & EPHEMERAL == 0)
+            return numbers(kind, measured[FLAG] != 0, measured[FIELDS] & layout.EPHEMERAL == 0)
         if name == "ttl":
-            return numbers(kind, measured[TIME_TO_LIVE].copy(), measured[FIELDS] & TTL == 0)
+            return numbers(kind, measured[TIME_TO_LIVE].copy(), measured[FIELDS] & layout.TTL == 0)
         if name == "paths_to_delete":
             return self.paths()
-        null = self._numbers != NUMBERS.index(name)
+        null = self._numbers != layout.NUMBERS.index(name)
         if null.all():
             return pa.nulls(len(self), kind)
         return numbers(kind, np.where(null, 0, measured[VALUE]), null)
@@ -451,7 +428,7 @@ class Bodies:
     def _numbers(self) -> npt.NDArray[np.int8]:
         """Return which of `NUMBERS` the 32-bit number of each body is; -1 if it has none."""
         which = np.empty(len(self), np.int8)
-        number_fields(self.measures[TYPE], self.measures[FIELDS], NUMBER_FIELD, LOWEST, which)
+        number_fields(self.measures[TYPE], self.measures[FIELDS], layout.NUMBER_FIELD, layout.LOWEST, which)
         return which
 
     def _bytes(self, at: int, length: int) -> pa.Array:
@@ -471,13 +448,13 @@ class Bodies:
 
     def paths(self) -> pa.Array:
         """Return the paths that a closeSession deletes."""
-        has = self.measures[FIELDS] & PATHS != 0
+        has = self.measures[FIELDS] & layout.PATHS != 0
         counts = np.where(has, self.measures[LIST_COUNT], NULL)
         return paths_of(self.buf, self.measures[LIST_AT], counts, plain=self._plain)
 
     def txns(self, subs: Bodies) -> pa.Array:
         """Return the transactions of multis as nested values. `subs` are the transactions of all of them."""
-        if not (self.measures[FIELDS] & TXNS).any():
+        if not (self.measures[FIELDS] & layout.TXNS).any():
             return pa.nulls(len(self), TXNS_TYPE)
         has = self.in_multis
         counts = np.where(has, self.measures[LIST_COUNT], NULL)
@@ -528,11 +505,11 @@ def type_names(types: Int64s) -> pa.Array:
     """Return ZooKeeper's names of types; "unknown 99" for others."""
     if len(types) and (types == types[0]).all():
         kind = int(types[0])
-        return constant(pa.string(), TYPE_NAMES.get(kind, f"unknown {kind}"), len(types))
-    known = (types >= LOWEST) & (types <= HIGHEST)
+        return constant(pa.string(), layout.TYPE_NAMES.get(kind, f"unknown {kind}"), len(types))
+    known = (types >= layout.LOWEST) & (types <= layout.HIGHEST)
     if known.all():
-        return _NAMES.take(numbers(pa.int64(), types - LOWEST))
-    names = [TYPE_NAMES.get(kind, f"unknown {kind}").encode() for kind in types.tolist()]
+        return _NAMES.take(numbers(pa.int64(), types - layout.LOWEST))
+    names = [layout.TYPE_NAMES.get(kind, f"unknown {kind}").encode() for kind in types.tolist()]
     return contents(pa.string(), names)
 
 

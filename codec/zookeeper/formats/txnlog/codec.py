@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from logwright.codec import address
+from logwright.codec import address, plural
 from logwright.codec.base import Codec, Match
 from logwright.codec.columns import contents, numbers, slices
 from logwright.codec.explain import Focus, Node
@@ -22,13 +22,14 @@ from logwright.codec.frames import scanner
 from logwright.codec.frames.prefixes import prefixes_of
 from logwright.codec.frames.resync import NONE, UNSURE
 from logwright.codec.frames.scanner import Scanned, concatenate_heads
+from logwright.codec.frames.suspects import suspects
 from logwright.codec.kernels.intrinsics import load_i32be, load_i64be
 from logwright.codec.option import Options
 from logwright.codec.table import Table
 from logwright.codec.window import Bytes, Chunk, Decoded, Frames, RowFrames, Window
 from logwright.codec.zookeeper import names
 from logwright.codec.zookeeper.formats.explain import log_of
-from logwright.codec.zookeeper.formats.txnlog import reencode as records_again
+from logwright.codec.zookeeper.formats.txnlog import layout, reencode
 from logwright.codec.zookeeper.formats.txnlog import scan as records
 from logwright.codec.zookeeper.formats.txnlog.bodies import (
     PLAIN,
@@ -36,16 +37,6 @@ from logwright.codec.zookeeper.formats.txnlog.bodies import (
     STATUS,
     Bodies,
     type_names,
-)
-from logwright.codec.zookeeper.formats.txnlog.layout import (
-    EOR,
-    FILE_HEADER,
-    HEADER_SIZE,
-    LENGTH,
-    MAGIC,
-    OVERHEAD,
-    RECORD,
-    TXN_LOG,
 )
 from logwright.codec.zookeeper.formats.txnlog.rows import (
     NAME,
@@ -91,17 +82,18 @@ class TxnLog(Codec):
     name = NAME
     title = "ZooKeeper transaction log"
     printed = PRINTED
-    structures = (RECORD, FILE_HEADER)
-    described = (TXN_LOG, FILE_HEADER, RECORD)
+    structures = (layout.RECORD, layout.FILE_HEADER)
+    described = (layout.TXN_LOG, layout.FILE_HEADER, layout.RECORD)
     tables: Mapping[str, Table] = {"rows": ROWS, "frames": FRAMES, "file": FILE, "records": RECORDS}
     options = OPTIONS
     ordered = "zxid"
+    checksum = "Adler-32"
     scans_empty = True
 
     def recognise(self, name: str, head: bytes) -> Match:
         parsed = names.parse(name)
         named = parsed is not None and parsed.kind == names.LOG
-        known = head[: len(MAGIC)] == MAGIC
+        known = head[: len(layout.MAGIC)] == layout.MAGIC
         if named:
             return Match.SURE if known else Match.NAME
         return Match.MAYBE if known else Match.NO
@@ -117,7 +109,11 @@ class TxnLog(Codec):
         return TxnLogContext(options, **hints, may_be_old=may_be_old)
 
     def edit(self, frame: bytes, path: address.Path, change: address.Change, *, reseal: bool) -> bytes:
-        struct = FILE_HEADER if frame[: len(MAGIC)] == MAGIC and len(frame) == HEADER_SIZE else RECORD
+        struct = (
+            layout.FILE_HEADER
+            if frame[: len(layout.MAGIC)] == layout.MAGIC and len(frame) == layout.HEADER_SIZE
+            else layout.RECORD
+        )
         return address.edit(struct, frame, path, change, reseal=reseal)
 
     def explain(self, window: Window, context: TxnLogContext, focus: Focus, *, frame: bool) -> Sequence[Node]:
@@ -136,9 +132,9 @@ class TxnLog(Codec):
                 _nothing(at), damage=Fault(NAME, 0, 0, Kind.TRUNCATED, text, Severity.WARNING, _EMPTY)
             )
         if header:
-            missing = min(HEADER_SIZE, window.size) - len(data) + at
+            missing = min(layout.HEADER_SIZE, window.size) - len(data) + at
             if missing > 0:
-                return _nothing(at, need=min(HEADER_SIZE, window.size))
+                return _nothing(at, need=min(layout.HEADER_SIZE, window.size))
             damage = _header_fault(data[at:], window.size)
             if damage is not None and context.may_be_old and is_old_log(data[:4096].tobytes(), context.file):
                 raise refused("this log")
@@ -146,7 +142,7 @@ class TxnLog(Codec):
                 context.damaged = 0
                 return replace(_nothing(at), damage=damage)
             faults += _odd_header(data[at:])
-            at += HEADER_SIZE
+            at += layout.HEADER_SIZE
         scanned = SCANNER.frames(window, at, check=check, prefixes=prefixes_of(data, context.prefixes))
         frames = _frames(scanned, header)
         frames.faults = faults
@@ -171,7 +167,7 @@ class TxnLog(Codec):
             return faults
         first = int(scanned.start[0]) + window.offset
         known = context.last_zxid if context.last_end == first and context.last_zxid is not None else None
-        named = first != HEADER_SIZE or context.file is None or heads[0, records.ZXID] == context.file
+        named = first != layout.HEADER_SIZE or context.file is None or heads[0, records.ZXID] == context.file
         follows = known in (None, int(heads[0, records.ZXID]) - 1)
         if named and follows and records.in_order(scanned, context.limit):
             return faults
@@ -183,7 +179,7 @@ class TxnLog(Codec):
                 Fault(NAME, int(start[i]), int(size[i]), Kind.LENGTH, text, Severity.WARNING, system, 0)
             )
         zxids = heads[:, records.ZXID]
-        if start[0] == HEADER_SIZE and context.file is not None and zxids[0] != context.file:
+        if start[0] == layout.HEADER_SIZE and context.file is not None and zxids[0] != context.file:
             text = (
                 f"the file is named after zxid {names.zxid_text(context.file)}, but its first transaction is "
                 f"{names.zxid_text(int(zxids[0]))}"
@@ -208,6 +204,9 @@ class TxnLog(Codec):
             faults.append(Fault(NAME, int(start[first]), length, Kind.ORDER, text, Severity.WARNING))
         return faults
 
+    def suspects(self, window: Window, at: int, context: TxnLogContext) -> Iterator[tuple[int, int]]:
+        return suspects(records.SPECIFICATION, window, at)
+
     def resync(self, window: Window, at: int, context: TxnLogContext) -> tuple[int, int]:
         context.prefixes = FINDER.prefixes(window.data, context.prefixes)
         damaged = context.damaged - window.offset if context.damaged >= 0 else -1
@@ -219,21 +218,21 @@ class TxnLog(Codec):
                 return -1, min(len(window.data) - at, LEAST - 1)
             if outcome == UNSURE:
                 return place, max(need, LEAST)
-            if self._sensible(window, place, context):
+            if self._plausible(window, place, context):
                 return place, 0
             end, ends_well = records.chain(window, place, context.prefixes)
             if ends_well:
                 return place, 0
             at = end
 
-    def _sensible(self, window: Window, place: int, context: TxnLogContext) -> bool:
-        zxid = load_i64be(window.data, place + BODY + records.ZXID_AT)
+    def _plausible(self, window: Window, place: int, context: TxnLogContext) -> bool:
+        zxid = load_i64be(window.data, place + BODY + layout.ZXID_AT)
         here = window.offset + place
         if context.last_zxid is not None:
             return records.fits_in(zxid, context.last_zxid, here - context.last_end)
         if context.file is None:
             return False
-        return records.fits_in(zxid, context.file - 1, here - HEADER_SIZE)
+        return records.fits_in(zxid, context.file - 1, here - layout.HEADER_SIZE)
 
     def loss_between(
         self, before: Frames | None, after: Frames | None, context: TxnLogContext
@@ -274,7 +273,7 @@ class TxnLog(Codec):
     ) -> Iterator[Decoded]:
         if table != "frames":
             frames = _without_header(frames)
-        for part in _portions(frames):
+        for part in frames.portions(PORTION):
             if table == "rows":
                 yield _rows(window, part, columns, context)
             elif table == "records":
@@ -289,9 +288,9 @@ class TxnLog(Codec):
         self, head: Window, size: int, frames: int, tail: bytes, zeros: int, context: TxnLogContext
     ) -> pa.RecordBatch:
         version = dbid = None
-        if len(head.data) >= HEADER_SIZE and head.data[: len(MAGIC)].tobytes() == MAGIC:
-            version = load_i32be(head.data, FILE_HEADER.offset("version"))
-            dbid = load_i64be(head.data, FILE_HEADER.offset("dbid"))
+        if len(head.data) >= layout.HEADER_SIZE and head.data[: len(layout.MAGIC)].tobytes() == layout.MAGIC:
+            version = load_i32be(head.data, layout.FILE_HEADER.offset("version"))
+            dbid = load_i64be(head.data, layout.FILE_HEADER.offset("dbid"))
         row = {
             "file": context.file,
             "version": version,
@@ -306,7 +305,7 @@ class TxnLog(Codec):
     def encode(
         self, rows: pa.Table, frames: pa.Table | None, file: pa.Table | None, context: TxnLogContext
     ) -> Iterator[Chunk]:
-        return records_again.encode(rows, frames, file, context)
+        return reencode.encode(rows, frames, file, context)
 
 
 def _rows(window: Window, frames: Frames, columns: Sequence[str], context: TxnLogContext) -> Decoded:
@@ -321,20 +320,6 @@ def _rows(window: Window, frames: Frames, columns: Sequence[str], context: TxnLo
     return select_txns(decoded, columns, options) if prefix else decoded
 
 
-def _portions(frames: Frames) -> Iterator[Frames]:
-    """Split frames into portions of `PORTION` bytes."""
-    if len(frames) and frames.end[-1] - frames.start[0] <= PORTION:
-        yield frames
-        return
-    sizes = np.cumsum(frames.end - frames.start)
-    at = 0
-    while at < len(frames):
-        below = int(sizes[at - 1]) if at else 0
-        stop = max(at + 1, int(np.searchsorted(sizes, below + PORTION, "right")))
-        yield frames.pick(slice(at, stop))
-        at = stop
-
-
 def _frames(scanned: Scanned, header: bool) -> Frames:
     """Convert a scan's result to frames. With `header`, the file header is the first frame."""
     start, end, head = scanned.start, scanned.end, scanned.head
@@ -343,7 +328,7 @@ def _frames(scanned: Scanned, header: bool) -> Frames:
         first["kind"] = FILE_HEADER_FRAME
         first["zxid"] = first["time"] = np.iinfo(np.int64).min
         start = np.concatenate((np.zeros(1, np.int64), start))
-        end = np.concatenate((np.full(1, HEADER_SIZE, np.int64), end))
+        end = np.concatenate((np.full(1, layout.HEADER_SIZE, np.int64), end))
         head = concatenate_heads((first, head))
     return Frames(start, end, head, scanned.stop)
 
@@ -357,24 +342,28 @@ def _nothing(at: int, need: int = 0) -> Frames:
 
 
 def _header_fault(data: Bytes, size: int) -> Fault | None:
-    if size < HEADER_SIZE:
-        text = f"{size} bytes, the header of the file takes {HEADER_SIZE}"
+    if size < layout.HEADER_SIZE:
+        text = f"{plural.count(size, 'byte')}, the header of the file takes {layout.HEADER_SIZE}"
         return Fault(NAME, 0, size, Kind.TRUNCATED, text, system=f"{START_FAILS}: EOFException")
-    magic = data[: len(MAGIC)].tobytes()
-    if magic != MAGIC:
-        stored, expected = int.from_bytes(magic, "big", signed=True), int.from_bytes(MAGIC, "big")
+    magic = data[: len(layout.MAGIC)].tobytes()
+    if magic != layout.MAGIC:
+        stored, expected = int.from_bytes(magic, "big", signed=True), int.from_bytes(layout.MAGIC, "big")
         text = f"invalid magic number {stored} != {expected}"
-        return Fault(NAME, 0, HEADER_SIZE, Kind.MAGIC, text, system=f"{START_FAILS}: IOException: {text}")
+        return Fault(
+            NAME, 0, layout.HEADER_SIZE, Kind.MAGIC, text, system=f"{START_FAILS}: IOException: {text}"
+        )
     return None
 
 
 def _odd_header(data: Bytes) -> Iterator[Fault]:
     for name, usual in (("version", 2), ("dbid", 0)):
-        at = FILE_HEADER.offset(name)
+        at = layout.FILE_HEADER.offset(name)
         value = load_i32be(data, at) if name == "version" else load_i64be(data, at)
         if value != usual:
-            text = f"{name} is {value} in the header of the file, {usual} was expected"
-            yield Fault(NAME, 0, HEADER_SIZE, Kind.MAGIC, text, Severity.WARNING, "the server ignores it", 0)
+            text = f"{name} is {value} in the header of the file, expected {usual}"
+            yield Fault(
+                NAME, 0, layout.HEADER_SIZE, Kind.MAGIC, text, Severity.WARNING, "the server ignores it", 0
+            )
 
 
 def _order_fault(before: int, zxid: int, start: int, size: int) -> Fault:
@@ -383,7 +372,7 @@ def _order_fault(before: int, zxid: int, start: int, size: int) -> Fault:
         text = f"zxids are missing: {there}"
         system = (
             "from 3.9.4 on the server does not start (Committed proposal cached out of order), if it replays the one before; "
-            "older ones say nothing"
+            "older versions do not report it"
         )
         lost = {"first_zxid": before + 1, "last_zxid": zxid - 1}
         return Fault(NAME, start, size, Kind.ORDER, text, Severity.WARNING, system, zxid - before - 1, lost)
@@ -398,7 +387,7 @@ def _damage(window: Window, scanned: Scanned, context: TxnLogContext) -> Fault:
     data, stop, why = window.data, scanned.stop, records.why_stopped(window.data, scanned, context.limit)
     offset = window.offset + stop
     left = window.size - offset
-    length = load_i32be(data, stop + LENGTH) if len(data) - stop >= BODY else 0
+    length = load_i32be(data, stop + layout.LENGTH) if len(data) - stop >= BODY else 0
     if why == scanner.ZERO:
         return _zeros(window, stop, left)
     if why == scanner.BAD_LENGTH:
@@ -410,30 +399,28 @@ def _damage(window: Window, scanned: Scanned, context: TxnLogContext) -> Fault:
     if why == scanner.TORN:
         if left < BODY:
             # This holds for zeros too, because a checksum begins with zeros.
-            text = f"{left} bytes at the end are too few for a record"
+            text = f"{plural.count(left, 'byte')} at the end, too few for a record"
         else:
-            text = f"the record takes {OVERHEAD + length} bytes, {left} are left of the file"
+            text = f"the record takes {layout.OVERHEAD + length} bytes, but the file ends after {left}"
             end = records.true_end(data, stop, min(len(data), stop + records.REACH))
             if end >= 0:
-                text = (
-                    f"the record's length is {length}, but its checksum matches {end - stop - OVERHEAD} bytes"
-                )
+                text = f"the record's length is {length}, but its checksum matches {plural.count(end - stop - layout.OVERHEAD, 'byte')}"
                 return Fault(NAME, offset, int(end) - stop, Kind.LENGTH, text, system=STOPS)
         return _torn(offset, left, text, context)
-    size = OVERHEAD + length
+    size = layout.OVERHEAD + length
     context.prefixes = FINDER.prefixes(data, context.prefixes)
     stored, computed = load_i64be(data, stop), context.prefixes.sum(stop + BODY, stop + size - 1)
     mark = int(data[stop + size - 1])
     if why == scanner.BAD_MARK:
         if stored == computed:
-            text = f"the end mark of the record is {mark:#04x}, {EOR:#04x} ('B') was expected; its checksum is right"
+            text = f"the end mark of the record is {mark:#04x}, expected {layout.EOR:#04x} ('B'); its checksum is right"
             return Fault(NAME, offset, size, Kind.MAGIC, text, system=STOPS)
         if mark == 0 and not data[stop + size - 1 : stop + size - 1 + BODY].any():
             return _torn(offset, size, "the record ends in zeros", context)
-        text = f"the end mark of the record is {mark:#04x}, {EOR:#04x} ('B') was expected, and its checksum is wrong"
+        text = f"the end mark of the record is {mark:#04x}, expected {layout.EOR:#04x} ('B'), and its checksum is wrong"
         end = records.true_end(data, stop, min(len(data), stop + records.REACH))
         if end >= 0:
-            text = f"the record's length is {length}, but its checksum matches {end - stop - OVERHEAD} bytes"
+            text = f"the record's length is {length}, but its checksum matches {plural.count(end - stop - layout.OVERHEAD, 'byte')}"
             return Fault(NAME, offset, int(end) - stop, Kind.LENGTH, text, system=STOPS)
         return Fault(NAME, offset, size, Kind.LENGTH, text, system=STOPS)
     text = f"Adler-32 is {computed:#010x}, {stored:#010x} is stored"
@@ -458,7 +445,7 @@ def _zeros(window: Window, stop: int, left: int) -> Fault:
         return Fault(NAME, offset, min(left, BODY), Kind.LENGTH, text, system=STOPS)
     if rest.any():
         zeros = int(np.argmax(rest != 0))
-        text = f"{zeros} zero bytes, and other bytes after them"
+        text = f"{zeros} zero bytes, followed by other bytes"
         return Fault(NAME, offset, left, Kind.PADDING, text, Severity.WARNING, STOPS)
     return Fault(NAME, offset, left, Kind.PADDING, "preallocated zeros", Severity.INFO, STOPS)
 
@@ -469,15 +456,15 @@ def _end_of_damaged(window: Window, at: int, context: TxnLogContext) -> int:
     data = window.data
     if len(data) - at < LEAST:
         return at + 1
-    end = at + OVERHEAD + load_i32be(data, at + LENGTH)
+    end = at + layout.OVERHEAD + load_i32be(data, at + layout.LENGTH)
     if at + LEAST <= end <= len(data):
         prefixes = context.prefixes = FINDER.prefixes(data, context.prefixes)
         if prefixes.sum(at + BODY, end - 1) == load_i64be(data, at):
             return int(end)
-        zxid = load_i64be(data, at + BODY + records.ZXID_AT)
+        zxid = load_i64be(data, at + BODY + layout.ZXID_AT)
         follows = SCANNER.first(data, end, window.size - window.offset - end, prefixes=prefixes)
         next_one = context.last_zxid is not None and zxid == context.last_zxid + 1
-        if data[end - 1] == EOR and (follows or next_one or not data[end : end + BODY].any()):
+        if data[end - 1] == layout.EOR and (follows or next_one or not data[end : end + BODY].any()):
             return int(end)
     end_by_checksum = int(records.true_end(data, at, min(len(data), at + records.REACH)))
     return end_by_checksum if end_by_checksum >= 0 else at + 1
@@ -489,7 +476,7 @@ def _end_of_damaged(window: Window, at: int, context: TxnLogContext) -> int:
 def _records_batch(window: Window, frames: Frames, columns: Sequence[str]) -> pa.RecordBatch:
     zxids = numbers(pa.int64(), np.ascontiguousarray(frames.header["zxid"]))
     arrays = {"zxid": zxids, "record": slices(window.data, frames.start, frames.end)}
-    return pa.RecordBatch.from_arrays([arrays[name] for name in columns], schema=RECORDS.schema(columns))
+    return RECORDS.batch(columns, arrays.__getitem__, len(frames))
 
 
 def _without_header(frames: Frames) -> Frames:
@@ -499,39 +486,34 @@ def _without_header(frames: Frames) -> Frames:
 
 
 def _frames_batch(window: Window, frames: Frames, columns: Sequence[str]) -> pa.RecordBatch:
-    schema = FRAMES.schema(columns)
-    if not columns:
-        return pa.RecordBatch.from_struct_array(pa.nulls(len(frames), pa.struct([])))
     head = frames.header
     header = head["kind"] == FILE_HEADER_FRAME
-    looks = {"payload", "digest_version", "tree_digest"}.intersection(columns)
     bodies: Bodies | None = None
-    if looks:
+    if {"payload", "digest_version", "tree_digest"}.intersection(columns):
         # The file header is not a transaction; it is measured as an empty one.
         start = np.where(header, frames.start, frames.start + BODY)
         bodies, _ = Bodies.of(window.data, start, np.where(header, start, frames.end - 1))
-    arrays = []
-    for name in columns:
-        kind = schema.field(name).type
+
+    def column(name: str) -> pa.Array:
+        kind = FRAMES[name].type
         if name == "position":
-            arrays.append(numbers(kind, frames.start + window.offset))
-        elif name == "size":
-            arrays.append(numbers(kind, frames.end - frames.start))
-        elif name == "kind":
-            arrays.append(_KINDS.take(numbers(pa.int64(), head["kind"])))
-        elif name == "type":
-            arrays.append(_masked(type_names(np.ascontiguousarray(head["type"])), header))
-        elif name == "raw":
-            arrays.append(pa.nulls(len(frames), kind))
-        elif name == "payload":
-            assert bodies is not None
-            arrays.append(_payloads(window, frames, header, bodies))
-        elif name in looks:
-            assert bodies is not None
-            arrays.append(digest_column(kind, *bodies.digest(name)))
-        else:
-            arrays.append(numbers(kind, np.where(header, 0, head[name]), header))
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+            return numbers(kind, frames.start + window.offset)
+        if name == "size":
+            return numbers(kind, frames.end - frames.start)
+        if name == "kind":
+            return _KINDS.take(numbers(pa.int64(), head["kind"]))
+        if name == "type":
+            return _masked(type_names(np.ascontiguousarray(head["type"])), header)
+        if name == "raw":
+            return pa.nulls(len(frames), kind)
+        if name in (head.dtype.names or ()):
+            return numbers(kind, np.where(header, 0, head[name]), header)
+        assert bodies is not None
+        if name == "payload":
+            return _payloads(window, frames, header, bodies)
+        return digest_column(kind, *bodies.digest(name))
+
+    return FRAMES.batch(columns, column, len(frames))
 
 
 def _masked(values: pa.Array, null: Any) -> pa.Array:
@@ -540,7 +522,7 @@ def _masked(values: pa.Array, null: Any) -> pa.Array:
 
 def _payloads(window: Window, frames: Frames, header: Any, bodies: Bodies) -> pa.Array:
     """Return the payloads that cannot be rebuilt from rows; for the file header all of it, if it is not the usual one."""
-    usual = FILE_HEADER.pack({})
+    usual = layout.FILE_HEADER.pack({})
     kept: list[bytes | None] = [None] * len(frames)
     reproducible = (bodies.measures[STATUS] == SOUND) & (bodies.measures[PLAIN] == 1)
     for i in np.flatnonzero(~reproducible | header).tolist():

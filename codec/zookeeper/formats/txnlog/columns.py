@@ -14,21 +14,14 @@ from logwright.codec.java import java_string
 from logwright.codec.kernels.intrinsics import load_u8
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.window import Bytes
-from logwright.codec.zookeeper.formats.txnlog.layout import (
-    LOWEST,
-    RECIPE_ARRAY,
-    RECIPES,
-    SUB_RECIPE_ARRAY,
-    SUB_RECIPES,
-    TYPE_NAMES,
-)
+from logwright.codec.zookeeper.formats.txnlog import layout
 from logwright.codec.zookeeper.formats.txnlog.rows import NAME, ROWS
 from logwright.codec.zookeeper.jute import ACL_RAW_TYPE, ACL_TYPE, Int64s, stored_strings
 
 Int32s = npt.NDArray[np.int32]
 
-_KINDS = {name: kind for kind, name in TYPE_NAMES.items()}
-_UNKNOWN = LOWEST - 1
+_KINDS = {name: kind for kind, name in layout.TYPE_NAMES.items()}
+_UNKNOWN = layout.LOWEST - 1
 _NAMES = (
     np.frombuffer("".join(_KINDS).encode(), np.uint8),
     np.cumsum([0, *map(len, _KINDS)], dtype=np.int32),
@@ -150,16 +143,20 @@ class TxnColumns:
         if (
             not seen >> len(_KINDS)
             and not in_multi.any()
-            and all(RECIPES[kind - LOWEST] for kind in self.seen)
+            and all(layout.RECIPES[kind - layout.LOWEST] for kind in self.seen)
         ):
             return kinds
-        place = np.maximum(kinds, LOWEST) - LOWEST
-        bad = (kinds == _UNKNOWN) | (np.where(in_multi, SUB_RECIPE_ARRAY[place], RECIPE_ARRAY[place]) == 0)
+        place = np.maximum(kinds, layout.LOWEST) - layout.LOWEST
+        bad = (kinds == _UNKNOWN) | (
+            np.where(in_multi, layout.SUB_RECIPE_ARRAY[place], layout.RECIPE_ARRAY[place]) == 0
+        )
         if bad.any():
             row = int(np.argmax(bad))
             name = self.get("type", pa.string())[row].as_py()
-            recipes, where = (SUB_RECIPES, "in a multi") if in_multi[row] else (RECIPES, "on its own")
-            choices = ", ".join(name for name, kind in _KINDS.items() if recipes[kind - LOWEST])
+            recipes, where = (
+                (layout.SUB_RECIPES, "in a multi") if in_multi[row] else (layout.RECIPES, "on its own")
+            )
+            choices = ", ".join(name for name, kind in _KINDS.items() if recipes[kind - layout.LOWEST])
             raise UsageError(
                 f"{NAME}: row {self.first + row} is of type {name!r}, which is not written {where}",
                 advice=f"It is one of: {choices}",

@@ -188,6 +188,11 @@ PAYLOAD = Struct(
 )
 TXN_HEADER = PAYLOAD.offset("body")
 """Size of a TxnHeader in bytes."""
+CLIENT_AT, CXID_AT, ZXID_AT, TIME_AT, TYPE_AT = (
+    PAYLOAD.offset(name) for name in ("client_id", "cxid", "zxid", "time", "type")
+)
+DIGEST_SIZE, TREE_DIGEST_AT = TXN_DIGEST.head_size, TXN_DIGEST.offset("tree_digest")
+SUB_DATA_AT = TXN.offset("data")
 
 EOR = 0x42
 """The byte after each transaction, 'B' (`FileTxnLog.append`)."""
@@ -242,17 +247,18 @@ TXN_LOG = Struct(
 # The same for kernels: the fields of a body. Their order is the same in all types.
 
 PATH, DATA, ACLS, EPHEMERAL, NUMBER, TTL, PATHS, TXNS = (1 << i for i in range(8))
-_BITS = {
+BITS = {
     "path": PATH, "data": DATA, "acl": ACLS, "ephemeral": EPHEMERAL, "parent_cversion": NUMBER, "version": NUMBER, "err": NUMBER,
     "time_out": NUMBER, "ttl": TTL, "paths_to_delete": PATHS, "txns": TXNS,
 }  # fmt: skip
+"""The bit of each field."""
 NUMBERS = ("parent_cversion", "version", "err", "time_out")
 """The meanings of the 32-bit number of a body. A body has at most one."""
 
 
 def recipe(struct: Struct) -> int:
     """Return the fields of a body as bits. Raises `TypeError` if they are not in the order that the kernels expect."""
-    bits = [_BITS[field.name] for field in struct.fields]
+    bits = [BITS[field.name] for field in struct.fields]
     if bits != sorted(set(bits)):
         raise TypeError(f"{struct.name}: fields in another order")
     return sum(bits)

@@ -15,35 +15,14 @@ from logwright.codec.kernels.adler32 import adler32
 from logwright.codec.kernels.intrinsics import copy, store_32be, store_64be
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.window import Bytes
+from logwright.codec.zookeeper.formats.txnlog import layout
 from logwright.codec.zookeeper.formats.txnlog.columns import Strings, TxnColumns, ends_of, list_ends, validity
-from logwright.codec.zookeeper.formats.txnlog.layout import (
-    ACLS,
-    DATA,
-    EOR,
-    EPHEMERAL,
-    LENGTH,
-    LOWEST,
-    NUMBER,
-    NUMBER_FIELD,
-    NUMBER_OF,
-    NUMBERS,
-    PATH,
-    PATHS,
-    PAYLOAD,
-    TTL,
-    TXN,
-    TXN_DIGEST,
-)
-from logwright.codec.zookeeper.formats.txnlog.scan import BODY, ZXID_AT
+from logwright.codec.zookeeper.formats.txnlog.scan import BODY
 from logwright.codec.zookeeper.jute import NULL, Int64s, put_bytes, stored_strings
 
 Int32s = npt.NDArray[np.int32]
 
-DATA_OF_TXN = TXN.offset("data")
-_CXID, _TIME, _TYPE = PAYLOAD.offset("cxid"), PAYLOAD.offset("time"), PAYLOAD.offset("type")
-_TREE_DIGEST = TXN_DIGEST.offset("tree_digest")
 NO_DIGEST = 0
-DIGEST_SIZE = TXN_DIGEST.head_size
 
 
 # Kernels
@@ -85,11 +64,11 @@ def put_bodies(
     for i in range(len(fields)):
         has = fields[i]
         pos = at[i]
-        if has & PATH:
+        if has & layout.PATH:
             pos = put_bytes(out, pos, path, path_ends, path_valid, i)
-        if has & DATA:
+        if has & layout.DATA:
             pos = put_bytes(out, pos, data, data_ends, data_valid, i)
-        if has & ACLS:
+        if has & layout.ACLS:
             if acl_valid[i]:
                 pos = store_32be(out, pos, acl_ends[i + 1] - acl_ends[i])
                 for k in range(acl_ends[i], acl_ends[i + 1]):
@@ -98,14 +77,14 @@ def put_bodies(
                     pos = put_bytes(out, pos, id_, id_ends, id_valid, k)
             else:
                 pos = store_32be(out, pos, NULL)
-        if has & EPHEMERAL:
+        if has & layout.EPHEMERAL:
             out[pos] = flags[i]
             pos += 1
-        if has & NUMBER:
+        if has & layout.NUMBER:
             pos = store_32be(out, pos, values[i])
-        if has & TTL:
+        if has & layout.TTL:
             pos = store_64be(out, pos, ttls[i])
-        if has & PATHS:
+        if has & layout.PATHS:
             # If the list is null, the field is left out.
             pos = store_32be(out, pos, list_ends[i + 1] - list_ends[i])
             for k in range(list_ends[i], list_ends[i + 1]):
@@ -122,9 +101,9 @@ def put_multis(
         for k in range(lows[i], highs[i]):
             length = sub_ends[k + 1] - sub_ends[k]
             store_32be(out, pos, kinds[k])
-            store_32be(out, pos + DATA_OF_TXN, length)
-            copy(out, pos + DATA_OF_TXN + 4, subs, sub_ends[k], length)
-            pos += DATA_OF_TXN + 4 + length
+            store_32be(out, pos + layout.SUB_DATA_AT, length)
+            copy(out, pos + layout.SUB_DATA_AT + 4, subs, sub_ends[k], length)
+            pos += layout.SUB_DATA_AT + 4 + length
 
 
 @kernel(
@@ -146,16 +125,16 @@ def put_records(
     for i in range(len(sessions)):
         at = starts[i] + BODY
         end = starts[i + 1] - 1
-        store_32be(out, starts[i] + LENGTH, end - at)
+        store_32be(out, starts[i] + layout.LENGTH, end - at)
         store_64be(out, at, sessions[i])
-        store_32be(out, at + _CXID, cxids[i])
-        store_64be(out, at + ZXID_AT, zxids[i])
-        store_64be(out, at + _TIME, times[i])
-        store_32be(out, at + _TYPE, kinds[i])
+        store_32be(out, at + layout.CXID_AT, cxids[i])
+        store_64be(out, at + layout.ZXID_AT, zxids[i])
+        store_64be(out, at + layout.TIME_AT, times[i])
+        store_32be(out, at + layout.TYPE_AT, kinds[i])
         if versions[i] != NO_DIGEST:
-            store_32be(out, end - DIGEST_SIZE, versions[i])
-            store_64be(out, end - DIGEST_SIZE + _TREE_DIGEST, digests[i])
-        out[end] = EOR
+            store_32be(out, end - layout.DIGEST_SIZE, versions[i])
+            store_64be(out, end - layout.DIGEST_SIZE + layout.TREE_DIGEST_AT, digests[i])
+        out[end] = layout.EOR
         store_64be(out, starts[i], adler32(out, at, end))
 
 
@@ -178,11 +157,11 @@ class Bodies:
         self.flags = self.values = np.zeros(columns.count, np.int64)
         if flags.null_count < len(flags):
             self.flags = np.asarray(flags.fill_null(False)).astype(np.int64)
-        named = {NUMBER_OF[kind] for kind in columns.seen if kind in NUMBER_OF}
+        named = {layout.NUMBER_OF[kind] for kind in columns.seen if kind in layout.NUMBER_OF}
         for name in named:
             # A create without this field, as written by versions up to 3.3.
             values = columns.number(name, -1 if name == "parent_cversion" else 0)
-            mine = len(named) == 1 or NUMBER_FIELD[kinds - LOWEST] == NUMBERS.index(name)
+            mine = len(named) == 1 or layout.NUMBER_FIELD[kinds - layout.LOWEST] == layout.NUMBERS.index(name)
             self.values = values if mine is True else np.where(mine, values, self.values)
         self.ttls = columns.number("ttl", 0)
         paths = columns.get("paths_to_delete", pa.list_(pa.string()))
@@ -207,13 +186,16 @@ class Bodies:
     def _parts(self) -> tuple[tuple[int, Callable[[], Int64s | int]], ...]:
         """By field, its size in each body."""
         return (
-            (PATH, lambda: self.path.sizes),
-            (DATA, lambda: self.data.sizes),
-            (ACLS, lambda: _sums(4 + self.scheme.sizes + self.id.sizes, self.acl_ends) * self.acl_valid + 4),
-            (EPHEMERAL, lambda: 1),
-            (NUMBER, lambda: 4),
-            (TTL, lambda: 8),
-            (PATHS, lambda: _sums(self.paths.sizes, self.list_ends) * self.list_valid + 4),
+            (layout.PATH, lambda: self.path.sizes),
+            (layout.DATA, lambda: self.data.sizes),
+            (
+                layout.ACLS,
+                lambda: _sums(4 + self.scheme.sizes + self.id.sizes, self.acl_ends) * self.acl_valid + 4,
+            ),
+            (layout.EPHEMERAL, lambda: 1),
+            (layout.NUMBER, lambda: 4),
+            (layout.TTL, lambda: 8),
+            (layout.PATHS, lambda: _sums(self.paths.sizes, self.list_ends) * self.list_valid + 4),
         )
 
     def put(self, fields: Int64s, at: Int64s, out: Bytes) -> None:

@@ -14,18 +14,8 @@ from logwright.codec.columns import constant, numbers
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.table import TIMESTAMP, Column, Table
 from logwright.codec.window import Decoded, Frames, Window
-from logwright.codec.zookeeper.formats.txnlog.bodies import (
-    BAD_LENGTH,
-    LIST_COUNT,
-    NO_DIGEST,
-    NO_HEADER,
-    SHORT,
-    SOUND,
-    STATUS,
-    TXNS_TYPE,
-    UNSUPPORTED,
-    Bodies,
-)
+from logwright.codec.zookeeper.formats.txnlog import bodies as measured
+from logwright.codec.zookeeper.formats.txnlog.bodies import Bodies
 from logwright.codec.zookeeper.formats.txnlog.layout import CHECK
 from logwright.codec.zookeeper.formats.txnlog.scan import BODY, HEAD_FIELDS, split_heads
 from logwright.codec.zookeeper.formats.txnlog.tables import EXPLODED, TxnLogContext
@@ -33,23 +23,23 @@ from logwright.codec.zookeeper.jute import ACL_RAW_TYPE, ACL_TYPE, Int64s
 
 NAME = "zookeeper.txnlog"
 START_FAILS = "the server does not start"
-STOPS = "the server stops reading the file here, without an error, and goes on with the next log"
+STOPS = "the server stops reading the file here, without an error, and continues with the next log"
 
 ROWS = Table(
     "rows",
     (
         Column("zxid", pa.int64(), "number of the transaction: epoch << 32 | counter", nullable=False, prunes=True, hexadecimal=True),
         Column("time", TIMESTAMP, "time of creation; null where it is -1", prunes=True),
-        Column("session_id", pa.int64(), "of the client (clientId); 0 where the server did it on its own", hexadecimal=True),
+        Column("session_id", pa.int64(), "of the client (clientId); 0 if the server itself is the client", hexadecimal=True),
         Column("cxid", pa.int32(), "number of the request within the session"),
         Column("type", pa.string(), "create, delete, setData, multi, error, ...", nullable=False),
         Column("path", pa.string(), "of the node, as Java reads it"),
         Column("data", pa.binary(), "of the node; null and empty differ"),
         Column("acl", ACL_TYPE, "of the node"),
         Column("ephemeral", pa.bool_(), "whether the node is deleted with the session"),
-        Column("parent_cversion", pa.int32(), "cversion of the parent afterwards; null as up to 3.3, where it counts up"),
-        Column("version", pa.int32(), "version of the data, or of the ACL, afterwards; of a check one more than it was"),
-        Column("ttl", pa.int64(), "milliseconds without change after which the node goes"),
+        Column("parent_cversion", pa.int32(), "cversion of the parent afterwards; null in logs up to 3.3: it is incremented"),
+        Column("version", pa.int32(), "version of the data, or of the ACL, afterwards; of a check one more than the expected version"),
+        Column("ttl", pa.int64(), "milliseconds without change after which the node is deleted"),
         Column("time_out", pa.int32(), "milliseconds after which a new session expires"),
         Column("err", pa.int32(), "why the request failed: KeeperException's code"),
         Column(
@@ -57,8 +47,8 @@ ROWS = Table(
             pa.list_(pa.string()),
             "the ephemeral nodes of a closed session; null where the log does not say",
         ),
-        Column("txns", TXNS_TYPE, "the transactions of a multi, in order; null if they are separate rows"),
-        Column("sub", pa.int32(), "the place of this one in its multi, from 0; null for others"),
+        Column("txns", measured.TXNS_TYPE, "the transactions of a multi, in order; null if they are separate rows"),
+        Column("sub", pa.int32(), "position in its multi, from 0; null outside of a multi"),
         Column("digest_version", pa.int32(), "of the tree's digest; null without one", detail=True),
         Column("tree_digest", pa.int64(), "digest of the whole tree after the transaction", detail=True),
         Column("time_ms", pa.int64(), "the time as a raw number of milliseconds", detail=True),
@@ -67,7 +57,7 @@ ROWS = Table(
         Column("file", pa.int64(), "zxid in the name of the file", detail=True),
         Column("position", pa.int64(), "byte of the file where the transaction starts: position in frames", detail=True),
     ),
-    "One row a transaction, in the order of the file.",
+    "One row per transaction, in the order of the file.",
 )  # fmt: skip
 
 
@@ -79,7 +69,7 @@ class Rows:
         self.exploded = context.options["multi"] == EXPLODED
         ends = frames.end - 1
         self.all, total = Bodies.of(window.data, frames.start + BODY, ends)
-        self.sound = self.all.measures[STATUS] == SOUND
+        self.sound = self.all.measures[measured.STATUS] == measured.SOUND
         subs, owner = self.all.subs(ends, total)
         self.subs = subs
         which = np.flatnonzero(self.sound)
@@ -87,7 +77,9 @@ class Rows:
         self.place: Int64s | None = None
         if self.exploded and total:
             # A multi without transactions stays a row.
-            counts = np.where(self.all.in_multis, np.maximum(self.all.measures[LIST_COUNT], 0), 0)[which]
+            counts = np.where(self.all.in_multis, np.maximum(self.all.measures[measured.LIST_COUNT], 0), 0)[
+                which
+            ]
             alone = np.flatnonzero(counts == 0)
             frame = np.concatenate((which[alone], owner))
             order = np.argsort(frame, kind="stable")
@@ -98,13 +90,7 @@ class Rows:
         self.which = which
 
     def decoded(self, columns: Sequence[str]) -> Decoded:
-        arrays = [self._column(name) for name in columns]
-        schema = ROWS.schema(columns)
-        if arrays:
-            batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
-        else:
-            batch = pa.RecordBatch.from_struct_array(pa.nulls(len(self.which), pa.struct([])))
-        return Decoded(batch, self._faults())
+        return Decoded(ROWS.batch(columns, self._column, len(self.which)), self._faults())
 
     def _column(self, name: str) -> pa.Array:
         kind = ROWS[name].type
@@ -154,33 +140,33 @@ class Rows:
             before = int(np.searchsorted(self.which, i))
             start = self.window.offset + int(self.frames.start[i])
             size = int(self.frames.end[i] - self.frames.start[i])
-            status = int(self.all.measures[STATUS, i])
+            status = int(self.all.measures[measured.STATUS, i])
             text, system = WORDS[status]
-            if status == UNSUPPORTED:
+            if status == measured.UNSUPPORTED:
                 text = f"Unsupported Txn with type={int(self.frames.header['type'][i])}"
                 system = f"{START_FAILS}: IOException: {text}"
             kind, severity = Kind.PAYLOAD, Severity.ERROR
-            if status == UNSUPPORTED and int(self.frames.header["type"][i]) != CHECK:
+            if status == measured.UNSUPPORTED and int(self.frames.header["type"][i]) != CHECK:
                 kind, severity = Kind.UNSUPPORTED, Severity.WARNING
                 text += ": the checksum is right, so another version wrote it, and only that can read it"
             zxid = int(self.frames.header["zxid"][i])
-            lost = {} if status == NO_HEADER else {"first_zxid": zxid, "last_zxid": zxid}
+            lost = {} if status == measured.NO_HEADER else {"first_zxid": zxid, "last_zxid": zxid}
             faults.append((before, Fault(NAME, start, size, kind, text, severity, system, 1, lost)))
         return faults
 
 
 WORDS = {
-    SHORT: ("the transaction ends early: EOFException", STOPS),
-    BAD_LENGTH: (
+    measured.SHORT: ("the transaction ends early: EOFException", STOPS),
+    measured.BAD_LENGTH: (
         "Unreasonable length in the transaction",
         f"{START_FAILS}: IOException: Unreasonable length",
     ),
-    UNSUPPORTED: ("", ""),
-    NO_HEADER: ("the payload is too short for the header of a transaction", STOPS),
+    measured.UNSUPPORTED: ("", ""),
+    measured.NO_HEADER: ("the payload is too short for the header of a transaction", STOPS),
 }
 
 
 def digest_column(kind: pa.DataType, values: Int64s, versions: Int64s) -> pa.Array:
     """Return digest_version or tree_digest of measured transactions with digests of these versions."""
-    null = versions == NO_DIGEST
+    null = versions == measured.NO_DIGEST
     return numbers(kind, np.where(null, 0, values), null)

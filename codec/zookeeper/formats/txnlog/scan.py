@@ -31,35 +31,25 @@ from logwright.codec.kernels.adler32 import MOD
 from logwright.codec.kernels.intrinsics import load_i32be, load_i64be, load_u8, load_u32be, store_64le
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.window import Bytes, Window
-from logwright.codec.zookeeper.formats.txnlog.layout import (
-    CHECK,
-    EOR,
-    HEADER_SIZE,
-    HIGHEST,
-    LENGTH,
-    LOWEST,
-    OVERHEAD,
-    PAYLOAD,
-    RECIPES,
-    RECORD,
-    TXN_HEADER,
-)
+from logwright.codec.zookeeper.formats.txnlog import layout
 from logwright.codec.zookeeper.names import counter_of, epoch_of
 
 Int64s = npt.NDArray[np.int64]
 
-BODY = LENGTH + 4
+BODY = layout.LENGTH + 4
 """Position of the payload in a record."""
-_CLIENT, _CXID, ZXID_AT = PAYLOAD.offset("client_id"), PAYLOAD.offset("cxid"), PAYLOAD.offset("zxid")
-_TIME, _TYPE = PAYLOAD.offset("time"), PAYLOAD.offset("type")
-LEAST = OVERHEAD + TXN_HEADER
+LEAST = layout.OVERHEAD + layout.TXN_HEADER
 """Size of the shortest record that holds a transaction."""
 MOST = 256 << 20
 """A larger payload is regarded as damage, whatever `jute.maxbuffer` was."""
 REACH = 64 << 10
 """Bytes in which the end of a record is searched for by its checksum."""
 _KNOWN = np.array(
-    [int(bool(RECIPES[kind - LOWEST]) or kind == CHECK) for kind in range(LOWEST, HIGHEST + 1)], np.int64
+    [
+        int(bool(layout.RECIPES[kind - layout.LOWEST]) or kind == layout.CHECK)
+        for kind in range(layout.LOWEST, layout.HIGHEST + 1)
+    ],
+    np.int64,
 )
 
 HEAD = np.dtype(
@@ -76,15 +66,15 @@ FILE_HEADER_FRAME, TXN_FRAME = range(2)
 def put_head(heads: Bytes, place: int, buf: Bytes, at: int, size: int) -> None:
     """Put the head of the record `buf[at : at + size]` at `heads[place]`, as `HEAD`."""
     store_64le(heads, place, load_i64be(buf, at))
-    store_64le(heads, place + 8, size - OVERHEAD)
+    store_64le(heads, place + 8, size - layout.OVERHEAD)
     store_64le(heads, place + 56, TXN_FRAME)
     at += BODY
     if size >= LEAST:
-        store_64le(heads, place + 16, load_i64be(buf, at + _CLIENT))
-        store_64le(heads, place + 24, load_i32be(buf, at + _CXID))
-        store_64le(heads, place + 32, load_i64be(buf, at + ZXID_AT))
-        store_64le(heads, place + 40, load_i64be(buf, at + _TIME))
-        store_64le(heads, place + 48, load_i32be(buf, at + _TYPE))
+        store_64le(heads, place + 16, load_i64be(buf, at + layout.CLIENT_AT))
+        store_64le(heads, place + 24, load_i32be(buf, at + layout.CXID_AT))
+        store_64le(heads, place + 32, load_i64be(buf, at + layout.ZXID_AT))
+        store_64le(heads, place + 40, load_i64be(buf, at + layout.TIME_AT))
+        store_64le(heads, place + 48, load_i32be(buf, at + layout.TYPE_AT))
     else:
         for i in range(place + 16, place + 56, 8):
             store_64le(heads, i, 0)
@@ -95,17 +85,23 @@ def may_be_record(buf: Bytes, at: int) -> bool:
     """Return whether the head of a transaction may be at `at`: the upper half of its checksum is zero, and its type is known."""
     if load_u32be(buf, at) != 0:
         return False
-    place = load_i32be(buf, at + BODY + _TYPE) - LOWEST
+    place = load_i32be(buf, at + BODY + layout.TYPE_AT) - layout.LOWEST
     if place < 0 or place >= len(_KNOWN) or _KNOWN[place] == 0:
         return False
-    return load_i64be(buf, at + BODY + ZXID_AT) >= 0
+    return load_i64be(buf, at + BODY + layout.ZXID_AT) >= 0
 
 
 SPECIFICATION = FrameSpec(
     "zookeeper.txnlog",
-    Struct("TxnHead", RECORD["checksum"], Field("length", I32BE), *PAYLOAD.fields[:5]),
-    Length("length", bias=OVERHEAD, low=OVERHEAD + 1, high=OVERHEAD + MOST, reach=OVERHEAD + MOST),
-    mark=Equals("eor", (EOR,)),
+    Struct("TxnHead", layout.RECORD["checksum"], Field("length", I32BE), *layout.PAYLOAD.fields[:5]),
+    Length(
+        "length",
+        bias=layout.OVERHEAD,
+        low=layout.OVERHEAD + 1,
+        high=layout.OVERHEAD + MOST,
+        reach=layout.OVERHEAD + MOST,
+    ),
+    mark=Equals("eor", (layout.EOR,)),
     checksums=(Checksum(ADLER32, "checksum", "client_id", tail=1),),
     claims=Ascending("zxid"),
     zero_ends=True,
@@ -122,7 +118,7 @@ def why_stopped(data: Bytes, scanned: Scanned, limit: int) -> int:
         scanned.why in (scanner.TORN, scanner.BAD_MARK, scanner.BAD_CHECKSUM)
         and len(data) - scanned.stop >= BODY
     ):
-        return scanner.BAD_LENGTH if load_i32be(data, scanned.stop + LENGTH) > limit else scanned.why
+        return scanner.BAD_LENGTH if load_i32be(data, scanned.stop + layout.LENGTH) > limit else scanned.why
     return scanned.why
 
 
@@ -130,7 +126,7 @@ def in_order(scanned: Scanned, limit: int) -> bool:
     """Return whether each zxid is its predecessor plus 1, and no payload is longer than `limit`."""
     if not scanned.consecutive:
         return False
-    longest = limit + OVERHEAD
+    longest = limit + layout.OVERHEAD
     # A longer record would cover one of the positions `longest` bytes apart.
     for position in range(int(scanned.start[0]), scanned.stop, longest):
         i = scanned.start.searchsorted(position, "right") - 1
@@ -163,7 +159,7 @@ def true_end(buf: Bytes, at: int, stop: int) -> int:
     a = 1
     b = 0
     for i in range(at + BODY, stop):
-        if b << 16 | a == stored and load_u8(buf, i) == EOR and i - at >= BODY + TXN_HEADER:
+        if b << 16 | a == stored and load_u8(buf, i) == layout.EOR and i - at >= BODY + layout.TXN_HEADER:
             return i + 1
         a += load_u8(buf, i)
         if a >= MOD:
@@ -183,7 +179,7 @@ def chain(window: Window, at: int, prefixes: Prefixes | None) -> tuple[int, bool
 
 
 def at_header(window: Window, at: int) -> bool:
-    return window.offset + at < HEADER_SIZE
+    return window.offset + at < layout.HEADER_SIZE
 
 
 def fits_in(zxid: int, before: int, between: int) -> bool:

@@ -35,12 +35,12 @@ FRAMES = Table(
         Column(
             "payload",
             pa.binary(),
-            "the transaction as it is stored, where it is not what would be written from its rows; or the file's header",
+            "the transaction as it is stored, if it differs from what would be written from its rows; or the file's header",
             detail=True,
         ),
         Column("raw", pa.binary(), "the bytes of a damaged range; the other columns are null", detail=True),
     ),
-    "One row a record, the first one for the file's header.",
+    "One row per record, the first one for the file's header.",
 )  # fmt: skip
 RECORDS = Table(
     "records",
@@ -48,7 +48,7 @@ RECORDS = Table(
         Column("zxid", pa.int64(), "of the transaction", nullable=False, prunes=True, hexadecimal=True),
         Column("record", pa.binary(), "the bytes: checksum, length, payload, mark", nullable=False),
     ),
-    "One row a transaction, as it is stored.",
+    "One row per transaction, as it is stored.",
 )
 FILE = Table(
     "file",
@@ -61,10 +61,10 @@ FILE = Table(
         Column(
             "trailing",
             pa.binary(),
-            "what no record covers at the end, without the zeros after it",
+            "the bytes at the end that no record covers, without the zeros after them",
             nullable=False,
         ),
-        Column("trailing_zeros", pa.int64(), "zero bytes at the end: allocated ahead", nullable=False),
+        Column("trailing_zeros", pa.int64(), "number of preallocated zero bytes at the end", nullable=False),
     ),
     "One row.",
 )
@@ -80,7 +80,7 @@ LIMITS = (
     Option(
         "jute.maxbuffer.extrasize",
         None,
-        "What a transaction may have above it; as much again when not given, as the server has it",
+        "Bytes that a transaction may have above jute.maxbuffer; by default the same number again, as in the server",
         low=1024,
         high=(1 << 31) - 1,
     ),

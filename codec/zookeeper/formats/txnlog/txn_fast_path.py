@@ -17,78 +17,34 @@ from logwright.codec.columns import constant, numbers
 from logwright.codec.kernels.intrinsics import append, is_ascii, load_i32be, load_i64be
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.window import Bytes, Frames, Window
-from logwright.codec.zookeeper.formats.txnlog.bodies import (
-    ACL_AT,
-    ACL_COUNT,
-    DATA_AT,
-    DATA_LENGTH,
-    DIGEST_SIZE,
-    FIELDS,
-    FLAG,
-    LIST_AT,
-    LIST_COUNT,
-    MEASURES,
-    PATH_AT,
-    PATH_LENGTH,
-    PLAIN,
-    SHORT,
-    SOUND,
-    TIME_TO_LIVE,
-    VALUE,
-    acls_of,
-    measure_body,
-    paths_of,
-    type_names,
-)
-from logwright.codec.zookeeper.formats.txnlog.layout import (
-    ACLS,
-    CLOSE_SESSION,
-    CREATE,
-    DATA,
-    DIGEST_VERSION,
-    EPHEMERAL,
-    HIGHEST,
-    LOWEST,
-    NUMBER,
-    NUMBER_OF,
-    NUMBERS,
-    PATH,
-    PATHS,
-    PAYLOAD,
-    RECIPE_ARRAY,
-    TTL,
-    TXN_HEADER,
-    TXNS,
-    TYPE_NAMES,
-)
+from logwright.codec.zookeeper.formats.txnlog import bodies, layout
+from logwright.codec.zookeeper.formats.txnlog.bodies import acls_of, measure_body, paths_of, type_names
 from logwright.codec.zookeeper.formats.txnlog.rows import ROWS
-from logwright.codec.zookeeper.formats.txnlog.scan import BODY, HEAD_FIELDS, TYPE, ZXID_AT
+from logwright.codec.zookeeper.formats.txnlog.scan import BODY, HEAD_FIELDS, TYPE
 from logwright.codec.zookeeper.formats.txnlog.tables import TxnLogContext
 from logwright.codec.zookeeper.jute import NULL, PLAIN_TEXT, Int64s, skip_bytes, text_kind
 
 Int32s = npt.NDArray[np.int32]
 Int16s = npt.NDArray[np.int16]
 
-_CLIENT, _CXID = PAYLOAD.offset("client_id"), PAYLOAD.offset("cxid")
-_TIME, _TYPE = PAYLOAD.offset("time"), PAYLOAD.offset("type")
-_NUMBER_BITS = {name: TXNS << (1 + i) for i, name in enumerate(NUMBERS)}
+_NUMBER_BITS = {name: layout.TXNS << (1 + i) for i, name in enumerate(layout.NUMBERS)}
 """By column, the bit of transactions that have it as their number."""
 _ALL_NUMBERS = sum(_NUMBER_BITS.values())
 _FIELDS = np.array(
     [
-        int(RECIPE_ARRAY[kind - LOWEST]) | _NUMBER_BITS.get(NUMBER_OF.get(kind, ""), 0)
-        if RECIPE_ARRAY[kind - LOWEST]
+        int(layout.RECIPE_ARRAY[kind - layout.LOWEST]) | _NUMBER_BITS.get(layout.NUMBER_OF.get(kind, ""), 0)
+        if layout.RECIPE_ARRAY[kind - layout.LOWEST]
         else 0
-        for kind in range(LOWEST, HIGHEST + 1)
+        for kind in range(layout.LOWEST, layout.HIGHEST + 1)
     ],
     np.int64,
 )
 """By type, the fields of its bodies and the meaning of their number."""
 _DATED = 2 * max(_NUMBER_BITS.values())
 """The bit of transactions that have a time."""
-_SIMPLE = PATH | DATA | NUMBER | _ALL_NUMBERS
+_SIMPLE = layout.PATH | layout.DATA | layout.NUMBER | _ALL_NUMBERS
 """Bodies with only these fields are read without being measured."""
-_LISTS, _LIST_BITS = 6, ACLS | PATHS | EPHEMERAL | TTL
+_LISTS, _LIST_BITS = 6, layout.ACLS | layout.PATHS | layout.EPHEMERAL | layout.TTL
 (_ACL_AT, _ACL_COUNT, _LIST_AT, _LIST_COUNT, _FLAG, _TTL) = range(_LISTS)
 """Measures that are kept of other bodies, if a portion has any."""
 _MANY = -(1 << 40)
@@ -150,13 +106,13 @@ def read_portion(
     for i in range(len(starts)):
         at = starts[i] + BODY
         end = ends[i] - 1
-        if end - at < TXN_HEADER:
+        if end - at < layout.TXN_HEADER:
             return i, path_at, data_at, common, any_fields
-        sessions[i] = load_i64be(buf, at + _CLIENT)
-        cxids[i] = load_i32be(buf, at + _CXID)
-        zxids[i] = load_i64be(buf, at + ZXID_AT)
-        times[i] = load_i64be(buf, at + _TIME)
-        place = load_i32be(buf, at + _TYPE) - lowest
+        sessions[i] = load_i64be(buf, at + layout.CLIENT_AT)
+        cxids[i] = load_i32be(buf, at + layout.CXID_AT)
+        zxids[i] = load_i64be(buf, at + layout.ZXID_AT)
+        times[i] = load_i64be(buf, at + layout.TIME_AT)
+        place = load_i32be(buf, at + layout.TYPE_AT) - lowest
         if place < 0 or place >= len(all_fields):
             return i, path_at, data_at, common, any_fields
         fields = all_fields[place]
@@ -168,34 +124,38 @@ def read_portion(
         if fields & ~_SIMPLE:
             # As in `measure_all`.
             kind = place + lowest
-            recipe = fields & (TXNS - 1)
-            at += TXN_HEADER
-            if kind == CLOSE_SESSION and end - at == DIGEST_SIZE and load_i32be(buf, at) == DIGEST_VERSION:
+            recipe = fields & (layout.TXNS - 1)
+            at += layout.TXN_HEADER
+            if (
+                kind == layout.CLOSE_SESSION
+                and end - at == layout.DIGEST_SIZE
+                and load_i32be(buf, at) == layout.DIGEST_VERSION
+            ):
                 recipe = 0
             status = measure_body(buf, kind, recipe, at, end, measured, 0)
-            if status != SOUND and kind == CLOSE_SESSION:
+            if status != bodies.SOUND and kind == layout.CLOSE_SESSION:
                 status = measure_body(buf, kind, 0, at, end, measured, 0)
-            elif status == SHORT and kind == CREATE:
-                status = measure_body(buf, kind, recipe & ~NUMBER, at, end, measured, 0)
-            if status != SOUND or measured[PLAIN, 0] == 0 or not keep:
+            elif status == bodies.SHORT and kind == layout.CREATE:
+                status = measure_body(buf, kind, recipe & ~layout.NUMBER, at, end, measured, 0)
+            if status != bodies.SOUND or measured[bodies.PLAIN, 0] == 0 or not keep:
                 return i, path_at, data_at, common, any_fields
-            if not measured[FIELDS, 0] & NUMBER:
+            if not measured[bodies.FIELDS, 0] & layout.NUMBER:
                 fields &= ~_ALL_NUMBERS
-            fields &= measured[FIELDS, 0] | _ALL_NUMBERS
-            path_start = measured[PATH_AT, 0]
-            path_length = measured[PATH_LENGTH, 0]
-            data_start = measured[DATA_AT, 0]
-            data_length = measured[DATA_LENGTH, 0]
-            value = measured[VALUE, 0]
-            more[_ACL_AT, i] = measured[ACL_AT, 0]
-            more[_ACL_COUNT, i] = measured[ACL_COUNT, 0]
-            more[_LIST_AT, i] = measured[LIST_AT, 0]
-            more[_LIST_COUNT, i] = measured[LIST_COUNT, 0]
-            more[_FLAG, i] = measured[FLAG, 0]
-            more[_TTL, i] = measured[TIME_TO_LIVE, 0]
+            fields &= measured[bodies.FIELDS, 0] | _ALL_NUMBERS
+            path_start = measured[bodies.PATH_AT, 0]
+            path_length = measured[bodies.PATH_LENGTH, 0]
+            data_start = measured[bodies.DATA_AT, 0]
+            data_length = measured[bodies.DATA_LENGTH, 0]
+            value = measured[bodies.VALUE, 0]
+            more[_ACL_AT, i] = measured[bodies.ACL_AT, 0]
+            more[_ACL_COUNT, i] = measured[bodies.ACL_COUNT, 0]
+            more[_LIST_AT, i] = measured[bodies.LIST_AT, 0]
+            more[_LIST_COUNT, i] = measured[bodies.LIST_COUNT, 0]
+            more[_FLAG, i] = measured[bodies.FLAG, 0]
+            more[_TTL, i] = measured[bodies.TIME_TO_LIVE, 0]
         elif fields:
-            at += TXN_HEADER
-            if fields & PATH:
+            at += layout.TXN_HEADER
+            if fields & layout.PATH:
                 path_length, stop = skip_bytes(buf, at, end)
                 if stop < 0:
                     return i, path_at, data_at, common, any_fields
@@ -208,13 +168,13 @@ def read_portion(
                     return i, path_at, data_at, common, any_fields
                 path_start = at + 4
                 at = stop
-            if fields & DATA:
+            if fields & layout.DATA:
                 data_length, stop = skip_bytes(buf, at, end)
                 if stop < 0:
                     return i, path_at, data_at, common, any_fields
                 data_start = at + 4
                 at = stop
-            if fields & NUMBER:
+            if fields & layout.NUMBER:
                 if end - at < 4:
                     return i, path_at, data_at, common, any_fields
                 value = load_i32be(buf, at)
@@ -229,14 +189,14 @@ def read_portion(
             return i, path_at, data_at, common, any_fields
         values[i] = value
         if path_length < 0:
-            fields &= ~PATH
-        elif stored_fields & PATH:
+            fields &= ~layout.PATH
+        elif stored_fields & layout.PATH:
             append(paths, path_at, buf, path_start, path_length)
             path_at += path_length
         path_ends[i + 1] = path_at
         if data_length < 0:
-            fields &= ~DATA
-        elif stored_fields & DATA:
+            fields &= ~layout.DATA
+        elif stored_fields & layout.DATA:
             append(data, data_at, buf, data_start, data_length)
             data_at += data_length
         data_ends[i + 1] = data_at
@@ -259,16 +219,13 @@ def rows_at_once(
     if not len(frames) or not columns or not _ELSEWHERE.isdisjoint(columns):
         return None
     heads = np.ascontiguousarray(frames.header).view(np.int64).reshape(-1, HEAD_FIELDS)
-    fields, kind = fields_in(heads, _FIELDS, LOWEST)
-    if fields < 0 or fields & TXNS:
+    fields, kind = fields_in(heads, _FIELDS, layout.LOWEST)
+    if fields < 0 or fields & layout.TXNS:
         return None
     portion = _Portion(window, frames, fields, columns)
     if not portion.complete:
         return None
-    schema = ROWS.schema(columns)
-    return pa.RecordBatch.from_arrays(
-        [portion.column(name, kind, context) for name in columns], schema=schema
-    )
+    return ROWS.batch(columns, lambda name: portion.column(name, kind, context), len(frames))
 
 
 class _Portion:
@@ -284,9 +241,9 @@ class _Portion:
         room = int(frames.end[-1] - frames.start[0])
         kept = [np.empty(room if fields & bit and name in columns else 0, np.uint8) for name, bit in _STORED]
         stored_fields = sum(bit for name, bit in _STORED if name in columns)
-        measured = np.empty((MEASURES, 1), np.int64)
+        measured = np.empty((bodies.MEASURES, 1), np.int64)
         n, *sizes, self.common, self.some = read_portion(
-            window.data, frames.start, frames.end, _FIELDS, LOWEST, stored_fields,
+            window.data, frames.start, frames.end, _FIELDS, layout.LOWEST, stored_fields,
             self.zxid, self.time, self.session_id, self.cxid, self.has, self.values, ends[0], kept[0], ends[1], kept[1],
             self.more, measured,
         )  # fmt: skip
@@ -298,34 +255,34 @@ class _Portion:
     def column(self, name: str, kind: int, context: TxnLogContext) -> pa.Array:
         of = _TYPES[name]
         if name in ("zxid", "session_id", "cxid"):
-            return self._made(of, getattr(self, name))
+            return self._array(of, getattr(self, name))
         if name == "time_ms":
-            return self._made(of, self.time)
+            return self._array(of, self.time)
         if name == "position":
-            return self._made(of, self.frames.start + self.window.offset)
+            return self._array(of, self.frames.start + self.window.offset)
         if name == "file":
             return constant(of, context.file, self.count)
         if name == "type":
             if kind == _MANY:
                 return type_names(np.ascontiguousarray(self.frames.header["type"]))
-            return constant(of, TYPE_NAMES[kind], self.count)
+            return constant(of, layout.TYPE_NAMES[kind], self.count)
         bit = _BIT_OF.get(name, 0)
         if not self.some & bit:
             return _nulls(name, self.count)
         if name == "acl":
             return acls_of(self.window.data, self.more[_ACL_AT], self.more[_ACL_COUNT], plain=True)[0]
         if name == "paths_to_delete":
-            counts = np.where(self.has & PATHS != 0, self.more[_LIST_COUNT], NULL)
+            counts = np.where(self.has & layout.PATHS != 0, self.more[_LIST_COUNT], NULL)
             return paths_of(self.window.data, self.more[_LIST_AT], counts, plain=True)
         null = None if self.common & bit else self.has & bit == 0
         if name in self.stored:
-            return self._made(of, *self.stored[name], null=null)
+            return self._array(of, *self.stored[name], null=null)
         if name == "ephemeral":
             return numbers(of, self.more[_FLAG] != 0, null)
         values = {"ttl": self.more[_TTL], "time": self.time}.get(name, self.values)
-        return self._made(of, values if null is None else np.where(null, 0, values), null=null)
+        return self._array(of, values if null is None else np.where(null, 0, values), null=null)
 
-    def _made(
+    def _array(
         self, of: pa.DataType, *values: npt.NDArray[Any], null: npt.NDArray[np.bool_] | None = None
     ) -> pa.Array:
         bits = None if null is None else pa.py_buffer(np.packbits(~null, bitorder="little"))
@@ -344,7 +301,5 @@ def _nulls(name: str, rows: int) -> pa.Array:
     return kept.slice(0, rows)
 
 
-_STORED = (("path", PATH), ("data", DATA))
-_BIT_OF: dict[str, int] = {
-    **dict(_STORED), "acl": ACLS, "ephemeral": EPHEMERAL, "ttl": TTL, "paths_to_delete": PATHS, "time": _DATED, **_NUMBER_BITS,
-}  # fmt: skip
+_STORED = (("path", layout.PATH), ("data", layout.DATA))
+_BIT_OF = {**layout.BITS, "time": _DATED, **_NUMBER_BITS}

@@ -18,25 +18,10 @@ from logwright.codec.fault import UsageError
 from logwright.codec.option import Options
 from logwright.codec.single_frame import single_value
 from logwright.codec.window import Bytes, Zeros
+from logwright.codec.zookeeper.formats.txnlog import layout
 from logwright.codec.zookeeper.formats.txnlog.bodies import TXNS_TYPE
 from logwright.codec.zookeeper.formats.txnlog.columns import TxnColumns, ends_of, integers, validity
-from logwright.codec.zookeeper.formats.txnlog.layout import (
-    CLOSE_SESSION,
-    CREATE,
-    DIGEST_VERSION,
-    FILE_HEADER,
-    HEADER_SIZE,
-    LOWEST,
-    MULTI,
-    NUMBER,
-    OVERHEAD,
-    RECIPE_ARRAY,
-    SUB_RECIPE_ARRAY,
-    TXN_HEADER,
-)
 from logwright.codec.zookeeper.formats.txnlog.pack import (
-    DATA_OF_TXN,
-    DIGEST_SIZE,
     NO_DIGEST,
     Bodies,
     put_multis,
@@ -85,24 +70,24 @@ def records_of(
     versions, values = _digests(columns, heads) if digests is None else digests
     seen = columns.seen
     fields = (
-        np.full(columns.count, RECIPE_ARRAY[seen[0] - LOWEST])
+        np.full(columns.count, layout.RECIPE_ARRAY[seen[0] - layout.LOWEST])
         if len(seen) == 1
-        else RECIPE_ARRAY[kinds - LOWEST]
+        else layout.RECIPE_ARRAY[kinds - layout.LOWEST]
     )
     if in_multi.any():
-        fields = np.where(in_multi, SUB_RECIPE_ARRAY[kinds - LOWEST], fields)
-    nested = alone & (kinds == MULTI) if MULTI in seen else np.zeros(0, np.bool_)
+        fields = np.where(in_multi, layout.SUB_RECIPE_ARRAY[kinds - layout.LOWEST], fields)
+    nested = alone & (kinds == layout.MULTI) if layout.MULTI in seen else np.zeros(0, np.bool_)
     if len(nested):
         fields[nested] = 0
     bodies = Bodies(columns, kinds, fields)
     # Omitted fields: the body of a closed session whose paths are not known, and the last field of an old create.
-    if CLOSE_SESSION in seen:
-        fields[(kinds == CLOSE_SESSION) & (bodies.list_valid == 0)] = 0
-    if CREATE in seen and alone.any():
+    if layout.CLOSE_SESSION in seen:
+        fields[(kinds == layout.CLOSE_SESSION) & (bodies.list_valid == 0)] = 0
+    if layout.CREATE in seen and alone.any():
         known = validity(columns.get("parent_cversion", pa.int32()))
         digest = np.zeros(columns.count, np.bool_)
         digest[heads] = versions != NO_DIGEST
-        fields[alone & (kinds == CREATE) & (known == 0) & ~digest] &= ~NUMBER
+        fields[alone & (kinds == layout.CREATE) & (known == 0) & ~digest] &= ~layout.NUMBER
     sizes = bodies.sizes
     body_sizes = _of(sizes, heads)
     multis: list[_Multis] = []
@@ -124,11 +109,13 @@ def records_of(
         body_sizes = body_sizes.copy()
     for multi in multis:
         body_sizes[multi.which] = multi.sizes
-    starts = ends_of(body_sizes + (OVERHEAD + TXN_HEADER) + (versions != NO_DIGEST) * DIGEST_SIZE)
+    starts = ends_of(
+        body_sizes + (layout.OVERHEAD + layout.TXN_HEADER) + (versions != NO_DIGEST) * layout.DIGEST_SIZE
+    )
     if int(starts[-1]) > MOST and int(np.diff(starts).max()) > MOST:
-        raise UsageError(f"{NAME}: a transaction is larger than {MOST} bytes, which nobody reads")
+        raise UsageError(f"{NAME}: a transaction is larger than {MOST} bytes, the limit of every reader")
     out = np.empty(int(starts[-1]), np.uint8)
-    at = starts[:-1] + BODY + TXN_HEADER
+    at = starts[:-1] + BODY + layout.TXN_HEADER
     if some_exploded or count < columns.count:
         _put_some(bodies, heads[~exploded], at[~exploded], out)
     else:
@@ -138,7 +125,7 @@ def records_of(
     now = time.time_ns() // 1_000_000
     top = _of(kinds, heads)
     if some_exploded:
-        top = np.where(exploded, MULTI, top)
+        top = np.where(exploded, layout.MULTI, top)
     zxids = _of(columns.number("zxid", 0), heads) if columns.has("zxid") else np.arange(zxid, zxid + count)
     put_records(
         starts,
@@ -186,7 +173,7 @@ class _Multis:
     @property
     def sizes(self) -> Int64s:
         count = self.highs - self.lows
-        return self.ends[self.highs] - self.ends[self.lows] + 4 + count * (DATA_OF_TXN + 4)
+        return self.ends[self.highs] - self.ends[self.lows] + 4 + count * (layout.SUB_DATA_AT + 4)
 
 
 def _nested(columns: TxnColumns, multis: Int64s, first: int) -> tuple[Bodies, Int64s]:
@@ -204,7 +191,7 @@ def _nested(columns: TxnColumns, multis: Int64s, first: int) -> tuple[Bodies, In
     inner = TxnColumns(pa.RecordBatch.from_struct_array(values), first)
     kinds = inner.kinds(np.ones(inner.count, np.bool_))
     edges = ends_of(np.asarray(lists.value_lengths().fill_null(0), np.int64))
-    return Bodies(inner, kinds, SUB_RECIPE_ARRAY[kinds - LOWEST]), edges
+    return Bodies(inner, kinds, layout.SUB_RECIPE_ARRAY[kinds - layout.LOWEST]), edges
 
 
 def _digests(columns: TxnColumns, heads: Int64s) -> tuple[Int64s, Int64s]:
@@ -213,7 +200,7 @@ def _digests(columns: TxnColumns, heads: Int64s) -> tuple[Int64s, Int64s]:
         none = np.zeros(len(heads), np.int64)
         return none, none
     value = columns.get("tree_digest", pa.int64())
-    versions = columns.number("digest_version", DIGEST_VERSION)
+    versions = columns.number("digest_version", layout.DIGEST_VERSION)
     if value.null_count:
         versions = np.where(validity(value), versions, NO_DIGEST)
     return _of(versions, heads), _of(integers(value, 0), heads)
@@ -240,7 +227,9 @@ def times_of(columns: TxnColumns, now: int) -> Int64s:
 def allocated(size: int, options: Options) -> Zeros:
     """Return the zeros to preallocate at the end of a log of that size, if they are asked for."""
     ahead = options["preAllocSize"] << 10
-    return Zeros(HEADER_SIZE + max(-(-(size - HEADER_SIZE) // ahead), 1) * ahead - size if ahead else 0)
+    return Zeros(
+        layout.HEADER_SIZE + max(-(-(size - layout.HEADER_SIZE) // ahead), 1) * ahead - size if ahead else 0
+    )
 
 
 def file_header(file: pa.Table | None, stored: bytes | None) -> bytes:
@@ -249,7 +238,7 @@ def file_header(file: pa.Table | None, stored: bytes | None) -> bytes:
     if version is None and dbid is None and stored is not None:
         return stored
     values = {name: value for name, value in (("version", version), ("dbid", dbid)) if value is not None}
-    return FILE_HEADER.pack(values)
+    return layout.FILE_HEADER.pack(values)
 
 
 class Transactions:

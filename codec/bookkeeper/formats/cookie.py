@@ -1,0 +1,143 @@
+"""The codec `bookkeeper.cookie`: `VERSION`, the identity of a bookie in each of its directories. Source: `Cookie` of BookKeeper."""
+
+from __future__ import annotations
+
+import re
+
+import pyarrow as pa
+
+from logwright.codec.describe import Bytes, DescriptionError, Field, Struct
+from logwright.codec.single_frame import ParseError, SmallFileCodec
+from logwright.codec.table import Column
+from logwright.codec.text import Word
+
+NEWEST, PLAIN = 5, 3
+"""The layout that is written, and the one that has plain lines instead of the text form of a protobuf message."""
+FIELDS = {
+    "bookieHost": "bookie_host", "journalDir": "journal_dir", "ledgerDirs": "ledger_dirs", "instanceId": "instance_id",
+    "indexDirs": "index_dirs",
+}  # fmt: skip
+"""Columns by the names of `CookieFormat`, in the order in which they are written."""
+_REQUIRED = ("bookieHost", "journalDir", "ledgerDirs")
+_QUOTED = r"""(?:"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')"""
+_FIELD = re.compile(rf"""\s*(\w+)\s*:\s*((?:{_QUOTED}\s*)+|[^\s;,"']+)\s*[;,]?""")
+_PART = re.compile(r""""((?:[^"\\\n]|\\.)*)"|'((?:[^'\\\n]|\\.)*)'|([^\s;,"']+)""")
+_ESCAPE = re.compile(rb"\\(?:([0-7]{1,3})|x([0-9a-fA-F]{1,2})|(.))", re.DOTALL)
+_LETTERS = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"a": b"\a", b"b": b"\b", b"f": b"\f", b"v": b"\v"}
+_BARE = {value: b"\\" + key for key, value in _LETTERS.items() if key in b"ntr"} | {
+    b'"': b'\\"', b"'": b"\\'", b"\\": b"\\\\",
+}  # fmt: skip
+_FAILS = "the bookie does not start: IOException or InvalidCookieException"
+
+
+def _unescaped(text: str) -> str:
+    def value(match: re.Match[bytes]) -> bytes:
+        octal, digits, letter = match.groups()
+        if letter is not None:
+            return _LETTERS.get(letter, letter)
+        return bytes([int(octal, 8) & 255 if octal is not None else int(digits, 16)])
+
+    return _ESCAPE.sub(value, text.encode()).decode(errors="replace")
+
+
+def _escaped(text: str) -> str:
+    """Quote text as `TextFormat` does: bytes beyond ASCII and control characters in octal."""
+    parts = (bytes([byte]) for byte in text.encode())
+    return b"".join(
+        _BARE.get(part, part if 32 <= part[0] < 127 else b"\\%03o" % part[0]) for part in parts
+    ).decode()
+
+
+def fields_of(data: bytes) -> tuple[int, dict[str, str]]:
+    """Return the layout version and the fields by their names in `CookieFormat`. Raises `ParseError`."""
+    first, _, rest = data.decode(errors="replace").partition("\n")
+    if not re.fullmatch(r"[+-]?[0-9]{1,9}", first.removesuffix("\r")):
+        raise ParseError(f"Invalid string '{first[:80]}', cannot parse cookie.")
+    version = int(first)
+    if version < PLAIN:
+        return version, {}
+    if version == PLAIN:
+        lines = rest.splitlines()
+        if len(lines) < len(_REQUIRED):
+            raise ParseError(f"expected {len(_REQUIRED)} lines behind the layout version, found {len(lines)}")
+        return version, dict(zip(_REQUIRED, lines, strict=False))
+    fields: dict[str, str] = {}
+    at = 0
+    while rest[at:].strip():
+        match = _FIELD.match(rest, at)
+        if match is None:
+            raise ParseError(f'expected a field like name: "value", found {rest[at:].strip()[:80]!r}')
+        parts = _PART.findall(match[2])
+        fields[match[1]] = "".join(_unescaped(double or single or bare) for double, single, bare in parts)
+        at = match.end()
+    missing = [name for name in _REQUIRED if name not in fields]
+    if missing:
+        raise ParseError(f"the required field {missing[0]} is missing")
+    return version, fields
+
+
+def _parse(data: bytes) -> pa.Table:
+    version, fields = fields_of(data)
+    row = {"layout_version": version, **{column: fields.get(name) for name, column in FIELDS.items()}}
+    return pa.Table.from_pylist([row], schema=pa.schema([column.field() for column in COLUMNS]))
+
+
+def _remark(data: bytes) -> str:
+    version, fields = fields_of(data)
+    if version < PLAIN:
+        return f"Cookie is of too old version {version}"
+    unknown = [name for name in fields if name not in FIELDS]
+    return f"unknown field {unknown[0]}" if unknown else ""
+
+
+def _form(rows: pa.Table) -> bytes:
+    if rows.num_rows != 1:
+        raise DescriptionError(f"{rows.num_rows} rows; the file has exactly one")
+    row = rows.to_pylist()[0]
+    version = row["layout_version"] or NEWEST
+    fields = {name: row[column] for name, column in FIELDS.items() if row[column] is not None}
+    if version < PLAIN:
+        return b"%d\n" % version
+    missing = [name for name in _REQUIRED if name not in fields]
+    if missing:
+        raise DescriptionError(f"the required field {missing[0]} is null")
+    if version == PLAIN:
+        lines = [fields[name] for name in _REQUIRED]
+        if len(fields) > len(lines) or any("\n" in line or "\r" in line for line in lines):
+            raise DescriptionError("layout 3 has three plain lines only")
+        return "\n".join([str(version), *lines, ""]).encode()
+    return "".join(
+        [f"{version}\n", *(f'{name}: "{_escaped(text)}"\n' for name, text in fields.items())]
+    ).encode()
+
+
+COLUMNS = (
+    Column(
+        "layout_version", pa.int32(), "of the file: 5 from 4.16 on, 4 from 4.2 on, 3 in 4.1", nullable=False
+    ),
+    Column("bookie_host", pa.string(), "id of the bookie, or its address"),
+    Column("journal_dir", pa.string(), "journal directories as configured, separated by commas"),
+    Column("ledger_dirs", pa.string(), "number of ledger directories, and each of them, separated by tabs"),
+    Column("instance_id", pa.string(), "id of the cluster"),
+    Column("index_dirs", pa.string(), "like ledger_dirs; null if index files are in the ledger directories"),
+)
+CODEC = SmallFileCodec(
+    name="bookkeeper.cookie",
+    title="BookKeeper VERSION: the identity of a bookie",
+    pattern=re.compile("VERSION"),
+    columns=COLUMNS,
+    parse=_parse,
+    form=_form,
+    system=_FAILS,
+    remark=_remark,
+    text=Struct(
+        "Cookie",
+        Field("layout_version", Word(bits=32), "3 or more"),
+        Field(
+            "fields",
+            Bytes(),
+            "CookieFormat in the text form of Protocol Buffers; in layout 3 three plain lines",
+        ),
+        source="Cookie.writeToDirectory",
+    ),
+)

@@ -1,0 +1,279 @@
+"""The digests of entries. The client makes them; a bookie stores them and never checks them.
+
+A digest covers the four numbers of an entry's header and its payload. No file says which type a ledger has. A matching CRC shows it, a
+password proves an HMAC, and otherwise the running total of payload bytes gives the size of the digest.
+Source: `DigestManager` and its subclasses in `org.apache.bookkeeper.proto.checksum`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from logwright.codec.columns import binary, contents, numbers
+from logwright.codec.frames.specification import CERTAIN
+from logwright.codec.kernels.crc32 import crc32_update
+from logwright.codec.kernels.crc32c import crc32c_update
+from logwright.codec.kernels.intrinsics import Bytes, load_u32be
+from logwright.codec.kernels.kernel import kernel
+from logwright.codec.option import Option
+
+Int64s = npt.NDArray[np.int64]
+
+HEADER = 32
+"""Bytes of ledger id, entry id, last-add-confirmed and length, which an entry starts with."""
+DUMMY, CRC32C, CRC32, HMAC = 0, 4, 8, 20
+"""The types of digests, each by its size in bytes."""
+SIZES = {"DUMMY": DUMMY, "CRC32C": CRC32C, "CRC32": CRC32, "HMAC": HMAC}
+NAMES = {size: name for name, size in SIZES.items()}
+MISMATCH, UNKNOWN = -1, -2
+"""Instead of a size: the digest is wrong; or the type is not known, so the digest is not told from the payload."""
+
+
+@kernel("const u1[], i8, i8")
+def matching_digest(buf: Bytes, at: int, end: int) -> int:
+    """Return the size of the digest of the entry `buf[at:end]`: 4 if its CRC-32C matches, 8 if its CRC-32 matches, else 0."""
+    body = at + HEADER
+    if end - body >= CRC32C:
+        stored = load_u32be(buf, body)
+        if crc32c_update(crc32c_update(0, buf, at, body), buf, body + CRC32C, end) == stored:
+            return CRC32C
+        if end - body >= CRC32 and stored == 0:
+            head = crc32_update(0, buf, at, body)
+            if crc32_update(head, buf, body + CRC32, end) == load_u32be(buf, body + CRC32C):
+                return CRC32
+    return 0
+
+
+@kernel("const u1[], const i8[], const i8[], i8[]")
+def matching_digests(buf: Bytes, starts: Int64s, ends: Int64s, out: Int64s) -> None:
+    """Put `matching_digest` of each entry into `out`."""
+    for i in range(len(starts)):
+        out[i] = matching_digest(buf, starts[i], ends[i])
+
+
+@kernel("const i8[], const i8[], i8[], i8[]")
+def new_ledgers(ledgers: Int64s, sizes: Int64s, cache: Int64s, out: Int64s) -> int:
+    """Put the indices of ledgers with a size above 0 that are not in the cache into `out`, and return their number.
+
+    The cache has a power of two of slots; ledgers that share a slot evict each other, so an index may be repeated.
+    """
+    n = 0
+    mask = len(cache) - 1
+    for i in range(len(ledgers)):
+        ledger = ledgers[i]
+        slot = (ledger ^ (ledger >> 12)) & mask
+        if sizes[i] > 0 and cache[slot] != ledger:
+            cache[slot] = ledger
+            out[n] = i
+            n += 1
+    return n
+
+
+class Passwords:
+    """The passwords of ledgers: one for all, or one for each. Printing it shows none of them."""
+
+    def __init__(self, value: bytes | Mapping[int, bytes]) -> None:
+        self._all = value if isinstance(value, bytes) else None
+        self._each = {} if isinstance(value, bytes) else dict(value)
+
+    def of(self, ledger: int) -> bytes | None:
+        """Return the password of a ledger, or None if it is not known."""
+        return self._each.get(ledger, self._all)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Passwords) and (self._all, self._each) == (other._all, other._each)
+
+    def __hash__(self) -> int:
+        return hash((self._all, tuple(sorted(self._each.items()))))
+
+    def __repr__(self) -> str:
+        return "Passwords(...)"
+
+
+def parse_passwords(value: Any) -> Passwords:
+    """Accept bytes, or a mapping from ledger ids to bytes or text. Raises `ValueError`, without the value."""
+    if isinstance(value, Passwords):
+        return value
+    if isinstance(value, bytes):
+        return Passwords(value)
+    if isinstance(value, Mapping):
+        try:
+            return Passwords({int(ledger): _bytes(password) for ledger, password in value.items()})
+        except (TypeError, ValueError):
+            raise ValueError("expected a mapping from ledger ids to passwords") from None
+    raise ValueError("expected bytes, or a mapping from ledger ids to passwords")
+
+
+def _bytes(password: Any) -> bytes:
+    if not isinstance(password, str | bytes):
+        raise TypeError
+    return password.encode() if isinstance(password, str) else password
+
+
+def parse_digest_type(value: Any) -> str:
+    """Accept the names of `BookKeeper.DigestType`, in any case. HMAC is upstream's MAC."""
+    name = str(value).upper()
+    return "HMAC" if name == "MAC" else name
+
+
+PASSWORD = Option(
+    "passwd",
+    None,
+    "Password of all ledgers, or a mapping from ledger ids to passwords; in Python only",
+    parse_passwords,
+    secret=True,
+)
+DIGEST_TYPE = Option(
+    "digestType",
+    None,
+    "Digest type of ledgers: assumed where it cannot be detected, and written (default CRC32C)",
+    parse_digest_type,
+    tuple(SIZES),
+)
+OPTIONS = (DIGEST_TYPE, PASSWORD)
+
+
+def master_key(password: bytes) -> bytes:
+    """Return the master key of a ledger with this password. Source: `MacDigestManager.genDigest`."""
+    return hashlib.sha1(b"ledger" + password).digest()
+
+
+def hmac_of(password: bytes, entry: bytes) -> bytes:
+    """Return the HMAC of an entry: header and payload, or the first two numbers of an explicit last-add-confirmed."""
+    return hmac.digest(hashlib.sha1(b"mac" + password).digest(), entry, "sha1")
+
+
+def authentic(data: Bytes, start: int, end: int, password: bytes) -> bool:
+    """Return whether the HMAC of the entry `data[start:end]` is that of the password."""
+    content = data[int(start) : int(end)].tobytes()
+    head, digest, payload = content[:HEADER], content[HEADER : HEADER + HMAC], content[HEADER + HMAC :]
+    return hmac.compare_digest(hmac_of(password, head + payload), digest)
+
+
+@dataclass(frozen=True)
+class Entries:
+    """Entries in a window: where each starts (at its ledger id) and ends in `data`, and numbers of its header."""
+
+    data: Bytes
+    start: Int64s
+    end: Int64s
+    ledger: Int64s
+    entry: Int64s
+    length: Int64s
+
+
+@dataclass
+class Digests:
+    """Knowledge of the digests in a file. `known`: the digest size of each ledger, as far as its entries have shown it."""
+
+    passwords: Passwords | None = None
+    assumed: int | None = None
+    known: dict[int, int] = field(default_factory=dict)
+    cache: Int64s = field(default_factory=lambda: np.full(1 << 12, -1, np.int64))
+
+    def sizes(self, entries: Entries, matched: Int64s) -> Int64s:
+        """Return the size of the digest of each entry, or `MISMATCH` or `UNKNOWN`. `matched` are the results of `matching_digest`."""
+        new = np.empty(len(matched), np.int64)
+        count = new_ledgers(entries.ledger, matched, self.cache, new)
+        for i in new[:count].tolist():
+            self.known[int(entries.ledger[i])] = int(matched[i])
+        unsure = np.flatnonzero(matched == 0)
+        if not len(unsure):
+            return matched
+        sizes = matched.copy()
+        by_ledger = unsure[np.argsort(entries.ledger[unsure], kind="stable")]
+        changes = np.flatnonzero(np.diff(entries.ledger[by_ledger])) + 1
+        for group in np.split(by_ledger, changes):
+            sizes[group] = self._type(int(entries.ledger[group[0]]), entries, group)
+        self._verify(entries, sizes)
+        short = entries.end - entries.start - HEADER < sizes
+        sizes[short] = MISMATCH
+        return sizes
+
+    def _type(self, ledger: int, entries: Entries, unsure: Int64s) -> int:
+        """Return the digest size of entries of one ledger, none of which has a matching CRC."""
+        size = self.known.get(ledger)
+        if (
+            size is None
+            and self.passwords is not None
+            and (password := self.passwords.of(ledger)) is not None
+        ):
+            first = int(unsure[0])
+            if authentic(entries.data, entries.start[first], entries.end[first], password):
+                size = self.known[ledger] = HMAC
+        if size is None:
+            size = self._measured(entries, unsure)
+            if size is None:
+                size = self.assumed
+            elif size in (DUMMY, HMAC):
+                self.known[ledger] = size
+        if size is None:
+            return UNKNOWN
+        return MISMATCH if size in (CRC32C, CRC32) else size
+
+    def _measured(self, entries: Entries, unsure: Int64s) -> int | None:
+        """Return the digest size that the running totals of the ledger give: of entry 0, and of entries that follow each other."""
+        order = unsure[np.argsort(entries.entry[unsure], kind="stable")]
+        entry, total = entries.entry[order], entries.length[order]
+        follows = entry[1:] == entry[:-1] + 1
+        payload = np.concatenate((total[:1], np.where(follows, total[1:] - total[:-1], -1)))
+        if entry[0] != 0:
+            payload[0] = -1
+        sizes = (entries.end - entries.start)[order] - HEADER - payload
+        sizes = sizes[(payload >= 0) & np.isin(sizes, tuple(NAMES))]
+        if not len(sizes):
+            return None
+        values, counts = np.unique(sizes, return_counts=True)
+        return int(values[np.argmax(counts)])
+
+    def _verify(self, entries: Entries, sizes: Int64s) -> None:
+        """Mark the entries whose HMAC does not match, where the password is known."""
+        if self.passwords is None:
+            return
+        for i in np.flatnonzero(sizes == HMAC).tolist():
+            password = self.passwords.of(int(entries.ledger[i]))
+            if password is not None and not authentic(
+                entries.data, entries.start[i], entries.end[i], password
+            ):
+                sizes[i] = MISMATCH
+
+    def learn(self, rows: pa.Table) -> None:
+        """Take the digest types of ledgers from rows, as far as they have them."""
+        if "digest_type" not in rows.column_names or "ledger_id" not in rows.column_names:
+            return
+        pairs = rows.select(["ledger_id", "digest_type"]).group_by(["ledger_id", "digest_type"]).aggregate([])
+        for ledger, name in zip(
+            pairs["ledger_id"].to_pylist(), pairs["digest_type"].to_pylist(), strict=True
+        ):
+            if name in SIZES:
+                self.known[ledger] = SIZES[name]
+
+
+def matched_sizes(verdicts: npt.NDArray[Any], data: Bytes, start: Int64s, end: Int64s) -> Int64s:
+    """Return `matching_digest` of each entry: from the verdict of its rule, which is `CERTAIN` plus the size, or computed."""
+    sizes = verdicts.astype(np.int64) - CERTAIN
+    unsure = np.flatnonzero(sizes < 0)
+    if len(unsure):
+        out = np.empty(len(unsure), np.int64)
+        matching_digests(data, start[unsure], end[unsure], out)
+        sizes[unsure] = out
+    return sizes
+
+
+def digest_columns(data: Bytes, start: Int64s, sizes: Int64s) -> dict[str, pa.Array]:
+    """Return the columns `digest_type` and `digest` of entries whose digests start at `start`. Negative sizes are null."""
+    order = list(SIZES.values())
+    names = contents(pa.string(), [name.encode() for name in SIZES])
+    index = np.argmax(sizes[:, None] == np.array(order), axis=1)
+    return {
+        "digest_type": names.take(numbers(pa.int64(), index, sizes < 0)),
+        "digest": binary(data, start, np.maximum(sizes, -1)),
+    }

@@ -1,0 +1,1 @@
+"""Entry logs: `bookkeeper.entrylog`."""

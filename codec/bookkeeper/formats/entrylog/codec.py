@@ -1,0 +1,315 @@
+"""The codec `bookkeeper.entrylog`: files of entries of many ledgers (`<id in hex>.log`), and the temporary files of compaction.
+
+A row is an entry. Ledgers maps and fillers are frames without rows. Written from rows alone, a log gets its ledgers map.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from logwright.codec.bookkeeper.formats import digest
+from logwright.codec.bookkeeper.formats.digest import (
+    MISMATCH,
+    UNKNOWN,
+    Digests,
+    Entries,
+    digest_columns,
+    matched_sizes,
+)
+from logwright.codec.bookkeeper.formats.entries import DIGEST_COLUMNS, LARGEST, EntryWriter
+from logwright.codec.bookkeeper.formats.entrylog.layout import (
+    BLOCK,
+    HEADER,
+    HEADER_SIZE,
+    INVALID_LEDGER,
+    MAP_ENTRY,
+    MARKER,
+    NAME,
+    SPECIFICATION,
+    entry_end,
+)
+from logwright.codec.bookkeeper.formats.entrylog.ledgersmap import LedgersMap, map_bytes, read_map
+from logwright.codec.columns import binary
+from logwright.codec.fault import Fault, Kind, Severity
+from logwright.codec.frames import scanner
+from logwright.codec.frames.codec import FramedCodec, Part
+from logwright.codec.frames.format import POSITION, FramedContext
+from logwright.codec.kernels.intrinsics import load_i32be
+from logwright.codec.option import Option, Options, parse_bool
+from logwright.codec.table import Column, Table
+from logwright.codec.window import Bytes, Chunk, Frames, Window
+
+Int64s = npt.NDArray[np.int64]
+
+_SERVED = "the bookie serves it; clients refuse it"
+_SAMPLE = 1 << 20
+"""Bytes at the start of a file from which the digest types of ledgers are learned before the first row."""
+_SEARCHED = 64 << 20
+"""Bytes of damaged entries in which their ends are searched by digest, for each pass over a file."""
+_NEAR, _STRIPE = 1 << 12, 1 << 7
+"""A torn entry follows another one of its ledger among this many entries before it, and their ids differ by at most this much."""
+
+ROWS = Table(
+    "rows",
+    (
+        Column("ledger_id", pa.int64(), "the ledger", nullable=False, prunes=True),
+        Column("entry_id", pa.int64(), "the entry", nullable=False, prunes=True),
+        Column("last_add_confirmed", pa.int64(), "the highest entry known to be acknowledged when this one was sent"),
+        Column("length", pa.int64(), "bytes of all payloads of the ledger up to this one"),
+        Column("payload", pa.binary(), "the payload"),
+        *DIGEST_COLUMNS,
+        POSITION,
+    ),
+    "One row per entry, in file order.",
+    key=("ledger_id", "entry_id"),
+)  # fmt: skip
+VERSION = Option(
+    "entryLogHeaderVersion", 1, "Header version that is written; 0 has no ledgers map", low=0, high=1
+)
+WRITE_MAP = Option(
+    "ledgersMap", True, "Whether a ledgers map is written, as at the rotation of a log", parse_bool
+)
+
+
+@dataclass
+class EntryLogContext(FramedContext):
+    """`map`: the ledgers map, None without a header. `direct`: whether the direct-I/O writer made the file."""
+
+    digests: Digests = field(default_factory=Digests)
+    writer: EntryWriter | None = None
+    map: LedgersMap | None = None
+    direct: bool = False
+    first_damage: int = 1 << 62
+    """Where the first scan that met damage stopped."""
+    searched: int = 0
+    """Bytes in which ends of damaged entries were searched."""
+    sought: int = -1
+    """The damaged entry for which more bytes were asked."""
+
+
+class EntryLog(FramedCodec):
+    """The codec."""
+
+    name = NAME
+    title = "BookKeeper entry log"
+    rows = ROWS
+    spec = SPECIFICATION
+    header = HEADER
+    header_sizes: Mapping[int, int] = {0: HEADER_SIZE, 1: HEADER_SIZE}
+    version_option = VERSION.name
+    context_of = EntryLogContext
+    pattern = re.compile(r"([0-9a-f]{1,8})\.log(?:\.compacting|\.[0-9a-f]{1,8}\.compacted)?")
+    number_base = 16
+    fixed: Mapping[str, str] = {
+        name: name for name in ("ledger_id", "entry_id", "last_add_confirmed", "length")
+    }
+    required = ("ledger_id", "entry_id")
+    options = (VERSION, WRITE_MAP, *digest.OPTIONS)
+    systems: Mapping[int, str] = {
+        scanner.ZERO: "the bookie skips zeros byte by byte, and may misread the length of the entry behind them",
+        scanner.TORN: "a scan by the bookie ends here without an error",
+        scanner.BAD_LENGTH: "the bookie skips a size up to 0 byte by byte, and reads garbage; it runs out of memory for a large one",
+        scanner.BAD_RULE: "the bookie takes it for an entry of another ledger",
+        scanner.UNFOLLOWED: "the bookie reads garbage from here on",
+    }
+
+    def context(self, name: str, options: Options, **hints: Any) -> EntryLogContext:
+        context = super().context(name, options, **hints)
+        assert isinstance(context, EntryLogContext)
+        kind = options["digestType"]
+        context.digests = Digests(options["passwd"], None if kind is None else digest.SIZES[kind])
+        context.writer = EntryWriter(NAME, options["passwd"], kind)
+        return context
+
+    # Finding entries
+
+    def header_size(self, head: bytes, size: int) -> int | Fault:
+        # A bookie accepts every version.
+        known = head[:4] == self.magic and len(head) >= HEADER.head_size
+        return super().header_size(HEADER.pack({}) if known else head, size)
+
+    def prepare(self, read: Callable[[int, int], Bytes], size: int, context: EntryLogContext) -> None:
+        context.map = read_map(read, size)
+        head = read(HEADER_SIZE, 12).tobytes()
+        context.direct = head == MARKER.pack(
+            {"entry_size": BLOCK - HEADER_SIZE - 4, "ledger_id": INVALID_LEDGER}
+        )
+        data = read(0, min(size, _SAMPLE))
+        sample = replace(context, digests=Digests())
+        window, at = Window(data, 0, size), 0
+        frames = self.scan(window, at, sample)
+        part = self._main(window, frames)
+        context.digests.sizes(*self._entries(part))
+
+    def scan(self, window: Window, at: int, context: EntryLogContext, *, check: bool = True) -> Frames:
+        frames = super().scan(window, at, context, check=check)
+        if context.damaged >= 0:
+            context.first_damage = min(context.first_damage, context.damaged)
+        if check and not window.offset + at and len(frames):
+            frames.faults = [*frames.faults, *self._header_faults(context)]
+        return frames
+
+    def _header_faults(self, context: EntryLogContext) -> Iterator[Fault]:
+        """Return what is wrong with the header and the map. A bookie scans a file whose map it cannot read."""
+        if context.map is None:
+            return
+        if context.map.version not in self.header_sizes:
+            text = f"version is {context.map.version}, expected 0 or 1"
+            yield Fault(
+                NAME, 4, 4, Kind.MAGIC, text, Severity.WARNING, "the bookie logs it and reads the file", 0
+            )
+        if context.map.error:
+            system = "the bookie ignores the ledgers map and scans the file"
+            yield Fault(NAME, 8, 12, Kind.LINK, context.map.error, Severity.WARNING, system, 0)
+
+    def _damage(self, window: Window, stop: int, why: int, need: int, context: EntryLogContext) -> Fault:
+        fault = super()._damage(window, stop, why, need, context)
+        if fault.kind is Kind.PADDING and fault.severity is Severity.INFO and not context.direct:
+            text = "zeros at the end of the file; only the direct-I/O entry logger preallocates"
+            return replace(
+                fault, detail=text, severity=Severity.WARNING, system="the bookie skips them byte by byte"
+            )
+        return fault
+
+    def content_end(self, window: Window, at: int, context: EntryLogContext) -> tuple[int, int]:
+        """Return the end of the damaged entry: by its length if it leads to a frame, else by its digest.
+
+        Frames inside the entry are its content, even if they lead to its end: payloads may be entry logs.
+        """
+        data, stop = window.data, context.damaged - window.offset
+        if not 0 <= stop < at or context.damaged < HEADER_SIZE:
+            return -1, 0
+        end = self._claimed_end(window, at, context)
+        left = min(window.size - window.offset, stop + self.spec.length.reach) - stop
+        here = min(len(data) - stop, left)
+        if end >= 0 or left < self.spec.length.low or context.searched + here > _SEARCHED:
+            return end, 0
+        if here < left and context.sought != context.damaged:
+            context.sought = context.damaged
+            return -1, left - (at - stop)
+        if here < self.spec.length.low or not self.spec.believed(data, stop):
+            return -1, 0
+        context.searched += here
+        first = at
+        while True:
+            end = entry_end(data, stop + 4, first, stop + here)
+            behind = window.size - window.offset - end
+            if end < 0 or not behind or self._follows(window, end, behind, context):
+                return end, 0
+            first = end + 1
+
+    def _follows(self, window: Window, end: int, left: int, context: EntryLogContext) -> bool:
+        return self._scanner.first(window.data, end, left, prefixes=context.prefixes)
+
+    def confirms(
+        self, window: Window, at: int, size: int, before: npt.NDArray[Any], context: EntryLogContext
+    ) -> bool:
+        """Return whether an entry without a CRC is sound, though no frame follows: by its HMAC, or because the file ends in the next frame.
+
+        What follows is the start of a frame if it has a near entry of a ledger that occurs before, or an entry of a new one.
+        """
+        data, end = window.data, at + size
+        ledger, entry = (int(self._head(data, at, size)[name][0]) for name in ("ledger_id", "entry_id"))
+        if ledger == INVALID_LEDGER:
+            return entry == MAP_ENTRY and size == 24 + 16 * load_i32be(data, at + 20)
+        password = None if context.digests.passwords is None else context.digests.passwords.of(ledger)
+        if password is not None and digest.authentic(data, at + 4, end, password):
+            return True
+        left = window.size - window.offset - end
+        here = data[end : end + self.spec.struct.head_size]
+        torn = self._head(here, 0, len(here))
+        if len(here) < min(left, self.spec.struct.head_size) or (
+            left >= 4 and not left < torn["entry_size"][0] + 4 <= LARGEST
+        ):
+            return False
+        if left < 20:
+            return not here[:1].any()
+        ledger, entry = int(torn["ledger_id"][0]), int(torn["entry_id"][0])
+        if ledger == INVALID_LEDGER:
+            return entry == MAP_ENTRY
+        near = before[-_NEAR:]
+        last = near["entry_id"][near["ledger_id"] == ledger]
+        if len(here) == self.spec.struct.head_size and not self.spec.believed(here, 0):
+            return False
+        return abs(entry - int(last[-1])) <= _STRIPE if len(last) else not ledger >> 40 and not entry >> 40
+
+    # Reading
+
+    def _entries(self, part: Part) -> tuple[Entries, Int64s]:
+        """Return the entries of a part, and the sizes of the digests that match."""
+        start, head = part.start + 4, part.head
+        numbers = (head[name].astype(np.int64) for name in ("ledger_id", "entry_id", "length"))
+        return Entries(part.data, start, part.end, *numbers), matched_sizes(
+            head["verdict"], part.data, start, part.end
+        )
+
+    def refused(self, part: Part, context: EntryLogContext) -> Sequence[tuple[int, Fault]]:
+        sizes = context.digests.sizes(*self._entries(part))
+        # Behind damage, an entry without any evidence of its digest may be garbage.
+        late = (sizes == UNKNOWN) & (part.start + part.offset > context.first_damage)
+        wrong = np.flatnonzero((sizes == MISMATCH) | late)
+        return [
+            (i, self.fault(part, i, Kind.CHECKSUM, "digest mismatch", system=_SERVED)) for i in wrong.tolist()
+        ]
+
+    def columns(self, part: Part, names: Sequence[str], context: EntryLogContext) -> Mapping[str, pa.Array]:
+        sizes = context.digests.sizes(*self._entries(part))
+        start, width = part.start + 4 + digest.HEADER, np.maximum(sizes, 0)
+        columns = {}
+        if "payload" in names:
+            columns["payload"] = binary(part.data, start + width, part.end - start - width)
+        return columns if len(names) == len(columns) else columns | digest_columns(part.data, start, sizes)
+
+    # Writing
+
+    def form(
+        self, rows: pa.RecordBatch, at: int, positions: Int64s | None, context: EntryLogContext
+    ) -> tuple[Bytes, Int64s]:
+        assert context.writer is not None
+        return context.writer.write(rows)
+
+    def encode(
+        self, rows: pa.Table, frames: pa.Table | None, file: pa.Table | None, context: EntryLogContext
+    ) -> Iterator[Chunk]:
+        assert context.writer is not None
+        context.digests.learn(rows)
+        if frames is not None and {"raw", "position"} <= set(frames.column_names):
+            damaged = frames.filter(frames["raw"].is_valid())["position"].drop_null()
+            context.first_damage = min(damaged.to_pylist(), default=context.first_damage)
+        if frames is None and file is None:
+            # The header says where the map is, which follows the entries.
+            context.map = self._planned_map(rows, context)
+        return super().encode(rows, frames, file, context)
+
+    def _planned_map(self, rows: pa.Table, context: EntryLogContext) -> LedgersMap:
+        version = context.options[VERSION.name]
+        if not version or not context.options[WRITE_MAP.name]:
+            return LedgersMap(version)
+        assert context.writer is not None
+        ledger, size = context.writer.sizes(self.complete(rows))
+        ledgers, first, group = np.unique(ledger, return_index=True, return_inverse=True)
+        totals = np.bincount(group, size, len(ledgers)).astype(np.int64)
+        order = np.argsort(first)
+        sizes = dict(zip(ledgers[order].tolist(), totals[order].tolist(), strict=True))
+        return LedgersMap(version, HEADER_SIZE + int(size.sum()) if sizes else 0, len(sizes), sizes)
+
+    def form_header(self, file: pa.Table | None, context: EntryLogContext) -> bytes:
+        header = super().form_header(file, context)
+        if context.map is None or file is not None:
+            return header
+        values = {"version": context.map.version, "ledgers_map_offset": context.map.offset}
+        return HEADER.pack({**values, "ledgers_count": context.map.count}).ljust(HEADER_SIZE, b"\0")
+
+    def closing(self, at: int, context: EntryLogContext) -> Iterator[Chunk]:
+        if context.map is not None and context.map.sizes:
+            yield map_bytes(context.map.sizes)
+
+
+CODEC = EntryLog()

@@ -1,0 +1,1 @@
+"""Repair a bookie, and rebuild its derived files."""

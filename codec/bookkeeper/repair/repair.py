@@ -1,0 +1,502 @@
+"""Repair a bookie, so that it starts and serves every undamaged entry.
+
+Entry logs keep the positions of their entries: fillers replace damage, and the ledgers map is written again. Damaged journals are written
+again from their undamaged records. Entries that only a journal before lastMark or another bookie has go to a new journal, from which the
+bookie adds them to its logs and its index. Index files that do not match the result are rebuilt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from logwright.codec.bookkeeper.derive import LocationIndex, index_file, index_header
+from logwright.codec.bookkeeper.formats import digest, journal
+from logwright.codec.bookkeeper.formats.digest import master_key
+from logwright.codec.bookkeeper.formats.entrylog.layout import BLOCK, FILL
+from logwright.codec.bookkeeper.formats.entrylog.ledgersmap import LedgersMap, map_bytes, read_map
+from logwright.codec.bookkeeper.repair.survey import LedgerState, Survey, SurveyedFile, filler, sums_of
+from logwright.codec.bookkeeper.startup.bookie import KEY
+from logwright.codec.bookkeeper.startup.client import lac_matches
+from logwright.codec.bookkeeper.startup.cookie import Cookie
+from logwright.codec.bookkeeper.startup.entry_logger import HEADER_SIZE, location_of, log_header
+from logwright.codec.bookkeeper.startup.errors import JavaError
+from logwright.codec.bookkeeper.startup.index_file import START
+from logwright.codec.bookkeeper.startup.journal import MAGIC
+from logwright.codec.bookkeeper.startup.start import STARTUP
+from logwright.codec.bookkeeper.store import rocks, tree
+from logwright.codec.bookkeeper.store.layout import LAYOUT
+from logwright.codec.engine.derive import Rebuild
+from logwright.codec.engine.repair import OutputFile, Removed, Repairer, RepairPlan
+from logwright.codec.engine.startup import SystemRepair
+from logwright.codec.fault import DamageError, UsageError
+from logwright.codec.option import Option, Options
+from logwright.codec.store.extents import Copy, Extent
+from logwright.codec.store.listing import Listing, Plan
+
+Int64s = npt.NDArray[np.int64]
+OPTIONS: tuple[Option, ...] = (*tree.READ_OPTIONS, *tree.SETTINGS, *digest.OPTIONS)
+INDEX, MAP = "index", "ledgersMap"
+REBUILDS = (INDEX, MAP)
+_JOURNAL_HEADER = (MAGIC + journal.NEWEST.to_bytes(4, "big")).ljust(512, b"\0")
+
+
+class BookieRepair(Repairer):
+    """The phases of a repair. The first copy is repaired, the others are donors."""
+
+    one_copy: ClassVar[tuple[str, str]] = ("{} bookies were passed", "Strategy system takes one bookie")
+    merges_copies: ClassVar[bool] = True
+
+    surveys: Sequence[Survey]
+
+    @classmethod
+    def as_system(cls, listing: Listing, plan: Plan, options: Options) -> RepairPlan:
+        return SystemRepair(STARTUP.run(listing, plan, options, version=None, clean=None), LAYOUT.order)
+
+    def survey(self) -> None:
+        self.surveys = [Survey(listing, self.options, copy) for copy, listing in enumerate(self.copies)]
+
+    def reorder(self) -> None:
+        """Check that the copies of an entry on different bookies agree. Files are already in order."""
+        own = _lengths(self.surveys[0])
+        for survey in self.surveys[1:]:
+            other = _lengths(survey)
+            both = np.concatenate((own, other))
+            both = both[np.lexsort((both[:, 2], both[:, 1], both[:, 0]))]
+            same = (both[1:, :2] == both[:-1, :2]).all(axis=1) & (both[1:, 2] != both[:-1, 2])
+            if same.any():
+                ledger, entry, _ = both[int(np.flatnonzero(same)[0])].tolist()
+                raise UsageError(
+                    f"the bookies have diverged: entry {entry} of ledger {ledger} is not the same on {survey.listing.name}",
+                    advice="Pass bookies of one cluster",
+                )
+
+    def salvage(self) -> RepairPlan:
+        return RepairedBookie(self.surveys, self.options)
+
+    def go_back(self) -> RepairPlan:
+        raise DamageError(
+            "a bookie has no order of the entries of all ledgers, so no state before the damage",
+            path=self.copies[0].name,
+            advice="Use strategy salvage",
+        )
+
+
+def _lengths(survey: Survey) -> Int64s:
+    """Return ledger, entry and length of all entries of a bookie."""
+    blocks = [np.empty((0, 3), np.int64)]
+    for file, i in survey.entries():
+        blocks.append(np.stack((file.ledger[i], file.entry[i], file.length[i]), axis=1))
+    return np.concatenate(blocks)
+
+
+def absent(ids: Int64s, known: Int64s) -> npt.NDArray[np.bool_]:
+    """Return which rows (ledger, entry) are not among the known ones."""
+    _, index = np.unique(np.concatenate((known, ids)), axis=0, return_inverse=True)
+    index = index.reshape(-1)
+    return ~np.isin(index[len(known) :], index[: len(known)])
+
+
+class RepairedBookie(RepairPlan):
+    """The repaired bookie."""
+
+    def __init__(self, surveys: Sequence[Survey], options: Options) -> None:
+        super().__init__(surveys[0].listing)
+        self.survey, self.donors, self.options = surveys[0], surveys[1:], options
+        self.tree = self.survey.tree
+        self.is_db = self.tree.storage == tree.DB
+        self.kept_logs: list[tuple[int, SurveyedFile]] = []
+        self.replaced: set[str] = set()
+        self.dropped: set[str] = set()
+        self.keyed: set[int] = set()
+        """The ledgers with a master key in the part of the journals that the bookie replays."""
+        self.made_files: dict[str, Sequence[Extent]] = {}
+        self._plan()
+
+    def _plan(self) -> None:
+        for number, file in self.survey.logs:
+            self._plan_log(number, file)
+        marks = [self._plan_journals(i) for i in range(len(self.tree.journals))]
+        self._plan_small_files()
+        self._plan_names()
+        have = self._recover(marks)
+        if not self.is_db:
+            self._plan_index()
+        elif self.replaced or any(file.bad for _, file in self.survey.logs):
+            self.before_you_start.append(
+                "The RocksDB index is unchanged. If it is damaged, run: bookkeeper shell rebuild-db-ledger-locations-index."
+            )
+        self.rows = len(have)
+        self._count_losses(have)
+
+    # Entry logs
+
+    def _read_map(self, file: SurveyedFile) -> LedgersMap | None:
+        return read_map(
+            lambda at, size: np.frombuffer(self.listing.read(file.name, at, size), np.uint8), file.size
+        )
+
+    def _plan_log(self, number: int, file: SurveyedFile) -> None:
+        found = self._read_map(file)
+        fits = (
+            found is not None and not found.error and (not found.offset or dict(found.sizes) == sums_of(file))
+        )
+        if not file.size or (file.header and not file.bad and fits):
+            self.kept_logs.append((number, file))
+            return
+        self.cut += file.removed
+        if not len(file.entry):
+            self.cut.append(Removed(file.name, 0, file.size, "it has no undamaged entry", rows_lost=None))
+            self.dropped.add(file.name)
+            return
+        self.kept_logs.append((number, file))
+        self.made_files[file.name] = repaired_log(self.listing, file)
+
+    # Journals
+
+    def _plan_journals(self, i: int) -> tuple[int, int]:
+        """Plan the journals of a directory, and return the mark of the result."""
+        keys: dict[int, bytes] = {}
+        place = self.tree.journals[i]
+        kept: dict[int, SurveyedFile] = {}
+        for number, file in self.survey.journals[i]:
+            conflicts = self._conflicting_keys(file, keys)
+            complete, _ = self.survey.replays(file, 0, self.options["Xmx"])
+            if file.size and complete and not conflicts and not file.bad:
+                kept[number] = file
+                continue
+            self.replaced.add(file.name)
+            self.cut += file.removed
+            good = np.setdiff1d(np.arange(len(file.entry)), conflicts)
+            for at in conflicts:
+                size = int(file.end[at] - file.start[at])
+                why = "it is a second master key of the ledger"
+                self.cut.append(Removed(file.name, int(file.start[at]), size, why, rows_lost=0))
+            if len(good):
+                kept[number] = file
+                self.made_files[file.name] = _journal(file, good)
+            else:
+                self.dropped.add(file.name)
+        mark = self._mark(i, kept)
+        name = f"{tree.LAST_MARK}.{i}" if len(self.tree.journals) > 1 else tree.LAST_MARK
+        for ledger_place in self.tree.ledgers:
+            path = f"{ledger_place.prefix}{name}"
+            if mark == (0, 0):
+                self.dropped |= {path} & self.sizes.keys()
+            elif mark != self.tree.mark(i) or self.sizes.get(path, 16) != 16:
+                self.made_files[path] = [b"".join(value.to_bytes(8, "big") for value in mark)]
+        missing = [
+            after
+            for (before, after) in zip(sorted(kept), sorted(kept)[1:], strict=False)
+            if after != before + 1
+        ]
+        if missing:
+            self.notes.append(f"{place.prefix}: journals before {missing[0]:x}.txn are missing")
+        return mark
+
+    def _mark(self, i: int, kept: Mapping[int, SurveyedFile]) -> tuple[int, int]:
+        """Return the mark of a directory: the present one if the bookie can start there, else before the first journal."""
+        identity, offset = self.tree.mark(i)
+        if identity <= 0:
+            return 0, 0
+        file = kept.get(identity)
+        sound = file is not None and file.name not in self.replaced and 0 <= offset <= file.size
+        if file is not None and sound and self.survey.replays(file, offset, self.options["Xmx"])[0]:
+            return identity, offset
+        self.notes.append(
+            f"lastMark was at {offset} of {identity:x}.txn; the bookie replays all journals instead"
+        )
+        return (min(kept), 0) if kept else (0, 0)
+
+    def _conflicting_keys(self, file: SurveyedFile, keys: dict[int, bytes]) -> list[int]:
+        """Return the records with another master key than the first one of their ledger."""
+        out = []
+        for i in np.flatnonzero(file.entry == KEY).tolist():
+            at = int(file.start[i]) + 24
+            key = self.listing.read(file.name, at, int(file.end[i]) - at)
+            if keys.setdefault(int(file.ledger[i]), key) != key:
+                out.append(i)
+        return out
+
+    # Entries from elsewhere
+
+    def _recover(self, marks: Sequence[tuple[int, int]]) -> Int64s:
+        """Plan a journal of the entries that the result lacks, and return the ids of all entries of the result."""
+        have = [np.empty((0, 2), np.int64)]
+        have += [np.stack((file.ledger, file.entry), axis=1) for _, file in self.kept_logs]
+        spare: list[tuple[int, SurveyedFile, Int64s]] = []
+        for (identity, offset), files in zip(marks, self.survey.journals, strict=True):
+            for number, file in files:
+                data = file.entry >= 0
+                after = (number > identity) | ((number == identity) & (file.start >= offset))
+                self.keyed |= set(file.ledger[after & (file.entry == KEY)].tolist())
+                replayed = data & after
+                have.append(np.stack((file.ledger[replayed], file.entry[replayed]), axis=1))
+                spare.append((0, file, np.flatnonzero(data & ~replayed)))
+        known = np.unique(np.concatenate(have), axis=0)
+        ledgers = {*self.survey.ledgers, *known[:, 0].tolist()}
+        indexed = set(self.survey.index) if self.survey.index and not self.is_db else ledgers
+        for donor in self.donors:
+            spare += [(donor.copy, file, i) for file, i in donor.entries()]
+        wanted: dict[int, list[Copy]] = {}
+        for copy, file, i in spare:
+            ids = np.stack((file.ledger[i], file.entry[i]), axis=1)
+            allowed = list(ledgers if copy else indexed)
+            mask = np.isin(ids[:, 0], np.array(allowed, np.int64)) & absent(ids, known)
+            for k in i[mask].tolist():
+                frame = Copy(file.name, int(file.start[k]), int(file.end[k]), copy)
+                wanted.setdefault(int(file.ledger[k]), []).append(frame)
+            known = np.unique(np.concatenate((known, ids[mask])), axis=0)
+        if wanted:
+            self._add_journal(wanted)
+        return known
+
+    def _add_journal(self, wanted: Mapping[int, Sequence[Copy]]) -> None:
+        pieces: list[Extent] = [_JOURNAL_HEADER]
+        for ledger, frames in sorted(wanted.items()):
+            key = self._key(ledger)
+            body = (
+                ledger.to_bytes(8, "big")
+                + KEY.to_bytes(8, "big", signed=True)
+                + len(key).to_bytes(4, "big")
+                + key
+            )
+            pieces += [len(body).to_bytes(4, "big") + body, *frames]
+        place = self.tree.journals[0]
+        newest = max((number for number, _ in self.tree.journal_files(place)), default=0)
+        self.made_files[f"{place.prefix}{newest + 1:x}.txn"] = _padded(pieces)
+        count = sum(map(len, wanted.values()))
+        self.notes.append(
+            f"{count} entries that the entry logs lack were found elsewhere; the bookie adds them from journal {newest + 1:x}.txn"
+        )
+
+    def _key(self, ledger: int) -> bytes:
+        """Return the master key of a ledger: from a journal or the index of any bookie, else from the password."""
+        states = (survey.ledgers.get(ledger, LedgerState()) for survey in (self.survey, *self.donors))
+        found = next((state.key for state in states if state.key), None)
+        if found is not None:
+            return found
+        password = None if self.options["passwd"] is None else self.options["passwd"].of(ledger)
+        return b"" if password is None else master_key(password)
+
+    # The index
+
+    def _plan_index(self) -> None:
+        """Rebuild the index files that do not have exactly the entries of the result."""
+        index = LocationIndex()
+        seen: set[int] = set()
+        for number, file in self.kept_logs:
+            if number not in seen:  # the first directory wins
+                seen.add(number)
+                index.add(file.ledger, file.entry, location_of(number, 0) + file.start + 4)
+        places = index.ledgers()
+        every = index.joined()
+        ledgers = {*places, *self.survey.ledgers}
+        for ledger in sorted(ledgers):
+            if ledger >= 0:
+                self._plan_index_file(ledger, *places.get(ledger, (np.empty(0, np.int64),) * 2), every)
+
+    def _plan_index_file(
+        self, ledger: int, entries: Int64s, locations: Int64s, every: tuple[Int64s, Int64s, Int64s]
+    ) -> None:
+        state = self.survey.ledgers.get(ledger, LedgerState())
+        name = self.tree.index_files.get(ledger)
+        stored, stored_locations = self.survey.index.get(ledger, (np.empty(0, np.int64),) * 2)
+        good = _resolves(ledger, stored, stored_locations, every)
+        password = None if self.options["passwd"] is None else self.options["passwd"].of(ledger)
+        sound_lac = state.lac is None or lac_matches(ledger, state.lac, len(state.lac) - 16, password)
+        page = self.options["pageSize"]
+        if name is not None and state.headed and sound_lac and good.all():
+            full = (self.sizes[name] - START) % 8 == 0 and self.sizes[name] > START
+            if full and not len(np.setdiff1d(entries, stored)):
+                return
+        if name is None and not len(entries) and ledger in self.keyed:
+            return  # the bookie makes it from the journal
+        if name is None and len(entries):
+            self.notes.append(
+                f"the index file of ledger {ledger} is rebuilt; if the ledger was deleted, the bookie deletes it again"
+            )
+        chosen = dict(zip(entries.tolist(), locations.tolist(), strict=True))
+        chosen |= dict(zip(stored[good].tolist(), stored_locations[good].tolist(), strict=True))
+        order = np.array(sorted(chosen), np.int64)
+        header = (
+            self.listing.read(name, 0, START)
+            if name is not None and state.headed and sound_lac and self.sizes[name] >= START
+            else index_header(
+                self._key(ledger),
+                fenced=state.fenced or not state.headed,
+                lac=(state.lac or b"") if sound_lac else b"",
+            )
+        )
+        name = name or f"{self.tree.indexes[0].prefix}{tree.index_path(ledger)}"
+        at = np.array([chosen[entry] for entry in order.tolist()], np.int64)
+        self.made_files[name] = list(index_file(header, order, at, page))
+
+    # Small files and names
+
+    def _plan_small_files(self) -> None:
+        cookie: bytes | None = None
+        bad = []
+        for key, place in self.tree.places.items():
+            data = self.tree.cookies.get(key)
+            try:
+                stored = Cookie.parse(data or b"")
+                if stored.layout >= 3:
+                    cookie = cookie or data
+                    continue
+            except JavaError:
+                pass
+            bad.append(f"{place.prefix}{tree.VERSION}")
+        if cookie is not None:
+            self.made_files |= {name: [cookie] for name in bad}
+        for place in self.tree.ledgers:
+            name = f"{place.prefix}{tree.LAST_ID}"
+            if name in self.sizes:
+                text = self.listing.read(name, 0, 64).decode("latin-1").strip()
+                try:
+                    sound = int(text, 16) >= 0
+                except ValueError:
+                    sound = False
+                if not sound:
+                    newest = max((number for number, _ in self.tree.logs), default=0)
+                    self.made_files[name] = [f"{newest:x}\n".encode()]
+            status = f"{place.prefix}{tree.STATUS}"
+            if status in self.sizes and self.listing.read(status, 0, 256).count(b",") not in (2, 3):
+                self.dropped.add(status)
+
+    def _plan_names(self) -> None:
+        """Leave out the files whose names keep a bookie from starting, and index files where no bookie looks."""
+        places = self.tree.places.values()
+        for place in places:
+            for file in self.tree.files(place):
+                number, _, extension = file.rpartition(".")
+                digits = number != "" and all(c in "0123456789abcdefABCDEF" for c in number)
+                if (extension == "txn" and tree.journal_id(file) is None) or (
+                    extension == "log" and digits and len(number) > 8
+                ):
+                    self._drop(f"{place.prefix}{file}", "a bookie does not start with a file of this name")
+        if not self.is_db:
+            found = set(self.tree.index_files.values())
+            for name in self.sizes:
+                inside = any(name.startswith(place.prefix) for place in self.tree.indexes)
+                if inside and name.endswith(".idx") and name not in found:
+                    self._drop(name, "no bookie looks for an index file there")
+
+    def _drop(self, name: str, why: str) -> None:
+        self.dropped.add(name)
+        self.cut.append(Removed(name, 0, self.sizes[name], why, rows_lost=0))
+
+    def _count_losses(self, have: Int64s) -> None:
+        """Complete the removed ranges: entries that are found elsewhere are not lost."""
+        listed = [
+            np.stack((np.full(len(entries), ledger), entries), axis=1)
+            for ledger, (entries, _) in self.survey.index.items()
+        ]
+        lost = np.concatenate([np.empty((0, 2), np.int64), *listed])
+        lost = lost[absent(lost, have)]
+        for ledger in np.unique(lost[:, 0]).tolist():
+            entries = lost[lost[:, 0] == ledger][:, 1]
+            self.notes.append(
+                f"{len(entries)} entries of ledger {ledger} that the index lists are lost: {int(entries.min())} to {int(entries.max())}"
+            )
+        known = set(map(tuple, have.tolist())) if any(removed.lost for removed in self.cut) else set()
+        for i, removed in enumerate(self.cut):
+            first = (removed.lost.get("ledger_id"), removed.lost.get("first_entry_id"))
+            if first in known or (removed.rows_lost is None and self.survey.index and not len(lost)):
+                self.cut[i] = replace(removed, rows_lost=0, lost={})
+
+    def outputs(self) -> Iterator[OutputFile]:
+        names = [name for name in self.sizes if name not in self.dropped and name not in self.made_files]
+        for name in LAYOUT.order([*names, *self.made_files]):
+            if name in self.made_files:
+                pieces = self.made_files[name]
+                yield OutputFile(name, pieces, name if name in self.sizes else None)
+            else:
+                yield self.unchanged(name)
+
+
+def _resolves(
+    ledger: int, entries: Int64s, locations: Int64s, every: tuple[Int64s, Int64s, Int64s]
+) -> npt.NDArray[np.bool_]:
+    """Return which stored locations are those of the entries. `every` are ledger, entry and location, by location."""
+    ledgers, ids, places = every
+    if not len(places):
+        return np.zeros(len(entries), np.bool_)
+    at = np.minimum(np.searchsorted(places, locations), len(places) - 1)
+    good: npt.NDArray[np.bool_] = (places[at] == locations) & (ledgers[at] == ledger) & (ids[at] == entries)
+    return good
+
+
+def repaired_log(listing: Listing, file: SurveyedFile) -> list[Extent]:
+    """Return an entry log in which fillers replace damage, with its ledgers map."""
+    stop = file.data_end
+    pieces: list[Extent] = []
+    at = HEADER_SIZE
+    for start, end in file.bad:
+        start, end = max(start, at), min(end, stop)
+        if end <= start:
+            continue
+        if start > at:
+            pieces.append(Copy(file.name, at, start))
+        pieces.append(filler(end - start))
+        at = end
+    if stop > at:
+        pieces.append(Copy(file.name, at, stop))
+    sizes = sums_of(file)
+    if rocks.is_direct_log(listing, file.name, file.size):
+        pieces.append(bytes((FILL,)) * (-stop % BLOCK))
+        stop += -stop % BLOCK
+    return [log_header(stop, len(sizes)), *pieces, map_bytes(sizes)]
+
+
+def _journal(file: SurveyedFile, records: Int64s) -> list[Extent]:
+    """Return a journal of some records of another one."""
+    pieces: list[Extent] = [_JOURNAL_HEADER]
+    for i in records.tolist():
+        frame = Copy(file.name, int(file.start[i]), int(file.end[i]))
+        last = pieces[-1]
+        if isinstance(last, Copy) and last.stop == frame.start:
+            pieces[-1] = replace(last, stop=frame.stop)
+        else:
+            pieces.append(frame)
+    return _padded(pieces)
+
+
+def _padded(pieces: list[Extent]) -> list[Extent]:
+    context = journal.CODEC.context("", Options(journal.CODEC.options))
+    size = sum(map(len, pieces))
+    return [*pieces, *(bytes(chunk) for chunk in journal.CODEC.closing(size, context))]
+
+
+def rebuild(listing: Listing, plan: Plan, kinds: Sequence[str], options: Options) -> RepairPlan:
+    """See `codec.capability.Rebuild`. The index is made from the entry logs, for all ledgers at once."""
+    repair = BookieRepair([listing], [plan], options).prepared()
+    survey = repair.surveys[0]
+    for _, file in survey.logs:
+        if file.removed:
+            first = file.removed[0]
+            raise DamageError(
+                "the entry log is damaged; index and ledgers map can only be rebuilt from undamaged logs",
+                path=first.file, offset=first.offset, advice="Repair the bookie instead",
+            )  # fmt: skip
+    made: dict[str, Sequence[Extent]] = {}
+    if MAP in kinds:
+        made |= {file.name: repaired_log(listing, file) for _, file in survey.logs if len(file.entry)}
+    if INDEX in kinds:
+        if survey.tree.storage == tree.DB:
+            raise UsageError(
+                "the RocksDB index cannot be rebuilt",
+                advice="Run: bookkeeper shell rebuild-db-ledger-locations-index",
+            )
+        survey.index = {}
+        result = RepairedBookie(repair.surveys, options)
+        result.made_files.clear()
+        result._plan_index()
+        made |= result.made_files
+    out = Rebuild(listing, made)
+    out.rows = sum(len(file.entry) for _, file in survey.logs)
+    return out

@@ -1,0 +1,243 @@
+"""What the files of one bookie hold: undamaged entries and records, and the stretches between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from logwright.codec.bookkeeper.formats import digest, journal
+from logwright.codec.bookkeeper.formats.entrylog import codec as entrylog
+from logwright.codec.bookkeeper.formats.entrylog.layout import MAP_ENTRY
+from logwright.codec.bookkeeper.startup import journal as system_journal
+from logwright.codec.bookkeeper.startup.bookie import EXPLICIT_LAC, FENCE, KEY
+from logwright.codec.bookkeeper.startup.errors import JavaError, io_error
+from logwright.codec.bookkeeper.startup.index_file import IndexFile
+from logwright.codec.bookkeeper.store import tree
+from logwright.codec.bookkeeper.store.tree import Tree
+from logwright.codec.engine.repair import Removed
+from logwright.codec.fault import Severity
+from logwright.codec.frames.codec import FramedCodec, Part
+from logwright.codec.frames.scanner import HEADER, MAIN, MARKER
+from logwright.codec.frames.walk import Hole, ListedFile, Walk
+from logwright.codec.option import Options
+from logwright.codec.store.listing import Listing
+from logwright.codec.store.overlay import Overlay
+
+Int64s = npt.NDArray[np.int64]
+_HEAP = 600 << 20
+_VERSIONS = {
+    KEY: system_journal.HAS_KEYS,
+    FENCE: system_journal.HAS_FENCES,
+    EXPLICIT_LAC: system_journal.HAS_LAC,
+}
+"""The first version of journals with records of a kind."""
+
+
+@dataclass
+class SurveyedFile:
+    """An entry log or a journal.
+
+    `ledger`, `entry`, `start`, `end` and `length` are of its undamaged entries and records, in order. `bad` are the damaged
+    stretches, in order.
+    """
+
+    name: str
+    size: int
+    ledger: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
+    entry: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
+    start: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
+    end: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
+    length: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
+    bad: list[tuple[int, int]] = field(default_factory=list)
+    removed: list[Removed] = field(default_factory=list)
+    maps: list[tuple[int, int]] = field(default_factory=list)
+    """The batches of ledgers maps, in an entry log."""
+    header: bool = False
+    """Whether the header of the file is undamaged."""
+
+    @property
+    def data_end(self) -> int:
+        """The end of the last undamaged entry."""
+        return int(self.end[-1]) if len(self.end) else 0
+
+
+def survey_file(
+    listing: Listing, name: str, size: int, codec: FramedCodec, options: Options, copy: int
+) -> SurveyedFile:
+    """Read an entry log or a journal."""
+    out = SurveyedFile(name, size)
+    values = {
+        option.name: options[option.name] for option in codec.options if option.name in options.to_dict()
+    }
+    context = codec.context(name.rpartition("/")[2], Options(codec.options, values))
+    blocks: list[tuple[Int64s, ...]] = []
+    for item in Walk(ListedFile(listing, name, size), codec, context):
+        if isinstance(item, Hole):
+            fault = item.fault
+            if fault.severity is not Severity.INFO:
+                out.bad.append((fault.offset, fault.offset + fault.length))
+                out.removed.append(Removed.damaged(name, item.fault_if_removed(codec, context), copy))
+            continue
+        window, frames = item.window, item.frames
+        kind = frames.header["frame_kind"]
+        out.header = out.header or bool((kind == HEADER).any())
+        if "entry_id" in (frames.header.dtype.names or ()):
+            at = (kind == MARKER) & (frames.header["entry_id"].astype(np.int64) == MAP_ENTRY)
+            pairs = zip(
+                (frames.start[at] + window.offset).tolist(),
+                (frames.end[at] + window.offset).tolist(),
+                strict=True,
+            )
+            out.maps += list(pairs)
+        part = Part(window.data, frames.start, frames.end, frames.header, window.offset).pick(kind == MAIN)
+        wrong = codec.refused(part, context)
+        for i, fault in wrong:
+            lost = {"ledger_id": int(part.head["ledger_id"][i]), "first_entry_id": int(part.head["entry_id"][i]),
+                    "last_entry_id": int(part.head["entry_id"][i])}  # fmt: skip
+            start = int(part.start[i]) + window.offset
+            out.bad.append((start, int(part.end[i]) + window.offset))
+            out.removed.append(
+                Removed(name, start, fault.length, f"{fault.kind}: {fault.detail}", copy, 1, lost)
+            )
+        if wrong:
+            part = part.pick(np.delete(np.arange(len(part)), [i for i, _ in wrong]))
+        if len(part):
+            blocks.append(_columns(part))
+    if blocks:
+        out.ledger, out.entry, out.start, out.end, out.length = (
+            np.concatenate([block[i] for block in blocks]) for i in range(5)
+        )
+    out.bad.sort()
+    return out
+
+
+def _columns(part: Part) -> tuple[Int64s, ...]:
+    ids = [part.head[name].astype(np.int64) for name in ("ledger_id", "entry_id")]
+    at = np.minimum(part.start + 28, len(part.data) - 8)
+    length = np.zeros(len(part), np.int64)
+    for k in range(8):
+        length = length << 8 | part.data[at + k]
+    return ids[0], ids[1], part.start + part.offset, part.end + part.offset, length
+
+
+@dataclass
+class LedgerState:
+    """What index and journals say of a ledger. `headed`: its index file has a readable header."""
+
+    key: bytes | None = None
+    fenced: bool = False
+    lac: bytes | None = None
+    headed: bool = False
+
+
+class Survey:
+    """The files of one bookie."""
+
+    def __init__(self, listing: Listing, options: Options, copy: int) -> None:
+        self.listing, self.copy = listing, copy
+        known = {option.name for option in (*tree.READ_OPTIONS, *tree.SETTINGS)}
+        values = options.to_dict()
+        self.tree = Tree(
+            listing,
+            Options(
+                (*tree.READ_OPTIONS, *tree.SETTINGS), {name: values[name] for name in known & values.keys()}
+            ),
+        )
+        own = Options(
+            (*digest.OPTIONS,),
+            {option.name: values[option.name] for option in digest.OPTIONS if option.name in values},
+        )
+        sizes = self.tree.sizes
+        self.logs = [
+            (number, survey_file(listing, name, sizes[name], entrylog.CODEC, own, copy))
+            for number, name in self.tree.logs
+        ]
+        self.journals = [
+            [
+                (number, survey_file(listing, name, sizes[name], journal.CODEC, own, copy))
+                for number, name in self.tree.journal_files(place)
+            ]
+            for place in self.tree.journals
+        ]
+        self.ledgers: dict[int, LedgerState] = {}
+        self.index: dict[int, tuple[Int64s, Int64s]] = {}
+        """The entries and locations in the index file of each ledger."""
+        self._read_index()
+        self._read_records()
+
+    def _read_index(self) -> None:
+        overlay = Overlay(self.listing)
+        for ledger, name in self.tree.index_files.items():
+            file = IndexFile(overlay, name, None, 8192, _HEAP)
+            state = self.ledgers[ledger] = LedgerState()
+            try:
+                file.open()
+                state.key, state.fenced, state.lac, state.headed = file.key, file.fenced(), file.lac, True
+            except JavaError:
+                file.is_open = True
+            stored = file.stored()
+            entries = np.flatnonzero(stored)
+            self.index[ledger] = entries, stored[entries]
+
+    def _read_records(self) -> None:
+        """Collect master keys, fences and explicit last-add-confirmed of the journals. The first key of a ledger counts."""
+        keyed: set[int] = set()
+        for files in self.journals:
+            for _, file in files:
+                for i in np.flatnonzero(file.entry < 0).tolist():
+                    ledger, kind = int(file.ledger[i]), int(file.entry[i])
+                    state = self.ledgers.setdefault(ledger, LedgerState())
+                    if kind == FENCE:
+                        state.fenced = True
+                        continue
+                    at = int(file.start[i]) + 24
+                    data = self.listing.read(file.name, at, int(file.end[i]) - at)
+                    if kind == KEY and ledger not in keyed:
+                        keyed.add(ledger)
+                        state.key = data
+                    elif kind == EXPLICIT_LAC:
+                        state.lac = data
+
+    def entries(self) -> Iterator[tuple[SurveyedFile, Int64s]]:
+        """Yield the files, entry logs first, each with the indices of its entries."""
+        for _, file in self.logs:
+            yield file, np.arange(len(file.entry))
+        for files in self.journals:
+            for _, file in files:
+                yield file, np.flatnonzero(file.entry >= 0)
+
+    def replays(self, file: SurveyedFile, position: int, heap: int) -> tuple[bool, bool]:
+        """Return whether a bookie reads all undamaged records of a journal from a position on, and whether it reads on without an error."""
+        starts: list[int] = []
+
+        def process(version: int, at: int, body: bytes) -> None:
+            needed = _VERSIONS.get(int.from_bytes(body[8:16], "big", signed=True), 0)
+            if version < needed:
+                raise io_error("the version of the journal is too old for this record")
+            starts.append(at)
+
+        reader = system_journal.Reader(self.listing, file.name, file.size)
+        try:
+            system_journal.scan(reader, position, process, heap, skip_invalid=False)
+        except JavaError:
+            return False, False
+        good = file.start[file.start >= position]
+        return starts == good.tolist(), True
+
+
+def sums_of(file: SurveyedFile) -> dict[int, int]:
+    """Return the bytes of each ledger in an entry log, in the order in which the ledgers first occur."""
+    ledgers, first, index = np.unique(file.ledger, return_index=True, return_inverse=True)
+    sizes = np.bincount(index, file.end - file.start, len(ledgers)).astype(np.int64)
+    order = np.argsort(first)
+    return {int(ledgers[i]): int(sizes[i]) for i in order.tolist()}
+
+
+def filler(size: int) -> bytes:
+    """Return bytes that every reader of entry logs skips: a frame of ledger -1, or bytes 0xF0 if there is no room for one."""
+    if size < 12:
+        return b"\xf0" * size
+    return (size - 4).to_bytes(4, "big") + b"\xff" * 8 + bytes(size - 12)

@@ -1,0 +1,1 @@
+"""Simulate the start of a bookie, and what its clients read."""

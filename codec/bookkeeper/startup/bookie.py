@@ -1,0 +1,200 @@
+"""The start of a bookie: checks of its directories, its storage, and the replay of its journals.
+
+Source: `EmbeddedServer`, `BookieImpl`, `HandleFactoryImpl` of BookKeeper.
+"""
+
+from __future__ import annotations
+
+from logwright.codec.bookkeeper.startup import cookie, journal
+from logwright.codec.bookkeeper.startup.errors import (
+    BOOKIE,
+    ILLEGAL_ARGUMENT,
+    UNDERFLOW,
+    JavaError,
+    allocate,
+    io_error,
+    unchecked,
+)
+from logwright.codec.bookkeeper.startup.storage import DbStorage, InterleavedStorage, Storage, mark_dirty
+from logwright.codec.bookkeeper.store.tree import DB, INSTANCE, LAST_MARK, SORTED, VERSION, Tree
+from logwright.codec.option import Options
+from logwright.codec.store.extents import Copy
+from logwright.codec.store.overlay import Overlay
+from logwright.codec.window import Zeros
+
+KEY, FENCE, EXPLICIT_LAC = -0x1000, -0x2000, -0x8000
+_PREALLOCATED = 16 << 20
+_LEAST_ENTRY = 24
+
+
+class Bookie:
+    """A bookie that starts on an overlay of its directories."""
+
+    storage: Storage
+
+    def __init__(self, overlay: Overlay, tree: Tree, options: Options) -> None:
+        self.overlay, self.tree, self.options = overlay, tree, options
+        self._keys: dict[int, bytes] = {}
+        self._handles: dict[int, bytes] = {}
+        self.skipped = 0
+        """The number of records of ledgers without a master key."""
+        self.unknown = 0
+        """The number of records of an unknown kind."""
+        self.replayed = 0
+
+    def start(self) -> None:
+        """Start the bookie. Raises `JavaError`."""
+        self.check_directories()
+        mark_dirty(self.overlay, self.tree)
+        if self.tree.storage == DB:
+            self.storage = DbStorage(self.overlay, self.tree, self.options)
+        else:
+            self.storage = InterleavedStorage(
+                self.overlay, self.tree, self.options, sorted_=self.tree.storage == SORTED
+            )
+        marks = [self._replay(number) for number in range(len(self.tree.journals))]
+        self.storage.flush()
+        self._checkpoint(marks)
+
+    def check_directories(self) -> None:
+        """Check the layout and the cookies of the directories. Raises `JavaError`."""
+        if any(place.flat for place in self.tree.places.values()):
+            raise io_error("Directory layout version is less than 3, upgrade needed")
+        tree = self.tree
+        kinds = (tree.journals, tree.ledgers, tree.indexes if tree.has_index_dirs else [])
+        places = {place.prefix: place for kind in kinds for place in kind}
+        contents = [(place.name, self._content(f"{prefix}{VERSION}")) for prefix, place in places.items()]
+        empty = not any(tree.files(place) for place in places.values()) and not tree.index_files
+        journals, ledgers, indexes = ([place.name for place in kind] for kind in kinds)
+        cookie.check(contents, (journals, ledgers, indexes), self.options[INSTANCE.name], empty)
+
+    def _content(self, name: str) -> bytes | None:
+        return self.overlay.read(name) if name in self.overlay else None
+
+    # Journals
+
+    def _replay(self, number: int) -> tuple[int, int]:
+        """Replay the journals of a directory, and return the new mark."""
+        place = self.tree.journals[number]
+        marked, offset = self.tree.mark(number)
+        ids = []
+        for file in self.tree.files(place):
+            if file.endswith(".txn"):
+                text = file.split(".")[0]
+                try:
+                    ids.append((int(text, 16), f"{place.prefix}{file}"))
+                except ValueError:
+                    raise unchecked(
+                        "java.lang.NumberFormatException", f'For input string: "{text}" under radix 16'
+                    ) from None
+        chosen = sorted((identity, name) for identity, name in ids if identity >= marked)
+        if marked > 0 and (not chosen or chosen[0][0] != marked):
+            raise io_error(f"Recovery log {marked} is missing at {place.prefix.rstrip('/')}")
+        end = (marked, offset)
+        for identity, name in chosen:
+            reader = journal.Reader(self.overlay, name, self.overlay.size(name))
+            position = offset if identity == marked else 0
+            stop = journal.scan(
+                reader,
+                position,
+                lambda version, at, body, name=name: self._process(version, at, body, name),  # type: ignore[misc]
+                self.options["Xmx"],
+                skip_invalid=self.options["skipReplayJournalInvalidRecord"],
+            )
+            end = (identity, stop)
+        self._newest = max((identity for identity, _ in ids), default=-1)
+        if self._newest >= 0:
+            name = f"{place.prefix}{self._newest + 1:x}.txn"
+            head = (journal.MAGIC + journal.NEWEST.to_bytes(4, "big")).ljust(512, b"\0")
+            self.overlay.assemble(name, [head, Zeros(_PREALLOCATED - len(head))])
+        return end
+
+    def _process(self, version: int, at: int, body: bytes, name: str) -> None:
+        if len(body) < 16:
+            raise unchecked(UNDERFLOW)
+        ledger = int.from_bytes(body[:8], "big", signed=True)
+        entry = int.from_bytes(body[8:16], "big", signed=True)
+        try:
+            if entry == KEY:
+                self._require(version, journal.HAS_KEYS, "journalKey ", version)
+                key = _array(body)
+                self._keys[ledger] = key
+                self._handle(ledger, key)
+            elif entry == FENCE:
+                self._require(version, journal.HAS_FENCES, "fenceKey ", version)
+                self._handle(ledger, self._key(ledger))
+                self.storage.fence(ledger)
+            elif entry == EXPLICIT_LAC:
+                self._require(version, journal.HAS_LAC, "explicitLAC ", version)
+                self._allocate(body)
+                buffer = _array(body)
+                self._handle(ledger, self._key(ledger))
+                self.storage.set_explicit_lac(ledger, buffer)
+            elif entry < 0:
+                self.unknown += 1
+            else:
+                self._handle(ledger, self._key(ledger))
+                self._add(ledger, entry, body, Copy(name, at, at + 4 + len(body)))
+        except JavaError as error:
+            if error.name.endswith("NoLedgerException"):
+                self.skipped += 1
+            elif "BookieException$" in error.name:
+                raise io_error("", error) from None
+            else:
+                raise
+
+    def _allocate(self, body: bytes) -> None:
+        """Raise the error of the buffer that is allocated before the array is read."""
+        length = int.from_bytes(body[16:20], "big", signed=True)
+        if length < 0:
+            raise unchecked(ILLEGAL_ARGUMENT, f"initialCapacity : {length} (expected: >= 0)")
+        allocate(length, self.options["Xmx"])
+
+    def _require(self, version: int, least: int, what: str, found: int) -> None:
+        if version < least:
+            raise io_error(
+                f"Invalid journal. Contains {what} but layout version ({found}) is too old to hold this"
+            )
+
+    def _key(self, ledger: int) -> bytes:
+        return self._keys[ledger] if ledger in self._keys else self.storage.master_key(ledger) or b""
+
+    def _handle(self, ledger: int, key: bytes) -> None:
+        if ledger not in self._handles:
+            self.storage.set_master_key(ledger, key)
+            self._handles[ledger] = key
+        if self._handles[ledger] != key:
+            raise JavaError(f"{BOOKIE}BookieException$BookieUnauthorizedAccessException")
+
+    def _add(self, ledger: int, entry: int, body: bytes, frame: Copy) -> None:
+        if len(body) < _LEAST_ENTRY:
+            raise unchecked(
+                "java.lang.IndexOutOfBoundsException",
+                f"index: 16, length: 8 (expected: range(0, {len(body)}))",
+            )
+        if ledger < 0:
+            raise unchecked(ILLEGAL_ARGUMENT, "Keys and values must be >= 0")
+        self.storage.add(ledger, entry, frame)
+        self.replayed += 1
+
+    def _checkpoint(self, marks: list[tuple[int, int]]) -> None:
+        """Write the marks up to which the journals are replayed."""
+        for number, (identity, offset) in enumerate(marks):
+            if (identity, offset) == (0, 0):
+                continue
+            name = f"{LAST_MARK}.{number}" if len(marks) > 1 else LAST_MARK
+            data = (identity & (1 << 64) - 1).to_bytes(8, "big") + (offset & (1 << 64) - 1).to_bytes(8, "big")
+            for place in self.tree.ledgers:
+                self.overlay.put(f"{place.prefix}{name}", data)
+
+
+def _array(body: bytes) -> bytes:
+    """Return the array with its length in front, which follows the ids of a record."""
+    if len(body) < 20:
+        raise unchecked(UNDERFLOW)
+    length = int.from_bytes(body[16:20], "big", signed=True)
+    if length < 0:
+        raise unchecked("java.lang.NegativeArraySizeException", str(length))
+    if 20 + length > len(body):
+        raise unchecked(UNDERFLOW)
+    return body[20 : 20 + length]

@@ -1,0 +1,186 @@
+"""What a client reads from a bookie that has started.
+
+A client opens each ledger: the bookie sends the explicit last-add-confirmed and the last entry, and the client verifies the digests of
+both. Then it reads entry by entry. If the bookie does not answer, because an error was not handled, the client stops at a time-out.
+Source: `ReadLacProcessorV3`, `PendingReadLacOp`, `DigestManager` of BookKeeper.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from logwright.codec.bookkeeper.formats.digest import CRC32, CRC32C, HEADER, HMAC, hmac_of
+from logwright.codec.bookkeeper.formats.entrylog.codec import CODEC as LOG
+from logwright.codec.bookkeeper.formats.entrylog.codec import EntryLogContext
+from logwright.codec.bookkeeper.startup.errors import OUT_OF_MEMORY, JavaError
+from logwright.codec.bookkeeper.startup.storage import Storage
+from logwright.codec.frames.codec import Part
+from logwright.codec.kernels.crc32c import crc32c
+from logwright.codec.option import Options
+
+READ_ERROR = "BKReadException"
+TIME_OUT = "BKTimeoutException"
+MISMATCHED = "BKDigestMatchException"
+NOT_TRIED = "not tried after a time-out"
+_AT_A_TIME = 4 << 20
+_LAC_HEADER = 16
+
+
+@dataclass
+class LedgerRead:
+    """A ledger as a client reads it. `error`: why it cannot be opened."""
+
+    ledger: int
+    error: str = ""
+    read: list[int] = field(default_factory=list)
+    """The entries that a client gets."""
+    failed: dict[int, str] = field(default_factory=dict)
+    served: list[int] = field(default_factory=list)
+    """The entries that the bookie serves, with or without a correct digest."""
+    refused: dict[int, JavaError] = field(default_factory=dict)
+    """The errors of the bookie."""
+    first: JavaError | None = None
+    """The error of the first access to the ledger. Later ones may succeed."""
+
+
+class Client:
+    """A client of a storage. `options` are those of the entry log codec."""
+
+    def __init__(self, storage: Storage, options: Options) -> None:
+        self.storage, self.options = storage, options
+
+    def ledgers(self) -> Iterator[LedgerRead]:
+        for ledger in self.storage.ledgers():
+            yield self.ledger(ledger)
+
+    def ledger(self, ledger: int) -> LedgerRead:
+        """Open and read a ledger."""
+        out = LedgerRead(ledger)
+        context = self._context()
+        stopped = False
+        try:
+            self.storage.fenced(ledger)
+        except JavaError as raised:
+            out.first = raised
+        for entries, part in self._contents(ledger, out, context):
+            wrong = [i for i, _ in LOG.refused(part, context)]
+            out.served += entries
+            for i in wrong:
+                out.failed[entries[i]] = MISMATCHED
+        for entry, error in out.refused.items():
+            out.failed[entry] = READ_ERROR if error.handled else TIME_OUT
+        for entry in sorted({*out.served, *out.failed}):
+            if stopped:
+                out.failed[entry] = NOT_TRIED
+            elif entry not in out.failed:
+                out.read.append(entry)
+            stopped = stopped or out.failed.get(entry) == TIME_OUT
+        out.error = self._open_error(ledger, context)
+        if out.error:
+            out.read, out.failed = [], {}
+        return out
+
+    def batches(self, ledger: int, wanted: Sequence[int], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Yield these entries of a ledger as rows of the view `entries`, with the columns of the schema."""
+        chosen, context = set(wanted), self._context()
+        places = dict(zip(*(array.tolist() for array in self.storage.entries(ledger)), strict=True))
+        logger = self.storage.logger(ledger)
+        read = [name for name in schema.names if name not in ("file", "position")]
+        for entries, part in self._contents(ledger, LedgerRead(ledger), context):
+            LOG.refused(part, context)  # learns the type of the digests
+            kept = [entry for entry in entries if entry in chosen]
+            if not kept:
+                continue
+            mask = np.array([entry in chosen for entry in entries], np.bool_)
+            batch = LOG.batch(part.pick(mask), read, context)
+            own: dict[str, list[Any]] = {
+                "file": [logger.name_of(places[entry] >> 32) for entry in kept],
+                "position": [(places[entry] & 0xFFFFFFFF) - 4 for entry in kept],
+            }
+            arrays = [
+                pa.array(own[field.name], field.type) if field.name in own else batch[field.name]
+                for field in schema
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema) if arrays else batch
+
+    def _context(self) -> EntryLogContext:
+        return LOG.context("", self.options)
+
+    def _contents(
+        self, ledger: int, out: LedgerRead, context: EntryLogContext
+    ) -> Iterator[tuple[list[int], Part]]:
+        """Yield the entries that the bookie serves, as frames of an entry log."""
+        entries, locations = self.storage.entries(ledger)
+        held: list[bytes] = []
+        ids: list[int] = []
+        size = 0
+        for entry, location in zip(entries.tolist(), locations.tolist(), strict=True):
+            try:
+                content = self.storage.read(ledger, entry, location)
+            except JavaError as error:
+                out.refused[entry] = error
+                continue
+            ids.append(entry)
+            held.append(len(content).to_bytes(4, "big") + content)
+            size += len(content)
+            if size >= _AT_A_TIME:
+                yield ids, _part(held)
+                held, ids, size = [], [], 0
+        if held:
+            yield ids, _part(held)
+
+    def _open_error(self, ledger: int, context: EntryLogContext) -> str:
+        """Return why a client cannot open a ledger; "" if it can."""
+        lac = None
+        try:
+            lac = self.storage.explicit_lac(ledger)
+            last = self.storage.last_content(ledger)
+        except JavaError as error:
+            # Without both, the bookie answers that there is no entry, whatever the error is. That is no error for a client.
+            if error.name.endswith("NoLedgerException") or (lac is None and error.handled):
+                return ""
+            return READ_ERROR if error.handled or error.name == OUT_OF_MEMORY else TIME_OUT
+        passwords = context.digests.passwords
+        size = context.digests.known.get(ledger, 0 if lac is None else len(lac) - _LAC_HEADER)
+        password = None if passwords is None else passwords.of(ledger)
+        if lac is not None and not lac_matches(ledger, lac, size, password):
+            return READ_ERROR
+        part = _part([len(last).to_bytes(4, "big") + last])
+        return READ_ERROR if len(last) < HEADER or LOG.refused(part, context) else ""
+
+
+def lac_matches(ledger: int, lac: bytes, size: int, password: bytes | None) -> bool:
+    """Return whether an explicit last-add-confirmed has the right ledger and digest. `size` is that of the ledger's digests.
+
+    An HMAC is verified with the password only.
+    """
+    head, stored = lac[:_LAC_HEADER], lac[_LAC_HEADER : _LAC_HEADER + max(size, 0)]
+    if int.from_bytes(head[:8], "big") != ledger or len(stored) < size:
+        return False
+    if size == CRC32C:
+        data = np.frombuffer(head, np.uint8)
+        return int(crc32c(data, 0, len(data))).to_bytes(4, "big") == stored
+    if size == CRC32:
+        return zlib.crc32(head).to_bytes(8, "big") == stored
+    return size != HMAC or password is None or hmac_of(password, head) == stored
+
+
+def _part(frames: Sequence[bytes]) -> Part:
+    data = np.frombuffer(b"".join(frames), np.uint8)
+    ends = np.cumsum([len(frame) for frame in frames])
+    starts = ends - [len(frame) for frame in frames]
+    padded = [frame if len(frame) >= 36 else frame.ljust(36, b"\0") for frame in frames]
+    if len(padded) and any(len(frame) < 36 for frame in frames):
+        data = np.frombuffer(b"".join(padded), np.uint8)
+        starts = np.cumsum([0, *map(len, padded[:-1])])
+        ends = starts + [len(frame) for frame in frames]
+    heads = np.concatenate(
+        [LOG._head(data, int(start), int(end - start)) for start, end in zip(starts, ends, strict=True)]
+    )
+    return Part(data, starts.astype(np.int64), ends.astype(np.int64), heads, 0)

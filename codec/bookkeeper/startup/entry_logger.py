@@ -1,0 +1,268 @@
+"""Read entries from entry logs, and write replayed ones to new logs, as a bookie does.
+
+Source: `DefaultEntryLogger`, `EntryLogManagerForSingleEntryLog`, `EntryLoggerAllocator`, `LedgerDirUtil`, `DirectReader` of BookKeeper.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from logwright.codec.bookkeeper.startup.errors import (
+    ILLEGAL_ARGUMENT,
+    LOOKUP,
+    JavaError,
+    allocate,
+    io_error,
+    unchecked,
+)
+from logwright.codec.bookkeeper.startup.journal import Reader
+from logwright.codec.bookkeeper.store.tree import LAST_ID
+from logwright.codec.store.extents import Copy, Extent
+from logwright.codec.store.overlay import Overlay
+
+HEADER_SIZE = 1024
+_DIRECT_BLOCK = 8 << 20
+_MAX_SANE = (5 << 20) - 500
+MAGIC = b"BKLO"
+LARGEST_POSITION = (1 << 31) - 1
+LARGEST_ID = (1 << 31) - 1
+_SMALLEST = 16
+_NUMBER_FORMAT = "java.lang.NumberFormatException"
+_LOG = re.compile(r"([0-9a-fA-F]+)\.log")
+_COMPACTED = re.compile(r"([0-9a-fA-F]+)\.log\.[0-9a-fA-F]+\.compacted")
+_PAIRS = 10_000
+
+
+def location_of(log: int, position: int) -> int:
+    """Return the location of an entry: its log, and the position of its content, four bytes after that of its size."""
+    return log << 32 | position
+
+
+def log_header(offset: int = 0, count: int = 0) -> bytes:
+    return (MAGIC + (1).to_bytes(4, "big") + offset.to_bytes(8, "big") + count.to_bytes(4, "big")).ljust(
+        HEADER_SIZE, b"\0"
+    )
+
+
+def last_log_id(overlay: Overlay, prefix: str, files: Sequence[str]) -> int:
+    """Return the last log id of a directory: from `lastId` or from its files, whichever is greater; -1 without both. Raises `JavaError`."""
+    ids = []
+    for file in files:
+        match = _LOG.fullmatch(file) or _COMPACTED.fullmatch(file)
+        if match:
+            if int(match[1], 16) >= 1 << 32:
+                raise unchecked(_NUMBER_FORMAT, f"String value {match[1]} exceeds range of unsigned int.")
+            number = int(match[1], 16)
+            ids.append(number - (number >> 31 << 32))
+    stored = _stored_id(overlay, prefix)
+    if stored <= 0:
+        stored = max(ids, default=-1)
+    return max(stored, _before_largest_gap(sorted(ids)))
+
+
+def _stored_id(overlay: Overlay, prefix: str) -> int:
+    name = f"{prefix}{LAST_ID}"
+    if name not in overlay:
+        return -1
+    lines = overlay.read(name, 0, 64).decode("utf-8", "replace").splitlines()
+    text = lines[0] if lines else ""
+    return int(text, 16) if re.fullmatch(r"[+-]?[0-9a-fA-F]{1,16}", text) else -1
+
+
+def _before_largest_gap(ids: Sequence[int]) -> int:
+    """Return the id before the widest range of free ids, which ends at 2^31-1."""
+    if not ids:
+        return -1
+    gaps = [(ids[0], -1)] if ids[0] > 0 else []
+    gaps += [(after - before - 1, before) for before, after in zip(ids, [*ids[1:], LARGEST_ID], strict=True)]
+    widest = max(size for size, _ in gaps)
+    return next(before for size, before in gaps if size == widest)
+
+
+@dataclass
+class NewLog:
+    """A log that the bookie writes. The frames are those of journals, so they are copied from there."""
+
+    number: int
+    pieces: list[Extent] = field(default_factory=list)
+    at: int = HEADER_SIZE
+    sizes: dict[int, int] = field(default_factory=dict)
+    """The bytes of each ledger."""
+
+    def add(self, ledger: int, frame: Copy) -> int:
+        """Append a frame, and return the location of its entry."""
+        last = self.pieces[-1] if self.pieces else None
+        if isinstance(last, Copy) and last.file == frame.file and last.stop == frame.start:
+            self.pieces[-1] = Copy(last.file, last.start, frame.stop)
+        else:
+            self.pieces.append(frame)
+        self.sizes[ledger] = self.sizes.get(ledger, 0) + len(frame)
+        self.at += len(frame)
+        return location_of(self.number, self.at - len(frame) + 4)
+
+
+class EntryLogger:
+    """The entry logs of one or several ledger directories. `direct`: they are read by blocks with direct I/O."""
+
+    def __init__(
+        self, overlay: Overlay, prefixes: Sequence[str], limit: int, heap: int, *, direct: bool
+    ) -> None:
+        self.overlay, self.prefixes, self.limit, self.heap, self.direct = (
+            overlay,
+            prefixes,
+            limit,
+            heap,
+            direct,
+        )
+        files: dict[str, list[str]] = {prefix: [] for prefix in prefixes}
+        for entry in overlay.entries():
+            folder, _, base = entry.name.rpartition("/")
+            if f"{folder}/" in files:
+                files[f"{folder}/"].append(base)
+        self.last_id = max(last_log_id(overlay, prefix, names) for prefix, names in files.items())
+        self._current: NewLog | None = None
+        self._readers: dict[int, Reader | None] = {}
+
+    # Reading
+
+    def name_of(self, log: int) -> str | None:
+        """Return the file of a log. The first directory with one wins."""
+        name = f"{log & (1 << 64) - 1:x}.log"
+        return next(
+            (f"{prefix}{name}" for prefix in self.prefixes if f"{prefix}{name}" in self.overlay), None
+        )
+
+    def _reader(self, log: int) -> Reader | None:
+        if log not in self._readers:
+            found = self.name_of(log)
+            self._readers[log] = (
+                None if found is None else Reader(self.overlay, found, self.overlay.size(found))
+            )
+        return self._readers[log]
+
+    def read(self, ledger: int, entry: int, location: int) -> bytes:
+        """Return the content of an entry. Raises `JavaError`."""
+        log, position = location >> 32, location & 0xFFFFFFFF
+        reader = self._reader(log)
+        try:
+            if reader is None:
+                raise JavaError(
+                    f"{LOOKUP}$MissingLogFileException",
+                    f"Missing entryLog {log} for ledgerId {ledger}, entry {entry} at offset {position}",
+                )
+            if self.direct:
+                return self._read_direct(reader, ledger, entry, log, position)
+            size = self._validate(reader, ledger, entry, log, position)
+            allocate(size, self.heap)
+            data = reader.read(position, size)
+            if len(data) != size:
+                raise JavaError(
+                    LOOKUP, f"Short read for {ledger}@{entry} in {log}@{position}({len(data)}!={size})"
+                )
+        except JavaError as error:
+            if not error.name.startswith(LOOKUP):
+                raise
+            raise io_error(f"Bad entry read from log file id: {log}", error) from None
+        return data
+
+    def _validate(self, reader: Reader, ledger: int, entry: int, log: int, position: int) -> int:
+        if position < 4 and reader.size:
+            raise unchecked(ILLEGAL_ARGUMENT, "Negative position")
+        head = reader.read(position - 4, 20)
+        if len(head) < 20:
+            raise JavaError(
+                f"{LOOKUP}$MissingEntryException",
+                f"pos {position - 4} (entry {entry} for ledgerId {ledger}) past end of entryLog {log}",
+            )
+        size, found_ledger, found_entry = (
+            int.from_bytes(head[start:stop], "big", signed=True)
+            for start, stop in ((0, 4), (4, 12), (12, 20))
+        )
+        if size < _SMALLEST:
+            raise JavaError(
+                f"{LOOKUP}$InvalidEntryLengthException",
+                f"Invalid entry length at pos {position} (entry {entry} for ledgerId {ledger}) for entryLog {log}",
+            )
+        if (found_ledger, found_entry) != (ledger, entry):
+            raise JavaError(
+                f"{LOOKUP}$WrongEntryException",
+                f"Found entry {found_entry}, ledger {found_ledger} at pos {position} entryLog {log}, "
+                f"should have found entry {entry} for ledgerId {ledger}",
+            )
+        return size
+
+    def _read_direct(self, reader: Reader, ledger: int, entry: int, log: int, position: int) -> bytes:
+        """Read through a block buffer. Bytes of the buffer after the end of the file are zeros."""
+
+        def read(at: int, length: int) -> bytes:
+            block = at // _DIRECT_BLOCK * _DIRECT_BLOCK
+            if at < 0 or at > reader.size:
+                text = (
+                    f"Invalid offset passed(offset={at},currentBlock={block},currentBlockEnd={reader.size})"
+                )
+                raise unchecked(ILLEGAL_ARGUMENT, text)
+            if at == reader.size:
+                raise JavaError(
+                    "java.io.EOFException", f"Not enough bytes available(offset={at},size={length})"
+                )
+            return reader.read(at, length).ljust(length, b"\0")
+
+        size = int.from_bytes(read(position - 4, 4), "big", signed=True)
+        if not 0 < size <= _MAX_SANE:
+            raise io_error(
+                f"Invalid entry size(offset={position},maxSaneEntrySize={_MAX_SANE},readEntrySize={size})"
+            )
+        data = read(position, size)
+        found = (int.from_bytes(data[:8], "big", signed=True), int.from_bytes(data[8:16], "big", signed=True))
+        if found != (ledger, entry):
+            raise io_error(f"Bad location: found entry {found[1]} of ledger {found[0]} in entry log {log}")
+        return data
+
+    # Writing
+
+    def add(self, ledger: int, frame: Copy, *, roll: bool) -> int:
+        """Write a frame to the current log, and return the location of its entry. `roll`: a full log is closed first. Raises `JavaError`."""
+        if ledger < 0:
+            raise unchecked(ILLEGAL_ARGUMENT, "Keys and values must be >= 0")
+        limit = self.limit if roll else LARGEST_POSITION
+        if self._current is None or self._current.at + len(frame) > limit:
+            if self._current is not None:
+                self._write(rotated=True)
+            self.last_id = self.last_id + 1 if self.last_id < LARGEST_ID else 0
+            self._current = NewLog(self.last_id)
+        return self._current.add(ledger, frame)
+
+    def flush(self) -> None:
+        """Write the current log, the empty log that is allocated next, and `lastId`."""
+        if self._current is None:
+            return
+        self._write(rotated=False)
+        self.last_id += 1
+        self.overlay.put(f"{self.prefixes[0]}{self.last_id:x}.log", b"")
+        for prefix in self.prefixes:
+            self.overlay.put(f"{prefix}{LAST_ID}", f"{self.last_id:x}\n".encode())
+        self._current = None
+
+    def _write(self, *, rotated: bool) -> None:
+        log = self._current
+        assert log is not None
+        pieces = log.pieces
+        header = log_header(log.at, len(log.sizes)) if rotated else log_header()
+        if rotated:
+            pieces = [*pieces, ledgers_map(log.sizes)]
+        self.overlay.assemble(f"{self.prefixes[0]}{log.number:x}.log", [header, *pieces])
+        self._readers.pop(log.number, None)
+
+
+def ledgers_map(sizes: dict[int, int]) -> bytes:
+    """Return the map of the ledgers of a log and their bytes."""
+    pairs = [size for pair in sizes.items() for size in pair]
+    out = []
+    for at in range(0, len(pairs), 2 * _PAIRS):
+        batch = pairs[at : at + 2 * _PAIRS]
+        head = (20 + 8 * len(batch)).to_bytes(4, "big") + (-1).to_bytes(8, "big", signed=True)
+        head += (-2).to_bytes(8, "big", signed=True) + (len(batch) // 2).to_bytes(4, "big")
+        out.append(head + b"".join(value.to_bytes(8, "big") for value in batch))
+    return b"".join(out)

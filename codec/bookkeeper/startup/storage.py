@@ -1,0 +1,311 @@
+"""The ledger storages of a bookie: what they index, how replayed records change them, and the entries that they return.
+
+Source: `InterleavedLedgerStorage`, `SortedLedgerStorage`, `SingleDirectoryDbLedgerStorage`, `LedgerMetadataIndex` of BookKeeper.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from logwright.codec.bookkeeper.startup.entry_logger import EntryLogger
+from logwright.codec.bookkeeper.startup.errors import (
+    BOOKIE,
+    JavaError,
+    io_error,
+    no_entry,
+    no_ledger,
+    unchecked,
+)
+from logwright.codec.bookkeeper.startup.index_file import IndexFile
+from logwright.codec.bookkeeper.store import rocks
+from logwright.codec.bookkeeper.store.tree import DIRTY, Tree, index_path
+from logwright.codec.store.extents import Copy
+from logwright.codec.store.overlay import Overlay
+
+Int64s = npt.NDArray[np.int64]
+LAST_ENTRY = -1
+_NUMBER_FORMAT = "java.lang.NumberFormatException"
+
+
+class Storage(ABC):
+    """A ledger storage. All methods raise `JavaError`."""
+
+    @abstractmethod
+    def ledgers(self) -> Sequence[int]:
+        """Return the ledgers that the bookie knows, in order."""
+
+    @abstractmethod
+    def master_key(self, ledger: int) -> bytes | None: ...
+
+    @abstractmethod
+    def set_master_key(self, ledger: int, key: bytes) -> None: ...
+
+    @abstractmethod
+    def fenced(self, ledger: int) -> bool: ...
+
+    @abstractmethod
+    def fence(self, ledger: int) -> None: ...
+
+    @abstractmethod
+    def explicit_lac(self, ledger: int) -> bytes | None: ...
+
+    @abstractmethod
+    def set_explicit_lac(self, ledger: int, buffer: bytes) -> None: ...
+
+    @abstractmethod
+    def add(self, ledger: int, entry: int, frame: Copy) -> None:
+        """Add a replayed entry. `frame` is its record in a journal."""
+
+    @abstractmethod
+    def flush(self) -> None:
+        """Write the replayed entries to entry logs and the index."""
+
+    @abstractmethod
+    def entries(self, ledger: int) -> tuple[Int64s, Int64s]:
+        """Return the entries of a ledger that the bookie lists, and their locations."""
+
+    @abstractmethod
+    def last_entry(self, ledger: int) -> int: ...
+
+    @abstractmethod
+    def logger(self, ledger: int) -> EntryLogger:
+        """Return the entry logs of a ledger."""
+
+    def read(self, ledger: int, entry: int, location: int) -> bytes:
+        """Return the content of an entry."""
+        return self.logger(ledger).read(ledger, entry, location)
+
+    def last_content(self, ledger: int) -> bytes:
+        """Return the content of the last entry."""
+        entry = self.last_entry(ledger)
+        entries, locations = self.entries(ledger)
+        at = int(np.searchsorted(entries, entry))
+        if at == len(entries) or entries[at] != entry:
+            raise no_entry(ledger, entry)
+        return self.read(ledger, entry, int(locations[at]))
+
+
+class InterleavedStorage(Storage):
+    """Index files, and entry logs shared by all ledgers. `sorted_`: replayed entries are sorted before they are written."""
+
+    def __init__(self, overlay: Overlay, tree: Tree, settings: Any, *, sorted_: bool) -> None:
+        self.overlay, self.tree, self.sorted = overlay, tree, sorted_
+        self.page_size, self.heap = settings["pageSize"], settings["Xmx"]
+        self._index: dict[int, IndexFile] = {}
+        self._active = self._list()
+        self._memory: dict[tuple[int, int], Copy] = {}
+        prefixes = [place.prefix for place in tree.ledgers]
+        self._logger = EntryLogger(overlay, prefixes, settings["logSizeLimit"], self.heap, direct=False)
+
+    def _list(self) -> set[int]:
+        """Return the ledgers with an index file at any place, and finish interrupted moves of index files."""
+        found = set()
+        for place in self.tree.indexes:
+            for name in [entry.name for entry in self.overlay.entries()]:
+                parts = name[len(place.prefix) :].split("/")
+                if not name.startswith(place.prefix) or len(parts) != 3:
+                    continue
+                if not name.endswith((".idx", ".rloc")):
+                    continue
+                ledger = _parse_ledger(parts[2].replace(".rloc", "").replace(".idx", ""))
+                if name.endswith(".rloc"):
+                    if self._find(ledger) is not None:
+                        self.overlay.delete(name)
+                        continue
+                    text = parts[2].replace(".rloc", "").replace(".idx", "")
+                    self.overlay.rename(name, f"{place.prefix}{parts[0]}/{parts[1]}/{text}.idx")
+                found.add(ledger)
+        return found
+
+    def _find(self, ledger: int) -> str | None:
+        names = (f"{place.prefix}{index_path(ledger)}" for place in self.tree.indexes)
+        return next((name for name in names if name in self.overlay), None)
+
+    def _file(self, ledger: int, key: bytes | None = None) -> IndexFile:
+        if ledger not in self._index:
+            name = self._find(ledger)
+            if name is None:
+                if key is None:
+                    raise no_ledger(ledger)
+                name = f"{self.tree.indexes[0].prefix}{index_path(ledger)}"
+            self._index[ledger] = IndexFile(self.overlay, name, key, self.page_size, self.heap)
+            self._active.add(ledger)
+        return self._index[ledger]
+
+    def ledgers(self) -> Sequence[int]:
+        return sorted(self._active)
+
+    def master_key(self, ledger: int) -> bytes | None:
+        return self._file(ledger).master_key()
+
+    def set_master_key(self, ledger: int, key: bytes) -> None:
+        self._file(ledger, key)
+
+    def fenced(self, ledger: int) -> bool:
+        return self._file(ledger).fenced()
+
+    def fence(self, ledger: int) -> None:
+        self._file(ledger).fence()
+
+    def explicit_lac(self, ledger: int) -> bytes | None:
+        try:
+            file = self._file(ledger)
+        except JavaError:
+            return None
+        return file.explicit_lac()
+
+    def set_explicit_lac(self, ledger: int, buffer: bytes) -> None:
+        self._file(ledger).set_explicit_lac(buffer)
+
+    def add(self, ledger: int, entry: int, frame: Copy) -> None:
+        if self.sorted:
+            self._memory.setdefault((ledger, entry), frame)
+        else:
+            location = self._logger.add(ledger, frame, roll=True)
+            self._file(ledger).add(entry, location)
+
+    def flush(self) -> None:
+        for (ledger, entry), frame in sorted(self._memory.items()):
+            location = self._logger.add(ledger, frame, roll=False)
+            self._file(ledger).add(entry, location)
+        self._memory = {}
+        self._logger.flush()
+        for file in self._index.values():
+            if file.added:
+                file.flush()
+
+    def entries(self, ledger: int) -> tuple[Int64s, Int64s]:
+        try:
+            return self._file(ledger).entries()
+        except JavaError as error:
+            if error.name.endswith("NoLedgerException"):
+                empty = np.zeros(0, np.int64)
+                return empty, empty
+            raise
+
+    def last_entry(self, ledger: int) -> int:
+        return self._file(ledger).last_entry()
+
+    def logger(self, ledger: int) -> EntryLogger:
+        return self._logger
+
+
+def _parse_ledger(text: str) -> int:
+    """Parse a file name as Java's `Long.parseLong` does."""
+    try:
+        value = int(text, 16)
+    except ValueError:
+        value = 1 << 63
+    if not -(1 << 63) <= value < 1 << 63 or "_" in text or text.strip() != text or "x" in text.lower():
+        raise unchecked(_NUMBER_FORMAT, f'For input string: "{text}" under radix 16')
+    return value
+
+
+class DbStorage(Storage):
+    """One RocksDB index and one set of entry logs for each ledger directory."""
+
+    def __init__(self, overlay: Overlay, tree: Tree, settings: Any) -> None:
+        self.overlay = overlay
+        self.parts = [_DbDirectory(overlay, tree, i, settings) for i in range(len(tree.ledgers))]
+
+    def _of(self, ledger: int) -> _DbDirectory:
+        return self.parts[ledger % len(self.parts)]
+
+    def ledgers(self) -> Sequence[int]:
+        return sorted(ledger for part in self.parts for ledger in part.data)
+
+    def master_key(self, ledger: int) -> bytes:
+        return self._of(ledger).of(ledger).key
+
+    def set_master_key(self, ledger: int, key: bytes) -> None:
+        data = self._of(ledger).data
+        stored = data.get(ledger)
+        if stored is None:
+            data[ledger] = rocks.LedgerData(key)
+        elif not any(stored.key):
+            stored.key = key
+        elif stored.key != key and any(key):
+            raise io_error("", JavaError(f"{BOOKIE}BookieException$BookieIllegalOpException"))
+
+    def fenced(self, ledger: int) -> bool:
+        return self._of(ledger).of(ledger).fenced
+
+    def fence(self, ledger: int) -> None:
+        self._of(ledger).of(ledger).fenced = True
+
+    def explicit_lac(self, ledger: int) -> bytes | None:
+        return self._of(ledger).of(ledger).lac
+
+    def set_explicit_lac(self, ledger: int, buffer: bytes) -> None:
+        self._of(ledger).of(ledger).lac = buffer
+
+    def add(self, ledger: int, entry: int, frame: Copy) -> None:
+        self._of(ledger).cache[ledger, entry] = frame
+
+    def flush(self) -> None:
+        for part in self.parts:
+            part.flush()
+
+    def entries(self, ledger: int) -> tuple[Int64s, Int64s]:
+        return self._of(ledger).entries(ledger)
+
+    def last_entry(self, ledger: int) -> int:
+        entries, _ = self.entries(ledger)
+        if not len(entries):
+            raise no_entry(ledger, LAST_ENTRY)
+        return int(entries[-1])
+
+    def logger(self, ledger: int) -> EntryLogger:
+        return self._of(ledger).logger
+
+
+class _DbDirectory:
+    """A `SingleDirectoryDbLedgerStorage`. `cache` holds the replayed entries."""
+
+    def __init__(self, overlay: Overlay, tree: Tree, number: int, settings: Any) -> None:
+        place = tree.ledgers[number]
+        index = tree.indexes[min(number, len(tree.indexes) - 1)]
+        self.data = rocks.read_ledgers(overlay, f"{index.prefix}ledgers/")
+        self._locations = rocks.read_locations(overlay, f"{index.prefix}locations/")
+        direct = rocks.is_direct(overlay, place.prefix)
+        self.logger = EntryLogger(
+            overlay, [place.prefix], settings["logSizeLimit"], settings["Xmx"], direct=direct
+        )
+        self.cache: dict[tuple[int, int], Copy] = {}
+
+    def of(self, ledger: int) -> rocks.LedgerData:
+        if ledger not in self.data:
+            raise no_ledger(ledger)
+        return self.data[ledger]
+
+    def flush(self) -> None:
+        if not self.cache:
+            return
+        added: dict[int, dict[int, int]] = {}
+        for (ledger, entry), frame in sorted(self.cache.items()):
+            added.setdefault(ledger, {})[entry] = self.logger.add(ledger, frame, roll=True)
+        self.logger.flush()
+        for ledger, locations in added.items():
+            entries, known = self.entries(ledger)
+            merged = {**dict(zip(entries.tolist(), known.tolist(), strict=True)), **locations}
+            order = sorted(merged)
+            self._locations[ledger] = (
+                np.array(order, np.int64),
+                np.array([merged[entry] for entry in order], np.int64),
+            )
+        self.cache = {}
+
+    def entries(self, ledger: int) -> tuple[Int64s, Int64s]:
+        empty = np.zeros(0, np.int64)
+        return self._locations.get(ledger, (empty, empty))
+
+
+def mark_dirty(overlay: Overlay, tree: Tree) -> None:
+    """Create the file that marks an unclean stop, as the server does before it opens the storage."""
+    for place in tree.ledgers:
+        overlay.put(f"{place.prefix}{DIRTY}", b"")

@@ -1,0 +1,1 @@
+"""A bookie's directories: their files, views, checks and writer."""

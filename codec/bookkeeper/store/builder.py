@@ -1,0 +1,332 @@
+"""Write a bookie from rows: entry logs, index files, a journal, lastMark, lastId and cookies.
+
+The entries go to entry logs and the index. The journal holds the master keys of the ledgers, and the entries too if `journalWriteData` is
+set; lastMark is at its end, so a bookie replays nothing.
+Source: `DefaultEntryLogger`, `EntryLogManagerForSingleEntryLog`, `Journal`, `Cookie` of BookKeeper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from logwright.codec.bookkeeper.derive import LocationIndex, index_file, index_header
+from logwright.codec.bookkeeper.formats import digest, journal
+from logwright.codec.bookkeeper.formats.digest import Passwords, master_key
+from logwright.codec.bookkeeper.formats.entries import EntryWriter
+from logwright.codec.bookkeeper.formats.entrylog.codec import CODEC as LOG
+from logwright.codec.bookkeeper.formats.entrylog.ledgersmap import map_bytes
+from logwright.codec.bookkeeper.startup.bookie import KEY, Bookie
+from logwright.codec.bookkeeper.startup.cookie import NEWEST, Cookie, joined
+from logwright.codec.bookkeeper.startup.entry_logger import (
+    HEADER_SIZE,
+    LARGEST_POSITION,
+    location_of,
+    log_header,
+)
+from logwright.codec.bookkeeper.startup.errors import JavaError
+from logwright.codec.bookkeeper.startup.index_file import START
+from logwright.codec.bookkeeper.startup.journal import MAGIC
+from logwright.codec.bookkeeper.store import tree
+from logwright.codec.bookkeeper.store.tree import Place, Tree
+from logwright.codec.fault import UsageError
+from logwright.codec.option import Option, Options, parse_bool, parse_choice, parse_text
+from logwright.codec.store.build import Piece, Summary
+from logwright.codec.store.listing import Listing
+from logwright.codec.store.overlay import Overlay
+from logwright.codec.table import Column
+from logwright.codec.window import Zeros
+
+Int64s = npt.NDArray[np.int64]
+_JOURNAL_HEADER, _ALIGNMENT = 512, 512
+WRITE_JOURNAL = Option("journalWriteData", False, "Whether entries are written to a journal too", parse_bool)
+JOURNAL_SIZE = Option("journalMaxSizeMB", 2048, "Size in MiB at which a journal is rolled", low=1)
+BOOKIE_ID = Option("bookieId", "127.0.0.1:3181", "The bookie's id in the cookies", parse_text)
+DUPLICATES = Option(
+    "on_duplicate", "error", "Entries that occur twice: error, or last to index the last one", parse_choice, choices=("error", "last"),
+)  # fmt: skip
+OPTIONS = (
+    *tree.ROOTS, tree.STORAGE, tree.PAGE_SIZE, tree.LOG_SIZE, tree.INSTANCE, WRITE_JOURNAL, JOURNAL_SIZE, BOOKIE_ID, DUPLICATES,
+    *digest.OPTIONS,
+)  # fmt: skip
+TAKES: tuple[Column, ...] = ()
+STAGED = "rows"
+
+
+class _NewPlaces:
+    """The directories of a new bookie: those that options name, else `journal` and `ledger` below the own directory."""
+
+    def __init__(self, name: str, options: Options) -> None:
+        kinds = [tree.root_keys(options, option) for option in tree.ROOTS]
+        if any(kinds):
+            own = {
+                key
+                for key, path in (pair for kind in kinds for pair in kind)
+                if path.rpartition("/")[2] == name
+            }
+            found = [[("" if key in own else key, path) for key, path in kind] for kind in kinds]
+            if not any(key == "" for kind in found for key, _ in kind):
+                raise UsageError(
+                    "none of the directories is the one that is written",
+                    advice=f"Write to the first directory of {tree.LEDGER_DIRS.name}",
+                )
+        else:
+            found = [[("journal", "journal")], [("ledger", "ledger")], []]
+        journals, ledgers, indexes = (
+            [
+                (Place(path, f"{key}/{tree.CURRENT}/" if key else f"{tree.CURRENT}/"), path)
+                for key, path in kind
+            ]
+            for kind in found
+        )
+        if not journals or not ledgers:
+            raise UsageError(
+                "a bookie has journal and ledger directories",
+                advice=f"Pass both {tree.JOURNALS.name} and {tree.LEDGER_DIRS.name}, or neither",
+            )
+        self.journals = [place for place, _ in journals]
+        self.ledgers = [place for place, _ in ledgers]
+        self.indexes = [place for place, _ in indexes] or self.ledgers
+        self.cookie = Cookie(
+            NEWEST, options[BOOKIE_ID.name], ",".join(path for _, path in journals), joined([path for _, path in ledgers]),
+            options[tree.INSTANCE.name], joined([path for _, path in indexes]) if indexes else None,
+        )  # fmt: skip
+
+
+class BookieBuilder:
+    """Writes a new bookie, or the files that an append changes. See `codec.store.build.Builder`."""
+
+    def __init__(self, listing: Listing | None, name: str, options: Options) -> None:
+        self.listing, self.options = listing, options
+        if options[tree.STORAGE.name] == tree.DB:
+            raise UsageError(
+                "a RocksDB index cannot be written",
+                advice="Write InterleavedLedgerStorage, then run: bookkeeper shell convert-to-db-storage",
+            )
+        self.passwords: Passwords | None = options["passwd"]
+        self.writer = EntryWriter(LOG.name, self.passwords, options["digestType"])
+        self.page_size, self.limit = options["pageSize"], min(options["logSizeLimit"], LARGEST_POSITION)
+        self.rows = 0
+        self.index = LocationIndex()
+        self.log, self.at, self.log_sizes = -1, 0, dict[int, int]()
+        self.journal, self.journal_at = 0, 0
+        self.keyed: set[int] = set()
+        self.before: dict[int, tuple[Int64s, Int64s]] = {}
+        self.cookie: Cookie | None = None
+        if listing is None:
+            new = _NewPlaces(name, options)
+            self.journals, self.ledgers, self.indexes = new.journals, new.ledgers, new.indexes
+            self.cookie = new.cookie
+        else:
+            self._resume(listing)
+
+    def _resume(self, listing: Listing) -> None:
+        """Continue an existing bookie. Raises `UsageError` if a bookie would not continue it unchanged."""
+        known = {option.name for option in tree.READ_OPTIONS}
+        given = {
+            name: value
+            for name, value in self.options.to_dict().items()
+            if name in known and value is not None
+        }
+        found = Tree(listing, Options((*tree.READ_OPTIONS, *tree.SETTINGS), given))
+        if found.storage == tree.DB:
+            raise UsageError("a bookie with DbLedgerStorage cannot be appended to")
+        bookie = Bookie(Overlay(listing), found, found.options)
+        try:
+            bookie.start()
+        except JavaError as error:
+            raise UsageError(
+                f"a bookie does not start on it: {error.name}: {error.message}", advice="Repair it first"
+            ) from None
+        if bookie.replayed:
+            raise UsageError(
+                f"a bookie would replay {bookie.replayed} entries of its journals",
+                advice="Start and stop the bookie first",
+            )
+        self.journals, self.ledgers, self.indexes = found.journals, found.ledgers, found.indexes
+        self.found, self.storage = found, bookie.storage
+        self.log = bookie.storage.logger(0).last_id
+        self.journal = max((i for place in found.journals for i, _ in found.journal_files(place)), default=0)
+
+    # Entry logs
+
+    def add(self, rows: pa.RecordBatch) -> Iterator[Piece]:
+        if not rows.num_rows:
+            return
+        batch = LOG.complete(pa.Table.from_batches([rows]))
+        ledger = np.asarray(batch["ledger_id"].fill_null(-1), np.int64)
+        entry = np.asarray(batch["entry_id"].fill_null(-1), np.int64)
+        for number in np.unique(ledger).tolist():
+            self._known(number)
+        data, starts = self.writer.write(batch)
+        yield from self._journal(ledger, data, starts)
+        at = 0
+        while at < len(ledger):
+            if self.at == 0 or self.at + int(starts[at + 1] - starts[at]) > self.limit:
+                yield from self._roll()
+            stop = int(np.searchsorted(starts, starts[at] + self.limit - self.at, "right")) - 1
+            stop = max(stop, at + 1)
+            position = self.at + starts[at:stop] - starts[at] + 4
+            if int(position[-1]) > LARGEST_POSITION:
+                raise UsageError(f"row {self.rows}: the entry does not fit into an entry log")
+            self.index.add(ledger[at:stop], entry[at:stop], location_of(self.log, 0) + position)
+            sizes = np.diff(starts[at : stop + 1])
+            for number in dict.fromkeys(ledger[at:stop].tolist()):
+                total = int(sizes[ledger[at:stop] == number].sum())
+                self.log_sizes[number] = self.log_sizes.get(number, 0) + total
+            yield Piece(self._log_name, data[int(starts[at]) : int(starts[stop])].tobytes())
+            self.at += int(starts[stop] - starts[at])
+            at = stop
+        self.rows += batch.num_rows
+
+    @property
+    def _log_name(self) -> str:
+        return f"{self.ledgers[0].prefix}{self.log:x}.log"
+
+    def _known(self, ledger: int) -> None:
+        """Load what an existing bookie has of a ledger: its entries, and the bytes of its payloads so far."""
+        if self.listing is None or ledger in self.before:
+            return
+        if ledger not in self.storage.ledgers():
+            self.before[ledger] = np.empty(0, np.int64), np.empty(0, np.int64)
+            return
+        entries, locations = self.before[ledger] = self.storage.entries(ledger)
+        if self.storage.fenced(ledger):
+            raise UsageError(f"ledger {ledger} is fenced: a bookie adds no entries to it")
+        if len(entries):
+            content = self.storage.read(ledger, int(entries[-1]), int(locations[-1]))
+            self.writer.totals.setdefault(ledger, int.from_bytes(content[24:32], "big"))
+
+    def _roll(self) -> Iterator[Piece]:
+        """Finish the log, and begin the next one."""
+        yield from self._close_log()
+        self.log += 1
+        if self.log >= LARGEST_POSITION:
+            raise UsageError("the ids of entry logs are used up")
+        self.at, self.log_sizes = HEADER_SIZE, {}
+        yield Piece(self._log_name, log_header())
+
+    def _close_log(self) -> Iterator[Piece]:
+        if self.at:
+            yield Piece(self._log_name, map_bytes(self.log_sizes))
+            yield Piece(self._log_name, log_header(self.at, len(self.log_sizes)), done=True, offset=0)
+            self.at = 0
+
+    # The journal
+
+    @property
+    def _journal_name(self) -> str:
+        return f"{self.journals[0].prefix}{self.journal:x}.txn"
+
+    def _key(self, ledger: int) -> bytes:
+        password = None if self.passwords is None else self.passwords.of(ledger)
+        return master_key(password or b"")
+
+    def _journal(self, ledger: Int64s, data: npt.NDArray[np.uint8], starts: Int64s) -> Iterator[Piece]:
+        if self.journal_at > self.options[JOURNAL_SIZE.name] << 20:
+            yield from self._close_journal()
+        if not self.journal_at:
+            self.journal += 1
+            head = MAGIC + journal.NEWEST.to_bytes(4, "big")
+            yield from self._record(head.ljust(_JOURNAL_HEADER, b"\0"))
+        at = 0
+        with_data = self.options[WRITE_JOURNAL.name]
+        for i in np.sort(np.unique(ledger, return_index=True)[1]).tolist():
+            number = int(ledger[i])
+            if number in self.keyed:
+                continue
+            self.keyed.add(number)
+            if with_data:
+                yield from self._record(data[int(starts[at]) : int(starts[i])].tobytes())
+                at = i
+            key = self._key(number)
+            body = (
+                number.to_bytes(8, "big")
+                + KEY.to_bytes(8, "big", signed=True)
+                + len(key).to_bytes(4, "big")
+                + key
+            )
+            yield from self._record(len(body).to_bytes(4, "big") + body)
+        if with_data:
+            yield from self._record(data[int(starts[at]) :].tobytes())
+
+    def _record(self, data: bytes) -> Iterator[Piece]:
+        self.journal_at += len(data)
+        if data:
+            yield Piece(self._journal_name, data)
+
+    def _close_journal(self) -> Iterator[Piece]:
+        context = journal.CODEC.context("", Options(journal.CODEC.options))
+        for chunk in journal.CODEC.closing(self.journal_at, context):
+            yield from self._record(bytes(chunk))
+        yield Piece(self._journal_name, b"", done=True)
+        self.mark = (self.journal, self.journal_at)
+        self.journal_at = 0
+
+    # The other files
+
+    def finish(self) -> Iterator[Piece]:
+        repeated = self.index.repeated()
+        if repeated is not None and self.options[DUPLICATES.name] == "error":
+            raise UsageError(
+                f"ledger {repeated[0]} has two entries {repeated[1]}",
+                advice="Pass on_duplicate=last to index the last one",
+            )
+        yield from self._close_log()
+        for ledger, (entries, locations) in self.index.ledgers().items():
+            yield from self._index(ledger, entries, locations)
+        if self.rows:
+            yield from self._close_journal()
+            name = f"{tree.LAST_MARK}.0" if len(self.journals) > 1 else tree.LAST_MARK
+            mark = b"".join(value.to_bytes(8, "big") for value in self.mark)
+            for place in self.ledgers:
+                yield Piece(f"{place.prefix}{tree.LAST_ID}", f"{self.log:x}\n".encode(), done=True)
+                yield Piece(f"{place.prefix}{name}", mark, done=True)
+        if self.cookie is not None:
+            places = {place.prefix for place in (*self.journals, *self.ledgers, *self.indexes)}
+            for prefix in sorted(places):
+                yield Piece(f"{prefix}{tree.VERSION}", self.cookie.text().encode(), done=True)
+
+    def _index(self, ledger: int, entries: Int64s, locations: Int64s) -> Iterator[Piece]:
+        known, known_locations = self.before.get(ledger, (np.empty(0, np.int64), np.empty(0, np.int64)))
+        both = np.intersect1d(known, entries)
+        if len(both) and self.options[DUPLICATES.name] == "error":
+            raise UsageError(
+                f"ledger {ledger} already has entry {int(both[0])}",
+                advice="Pass on_duplicate=last to replace it in the index",
+            )
+        kept = ~np.isin(known, entries)
+        merged = np.concatenate((known[kept], entries))
+        order = np.argsort(merged, kind="stable")
+        places = np.concatenate((known_locations[kept], locations))[order]
+        old = None if self.listing is None else self.found.index_files.get(ledger)
+        header = index_header(self._key(ledger))
+        if old is not None and self.listing is not None:
+            header = self.listing.read(old, 0, START)
+        name = old or f"{self.indexes[0].prefix}{tree.index_path(ledger)}"
+        for chunk in index_file(header, merged[order], places, self.page_size):
+            yield Piece(name, chunk)
+        yield Piece(name, Zeros(0), done=True)
+
+    def summary(self) -> Summary:
+        ledgers = sorted(self.index.ledgers())
+        ids = {"first_ledger_id": ledgers[0], "last_ledger_id": ledgers[-1]} if ledgers else {}
+        steps: Sequence[str] = ()
+        if self.cookie is not None:
+            missing = (
+                []
+                if self.cookie.instance
+                else [
+                    "Add the cluster's instanceId to the VERSION files (bookkeeper shell whatisinstanceid), or pass the option instanceId."
+                ]
+            )
+            steps = (
+                *missing,
+                f"Configure the bookie with journalDirectories={self.cookie.journals} and the same ledger directories as in VERSION, "
+                f"and store the cookie: bookkeeper shell cookie_create -cf VERSION {self.cookie.host}.",
+                "Create the metadata of the ledgers before the first garbage collection, which deletes ledgers without metadata.",
+            )
+        return Summary(self.rows, ids, before_you_start=tuple(steps))

@@ -1,0 +1,241 @@
+"""The layout `bookkeeper.bookie`: the journal, ledger and index directories of a bookie.
+
+Source: `BookieImpl`, `LedgerDirsManager`, `DefaultEntryLogger`, `IndexPersistenceMgr` of BookKeeper.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from logwright.codec.base import Match
+from logwright.codec.bookkeeper.formats import digest
+from logwright.codec.bookkeeper.store import builder, tree, views
+from logwright.codec.bookkeeper.store.tree import Place, Tree
+from logwright.codec.fault import Fault, Kind, LogwrightError, Severity
+from logwright.codec.layout import Layout
+from logwright.codec.option import STARTS, Options, used_by
+from logwright.codec.store.build import Builder, Placement, Stage, Summary
+from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role, folders_of
+from logwright.codec.store.roots import Root
+from logwright.codec.store.staged_rows import RowStager, assemble
+from logwright.codec.store.view import Group, Part
+
+NAME = "bookkeeper.bookie"
+_PROBES = (
+    tree.VERSION, tree.LAST_MARK, f"{tree.LAST_MARK}.0", tree.LAST_ID,
+)  # fmt: skip
+_COOKIE = re.compile(rb"\s*\d+\s*(\n|$)")
+_PROBED = 32
+_MOST_JOURNALS = 100
+"""A larger gap in the ids of journals is not taken for missing files."""
+_ROLES = (Role.PRIMARY, Role.DERIVED, Role.METADATA, Role.LEFTOVER, Role.FOREIGN)
+_COMPACTION = re.compile(r"[0-9a-f]{1,8}\.log(\.compacting|\.[0-9a-f]{1,8}\.compacted)")
+ADVICE = (
+    "If the ledgers are replicated, remove this bookie from the cluster and let autorecovery copy its entries: bookkeeper shell recover.",
+    "Copy the directories before a bookie is started on them: garbage collection deletes entry logs without an index.",
+)
+
+
+class Bookie(Layout):
+    """The directories of one bookie."""
+
+    name = NAME
+    title = "BookKeeper bookie: journals, entry logs and an index of the entries of ledgers"
+    views = views.VIEWS
+    default_view = "entries"
+    options = builder.OPTIONS
+    read_options = (*tree.READ_OPTIONS, *digest.OPTIONS, *used_by(STARTS, *tree.SETTINGS))
+    folders = tree.FOLDERS
+    root_options = tuple(option.name for option in tree.ROOTS)
+    takes = builder.TAKES
+    nouns = ("entry", "log")
+    advice = ADVICE
+
+    def recognise(self, listing: Listing) -> Match:
+        """Recognise a directory by the files in its folders `current`, or in those of the directories that it holds."""
+        folders = [name for name in folders_of(listing) if not name.startswith(".")]
+        inner = [name for name in (entry.name for entry in listing.entries()) if "/" in name]
+        if any(tree.is_bookie_file(name) for name in inner):
+            return Match.SURE
+        if tree.CURRENT in folders and _is_directory(listing, f"{tree.CURRENT}/"):
+            return Match.SURE
+        if any(_is_directory(listing, f"{name}/{tree.CURRENT}/") for name in folders[:_PROBED]):
+            return Match.SURE
+        kinds = {kind for kind in ("journal", "ledger") for name in folders if name.startswith(kind)}
+        return Match.NAME if len(kinds) == 2 else Match.NO
+
+    def roots(self, options: Options) -> Sequence[Root]:
+        return tree.roots(options)
+
+    # Reading
+
+    def plan(self, listing: Listing, options: Options) -> Plan:
+        """Plan entry logs and journals as primary files, by id, and index files as derived ones."""
+        found = Tree(listing, options)
+        places = {place.prefix: place for place in found.places.values()}
+        files = [_planned(found, places, entry.name, entry.size) for entry in listing.entries()]
+        logs = {name: i for i, (_, name) in enumerate(found.logs)}
+        journals = [name for place in found.journals for _, name in found.journal_files(place)]
+        order = {**logs, **{name: len(logs) + i for i, name in enumerate(journals)}}
+        files.sort(key=lambda file: (_ROLES.index(file.role), order.get(file.name, 0), file.name))
+        return Plan(tuple(files), tuple(_name_faults(found)), _facts(found), tuple(_missing(found)))
+
+    def parts(self, listing: Listing, plan: Plan, view: str, options: Options) -> Sequence[Part | Group]:
+        return views.parts(listing, plan, view, options)
+
+    # Writing
+
+    def order(self, names: Iterable[str]) -> Sequence[str]:
+        """Entry logs come before the index, which comes before journals; lastMark and VERSION are last."""
+        return sorted(names, key=lambda name: (_commit_rank(name), name))
+
+    def builder(
+        self,
+        listing: Listing | None,
+        name: str,
+        options: Options,
+        *,
+        staged: bool = False,
+        extra: Stage | None = None,
+    ) -> Builder:
+        return RowStager(builder.STAGED) if staged else builder.BookieBuilder(listing, name, options)
+
+    def assemble(
+        self,
+        listing: Listing | None,
+        name: str,
+        parts: Sequence[tuple[Stage, Summary]],
+        extra: Stage,
+        options: Options,
+    ) -> Placement:
+        whole = builder.BookieBuilder(listing, name, options)
+        return assemble(whole, builder.STAGED, parts, extra, self.order)
+
+
+def _is_directory(listing: Listing, prefix: str) -> bool:
+    """Return whether a folder `current` has one of a bookie's small files."""
+    for name in _PROBES:
+        try:
+            head = listing.read(f"{prefix}{name}", 0, 64)
+        except (LogwrightError, KeyError, OSError):
+            continue
+        if name != tree.VERSION or _COOKIE.match(head):
+            return True
+    return False
+
+
+def _commit_rank(name: str) -> int:
+    base = name.rpartition("/")[2]
+    if base == tree.VERSION:
+        return 5
+    if tree.mark_index(base) is not None:
+        return 4
+    if base.endswith(".txn"):
+        return 3
+    return 1 if base == tree.LAST_ID else 2 if base.endswith(".idx") else 0
+
+
+def _planned(found: Tree, places: dict[str, Place], name: str, size: int) -> PlannedFile:
+    prefix = next((prefix for prefix in places if name.startswith(prefix)), "")
+    if not prefix:
+        return PlannedFile(name, size, Role.FOREIGN)
+    place, inner = places[prefix], name[len(prefix) :]
+    if tree.log_id(inner) is not None and place in found.ledgers:
+        return PlannedFile(name, size, Role.PRIMARY, tree.ENTRY_LOG, {"number": tree.log_id(inner)})
+    if tree.journal_id(inner) is not None and place in found.journals:
+        return PlannedFile(name, size, Role.PRIMARY, tree.JOURNAL, {"number": tree.journal_id(inner)})
+    if tree.ledger_of(inner) is not None and place in found.indexes:
+        return PlannedFile(name, size, Role.DERIVED, tree.INDEX, {"number": tree.ledger_of(inner)})
+    if inner.startswith((f"{tree.LOCATIONS}/", f"{tree.LEDGERS}/", "metadata-cache/")):
+        role = Role.METADATA if inner.startswith(tree.LEDGERS) else Role.DERIVED
+        return PlannedFile(name, size, role, note="RocksDB")
+    if tree.mark_index(inner) is not None or inner in (tree.VERSION, tree.LAST_ID, tree.DIRTY, tree.STATUS):
+        kind = tree.LAST_MARK if inner.startswith(tree.LAST_MARK) else inner
+        return PlannedFile(name, size, Role.METADATA, tree.METADATA[kind])
+    if _COMPACTION.fullmatch(inner):
+        return PlannedFile(
+            name, size, Role.LEFTOVER, tree.ENTRY_LOG, note="of a compaction that was interrupted"
+        )
+    if inner.endswith(".idx.rloc"):
+        return PlannedFile(name, size, Role.LEFTOVER, note="of an index file that was being moved")
+    return PlannedFile(name, size, Role.FOREIGN)
+
+
+def _facts(found: Tree) -> dict[str, Any]:
+    journals = [name for place in found.journals for _, name in found.journal_files(place)]
+    return {
+        "storage": found.storage,
+        "journal_directories": [place.prefix.rstrip("/") for place in found.journals],
+        "ledger_directories": [place.prefix.rstrip("/") for place in found.ledgers],
+        "index_directories": [place.prefix.rstrip("/") for place in found.indexes],
+        "entry_logs": len(found.logs),
+        "entry_log_bytes": sum(found.sizes[name] for _, name in found.logs),
+        "journals": len(journals),
+        "ledgers": len(found.index_files) if found.storage != tree.DB else None,
+        "last_marks": [list(found.mark(i)) for i in range(len(found.journals))],
+        "dirty": any(f"{place.prefix}{tree.DIRTY}" in found.sizes for place in found.ledgers),
+    }
+
+
+def _name_faults(found: Tree) -> Iterator[tuple[str, Fault]]:
+    """Yield faults of names that a bookie cannot use."""
+    for place in found.places.values():
+        for file in found.files(place):
+            name = f"{place.prefix}{file}"
+            if file.endswith(".txn") and tree.journal_id(file) is None:
+                text, system, severity = (
+                    "the name is not a hexadecimal number",
+                    "the bookie does not start",
+                    Severity.ERROR,
+                )
+            elif re.fullmatch("[0-9a-fA-F]{9,}\\.log", file) and int(file[:-4], 16) >= 1 << 32:
+                text, system, severity = (
+                    "the id has more than 32 bits",
+                    "the bookie does not start",
+                    Severity.ERROR,
+                )
+            elif file.endswith(".log") and tree.log_id(file) is None and place in found.ledgers:
+                text, system, severity = (
+                    "the name is not that of an entry log: a hexadecimal number in lower case, without zeros in front",
+                    "the bookie never reads it",
+                    Severity.WARNING,
+                )
+            else:
+                continue
+            yield name, Fault(NAME, 0, 0, Kind.LINK, text, severity, system)
+    for name in found.sizes:
+        prefix = next((place.prefix for place in found.indexes if name.startswith(place.prefix)), None)
+        if prefix is not None and name.endswith(".idx") and tree.ledger_of(name[len(prefix) :]) is None:
+            text = "the index file is not at the place that its name requires"
+            yield (
+                name,
+                Fault(NAME, 0, 0, Kind.LINK, text, Severity.ERROR, "the bookie does not find the ledger"),
+            )
+
+
+def _missing(found: Tree) -> Iterator[tuple[str, Fault]]:
+    """Yield faults of journals that are missing: the marked one, and those between two others."""
+    for number, place in enumerate(found.journals):
+        identity, _ = found.mark(number)
+        journals = found.journal_files(place)
+        ids = [journal for journal, _ in journals]
+        if identity > 0 and identity not in ids:
+            text = f"lastMark names journal {identity:x}.txn, which is missing"
+            system = f"the bookie does not start: IOException: Recovery log {identity} is missing at {place.prefix.rstrip('/')}"
+            yield "", Fault(NAME, 0, 0, Kind.LINK, text, Severity.ERROR, system)
+        for (before, _), (after, name) in itertools.pairwise(journals):
+            if after > before + 1 and after > identity:
+                lost = after - before - 1
+                text = f"{lost} journals between {before:x}.txn and this one are missing"
+                system = "the bookie starts without their entries"
+                severity = Severity.ERROR
+                if lost > _MOST_JOURNALS:
+                    text = f"the ids of {before:x}.txn and this journal do not follow each other; releases up to 4.2 take them from the clock"
+                    system, severity = "", Severity.INFO
+                yield name, Fault(NAME, 0, 0, Kind.LINK, text, severity, system)
+
+
+LAYOUT = Bookie()

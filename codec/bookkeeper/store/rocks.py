@@ -1,0 +1,166 @@
+"""The RocksDB databases of DbLedgerStorage: `ledgers` and `locations`. They need the package rocksdict.
+
+A database is opened on a copy, because opening writes to its directory.
+Source: `LedgerMetadataIndex`, `EntryLocationIndex`, `DbLedgerStorageDataFormats.proto` of BookKeeper.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from logwright.codec.bookkeeper.startup.errors import JavaError, io_error
+from logwright.codec.fault import UsageError
+from logwright.codec.store.listing import Listing, export
+
+Int64s = npt.NDArray[np.int64]
+_PACKAGE = "rocksdict"
+_EXISTS, _FENCED, _KEY, _LAC, _LIMBO = 1, 2, 3, 4, 5
+
+
+@dataclass
+class LedgerData:
+    """A row of `ledgers`."""
+
+    key: bytes
+    fenced: bool = False
+    lac: bytes | None = None
+    limbo: bool = False
+
+    @classmethod
+    def parse(cls, data: bytes) -> LedgerData:
+        """Parse the protobuf message. Raises `JavaError`."""
+        out, at = cls(b""), 0
+
+        def varint() -> int:
+            nonlocal at
+            value, shift = 0, 0
+            while at < len(data) and shift < 70:
+                byte = data[at]
+                at += 1
+                value |= (byte & 0x7F) << shift
+                if byte < 0x80:
+                    return value
+                shift += 7
+            raise io_error("invalid LedgerData")
+
+        while at < len(data):
+            tag = varint()
+            number, kind = tag >> 3, tag & 7
+            value = varint() if kind in (0, 2) else 0
+            content = data[at : at + value] if kind == 2 else b""
+            if kind not in (0, 2) or (kind == 2 and len(content) != value):
+                raise io_error("invalid LedgerData")
+            at += len(content)
+            if number == _FENCED:
+                out.fenced = bool(value)
+            elif number == _LIMBO:
+                out.limbo = bool(value)
+            elif number == _KEY:
+                out.key = content
+            elif number == _LAC:
+                out.lac = content
+        return out
+
+    def pack(self) -> bytes:
+        """Return the protobuf message, with its fields in order."""
+        out = (
+            bytes((_EXISTS << 3, 1, _FENCED << 3, int(self.fenced), _KEY << 3 | 2, len(self.key))) + self.key
+        )
+        if self.lac is not None:
+            out += bytes((_LAC << 3 | 2, len(self.lac))) + self.lac
+        return out + (bytes((_LIMBO << 3, 1)) if self.limbo else b"")
+
+
+def available() -> bool:
+    """Return whether the package is installed."""
+    return importlib.util.find_spec(_PACKAGE) is not None
+
+
+def require() -> None:
+    """Raise `UsageError` without the package."""
+    if not available():
+        raise UsageError(
+            "the RocksDB index of DbLedgerStorage cannot be read: the package rocksdict is not installed",
+            advice='Install it: pip install "logwright[rocksdb]"',
+        )
+
+
+def _items(listing: Listing, folder: str) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the rows of a database. A missing one is empty. Raises `JavaError`."""
+    if not any(entry.name.startswith(folder) for entry in listing.entries()):
+        return
+    require()
+    module: Any = importlib.import_module(_PACKAGE)
+    with export(listing, folder) as path:
+        try:
+            database = module.Rdict(
+                path, module.Options(raw_mode=True), access_type=module.AccessType.read_only()
+            )
+            try:
+                yield from database.items()
+            finally:
+                database.close()
+        except JavaError:
+            raise
+        except Exception as error:  # the package raises plain `Exception`
+            text = str(error).partition(": ")[2] or str(error)
+            raise io_error(
+                "Error open RocksDB database", JavaError("org.rocksdb.RocksDBException", text)
+            ) from None
+
+
+def read_ledgers(listing: Listing, folder: str) -> dict[int, LedgerData]:
+    """Read the database `ledgers`. Later keys of a ledger win, as in a bookie, which reads only their first 8 bytes."""
+    out = {}
+    for key, value in _items(listing, folder):
+        ledger = int.from_bytes(key[:8], "big", signed=True)
+        if ledger >= 0:
+            out[ledger] = LedgerData.parse(value)
+    return out
+
+
+def long_keys(listing: Listing, folder: str) -> list[int]:
+    """Return the ledgers whose key in `ledgers` has more than 8 bytes, as `rebuild-db-ledgers-index` writes them."""
+    return [int.from_bytes(key[:8], "big", signed=True) for key, _ in _items(listing, folder) if len(key) > 8]
+
+
+def read_locations(listing: Listing, folder: str) -> dict[int, tuple[Int64s, Int64s]]:
+    """Read the database `locations`: the entries of each ledger in order, and their locations."""
+    keys, values = [], []
+    for key, value in _items(listing, folder):
+        if len(key) == 16 and len(value) == 8:
+            keys.append(key)
+            values.append(value)
+    ids = np.frombuffer(b"".join(keys), ">i8").astype(np.int64).reshape(-1, 2)
+    locations = np.frombuffer(b"".join(values), ">i8").astype(np.int64)
+    order = np.lexsort((ids[:, 1], ids[:, 0]))
+    ids, locations = ids[order], locations[order]
+    edges = np.flatnonzero(np.diff(ids[:, 0])) + 1
+    out = {}
+    for start, stop in zip([0, *edges.tolist()], [*edges.tolist(), len(ids)], strict=True):
+        if stop > start:
+            out[int(ids[start, 0])] = ids[start:stop, 1].copy(), locations[start:stop].copy()
+    return out
+
+
+def is_direct_log(listing: Listing, name: str, size: int) -> bool:
+    """Return whether the direct-I/O writer wrote an entry log: a filler frame follows its header."""
+    return size > 1036 and listing.read(name, 1024, 12) == (3068).to_bytes(4, "big") + b"\xff" * 8
+
+
+def is_direct(listing: Listing, prefix: str) -> bool:
+    """Return whether the direct-I/O writer wrote an entry log of a directory."""
+    return any(
+        is_direct_log(listing, entry.name, entry.size)
+        for entry in listing.entries()
+        if entry.name.startswith(prefix)
+        and entry.name.endswith(".log")
+        and "/" not in entry.name[len(prefix) :]
+    )

@@ -1,0 +1,96 @@
+"""The undamaged entries in the entry logs and journals of a bookie."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from logwright.codec.bookkeeper.formats import journal
+from logwright.codec.bookkeeper.formats.entrylog import codec as entrylog
+from logwright.codec.bookkeeper.store.tree import Tree
+from logwright.codec.frames.codec import FramedCodec, Part
+from logwright.codec.frames.scanner import MAIN
+from logwright.codec.frames.walk import ListedFile, Walk, good_frames
+from logwright.codec.option import Options
+from logwright.codec.store.listing import Listing
+from logwright.codec.table import Column, Table
+
+Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+ENTRIES = Table(
+    "entries",
+    (
+        Column("ledger_id", pa.int64(), "the ledger", nullable=False, prunes=True),
+        Column("entry_id", pa.int64(), "the entry", nullable=False),
+        Column("last_add_confirmed", pa.int64(), "the highest entry known to be acknowledged when this one was sent"),
+        Column("length", pa.int64(), "bytes of all payloads of the ledger up to this one"),
+        Column("payload", pa.binary(), "the payload"),
+        Column("digest_type", pa.string(), "CRC32C, CRC32, HMAC or DUMMY; null if unknown: then payload starts with the digest", detail=True),
+        Column("digest", pa.binary(), "the client's digest; null if unknown", detail=True),
+        Column("file", pa.string(), "the entry log or journal", nullable=False, detail=True),
+        Column("position", pa.int64(), "byte of the file where the entry's size is", nullable=False, detail=True),
+    ),
+    "One row per entry, by ledger and entry.",
+    key=("ledger_id", "entry_id"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class StoredEntries:
+    """Undamaged entries of one file: their ids, and where their frames are, each with the four bytes of its size."""
+
+    ledger: Int64s
+    entry: Int64s
+    start: Int64s
+    end: Int64s
+    part: Part
+
+
+def entries_of(
+    listing: Listing, name: str, size: int, codec: FramedCodec, options: Options
+) -> Iterator[StoredEntries]:
+    """Yield the undamaged entries of an entry log or a journal in order. Records of other kinds have negative entry ids."""
+    values = {
+        option.name: options[option.name] for option in codec.options if option.name in options.to_dict()
+    }
+    context = codec.context(name.rpartition("/")[2], Options(codec.options, values))
+    for window, frames in good_frames(Walk(ListedFile(listing, name, size), codec, context)):
+        part = Part(window.data, frames.start, frames.end, frames.header, window.offset)
+        part = part.pick(part.head["frame_kind"] == MAIN)
+        refused = [i for i, _ in codec.refused(part, context)]
+        if refused:
+            part = part.pick(np.delete(np.arange(len(part)), refused))
+        if len(part):
+            ledger, entry = (part.head[field].astype(np.int64) for field in ("ledger_id", "entry_id"))
+            yield StoredEntries(ledger, entry, part.start + window.offset, part.end + window.offset, part)
+
+
+def files_of(tree: Tree) -> Iterator[tuple[str, FramedCodec, int]]:
+    """Yield the entry logs and then the journals of a bookie, with the position from which the bookie replays a journal (-1: never)."""
+    for _, name in tree.logs:
+        yield name, entrylog.CODEC, -1
+    for number, place in enumerate(tree.journals):
+        marked = dict(tree.marked(number))
+        for _, name in tree.journal_files(place):
+            yield name, journal.CODEC, marked.get(name, -1)
+
+
+def stored_entries(listing: Listing, tree: Tree, options: Options) -> tuple[Int64s, Bools]:
+    """Return the distinct undamaged entries (ledger, entry) in order, and which are in the part of the journals that is replayed."""
+    blocks, replayed = [np.empty((0, 2), np.int64)], [np.empty(0, np.bool_)]
+    for name, codec, position in files_of(tree):
+        for found in entries_of(listing, name, tree.sizes[name], codec, options):
+            mask = found.entry >= 0
+            blocks.append(np.stack((found.ledger[mask], found.entry[mask]), axis=1))
+            replayed.append((found.start[mask] >= position) & (position >= 0))
+    ids, flags = np.concatenate(blocks), np.concatenate(replayed)
+    order = np.lexsort((~flags, ids[:, 1], ids[:, 0]))
+    ids, flags = ids[order], flags[order]
+    first = np.ones(len(ids), np.bool_)
+    first[1:] = (ids[1:] != ids[:-1]).any(axis=1)
+    return ids[first], flags[first]

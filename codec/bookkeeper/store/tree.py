@@ -1,0 +1,378 @@
+"""The files of a bookie in the tree of its directories, and the settings that concern them.
+
+A bookie has journal, ledger and index directories, each with a folder `current`. A file is named by its directory and its path in that:
+`ledger/current/0.log`. The store's own directory either holds these directories or is one of them (`current/0.log`).
+
+Source: `ServerConfiguration`, `LedgerDirsManager`, `IndexPersistenceMgr.getLedgerName` of BookKeeper.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from logwright.codec.bookkeeper.startup import cookie
+from logwright.codec.bookkeeper.startup.errors import JavaError
+from logwright.codec.fault import LogwrightError
+from logwright.codec.option import Option, Options, parse_bool, parse_choice, parse_text
+from logwright.codec.store.listing import Listing
+from logwright.codec.store.roots import Root
+
+CURRENT = "current"
+FOLDERS = (f"*/{CURRENT}", f"*/{CURRENT}/*/*", CURRENT, f"{CURRENT}/*/*")
+ENTRY_LOG, JOURNAL, INDEX = "bookkeeper.entrylog", "bookkeeper.journal", "bookkeeper.index"
+VERSION, LAST_ID, LAST_MARK, DIRTY, STATUS = "VERSION", "lastId", "lastMark", "DIRTY", "BOOKIE_STATUS"
+LOCATIONS, LEDGERS = "locations", "ledgers"
+INTERLEAVED, SORTED, DB = "InterleavedLedgerStorage", "SortedLedgerStorage", "DbLedgerStorage"
+METADATA: Mapping[str, str] = {
+    VERSION: "bookkeeper.cookie", LAST_ID: "bookkeeper.lastid", LAST_MARK: "bookkeeper.lastmark", STATUS: "bookkeeper.bookiestatus",
+    DIRTY: "bookkeeper.dirty",
+}  # fmt: skip
+"""Codecs of small files."""
+_LOG = re.compile(r"([0-9a-f]{1,8})\.log")
+_JOURNAL = re.compile(r"([0-9a-fA-F]{1,16})\.txn")
+_MARK = re.compile(r"lastMark(?:\.(\d+))?")
+_INDEX = re.compile(r"[0-9a-f]{1,2}/[0-9a-f]{1,2}/([0-9a-f]{1,16})\.idx")
+_HEADER = 1024
+
+
+def parse_directories(value: object) -> str:
+    """Parse a comma-separated list of directories. Raises `ValueError`."""
+    text = parse_text(value)
+    if not all(path.strip() for path in text.split(",")):
+        raise ValueError("expected directories, separated by commas")
+    return text
+
+
+def parse_storage(value: object) -> str:
+    """Parse the name of a storage class, with or without its package."""
+    return parse_text(value).rpartition(".")[2]
+
+
+JOURNALS = Option(
+    "journalDirectories", None, "Journal directories, comma-separated, in the configured order", parse_directories,
+)  # fmt: skip
+LEDGER_DIRS = Option(
+    "ledgerDirectories", None, "Ledger directories, comma-separated, in the configured order", parse_directories,
+)  # fmt: skip
+INDEX_DIRS = Option(
+    "indexDirectories", None, "Index directories, comma-separated, if they are not the ledger directories", parse_directories,
+)  # fmt: skip
+STORAGE = Option(
+    "ledgerStorageClass", None, "Storage class; by default that of the files, SortedLedgerStorage if they do not show it", parse_storage,
+    choices=(INTERLEAVED, SORTED, DB),
+)  # fmt: skip
+PAGE_SIZE = Option("pageSize", 8192, "Size of a page of index files in bytes", low=8, high=1 << 20)
+LOG_SIZE = Option(
+    "logSizeLimit", 1 << 30, "Size in bytes at which an entry log is rolled", low=1024, high=1 << 30
+)
+SKIP_INVALID = Option(
+    "skipReplayJournalInvalidRecord", False, "Skip the rest of a journal after an invalid record", parse_bool
+)
+INSTANCE = Option("instanceId", None, "The cluster's instance id; by default that of the cookies", parse_text)
+HEAP = Option(
+    "Xmx", 600 << 20, "Heap of the bookie in bytes: larger records cannot be allocated", low=1 << 20
+)
+READER = Option(
+    "reader", "client", "client: only entries that a client reads, with the right digest; bookie: all entries that the bookie sends",
+    parse_choice, choices=("client", "bookie"),
+)  # fmt: skip
+ROOTS = (JOURNALS, LEDGER_DIRS, INDEX_DIRS)
+_ROOT_NAMES = ("journal", "ledger", "index")
+SETTINGS = (PAGE_SIZE, LOG_SIZE, SKIP_INVALID, INSTANCE, HEAP, READER)
+READ_OPTIONS = (*ROOTS, STORAGE)
+
+
+def roots(options: Options) -> Sequence[Root]:
+    """Return the directories that options name. One of them may be the store's own."""
+    out: dict[str, Root] = {}
+    for option, kind in zip(ROOTS, _ROOT_NAMES, strict=True):
+        for i, path in enumerate(_paths(options, option)):
+            name = f"{kind}-{i}" if i else kind
+            out.setdefault(path, Root(name, path, name, may_be_own=True))
+    return list(out.values())
+
+
+def root_keys(options: Options, option: Option) -> list[tuple[str, str]]:
+    """Return the directories that one option names: the name of the root, and the path."""
+    names = {root.path: root.name for root in roots(options)}
+    return [(names[path], path) for path in _paths(options, option)]
+
+
+def _paths(options: Options, option: Option) -> list[str]:
+    value = options[option.name]
+    return [path.strip().rstrip("/") or "/" for path in value.split(",")] if value else []
+
+
+def log_id(name: str) -> int | None:
+    """Return the id of an entry log by its file name without folders; None for a name that a bookie cannot open."""
+    match = _LOG.fullmatch(name)
+    return int(match[1], 16) if match and (match[1] == "0" or match[1][0] != "0") else None
+
+
+def journal_id(name: str) -> int | None:
+    match = _JOURNAL.fullmatch(name)
+    return int(match[1], 16) if match else None
+
+
+def mark_index(name: str) -> int | None:
+    """Return the number of the journal directory of a lastMark file."""
+    match = _MARK.fullmatch(name)
+    return int(match[1] or 0) if match else None
+
+
+def index_path(ledger: int) -> str:
+    """Return the path of a ledger's index file in `current`."""
+    return f"{ledger >> 8 & 0xFF:x}/{ledger & 0xFF:x}/{ledger & (1 << 64) - 1:x}.idx"
+
+
+def ledger_of(path: str) -> int | None:
+    """Return the ledger of an index file by its path in `current`; None for a path at which a bookie does not look."""
+    match = _INDEX.fullmatch(path)
+    if match is None:
+        return None
+    ledger = int(match[1], 16)
+    ledger -= (ledger >> 63) << 64
+    return ledger if index_path(ledger) == path else None
+
+
+@dataclass(frozen=True)
+class Place:
+    """A directory of the bookie. `prefix` begins the names of its files: `ledger/current/`; without `current` for layouts before 3."""
+
+    name: str
+    prefix: str
+
+    @property
+    def flat(self) -> bool:
+        return CURRENT not in self.prefix.split("/")
+
+
+class Tree:
+    """The directories of a bookie by kind, in the configured order, and their files."""
+
+    def __init__(self, listing: Listing, options: Options) -> None:
+        self.listing, self.options = listing, options
+        self.sizes = {entry.name: entry.size for entry in listing.entries()}
+        self.places = self._places()
+
+    def _places(self) -> dict[str, Place]:
+        out: dict[str, Place] = {}
+        for name in self.sizes:
+            parts = name.split("/")
+            if parts[0] == CURRENT and len(parts) > 1:
+                out[""] = Place(self.listing.name, f"{CURRENT}/")
+            elif len(parts) > 2 and parts[1] == CURRENT:
+                out[parts[0]] = Place(parts[0], f"{parts[0]}/{CURRENT}/")
+            elif len(parts) == 2 and parts[0] not in out and _is_data(parts[1]):
+                out[parts[0]] = Place(parts[0], f"{parts[0]}/")
+        for root in roots(self.options):
+            out.setdefault(root.name, Place(root.name, f"{root.name}/{CURRENT}/"))
+        return out
+
+    def files(self, place: Place) -> list[str]:
+        """Return the names of the files directly in a directory, without its prefix."""
+        return self._direct.get(place.prefix, [])
+
+    @cached_property
+    def _direct(self) -> dict[str, list[str]]:
+        out: dict[str, list[str]] = {}
+        for name in sorted(self.sizes):
+            folder, _, base = name.rpartition("/")
+            out.setdefault(f"{folder}/", []).append(base)
+        return out
+
+    def _below(self, place: Place, folder: str) -> bool:
+        return f"{place.prefix}{folder}/" in self._direct
+
+    # Kinds
+
+    @cached_property
+    def cookies(self) -> dict[str, bytes]:
+        """The contents of VERSION by directory."""
+        found = {}
+        for key, place in self.places.items():
+            name = f"{place.prefix}{VERSION}"
+            if name in self.sizes:
+                try:
+                    found[key] = self.listing.read(name, 0, 1 << 16)
+                except LogwrightError:
+                    found[key] = b""
+        return found
+
+    @cached_property
+    def _kinds(self) -> tuple[list[Place], list[Place], list[Place]]:
+        """The journal, ledger and index directories: from the options, else from a cookie, else by their files."""
+        named = self._named_by_options() or self._named_by_cookie()
+        by_content = self._by_content()
+        given = roots(self.options)
+        out = []
+        for i, kind in enumerate(_ROOT_NAMES):
+            if named is not None and named[i]:
+                out.append([self.places[key] for key in named[i]])
+            else:
+                free = [
+                    self.places[key] for key in by_content[i]
+                    if key not in {root.name for root in given if not root.name.startswith(kind)}
+                ]  # fmt: skip
+                out.append(free)
+        journals, ledgers, indexes = out
+        return journals, ledgers, indexes if named is None or named[2] else []
+
+    def _named_by_options(self) -> list[list[str]] | None:
+        """Return the directories that options name. The own directory takes the place of the path that is no further root."""
+        if not any(self.options[option.name] for option in ROOTS):
+            return None
+        have = {name.partition("/")[0] for name in self.sizes}
+        out: list[list[str]] = []
+        for option in ROOTS:
+            keys = [key for key, _ in root_keys(self.options, option)]
+            unseen = [key for key in keys if key not in have]
+            if "" in self.places and unseen:
+                paths = {root.name: root.path for root in roots(self.options)}
+                own = [key for key in unseen if paths[key].rpartition("/")[2] == self.listing.name]
+                if own:
+                    keys = ["" if key == own[0] else key for key in keys]
+            out.append(keys)
+        if "" in self.places and not any("" in keys for keys in out):
+            out[1] = ["", *out[1]]
+        return out
+
+    def _named_by_cookie(self) -> list[list[str]] | None:
+        """Return the directories that the first cookie names whose directories all exist."""
+        keys = {place.name: key for key, place in self.places.items()}
+        for data in self.cookies.values():
+            try:
+                stored = cookie.Cookie.parse(data)
+            except JavaError:
+                continue
+            paths = (
+                cookie.journal_paths(stored), cookie.directories(stored.ledgers), cookie.directories(stored.indexes or ""),
+            )  # fmt: skip
+            names = [[path.rstrip("/").rpartition("/")[2] for path in kind] for kind in paths]
+            if (
+                names[0]
+                and names[1]
+                and all(name in keys and len(set(kind)) == len(kind) for kind in names for name in kind)
+            ):
+                return [[keys[name] for name in kind] for kind in names]
+        return None
+
+    def _by_content(self) -> list[list[str]]:
+        journals, ledgers, indexes = [], [], []
+        for key, place in sorted(self.places.items(), key=lambda item: _natural(item[0])):
+            files = self.files(place)
+            has_logs = any(log_id(file) is not None or mark_index(file) is not None for file in files)
+            has_index = self._has_index(place) or self._below(place, LOCATIONS) or self._below(place, LEDGERS)
+            if any(file.endswith(".txn") for file in files):
+                journals.append(key)
+            if has_logs or LAST_ID in files or DIRTY in files or (has_index and "index" not in place.name):
+                ledgers.append(key)
+            elif has_index:
+                indexes.append(key)
+            elif key not in journals:
+                (
+                    journals if "journal" in place.name else indexes if "index" in place.name else ledgers
+                ).append(key)
+        return [journals, ledgers, indexes]
+
+    def _has_index(self, place: Place) -> bool:
+        return any(name.endswith(".idx") and name.startswith(place.prefix) for name in self.sizes)
+
+    @property
+    def journals(self) -> list[Place]:
+        return self._kinds[0]
+
+    @property
+    def ledgers(self) -> list[Place]:
+        return self._kinds[1]
+
+    @property
+    def indexes(self) -> list[Place]:
+        """The index directories. Without any, the ledger directories hold the index."""
+        return self._kinds[2] or self._kinds[1]
+
+    @property
+    def has_index_dirs(self) -> bool:
+        return bool(self._kinds[2])
+
+    # Files
+
+    @cached_property
+    def logs(self) -> list[tuple[int, str]]:
+        """The entry logs by id and directory: id and name."""
+        found = [
+            (identity, i, f"{place.prefix}{file}")
+            for i, place in enumerate(self.ledgers)
+            for file in self.files(place)
+            if (identity := log_id(file)) is not None
+        ]
+        return [(identity, name) for identity, _, name in sorted(found)]
+
+    def journal_files(self, place: Place) -> list[tuple[int, str]]:
+        """Return the journals of a directory by id."""
+        found = [(journal_id(file), f"{place.prefix}{file}") for file in self.files(place)]
+        return sorted((identity, name) for identity, name in found if identity is not None)
+
+    @cached_property
+    def index_files(self) -> dict[int, str]:
+        """The index file of each ledger. The first directory with one wins."""
+        out: dict[int, str] = {}
+        for place in self.indexes:
+            for name in self.sizes:
+                if name.startswith(place.prefix):
+                    ledger = ledger_of(name[len(place.prefix) :])
+                    if ledger is not None:
+                        out.setdefault(ledger, name)
+        return dict(sorted(out.items()))
+
+    @cached_property
+    def storage(self) -> str:
+        """The storage class: from the options, else by the index."""
+        given: str | None = self.options[STORAGE.name]
+        if given:
+            return given
+        databases = (self._below(place, folder) for place in self.indexes for folder in (LOCATIONS, LEDGERS))
+        return DB if any(databases) else SORTED
+
+    def mark(self, number: int) -> tuple[int, int]:
+        """Return the lastMark of a journal directory: journal id and offset. The greatest over all ledger directories counts."""
+        name = f"{LAST_MARK}.{number}" if len(self.journals) > 1 else LAST_MARK
+        best = (0, 0)
+        for place in self.ledgers:
+            if self.sizes.get(f"{place.prefix}{name}", 0) >= 16:
+                data = self.listing.read(f"{place.prefix}{name}", 0, 16)
+                best = max(best, (_signed(data[:8]), _signed(data[8:])))
+        return best
+
+    def marked(self, number: int) -> list[tuple[str, int]]:
+        """Return the journals of a directory that a bookie replays, each with the position where it starts. 0 is the first record."""
+        identity, offset = self.mark(number)
+        return [
+            (name, max(offset, 0) if journal == identity else 0)
+            for journal, name in self.journal_files(self.journals[number])
+            if journal >= identity
+        ]
+
+
+def _signed(data: bytes) -> int:
+    return int.from_bytes(data, "big", signed=True)
+
+
+def is_bookie_file(name: str) -> bool:
+    """Return whether a name in the tree is that of an entry log, a journal or a small file of a bookie."""
+    folder, _, base = name.rpartition("/")
+    if folder.rpartition("/")[2] != CURRENT:
+        return False
+    return _is_data(base) or mark_index(base) is not None or base == LAST_ID
+
+
+def _is_data(name: str) -> bool:
+    return name.endswith((".txn", ".idx")) or log_id(name) is not None
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """Return a sort key in which numbers in a name count as numbers."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]

@@ -1,0 +1,340 @@
+"""The views of a bookie: the entries of its ledgers, the ledgers, and the journals.
+
+Entries come from the entry logs and from the part of the journals that the bookie replays, which is newer. Of several copies of an entry
+the last one counts: journals after entry logs, and entry logs by id. Copies with a wrong digest do not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from logwright.codec.bookkeeper.formats.entrylog.ledgersmap import read_map
+from logwright.codec.bookkeeper.startup.errors import JavaError
+from logwright.codec.bookkeeper.startup.index_file import IndexFile
+from logwright.codec.bookkeeper.store import rocks, tree
+from logwright.codec.bookkeeper.store.stored import ENTRIES
+from logwright.codec.bookkeeper.store.tree import Tree
+from logwright.codec.fault import Fault
+from logwright.codec.option import Options
+from logwright.codec.store.listing import Listing, Plan, Role
+from logwright.codec.store.overlay import Overlay
+from logwright.codec.store.view import Group, Part, Run, Stream, View
+from logwright.codec.table import Column, Table
+
+Int64s = npt.NDArray[np.int64]
+compute: Any = pc
+_CHUNK = 512 << 20
+"""Bytes of entries that are held at a time."""
+_ROWS = 1 << 15
+LEDGERS = Table(
+    "ledgers",
+    (
+        Column("ledger_id", pa.int64(), "the ledger", nullable=False, prunes=True),
+        Column("first_entry_id", pa.int64(), "its first entry here"),
+        Column("last_entry_id", pa.int64(), "its last entry here"),
+        Column("entries", pa.int64(), "number of its entries here", nullable=False),
+        Column("gaps", pa.int64(), "number of entries between first and last that are not here", nullable=False),
+        Column("bytes", pa.int64(), "bytes of the payloads of these entries", nullable=False),
+        Column("last_add_confirmed", pa.int64(), "the highest last-add-confirmed of entries, or the explicit one"),
+        Column("fenced", pa.bool_(), "whether it is fenced; null if unknown"),
+        Column("master_key", pa.bool_(), "whether its master key is in the index or in a journal; null if unknown"),
+        Column("indexed", pa.bool_(), "whether the index has it; null if unknown"),
+        Column("files", pa.list_(pa.string()), "the entry logs and journals with its entries", nullable=False),
+    ),
+    "One row per ledger.",
+    key=("ledger_id",),
+)  # fmt: skip
+VIEWS = {
+    view.name: view
+    for view in (
+        View(
+            "entries", tree.ENTRY_LOG, "rows", "the entries of all ledgers, with the journals replayed over the entry logs",
+            ENTRIES, "older copies of entries, and entries in journals before lastMark",
+        ),
+        View("ledgers", tree.ENTRY_LOG, "rows", "the ledgers: range, bytes, gaps, and what the index has", LEDGERS),
+        View("journal", tree.JOURNAL, "rows", "all records of the journals in order"),
+    )
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class IndexedLedger:
+    """What the index says of a ledger; None where its header cannot be read."""
+
+    fenced: bool | None
+    key: bool | None
+    lac: int | None
+
+
+def parts(listing: Listing, plan: Plan, view: str, options: Options) -> Sequence[Part | Group]:
+    """See `codec.layout.Layout.parts`."""
+    if view == "journal":
+        return [
+            Part(file.name, tree.JOURNAL, "rows", file.hints)
+            for file in plan.files
+            if file.codec == tree.JOURNAL and file.role is Role.PRIMARY
+        ]
+    found = Tree(listing, options)
+    marked = {name: at for i in range(len(found.journals)) for name, at in found.marked(i)}
+    runs = []
+    for file in plan.files:
+        if file.role is not Role.PRIMARY or (file.codec == tree.JOURNAL and file.name not in marked):
+            continue
+        bounds = _bounds(listing, file.name, file.size) if file.codec == tree.ENTRY_LOG else {}
+        part = Part(file.name, file.codec or "", "rows", file.hints, bounds=bounds)
+        params = {"file": file.name, "start": marked.get(file.name, 0), "journal": file.codec == tree.JOURNAL}
+        runs.append(Run((part,), params))
+    params = {"indexed": indexed(found)} if view == "ledgers" else {}
+    return [Group(tuple(runs), params, key="ledger_id")] if runs or params.get("indexed") else []
+
+
+def _bounds(listing: Listing, name: str, size: int) -> Mapping[str, tuple[Any, Any]]:
+    """Return the range of ledgers in a log with a readable ledgers map."""
+
+    def read(offset: int, length: int) -> Any:
+        return np.frombuffer(listing.read(name, offset, length), np.uint8)
+
+    found = read_map(read, size)
+    if found is None or found.error or not found.sizes:
+        return {}
+    return {"ledger_id": (min(found.sizes), max(found.sizes))}
+
+
+def indexed(found: Tree) -> dict[int, IndexedLedger] | None:
+    """Return what the index says of each ledger; None if it cannot be read here."""
+    if found.storage == tree.DB:
+        if not rocks.available():
+            return None
+        try:
+            databases = [
+                rocks.read_ledgers(found.listing, f"{place.prefix}{tree.LEDGERS}/") for place in found.indexes
+            ]
+        except JavaError:
+            return None
+        return {
+            ledger: IndexedLedger(data.fenced, bool(data.key), _lac(data.lac))
+            for ledgers in databases
+            for ledger, data in ledgers.items()
+        }
+    overlay = Overlay(found.listing)
+    out = {}
+    for ledger, name in found.index_files.items():
+        file = IndexFile(overlay, name, None, 8192, 1 << 20)
+        try:
+            out[ledger] = IndexedLedger(file.fenced(), bool(file.key), _lac(file.lac))
+        except JavaError:
+            out[ledger] = IndexedLedger(None, None, None)
+    return out
+
+
+def _lac(buffer: bytes | None) -> int | None:
+    return None if buffer is None or len(buffer) < 16 else int.from_bytes(buffer[8:16], "big", signed=True)
+
+
+# Merging
+
+
+@dataclass
+class Located:
+    """Entries by ledger and entry: their ids, the run and the position of the copy that counts, and about how many bytes it takes."""
+
+    ledger: Int64s
+    entry: Int64s
+    run: Int64s
+    position: Int64s
+    size: Int64s
+
+    def __len__(self) -> int:
+        return len(self.ledger)
+
+
+def _entry_rows(batch: pa.RecordBatch, params: Mapping[str, Any]) -> pa.RecordBatch:
+    """Return the entries of a batch that the view shows: no other records, and nothing before the mark."""
+    if not params["journal"]:
+        return batch
+    mask = compute.and_(
+        compute.is_valid(batch["entry_id"]), compute.greater_equal(batch["position"], params["start"])
+    )
+    return batch.filter(mask)
+
+
+def locate(runs: Sequence[Stream]) -> Located:
+    """Return the copy that counts of each entry."""
+    blocks: list[list[Int64s]] = [[] for _ in range(5)]
+    for number, run in enumerate(runs):
+        for batch in run(("ledger_id", "entry_id", "position")):
+            rows = _entry_rows(batch, run.params)
+            if not rows.num_rows:
+                continue
+            position = np.asarray(rows["position"], np.int64)
+            size = np.diff(position, append=position[-1:] + 1024)
+            values = (
+                np.asarray(rows["ledger_id"], np.int64), np.asarray(rows["entry_id"], np.int64),
+                np.full(len(position), number, np.int64), position, size,
+            )  # fmt: skip
+            for block, column in zip(blocks, values, strict=True):
+                block.append(column)
+    empty = np.empty(0, np.int64)
+    ledger, entry, run_of, position, size = (np.concatenate([empty, *block]) for block in blocks)
+    order = np.lexsort((position, run_of, entry, ledger))
+    ledger, entry = ledger[order], entry[order]
+    last = np.ones(len(order), np.bool_)
+    last[:-1] = (ledger[1:] != ledger[:-1]) | (entry[1:] != entry[:-1])
+    order = order[last]
+    return Located(ledger[last], entry[last], run_of[order], position[order], size[order])
+
+
+def combine(
+    view: str,
+    params: Mapping[str, Any],
+    runs: Sequence[Stream],
+    columns: Sequence[str],
+    report: Callable[[Fault], None],
+) -> Iterator[pa.RecordBatch]:
+    """See `codec.capability.Combine`."""
+    if view == "ledgers":
+        yield _ledgers(params["indexed"], runs, columns)
+        return
+    found = locate(runs)
+    names = [run.params["file"] for run in runs]
+    ends = np.cumsum(np.maximum(found.size, 1))
+    at = 0
+    while at < len(found):
+        limit = (ends[at - 1] if at else 0) + _CHUNK
+        stop = max(int(np.searchsorted(ends, limit, "right")), at + 1)
+        yield from _chunk(found, at, stop, runs, names, columns)
+        at = stop
+
+
+_OWN = ("ledger_id", "entry_id", "file", "position")
+"""Columns that need no second read."""
+
+
+def _chunk(
+    found: Located,
+    start: int,
+    stop: int,
+    runs: Sequence[Stream],
+    names: Sequence[str],
+    columns: Sequence[str],
+) -> Iterator[pa.RecordBatch]:
+    """Yield the entries `[start, stop)`."""
+    run_of, position = found.run[start:stop], found.position[start:stop]
+    own: dict[str, pa.Array] = {
+        "ledger_id": pa.array(found.ledger[start:stop]),
+        "entry_id": pa.array(found.entry[start:stop]),
+        "file": pa.array(names, pa.string()).take(pa.array(run_of)),
+        "position": pa.array(position),
+    }
+    read = [name for name in columns if name not in _OWN]
+    table = pa.table({name: own[name] for name in columns if name in own} or {"position": own["position"]})
+    if read:
+        pieces, order = [], []
+        for number in np.unique(run_of).tolist():
+            wanted = np.flatnonzero(run_of == number)
+            wanted = wanted[np.argsort(position[wanted])]
+            run = runs[number]
+            for batch in run(list(dict.fromkeys(("position", *read)))):
+                places = np.asarray(batch["position"], np.int64)
+                index = np.searchsorted(position[wanted], places)
+                index[index == len(wanted)] = 0
+                mask = position[wanted][index] == places
+                if mask.any():
+                    pieces.append(batch.filter(pa.array(mask)).select(read))
+                    order.append(wanted[index[mask]])
+        places = np.concatenate(order)
+        rows = pa.Table.from_batches(pieces).take(pa.array(np.argsort(places, kind="stable")))
+        if len(rows) != len(table):
+            table = table.take(pa.array(np.sort(places)))
+        for name in read:
+            table = table.append_column(name, rows[name])
+    schema = ENTRIES.schema(columns)
+    for batch in table.select(list(columns)).cast(schema).to_batches(max_chunksize=_ROWS):
+        yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+
+
+def _ledgers(
+    known: Mapping[int, IndexedLedger] | None, runs: Sequence[Stream], columns: Sequence[str]
+) -> pa.RecordBatch:
+    found = locate(runs)
+    confirmed, sizes, marks = _totals(found, runs)
+    ledgers = sorted({*found.ledger.tolist(), *(known or ()), *marks})
+    starts = np.searchsorted(found.ledger, ledgers, "left")
+    stops = np.searchsorted(found.ledger, ledgers, "right")
+    rows = []
+    for ledger, start, stop in zip(ledgers, starts.tolist(), stops.tolist(), strict=True):
+        entry = found.entry[start:stop]
+        index = (known or {}).get(ledger)
+        fenced, key, lac = marks.get(ledger, (False, False, None))
+        confirms = [
+            value
+            for value in (int(confirmed[start:stop].max()) if stop > start else None, lac)
+            if value is not None
+        ]
+        if index is not None and index.lac is not None:
+            confirms.append(index.lac)
+        unknown = known is None or (index is not None and index.fenced is None)
+        rows.append(
+            {
+                "ledger_id": ledger, "first_entry_id": int(entry[0]) if len(entry) else None,
+                "last_entry_id": int(entry[-1]) if len(entry) else None, "entries": len(entry),
+                "gaps": int(entry[-1] - entry[0] + 1 - len(entry)) if len(entry) else 0,
+                "bytes": int(sizes[start:stop].sum()),
+                "last_add_confirmed": max(confirms) if confirms else None,
+                "fenced": True if fenced or (index is not None and index.fenced) else None if unknown else False,
+                "master_key": True if key or (index is not None and index.key) else None if unknown else False,
+                "indexed": None if known is None else index is not None,
+                "files": [runs[i].params["file"] for i in np.unique(found.run[start:stop]).tolist()],
+            }
+        )  # fmt: skip
+    schema = LEDGERS.schema(columns)
+    return pa.RecordBatch.from_pylist([{name: row[name] for name in columns} for row in rows], schema=schema)
+
+
+def _totals(
+    found: Located, runs: Sequence[Stream]
+) -> tuple[Int64s, Int64s, dict[int, tuple[bool, bool, int | None]]]:
+    """Return the last-add-confirmed and the payload size of each located entry, and for each ledger what the journals say:
+    fenced, with a master key, explicit last-add-confirmed."""
+    confirmed, sizes = np.full(len(found), -1, np.int64), np.zeros(len(found), np.int64)
+    marks: dict[int, tuple[bool, bool, int | None]] = {}
+    for number, run in enumerate(runs):
+        wanted = np.flatnonzero(found.run == number)
+        wanted = wanted[np.argsort(found.position[wanted])]
+        extra = ("kind", "data", "ledger_id", "entry_id") if run.params["journal"] else ()
+        for batch in run(("position", "last_add_confirmed", "payload", *extra)):
+            if run.params["journal"]:
+                _note_records(batch, marks)
+                batch = _entry_rows(batch, run.params)
+            places = np.asarray(batch["position"], np.int64)
+            if not len(wanted) or not len(places):
+                continue
+            index = np.minimum(np.searchsorted(found.position[wanted], places), len(wanted) - 1)
+            mask = found.position[wanted][index] == places
+            at = wanted[index[mask]]
+            confirmed[at] = np.asarray(compute.fill_null(batch["last_add_confirmed"], -1), np.int64)[mask]
+            sizes[at] = np.asarray(compute.fill_null(compute.binary_length(batch["payload"]), 0), np.int64)[
+                mask
+            ]
+    return confirmed, sizes, marks
+
+
+def _note_records(batch: pa.RecordBatch, marks: dict[int, tuple[bool, bool, int | None]]) -> None:
+    rows = batch.filter(compute.is_null(batch["entry_id"])).select(["ledger_id", "kind", "data"])
+    for row in rows.to_pylist():
+        fenced, key, lac = marks.get(row["ledger_id"], (False, False, None))
+        if row["kind"] == "fence":
+            fenced = True
+        elif row["kind"] == "master_key":
+            key = True
+        elif row["kind"] == "explicit_lac":
+            value = _lac(row["data"])
+            lac = value if lac is None or (value is not None and value > lac) else lac
+        marks[row["ledger_id"]] = fenced, key, lac

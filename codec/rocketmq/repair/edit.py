@@ -1,0 +1,165 @@
+"""Remove messages from a store, or redact their bodies. All other messages keep their bytes, physical offsets and queue offsets.
+
+A removed message is replaced by a placeholder of the same size, a redacted one by a message of the same size: padding follows its properties,
+or a filler follows the message. Consume queues and index files are rebuilt, since they have hashes of tags and keys.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+
+import numpy as np
+
+from logwright.codec.engine.repair import Change, OutputFile, Removed, RepairPlan
+from logwright.codec.fault import UsageError
+from logwright.codec.frames.codec import Part
+from logwright.codec.frames.scanner import MAIN
+from logwright.codec.java import java_string
+from logwright.codec.option import Options
+from logwright.codec.rocketmq.formats.commitlog.codec import CODEC as LOG
+from logwright.codec.rocketmq.formats.commitlog.layout import (
+    BODY,
+    BORN_V6,
+    COMPRESSED,
+    CRC_MASK,
+    DIGITS,
+    INNER_BATCH,
+    MAX_PROPERTIES,
+    MESSAGE,
+    PREPARED,
+    ROLLBACK,
+    SMALLEST,
+    STORE_V6,
+    TRAILER,
+    TRANSACTION,
+    V6_EXTRA,
+    body_crc,
+    has_trailer,
+)
+from logwright.codec.rocketmq.repair.fillers import LostMessage, filler, placeholder
+from logwright.codec.rocketmq.repair.repair import StoreRepair, derived_pieces, log_frames, part_of
+from logwright.codec.rocketmq.store import tree
+from logwright.codec.store.build import Piece
+from logwright.codec.store.extents import Copy, Extent
+from logwright.codec.store.listing import Entry, Listing, Plan
+from logwright.codec.store.overlay import Overlay
+
+_COMPRESSION_BITS = COMPRESSED | 0x700
+
+
+def edit(listing: Listing, plan: Plan, change: Change, options: Options) -> RepairPlan:
+    """See `codec.capability.Edit`."""
+    wrong = [name for name in change.values if name != "body"]
+    if wrong:
+        raise UsageError(
+            f"{wrong[0]} cannot be redacted", advice="Only the body can: pass columns=body (--columns body)"
+        )
+    return StoreEdit(listing, plan, change, options)
+
+
+class StoreEdit(RepairPlan):
+    """An edited store."""
+
+    def __init__(self, listing: Listing, plan: Plan, change: Change, options: Options) -> None:
+        super().__init__(listing)
+        self._change, self._options = change, options
+        self._repair = StoreRepair([listing], [plan], options).prepared()
+
+    def outputs(self) -> Iterator[OutputFile | Piece]:
+        logs = [self._edited(entry) for entry in tree.logs(self.listing)]
+        replaced = (tree.QUEUE, tree.EXT, tree.BATCH, tree.INDEX) if self.cut else ()
+        for name in self.sizes:
+            if not tree.is_log(name) and tree.first(name) not in replaced:
+                yield self.unchanged(name)
+        if self.cut:
+            yield from derived_pieces(Overlay(self.listing, logs), self._repair.config, self._options)
+            if any(cut.rows_lost for cut in self.cut):
+                self.notes.append(
+                    "Dropped messages were replaced by placeholders, so that queue offsets do not change. Consumers get them as messages "
+                    "without a body, with the property LW_LOST."
+                )
+        yield from logs
+
+    def _edited(self, entry: Entry) -> OutputFile:
+        """Return a log file with its changed messages replaced."""
+        out: list[Extent] = []
+        at = 0
+        context = LOG.context(entry.name.rpartition("/")[2], Options(LOG.options))
+        for window, frames in log_frames(self.listing, entry):
+            part = part_of(window, frames.pick(frames.header["frame_kind"] == MAIN))
+            rows = LOG.batch(part, self._change.columns, context)
+            drop = self._change.drops(rows)
+            redact = self._change.redacts(rows) & ~drop
+            self.rows += int((~drop).sum())
+            for i in (drop | redact).nonzero()[0].tolist():
+                start, stop = int(part.start[i]) + part.offset, int(part.end[i]) + part.offset
+                data = part.data[int(part.start[i]) : int(part.end[i])].tobytes()
+                new = emptied(data) if drop[i] else redacted(data, self._change.values["body"] or b"")
+                if new is None:
+                    raise UsageError(
+                        f"the message at byte {start} of {entry.name} has no room for the new body",
+                        advice="Set a body that is not longer than the stored one, or drop the message",
+                    )
+                out += [Copy(entry.name, at, start), new]
+                at = stop
+                self.cut.append(
+                    Removed.edited(entry.name, start, stop, int(drop[i]), int(redact[i]), _where(part, i))
+                )
+        return OutputFile(entry.name, [*out, Copy(entry.name, at, entry.size)], entry.name)
+
+
+def _where(part: Part, i: int) -> dict[str, object]:
+    data = part.data[int(part.start[i]) : int(part.end[i])].tobytes()
+    fields = MESSAGE.unpack(data, 0, len(data))[0]
+    number = fields["queue_offset"]
+    return {
+        "topic": java_string(fields["topic"]), "queue_id": fields["queue_id"], "first_offset": number, "last_offset": number,
+    }  # fmt: skip
+
+
+def emptied(data: bytes) -> bytes | None:
+    """Return the placeholder of a message, or a filler if the message is in no queue."""
+    fields = MESSAGE.unpack(data, 0, len(data))[0]
+    phy, stored = fields["physical_offset"], fields["store_timestamp"]
+    topic = java_string(fields["topic"])
+    if fields["sys_flag"] & TRANSACTION not in (PREPARED, ROLLBACK):
+        lost = LostMessage(phy, len(data), topic, fields["queue_id"], fields["queue_offset"])
+        return placeholder(lost, stored)
+    return filler(phy, len(data), stored)
+
+
+def redacted(data: bytes, body: bytes) -> bytes | None:
+    """Return a message with another body, uncompressed, in the same number of bytes; None if there is no room for it."""
+    fields = MESSAGE.unpack(data, 0, len(data))[0]
+    flags = fields["sys_flag"]
+    if flags & INNER_BATCH:
+        raise UsageError("the body of an inner batch cannot be redacted", advice="Drop the message")
+    at = BODY + sum(V6_EXTRA for bit in (BORN_V6, STORE_V6) if flags & bit)
+    spare = fields["body_length"] - len(body)
+    if spare < 0:
+        return None
+    properties = fields["properties"]
+    middle = data[at + fields["body_length"] : len(data) - len(properties) - 2]  # the topic with its length
+    rest = b""
+    if spare >= SMALLEST:
+        rest = filler(fields["physical_offset"] + len(data) - spare, spare, fields["store_timestamp"]) or b""
+        spare = 0
+    trailer = properties[-TRAILER:] if has_trailer(np.frombuffer(data, np.uint8), 0, len(data)) else b""
+    # A broker ignores empty properties.
+    properties = properties[: len(properties) - len(trailer)] + b"\x02" * spare + trailer
+    if len(properties) > MAX_PROPERTIES:
+        return None
+    head = bytearray(data[: at - 4])
+    for name, value in (
+        ("total_size", len(data) - len(rest)),
+        ("body_crc", body_crc(body)),
+        ("sys_flag", flags & ~_COMPRESSION_BITS if flags & COMPRESSED else flags),
+    ):
+        start = MESSAGE.offset(name)
+        head[start : start + 4] = value.to_bytes(4, "big")
+    head += len(body).to_bytes(4, "big") + body + middle + len(properties).to_bytes(2, "big") + properties
+    if trailer:
+        crc = zlib.crc32(head[:-TRAILER]) & CRC_MASK
+        head[-1 - DIGITS : -1] = f"{crc:0{DIGITS}d}"[::-1].encode()
+    return bytes(head) + rest

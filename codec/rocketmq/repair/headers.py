@@ -1,0 +1,119 @@
+"""Correct queue ids and queue offsets in message headers. No checksum covers them.
+
+A correction must put a message between its neighbours in a queue: the one before has the previous queue offset, the one after has the
+next. The place is that of the consume queue unit that points to the message. Without one, both neighbours must exist, and no other
+message may fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from logwright.codec.rocketmq.dispatch import Units
+
+
+@dataclass
+class Step:
+    """A message whose queue offset does not follow that of the message before in its queue (`before`; None for the first message)."""
+
+    queue: tuple[str, int]
+    phy: int
+    number: int
+    before: tuple[int, int] | None
+    """Queue offset and physical offset."""
+    after: int | None = None
+    """The queue offset of the message after it in the queue."""
+
+
+@dataclass
+class Sequences:
+    """Takes the units of all messages in log order, and finds the steps in the sequences of their queue offsets."""
+
+    last: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+    steps: list[Step] = field(default_factory=list)
+    _open: dict[tuple[str, int], Step] = field(default_factory=dict)
+
+    def add(self, queue: tuple[str, int], units: Units) -> None:
+        before = self.last.get(queue)
+        step = self._open.pop(queue, None)
+        if step is not None:
+            step.after = int(units.number[0])
+        expected = np.r_[-1 if before is None else before[0] + 1, units.number[:-1] + 1]
+        for i in np.flatnonzero(units.number != expected).tolist():
+            earlier = (int(units.number[i - 1]), int(units.phy[i - 1])) if i else before
+            step = Step(queue, int(units.phy[i]), int(units.number[i]), earlier)
+            self.steps.append(step)
+            if i + 1 < len(units):
+                step.after = int(units.number[i + 1])
+            else:
+                self._open[queue] = step
+        self.last[queue] = int(units.number[-1]), int(units.phy[-1])
+
+    def candidates(self) -> Iterator[tuple[tuple[str, int], int, int]]:
+        """Yield queue, queue offset and physical offset of the messages that may be wrong: both sides of each step, and the last ones."""
+        for step in self.steps:
+            yield step.queue, step.number, step.phy
+            if step.before is not None:
+                yield step.queue, *step.before
+        for queue, end in self.last.items():
+            yield queue, *end
+
+    def corrections(self, listed: Mapping[int, set[tuple[str, int, int]]]) -> dict[int, tuple[int, int]]:
+        """Return queue id and queue offset of wrong headers by physical offset.
+
+        `listed`: topic, queue id and queue offset of the units that point to a message, by its physical offset.
+        """
+        out: dict[int, tuple[int, int]] = {}
+        claims: dict[tuple[str, int, int], list[int]] = {}
+        for (topic, queue_id), number, phy in dict.fromkeys(self.candidates()):
+            places = [place for place in listed.get(phy, ()) if place[0] == topic]
+            if not places:
+                places = [(topic, queue_id, expected) for expected in self._between(topic, queue_id, phy)]
+                places = places or [
+                    (topic, other, number) for other in self._gaps(topic, queue_id, number, phy)
+                ]
+                for place in places:
+                    claims.setdefault(place, []).append(phy)
+            if (
+                len(places) == 1
+                and places[0] != (topic, queue_id, number)
+                and self._fits(*places[0], queue_id, phy)
+            ):
+                out[phy] = places[0][1:]
+        for rivals in claims.values():
+            for phy in rivals if len(rivals) > 1 else ():
+                out.pop(phy, None)
+        return out
+
+    def _between(self, topic: str, queue_id: int, phy: int) -> list[int]:
+        """Return the queue offset that fits between both neighbours of a message."""
+        return [
+            step.before[0] + 1 for step in self.steps
+            if (*step.queue, step.phy) == (topic, queue_id, phy) and step.before is not None and step.after == step.before[0] + 2
+        ]  # fmt: skip
+
+    def _gaps(self, topic: str, queue_id: int, number: int, phy: int) -> list[int]:
+        """Return the other queues of a topic in which exactly this message is missing between two others."""
+        return [
+            gap.queue[1] for gap in self.steps
+            if gap.queue[0] == topic and gap.queue[1] != queue_id and gap.number == number + 1 and gap.before is not None
+            and gap.before[0] == number - 1 and gap.before[1] < phy < gap.phy
+        ]  # fmt: skip
+
+    def _fits(self, topic: str, queue_id: int, number: int, source: int, phy: int) -> bool:
+        """Return whether a queue has no message of this number, and has those around it."""
+        if queue_id == source:
+            return any(
+                step.after in (None, number + 1) and (step.before is None or step.before[0] == number - 1)
+                for step in self.steps
+                if (*step.queue, step.phy) == (topic, queue_id, phy)
+            )
+        last, last_phy = self.last.get((topic, queue_id), (number - 1, -1))
+        return (last == number - 1 and last_phy < phy) or any(
+            gap.queue == (topic, queue_id) and gap.number == number + 1 and gap.phy > phy
+            and (gap.before is None or (gap.before[0] == number - 1 and gap.before[1] < phy))
+            for gap in self.steps
+        )  # fmt: skip

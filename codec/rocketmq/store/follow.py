@@ -1,0 +1,92 @@
+"""Follow a store while its broker writes, by physical offset. See `codec.capability.Follow`.
+
+A broker creates the next commit log file in advance, so the last file may not have a message yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import zip_longest
+from typing import Any
+
+from logwright.codec.capability import Settled
+from logwright.codec.engine.fold import Fold
+from logwright.codec.fault import UsageError
+from logwright.codec.option import Option, Options
+from logwright.codec.rocketmq.store import tree
+from logwright.codec.store.listing import Listing, Plan
+from logwright.codec.store.view import Part
+
+VIEW, POSITION = "messages", "physical_offset"
+_HEAD = 8
+"""Bytes of a message up to the end of its magic code."""
+
+
+def _bound(text: Any) -> str | int:
+    return text if text in ("earliest", "latest") else int(text)
+
+
+OPTIONS: tuple[Option, ...] = (
+    Option(
+        "startingPhysicalOffset",
+        "earliest",
+        "earliest, latest, or a physical offset. A stream continues from its checkpoint",
+        _bound,
+    ),
+    Option(
+        "endingPhysicalOffset",
+        "latest",
+        "The end, which is excluded, in the same form. Not for streams",
+        _bound,
+    ),
+)
+
+
+class StoreFollow:
+    options = OPTIONS
+
+    def followed(self, view: str | None, options: Options) -> tuple[str, str]:
+        if view not in (None, VIEW):
+            raise UsageError(
+                f"view {view!r} cannot be followed or limited by offsets", advice=f"Use view {VIEW}"
+            )
+        return VIEW, POSITION
+
+    def leaves_out(self, options: Options) -> Sequence[str]:
+        return ()
+
+    def wanted(self, name: str, options: Options) -> bool:
+        return True
+
+    def begins(self, plan: Plan) -> int:
+        return int(plan.facts["first_physical_offset"] or 0)
+
+    def span(
+        self, listing: Listing, plan: Plan, options: Options, end: int, *, stream: bool
+    ) -> tuple[int, int]:
+        if stream and options["endingPhysicalOffset"] != "latest":
+            raise UsageError(
+                "endingPhysicalOffset is not for streams, which have no end", advice="Remove the option"
+            )
+        known = {"earliest": self.begins(plan), "latest": end}
+        low, high = (options[name] for name in ("startingPhysicalOffset", "endingPhysicalOffset"))
+        return known.get(low, low), known.get(high, high)
+
+    def fold(self, view: str) -> Fold[Settled] | None:
+        return None
+
+    def read_view(self, view: str) -> str:
+        return view
+
+    def in_advance(self, listing: Listing, part: Part) -> bool:
+        return not any(listing.read(part.file, 0, _HEAD))
+
+
+def bounds(listing: Listing) -> dict[str, tuple[int, int | None]]:
+    """Return the first and the last physical offset that each commit log file can have; None for the last file."""
+    names = [entry.name for entry in tree.logs(listing)]
+    bases = [tree.base_of(name) or 0 for name in names]
+    return {
+        name: (base, following and following - 1)
+        for name, base, following in zip_longest(names, bases, bases[1:])
+    }

@@ -1,0 +1,56 @@
+"""Stage the rows of parallel tasks, for layouts whose files depend on the position of each row among those of all tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import pyarrow as pa
+
+from logwright.codec.sorting import framed, read_framed
+from logwright.codec.store.build import Builder, Piece, Placement, Stage, Summary
+
+
+class RowStager:
+    """A builder that stages the rows of one task in a file of this name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.rows = 0
+        self.schema: pa.Schema | None = None
+
+    def add(self, rows: pa.RecordBatch) -> Iterator[Piece]:
+        self.rows += rows.num_rows
+        self.schema = self.schema or rows.schema
+        yield Piece(self.name, framed(rows))
+
+    def finish(self) -> Iterator[Piece]:
+        if self.rows:
+            yield Piece(self.name, b"", done=True)
+
+    def summary(self) -> Summary:
+        schema = None if self.schema is None else self.schema.serialize().to_pybytes()
+        return Summary(self.rows, facts={"schema": schema})
+
+
+def assemble(
+    builder: Builder,
+    staged: str,
+    parts: Sequence[tuple[Stage, Summary]],
+    extra: Stage,
+    order: Callable[[Iterable[str]], Sequence[str]],
+) -> Placement:
+    """Pass the staged rows of all tasks to a builder. See `codec.layout.Layout.assemble`."""
+    names: dict[str, None] = {}
+
+    def pieces() -> Iterator[Piece]:
+        for stage, summary in parts:
+            if summary.rows:
+                schema = pa.ipc.read_schema(pa.py_buffer(summary.facts["schema"]))
+                for batch in read_framed(stage, staged, schema):
+                    yield from builder.add(batch)
+        yield from builder.finish()
+
+    for piece in pieces():
+        extra.take([piece])
+        names[piece.name] = None
+    return Placement(tuple((extra, name, name) for name in order(names)), builder.summary())

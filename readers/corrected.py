@@ -1,0 +1,124 @@
+"""Files with corrected bits, read as if the corrections were on the disk. Nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from logwright.codec.engine.correct import Correction, patched
+from logwright.codec.store.listing import Entry
+from logwright.codec.window import Bytes
+from logwright.readers.listing import Directory
+from logwright.readers.report_data import ReportData
+from logwright.readers.source import Source
+
+_SHOWN = 4
+"""Number of corrections to print."""
+Corrections = Mapping[str, Sequence[Correction]]
+"""The corrections of the files of a directory, by name."""
+
+
+class CorrectedSource:
+    """A source with corrections."""
+
+    def __init__(self, source: Source, corrections: Sequence[Correction]) -> None:
+        self.path, self.size = source.path, source.size
+        self.original, self._corrections = source, corrections
+
+    def pread(self, offset: int, length: int) -> Bytes:
+        return patched(self.original.pread(offset, length), offset, self._corrections)
+
+    def ahead(self, offset: int, length: int) -> None:
+        self.original.ahead(offset, length)
+
+    def close(self) -> None:
+        self.original.close()
+
+    def __enter__(self) -> CorrectedSource:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def with_corrections(source: Source, corrections: Sequence[Correction]) -> Source:
+    """Return a source with corrections in its bytes."""
+    return CorrectedSource(source, corrections) if corrections else source
+
+
+class CorrectedDirectory(Directory):
+    """A directory with corrections in its files."""
+
+    def __init__(self, original: Directory, corrections: Corrections) -> None:
+        self.original, self.corrections = original, corrections
+        self.path, self.name, self.warnings = original.path, original.name, original.warnings
+        self.rescue, self.odd = original.rescue, original.odd
+
+    def entries(self) -> Sequence[Entry]:
+        return self.original.entries()
+
+    def folders(self) -> Sequence[str]:
+        return self.original.folders()
+
+    def parent(self) -> Directory | None:
+        return self.original.parent()
+
+    def real(self, name: str) -> str:
+        return self.original.real(name)
+
+    def shown(self, name: str) -> str:
+        return self.original.shown(name)
+
+    def open(self, name: str) -> Source:
+        return with_corrections(self.original.open(name), self.corrections.get(name, ()))
+
+
+def corrected_directory(directory: Directory, report: ReportData) -> Directory:
+    """Return a directory with the corrections that a check of it found."""
+    corrections = {file.path: file.corrections for file in report.files if file.corrections}
+    return CorrectedDirectory(directory, corrections) if corrections else directory
+
+
+def healed_by_corrections(report: ReportData) -> frozenset[tuple[str, int]]:
+    """Return the damage that corrections remove, by file and offset."""
+    return frozenset((file.path, offset) for file in report.files for offset in file.healed)
+
+
+def original(corrected: Any) -> Any:
+    """Return a directory or a source without corrections."""
+    return corrected.original if isinstance(corrected, CorrectedDirectory | CorrectedSource) else corrected
+
+
+def corrects(directory: Any, name: str) -> bool:
+    """Return whether a file of a directory has corrections."""
+    return isinstance(directory, CorrectedDirectory) and name in directory.corrections
+
+
+def found_in(reports: Sequence[ReportData]) -> list[tuple[str, Correction]]:
+    """Return the corrections that checks found, with their files."""
+    return [
+        (file.path, correction)
+        for report in reports
+        for file in report.files
+        for correction in file.corrections
+    ]
+
+
+def note_corrections(
+    report: ReportData, corrections: Sequence[tuple[str, Correction]], would: str = ""
+) -> None:
+    """Add corrections to a report, as a list and as sentences. `would` is "would be " if nothing is corrected yet."""
+    report.corrected = [
+        {"file": path, **correction.to_dict()} for path, correction in corrections[: report.max_faults]
+    ]
+    for path, correction in corrections[:_SHOWN]:
+        where = "" if path == report.path else f" of {path}"
+        report.notes.append(
+            f"{would}corrected: 1 bit at byte {correction.offset}{where} ({correction.stored:#04x}, it was {correction.value:#04x}), proved "
+            f"by {', '.join(correction.proved_by)}"
+        )
+    if len(corrections) > _SHOWN:
+        report.notes.append(f"{would}corrected: {len(corrections) - _SHOWN:,} more bits (--json lists them)")

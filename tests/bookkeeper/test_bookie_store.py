@@ -1,0 +1,199 @@
+"""The directories of a bookie as one store: views, filters, several roots, configuration, checks, writing."""
+
+from __future__ import annotations
+
+import shutil
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+from golden_bookies import case
+
+import logwright as lw
+from logwright.codec.fault import UsageError
+
+HEALTHY = [
+    "big_ids", "compacted", "digests", "dmg_base", "dmg_jbase", "entry_sizes", "gaps_and_order", "handmade", "handmade_journal_only",
+    "index_pages", "journal_rolled", "journals_two", "killed_replayed", "killed_torn_log", "killed_unflushed", "log_per_ledger",
+    "meta_records_killed", "old_4_14_7", "restarted", "rolled_sorted", "two_dirs_index_dir",
+]  # fmt: skip
+ROWS = [
+    {"ledger_id": ledger, "entry_id": entry, "payload": b"%d/%d" % (ledger, entry) * 9}
+    for entry in range(40)
+    for ledger in (1, 2, 300)
+]
+
+
+def ids(table: Any) -> list[tuple[int, int]]:
+    return list(zip(table["ledger_id"].to_pylist(), table["entry_id"].to_pylist(), strict=True))
+
+
+def served(name: str) -> list[tuple[int, int]]:
+    return sorted(
+        (line["ledger"], line["entry"]) for line in case(name).lines["entry"] if "exception" not in line
+    )
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_entries_of_a_healthy_bookie_are_those_that_it_serves(name: str) -> None:
+    known = case(name)
+    with warnings.catch_warnings(action="ignore"):  # a torn tail
+        table = lw.read(str(known.path), passwd=known.passwords)
+    deleted = {ledger for ledger, _ in ids(table)} - {ledger for ledger, _ in served(name)}
+    assert [key for key in ids(table) if key[0] not in deleted] == served(name)
+    contents = {(line["ledger"], line["entry"]): line.get("hex") for line in known.lines["entry"]}
+    for row in table.to_pylist():
+        content = contents.get((row["ledger_id"], row["entry_id"]))
+        assert content is None or content.endswith(row["payload"].hex())
+
+
+@pytest.mark.parametrize("mode", ["PERMISSIVE", "DROPMALFORMED"])
+def test_damaged_entry_is_left_out(mode: str) -> None:
+    known = case("elog_flip_body")
+    with pytest.warns(UserWarning, match="checksum mismatch"):
+        table = lw.read(str(known.path), mode=mode, passwd=known.passwords)
+    rows = [key for key in ids(table) if key[0] is not None]
+    assert (2, 1) not in rows
+    assert len(rows) == 26
+
+
+def test_mode_as_system_reads_what_a_client_gets() -> None:
+    known = case("elog_flip_body")
+    path = str(known.path)
+    with pytest.warns(UserWarning, match="1 served entries have a wrong digest"):
+        assert len(lw.read(path, mode="AS_SYSTEM", **known.options)) == 26
+    assert len(lw.read(path, mode="AS_SYSTEM", reader="bookie", **known.options)) == 27
+
+
+def test_ledgers_show_range_fence_and_key() -> None:
+    rows = {row["ledger_id"]: row for row in lw.read(str(case("dmg_base").path), view="ledgers").to_pylist()}
+    assert [rows[i]["fenced"] for i in range(3)] == [False, True, False]
+    assert rows[0] | {"files": None} == {
+        "ledger_id": 0, "first_entry_id": 0, "last_entry_id": 8, "entries": 9, "gaps": 0, "bytes": 551, "last_add_confirmed": 8,
+        "fenced": False, "master_key": True, "indexed": True, "files": None,
+    }  # fmt: skip
+    killed = lw.read(str(case("meta_records_killed").path), view="ledgers").to_pylist()
+    assert any(row["fenced"] for row in killed)
+
+
+def test_filter_on_ledger_prunes_and_keeps_rows() -> None:
+    path = str(case("rolled_sorted").path)
+    table = lw.read(path, filter="ledger_id == 1 and entry_id < 3")
+    assert ids(table) == [(1, 0), (1, 1), (1, 2)]
+
+
+def test_journal_view_has_all_records() -> None:
+    known = case("journal_rolled")
+    table = lw.read(str(known.path), view="journal")
+    assert len(table) == len(known.lines["journal_record"])
+
+
+def moved(tmp_path: Path) -> tuple[Path, Path]:
+    """Copy a bookie so that journal and ledger directory have different parents."""
+    shutil.copytree(case("dmg_base").path / "ledger", tmp_path / "disk1" / "ledger")
+    shutil.copytree(case("dmg_base").path / "journal", tmp_path / "disk2" / "journal")
+    return tmp_path / "disk1" / "ledger", tmp_path / "disk2" / "journal"
+
+
+def test_options_name_the_directories(tmp_path: Path) -> None:
+    ledger, journal = moved(tmp_path)
+    expected = lw.read(str(case("dmg_base").path))
+    assert lw.read(str(ledger), journalDirectories=str(journal)) == expected
+    assert lw.read(str(ledger), journalDirectories=str(journal), ledgerDirectories=str(ledger)) == expected
+    assert len(lw.read(str(ledger), mode="AS_SYSTEM", journalDirectories=str(journal))) == 27
+
+
+def test_configuration_file_names_the_directories(tmp_path: Path) -> None:
+    ledger, journal = moved(tmp_path)
+    conf = tmp_path / "bk_server.conf"
+    conf.write_text(f"bookiePort=3181\njournalDirectories={journal}\nledgerDirectories={ledger}\n")
+    assert lw.read(str(conf)) == lw.read(str(case("dmg_base").path))
+    conf.write_text("bookiePort=3181\njournalDirectories=journal\n")
+    with pytest.raises(UsageError, match="relative"):
+        lw.read(str(conf))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("elog_map_size_flip", "the ledgers map has 485 bytes of ledger 0, the log has 484"),
+        ("elog_lost_bytes", "right after adding -96"),
+        ("idx_slot_phantom", "1 entries of ledger 0 that are not at their locations, the first is 40"),
+        ("idx_missing", "ledger 0 is not in the index"),
+        ("idx_slot_zero", "are not in the index, the first is 2"),
+        ("elog_missing", "entry log 0.log is missing"),
+        ("mark_in_header", "lastMark is at 8, which is no record"),
+        ("mark_missing_journal", "which is missing"),
+        ("jrn_missing_mid", "1 journals between"),
+        ("jrn_key_missing", "ledger 0 has no master key"),
+        ("jrn_second_key", "BookieUnauthorizedAccessException"),
+        ("cookie_host", "InvalidCookieException"),
+        ("compact_decimal_twin", "under the decimal form of its id"),
+        ("elog_name_overflow", "more than 32 bits"),
+    ],
+)
+def test_verify_reports_files_that_do_not_fit_each_other(name: str, text: str) -> None:
+    report = lw.verify(str(case(name).path), passwd=case(name).passwords).to_dict()
+    details = [fault["detail"] for file in report["files"] for fault in file["faults"]]
+    assert any(text in detail for detail in details), details
+
+
+@pytest.mark.parametrize("name", [name for name in HEALTHY if name != "killed_torn_log"])
+def test_verify_finds_nothing_wrong_with_a_healthy_bookie(name: str) -> None:
+    report = lw.verify(str(case(name).path), passwd=case(name).passwords).to_dict()
+    assert report["ok"]
+
+
+def test_written_bookie_is_served_completely(tmp_path: Path) -> None:
+    out = str(tmp_path / "bookie")
+    options = {"passwd": b"secret", "digestType": "MAC", "logSizeLimit": 4096, "journalWriteData": True}
+    written = lw.write(ROWS, out, "bookkeeper.bookie", **options)
+    assert written.rows == len(ROWS)
+    assert len([name for name in written.files if name.endswith(".log")]) > 1
+    for mode in ("FAILFAST", "AS_SYSTEM"):
+        table = lw.read(out, mode=mode, passwd=b"secret")
+        assert sorted(ids(table)) == sorted((row["ledger_id"], row["entry_id"]) for row in ROWS)
+    report = lw.verify(out, as_system="4.18.0", passwd=b"secret").to_dict()
+    assert report["ok"]
+    assert report["system"]["rows_lost"] == 0
+    assert report["system"]["warnings"] == []
+
+
+def test_append_continues_ledgers(tmp_path: Path) -> None:
+    out = str(tmp_path / "bookie")
+    lw.write(ROWS, out, "bookkeeper.bookie")
+    more = [{"ledger_id": 1, "entry_id": 40 + i, "payload": b"more"} for i in range(3)]
+    lw.write(more, out, "bookkeeper.bookie", mode="append")
+    table = lw.read(out, filter="ledger_id == 1")
+    assert table["entry_id"].to_pylist() == list(range(43))
+    payloads = [len(payload) for payload in table["payload"].to_pylist()]
+    assert table["length"].to_pylist()[-1] == sum(payloads)
+    assert len(lw.read(out, mode="AS_SYSTEM")) == len(ROWS) + 3
+    with pytest.raises(UsageError, match="already has entry 0"):
+        lw.write(ROWS[:1], out, "bookkeeper.bookie", mode="append")
+
+
+def test_entry_twice_is_an_error_unless_the_last_is_asked_for(tmp_path: Path) -> None:
+    rows = [{"ledger_id": 1, "entry_id": 0, "payload": payload} for payload in (b"first", b"last")]
+    with pytest.raises(UsageError, match="two entries 0"):
+        lw.write(rows, str(tmp_path / "a"), "bookkeeper.bookie")
+    lw.write(rows, str(tmp_path / "b"), "bookkeeper.bookie", on_duplicate="last")
+    assert lw.read(str(tmp_path / "b"), mode="AS_SYSTEM")["payload"].to_pylist() == [b"last"]
+
+
+def test_append_to_a_bookie_with_unflushed_journal_is_refused(tmp_path: Path) -> None:
+    out = tmp_path / "bookie"
+    shutil.copytree(case("killed_unflushed").path, out)
+    with pytest.raises(UsageError, match="would replay"):
+        lw.write(ROWS[:1], str(out), "bookkeeper.bookie", mode="append")
+
+
+def test_directories_on_several_disks_are_written(tmp_path: Path) -> None:
+    ledger, journal = tmp_path / "a" / "ledger", tmp_path / "b" / "journal"
+    for folder in (ledger.parent, journal.parent):
+        folder.mkdir()
+    options = {"journalDirectories": str(journal), "ledgerDirectories": str(ledger)}
+    lw.write(ROWS, str(ledger), "bookkeeper.bookie", **options)
+    assert (journal / "current" / "1.txn").exists()
+    assert len(lw.read(str(ledger), mode="AS_SYSTEM", **options)) == len(ROWS)

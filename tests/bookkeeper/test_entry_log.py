@@ -1,0 +1,221 @@
+"""Entry logs that real bookies wrote, healthy and damaged, and what the real scanner read from them."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from golden_bookies import case, home, names
+
+from logwright.codec.bookkeeper.formats.entrylog.ledgersmap import LedgersMap, map_bytes, map_order, read_map
+from logwright.codec.fault import UsageError
+from logwright.roundtrip.laws import any_split, decode_encode, encode_without_payloads
+from logwright.roundtrip.specimen import Specimen
+
+NAME = "bookkeeper.entrylog"
+HEALTHY = [name for name in names() if not name.startswith(("elog_", "direct_"))]
+DAMAGED = [name for name in names() if name.startswith("elog_")]
+UNSEALED = {"elog_flip_ledger"}
+"""The entry has an HMAC, and moves to a ledger that nothing else is known of."""
+
+
+def logs(name: str) -> Iterator[Path]:
+    for path in sorted((home() / name).rglob("*.log*")):
+        if path.parent.name == "current" or name == "old_4_0_0":
+            yield path
+
+
+def reported(name: str, path: Path, kind: str) -> list[dict[str, Any]]:
+    """Return what the real scanner reported of a log."""
+    file = path.relative_to(home() / name).as_posix()
+    return [line for line in case(name).lines.get(kind, []) if line["file"] == file]
+
+
+def content(row: dict[str, Any]) -> str:
+    numbers = (row[name] for name in ("ledger_id", "entry_id", "last_add_confirmed", "length"))
+    return (struct.pack(">4q", *numbers) + (row["digest"] or b"") + row["payload"]).hex()
+
+
+def map_of(data: bytes) -> LedgersMap | None:
+    array = np.frombuffer(data, np.uint8)
+    return read_map(lambda at, size: array[at : at + size], len(data))
+
+
+@cache
+def sound() -> set[str]:
+    rows = (row for path in logs("dmg_base") for row in Specimen.of(path, NAME).read().table.to_pylist())
+    return {content(row) for row in rows}
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_healthy_logs_have_the_entries_that_the_real_scanner_reads(name: str) -> None:
+    for path in logs(name):
+        read = Specimen.of(path, NAME, passwd=case(name).passwords).read()
+        assert not read.report.errors, read.report.faults
+        lines = reported(name, path, "log_entry")
+        if not reported(name, path, "log_end"):
+            continue
+        rows = read.table.to_pylist()
+        places = [(row["position"], row["ledger_id"], row["entry_id"]) for row in rows]
+        assert places == [(line["pos"], line["ledger"], line["entry"]) for line in lines]
+        for row, line in zip(rows, lines, strict=True):
+            assert "hex" not in line or content(row) == line["hex"]
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_healthy_logs_are_written_with_the_same_bytes(name: str) -> None:
+    for path in logs(name):
+        for law in (decode_encode, encode_without_payloads):
+            verdict = law(path, NAME)
+            assert verdict, verdict
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_rows_alone_give_finished_logs_with_their_maps(name: str) -> None:
+    """Header, digests, and the order of the map are those of the real entry logger."""
+    for path in logs(name):
+        specimen = Specimen.of(path, NAME)
+        data = specimen.all_bytes()
+        stored = map_of(data)
+        if stored is None or not stored.sizes or b"\xf0" * 16 in data:
+            continue  # not finished, or written by the direct-I/O logger
+        assert Specimen.of(b"", NAME).encode(specimen.read().table) == data
+        for line in reported(name, path, "log_map"):
+            assert dict(line.get("ledgers", stored.sizes.items())) == stored.sizes
+
+
+@pytest.mark.parametrize("name", ["digests", "dmg_base", "db_direct_io", "nested_frames", "entry_sizes"])
+def test_splits_of_golden_logs_have_each_entry_once(name: str) -> None:
+    for path in logs(name):
+        verdict = any_split(path, NAME, sizes=[1, 1500, 5000])
+        assert verdict, verdict
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_damaged_logs_give_no_entry_that_was_not_there(name: str) -> None:
+    for path in logs(name):
+        read = Specimen.of(path, NAME, passwd=case("dmg_base").passwords).read()
+        strange = [row for row in read.table.to_pylist() if content(row) not in sound()]
+        assert not strange or (name in UNSEALED and len(strange) == 1)
+        verdict = decode_encode(path, NAME)
+        assert verdict, verdict
+
+
+@pytest.mark.parametrize(
+    ("name", "offset", "lost"),
+    [
+        ("elog_length_zero", 1552, 1),
+        ("elog_length_max", 1552, 1),
+        ("elog_length_tiny", 1552, 1),
+        ("elog_flip_length_low", 1552, 1),
+        ("elog_flip_length_minus", 1552, 1),
+        ("elog_entry_negative", 1552, 1),
+        ("elog_flip_body", 1552, 1),
+        ("elog_zero_frame", 1552, 1),
+        ("elog_map_inside_entry", 1552, 1),
+        ("elog_trunc_mid", 1552, 1),
+        ("elog_inserted_bytes", 1454, 0),
+    ],
+)
+def test_fault_of_a_damaged_entry_has_its_offset(name: str, offset: int, lost: int) -> None:
+    """Only the damaged entry is lost, though the real scanner reads garbage behind it."""
+    path = home() / name / "ledger" / "current" / "0.log"
+    read = Specimen.of(path, NAME, passwd=case("dmg_base").passwords).read()
+    assert offset in [fault.offset for fault in read.report.faults]
+    if name != "elog_trunc_mid":
+        assert read.table.num_rows == 15 - lost
+
+
+@pytest.mark.parametrize("field", ["size", "ledger", "payload"])
+def test_entry_logs_inside_of_payloads_give_no_entries(field: str) -> None:
+    """Payloads that are entry logs have frames with matching digests, which lead to the end of the damaged entry."""
+    for path in logs("nested_frames"):
+        specimen = Specimen.of(path, NAME)
+        data, table = specimen.all_bytes(), specimen.read().table
+        rows = {content(row) for row in table.to_pylist()}
+        for place in table["position"].to_pylist():
+            damaged = bytearray(data)
+            damaged[place + {"size": 2, "ledger": 4, "payload": 45}[field]] ^= 0x85
+            read = specimen.with_bytes(bytes(damaged)).read()
+            actual = {content(row) for row in read.table.to_pylist()}
+            assert actual <= rows
+            assert len(actual) >= len(rows) - 1
+            assert read.report.faults
+
+
+def test_map_of_many_ledgers_has_the_order_of_the_real_hash_table() -> None:
+    for path in logs("map_batches"):
+        specimen = Specimen.of(path, NAME)
+        data = specimen.all_bytes()
+        stored = map_of(data)
+        if stored is None or not stored.sizes:
+            continue
+        assert not stored.error
+        assert len(stored.sizes) > 9000
+        first = list(dict.fromkeys(specimen.read().table["ledger_id"].to_pylist()))
+        assert map_order(first) == list(stored.sizes)
+        assert data[stored.offset : stored.end] == map_bytes(
+            {ledger: stored.sizes[ledger] for ledger in first}
+        )
+
+
+def test_passwords_verify_the_hmac() -> None:
+    passwords = case("digests").passwords
+    path = next(logs("digests"))
+    assert not Specimen.of(path, NAME, passwd=passwords).read().report.faults
+    read = Specimen.of(path, NAME, passwd=dict.fromkeys(passwords, b"wrong")).read()
+    assert [fault.detail for fault in read.report.faults] == ["digest mismatch"] * 4
+    with pytest.raises(UsageError, match="the value is not valid") as error:
+        Specimen.of(path, NAME, passwd="secret")
+    assert "secret" not in str(error.value)
+
+
+def test_damaged_entry_of_a_ledger_with_an_hmac_is_seen_with_the_password() -> None:
+    path, passwords = next(logs("digests")), case("digests").passwords
+    rows = Specimen.of(path, NAME).read().table.to_pylist()
+    place = next(row["position"] for row in rows if row["digest_type"] == "HMAC")
+    damaged = bytearray(path.read_bytes())
+    damaged[place + 60] ^= 1
+    specimen = Specimen.of(bytes(damaged), NAME, path.name, passwd=passwords)
+    assert [fault.offset for fault in specimen.read().report.faults] == [place]
+
+
+def test_digest_types_are_those_of_the_ledgers() -> None:
+    types = {0: "CRC32C", 1: "CRC32", 2: "HMAC", 3: "DUMMY"}
+    for row in Specimen.of(next(logs("digests")), NAME).read().table.to_pylist():
+        assert row["digest_type"] == types[row["ledger_id"]]
+
+
+def test_worked_example_is_written_from_rows() -> None:
+    rows = [
+        *({"ledger_id": 10, "entry_id": n, "payload": b"hello", "digest_type": "CRC32C"} for n in range(3)),
+        {"ledger_id": 11, "entry_id": 0, "payload": b"world", "digest_type": "CRC32"},
+    ]
+    data = Specimen.of(b"", NAME, "0.log").encode(pa.Table.from_pylist(rows))
+    assert data == (home() / "handmade" / "ledger" / "current" / "0.log").read_bytes()
+
+
+def test_hmac_needs_a_password_to_be_written() -> None:
+    rows = pa.table({"ledger_id": [1], "entry_id": [0], "payload": [b""], "digest_type": ["HMAC"]})
+    with pytest.raises(UsageError, match="needs the password"):
+        Specimen.of(b"", NAME, "0.log").encode(rows)
+    with pytest.raises(UsageError, match="must not be negative"):
+        Specimen.of(b"", NAME, "0.log").encode(pa.table({"ledger_id": [-1], "entry_id": [0]}))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_zeros_and_noise_give_no_entries(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    noise = random.integers(0, 256, 1 << 17, dtype=np.uint8).tobytes()
+    small = random.integers(0, 3, 1 << 16, dtype=np.uint8).tobytes()
+    header = Specimen.of(b"", NAME).encode(pa.table({"ledger_id": [1], "entry_id": [0]}).slice(0, 0))
+    for body in (noise, small, bytes(5000), bytes(999) + b"\1" + bytes(999), b"\xf0" * 7 + noise[:999]):
+        assert not len(Specimen.of(header + body, NAME, "1.log").read().table)
+        verdict = decode_encode(header + body, NAME, name="1.log")
+        assert verdict, verdict

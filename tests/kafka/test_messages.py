@@ -1,0 +1,159 @@
+"""Messages of magic 0 and 1: written from rows, converted to and from other magics, served and repaired."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka_golden import CASES, copy_case
+
+import logwright as lw
+
+T = 1_700_000_000_000
+TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
+ROWS = [
+    {
+        "key": (None, b"", b"k%d" % n)[n % 3],
+        "value": (b"v" * n, None, b"")[n % 3],
+        "timestamp": T + n * 7 % 11,
+    }
+    for n in range(60)
+]
+COMPRESSIONS = ("none", "gzip", "snappy", "lz4")
+
+
+def write(path: Path, magic: int, compression: str = "none", **options: Any) -> Path:
+    settings = {"segment.bytes": 1500, "batch.size": 300, "topic.id": TOPIC_ID, **options}
+    lw.write(ROWS, path, "kafka.partition", magic=magic, **{"compression.type": compression}, **settings)
+    return path
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+@pytest.mark.parametrize("magic", [0, 1])
+def test_written_partition_is_served_completely(tmp_path: Path, magic: int, compression: str) -> None:
+    path = write(tmp_path / "t-0", magic, compression)
+    rows = lw.read(path).to_pylist()
+    assert [row["offset"] for row in rows] == list(range(60))
+    assert [(row["key"], row["value"]) for row in rows] == [(row["key"], row["value"]) for row in ROWS]
+    assert {row["timestampType"] for row in rows} == {magic - 1}
+    frames = lw.read(path, view="frames").to_pylist()
+    assert {(frame["magic"], frame["compression"]) for frame in frames} == {(magic, compression)}
+    for clean in (True, False):
+        report = lw.verify(path, as_system="4.3", clean=clean)
+        assert report.ok, report.text()
+        assert (report.system["opens"], report.system["rows"]) == (True, 60)
+    assert lw.read(path, mode="AS_SYSTEM", as_system="4.3").num_rows == 60
+
+
+def test_offsets_of_wrappers_are_those_of_their_last_message(tmp_path: Path) -> None:
+    for magic in (0, 1):
+        path = write(tmp_path / f"t-{magic}", magic, "gzip")
+        frames = lw.read(path, view="frames").to_pylist()
+        assert [frame["last_offset"] + 1 for frame in frames][:-1] == [
+            frame["base_offset"] for frame in frames
+        ][1:]
+        assert [frame["records_count"] for frame in frames] == [
+            frame["last_offset"] - frame["base_offset"] + 1 for frame in frames
+        ]
+
+
+@pytest.mark.parametrize(
+    ("version", "magic"), [("0.8.2", 0), ("0.9.0.1", 0), ("0.10.2", 1), ("0.11.0", 2), ("3.0-IV1", 2)]
+)
+def test_message_format_version_chooses_the_magic(tmp_path: Path, version: str, magic: int) -> None:
+    path = tmp_path / "t-0"
+    lw.write(ROWS[:3], path, "kafka.partition", **{"message.format.version": version})
+    assert set(lw.read(path, view="frames")["magic"].to_pylist()) == {magic}
+
+
+def test_wrong_message_format_version_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(lw.UsageError, match="expected a version of Kafka"):
+        lw.write(ROWS[:3], tmp_path / "t-0", "kafka.partition", **{"message.format.version": "old"})
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_old_magics_have_no_zstd(tmp_path: Path, magic: int) -> None:
+    with pytest.raises(lw.UsageError, match=f"magic {magic} has no compression zstd"):
+        write(tmp_path / "t-0", magic, "zstd")
+    assert not (tmp_path / "t-0").exists()
+
+
+def test_log_append_time_is_that_of_the_wrapper(tmp_path: Path) -> None:
+    rows = [
+        {"value": b"x", "timestamp": T + n // 5, "timestampType": 1, "create_timestamp_ms": n}
+        for n in range(20)
+    ]
+    for compression in COMPRESSIONS:
+        path = tmp_path / f"{compression}-0"
+        lw.write(rows, path, "kafka.partition", magic=1, **{"compression.type": compression})
+        got = lw.read(path, columns="timestamp_ms,timestampType,create_timestamp_ms").to_pylist()
+        assert [row["timestamp_ms"] for row in got] == [row["timestamp"] for row in rows]
+        assert {row["timestampType"] for row in got} == {1}
+        if compression != "none":
+            # A message that is not in a wrapper has one time only.
+            assert [row["create_timestamp_ms"] for row in got] == list(range(20))
+
+
+@pytest.mark.parametrize(
+    ("name", "magic"), [("v0_gzip", 1), ("v0_none", 2), ("v1_snappy", 2), ("v1_gzip", 0), ("v2_gzip_java", 1)]
+)
+def test_conversion_keeps_what_the_other_magic_holds(tmp_path: Path, name: str, magic: int) -> None:
+    source = CASES[name].partition
+    target = tmp_path / source.name
+    lw.convert(source, target, magic=magic)
+    columns = "offset,key,value,timestamp_ms,timestampType"
+    before, after = (lw.read(path, columns=columns).to_pylist() for path in (source, target))
+    for row in before:
+        if magic == 0:
+            row["timestamp_ms"], row["timestampType"] = -1, -1
+        elif row["timestampType"] == -1:
+            row["timestampType"] = 0
+    assert after == before
+    assert set(lw.read(target, view="frames")["magic"].to_pylist()) == {magic}
+
+
+def test_edit_of_a_wrapper_keeps_the_offsets_of_its_other_messages(tmp_path: Path) -> None:
+    for name in ("v0_gzip", "v1_lz4", "v1_none", "v0_none"):
+        source = copy_case(name, tmp_path / name)
+        before = lw.read(source, columns="offset,key,value,timestamp_ms").to_pylist()
+        lw.edit(source, tmp_path / name / "out" / source.name, drop="offset == 7")
+        after = lw.read(
+            tmp_path / name / "out" / source.name, columns="offset,key,value,timestamp_ms"
+        ).to_pylist()
+        assert after == [row for row in before if row["offset"] != 7]
+
+
+def test_damaged_message_costs_no_other(tmp_path: Path) -> None:
+    for name in ("v0_none", "v1_none", "v1_gzip", "mixed_v0_v1_v2"):
+        source = copy_case(name, tmp_path / name)
+        log = next(source.glob("*.log"))
+        frames = lw.read(log, view="frames", columns="*").to_pylist()
+        rows = lw.read(log, columns="offset").column(0).to_pylist()
+        for i in (0, len(frames) // 2, len(frames) - 1):
+            frame = frames[i]
+            data = bytearray(log.read_bytes())
+            data[frame["position"] + frame["size"] - 1] ^= 1
+            other = tmp_path / name / "damaged.log"
+            other.write_bytes(data)
+            got = lw.read(other, "kafka.log", mode="DROPMALFORMED", columns="offset").column(0).to_pylist()
+            assert got == [
+                offset for offset in rows if not frame["base_offset"] <= offset <= frame["last_offset"]
+            ]
+
+
+def test_messages_in_a_value_are_not_taken_for_entries(tmp_path: Path) -> None:
+    """A log of Kafka that is stored in a log of Kafka."""
+    inner = next(CASES["v0_none"].partition.glob("*.log")).read_bytes()
+    for magic in (0, 1, 2):
+        path = tmp_path / f"t-{magic}"
+        rows = [{"value": value} for value in (b"first", inner, b"last")]
+        lw.write(rows, path, "kafka.partition", magic=magic, **{"batch.size": 0})
+        log = next(path.glob("*.log"))
+        data = bytearray(log.read_bytes())
+        at = data.index(inner)
+        data[at - 30 : at - 28] = b"\xff\xff" if magic == 2 else data[at - 30 : at - 28]
+        data[at + len(inner) // 2] ^= 0x40
+        log.write_bytes(data)
+        got = lw.read(log, mode="DROPMALFORMED", columns="value").column(0).to_pylist()
+        assert got == [b"first", b"last"]

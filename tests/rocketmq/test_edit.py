@@ -1,0 +1,77 @@
+"""Edited stores: removed messages are gone, redacted ones have another body, and a broker serves all others as before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from golden_stores import HEALTHY
+from test_store import ROWS, SIZES, path_options, placed
+
+import logwright as lw
+
+CASES = [
+    case
+    for case in HEALTHY
+    if case not in ("empty", "killed", "live", "multipath") and not case.startswith("hand")
+]
+
+
+def all_bytes(home: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in sorted(home.rglob("*")) if path.is_file())
+
+
+def rows_by_offset(home: Path, **options: Any) -> dict[int, dict[str, Any]]:
+    rows = lw.read(home, "rocketmq.store", columns="*", **options).to_pylist()
+    return {row["physical_offset"]: row for row in rows}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_dropped_message_is_not_served_and_others_keep_their_offsets(case: str, tmp_path: Path) -> None:
+    home, out = placed(case, tmp_path), tmp_path / "out"
+    options = path_options(case, home)
+    before = rows_by_offset(home, **options)
+    dropped = sorted(before)[len(before) // 2]
+    lw.edit(home, out, drop=f"physical_offset == {dropped}", **options)
+    after = rows_by_offset(out)
+    assert after == {offset: row for offset, row in before.items() if offset != dropped}
+    report = lw.verify(out, "rocketmq.store", as_system="5.5.0")
+    assert report.ok, report.text()
+    assert report.system is not None
+    assert report.system["opens"]
+    assert report.system["rows_lost"] == 0
+
+
+@pytest.mark.parametrize("body", [b"", b"gone", b"x" * 37])
+def test_redacted_bodies_are_gone_and_the_broker_accepts_the_messages(body: bytes, tmp_path: Path) -> None:
+    home, out = tmp_path / "store", tmp_path / "out"
+    rows = [{**row, "body": b"secret-%d " % n * (5 + n)} for n, row in enumerate(ROWS)]
+    lw.write(rows, home, "rocketmq.store", **{**SIZES, "mappedFileSizeCommitLog": 4096})
+    lw.edit(home, out, redact="topic == T1", columns="body", with_=body)
+    before, after = rows_by_offset(home), rows_by_offset(out)
+    assert [offset for offset in before if before[offset] != after[offset]] == [
+        offset for offset, row in before.items() if row["topic"] == "T1"
+    ]
+    assert {row["body"] or b"" for row in after.values() if row["topic"] == "T1"} == {body}
+    assert b"secret-1 " not in all_bytes(out)
+    report = lw.verify(out, "rocketmq.store", as_system="5.5.0")
+    assert report.ok, report.text()
+    served = lw.read(out, "rocketmq.store", mode="AS_SYSTEM", columns=["physical_offset", "body"])
+    assert served.to_pylist() == [{name: row[name] for name in served.column_names} for row in after.values()]
+
+
+def test_keys_of_a_dropped_message_are_not_in_the_index(tmp_path: Path) -> None:
+    home, out = tmp_path / "store", tmp_path / "out"
+    lw.write(ROWS, home, "rocketmq.store", **SIZES)
+    lw.edit(home, out, drop="keys == k7")
+    assert lw.read(home, view="index", key="T1#k7").num_rows == 1
+    assert lw.read(out, view="index", key="T1#k7").num_rows == 0
+    assert lw.read(out, view="index", key="T0#k8").num_rows == 1
+
+
+def test_body_longer_than_the_stored_one_is_refused(tmp_path: Path) -> None:
+    lw.write(ROWS, tmp_path / "store", "rocketmq.store", **SIZES)
+    with pytest.raises(lw.UsageError, match="no room for the new body"):
+        lw.edit(tmp_path / "store", tmp_path / "out", redact="keys == k0", columns="body", with_=b"long")
+    assert not (tmp_path / "out").exists()

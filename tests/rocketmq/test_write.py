@@ -1,0 +1,93 @@
+"""Write stores with several commit log paths, batch consume queues, extensions and light message queues, and append to them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_store import ROWS, SIZES
+
+import logwright as lw
+
+TIME = 1_700_000_000_000
+
+
+def batch(number: int, count: int) -> dict[str, Any]:
+    """Return a row with an inner batch of `count` messages."""
+    inner = {"INNER_NUM": str(count), "INNER_BASE": str(number)} if count > 1 else {}
+    return {
+        "topic": "B", "queue_id": 1, "queue_offset": number, "sys_flag": 0xC0 if count > 1 else 0, "body": b"x" * 50,
+        "store_timestamp_ms": TIME + number, "properties": [{"key": key, "value": value} for key, value in inner.items()],
+    }  # fmt: skip
+
+
+def light(number: int) -> dict[str, Any]:
+    """Return a row that is also in a light message queue."""
+    properties = {"INNER_MULTI_DISPATCH": "%LMQ%a", "INNER_MULTI_QUEUE_OFFSET": str(number)}
+    return {
+        "topic": "T", "queue_id": 0, "body": b"y", "store_timestamp_ms": TIME + number,
+        "properties": [{"key": key, "value": value} for key, value in properties.items()],
+    }  # fmt: skip
+
+
+STORES: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
+    "plain": (ROWS, {}),
+    "batches": ([batch(*args) for args in ((0, 1), (1, 3), (4, 1), (5, 10), (15, 1))], {"batch_topics": "B"}),
+    "extensions": (ROWS, {"enableConsumeQueueExt": True, "mappedFileSizeConsumeQueueExt": 84}),
+    "light queues": ([light(n) for n in range(12)], {"enableLmq": True}),
+}
+
+
+def files(home: Path, *folders: str) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(home)): path.read_bytes()
+        for path in sorted(home.rglob("*"))
+        if path.is_file() and path.relative_to(home).parts[0] in folders
+    }
+
+
+@pytest.mark.parametrize("kind", STORES)
+def test_broker_serves_a_written_store_and_changes_nothing(kind: str, tmp_path: Path) -> None:
+    rows, options = STORES[kind]
+    sizes = {**SIZES, **options, "mapperFileSizeBatchConsumeQueue": 138}
+    cut = len(rows) // 2
+    lw.write(rows, tmp_path / "once", "rocketmq.store", **sizes)
+    lw.write(rows[:cut], tmp_path / "twice", "rocketmq.store", **sizes)
+    del sizes["batch_topics" if kind == "batches" else "maxIndexNum"]
+    lw.write(rows[cut:], tmp_path / "twice", "rocketmq.store", mode="append", **sizes)
+    derived = "consumequeue", "batchconsumequeue", "consumequeue_ext", "index"
+    assert files(tmp_path / "once", *derived) == files(tmp_path / "twice", *derived)
+    options = {name: value for name, value in options.items() if name.startswith("enable")}
+    report = lw.verify(tmp_path / "twice", "rocketmq.store", as_system="5.5.0", **options)
+    assert report.ok, report.text()
+    assert report.system is not None
+    assert (report.system["rows"], report.system["rows_lost"]) == (len(rows), 0)
+    assert [
+        name for name in (*report.system["rewrites"], *report.system["removes"]) if name.startswith(derived)
+    ] == []
+
+
+def test_files_of_several_commit_log_paths_are_written_in_turn(tmp_path: Path) -> None:
+    paths = [tmp_path / "disk1", tmp_path / "disk2"]
+    options = {**SIZES, "storePathCommitLog": ",".join(map(str, paths))}
+    lw.write(ROWS[:30], tmp_path / "store", "rocketmq.store", **options)
+    lw.write(ROWS[30:], tmp_path / "store", "rocketmq.store", mode="append", **options)
+    for i, path in enumerate(paths):
+        names = sorted(int(file.name) for file in path.iterdir())
+        assert len(names) > 1
+        assert all(number // 1024 % 2 == i for number in names)
+    assert lw.read(tmp_path / "store", storePathCommitLog=options["storePathCommitLog"]).num_rows == len(ROWS)
+    lw.write(ROWS, tmp_path / "one", "rocketmq.store", **SIZES)
+    assert files(tmp_path / "one", "consumequeue") == files(tmp_path / "store", "consumequeue")
+
+
+def test_index_for_an_older_broker_has_no_tags(tmp_path: Path) -> None:
+    lw.write(ROWS, tmp_path / "new", "rocketmq.store", **SIZES)
+    lw.write(ROWS, tmp_path / "old", "rocketmq.store", broker_version="5.3.3", **SIZES)
+    counts = [lw.read(tmp_path / name, view="index").num_rows for name in ("new", "old")]
+    assert counts == [2 * len(ROWS), len(ROWS)]
+    lw.rebuild(tmp_path / "new", tmp_path / "rebuilt", what="index", broker_version="5.3.3")
+    assert list(files(tmp_path / "rebuilt", "index").values()) == list(
+        files(tmp_path / "old", "index").values()
+    )

@@ -1,0 +1,137 @@
+"""A single flipped bit is corrected where checksums and other evidence prove it, and nothing else is."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import logwright as lw
+from logwright.codec.fault import DamageWarning
+
+STORES: dict[str, tuple[str, dict[str, Any]]] = {
+    "kafka.partition": (".log", {}),
+    "leveldb.db": (".ldb", {}),
+}
+
+
+@pytest.fixture(scope="module", params=sorted(STORES))
+def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A store, and the name of its primary file."""
+    layout: str = request.param
+    path = tmp_path_factory.mktemp("stores") / "store-0"
+    lw.generate(layout, path, rows=300, seed=11)
+    suffix, _ = STORES[layout]
+    primary = max(
+        (file for file in path.iterdir() if file.suffix == suffix), key=lambda file: file.stat().st_size
+    )
+    return path, primary.relative_to(path)
+
+
+def flip(path: Path, *bits: int) -> None:
+    data = bytearray(path.read_bytes())
+    for bit in bits:
+        data[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(data)
+
+
+def damaged(store: tuple[Path, Path], tmp_path: Path, *bits: int) -> Path:
+    shutil.rmtree(tmp_path / "store-0", ignore_errors=True)
+    path: Path = shutil.copytree(store[0], tmp_path / "store-0")
+    flip(path / store[1], *bits)
+    return path
+
+
+def frame_of(store: tuple[Path, Path]) -> tuple[int, int]:
+    """Return where the second frame of the primary file starts and ends."""
+    frames = lw.read(store[0] / store[1], view="frames", columns=["position", "size"]).to_pylist()
+    return frames[1]["position"], frames[1]["position"] + frames[1]["size"]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_single_flipped_bit_comes_back_byte_for_byte(
+    store: tuple[Path, Path], tmp_path: Path, seed: int
+) -> None:
+    start, stop = frame_of(store)
+    bit = random.Random(seed).randrange(8 * start, 8 * stop)
+    path = damaged(store, tmp_path, bit)
+    report = lw.repair(path, tmp_path / "out" / "store-0")
+    assert not report.incomplete
+    assert report.corrected is not None
+    assert [(entry["offset"], entry["bit"]) for entry in report.corrected] == [(bit // 8, bit % 8)]
+    for file in store[0].iterdir():
+        assert (tmp_path / "out" / "store-0" / file.name).read_bytes() == file.read_bytes(), file.name
+
+
+@pytest.mark.parametrize("count", [2, 3, 8])
+def test_several_flipped_bits_of_a_frame_are_not_corrected(
+    store: tuple[Path, Path], tmp_path: Path, count: int
+) -> None:
+    start, stop = frame_of(store)
+    bits = random.Random(count).sample(range(8 * start, 8 * stop), count)
+    report = lw.repair(damaged(store, tmp_path, *bits), tmp_path / "out" / "store-0")
+    assert report.corrected == []
+    assert report.incomplete
+
+
+def test_one_bit_in_each_of_two_frames_is_corrected(store: tuple[Path, Path], tmp_path: Path) -> None:
+    start, stop = frame_of(store)
+    path = damaged(store, tmp_path, 8 * start + 200, 8 * stop + 203)
+    report = lw.repair(path, tmp_path / "out" / "store-0")
+    assert len(report.corrected or []) == 2
+    assert (tmp_path / "out" / "store-0" / store[1]).read_bytes() == (store[0] / store[1]).read_bytes()
+
+
+def test_nothing_is_corrected_on_request(store: tuple[Path, Path], tmp_path: Path) -> None:
+    start, _ = frame_of(store)
+    report = lw.repair(damaged(store, tmp_path, 8 * start + 200), tmp_path / "out" / "store-0", correct=False)
+    assert report.corrected is None
+    assert report.incomplete
+
+
+def test_backup_of_a_correction_in_place_has_the_original_bytes(
+    store: tuple[Path, Path], tmp_path: Path
+) -> None:
+    start, _ = frame_of(store)
+    path = damaged(store, tmp_path, 8 * start + 200)
+    before = (path / store[1]).read_bytes()
+    lw.repair(path, in_place=True, backup=tmp_path / "saved")
+    assert (path / store[1]).read_bytes() == (store[0] / store[1]).read_bytes()
+    assert (tmp_path / "saved" / store[1]).read_bytes() == before
+
+
+def test_verify_says_what_repair_would_correct(store: tuple[Path, Path], tmp_path: Path) -> None:
+    start, _ = frame_of(store)
+    report = lw.verify(damaged(store, tmp_path, 8 * start + 200))
+    assert not report.ok
+    (file,) = [file for file in report["files"] if file.get("corrections")]
+    assert [(entry["offset"], entry["bit"]) for entry in file["corrections"]] == [(start + 25, 0)]
+    assert "loses nothing" in str(report)
+
+
+def test_single_file_is_corrected(store: tuple[Path, Path], tmp_path: Path) -> None:
+    start, _ = frame_of(store)
+    path = damaged(store, tmp_path, 8 * start + 200)
+    lw.repair(path / store[1], tmp_path / "out.bin")
+    assert (tmp_path / "out.bin").read_bytes() == (store[0] / store[1]).read_bytes()
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_corrected_rows_are_read_with_a_warning(store: tuple[Path, Path], tmp_path: Path, jobs: int) -> None:
+    start, _ = frame_of(store)
+    path = damaged(store, tmp_path, 8 * start + 200)
+    expected: pa.Table = lw.read(store[0])
+    with pytest.warns(DamageWarning, match="corrected: 1 bit at byte"):
+        assert lw.read(path, correct=True, jobs=jobs).equals(expected)
+    assert (path / store[1]).read_bytes() != (store[0] / store[1]).read_bytes()
+
+
+def test_strategy_system_corrects_nothing(store: tuple[Path, Path], tmp_path: Path) -> None:
+    start, _ = frame_of(store)
+    path = damaged(store, tmp_path, 8 * start + 200)
+    report = lw.repair(path, tmp_path / "out" / "store-0", strategy="system")
+    assert report.corrected is None

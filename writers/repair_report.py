@@ -1,0 +1,249 @@
+"""Fill in the report of a repair, a rebuild or an edit: what was kept, removed and written, as lists and as sentences."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from logwright.codec.engine.repair import Removed
+from logwright.codec.fault import Fault, Severity
+from logwright.codec.plural import count
+from logwright.codec.store.listing import Listing, Role
+from logwright.codec.store.roots import split
+from logwright.readers.report import Report
+from logwright.readers.report_text import lost
+from logwright.readers.source import local_path
+from logwright.readers.target import DirectoryTarget, flags
+from logwright.readers.verify import healed
+from logwright.writers.apply_plan import Done
+from logwright.writers.repair_file import removed_entry
+from logwright.writers.request import Request
+
+EDIT = "edit"
+_SHOWN = 4
+"""Number of ranges of missing rows to print."""
+
+
+def missing_rows(report: Report) -> list[tuple[str, Fault]]:
+    """Return the faults about missing rows of which no byte is left, with their files."""
+    return [
+        (file.path, fault)
+        for file in report.files
+        if file.primary
+        for fault in file.faults
+        if fault.lost and not fault.length and fault.rows_lost != 0 and fault.severity is Severity.ERROR
+    ]
+
+
+def overlap(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+    """Return whether the same rows may be lost in two places, by the ranges of their ids."""
+    return all(max(low) <= min(high) for low, high in _ranges(first, second))
+
+
+def _covers(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+    """Return whether all that is lost in one place is lost in another too."""
+    if first and dict(first) == dict(second):
+        return True
+    ranges = _ranges(first, second)
+    return bool(ranges) and all(low[0] <= low[1] and high[0] >= high[1] for low, high in ranges)
+
+
+def _ranges(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[tuple[list[Any], list[Any]]]:
+    """Return the first and last ids that both have."""
+    nouns = [name.removeprefix("first_") for name in first if name.startswith("first_")]
+    both = [
+        noun
+        for noun in nouns
+        if noun != "timestamp"
+        and all(
+            isinstance(lost.get(f"{end}_{noun}"), int)
+            for lost in (first, second)
+            for end in ("first", "last")
+        )
+    ]
+    return [
+        ([first[f"first_{n}"], second[f"first_{n}"]], [first[f"last_{n}"], second[f"last_{n}"]]) for n in both
+    ]
+
+
+def fill_report(
+    report: Report,
+    done: Done,
+    copies: Sequence[DirectoryTarget],
+    request: Request,
+    verb: str,
+    gone: Sequence[tuple[str, Fault]],
+) -> None:
+    """Add what was done to the report, as lists and as sentences."""
+    several = len(copies) > 1
+    summary = done.summary
+
+    def where(copy: int) -> dict[str, str]:
+        return {"copy": copies[copy].path} if several else {}
+
+    def saved_to(cut: Removed) -> str:
+        copy = copies[cut.copy]
+        if request.in_place and request.backup is not None and not request.dry_run and cut.copy == 0:
+            return os.path.join(request.backup, cut.file)
+        return copy.directory.shown(cut.file)
+
+    room = report.max_faults
+    report.kept = [
+        {
+            "file": extent.file,
+            "offset": int(extent.start),
+            "length": int(extent.stop) - int(extent.start),
+            **where(extent.copy),
+        }
+        for extent in done.kept[:room]
+    ]
+    report.cut = [removed_entry(cut, cut.file, saved_to(cut)) | where(cut.copy) for cut in done.cut[:room]]
+    # No byte of these rows is left, so nothing is saved. A layout may already list them in what it removes.
+    missing = [
+        extent
+        for extent in gone
+        if verb != EDIT
+        and not any(cut.rows_lost != 0 and _covers(cut.lost, extent[1].lost) for cut in done.cut)
+    ]
+    report.cut += [
+        removed_entry(replace(Removed.damaged(name, fault), why=fault.detail), name, None) | where(0)
+        for name, fault in missing[: max(0, room - len(report.cut))]
+    ]
+    for label, total in (("kept", len(done.kept)), ("removed", len(done.cut))):
+        if total > room:
+            report.notes.append(f"of {total:,} ranges {label}, the first {room:,} are listed (max_faults)")
+    report.rows_kept = summary.rows
+    report.ids = dict(summary.ids)
+    report.result_files = sorted({*done.written, *done.untouched})
+    primary = {file.name for file in copies[0].plan.files if file.role is Role.PRIMARY}
+    report.changed = bool(done.cut or primary & {*done.changed, *done.removed})
+    if not request.correct:
+        report.healed = frozenset()
+    report.healed |= healed(cut for cut in done.cut if cut.copy == 0)
+    # Rows removed on request are not missing.
+    report.incomplete = verb != EDIT and any(cut.rows_lost != 0 for cut in done.cut)
+    report.notes += _sentences(done, request, copies, report.nouns[0], verb, bool(missing))
+    report.notes += [f"missing before the {verb}: {lost(fault, report)}" for _, fault in missing[:_SHOWN]]
+    if len(missing) > _SHOWN:
+        report.notes.append(f"and {len(missing) - _SHOWN:,} more ranges (--json lists all)")
+    report.next = _next(done, copies, request, verb)
+
+
+def edited(cuts: Sequence[Removed], noun: str) -> str:
+    """Describe the size of an edit."""
+    if not cuts:
+        return "nothing matches"
+    parts = [f"edited: {count(len(cuts), 'frame')}"]
+    for action, number in (
+        ("dropped", sum(cut.rows_lost or 0 for cut in cuts)),
+        ("redacted", sum(cut.redacted for cut in cuts)),
+    ):
+        parts += [f"{count(number, noun)} {action}"] if number else []
+    return ", ".join(parts)
+
+
+def _sentences(
+    done: Done,
+    request: Request,
+    copies: Sequence[DirectoryTarget],
+    noun: str,
+    verb: str,
+    missing: bool = False,
+) -> list[str]:
+    sentences: list[str] = []
+    would = "would be " if request.dry_run else ""
+    nothing = not (done.written or done.removed)
+    summary = done.summary
+    printed = copies[0].layout.printed
+    ids = ", ".join(f"{name} {printed.get(name, str)(value)}" for name, value in summary.ids.items())
+    lost_bytes = sum(cut.length for cut in done.cut)
+    if verb == EDIT:
+        sentences.append(f"{would if done.cut else ''}{edited(done.cut, noun)}")
+    elif done.cut:
+        rows, known = (
+            sum(cut.rows_lost or 0 for cut in done.cut),
+            all(cut.rows_lost is not None for cut in done.cut),
+        )
+        loss = f"{noun} count unknown"
+        if known or rows:
+            loss = f"{'' if known else 'at least '}{count(rows, noun) if rows else 'nothing'} lost"
+        ranges = count(len(done.cut), "range")
+        if lost_bytes and missing and known and not rows:
+            # These bytes lose nothing, but other rows are missing.
+            sentences.append(f"{would}repaired: {count(lost_bytes, 'byte')} ({ranges})")
+        elif lost_bytes:
+            word = "removed" if rows or not known else "repaired"
+            sentences.append(f"{would}{word}: {count(lost_bytes, 'byte')} ({ranges}; {loss})")
+        elif rows:
+            sentences.append(f"nothing to remove: {loss}")
+    sentences.append(f"{would}kept: {count(summary.rows, noun)}{f' ({ids})' if ids else ''}")
+    if nothing and request.out is None:
+        sentences.append(
+            "no changes needed" if request.dry_run else "no changes needed; the directory is unchanged"
+        )
+    else:
+        new_files = [name for name in done.written if name not in done.changed]
+        for past, future, names in (
+            ("changed files", "would change files", [n for n in done.written if n in done.changed]),
+            ("new files", "would create files", new_files),
+            ("removed files", "would remove files", done.removed),
+        ):
+            if names:
+                more = f" and {len(names) - 4:,} more" if len(names) > 4 else ""
+                word = future if request.dry_run else past
+                sentences.append(f"{word}: {', '.join(list(names)[:4])}{more}")
+        if request.backup is not None and (done.changed or done.removed):
+            too = ", including everything removed" if verb == EDIT and done.cut else ""
+            sentences.append(
+                f"the originals {'would be' if request.dry_run else 'are'} in {request.backup}{too}"
+            )
+    sentences += [
+        f"still damaged: {name and name + ' '}at {fault.offset}, {fault.kind}, {fault.detail}"
+        for name, fault in done.faults[:4]
+    ]
+    sentences += [*done.warnings, *summary.warnings]
+    system = copies[0].layout.name.partition(".")[0]
+    before = list(summary.before_you_start)
+    layout = copies[0].layout
+    further = {root.name for root in layout.roots(copies[0].layout_options)}
+    if not request.in_place and any(split(name, further)[0] for name in copies[0].sizes):
+        moved = ", ".join(layout.root_options)
+        before.insert(
+            0,
+            f"all files are now in one directory: remove {moved} from its configuration, or move the files to the configured directories",
+        )
+    if request.out is not None and not request.dry_run:
+        before.insert(0, "replace the original directory with this one; do not keep both")
+    if request.out is not None and _name_matters(copies[0], request.out):
+        before.append(f"name the directory {copies[0].directory.name}: the name is part of the data")
+    return sentences + [f"before starting {system}: {line}" for line in before]
+
+
+@dataclass(frozen=True)
+class _Renamed:
+    """A directory under another name, for recognising its layout."""
+
+    name: str
+    of: Listing
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.of, name)
+
+
+def _name_matters(copy: DirectoryTarget, out: str) -> bool:
+    """Return whether the layout recognises the directory less well under the name of the result."""
+    renamed: Any = _Renamed(os.path.basename(os.path.realpath(local_path(out))), copy.directory)
+    return copy.layout.recognise(renamed) < copy.layout.recognise(copy.directory)
+
+
+def _next(done: Done, copies: Sequence[DirectoryTarget], request: Request, verb: str) -> str:
+    paths = " ".join(shlex.quote(copy.path) for copy in copies)
+    more = flags(copies[0])
+    if request.dry_run and (done.written or done.removed):
+        return f"logwright {verb} {paths}{more} --out DIR"
+    return (
+        f"logwright verify {shlex.quote(request.out) if request.out else shlex.quote(copies[0].path) + more}"
+    )
