@@ -394,9 +394,11 @@ def test_log_directory_with_verdicts_of_the_system(
     }
     assert report.safe, report.text()
     assert "kafka 4.3: opens all and loses nothing" in report.text()
-    shutil.copytree(CASES["v0_none"].partition, here / "old-0")
+    lw.generate("kafka.partition", tmp_path / "orders-0", rows=300, seed=7)
+    lw.damage(tmp_path / "orders-0", tmp_path / "made", op=["set:frame=1,field=attributes,value=5,reseal"])
+    unknown = shutil.copytree(tmp_path / "made" / "orders-0", here / "unknown-0")
     report = lw.verify(here, as_system=True, jobs=jobs)
-    assert [part.path for part in report.parts if part.unchecked] == [str(here / "old-0")]
+    assert [part.path for part in report.parts if part.unchecked] == [str(unknown)]
     assert (report.safe, report.unchecked) == (False, True)
 
 
