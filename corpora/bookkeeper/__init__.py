@@ -1,0 +1,1 @@
+"""Test data of BookKeeper."""
