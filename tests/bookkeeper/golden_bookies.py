@@ -7,8 +7,9 @@ import tarfile
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
+
+from golden_traits import unpacked
 
 from logwright.codec import registry
 from logwright.codec.engine.startup import Started
@@ -20,16 +21,8 @@ SETTINGS = ("ledgerStorageClass", "logSizeLimit", "pageSize")
 LAYOUT = registry.get_layout("bookkeeper.bookie")
 
 
-@cache
-def _unpacked() -> TemporaryDirectory[str]:
-    folder = TemporaryDirectory(prefix="golden-bookies-")
-    with tarfile.open(ARCHIVE) as archive:
-        archive.extractall(folder.name, filter="data")
-    return folder
-
-
 def home() -> Path:
-    return Path(_unpacked().name)
+    return unpacked(ARCHIVE)
 
 
 @cache

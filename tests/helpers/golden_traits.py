@@ -10,8 +10,10 @@ import functools
 import gzip
 import json
 import re
+import tarfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 GOLDEN = Path(__file__).resolve().parents[2] / "corpora/golden"
@@ -34,8 +36,25 @@ _PREFIX = 70
 
 @functools.cache
 def cases(system: str) -> Mapping[str, Path]:
-    """Return the folders of a system's golden cases by name."""
-    return {path.name: path for path in GOLDEN.joinpath(system).glob("*/")}
+    """Return the folders of a system's golden cases by name, including those of its archive `stores.tar.xz`."""
+    folders = {path.name: path for path in GOLDEN.joinpath(system).glob("*/")}
+    archive = GOLDEN / system / "stores.tar.xz"
+    if archive.exists():
+        folders |= {path.name: path for path in unpacked(archive).glob("*/")}
+    return folders
+
+
+def unpacked(archive: Path) -> Path:
+    """Return the folder of an archive's files, which this process has until it ends."""
+    return Path(_unpacked(archive).name)
+
+
+@functools.cache
+def _unpacked(archive: Path) -> TemporaryDirectory[str]:
+    folder = TemporaryDirectory(prefix="golden-")
+    with tarfile.open(archive) as files:
+        files.extractall(folder.name, filter="data")
+    return folder
 
 
 @functools.cache
