@@ -81,7 +81,7 @@ class Codec(ABC):
     """The columns that are lost when only rows are written."""
 
     checksum: str = ""
-    """The name of the checksum that covers the content of a frame, for reports; "" if there is none."""
+    """The name of the checksum that covers the content of a frame, for reports; "" for a frame without a checksum."""
     end_magic: bytes = b""
     """The last bytes of every sound file, by which a file of any name is recognised. Empty if there is no such magic."""
 

@@ -84,7 +84,7 @@ class Case:
 
 
 def cases(system: str) -> dict[str, Case]:
-    """Return all golden cases of a system by name. Raises `NotFoundError` if there are none, as in an installed package."""
+    """Return all golden cases of a system by name. Raises `NotFoundError` if the cases are missing, as in an installed package."""
     home = _HOME / system
     if not home.is_dir():
         raise NotFoundError(

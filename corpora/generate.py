@@ -60,7 +60,7 @@ def generators() -> list[Generator]:
 
 
 def recipes(codec: str) -> Sequence[Recipe]:
-    """Return the recipes of a codec or layout, the default one first. Raises `UsageError` if there are none."""
+    """Return the recipes of a codec or layout, the default one first. Raises `UsageError` for a format without recipes."""
     registry.find(codec)  # raises, with the nearest name
     for generator in generators():
         if generator.name == codec:

@@ -308,7 +308,7 @@ def _nearest(path: str) -> str:
     near = difflib.get_close_matches(os.path.basename(path), names, n=1)
     if near:
         return f"Did you mean {os.path.join(os.path.dirname(path), near[0])}?"
-    shown = "the current directory" if folder == "." else folder
+    shown = "The current directory" if folder == "." else f"The directory {folder}"
     return f"{shown} has no similar name" if names else f"{shown} is empty"
 
 

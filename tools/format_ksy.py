@@ -157,7 +157,7 @@ class Kaitai(Spelling):
 
 
 def field_of(struct: Struct, name: str) -> Field:
-    """Return a field. Raises `TypeError` if there is none."""
+    """Return a field. Raises `TypeError` for a missing field."""
     match = next((field for field in struct.fields if field.name == name), None)
     if match is None:
         raise TypeError(f"{struct.name} has no field {name!r}, but an expression in it names it")

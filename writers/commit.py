@@ -489,7 +489,7 @@ def _exists(path: str) -> ExistsError:
     return ExistsError(
         "it exists and is not empty",
         path=path,
-        advice="mode='append' (--if-exists append) adds to it, mode='overwrite' replaces it",
+        advice="Add to it with mode='append' (--if-exists append), or replace it with mode='overwrite'",
     )
 
 

@@ -55,7 +55,7 @@ class Rows:
         if self._drop is None and self._redact is None and every is None:
             raise UsageError(
                 "nothing to change",
-                advice="drop removes rows, redact replaces values: drop=[('key', '==', b'user-7')] "
+                advice="Remove rows with drop, or replace values with redact: drop=[('key', '==', b'user-7')] "
                 "(--drop 'key == user-7')",
             )
         known: list[str] = []

@@ -52,7 +52,7 @@ def _distance(change: int, size: int, backward: npt.NDArray[np.int64]) -> int:
 
 
 def flipped_bit(change: int, size: int, polynomial: int) -> tuple[int, int] | None:
-    """Return the only bit of `size` bytes, as (byte, bit), whose flip changes their reflected CRC by `change`; None if there is none.
+    """Return the only bit of `size` bytes, as (byte, bit), whose flip changes their reflected CRC by `change`; None if no single flip does.
 
     Takes time linear in `size`.
     """
@@ -64,7 +64,7 @@ def flipped_bit(change: int, size: int, polynomial: int) -> tuple[int, int] | No
 def find_flipped_bit(
     algorithm: Callable[[bytes], int], stored: int, computed: int, size: int
 ) -> tuple[int, int] | None:
-    """Return the byte (of `size` covered bytes) and the bit that explain the mismatch; None if there is none, or for another checksum.
+    """Return the byte (of `size` covered bytes) and the bit that explain the mismatch; None if no single flip does, or for another checksum.
 
     Byte `size` stands for the stored checksum itself; its bits are those of the number, after masking.
     """

@@ -117,7 +117,7 @@ class Overlay:
         self._files.pop(name, None)
 
     def restore(self, name: str) -> None:
-        """Revert a file to its original content, or delete it if there is none."""
+        """Revert a file to its original content, or delete a file that did not exist."""
         self.delete(name)
         if name in self._before:
             self.assemble(name, [Copy(name, 0, self._before[name])])

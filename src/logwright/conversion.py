@@ -58,7 +58,7 @@ def convert(
             raise UsageError(
                 "a table file is read as it is",
                 path=source,
-                advice="view, mode, as_system and clean apply to native files",
+                advice="The options view, mode, as_system and clean are for native files",
             )
         return _from_tables(
             source, target, codec or _codec_of(target), if_exists, rows_only, options, columns, filter, limit

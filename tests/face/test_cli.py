@@ -234,7 +234,11 @@ def test_partitions_through_arrow(partition: Path, tmp_path: Path, capsys: Out) 
         (["dump", "{orders}", "--nope", "5"], 2, "? See `logwright dump --help` for the options of dump"),
         (["explain", "{orders}", "--at", "5"], 2, "or use where or fault (--where, --fault)"),
         (["inspect", "{orders}/../empty"], 2, "Pass its format with codec (--codec), one of: "),
-        (["convert", "{orders}", "{orders}/../there.parquet"], 1, "(--if-exists overwrite) replaces it"),
+        (
+            ["convert", "{orders}", "{orders}/../there.parquet"],
+            1,
+            "Replace it with mode='overwrite' (--if-exists overwrite)",
+        ),
         (["verify", "{orders}", "--jsn"], 2, "--jsn needs a value. Did you mean --json?"),
         (["dump", "{orders}", "--segment-bytes"], 2, "needs a value"),
         (["dump", "{orders}", "--columns", "ofset"], 2, "Did you mean 'offset'"),

@@ -87,7 +87,7 @@ def test_existing_directory_is_changed_only_on_request(tmp_path: Path) -> None:
     put(tmp_path / "box", 1)
     with pytest.raises(
         ExistsError,
-        match=r"mode='append' \(--if-exists append\) adds to it, mode='overwrite'",
+        match=r"Add to it with mode='append' \(--if-exists append\), or replace it with mode='overwrite'",
     ):
         put(tmp_path / "box", 2)
     (tmp_path / "file").write_bytes(b"")

@@ -199,7 +199,7 @@ def used(data: bytes, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the other files prove of the logs of a partition."""
+    """Facts about the logs of a partition, from its other files."""
 
     listing: Listing
     segments: Segments
