@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -10,10 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import cli_page
+import click
 import doc_examples
 import pytest
 
+from logwright import cli
+from logwright.spark import repair, replay
+
 TOOL = Path(doc_examples.__file__)
+JOBS = {"repair": repair.parser(), "replay": replay.parser()}
 
 
 def _pages() -> Iterator[Any]:
@@ -39,6 +45,31 @@ def test_examples_print_what_the_page_shows(pages: Sequence[Path]) -> None:
 
 def test_command_line_page_is_what_the_commands_print() -> None:
     assert cli_page.PAGE.read_text(encoding="utf-8") == cli_page.page(), "run `make docs`"
+
+
+def _unprinted_commands() -> Iterator[list[str]]:
+    """Yield the words of each command in `sh` blocks, which show commands without their output."""
+    for page in doc_examples.PAGES:
+        for block in re.findall(r"^```sh\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S):
+            for line in block.replace("\\\n", " ").splitlines():
+                yield from (shlex.split(command) for command in line.split("&&") if command.strip())
+
+
+@pytest.mark.parametrize("words", list(_unprinted_commands()), ids=" ".join)
+def test_commands_without_shown_output_have_valid_options(words: list[str]) -> None:
+    match words:
+        case ["logwright", verb, *options]:
+            command = cli.group.get_command(click.Context(cli.group), verb)
+            assert command is not None
+            command.make_context(verb, options)
+        case ["spark-submit", "--py-files", _, script, *options]:
+            JOBS[Path(script).stem.removeprefix("logwright_")].parse_args(options)
+        case ["python", "-m", module, *options]:
+            JOBS[module.removeprefix("logwright.spark.")].parse_args(options)
+        case ["make", target]:
+            assert re.search(rf"^{target}:", (doc_examples.ROOT / "Makefile").read_text(), re.M)
+        case _:
+            assert words == ["systemctl", "start", "kafka"]
 
 
 def test_readme_is_at_most_150_lines() -> None:

@@ -31,7 +31,7 @@ HOPELESS = 5
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run the job and return the exit status."""
-    parsed = _parser().parse_args(args)
+    parsed = parser().parse_args(args)
     try:
         return _run(parsed)
     except UsageError as error:
@@ -42,7 +42,8 @@ def main(args: Sequence[str] | None = None) -> int:
         return 1
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the job's options."""
     parser = argparse.ArgumentParser(
         prog="logwright.spark.repair",
         description="Repair damaged directories, each as `logwright repair` would, into DIR under their own names.",

@@ -41,7 +41,7 @@ _MOST = 10_000
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run the job and return the exit status."""
-    parsed = _parser().parse_args(args)
+    parsed = parser().parse_args(args)
     try:
         job = Job.of(parsed)
         spark = session("logwright replay")
@@ -57,7 +57,8 @@ def main(args: Sequence[str] | None = None) -> int:
         return 1
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the job's options."""
     parser = argparse.ArgumentParser(
         prog="logwright.spark.replay",
         description="Write rows as native files. Each directory gets all its rows or none.",
