@@ -22,7 +22,7 @@ __all__ = ["python", "shipped"]
 
 
 def job(*words: str | Path) -> Any:
-    return replay.Job.of(replay._parser().parse_args([str(word) for word in words]))
+    return replay.Job.of(replay.parser().parse_args([str(word) for word in words]))
 
 
 def table(first: int, count: int, **more: Any) -> pa.Table:

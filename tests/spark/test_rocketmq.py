@@ -159,7 +159,7 @@ def test_store_is_replayed_into_another(spark: Any, tmp_path: Path) -> None:
     )
     words = ["--from", source, "--to", tmp_path / "store", "--app", "copy", "--codec", "rocketmq.store"]
     words += [word for name, value in SIZES.items() for word in ("--option", f"{name}={value}")]
-    job = replay.Job.of(replay._parser().parse_args([str(word) for word in words]))
+    job = replay.Job.of(replay.parser().parse_args([str(word) for word in words]))
     for _ in range(2):
         assert replay.run(spark, job) == 0
         assert stored(tmp_path / "store") == stored(source)
