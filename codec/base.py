@@ -40,13 +40,14 @@ class LossyColumn:
     """A column that is lost when rows are written without their frames. Rows with one of the values `defaults` lose nothing.
 
     `meaning` completes the sentence "`n` rows ..." ("belong to transactions"). With `advice`, writing such rows is an error unless a view
-    was chosen.
+    was chosen. With `drops`, such rows are left out. A list loses something unless it is empty.
     """
 
     column: str
     defaults: tuple[Any, ...]
     meaning: str
     advice: str = ""
+    drops: bool = False
 
 
 class Codec(ABC):
@@ -222,6 +223,10 @@ class Codec(ABC):
         `read(columns, filter, limit)` returns the sound frames of the file.
         """
         return {}
+
+    def lossy(self, options: Options) -> Sequence[LossyColumn]:
+        """Return the columns that are lost when only rows are written with these options."""
+        return self.lossy_columns
 
     def recompress(self, frames: pa.Table, options: Options) -> pa.Table | None:
         """Return a frames table (all columns) changed to these options, with everything else as it was.

@@ -64,6 +64,8 @@ def _records(batch: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             "is_transactional": bool(flags["is_transactional"]),
             "is_control": bool(flags["is_control"]),
             "control_type": _control_type(record["key"]) if flags["is_control"] else None,
+            "magic": 2,
+            "compression": COMPRESSION_NAMES[flags["compression"]],
         }
 
 
@@ -102,6 +104,8 @@ def _messages(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             "is_transactional": False,
             "is_control": False,
             "control_type": None,
+            "magic": magic,
+            "compression": COMPRESSION_NAMES[codec],
         }
 
 

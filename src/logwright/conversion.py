@@ -421,6 +421,8 @@ class Native:
 
     def _rows(self) -> dict[str, Any]:
         """Convert rows only, and report the data that they do not carry."""
+        import pyarrow.compute as pc
+
         from logwright.readers.target import DirectoryTarget
         from logwright.writers.write import write
 
@@ -433,7 +435,10 @@ class Native:
             if _is_layout(self.codec)
             else self.target_format
         )
-        lossy_columns = row_codec.lossy_columns
+        row_options = {
+            name: value for name, value in self.options.items() if takes(row_codec, name, Verb.WRITE)
+        }
+        lossy_columns = row_codec.lossy(Options(row_codec.options, row_options))
         explicit_view = {"view"} if reading["view"] is not None else set()
         lost_values: dict[str, int] = {}
         notes: list[str] = []
@@ -441,7 +446,8 @@ class Native:
         def rows() -> Iterator[pa.RecordBatch]:
             for batch in scan:
                 for lossy in lossy_columns:
-                    count = _says(batch, lossy)
+                    loses = _loses(batch, lossy)
+                    count = 0 if loses is None else pc.sum(loses).as_py() or 0
                     if count and lossy.advice and not explicit_view:
                         raise UsageError(
                             f"{plural.count(count, 'row')} {lossy.meaning}",
@@ -450,6 +456,8 @@ class Native:
                         )
                     if count:
                         lost_values[lossy.meaning] = lost_values.get(lossy.meaning, 0) + count
+                    if count and lossy.drops:
+                        batch = batch.filter(pc.invert(loses))
                 yield batch
 
         data = pa.RecordBatchReader.from_batches(scan.schema, rows()) if lossy_columns else scan
@@ -465,7 +473,9 @@ class Native:
             _Passed(scan.schema, data), self.target, self.codec, mode=self.if_exists, **kept, **self.options
         )
         notes += [
-            f"{plural.count(count, 'row')} {kind}: not in the result" for kind, count in lost_values.items()
+            f"{'left out' if lossy.drops else 'not kept'}: {plural.count(lost_values[lossy.meaning], 'row')} {lossy.meaning}"
+            for lossy in lossy_columns
+            if lossy.meaning in lost_values
         ]
         if isinstance(self.origin, DirectoryTarget) and reading["filter"] is None:
             layout = self.origin.layout
@@ -525,15 +535,17 @@ class _Passed:
         return self.to_reader().__arrow_c_stream__(requested_schema)
 
 
-def _says(batch: pa.RecordBatch, lossy: LossyColumn) -> int:
-    """Count the rows with a value that the target cannot hold."""
-    if lossy.column not in batch.schema.names:
-        return 0
+def _loses(batch: pa.RecordBatch, lossy: LossyColumn) -> pa.Array[Any] | None:
+    """Return which rows have a value that the target cannot hold; None if the column is absent."""
     import pyarrow.compute as pc
 
+    if lossy.column not in batch.schema.names:
+        return None
     column = batch.column(lossy.column)
+    if pa.types.is_list(column.type):
+        return pc.fill_null(pc.greater(pc.list_value_length(column), 0), False)
     nothing = pc.is_in(column, pa.array(lossy.defaults, column.type))
-    return len(column) - int(pc.sum(pc.or_kleene(nothing, pc.is_null(column))).as_py() or 0)
+    return pc.invert(pc.or_(nothing, pc.is_null(column)))
 
 
 def _is_layout(codec: str | None) -> bool:

@@ -44,7 +44,7 @@ def test_all_columns_of_a_plain_record() -> None:
         "headers": [{"key": "h", "value": b"x"}, {"key": "h", "value": None}, {"key": "", "value": b""}],
         "position": 0, "segment": 0, "timestamp_ms": T + 5, "create_timestamp_ms": T + 5, "attributes": -3,
         "headers_raw": None, "leader_epoch": 4, "producer_id": 7, "producer_epoch": 3, "sequence": 11,
-        "is_transactional": True, "is_control": False, "control_type": None,
+        "is_transactional": True, "is_control": False, "control_type": None, "magic": 2, "compression": "none",
     }  # fmt: skip
 
 

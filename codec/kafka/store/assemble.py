@@ -64,17 +64,18 @@ def assemble(
     if resumed is not None:
         epochs.entries, producers = list(resumed.epochs.entries), resumed.producers
         epoch = epoch_of(options, resumed)
-    if settings.magic < MAGIC:
-        epoch = staged_epoch = -1
     renames: list[tuple[Stage, str, str]] = []
     begun = resumed is not None and resumed.has_segments
     offset, small, count, first = start, 0, 0, None
     for stage, summary in filled:
         delta = 0 if keep else offset - summary.facts["segments"][0][0]
+        batch = summary.facts["first_batch"]
+        if epoch >= 0 and batch is not None and (not epochs.entries or epochs.entries[-1][0] < epoch):
+            epochs.assign(epoch, batch + delta)
         sizes = {entry.name: entry.size for entry in stage.entries()}
         for base, last, _ in summary.facts["segments"]:
             size = sizes[segment_name(base, ".log")]
-            if delta and settings.magic == 0 and settings.compression != "none":
+            if delta and summary.facts["fixed_offsets"]:
                 raise UsageError(
                     "compressed messages of magic 0 hold their offsets, which cannot be assigned when tasks are joined",
                     advice="Use magic 1, no compression, or pass an offset column",
@@ -91,8 +92,6 @@ def assemble(
             begun = True
             if first is None:
                 first = base + delta
-                if epoch >= 0 and (not epochs.entries or epochs.entries[-1][0] < epoch):
-                    epochs.assign(epoch, first)
             offset = last + delta + 1
             count, small = count + 1, small + (size < _SMALL)
     if first is None and (resumed is None or not resumed.has_segments):

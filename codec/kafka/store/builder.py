@@ -21,6 +21,7 @@ from logwright.codec.kafka.derive import EpochCache, SegmentIndexer
 from logwright.codec.kafka.formats import partition_metadata as metadata
 from logwright.codec.kafka.formats.index import INDEX_ENTRY
 from logwright.codec.kafka.formats.log import settings
+from logwright.codec.kafka.formats.log.layout import COMPRESSION, MAGIC
 from logwright.codec.kafka.formats.log.markers import NO_MARKERS
 from logwright.codec.kafka.formats.log.settings import BatchSettings
 from logwright.codec.kafka.formats.log.write import BatchEncoder, Encoded
@@ -109,6 +110,10 @@ class PartitionBuilder:
         self.segments: list[Segment] = []
         self.rows = 0
         self.places: set[tuple[Any, Any]] = set()
+        self.fixed_offsets = False
+        """Whether offsets are in compressed data: in a wrapper of magic 0."""
+        self.first_batch: int | None = None
+        """The offset of the first batch of magic 2, which has the leader epoch."""
         self._low = self.encoder.next_offset
         self._limits = (
             options["segment.index.bytes"] // INDEX_ENTRY.min_size,
@@ -145,6 +150,8 @@ class PartitionBuilder:
             "kept": bool(self.kept),
             "places": sorted(self.places, key=str),
             "oldest": self._oldest(),
+            "fixed_offsets": self.fixed_offsets,
+            "first_batch": self.first_batch,
         }
         ids = {}
         if self.rows:
@@ -238,6 +245,10 @@ class PartitionBuilder:
             self._first = int(head["base_offset"][0])
             yield from self._roll(int(head["base_offset"][0]))
         self.epochs.add(head)
+        self.fixed_offsets |= bool(((head["magic"] == 0) & (head["attributes"] & COMPRESSION != 0)).any())
+        has_epoch = head["magic"] >= MAGIC
+        if self.first_batch is None and has_epoch.any():
+            self.first_batch = int(head["base_offset"][int(np.argmax(has_epoch))])
         at = 0
         while at < count:
             segment = self.segments[-1]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from logwright.codec.base import Codec, Match
+from logwright.codec.base import Codec, LossyColumn, Match
 from logwright.codec.columns import constant, contents, numbers
 from logwright.codec.describe import Struct, Type
 from logwright.codec.explain import Focus, Node, explain_values
@@ -90,6 +90,10 @@ class KafkaLog(Codec):
     ordered = "offset"
     checksum = "CRC-32C"
     lossy_columns = encode.LOSSY_COLUMNS
+
+    def lossy(self, options: Options) -> Sequence[LossyColumn]:
+        """See `Codec.lossy`."""
+        return encode.lossy(options)
 
     def recompress(self, frames: pa.Table, options: Options) -> pa.Table | None:
         """See `Codec.recompress`."""

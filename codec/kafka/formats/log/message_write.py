@@ -107,16 +107,19 @@ def most(rows: pack.Rows) -> int:
     return rows.key.size + rows.value.size + rows.count * MAX_OVERHEAD
 
 
-@kernel("const i8[], i8, const u1[], const i8[], i8, i8[]")
-def cut_sets(starts: Int64s, end: int, kinds: Bytes, times: Int64s, batch_size: int, cuts: Int64s) -> int:
-    """Divide messages into batches of at most `batch_size` bytes, each with one timestamp type and one append time. `cuts` gets the first
-    message of each batch. Return the number of batches."""
+@kernel("const i8[], i8, const u1[], const i8[], const i8[], i8, i8[]")
+def cut_sets(
+    starts: Int64s, end: int, kinds: Bytes, times: Int64s, groups: Int64s, batch_size: int, cuts: Int64s
+) -> int:
+    """Divide messages into batches, each with one timestamp type and one append time. Those of a group stay together, others are in
+    batches of at most `batch_size` bytes. `cuts` gets the first message of each batch. Return the number of batches."""
     count = 0
     first = 0
     for i in range(len(starts)):
         stop = starts[i + 1] if i + 1 < len(starts) else end
         same = kinds[i] == kinds[first] and (kinds[i] == 0 or times[i] == times[first])
-        if i == 0 or not same or stop - starts[first] > batch_size:
+        same = same and groups[i] == groups[first]
+        if i == 0 or not same or (groups[i] < 0 and stop - starts[first] > batch_size):
             first = i
             cuts[count] = i
             count += 1
@@ -152,8 +155,10 @@ def wrapped(
     return wrapper(magic, attributes, offset, time, packed(data, magic, codec, level))
 
 
-_NOTHING: tuple[Bytes, Int64s, Bytes, Int64s] = (
-    np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.uint8), np.empty(0, np.int64),
+Messages = tuple[Bytes, Int64s, Bytes, Int64s, Int64s]
+"""Uncompressed messages: their bytes, where each starts, and the timestamp type, time and group of each."""
+_NOTHING: Messages = (
+    np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int64),
 )  # fmt: skip
 
 
@@ -161,19 +166,18 @@ _NOTHING: tuple[Bytes, Int64s, Bytes, Int64s] = (
 class MessageEncoder:
     """Encode rows as messages of magic 0 or 1. With compression the last batch stays open until it is full."""
 
-    _open: tuple[Bytes, Int64s, Bytes, Int64s] = field(default_factory=lambda: _NOTHING)
-    """Of the messages of the open batch: their bytes, where each starts, its timestamp type and its time."""
+    _open: Messages = field(default_factory=lambda: _NOTHING)
 
     def write(
         self, queue: list[pack.Rows], settings: BatchSettings, *, finish: bool
     ) -> tuple[Bytes, Int64s, npt.NDArray[Any]]:
         """Return the entries that are complete, where each starts, and their headers. Raises `UsageError`."""
         magic, codec = settings.magic, COMPRESSION_NAMES.index(settings.compression)
-        data, starts, kinds, times = self._add(queue, magic, bool(codec))
+        data, starts, kinds, times, groups = self._add(queue, magic, bool(codec))
         if not codec:
             return data, starts, heads_at(data, starts)
         cuts = np.empty(len(starts), np.int64)
-        count = cut_sets(starts, len(data), kinds, times, settings.batch_size, cuts)
+        count = cut_sets(starts, len(data), kinds, times, groups, settings.batch_size, cuts)
         edges = [*cuts[:count].tolist(), len(starts)]
         if not finish and count:
             edges.pop()
@@ -192,14 +196,14 @@ class MessageEncoder:
             bounds.append(bounds[-1] + len(entries[-1]))
             heads.append((load_i64be(data, begin), high - low))
         begin = int(places[left])
-        self._open = data[begin:].copy(), starts[left:] - begin, kinds[left:], times[left:]
+        self._open = data[begin:].copy(), starts[left:] - begin, kinds[left:], times[left:], groups[left:]
         out, at = np.frombuffer(b"".join(entries), np.uint8), np.array(bounds[:-1], np.int64)
         header = heads_at(out, at)
         if heads:
             header["base_offset"], header["records_count"] = np.array(heads, np.int64).T
         return out, at, header
 
-    def _add(self, queue: list[pack.Rows], magic: int, inner: bool) -> tuple[Bytes, Int64s, Bytes, Int64s]:
+    def _add(self, queue: list[pack.Rows], magic: int, inner: bool) -> Messages:
         """Return the open messages followed by those of rows. Those of a wrapper have their own time."""
         parts = [self._open]
         at = len(self._open[0])
@@ -210,12 +214,13 @@ class MessageEncoder:
             starts = np.empty(rows.count, np.int64)
             attributes = kinds * np.uint8(0 if inner else TIMESTAMP_TYPE)
             end = messages(rows, magic, attributes, out, 0, starts)
-            parts.append((out[:end], starts + at, kinds, rows.times))
+            groups = np.full(rows.count, -1) if rows.groups is None else rows.groups
+            parts.append((out[:end], starts + at, kinds, rows.times, groups))
             at += end
         if len(parts) == 2 and not len(parts[0][0]):
             return parts[1]
-        data, starts, kinds, times = (np.concatenate(column) for column in zip(*parts, strict=True))
-        return data, starts, kinds, times
+        data, starts, kinds, times, groups = (np.concatenate(column) for column in zip(*parts, strict=True))
+        return data, starts, kinds, times, groups
 
 
 def _check_sizes(rows: pack.Rows) -> None:

@@ -473,6 +473,8 @@ class Rows:
     kinds: Bytes
     offsets: Int64s
     attributes: Int8s
+    groups: Int64s | None = None
+    """Rows with the same number from 0 on stay in one wrapper (magic 0 and 1)."""
 
     @property
     def most(self) -> int:

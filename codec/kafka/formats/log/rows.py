@@ -38,6 +38,9 @@ from logwright.codec.window import Decoded, Frames, Window
 
 HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 
+_CODEC_NAMES = pa.array(
+    [*COMPRESSION_NAMES, *(f"unknown {codec}" for codec in range(len(COMPRESSION_NAMES), 8))]
+)
 _WANT = {
     "offset": records.WANT_OFFSET,
     "sequence": records.WANT_OFFSET,
@@ -442,6 +445,10 @@ class _Piece:
                 return self._spread(head["producer_epoch"].astype(np.int16), pa.int16())
             case "is_transactional":
                 return self._spread(flags & TRANSACTIONAL != 0, pa.bool_())
+            case "magic":
+                return self._spread(head["magic"].astype(np.int8), pa.int8())
+            case "compression":
+                return _CODEC_NAMES.take(self._spread(flags & COMPRESSION, pa.int64()))
         assert name == "is_control", name
         return self._spread(flags & CONTROL != 0, pa.bool_())
 

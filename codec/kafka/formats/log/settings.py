@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from logwright.codec.fault import UsageError
 from logwright.codec.kafka.formats.log.layout import COMPRESSION_NAMES, CREATE_TIME, LOG_APPEND_TIME, MAGIC
@@ -74,19 +74,36 @@ class BatchSettings:
     timestamp_type: int = CREATE_TIME
     leader_epoch: int = 0
     magic: int = MAGIC
+    keep_magic: bool = False
+    keep_compression: bool = False
+    keep_batches: bool = False
+    """Whether rows keep the magic and the compression of their columns, and compressed rows of one batch stay together."""
+    levels: tuple[tuple[str, int], ...] = ()
+    """Of the compressions that have levels."""
 
     @classmethod
     def of(cls, options: Options) -> BatchSettings:
         """Return the settings in `OPTIONS`."""
         name = options["compression.type"]
         name = "none" if name == "uncompressed" else name
-        level = options[f"compression.{name}.level"] if name in ("gzip", "lz4", "zstd") else None
+        levels = {codec: options[f"compression.{codec}.level"] for codec in ("gzip", "lz4", "zstd")}
         append = options["message.timestamp.type"] == "LogAppendTime"
         return cls(
             name,
-            level,
+            levels.get(name),
             options["batch.size"],
             LOG_APPEND_TIME if append else CREATE_TIME,
             options["partition.leader.epoch"],
             magic_of(options),
+            not options.given("magic") and not options["message.format.version"],
+            not options.given("compression.type"),
+            not options.given("batch.size"),
+            tuple(levels.items()),
         )
+
+    def kept(self, magic: int, codec: int) -> BatchSettings:
+        """Return the settings of rows with this magic and compression."""
+        name = COMPRESSION_NAMES[codec]
+        if (magic, name) == (self.magic, self.compression):
+            return self
+        return replace(self, magic=magic, compression=name, level=dict(self.levels).get(name))

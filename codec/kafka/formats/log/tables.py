@@ -69,6 +69,18 @@ ROWS = Table(
         Column("is_transactional", pa.bool_(), "of the batch", detail=True),
         Column("is_control", pa.bool_(), "of the batch: a marker of the system, not data", detail=True),
         Column("control_type", pa.string(), "ABORT, COMMIT, LEADER_CHANGE, ...; null for data", detail=True),
+        Column(
+            "magic",
+            pa.int8(),
+            "of the batch. Rows are written with it unless an option sets another",
+            detail=True,
+        ),
+        Column(
+            "compression",
+            pa.string(),
+            "of the batch. Rows are written with it unless an option sets another",
+            detail=True,
+        ),
     ),
     "One row per record, in the order of the file.",
     ("offset",),

@@ -7,7 +7,10 @@ writes, and compared as bytes.
 
 from __future__ import annotations
 
+import functools
+import itertools
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,7 +32,7 @@ from logwright.codec.kafka.formats.log.layout import (
     RECORD_BATCH,
 )
 from logwright.codec.kafka.formats.log.message_write import MessageEncoder
-from logwright.codec.kafka.formats.log.settings import OPTIONS, BatchSettings
+from logwright.codec.kafka.formats.log.settings import OPTIONS, BatchSettings, magic_of
 from logwright.codec.kernels.compress import compress
 from logwright.codec.kernels.crc32c import crc32c
 from logwright.codec.kernels.intrinsics import copy, store_32be
@@ -61,7 +64,22 @@ LOSSY_COLUMNS = (
     LossyColumn("producer_id", (-1,), "have a producer id, epoch and sequence number"),
     LossyColumn("leader_epoch", (-1, 0), "have a leader epoch"),
 )
-"""Columns that a producer does not set (`codec.base.Codec.lossy_columns`)."""
+"""What a producer does not set (`codec.base.Codec.lossy_columns`)."""
+
+_SINCE_2 = (
+    LossyColumn("headers", (), "have headers"),
+    LossyColumn("is_control", (False,), "are control records, which brokers write", drops=True),
+)
+_SINCE_1 = (
+    LossyColumn("timestamp_ms", (-1,), "have a timestamp"),
+    LossyColumn("timestampType", (-1, 0), "have the time of the append (LogAppendTime)"),
+)
+
+
+def lossy(options: Options) -> tuple[LossyColumn, ...]:
+    """Return what rows lose. A broker converts batches to older magics without their markers."""
+    magic = magic_of(options)
+    return (*LOSSY_COLUMNS, *(_SINCE_2 if magic < MAGIC else ()), *(_SINCE_1 if magic < 1 else ()))
 
 
 def recompress(frames: pa.Table, options: Options) -> pa.Table | None:
@@ -106,6 +124,7 @@ class BatchEncoder:
     Columns: `key`, `value` (bytes or text), `headers`, `timestamp` (any unit, or int64 milliseconds), `timestampType`,
     `offset`, and the detail columns `timestamp_ms`, `create_timestamp_ms`, `headers_raw`, `attributes`. All may be absent. The
     defaults are: no key, no value (a tombstone), no headers, the current time, the timestamp type of the settings, the next offsets.
+    The detail columns `magic` and `compression` count unless the options set another one (`BatchSettings.kept`).
     """
 
     settings: BatchSettings
@@ -117,6 +136,8 @@ class BatchEncoder:
     _queue: list[pack.Rows] = field(default_factory=list)
     _queued: int = 0
     _messages: MessageEncoder = field(default_factory=MessageEncoder)
+    _current: BatchSettings | None = None
+    """The settings of the open batch."""
 
     def add(self, rows: pa.RecordBatch, first_offset: int | None = None) -> Encoded:
         """Add rows. Return the batches that are full.
@@ -133,16 +154,39 @@ class BatchEncoder:
         offsets = self._offsets(rows, first_offset)
         now = time.time_ns() // 1_000_000
         _refuse_control(rows, self.rows)
-        prepared = pack.prepare(rows, offsets, self.settings.timestamp_type, now)
-        pack.check_times(prepared.times, self.rows)
-        pack.check_times(prepared.creates, self.rows)
+        runs = list(self._runs(rows))
+        out: list[Encoded] = []
+        for settings, at, stop in runs:
+            prepared = pack.prepare(rows.slice(at, stop - at), offsets[at:stop], settings.timestamp_type, now)
+            pack.check_times(prepared.times, self.rows + at)
+            pack.check_times(prepared.creates, self.rows + at)
+            prepared.groups = _groups(rows, at, stop, settings)
+            if self._current not in (None, settings):
+                out.append(self._write(finish=True))
+            self._current = settings
+            self._queue.append(prepared)
+            self._queued += prepared.most
         self.next_offset = int(offsets[-1]) + 1
         self.rows += rows.num_rows
-        self._queue.append(prepared)
-        self._queued += prepared.most
-        if self._queued < max(_QUEUE, len(self._open) // 4):
-            return _NOTHING
-        return self._write(finish=False)
+        if self._queued >= max(_QUEUE, len(self._open) // 4):
+            out.append(self._write(finish=False))
+        return functools.reduce(_joined, out, _NOTHING)
+
+    def _runs(self, rows: pa.RecordBatch) -> Iterator[tuple[BatchSettings, int, int]]:
+        """Yield rows `[at, stop)` that have the same settings."""
+        default = self.settings
+        magics = _codes(rows, "magic", range(MAGIC + 1), default.magic) if default.keep_magic else None
+        names = COMPRESSION_NAMES
+        codec = names.index(default.compression)
+        codecs = _codes(rows, "compression", names, codec) if default.keep_compression else None
+        if magics is None and codecs is None:
+            yield default, 0, rows.num_rows
+            return
+        magic = np.full(rows.num_rows, default.magic) if magics is None else magics
+        code = magic * len(names) + (codec if codecs is None else codecs)
+        edges = [0, *(np.flatnonzero(np.diff(code)) + 1).tolist(), rows.num_rows]
+        for at, stop in itertools.pairwise(edges):
+            yield default.kept(*divmod(int(code[at]), len(names))), at, stop
 
     def flush(self) -> Encoded:
         """Return the batches that are left. The last one need not be full."""
@@ -171,7 +215,7 @@ class BatchEncoder:
         return offsets
 
     def _write(self, *, finish: bool) -> Encoded:
-        settings, state, queue = self.settings, self._state, self._queue
+        settings, state, queue = self._current or self.settings, self._state, self._queue
         if settings.magic < MAGIC:
             self._queue, self._queued = [], 0
             return Encoded(*self._messages.write(queue, settings, finish=finish))
@@ -216,6 +260,37 @@ class BatchEncoder:
         del out
         buffer.resize(end, shrink_to_fit=True)
         return Encoded(np.frombuffer(buffer, np.uint8), start, header)
+
+
+def _codes(rows: pa.RecordBatch, name: str, known: Sequence[Any], default: int) -> pack.Int64s | None:
+    """Return the places of a column's values in `known`, that of nulls being `default`; None if the column is absent."""
+    array = pack.column(rows, name)
+    if array is None or pa.types.is_null(array.type):
+        return None
+    try:
+        places = pc.index_in(array, pa.array(list(known)).cast(array.type))
+    except pa.ArrowException:
+        raise UsageError(f"column {name!r} has type {array.type}", advice="Drop the column") from None
+    wrong = pc.and_(pc.is_null(places), pc.is_valid(array))
+    if pc.any(wrong).as_py():
+        value = array[pc.index(wrong, True).as_py()].as_py()
+        raise UsageError(f"column {name!r} has {value!r}, expected one of {', '.join(map(str, known))}")
+    return np.asarray(places.cast(pa.int64()).fill_null(default))
+
+
+def _groups(rows: pa.RecordBatch, at: int, stop: int, settings: BatchSettings) -> pack.Int64s | None:
+    """Return for each row the position of its batch if it is compressed, -1 if not; None if batches are not kept.
+
+    A broker that converts a batch to magic 0 or 1 keeps it in one wrapper.
+    """
+    names = ("position", "compression")
+    if settings.magic == MAGIC or not settings.keep_batches or not set(names) <= set(rows.schema.names):
+        return None
+    position, compression = (rows.column(name).slice(at, stop - at) for name in names)
+    if not pa.types.is_integer(position.type) or position.null_count:
+        return None
+    plain = pc.fill_null(pc.equal(compression, "none"), True)
+    return np.where(np.asarray(plain), -1, np.asarray(position.cast(pa.int64())))
 
 
 def _compressed(out: Bytes, start: pack.Int64s, end: int, settings: BatchSettings) -> Encoded:
