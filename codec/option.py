@@ -155,7 +155,7 @@ class Option:
     strategies: tuple[str, ...] = ()
     """The strategies of `repair` that use it. Empty: all."""
     secret: bool = False
-    """Whether no message may show its value."""
+    """Whether no message may show its value. Parsing it gives an object whose printed form does not show it."""
 
     def read(self, value: Any) -> Any:
         if value is None:
@@ -236,6 +236,33 @@ def _nearest(name: str, known: Mapping[str, Option]) -> str:
         if known
         else "No options are known here"
     )
+
+
+_read_secret: Callable[[str], bytes] | None = None
+
+
+def read_secrets_with(read: Callable[[str], bytes]) -> None:
+    """Set the function that reads a secret named by text like `env:NAME`. Readers set it, since codecs do no I/O."""
+    global _read_secret
+    _read_secret = read
+
+
+def read_secret(reference: str) -> bytes:
+    """Return the secret that a text like `env:NAME` names. Raises `ValueError` without the secret."""
+    if _read_secret is None:
+        raise ValueError("secrets are not read here")
+    return _read_secret(reference)
+
+
+def sealed(values: Mapping[str, Any], declared: Iterable[Option]) -> Mapping[str, Any]:
+    """Return the values with those of secret options parsed, so that no printed form shows them."""
+    secret = {_fold_declared(option.name): option for option in declared if option.secret}
+    if not secret or not any(fold(name) in secret for name in values):
+        return values
+    return {
+        name: secret[fold(name)].read(value) if fold(name) in secret else value
+        for name, value in values.items()
+    }
 
 
 def parse_choice(text: Any) -> str:

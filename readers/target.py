@@ -13,7 +13,7 @@ from logwright.codec import registry
 from logwright.codec.base import Codec
 from logwright.codec.engine.correct import Correction
 from logwright.codec.layout import Container, Layout
-from logwright.codec.option import Option, Options, fold, parse_choice
+from logwright.codec.option import Option, Options, fold, parse_choice, sealed
 from logwright.codec.store.listing import Plan
 from logwright.readers.corrected import with_corrections
 from logwright.readers.listing import Directory, LoneFile
@@ -49,6 +49,9 @@ class FileTarget:
     """As in `DirectoryTarget`."""
     corrections: Sequence[Correction] = ()
     """As in `Task`."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "options", sealed(self.options, self.codec.options))
 
     @property
     def name(self) -> str:
@@ -87,6 +90,9 @@ class DirectoryTarget:
     live: bool | None
     configured: frozenset[str] = frozenset()
     """Folded names of options from a configuration file. They are ignored where they do not apply."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "options", sealed(self.options, self.layout.read_options))
 
     @property
     def passed_options(self) -> list[str]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,12 +19,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from logwright.codec.columns import binary, contents, numbers
+from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.frames.specification import CERTAIN
 from logwright.codec.kernels.crc32 import crc32_update
 from logwright.codec.kernels.crc32c import crc32c_update
 from logwright.codec.kernels.intrinsics import Bytes, load_u32be
 from logwright.codec.kernels.kernel import kernel
-from logwright.codec.option import Option
+from logwright.codec.option import Option, read_secret
 
 Int64s = npt.NDArray[np.int64]
 
@@ -35,6 +37,10 @@ SIZES = {"DUMMY": DUMMY, "CRC32C": CRC32C, "CRC32": CRC32, "HMAC": HMAC}
 NAMES = {size: name for name, size in SIZES.items()}
 MISMATCH, UNKNOWN = -1, -2
 """Instead of a size: the digest is wrong; or the type is not known, so the digest is not told from the payload."""
+_UNVERIFIED = "the digests of ledger {} are not verified: no CRC matches,"
+_NO_PASSWORD = "and the password is not known. To verify an HMAC, pass passwd=env:NAME or passwd=file:PATH"
+_WRONG_PASSWORD = "nor does an HMAC with the password"
+_MAPPING = re.compile(r"\s*[0-9]+\s*=")
 
 
 @kernel("const u1[], i8, i8")
@@ -99,23 +105,38 @@ class Passwords:
 
 
 def parse_passwords(value: Any) -> Passwords:
-    """Accept bytes, or a mapping from ledger ids to bytes or text. Raises `ValueError`, without the value."""
+    """Parse one password for all ledgers, or a mapping from ledger ids to passwords. Raises `ValueError` without the value.
+
+    Bytes are a password. Text names one, as `env:NAME` or `file:PATH`; a mapping in text is `7=env:NAME,8=file:PATH`. Text in a mapping
+    object is a password too if it does not start with `env:` or `file:`.
+    """
     if isinstance(value, Passwords):
         return value
     if isinstance(value, bytes):
         return Passwords(value)
+    if isinstance(value, str) and _MAPPING.match(value):
+        pairs = (pair.partition("=") for pair in value.split(","))
+        return Passwords({_ledger(ledger): read_secret(name.strip()) for ledger, _, name in pairs})
+    if isinstance(value, str):
+        return Passwords(read_secret(value))
     if isinstance(value, Mapping):
-        try:
-            return Passwords({int(ledger): _bytes(password) for ledger, password in value.items()})
-        except (TypeError, ValueError):
-            raise ValueError("expected a mapping from ledger ids to passwords") from None
-    raise ValueError("expected bytes, or a mapping from ledger ids to passwords")
+        return Passwords({_ledger(ledger): _password(password) for ledger, password in value.items()})
+    raise ValueError("expected bytes, env:NAME, file:PATH, or a mapping from ledger ids to passwords")
 
 
-def _bytes(password: Any) -> bytes:
-    if not isinstance(password, str | bytes):
-        raise TypeError
-    return password.encode() if isinstance(password, str) else password
+def _ledger(number: Any) -> int:
+    try:
+        return int(number)
+    except (TypeError, ValueError):
+        raise ValueError("expected ledger ids with their passwords, like 7=env:NAME,8=file:PATH") from None
+
+
+def _password(value: Any) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    if not isinstance(value, str):
+        raise ValueError("expected passwords as bytes, text, env:NAME or file:PATH")
+    return read_secret(value) if value.startswith(("env:", "file:")) else value.encode()
 
 
 def parse_digest_type(value: Any) -> str:
@@ -127,7 +148,8 @@ def parse_digest_type(value: Any) -> str:
 PASSWORD = Option(
     "passwd",
     None,
-    "Password of all ledgers, or a mapping from ledger ids to passwords; in Python only",
+    "Password of the ledgers, to verify and write HMACs: env:NAME, file:PATH, or 7=env:NAME,8=file:PATH for single ledgers; in "
+    "Python also bytes, or a mapping from ledger ids to passwords",
     parse_passwords,
     secret=True,
 )
@@ -169,6 +191,10 @@ class Entries:
     entry: Int64s
     length: Int64s
 
+    def pick(self, index: Int64s) -> Entries:
+        numbers = (self.start, self.end, self.ledger, self.entry, self.length)
+        return Entries(self.data, *(values[index] for values in numbers))
+
 
 @dataclass
 class Digests:
@@ -178,13 +204,12 @@ class Digests:
     assumed: int | None = None
     known: dict[int, int] = field(default_factory=dict)
     cache: Int64s = field(default_factory=lambda: np.full(1 << 12, -1, np.int64))
+    settled: set[int] = field(default_factory=set)
+    """The ledgers that `unverified` needs no longer look at."""
 
     def sizes(self, entries: Entries, matched: Int64s) -> Int64s:
         """Return the size of the digest of each entry, or `MISMATCH` or `UNKNOWN`. `matched` are the results of `matching_digest`."""
-        new = np.empty(len(matched), np.int64)
-        count = new_ledgers(entries.ledger, matched, self.cache, new)
-        for i in new[:count].tolist():
-            self.known[int(entries.ledger[i])] = int(matched[i])
+        self._note(entries, matched)
         unsure = np.flatnonzero(matched == 0)
         if not len(unsure):
             return matched
@@ -197,6 +222,13 @@ class Digests:
         short = entries.end - entries.start - HEADER < sizes
         sizes[short] = MISMATCH
         return sizes
+
+    def _note(self, entries: Entries, matched: Int64s) -> None:
+        """Note the type of the ledgers of entries whose CRC matches."""
+        new = np.empty(len(matched), np.int64)
+        count = new_ledgers(entries.ledger, matched, self.cache, new)
+        for i in new[:count].tolist():
+            self.known[int(entries.ledger[i])] = int(matched[i])
 
     def _type(self, ledger: int, entries: Entries, unsure: Int64s) -> int:
         """Return the digest size of entries of one ledger, none of which has a matching CRC."""
@@ -245,6 +277,33 @@ class Digests:
             ):
                 sizes[i] = MISMATCH
 
+    def unverified(self, entries: Entries, verdicts: npt.NDArray[Any]) -> Iterator[tuple[int, str]]:
+        """Yield each ledger once whose digests cannot be verified: the index of one of its entries, and the reason.
+
+        None of its entries has a matching CRC, and its password is not known or not the right one.
+        """
+        self._note(entries, np.maximum(verdicts.astype(np.int64) - CERTAIN, 0))
+        unsure = np.flatnonzero(verdicts <= CERTAIN)
+        ledgers, first = np.unique(entries.ledger[unsure], return_index=True)
+        unsettled = {
+            ledger: int(unsure[i])
+            for ledger, i in zip(ledgers.tolist(), first.tolist(), strict=True)
+            if ledger not in self.settled and self.known.get(ledger, HMAC) == HMAC
+        }
+        if not unsettled:
+            return
+        unsure = unsure[np.isin(entries.ledger[unsure], list(unsettled))]
+        rest = entries.pick(unsure)
+        self.sizes(rest, matched_sizes(verdicts[unsure], rest.data, rest.start, rest.end))
+        for ledger, i in sorted(unsettled.items(), key=lambda item: item[1]):
+            self.settled.add(ledger)
+            size = self.known.get(ledger, self.assumed)
+            password = None if self.passwords is None else self.passwords.of(ledger)
+            if size is None and password is not None:
+                yield i, f"{_UNVERIFIED.format(ledger)} {_WRONG_PASSWORD}"
+            elif size in (None, HMAC) and password is None:
+                yield i, f"{_UNVERIFIED.format(ledger)} {_NO_PASSWORD}"
+
     def learn(self, rows: pa.Table) -> None:
         """Take the digest types of ledgers from rows, as far as they have them."""
         if "digest_type" not in rows.column_names or "ledger_id" not in rows.column_names:
@@ -255,6 +314,15 @@ class Digests:
         ):
             if name in SIZES:
                 self.known[ledger] = SIZES[name]
+
+
+def unverified(
+    codec: str, digests: Digests, entries: Entries, verdicts: npt.NDArray[Any], offset: int
+) -> Iterator[Fault]:
+    """Yield a note for each ledger whose digests cannot be verified, at its first entry. `offset`: file position of `entries.data`."""
+    for i, text in digests.unverified(entries, verdicts):
+        at = int(entries.start[i]) - 4 + offset
+        yield Fault(codec, at, 0, Kind.LINK, text, Severity.INFO)
 
 
 def matched_sizes(verdicts: npt.NDArray[Any], data: Bytes, start: Int64s, end: Int64s) -> Int64s:

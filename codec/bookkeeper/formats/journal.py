@@ -220,7 +220,9 @@ class Journal(FramedCodec):
             text = f"Invalid journal. Contains {name} but layout version ({version}) is too old to hold this"
             system = f"the bookie does not start: IOException: {text}"
             faults.append(self.fault(part, int(places[0]), Kind.PAYLOAD, text, Severity.WARNING, system))
-        return faults
+        data, entries = self._entries(part)
+        verdicts = part.head["verdict"][data]
+        return [*faults, *digest.unverified(NAME, context.digests, entries, verdicts, part.offset)]
 
     def closing(self, at: int, context: JournalContext) -> Iterator[Chunk]:
         align = context.options[ALIGN.name]
@@ -231,19 +233,22 @@ class Journal(FramedCodec):
         if context.options[ALLOCATED.name]:
             yield Zeros(-at % (context.options[ALLOCATED.name] << 20))
 
+    def _entries(self, part: Part) -> tuple[Int64s, Entries]:
+        """Return the indices of the records that are entries, and the entries."""
+        data = np.flatnonzero(part.head["entry_id"].astype(np.int64) >= 0)
+        ledger, entry = (part.head[name][data].astype(np.int64) for name in ("ledger_id", "entry_id"))
+        start = part.start[data] + 4
+        length = fixed_at(part.data, start + 24, ">i8").astype(np.int64)
+        return data, Entries(part.data, start, part.end[data], ledger, entry, length)
+
     def _sizes(self, part: Part, context: JournalContext) -> Int64s:
         """Return the digest size of each entry, `MISMATCH` or `UNKNOWN`; `_META` for other records."""
-        entry = part.head["entry_id"].astype(np.int64)
         ledger = part.head["ledger_id"].astype(np.int64)
-        context.keyed |= set(ledger[entry == MASTER_KEY].tolist())
+        context.keyed |= set(ledger[part.head["entry_id"] == MASTER_KEY].tolist())
         sizes = np.full(len(part), _META)
-        data = np.flatnonzero(entry >= 0)
-        start, end = part.start[data] + 4, part.end[data]
-        length = fixed_at(part.data, start + 24, ">i8").astype(np.int64)
-        entries = Entries(part.data, start, end, ledger[data], entry[data], length)
-        sizes[data] = context.digests.sizes(
-            entries, matched_sizes(part.head["verdict"][data], part.data, start, end)
-        )
+        data, entries = self._entries(part)
+        matched = matched_sizes(part.head["verdict"][data], part.data, entries.start, entries.end)
+        sizes[data] = context.digests.sizes(entries, matched)
         unknown = np.flatnonzero(sizes == UNKNOWN)
         # Without a master key and any evidence of its digest, a record may be garbage.
         sizes[[i for i in unknown.tolist() if int(ledger[i]) not in context.keyed]] = MISMATCH

@@ -242,13 +242,14 @@ class EntryLog(FramedCodec):
 
     # Reading
 
+    def _located(self, part: Part) -> Entries:
+        numbers = (part.head[name].astype(np.int64) for name in ("ledger_id", "entry_id", "length"))
+        return Entries(part.data, part.start + 4, part.end, *numbers)
+
     def _entries(self, part: Part) -> tuple[Entries, Int64s]:
         """Return the entries of a part, and the sizes of the digests that match."""
-        start, head = part.start + 4, part.head
-        numbers = (head[name].astype(np.int64) for name in ("ledger_id", "entry_id", "length"))
-        return Entries(part.data, start, part.end, *numbers), matched_sizes(
-            head["verdict"], part.data, start, part.end
-        )
+        entries = self._located(part)
+        return entries, matched_sizes(part.head["verdict"], part.data, entries.start, entries.end)
 
     def refused(self, part: Part, context: EntryLogContext) -> Sequence[tuple[int, Fault]]:
         sizes = context.digests.sizes(*self._entries(part))
@@ -258,6 +259,10 @@ class EntryLog(FramedCodec):
         return [
             (i, self.fault(part, i, Kind.CHECKSUM, "digest mismatch", system=_SERVED)) for i in wrong.tolist()
         ]
+
+    def findings(self, part: Part, context: EntryLogContext) -> Sequence[Fault]:
+        entries, verdicts = self._located(part), part.head["verdict"]
+        return list(digest.unverified(NAME, context.digests, entries, verdicts, part.offset))
 
     def columns(self, part: Part, names: Sequence[str], context: EntryLogContext) -> Mapping[str, pa.Array]:
         sizes = context.digests.sizes(*self._entries(part))
