@@ -238,22 +238,6 @@ def _nearest(name: str, known: Mapping[str, Option]) -> str:
     )
 
 
-_read_secret: Callable[[str], bytes] | None = None
-
-
-def read_secrets_with(read: Callable[[str], bytes]) -> None:
-    """Set the function that reads a secret named by text like `env:NAME`. Readers set it, since codecs do no I/O."""
-    global _read_secret
-    _read_secret = read
-
-
-def read_secret(reference: str) -> bytes:
-    """Return the secret that a text like `env:NAME` names. Raises `ValueError` without the secret."""
-    if _read_secret is None:
-        raise ValueError("secrets are not read here")
-    return _read_secret(reference)
-
-
 def sealed(values: Mapping[str, Any], declared: Iterable[Option]) -> Mapping[str, Any]:
     """Return the values with those of secret options parsed, so that no printed form shows them."""
     secret = {_fold_declared(option.name): option for option in declared if option.secret}

@@ -1,6 +1,6 @@
 """Read files and directories."""
 
-from logwright.codec.option import read_secrets_with
-from logwright.readers.secrets import read_secret
+from logwright.codec.host import provide
+from logwright.readers.local_host import LocalHost
 
-read_secrets_with(read_secret)
+provide(LocalHost())

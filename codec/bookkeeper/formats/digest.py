@@ -21,11 +21,12 @@ import pyarrow as pa
 from logwright.codec.columns import binary, contents, numbers
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.frames.specification import CERTAIN
+from logwright.codec.host import host
 from logwright.codec.kernels.crc32 import crc32_update
 from logwright.codec.kernels.crc32c import crc32c_update
 from logwright.codec.kernels.intrinsics import Bytes, load_u32be
 from logwright.codec.kernels.kernel import kernel
-from logwright.codec.option import Option, read_secret
+from logwright.codec.option import Option
 
 Int64s = npt.NDArray[np.int64]
 
@@ -116,9 +117,9 @@ def parse_passwords(value: Any) -> Passwords:
         return Passwords(value)
     if isinstance(value, str) and _MAPPING.match(value):
         pairs = (pair.partition("=") for pair in value.split(","))
-        return Passwords({_ledger(ledger): read_secret(name.strip()) for ledger, _, name in pairs})
+        return Passwords({_ledger(ledger): host().read_secret(name.strip()) for ledger, _, name in pairs})
     if isinstance(value, str):
-        return Passwords(read_secret(value))
+        return Passwords(host().read_secret(value))
     if isinstance(value, Mapping):
         return Passwords({_ledger(ledger): _password(password) for ledger, password in value.items()})
     raise ValueError("expected bytes, env:NAME, file:PATH, or a mapping from ledger ids to passwords")
@@ -136,7 +137,7 @@ def _password(value: Any) -> bytes:
         return value
     if not isinstance(value, str):
         raise ValueError("expected passwords as bytes, text, env:NAME or file:PATH")
-    return read_secret(value) if value.startswith(("env:", "file:")) else value.encode()
+    return host().read_secret(value) if value.startswith(("env:", "file:")) else value.encode()
 
 
 def parse_digest_type(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""Write a bookie from rows: entry logs, index files, a journal, lastMark, lastId and cookies.
+"""Write a bookie from rows: entry logs, index files or RocksDB databases, a journal, lastMark, lastId and cookies.
 
 The entries go to entry logs and the index. The journal holds the master keys of the ledgers, and the entries too if `journalWriteData` is
 set; lastMark is at its end, so a bookie replays nothing.
@@ -7,6 +7,8 @@ Source: `DefaultEntryLogger`, `EntryLogManagerForSingleEntryLog`, `Journal`, `Co
 
 from __future__ import annotations
 
+import itertools
+import operator
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -30,8 +32,9 @@ from logwright.codec.bookkeeper.startup.entry_logger import (
 from logwright.codec.bookkeeper.startup.errors import JavaError
 from logwright.codec.bookkeeper.startup.index_file import START
 from logwright.codec.bookkeeper.startup.journal import MAGIC
-from logwright.codec.bookkeeper.store import tree
+from logwright.codec.bookkeeper.store import rocks, tree
 from logwright.codec.bookkeeper.store.tree import Place, Tree
+from logwright.codec.columns import gather
 from logwright.codec.fault import UsageError
 from logwright.codec.option import Option, Options, parse_bool, parse_choice, parse_text
 from logwright.codec.store.build import Piece, Summary
@@ -96,22 +99,83 @@ class _NewPlaces:
         )  # fmt: skip
 
 
+class _LogWriter:
+    """Writes the entry logs of one directory. `id` is that of the newest log, -1 before the first one."""
+
+    def __init__(self, place: Place, limit: int, newest: int = -1) -> None:
+        self.place, self.limit, self.id = place, limit, newest
+        self.index = LocationIndex()
+        self._at, self._sizes = 0, dict[int, int]()
+
+    @property
+    def _name(self) -> str:
+        return f"{self.place.prefix}{self.id:x}.log"
+
+    def add(
+        self, ledger: Int64s, entry: Int64s, data: npt.NDArray[np.uint8], starts: Int64s
+    ) -> Iterator[Piece]:
+        """Add entries, which start at `starts` in `data`; the last start is the end of the last entry."""
+        at = 0
+        while at < len(ledger):
+            if self._at == 0 or self._at + int(starts[at + 1] - starts[at]) > self.limit:
+                yield from self._roll()
+            stop = int(np.searchsorted(starts, starts[at] + self.limit - self._at, "right")) - 1
+            stop = max(stop, at + 1)
+            position = self._at + starts[at:stop] - starts[at] + 4
+            if int(position[-1]) > LARGEST_POSITION:
+                raise UsageError(
+                    f"entry {int(entry[stop - 1])} of ledger {int(ledger[stop - 1])} does not fit into an entry log"
+                )
+            self.index.add(ledger[at:stop], entry[at:stop], location_of(self.id, 0) + position)
+            sizes = np.diff(starts[at : stop + 1])
+            for number in dict.fromkeys(ledger[at:stop].tolist()):
+                total = int(sizes[ledger[at:stop] == number].sum())
+                self._sizes[number] = self._sizes.get(number, 0) + total
+            yield Piece(self._name, data[int(starts[at]) : int(starts[stop])].tobytes())
+            self._at += int(starts[stop] - starts[at])
+            at = stop
+
+    def _roll(self) -> Iterator[Piece]:
+        yield from self.close()
+        self.id += 1
+        if self.id >= LARGEST_POSITION:
+            raise UsageError("the ids of entry logs are used up")
+        self._at, self._sizes = HEADER_SIZE, {}
+        yield Piece(self._name, log_header())
+
+    def close(self) -> Iterator[Piece]:
+        """Finish the open log with its ledgers map."""
+        if self._at:
+            yield Piece(self._name, map_bytes(self._sizes))
+            yield Piece(self._name, log_header(self._at, len(self._sizes)), done=True, offset=0)
+            self._at = 0
+
+
+def _frames(
+    data: npt.NDArray[np.uint8], starts: Int64s, chosen: Int64s
+) -> tuple[npt.NDArray[np.uint8], Int64s]:
+    """Return some of the frames in `data`, and where they start and the last one ends."""
+    if len(chosen) == len(starts) - 1:
+        return data, starts
+    sizes = np.diff(starts)[chosen]
+    ends = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes)))
+    out = np.empty(int(ends[-1]), np.uint8)
+    gather(data, starts[chosen], sizes, np.empty(len(ends), np.int32), out)
+    return out, ends
+
+
 class BookieBuilder:
     """Writes a new bookie, or the files that an append changes. See `codec.store.build.Builder`."""
 
     def __init__(self, listing: Listing | None, name: str, options: Options) -> None:
         self.listing, self.options = listing, options
-        if options[tree.STORAGE.name] == tree.DB:
-            raise UsageError(
-                "a RocksDB index cannot be written",
-                advice="Write InterleavedLedgerStorage, then run: bookkeeper shell convert-to-db-storage",
-            )
+        self.is_db = options[tree.STORAGE.name] == tree.DB
+        if self.is_db:
+            rocks.require()
         self.passwords: Passwords | None = options["passwd"]
         self.writer = EntryWriter(LOG.name, self.passwords, options["digestType"])
         self.page_size, self.limit = options["pageSize"], min(options["logSizeLimit"], LARGEST_POSITION)
         self.rows = 0
-        self.index = LocationIndex()
-        self.log, self.at, self.log_sizes = -1, 0, dict[int, int]()
         self.journal, self.journal_at = 0, 0
         self.keyed: set[int] = set()
         self.before: dict[int, tuple[Int64s, Int64s]] = {}
@@ -120,6 +184,13 @@ class BookieBuilder:
             new = _NewPlaces(name, options)
             self.journals, self.ledgers, self.indexes = new.journals, new.ledgers, new.indexes
             self.cookie = new.cookie
+            if self.is_db and len(self.indexes) != len(self.ledgers):
+                raise UsageError(
+                    f"{len(self.indexes)} index directories and {len(self.ledgers)} ledger directories",
+                    advice="With DbLedgerStorage each ledger directory has its own index directory",
+                )
+            places = self.ledgers if self.is_db else self.ledgers[:1]
+            self.logs = [_LogWriter(place, self.limit) for place in places]
         else:
             self._resume(listing)
 
@@ -133,7 +204,10 @@ class BookieBuilder:
         }
         found = Tree(listing, Options((*tree.READ_OPTIONS, *tree.SETTINGS), given))
         if found.storage == tree.DB:
-            raise UsageError("a bookie with DbLedgerStorage cannot be appended to")
+            raise UsageError(
+                "a bookie with DbLedgerStorage cannot be appended to",
+                advice="Write all entries to a new directory, or add them with a client",
+            )
         bookie = Bookie(Overlay(listing), found, found.options)
         try:
             bookie.start()
@@ -148,7 +222,7 @@ class BookieBuilder:
             )
         self.journals, self.ledgers, self.indexes = found.journals, found.ledgers, found.indexes
         self.found, self.storage = found, bookie.storage
-        self.log = bookie.storage.logger(0).last_id
+        self.logs = [_LogWriter(found.ledgers[0], self.limit, bookie.storage.logger(0).last_id)]
         self.journal = max((i for place in found.journals for i, _ in found.journal_files(place)), default=0)
 
     # Entry logs
@@ -163,28 +237,14 @@ class BookieBuilder:
             self._known(number)
         data, starts = self.writer.write(batch)
         yield from self._journal(ledger, data, starts)
-        at = 0
-        while at < len(ledger):
-            if self.at == 0 or self.at + int(starts[at + 1] - starts[at]) > self.limit:
-                yield from self._roll()
-            stop = int(np.searchsorted(starts, starts[at] + self.limit - self.at, "right")) - 1
-            stop = max(stop, at + 1)
-            position = self.at + starts[at:stop] - starts[at] + 4
-            if int(position[-1]) > LARGEST_POSITION:
-                raise UsageError(f"row {self.rows}: the entry does not fit into an entry log")
-            self.index.add(ledger[at:stop], entry[at:stop], location_of(self.log, 0) + position)
-            sizes = np.diff(starts[at : stop + 1])
-            for number in dict.fromkeys(ledger[at:stop].tolist()):
-                total = int(sizes[ledger[at:stop] == number].sum())
-                self.log_sizes[number] = self.log_sizes.get(number, 0) + total
-            yield Piece(self._log_name, data[int(starts[at]) : int(starts[stop])].tobytes())
-            self.at += int(starts[stop] - starts[at])
-            at = stop
+        for number, log in enumerate(self.logs):
+            own = (
+                np.arange(len(ledger))
+                if len(self.logs) == 1
+                else np.flatnonzero(ledger % len(self.logs) == number)
+            )
+            yield from log.add(ledger[own], entry[own], *_frames(data, starts, own))
         self.rows += batch.num_rows
-
-    @property
-    def _log_name(self) -> str:
-        return f"{self.ledgers[0].prefix}{self.log:x}.log"
 
     def _known(self, ledger: int) -> None:
         """Load what an existing bookie has of a ledger: its entries, and the bytes of its payloads so far."""
@@ -199,21 +259,6 @@ class BookieBuilder:
         if len(entries):
             content = self.storage.read(ledger, int(entries[-1]), int(locations[-1]))
             self.writer.totals.setdefault(ledger, int.from_bytes(content[24:32], "big"))
-
-    def _roll(self) -> Iterator[Piece]:
-        """Finish the log, and begin the next one."""
-        yield from self._close_log()
-        self.log += 1
-        if self.log >= LARGEST_POSITION:
-            raise UsageError("the ids of entry logs are used up")
-        self.at, self.log_sizes = HEADER_SIZE, {}
-        yield Piece(self._log_name, log_header())
-
-    def _close_log(self) -> Iterator[Piece]:
-        if self.at:
-            yield Piece(self._log_name, map_bytes(self.log_sizes))
-            yield Piece(self._log_name, log_header(self.at, len(self.log_sizes)), done=True, offset=0)
-            self.at = 0
 
     # The journal
 
@@ -269,26 +314,48 @@ class BookieBuilder:
     # The other files
 
     def finish(self) -> Iterator[Piece]:
-        repeated = self.index.repeated()
-        if repeated is not None and self.options[DUPLICATES.name] == "error":
-            raise UsageError(
-                f"ledger {repeated[0]} has two entries {repeated[1]}",
-                advice="Pass on_duplicate=last to index the last one",
-            )
-        yield from self._close_log()
-        for ledger, (entries, locations) in self.index.ledgers().items():
-            yield from self._index(ledger, entries, locations)
+        for log in self.logs:
+            repeated = log.index.repeated()
+            if repeated is not None and self.options[DUPLICATES.name] == "error":
+                raise UsageError(
+                    f"ledger {repeated[0]} has two entries {repeated[1]}",
+                    advice="Pass on_duplicate=last to index the last one",
+                )
+            yield from log.close()
+        if self.is_db:
+            yield from self._databases()
+        else:
+            for ledger, (entries, locations) in self.logs[0].index.ledgers().items():
+                yield from self._index(ledger, entries, locations)
         if self.rows:
             yield from self._close_journal()
             name = f"{tree.LAST_MARK}.0" if len(self.journals) > 1 else tree.LAST_MARK
             mark = b"".join(value.to_bytes(8, "big") for value in self.mark)
-            for place in self.ledgers:
-                yield Piece(f"{place.prefix}{tree.LAST_ID}", f"{self.log:x}\n".encode(), done=True)
+            for number, place in enumerate(self.ledgers):
+                newest = self.logs[number % len(self.logs)].id
+                if newest >= 0:
+                    yield Piece(f"{place.prefix}{tree.LAST_ID}", f"{newest:x}\n".encode(), done=True)
                 yield Piece(f"{place.prefix}{name}", mark, done=True)
         if self.cookie is not None:
             places = {place.prefix for place in (*self.journals, *self.ledgers, *self.indexes)}
             for prefix in sorted(places):
                 yield Piece(f"{prefix}{tree.VERSION}", self.cookie.text().encode(), done=True)
+
+    def _databases(self) -> Iterator[Piece]:
+        """Write the RocksDB databases of each ledger directory."""
+        for log, place in zip(self.logs, self.indexes, strict=True):
+            index = log.index.ledgers()
+            if not index:
+                continue
+            data = {ledger: rocks.LedgerData(self._key(ledger)) for ledger in index}
+            for folder, files in (
+                (tree.LOCATIONS, rocks.written_locations(index)),
+                (tree.LEDGERS, rocks.written_ledgers(data)),
+            ):
+                for name, chunks in itertools.groupby(files, operator.itemgetter(0)):
+                    path = f"{place.prefix}{folder}/{name}"
+                    yield from (Piece(path, chunk) for _, chunk in chunks)
+                    yield Piece(path, b"", done=True)
 
     def _index(self, ledger: int, entries: Int64s, locations: Int64s) -> Iterator[Piece]:
         known, known_locations = self.before.get(ledger, (np.empty(0, np.int64), np.empty(0, np.int64)))
@@ -312,7 +379,7 @@ class BookieBuilder:
         yield Piece(name, Zeros(0), done=True)
 
     def summary(self) -> Summary:
-        ledgers = sorted(self.index.ledgers())
+        ledgers = sorted(ledger for log in self.logs for ledger in log.index.ledgers())
         ids = {"first_ledger_id": ledgers[0], "last_ledger_id": ledgers[-1]} if ledgers else {}
         steps: Sequence[str] = ()
         if self.cookie is not None:

@@ -135,7 +135,8 @@ def _commit_rank(name: str) -> int:
         return 4
     if base.endswith(".txn"):
         return 3
-    return 1 if base == tree.LAST_ID else 2 if base.endswith(".idx") else 0
+    is_index = base.endswith(".idx") or f"/{tree.LOCATIONS}/" in name or f"/{tree.LEDGERS}/" in name
+    return 2 if is_index else 1 if base == tree.LAST_ID else 0
 
 
 def _planned(found: Tree, places: dict[str, Place], name: str, size: int) -> PlannedFile:

@@ -1,6 +1,6 @@
 """The RocksDB databases of DbLedgerStorage: `ledgers` and `locations`. They need the package rocksdict.
 
-A database is opened on a copy, because opening writes to its directory.
+A database is read from a copy, because opening writes to its directory. A new one is made in a temporary directory.
 Source: `LedgerMetadataIndex`, `EntryLocationIndex`, `DbLedgerStorageDataFormats.proto` of BookKeeper.
 """
 
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,10 +18,15 @@ import numpy.typing as npt
 
 from logwright.codec.bookkeeper.startup.errors import JavaError, io_error
 from logwright.codec.fault import UsageError
+from logwright.codec.host import host
 from logwright.codec.store.listing import Listing, export
 
 Int64s = npt.NDArray[np.int64]
 _PACKAGE = "rocksdict"
+_BATCH = 1 << 16
+"""Rows that are written at a time."""
+_OWN_FILES = ("LOG", "LOCK", "IDENTITY", "OPTIONS", "rocksdict-config")
+"""The first parts of the names of files that RocksDB makes again, and of rocksdict's own."""
 _EXISTS, _FENCED, _KEY, _LAC, _LIMBO = 1, 2, 3, 4, 5
 
 
@@ -87,7 +93,7 @@ def require() -> None:
     """Raise `UsageError` without the package."""
     if not available():
         raise UsageError(
-            "the RocksDB index of DbLedgerStorage cannot be read: the package rocksdict is not installed",
+            "the RocksDB index of DbLedgerStorage needs the package rocksdict, which is not installed",
             advice='Install it: pip install "logwright[rocksdb]"',
         )
 
@@ -148,6 +154,67 @@ def read_locations(listing: Listing, folder: str) -> dict[int, tuple[Int64s, Int
         if stop > start:
             out[int(ids[start, 0])] = ids[start:stop, 1].copy(), locations[start:stop].copy()
     return out
+
+
+def _written(rows: Iterable[tuple[bytes, bytes]], *, locations: bool) -> Iterator[tuple[str, bytes]]:
+    """Make a database of rows in order of their keys, and yield its files: names, and chunks in order.
+
+    Bookies of all releases read the format. The options are those of a bookie (`conf/entry_location_rocksdb.conf.default`).
+    """
+    require()
+    module: Any = importlib.import_module(_PACKAGE)
+
+    def make(path: str) -> None:
+        options, table = module.Options(raw_mode=True), module.BlockBasedOptions()
+        table.set_format_version(2)
+        table.set_checksum_type(module.ChecksumType.xxhash())
+        if locations:
+            table.set_block_size(64 << 10)
+            table.set_bloom_filter(10, False)
+        options.set_block_based_table_factory(table)
+        compression = module.DBCompressionType
+        options.set_compression_type(compression.lz4() if locations else compression.snappy())
+        database = module.Rdict(path, options)
+        try:
+            no_log = module.WriteOptions()
+            no_log.disable_wal = True
+            database.set_write_options(no_log)
+            left = iter(rows)
+            while block := list(itertools.islice(left, _BATCH)):
+                batch = module.WriteBatch(raw_mode=True)
+                for key, value in block:
+                    batch.put(key, value)
+                database.write(batch)
+            database.flush()
+        finally:
+            database.close()
+
+    for name, chunk in host().files_of(make):
+        if not name.startswith(_OWN_FILES):
+            yield name, chunk
+
+
+def written_ledgers(ledgers: Mapping[int, LedgerData]) -> Iterator[tuple[str, bytes]]:
+    """Make the database `ledgers`, and yield its files."""
+    return _written(
+        ((ledger.to_bytes(8, "big"), data.pack()) for ledger, data in sorted(ledgers.items())),
+        locations=False,
+    )
+
+
+def written_locations(
+    ledgers: Mapping[int, tuple[Int64s, Int64s]],
+) -> Iterator[tuple[str, bytes]]:
+    """Make the database `locations` from the entries of each ledger in order, and their locations. Yield its files."""
+
+    def rows() -> Iterator[tuple[bytes, bytes]]:
+        for ledger, (entries, locations) in sorted(ledgers.items()):
+            head = ledger.to_bytes(8, "big")
+            keys, values = (array.astype(">i8").tobytes() for array in (entries, locations))
+            for at in range(0, len(keys), 8):
+                yield head + keys[at : at + 8], values[at : at + 8]
+
+    return _written(rows(), locations=True)
 
 
 def is_direct_log(listing: Listing, name: str, size: int) -> bool:

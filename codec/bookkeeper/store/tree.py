@@ -140,7 +140,10 @@ def ledger_of(path: str) -> int | None:
 
 @dataclass(frozen=True)
 class Place:
-    """A directory of the bookie. `prefix` begins the names of its files: `ledger/current/`; without `current` for layouts before 3."""
+    """A directory of the bookie: the last part of its path, and the start of the names of its files.
+
+    The prefix is `ledger/current/`, without `current` for layouts before 3.
+    """
 
     name: str
     prefix: str
@@ -169,7 +172,8 @@ class Tree:
             elif len(parts) == 2 and parts[0] not in out and _is_data(parts[1]):
                 out[parts[0]] = Place(parts[0], f"{parts[0]}/")
         for root in roots(self.options):
-            out.setdefault(root.name, Place(root.name, f"{root.name}/{CURRENT}/"))
+            prefix = out[root.name].prefix if root.name in out else f"{root.name}/{CURRENT}/"
+            out[root.name] = Place(root.path.rpartition("/")[2], prefix)
         return out
 
     def files(self, place: Place) -> list[str]:

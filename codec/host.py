@@ -1,0 +1,36 @@
+"""The I/O that codecs need of their surroundings. Codecs do none themselves: `logwright.readers` provides it when it is imported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from logwright.codec.fault import UsageError
+
+
+class Host(Protocol):
+    """The surroundings of the codecs."""
+
+    def read_secret(self, reference: str) -> bytes:
+        """Return the secret that `env:NAME` or `file:PATH` names. Raises `ValueError` without the secret."""
+        ...
+
+    def files_of(self, make: Callable[[str], None]) -> Iterator[tuple[str, bytes]]:
+        """Call `make` with the path of an empty temporary directory, and yield the files that it makes: names, and chunks in order."""
+        ...
+
+
+_host: Host | None = None
+
+
+def provide(surroundings: Host) -> None:
+    """Set the surroundings."""
+    global _host
+    _host = surroundings
+
+
+def host() -> Host:
+    """Return the surroundings. Raises `UsageError`."""
+    if _host is None:
+        raise UsageError("no I/O is provided here", advice="Import logwright.readers first")
+    return _host

@@ -1,0 +1,120 @@
+"""The RocksDB databases of DbLedgerStorage: written with a bookie, and read without a change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from golden_bookies import case
+
+import logwright as lw
+from logwright.codec.bookkeeper.store import rocks
+from logwright.codec.fault import UsageError
+from logwright.readers.listing import open_listing
+
+pytest.importorskip("rocksdict")
+DB = "DbLedgerStorage"
+ROWS = [
+    {"ledger_id": ledger, "entry_id": entry, "payload": b"%d/%d" % (ledger, entry) * 9}
+    for entry in range(40)
+    for ledger in (1, 2, 300)
+]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def locations(path: Path) -> dict[int, tuple[list[int], list[int]]]:
+    found = rocks.read_locations(open_listing(str(path / "locations")), "")
+    return {ledger: (entries.tolist(), places.tolist()) for ledger, (entries, places) in found.items()}
+
+
+def test_written_databases_have_the_rows_of_a_bookie(tmp_path: Path) -> None:
+    """A frame of the log, and the rows that a bookie would have for it, byte for byte."""
+    out = tmp_path / "bookie"
+    lw.write(
+        [{"ledger_id": 10, "entry_id": 1, "payload": b"x"}], out, "bookkeeper.bookie", ledgerStorageClass=DB
+    )
+    ledger = out / "ledger" / "current"
+    assert list(rocks._items(open_listing(str(ledger / "locations")), "")) == [
+        (bytes.fromhex("000000000000000a0000000000000001"), bytes.fromhex("0000000000000404"))
+    ]
+    ((key, value),) = rocks._items(open_listing(str(ledger / "ledgers")), "")
+    assert key == bytes.fromhex("000000000000000a")
+    # SHA-1 of "ledger": the master key of a ledger without a password
+    assert value.hex() == "080110001a14850bf1071c5e3d8c24235676f8816ae0cbe2f14f"
+
+
+def test_bookie_written_with_rocksdb_is_served_completely(tmp_path: Path) -> None:
+    out = tmp_path / "bookie"
+    lw.write(ROWS, out, "bookkeeper.bookie", ledgerStorageClass=DB, logSizeLimit=5000, passwd=b"secret")
+    assert not list(out.rglob("*.idx"))
+    assert {path.name for path in out.rglob("*") if path.parent.name == "ledgers"} >= {"CURRENT"}
+    before = contents(out)
+    report = lw.verify(out, as_system="4.18.0").to_dict()
+    assert report["ok"]
+    assert (report["system"]["opens"], report["system"]["rows_lost"]) == (True, 0)
+    table = lw.read(out, mode="AS_SYSTEM")
+    assert sorted(zip(table["ledger_id"].to_pylist(), table["entry_id"].to_pylist(), strict=True)) == sorted(
+        (row["ledger_id"], row["entry_id"]) for row in ROWS
+    )
+    ledgers = lw.read(out, view="ledgers").to_pylist()
+    assert [(row["ledger_id"], row["indexed"], row["master_key"]) for row in ledgers] == [
+        (ledger, True, True) for ledger in (1, 2, 300)
+    ]
+    assert contents(out) == before
+
+
+def test_each_ledger_directory_has_its_own_logs_and_databases(tmp_path: Path) -> None:
+    folders = {name: str(tmp_path / name) for name in ("wal", "disk-a", "disk-b")}
+    options: dict[str, Any] = {
+        "journalDirectories": folders["wal"], "ledgerDirectories": f"{folders['disk-a']},{folders['disk-b']}",
+    }  # fmt: skip
+    lw.write(
+        ROWS, folders["disk-a"], "bookkeeper.bookie", ledgerStorageClass=DB, journalWriteData=True, **options
+    )
+    for name, ledgers in (("disk-a", {2, 300}), ("disk-b", {1})):
+        assert set(locations(tmp_path / name / "current")) == ledgers
+        log = lw.read(tmp_path / name / "current" / "0.log", columns=["ledger_id"])
+        assert set(log["ledger_id"].to_pylist()) == ledgers
+    report = lw.verify(folders["disk-a"], as_system=True, **options).to_dict()
+    assert report["ok"]
+    assert report["system"]["rows_lost"] == 0
+    assert len(lw.read(folders["disk-a"], mode="AS_SYSTEM", **options)) == len(ROWS)
+
+
+def test_index_directories_are_as_many_as_ledger_directories(tmp_path: Path) -> None:
+    options = {
+        "journalDirectories": str(tmp_path / "j"), "ledgerDirectories": f"{tmp_path / 'a'},{tmp_path / 'b'}",
+        "indexDirectories": str(tmp_path / "i"),
+    }  # fmt: skip
+    with pytest.raises(UsageError, match="1 index directories and 2 ledger directories"):
+        lw.write(ROWS, tmp_path / "a", "bookkeeper.bookie", ledgerStorageClass=DB, **options)
+
+
+def test_append_to_rocksdb_is_refused(tmp_path: Path) -> None:
+    out = tmp_path / "bookie"
+    lw.write(ROWS, out, "bookkeeper.bookie", ledgerStorageClass=DB)
+    with pytest.raises(UsageError, match="cannot be appended to"):
+        lw.write(ROWS, out, "bookkeeper.bookie", mode="append")
+
+
+def test_package_is_named_where_it_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rocks, "available", lambda: False)
+    with pytest.raises(UsageError, match=r'pip install "logwright\[rocksdb\]"'):
+        lw.write(ROWS, tmp_path / "bookie", "bookkeeper.bookie", ledgerStorageClass=DB)
+    assert not (tmp_path / "bookie").exists()
+
+
+def test_reading_a_golden_database_changes_nothing() -> None:
+    known = case("db_small")
+    before = contents(known.path)
+    lw.verify(str(known.path), as_system=True)
+    lw.read(str(known.path), view="ledgers")
+    assert contents(known.path) == before
