@@ -91,6 +91,8 @@ class FrameFormat(Codec):
     required: tuple[str, ...] = ()
     systems: Mapping[int, str] = {}
     context_of: Callable[..., FramedContext] = FramedContext
+    details: Sequence[Struct] = ()
+    """Structures with the fields that `detail` has in addition."""
 
     def version(self, context: Any) -> int:
         """Return the version of a file that is written from rows alone: that of the option, or the newest."""
@@ -267,19 +269,27 @@ class FrameFormat(Codec):
             return FILL
         return self.spec.marker.struct if kind == MARKER and self.spec.marker else self.spec.struct
 
+    def detail(self, frame: bytes, at: int, context: Any) -> Struct:
+        """Return the structure that explain shows of that frame and whose fields are changed by name; the latter without a `context`."""
+        return self.struct_at(frame, at)
+
     def explain(self, window: Window, context: Any, focus: Focus, *, frame: bool) -> Sequence[Node]:
-        struct = self.struct_at(window.data.tobytes(), window.offset) if frame else self.spec.struct
+        data = window.data.tobytes()
+        struct = self.detail(data, window.offset, context) if frame else self.spec.struct
         nodes = explain_values(struct, window, focus, single=frame)
-        if frame and struct is self.spec.struct and nodes:
+        if frame and self.kind_at(data, window.offset) == MAIN and nodes:
             nodes[0].row = 0
         return nodes
 
+    def field_names(self) -> Sequence[str]:
+        return address.names((*self.structures, *self.details))
+
+    def _edited_at(self, frame: bytes) -> int:
+        """Return where a frame that is changed by name may be: at byte 0 if it is the header of the file."""
+        return 0 if self.header is not None and self.kind_at(frame, 0) != MAIN else 1
+
     def edit(self, frame: bytes, path: address.Path, change: address.Change, *, reseal: bool) -> bytes:
-        struct = self.spec.struct
-        for at in (0, 1) if self.header is not None else (1,):
-            struct = self.struct_at(frame, at)
-            if struct is not self.spec.struct:
-                break
+        struct = self.detail(frame, self._edited_at(frame), None)
         return address.edit(struct, frame, path, change, reseal=reseal)
 
 

@@ -48,6 +48,12 @@ _OLDEST = 32
 """Size of a file of release 4.0, which ends behind the master key, before its first page is written."""
 _MOST_FAULTS = 100
 
+
+def _place(location: int, scope: Mapping[str, Any]) -> str:
+    """Return what a location means."""
+    return f"byte {location & 0xFFFFFFFF} of {location >> 32:x}.log" if location > 0 else ""
+
+
 EXPLICIT_LAC = Struct(
     "ExplicitLac",
     Field("data_length", I32BE, "0 if none was set"),
@@ -74,7 +80,10 @@ INDEX = Struct(
     ),
     Field(
         "locations",
-        Repeated(Struct("Location", Field("location", I64BE, "log id and position; 0: none")), least=SLOT),
+        Repeated(
+            Struct("Location", Field("location", I64BE, "log id and position; 0: none", says=_place)),
+            least=SLOT,
+        ),
         "of entries 0, 1, 2, ...",
         rows=True,
     ),

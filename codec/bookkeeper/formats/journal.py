@@ -17,7 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logwright.codec.bookkeeper.formats import digest
+from logwright.codec import address
+from logwright.codec.bookkeeper.formats import digest, entry_fields
 from logwright.codec.bookkeeper.formats.digest import (
     MISMATCH,
     UNKNOWN,
@@ -29,12 +30,13 @@ from logwright.codec.bookkeeper.formats.digest import (
 )
 from logwright.codec.bookkeeper.formats.entries import DIGEST_COLUMNS, LARGEST, REACH, EntryWriter
 from logwright.codec.columns import binary, contents, fixed_at, gather, numbers
-from logwright.codec.describe import I32BE, I64BE, Field, Int, Struct
+from logwright.codec.describe import I32BE, I64BE, Enclosed, Field, Int, Struct
 from logwright.codec.describe import Bytes as BytesType
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
 from logwright.codec.frames import scanner
 from logwright.codec.frames.codec import FramedCodec, Part, joined
 from logwright.codec.frames.format import POSITION, FramedContext
+from logwright.codec.frames.scanner import MAIN
 from logwright.codec.frames.specification import CERTAIN, IMPOSSIBLE, PLAUSIBLE, FrameSpec, Length, Marker
 from logwright.codec.kernels.intrinsics import load_i32be, load_i64be
 from logwright.codec.kernels.kernel import kernel
@@ -72,6 +74,23 @@ HEADER = Struct(
 )
 IDS, ENTRY = 20, 36
 """The offsets of the content behind the ids, and of the digest of an entry."""
+_IDS = ("length", "ledger_id", "entry_id")
+_NUMBERS = (
+    Field("last_add_confirmed", I64BE, "the highest entry known to be acknowledged when this one was sent"),
+    Field("ledger_length", I64BE, "bytes of all payloads of the ledger up to this one"),
+)
+_LAC = Struct(
+    "ExplicitLac",
+    Field("ledger_id", I64BE, "the ledger"),
+    Field("last_add_confirmed", I64BE, "the highest entry that is acknowledged"),
+    Field("digest", BytesType("rest"), "of these two numbers"),
+)
+_DETAILS: Mapping[int, Sequence[Field]] = {
+    MASTER_KEY: (Field("master_key", BytesType(I32BE), "SHA-1 of the password of the ledger"),),
+    EXPLICIT_LAC: (Field("explicit_lac", Enclosed(I32BE, _LAC), "as the client sent it"),),
+    FENCE: (),
+}
+"""The fields behind the ids of records that are no entries."""
 _META = -3
 """Instead of the size of a digest: the record is no entry."""
 _START = struct.Struct(">iqqqq")
@@ -155,6 +174,10 @@ class Journal(FramedCodec):
     fixed: Mapping[str, str] = {"ledger_id": "ledger_id"}
     required = ("ledger_id",)
     options = (VERSION, ALIGN, ALLOCATED, *digest.OPTIONS)
+    details = (
+        entry_fields.details(RECORD, _IDS, *_NUMBERS),
+        *(entry_fields.detailed(RECORD, _IDS, fields) for fields in _DETAILS.values()),
+    )
     systems: Mapping[int, str] = {
         scanner.ZERO: "the bookie ends the replay of this journal here, without an error",
         scanner.TORN: "the bookie ends the replay of this journal here, without an error",
@@ -175,6 +198,24 @@ class Journal(FramedCodec):
         version = 1 if not self.known(head) and self._starts_with_entry(read(0, 64).tobytes(), size) else None
         version = version or self._version(head) or NEWEST
         context.version = version if version in self.header_sizes else NEWEST
+
+    # Fields
+
+    def detail(self, frame: bytes, at: int, context: JournalContext | None) -> Struct:
+        struct = self.struct_at(frame, at)
+        entry = int.from_bytes(frame[12:20], "big", signed=True)
+        if struct is not self.spec.struct or len(frame) < IDS or (entry >= 0 and len(frame) < ENTRY):
+            return struct
+        fields: Sequence[Field] = _DETAILS.get(entry, (RECORD["body"],))
+        if entry >= 0:
+            known = None if context is None else context.digests
+            fields = (*_NUMBERS, *entry_fields.content_fields(frame[4:], known))
+        return entry_fields.detailed(RECORD, _IDS, fields)
+
+    def edit(self, frame: bytes, path: address.Path, change: address.Change, *, reseal: bool) -> bytes:
+        new = super().edit(frame, path, change, reseal=reseal)
+        is_entry = self.kind_at(frame, self._edited_at(frame)) == MAIN and not frame[12] >> 7
+        return entry_fields.resealed(frame, new, 4, path) if reseal and is_entry else new
 
     # Versions
 

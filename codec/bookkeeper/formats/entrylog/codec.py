@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.bookkeeper.formats import digest
+from logwright.codec import address
+from logwright.codec.bookkeeper.formats import digest, entry_fields
 from logwright.codec.bookkeeper.formats.digest import (
     MISMATCH,
     UNKNOWN,
@@ -29,6 +30,7 @@ from logwright.codec.bookkeeper.formats.entrylog.layout import (
     HEADER,
     HEADER_SIZE,
     INVALID_LEDGER,
+    LEDGERS_MAP,
     MAP_ENTRY,
     MARKER,
     NAME,
@@ -37,10 +39,13 @@ from logwright.codec.bookkeeper.formats.entrylog.layout import (
 )
 from logwright.codec.bookkeeper.formats.entrylog.ledgersmap import LedgersMap, map_bytes, read_map
 from logwright.codec.columns import binary
+from logwright.codec.describe import Struct
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.frames import scanner
 from logwright.codec.frames.codec import FramedCodec, Part
 from logwright.codec.frames.format import POSITION, FramedContext
+from logwright.codec.frames.scanner import MAIN
+from logwright.codec.frames.scanner import MARKER as MARKER_KIND
 from logwright.codec.kernels.intrinsics import load_i32be
 from logwright.codec.option import Option, Options, parse_bool
 from logwright.codec.table import Column, Table
@@ -53,6 +58,7 @@ _SAMPLE = 1 << 20
 """Bytes at the start of a file from which the digest types of ledgers are learned before the first row."""
 _SEARCHED = 64 << 20
 """Bytes of damaged entries in which their ends are searched by digest, for each pass over a file."""
+_NUMBERS = ("entry_size", "ledger_id", "entry_id", "last_add_confirmed", "length")
 _NEAR, _STRIPE = 1 << 12, 1 << 7
 """A torn entry follows another one of its ledger among this many entries before it, and their ids differ by at most this much."""
 
@@ -112,6 +118,7 @@ class EntryLog(FramedCodec):
     }
     required = ("ledger_id", "entry_id")
     options = (VERSION, WRITE_MAP, *digest.OPTIONS)
+    details = (LEDGERS_MAP, entry_fields.details(SPECIFICATION.struct, _NUMBERS))
     systems: Mapping[int, str] = {
         scanner.ZERO: "the bookie skips zeros byte by byte, and may misread the length of the entry behind them",
         scanner.TORN: "a scan by the bookie ends here without an error",
@@ -239,6 +246,24 @@ class EntryLog(FramedCodec):
         if len(here) == self.spec.struct.head_size and not self.spec.believed(here, 0):
             return False
         return abs(entry - int(last[-1])) <= _STRIPE if len(last) else not ledger >> 40 and not entry >> 40
+
+    # Fields
+
+    def detail(self, frame: bytes, at: int, context: EntryLogContext | None) -> Struct:
+        kind = self.kind_at(frame, at)
+        if kind == MARKER_KIND and frame[12:20] == MAP_ENTRY.to_bytes(8, "big", signed=True):
+            return LEDGERS_MAP
+        if kind != MAIN or len(frame) < self.spec.struct.head_size:
+            return self.struct_at(frame, at)
+        known = None if context is None else context.digests
+        return entry_fields.detailed(
+            self.spec.struct, _NUMBERS, entry_fields.content_fields(frame[4:], known)
+        )
+
+    def edit(self, frame: bytes, path: address.Path, change: address.Change, *, reseal: bool) -> bytes:
+        new = super().edit(frame, path, change, reseal=reseal)
+        is_entry = self.kind_at(frame, self._edited_at(frame)) == MAIN
+        return entry_fields.resealed(frame, new, 4, path) if reseal and is_entry else new
 
     # Reading
 
