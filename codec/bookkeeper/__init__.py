@@ -4,10 +4,12 @@ from logwright.codec.base import Codec
 from logwright.codec.bookkeeper.check.bookie import check
 from logwright.codec.bookkeeper.formats import cookie, index, journal, smallfiles
 from logwright.codec.bookkeeper.formats.entrylog import codec as entrylog
+from logwright.codec.bookkeeper.repair.edit import OPTIONS as EDIT_OPTIONS
+from logwright.codec.bookkeeper.repair.edit import edit
 from logwright.codec.bookkeeper.repair.repair import OPTIONS, REBUILDS, BookieRepair, rebuild
 from logwright.codec.bookkeeper.startup.start import STARTUP
 from logwright.codec.bookkeeper.store import configuration, layout, views
-from logwright.codec.capability import DirectoryCapabilities, DirectoryRepair
+from logwright.codec.capability import DirectoryCapabilities, DirectoryEdit, DirectoryRepair
 from logwright.codec.layout import ConfigFile, Layout
 
 CODECS: tuple[Codec, ...] = (entrylog.CODEC, journal.CODEC, index.CODEC, *smallfiles.CODECS, cookie.CODEC)
@@ -17,6 +19,7 @@ LAYOUTS: tuple[Layout, ...] = (
             combine=views.combine,
             predict=STARTUP,
             check=check,
+            edit=DirectoryEdit(edit, EDIT_OPTIONS),
             repair=DirectoryRepair(BookieRepair.repair, rebuild, REBUILDS, OPTIONS),
         )
     ),

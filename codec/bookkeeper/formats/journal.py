@@ -282,7 +282,7 @@ class Journal(FramedCodec):
         length = fixed_at(part.data, start + 24, ">i8").astype(np.int64)
         return data, Entries(part.data, start, part.end[data], ledger, entry, length)
 
-    def _sizes(self, part: Part, context: JournalContext) -> Int64s:
+    def digest_sizes(self, part: Part, context: JournalContext) -> Int64s:
         """Return the digest size of each entry, `MISMATCH` or `UNKNOWN`; `_META` for other records."""
         ledger = part.head["ledger_id"].astype(np.int64)
         context.keyed |= set(ledger[part.head["entry_id"] == MASTER_KEY].tolist())
@@ -296,11 +296,11 @@ class Journal(FramedCodec):
         return sizes
 
     def refused(self, part: Part, context: JournalContext) -> Sequence[tuple[int, Fault]]:
-        wrong = np.flatnonzero(self._sizes(part, context) == MISMATCH).tolist()
+        wrong = np.flatnonzero(self.digest_sizes(part, context) == MISMATCH).tolist()
         return [(i, self.fault(part, i, Kind.CHECKSUM, "digest mismatch", system=_SERVED)) for i in wrong]
 
     def columns(self, part: Part, names: Sequence[str], context: JournalContext) -> Mapping[str, pa.Array]:
-        sizes = self._sizes(part, context)
+        sizes = self.digest_sizes(part, context)
         entries = part.head["entry_id"].astype(np.int64)
         meta = sizes == _META
         where = np.where(meta, part.start, part.start + IDS)

@@ -276,8 +276,12 @@ class EntryLog(FramedCodec):
         entries = self._located(part)
         return entries, matched_sizes(part.head["verdict"], part.data, entries.start, entries.end)
 
+    def digest_sizes(self, part: Part, context: EntryLogContext) -> Int64s:
+        """Return the size of the digest of each entry, `MISMATCH` or `UNKNOWN`."""
+        return context.digests.sizes(*self._entries(part))
+
     def refused(self, part: Part, context: EntryLogContext) -> Sequence[tuple[int, Fault]]:
-        sizes = context.digests.sizes(*self._entries(part))
+        sizes = self.digest_sizes(part, context)
         # Behind damage, an entry without any evidence of its digest may be garbage.
         late = (sizes == UNKNOWN) & (part.start + part.offset > context.first_damage)
         wrong = np.flatnonzero((sizes == MISMATCH) | late)
@@ -290,7 +294,7 @@ class EntryLog(FramedCodec):
         return list(digest.unverified(NAME, context.digests, entries, verdicts, part.offset))
 
     def columns(self, part: Part, names: Sequence[str], context: EntryLogContext) -> Mapping[str, pa.Array]:
-        sizes = context.digests.sizes(*self._entries(part))
+        sizes = self.digest_sizes(part, context)
         start, width = part.start + 4 + digest.HEADER, np.maximum(sizes, 0)
         columns = {}
         if "payload" in names:

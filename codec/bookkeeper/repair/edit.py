@@ -1,0 +1,302 @@
+"""Remove entries from a bookie, or redact their payloads. All other entries keep their bytes and their positions in entry logs.
+
+In an entry log a filler takes the place of a removed entry, and follows a redacted one. A journal closes the gap, and lastMark follows.
+Ledgers maps and index files are changed accordingly. The digest of a redacted entry is computed again.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from crc32c import crc32c
+
+from logwright.codec.bookkeeper.formats import digest
+from logwright.codec.bookkeeper.formats.digest import CRC32, CRC32C, HEADER, HMAC, Passwords, hmac_of
+from logwright.codec.bookkeeper.formats.entrylog.codec import CODEC as LOG
+from logwright.codec.bookkeeper.formats.entrylog.layout import BLOCK, FILL
+from logwright.codec.bookkeeper.formats.entrylog.layout import HEADER as LOG_HEADER
+from logwright.codec.bookkeeper.formats.entrylog.ledgersmap import map_bytes, read_map
+from logwright.codec.bookkeeper.formats.journal import CODEC as JOURNAL
+from logwright.codec.bookkeeper.formats.smallfiles import MARK_SIZE
+from logwright.codec.bookkeeper.repair.survey import filler
+from logwright.codec.bookkeeper.startup.entry_logger import location_of
+from logwright.codec.bookkeeper.startup.index_file import START
+from logwright.codec.bookkeeper.store import rocks, tree
+from logwright.codec.bookkeeper.store.layout import LAYOUT
+from logwright.codec.bookkeeper.store.tree import Tree
+from logwright.codec.engine.repair import Change, OutputFile, Removed, RepairPlan
+from logwright.codec.fault import UsageError
+from logwright.codec.frames.codec import Part
+from logwright.codec.frames.scanner import MAIN
+from logwright.codec.frames.walk import ListedFile, Walk, good_frames
+from logwright.codec.option import Option, Options
+from logwright.codec.store.extents import Copy, Extent, cut
+from logwright.codec.store.listing import Listing, Plan, PlannedFile
+from logwright.codec.window import Zeros
+
+Int64s = npt.NDArray[np.int64]
+OPTIONS: tuple[Option, ...] = (*tree.READ_OPTIONS, *tree.SETTINGS, *digest.OPTIONS)
+_PAYLOAD = "payload"
+Replacement = tuple[int, int, bytes]
+"""Start and end of a frame, and the frame that takes its place; empty if it is removed."""
+
+
+def edit(listing: Listing, plan: Plan, change: Change, options: Options) -> RepairPlan:
+    """See `codec.capability.Edit`."""
+    wrong = [name for name in change.values if name != _PAYLOAD]
+    if wrong:
+        raise UsageError(
+            f"{wrong[0]} cannot be redacted",
+            advice="Only the payload can: pass columns=payload (--columns payload)",
+        )
+    return BookieEdit(listing, plan, change, options)
+
+
+class BookieEdit(RepairPlan):
+    """An edited bookie."""
+
+    def __init__(self, listing: Listing, plan: Plan, change: Change, options: Options) -> None:
+        super().__init__(listing)
+        self._plan, self._change, self._options = plan, change, options
+        known = (*tree.READ_OPTIONS, *tree.SETTINGS)
+        self._tree = Tree(listing, Options(known, {item.name: options[item.name] for item in known}))
+        self._passwords: Passwords | None = options[digest.PASSWORD.name]
+        self._logs: list[Int64s] = []
+        """Ledger, entry, location, and whether it is kept, of all entries in entry logs."""
+        self._replayed: list[Int64s] = []
+        """Ledger and entry of the entries that a bookie replays from its journals."""
+        self._counted: set[tuple[int, int]] = set()
+        """The entries that are counted as changed: an entry may have several copies."""
+
+    def outputs(self) -> Iterator[OutputFile]:
+        changed: dict[str, Sequence[Extent]] = {}
+        for file in self._plan.files:
+            if file.codec == tree.ENTRY_LOG:
+                changed |= self._edited_log(file)
+        shifts: dict[str, list[Replacement]] = {}
+        for number in range(len(self._tree.journals)):
+            marked = dict(self._tree.marked(number))
+            for _, name in self._tree.journal_files(self._tree.journals[number]):
+                shifts[name] = self._edited_journal(name, marked.get(name, -1))
+                if shifts[name]:
+                    changed[name] = self._spliced(name, [*shifts[name]], padded=True)
+            changed |= self._moved_marks(number, shifts)
+        changed |= self._edited_index()
+        kept = np.concatenate([np.empty((0, 4), np.int64), *self._logs])
+        kept = np.concatenate([kept[kept[:, 3] == 1][:, :2], *self._replayed])
+        self.rows = len(np.unique(kept, axis=0))
+        if changed:
+            self.before_you_start.append(
+                "Edit all bookies of the ledgers' ensembles before they start: clients and autorecovery read any copy of an entry."
+            )
+        for name in LAYOUT.order(self.sizes):
+            pieces = changed.get(name)
+            yield self.unchanged(name) if pieces is None else OutputFile(name, pieces, name)
+
+    # Frames
+
+    def _parts(self, name: str, codec: Any) -> Iterator[tuple[Part, pa.RecordBatch, Int64s]]:
+        """Yield the entries of a file, with the columns that the change reads, and the sizes of their digests."""
+        values = {option.name: self._options[option.name] for option in digest.OPTIONS}
+        context = codec.context(name.rpartition("/")[2], Options(codec.options, values))
+        for window, frames in good_frames(
+            Walk(ListedFile(self.listing, name, self.sizes[name]), codec, context)
+        ):
+            part = Part(window.data, frames.start, frames.end, frames.header, window.offset)
+            part = part.pick(part.head["frame_kind"] == MAIN)
+            sizes = codec.digest_sizes(part, context)
+            entry = part.head["entry_id"].astype(np.int64) >= 0
+            if not entry.any():
+                continue
+            part = part.pick(entry)
+            own = [column for column in self._change.columns if column != "file"]
+            rows = codec.batch(part, own or ["position"], context)
+            if "file" in self._change.columns:
+                rows = rows.append_column("file", pa.repeat(name, len(part)))
+            yield part, rows, sizes[entry]
+
+    def _changes(
+        self, name: str, part: Part, rows: pa.RecordBatch, sizes: Int64s
+    ) -> tuple[list[Replacement], npt.NDArray[np.bool_]]:
+        """Return the changed frames of a part, and which of its entries are dropped."""
+        drop = self._change.drops(rows)
+        redact = self._change.redacts(rows) & ~drop
+        out = []
+        for i in (drop | redact).nonzero()[0].tolist():
+            start, stop = int(part.start[i]) + part.offset, int(part.end[i]) + part.offset
+            new = b""
+            if redact[i]:
+                content = part.data[int(part.start[i]) + 4 : int(part.end[i])].tobytes()
+                new = self._redacted(name, start, content, int(sizes[i]))
+            out.append((start, stop, new))
+            ids = int(part.head["ledger_id"][i]), int(part.head["entry_id"][i])
+            count = int(ids not in self._counted)
+            self._counted.add(ids)
+            lost = {"ledger_id": ids[0], "first_entry_id": ids[1], "last_entry_id": ids[1]}
+            self.cut.append(
+                Removed.edited(name, start, stop, count * int(drop[i]), count * int(redact[i]), lost)
+            )
+        return out, drop
+
+    def _redacted(self, name: str, start: int, content: bytes, size: int) -> bytes:
+        """Return the frame of an entry with another payload."""
+        ledger = int.from_bytes(content[:8], "big")
+        payload = self._change.values[_PAYLOAD] or b""
+        if size < 0:
+            raise UsageError(
+                f"the digest of the entry at byte {start} of {name} is unknown, so its payload is too",
+                advice="Pass digestType, or the password of the ledger",
+            )
+        if len(payload) > len(content) - HEADER - size:
+            raise UsageError(
+                f"the entry at byte {start} of {name} has no room for the new payload",
+                advice="Set a payload that is not longer than the stored one, or drop the entry",
+            )
+        data = content[:HEADER] + payload
+        if size == HMAC:
+            password = None if self._passwords is None else self._passwords.of(ledger)
+            if password is None:
+                text = (
+                    f"the HMAC of the entry at byte {start} of {name} needs the password of ledger {ledger}"
+                )
+                raise UsageError(text, advice="Pass the option passwd, or drop the entry")
+            seal = hmac_of(password, data)
+        else:
+            crc = crc32c(data) if size == CRC32C else zlib.crc32(data) if size == CRC32 else 0
+            seal = crc.to_bytes(size, "big")
+        entry = content[:HEADER] + seal + payload
+        return len(entry).to_bytes(4, "big") + entry
+
+    def _spliced(self, name: str, changes: Sequence[Replacement], *, padded: bool) -> list[Extent]:
+        """Return a file with changed frames. `padded`: zeros at its end keep its size."""
+        out: list[Extent] = []
+        at = gone = 0
+        for start, stop, new in changes:
+            out += [Copy(name, at, start), new]
+            gone += stop - start - len(new)
+            at = stop
+        out.append(Copy(name, at, self.sizes[name]))
+        return [*(piece for piece in out if len(piece)), *([Zeros(gone)] if padded and gone else [])]
+
+    # Entry logs
+
+    def _edited_log(self, file: PlannedFile) -> dict[str, Sequence[Extent]]:
+        """Return a log with its changed entries and its ledgers map, if any entry is changed."""
+        changes: list[Replacement] = []
+        ledgers, sizes = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        number = tree.log_id(file.name.rpartition("/")[2])
+        for part, rows, digests in self._parts(file.name, LOG):
+            found, dropped = self._changes(file.name, part, rows, digests)
+            size = part.end - part.start
+            at = np.searchsorted(part.start + part.offset, [start for start, _, _ in found])
+            size[at] = [len(new) for _, _, new in found]
+            ledger, entry = (part.head[field].astype(np.int64) for field in ("ledger_id", "entry_id"))
+            ledgers.append(ledger[~dropped])
+            sizes.append(size[~dropped])
+            if number is not None:
+                place = location_of(number, 0) + part.start + part.offset + 4
+                self._logs.append(np.stack((ledger, entry, place, ~dropped), axis=1))
+            changes += [(start, stop, new + filler(stop - start - len(new))) for start, stop, new in found]
+        if not changes:
+            return {}
+        pieces = self._spliced(file.name, changes, padded=False)
+        return {file.name: self._with_map(file.name, pieces, np.concatenate(ledgers), np.concatenate(sizes))}
+
+    def _with_map(self, name: str, pieces: list[Extent], ledgers: Int64s, sizes: Int64s) -> Sequence[Extent]:
+        """Return a log with a ledgers map of its entries, if it has a map."""
+
+        def read(offset: int, length: int) -> npt.NDArray[np.uint8]:
+            return np.frombuffer(self.listing.read(name, offset, length), np.uint8)
+
+        old = read_map(read, self.sizes[name])
+        if old is None or not old.offset or old.error:
+            return pieces
+        known, first, group = np.unique(ledgers, return_index=True, return_inverse=True)
+        totals = np.bincount(group, sizes, len(known)).astype(np.int64)
+        in_file = {int(known[i]): int(totals[i]) for i in np.argsort(first).tolist()}
+        place = old.offset if in_file else 0
+        head = LOG_HEADER.pack(
+            {"version": old.version, "ledgers_map_offset": place, "ledgers_count": len(in_file)}
+        )
+        new_map = map_bytes(in_file)
+        tail: list[Extent] = [new_map]
+        if rocks.is_direct_log(self.listing, name, self.sizes[name]):
+            end = old.offset + len(new_map)
+            tail += [bytes((FILL,)) * (-end % BLOCK), Zeros(self.sizes[name] - end - -end % BLOCK)]
+        body = [*_cut(pieces, len(head), old.offset)]
+        return [piece for piece in (head, *body, *tail) if len(piece)]
+
+    # Journals
+
+    def _edited_journal(self, name: str, replayed: int) -> list[Replacement]:
+        """Return the changed entries. The bookie replays a journal from the byte `replayed` on; -1: not at all."""
+        changes: list[Replacement] = []
+        for part, rows, digests in self._parts(name, JOURNAL):
+            found, dropped = self._changes(name, part, rows, digests)
+            changes += found
+            kept = ~dropped & (replayed >= 0) & (part.start + part.offset >= replayed)
+            ids = [part.head[field].astype(np.int64)[kept] for field in ("ledger_id", "entry_id")]
+            self._replayed.append(np.stack(ids, axis=1))
+        return changes
+
+    def _moved_marks(self, number: int, shifts: dict[str, list[Replacement]]) -> dict[str, Sequence[Extent]]:
+        """Return the lastMark files of a journal directory whose journal is shorter before the mark."""
+        names = dict(self._tree.journal_files(self._tree.journals[number]))
+        suffix = f".{number}" if len(self._tree.journals) > 1 else ""
+        out: dict[str, Sequence[Extent]] = {}
+        for place in self._tree.ledgers:
+            path = f"{place.prefix}{tree.LAST_MARK}{suffix}"
+            if self.sizes.get(path, 0) < MARK_SIZE:
+                continue
+            data = self.listing.read(path, 0, MARK_SIZE)
+            journal, offset = (int.from_bytes(data[at : at + 8], "big", signed=True) for at in (0, 8))
+            gone = sum(
+                stop - start - len(new)
+                for start, stop, new in shifts.get(names.get(journal, ""), ())
+                if start < offset
+            )
+            if gone:
+                mark = data[:8] + (offset - gone).to_bytes(8, "big")
+                out[path] = [mark, Copy(path, MARK_SIZE, self.sizes[path])]
+        return out
+
+    # The index
+
+    def _edited_index(self) -> dict[str, Sequence[Extent]]:
+        """Return the index files of ledgers with removed entries: another copy takes the place of a removed one."""
+        rows = np.concatenate([np.empty((0, 4), np.int64), *self._logs])
+        dropped = rows[rows[:, 3] == 0]
+        if not len(dropped):
+            return {}
+        if self._tree.storage == tree.DB:
+            self.before_you_start.append(
+                "The RocksDB index still lists the removed entries. Run: bookkeeper shell rebuild-db-ledger-locations-index."
+            )
+            return {}
+        out: dict[str, Sequence[Extent]] = {}
+        for ledger in np.unique(dropped[:, 0]).tolist():
+            name = self._tree.index_files.get(ledger)
+            if name is None:
+                continue
+            mine = rows[rows[:, 0] == ledger]
+            kept = {int(entry): int(place) for _, entry, place, keep in mine if keep}
+            gone = {int(place): int(entry) for _, entry, place, keep in mine if not keep}
+            data = self.listing.read(name, START, self.sizes[name] - START)
+            slots = np.frombuffer(data[: len(data) // 8 * 8], ">i8").copy()
+            for slot in np.flatnonzero(np.isin(slots, list(gone))).tolist():
+                slots[slot] = kept.get(gone[int(slots[slot])], 0)
+            out[name] = [Copy(name, 0, START), slots.tobytes() + data[len(slots) * 8 :]]
+        return out
+
+
+def _cut(pieces: Sequence[Extent], start: int, stop: int) -> Iterator[Extent]:
+    """Yield the bytes `[start, stop)` of a file that is made of pieces."""
+    at = 0
+    for piece in pieces:
+        yield cut(piece, max(start - at, 0), max(stop - at, 0))
+        at += len(piece)
