@@ -191,17 +191,17 @@ class BookieEdit(RepairPlan):
         ledgers, sizes = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         number = tree.log_id(file.name.rpartition("/")[2])
         for part, rows, digests in self._parts(file.name, LOG):
-            found, dropped = self._changes(file.name, part, rows, digests)
+            replaced, dropped = self._changes(file.name, part, rows, digests)
             size = part.end - part.start
-            at = np.searchsorted(part.start + part.offset, [start for start, _, _ in found])
-            size[at] = [len(new) for _, _, new in found]
+            at = np.searchsorted(part.start + part.offset, [start for start, _, _ in replaced])
+            size[at] = [len(new) for _, _, new in replaced]
             ledger, entry = (part.head[field].astype(np.int64) for field in ("ledger_id", "entry_id"))
             ledgers.append(ledger[~dropped])
             sizes.append(size[~dropped])
             if number is not None:
                 place = location_of(number, 0) + part.start + part.offset + 4
                 self._logs.append(np.stack((ledger, entry, place, ~dropped), axis=1))
-            changes += [(start, stop, new + filler(stop - start - len(new))) for start, stop, new in found]
+            changes += [(start, stop, new + filler(stop - start - len(new))) for start, stop, new in replaced]
         if not changes:
             return {}
         pieces = self._spliced(file.name, changes, padded=False)
@@ -237,8 +237,8 @@ class BookieEdit(RepairPlan):
         """Return the changed entries. The bookie replays a journal from the byte `replayed` on; -1: not at all."""
         changes: list[Replacement] = []
         for part, rows, digests in self._parts(name, JOURNAL):
-            found, dropped = self._changes(name, part, rows, digests)
-            changes += found
+            replaced, dropped = self._changes(name, part, rows, digests)
+            changes += replaced
             kept = ~dropped & (replayed >= 0) & (part.start + part.offset >= replayed)
             ids = [part.head[field].astype(np.int64)[kept] for field in ("ledger_id", "entry_id")]
             self._replayed.append(np.stack(ids, axis=1))
