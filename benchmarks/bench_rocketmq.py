@@ -120,8 +120,8 @@ def section(place: Path, size: Size) -> list[str]:
         million = count / 1e6
         for label, task, name, peer in (
             ("messages checked, with CRC", "check", "CommitLog.checkMessageAndReturnSize", "recover"),
-            ("messages to Arrow, default columns", "rows", "MessageDecoder.decode", "decode"),
-            ("messages to Arrow, all columns", "all", "MessageDecoder.decode", "decode"),
+            ("messages to Arrow, default columns", "rows", "MessageDecoder.decode with CRC", "decode"),
+            ("messages to Arrow, all columns", "all", "MessageDecoder.decode with CRC", "decode"),
         ):
             lines.append(measured.row(label, million, "M/s", task, name, peer))
         writing = {

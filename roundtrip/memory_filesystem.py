@@ -194,6 +194,9 @@ class MemoryFileSystem:
         data = self._state.contents[self._file(path)]
         return bytes(data[offset:] if length is None else data[offset : offset + length])
 
+    def is_hole(self, path: str, offset: int, length: int) -> bool:
+        return False
+
     def create(self, path: str) -> OpenFile:
         self._tick(path)
         if self._find(path) is not None:

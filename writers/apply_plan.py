@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
+import pyarrow as pa
 
 from logwright.codec import plural, registry
 from logwright.codec.engine.fold import Fold
@@ -483,12 +484,17 @@ def _same(copies: Sequence[Original], name: str, extents: Sequence[Extent], size
 def _equal(copies: Sequence[Original], name: str, at: int, extent: Extent) -> bool:
     with copies[0].open(name) as source:
         for data in _windows(copies, extent):
-            view = as_view(data)
             try:
-                there = source.pread(at, len(view))
+                there = source.pread(at, len(data))
             except UnreadableError:
                 return False
-            if as_view(there) != view:
+            if len(there) != len(data):
                 return False
-            at += len(view)
+            if isinstance(data, Zeros):
+                if there.any():
+                    return False
+            # Views are compared byte by byte, which takes sixty times as long.
+            elif not pa.py_buffer(there).equals(pa.py_buffer(as_view(data))):
+                return False
+            at += len(data)
     return True

@@ -94,6 +94,10 @@ class FileSystem(Protocol):
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes: ...
 
+    def is_hole(self, path: str, offset: int, length: int) -> bool:
+        """Return whether a range is known to be a hole, so that its bytes are zeros. Only for files that this process wrote."""
+        ...
+
     def create(self, path: str) -> OpenFile:
         """Create a file. It must not exist."""
         ...
@@ -244,6 +248,15 @@ class LocalFileSystem:
         with open(path, "rb") as file:
             file.seek(offset)
             return file.read() if length is None else file.read(length)
+
+    def is_hole(self, path: str, offset: int, length: int) -> bool:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.lseek(fd, offset, os.SEEK_DATA) >= offset + length
+        except OSError as error:
+            return error.errno == errno.ENXIO  # no data follows
+        finally:
+            os.close(fd)
 
     def create(self, path: str) -> OpenFile:
         return LocalFile(path, os.O_CREAT | os.O_EXCL)

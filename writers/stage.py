@@ -25,21 +25,32 @@ OWNER = "owner.json"
 
 _MOST_OPEN = 256
 """Limit of the files that are open at the same time."""
+_BLOCK = 1 << 20
+"""Bytes that are read at a time."""
 _RESERVED = frozenset({LINK, COMMIT, COMMIT + ".tmp", OWNER})
 
 
 class FileSource(AbstractContextManager["FileSource"]):
-    """A `readers.source.Source` for a file of the injected file system."""
+    """A `readers.source.Source` for a file of the injected file system. The holes of our `own` files are not read: the operating system
+    would fill its cache with zeros."""
 
-    def __init__(self, files: FileSystem, path: str) -> None:
+    def __init__(self, files: FileSystem, path: str, *, own: bool = False) -> None:
         status = files.stat(path)
         if status is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-        self.path, self.size, self._files = path, status.size, files
+        self.path, self.size, self._files, self._own = path, status.size, files, own
 
     def pread(self, offset: int, length: int) -> Bytes:
-        # A copy, since kernels are compiled for writable arrays.
-        return np.frombuffer(self._files.read(self.path, offset, length), np.uint8).copy()
+        out = np.zeros(max(0, min(length, self.size - offset)), np.uint8)
+        for at in range(0, len(out), _BLOCK):
+            block = out[at : at + _BLOCK]
+            if self._own and self._files.is_hole(self.path, offset + at, len(block)):
+                continue
+            data = self._files.read(self.path, offset + at, len(block))
+            block[: len(data)] = np.frombuffer(data, np.uint8)
+            if len(data) < len(block):
+                return out[: at + len(data)]  # the file became shorter
+        return out
 
     def ahead(self, offset: int, length: int) -> None: ...
 
@@ -137,6 +148,13 @@ class StagedFolder(FolderListing):
 
     def entries(self) -> Sequence[Entry]:
         return [Entry(name, size) for name, size in sorted(self._size.items())]
+
+    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        source = self.open(name)
+        return source.pread(offset, source.size if length is None else length).tobytes()
+
+    def open(self, name: str) -> Source:
+        return FileSource(self._files, self.real(name), own=True)
 
     def parent(self) -> Listing | None:
         """Return the directory above the one being made."""

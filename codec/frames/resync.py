@@ -29,7 +29,7 @@ from logwright.codec.frames.specification import (
     no_rule,
     span_of,
 )
-from logwright.codec.kernels.intrinsics import Bytes, load_u8
+from logwright.codec.kernels.intrinsics import Bytes, load_i64le, load_u8
 from logwright.codec.window import Window
 
 Int64s = npt.NDArray[np.int64]
@@ -243,6 +243,8 @@ def finder(spec: FrameSpec) -> Find:
         load_test, test_at = load_of(struct, spec.test.field), struct.offset(spec.test.field)
         test_values = spec.test.values
     alignment = spec.alignment
+    # Whether a candidate of zeros is rejected by its length or its test.
+    skips = 0 if head <= bias <= longest and (not tests or 0 in test_values) else 1
     validated = validate(spec)
 
     def find(
@@ -255,6 +257,18 @@ def finder(spec: FrameSpec) -> Find:
             p += -(origin + p) % alignment
         last = min(end - least, len(buf) - peek)
         while p <= last:
+            if skips and load_u8(buf, p) == 0:
+                zeros = p
+                while len(buf) - zeros >= 32 and (
+                    load_i64le(buf, zeros)
+                    | load_i64le(buf, zeros + 8)
+                    | load_i64le(buf, zeros + 16)
+                    | load_i64le(buf, zeros + 24)
+                ) == 0:  # fmt: skip
+                    zeros += 32
+                if zeros - p > peek + alignment:
+                    p += (zeros - p - peek) // alignment * alignment
+                    continue
             passed = True
             if tests:
                 value = load_test(buf, p + test_at)

@@ -14,19 +14,14 @@ import pyarrow as pa
 
 from logwright.codec.columns import binary, numbers
 from logwright.codec.java import java_string
-from logwright.codec.kernels.intrinsics import load_i16be, load_i32be, load_i64be, load_u8, load_u32be
+from logwright.codec.kernels.intrinsics import load_i32be, load_i64be, load_u8, load_u32be
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.rocketmq.formats.commitlog.layout import (
-    BODY,
-    BORN_V6,
     MESSAGE,
     PREPARED,
     ROLLBACK,
-    STORE_TIMESTAMP,
-    STORE_V6,
     TRANSACTION,
-    V2,
-    V6_EXTRA,
+    parts_of,
 )
 from logwright.codec.rocketmq.formats.commitlog.properties import next_property
 from logwright.codec.rocketmq.startup.batch_consume_queue import batch_of
@@ -37,8 +32,8 @@ from logwright.codec.window import Bytes
 Int64s = npt.NDArray[np.int64]
 Int32s = npt.NDArray[np.int32]
 
-_MAGIC, _QUEUE_ID, _QUEUE_OFFSET, _PHY, _SYS_FLAG = (
-    MESSAGE.offset(name) for name in ("magic_code", "queue_id", "queue_offset", "physical_offset", "sys_flag")
+_QUEUE_ID, _QUEUE_OFFSET, _PHY, _SYS_FLAG = (
+    MESSAGE.offset(name) for name in ("queue_id", "queue_offset", "physical_offset", "sys_flag")
 )
 _TAGS, _KEYS, _UNIQ, _KEY = (int.from_bytes(name, "big") for name in (b"TAGS", b"KEYS", b"UNIQ", b"_KEY"))
 _INNE, _DELA = (int.from_bytes(name, "big") for name in (b"INNE", b"DELA"))
@@ -107,18 +102,9 @@ def read_facts(
     keys = 0
     for i in range(len(starts)):
         start = starts[i]
-        flags = load_i32be(buf, start + _SYS_FLAG)
-        at = start + BODY + (V6_EXTRA if flags & BORN_V6 else 0)
-        facts[_STORED, i] = load_i64be(buf, at - BODY + STORE_TIMESTAMP)
-        at += V6_EXTRA if flags & STORE_V6 else 0
-        at += max(load_i32be(buf, at - 4), 0)
-        if load_u32be(buf, start + _MAGIC) == V2:
-            size = load_i16be(buf, at)
-            at += 2
-        else:
-            size = load_u8(buf, at)
-            at += 1
-        kind = flags & TRANSACTION
+        stored, _, _, at, size = parts_of(buf, start)
+        facts[_STORED, i] = load_i64be(buf, stored)
+        kind = load_i32be(buf, start + _SYS_FLAG) & TRANSACTION
         facts[_TOPIC_AT, i], facts[_TOPIC_SIZE, i] = at, size
         facts[_ID, i] = load_i32be(buf, start + _QUEUE_ID)
         facts[_NUMBER, i] = load_i64be(buf, start + _QUEUE_OFFSET)

@@ -282,3 +282,15 @@ def test_entry_log_has_entries_maps_and_runs_of_fill_bytes() -> None:
     assert next_frame(ENTRY_LOG, data, 1) == (places[3], SOUND)
     run = np.frombuffer(b"\xf0" * 10, np.uint8)
     assert Scanner(ENTRY_LOG).frames(Window(run, 0, 5000), 0).need == 4096
+
+
+@pytest.mark.parametrize("spec", [SPECIFICATION, ENTRY_LOG], ids=lambda spec: str(spec.name))
+def test_frame_after_any_number_of_zeros_is_found(spec: FrameSpec) -> None:
+    """The search passes over zeros in steps. The first bytes of a frame are zeros too."""
+    for zeros in [*range(140), 5000]:
+        frame = message(zeros)
+        if spec is ENTRY_LOG:
+            frame = (ENTRY.pack({"size": 36, "ledger_id": 7, "entry_id": 3}) + bytes(20)) * 3
+        data = np.frombuffer(bytes(zeros) + frame, np.uint8)
+        assert next_frame(spec, data, base=0) == (zeros, SOUND)
+    assert next_frame(spec, np.zeros(5000, np.uint8))[1] == NONE

@@ -49,6 +49,18 @@ def test_memory_stage_equals_the_stage_on_disk(tmp_path: Path) -> None:
     assert files.crash(len(files.trace), Kept.NOTHING).tree("/place") == files.tree("/place")
 
 
+def test_staged_files_with_holes_read_as_zeros(tmp_path: Path) -> None:
+    expected = take(PIECES)
+    staged(LocalFileSystem(), str(tmp_path))
+    stage = StagedFolder(LocalFileSystem(), Roots(str(tmp_path)), "place")
+    assert {name: stage.read(name) for name in expected} == expected
+    slots = expected["a/slots"]
+    for start, length in ((0, 5), ((1 << 20) - 3, 8), ((1 << 24) - 2, 5), ((1 << 24) + 2, 99), (1 << 25, 1)):
+        assert stage.read("a/slots", start, length) == slots[start : start + length]
+        with stage.open("a/slots") as source:
+            assert source.pread(start, length).tobytes() == slots[start : start + length]
+
+
 @pytest.mark.parametrize(
     "piece", [Piece("b", b"12345", offset=0), Piece("b", b"1", offset=-1), Piece("c", b"1", offset=0)]
 )

@@ -7,8 +7,9 @@ are rebuilt, and so are damaged index files.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -121,8 +122,13 @@ class StoreRepair(Repairer):
         return SystemRepair(STARTUP.run(listing, plan, options, version=None, clean=None), LAYOUT.order)
 
     def survey(self) -> None:
-        batches: set[str] = set()
         sequences = Sequences()
+        self.read_log(lambda part: self._follow(sequences, part))
+        self.corrections = sequences.corrections(self._listed(sequences))
+
+    def read_log(self, take: Callable[[Part], None] = lambda part: None) -> None:
+        """Find the undamaged messages of the commit log, and pass them to `take`."""
+        batches: set[str] = set()
         for entry in tree.logs(self.listing):
             file = LogFile(entry.name, tree.base_of(entry.name) or 0, entry.size)
             for window, frames in log_frames(self.listing, entry):
@@ -133,13 +139,12 @@ class StoreRepair(Repairer):
                 part = part_of(window, frames.pick(kind == MAIN))
                 if len(part):
                     file.add(part)
-                    self._follow(sequences, part)
+                    take(part)
                     inner = (part.head["sys_flag"] & INNER_BATCH) != 0
                     if inner.any():
                         batches.update(Messages(part.pick(inner), 1).column_topic().unique().to_pylist())
             file.blank = file.blank if file.blank >= file.end else -1
             self.files.append(file)
-        self.corrections = sequences.corrections(self._listed(sequences))
         if batches and tree.topics(self.listing) is None:
             self.config = replace(self.config, batch_topics=batches.union(self.config.batch_topics))
 
@@ -229,7 +234,10 @@ class StoreResult(RepairPlan):
         self.repair, self.kept = repair, files
         self.rows = sum(run.count for file in files for run in file.runs)
         self.ids = {"last_physical_offset": files[-1].base + files[-1].runs[-1].last_start} if files else {}
-        self.lost = repair.lost_messages()
+
+    @cached_property
+    def lost(self) -> list[LostMessage]:
+        return self.repair.lost_messages()
 
     # The commit log
 
@@ -497,7 +505,9 @@ class StoreRebuild(RepairPlan):
 
 def rebuild(listing: Listing, plan: Plan, kinds: Sequence[str], options: Options) -> RepairPlan:
     """See `codec.capability.Rebuild`. Raises `DamageError` if the commit log is damaged."""
-    repair = StoreRepair([listing], [plan], options).prepared()
+    repair = StoreRepair([listing], [plan], options)
+    repair.read_log()
+    repair.reorder()
     result = StoreResult(repair, repair.files)
     logs = list(result.logs())
     if result.cut or [file.name for file in logs] != [file.name for file in repair.files]:

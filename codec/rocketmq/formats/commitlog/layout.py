@@ -186,16 +186,29 @@ def message_rule(buf: Buffer, at: int, end: int, check: int) -> int:
     return CERTAIN
 
 
+@kernel("const u1[], i8")
+def parts_of(buf: Buffer, at: int) -> tuple[int, int, int, int, int]:
+    """Return where a valid message has its store timestamp, its body and the size of that, its topic and the size of that. The size of the
+    properties and the properties follow."""
+    flags = load_i32be(buf, at + _SYS_FLAG)
+    stored = at + STORE_TIMESTAMP
+    if flags & BORN_V6:
+        stored += V6_EXTRA
+    body = stored + BODY - STORE_TIMESTAMP
+    if flags & STORE_V6:
+        body += V6_EXTRA
+    size = load_i32be(buf, body - 4)
+    topic = body + size
+    if load_u32be(buf, at + _MAGIC) == V2:
+        return stored, body, size, topic + 2, load_i16be(buf, topic)
+    return stored, body, size, topic + 1, load_u8(buf, topic)
+
+
 @kernel("const u1[], i8, i8")
 def body_span(buf: Buffer, at: int, end: int) -> tuple[int, int, int]:
     """Return the range of the body and its stored checksum."""
-    flags = load_i32be(buf, at + _SYS_FLAG)
-    position = at + BODY
-    if flags & BORN_V6:
-        position += V6_EXTRA
-    if flags & STORE_V6:
-        position += V6_EXTRA
-    return position, position + load_i32be(buf, position - 4), load_u32be(buf, at + _CRC)
+    _, body, size, _, _ = parts_of(buf, at)
+    return body, body + size, load_u32be(buf, at + _CRC)
 
 
 @kernel("const u1[], i8, i8")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,10 @@ from logwright.codec.columns import binary, contents, fixed_at, numbers
 from logwright.codec.frames.codec import Part
 from logwright.codec.java import java_strings
 from logwright.codec.kernels.compress import CompressionError
+from logwright.codec.kernels.kernel import kernel
 from logwright.codec.rocketmq.formats.commitlog import bodies, hosts
 from logwright.codec.rocketmq.formats.commitlog.layout import (
-    BODY_LENGTH,
+    BODY,
     BORN_V6,
     COMPRESSED,
     HEAD,
@@ -24,15 +26,14 @@ from logwright.codec.rocketmq.formats.commitlog.layout import (
     HOST_V6,
     PREPARED_OFFSET,
     RECONSUME_TIMES,
-    STORE_HOST,
-    STORE_TIMESTAMP,
     STORE_V6,
     V2,
-    V6_EXTRA,
+    parts_of,
 )
 from logwright.codec.rocketmq.formats.commitlog.properties import Parsed
 from logwright.codec.rocketmq.formats.commitlog.rows import ROWS
 from logwright.codec.table import TIMESTAMP
+from logwright.codec.window import Bytes
 
 Int64s = npt.NDArray[np.int64]
 
@@ -42,15 +43,26 @@ def times(values: Int64s) -> pa.Array:
     return numbers(TIMESTAMP, values, values == -1)
 
 
-def host_extra(part: Part) -> tuple[Int64s, Int64s]:
-    """Return the extra bytes of the born host, and of both hosts, compared with IPv4."""
-    flags = part.head["sys_flag"].astype(np.int64)
-    born = np.where(flags & BORN_V6, V6_EXTRA, 0)
-    return born, born + np.where(flags & STORE_V6, V6_EXTRA, 0)
+_STORED, _BODY, _BODY_SIZE, _TOPIC, _TOPIC_SIZE = range(5)
+
+
+@kernel("const u1[], const i8[], i8[,]")
+def find_parts(buf: Bytes, starts: Int64s, out: Int64s) -> None:
+    """Store the results of `parts_of` for each message."""
+    for i in range(len(starts)):
+        out[_STORED, i], out[_BODY, i], out[_BODY_SIZE, i], out[_TOPIC, i], out[_TOPIC_SIZE, i] = parts_of(
+            buf, starts[i]
+        )
+
+
+def places(part: Part) -> Int64s:
+    out = np.empty((5, len(part)), np.int64)
+    find_parts(part.data, np.ascontiguousarray(part.start), out)
+    return out
 
 
 def store_timestamps(part: Part) -> Int64s:
-    return fixed_at(part.data, part.start + STORE_TIMESTAMP + host_extra(part)[0], ">i8").astype(np.int64)
+    return fixed_at(part.data, places(part)[_STORED], ">i8").astype(np.int64)
 
 
 class Messages:
@@ -58,28 +70,26 @@ class Messages:
 
     def __init__(self, part: Part, limit: int) -> None:
         self.part, self.limit = part, limit
-        self.born, self.both = host_extra(part)
-        self._parsed: Parsed | None = None
-        self._body: tuple[Int64s, Int64s] | None = None
+        self.stored, self.body, self.body_size, self.topic, self.topic_size = places(part)
 
     def columns(self, names: Sequence[str]) -> Iterator[tuple[str, pa.Array]]:
         for name in names:
             yield name, getattr(self, f"column_{name}")()
 
     def _number(self, name: str, at: Int64s, dtype: str) -> pa.Array:
-        return numbers(ROWS[name].type, fixed_at(self.part.data, self.part.start + at, dtype))
+        return numbers(ROWS[name].type, fixed_at(self.part.data, at, dtype))
 
     def column_reconsume_times(self) -> pa.Array:
-        return self._number("reconsume_times", RECONSUME_TIMES + self.both, ">i4")
+        return self._number("reconsume_times", self.body - (BODY - RECONSUME_TIMES), ">i4")
 
     def column_prepared_transaction_offset(self) -> pa.Array:
-        return self._number("prepared_transaction_offset", PREPARED_OFFSET + self.both, ">i8")
+        return self._number("prepared_transaction_offset", self.body - (BODY - PREPARED_OFFSET), ">i8")
 
     def column_store_timestamp_ms(self) -> pa.Array:
-        return numbers(pa.int64(), store_timestamps(self.part))
+        return self._number("store_timestamp_ms", self.stored, ">i8")
 
     def column_store_timestamp(self) -> pa.Array:
-        return times(store_timestamps(self.part))
+        return times(fixed_at(self.part.data, self.stored, ">i8").astype(np.int64))
 
     def column_born_timestamp(self) -> pa.Array:
         return times(self.part.head["born_timestamp"].astype(np.int64))
@@ -88,58 +98,39 @@ class Messages:
         return numbers(pa.int32(), np.where(self.part.head["magic_code"] == V2, 2, 1))
 
     def column_born_host(self) -> pa.Array:
-        return self._host(HEAD, self.part.head["sys_flag"] & BORN_V6)
+        return self._host(self.part.start + HEAD, self.part.head["sys_flag"] & BORN_V6)
 
     def column_store_host(self) -> pa.Array:
-        return self._host(STORE_HOST + self.born, self.part.head["sys_flag"] & STORE_V6)
+        return self._host(self.stored + 8, self.part.head["sys_flag"] & STORE_V6)
 
-    def _host(self, at: Any, v6: npt.NDArray[Any]) -> pa.Array:
+    def _host(self, at: Int64s, v6: npt.NDArray[Any]) -> pa.Array:
         sizes = np.where(v6, HOST_V6, HOST_V4).astype(np.int64)
-        return hosts.text(binary(self.part.data, self.part.start + at, sizes))
-
-    def _bodies(self) -> tuple[Int64s, Int64s]:
-        """Return the offsets and the sizes of the stored bodies."""
-        if self._body is None:
-            at = self.part.start + BODY_LENGTH + self.both
-            self._body = at + 4, fixed_at(self.part.data, at, ">i4").astype(np.int64)
-        return self._body
+        return hosts.text(binary(self.part.data, at, sizes))
 
     def zeroed(self) -> npt.NDArray[np.bool_]:
         """Return which bodies are zeros only, or empty."""
-        pairs = zip(*(array.tolist() for array in self._bodies()), strict=True)
+        pairs = zip(self.body.tolist(), self.body_size.tolist(), strict=True)
         return np.array([not self.part.data[at : at + size].any() for at, size in pairs], np.bool_)
 
-    def _topics(self) -> tuple[Int64s, Int64s]:
-        start, size = self._bodies()
-        v2 = self.part.head["magic_code"] == V2
-        at = start + size
-        sizes = self.part.data[at].astype(np.int64)
-        if v2.any():
-            sizes[v2] = fixed_at(self.part.data, at[v2], ">i2")
-        return at + np.where(v2, 2, 1), sizes
-
     def column_topic(self) -> pa.Array:
-        return java_strings(binary(self.part.data, *self._topics()))[0]
+        return java_strings(binary(self.part.data, self.topic, self.topic_size))[0]
 
-    def _properties_of(self) -> Parsed:
-        if self._parsed is None:
-            at, size = self._topics()
-            self._parsed = Parsed(self.part.data, at + size + 2, self.part.end)
-        return self._parsed
+    @cached_property
+    def _properties(self) -> Parsed:
+        return Parsed(self.part.data, self.topic + self.topic_size + 2, np.ascontiguousarray(self.part.end))
 
     def column_tags(self) -> pa.Array:
-        return self._properties_of().tags()
+        return self._properties.tags()
 
     def column_keys(self) -> pa.Array:
-        return self._properties_of().keys()
+        return self._properties.keys()
 
     def column_properties(self) -> pa.Array:
-        return self._properties_of().all()
+        return self._properties.all()
 
     def column_body(self) -> pa.Array:
-        start, size = self._bodies()
         packed = np.flatnonzero(self.part.head["sys_flag"] & COMPRESSED)
-        plain = binary(self.part.data, start, np.where(size == 0, -1, size))
+        plain = binary(self.part.data, self.body, np.where(self.body_size == 0, -1, self.body_size))
         if not len(packed):
             return plain
         values: list[bytes | None] = plain.to_pylist()
@@ -150,8 +141,8 @@ class Messages:
 
     def plain(self, i: int) -> bytes | None:
         """Return the decompressed body of message `i`. Raises `CompressionError`."""
-        start, size = self._bodies()
-        stored = self.part.data[int(start[i]) : int(start[i] + size[i])].tobytes()
+        start = int(self.body[i])
+        stored = self.part.data[start : start + int(self.body_size[i])].tobytes()
         flags = int(self.part.head["sys_flag"][i])
         if not stored or not flags & COMPRESSED:
             return stored or None
