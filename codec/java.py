@@ -18,9 +18,10 @@ def java_string(data: bytes) -> str:
 
 def java_strings(stored: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_] | None]:
     """Decode a binary column as Java does; also return which values are not valid UTF-8 (None: none). Nulls stay null."""
-    data = stored.buffers()[2]
-    if data is None or not len(stored) or np.frombuffer(data, np.uint8).max(initial=0) < 0x80:
-        return stored.view(pa.string()), None
+    if pa.types.is_binary(stored.type):
+        data = stored.buffers()[2]
+        if data is None or np.frombuffer(data, np.uint8).max(initial=0) < 0x80:  # ASCII
+            return stored.view(pa.string()), None
     try:
         text = stored.cast(pa.string())
         text.validate(full=True)
