@@ -184,14 +184,16 @@ def every_operation(
     judge: Callable[[MemoryFileSystem, BaseException | None, str], None],
     *,
     failures: Sequence[Failure | None] = (*Failure, None),
+    step: int = 1,
 ) -> Figures:
     """Run a command on copies of a file system, with one more of its operations failing each time (None: interrupted).
 
-    `judge(files, error, text)` gets the resulting files, and the error, if there was one.
+    `judge(files, error, text)` gets the resulting files, and the error, if there was one. With `step`, each kind of failure happens
+    at every step-th operation only, the next kind at the operations behind these.
     """
     figures = Figures()
-    for failure in failures:
-        at = 0
+    for number, failure in enumerate(failures):
+        at = number % step
         while True:
             copy = files.fork()
             copy.fail(at, failure)
@@ -206,7 +208,7 @@ def every_operation(
             copy.fail(-1)
             judge(copy, raised, f"{failure or 'an interruption'} at operation {at}")
             figures.failures += 1
-            at += 1
+            at += step
     return figures
 
 
@@ -216,13 +218,19 @@ def every_crash(
     judge: Callable[[MemoryFileSystem, str], None],
     *,
     kept: Sequence[tuple[Kept, int]] = KEPT,
+    step: int = 1,
 ) -> Figures:
-    """Run a command on a copy of a file system, and pass the judge the disk after a crash behind each of its changes."""
+    """Run a command on a copy of a file system, and pass the judge the disk after a crash behind each of its changes.
+
+    With `step`, each kind of crash happens behind every step-th change only, the next kind behind the changes after these.
+    """
     copy = files.fork()
     command(copy)
     figures = Figures()
     for prefix in range(len(copy.trace) + 1):
-        for kept_part, seed in kept:
+        for number, (kept_part, seed) in enumerate(kept):
+            if (prefix + number) % step:
+                continue
             judge(
                 copy.crash(prefix, kept_part, seed), f"a crash behind change {prefix}, with {kept_part} kept"
             )
@@ -453,9 +461,9 @@ def write_scenarios(
                 yield name, files, command, before, after
 
 
-def writing_directory(box: DirectorySample, ways: Sequence[str] | None = None) -> Figures:
+def writing_directory(box: DirectorySample, ways: Sequence[str] | None = None, step: int = 1) -> Figures:
     """Write a directory in every way, through every failure and crash. The old or the new state must remain, and the next writer must
-    be able to clean up. `ways`: only these, by name."""
+    be able to clean up. `ways`: only these, by name. `step`: see `every_operation`."""
     figures = Figures()
     with tempfile.TemporaryDirectory(prefix="logwright-trust-") as scratch:
         reader = DirectoryReader(box, scratch)
@@ -488,8 +496,8 @@ def writing_directory(box: DirectorySample, ways: Sequence[str] | None = None) -
                 if isinstance(error, LogwrightError) and not error.path:
                     raise BrokenPromise(f"{label}: {text}: an error without a path: {error}")
 
-            figures += every_operation(files, command, failed)
-            figures += every_crash(files, command, current_rows)
+            figures += every_operation(files, command, failed, step=step)
+            figures += every_crash(files, command, current_rows, step=step)
     return figures
 
 

@@ -111,11 +111,17 @@ WAYS += ["overwrite without exchange", "overwrite by tasks without exchange"]
 
 
 @each_layout
-@pytest.mark.parametrize(
-    "way", [pytest.param(way, marks=() if way == "append" else pytest.mark.extended) for way in WAYS]
-)
+@pytest.mark.extended
+@pytest.mark.parametrize("way", WAYS)
 def test_write_survives_any_failure_and_crash(box: DirectorySample, way: str) -> None:
     """The old or the new rows are there, and the next writer removes leftovers: see `trust.writing_directory`."""
     figures = trust.writing_directory(box, [way])
     assert figures.failures > 100
     assert figures.crashes > 100
+
+
+@each_layout
+def test_append_survives_failures_and_crashes_at_some_operations(box: DirectorySample) -> None:
+    figures = trust.writing_directory(box, ["append"], step=7)
+    assert figures.failures > 14
+    assert figures.crashes > 14

@@ -238,7 +238,7 @@ def test_directory_that_is_not_written_breaks_a_promise(monkeypatch: pytest.Monk
     box = DIRECTORY_SAMPLES[0]
 
     def answers(error: BaseException | None) -> None:
-        def fail_once(files: Any, command: Any, judge: Any) -> Figures:
+        def fail_once(files: Any, command: Any, judge: Any, step: int) -> Figures:
             judge(files.fork(), error, "once")
             return Figures(failures=1)
 
