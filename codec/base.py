@@ -83,6 +83,8 @@ class Codec(ABC):
 
     checksum: str = ""
     """The name of the checksum that covers the content of a frame, for reports; "" for a frame without a checksum."""
+    refuses: bool = False
+    """Decoding checks checksums that a scan does not."""
     end_magic: bytes = b""
     """The last bytes of every sound file, by which a file of any name is recognised. Empty if there is no such magic."""
 
@@ -162,6 +164,17 @@ class Codec(ABC):
         Each is tried with `scan`. Without checksums nothing can be proved, so nothing is yielded.
         """
         yield from ()
+
+    def outliers(self, window: Window, frames: Frames, context: Any) -> Sequence[tuple[int, str]]:
+        """Return the good frames that may have a flipped bit in bytes that no checksum covers, by number, and what is odd about them.
+
+        It is damage only if the bit is found (`proved`).
+        """
+        return ()
+
+    def trial_context(self, context: Any) -> Any:
+        """Return a copy of a context, with which bytes are scanned and decoded that may not be those of the file."""
+        return copy.copy(context)
 
     def proved(
         self, window: Window, frame: Frames, before: Frames | None, after: Frames | None, context: Any

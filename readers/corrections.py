@@ -9,7 +9,7 @@ from typing import Any
 from logwright.codec import registry
 from logwright.codec.base import Codec
 from logwright.codec.engine.correct import Correction, Corrector
-from logwright.codec.fault import LogwrightError
+from logwright.codec.fault import Fault, LogwrightError
 from logwright.codec.frames.walk import Hole, Walk
 from logwright.codec.store.listing import Role
 from logwright.readers.corrected import CorrectedDirectory
@@ -51,13 +51,19 @@ def _in_file(
         source.path.rstrip("/").rpartition("/")[2], codec_options(codec, options), **hints
     )
     corrector = Corrector(source, codec, context)
+    out: list[Correction] = []
     with named(source):
-        return [
-            correction
-            for step in Walk(source, codec, context)
-            if isinstance(step, Hole)
-            for correction in corrector.correct(step)[0]
-        ]
+        for step in Walk(source, codec, context):
+            if isinstance(step, Hole):
+                out += corrector.correct(step)[0]
+                continue
+            faults: list[Fault] = []
+            if codec.refuses and len(step.frames):
+                columns = codec.tables["rows"].select(None)
+                for decoded in codec.decode(step.window, step.frames, "rows", columns, context):
+                    faults += [fault for _, fault in decoded.faults]
+            out += [correction for _, correction in corrector.frames(step, faults)]
+    return out
 
 
 def corrected(resolve: Callable[..., list[Target]], by_path: Found, **arguments: Any) -> list[Target]:

@@ -446,21 +446,30 @@ def _walked(
                     entry.corrections += corrections
                     entry.healed |= {step.fault.offset} if complete else set()
             else:
-                _frames(step, codec, columns, context, entry, depth)
+                refused = _frames(step, codec, columns, context, entry, depth)
+                for fault, correction in corrector.frames(step, refused) if corrector is not None else ():
+                    entry.corrections.append(correction)
+                    entry.healed |= {fault.offset}
+                    if fault not in refused:
+                        entry.add(fault, damaged=True)
                 yield step
 
 
 def _frames(
     stretch: Stretch, codec: Codec, columns: Sequence[str], context: Any, entry: FileReport, depth: Depth
-) -> None:
+) -> list[Fault]:
+    """Add the frames and their faults to `entry`. Return the faults found by decoding."""
     entry.frames += len(stretch.frames)
     for fault in stretch.faults:
         entry.add(fault)
+    faults: list[Fault] = []
     if depth is Depth.RECORDS and len(stretch.frames):
         for decoded in codec.decode(stretch.window, stretch.frames, "rows", columns, context):
             entry.rows += decoded.batch.num_rows
-            for _, fault in decoded.faults:
-                entry.add(fault, damaged=True)
+            faults += [fault for _, fault in decoded.faults]
+        for fault in faults:
+            entry.add(fault, damaged=True)
+    return faults
 
 
 # Behaviour of the real system

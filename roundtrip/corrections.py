@@ -1,4 +1,5 @@
 """Try the correction of flipped bits on every kind of file: `python -m logwright.roundtrip.corrections --tries 1000`.
+With `--by-field`, single flipped bits are counted by the field that they are in.
 
 A correction is right if the frame that it makes sound has its original bytes. One wrong correction fails the run. The other outcomes are
 counted: the file is as before, a part of the damage is left, or no damage is seen at all, because no checksum covers the bit.
@@ -8,16 +9,22 @@ from __future__ import annotations
 
 import random
 import sys
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from enum import StrEnum
+from typing import Any
 
 import click
 import numpy as np
 
 from logwright.codec.engine.correct import Correction, Corrector, patched
-from logwright.codec.frames.walk import Hole, Walk
+from logwright.codec.explain import Focus, Node
+from logwright.codec.fault import Severity
+from logwright.codec.frames.walk import Hole, Stretch, Walk
+from logwright.codec.window import Window
+from logwright.readers.source import Source
 from logwright.roundtrip.sample import Sample
 from logwright.roundtrip.specimen import Specimen
 
@@ -50,12 +57,23 @@ def damaged(data: bytes, kind: str, seed: int) -> bytes:
 
 
 def corrections(specimen: Specimen) -> tuple[list[Correction], bool]:
-    """Return the corrections of a file, and whether it has damage."""
-    context = specimen.context()
+    """Return the corrections of a file, and whether it has damage or anything else to report."""
+    codec, context = specimen.codec, specimen.context()
+    columns = codec.tables["rows"].select(None)
+    seen, made = False, []
     with specimen.open() as source:
-        corrector = Corrector(source, specimen.codec, context)
-        holes = [step for step in Walk(source, specimen.codec, context) if isinstance(step, Hole)]
-        return [made for hole in holes for made in corrector.correct(hole)[0]], bool(holes)
+        corrector = Corrector(source, codec, context)
+        for step in Walk(source, codec, context):
+            if isinstance(step, Hole):
+                seen |= step.fault.severity is not Severity.INFO
+                made += corrector.correct(step)[0]
+                continue
+            faults = list(step.faults)
+            for decoded in codec.decode(step.window, step.frames, "rows", columns, context):
+                faults += [fault for _, fault in decoded.faults]
+            seen |= any(fault.severity is not Severity.INFO for fault in faults)
+            made += [correction for _, correction in corrector.frames(step, faults)]
+    return made, seen
 
 
 def outcome(specimen: Specimen, data: bytes) -> Outcome:
@@ -78,29 +96,100 @@ def outcomes(specimen: Specimen, kind: str, seeds: Sequence[int]) -> Counter[Out
     return Counter(outcome(specimen, damaged(data, kind, seed)) for seed in seeds if data)
 
 
-def table(samples: Sequence[Sample], tries: int) -> Iterator[tuple[str, str, Counter[Outcome]]]:
-    """Yield the outcomes of each sample with a checksum and each kind of damage."""
+def fields(specimen: Specimen) -> Iterator[tuple[int, int, str]]:
+    """Yield the fields of a file, in order: start, end and path, without the numbers of list items."""
+    context = specimen.context()
+    at = 0
+    with specimen.open() as source:
+        pieces: list[tuple[int, int, bool]] = []
+        for step in Walk(source, specimen.codec, context):
+            if isinstance(step, Stretch):
+                base = step.window.offset
+                ranges = zip(
+                    (step.frames.start + base).tolist(), (step.frames.end + base).tolist(), strict=True
+                )
+                pieces += [(start, end, True) for start, end in ranges]
+        for start, end, frame in [*pieces, (source.size, source.size, False)]:
+            if at < start:
+                yield from _leaves(specimen, source, at, start, frame=False, context=context)
+            yield from _leaves(specimen, source, start, end, frame=frame, context=context)
+            at = end
+
+
+def _leaves(
+    specimen: Specimen, source: Source, start: int, end: int, *, frame: bool, context: Any
+) -> Iterator[tuple[int, int, str]]:
+    window = Window(source.pread(start, end - start), start, source.size)
+
+    def below(node: Node, path: str) -> Iterator[tuple[int, int, str]]:
+        name = "" if node.name.startswith("[") else node.name
+        path = f"{path}.{name}" if path and name else path or name
+        if not node.children:
+            yield node.start, node.end, path
+        for child in node.children:
+            yield from below(child, path)
+
+    for node in specimen.codec.explain(window, context, Focus(), frame=frame) if end > start else ():
+        yield from below(node, "")
+
+
+def by_field(specimen: Specimen, bits: Sequence[int]) -> dict[str, Counter[Outcome]]:
+    """Flip each of these bits, and return by field how often each outcome occurs."""
+    data = bytearray(specimen.all_bytes())
+    ranges = [field for field in fields(specimen) if field[0] < field[1]]
+    starts = [start for start, _, _ in ranges]
+    out: dict[str, Counter[Outcome]] = {path: Counter() for _, _, path in ranges}
+    for bit in bits:
+        data[bit // 8] ^= 1 << bit % 8
+        path = ranges[bisect_right(starts, bit // 8) - 1][2]
+        out[path][outcome(specimen, bytes(data))] += 1
+        data[bit // 8] ^= 1 << bit % 8
+    return out
+
+
+def table(
+    samples: Sequence[Sample], tries: int, kinds: Sequence[str]
+) -> Iterator[tuple[str, str, Counter[Outcome]]]:
+    """Yield the outcomes of each sample with a checksum and each of these kinds of damage."""
     for sample in samples:
         specimen = sample.specimen()
         if specimen.codec.checksum:
-            for kind in DAMAGE:
+            for kind in kinds:
                 yield sample.label, kind, outcomes(specimen, kind, range(tries))
+
+
+def field_table(samples: Sequence[Sample], tries: int) -> Iterator[tuple[str, str, Counter[Outcome]]]:
+    """Yield the outcomes of single flipped bits for each sample: all fields together, then each field. The bits are random, or all
+    if there are not more."""
+    for sample in samples:
+        specimen = sample.specimen()
+        size = 8 * len(specimen.all_bytes())
+        bits = (
+            range(size) if size <= tries else sorted(random.Random(sample.label).sample(range(size), tries))
+        )
+        counted = by_field(specimen, bits)
+        yield sample.label, "", sum(counted.values(), Counter())
+        yield from ((sample.label, path, counts) for path, counts in counted.items())
 
 
 @click.command()
 @click.option("--tries", default=1000, help="Damaged copies of each sample and kind of damage.")
 @click.option("--only", default="", help="Only samples with this text in their name.")
-def main(tries: int, only: str) -> None:
+@click.option(
+    "--damage", "kinds", multiple=True, type=click.Choice(DAMAGE), help="Kinds of damage; all by default."
+)
+@click.option("--by-field", is_flag=True, help="Flip single bits, and count by field.")
+def main(tries: int, only: str, kinds: Sequence[str], by_field: bool) -> None:
     """Print a table, and exit with status 1 if a correction was wrong."""
-    from logwright.roundtrip.specimens import SAMPLES
+    from logwright.roundtrip.specimens import PRIMARY_SAMPLES, SAMPLES
 
-    chosen = [sample for sample in SAMPLES if only in sample.label]
+    samples = PRIMARY_SAMPLES if by_field else (*PRIMARY_SAMPLES, *SAMPLES)
+    chosen = [sample for sample in samples if only in sample.label]
+    rows = field_table(chosen, tries) if by_field else table(chosen, tries, kinds or DAMAGE)
     wrong = 0
-    print(f"{'file':<44} {'damage':<12} " + " ".join(f"{outcome:>9}" for outcome in Outcome))
-    for label, kind, counts in table(chosen, tries):
-        print(
-            f"{label:<44} {kind:<12} " + " ".join(f"{counts[outcome]:>9,}" for outcome in Outcome), flush=True
-        )
+    print(f"{'file':<40} {'field' if by_field else 'damage':<44} " + " ".join(f"{o:>9}" for o in Outcome))
+    for label, name, counts in rows:
+        print(f"{label:<40} {name:<44} " + " ".join(f"{counts[o]:>9,}" for o in Outcome), flush=True)
         wrong += counts[Outcome.WRONG]
     sys.exit(1 if wrong else 0)
 

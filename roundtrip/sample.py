@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -14,16 +14,20 @@ from logwright.roundtrip.specimen import Specimen
 
 @dataclass(frozen=True)
 class Sample:
-    """A file: its codec, its name (by which codecs recognise it), its rows and encoding options."""
+    """A file: its codec, its name (by which codecs recognise it), its rows and encoding options. `hints`: facts from its directory. `note`
+    distinguishes it from other samples."""
 
     codec: str
     name: str
     rows: Sequence[Mapping[str, Any]]
     options: Mapping[str, Any] = field(default_factory=dict)
+    hints: Mapping[str, Any] = field(default_factory=dict)
+    note: str = ""
 
     @property
     def label(self) -> str:
-        return " ".join([self.codec, *(str(value) for value in self.options.values())])
+        values = [self.codec, *self.options.values(), self.note]
+        return " ".join(str(value) for value in values if value != "" and not isinstance(value, bytes))
 
     def specimen(self) -> Specimen:
         """Encode the sample in memory. The bytes are reproducible, except for the compressor's version."""
@@ -35,7 +39,8 @@ class Sample:
             if not self.rows or any(name in row for row in self.rows)
         ]
         rows = pa.Table.from_pylist([dict(row) for row in self.rows], schema=table.schema(names))
-        return empty.with_bytes(empty.encode(rows))
+        full = empty.with_bytes(empty.encode(rows))
+        return replace(full, hints={**full.hints, **self.hints})
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,10 @@ from logwright.roundtrip.sample import DirectorySample, Sample
 
 _MODULES = tuple(registry.modules(str(__package__), "specimens"))
 SAMPLES: tuple[Sample, ...] = tuple(sample for module in _MODULES for sample in module.SAMPLES)
+PRIMARY_SAMPLES: tuple[Sample, ...] = tuple(
+    sample for module in _MODULES for sample in module.PRIMARY_SAMPLES
+)
+"""Files with several frames, of the kinds that hold the rows of a store."""
 DIRECTORY_SAMPLES: tuple[DirectorySample, ...] = tuple(
     sample for module in _MODULES for sample in module.DIRECTORY_SAMPLES
 )

@@ -7,16 +7,15 @@ probability of (bits of the frame) / 2**32 if the checksum is the only witness.
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from logwright.codec.base import Codec
-from logwright.codec.fault import Kind, Severity, UnreadableError
-from logwright.codec.frames.walk import Hole, RandomAccess, zero_filled
+from logwright.codec.fault import Fault, Kind, Severity, UnreadableError
+from logwright.codec.frames.walk import Hole, RandomAccess, Stretch, zero_filled
 from logwright.codec.window import Bytes, Frames, Window
 
 LARGEST = 64 << 20
@@ -89,14 +88,37 @@ class Corrector:
                 before = last
         return out, bool(out) and at >= limit
 
+    def frames(self, stretch: Stretch, faults: Iterable[Fault] = ()) -> Iterator[tuple[Fault, Correction]]:
+        """Yield the corrections of frames that a scan accepts: those whose digests are wrong, by the `faults` of decoding them, and those
+        with a flipped bit in bytes that no checksum covers. Each comes with its fault."""
+        frames, base = stretch.frames, stretch.window.offset
+        if not len(frames):
+            return
+        wrong = [
+            fault for fault in faults if fault.kind is Kind.CHECKSUM and fault.severity is Severity.ERROR
+        ]
+        for i, text in self._codec.outliers(stretch.window, frames, self._context):
+            start, size = int(frames.start[i]) + base, int(frames.end[i] - frames.start[i])
+            wrong.append(
+                Fault(self._codec.name, start, size, Kind.ORDER, text, Severity.WARNING, rows_lost=0)
+            )
+        for fault in wrong:
+            i = int(np.searchsorted(frames.start, fault.offset - base))
+            if i < len(frames) and int(frames.end[i]) + base == fault.offset + fault.length:
+                before = frames.pick(slice(i - 1, i)) if i else None
+                after = frames.pick(slice(i + 1, i + 2)) if i + 1 < len(frames) else None
+                yield from (
+                    (fault, found) for found in self.correct(Hole(fault, False, before, after, True))[0]
+                )
+
     def _scan(self, window: Window, at: int) -> Frames:
         """Scan with the bytes of the window, which may be corrected."""
         self._left -= len(window.data) - at
-        context = copy.copy(self._context)
+        context = self._codec.trial_context(self._context)
         frames = self._codec.scan(window, at, context)
         if self._codec.indexed and not len(frames):
             # The index does not name the frame that starts here; a corrected one may.
-            context = copy.copy(self._context)
+            context = self._codec.trial_context(self._context)
             self._codec.prepare(
                 lambda offset, length: self._read(window, offset, length), self._file.size, context
             )
@@ -127,9 +149,13 @@ class Corrector:
         before it, `before` the same if it ends here."""
         data = window.data
         unique: tuple[Correction, Frames, int] | None = None
-        for place, bit in self._codec.suspects(window, at, copy.copy(self._context)):
+        tried: set[tuple[int, int]] = set()
+        for place, bit in self._codec.suspects(window, at, self._codec.trial_context(self._context)):
             if self._left < 0:
                 return None
+            if (place, bit) in tried:
+                continue
+            tried.add((place, bit))
             stored = int(data[place])
             data[place] = stored ^ 1 << bit
             sound = self._trial(window, at, limit, last, before, after)
@@ -164,11 +190,11 @@ class Corrector:
         if codec.ordered is not None and not _in_order(codec, codec.ordered, frame, last, after):
             return None
         follower = after if int(frame.end[0]) == limit else None
-        if not codec.proved(window, frame, before, follower, copy.copy(self._context)):
+        if not codec.proved(window, frame, before, follower, self._codec.trial_context(self._context)):
             return None
         columns = codec.tables["rows"].select(None)
         rows = 0
-        for decoded in codec.decode(window, frame, "rows", columns, copy.copy(self._context)):
+        for decoded in codec.decode(window, frame, "rows", columns, self._codec.trial_context(self._context)):
             if any(fault.severity is Severity.ERROR for _, fault in decoded.faults):
                 return None
             rows += decoded.batch.num_rows

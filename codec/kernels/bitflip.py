@@ -20,6 +20,8 @@ from logwright.codec.kernels.kernel import kernel
 
 CRC32C, CRC32 = 0x82F63B78, 0xEDB88320
 """The polynomials, reflected."""
+LONGEST_CRC32 = 91_607 // 8 - 4
+"""Bytes up to which a CRC-32 tells one wrong bit from two."""
 UNMASK = "unmask"
 """The attribute of a checksum function that reverts a format's masking of a CRC-32C."""
 

@@ -54,6 +54,27 @@ SAMPLES: tuple[Sample, ...] = (
     Sample("bookkeeper.dirty", "DIRTY", []),
     Sample("bookkeeper.cookie", "VERSION", [_COOKIE]),
 )
+_PASSWORD = b"secret"
+
+
+def _ledgers(kind: str) -> list[dict[str, Any]]:
+    """Return the entries of three ledgers, which take turns."""
+    totals: dict[int, int] = {}
+    rows = []
+    for n in range(36):
+        ledger, entry = n % 3, n // 3
+        payload = b"%d " % n * (7 * n % 60)
+        totals[ledger] = totals.get(ledger, 0) + len(payload)
+        rows.append({"ledger_id": ledger, "entry_id": entry, "last_add_confirmed": entry - 1, "length": totals[ledger],
+                     "payload": payload, "digest_type": kind})  # fmt: skip
+    return rows
+
+
+PRIMARY_SAMPLES: tuple[Sample, ...] = tuple(
+    Sample(codec, name, _ledgers(kind), {"passwd": _PASSWORD} if kind == "HMAC" else {}, note=kind)
+    for codec, name in (("bookkeeper.entrylog", "1f.log"), ("bookkeeper.journal", "18c2.txn"))
+    for kind in ("CRC32C", "CRC32", "HMAC", "DUMMY")
+)
 DIRECTORY_SAMPLES: tuple[DirectorySample, ...] = (
     DirectorySample(
         "bookkeeper.bookie",

@@ -70,6 +70,24 @@ SAMPLES: tuple[Sample, ...] = (
     Sample("kafka.partition_metadata", "partition.metadata", [{"version": 0, "topic_id": "AAAAAAAAAAAAAAAAAAAAAQ"}]),
 )  # fmt: skip
 
+
+def _dense(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows with offsets without gaps."""
+    return [{**row, "offset": n} for n, row in enumerate(rows)]
+
+
+PRIMARY_SAMPLES: tuple[Sample, ...] = (
+    *(
+        Sample("kafka.log", f"{_FIRST}.log", _dense(_records(60)), {"batch.size": 500, "compression.type": compression}, {"next_base": 60})
+        for compression in ("none", "lz4")
+    ),
+    Sample("kafka.log", f"{_FIRST}.log", _records(60), {"batch.size": 500}, {"next_base": 74}, "compacted"),
+    *(
+        Sample("kafka.log", f"{_FIRST}.log", _dense(_messages(magic) * 4), {"magic": magic}, {"next_base": 36}, "magic")
+        for magic in (0, 1)
+    ),
+)  # fmt: skip
+
 DIRECTORY_SAMPLES: tuple[DirectorySample, ...] = (
     DirectorySample(
         "kafka.partition",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import Any
 
 from logwright.roundtrip.sample import DirectorySample, Sample
@@ -59,6 +60,17 @@ SAMPLES: tuple[Sample, ...] = (
         ],
     ),
     Sample("leveldb.current", "CURRENT", [{"manifest": "MANIFEST-000002"}]),
+)  # fmt: skip
+
+_SORTED = sorted(_entries(60), key=itemgetter("key"))
+PRIMARY_SAMPLES: tuple[Sample, ...] = (
+    *(
+        Sample("leveldb.table", "000005.ldb", _SORTED, {"block_size": 400, "compression": name, "bloom_bits_per_key": 10})
+        for name in ("none", "snappy")
+    ),
+    Sample("leveldb.log", "000003.log", _operations(60), {"batch_size": 4}),
+    Sample("leveldb.log", "000003.log", [{"key": b"k", "value": b"v" * 50_000, "sequence": 7}], {"batch_size": 1}),
+    next(sample for sample in SAMPLES if sample.codec == "leveldb.manifest"),
 )  # fmt: skip
 
 DIRECTORY_SAMPLES: tuple[DirectorySample, ...] = (

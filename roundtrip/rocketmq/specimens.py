@@ -92,6 +92,17 @@ SAMPLES: tuple[Sample, ...] = (
     Sample("rocketmq.timerlog", _NAME, _TIMERS),
     Sample("rocketmq.timerwheel", "timerwheel", _SLOTS),
 )
+_SEAL = [{"key": "TAGS", "value": "TagA"}, {"key": "__CRC32#", "value": "0" * 10}]
+"""With the checksum of the complete message, which the writer fills in."""
+PRIMARY_SAMPLES: tuple[Sample, ...] = tuple(
+    Sample(
+        "rocketmq.commitlog",
+        _NAME,
+        [_message(n, properties=properties, body=b"body %d" % n * n) for n in range(24)],
+        note=note,
+    )
+    for note, properties in (("", _SEAL[:1]), ("__CRC32#", _SEAL))
+)
 _SIZES = {
     "mappedFileSizeCommitLog": 512,
     "mappedFileSizeConsumeQueue": 60,

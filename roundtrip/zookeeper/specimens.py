@@ -90,6 +90,12 @@ SAMPLES: tuple[Sample, ...] = (
     Sample("zookeeper.myid", "myid", [{"myid": 3}]),
 )  # fmt: skip
 
+PRIMARY_SAMPLES: tuple[Sample, ...] = (
+    Sample("zookeeper.txnlog", "log.1", _txns("nested"), {"multi": "nested"}),
+    Sample("zookeeper.snapshot", "snapshot.7", _NODES),
+    Sample("zookeeper.snapshot", "snapshot.7.gz", _NODES, {"snapshot.compression.method": "gz"}),
+)
+
 DIRECTORY_SAMPLES: tuple[DirectorySample, ...] = (
     # New rows last, with their parent, as a reader of the tree gets them.
     DirectorySample(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from pathlib import Path
 
@@ -62,6 +63,23 @@ def test_entries_are_taken_from_another_bookie(tmp_path: Path) -> None:
     (tmp_path / "in" / "ledger" / "current" / "lastMark").unlink()
     lw.repair([path, str(donor)], str(tmp_path / "out"), **case("dmg_base").options)
     assert len(lw.read(str(tmp_path / "out"), mode="AS_SYSTEM", **case("dmg_base").options)) == 27
+
+
+@pytest.mark.parametrize("suffix", [".log", ".txn"])
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.filterwarnings("ignore")
+def test_flipped_bit_of_an_entry_comes_back_byte_for_byte(suffix: str, seed: int, tmp_path: Path) -> None:
+    path, options = damaged("dmg_base", tmp_path), case("dmg_base").options
+    file = max(Path(path).rglob(f"*{suffix}"), key=lambda file: file.stat().st_size)
+    rows = lw.read(file, columns=["position", "digest_type"]).to_pylist()
+    positions = [row["position"] for row in rows if row["digest_type"] in ("CRC32", "CRC32C")]
+    healthy = file.read_bytes()
+    data = bytearray(healthy)
+    data[random.Random(seed).choice(positions) + random.Random(seed).randrange(40)] ^= 4
+    file.write_bytes(data)
+    report = lw.repair(path, str(tmp_path / "out"), **options)
+    assert len(report.corrected or []) == 1
+    assert (tmp_path / "out" / file.relative_to(path)).read_bytes() == healthy
 
 
 @pytest.mark.filterwarnings("ignore")

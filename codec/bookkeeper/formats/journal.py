@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,13 @@ from logwright.codec.bookkeeper.formats.digest import (
     matching_digest,
 )
 from logwright.codec.bookkeeper.formats.entries import DIGEST_COLUMNS, LARGEST, REACH, EntryWriter
+from logwright.codec.bookkeeper.formats.suspects import (
+    SAMPLE,
+    proved,
+    sampled,
+    suspects,
+    trial_digests,
+)
 from logwright.codec.columns import binary, contents, fixed_at, gather, numbers
 from logwright.codec.describe import I32BE, I64BE, Enclosed, Field, Int, Struct
 from logwright.codec.describe import Bytes as BytesType
@@ -43,7 +50,7 @@ from logwright.codec.kernels.kernel import kernel
 from logwright.codec.option import Option, Options
 from logwright.codec.single_frame import single_value
 from logwright.codec.table import Column, Table
-from logwright.codec.window import Bytes, Chunk, Window, Zeros
+from logwright.codec.window import Bytes, Chunk, Frames, Window, Zeros
 
 Int64s = npt.NDArray[np.int64]
 
@@ -198,6 +205,9 @@ class Journal(FramedCodec):
         version = 1 if not self.known(head) and self._starts_with_entry(read(0, 64).tobytes(), size) else None
         version = version or self._version(head) or NEWEST
         context.version = version if version in self.header_sizes else NEWEST
+        window = Window(read(0, min(size, SAMPLE)), 0, size)
+        for frames in sampled(self, window, replace(context, digests=Digests())):
+            self._sizes(self._main(window, frames), context)
 
     # Fields
 
@@ -318,6 +328,27 @@ class Journal(FramedCodec):
             "data": binary(part.data, part.start + 24, np.where(keyed, part.end - part.start - 24, -1)),
             **digest_columns(part.data, start, sizes),
         }
+
+    # Correcting
+
+    checksum = "digest"
+    refuses = True
+
+    def suspects(self, window: Window, at: int, context: JournalContext) -> Iterator[tuple[int, int]]:
+        return suspects(window, at, context.digests)
+
+    def proved(
+        self,
+        window: Window,
+        frame: Frames,
+        before: Frames | None,
+        after: Frames | None,
+        context: JournalContext,
+    ) -> bool:
+        return int(frame.header["frame_kind"][0]) == scanner.MAIN and proved(window, frame, context.digests)
+
+    def trial_context(self, context: JournalContext) -> JournalContext:
+        return replace(context, digests=trial_digests(context.digests))
 
     # Writing
 

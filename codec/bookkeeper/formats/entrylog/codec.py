@@ -38,6 +38,14 @@ from logwright.codec.bookkeeper.formats.entrylog.layout import (
     entry_end,
 )
 from logwright.codec.bookkeeper.formats.entrylog.ledgersmap import LedgersMap, map_bytes, read_map
+from logwright.codec.bookkeeper.formats.suspects import (
+    SAMPLE,
+    proved,
+    sampled,
+    strangers,
+    suspects,
+    trial_digests,
+)
 from logwright.codec.columns import binary
 from logwright.codec.describe import Struct
 from logwright.codec.fault import Fault, Kind, Severity
@@ -54,8 +62,6 @@ from logwright.codec.window import Bytes, Chunk, Frames, Window
 Int64s = npt.NDArray[np.int64]
 
 _SERVED = "the bookie serves it; clients refuse it"
-_SAMPLE = 1 << 20
-"""Bytes at the start of a file from which the digest types of ledgers are learned before the first row."""
 _SEARCHED = 64 << 20
 """Bytes of damaged entries in which their ends are searched by digest, for each pass over a file."""
 _NUMBERS = ("entry_size", "ledger_id", "entry_id", "last_add_confirmed", "length")
@@ -148,12 +154,11 @@ class EntryLog(FramedCodec):
         context.direct = head == MARKER.pack(
             {"entry_size": BLOCK - HEADER_SIZE - 4, "ledger_id": INVALID_LEDGER}
         )
-        data = read(0, min(size, _SAMPLE))
+        data = read(0, min(size, SAMPLE))
         sample = replace(context, digests=Digests())
-        window, at = Window(data, 0, size), 0
-        frames = self.scan(window, at, sample)
-        part = self._main(window, frames)
-        context.digests.sizes(*self._entries(part))
+        window = Window(data, 0, size)
+        for frames in sampled(self, window, sample):
+            context.digests.sizes(*self._entries(self._main(window, frames)))
 
     def scan(self, window: Window, at: int, context: EntryLogContext, *, check: bool = True) -> Frames:
         frames = super().scan(window, at, context, check=check)
@@ -264,6 +269,33 @@ class EntryLog(FramedCodec):
         new = super().edit(frame, path, change, reseal=reseal)
         is_entry = self.kind_at(frame, self._edited_at(frame)) == MAIN
         return entry_fields.resealed(frame, new, 4, path) if reseal and is_entry else new
+
+    # Correcting
+
+    checksum = "digest"
+    refuses = True
+
+    def suspects(self, window: Window, at: int, context: EntryLogContext) -> Iterator[tuple[int, int]]:
+        return suspects(window, at, context.digests)
+
+    def proved(
+        self,
+        window: Window,
+        frame: Frames,
+        before: Frames | None,
+        after: Frames | None,
+        context: EntryLogContext,
+    ) -> bool:
+        return int(frame.header["frame_kind"][0]) == scanner.MAIN and proved(window, frame, context.digests)
+
+    def outliers(self, window: Window, frames: Frames, context: EntryLogContext) -> Sequence[tuple[int, str]]:
+        main = np.flatnonzero(frames.header["frame_kind"] == scanner.MAIN)
+        entries, matched = self._entries(self._main(window, frames))
+        odd = strangers(entries.ledger, context.digests.sizes(entries, matched))
+        return [(int(main[i]), text) for i, text in odd]
+
+    def trial_context(self, context: EntryLogContext) -> EntryLogContext:
+        return replace(context, digests=trial_digests(context.digests))
 
     # Reading
 

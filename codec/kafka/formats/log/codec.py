@@ -202,6 +202,18 @@ class KafkaLog(Codec):
     def suspects(self, window: Window, at: int, context: LogContext) -> Iterator[tuple[int, int]]:
         return suspects(SPECIFICATION, window, at)
 
+    def outliers(self, window: Window, frames: Frames, context: LogContext) -> Sequence[tuple[int, str]]:
+        """Return batches whose leader epoch is another one than that of the batches around them, by one bit: epochs never decrease."""
+        epochs = frames.header["partition_leader_epoch"].astype(np.int64)
+        if len(epochs) < 3 or (epochs == epochs[0]).all():
+            return ()
+        change = (epochs[1:-1] ^ epochs[:-2]) & 0xFFFFFFFF
+        odd = (epochs[:-2] == epochs[2:]) & (change != 0) & (change & change - 1 == 0)
+        return [
+            (i, f"leader epoch {epochs[i]} between batches of epoch {epochs[i - 1]}")
+            for i in (np.flatnonzero(odd) + 1).tolist()
+        ]
+
     def proved(
         self, window: Window, frame: Frames, before: Frames | None, after: Frames | None, context: LogContext
     ) -> bool:

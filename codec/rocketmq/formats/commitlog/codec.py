@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from logwright.codec.base import Match
+from logwright.codec.columns import fixed_at
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
 from logwright.codec.frames import scanner
 from logwright.codec.frames.codec import FramedCodec, Part
@@ -26,13 +27,17 @@ from logwright.codec.rocketmq.formats.commitlog.layout import (
     BLANK,
     BLANK_MAGIC,
     COMPRESSED,
+    CRC_NAME,
+    CRC_NAME_NUMBER,
     LOST_FLAG,
     MESSAGE,
     SMALLEST,
     SPECIFICATION,
+    TRAILER,
     V1,
     V2,
     has_trailer,
+    trailer_of,
 )
 from logwright.codec.rocketmq.formats.commitlog.read import Messages, store_timestamps
 from logwright.codec.rocketmq.formats.commitlog.rows import NAME, ROWS
@@ -145,6 +150,27 @@ class CommitLog(FramedCodec):
                 "brokers continue with the next file; from 5.0 on the log ends here if the value is too large"
             )
             yield Fault(NAME, start, BLANK.head_size, Kind.LENGTH, text, Severity.WARNING, system, 0)
+
+    def suspects(self, window: Window, at: int, context: Any) -> Iterator[tuple[int, int]]:
+        """Yield first the only wrong bit of the checksum property, if there is one."""
+        data = window.data
+        end = at + self._field(data, at, "total_size")
+        if at + SMALLEST + TRAILER <= end <= len(data):
+            change = data[end - TRAILER : end] ^ trailer_of(data, at, end - TRAILER)
+            places = np.flatnonzero(change)
+            if len(places) == 1 and int(change[places[0]]).bit_count() == 1:
+                yield end - TRAILER + int(places[0]), int(change[places[0]]).bit_length() - 1
+                return
+        yield from super().suspects(window, at, context)
+
+    def outliers(self, window: Window, frames: Frames, context: Any) -> Sequence[tuple[int, str]]:
+        """Return the messages with a property that is almost the checksum property."""
+        long = np.flatnonzero(frames.end - frames.start >= SMALLEST + TRAILER)
+        ends = frames.end[long]
+        change = fixed_at(window.data, ends - TRAILER, ">i8") ^ CRC_NAME_NUMBER
+        odd = (change != 0) & (change & change - 1 == 0)
+        odd |= (change == 0) & ((window.data[ends - TRAILER + 8] != 1) | (window.data[ends - 1] != 2))
+        return [(i, f"the property {CRC_NAME} is damaged") for i in long[odd].tolist()]
 
     def proved(
         self, window: Window, frame: Frames, before: Frames | None, after: Frames | None, context: Any

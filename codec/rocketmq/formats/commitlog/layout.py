@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import zlib
 
+import numpy as np
+
 from logwright.codec.describe import (
     I16BE,
     I32BE,
@@ -31,6 +33,7 @@ from logwright.codec.frames.specification import (
     Marker,
     Position,
 )
+from logwright.codec.kernels.crc32 import crc32
 from logwright.codec.kernels.intrinsics import Bytes as Buffer
 from logwright.codec.kernels.intrinsics import load_i16be, load_i32be, load_i64be, load_u8, load_u32be
 from logwright.codec.kernels.kernel import kernel
@@ -142,7 +145,7 @@ V6_EXTRA = HOST_V6 - HOST_V4
 TRAILER = 20
 """Size of the property that holds the checksum of the complete message: name, 0x01, ten digits, 0x02."""
 CRC_NAME = "__CRC32#"
-_CRC_NAME = int.from_bytes(CRC_NAME.encode(), "big")
+CRC_NAME_NUMBER = int.from_bytes(CRC_NAME.encode(), "big")
 DIGITS = 10
 
 
@@ -216,11 +219,17 @@ def has_trailer(buf: Buffer, at: int, end: int) -> bool:
     """Return whether a message ends with the checksum property."""
     return (
         end - at >= SMALLEST + TRAILER
-        and load_i64be(buf, end - TRAILER) == _CRC_NAME
+        and load_i64be(buf, end - TRAILER) == CRC_NAME_NUMBER
         and load_u8(buf, end - TRAILER + 8) == 1
         and load_u8(buf, end - 1) == 2
         and load_i16be(buf, end - TRAILER - 2) != 0
     )
+
+
+def trailer_of(data: Buffer, at: int, stop: int) -> Buffer:
+    """Return the checksum property of the message `data[at:stop]`."""
+    digits = f"{int(crc32(data, at, stop)) & CRC_MASK:0{DIGITS}d}"[::-1]
+    return np.frombuffer(f"{CRC_NAME}\x01{digits}\x02".encode(), np.uint8)
 
 
 @kernel("const u1[], i8, i8")

@@ -1,0 +1,136 @@
+"""The bits of a damaged entry that may be flipped, by its digest.
+
+A CRC shows the bit, or none. CRC-32 tells one wrong bit from two only up to about 11 KiB, so longer entries are left. An HMAC shows no bit:
+with the password, the bits of the header and of the HMAC itself are tried, because trying all would take quadratic time. Without a digest
+that can be checked nothing is proved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from logwright.codec.base import Codec
+from logwright.codec.bookkeeper.formats.digest import (
+    CRC32,
+    CRC32C,
+    HEADER,
+    HMAC,
+    UNKNOWN,
+    Digests,
+    Int64s,
+    authentic,
+    hmac_of,
+    matching_digest,
+)
+from logwright.codec.kernels import bitflip
+from logwright.codec.kernels.crc32 import crc32_update
+from logwright.codec.kernels.crc32c import crc32c_update
+from logwright.codec.kernels.intrinsics import load_i32be, load_i64be
+from logwright.codec.window import Bytes, Frames, Window
+
+_SIZE = 4
+SAMPLE = 1 << 20
+"""Bytes at the start of a file from which the digest types of ledgers are learned before the first row."""
+_HOLES = 64
+"""Damaged ranges that a sample passes."""
+
+
+def suspects(window: Window, at: int, digests: Digests) -> Iterator[tuple[int, int]]:
+    """Yield bits of the damaged entry at `window.data[at]`, which starts with its size, as (byte of the data, bit)."""
+    data = window.data
+    left = min(len(data), window.size - window.offset) - at
+    if left < _SIZE + HEADER:
+        return
+    start = at + _SIZE
+    size = load_i32be(data, at)
+    password = None if digests.passwords is None else digests.passwords.of(load_i64be(data, start))
+    if HEADER <= size <= left - _SIZE:
+        yield from _by_crc(data, start, start + size)
+        if password is not None and size >= HEADER + HMAC:
+            yield from _by_hmac(data, start, start + size, password)
+    for bit in range(31):
+        end = start + (size ^ 1 << bit)
+        if start + HEADER <= end <= at + left and (
+            matching_digest(data, start, end)
+            or (password is not None and authentic(data, start, end, password))
+        ):
+            yield at + 3 - bit // 8, bit % 8
+
+
+def _by_crc(data: Bytes, start: int, end: int) -> Iterator[tuple[int, int]]:
+    body = start + HEADER
+    for size, order, polynomial, update in (
+        (CRC32C, 4, bitflip.CRC32C, crc32c_update),
+        (CRC32, 8, bitflip.CRC32, crc32_update),
+    ):
+        if end - body < size:
+            continue
+        stored = int.from_bytes(data[body : body + order].tobytes(), "big")
+        change = stored ^ int(update(update(0, data, start, body), data, body + size, end))
+        yield from bitflip.flips_of_stored(body, order, ">", change)
+        covered = end - start - size
+        if change >> 32 or (size == CRC32 and covered > bitflip.LONGEST_CRC32):
+            continue
+        for place, bit in bitflip.flips_by_crc(0, covered, change, polynomial):
+            yield start + place + (0 if place < HEADER else size), bit
+
+
+def _by_hmac(data: Bytes, start: int, end: int, password: bytes) -> Iterator[tuple[int, int]]:
+    body = start + HEADER
+    content = data[start:body].tobytes() + data[body + HMAC : end].tobytes()
+    stored = int.from_bytes(data[body : body + HMAC].tobytes(), "big")
+    change = stored ^ int.from_bytes(hmac_of(password, content), "big")
+    yield from bitflip.flips_of_stored(body, HMAC, ">", change)
+    for place in range(start, body):
+        for bit in range(8):
+            data[place] ^= 1 << bit
+            fits = authentic(data, start, end, password)
+            data[place] ^= 1 << bit
+            if fits:
+                yield place, bit
+
+
+def proved(window: Window, frame: Frames, digests: Digests) -> bool:
+    """Return whether an entry has a right digest, of the type that other entries of its ledger have, and ids that fit each other."""
+    data, start, end = window.data, int(frame.start[0]) + _SIZE, int(frame.end[0])
+    if end - start < HEADER:
+        return False
+    ledger, entry, confirmed = (load_i64be(data, start + 8 * i) for i in range(3))
+    size = int(matching_digest(data, start, end))
+    if not size and digests.passwords is not None:
+        password = digests.passwords.of(ledger)
+        size = HMAC if password is not None and authentic(data, start, end, password) else 0
+    return bool(size) and digests.known.get(ledger) == size and -1 <= confirmed <= entry
+
+
+def sampled(codec: Codec, window: Window, context: Any) -> Iterator[Frames]:
+    """Yield the good frames of a window, past damage, from which the digest types of ledgers are learned."""
+    at = 0
+    for _ in range(_HOLES):
+        frames = codec.scan(window, at, context)
+        yield frames
+        if frames.damage is None:
+            return
+        at, need = codec.resync(window, frames.stop + 1, context)
+        if at < 0 or need:
+            return
+
+
+def strangers(ledgers: Int64s, sizes: Int64s) -> Sequence[tuple[int, str]]:
+    """Return the entries of ledgers without another entry, whose digest type is unknown: their ledger ids may be wrong."""
+    unknown = np.flatnonzero(sizes == UNKNOWN)
+    if not len(unknown):
+        return ()
+    values, counts = np.unique(ledgers[unknown], return_counts=True)
+    alone = set(values[counts == 1].tolist())
+    text = "its digest is that of another ledger"
+    return [(i, text) for i in unknown.tolist() if int(ledgers[i]) in alone]
+
+
+def trial_digests(digests: Digests) -> Digests:
+    """Return a copy that a trial may change."""
+    return replace(digests, known=dict(digests.known), cache=digests.cache.copy(), settled=set(digests.settled))
