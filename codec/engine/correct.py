@@ -158,7 +158,7 @@ class Corrector:
             tried.add((place, bit))
             stored = int(data[place])
             data[place] = stored ^ 1 << bit
-            sound = self._trial(window, at, limit, last, before, after)
+            sound = self._trial(window, at, limit, last, before, after, (place, bit))
             data[place] = stored
             if sound is None:
                 continue
@@ -180,6 +180,7 @@ class Corrector:
         last: Frames | None,
         before: Frames | None,
         after: Frames | None,
+        flip: tuple[int, int],
     ) -> tuple[Frames, tuple[str, ...]] | None:
         """Return the frame at `window.data[at]`, if it is sound and fits in its place, and the evidence for that."""
         codec = self._codec
@@ -190,7 +191,8 @@ class Corrector:
         if codec.ordered is not None and not _in_order(codec, codec.ordered, frame, last, after):
             return None
         follower = after if int(frame.end[0]) == limit else None
-        if not codec.proved(window, frame, before, follower, self._codec.trial_context(self._context)):
+        context = codec.trial_context(self._context)
+        if not codec.proved(window, frame, before, follower, flip, context):
             return None
         columns = codec.tables["rows"].select(None)
         rows = 0

@@ -14,8 +14,8 @@ from zookeeper_startup import GOLDEN, memory_of
 
 import logwright as lw
 from logwright.codec.fault import DamageError, UsageError
+from logwright.codec.zookeeper.formats.bitflip import CHECKSUM, find_flipped_bit
 from logwright.codec.zookeeper.formats.txnlog.layout import ERROR, RECORD
-from logwright.codec.zookeeper.repair.bitflip import CHECKSUM, find_flipped_bit
 from logwright.codec.zookeeper.repair.fix_records import error_record, fix_record, follows
 
 RECORDS = [record(zxid, 1, create(b"/node%d" % zxid)) for zxid in range(1, 9)]

@@ -207,7 +207,7 @@ class Journal(FramedCodec):
         context.version = version if version in self.header_sizes else NEWEST
         window = Window(read(0, min(size, SAMPLE)), 0, size)
         for frames in sampled(self, window, replace(context, digests=Digests())):
-            self._sizes(self._main(window, frames), context)
+            self.digest_sizes(self._main(window, frames), context)
 
     # Fields
 
@@ -338,13 +338,9 @@ class Journal(FramedCodec):
         return suspects(window, at, context.digests)
 
     def proved(
-        self,
-        window: Window,
-        frame: Frames,
-        before: Frames | None,
-        after: Frames | None,
+        self, window: Window, frame: Frames, before: Frames | None, after: Frames | None, flip: tuple[int, int],
         context: JournalContext,
-    ) -> bool:
+    ) -> bool:  # fmt: skip
         return int(frame.header["frame_kind"][0]) == scanner.MAIN and proved(window, frame, context.digests)
 
     def trial_context(self, context: JournalContext) -> JournalContext:

@@ -133,4 +133,6 @@ def strangers(ledgers: Int64s, sizes: Int64s) -> Sequence[tuple[int, str]]:
 
 def trial_digests(digests: Digests) -> Digests:
     """Return a copy that a trial may change."""
-    return replace(digests, known=dict(digests.known), cache=digests.cache.copy(), settled=set(digests.settled))
+    return replace(
+        digests, known=dict(digests.known), cache=digests.cache.copy(), settled=set(digests.settled)
+    )

@@ -16,6 +16,7 @@ from logwright.codec.kernels.adler32 import adler32
 from logwright.codec.kernels.intrinsics import load_i32be, load_i64be
 from logwright.codec.window import Bytes
 from logwright.codec.zookeeper import names
+from logwright.codec.zookeeper.formats.bitflip import CHECKSUM, find_flipped_bit
 from logwright.codec.zookeeper.formats.txnlog import scan as records
 from logwright.codec.zookeeper.formats.txnlog.bodies import SOUND, STATUS, Bodies
 from logwright.codec.zookeeper.formats.txnlog.layout import (
@@ -29,7 +30,6 @@ from logwright.codec.zookeeper.formats.txnlog.layout import (
     ZXID_AT,
 )
 from logwright.codec.zookeeper.formats.txnlog.scan import BODY
-from logwright.codec.zookeeper.repair.bitflip import CHECKSUM, find_flipped_bit
 
 FIRST = 1
 """The lowest zxid in a file name. A negative one has more digits than `Util.getZxidFromName` accepts."""

@@ -23,6 +23,7 @@ from logwright.codec.store.extents import Copy, Extent
 from logwright.codec.store.listing import Entry, Listing
 from logwright.codec.window import Bytes, Chunk, Frames, Window
 from logwright.codec.zookeeper import names
+from logwright.codec.zookeeper.formats.bitflip import find_flipped_bit
 from logwright.codec.zookeeper.formats.snapshot import codec as snapshot
 from logwright.codec.zookeeper.formats.snapshot import reencode
 from logwright.codec.zookeeper.formats.snapshot.frames import SnapshotContext, describe
@@ -36,7 +37,6 @@ from logwright.codec.zookeeper.formats.snapshot.sections import (
 )
 from logwright.codec.zookeeper.formats.snapshot.tables import GZIP_FRAME, NODE_FRAME, ROWS
 from logwright.codec.zookeeper.names import epoch_of, zxid_text
-from logwright.codec.zookeeper.repair.bitflip import find_flipped_bit
 
 LIMITS = (snapshot.MAX_DECOMPRESSED,)
 _MOST = 1 << 20

@@ -279,13 +279,9 @@ class EntryLog(FramedCodec):
         return suspects(window, at, context.digests)
 
     def proved(
-        self,
-        window: Window,
-        frame: Frames,
-        before: Frames | None,
-        after: Frames | None,
+        self, window: Window, frame: Frames, before: Frames | None, after: Frames | None, flip: tuple[int, int],
         context: EntryLogContext,
-    ) -> bool:
+    ) -> bool:  # fmt: skip
         return int(frame.header["frame_kind"][0]) == scanner.MAIN and proved(window, frame, context.digests)
 
     def outliers(self, window: Window, frames: Frames, context: EntryLogContext) -> Sequence[tuple[int, str]]:

@@ -215,8 +215,9 @@ class KafkaLog(Codec):
         ]
 
     def proved(
-        self, window: Window, frame: Frames, before: Frames | None, after: Frames | None, context: LogContext
-    ) -> bool:
+        self, window: Window, frame: Frames, before: Frames | None, after: Frames | None, flip: tuple[int, int],
+        context: LogContext,
+    ) -> bool:  # fmt: skip
         """Return whether base_offset and leader epoch fit between the batches around it, and would not with one more bit flipped."""
         head = frame.header[0]
         base, behind = int(head["base_offset"]), int(head["last_offset"]) + 1

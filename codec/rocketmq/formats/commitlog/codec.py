@@ -173,8 +173,9 @@ class CommitLog(FramedCodec):
         return [(i, f"the property {CRC_NAME} is damaged") for i in long[odd].tolist()]
 
     def proved(
-        self, window: Window, frame: Frames, before: Frames | None, after: Frames | None, context: Any
-    ) -> bool:
+        self, window: Window, frame: Frames, before: Frames | None, after: Frames | None, flip: tuple[int, int],
+        context: Any,
+    ) -> bool:  # fmt: skip
         """Return whether the message has the property whose checksum covers the complete message: `body_crc` covers the body alone."""
         return bool(has_trailer(window.data, int(frame.start[0]), int(frame.end[0])))
 

@@ -22,7 +22,6 @@ from logwright.codec.frames import scanner
 from logwright.codec.frames.prefixes import prefixes_of
 from logwright.codec.frames.resync import NONE, UNSURE
 from logwright.codec.frames.scanner import Scanned, concatenate_heads
-from logwright.codec.frames.suspects import suspects
 from logwright.codec.kernels.intrinsics import load_i32be, load_i64be
 from logwright.codec.option import Options
 from logwright.codec.table import Table
@@ -56,6 +55,7 @@ from logwright.codec.zookeeper.formats.txnlog.scan import (
     SCANNER,
     TXN_FRAME,
 )
+from logwright.codec.zookeeper.formats.txnlog.suspects import proved, suspects
 from logwright.codec.zookeeper.formats.txnlog.tables import (
     EXPLODED,
     FILE,
@@ -205,7 +205,21 @@ class TxnLog(Codec):
         return faults
 
     def suspects(self, window: Window, at: int, context: TxnLogContext) -> Iterator[tuple[int, int]]:
-        return suspects(records.SPECIFICATION, window, at)
+        return suspects(window, at)
+
+    def outliers(self, window: Window, frames: Frames, context: TxnLogContext) -> Sequence[tuple[int, str]]:
+        first = window.offset + int(frames.start[0]) == 0 and frames.header["kind"][0] == FILE_HEADER_FRAME
+        return (
+            [(0, fault.detail) for fault in _odd_header(window.data[int(frames.start[0]) :])][:1]
+            if first
+            else []
+        )
+
+    def proved(
+        self, window: Window, frame: Frames, before: Frames | None, after: Frames | None, flip: tuple[int, int],
+        context: TxnLogContext,
+    ) -> bool:  # fmt: skip
+        return proved(window, frame, before, after, *flip)
 
     def resync(self, window: Window, at: int, context: TxnLogContext) -> tuple[int, int]:
         context.prefixes = FINDER.prefixes(window.data, context.prefixes)
