@@ -46,6 +46,7 @@ __all__ = [
     "batches",
     "build",
     "dump",
+    "formatted",
     "hash_map_order",
     "load",
     "read_snapshot",
@@ -147,6 +148,14 @@ def spec_of(batch: Mapping[str, Any]) -> dict[str, Any]:
     else:
         spec["records"] = batch["records"]
     return spec
+
+
+def formatted(formatter: str, records: Iterable[tuple[bytes | None, bytes | None]]) -> list[Any]:
+    """What a message formatter of the console consumer, named by its class, prints for these keys and values, as parsed JSON. None
+    where it leaves a record out, `{"error"}` where it can't read it."""
+    asked = [hexed({"key": key, "value": value}) for key, value in records]
+    items, _ = SESSION.ask("formatted", formatter=f"org.apache.kafka.tools.consumer.{formatter}", records=asked)
+    return items
 
 
 def dump(path: str | Path | Iterable[str | Path], *flags: str, check: bool = True) -> str:

@@ -28,6 +28,7 @@ from logwright.codec.kafka.derive import EpochCache
 from logwright.codec.kafka.formats import partition_metadata as metadata
 from logwright.codec.kafka.formats.checkpoint import NoNumber
 from logwright.codec.kafka.formats.log import codec as log
+from logwright.codec.kafka.formats.log.tables import DECODED
 from logwright.codec.kafka.formats.meta_properties import (
     KRAFT,
     ZOOKEEPER,
@@ -160,9 +161,10 @@ class ServedPartition(Served):
         return lost(self.overlay, self._consumed, 0 if emptied else self._deleted)
 
     def parts(self, view: str) -> Sequence[Part]:
-        if view in ("read_uncommitted", "read_committed"):
+        if view not in ("log", "batches"):
             consumed = consume(self.overlay, self._loaded, committed=view == "read_committed")
-            return [_consumed_part(stretch) for stretch in consumed.stretches]
+            table = view if view in DECODED else "rows"
+            return [_consumed_part(stretch, table) for stretch in consumed.stretches]
         bases = sorted(self._loaded.segments)
         return [
             _segment_part(self._loaded.segments[base], following, view)
@@ -186,7 +188,7 @@ def _segment_part(segment: LogSegment, next_base: int | None, view: str) -> Part
     return Part(segment.log, log.CODEC.name, table, hints, 0, segment.size)
 
 
-def _consumed_part(stretch: Stretch) -> Part:
+def _consumed_part(stretch: Stretch, table: str) -> Part:
     hints = {
         "base_offset": stretch.base_offset,
         "control": False,
@@ -198,7 +200,7 @@ def _consumed_part(stretch: Stretch) -> Part:
     }
     bounds = {"offset": (stretch.first_offset, stretch.next_offset - 1)}
     stop = stretch.stop + stretch.partial
-    return Part(stretch.file, log.CODEC.name, "rows", hints, stretch.start, stop, bounds)
+    return Part(stretch.file, log.CODEC.name, table, hints, stretch.start, stop, bounds)
 
 
 def _removed(listing: Listing, file: PlannedFile, start: int, stop: int, options: Options) -> Removed:

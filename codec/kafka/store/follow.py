@@ -14,6 +14,7 @@ import numpy as np
 
 from logwright.codec.fault import UsageError
 from logwright.codec.frames.walk import good_frames, walk_file
+from logwright.codec.kafka.formats.internal.definitions import TOPICS
 from logwright.codec.kafka.formats.log import codec as log
 from logwright.codec.kafka.names import TopicPartition, parse_directory
 from logwright.codec.kafka.store.transactions import Transactions
@@ -29,6 +30,7 @@ _POSITIONS = {
     "read_committed": "offset",
     "log": "offset",
     "batches": "base_offset",
+    **{topic.view: "offset" for topic in TOPICS},
 }
 _ISOLATION = ("read_uncommitted", "read_committed")
 

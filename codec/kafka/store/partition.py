@@ -16,7 +16,9 @@ from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import Fault, Kind, Severity, UnreadableError, UnsupportedError, UsageError
 from logwright.codec.frames.walk import good_frames, walk_file
 from logwright.codec.kafka.formats import partition_metadata as metadata
+from logwright.codec.kafka.formats.internal.definitions import TOPICS
 from logwright.codec.kafka.formats.log import codec as log
+from logwright.codec.kafka.formats.log.tables import DECODED
 from logwright.codec.kafka.formats.meta_properties import KRAFT
 from logwright.codec.kafka.formats.quorum_state import MAX_BYTES as MAX_QUORUM_STATE
 from logwright.codec.kafka.formats.quorum_state import (
@@ -85,8 +87,20 @@ VIEWS = {
         ),
         View("log", "kafka.log", "rows", "all records in the files, with the markers of the system"),
         View("batches", "kafka.log", "frames", "record batches"),
+        *(
+            View(
+                topic.view,
+                "kafka.log",
+                topic.view,
+                f"the records of {topic.topic}, decoded: {topic.doc}",
+                leaves="control records",
+            )
+            for topic in TOPICS
+        ),
     )
 }
+SERVED = ("read_uncommitted", "read_committed", *(topic.view for topic in TOPICS))
+"""The views of what a consumer gets."""
 
 
 class KafkaPartition(Layout):
@@ -98,11 +112,12 @@ class KafkaPartition(Layout):
     default_view = "read_uncommitted"
     options = OPTIONS
     read_options = (
-        *used_by({Verb.READ}, LOG_START_OFFSET, views=("read_uncommitted", "read_committed")),
+        *used_by({Verb.READ}, LOG_START_OFFSET, views=SERVED),
         *used_by({*STARTS, Verb.INSPECT, Verb.EXPLAIN}, LOG_START_OFFSET),
         *used_by(STARTS, *(option for option in START_OPTIONS if option is not LOG_START_OFFSET)),
     )
     nouns = ("record", "segment")
+    takes = tuple({column.name: column for table in DECODED.values() for column in table.columns}.values())
     advice = (
         "If another replica is in sync, move this directory away and let it re-replicate: nothing is lost.",
     )
@@ -216,7 +231,7 @@ class KafkaPartition(Layout):
     def parts(self, listing: Listing, plan: Plan, view: str, options: Options) -> Sequence[Part]:
         segments = [file for file in plan.files if file.role is Role.PRIMARY]
         table = self.views[view].table
-        served = view in ("read_uncommitted", "read_committed")
+        served = view in SERVED
         start = log_start(listing, options)[0] if served else None
         aborted: list[AbortedTxn] = []
         stable: int | None = None
@@ -240,7 +255,7 @@ class KafkaPartition(Layout):
                 hints |= {"control": False, "partial": True, "start_offset": first, "end_offset": end}
                 hints["aborted"] = tuple(txn[:3] for txn in aborted)
             bounds = {
-                "offset" if table == "rows" else "base_offset": (low, None if high is None else high - 1)
+                "base_offset" if table == "frames" else "offset": (low, None if high is None else high - 1)
             }
             out.append(Part(file.name, "kafka.log", table, hints, bounds=bounds))
         return out

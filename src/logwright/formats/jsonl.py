@@ -266,6 +266,8 @@ def _value(value: Any, kind: pa.DataType) -> Any:
         return value
     if pa.types.is_integer(kind):
         return _plain_int(value)
+    if pa.types.is_floating(kind):
+        return value if isinstance(value, float) else float(_plain_int(value))
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         if not isinstance(value, list):
             raise TypeError

@@ -21,7 +21,17 @@ from logwright.codec.describe import Struct, Type
 from logwright.codec.explain import Focus, Node, explain_values
 from logwright.codec.fault import Fault, UsageError
 from logwright.codec.frames.suspects import suspects
-from logwright.codec.kafka.formats.log import fields, frames, markers, reencode, rows, scan, settings
+from logwright.codec.kafka.formats.internal.view import BY_VIEW
+from logwright.codec.kafka.formats.log import (
+    fields,
+    frames,
+    markers,
+    payloads,
+    reencode,
+    rows,
+    scan,
+    settings,
+)
 from logwright.codec.kafka.formats.log import write as encode
 from logwright.codec.kafka.formats.log.heads import LIMIT, SPECIFICATION, may_be_entry
 from logwright.codec.kafka.formats.log.layout import (
@@ -46,6 +56,7 @@ from logwright.codec.kafka.formats.log.layout import (
 )
 from logwright.codec.kafka.formats.log.resync import find_batch
 from logwright.codec.kafka.formats.log.tables import (
+    DECODED,
     FILE,
     FRAMES,
     MAX_DECOMPRESSED,
@@ -68,7 +79,9 @@ _MOVED = re.compile(r"(?P<name>\S+)\.[0-9a-f]{32}-(?:delete|future|stray)")
 
 OPTIONS = (
     *used_by(
-        {*DECODES, Verb.AS_SYSTEM, Verb.WRITE} - {Verb.DIFF}, MAX_DECOMPRESSED, views=("rows", "frames")
+        {*DECODES, Verb.AS_SYSTEM, Verb.WRITE} - {Verb.DIFF},
+        MAX_DECOMPRESSED,
+        views=("rows", "frames", *DECODED),
     ),
     *(
         used_by(ENCODES if option.name.endswith(".level") else {Verb.WRITE}, option)[0]
@@ -85,7 +98,7 @@ class KafkaLog(Codec):
     structures = (RECORD_BATCH, RECORD, MESSAGE, INNER_MESSAGE, CONTROL_RECORD_KEY, END_TXN_MARKER)
     described = (LOG_SEGMENT, *structures)
     frame = ENTRY
-    tables: Mapping[str, Table] = {"rows": ROWS, "frames": FRAMES, "file": FILE}
+    tables: Mapping[str, Table] = {"rows": ROWS, "frames": FRAMES, "file": FILE, **DECODED}
     options = OPTIONS
     ordered = "offset"
     checksum = "CRC-32C"
@@ -156,6 +169,8 @@ class KafkaLog(Codec):
     ) -> Iterator[Decoded]:
         if table == "rows":
             return rows.decode(window, frames_, ROWS, columns, context)
+        if table in DECODED:
+            return payloads.decode_topic(window, frames_, BY_VIEW[table], DECODED[table], columns, context)
         return frames.decode(window, frames_, FRAMES, columns, context)
 
     def describe_file(

@@ -25,6 +25,7 @@ from logwright.codec.engine.reencode import (
     unplaced,
 )
 from logwright.codec.fault import UsageError
+from logwright.codec.kafka.formats.internal.view import stored_rows
 from logwright.codec.kafka.formats.log import message_write, pack, records
 from logwright.codec.kafka.formats.log.heads import heads_at
 from logwright.codec.kafka.formats.log.layout import (
@@ -65,7 +66,8 @@ def encode(
         if len(data):
             yield data
     else:
-        yield from reencode(rows, frames, context)
+        batches = [stored_rows(batch) for batch in rows.to_batches()]
+        yield from reencode(pa.Table.from_batches(batches) if batches else rows, frames, context)
     if file is not None and file.num_rows:
         trailing = file.column("trailing")[0].as_py() if "trailing" in file.column_names else None
         zeros = file.column("trailing_zeros")[0].as_py() if "trailing_zeros" in file.column_names else None

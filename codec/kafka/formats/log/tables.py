@@ -14,6 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from logwright.codec.frames.prefixes import Prefixes
+from logwright.codec.kafka.formats.internal.definitions import TOPICS
+from logwright.codec.kafka.formats.internal.view import table_of
 from logwright.codec.kafka.formats.log.layout import CONTROL, TRANSACTIONAL
 from logwright.codec.option import Option, Options
 from logwright.codec.table import RAW, TIMESTAMP, Column, Table, ending, extent
@@ -85,6 +87,9 @@ ROWS = Table(
     "One row per record, in the order of the file.",
     ("offset",),
 )
+
+DECODED = {topic.view: table_of(topic, ROWS) for topic in TOPICS}
+"""The tables of the decoded views, by view."""
 
 FRAMES = Table(
     "frames",

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from logwright.codec.base import LossyColumn
 from logwright.codec.fault import UsageError
+from logwright.codec.kafka.formats.internal.view import stored_rows
 from logwright.codec.kafka.formats.log import pack
 from logwright.codec.kafka.formats.log.heads import HEADS, heads_at, stored_heads
 from logwright.codec.kafka.formats.log.layout import (
@@ -125,6 +126,7 @@ class BatchEncoder:
     `offset`, and the detail columns `timestamp_ms`, `create_timestamp_ms`, `headers_raw`, `attributes`. All may be absent. The
     defaults are: no key, no value (a tombstone), no headers, the current time, the timestamp type of the settings, the next offsets.
     The detail columns `magic` and `compression` count unless the options set another one (`BatchSettings.kept`).
+    Rows of a decoded view have its columns instead of `key` and `value`.
     """
 
     settings: BatchSettings
@@ -147,6 +149,7 @@ class BatchEncoder:
         """
         if rows.num_rows == 0:
             return _NOTHING
+        rows = stored_rows(rows, self.rows)
         if rows.nbytes > _MOST and rows.num_rows > 1:
             half = rows.num_rows // 2
             second = None if first_offset is None else first_offset + half

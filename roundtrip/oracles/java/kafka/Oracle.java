@@ -37,6 +37,7 @@ public final class Oracle {
             Map.entry("build", Segments::build),
             Map.entry("dump", Tools::dump),
             Map.entry("format", Tools::format),
+            Map.entry("formatted", Formatters::formatted),
             Map.entry("start", Start::start),
             Map.entry("sanity", Partition::sanity),
             Map.entry("load", Partition::load),

@@ -1,0 +1,122 @@
+"""Decode a record of an internal topic, its key and value, to a row, and encode the row.
+
+Source: `CoordinatorRecordSerde` and `MetadataRecordSerde` of Kafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from logwright.codec.kafka.formats.internal.definitions import Topic
+from logwright.codec.kafka.formats.internal.schema import RecordType
+from logwright.codec.kafka.formats.internal.serde import (
+    PayloadError,
+    Writer,
+    key_reader,
+    key_writer,
+    read_uvarint,
+    value_reader,
+    value_writer,
+    write_uvarint,
+)
+
+_FRAME_VERSION = 1
+OTHER_BYTES = (
+    "stored in other bytes than Kafka 4.3 would write: an unknown tag, a longer number or bytes at the end"
+)
+
+
+@dataclass(slots=True)
+class Message:
+    """A decoded record. `kind` None: its type is unknown. `version` None: its value is null. With `note`, the stored bytes are kept,
+    because the fields do not express them."""
+
+    kind: RecordType | None = None
+    version: int | None = None
+    values: Mapping[str, Any] = field(default_factory=dict)
+    note: str | None = None
+
+
+def decode(topic: Topic, key: bytes | None, value: bytes | None) -> Message:
+    """Decode a record. Raises `PayloadError`."""
+    message = _framed(topic, value) if topic.framed else _keyed(topic, key, value)
+    if message.note is None and encode(topic, message) != (key, value):
+        message.note = OTHER_BYTES
+    return message
+
+
+def encode(topic: Topic, message: Message) -> tuple[bytes | None, bytes | None]:
+    """Encode a record of a known type as key and value. Raises `PayloadError`."""
+    kind, version, values = message.kind, message.version, message.values
+    assert kind is not None
+    if version is not None and version not in kind.versions:
+        raise PayloadError(f"version {version}, expected {kind.versions[0]} to {kind.versions[-1]}")
+    out = bytearray()
+    if topic.framed:
+        if version is None:
+            raise PayloadError("the version is null, but a record of this topic has a value")
+        for number in (_FRAME_VERSION, kind.id, version):
+            write_uvarint(out, number)
+    elif version is not None:
+        out += version.to_bytes(2, "big")
+    names = {each.name for each in kind.value}
+    if version is not None:
+        _write(value_writer(kind, version), out, {name: values[name] for name in values if name in names})
+    if topic.framed:
+        return None, bytes(out)
+    key = bytearray(kind.id.to_bytes(2, "big"))
+    _write(key_writer(kind), key, {name: values[name] for name in values if name not in names})
+    return bytes(key), None if version is None else bytes(out)
+
+
+def _write(writer: Writer, out: bytearray, values: Mapping[str, Any]) -> None:
+    writer(out, values)
+
+
+def _keyed(topic: Topic, key: bytes | None, value: bytes | None) -> Message:
+    if key is None or len(key) < 2:
+        raise PayloadError(
+            "the key has no type" if key is None else f"the key has {len(key)} bytes, expected a type"
+        )
+    number = int.from_bytes(key[:2], "big", signed=True)
+    kind = next((kind for kind in topic.records if kind.id == number), None)
+    if kind is None:
+        return Message(note=f"unknown type {number}")
+    try:
+        values, _ = key_reader(kind)(key, 2)
+    except PayloadError as error:
+        raise PayloadError(f"key of {kind.name}: {error}") from None
+    if value is None:
+        return Message(kind, None, values)
+    if len(value) < 2:
+        raise PayloadError(f"the value of {kind.name} has {len(value)} bytes, expected a version")
+    version = int.from_bytes(value[:2], "big", signed=True)
+    return _valued(kind, version, value, 2, values)
+
+
+def _framed(topic: Topic, value: bytes | None) -> Message:
+    if value is None:
+        raise PayloadError("the value is null")
+    frame, at = read_uvarint(value, 0)
+    if frame != _FRAME_VERSION:
+        return Message(note=f"unknown frame version {frame}")
+    number, at = read_uvarint(value, at)
+    version, at = read_uvarint(value, at)
+    kind = next((kind for kind in topic.records if kind.id == number), None)
+    if kind is None:
+        return Message(note=f"unknown type {number}")
+    message = _valued(kind, version, value, at, {})
+    return message
+
+
+def _valued(kind: RecordType, version: int, value: bytes, at: int, values: Mapping[str, Any]) -> Message:
+    """Decode the fields of a value from `at` on, in addition to those of the key."""
+    if version not in kind.versions:
+        return Message(kind, version, values, f"unknown version {version} of {kind.name}")
+    try:
+        read, _ = value_reader(kind, version)(value, at)
+    except PayloadError as error:
+        raise PayloadError(f"version {version} of {kind.name}: {error}") from None
+    return Message(kind, version, {**values, **read})

@@ -1,0 +1,89 @@
+"""Rows whose keys and values are decoded: the views of internal topics. A payload that cannot be decoded is a fault of its row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from logwright.codec.fault import Fault, Kind
+from logwright.codec.kafka.formats.internal.definitions import Topic
+from logwright.codec.kafka.formats.internal.view import DecodedMessages, with_faults, without
+from logwright.codec.kafka.formats.log import rows
+from logwright.codec.kafka.formats.log.layout import COMPRESSION, CONTROL, HEAD_SIZE, MAGIC
+from logwright.codec.kafka.formats.log.tables import NAME, ROWS, LogContext
+from logwright.codec.kernels.intrinsics import read_varint, read_varlong
+from logwright.codec.table import Table
+from logwright.codec.window import Decoded, Frames, Window
+
+
+def decode_topic(
+    window: Window, frames: Frames, topic: Topic, table: Table, columns: Sequence[str], context: LogContext
+) -> Iterator[Decoded]:
+    """Return the rows of a decoded view. Control records are left out."""
+    frames = frames.pick(frames.header["attributes"] & CONTROL == 0)
+    plain = {column.name for column in ROWS.columns} - {"key", "value"}
+    read = tuple(
+        dict.fromkeys((*(name for name in columns if name in plain), "key", "value", "offset", "position"))
+    )
+    for decoded in rows.decode(window, frames, ROWS, read, context):
+        batch = decoded.batch
+        stored = {name: batch.column(i) for i, name in enumerate(read)}
+        messages = DecodedMessages(topic, stored["key"], stored["value"])
+        arrays = [stored[name] if name in plain else messages.column(table[name]) for name in columns]
+        out = pa.RecordBatch.from_arrays(arrays, schema=table.schema(columns))
+        yield without_bad(window, frames, stored, Decoded(out, decoded.faults), messages.bad, context)
+
+
+def without_bad(
+    window: Window,
+    frames: Frames,
+    stored: Mapping[str, pa.Array],
+    decoded: Decoded,
+    bad: Mapping[int, str],
+    context: LogContext,
+) -> Decoded:
+    """Return the rows without those whose payload is `bad`, each with the reason, and a fault for each of these.
+
+    `stored` has the columns `offset` and `position` of all rows.
+    """
+    if not bad:
+        return decoded
+    faults = {}
+    for row in sorted(bad):
+        offset, position = stored["offset"][row].as_py(), stored["position"][row].as_py()
+        faults[row] = _fault(window, frames, offset, position, bad[row], context)
+    return Decoded(without(decoded.batch, sorted(bad)), with_faults(decoded.faults, faults))
+
+
+def _fault(
+    window: Window, frames: Frames, offset: int, position: int, reason: str, context: LogContext
+) -> Fault:
+    frame = int(np.searchsorted(frames.start, position - window.offset, "right")) - 1
+    start, end = _record(window, frames, frame, offset)
+    lost: dict[str, Any] = (
+        {} if context.topic is None else {"topic": context.topic, "partition": context.partition}
+    )
+    lost |= {"first_offset": offset, "last_offset": offset}
+    text = f"record at offset {offset}: {reason}"
+    return Fault(NAME, window.offset + start, end - start, Kind.PAYLOAD, text, rows_lost=1, lost=lost)
+
+
+def _record(window: Window, frames: Frames, frame: int, offset: int) -> tuple[int, int]:
+    """Return the range of a record in its window; of its batch, if that is compressed or a message of magic 0 or 1."""
+    head = frames.header[frame]
+    start, end = int(frames.start[frame]), int(frames.end[frame])
+    if head["magic"] != MAGIC or int(head["attributes"]) & COMPRESSION:
+        return start, end
+    delta, at = offset - int(head["base_offset"]), start + HEAD_SIZE
+    while at < end:
+        size, body = read_varint(window.data, at, end)
+        if body < 0 or size < 0 or size > end - body:
+            break
+        _, after = read_varlong(window.data, body + 1, end)
+        if read_varint(window.data, after, end)[0] == delta:
+            return at, body + size
+        at = body + size
+    return start, end
