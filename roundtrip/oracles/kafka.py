@@ -154,7 +154,9 @@ def formatted(formatter: str, records: Iterable[tuple[bytes | None, bytes | None
     """What a message formatter of the console consumer, named by its class, prints for these keys and values, as parsed JSON. None
     where it leaves a record out, `{"error"}` where it can't read it."""
     asked = [hexed({"key": key, "value": value}) for key, value in records]
-    items, _ = SESSION.ask("formatted", formatter=f"org.apache.kafka.tools.consumer.{formatter}", records=asked)
+    items, _ = SESSION.ask(
+        "formatted", formatter=f"org.apache.kafka.tools.consumer.{formatter}", records=asked
+    )
     return items
 
 
