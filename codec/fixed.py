@@ -33,7 +33,8 @@ _MOST_FAULTS = 100
 """The number of entries that break the same rule and are reported one by one."""
 _BATCH = 1 << 20
 """The number of entries decoded at a time."""
-_STEP = 1 << 16
+_STEP, _LONGEST_STEP = 1 << 16, 1 << 20
+"""Bytes that are read at a time in the search for the end of the entries: first, and at most."""
 _INT64_MAX = (1 << 63) - 1
 
 FRAMES = Table(
@@ -128,10 +129,12 @@ class FixedCodec(Codec):
         return FixedContext(base if base is None or base <= _INT64_MAX else None, hints.get("last"))
 
     def prepare(self, read: Callable[[int, int], Bytes], size: int, context: FixedContext) -> None:
-        end = size
-        while end and not (used := _without_zeros(read(max(0, end - _STEP), min(_STEP, end)))):
-            end = max(0, end - _STEP)
-        context.used = max(0, end - _STEP) + used if end else 0
+        end, step, used = size, _STEP, 0
+        while end and not used:
+            start = max(0, end - step)
+            used = without_zeros(read(start, end - start))
+            end, step = start, min(2 * step, _LONGEST_STEP)
+        context.used = end + used
 
     def scan(self, window: Window, at: int, context: FixedContext, *, check: bool = True) -> Frames:
         size = self.dtype.itemsize
@@ -192,7 +195,7 @@ class FixedCodec(Codec):
         """Return the size of the file without the zeros at its end."""
         if context.used is not None:
             return min(context.used, window.size)
-        return window.offset + _without_zeros(window.data) if window.final else window.size
+        return window.offset + without_zeros(window.data) if window.final else window.size
 
     def _ending(self, context: FixedContext, offset: int, partial: int, left: int) -> Fault | None:
         """Return the fault of the `left` bytes behind the last entry: `partial` bytes of an entry, then zeros."""
@@ -380,7 +383,7 @@ def _with_damage(pieces: Iterable[bytes], size: int, frames: pa.Table | None) ->
     yield entries[at:]
 
 
-def _without_zeros(data: Bytes) -> int:
+def without_zeros(data: Bytes) -> int:
     """Return the size without the zeros at the end."""
     end = len(data)
     while end:

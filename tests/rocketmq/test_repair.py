@@ -86,7 +86,9 @@ def test_strategy_system_keeps_the_messages_that_a_broker_keeps(case: str, tmp_p
 
 
 @pytest.mark.parametrize(
-    "case", [name for name in SOUND if (HOME / name / "after" / "5.5.0").exists() and name != "multipath"]
+    "case",
+    [name for name in SOUND if (HOME / name / "after" / "5.5.0").exists() and name != "multipath"]
+    + ["hand_dup"],
 )
 def test_rebuilt_queues_equal_a_brokers(case: str, tmp_path: Path) -> None:
     home, out = placed(case, tmp_path), tmp_path / "out"
@@ -105,6 +107,21 @@ def test_rebuilt_queues_equal_a_brokers(case: str, tmp_path: Path) -> None:
         if path.is_file()
     }
     assert actual == expected
+
+
+def test_message_stored_twice_is_a_warning(tmp_path: Path) -> None:
+    """No repair can give it another queue offset."""
+    home, out = placed("hand_dup", tmp_path), tmp_path / "out"
+    options = sizes("hand_dup", home)
+    for place in (home, out):
+        report = lw.verify(place, **options)
+        assert report.ok
+        assert "queue 0 of T: message 3 is stored twice" in report.text()
+        if place is home:
+            lw.repair(home, out, **options)
+    assert (out / "commitlog/00000000000000000000").read_bytes() == (
+        home / "commitlog/00000000000000000000"
+    ).read_bytes()
 
 
 @pytest.mark.parametrize("queues", [True, False])

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from logwright.codec import plural
 from logwright.codec.describe import dtype_of
 from logwright.codec.fault import Fault, Kind, Severity
+from logwright.codec.fixed import without_zeros
 from logwright.codec.frames.codec import Part
 from logwright.codec.frames.scanner import MAIN
 from logwright.codec.java import java_string
@@ -95,7 +96,7 @@ class StoreChecker:
         for group in np.split(order, edges) if len(order) else ():
             numbers[names[int(topic[group[0]])], int(queue[group[0]])] = group
         yield from self._continuity(phy, number, numbers)
-        yield from self._units(phy, size, numbers)
+        yield from self._units(phy, size, number, numbers)
 
     def _continuity(
         self, phy: Int64s, number: Int64s, queues: dict[tuple[str, int], Int64s]
@@ -115,8 +116,15 @@ class StoreChecker:
                 system = "consumers do not get messages of this queue in the first log file"
                 yield name, Fault(NAME, at, 0, Kind.ORDER, text, Severity.ERROR, system, 0)
             faulty = np.flatnonzero((steps <= 0) if topic in batches else (steps != 1))
+            repeated = _repeated(number[group])
             for i in faulty[:_MOST].tolist():
                 before, after = int(number[group[i]]), int(number[group[i + 1]])
+                if repeated[i + 1]:
+                    name, at = self._locate(int(phy[group[i + 1]]))
+                    text = f"queue {queue_id} of {topic}: message {after} is stored twice"
+                    system = "consumers get only the first one"
+                    yield name, Fault(NAME, at, 0, Kind.ORDER, text, Severity.WARNING, system, 0)
+                    continue
                 text = f"queue {queue_id} of {topic}: message {before} is followed by message {after}"
                 lost = (
                     {
@@ -147,9 +155,9 @@ class StoreChecker:
         return "", 0
 
     def _units(
-        self, phy: Int64s, size: Int64s, queues: dict[tuple[str, int], Int64s]
+        self, phy: Int64s, size: Int64s, number: Int64s, queues: dict[tuple[str, int], Int64s]
     ) -> Iterator[tuple[str, Fault]]:
-        """Each unit must point to a message of its queue, and each message must have a unit."""
+        """Each unit must point to a message of its queue, and each message must have a unit, unless it repeats the one before."""
         logs = tree.logs(self._listing)
         low = tree.base_of(logs[0].name) or 0 if logs else 0
         files: dict[tuple[str, int], list[PlannedFile]] = {}
@@ -168,6 +176,8 @@ class StoreChecker:
                 units = self._read(file)
                 at = units["physical_offset"].astype(np.int64)
                 listed.append(at)
+                if np.array_equal(at, offsets) and np.array_equal(units["size"], sizes):
+                    continue
                 is_light = queue[0].startswith("%LMQ%")
                 known = all_offsets if is_light or not len(offsets) else offsets
                 index = np.minimum(np.searchsorted(known, at), max(len(known) - 1, 0))
@@ -183,8 +193,11 @@ class StoreChecker:
                         file.name,
                         Fault(NAME, position, units.dtype.itemsize, Kind.LINK, text, Severity.ERROR, "", 0),
                     )
+            if len(listed) == 1 and np.array_equal(listed[0], offsets):
+                continue
             known = np.sort(np.concatenate([np.array([-1]), *listed]))
-            missing = offsets[known[np.searchsorted(known, offsets, "right") - 1] != offsets]
+            expected = offsets[~_repeated(number[group])]
+            missing = expected[known[np.searchsorted(known, expected, "right") - 1] != expected]
             if len(missing):
                 text = f"no unit for {plural.count(len(missing), 'message')} of queue {queue[1]} of {queue[0]}, the first at {int(missing[0])}"
                 system = "consumers do not get these messages unless the broker recovers that part of the log"
@@ -196,9 +209,19 @@ class StoreChecker:
         """Return the units of a file without the trailing zeros."""
         dtype = _QUEUES[tree.first(file.name)]
         data = np.frombuffer(self._listing.read(file.name), np.uint8)
-        units = data[: len(data) // dtype.itemsize * dtype.itemsize].view(dtype)
+        filled = -(-without_zeros(data) // dtype.itemsize)
+        units = data[: min(filled, len(data) // dtype.itemsize) * dtype.itemsize].view(dtype)
         used = np.flatnonzero(units["size"])
         return units[: int(used[-1]) + 1 if len(used) else 0]
+
+
+def _repeated(numbers: Int64s) -> npt.NDArray[np.bool_]:
+    """Return which messages of a queue have the queue offset of the one before, while the next one continues it. Brokers give them no
+    unit. If the next one leaves a gap, the queue offset is wrong."""
+    out = np.zeros(len(numbers), np.bool_)
+    steps = np.diff(numbers)
+    out[1:] = (steps == 0) & (np.r_[steps[1:], 1] == 1)[: len(steps)]
+    return out
 
 
 def check(
