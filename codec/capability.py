@@ -152,6 +152,21 @@ class DirectoryEdit:
     """The options that only change the encoding of frames, not their rows (`Change.every`)."""
 
 
+class Compact(Protocol):
+    """Remove the rows that newer rows with the same key replace."""
+
+    def __call__(self, listing: Listing, plan: Plan, options: Options, clean: bool | None) -> RepairPlan:
+        """`clean`: whether the last stop was clean (None: decided by the system's own marker). Raises `DamageError` for a damaged
+        primary file."""
+        ...
+
+
+@dataclass(frozen=True)
+class DirectoryCompact:
+    compact: Compact
+    options: tuple[Option, ...] = ()
+
+
 @dataclass(frozen=True)
 class Replicas:
     """Recognise replicas of one directory on several disks or machines."""
@@ -231,5 +246,6 @@ class DirectoryCapabilities:
     check: Check | None = None
     repair: DirectoryRepair | None = None
     edit: DirectoryEdit | None = None
+    compact: DirectoryCompact | None = None
     replicas: Replicas | None = None
     follow: Follow | None = None

@@ -120,6 +120,7 @@ class Verb(StrEnum):
     REPAIR = "repair"
     REBUILD = "rebuild"
     EDIT = "edit"
+    COMPACT = "convert with compact"
     WRITE = "write"
     FOLLOW = "spark.read"
 

@@ -142,6 +142,14 @@ class Directory:
         with self.open(name) as source:
             return source.pread(offset, length)
 
+    def modified(self, name: str) -> int | None:
+        """See `codec.store.listing.Dated`."""
+        path = self.real(name)
+        try:
+            return None if is_remote(path) else os.stat(local_path(path)).st_mtime_ns // 1_000_000
+        except OSError:
+            return None
+
     def export(self, folder: str) -> AbstractContextManager[str]:
         """See `codec.store.listing.Exports`."""
         return exported(self, folder)

@@ -17,7 +17,7 @@ from logwright.codec.option import Option, Verb, fold
 from logwright.readers.rescue import OPTIONS as RESCUE_OPTIONS
 
 _RESCUE = frozenset(fold(option.name) for option in RESCUE_OPTIONS)
-_READS = frozenset(Verb) - {Verb.WRITE, Verb.FOLLOW}
+_READS = frozenset(Verb) - {Verb.WRITE, Verb.FOLLOW, Verb.COMPACT}
 _REPAIRS = frozenset({Verb.REPAIR, Verb.REBUILD})
 
 
@@ -29,6 +29,8 @@ def declarations(owner: Codec | Layout) -> Iterator[tuple[Option, frozenset[Verb
         repair, follow = owner.capabilities.repair, owner.capabilities.follow
         lists += [(owner.options, frozenset({Verb.WRITE})), (owner.read_options, _READS)]
         lists += [] if repair is None else [(repair.options, _REPAIRS)]
+        compact = owner.capabilities.compact
+        lists += [] if compact is None else [(compact.options, frozenset({Verb.COMPACT}))]
         lists += [] if follow is None else [(follow.options, frozenset({Verb.FOLLOW}))]
     else:
         lists.append((owner.options, _READS | {Verb.WRITE}))
@@ -62,7 +64,7 @@ def _used(target: Any, name: str, verb: Verb) -> bool:
         return takes(target.codec, name, verb)
     if takes(target.layout, name, verb):
         return True
-    if verb in (Verb.REPAIR, Verb.REBUILD, Verb.EDIT, Verb.INSPECT):
+    if verb in (Verb.REPAIR, Verb.REBUILD, Verb.EDIT, Verb.COMPACT, Verb.INSPECT):
         return False
     codecs = {file.codec for file in target.plan.files if file.codec is not None}
     return any(takes(registry.get(codec), name, verb) for codec in codecs)

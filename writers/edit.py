@@ -135,7 +135,7 @@ def edit(
     if isinstance(first, FileTarget):
         refuse_busy(request, targets)
         report = verify(targets, report_of(targets), VerifyOptions())
-        _refuse_damaged(report)
+        refuse_damaged(report)
         edit_file(first, change, own, request, report)
         return report
     directory_edit = first.layout.capabilities.edit
@@ -143,7 +143,7 @@ def edit(
     report = report_of([first])
 
     def make(copies: Sequence[Original], plans: Sequence[Plan]) -> RepairPlan:
-        _refuse_damaged(report)
+        refuse_damaged(report)
         return _Matching(directory_edit.edit(copies[0], plans[0], change, own), change, first.path)
 
     carry_out([first], make, request, lambda _: report, EDIT, False)
@@ -176,7 +176,8 @@ def _resolve(
     return (resolve(path, codec, reading, verb=Verb.EDIT) if reading else targets), own, change
 
 
-def _refuse_damaged(report: Report) -> None:
+def refuse_damaged(report: Report) -> None:
+    """Raise `DamageError` for the first error of a report."""
     if report.ok:
         return
     name, fault = next((entry for entry in report.faults if entry[1].severity == "error"), ("", None))

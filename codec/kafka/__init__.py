@@ -3,6 +3,7 @@
 from logwright.codec.base import Codec
 from logwright.codec.capability import (
     DirectoryCapabilities,
+    DirectoryCompact,
     DirectoryEdit,
     DirectoryRepair,
     FileCapabilities,
@@ -10,6 +11,8 @@ from logwright.codec.capability import (
     Replicas,
 )
 from logwright.codec.kafka.check.partition import check as check_partition
+from logwright.codec.kafka.compact.cleaner import OPTIONS as COMPACT_OPTIONS
+from logwright.codec.kafka.compact.cleaner import compact
 from logwright.codec.kafka.formats import checkpoint, index, timeindex, txnindex
 from logwright.codec.kafka.formats import partition_metadata as metadata
 from logwright.codec.kafka.formats import producer_snapshot as snapshot
@@ -39,6 +42,7 @@ LAYOUTS: tuple[Layout, ...] = (
             check=check_partition,
             repair=DirectoryRepair(PartitionRepair.repair, rebuild, REBUILDS, REPAIR_OPTIONS),
             edit=DirectoryEdit(edit, EDIT_OPTIONS, RECODES),
+            compact=DirectoryCompact(compact, COMPACT_OPTIONS),
             replicas=Replicas(copies.copy_of, copies.reaches),
             follow=PartitionFollow(),
         )

@@ -77,6 +77,20 @@ class Exports(Protocol):
         ...
 
 
+@runtime_checkable
+class Dated(Protocol):
+    """Optional for a listing: the times of its files."""
+
+    def modified(self, name: str) -> int | None:
+        """Return when a file was changed last, in milliseconds; None if that is unknown."""
+        ...
+
+
+def modified(listing: Listing, name: str) -> int | None:
+    """Return when a file was changed last, in milliseconds; None if the listing does not know it."""
+    return listing.modified(name) if isinstance(listing, Dated) else None
+
+
 def export(listing: Listing, folder: str) -> AbstractContextManager[str]:
     """Copy a folder of a listing. Raises `UsageError` if the listing cannot do it."""
     if isinstance(listing, Exports):

@@ -45,6 +45,7 @@ __all__ = [
     "available",
     "batches",
     "build",
+    "compact",
     "dump",
     "formatted",
     "hash_map_order",
@@ -243,6 +244,46 @@ def load(
             **(config or {}),
         },
     )
+    return dict(done)
+
+
+def compact(
+    directory: str | Path,
+    now: int,
+    *,
+    clean: bool = False,
+    first_dirty: int | None = None,
+    roll: bool = False,
+    log_start_offset: int = 0,
+    producer_id_expiration_ms: int = 86_400_000,
+    dedupe_buffer: int = 4 << 20,
+    io_buffer: int = 512 << 10,
+    config: Mapping[str, str] | None = None,
+    timeout: float = 120.0,
+) -> dict[str, Any]:
+    """Load a partition directory at the time `now`, clean it once by Kafka's own `Cleaner`, and close it, IN PLACE.
+
+    All records count as replicated. `config` are settings of the topic, `first_dirty` is the cleaner's checkpoint. Returns first_dirty,
+    first_uncleanable and next_dirty, and if there was something to clean messages_read, messages_written and invalid. The files that the
+    broker is about to delete are removed. Raises `JavaError` where the cleaner fails.
+    """
+    directory = Path(directory).absolute()
+    _, done = SESSION.ask(
+        "compact",
+        dir=str(directory),
+        now=now,
+        clean=clean,
+        first_dirty=first_dirty,
+        roll=roll,
+        log_start_offset=log_start_offset,
+        producer_id_expiration_ms=producer_id_expiration_ms,
+        dedupe_buffer=dedupe_buffer,
+        io_buffer=io_buffer,
+        config=dict(config or {}),
+        timeout=timeout,
+    )
+    for path in directory.glob("*.deleted"):
+        path.unlink()
     return dict(done)
 
 

@@ -79,13 +79,15 @@ def convert(
     if_exists: str = "error",
     rows_only: bool = False,
     jobs: int | str = 1,
+    compact: bool = False,
     **options: Any,
 ) -> dict[str, Any]:
     """Convert native files to a table file (.parquet, .arrow, .jsonl), back, or to native files with another format, compression or segment
     size.
 
     `codec`: format of the native side; None detects it. `if_exists`: "error", "append" or "overwrite", as `mode` of `write`. `rows_only`:
-    write only the table of rows; the original bytes cannot be restored from the result. The other arguments are those of `scan`; further
+    write only the table of rows; the original bytes cannot be restored from the result. `compact`: keep only the newest record of each key,
+    exactly as the system's own compaction does. The other arguments are those of `scan`; further
     options are those of the native side.
 
     Returns `{"files": [...], "rows": n, "report": Report of the input or None, "written": Written or None}`. Raises `LogwrightError` as
@@ -95,7 +97,8 @@ def convert(
 
     return _convert(
         os.fspath(source), os.fspath(target), codec, view=view, columns=columns, filter=filter, limit=limit, mode=mode,
-        if_exists=if_exists, rows_only=rows_only, as_system=as_system, clean=clean, jobs=number("jobs", jobs, 1), **options,
+        if_exists=if_exists, rows_only=rows_only, as_system=as_system, clean=clean, jobs=number("jobs", jobs, 1),
+        compact=bool(flag("compact", compact)), **options,
     )  # fmt: skip
 
 

@@ -39,13 +39,18 @@ _CORRUPT = {field.name for field in CORRUPT}
 def convert(
     source: str, target: str, codec: str | None = None, *, view: str | None = None, columns: Any = None,
     filter: Any = None, limit: int | None = None, mode: str = "FAILFAST", if_exists: str = "error",
-    rows_only: bool = False, as_system: str | None = None, clean: bool | None = None, jobs: int = 1, **options: Any,
+    rows_only: bool = False, as_system: str | None = None, clean: bool | None = None, jobs: int = 1, compact: bool = False,
+    **options: Any,
 ) -> dict[str, Any]:  # fmt: skip
     """Convert `source` to `target`. Their names, or `codec` for the native side, determine the formats.
 
     Returns `{"files": [...], "rows": n, "report": Report of the input or None, "written": Written, "notes": sentences on data missing in
     the result}`. Raises `UsageError` if both are table files, `ExistsError` if the target exists.
     """
+    if compact:
+        reading = {"view": view, "columns": columns, "filter": filter, "limit": limit, "as_system": as_system}
+        _refuse_with_compact({**reading, "rows_only": rows_only or None}, mode, if_exists, jobs)
+        return _compacted(source, target, codec, options, clean)
     from_table, to_table = is_table(source), is_table(target)
     if from_table and to_table:
         raise UsageError("both are table files", advice="One of them must be a native file or directory")
@@ -73,6 +78,34 @@ def convert(
         "clean": clean,
     }
     return Native(source, target, codec, if_exists, rows_only, options, reading, jobs).run()
+
+
+def _refuse_with_compact(arguments: Mapping[str, Any], mode: str, if_exists: str, jobs: int) -> None:
+    """Raise `UsageError` for an argument that a compaction would ignore."""
+    passed = [name for name, value in arguments.items() if value is not None]
+    passed += ["mode"] * (mode.upper() != "FAILFAST") + ["if_exists"] * (if_exists != "error") + ["jobs"] * (jobs != 1)
+    if passed:
+        raise UsageError(
+            f"{passed[0]} cannot be combined with compact",
+            advice="A compaction takes a complete directory to a new one. Omit it, and convert the result if needed",
+        )
+
+
+def _compacted(
+    source: str, target: str, codec: str | None, options: Mapping[str, Any], clean: bool | None
+) -> dict[str, Any]:
+    """Write the compacted directory."""
+    from logwright.readers.report import Report
+    from logwright.readers.target import kind
+    from logwright.writers.compact import compact
+    from logwright.writers.request import Request
+
+    if is_table(target):
+        raise UsageError("the result of a compaction is a directory", path=target, advice="Name a directory")
+    report = compact(
+        source, codec, Request(target), lambda targets: Report(targets[0].path, kind(targets[0])), options, clean
+    )
+    return _done(target, report)
 
 
 def _codec_of(target: str) -> str:
@@ -280,6 +313,23 @@ def is_table(path: str) -> bool:
     return format_of(path) in _TABLE_FORMATS and not os.path.isdir(path)
 
 
+def _done(target: str, report: Any) -> dict[str, Any]:
+    """Return the result of a conversion whose report describes the written directory."""
+    from logwright.writers.write import Written
+
+    files = read(target, report.codec, view="files")
+    written = Written(
+        target,
+        tuple(files.column("name").to_pylist()),
+        report.rows_kept or 0,
+        sum(files.column("size").to_pylist()),
+        before_you_start=tuple(
+            note.partition(": ")[2] for note in report.notes if note.startswith("before starting")
+        ),
+    )
+    return {"files": written.files, "rows": written.rows, "report": report, "written": written, "notes": ()}
+
+
 class Native:
     """A conversion between native files."""
 
@@ -361,7 +411,6 @@ class Native:
         from logwright.readers.report import Report
         from logwright.writers.edit import Rows, edit
         from logwright.writers.request import Request
-        from logwright.writers.write import Written
 
         every = bool(self.options)
         report = edit(
@@ -369,23 +418,7 @@ class Native:
             lambda targets: Report(self.source, self.codec), {**self.options, **self.read_options},
         )  # fmt: skip
         report.notes = [note for note in report.notes if not note.startswith(("nothing matches", "edited: "))]
-        files = read(self.target, self.codec, view="files")
-        written = Written(
-            self.target,
-            tuple(files.column("name").to_pylist()),
-            report.rows_kept or 0,
-            sum(files.column("size").to_pylist()),
-            before_you_start=tuple(
-                note.partition(": ")[2] for note in report.notes if note.startswith("before starting")
-            ),
-        )
-        return {
-            "files": written.files,
-            "rows": written.rows,
-            "report": report,
-            "written": written,
-            "notes": (),
-        }
+        return _done(self.target, report)
 
     def _of(self, table: str) -> dict[str, Any]:
         """Return the read options that a table of the source accepts."""

@@ -36,11 +36,16 @@ from logwright.codec.plural import count
     is_flag=True,
     help="Write rows only. The original bytes cannot be restored from the result.",
 )
+@click.option(
+    "--compact",
+    is_flag=True,
+    help="Compact a Kafka partition into a new directory, exactly as the broker's log cleaner does.",
+)
 @read_options
 @JOBS
 @click.pass_context
 def command(
-    ctx: click.Context, source: str, target: str, if_exists: str, rows_only: bool, codec: str | None, view: str | None,
+    ctx: click.Context, source: str, target: str, if_exists: str, rows_only: bool, compact: bool, codec: str | None, view: str | None,
     columns: str | None, filters: tuple[str, ...], limit: int | None, mode: str,
     as_system: str | None, clean: bool | None, jobs: int,
 ) -> int:  # fmt: skip
@@ -53,7 +58,7 @@ def command(
 
     done = convert(
         source, target, codec, view=view, columns=columns, filter=filter_text(filters), limit=limit, **mode_of(mode, as_system, clean),
-        if_exists=if_exists, rows_only=rows_only, jobs=jobs, **own_options(ctx),
+        if_exists=if_exists, rows_only=rows_only, jobs=jobs, compact=compact, **own_options(ctx),
     )  # fmt: skip
     click.echo(f"{count(done['rows'], 'row')} in {_where(target, done['files'])}", err=True)
     for line in done["notes"]:

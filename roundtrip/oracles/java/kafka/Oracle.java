@@ -44,6 +44,7 @@ public final class Oracle {
             Map.entry("hash_map_order", Partition::hashMapOrder),
             Map.entry("read_snapshot", Partition::readSnapshot),
             Map.entry("write_snapshot", Partition::writeSnapshot),
+            Map.entry("compact", Compaction::compact),
             Map.entry("create_topic", Client::createTopic),
             Map.entry("offsets", Client::offsets),
             Map.entry("consume", Client::consume),

@@ -1,0 +1,1 @@
+"""Compaction of a partition by the rules of Kafka's log cleaner."""
