@@ -69,6 +69,8 @@ class Done:
     kept: list[Copy] = field(default_factory=list)
     """Ranges of primary files, in the order of the result."""
     cut: Sequence[Removed] = ()
+    leaves_gaps: bool = False
+    """See `RepairPlan`."""
     written: list[str] = field(default_factory=list)
     """Changed and new files, in the order of the commit."""
     changed: set[str] = field(default_factory=set)
@@ -228,7 +230,7 @@ class PlanWriter:
                 self._adopt(stage.real(name), copies[0], like, done, times=same)
                 if not isinstance(output, Piece):
                     stage.close_file(name)
-        done.cut, done.summary = tuple(plan.cut), plan.summary()
+        done.cut, done.summary, done.leaves_gaps = tuple(plan.cut), plan.summary(), plan.leaves_gaps
         done.removed = tuple(name for name in plan.removes if name in before)
         return done
 
@@ -270,6 +272,8 @@ class PlanWriter:
             checker = check(result, plan, reading, clean=None, live=False, deep=True)
         in_files = _severe(_in_files(result, self._layout, plan, checker))
         of_directory = _severe((*plan.faults, *(() if checker is None else checker.finish())))
+        if done.leaves_gaps:
+            of_directory = [entry for entry in of_directory if not entry[1].lost or entry[1].length]
         # Lost rows that were reported stay lost; other files of the result may describe them differently.
         new = in_files + [
             entry

@@ -28,16 +28,22 @@ def compact(
     targets = resolve(path, codec, {})
     first = targets[0]
     if len(targets) != 1:
-        raise UsageError(f"{len(targets)} stores or files match; compact takes one", advice="Compact them one by one")
+        raise UsageError(
+            f"{len(targets)} stores or files match; compact takes one", advice="Compact them one by one"
+        )
     able = first.layout.capabilities.compact if isinstance(first, DirectoryTarget) else None
     if able is None or not isinstance(first, DirectoryTarget):
         raise UsageError(
-            f"a {kind(first)} cannot be compacted", path=first.path, advice="Pass the directory of a Kafka partition"
+            f"a {kind(first)} cannot be compacted",
+            path=first.path,
+            advice="Pass the directory of a Kafka partition",
         )
     own = Options(able.options, known_options(options, able.options))
     names = {fold(option.name) for option in able.options}
     shared = {fold(option.name) for option in first.layout.read_options}
-    reading = {name: value for name, value in options.items() if fold(name) not in names or fold(name) in shared}
+    reading = {
+        name: value for name, value in options.items() if fold(name) not in names or fold(name) in shared
+    }
     if reading:
         (resolved,) = resolve(path, codec, reading, verb=Verb.COMPACT)
         assert isinstance(resolved, DirectoryTarget)
@@ -45,7 +51,7 @@ def compact(
     report = report_of([first])
 
     def make(copies: Sequence[Original], plans: Sequence[Plan]) -> RepairPlan:
-        refuse_damaged(report)
+        refuse_damaged(report, "the newest record of a key may be missed", "compact the result")
         return able.compact(copies[0], plans[0], own, clean)
 
     return carry_out([first], make, request, lambda _: report, "compact", False)

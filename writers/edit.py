@@ -176,16 +176,18 @@ def _resolve(
     return (resolve(path, codec, reading, verb=Verb.EDIT) if reading else targets), own, change
 
 
-def refuse_damaged(report: Report) -> None:
-    """Raise `DamageError` for the first error of a report."""
+def refuse_damaged(
+    report: Report, effect: str = "matching rows may be missed", then: str = "edit the result"
+) -> None:
+    """Raise `DamageError` for the first error of a report. `effect`: what damage would cause; `then`: what to do after a repair."""
     if report.ok:
         return
     name, fault = next((entry for entry in report.faults if entry[1].severity == "error"), ("", None))
     error = DamageError(
-        f"it is damaged ({fault.detail if fault is not None else 'see the report'}), so matching rows may be missed",
+        f"it is damaged ({fault.detail if fault is not None else 'see the report'}), so {effect}",
         path=name or report.path,
         offset=None if fault is None else fault.offset,
-        advice="Repair it first with `logwright repair`, and edit the result",
+        advice=f"Repair it first with `logwright repair`, and {then}",
     )
     error.fault = fault
     raise error

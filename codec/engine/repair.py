@@ -100,6 +100,8 @@ class RepairPlan(ABC):
         self.cut: list[Removed] = []
         self.removes: Sequence[str] = ()
         """Files of the first copy that are not in the result."""
+        self.leaves_gaps = False
+        """Whether rows are removed on purpose, so that gaps between rows of the result prove no loss."""
         self.rows = 0
         """The number of rows kept."""
         self.ids: Mapping[str, Any] = {}

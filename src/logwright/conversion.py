@@ -83,7 +83,11 @@ def convert(
 def _refuse_with_compact(arguments: Mapping[str, Any], mode: str, if_exists: str, jobs: int) -> None:
     """Raise `UsageError` for an argument that a compaction would ignore."""
     passed = [name for name, value in arguments.items() if value is not None]
-    passed += ["mode"] * (mode.upper() != "FAILFAST") + ["if_exists"] * (if_exists != "error") + ["jobs"] * (jobs != 1)
+    passed += (
+        ["mode"] * (mode.upper() != "FAILFAST")
+        + ["if_exists"] * (if_exists != "error")
+        + ["jobs"] * (jobs != 1)
+    )
     if passed:
         raise UsageError(
             f"{passed[0]} cannot be combined with compact",
@@ -103,7 +107,12 @@ def _compacted(
     if is_table(target):
         raise UsageError("the result of a compaction is a directory", path=target, advice="Name a directory")
     report = compact(
-        source, codec, Request(target), lambda targets: Report(targets[0].path, kind(targets[0])), options, clean
+        source,
+        codec,
+        Request(target),
+        lambda targets: Report(targets[0].path, kind(targets[0])),
+        options,
+        clean,
     )
     return _done(target, report)
 

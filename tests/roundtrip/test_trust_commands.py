@@ -181,6 +181,10 @@ WRITERS: dict[str, tuple[str, Command]] = {
             str(path.parent / "orders-0"), str(path), "kafka.partition", topic_id=WRITING["topic.id"]
         ),
     ),
+    "convert compacted": (
+        "compacted-0",
+        lambda path: convert(str(path.parent / "orders-0"), str(path), compact=True, now=1),
+    ),
     "repair": ("repaired-0", lambda path: lw.repair(path.parent / "bad-0", path)),
     "repair in place": ("bad-0", lambda path: lw.repair(path, in_place=True, backup=path.parent / "backup")),
     "damage": (

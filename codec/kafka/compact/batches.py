@@ -44,7 +44,14 @@ Int64s = npt.NDArray[np.int64]
 Heads = npt.NDArray[Any]
 
 _DROP, _COPY, _REBUILD, _EMPTY = range(4)
-_COPIED = ("base_offset", "max_timestamp", "partition_leader_epoch", "producer_id", "producer_epoch", "base_sequence")
+_COPIED = (
+    "base_offset",
+    "max_timestamp",
+    "partition_leader_epoch",
+    "producer_id",
+    "producer_epoch",
+    "base_sequence",
+)
 NO_TIMESTAMP = -1
 _NO_BYTES, _NO_SIZES = np.empty(0, np.uint8), np.empty(0, np.int32)
 
@@ -117,7 +124,7 @@ class BatchFilter:
         rebuilt: list[Encoded] = []
         places = np.flatnonzero(~discarded)
         if len(places):
-            chosen = frames.pick(places)
+            chosen = frames.pick(~discarded)
             for part in sections(window, chosen, self.limit):
                 which = places[part.frames]
                 picked = _Portion(self, part, head[which], control[which], horizon[which])
@@ -162,7 +169,9 @@ class _Portion:
         keys = self.read.key()
         latest = rules.map.is_latest(pack.binary(keys, "key"), offsets)
         deletes_stay = np.where(
-            head["magic"] >= MAGIC, ~self.horizon | (rules.now < head["base_timestamp"]), rules.retain_old_deletes
+            head["magic"] >= MAGIC,
+            ~self.horizon | (rules.now < head["base_timestamp"]),
+            rules.retain_old_deletes,
         )
         has_value = np.asarray(self.read.value().is_valid())
         has_key = np.asarray(keys.is_valid())
@@ -196,7 +205,9 @@ class _Portion:
         sub = Sections(slice(0, len(head)), part.buf, part.start[chosen], part.end[chosen])
         if part.sets is not None:
             sets = part.sets
-            sub.sets = Sets(sets.count[chosen], sets.shift[chosen], sets.wrapped[chosen], sets.append_time[chosen])
+            sub.sets = Sets(
+                sets.count[chosen], sets.shift[chosen], sets.wrapped[chosen], sets.append_time[chosen]
+            )
         read = _sound(sub, head, records.WANT_ALL)
         keep = self.keep[chosen[self.frame]]
         mask = pa.array(keep)
@@ -220,12 +231,21 @@ class _Portion:
         yield _written(rows, made, cuts)
 
     def _headers(
-        self, head: Heads, needs: Mask, horizon: Mask, counts: Int64s, cuts: Int64s, times: Int64s, offsets: Int64s
+        self,
+        head: Heads,
+        needs: Mask,
+        horizon: Mask,
+        counts: Int64s,
+        cuts: Int64s,
+        times: Int64s,
+        offsets: Int64s,
     ) -> Heads:
         rules = self.rules
         old = head["magic"] < MAGIC
         flags = head["attributes"].astype(np.int64)
-        at = np.where(needs, rules.now + rules.retention, np.where(horizon, head["base_timestamp"], NO_TIMESTAMP))
+        at = np.where(
+            needs, rules.now + rules.retention, np.where(horizon, head["base_timestamp"], NO_TIMESTAMP)
+        )
         out = _header(head)
         out["base_offset"] = np.where(old, offsets[cuts], head["base_offset"])
         last = np.where(old, offsets[cuts + counts - 1], head["last_offset"])
@@ -292,7 +312,9 @@ def _written(rows: pack.Rows, head: Heads, cuts: Int64s) -> Encoded:
     ends = np.append(starts[1:], end)
     codecs = head["attributes"].astype(np.int64) & COMPRESSION
     if codecs.any():
-        plain = [out[start + HEAD_SIZE : stop] for start, stop in zip(starts.tolist(), ends.tolist(), strict=True)]
+        plain = [
+            out[start + HEAD_SIZE : stop] for start, stop in zip(starts.tolist(), ends.tolist(), strict=True)
+        ]
         stored = [
             compress(COMPRESSION_NAMES[codec], section) if codec else section
             for codec, section in zip(codecs.tolist(), plain, strict=True)

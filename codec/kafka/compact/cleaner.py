@@ -21,7 +21,7 @@ from logwright.codec import plural
 from logwright.codec.engine.repair import OutputFile, RepairPlan
 from logwright.codec.fault import DamageError, UsageError
 from logwright.codec.frames.walk import Hole, walk_file
-from logwright.codec.kafka.compact.batches import BatchFilter, LastRecords
+from logwright.codec.kafka.compact.batches import BatchFilter, Heads, LastRecords
 from logwright.codec.kafka.compact.offset_map import OffsetMap
 from logwright.codec.kafka.compact.transactions import AbortedTransactions, Transactions
 from logwright.codec.kafka.derive import ACCEPTED, SegmentIndexer, txnindex_bytes
@@ -33,6 +33,7 @@ from logwright.codec.kafka.formats.log.markers import markers
 from logwright.codec.kafka.formats.log.rows import Read
 from logwright.codec.kafka.formats.log.sections import sections
 from logwright.codec.kafka.formats.log.tables import MAX_DECOMPRESSED
+from logwright.codec.kafka.formats.quorum_state import METADATA_PARTITION
 from logwright.codec.kafka.formats.timeindex import TIMEINDEX_ENTRY
 from logwright.codec.kafka.names import CLEANER_FILE, parse_directory, segment_name
 from logwright.codec.kafka.repair.intervals import interval_of
@@ -82,7 +83,7 @@ OPTIONS = (
     Option(
         "log.cleaner.dedupe.buffer.size",
         128 << 20,
-        "Memory for the latest offsets of keys: 24 bytes a key, used up to nine tenths. If it does not suffice, the result is compacted in part",
+        "Memory for the latest offsets of keys: 24 bytes a key, used up to nine tenths. Beyond that, records stay for the next compaction",
         low=48,
         high=_INT_MAX,
     ),
@@ -98,6 +99,8 @@ OPTIONS = (
 
 def compact(listing: Listing, plan: Plan, options: Options, clean: bool | None = None) -> RepairPlan:
     """See `codec.capability.Compact`. The caller has checked that nothing is damaged."""
+    if listing.name == METADATA_PARTITION:
+        raise UsageError("the metadata log is never compacted: brokers replace its beginning by snapshots")
     sound_segments(plan)
     overlay, above = Overlay(listing), above_of(listing)
     config = above.config(options, above.clean(clean)[0])
@@ -106,7 +109,8 @@ def compact(listing: Listing, plan: Plan, options: Options, clean: bool | None =
         loaded = load(overlay, overlay.name, replace(config, index_interval_bytes=interval))
     except BrokerError as error:
         raise DamageError(
-            f"a broker does not open the partition: {error.message}", advice="Repair it with `logwright repair`, and compact the result"
+            f"a broker does not open the partition: {error.message}",
+            advice="Repair it with `logwright repair`, and compact the result",
         ) from error
     assert config.now is not None
     state = loaded.producers.state.reloaded(config.now, options["producer.id.expiration.ms"])
@@ -127,7 +131,14 @@ class _Round(RepairPlan):
         last_records: LastRecords,
     ) -> None:  # fmt: skip
         super().__init__(listing)
-        self.plan, self.overlay, self.loaded, self.options, self.interval = plan, overlay, loaded, options, interval
+        self.leaves_gaps = True
+        self.plan, self.overlay, self.loaded, self.options, self.interval = (
+            plan,
+            overlay,
+            loaded,
+            options,
+            interval,
+        )
         self.bases = sorted(loaded.segments)
         self.aborted = AbortedTransactions(overlay, self.bases, loaded.log_start_offset)
         self.map = OffsetMap(options["log.cleaner.dedupe.buffer.size"])
@@ -208,7 +219,7 @@ class _Round(RepairPlan):
         for base, following in zip(bases, [*bases[1:], self.upper], strict=True):
             if self._map_segment(self.loaded.segments[base], transactions):
                 self.notes.append(
-                    f"The map of keys is full at offset {self.map.latest_offset} with {plural.count(len(self.map), 'key')}: later records are"
+                    f"The map of keys is full at offset {self.map.latest_offset} with {len(self.map):,} keys: later records are"
                     " not compacted yet. Raise log.cleaner.dedupe.buffer.size, or compact the result too."
                 )
                 return
@@ -269,7 +280,7 @@ class _Round(RepairPlan):
         """Return the segments that become one each (`Cleaner.groupSegmentsBySize`)."""
         groups: list[list[int]] = []
         limits = (self.options["segment.bytes"], *[self.options["segment.index.bytes"]] * 2)
-        totals = (0, 0, 0)
+        totals: tuple[int, ...] = (0, 0, 0)
         for i, base in enumerate(bases):
             sizes = self._sizes(base)
             both = tuple(total + size for total, size in zip(totals, sizes, strict=True))
@@ -288,13 +299,20 @@ class _Round(RepairPlan):
         segment = self.loaded.segments[base]
         index, times = (
             self.overlay.size(name) // width * width if name in self.overlay else 0
-            for name, width in ((segment.index_file, _INDEX_ENTRY), (segment.timeindex_file, TIMEINDEX_ENTRY.head_size))
+            for name, width in (
+                (segment.index_file, _INDEX_ENTRY),
+                (segment.timeindex_file, TIMEINDEX_ENTRY.head_size),
+            )
         )
         return segment.size, index, times
 
     def _files_of(self, group: Sequence[int]) -> set[str]:
         """Return the files that a new segment replaces. The producer snapshot at its base offset stays."""
-        names = {segment_name(base, kind) for base in group for kind in (".log", ".index", ".timeindex", ".txnindex")}
+        names = {
+            segment_name(base, kind)
+            for base in group
+            for kind in (".log", ".index", ".timeindex", ".txnindex")
+        }
         return names | {segment_name(base, ".snapshot") for base in group[1:]}
 
     def _rewrite(self, group: Sequence[int], horizon: int) -> Iterator[Piece]:
@@ -326,11 +344,13 @@ class _Round(RepairPlan):
         yield Piece(segment_name(group[0], ".index"), indexer.index_bytes(), done=True)
         yield Piece(segment_name(group[0], ".timeindex"), indexer.timeindex_bytes(), done=True)
         if self.transactions.kept:
-            yield Piece(segment_name(group[0], ".txnindex"), txnindex_bytes(self.transactions.kept), done=True)
+            yield Piece(
+                segment_name(group[0], ".txnindex"), txnindex_bytes(self.transactions.kept), done=True
+            )
 
     # Report
 
-    def _take(self, heads: np.ndarray) -> None:  # type: ignore[type-arg]
+    def _take(self, heads: Heads) -> None:
         """Count rows of the result."""
         data = heads["attributes"] & CONTROL == 0
         self.rows += int(np.maximum(heads["records_count"].astype(np.int64), 0)[data].sum())
@@ -364,5 +384,6 @@ class _Round(RepairPlan):
         where = parse_directory(self.listing.name)
         if where is not None and groups:
             self.before_you_start.append(
-                f"Set the line of the partition in {CLEANER_FILE} to `{where.topic} {where.partition} {self.end}`, or remove it."
+                f"Set the line of the partition in {CLEANER_FILE} to `{where.topic} {where.partition} {self.end}`: broker and verify then know"
+                " that the log is compacted."
             )

@@ -103,7 +103,7 @@ def _md5(data: Bytes, at: int, size: int, words: Int64s, state: Int64s) -> tuple
 def _place(entries: npt.NDArray[np.int64], low: int, high: int) -> int:
     """Return the row of a digest, or the free row where it belongs."""
     mask = entries.shape[0] - 1
-    at = low & mask
+    at: int = low & mask
     while entries[at, _OFFSET] >= 0 and (entries[at, _LOW] != low or entries[at, _HIGH] != high):
         at = (at + 1) & mask
     return at
