@@ -114,7 +114,8 @@ def _compacted(
         options,
         clean,
     )
-    return _done(target, report)
+    files = ("before starting", "kept: ", "new files: ", "changed files: ", "removed files: ")
+    return _done(target, report) | {"notes": tuple(note for note in report.notes if not note.startswith(files))}
 
 
 def _codec_of(target: str) -> str:

@@ -187,7 +187,7 @@ class OffsetMap:
         rows if it is not."""
         row = 0
         while True:
-            room = len(self._entries) // 2
+            room = len(self._entries) // 4 * 3
             row = _put(
                 row, keys.ends, keys.data, keys.mode, keys.bits, keys.bit, offsets, start, self._limit, room, self._entries,
                 self._state, *self._scratch,
