@@ -115,7 +115,9 @@ def _compacted(
         clean,
     )
     files = ("before starting", "kept: ", "new files: ", "changed files: ", "removed files: ")
-    return _done(target, report) | {"notes": tuple(note for note in report.notes if not note.startswith(files))}
+    return _done(target, report) | {
+        "notes": tuple(note for note in report.notes if not note.startswith(files))
+    }
 
 
 def _codec_of(target: str) -> str:

@@ -65,7 +65,7 @@ NOW = START + 10 * DAY
 
 
 def batch(offset, *records, flags=0, base=START, **fields):
-    """Return a batch of (key, value) pairs with consecutive offsets; a record that is None is missing."""
+    """Return a batch of (key, value) pairs with consecutive offsets. None stands for a missing record."""
     content = [
         {"key": record[0], "value": record[1], "offset_delta": i}
         for i, record in enumerate(records)

@@ -83,11 +83,11 @@ class LastRecords:
 
     def mask(self, head: Heads) -> Mask:
         """Return which batches are such a last batch."""
-        wanted = head["producer_id"].astype(np.int64)
+        producer_ids = head["producer_id"].astype(np.int64)
         if not len(self._ids):
             return np.zeros(len(head), np.bool_)
-        at = np.minimum(np.searchsorted(self._ids, wanted), len(self._ids) - 1)
-        known = (self._ids[at] == wanted) & (wanted >= 0)
+        at = np.minimum(np.searchsorted(self._ids, producer_ids), len(self._ids) - 1)
+        known = (self._ids[at] == producer_ids) & (producer_ids >= 0)
         last = self._offsets[at]
         marker = (head["attributes"] & CONTROL != 0) & (head["producer_epoch"] == self._epochs[at])
         return np.asarray(known & np.where(last >= 0, head["last_offset"] == last, marker), np.bool_)
@@ -191,9 +191,9 @@ class _Portion:
         tombstones = np.bincount(self.frame[self.keep & self.value_is_null], minlength=count) > 0
         self._needs = (tombstones | (discardable & self.control)) & ~self.horizon
         same = (self.kept == self.read.per_frame) & (self.head["magic"] >= MAGIC) & ~self._needs
-        some = self.kept > 0
-        self._rebuilt = some & ~same
-        return np.where(some, np.where(same, _COPY, _REBUILD), np.where(stays, _EMPTY, _DROP))
+        survives = self.kept > 0
+        self._rebuilt = survives & ~same
+        return np.where(survives, np.where(same, _COPY, _REBUILD), np.where(stays, _EMPTY, _DROP))
 
     def rebuild(self) -> Iterator[Encoded]:
         """Return the rebuilt batches, one after the other (`MemoryRecordsBuilder`)."""
@@ -226,9 +226,11 @@ class _Portion:
             np.empty(0, np.int8),
         )
         cuts = np.cumsum(counts) - counts
-        made = self._headers(head, self._needs[chosen], self.horizon[chosen], counts, cuts, times, offsets)
+        headers_of_batches = self._headers(
+            head, self._needs[chosen], self.horizon[chosen], counts, cuts, times, offsets
+        )
         _refuse_invalid(head, times, cuts)
-        yield _written(rows, made, cuts)
+        yield _written(rows, headers_of_batches, cuts)
 
     def _headers(
         self,
