@@ -358,7 +358,20 @@ class Explainer:
         for child in children.values():
             for leaf in child.leaves():
                 if leaf.start <= position < leaf.end and not leaf.problem:
-                    leaf.problem = f"bit {bit} of byte {position} is flipped, according to the checksum"
+                    leaf.problem = f"bit {bit} of byte {position} is flipped, according to the checksum: {self._right(leaf, position, bit)}"
+
+    def _right(self, leaf: Node, position: int, bit: int) -> str:
+        """Return the stored and the correct value of a leaf with a flipped bit; of the byte alone, if it is no fixed-width integer."""
+        raw = bytes(self.buf[leaf.start - self.base : leaf.end - self.base])
+        fixed = bytearray(raw)
+        at = position - leaf.start
+        fixed[at] ^= 1 << bit
+        if leaf.kind in ("int", "flags"):
+            for order, signed in (("big", True), ("big", False), ("little", True), ("little", False)):
+                if int.from_bytes(raw, order, signed=signed) == leaf.value:  # type: ignore[arg-type]
+                    right = int.from_bytes(fixed, order, signed=signed)  # type: ignore[arg-type]
+                    return f"stored {leaf.value}, correct {right}"
+        return f"stored {raw[at]:#04x}, correct {fixed[at]:#04x}"
 
     def _open(self, field: Field, content: Content, node: Node, scope: Scope) -> None:
         """Explain the content of a bytes field."""

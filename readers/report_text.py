@@ -145,7 +145,7 @@ def _fault(group: _Shown) -> str:
     text = fault.detail
     # The two checksums do not help an operator. A digest (which has no bytes) names what it covers.
     if (fault.kind is Kind.CHECKSUM and fault.length) or not text:
-        text = str(fault.kind)
+        text = str(fault.kind) + "".join(fault.detail.partition("; bit ")[1:])
     elif fault.kind not in (*_PLAIN, Kind.UNSUPPORTED) and not text.startswith("not checked"):
         text = f"{fault.kind}: {text}"
     where = f"at {fault.offset}: " if fault.offset else ""

@@ -19,7 +19,8 @@ import numpy as np
 import pyarrow as pa
 
 from logwright.codec.base import Codec
-from logwright.codec.fault import DamageError, Fault, LogwrightError, Severity, UsageError
+from logwright.codec.engine.correct import Corrector
+from logwright.codec.fault import DamageError, Fault, Kind, LogwrightError, Severity, UsageError
 from logwright.codec.frames.walk import WINDOW, Hole, Stretch, Walk, zero_filled
 from logwright.codec.table import Table
 from logwright.codec.window import Frames, RowFrames, Window
@@ -31,6 +32,8 @@ from logwright.readers.source import Source
 
 RECORD_LIMIT = 64 << 10
 """Limit of `_corrupt_record` in bytes."""
+_NAMED = 4
+"""Number of flipped bits to name in the detail of a fault."""
 _RAW_LIMIT = 1 << 20
 """Limit of one `raw` value of a damaged region in bytes."""
 CORRUPT = (
@@ -123,6 +126,7 @@ class FileStream:
         self.source, self.codec, self.table, self.columns = source, codec, table, tuple(columns)
         self.context, self.report, self.mode, self.filter = context, report, mode, filter
         self.left, self.on_corrupt = limit, on_corrupt
+        self._corrector: Corrector | None = None
         self.schema = output_schema(codec.tables[table], columns, mode)
         self.plain = mode is not Mode.PERMISSIVE or on_corrupt is not None
         # One column at least, since a batch without columns has no number of rows.
@@ -234,6 +238,8 @@ class FileStream:
 
     def _refuse(self, fault: Fault, window: Window) -> Iterator[pa.RecordBatch]:
         """Report a region that could not be decoded."""
+        if fault.kind is Kind.CHECKSUM:
+            fault = self._flipped(Hole(fault, False, adjoins=True))
         self.report.add(fault, damaged=True)
         if self._error([fault]):
             raise DamageError.of(fault, self.source.path)
@@ -265,7 +271,19 @@ class FileStream:
 
     # Damage
 
+    def _flipped(self, hole: Hole) -> Fault:
+        """Return the fault of damage with the flipped bits in its detail, if they are known."""
+        if self.mode is not Mode.PERMISSIVE:
+            return hole.fault
+        if self._corrector is None:
+            self._corrector = Corrector(self.source, self.codec, self.context)
+        bits = [correction.text() for correction in self._corrector.correct(hole)[0]]
+        if len(bits) > _NAMED:
+            bits[_NAMED:] = [f"and {len(bits) - _NAMED} more bits"]
+        return replace(hole.fault, detail="; ".join([hole.fault.detail, *bits])) if bits else hole.fault
+
     def _hole(self, hole: Hole) -> Iterator[pa.RecordBatch]:
+        hole.fault = self._flipped(hole)
         self.report.add(hole.fault, damaged=True)
         if not hole.tail:
             # The bytes of this region are not part of the tail, even if no good frame follows.

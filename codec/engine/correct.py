@@ -44,6 +44,11 @@ class Correction:
         """The right value of the byte."""
         return self.stored ^ 1 << self.bit
 
+    def text(self) -> str:
+        return (
+            f"bit {self.bit} of byte {self.offset} is flipped ({self.stored:#04x}, it was {self.value:#04x})"
+        )
+
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "value": self.value, "proved_by": list(self.proved_by)}
 

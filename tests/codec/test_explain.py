@@ -113,6 +113,17 @@ def test_checksums_are_explained() -> None:
     )
 
 
+def test_flipped_bit_is_explained_with_the_correct_value() -> None:
+    good = SEALED.pack({"kind": 7, "data": b"ab"})
+    nodes = explained(SEALED, good[:-1] + b"c")
+    text = "bit 0 of byte 7 is flipped, according to the checksum: stored 0x63, correct 0x62"
+    assert child(nodes, "data").problem == text
+    counted = Struct("Counted", SEALED["crc"], Field("kind", U32BE))
+    data = counted.pack({"kind": 1000})
+    wrong = explained(counted, data[:6] + bytes([data[6] ^ 1]) + data[7:])
+    assert child(wrong, "kind").problem.endswith("stored 744, correct 1000")
+
+
 def test_checksum_of_preceding_bytes_is_explained() -> None:
     behind = Struct(
         "Behind", Field("data", Bytes(2)), Field("sum", U8, checksum=(sum, "data")), Field("z", U8)

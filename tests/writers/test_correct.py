@@ -130,6 +130,14 @@ def test_corrected_rows_are_read_with_a_warning(store: tuple[Path, Path], tmp_pa
     assert (path / store[1]).read_bytes() != (store[0] / store[1]).read_bytes()
 
 
+def test_permissive_reading_names_the_flipped_bit(store: tuple[Path, Path], tmp_path: Path) -> None:
+    start, _ = frame_of(store)
+    path = damaged(store, tmp_path, 8 * start + 200)
+    with pytest.warns(DamageWarning, match=f"bit 0 of byte {start + 25} is flipped"):
+        rows = lw.read(path, mode="PERMISSIVE")
+    assert rows["_corrupt_offset"].drop_null().to_pylist() == [start]
+
+
 def test_strategy_system_corrects_nothing(store: tuple[Path, Path], tmp_path: Path) -> None:
     start, _ = frame_of(store)
     path = damaged(store, tmp_path, 8 * start + 200)
