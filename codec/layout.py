@@ -94,6 +94,11 @@ class Layout(ABC):
     inner_staging: str = ".logwright"
     """The name of a sub-directory, ignored by the system, in which files for an existing directory are staged."""
 
+    withheld: Sequence[str] = ()
+    """Files without which the system does not start. A commit that adds files one by one removes them first, and renames them last."""
+    trial_row: Mapping[str, Any] = MappingProxyType({})
+    """Values of columns with which Spark tries a builder before any task runs."""
+
     def parent_files(self, options: Options) -> Mapping[str, bytes]:
         """Return the small files, by name, that these write options place in the parent directory. Existing ones are never changed."""
         return {}
@@ -203,6 +208,8 @@ class Container(Protocol):
     """The name of the file in the container that the running system locks."""
     startup: Startup
     """The start of the system on all its containers, up to the point where it loads a store."""
+    writer: Layout | None
+    """The layout that writes rows of several stores as one directory, with the name of the container; None if there is none."""
 
     def recognise(self, listing: Listing) -> bool:
         """Recognise a container by its own files."""

@@ -140,15 +140,38 @@ def find(name: str) -> Codec | Layout:
     known: dict[str, Codec | Layout] = {**_all()[0], **_all()[1]}
     if name in known:
         return known[name]
+    _refuse_container(name)
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+    hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(known)}"
+    raise UsageError(f"no codec or layout {name!r}", advice=hint)
+
+
+def _refuse_container(name: str) -> None:
+    """Raise `UsageError` for the name of a container."""
     for item in containers():
         if item.name == name:
             raise UsageError(
                 f"{name} holds several directories of layout {item.layout}: this command takes one of them",
                 advice="Name one of its directories",
             )
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
-    hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(known)}"
-    raise UsageError(f"no codec or layout {name!r}", advice=hint)
+
+
+def find_writer(name: str) -> Codec | Layout:
+    """Return the codec, layout or container of this name, for writing. Raises `UsageError`."""
+    return next((item.writer for item in containers() if item.name == name and item.writer), None) or find(
+        name
+    )
+
+
+def get_writer(name: str) -> Layout:
+    """Return the layout or container of this name, for writing. Raises `UsageError`."""
+    writer = find_writer(name)
+    return writer if isinstance(writer, Layout) else get_layout(name)
+
+
+def writers() -> Sequence[Layout]:
+    """Return all layouts that can be written, containers included."""
+    return [*layouts(), *(item.writer for item in containers() if item.writer is not None)]
 
 
 def get(name: str) -> Codec:

@@ -440,7 +440,7 @@ def _same(path: str, other: str) -> bool:
 
 @cache
 def _staging_names() -> frozenset[str]:
-    return frozenset(layout.inner_staging for layout in registry.layouts())
+    return frozenset(layout.inner_staging for layout in registry.writers())
 
 
 def is_staging(name: str) -> bool:

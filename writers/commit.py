@@ -301,7 +301,13 @@ class Transaction:
         elif self.ticket.method is Method.EXCHANGE:
             self._commit_exchange(ordered)
         else:
-            self._commit_journal(ordered, tuple(removes) if self.ticket.adds else tuple(self.ticket.before))
+            withheld = [
+                name
+                for name in self.target.layout.withheld
+                if name in staged and name in self.ticket.before and self.ticket.adds
+            ]
+            removes = (*removes, *withheld) if self.ticket.adds else tuple(self.ticket.before)
+            self._commit_journal(ordered, tuple(removes))
 
     def _put_above(self) -> None:
         """Write the small files of the parent directory first: without the directory they mean nothing to the system."""

@@ -148,7 +148,7 @@ class StagedWrite:
 
     @property
     def layout(self) -> Layout:
-        return registry.get_layout(self._layout) if isinstance(self._layout, str) else self._layout
+        return registry.get_writer(self._layout) if isinstance(self._layout, str) else self._layout
 
     def task(self, task: int, attempt: int | str = 0) -> TaskWriter:
         """Begin an attempt of a task. Tasks are numbered in the order of their rows."""

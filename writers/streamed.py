@@ -103,7 +103,7 @@ class StreamWrite:
 
     @property
     def layout(self) -> Layout:
-        return registry.get_layout(self._layout) if isinstance(self._layout, str) else self._layout
+        return registry.get_writer(self._layout) if isinstance(self._layout, str) else self._layout
 
     @property
     def _prefix(self) -> str:

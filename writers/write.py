@@ -68,7 +68,7 @@ def write(
     path = os.fspath(path)
     refuse_remote(path)
     path = local_path(path)
-    target = registry.find(codec) if isinstance(codec, str) else codec
+    target = registry.find_writer(codec) if isinstance(codec, str) else codec
     files = LocalFileSystem() if files is None else files
     with plain_errors(path):
         if is_layout(target):

@@ -31,12 +31,12 @@ Isolation = Literal["read_uncommitted", "read_committed"]
 
 MARKER = ".kafka_cleanshutdown"
 
-_NODE = 1
+NODE = 1
 
 # The broker never deletes, compacts or expires anything, whatever the age of the records, and does not wait for others.
 PROPERTIES = {
     "process.roles": "broker,controller",
-    "node.id": str(_NODE),
+    "node.id": str(NODE),
     "controller.listener.names": "CONTROLLER",
     "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
     "auto.create.topics.enable": "false",
@@ -146,7 +146,7 @@ class Broker:
         self._log: IO[bytes] | None = None
         self._started_at = 0
         self._port = 0
-        self._cluster = _uuid()
+        self.cluster_id = _uuid()
         self._formatted = False
         self._placed: dict[tuple[str, int], _Placed] = {}
         self._topic_ids: dict[str, str] = {}
@@ -183,7 +183,7 @@ class Broker:
 
     @property
     def _log_dirs(self) -> list[Path]:
-        return [self._own_dir, *(placed.log_dir for placed in self._placed.values())]
+        return [self._own_dir, *dict.fromkeys(placed.log_dir for placed in self._placed.values())]
 
     def partition_dir(self, topic: str, partition: int = 0) -> Path:
         """Return the directory of a partition. Its files are complete only after `stop()`."""
@@ -275,6 +275,23 @@ class Broker:
         self._configs.setdefault(topic, {}).update(configs or {})
         return topic
 
+    def place_log_directory(self, directory: str | Path, *, leader_epoch: int = 10) -> list[tuple[str, int]]:
+        """Put a copy of a log directory, with its own checkpoints and identity, where the first start finds it. Return its partitions.
+
+        Its meta.properties must have `cluster_id` and `NODE`; the topics get the ids in partition.metadata.
+        """
+        if self._process is not None or self._formatted:
+            raise OracleError("a log directory is placed before the first start")
+        log_dir = self.home / "logs-all"
+        shutil.copytree(directory, log_dir)
+        for partition in sorted(path for path in log_dir.iterdir() if path.is_dir()):
+            topic, _, number = partition.name.rpartition("-")
+            id_ = _topic_id(partition / "partition.metadata")
+            if id_ is None or self._topic_ids.setdefault(topic, id_) != id_:
+                raise OracleError("the partitions of a topic need the same topic id", path=str(partition))
+            self._placed[topic, int(number)] = _Placed(topic, int(number), log_dir, leader_epoch)
+        return list(self._placed)
+
     def _choose_id(self, directory: Path) -> str:
         own = _topic_id(directory / "partition.metadata")
         return own if own and own not in self._topic_ids.values() else _uuid()
@@ -303,7 +320,7 @@ class Broker:
             **PROPERTIES,
             "listeners": f"PLAINTEXT://127.0.0.1:{self._port},CONTROLLER://127.0.0.1:{controller}",
             "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self._port}",
-            "controller.quorum.voters": f"{_NODE}@127.0.0.1:{controller}",
+            "controller.quorum.voters": f"{NODE}@127.0.0.1:{controller}",
             "log.dirs": ",".join(map(str, self._log_dirs)),
             "metadata.log.dir": str(self._metadata_dir),
             **self._properties,
@@ -338,8 +355,8 @@ class Broker:
         topics: list[dict[str, Any]] = []
         dirs = [str(path) for path in self._log_dirs]
         request: dict[str, Any] = {
-            "node_id": _NODE,
-            "cluster_id": self._cluster,
+            "node_id": NODE,
+            "cluster_id": self.cluster_id,
             "metadata_dir": str(self._metadata_dir),
             "dirs": dirs,
         }

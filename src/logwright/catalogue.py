@@ -19,13 +19,15 @@ def codecs(name: str | None = None) -> list[dict[str, Any]]:
     if name is not None and not containers:
         registry.find(name)  # raises, with the nearest name
     entries = [_layout(layout) for layout in registry.layouts() if name in (None, layout.name)]
-    # A container is read as the stores in it. It cannot be written as a whole.
+    # A container is read as the stores in it.
     entries += [
         {
             **_layout(registry.get_layout(container.layout)),
             "name": container.name,
             "title": container.title,
-            "options": [],
+            "options": []
+            if container.writer is None
+            else [_option(option) for option in container.writer.options],
         }
         for container in containers
     ]

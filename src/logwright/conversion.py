@@ -269,7 +269,7 @@ def _rows_table(codec: str) -> Table:
     from logwright.writers.write import taken_table
 
     return (
-        taken_table(registry.get_layout(codec)) if _is_layout(codec) else registry.get(codec).tables["rows"]
+        taken_table(registry.get_writer(codec)) if _is_layout(codec) else registry.get(codec).tables["rows"]
     )
 
 
@@ -277,7 +277,7 @@ def _known(codec: str, table: Table) -> Table:
     """Add the columns of all views of a layout, whose rows can be written again as JSON lines."""
     if not _is_layout(codec):
         return table
-    views = [view.rows for view in registry.get_layout(codec).views.values() if view.rows is not None]
+    views = [view.rows for view in registry.get_writer(codec).views.values() if view.rows is not None]
     names = set(table.names(detail=True))
     more = {column.name: column for rows in views for column in rows.columns if column.name not in names}
     return replace(table, columns=(*table.columns, *more.values()))
@@ -371,7 +371,7 @@ class Native:
                 " pass --codec to write native files under this name",
             )
         self.codec = codec or (known.name if known is not None else kind(self.origin))
-        target_format = registry.find(self.codec)
+        target_format = registry.find_writer(self.codec)
         self.options = {
             name: value for name, value in options.items() if takes(target_format, name, Verb.WRITE)
         }
@@ -594,4 +594,4 @@ def _loses(batch: pa.RecordBatch, lossy: LossyColumn) -> pa.Array[Any] | None:
 
 
 def _is_layout(codec: str | None) -> bool:
-    return codec is not None and any(layout.name == codec for layout in registry.layouts())
+    return codec is not None and any(layout.name == codec for layout in registry.writers())

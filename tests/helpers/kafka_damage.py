@@ -6,12 +6,26 @@ import random
 import shutil
 from pathlib import Path
 
-from logwright.codec.kafka.formats.log.layout import HEAD_SIZE, LENGTH_END
+import numpy as np
+import pyarrow as pa
+
+import logwright as lw
+from logwright.codec.kafka.formats.log.layout import COMPRESSION_NAMES, HEAD_SIZE, LENGTH_END, MIN_MESSAGE
+from logwright.codec.kafka.names import segment_name
+from logwright.codec.kafka.store.assemble import rebase
+from logwright.corpora.cases import cases
 
 BASES = (
     "dmg_base", "dmg_tbase", "v2_rolled", "v2_epochs", "craft_spec22", "v2_compacted_producers", "killed_txn", "v2_idempotent",
     "v2_none_java",
 )  # fmt: skip
+OLD_BASES = (
+    "v0_rolled", "v1_rolled", "v0_mixed_09", "v0_compacted", "v1_compacted", "v0_lz4", "v1_append_time_gzip", "mixed_v0_v1",
+    "mixed_v0_v1_v2", "craft_magic_mix", "craft_v0_gzip_gaps", "craft_v1_wrapper_offset0", "craft_v1_partial_inner",
+)  # fmt: skip
+"""Partitions with messages of magic 0 and 1."""
+LATER = ("v2_idempotent", "v2_epochs", "killed_txn", "dmg_tbase", "v2_append_time_lz4")
+"""Partitions of magic 2 that may follow."""
 NAMES = (
     "00000000000000000000.log.swap", "00000000000000000005.log", "7.log", "00000000000000000030.log.cleaned",
     "00000000000000000030.index", "README", "00000000000000000058.log.deleted", "00000000000000000012.snapshot", "x.snapshot",
@@ -19,6 +33,43 @@ NAMES = (
 KINDS = (
     "flip", "flip", "flip", "head", "cut", "zero", "insert", "drop", "remove", "tail", "copy", "other", "repeat", "exchange",
 )  # fmt: skip
+
+
+def mixed_partition(directory: Path, rng: random.Random) -> None:
+    """Write a partition of several magics and compressions: random runs of rows, often followed by the segments of a golden case."""
+    magics, codecs = [], []
+    for _ in range(rng.randrange(1, 9)):
+        magic, codec, count = (
+            rng.choice([0, 1, 0, 1, 2]),
+            rng.choice(COMPRESSION_NAMES[:4]),
+            rng.randrange(1, 25),
+        )
+        magics += [magic] * count
+        codecs += [codec] * count
+    count = len(magics)
+    rows = pa.table(
+        {
+            "key": pa.array([rng.choice([None, b"", b"key-%d" % n]) for n in range(count)], pa.binary()),
+            "value": pa.array([rng.randbytes(rng.randrange(40)) for _ in range(count)], pa.binary()),
+            "timestamp_ms": pa.array(
+                [1_700_000_000_000 + rng.randrange(5000) for _ in range(count)], pa.int64()
+            ),
+            "timestampType": pa.array([int(rng.random() < 0.1) for _ in range(count)], pa.int32()),
+            "offset": pa.array(
+                np.cumsum([rng.choice([1, 1, 1, 1, 4]) for _ in range(count)]) - 1, pa.int64()
+            ),
+            "magic": pa.array(magics, pa.int8()),
+            "compression": pa.array(codecs, pa.string()),
+        }
+    )
+    lw.write(rows, directory, "kafka.partition", segment_bytes=rng.choice([700, 900, 5000]), batch_size=rng.choice([100, 600]),
+             index_interval_bytes=rng.choice([50, 250]))  # fmt: skip
+    if rng.random() < 0.5:
+        end = rows["offset"][-1].as_py() + 1 + rng.choice([0, 0, 3])
+        for log in cases("kafka")[rng.choice(LATER)].partition.glob("*.log"):
+            data = np.frombuffer(bytearray(log.read_bytes()), np.uint8)
+            rebase(data, end, rng.randrange(3))
+            (directory / segment_name(int(log.stem) + end, ".log")).write_bytes(data.tobytes())
 
 
 def damage(directory: Path, rng: random.Random) -> list[tuple[str, ...]]:
@@ -72,7 +123,7 @@ def edited(kind: str, data: bytearray, rng: random.Random) -> bytes:
 
 def starts(data: bytearray) -> list[int]:
     out, at = [0], 0
-    while at + HEAD_SIZE <= len(data):
-        at += LENGTH_END + max(HEAD_SIZE, int.from_bytes(data[at + 8 : at + 12], "big"))
+    while at + MIN_MESSAGE <= len(data):
+        at += LENGTH_END + max(MIN_MESSAGE - LENGTH_END, int.from_bytes(data[at + 8 : at + 12], "big"))
         out.append(at)
     return out[:-1] or out

@@ -45,6 +45,16 @@ def test_sound_entry_of_an_older_format_is_kept() -> None:
     assert log_offsets(opened(partition(bytes(content)))) == (0, 4)
 
 
+def test_recovery_takes_its_snapshot_after_the_last_batch() -> None:
+    """Messages of magic 0 and 1 have no producers: `LogSegment.recover` does not count them."""
+    plain = bytearray(legacy(3, 0))
+    plain[12:16] = zlib.crc32(bytes(plain[16:])).to_bytes(4, "big")
+    after = opened(partition(batch(0) + batch(1) + bytes(plain)), clean=False).after
+    assert [entry.name for entry in after.entries() if entry.name.endswith(".snapshot")] == [
+        segment_name(offset, ".snapshot") for offset in (2, 4)
+    ]
+
+
 def test_entry_with_no_room_for_the_fields_of_its_magic_is_not_simulated() -> None:
     body = b"\1\0" + bytes(12)
     content = (3).to_bytes(8, "big") + (18).to_bytes(4, "big") + zlib.crc32(body).to_bytes(4, "big") + body

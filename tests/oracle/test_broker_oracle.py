@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka_damage import BASES, damage
+from kafka_damage import BASES, OLD_BASES, damage, mixed_partition
 
 from logwright.codec import registry
 from logwright.codec.kafka.names import METADATA_FILE
@@ -27,10 +27,15 @@ pytestmark = pytest.mark.oracle
 SETTINGS = {"index.interval.bytes": 250, "segment.index.bytes": 4096, "producer.id.expiration.ms": 2147483647}
 
 
-def compare(kafka: Any, seed: int, place: Path) -> str:
-    """Damage a partition, compare our prediction with the loader, and return the outcome."""
+def compare(kafka: Any, seed: int, place: Path, *, old: bool = False) -> str:
+    """Damage a partition, compare our prediction with the loader, and return the outcome. `old`: one with messages of magic 0 or 1."""
     rng = random.Random(seed)
-    base = cases("kafka")[rng.choice(BASES)].partition
+    if old and rng.random() < 0.7:
+        base = place / "base" / "mixed-0"
+        base.parent.mkdir(parents=True)
+        mixed_partition(base, rng)
+    else:
+        base = cases("kafka")[rng.choice(OLD_BASES if old else BASES)].partition
     clean, recovery, start = (
         rng.random() < 0.5,
         rng.choice([0, 0, 0, 10, 40]),
@@ -79,11 +84,11 @@ def compare(kafka: Any, seed: int, place: Path) -> str:
     return "loaded"
 
 
-def run(kafka: Any, seeds: range, tmp_path: Path) -> Counter[str]:
+def run(kafka: Any, seeds: range, tmp_path: Path, *, old: bool = False) -> Counter[str]:
     counts: Counter[str] = Counter()
     for seed in seeds:
         place = tmp_path / str(seed)
-        counts[compare(kafka, seed, place)] += 1
+        counts[compare(kafka, seed, place, old=old)] += 1
         shutil.rmtree(place)
     return counts
 
@@ -92,6 +97,18 @@ def test_random_damage(kafka: Any, tmp_path: Path) -> None:
     counts = run(kafka, range(150), tmp_path)
     assert counts["loaded"] > 100
     assert counts["refused"] > 3
+
+
+def test_random_damage_of_older_magics(kafka: Any, tmp_path: Path) -> None:
+    counts = run(kafka, range(100), tmp_path, old=True)
+    assert counts["loaded"] > 70
+    assert counts["refused"] > 1
+
+
+@pytest.mark.nightly
+def test_much_random_damage_of_older_magics(kafka: Any, tmp_path: Path) -> None:
+    counts = run(kafka, range(10_000, 15_000), tmp_path, old=True)
+    assert counts["loaded"] > 3500
 
 
 @pytest.mark.nightly

@@ -82,6 +82,12 @@ def parse_meta_properties(data: bytes) -> MetaProperties:
     )
 
 
+def pack(cluster_id: str, node_id: int, directory_id: str) -> bytes:
+    """Return the file of a KRaft broker."""
+    values = {"cluster.id": cluster_id, "directory.id": directory_id, "node.id": node_id, "version": 1}
+    return "".join(f"{name}={value}\n" for name, value in values.items()).encode("latin-1")
+
+
 def mode_of(content: MetaProperties) -> str | None:
     """Return the mode of the broker that wrote the file; None if it is unknown."""
     if content.version == 1:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from logwright.codec.describe import DescriptionError
 from logwright.codec.kafka.formats.log.consumer import INVALID_RECORD
-from logwright.codec.kafka.formats.log.layout import CONTROL, TRANSACTIONAL
+from logwright.codec.kafka.formats.log.layout import CONTROL, MAGIC, TRANSACTIONAL
 from logwright.codec.kafka.formats.log.markers import failure
 from logwright.codec.kafka.names import segment_name
 from logwright.codec.kafka.startup.errors import BrokerError, CorruptRecord
@@ -93,8 +93,10 @@ class ProducerStateManager:
     def add(self, header: npt.NDArray[Any], markers: npt.NDArray[Any]) -> list[AbortedTxn]:
         """Take batches that `check` has accepted."""
         aborted = self.state.add(header, markers)
-        if len(header):
-            self.map_end = int(header["last_offset"][-1]) + 1
+        # `LogSegment.recover` does not count messages of magic 0 and 1.
+        batches = np.flatnonzero(header["magic"] >= MAGIC)
+        if len(batches):
+            self.map_end = int(header["last_offset"][batches[-1]]) + 1
         return aborted
 
     def latest(self) -> int | None:

@@ -50,7 +50,7 @@ OPTIONS = (
 """The options of writing a partition."""
 
 _ASSIGN = "Pass offsets=assign to number the rows in their order"
-_RETENTION_MS = 604_800_000
+RETENTION_MS = 604_800_000
 """The default of retention.ms: a broker deletes segments whose largest timestamp is older."""
 
 
@@ -436,7 +436,7 @@ def before_you_start(
         advice.append(
             "There is no partition.metadata, so a KRaft broker treats the partition as stray. Pass topic.id to write it."
         )
-    if oldest is not None and time.time_ns() // 1_000_000 - oldest > _RETENTION_MS:
+    if oldest is not None and time.time_ns() // 1_000_000 - oldest > RETENTION_MS:
         advice.append(
             "Set retention.ms=-1 and retention.bytes=-1 on the topic. Otherwise the broker deletes records of this age minutes after its"
             " start."

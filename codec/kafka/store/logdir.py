@@ -19,7 +19,8 @@ from logwright.codec.kafka.names import (
     parse_segment,
 )
 from logwright.codec.kafka.startup.server import STARTUP
-from logwright.codec.layout import RepairedStore
+from logwright.codec.kafka.store.logdir_layout import LAYOUT
+from logwright.codec.layout import Layout, RepairedStore
 from logwright.codec.single_frame import ParseError
 from logwright.codec.store.listing import Listing
 
@@ -44,6 +45,7 @@ class LogDirectory:
     layout = "kafka.partition"
     own_files: Collection[str] = frozenset({*_ABOVE, CLEANER_FILE, LOCK_FILE})
     startup = STARTUP
+    writer: Layout | None = LAYOUT
     lock = LOCK_FILE
 
     def recognise(self, listing: Listing) -> bool:

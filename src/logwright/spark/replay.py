@@ -140,7 +140,7 @@ class Job:
     @classmethod
     def of(cls, args: argparse.Namespace) -> Job:
         """Create from arguments. Raises `UsageError` for errors that can be detected now."""
-        layout = registry.get_layout(args.codec)
+        layout = registry.get_writer(args.codec)
         writing = options_of(args.option)
         Options(layout.options, writing)
         format_ = args.format or _detect_format(args.paths)
@@ -313,7 +313,7 @@ def _write(frame: Any, path: str, job: Job) -> dict[str, Any]:
 
     order = job.order
     if order is None:
-        layout = registry.get_layout(job.codec)
+        layout = registry.get_writer(job.codec)
         column = registry.get(layout.views[layout.default_view].codec).ordered
         # Native files are read in order; of tables Spark reads the largest file first.
         order = (column,) if job.format != NATIVE and column is not None and column in frame.columns else ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import pyarrow as pa
@@ -86,7 +86,7 @@ class DefaultSource(DataSource):
             raise UsageError(
                 "option codec is missing", path=path, advice=f'Set .option("codec", ...) to one of: {names}'
             )
-        layout = registry.get_layout(options_by_name["codec"])
+        layout = registry.get_writer(options_by_name["codec"])
         options = registry.numbers(
             {name: value for name, value in self.options.items() if fold(name) not in _NOT_OPTIONS | ignored}
         )
@@ -96,21 +96,28 @@ class DefaultSource(DataSource):
         )
         list(
             trial.add(
-                _trial(to_arrow_schema(schema, timezone="UTC"), taken_table(layout), rows_table(layout).key)
+                _trial(
+                    to_arrow_schema(schema, timezone="UTC"),
+                    taken_table(layout),
+                    rows_table(layout).key,
+                    layout.trial_row,
+                )
             )
         )
         return path, layout, options
 
 
-def _trial(schema: pa.Schema, table: Table, key: Sequence[str]) -> pa.RecordBatch:
-    """Return a row of nulls, except for integers, non-nullable bytes and keys, where null would be refused."""
+def _trial(schema: pa.Schema, table: Table, key: Sequence[str], values: Mapping[str, Any]) -> pa.RecordBatch:
+    """Return a row of nulls, except for integers, non-nullable bytes and keys, where null would be refused, and for `values`."""
     required = {
         column.name
         for column in table.columns
         if (column.type == pa.binary() and not column.nullable) or column.name in key
     }
     arrays = [
-        pa.array([0]).cast(f.type)
+        pa.array([values[f.name]]).cast(f.type)
+        if f.name in values and not pa.types.is_nested(f.type)
+        else pa.array([0]).cast(f.type)
         if pa.types.is_integer(f.type)
         else pa.array([b""]).cast(f.type)
         if f.name in required and (pa.types.is_binary(f.type) or pa.types.is_string(f.type))

@@ -1,0 +1,112 @@
+"""The layout `kafka.logdir`, for writing. Reading takes the partitions one by one (`logdir.LogDirectory`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from types import MappingProxyType
+
+from logwright.codec.base import Match
+from logwright.codec.kafka.formats.quorum_state import METADATA_PARTITION
+from logwright.codec.kafka.names import (
+    CLEAN_SHUTDOWN_FILE,
+    CLEANER_FILE,
+    LOCK_FILE,
+    META_PROPERTIES_FILE,
+    delete_directory,
+)
+from logwright.codec.kafka.store.logdir_builder import (
+    CHECKPOINTS,
+    OPTIONS,
+    LogDirectoryBuilder,
+    assemble,
+    place_of,
+)
+from logwright.codec.kafka.store.partition import LAYOUT as PARTITION
+from logwright.codec.layout import Layout
+from logwright.codec.option import Options
+from logwright.codec.store.build import Builder, Placement, Stage, Summary
+from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role
+from logwright.codec.store.view import Part
+
+NAME = "kafka.logdir"
+_OWN = {*CHECKPOINTS, CLEANER_FILE, CLEAN_SHUTDOWN_FILE, LOCK_FILE, META_PROPERTIES_FILE}
+
+
+class LogDirectoryLayout(Layout):
+    """A log directory. A broker reads the regular files of its folders, whose names must be those of partitions."""
+
+    name = NAME
+    title = "Kafka log directory: the partitions on one disk"
+    views = PARTITION.views
+    default_view = PARTITION.default_view
+    options = OPTIONS
+    folders = tuple(f"{start}*-{'[0-9]' * digits}" for start in ("", ".") for digits in range(1, 11))
+    nouns = PARTITION.nouns
+    inner_staging = delete_directory("logwright", "0" * 32)
+    """A broker that is started on it deletes it. Any other name would prevent the start."""
+    withheld = (META_PROPERTIES_FILE,)
+    trial_row = MappingProxyType({"topic": "topic", "partition": 0})
+
+    def recognise(self, listing: Listing) -> Match:
+        names = [entry.name for entry in listing.entries()]
+        known = any(name in _OWN or place_of(name) is not None for name in names)
+        return Match.NAME if known else Match.NO
+
+    def plan(self, listing: Listing, options: Options) -> Plan:
+        return Plan(tuple(PlannedFile(file.name, file.size, _role(file.name)) for file in listing.entries()))
+
+    def parts(self, listing: Listing, plan: Plan, view: str, options: Options) -> Sequence[Part]:
+        return ()
+
+    def locks(self) -> Sequence[str]:
+        return (LOCK_FILE,)
+
+    def order(self, names: Iterable[str]) -> Sequence[str]:
+        """Return the files of each partition in its own order, then those about all partitions, and last meta.properties, without which
+        a broker does not start."""
+        folders: dict[str, list[str]] = {}
+        own = []
+        for name in sorted(names):
+            folder, slash, file = name.partition("/")
+            if slash:
+                folders.setdefault(folder, []).append(file)
+            else:
+                own.append(name)
+        inner = [f"{folder}/{file}" for folder, files in folders.items() for file in PARTITION.order(files)]
+        return [*inner, *sorted(own, key=lambda name: (name == META_PROPERTIES_FILE, name))]
+
+    def builder(
+        self,
+        listing: Listing | None,
+        name: str,
+        options: Options,
+        *,
+        staged: bool = False,
+        extra: Stage | None = None,
+    ) -> Builder:
+        return LogDirectoryBuilder(options, None if staged else listing, staged=staged)
+
+    def assemble(
+        self,
+        listing: Listing | None,
+        name: str,
+        parts: Sequence[tuple[Stage, Summary]],
+        extra: Stage,
+        options: Options,
+    ) -> Placement:
+        placement = assemble(listing, parts, extra, options)
+        order = {final: i for i, final in enumerate(self.order({final for _, _, final in placement.renames}))}
+        renames = sorted(placement.renames, key=lambda rename: order[rename[2]])
+        return Placement(tuple(renames), placement.summary)
+
+
+def _role(name: str) -> Role:
+    """Return the role of a file. The cluster's own metadata is foreign: no rows can replace it."""
+    if name in _OWN:
+        return Role.METADATA
+    if place_of(name) is None or name.startswith(f"{METADATA_PARTITION}/"):
+        return Role.FOREIGN
+    return Role.PRIMARY
+
+
+LAYOUT = LogDirectoryLayout()
