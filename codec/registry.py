@@ -156,17 +156,18 @@ def _refuse_container(name: str) -> None:
             )
 
 
+def _container_writer(name: str) -> Layout | None:
+    return next((item.writer for item in containers() if item.name == name), None)
+
+
 def find_writer(name: str) -> Codec | Layout:
     """Return the codec, layout or container of this name, for writing. Raises `UsageError`."""
-    return next((item.writer for item in containers() if item.name == name and item.writer), None) or find(
-        name
-    )
+    return _container_writer(name) or find(name)
 
 
 def get_writer(name: str) -> Layout:
     """Return the layout or container of this name, for writing. Raises `UsageError`."""
-    writer = find_writer(name)
-    return writer if isinstance(writer, Layout) else get_layout(name)
+    return _container_writer(name) or get_layout(name)
 
 
 def writers() -> Sequence[Layout]:

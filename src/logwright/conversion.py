@@ -538,9 +538,11 @@ class Native:
     def _alike(self, view: str | None) -> bool:
         """Return whether all columns, including detail columns, have the same meaning in both."""
         from logwright.readers.plan import reading
+        from logwright.writers.write import rows_table
 
         table = reading([self.origin], view).table
-        target_table = _rows_table(self.codec)
+        target = self.target_format
+        target_table = rows_table(target) if isinstance(target, Layout) else target.tables["rows"]
         return set(target_table.names(detail=False)) <= set(table.names(detail=True))
 
     def _options_of_source(self, codec: Codec) -> dict[str, Any]:
