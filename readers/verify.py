@@ -311,10 +311,14 @@ def _end(
         try:
             report.system = _predict(target, settings)
         except LogwrightError as error:
-            if settings.system is not None:
+            if isinstance(error, UnsupportedError):
+                text = f"the start of the system is not simulated: {error.message}. {error.advice}"
+                name = target.layout.name
+                report.file("", name).add(Fault(name, 0, 0, Kind.UNSUPPORTED, text, Severity.WARNING))
+            elif settings.system is not None:
                 error.path = error.path or target.path
                 raise
-            if not report.unchecked:
+            elif not report.unchecked:
                 report.notes.append(f"cannot simulate the start of the system: {error.message}")
 
 

@@ -177,9 +177,11 @@ def _what(what: str | Sequence[str] | None, known: Sequence[str]) -> list[str]:
         return list(known)
     if not requested:
         raise UsageError("nothing to rebuild", advice=f"Valid values: {', '.join(known)}")
+    names = {name.lower(): name for name in known}
     for name in requested:
-        if name not in known:
+        if name not in names:
             raise UsageError(f"{name!r} cannot be rebuilt", advice=_nearest(name, known))
+    requested = [names[name] for name in requested]
     return [name for name in known if name in requested]
 
 

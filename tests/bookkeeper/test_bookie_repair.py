@@ -10,7 +10,7 @@ import pytest
 from golden_bookies import case
 
 import logwright as lw
-from logwright.codec.fault import DamageError, UsageError
+from logwright.codec.fault import DamageError
 
 REPAIRED = [
     "cookie_empty", "cookie_missing_ledger", "elog_empty", "elog_flip_body", "elog_length_max", "elog_lost_bytes", "elog_map_inside_entry",
@@ -93,6 +93,131 @@ def test_index_of_all_ledgers_is_rebuilt_from_the_logs(tmp_path: Path) -> None:
         lw.rebuild(damaged("elog_length_max", tmp_path / "b"), str(tmp_path / "c"), what="index")
 
 
-def test_strategy_prefix_is_refused(tmp_path: Path) -> None:
-    with pytest.raises((DamageError, UsageError), match="no order"):
-        lw.repair(damaged("dmg_base", tmp_path), str(tmp_path / "out"), strategy="prefix")
+@pytest.mark.filterwarnings("ignore")
+def test_strategy_prefix_ends_a_log_before_its_first_damage(tmp_path: Path) -> None:
+    path, out = damaged("elog_flip_body", tmp_path), tmp_path / "out"
+    options = case("elog_flip_body").options
+    first = 1552
+    for journal in (tmp_path / "in" / "journal" / "current").glob("*.txn"):
+        journal.unlink()
+    (tmp_path / "in" / "ledger" / "current" / "lastMark").unlink()
+    report = lw.repair(path, str(out), strategy="prefix", **options).to_dict()
+    before, after = (
+        lw.read(
+            Path(home) / "ledger" / "current" / "0.log",
+            mode="DROPMALFORMED",
+            columns=["entry_id", "position"],
+            passwd=options["passwd"],
+        )
+        for home in (path, out)
+    )
+    assert after.to_pylist() == [row for row in before.to_pylist() if row["position"] < first]
+    assert report["cut"][0]["offset"] == first
+    assert lw.verify(str(out), as_system=True, **options).ok
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_strategy_prefix_drops_the_journals_after_a_damaged_one(tmp_path: Path) -> None:
+    path, out = damaged("jrn_zero_sector", tmp_path), tmp_path / "out"
+    lw.repair(path, str(out), strategy="prefix", **case("jrn_zero_sector").options)
+    journals = sorted(file.name for file in (out / "journal" / "current").glob("*.txn"))
+    assert journals == ["1a1fc4b1970.txn", "1a1fc4b1971.txn"]
+    assert lw.verify(str(out), **case("jrn_zero_sector").options).ok
+
+
+@pytest.mark.parametrize(
+    ("name", "rebuilt"),
+    [
+        ("db_current_garbage", {"locations"}), ("db_locations_missing", {"locations"}), ("db_ledgers_missing", {"ledgers"}),
+        ("db_log_missing", {"locations"}), ("db_compacted", set()), ("db_two_dirs", set()), ("db_direct_io", set()),
+    ],
+)  # fmt: skip
+@pytest.mark.filterwarnings("ignore")
+def test_damaged_databases_are_rebuilt_and_others_are_not(
+    name: str, rebuilt: set[str], tmp_path: Path
+) -> None:
+    pytest.importorskip("rocksdict")
+    known, out = case(name), tmp_path / "out"
+    path = Path(damaged(name, tmp_path))
+    lw.repair(str(path), str(out), **known.options)
+    for folder in ("locations", "ledgers"):
+        for file in path.rglob(f"{folder}/*") if folder not in rebuilt else ():
+            assert (out / file.relative_to(path)).read_bytes() == file.read_bytes()
+    base = case(known.info["base"]) if known.info.get("base") else known
+    rows = lw.read(str(out), mode="AS_SYSTEM", **known.options)
+    got = set(zip(rows["ledger_id"].to_pylist(), rows["entry_id"].to_pylist(), strict=True))
+    assert got == {(line["ledger"], line["entry"]) for line in base.lines["entry"]}
+    assert lw.verify(str(out), as_system=True, **known.options).ok
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_locations_are_rebuilt_from_the_logs_for_the_ledgers_of_the_bookie(tmp_path: Path) -> None:
+    """As `rebuild-db-ledger-locations-index` does: entries of deleted ledgers, which are still in the logs, get no location."""
+    pytest.importorskip("rocksdict")
+    known, out = case("db_compacted"), tmp_path / "out"
+    path = Path(damaged("db_compacted", tmp_path))
+    (locations,) = path.rglob("locations")
+    shutil.rmtree(locations)
+    lw.rebuild(str(path), str(out), what="index", **known.options)
+    rows = lw.read(str(out), mode="AS_SYSTEM", **known.options)
+    got = set(zip(rows["ledger_id"].to_pylist(), rows["entry_id"].to_pylist(), strict=True))
+    assert got == {(line["ledger"], line["entry"]) for line in known.lines["entry"]}
+    (ledgers,) = path.rglob("ledgers")
+    shutil.rmtree(ledgers)
+    with pytest.raises(DamageError, match="ledgers is damaged or missing"):
+        lw.rebuild(str(path), str(tmp_path / "b"), what="index", **known.options)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_database_of_ledgers_with_keys_of_16_bytes_gets_keys_of_8(tmp_path: Path) -> None:
+    rocksdict = pytest.importorskip("rocksdict")
+    known, path, out = case("db_small"), Path(damaged("db_small", tmp_path)), tmp_path / "out"
+    (folder,) = path.rglob("ledgers")
+    with rocksdict.Rdict(str(folder), rocksdict.Options(raw_mode=True)) as database:
+        rows = {key: value for key, value in database.items() if key[0] < 0x80}
+        for key, value in rows.items():
+            del database[key]
+            database[key + bytes(8)] = value
+    lw.repair(str(path), str(out), **known.options)
+    (folder,) = out.rglob("ledgers")
+    with rocksdict.Rdict(str(folder), rocksdict.Options(raw_mode=True)) as database:
+        assert dict(database.items()) == rows
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_last_id_and_last_mark_are_rebuilt(tmp_path: Path) -> None:
+    path, out = Path(damaged("many_logs", tmp_path)), tmp_path / "out"
+    (current,) = path.glob("ledger*/current")
+    last = (current / "lastId").read_bytes()
+    mark = (current / "lastMark").read_bytes()
+    (current / "lastId").unlink()
+    (current / "lastMark").write_bytes(b"\x7f" * 16)
+    lw.rebuild(str(path), str(out), what="lastId,lastMark", **case("many_logs").options)
+    rebuilt = out / current.relative_to(path)
+    assert int((rebuilt / "lastId").read_bytes(), 16) <= int(last, 16)
+    newest = max(int(log.stem, 16) for log in rebuilt.glob("*.log"))
+    assert int((rebuilt / "lastId").read_bytes(), 16) == newest
+    first = min(int(journal.stem, 16) for journal in out.glob("journal*/current/*.txn"))
+    assert (rebuilt / "lastMark").read_bytes() == first.to_bytes(8, "big") + bytes(8) != mark
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_cookie_that_differs_from_most_others_is_replaced(tmp_path: Path) -> None:
+    path, out = Path(damaged("two_dirs_index_dir", tmp_path)), tmp_path / "out"
+    cookies = sorted(path.glob("*/current/VERSION"))
+    assert len(cookies) > 2
+    good = cookies[0].read_bytes()
+    cookies[0].write_bytes(good.replace(b'bookieHost: "', b'bookieHost: "other-'))
+    lw.repair(str(path), str(out), **case("two_dirs_index_dir").options)
+    assert {file.read_bytes() for file in out.glob("*/current/VERSION")} == {good}
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_two_different_cookies_are_decided_by_the_instance_id(tmp_path: Path) -> None:
+    path = damaged("cookie_instance", tmp_path)
+    report = lw.repair(path, str(tmp_path / "a"), **case("cookie_instance").options)
+    assert any("bookkeeper shell cookie_get" in note for note in report.notes)
+    instance = "0893fd37-717a-4b85-9948-a911175eebeb"
+    lw.repair(path, str(tmp_path / "b"), instanceId=instance, **case("cookie_instance").options)
+    (cookie,) = {file.read_bytes() for file in (tmp_path / "b").glob("*/current/VERSION")}
+    assert instance.encode() in cookie

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import run
 from golden_bookies import case
 
 import logwright as lw
@@ -197,3 +198,9 @@ def test_directories_on_several_disks_are_written(tmp_path: Path) -> None:
     lw.write(ROWS, str(ledger), "bookkeeper.bookie", **options)
     assert (journal / "current" / "1.txn").exists()
     assert len(lw.read(str(ledger), mode="AS_SYSTEM", **options)) == len(ROWS)
+
+
+def test_inspect_names_the_journal_of_the_last_mark(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("inspect", str(case("elog_flip_body").path)) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "last_marks" in line]
+    assert line.split(maxsplit=1)[1] == "directory: journal/current, journal: 1a1fc45957d.txn, offset: 15,872"

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import run
 from golden_bookies import case
 
 import logwright as lw
 from logwright.codec.bookkeeper.store import rocks
-from logwright.codec.fault import UsageError
+from logwright.codec.fault import UnsupportedError, UsageError
 from logwright.readers.listing import open_listing
 
 pytest.importorskip("rocksdict")
@@ -107,9 +108,37 @@ def test_append_to_rocksdb_is_refused(tmp_path: Path) -> None:
 
 def test_package_is_named_where_it_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rocks, "available", lambda: False)
-    with pytest.raises(UsageError, match=r'pip install "logwright\[rocksdb\]"'):
+    with pytest.raises(UnsupportedError, match=r'pip install "logwright\[rocksdb\]"'):
         lw.write(ROWS, tmp_path / "bookie", "bookkeeper.bookie", ledgerStorageClass=DB)
     assert not (tmp_path / "bookie").exists()
+
+
+def test_verdict_without_the_package_says_that_it_is_unknown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(rocks, "available", lambda: False)
+    path, text = str(case("db_small").path), "unknown without the package rocksdict"
+    report = lw.verify(path, as_system=True)
+    assert "system" not in report.to_dict()
+    assert text in " ".join(report.text().split())
+    assert run("verify", path, "--as-system") != 0
+    assert text in " ".join(capsys.readouterr().out.split())
+    with pytest.raises(UnsupportedError, match=text):
+        lw.read(path, mode="AS_SYSTEM")
+    assert len(lw.read(path)) == 44
+    assert {row["indexed"] for row in lw.read(path, view="ledgers").to_pylist()} == {None}
+
+
+def test_repair_without_the_package_leaves_the_databases_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(rocks, "available", lambda: False)
+    report = lw.repair(str(case("db_current_garbage").path), str(tmp_path / "out"))
+    assert any("is unknown: the package rocksdict is not installed" in note for note in report.notes)
+    current = "ledger/current/locations/CURRENT"
+    assert (tmp_path / "out" / current).read_bytes() == (
+        case("db_current_garbage").path / current
+    ).read_bytes()
 
 
 def test_reading_a_golden_database_changes_nothing() -> None:

@@ -7,6 +7,7 @@ bookie adds them to its logs and its index. Index files that do not match the re
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
@@ -19,11 +20,22 @@ from logwright.codec.bookkeeper.formats import digest, journal
 from logwright.codec.bookkeeper.formats.digest import master_key
 from logwright.codec.bookkeeper.formats.entrylog.layout import BLOCK, FILL
 from logwright.codec.bookkeeper.formats.entrylog.ledgersmap import LedgersMap, map_bytes, read_map
+from logwright.codec.bookkeeper.repair.databases import (
+    collected,
+    complete_ledgers,
+    resolves,
+    true_locations,
+)
 from logwright.codec.bookkeeper.repair.survey import LedgerState, Survey, SurveyedFile, filler, sums_of
 from logwright.codec.bookkeeper.startup.bookie import KEY
 from logwright.codec.bookkeeper.startup.client import lac_matches
-from logwright.codec.bookkeeper.startup.cookie import Cookie
-from logwright.codec.bookkeeper.startup.entry_logger import HEADER_SIZE, location_of, log_header
+from logwright.codec.bookkeeper.startup.cookie import NEWEST, Cookie
+from logwright.codec.bookkeeper.startup.entry_logger import (
+    HEADER_SIZE,
+    LARGEST_POSITION,
+    location_of,
+    log_header,
+)
 from logwright.codec.bookkeeper.startup.errors import JavaError
 from logwright.codec.bookkeeper.startup.index_file import START
 from logwright.codec.bookkeeper.startup.journal import MAGIC
@@ -41,7 +53,7 @@ from logwright.codec.store.listing import Listing, Plan
 Int64s = npt.NDArray[np.int64]
 OPTIONS: tuple[Option, ...] = (*tree.READ_OPTIONS, *tree.SETTINGS, *digest.OPTIONS)
 INDEX, MAP = "index", "ledgersMap"
-REBUILDS = (INDEX, MAP)
+REBUILDS = (INDEX, MAP, tree.LAST_ID, tree.LAST_MARK)
 _JOURNAL_HEADER = (MAGIC + journal.NEWEST.to_bytes(4, "big")).ljust(512, b"\0")
 
 
@@ -79,11 +91,9 @@ class BookieRepair(Repairer):
         return RepairedBookie(self.surveys, self.options)
 
     def go_back(self) -> RepairPlan:
-        raise DamageError(
-            "a bookie has no order of the entries of all ledgers, so no state before the damage",
-            path=self.copies[0].name,
-            advice="Use strategy salvage",
-        )
+        """An entry log, and the journals of a directory, end before their first damage. The index and other copies fill no gap after it."""
+        self.surveys[0].end_at_damage()
+        return RepairedBookie(self.surveys, self.options)
 
 
 def _lengths(survey: Survey) -> Int64s:
@@ -126,7 +136,12 @@ class RepairedBookie(RepairPlan):
         have = self._recover(marks)
         if not self.is_db:
             self._plan_index()
-        elif self.replaced or any(file.bad for _, file in self.survey.logs):
+        elif rocks.available():
+            self._plan_databases()
+        else:
+            self.notes.append(
+                "whether the RocksDB index is damaged is unknown: the package rocksdict is not installed"
+            )
             self.before_you_start.append(
                 "The RocksDB index is unchanged. If it is damaged, run: bookkeeper shell rebuild-db-ledger-locations-index."
             )
@@ -239,7 +254,7 @@ class RepairedBookie(RepairPlan):
                 spare.append((0, file, np.flatnonzero(data & ~replayed)))
         known = np.unique(np.concatenate(have), axis=0)
         ledgers = {*self.survey.ledgers, *known[:, 0].tolist()}
-        indexed = set(self.survey.index) if self.survey.index and not self.is_db else ledgers
+        indexed = self._indexed_ledgers() or ledgers
         for donor in self.donors:
             spare += [(donor.copy, file, i) for file, i in donor.entries()]
         wanted: dict[int, list[Copy]] = {}
@@ -254,6 +269,14 @@ class RepairedBookie(RepairPlan):
         if wanted:
             self._add_journal(wanted)
         return known
+
+    def _indexed_ledgers(self) -> set[int]:
+        """Return the ledgers in the index. Others may have been deleted. Empty if the index does not tell them."""
+        if not self.is_db:
+            return set(self.survey.index)
+        if any(tree.LEDGERS in found.damaged for found in self.survey.databases):
+            return set()
+        return {ledger for found in self.survey.databases for ledger in found.ledgers}
 
     def _add_journal(self, wanted: Mapping[int, Sequence[Copy]]) -> None:
         pieces: list[Extent] = [_JOURNAL_HEADER]
@@ -306,7 +329,7 @@ class RepairedBookie(RepairPlan):
         state = self.survey.ledgers.get(ledger, LedgerState())
         name = self.tree.index_files.get(ledger)
         stored, stored_locations = self.survey.index.get(ledger, (np.empty(0, np.int64),) * 2)
-        good = _resolves(ledger, stored, stored_locations, every)
+        good = resolves(ledger, stored, stored_locations, every)
         password = None if self.options["passwd"] is None else self.options["passwd"].of(ledger)
         sound_lac = state.lac is None or lac_matches(ledger, state.lac, len(state.lac) - 16, password)
         page = self.options["pageSize"]
@@ -336,23 +359,39 @@ class RepairedBookie(RepairPlan):
         at = np.array([chosen[entry] for entry in order.tolist()], np.int64)
         self.made_files[name] = list(index_file(header, order, at, page))
 
+    def _plan_databases(self) -> None:
+        """Rebuild the databases of DbLedgerStorage that are damaged or do not match the result."""
+        count = len(self.tree.ledgers)
+        for found in self.survey.databases:
+            if found.ledgers and all(ledger % count != found.number for ledger in found.ledgers):
+                self.notes.append(
+                    f"{found.place.prefix}: no ledger in it belongs there; exchange the ledger directories in the configuration"
+                )
+            index = self._locations_in(found.place.prefix)
+            seen = {*index.ledgers(), *self.survey.ledgers}
+            if complete_ledgers(found, seen, self._key, count):
+                self._put_database(found.folder(tree.LEDGERS), rocks.written_ledgers(found.ledgers))
+            locations, differs = true_locations(found, index)
+            if differs and (locations or found.locations):
+                self._put_database(found.folder(tree.LOCATIONS), rocks.written_locations(locations))
+
+    def _locations_in(self, prefix: str) -> LocationIndex:
+        """Return the locations of all entries in the logs of a directory."""
+        index = LocationIndex()
+        for number, file in self.kept_logs:
+            if file.name.startswith(prefix):
+                index.add(file.ledger, file.entry, location_of(number, 0) + file.start + 4)
+        return index
+
+    def _put_database(self, folder: str, files: Iterator[tuple[str, bytes]]) -> None:
+        self.dropped |= {name for name in self.sizes if name.startswith(folder)}
+        self.made_files |= collected(folder, files)
+        self.notes.append(f"the RocksDB database {folder.rstrip('/')} is rebuilt")
+
     # Small files and names
 
     def _plan_small_files(self) -> None:
-        cookie: bytes | None = None
-        bad = []
-        for key, place in self.tree.places.items():
-            data = self.tree.cookies.get(key)
-            try:
-                stored = Cookie.parse(data or b"")
-                if stored.layout >= 3:
-                    cookie = cookie or data
-                    continue
-            except JavaError:
-                pass
-            bad.append(f"{place.prefix}{tree.VERSION}")
-        if cookie is not None:
-            self.made_files |= {name: [cookie] for name in bad}
+        self._plan_cookies()
         for place in self.tree.ledgers:
             name = f"{place.prefix}{tree.LAST_ID}"
             if name in self.sizes:
@@ -362,11 +401,43 @@ class RepairedBookie(RepairPlan):
                 except ValueError:
                     sound = False
                 if not sound:
-                    newest = max((number for number, _ in self.tree.logs), default=0)
-                    self.made_files[name] = [f"{newest:x}\n".encode()]
+                    self.made_files[name] = [last_id(self.tree, place)]
             status = f"{place.prefix}{tree.STATUS}"
             if status in self.sizes and self.listing.read(status, 0, 256).count(b",") not in (2, 3):
                 self.dropped.add(status)
+
+    def _plan_cookies(self) -> None:
+        """Replace the VERSION files that a bookie refuses by the one that most directories have."""
+        contents: dict[Cookie, list[str]] = {}
+        bad = []
+        for key, place in self.tree.places.items():
+            name = f"{place.prefix}{tree.VERSION}"
+            try:
+                stored = Cookie.parse(self.tree.cookies.get(key) or b"")
+            except JavaError:
+                stored = Cookie(0)
+            if stored.layout >= 3:
+                contents.setdefault(replace(stored, layout=NEWEST), []).append(name)
+            else:
+                bad.append(name)
+        instance = self.options[tree.INSTANCE.name]
+        right = {stored: names for stored, names in contents.items() if instance in (None, stored.instance)}
+        bad += [name for stored, names in contents.items() if stored not in right for name in names]
+        ranked = sorted(right.values(), key=len, reverse=True)
+        if not ranked:
+            self.notes.append(
+                "no VERSION file is valid; get the bookie's cookie from the metadata store: bookkeeper shell cookie_get"
+            )
+            return
+        if len(ranked) > 1 and len(ranked[0]) == len(ranked[1]):
+            self.notes.append(
+                f"{ranked[0][0]} and {ranked[1][0]} differ, and none is more frequent; compare them with: bookkeeper shell cookie_get"
+            )
+            return
+        bad += [name for names in ranked[1:] for name in names]
+        if bad:
+            data = self.listing.read(ranked[0][0], 0, self.sizes[ranked[0][0]])
+            self.made_files |= {name: [data] for name in bad}
 
     def _plan_names(self) -> None:
         """Leave out the files whose names keep a bookie from starting, and index files where no bookie looks."""
@@ -419,18 +490,6 @@ class RepairedBookie(RepairPlan):
                 yield self.unchanged(name)
 
 
-def _resolves(
-    ledger: int, entries: Int64s, locations: Int64s, every: tuple[Int64s, Int64s, Int64s]
-) -> npt.NDArray[np.bool_]:
-    """Return which stored locations are those of the entries. `every` are ledger, entry and location, by location."""
-    ledgers, ids, places = every
-    if not len(places):
-        return np.zeros(len(entries), np.bool_)
-    at = np.minimum(np.searchsorted(places, locations), len(places) - 1)
-    good: npt.NDArray[np.bool_] = (places[at] == locations) & (ledgers[at] == ledger) & (ids[at] == entries)
-    return good
-
-
 def repaired_log(listing: Listing, file: SurveyedFile) -> list[Extent]:
     """Return an entry log in which fillers replace damage, with its ledgers map."""
     stop = file.data_end
@@ -472,6 +531,18 @@ def _padded(pieces: list[Extent]) -> list[Extent]:
     return [*pieces, *(bytes(chunk) for chunk in journal.CODEC.closing(size, context))]
 
 
+def last_id(bookie: tree.Tree, place: tree.Place) -> bytes:
+    """Return the content of lastId: the id of the newest entry log, or a larger one that was there."""
+    name = f"{place.prefix}{tree.LAST_ID}"
+    newest = [
+        number for number, log in bookie.logs if bookie.storage != tree.DB or log.startswith(place.prefix)
+    ]
+    if name in bookie.sizes:
+        with contextlib.suppress(ValueError):
+            newest.append(int(bookie.listing.read(name, 0, 64).decode("latin-1").strip(), 16))
+    return f"{max([0, *(number for number in newest if number < LARGEST_POSITION)]):x}\n".encode()
+
+
 def rebuild(listing: Listing, plan: Plan, kinds: Sequence[str], options: Options) -> RepairPlan:
     """See `codec.capability.Rebuild`. The index is made from the entry logs, for all ledgers at once."""
     repair = BookieRepair([listing], [plan], options).prepared()
@@ -484,19 +555,37 @@ def rebuild(listing: Listing, plan: Plan, kinds: Sequence[str], options: Options
                 path=first.file, offset=first.offset, advice="Repair the bookie instead",
             )  # fmt: skip
     made: dict[str, Sequence[Extent]] = {}
+    dropped: list[str] = []
     if MAP in kinds:
         made |= {file.name: repaired_log(listing, file) for _, file in survey.logs if len(file.entry)}
+    result = RepairedBookie(repair.surveys, options)
+    planned, result.made_files = result.made_files, {}
+    if tree.LAST_MARK in kinds:
+        marks = [name for name in planned if tree.mark_index(name.rpartition("/")[2]) is not None]
+        made |= {name: planned[name] for name in marks}
+    if tree.LAST_ID in kinds:
+        made |= {
+            f"{place.prefix}{tree.LAST_ID}": [last_id(survey.tree, place)]
+            for place in survey.tree.ledgers
+            if survey.logs
+        }
     if INDEX in kinds:
-        if survey.tree.storage == tree.DB:
-            raise UsageError(
-                "the RocksDB index cannot be rebuilt",
-                advice="Run: bookkeeper shell rebuild-db-ledger-locations-index",
-            )
-        survey.index = {}
-        result = RepairedBookie(repair.surveys, options)
-        result.made_files.clear()
-        result._plan_index()
+        if result.is_db:
+            rocks.require()
+            for found in survey.databases:
+                if tree.LEDGERS in found.damaged:
+                    raise DamageError(
+                        "the RocksDB database ledgers is damaged or missing",
+                        path=found.folder(tree.LEDGERS), advice="Repair the bookie instead",
+                    )  # fmt: skip
+                found.locations = {}
+                locations, _ = true_locations(found, result._locations_in(found.place.prefix))
+                result._put_database(found.folder(tree.LOCATIONS), rocks.written_locations(locations))
+            dropped = [name for name in result.sizes if f"/{tree.LOCATIONS}/" in name]
+        else:
+            survey.index = {}
+            result._plan_index()
         made |= result.made_files
-    out = Rebuild(listing, made)
+    out = Rebuild(listing, made, dropped)
     out.rows = sum(len(file.entry) for _, file in survey.logs)
     return out

@@ -11,11 +11,12 @@ import numpy.typing as npt
 from logwright.codec.bookkeeper.formats import digest, journal
 from logwright.codec.bookkeeper.formats.entrylog import codec as entrylog
 from logwright.codec.bookkeeper.formats.entrylog.layout import MAP_ENTRY
+from logwright.codec.bookkeeper.repair.databases import Databases, databases_of
 from logwright.codec.bookkeeper.startup import journal as system_journal
 from logwright.codec.bookkeeper.startup.bookie import EXPLICIT_LAC, FENCE, KEY
 from logwright.codec.bookkeeper.startup.errors import JavaError, io_error
 from logwright.codec.bookkeeper.startup.index_file import IndexFile
-from logwright.codec.bookkeeper.store import tree
+from logwright.codec.bookkeeper.store import rocks, tree
 from logwright.codec.bookkeeper.store.tree import Tree
 from logwright.codec.engine.repair import Removed
 from logwright.codec.fault import Severity
@@ -62,6 +63,21 @@ class SurveyedFile:
     def data_end(self) -> int:
         """The end of the last undamaged entry."""
         return int(self.end[-1]) if len(self.end) else 0
+
+    def end_at(self, stop: int) -> None:
+        """Drop what follows this position."""
+        kept = self.end <= stop
+        lost = [
+            int(np.count_nonzero(self.entry[~kept] >= 0)),
+            *(removed.rows_lost for removed in self.removed),
+        ]
+        rows = None if None in lost else sum(filter(None, lost))
+        self.ledger, self.entry, self.start, self.end, self.length = (
+            values[kept] for values in (self.ledger, self.entry, self.start, self.end, self.length)
+        )
+        self.bad = [(stop, self.size)]
+        why = "it follows the first damage of the file, or of an earlier journal"
+        self.removed = [Removed(self.name, stop, self.size - stop, why, rows_lost=rows)]
 
 
 def survey_file(
@@ -165,10 +181,20 @@ class Survey:
         self.ledgers: dict[int, LedgerState] = {}
         self.index: dict[int, tuple[Int64s, Int64s]] = {}
         """The entries and locations in the index file of each ledger."""
+        self.databases: list[Databases] = []
+        """The databases of DbLedgerStorage. Without the package rocksdict there are none."""
         self._read_index()
         self._read_records()
 
     def _read_index(self) -> None:
+        if self.tree.storage == tree.DB:
+            self.databases = databases_of(self.listing, self.tree) if rocks.available() else []
+            for found in self.databases:
+                for ledger, data in found.ledgers.items():
+                    self.ledgers[ledger] = LedgerState(data.key or None, data.fenced, data.lac, headed=True)
+                    if ledger in found.locations:
+                        self.index[ledger] = found.locations[ledger]
+            return
         overlay = Overlay(self.listing)
         for ledger, name in self.tree.index_files.items():
             file = IndexFile(overlay, name, None, 8192, _HEAP)
@@ -200,6 +226,18 @@ class Survey:
                         state.key = data
                     elif kind == EXPLICIT_LAC:
                         state.lac = data
+
+    def end_at_damage(self) -> None:
+        """Let each entry log, and the journals of each directory, end before their first damage."""
+        for _, file in self.logs:
+            if file.bad:
+                file.end_at(file.bad[0][0])
+        for files in self.journals:
+            damaged = False
+            for _, file in files:
+                if damaged or file.bad:
+                    file.end_at(0 if damaged else file.bad[0][0])
+                    damaged = True
 
     def entries(self) -> Iterator[tuple[SurveyedFile, Int64s]]:
         """Yield the files, entry logs first, each with the indices of its entries."""

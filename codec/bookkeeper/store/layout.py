@@ -176,7 +176,11 @@ def _facts(found: Tree) -> dict[str, Any]:
         "entry_log_bytes": sum(found.sizes[name] for _, name in found.logs),
         "journals": len(journals),
         "ledgers": len(found.index_files) if found.storage != tree.DB else None,
-        "last_marks": [list(found.mark(i)) for i in range(len(found.journals))],
+        "last_marks": [
+            {"directory": place.prefix.rstrip("/"), "journal": f"{mark[0]:x}.txn", "offset": mark[1]}
+            for i, place in enumerate(found.journals)
+            if (mark := found.mark(i)) != (0, 0)
+        ],
         "dirty": any(f"{place.prefix}{tree.DIRTY}" in found.sizes for place in found.ledgers),
     }
 

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from logwright.codec.bookkeeper.startup.errors import JavaError, io_error
-from logwright.codec.fault import UsageError
+from logwright.codec.fault import UnsupportedError
 from logwright.codec.host import host
 from logwright.codec.store.listing import Listing, export
 
@@ -90,22 +90,24 @@ def available() -> bool:
 
 
 def require() -> None:
-    """Raise `UsageError` without the package."""
+    """Raise `UnsupportedError` without the package."""
     if not available():
-        raise UsageError(
-            "the RocksDB index of DbLedgerStorage needs the package rocksdict, which is not installed",
+        raise UnsupportedError(
+            "the entries that the RocksDB index of DbLedgerStorage has are unknown without the package rocksdict",
             advice='Install it: pip install "logwright[rocksdb]"',
         )
 
 
-def _items(listing: Listing, folder: str) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the rows of a database. A missing one is empty. Raises `JavaError`."""
+def _items(listing: Listing, folder: str, *, repaired: bool = False) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the rows of a database. A missing one is empty. `repaired`: let RocksDB repair the copy first. Raises `JavaError`."""
     if not any(entry.name.startswith(folder) for entry in listing.entries()):
         return
     require()
     module: Any = importlib.import_module(_PACKAGE)
     with export(listing, folder) as path:
         try:
+            if repaired:
+                module.Rdict.repair(path, module.Options(raw_mode=True))
             database = module.Rdict(
                 path, module.Options(raw_mode=True), access_type=module.AccessType.read_only()
             )
@@ -122,10 +124,10 @@ def _items(listing: Listing, folder: str) -> Iterator[tuple[bytes, bytes]]:
             ) from None
 
 
-def read_ledgers(listing: Listing, folder: str) -> dict[int, LedgerData]:
+def read_ledgers(listing: Listing, folder: str, *, repaired: bool = False) -> dict[int, LedgerData]:
     """Read the database `ledgers`. Later keys of a ledger win, as in a bookie, which reads only their first 8 bytes."""
     out = {}
-    for key, value in _items(listing, folder):
+    for key, value in _items(listing, folder, repaired=repaired):
         ledger = int.from_bytes(key[:8], "big", signed=True)
         if ledger >= 0:
             out[ledger] = LedgerData.parse(value)
@@ -137,10 +139,12 @@ def long_keys(listing: Listing, folder: str) -> list[int]:
     return [int.from_bytes(key[:8], "big", signed=True) for key, _ in _items(listing, folder) if len(key) > 8]
 
 
-def read_locations(listing: Listing, folder: str) -> dict[int, tuple[Int64s, Int64s]]:
+def read_locations(
+    listing: Listing, folder: str, *, repaired: bool = False
+) -> dict[int, tuple[Int64s, Int64s]]:
     """Read the database `locations`: the entries of each ledger in order, and their locations."""
     keys, values = [], []
-    for key, value in _items(listing, folder):
+    for key, value in _items(listing, folder, repaired=repaired):
         if len(key) == 16 and len(value) == 8:
             keys.append(key)
             values.append(value)
