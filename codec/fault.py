@@ -169,6 +169,10 @@ class UnsupportedError(LogwrightError, NotImplementedError):
         return error
 
 
+class MissingPackageError(UnsupportedError):
+    """An optional package is not installed, so a part of the files cannot be read."""
+
+
 class NotFoundError(LogwrightError, FileNotFoundError):
     """The path does not exist."""
 

@@ -26,6 +26,7 @@ from logwright.codec.fault import (
     Fault,
     Kind,
     LogwrightError,
+    MissingPackageError,
     NotFoundError,
     Severity,
     StorageError,
@@ -311,7 +312,7 @@ def _end(
         try:
             report.system = _predict(target, settings)
         except LogwrightError as error:
-            if isinstance(error, UnsupportedError):
+            if isinstance(error, MissingPackageError) and settings.system is not None:
                 text = f"the start of the system is not simulated: {error.message}. {error.advice}"
                 name = target.layout.name
                 report.file("", name).add(Fault(name, 0, 0, Kind.UNSUPPORTED, text, Severity.WARNING))

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from logwright.codec.bookkeeper.startup.errors import JavaError, io_error
-from logwright.codec.fault import UnsupportedError
+from logwright.codec.fault import MissingPackageError
 from logwright.codec.host import host
 from logwright.codec.store.listing import Listing, export
 
@@ -90,9 +90,9 @@ def available() -> bool:
 
 
 def require() -> None:
-    """Raise `UnsupportedError` without the package."""
+    """Raise `MissingPackageError` without the package."""
     if not available():
-        raise UnsupportedError(
+        raise MissingPackageError(
             "the entries that the RocksDB index of DbLedgerStorage has are unknown without the package rocksdict",
             advice='Install it: pip install "logwright[rocksdb]"',
         )
