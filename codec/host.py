@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
 
 from logwright.codec.fault import UsageError
+
+
+class Spill(Protocol):
+    """A temporary file for data that does not fit in memory."""
+
+    def append(self, data: Any) -> int:
+        """Append bytes, and return their position."""
+        ...
+
+    def read(self, offset: int, length: int) -> bytes: ...
 
 
 class Host(Protocol):
@@ -17,6 +28,10 @@ class Host(Protocol):
 
     def files_of(self, make: Callable[[str], None]) -> Iterator[tuple[str, bytes]]:
         """Call `make` with the path of an empty temporary directory, and yield the files that it makes: names, and chunks in order."""
+        ...
+
+    def spill(self) -> AbstractContextManager[Spill]:
+        """Return a temporary file, which exists inside of the `with` block."""
         ...
 
 

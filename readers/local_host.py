@@ -9,10 +9,30 @@ import os
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import IO, Any
 
 LARGEST = 64 << 10
 """Largest size of a file with a secret, in bytes."""
 _CHUNK = 8 << 20
+
+
+class TemporarySpill:
+    """See `codec.host.Spill`."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self._size = file, 0
+
+    def append(self, data: Any) -> int:
+        at, view = self._size, memoryview(data)
+        done = 0
+        while done < len(view):
+            done += os.pwrite(self._file.fileno(), view[done:], at + done)
+        self._size += len(view)
+        return at
+
+    def read(self, offset: int, length: int) -> bytes:
+        return os.pread(self._file.fileno(), length, offset)
 
 
 class LocalHost:
@@ -36,6 +56,11 @@ class LocalHost:
                 with open(os.path.join(folder, name), "rb") as file:
                     while chunk := file.read(_CHUNK):
                         yield name, chunk
+
+    @contextmanager
+    def spill(self) -> Iterator[TemporarySpill]:
+        with tempfile.TemporaryFile(prefix="logwright-") as file:
+            yield TemporarySpill(file)
 
 
 def _content(path: str) -> bytes:

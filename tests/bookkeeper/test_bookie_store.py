@@ -12,7 +12,9 @@ from command_line import run
 from golden_bookies import case
 
 import logwright as lw
+from logwright.codec.bookkeeper.store import views
 from logwright.codec.fault import UsageError
+from logwright.readers import combined
 
 HEALTHY = [
     "big_ids", "compacted", "digests", "dmg_base", "dmg_jbase", "entry_sizes", "gaps_and_order", "handmade", "handmade_journal_only",
@@ -204,3 +206,29 @@ def test_inspect_names_the_journal_of_the_last_mark(capsys: pytest.CaptureFixtur
     assert run("inspect", str(case("elog_flip_body").path)) == 0
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "last_marks" in line]
     assert line.split(maxsplit=1)[1] == "directory: journal/current, journal: 1a1fc45957d.txn, offset: 15,872"
+
+
+def test_entries_of_many_chunks_read_each_log_twice_and_keep_their_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time is linear in the size of the logs, however their ledgers are mixed."""
+    path = str(tmp_path / "bookie")
+    rows = [{"ledger_id": i % 7, "entry_id": i // 7, "payload": b"%d" % i * 50} for i in range(1400)]
+    lw.write(rows, path, "bookkeeper.bookie", logSizeLimit=20_000)
+    expected = lw.read(path, columns="*")
+    reads: list[str] = []
+
+    def reading(stream: Any, columns: Any) -> Any:
+        reads.append(stream.params["file"])
+        return call(stream, columns)
+
+    call = combined._Stream.__call__
+    monkeypatch.setattr(combined._Stream, "__call__", reading)
+    for chunk, held in ((10_000, 1 << 10), (30_000, 1 << 30)):
+        monkeypatch.setattr(views, "_CHUNK", chunk)
+        monkeypatch.setattr(views, "_HELD", held)
+        reads.clear()
+        assert lw.read(path, columns="*").equals(expected)
+        assert len(set(reads)) > 10
+        assert max(map(reads.count, reads)) == 2
+    assert ids(expected) == sorted(ids(expected))

@@ -6,6 +6,7 @@ the last one counts: journals after entry logs, and entry logs by id. Copies wit
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,7 @@ from logwright.codec.bookkeeper.store import rocks, tree
 from logwright.codec.bookkeeper.store.stored import ENTRIES
 from logwright.codec.bookkeeper.store.tree import Tree
 from logwright.codec.fault import Fault
+from logwright.codec.host import Spill, host
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing, Plan, Role
 from logwright.codec.store.overlay import Overlay
@@ -31,7 +33,9 @@ from logwright.codec.table import Column, Table
 Int64s = npt.NDArray[np.int64]
 compute: Any = pc
 _CHUNK = 512 << 20
-"""Bytes of entries that are held at a time."""
+"""Bytes of entries that are put in order at a time. If there are more, they go through a temporary file."""
+_HELD = 64 << 20
+"""Bytes of rows that wait for the temporary file."""
 _ROWS = 1 << 15
 LEDGERS = Table(
     "ledgers",
@@ -204,60 +208,126 @@ def combine(
         return
     found = locate(runs)
     names = [run.params["file"] for run in runs]
-    ends = np.cumsum(np.maximum(found.size, 1))
-    at = 0
-    while at < len(found):
-        limit = (ends[at - 1] if at else 0) + _CHUNK
-        stop = max(int(np.searchsorted(ends, limit, "right")), at + 1)
-        yield from _chunk(found, at, stop, runs, names, columns)
-        at = stop
+    read = [name for name in columns if name not in _OWN]
+    edges = _edges(found.size)
+    if len(edges) <= 2 or not read:
+        blocks = list(_located_rows(found, runs, read)) if read else []
+        for start, stop in itertools.pairwise(edges):
+            yield from _chunk(found, start, stop, names, columns, blocks)
+        return
+    with host().spill() as spill:
+        spilled = _Spilled(spill, np.array(edges))
+        for block in _located_rows(found, runs, read):
+            spilled.add(block)
+        for i, (start, stop) in enumerate(itertools.pairwise(edges)):
+            yield from _chunk(found, start, stop, names, columns, spilled.blocks(i))
 
 
 _OWN = ("ledger_id", "entry_id", "file", "position")
 """Columns that need no second read."""
+_ORDER = "order"
+"""The column with the place of a row in `Located`."""
+
+
+def _edges(sizes: Int64s) -> list[int]:
+    """Divide the located entries into chunks of about `_CHUNK` bytes: where each starts, and where the last one ends."""
+    ends = np.cumsum(np.maximum(sizes, 1))
+    edges = [0]
+    while edges[-1] < len(sizes):
+        limit = (int(ends[edges[-1] - 1]) if edges[-1] else 0) + _CHUNK
+        edges.append(max(int(np.searchsorted(ends, limit, "right")), edges[-1] + 1))
+    return edges
+
+
+def _by_run(found: Located, runs: int) -> Iterator[Int64s]:
+    """Yield the indices of the located entries of each run, by position."""
+    order = np.lexsort((found.position, found.run))
+    edges = np.searchsorted(found.run[order], np.arange(runs + 1))
+    for start, stop in itertools.pairwise(edges.tolist()):
+        yield order[start:stop]
+
+
+def _located_rows(found: Located, runs: Sequence[Stream], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Read each run once, and yield the rows of located entries, with the column `_ORDER`."""
+    for run, index in zip(runs, _by_run(found, len(runs)), strict=True):
+        if not len(index):
+            continue
+        known = found.position[index]
+        for batch in run(list(dict.fromkeys(("position", *columns)))):
+            places = np.asarray(batch["position"], np.int64)
+            at = np.minimum(np.searchsorted(known, places), len(known) - 1)
+            mask = known[at] == places
+            if mask.any():
+                rows = batch.filter(pa.array(mask)).select(columns)
+                yield rows.append_column(_ORDER, pa.array(index[at[mask]]))
+
+
+class _Spilled:
+    """Rows in a temporary file, grouped by chunk: each is written once and read once. About `_HELD` bytes are held in memory."""
+
+    def __init__(self, spill: Spill, edges: Int64s) -> None:
+        self._spill, self._edges = spill, edges
+        self._waiting: dict[int, list[pa.RecordBatch]] = {}
+        self._held = 0
+        self._places: dict[int, list[tuple[int, int]]] = {}
+        self._schema: pa.Schema | None = None
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        self._schema = rows.schema
+        chunks = np.searchsorted(self._edges, np.asarray(rows[_ORDER], np.int64), "right") - 1
+        order = np.argsort(chunks, kind="stable")
+        rows, chunks = rows.take(pa.array(order)), chunks[order]
+        starts = [0, *(np.flatnonzero(np.diff(chunks)) + 1).tolist(), len(chunks)]
+        for start, stop in itertools.pairwise(starts):
+            self._waiting.setdefault(int(chunks[start]), []).append(rows.slice(start, stop - start))
+        self._held += rows.nbytes
+        if self._held > _HELD:
+            self._flush()
+
+    def _flush(self) -> None:
+        for chunk, batches in self._waiting.items():
+            data = pa.concat_batches(batches).serialize()
+            self._places.setdefault(chunk, []).append((self._spill.append(data), data.size))
+        self._waiting, self._held = {}, 0
+
+    def blocks(self, chunk: int) -> list[pa.RecordBatch]:
+        """Return the rows of a chunk, in no order."""
+        self._flush()
+        return [
+            pa.ipc.read_record_batch(pa.py_buffer(self._spill.read(at, size)), self._schema)
+            for at, size in self._places.get(chunk, ())
+        ]
 
 
 def _chunk(
     found: Located,
     start: int,
     stop: int,
-    runs: Sequence[Stream],
     names: Sequence[str],
     columns: Sequence[str],
+    blocks: Sequence[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the entries `[start, stop)`."""
-    run_of, position = found.run[start:stop], found.position[start:stop]
+    """Yield the entries `[start, stop)`. `blocks` have the columns that are read."""
     own: dict[str, pa.Array] = {
         "ledger_id": pa.array(found.ledger[start:stop]),
         "entry_id": pa.array(found.entry[start:stop]),
-        "file": pa.array(names, pa.string()).take(pa.array(run_of)),
-        "position": pa.array(position),
+        "file": pa.array(names, pa.string()).take(pa.array(found.run[start:stop])),
+        "position": pa.array(found.position[start:stop]),
     }
-    read = [name for name in columns if name not in _OWN]
     table = pa.table({name: own[name] for name in columns if name in own} or {"position": own["position"]})
+    read = [name for name in columns if name not in own]
     if read:
-        pieces, order = [], []
-        for number in np.unique(run_of).tolist():
-            wanted = np.flatnonzero(run_of == number)
-            wanted = wanted[np.argsort(position[wanted])]
-            run = runs[number]
-            for batch in run(list(dict.fromkeys(("position", *read)))):
-                places = np.asarray(batch["position"], np.int64)
-                index = np.searchsorted(position[wanted], places)
-                index[index == len(wanted)] = 0
-                mask = position[wanted][index] == places
-                if mask.any():
-                    pieces.append(batch.filter(pa.array(mask)).select(read))
-                    order.append(wanted[index[mask]])
-        places = np.concatenate(order)
-        rows = pa.Table.from_batches(pieces).take(pa.array(np.argsort(places, kind="stable")))
-        if len(rows) != len(table):
-            table = table.take(pa.array(np.sort(places)))
-        for name in read:
-            table = table.append_column(name, rows[name])
+        order = np.concatenate([np.empty(0, np.int64), *(np.asarray(block[_ORDER]) for block in blocks)])
+        if len(order) != len(table):  # a file has changed since its entries were located
+            table = table.take(pa.array(np.sort(order) - start))
+        if blocks:
+            rows = pa.Table.from_batches(blocks).take(pa.array(np.argsort(order, kind="stable")))
+            for name in read:
+                table = table.append_column(name, rows[name])
     schema = ENTRIES.schema(columns)
-    for batch in table.select(list(columns)).cast(schema).to_batches(max_chunksize=_ROWS):
-        yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+    if len(table):
+        for batch in table.select(list(columns)).cast(schema).to_batches(max_chunksize=_ROWS):
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
 
 def _ledgers(
@@ -305,9 +375,7 @@ def _totals(
     fenced, with a master key, explicit last-add-confirmed."""
     confirmed, sizes = np.full(len(found), -1, np.int64), np.zeros(len(found), np.int64)
     marks: dict[int, tuple[bool, bool, int | None]] = {}
-    for number, run in enumerate(runs):
-        wanted = np.flatnonzero(found.run == number)
-        wanted = wanted[np.argsort(found.position[wanted])]
+    for run, wanted in zip(runs, _by_run(found, len(runs)), strict=True):
         extra = ("kind", "data", "ledger_id", "entry_id") if run.params["journal"] else ()
         for batch in run(("position", "last_add_confirmed", "payload", *extra)):
             if run.params["journal"]:
