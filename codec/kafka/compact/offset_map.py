@@ -25,8 +25,8 @@ LOAD_FACTOR = 0.9
 _LEAST = 1 << 10
 _WORD = 0xFFFFFFFF
 _SIGN = 1 << 31
-_TABLE = tuple(int(abs(math.sin(i + 1)) * (1 << 32)) for i in range(64))
-_TURNS = (*(7, 12, 17, 22), *(5, 9, 14, 20), *(4, 11, 16, 23), *(6, 10, 15, 21))
+_TABLE = np.array([int(abs(math.sin(i + 1)) * (1 << 32)) for i in range(64)], np.int64)
+_TURNS = np.array([7, 12, 17, 22, 5, 9, 14, 20, 4, 11, 16, 23, 6, 10, 15, 21], np.int64)
 _START = (0x67452301, 0xEFCDAB89, 0x98BADCFE, 0x10325476)
 
 # The columns of an entry of the map, and the slots of its state.
@@ -42,26 +42,26 @@ def _md5_block(words: Int64s, state: Int64s) -> None:
     b = int(state[1])
     c = int(state[2])
     d = int(state[3])
-    for i in range(64):
-        turn = i >> 4
-        if turn == 0:
-            mixed = (b & c) | (~b & d)
-            word = i
-        elif turn == 1:
-            mixed = (d & b) | (~d & c)
-            word = (5 * i + 1) & 15
-        elif turn == 2:
-            mixed = b ^ c ^ d
-            word = (3 * i + 5) & 15
-        else:
-            mixed = c ^ (b | (~d & _WORD))
-            word = (7 * i) & 15
-        total = (a + (mixed & _WORD) + _TABLE[i] + int(words[word])) & _WORD
-        shift = _TURNS[4 * turn + (i & 3)]
-        a = d
-        d = c
-        c = b
-        b = (b + (((total << shift) & _WORD) | (total >> (32 - shift)))) & _WORD
+    for i in range(16):
+        mixed = a + ((b & c) | (~b & d)) + _TABLE[i] + words[i] & _WORD
+        turn = _TURNS[i & 3]
+        a, d, c = d, c, b
+        b = b + (mixed << turn | mixed >> 32 - turn) & _WORD
+    for i in range(16, 32):
+        mixed = a + ((d & b) | (~d & c)) + _TABLE[i] + words[5 * i + 1 & 15] & _WORD
+        turn = _TURNS[4 + (i & 3)]
+        a, d, c = d, c, b
+        b = b + (mixed << turn | mixed >> 32 - turn) & _WORD
+    for i in range(32, 48):
+        mixed = a + (b ^ c ^ d) + _TABLE[i] + words[3 * i + 5 & 15] & _WORD
+        turn = _TURNS[8 + (i & 3)]
+        a, d, c = d, c, b
+        b = b + (mixed << turn | mixed >> 32 - turn) & _WORD
+    for i in range(48, 64):
+        mixed = a + (c ^ (b | (~d & _WORD))) + _TABLE[i] + words[7 * i & 15] & _WORD
+        turn = _TURNS[12 + (i & 3)]
+        a, d, c = d, c, b
+        b = b + (mixed << turn | mixed >> 32 - turn) & _WORD
     state[0] = (int(state[0]) + a) & _WORD
     state[1] = (int(state[1]) + b) & _WORD
     state[2] = (int(state[2]) + c) & _WORD
