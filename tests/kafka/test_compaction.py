@@ -117,6 +117,14 @@ def test_the_active_segment_is_not_compacted(tmp_path):
     assert records_of(tmp_path / "out" / "orders-0") == [(0, b"a", b"1"), (1, b"a", b"2"), (2, b"a", b"3")]
 
 
+def test_a_rolled_active_segment_is_compacted_too(tmp_path):
+    source = partition(tmp_path / "in", batch(0, (b"a", b"1")))
+    (source / segment_name(1, ".log")).write_bytes(batch(1, (b"a", b"2")) + batch(2, (b"a", b"3")))
+    compacted(source, tmp_path / "out", now=NOW, roll=True)
+    assert records_of(tmp_path / "out" / "orders-0") == [(2, b"a", b"3")]
+    assert logs_of(tmp_path / "out" / "orders-0")[3] == b""
+
+
 def test_a_tombstone_gets_a_delete_horizon_and_goes_when_it_has_passed(tmp_path):
     source = partition(
         tmp_path / "in", batch(0, (b"a", b"1")) + batch(1, (b"a", None)) + batch(2, (b"b", b"2"))
@@ -261,6 +269,7 @@ def test_arguments_that_would_be_ignored_are_refused(tmp_path):
 # The map of keys
 
 
+@pytest.mark.kernel_modes
 @pytest.mark.parametrize("size", [0, 1, 3, 55, 56, 57, 63, 64, 65, 119, 120, 128, 300])
 def test_the_digest_of_a_key_is_md5(size):
     data = os.urandom(size)
@@ -271,6 +280,7 @@ def test_the_digest_of_a_key_is_md5(size):
     )
 
 
+@pytest.mark.kernel_modes
 def test_the_map_keeps_the_last_offset_of_each_of_many_keys():
     rng = random.Random(1)
     keys = [b"%d" % rng.randrange(1500) for _ in range(4000)]

@@ -45,9 +45,9 @@ from logwright.codec.kafka.startup.start import OPTIONS as START_OPTIONS
 from logwright.codec.kafka.startup.start import above_of, load
 from logwright.codec.kafka.store import builder
 from logwright.codec.kafka.store.evidence import checkpoint_above
-from logwright.codec.option import Option, Options
+from logwright.codec.option import Option, Options, parse_bool
 from logwright.codec.store.build import Piece
-from logwright.codec.store.listing import Listing, Plan, Role, modified
+from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role, modified
 from logwright.codec.store.overlay import Overlay
 from logwright.codec.window import Frames, Window
 
@@ -72,6 +72,12 @@ OPTIONS = (
         "Segments with a record younger than this many milliseconds are not compacted",
         low=0,
         high=_LARGEST,
+    ),
+    Option(
+        "roll",
+        False,
+        "Whether a new active segment is begun first, so that the last records are compacted too",
+        parse_bool,
     ),
     Option(
         "first.dirty.offset",
@@ -113,6 +119,8 @@ def compact(listing: Listing, plan: Plan, options: Options, clean: bool | None =
             advice="Repair it with `logwright repair`, and compact the result",
         ) from error
     assert config.now is not None
+    if options["roll"]:
+        _roll(overlay, loaded)
     state = loaded.producers.state.reloaded(config.now, options["producer.id.expiration.ms"])
     first = options["first.dirty.offset"]
     if first is None:
@@ -121,6 +129,18 @@ def compact(listing: Listing, plan: Plan, options: Options, clean: bool | None =
     done.notes += notes
     done.select(first)
     return done
+
+
+def _roll(overlay: Overlay, loaded: Loaded) -> None:
+    """Begin an empty active segment at the end of the log (`UnifiedLog.roll`)."""
+    active, end = loaded.segments[max(loaded.segments)], loaded.log_end_offset
+    if not active.size or end in loaded.segments:
+        return
+    for suffix in (".log", ".index", ".timeindex"):
+        overlay.put(segment_name(end, suffix), b"")
+    if segment_name(end, ".snapshot") not in overlay:
+        overlay.put(segment_name(end, ".snapshot"), loaded.producers.state.snapshot_bytes())
+    loaded.segments[end] = LogSegment(overlay, end, active.interval, active.max_index)
 
 
 class _Round(RepairPlan):
@@ -194,7 +214,9 @@ class _Round(RepairPlan):
 
     def _windows(self, segment: LogSegment, position: int = 0) -> Iterator[tuple[Window, Frames]]:
         """Iterate over the batches of a segment from a position on. Raises `DamageError`."""
-        file = replace(self.plan[segment.log], size=segment.size, role=Role.PRIMARY)
+        planned = {file.name: file.hints for file in self.plan.files}
+        hints = planned.get(segment.log, {"base_offset": segment.base_offset})
+        file = PlannedFile(segment.log, segment.size, Role.PRIMARY, log.CODEC.name, hints)
         for item in walk_file(self.overlay, file, log.CODEC):
             if isinstance(item, Hole):
                 if not item.tail or item.fault.severity.name == "ERROR":

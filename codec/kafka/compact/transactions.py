@@ -7,6 +7,7 @@ module.
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -30,14 +31,15 @@ class AbortedTransactions:
     def __init__(self, overlay: Overlay, bases: Sequence[int], log_start: int) -> None:
         """`bases` are the base offsets of all segments, in order."""
         self._bases, self._log_start = bases, log_start
-        self._entries: Mapping[int, Sequence[AbortedTxn]] = {base: _read(overlay, base) for base in bases}
+        entries = ((base, _read(overlay, base)) for base in bases)
+        self._entries: Mapping[int, Sequence[AbortedTxn]] = {base: txns for base, txns in entries if txns}
 
     def overlapping(self, base: int, upper: int) -> list[AbortedTxn]:
         """Return the aborted transactions that begin before `upper`, from the segment with the offset `base` on."""
-        floor = max((other for other in self._bases if other <= base), default=base)
+        floor = self._bases[max(bisect_right(self._bases, base) - 1, 0)]
         out: list[AbortedTxn] = []
-        for other in self._bases:
-            for txn in self._entries[other] if other >= floor else ():
+        for other, txns in self._entries.items():
+            for txn in txns if other >= floor else ():
                 if txn.last_offset >= self._log_start and txn.first_offset < upper:
                     out.append(txn)
                 if txn.last_stable_offset >= upper:
