@@ -177,13 +177,14 @@ class Codec(ABC):
         return copy.copy(context)
 
     def proved(
-        self, window: Window, frame: Frames, before: Frames | None, after: Frames | None, flip: tuple[int, int],
+        self, window: Window, frame: Frames, before: Frames | None, after: Frames | None, flip: tuple[int, int] | None,
         context: Any,
     ) -> bool:  # fmt: skip
         """Return whether a frame with right checksums has the values that its place requires in the fields that no checksum covers.
 
         `frame`, `before` and `after` hold one frame each: that frame, and the good ones around it, if any. Asked before a flipped bit of the
         frame is corrected: another one may be in these fields. `flip` is that bit, as (byte of the data, bit); in the data it is corrected.
+        None: the bytes of the frame are from two copies.
         """
         return True
 

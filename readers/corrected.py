@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-from logwright.codec.engine.correct import Correction, patched
+from logwright.codec.engine.correct import Fix, patched
 from logwright.codec.store.listing import Entry
 from logwright.codec.window import Bytes
 from logwright.readers.listing import Directory
@@ -15,14 +15,14 @@ from logwright.readers.source import Source
 
 _SHOWN = 4
 """Number of corrections to print."""
-Corrections = Mapping[str, Sequence[Correction]]
+Corrections = Mapping[str, Sequence[Fix]]
 """The corrections of the files of a directory, by name."""
 
 
 class CorrectedSource:
     """A source with corrections."""
 
-    def __init__(self, source: Source, corrections: Sequence[Correction]) -> None:
+    def __init__(self, source: Source, corrections: Sequence[Fix]) -> None:
         self.path, self.size = source.path, source.size
         self.original, self._corrections = source, corrections
 
@@ -44,7 +44,7 @@ class CorrectedSource:
         self.close()
 
 
-def with_corrections(source: Source, corrections: Sequence[Correction]) -> Source:
+def with_corrections(source: Source, corrections: Sequence[Fix]) -> Source:
     """Return a source with corrections in its bytes."""
     return CorrectedSource(source, corrections) if corrections else source
 
@@ -97,7 +97,7 @@ def corrects(directory: Any, name: str) -> bool:
     return isinstance(directory, CorrectedDirectory) and name in directory.corrections
 
 
-def found_in(reports: Sequence[ReportData]) -> list[tuple[str, Correction]]:
+def found_in(reports: Sequence[ReportData]) -> list[tuple[str, Fix]]:
     """Return the corrections that checks found, with their files."""
     return [
         (file.path, correction)
@@ -107,18 +107,13 @@ def found_in(reports: Sequence[ReportData]) -> list[tuple[str, Correction]]:
     ]
 
 
-def note_corrections(
-    report: ReportData, corrections: Sequence[tuple[str, Correction]], would: str = ""
-) -> None:
+def note_corrections(report: ReportData, corrections: Sequence[tuple[str, Fix]], would: str = "") -> None:
     """Add corrections to a report, as a list and as sentences. `would` is "would be " if nothing is corrected yet."""
     report.corrected = [
         {"file": path, **correction.to_dict()} for path, correction in corrections[: report.max_faults]
     ]
     for path, correction in corrections[:_SHOWN]:
         where = "" if path == report.path else f" of {path}"
-        report.notes.append(
-            f"{would}corrected: 1 bit at byte {correction.offset}{where} ({correction.stored:#04x}, it was {correction.value:#04x}), proved "
-            f"by {', '.join(correction.proved_by)}"
-        )
+        report.notes.append(f"{would}{correction.note(where)}, proved by {', '.join(correction.proved_by)}")
     if len(corrections) > _SHOWN:
-        report.notes.append(f"{would}corrected: {len(corrections) - _SHOWN:,} more bits (--json lists them)")
+        report.notes.append(f"{would}corrected: {len(corrections) - _SHOWN:,} more (--json lists them)")

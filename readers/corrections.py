@@ -8,7 +8,7 @@ from typing import Any
 
 from logwright.codec import registry
 from logwright.codec.base import Codec
-from logwright.codec.engine.correct import Correction, Corrector
+from logwright.codec.engine.correct import Corrector, Fix
 from logwright.codec.fault import Fault, LogwrightError
 from logwright.codec.frames.walk import Hole, Walk
 from logwright.codec.store.listing import Role
@@ -18,7 +18,7 @@ from logwright.readers.stream import named
 from logwright.readers.target import FileTarget, Target
 from logwright.readers.task import codec_options
 
-Found = Mapping[str, Mapping[str, Sequence[Correction]]]
+Found = Mapping[str, Mapping[str, Sequence[Fix]]]
 """Corrections by the path of the target and the name of the file."""
 
 
@@ -27,7 +27,7 @@ def find_corrections(targets: Sequence[Target]) -> Found:
     return {target.path: dict(_of(target)) for target in targets}
 
 
-def _of(target: Target) -> Iterator[tuple[str, Sequence[Correction]]]:
+def _of(target: Target) -> Iterator[tuple[str, Sequence[Fix]]]:
     if isinstance(target, FileTarget):
         # Standard input cannot be read twice.
         if target.source is None and target.path != STDIN:
@@ -46,12 +46,12 @@ def _of(target: Target) -> Iterator[tuple[str, Sequence[Correction]]]:
 
 def _in_file(
     source: Source, codec: Codec, options: Mapping[str, Any], hints: Mapping[str, Any]
-) -> Sequence[Correction]:
+) -> Sequence[Fix]:
     context = codec.context(
         source.path.rstrip("/").rpartition("/")[2], codec_options(codec, options), **hints
     )
     corrector = Corrector(source, codec, context)
-    out: list[Correction] = []
+    out: list[Fix] = []
     with named(source):
         for step in Walk(source, codec, context):
             if isinstance(step, Hole):
@@ -71,7 +71,7 @@ def corrected(resolve: Callable[..., list[Target]], by_path: Found, **arguments:
     return [_with(target, by_path.get(target.path, {})) for target in resolve(**arguments)]
 
 
-def _with(target: Target, by_name: Mapping[str, Sequence[Correction]]) -> Target:
+def _with(target: Target, by_name: Mapping[str, Sequence[Fix]]) -> Target:
     corrections = {name: of_file for name, of_file in by_name.items() if of_file}
     if not corrections:
         return target
@@ -82,9 +82,9 @@ def _with(target: Target, by_name: Mapping[str, Sequence[Correction]]) -> Target
     return replace(target, directory=directory, plan=plan)
 
 
-def corrections_in(targets: Sequence[Target]) -> list[tuple[str, Correction]]:
+def corrections_in(targets: Sequence[Target]) -> list[tuple[str, Fix]]:
     """Return the corrections of targets, with their files as a report names them."""
-    out: list[tuple[str, Correction]] = []
+    out: list[tuple[str, Fix]] = []
     for target in targets:
         if isinstance(target, FileTarget):
             out += [(target.path, correction) for correction in target.corrections]

@@ -16,7 +16,7 @@ from functools import cache, cached_property
 
 from logwright.codec import registry
 from logwright.codec.base import Codec, Match
-from logwright.codec.engine.correct import Correction
+from logwright.codec.engine.correct import Fix
 from logwright.codec.fault import LogwrightError, NotFoundError, UnreadableError, UsageError
 from logwright.codec.layout import Layout
 from logwright.codec.option import Options
@@ -83,7 +83,7 @@ class Directory:
     rescue: Rescue = STANDARD
     """How to read from a failing disk."""
 
-    corrections: Mapping[str, Sequence[Correction]] = {}
+    corrections: Mapping[str, Sequence[Fix]] = {}
     """Flipped bits that are corrected as files are read, by file."""
 
     odd: Mapping[str, str] = {}

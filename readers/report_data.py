@@ -13,7 +13,7 @@ from functools import cache
 from importlib import metadata
 from typing import Any
 
-from logwright.codec.engine.correct import Correction
+from logwright.codec.engine.correct import Fix
 from logwright.codec.fault import Fault, Kind, Severity
 
 VERSION = 1
@@ -32,7 +32,7 @@ class FileReport:
     rows: int = 0
     faults: list[Fault] = field(default_factory=list)
     faults_total: int = 0
-    corrections: list[Correction] = field(default_factory=list)
+    corrections: list[Fix] = field(default_factory=list)
     """The flipped bits that a repair corrects."""
     healed: set[int] = field(default_factory=set)
     """The offsets of damage that these corrections remove completely."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from logwright.codec import registry
 from logwright.codec.base import Codec
-from logwright.codec.engine.correct import Correction
+from logwright.codec.engine.correct import Fix
 from logwright.codec.layout import Container, Layout
 from logwright.codec.option import Option, Options, fold, parse_choice, sealed
 from logwright.codec.store.listing import Plan
@@ -47,7 +47,7 @@ class FileTarget:
     """Facts about the file from the plan of its directory, such as whether it is the last of its kind."""
     configured: frozenset[str] = frozenset()
     """As in `DirectoryTarget`."""
-    corrections: Sequence[Correction] = ()
+    corrections: Sequence[Fix] = ()
     """As in `Task`."""
 
     def __post_init__(self) -> None:

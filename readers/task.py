@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from logwright.codec import registry
 from logwright.codec.base import Codec
-from logwright.codec.engine.correct import Correction
+from logwright.codec.engine.correct import Fix
 from logwright.codec.fault import DamageError, Fault
 from logwright.codec.frames.walk import WINDOW
 from logwright.codec.option import Option, Options, fold
@@ -90,7 +90,7 @@ class Task:
     bounds: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
     size: int | None = None
     source: Source | None = None
-    corrections: Sequence[Correction] = ()
+    corrections: Sequence[Fix] = ()
     """Flipped bits that are corrected as the file is read."""
 
     @property

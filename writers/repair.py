@@ -32,6 +32,7 @@ from logwright.readers.verify import VerifyOptions, verify
 from logwright.writers import unsupported
 from logwright.writers.apply_plan import MakePlan, Original, PlanWriter, about
 from logwright.writers.backup import refuse_backup_inside
+from logwright.writers.combine import combine_copies
 from logwright.writers.filesystem import FileSystem, plain_errors
 from logwright.writers.lock import busy_inside, refuse_running
 from logwright.writers.repair_file import repair_file
@@ -361,6 +362,8 @@ def carry_out(
         request.show(written)
 
     correct = request.correct and verb == "repair" and not system
+    if correct and len(copies) > 1:
+        combine_copies(copies, checked)
 
     def reopen() -> list[Directory]:
         directories = [reopened(copy) for copy in copies]

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from logwright.codec.base import Codec
 from logwright.codec.fault import Fault, Kind, Severity, UnreadableError
@@ -25,6 +26,10 @@ _BEHIND = 4096
 _WORK = 64
 """The trials in a file may read this many times its bytes, and `_FREE` more. Then the rest of the damage is left as it is."""
 _FREE = 256 << 20
+_RUNS = 8
+"""Number of runs of bytes in which two copies of a frame may differ."""
+_GAP = 16
+"""Bytes between two runs, in which damaged bytes may agree by chance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +49,15 @@ class Correction:
         """The right value of the byte."""
         return self.stored ^ 1 << self.bit
 
+    @property
+    def data(self) -> bytes:
+        """The right bytes from `offset` on."""
+        return bytes([self.value])
+
+    def note(self, where: str) -> str:
+        """Describe the correction for a report. `where` follows the offset."""
+        return f"corrected: 1 bit at byte {self.offset}{where} ({self.stored:#04x}, it was {self.value:#04x})"
+
     def text(self) -> str:
         return (
             f"bit {self.bit} of byte {self.offset} is flipped ({self.stored:#04x}, it was {self.value:#04x})"
@@ -51,6 +65,27 @@ class Correction:
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "value": self.value, "proved_by": list(self.proved_by)}
+
+
+@dataclass(frozen=True, slots=True)
+class Combination:
+    """Bytes of a frame that is damaged in two copies, in different places: `data` from `offset` on, of which some are the other copy's."""
+
+    offset: int
+    data: bytes
+    frame: int
+    length: int
+    proved_by: tuple[str, ...]
+
+    def note(self, where: str) -> str:
+        """Describe the combination for a report. `where` follows the offset."""
+        return f"combined: {len(self.data)} bytes at byte {self.offset}{where}, from two damaged copies"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "data": self.data.hex(), "proved_by": list(self.proved_by)}
+
+
+Fix = Correction | Combination
 
 
 class Corrector:
@@ -92,6 +127,41 @@ class Corrector:
                 at, last = int(sound.end[-1]), sound.pick(slice(-1, None))
                 before = last
         return out, bool(out) and at >= limit
+
+    def combine(self, hole: Hole, other: RandomAccess) -> Combination | None:
+        """Return the frame of a damaged range, made of the runs of bytes in which this file and another copy of it differ.
+
+        Every choice of one of the two for each run is tried; exactly one may be sound.
+        """
+        fault = hole.fault
+        if fault.length > LARGEST:
+            return None
+        try:
+            data = np.array(self._file.pread(fault.offset, fault.length + _BEHIND), np.uint8)
+            theirs = other.pread(fault.offset, fault.length)
+        except UnreadableError:
+            return None
+        if len(theirs) != fault.length or len(data) < fault.length:
+            return None
+        ours = data[: fault.length].copy()
+        runs = _runs(np.flatnonzero(ours != theirs))
+        if not 2 <= len(runs) <= _RUNS:
+            return None
+        window, before = Window(data, fault.offset, self._file.size), hole.before if hole.adjoins else None
+        unique: Combination | None = None
+        for choice in range(1, (1 << len(runs)) - 1):
+            data[: fault.length] = ours
+            for i, (start, stop) in enumerate(runs):
+                if choice >> i & 1:
+                    data[start:stop] = theirs[start:stop]
+            sound = self._trial(window, 0, fault.length, hole.before, before, hole.after, None)
+            if self._left < 0 or (sound is not None and unique is not None):
+                return None
+            if sound is not None and int(sound[0].end[0]) == fault.length:
+                start, stop = runs[0][0], runs[-1][1]
+                new = data[start:stop].tobytes()
+                unique = Combination(fault.offset + start, new, fault.offset, fault.length, sound[1])
+        return unique
 
     def frames(self, stretch: Stretch, faults: Iterable[Fault] = ()) -> Iterator[tuple[Fault, Correction]]:
         """Yield the corrections of frames that a scan accepts: those whose digests are wrong, by the `faults` of decoding them, and those
@@ -185,7 +255,7 @@ class Corrector:
         last: Frames | None,
         before: Frames | None,
         after: Frames | None,
-        flip: tuple[int, int],
+        flip: tuple[int, int] | None,
     ) -> tuple[Frames, tuple[str, ...]] | None:
         """Return the frame at `window.data[at]`, if it is sound and fits in its place, and the evidence for that."""
         codec = self._codec
@@ -227,13 +297,27 @@ def _in_order(codec: Codec, column: str, frame: Frames, before: Frames | None, a
     return True
 
 
-def patched(data: Bytes, offset: int, corrections: Sequence[Correction]) -> Bytes:
+def _runs(places: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
+    """Return runs of places, as (start, stop). Places at most `_GAP` apart are in one run."""
+    if not len(places):
+        return []
+    ends = np.flatnonzero(np.diff(places) > _GAP)
+    starts = np.concatenate(([0], ends + 1))
+    return list(
+        zip(places[starts].tolist(), (places[np.append(ends, len(places) - 1)] + 1).tolist(), strict=True)
+    )
+
+
+def patched(data: Bytes, offset: int, corrections: Sequence[Fix]) -> Bytes:
     """Return the bytes of a file from `offset` on with the corrections in them."""
-    inside = [c for c in corrections if offset <= c.offset < offset + len(data)]
+    stop = offset + len(data)
+    inside = [c for c in corrections if c.offset < stop and offset < c.offset + len(c.data)]
     if not inside:
         return data
     out = np.array(data, np.uint8)
     for correction in inside:
-        out[correction.offset - offset] = correction.value
+        low, high = max(offset, correction.offset), min(stop, correction.offset + len(correction.data))
+        new = correction.data[low - correction.offset : high - correction.offset]
+        out[low - offset : high - offset] = np.frombuffer(new, np.uint8)
     out.flags.writeable = False
     return out

@@ -143,3 +143,19 @@ def test_strategy_system_corrects_nothing(store: tuple[Path, Path], tmp_path: Pa
     path = damaged(store, tmp_path, 8 * start + 200)
     report = lw.repair(path, tmp_path / "out" / "store-0", strategy="system")
     assert report.corrected is None
+
+
+def test_frame_that_is_damaged_in_both_copies_is_combined(store: tuple[Path, Path], tmp_path: Path) -> None:
+    if store[1].suffix != ".log":
+        pytest.skip("a LevelDB database has no replicas")
+    start, stop = frame_of(store)
+    copies = []
+    for n, at in enumerate((start + 70, stop - 90)):
+        copies.append(Path(shutil.copytree(store[0], tmp_path / str(n) / "store-0")))
+        data = bytearray((copies[n] / store[1]).read_bytes())
+        data[at : at + 40] = bytes(byte ^ 0x55 for byte in data[at : at + 40])
+        (copies[n] / store[1]).write_bytes(data)
+    report = lw.repair([*copies], tmp_path / "out" / "store-0")
+    assert not report.incomplete
+    assert "combined: " in str(report)
+    assert (tmp_path / "out" / "store-0" / store[1]).read_bytes() == (store[0] / store[1]).read_bytes()

@@ -338,7 +338,7 @@ class Journal(FramedCodec):
         return suspects(window, at, context.digests)
 
     def proved(
-        self, window: Window, frame: Frames, before: Frames | None, after: Frames | None, flip: tuple[int, int],
+        self, window: Window, frame: Frames, before: Frames | None, after: Frames | None, flip: tuple[int, int] | None,
         context: JournalContext,
     ) -> bool:  # fmt: skip
         return int(frame.header["frame_kind"][0]) == scanner.MAIN and proved(window, frame, context.digests)

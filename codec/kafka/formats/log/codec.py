@@ -230,7 +230,7 @@ class KafkaLog(Codec):
         ]
 
     def proved(
-        self, window: Window, frame: Frames, before: Frames | None, after: Frames | None, flip: tuple[int, int],
+        self, window: Window, frame: Frames, before: Frames | None, after: Frames | None, flip: tuple[int, int] | None,
         context: LogContext,
     ) -> bool:  # fmt: skip
         """Return whether base_offset and leader epoch fit between the batches around it, and would not with one more bit flipped."""

@@ -173,7 +173,7 @@ class CommitLog(FramedCodec):
         return [(i, f"the property {CRC_NAME} is damaged") for i in long[odd].tolist()]
 
     def proved(
-        self, window: Window, frame: Frames, before: Frames | None, after: Frames | None, flip: tuple[int, int],
+        self, window: Window, frame: Frames, before: Frames | None, after: Frames | None, flip: tuple[int, int] | None,
         context: Any,
     ) -> bool:  # fmt: skip
         """Return whether the message has the property whose checksum covers the complete message: `body_crc` covers the body alone."""

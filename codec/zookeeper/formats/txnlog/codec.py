@@ -216,10 +216,10 @@ class TxnLog(Codec):
         )
 
     def proved(
-        self, window: Window, frame: Frames, before: Frames | None, after: Frames | None, flip: tuple[int, int],
+        self, window: Window, frame: Frames, before: Frames | None, after: Frames | None, flip: tuple[int, int] | None,
         context: TxnLogContext,
     ) -> bool:  # fmt: skip
-        return proved(window, frame, before, after, *flip)
+        return proved(window, frame, before, after, flip)
 
     def resync(self, window: Window, at: int, context: TxnLogContext) -> tuple[int, int]:
         context.prefixes = FINDER.prefixes(window.data, context.prefixes)

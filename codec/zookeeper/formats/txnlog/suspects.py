@@ -54,9 +54,9 @@ def _of_header(data: Bytes, at: int) -> Iterator[tuple[int, int]]:
 
 
 def proved(
-    window: Window, frame: Frames, before: Frames | None, after: Frames | None, place: int, bit: int
+    window: Window, frame: Frames, before: Frames | None, after: Frames | None, flip: tuple[int, int] | None
 ) -> bool:
-    """Return whether the bit, which is flipped in the window, was wrong."""
+    """Return whether the bit, which is flipped in the window, was wrong. None: the bytes are those of two copies."""
     data, start, end = window.data, int(frame.start[0]), int(frame.end[0])
     if frame.header["kind"][0] != TXN_FRAME:
         return data[start:end].tobytes() == _HEADER
@@ -67,6 +67,9 @@ def proved(
         numbers and zxid != numbers[0] + by for numbers, by in zip(near, (1, -1), strict=True)
     ):
         return False
+    if flip is None:
+        return True
+    place, bit = flip
     at = place - start
     if at < BODY:
         # The payload has the checksum that is stored, if its lower half was not changed.
