@@ -270,7 +270,7 @@ def _look(target: Path) -> None:
 
 
 def _break(target: Path, place: Path) -> None:
-    """Flip a bit of an older segment, as disks do: show what is lost, what a broker would do, and what a repair recovers."""
+    """Flip a bit of an older segment, as disks do: show what a broker would do, and that a repair corrects it."""
     console.rule("[bold]5. a segment is damaged and repaired")
     logs = sorted(target.glob("*.log"))
     older = logs[len(logs) // 3]
@@ -283,7 +283,8 @@ def _break(target: Path, place: Path) -> None:
     _type("explain", broken, "--fault", 1, "--items", 1)
     _type("explain", broken, "--fault", 1, "--html", page)
     _type("verify", broken, "--as-system", "--clean", expected=3)
-    _type("repair", broken, "--out", repaired, expected=3)
+    _type("repair", broken, "--out", repaired)
+    _type("diff", target, repaired)
     _type("verify", repaired, "--as-system", "--unclean")
 
 
@@ -320,7 +321,7 @@ def _leveldb(place: Path) -> None:
     _type("inspect", target)
     table = sorted(target.glob("*.ldb"))[1]
     middle = table.stat().st_size // 2
-    _type("damage", target, "--op", f"flip:file={table.name},at={middle},bit=3", "--out", broken.parent)
+    _type("damage", target, "--op", f"zero:file={table.name},at={middle},length=64", "--out", broken.parent)
     _type("verify", broken, "--as-system", expected=3)
     _type("repair", broken, "--out", repaired, expected=3)
     _type("verify", repaired)
@@ -467,7 +468,7 @@ def _rocketmq(place: Path) -> None:
     _type("dump", target, "--view", "index", "--key", "Orders#order-4711", "--columns", "physical_offset")
     first = sorted((target / "commitlog").iterdir())[0]
     body = first.read_bytes().index(b'{"order": 1234}')
-    _type("damage", target, "--op", f"flip:file=commitlog/{first.name},at={body + 12},bit=3", "--op", "create:file=abort,text=1",
+    _type("damage", target, "--op", f"write:file=commitlog/{first.name},at={body + 12},text=XY", "--op", "create:file=abort,text=1",
           "--op", "remove:file=checkpoint", "--out", broken.parent)  # fmt: skip
     _type("verify", broken, "--as-system", expected=3)
     _type("repair", broken, "--out", repaired, expected=3)
