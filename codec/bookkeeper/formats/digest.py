@@ -210,7 +210,7 @@ class Digests:
 
     def sizes(self, entries: Entries, matched: Int64s) -> Int64s:
         """Return the size of the digest of each entry, or `MISMATCH` or `UNKNOWN`. `matched` are the results of `matching_digest`."""
-        self._note(entries, matched)
+        self.note(entries.ledger, matched)
         unsure = np.flatnonzero(matched == 0)
         if not len(unsure):
             return matched
@@ -224,12 +224,12 @@ class Digests:
         sizes[short] = MISMATCH
         return sizes
 
-    def _note(self, entries: Entries, matched: Int64s) -> None:
+    def note(self, ledgers: Int64s, matched: Int64s) -> None:
         """Note the type of the ledgers of entries whose CRC matches."""
         new = np.empty(len(matched), np.int64)
-        count = new_ledgers(entries.ledger, matched, self.cache, new)
+        count = new_ledgers(ledgers, matched, self.cache, new)
         for i in new[:count].tolist():
-            self.known[int(entries.ledger[i])] = int(matched[i])
+            self.known[int(ledgers[i])] = int(matched[i])
 
     def _type(self, ledger: int, entries: Entries, unsure: Int64s) -> int:
         """Return the digest size of entries of one ledger, none of which has a matching CRC."""
@@ -283,7 +283,7 @@ class Digests:
 
         None of its entries has a matching CRC, and its password is not known or not the right one.
         """
-        self._note(entries, np.maximum(verdicts.astype(np.int64) - CERTAIN, 0))
+        self.note(entries.ledger, np.maximum(verdicts.astype(np.int64) - CERTAIN, 0))
         unsure = np.flatnonzero(verdicts <= CERTAIN)
         ledgers, first = np.unique(entries.ledger[unsure], return_index=True)
         unsettled = {
@@ -324,6 +324,11 @@ def unverified(
     for i, text in digests.unverified(entries, verdicts):
         at = int(entries.start[i]) - 4 + offset
         yield Fault(codec, at, 0, Kind.LINK, text, Severity.INFO)
+
+
+def all_match(verdicts: npt.NDArray[Any]) -> bool:
+    """Return whether the frames with these verdicts are entries whose CRC matches."""
+    return bool(len(verdicts)) and int(verdicts.min()) > CERTAIN
 
 
 def matched_sizes(verdicts: npt.NDArray[Any], data: Bytes, start: Int64s, end: Int64s) -> Int64s:

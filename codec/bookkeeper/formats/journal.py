@@ -24,6 +24,7 @@ from logwright.codec.bookkeeper.formats.digest import (
     UNKNOWN,
     Digests,
     Entries,
+    all_match,
     digest_columns,
     matched_sizes,
     matching_digest,
@@ -158,6 +159,8 @@ class JournalContext(FramedContext):
     digests: Digests = field(default_factory=Digests)
     writer: EntryWriter | None = None
     keyed: set[int] = field(default_factory=set)
+    sized: tuple[Part, Int64s] | None = None
+    """The last frames, and the sizes of their digests."""
 
 
 class Journal(FramedCodec):
@@ -263,7 +266,7 @@ class Journal(FramedCodec):
     def findings(self, part: Part, context: JournalContext) -> Sequence[Fault]:
         """Report records of a kind that the version of the file does not have: a bookie does not start with them."""
         kinds = part.head["entry_id"]
-        faults = []
+        faults: list[Fault] = []
         for code, first in _FIRST.items():
             if context.version >= first or not (places := np.flatnonzero(kinds == code)).size:
                 continue
@@ -271,6 +274,8 @@ class Journal(FramedCodec):
             text = f"Invalid journal. Contains {name} but layout version ({version}) is too old to hold this"
             system = f"the bookie does not start: IOException: {text}"
             faults.append(self.fault(part, int(places[0]), Kind.PAYLOAD, text, Severity.WARNING, system))
+        if all_match(part.head["verdict"]):
+            return faults
         data, entries = self._entries(part)
         verdicts = part.head["verdict"][data]
         return [*faults, *digest.unverified(NAME, context.digests, entries, verdicts, part.offset)]
@@ -294,6 +299,15 @@ class Journal(FramedCodec):
 
     def digest_sizes(self, part: Part, context: JournalContext) -> Int64s:
         """Return the digest size of each entry, `MISMATCH` or `UNKNOWN`; `_META` for other records."""
+        if context.sized is None or context.sized[0] is not part:
+            context.sized = part, self._digest_sizes(part, context)
+        return context.sized[1]
+
+    def _digest_sizes(self, part: Part, context: JournalContext) -> Int64s:
+        if all_match(part.head["verdict"]):
+            sizes: Int64s = part.head["verdict"].astype(np.int64) - CERTAIN
+            context.digests.note(part.head["ledger_id"].astype(np.int64), sizes)
+            return sizes
         ledger = part.head["ledger_id"].astype(np.int64)
         context.keyed |= set(ledger[part.head["entry_id"] == MASTER_KEY].tolist())
         sizes = np.full(len(part), _META)
@@ -311,23 +325,30 @@ class Journal(FramedCodec):
 
     def columns(self, part: Part, names: Sequence[str], context: JournalContext) -> Mapping[str, pa.Array]:
         sizes = self.digest_sizes(part, context)
-        entries = part.head["entry_id"].astype(np.int64)
         meta = sizes == _META
-        where = np.where(meta, part.start, part.start + IDS)
         start, length = part.start + ENTRY, part.end - part.start - ENTRY
-        keyed = (entries == MASTER_KEY) | (entries == EXPLICIT_LAC)
-        kinds = np.select([entries == code for code in _KINDS], list(range(1, len(_KINDS) + 1)), 0)
-        return {
-            "entry_id": numbers(pa.int64(), np.where(meta, 0, entries), meta),
-            "last_add_confirmed": numbers(pa.int64(), fixed_at(part.data, where, ">i8"), meta),
-            "length": numbers(pa.int64(), fixed_at(part.data, where + np.where(meta, 0, 8), ">i8"), meta),
-            "payload": binary(
-                part.data, start + np.maximum(sizes, 0), np.where(meta, -1, length - np.maximum(sizes, 0))
-            ),
-            "kind": contents(pa.string(), [b"entry", *_KINDS.values()]).take(numbers(pa.int64(), kinds)),
-            "data": binary(part.data, part.start + 24, np.where(keyed, part.end - part.start - 24, -1)),
-            **digest_columns(part.data, start, sizes),
-        }
+        out: dict[str, pa.Array] = {}
+        if "payload" in names:
+            width = np.maximum(sizes, 0)
+            out["payload"] = binary(part.data, start + width, np.where(meta, -1, length - width))
+        if "digest" in names or "digest_type" in names:
+            out |= digest_columns(part.data, start, sizes)
+        where = np.where(meta, part.start, part.start + IDS)
+        for name, at in (("last_add_confirmed", where), ("length", where + np.where(meta, 0, 8))):
+            if name in names:
+                out[name] = numbers(pa.int64(), fixed_at(part.data, at, ">i8"), meta)
+        entries = part.head["entry_id"].astype(np.int64)
+        if "entry_id" in names:
+            out["entry_id"] = numbers(pa.int64(), np.where(meta, 0, entries), meta)
+        if "kind" in names:
+            kinds = np.select([entries == code for code in _KINDS], list(range(1, len(_KINDS) + 1)), 0)
+            kind_names = contents(pa.string(), [b"entry", *_KINDS.values()])
+            out["kind"] = kind_names.take(numbers(pa.int64(), kinds))
+        if "data" in names:
+            keyed = (entries == MASTER_KEY) | (entries == EXPLICIT_LAC)
+            size = np.where(keyed, part.end - part.start - 24, -1)
+            out["data"] = binary(part.data, part.start + 24, size)
+        return out
 
     # Correcting
 

@@ -275,7 +275,7 @@ class BookieEdit(RepairPlan):
             return {}
         if self._tree.storage == tree.DB:
             self.before_you_start.append(
-                "The RocksDB index still lists the removed entries. Run: bookkeeper shell rebuild-db-ledger-locations-index."
+                "The RocksDB index still lists the removed entries. Rebuild it: logwright rebuild."
             )
             return {}
         out: dict[str, Sequence[Extent]] = {}

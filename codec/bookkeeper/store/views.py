@@ -64,8 +64,14 @@ VIEWS = {
         ),
         View("ledgers", tree.ENTRY_LOG, "rows", "the ledgers: range, bytes, gaps, and what the index has", LEDGERS),
         View("journal", tree.JOURNAL, "rows", "all records of the journals in order"),
+        View(
+            "entrylog", tree.ENTRY_LOG, "rows", "all entries in the entry logs, in the order of the files",
+            leaves="entries that only the journals have",
+        ),
     )
 }  # fmt: skip
+_BY_FILE = {"journal": tree.JOURNAL, "entrylog": tree.ENTRY_LOG}
+"""Views of all rows of files, by the codec of these."""
 
 
 @dataclass(frozen=True)
@@ -79,11 +85,11 @@ class IndexedLedger:
 
 def parts(listing: Listing, plan: Plan, view: str, options: Options) -> Sequence[Part | Group]:
     """See `codec.layout.Layout.parts`."""
-    if view == "journal":
+    if view in _BY_FILE:
         return [
-            Part(file.name, tree.JOURNAL, "rows", file.hints)
+            Part(file.name, _BY_FILE[view], "rows", file.hints)
             for file in plan.files
-            if file.codec == tree.JOURNAL and file.role is Role.PRIMARY
+            if file.codec == _BY_FILE[view] and file.role is Role.PRIMARY
         ]
     found = Tree(listing, options)
     marked = {name: at for i in range(len(found.journals)) for name, at in found.marked(i)}

@@ -21,6 +21,7 @@ from logwright.codec.bookkeeper.formats.digest import (
     UNKNOWN,
     Digests,
     Entries,
+    all_match,
     digest_columns,
     matched_sizes,
 )
@@ -54,6 +55,7 @@ from logwright.codec.frames.codec import FramedCodec, Part
 from logwright.codec.frames.format import POSITION, FramedContext
 from logwright.codec.frames.scanner import MAIN
 from logwright.codec.frames.scanner import MARKER as MARKER_KIND
+from logwright.codec.frames.specification import CERTAIN
 from logwright.codec.kernels.intrinsics import load_i32be
 from logwright.codec.option import Option, Options, parse_bool
 from logwright.codec.table import Column, Table
@@ -102,6 +104,8 @@ class EntryLogContext(FramedContext):
     """Where the first scan that met damage stopped."""
     searched: int = 0
     """Bytes in which ends of damaged entries were searched."""
+    sized: tuple[Part, Int64s] | None = None
+    """The last frames, and the sizes of their digests."""
     sought: int = -1
     """The damaged entry for which more bytes were asked."""
 
@@ -306,7 +310,16 @@ class EntryLog(FramedCodec):
 
     def digest_sizes(self, part: Part, context: EntryLogContext) -> Int64s:
         """Return the size of the digest of each entry, `MISMATCH` or `UNKNOWN`."""
-        return context.digests.sizes(*self._entries(part))
+        if context.sized is None or context.sized[0] is not part:
+            context.sized = part, self._digest_sizes(part, context)
+        return context.sized[1]
+
+    def _digest_sizes(self, part: Part, context: EntryLogContext) -> Int64s:
+        if not all_match(part.head["verdict"]):
+            return context.digests.sizes(*self._entries(part))
+        sizes: Int64s = part.head["verdict"].astype(np.int64) - CERTAIN
+        context.digests.note(part.head["ledger_id"].astype(np.int64), sizes)
+        return sizes
 
     def refused(self, part: Part, context: EntryLogContext) -> Sequence[tuple[int, Fault]]:
         sizes = self.digest_sizes(part, context)
@@ -318,6 +331,8 @@ class EntryLog(FramedCodec):
         ]
 
     def findings(self, part: Part, context: EntryLogContext) -> Sequence[Fault]:
+        if all_match(part.head["verdict"]):
+            return ()
         entries, verdicts = self._located(part), part.head["verdict"]
         return list(digest.unverified(NAME, context.digests, entries, verdicts, part.offset))
 
