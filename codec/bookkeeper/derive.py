@@ -89,5 +89,5 @@ class LocationIndex:
             return None
         ids = np.stack([np.concatenate([block[i] for block in self._blocks]) for i in range(2)], axis=1)
         ids = ids[np.lexsort((ids[:, 1], ids[:, 0]))]
-        again = np.flatnonzero((ids[1:] == ids[:-1]).all(axis=1))
-        return (int(ids[again[0], 0]), int(ids[again[0], 1])) if len(again) else None
+        copies = np.flatnonzero((ids[1:] == ids[:-1]).all(axis=1))
+        return (int(ids[copies[0], 0]), int(ids[copies[0], 1])) if len(copies) else None

@@ -120,27 +120,29 @@ class BookieChecker:
 
     def _map(self, name: str, ledger: Int64s, size: Int64s) -> Iterator[tuple[str, Fault]]:
         """The ledgers map must have the ledgers of the log and the bytes of their frames."""
-        found = self._read_map(name)
-        if found is None or found.error or not found.sizes:
+        ledgers_map = self._read_map(name)
+        if ledgers_map is None or ledgers_map.error or not ledgers_map.sizes:
             return
         ledgers, index = np.unique(ledger, return_inverse=True)
         sums = np.bincount(index, size, len(ledgers)).astype(np.int64)
         actual = dict(zip(ledgers.tolist(), sums.tolist(), strict=True))
         wrong = sorted(
-            number for number in {*actual, *found.sizes} if actual.get(number) != found.sizes.get(number)
+            number
+            for number in {*actual, *ledgers_map.sizes}
+            if actual.get(number) != ledgers_map.sizes.get(number)
         )
         if not wrong:
             return
         first = wrong[0]
-        text = f"the ledgers map has {found.sizes.get(first, 0)} bytes of ledger {first}, the log has {actual.get(first, 0)}"
+        text = f"the ledgers map has {ledgers_map.sizes.get(first, 0)} bytes of ledger {first}, the log has {actual.get(first, 0)}"
         more = f" (and {len(wrong) - 1} other ledgers differ)" if len(wrong) > 1 else ""
-        absent = [number for number in actual if number not in found.sizes]
+        absent = [number for number in actual if number not in ledgers_map.sizes]
         system = (
             f"garbage collection ignores ledger {absent[0]} in this log, and may delete the log"
             if absent
             else "compaction misjudges the log"
         )
-        yield name, Fault(NAME, found.offset, 0, Kind.LINK, text + more, Severity.WARNING, system, 0)
+        yield name, Fault(NAME, ledgers_map.offset, 0, Kind.LINK, text + more, Severity.WARNING, system, 0)
 
     def _read_map(self, name: str) -> LedgersMap | None:
         def read(offset: int, length: int) -> npt.NDArray[np.uint8]:
@@ -177,7 +179,7 @@ class BookieChecker:
         )
         order = np.lexsort((number, entry, ledger))
         same = (np.diff(ledger[order]) == 0) & (np.diff(entry[order]) == 0)
-        found = 0
+        count = 0
         for i in np.flatnonzero(same).tolist():
             a, b = int(order[i]), int(order[i + 1])
             first, second = (
@@ -185,8 +187,8 @@ class BookieChecker:
                 for k in (a, b)
             )
             if first != second:
-                found += 1
-                if found <= _MOST:
+                count += 1
+                if count <= _MOST:
                     text = f"entry {int(entry[a])} of ledger {int(ledger[a])} differs from its copy in {names[int(number[a])]}"
                     where = names[int(number[b])]
                     fault = Fault(NAME, int(start[b]), int(end[b] - start[b]), Kind.LINK, text, Severity.WARNING,
@@ -252,7 +254,7 @@ class BookieChecker:
                 return None
             for place in self._tree.indexes:
                 try:
-                    found = rocks.read_locations(self._listing, f"{place.prefix}{tree.LOCATIONS}/")
+                    by_ledger = rocks.read_locations(self._listing, f"{place.prefix}{tree.LOCATIONS}/")
                     keys = rocks.long_keys(self._listing, f"{place.prefix}{tree.LEDGERS}/")
                 except JavaError as error:
                     text = f"the RocksDB index cannot be read: {error.message}"
@@ -276,7 +278,7 @@ class BookieChecker:
                             0,
                         ),
                     )
-                out |= {ledger: ("", *arrays) for ledger, arrays in found.items()}
+                out |= {ledger: ("", *arrays) for ledger, arrays in by_ledger.items()}
             return out
         overlay = Overlay(self._listing)
         for ledger, name in self._tree.index_files.items():
@@ -305,16 +307,16 @@ class BookieChecker:
         if log is None or not len(log[0]):
             return np.zeros(len(entries), np.bool_)
         ledgers, ids, starts, _ = log
-        wanted = (places & 0xFFFFFFFF) - 4
-        at = np.minimum(np.searchsorted(starts, wanted), len(starts) - 1)
-        good = (starts[at] == wanted) & (ledgers[at] == ledger) & (ids[at] == entries)
+        frames = (places & 0xFFFFFFFF) - 4
+        at = np.minimum(np.searchsorted(starts, frames), len(starts) - 1)
+        good = (starts[at] == frames) & (ledgers[at] == ledger) & (ids[at] == entries)
         if not good.all():
             own = np.flatnonzero(ledgers == ledger)
             order = own[np.argsort(ids[own], kind="stable")]
             k = np.minimum(np.searchsorted(ids[order], entries[~good]), max(len(order) - 1, 0))
             if len(order):
                 hits = ids[order][k] == entries[~good]
-                shifts.extend((starts[order][k] - wanted[~good])[hits].tolist())
+                shifts.extend((starts[order][k] - frames[~good])[hits].tolist())
         sound: npt.NDArray[np.bool_] = good
         return sound
 

@@ -54,38 +54,40 @@ def databases_of(listing: Listing, bookie: Tree) -> list[Databases]:
     """Read the databases of each ledger directory."""
     out = []
     for number, place in enumerate(bookie.ledgers):
-        found = Databases(number, place, bookie.indexes[min(number, len(bookie.indexes) - 1)])
+        databases = Databases(number, place, bookie.indexes[min(number, len(bookie.indexes) - 1)])
         for name in (tree.LEDGERS, tree.LOCATIONS):
             read = rocks.read_ledgers if name == tree.LEDGERS else rocks.read_locations
-            folder = found.folder(name)
+            folder = databases.folder(name)
             try:
-                setattr(found, name, read(listing, folder))
+                setattr(databases, name, read(listing, folder))
                 if not any(path.startswith(folder) for path in bookie.sizes):
-                    found.damaged.add(name)
+                    databases.damaged.add(name)
             except JavaError:
-                found.damaged.add(name)
+                databases.damaged.add(name)
                 with contextlib.suppress(JavaError):
-                    setattr(found, name, read(listing, folder, repaired=True))
-        if tree.LEDGERS not in found.damaged:
-            found.long_keys = bool(rocks.long_keys(listing, found.folder(tree.LEDGERS)))
-        out.append(found)
+                    setattr(databases, name, read(listing, folder, repaired=True))
+        if tree.LEDGERS not in databases.damaged:
+            databases.long_keys = bool(rocks.long_keys(listing, databases.folder(tree.LEDGERS)))
+        out.append(databases)
     return out
 
 
-def complete_ledgers(found: Databases, seen: Iterable[int], key: Callable[[int], bytes], count: int) -> bool:
+def complete_ledgers(
+    databases: Databases, seen: Iterable[int], key: Callable[[int], bytes], count: int
+) -> bool:
     """Add the ledgers of a directory that a damaged database `ledgers` lacks, and return whether it has to be written.
 
     `seen` are the ledgers of entry logs and journals, `count` the number of ledger directories. Whether they were fenced is not known, so
     they are, as after `rebuild-db-ledgers-index`: no client continues them.
     """
-    if tree.LEDGERS in found.damaged:
-        for ledger in {*seen, *found.locations}:
-            if ledger >= 0 and ledger % count == found.number and ledger not in found.ledgers:
-                found.ledgers[ledger] = LedgerData(key(ledger), fenced=True)
-    return found.long_keys or (tree.LEDGERS in found.damaged and bool(found.ledgers))
+    if tree.LEDGERS in databases.damaged:
+        for ledger in {*seen, *databases.locations}:
+            if ledger >= 0 and ledger % count == databases.number and ledger not in databases.ledgers:
+                databases.ledgers[ledger] = LedgerData(key(ledger), fenced=True)
+    return databases.long_keys or (tree.LEDGERS in databases.damaged and bool(databases.ledgers))
 
 
-def true_locations(found: Databases, index: LocationIndex) -> tuple[Locations, bool]:
+def true_locations(databases: Databases, index: LocationIndex) -> tuple[Locations, bool]:
     """Return the locations of all entries of known ledgers, and whether the database has others or lacks some.
 
     `index` are the entries in the logs of the directory. Where an entry has several copies, the location in the database wins.
@@ -93,10 +95,10 @@ def true_locations(found: Databases, index: LocationIndex) -> tuple[Locations, b
     ledgers, ids, places = index.joined()
     by_ledger = index.ledgers()
     out: Locations = {}
-    differs = tree.LOCATIONS in found.damaged
-    for ledger in sorted(found.ledgers):
+    differs = tree.LOCATIONS in databases.damaged
+    for ledger in sorted(databases.ledgers):
         entries, locations = by_ledger.get(ledger, _NOTHING)
-        stored, stored_locations = found.locations.get(ledger, _NOTHING)
+        stored, stored_locations = databases.locations.get(ledger, _NOTHING)
         good = resolves(ledger, stored, stored_locations, (ledgers, ids, places))
         lacking = ~np.isin(entries, stored[good])
         differs |= bool(lacking.any()) or not good.all()

@@ -1,4 +1,4 @@
-"""What the files of one bookie hold: undamaged entries and records, and the stretches between them."""
+"""A survey of the files of a bookie: undamaged entries and records, and the damaged stretches between them."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def _columns(part: Part) -> tuple[Int64s, ...]:
 
 @dataclass
 class LedgerState:
-    """What index and journals say of a ledger. `headed`: its index file has a readable header."""
+    """The state of a ledger by its index and the journals. `headed`: its index file has a readable header."""
 
     key: bytes | None = None
     fenced: bool = False
@@ -182,7 +182,7 @@ class Survey:
         self.index: dict[int, tuple[Int64s, Int64s]] = {}
         """The entries and locations in the index file of each ledger."""
         self.databases: list[Databases] = []
-        """The databases of DbLedgerStorage. Without the package rocksdict there are none."""
+        """The databases of DbLedgerStorage. The list is empty without the package rocksdict."""
         self._read_index()
         self._read_records()
 

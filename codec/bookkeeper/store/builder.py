@@ -70,20 +70,20 @@ class _NewPlaces:
                 for key, path in (pair for kind in kinds for pair in kind)
                 if path.rpartition("/")[2] == name
             }
-            found = [[("" if key in own else key, path) for key, path in kind] for kind in kinds]
-            if not any(key == "" for kind in found for key, _ in kind):
+            paths = [[("" if key in own else key, path) for key, path in kind] for kind in kinds]
+            if not any(key == "" for kind in paths for key, _ in kind):
                 raise UsageError(
                     "none of the directories is the one that is written",
                     advice=f"Write to the first directory of {tree.LEDGER_DIRS.name}",
                 )
         else:
-            found = [[("journal", "journal")], [("ledger", "ledger")], []]
+            paths = [[("journal", "journal")], [("ledger", "ledger")], []]
         journals, ledgers, indexes = (
             [
                 (Place(path, f"{key}/{tree.CURRENT}/" if key else f"{tree.CURRENT}/"), path)
                 for key, path in kind
             ]
-            for kind in found
+            for kind in paths
         )
         if not journals or not ledgers:
             raise UsageError(
@@ -197,18 +197,18 @@ class BookieBuilder:
     def _resume(self, listing: Listing) -> None:
         """Continue an existing bookie. Raises `UsageError` if a bookie would not continue it unchanged."""
         known = {option.name for option in tree.READ_OPTIONS}
-        given = {
+        passed = {
             name: value
             for name, value in self.options.to_dict().items()
             if name in known and value is not None
         }
-        found = Tree(listing, Options((*tree.READ_OPTIONS, *tree.SETTINGS), given))
-        if found.storage == tree.DB:
+        existing = Tree(listing, Options((*tree.READ_OPTIONS, *tree.SETTINGS), passed))
+        if existing.storage == tree.DB:
             raise UsageError(
                 "a bookie with DbLedgerStorage cannot be appended to",
                 advice="Write all entries to a new directory, or add them with a client",
             )
-        bookie = Bookie(Overlay(listing), found, found.options)
+        bookie = Bookie(Overlay(listing), existing, existing.options)
         try:
             bookie.start()
         except JavaError as error:
@@ -220,10 +220,12 @@ class BookieBuilder:
                 f"a bookie would replay {bookie.replayed} entries of its journals",
                 advice="Start and stop the bookie first",
             )
-        self.journals, self.ledgers, self.indexes = found.journals, found.ledgers, found.indexes
-        self.found, self.storage = found, bookie.storage
-        self.logs = [_LogWriter(found.ledgers[0], self.limit, bookie.storage.logger(0).last_id)]
-        self.journal = max((i for place in found.journals for i, _ in found.journal_files(place)), default=0)
+        self.journals, self.ledgers, self.indexes = existing.journals, existing.ledgers, existing.indexes
+        self.existing, self.storage = existing, bookie.storage
+        self.logs = [_LogWriter(existing.ledgers[0], self.limit, bookie.storage.logger(0).last_id)]
+        self.journal = max(
+            (i for place in existing.journals for i, _ in existing.journal_files(place)), default=0
+        )
 
     # Entry logs
 
@@ -369,7 +371,7 @@ class BookieBuilder:
         merged = np.concatenate((known[kept], entries))
         order = np.argsort(merged, kind="stable")
         places = np.concatenate((known_locations[kept], locations))[order]
-        old = None if self.listing is None else self.found.index_files.get(ledger)
+        old = None if self.listing is None else self.existing.index_files.get(ledger)
         header = index_header(self._key(ledger))
         if old is not None and self.listing is not None:
             header = self.listing.read(old, 0, START)

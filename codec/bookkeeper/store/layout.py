@@ -74,14 +74,14 @@ class Bookie(Layout):
 
     def plan(self, listing: Listing, options: Options) -> Plan:
         """Plan entry logs and journals as primary files, by id, and index files as derived ones."""
-        found = Tree(listing, options)
-        places = {place.prefix: place for place in found.places.values()}
-        files = [_planned(found, places, entry.name, entry.size) for entry in listing.entries()]
-        logs = {name: i for i, (_, name) in enumerate(found.logs)}
-        journals = [name for place in found.journals for _, name in found.journal_files(place)]
+        bookie = Tree(listing, options)
+        places = {place.prefix: place for place in bookie.places.values()}
+        files = [_planned(bookie, places, entry.name, entry.size) for entry in listing.entries()]
+        logs = {name: i for i, (_, name) in enumerate(bookie.logs)}
+        journals = [name for place in bookie.journals for _, name in bookie.journal_files(place)]
         order = {**logs, **{name: len(logs) + i for i, name in enumerate(journals)}}
         files.sort(key=lambda file: (_ROLES.index(file.role), order.get(file.name, 0), file.name))
-        return Plan(tuple(files), tuple(_name_faults(found)), _facts(found), tuple(_missing(found)))
+        return Plan(tuple(files), tuple(_name_faults(bookie)), _facts(bookie), tuple(_missing(bookie)))
 
     def parts(self, listing: Listing, plan: Plan, view: str, options: Options) -> Sequence[Part | Group]:
         return views.parts(listing, plan, view, options)
@@ -111,8 +111,8 @@ class Bookie(Layout):
         extra: Stage,
         options: Options,
     ) -> Placement:
-        whole = builder.BookieBuilder(listing, name, options)
-        return assemble(whole, builder.STAGED, parts, extra, self.order)
+        new_bookie = builder.BookieBuilder(listing, name, options)
+        return assemble(new_bookie, builder.STAGED, parts, extra, self.order)
 
 
 def _is_directory(listing: Listing, prefix: str) -> bool:
@@ -139,16 +139,16 @@ def _commit_rank(name: str) -> int:
     return 2 if is_index else 1 if base == tree.LAST_ID else 0
 
 
-def _planned(found: Tree, places: dict[str, Place], name: str, size: int) -> PlannedFile:
+def _planned(bookie: Tree, places: dict[str, Place], name: str, size: int) -> PlannedFile:
     prefix = next((prefix for prefix in places if name.startswith(prefix)), "")
     if not prefix:
         return PlannedFile(name, size, Role.FOREIGN)
     place, inner = places[prefix], name[len(prefix) :]
-    if tree.log_id(inner) is not None and place in found.ledgers:
+    if tree.log_id(inner) is not None and place in bookie.ledgers:
         return PlannedFile(name, size, Role.PRIMARY, tree.ENTRY_LOG, {"number": tree.log_id(inner)})
-    if tree.journal_id(inner) is not None and place in found.journals:
+    if tree.journal_id(inner) is not None and place in bookie.journals:
         return PlannedFile(name, size, Role.PRIMARY, tree.JOURNAL, {"number": tree.journal_id(inner)})
-    if tree.ledger_of(inner) is not None and place in found.indexes:
+    if tree.ledger_of(inner) is not None and place in bookie.indexes:
         return PlannedFile(name, size, Role.DERIVED, tree.INDEX, {"number": tree.ledger_of(inner)})
     if inner.startswith((f"{tree.LOCATIONS}/", f"{tree.LEDGERS}/", "metadata-cache/")):
         role = Role.METADATA if inner.startswith(tree.LEDGERS) else Role.DERIVED
@@ -165,30 +165,30 @@ def _planned(found: Tree, places: dict[str, Place], name: str, size: int) -> Pla
     return PlannedFile(name, size, Role.FOREIGN)
 
 
-def _facts(found: Tree) -> dict[str, Any]:
-    journals = [name for place in found.journals for _, name in found.journal_files(place)]
+def _facts(bookie: Tree) -> dict[str, Any]:
+    journals = [name for place in bookie.journals for _, name in bookie.journal_files(place)]
     return {
-        "storage": found.storage,
-        "journal_directories": [place.prefix.rstrip("/") for place in found.journals],
-        "ledger_directories": [place.prefix.rstrip("/") for place in found.ledgers],
-        "index_directories": [place.prefix.rstrip("/") for place in found.indexes],
-        "entry_logs": len(found.logs),
-        "entry_log_bytes": sum(found.sizes[name] for _, name in found.logs),
+        "storage": bookie.storage,
+        "journal_directories": [place.prefix.rstrip("/") for place in bookie.journals],
+        "ledger_directories": [place.prefix.rstrip("/") for place in bookie.ledgers],
+        "index_directories": [place.prefix.rstrip("/") for place in bookie.indexes],
+        "entry_logs": len(bookie.logs),
+        "entry_log_bytes": sum(bookie.sizes[name] for _, name in bookie.logs),
         "journals": len(journals),
-        "ledgers": len(found.index_files) if found.storage != tree.DB else None,
+        "ledgers": len(bookie.index_files) if bookie.storage != tree.DB else None,
         "last_marks": [
             {"directory": place.prefix.rstrip("/"), "journal": f"{mark[0]:x}.txn", "offset": mark[1]}
-            for i, place in enumerate(found.journals)
-            if (mark := found.mark(i)) != (0, 0)
+            for i, place in enumerate(bookie.journals)
+            if (mark := bookie.mark(i)) != (0, 0)
         ],
-        "dirty": any(f"{place.prefix}{tree.DIRTY}" in found.sizes for place in found.ledgers),
+        "dirty": any(f"{place.prefix}{tree.DIRTY}" in bookie.sizes for place in bookie.ledgers),
     }
 
 
-def _name_faults(found: Tree) -> Iterator[tuple[str, Fault]]:
+def _name_faults(bookie: Tree) -> Iterator[tuple[str, Fault]]:
     """Yield faults of names that a bookie cannot use."""
-    for place in found.places.values():
-        for file in found.files(place):
+    for place in bookie.places.values():
+        for file in bookie.files(place):
             name = f"{place.prefix}{file}"
             if file.endswith(".txn") and tree.journal_id(file) is None:
                 text, system, severity = (
@@ -202,7 +202,7 @@ def _name_faults(found: Tree) -> Iterator[tuple[str, Fault]]:
                     "the bookie does not start",
                     Severity.ERROR,
                 )
-            elif file.endswith(".log") and tree.log_id(file) is None and place in found.ledgers:
+            elif file.endswith(".log") and tree.log_id(file) is None and place in bookie.ledgers:
                 text, system, severity = (
                     "the name is not that of an entry log: a hexadecimal number in lower case, without zeros in front",
                     "the bookie never reads it",
@@ -211,8 +211,8 @@ def _name_faults(found: Tree) -> Iterator[tuple[str, Fault]]:
             else:
                 continue
             yield name, Fault(NAME, 0, 0, Kind.LINK, text, severity, system)
-    for name in found.sizes:
-        prefix = next((place.prefix for place in found.indexes if name.startswith(place.prefix)), None)
+    for name in bookie.sizes:
+        prefix = next((place.prefix for place in bookie.indexes if name.startswith(place.prefix)), None)
         if prefix is not None and name.endswith(".idx") and tree.ledger_of(name[len(prefix) :]) is None:
             text = "the index file is not at the place that its name requires"
             yield (
@@ -221,11 +221,11 @@ def _name_faults(found: Tree) -> Iterator[tuple[str, Fault]]:
             )
 
 
-def _missing(found: Tree) -> Iterator[tuple[str, Fault]]:
+def _missing(bookie: Tree) -> Iterator[tuple[str, Fault]]:
     """Yield faults of journals that are missing: the marked one, and those between two others."""
-    for number, place in enumerate(found.journals):
-        identity, _ = found.mark(number)
-        journals = found.journal_files(place)
+    for number, place in enumerate(bookie.journals):
+        identity, _ = bookie.mark(number)
+        journals = bookie.journal_files(place)
         ids = [journal for journal, _ in journals]
         if identity > 0 and identity not in ids:
             text = f"lastMark names journal {identity:x}.txn, which is missing"

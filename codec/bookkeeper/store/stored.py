@@ -84,10 +84,10 @@ def stored_entries(listing: Listing, tree: Tree, options: Options) -> tuple[Int6
     """Return the distinct undamaged entries (ledger, entry) in order, and which are in the part of the journals that is replayed."""
     blocks, replayed = [np.empty((0, 2), np.int64)], [np.empty(0, np.bool_)]
     for name, codec, position in files_of(tree):
-        for found in entries_of(listing, name, tree.sizes[name], codec, options):
-            mask = found.entry >= 0
-            blocks.append(np.stack((found.ledger[mask], found.entry[mask]), axis=1))
-            replayed.append((found.start[mask] >= position) & (position >= 0))
+        for stored in entries_of(listing, name, tree.sizes[name], codec, options):
+            mask = stored.entry >= 0
+            blocks.append(np.stack((stored.ledger[mask], stored.entry[mask]), axis=1))
+            replayed.append((stored.start[mask] >= position) & (position >= 0))
     ids, flags = np.concatenate(blocks), np.concatenate(replayed)
     order = np.lexsort((~flags, ids[:, 1], ids[:, 0]))
     ids, flags = ids[order], flags[order]

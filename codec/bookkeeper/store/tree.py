@@ -196,22 +196,22 @@ class Tree:
     @cached_property
     def cookies(self) -> dict[str, bytes]:
         """The contents of VERSION by directory."""
-        found = {}
+        contents = {}
         for key, place in self.places.items():
             name = f"{place.prefix}{VERSION}"
             if name in self.sizes:
                 try:
-                    found[key] = self.listing.read(name, 0, 1 << 16)
+                    contents[key] = self.listing.read(name, 0, 1 << 16)
                 except LogwrightError:
-                    found[key] = b""
-        return found
+                    contents[key] = b""
+        return contents
 
     @cached_property
     def _kinds(self) -> tuple[list[Place], list[Place], list[Place]]:
         """The journal, ledger and index directories: from the options, else from a cookie, else by their files."""
         named = self._named_by_options() or self._named_by_cookie()
         by_content = self._by_content()
-        given = roots(self.options)
+        named_roots = roots(self.options)
         out = []
         for i, kind in enumerate(_ROOT_NAMES):
             if named is not None and named[i]:
@@ -219,7 +219,7 @@ class Tree:
             else:
                 free = [
                     self.places[key] for key in by_content[i]
-                    if key not in {root.name for root in given if not root.name.startswith(kind)}
+                    if key not in {root.name for root in named_roots if not root.name.startswith(kind)}
                 ]  # fmt: skip
                 out.append(free)
         journals, ledgers, indexes = out
@@ -307,18 +307,18 @@ class Tree:
     @cached_property
     def logs(self) -> list[tuple[int, str]]:
         """The entry logs by id and directory: id and name."""
-        found = [
+        logs = [
             (identity, i, f"{place.prefix}{file}")
             for i, place in enumerate(self.ledgers)
             for file in self.files(place)
             if (identity := log_id(file)) is not None
         ]
-        return [(identity, name) for identity, _, name in sorted(found)]
+        return [(identity, name) for identity, _, name in sorted(logs)]
 
     def journal_files(self, place: Place) -> list[tuple[int, str]]:
         """Return the journals of a directory by id."""
-        found = [(journal_id(file), f"{place.prefix}{file}") for file in self.files(place)]
-        return sorted((identity, name) for identity, name in found if identity is not None)
+        journals = [(journal_id(file), f"{place.prefix}{file}") for file in self.files(place)]
+        return sorted((identity, name) for identity, name in journals if identity is not None)
 
     @cached_property
     def index_files(self) -> dict[int, str]:
@@ -335,9 +335,9 @@ class Tree:
     @cached_property
     def storage(self) -> str:
         """The storage class: from the options, else by the index."""
-        given: str | None = self.options[STORAGE.name]
-        if given:
-            return given
+        chosen: str | None = self.options[STORAGE.name]
+        if chosen:
+            return chosen
         databases = (self._below(place, folder) for place in self.indexes for folder in (LOCATIONS, LEDGERS))
         return DB if any(databases) else SORTED
 

@@ -91,8 +91,8 @@ def parts(listing: Listing, plan: Plan, view: str, options: Options) -> Sequence
             for file in plan.files
             if file.codec == _BY_FILE[view] and file.role is Role.PRIMARY
         ]
-    found = Tree(listing, options)
-    marked = {name: at for i in range(len(found.journals)) for name, at in found.marked(i)}
+    bookie = Tree(listing, options)
+    marked = {name: at for i in range(len(bookie.journals)) for name, at in bookie.marked(i)}
     runs = []
     for file in plan.files:
         if file.role is not Role.PRIMARY or (file.codec == tree.JOURNAL and file.name not in marked):
@@ -101,7 +101,7 @@ def parts(listing: Listing, plan: Plan, view: str, options: Options) -> Sequence
         part = Part(file.name, file.codec or "", "rows", file.hints, bounds=bounds)
         params = {"file": file.name, "start": marked.get(file.name, 0), "journal": file.codec == tree.JOURNAL}
         runs.append(Run((part,), params))
-    params = {"indexed": indexed(found)} if view == "ledgers" else {}
+    params = {"indexed": indexed(bookie)} if view == "ledgers" else {}
     return [Group(tuple(runs), params, key="ledger_id")] if runs or params.get("indexed") else []
 
 
@@ -111,20 +111,21 @@ def _bounds(listing: Listing, name: str, size: int) -> Mapping[str, tuple[Any, A
     def read(offset: int, length: int) -> Any:
         return np.frombuffer(listing.read(name, offset, length), np.uint8)
 
-    found = read_map(read, size)
-    if found is None or found.error or not found.sizes:
+    ledgers_map = read_map(read, size)
+    if ledgers_map is None or ledgers_map.error or not ledgers_map.sizes:
         return {}
-    return {"ledger_id": (min(found.sizes), max(found.sizes))}
+    return {"ledger_id": (min(ledgers_map.sizes), max(ledgers_map.sizes))}
 
 
-def indexed(found: Tree) -> dict[int, IndexedLedger] | None:
+def indexed(bookie: Tree) -> dict[int, IndexedLedger] | None:
     """Return what the index says of each ledger; None if it cannot be read here."""
-    if found.storage == tree.DB:
+    if bookie.storage == tree.DB:
         if not rocks.available():
             return None
         try:
             databases = [
-                rocks.read_ledgers(found.listing, f"{place.prefix}{tree.LEDGERS}/") for place in found.indexes
+                rocks.read_ledgers(bookie.listing, f"{place.prefix}{tree.LEDGERS}/")
+                for place in bookie.indexes
             ]
         except JavaError:
             return None
@@ -133,9 +134,9 @@ def indexed(found: Tree) -> dict[int, IndexedLedger] | None:
             for ledgers in databases
             for ledger, data in ledgers.items()
         }
-    overlay = Overlay(found.listing)
+    overlay = Overlay(bookie.listing)
     out = {}
-    for ledger, name in found.index_files.items():
+    for ledger, name in bookie.index_files.items():
         file = IndexFile(overlay, name, None, 8192, 1 << 20)
         try:
             out[ledger] = IndexedLedger(file.fenced(), bool(file.key), _lac(file.lac))
@@ -212,21 +213,21 @@ def combine(
     if view == "ledgers":
         yield _ledgers(params["indexed"], runs, columns)
         return
-    found = locate(runs)
+    located = locate(runs)
     names = [run.params["file"] for run in runs]
     read = [name for name in columns if name not in _OWN]
-    edges = _edges(found.size)
+    edges = _edges(located.size)
     if len(edges) <= 2 or not read:
-        blocks = list(_located_rows(found, runs, read)) if read else []
+        blocks = list(_located_rows(located, runs, read)) if read else []
         for start, stop in itertools.pairwise(edges):
-            yield from _chunk(found, start, stop, names, columns, blocks)
+            yield from _chunk(located, start, stop, names, columns, blocks)
         return
     with host().spill() as spill:
         spilled = _Spilled(spill, np.array(edges))
-        for block in _located_rows(found, runs, read):
+        for block in _located_rows(located, runs, read):
             spilled.add(block)
         for i, (start, stop) in enumerate(itertools.pairwise(edges)):
-            yield from _chunk(found, start, stop, names, columns, spilled.blocks(i))
+            yield from _chunk(located, start, stop, names, columns, spilled.blocks(i))
 
 
 _OWN = ("ledger_id", "entry_id", "file", "position")
@@ -245,20 +246,22 @@ def _edges(sizes: Int64s) -> list[int]:
     return edges
 
 
-def _by_run(found: Located, runs: int) -> Iterator[Int64s]:
+def _by_run(located: Located, runs: int) -> Iterator[Int64s]:
     """Yield the indices of the located entries of each run, by position."""
-    order = np.lexsort((found.position, found.run))
-    edges = np.searchsorted(found.run[order], np.arange(runs + 1))
+    order = np.lexsort((located.position, located.run))
+    edges = np.searchsorted(located.run[order], np.arange(runs + 1))
     for start, stop in itertools.pairwise(edges.tolist()):
         yield order[start:stop]
 
 
-def _located_rows(found: Located, runs: Sequence[Stream], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _located_rows(
+    located: Located, runs: Sequence[Stream], columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
     """Read each run once, and yield the rows of located entries, with the column `_ORDER`."""
-    for run, index in zip(runs, _by_run(found, len(runs)), strict=True):
+    for run, index in zip(runs, _by_run(located, len(runs)), strict=True):
         if not len(index):
             continue
-        known = found.position[index]
+        known = located.position[index]
         for batch in run(list(dict.fromkeys(("position", *columns)))):
             places = np.asarray(batch["position"], np.int64)
             at = np.minimum(np.searchsorted(known, places), len(known) - 1)
@@ -306,7 +309,7 @@ class _Spilled:
 
 
 def _chunk(
-    found: Located,
+    located: Located,
     start: int,
     stop: int,
     names: Sequence[str],
@@ -315,10 +318,10 @@ def _chunk(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the entries `[start, stop)`. `blocks` have the columns that are read."""
     own: dict[str, pa.Array] = {
-        "ledger_id": pa.array(found.ledger[start:stop]),
-        "entry_id": pa.array(found.entry[start:stop]),
-        "file": pa.array(names, pa.string()).take(pa.array(found.run[start:stop])),
-        "position": pa.array(found.position[start:stop]),
+        "ledger_id": pa.array(located.ledger[start:stop]),
+        "entry_id": pa.array(located.entry[start:stop]),
+        "file": pa.array(names, pa.string()).take(pa.array(located.run[start:stop])),
+        "position": pa.array(located.position[start:stop]),
     }
     table = pa.table({name: own[name] for name in columns if name in own} or {"position": own["position"]})
     read = [name for name in columns if name not in own]
@@ -339,14 +342,14 @@ def _chunk(
 def _ledgers(
     known: Mapping[int, IndexedLedger] | None, runs: Sequence[Stream], columns: Sequence[str]
 ) -> pa.RecordBatch:
-    found = locate(runs)
-    confirmed, sizes, marks = _totals(found, runs)
-    ledgers = sorted({*found.ledger.tolist(), *(known or ()), *marks})
-    starts = np.searchsorted(found.ledger, ledgers, "left")
-    stops = np.searchsorted(found.ledger, ledgers, "right")
+    located = locate(runs)
+    confirmed, sizes, marks = _totals(located, runs)
+    ledgers = sorted({*located.ledger.tolist(), *(known or ()), *marks})
+    starts = np.searchsorted(located.ledger, ledgers, "left")
+    stops = np.searchsorted(located.ledger, ledgers, "right")
     rows = []
     for ledger, start, stop in zip(ledgers, starts.tolist(), stops.tolist(), strict=True):
-        entry = found.entry[start:stop]
+        entry = located.entry[start:stop]
         index = (known or {}).get(ledger)
         fenced, key, lac = marks.get(ledger, (False, False, None))
         confirms = [
@@ -367,7 +370,7 @@ def _ledgers(
                 "fenced": True if fenced or (index is not None and index.fenced) else None if unknown else False,
                 "master_key": True if key or (index is not None and index.key) else None if unknown else False,
                 "indexed": None if known is None else index is not None,
-                "files": [runs[i].params["file"] for i in np.unique(found.run[start:stop]).tolist()],
+                "files": [runs[i].params["file"] for i in np.unique(located.run[start:stop]).tolist()],
             }
         )  # fmt: skip
     schema = LEDGERS.schema(columns)
@@ -375,24 +378,24 @@ def _ledgers(
 
 
 def _totals(
-    found: Located, runs: Sequence[Stream]
+    located: Located, runs: Sequence[Stream]
 ) -> tuple[Int64s, Int64s, dict[int, tuple[bool, bool, int | None]]]:
     """Return the last-add-confirmed and the payload size of each located entry, and for each ledger what the journals say:
     fenced, with a master key, explicit last-add-confirmed."""
-    confirmed, sizes = np.full(len(found), -1, np.int64), np.zeros(len(found), np.int64)
+    confirmed, sizes = np.full(len(located), -1, np.int64), np.zeros(len(located), np.int64)
     marks: dict[int, tuple[bool, bool, int | None]] = {}
-    for run, wanted in zip(runs, _by_run(found, len(runs)), strict=True):
+    for run, indices in zip(runs, _by_run(located, len(runs)), strict=True):
         extra = ("kind", "data", "ledger_id", "entry_id") if run.params["journal"] else ()
         for batch in run(("position", "last_add_confirmed", "payload", *extra)):
             if run.params["journal"]:
                 _note_records(batch, marks)
                 batch = _entry_rows(batch, run.params)
             places = np.asarray(batch["position"], np.int64)
-            if not len(wanted) or not len(places):
+            if not len(indices) or not len(places):
                 continue
-            index = np.minimum(np.searchsorted(found.position[wanted], places), len(wanted) - 1)
-            mask = found.position[wanted][index] == places
-            at = wanted[index[mask]]
+            index = np.minimum(np.searchsorted(located.position[indices], places), len(indices) - 1)
+            mask = located.position[indices][index] == places
+            at = indices[index[mask]]
             confirmed[at] = np.asarray(compute.fill_null(batch["last_add_confirmed"], -1), np.int64)[mask]
             sizes[at] = np.asarray(compute.fill_null(compute.binary_length(batch["payload"]), 0), np.int64)[
                 mask
