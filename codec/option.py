@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -258,3 +258,25 @@ def parse_choice(text: Any) -> str:
 def parse_text(text: Any) -> str:
     """Accept any text."""
     return str(text)
+
+
+@dataclass(frozen=True)
+class NamedFile:
+    """A file that an option names, with its content."""
+
+    name: str
+    data: bytes = field(repr=False)
+
+
+def _no_files(path: str) -> bytes:
+    raise ValueError("no file can be read here")
+
+
+file_reader: Callable[[str], bytes] = _no_files
+"""Returns the content of a file. Set by the readers, since codecs do no I/O."""
+
+
+def parse_file(value: Any) -> NamedFile:
+    """Accept the path of a file, and read it."""
+    name = str(value)
+    return NamedFile(name, file_reader(name))

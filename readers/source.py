@@ -21,6 +21,7 @@ from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 
+from logwright.codec import option
 from logwright.codec.fault import (
     AccessError,
     LogwrightError,
@@ -328,3 +329,20 @@ def _owner(path: str) -> str:
     except (ImportError, KeyError):
         user = str(status.st_uid)
     return f"It belongs to {user} ({stat.filemode(status.st_mode)}): run as that user, or copy the file"
+
+
+_LARGEST_OPTION_FILE = 64 << 20
+
+
+def read_option_file(path: str) -> bytes:
+    """Return the content of a file that an option names."""
+    with open_source(path) as source:
+        if source.size > _LARGEST_OPTION_FILE:
+            raise UsageError(
+                f"{source.size} bytes, expected at most {_LARGEST_OPTION_FILE} in a file that an option names",
+                path=path,
+            )
+        return source.pread(0, source.size).tobytes()
+
+
+option.file_reader = read_option_file

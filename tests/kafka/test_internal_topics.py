@@ -22,8 +22,9 @@ from logwright.codec.kafka.formats.internal.definitions import TOPICS, Topic
 from logwright.codec.kafka.formats.internal.offset_commits import offset_commits
 from logwright.codec.kafka.formats.internal.records import OTHER_BYTES, decode, encode
 from logwright.codec.kafka.formats.internal.schema import RecordType, fields
-from logwright.codec.kafka.formats.internal.serde import PayloadError, write_uvarint
+from logwright.codec.kafka.formats.internal.serde import write_uvarint
 from logwright.codec.kafka.formats.internal.view import stored_rows
+from logwright.codec.kafka.formats.payload import PayloadError
 
 GOLDEN = {
     "consumer_offsets": "consumer_offsets",

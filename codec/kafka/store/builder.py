@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from logwright.codec.fault import UsageError
 from logwright.codec.kafka.derive import EpochCache, SegmentIndexer
 from logwright.codec.kafka.formats import partition_metadata as metadata
+from logwright.codec.kafka.formats import payload
 from logwright.codec.kafka.formats.index import INDEX_ENTRY
 from logwright.codec.kafka.formats.log import settings
 from logwright.codec.kafka.formats.log.layout import COMPRESSION, MAGIC
@@ -37,6 +38,7 @@ LARGEST_OFFSET = (1 << 63) - 2
 
 OPTIONS = (
     *settings.OPTIONS,
+    *payload.OPTIONS,
     Option("segment.bytes", 1 << 30, "The largest segment", low=14, high=_INT_MAX),
     Option("segment.ms", 604_800_000, "Time between the first batches of two segments", low=1),
     Option("segment.index.bytes", 10_485_760, "The largest index. A new segment is rolled when it is full", low=12, high=_INT_MAX),

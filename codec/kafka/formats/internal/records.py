@@ -12,7 +12,6 @@ from typing import Any
 from logwright.codec.kafka.formats.internal.definitions import Topic
 from logwright.codec.kafka.formats.internal.schema import RecordType
 from logwright.codec.kafka.formats.internal.serde import (
-    PayloadError,
     Writer,
     key_reader,
     key_writer,
@@ -21,6 +20,7 @@ from logwright.codec.kafka.formats.internal.serde import (
     value_writer,
     write_uvarint,
 )
+from logwright.codec.kafka.formats.payload import PayloadError
 
 _FRAME_VERSION = 1
 OTHER_BYTES = (

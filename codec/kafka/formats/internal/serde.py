@@ -15,6 +15,7 @@ from typing import Any
 
 from logwright.codec.java import java_string
 from logwright.codec.kafka.formats.internal.schema import ZERO_UUID, Field, Kind, RecordType
+from logwright.codec.kafka.formats.payload import PayloadError
 
 Reader = Callable[[bytes, int], tuple[Any, int]]
 """`(data, at)` to the value that starts there, and the position after it. Raises `PayloadError`."""
@@ -25,10 +26,6 @@ _SHORT = struct.Struct(">h")
 _INT = struct.Struct(">i")
 _MOST_STRING = (1 << 15) - 1
 _MOST_VARINT_BYTES = 5
-
-
-class PayloadError(ValueError):
-    """A key or value that does not have the form of its message."""
 
 
 # Unsigned varints

@@ -15,7 +15,7 @@ from logwright.codec.kafka.formats.internal.definitions import TOPICS, Topic
 from logwright.codec.kafka.formats.internal.offset_commits import TOMBSTONE, offset_commits
 from logwright.codec.kafka.formats.internal.records import Message, decode, encode
 from logwright.codec.kafka.formats.internal.schema import RecordType, struct_type
-from logwright.codec.kafka.formats.internal.serde import PayloadError
+from logwright.codec.kafka.formats.payload import PayloadError
 from logwright.codec.table import Column, Table
 
 _OWN = ("type", "version", "note", "key", "value")

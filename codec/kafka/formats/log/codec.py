@@ -21,6 +21,7 @@ from logwright.codec.describe import Struct, Type
 from logwright.codec.explain import Focus, Node, explain_values
 from logwright.codec.fault import Fault, UsageError
 from logwright.codec.frames.suspects import suspects
+from logwright.codec.kafka.formats import payload
 from logwright.codec.kafka.formats.internal.view import BY_VIEW
 from logwright.codec.kafka.formats.log import (
     fields,
@@ -78,6 +79,7 @@ _DIRECTORY = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)")
 _MOVED = re.compile(r"(?P<name>\S+)\.[0-9a-f]{32}-(?:delete|future|stray)")
 
 OPTIONS = (
+    *used_by({Verb.READ, Verb.AS_SYSTEM, Verb.WRITE}, *payload.OPTIONS, views=("rows",)),
     *used_by(
         {*DECODES, Verb.AS_SYSTEM, Verb.WRITE} - {Verb.DIFF},
         MAX_DECOMPRESSED,
@@ -168,6 +170,8 @@ class KafkaLog(Codec):
         self, window: Window, frames_: Frames, table: str, columns: Sequence[str], context: LogContext
     ) -> Iterator[Decoded]:
         if table == "rows":
+            if formats := payload.formats_of(context.options):
+                return payloads.decode_formats(window, frames_, formats, columns, context)
             return rows.decode(window, frames_, ROWS, columns, context)
         if table in DECODED:
             return payloads.decode_topic(window, frames_, BY_VIEW[table], DECODED[table], columns, context)

@@ -1,4 +1,5 @@
-"""Rows whose keys and values are decoded: the views of internal topics. A payload that cannot be decoded is a fault of its row."""
+"""Rows whose keys and values are decoded: the views of internal topics, and the formats of users. A payload that cannot be decoded is a
+fault of its row."""
 
 from __future__ import annotations
 
@@ -14,6 +15,8 @@ from logwright.codec.kafka.formats.internal.view import DecodedMessages, with_fa
 from logwright.codec.kafka.formats.log import rows
 from logwright.codec.kafka.formats.log.layout import COMPRESSION, CONTROL, HEAD_SIZE, MAGIC
 from logwright.codec.kafka.formats.log.tables import NAME, ROWS, LogContext
+from logwright.codec.kafka.formats.payload import Format
+from logwright.codec.kafka.formats.payload import decoded as decoded_column
 from logwright.codec.kernels.intrinsics import read_varint, read_varlong
 from logwright.codec.table import Table
 from logwright.codec.window import Decoded, Frames, Window
@@ -35,6 +38,25 @@ def decode_topic(
         arrays = [stored[name] if name in plain else messages.column(table[name]) for name in columns]
         out = pa.RecordBatch.from_arrays(arrays, schema=table.schema(columns))
         yield without_bad(window, frames, stored, Decoded(out, decoded.faults), messages.bad, context)
+
+
+def decode_formats(
+    window: Window,
+    frames: Frames,
+    formats: Mapping[str, Format],
+    columns: Sequence[str],
+    context: LogContext,
+) -> Iterator[Decoded]:
+    """Return plain rows whose keys and values, as far as they are read, are JSON text."""
+    read = tuple(dict.fromkeys((*columns, "offset", "position", "is_control")))
+    for decoded in rows.decode(window, frames, ROWS, read, context):
+        stored = {name: decoded.batch.column(i) for i, name in enumerate(read)}
+        shown, bad = dict(stored), dict[int, str]()
+        for side in formats.keys() & set(columns):
+            shown[side], wrong = decoded_column(formats[side], stored[side], stored["is_control"])
+            bad |= {row: f"{side}: {reason}" for row, reason in wrong.items()}
+        out = ROWS.batch(columns, shown.__getitem__, decoded.batch.num_rows)
+        yield without_bad(window, frames, stored, Decoded(out, decoded.faults), bad, context)
 
 
 def without_bad(

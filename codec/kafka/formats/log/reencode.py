@@ -45,6 +45,7 @@ from logwright.codec.kafka.formats.log.sections import Sections, expand, section
 from logwright.codec.kafka.formats.log.settings import BatchSettings
 from logwright.codec.kafka.formats.log.tables import NAME, NOTHING_SERVED, LogContext
 from logwright.codec.kafka.formats.log.write import BatchEncoder, assemble, put_heads
+from logwright.codec.kafka.formats.payload import encoded, formats_of
 from logwright.codec.kernels.compress import CompressionError, compress
 from logwright.codec.window import Bytes, Chunk, Frames, Window
 
@@ -66,7 +67,8 @@ def encode(
         if len(data):
             yield data
     else:
-        batches = [stored_rows(batch) for batch in rows.to_batches()]
+        formats = formats_of(context.options)
+        batches = [encoded(formats, stored_rows(batch), 0) for batch in rows.to_batches()]
         yield from reencode(pa.Table.from_batches(batches) if batches else rows, frames, context)
     if file is not None and file.num_rows:
         trailing = file.column("trailing")[0].as_py() if "trailing" in file.column_names else None

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from logwright.codec.fault import UsageError
 from logwright.codec.kafka.formats.log.layout import COMPRESSION_NAMES, CREATE_TIME, LOG_APPEND_TIME, MAGIC
+from logwright.codec.kafka.formats.payload import Format, formats_of
 from logwright.codec.option import Option, Options, parse_choice, parse_text
 
 OPTIONS = (
@@ -80,6 +81,8 @@ class BatchSettings:
     """Whether rows keep the magic and the compression of their columns, and compressed rows of one batch stay together."""
     levels: tuple[tuple[str, int], ...] = ()
     """Of the compressions that have levels."""
+    formats: tuple[tuple[str, Format], ...] = ()
+    """The formats of keys and values that are written from JSON text, by column."""
 
     @classmethod
     def of(cls, options: Options) -> BatchSettings:
@@ -99,6 +102,7 @@ class BatchSettings:
             not options.given("compression.type"),
             not options.given("batch.size"),
             tuple(levels.items()),
+            tuple(formats_of(options).items()),
         )
 
     def kept(self, magic: int, codec: int) -> BatchSettings:

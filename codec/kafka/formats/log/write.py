@@ -34,6 +34,7 @@ from logwright.codec.kafka.formats.log.layout import (
 )
 from logwright.codec.kafka.formats.log.message_write import MessageEncoder
 from logwright.codec.kafka.formats.log.settings import OPTIONS, BatchSettings, magic_of
+from logwright.codec.kafka.formats.payload import encoded
 from logwright.codec.kernels.compress import compress
 from logwright.codec.kernels.crc32c import crc32c
 from logwright.codec.kernels.intrinsics import copy, store_32be
@@ -149,11 +150,14 @@ class BatchEncoder:
         """
         if rows.num_rows == 0:
             return _NOTHING
-        rows = stored_rows(rows, self.rows)
+        rows = encoded(dict(self.settings.formats), stored_rows(rows, self.rows), self.rows)
+        return self._add(rows, first_offset)
+
+    def _add(self, rows: pa.RecordBatch, first_offset: int | None) -> Encoded:
         if rows.nbytes > _MOST and rows.num_rows > 1:
             half = rows.num_rows // 2
             second = None if first_offset is None else first_offset + half
-            return _joined(self.add(rows.slice(0, half), first_offset), self.add(rows.slice(half), second))
+            return _joined(self._add(rows.slice(0, half), first_offset), self._add(rows.slice(half), second))
         offsets = self._offsets(rows, first_offset)
         now = time.time_ns() // 1_000_000
         _refuse_control(rows, self.rows)

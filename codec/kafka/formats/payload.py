@@ -1,0 +1,382 @@
+"""Formats of the keys and values of records: JSON, Avro and Protobuf, also in Confluent's wire format.
+
+A payload is decoded to JSON text, and JSON text is encoded as a payload. `FORMATS` is the registry: a format is one entry. Avro and
+Protobuf need the packages `fastavro` and `protobuf` (`pip install 'logwright[payloads]'`).
+
+Source of the wire format: Confluent's serializers: a zero, the 4 bytes of the schema's id, for Protobuf the path of the message in its
+file, and the payload.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from logwright.codec.columns import contents
+from logwright.codec.fault import UsageError
+from logwright.codec.option import NamedFile, Option, Options, parse_choice, parse_file, parse_text
+
+_WIRE = b"\0"
+_PACKAGES = {"fastavro": "fastavro", "google": "protobuf"}
+"""Names of packages, by those of their modules."""
+_ID_END = 5
+
+
+class PayloadError(ValueError):
+    """A key or value that does not have the form of its format or message."""
+
+
+class Format(Protocol):
+    """One direction each. Both raise `PayloadError`."""
+
+    def decode(self, data: bytes) -> bytes: ...
+
+    def encode(self, text: bytes) -> bytes: ...
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The options of a format: the schema's file, the name of the message in it, and the id in the registry of schemas."""
+
+    side: str
+    """`key` or `value`, for messages."""
+    file: NamedFile | None = None
+    message: str | None = None
+    id: int | None = None
+
+    def required(self) -> NamedFile:
+        if self.file is None:
+            raise UsageError(
+                f"option {self.side}.format needs {self.side}.schema",
+                advice=f"Pass the path of the schema as {self.side}.schema",
+            )
+        return self.file
+
+
+def _package(name: str, side: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise UsageError(
+            f"option {side}.format needs the package {_PACKAGES[name.partition('.')[0]]}, which is not installed",
+            advice="Install it: pip install 'logwright[payloads]'",
+        ) from None
+
+
+# JSON
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+class _Json:
+    """JSON text is kept as it is."""
+
+    def __init__(self, schema: Schema) -> None:
+        if schema.file is not None or schema.message is not None:
+            raise UsageError(f"option {schema.side}.schema has no effect with {schema.side}.format=json")
+
+    def decode(self, data: bytes) -> bytes:
+        try:
+            json.loads(data.decode(), parse_constant=_refuse_constant)
+        except (ValueError, RecursionError) as error:
+            raise PayloadError(f"not JSON: {error}") from None
+        return data
+
+    encode = decode
+
+
+# Avro
+
+
+class _Avro:
+    """The binary encoding of Avro. JSON has the form of Avro's JSON encoding. Logical types are not interpreted."""
+
+    def __init__(self, schema: Schema) -> None:
+        file = schema.required()
+        self._library = _package("fastavro", schema.side)
+        try:
+            plain = json.loads(file.data)
+            self._schema = self._library.parse_schema(_without_logical_types(plain))
+        except Exception as error:  # not only fastavro's own: it passes on KeyError and TypeError
+            raise UsageError(f"not an Avro schema: {error}", path=file.name) from None
+        names: dict[str, Any] = {}
+        self._read = self._library.schemaless_reader
+        if _is_recursive(self._schema, (), names):
+            # The compiled reader would exhaust the stack of the process.
+            self._read = _package("fastavro._read_py", schema.side).schemaless_reader
+        if _has_empty_items(self._schema, names):
+            raise UsageError(
+                "the schema has an array whose items take no bytes, so that a payload could claim any number of them",
+                path=file.name,
+            )
+
+    def decode(self, data: bytes) -> bytes:
+        source, out = io.BytesIO(data), io.StringIO()
+        try:
+            value = self._read(source, self._schema, None)
+            if source.tell() != len(data):
+                raise PayloadError(f"{len(data) - source.tell()} bytes are left after the Avro value")
+            self._library.json_writer(out, self._schema, [value])
+        except PayloadError:
+            raise
+        except Exception as error:
+            raise PayloadError(f"not Avro of this schema: {_reason(error)}") from None
+        return out.getvalue().strip().encode()
+
+    def encode(self, text: bytes) -> bytes:
+        out = io.BytesIO()
+        try:
+            values = list(self._library.json_reader(io.StringIO(text.decode()), self._schema))
+            if len(values) != 1:
+                raise PayloadError(f"{len(values)} JSON values, expected 1")
+            self._library.schemaless_writer(out, self._schema, values[0])
+        except PayloadError:
+            raise
+        except Exception as error:
+            raise PayloadError(f"cannot be encoded as Avro: {_reason(error)}") from None
+        return out.getvalue()
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def _without_logical_types(schema: Any) -> Any:
+    if isinstance(schema, Mapping):
+        return {
+            name: _without_logical_types(value) for name, value in schema.items() if name != "logicalType"
+        }
+    return [_without_logical_types(each) for each in schema] if isinstance(schema, list) else schema
+
+
+def _is_recursive(schema: Any, inside: tuple[str, ...], names: dict[str, Any]) -> bool:
+    """Return whether a type of a parsed schema contains itself. All named types are added to `names`."""
+    if isinstance(schema, str):
+        return schema in inside
+    if isinstance(schema, list):
+        parts = schema
+    elif schema["type"] in ("record", "error", "enum", "fixed"):
+        names[schema["name"]] = schema
+        inside = (*inside, schema["name"])
+        parts = [field["type"] for field in schema.get("fields", ())]
+    else:
+        parts = [schema.get("items", schema.get("values", schema["type"]))]
+    recursive = [_is_recursive(part, inside, names) for part in parts]
+    return any(recursive)
+
+
+def _has_empty_items(schema: Any, names: Mapping[str, Any]) -> bool:
+    if isinstance(schema, list):
+        return any(_has_empty_items(each, names) for each in schema)
+    if not isinstance(schema, Mapping):
+        return False
+    if schema["type"] == "array" and _is_empty(schema["items"], names, ()):
+        return True
+    parts = [field["type"] for field in schema.get("fields", ())]
+    parts += [schema[name] for name in ("items", "values") if name in schema]
+    return any(_has_empty_items(part, names) for part in parts)
+
+
+def _is_empty(schema: Any, names: Mapping[str, Any], inside: tuple[str, ...]) -> bool:
+    """Return whether a value of this schema can take no bytes."""
+    if isinstance(schema, list):
+        return False  # the number of the branch
+    name = schema if isinstance(schema, str) else schema["type"]
+    if isinstance(name, (list, Mapping)):
+        return _is_empty(name, names, inside)
+    schema = names.get(name, schema)
+    if isinstance(schema, str) or name in inside:
+        return name == "null"
+    if schema["type"] == "fixed":
+        return not schema["size"]
+    if schema["type"] == "record":
+        within = (*inside, schema["name"])
+        return all(_is_empty(field["type"], names, within) for field in schema["fields"])
+    return bool(schema["type"] == "null")
+
+
+# Protobuf
+
+
+class _Protobuf:
+    """Messages of a descriptor file (`protoc --include_imports --descriptor_set_out`). JSON has the form of Protobuf's JSON, with the
+    fields' own names. Fields that the descriptor does not have are left out."""
+
+    def __init__(self, schema: Schema) -> None:
+        file = schema.required()
+        self._json = _package("google.protobuf.json_format", schema.side)
+        descriptors = _package("google.protobuf.descriptor_pb2", schema.side)
+        pools = _package("google.protobuf.descriptor_pool", schema.side)
+        factory = _package("google.protobuf.message_factory", schema.side)
+        try:
+            files = descriptors.FileDescriptorSet.FromString(file.data).file
+            self._pool = pools.DescriptorPool()
+            for each in files:
+                self._pool.Add(each)
+            main = self._pool.FindFileByName(files[-1].name)
+            name = schema.message or next(iter(main.message_types_by_name.values())).full_name
+            self.descriptor = self._pool.FindMessageTypeByName(name)
+        except KeyError:
+            raise UsageError(f"there is no message {schema.message!r}", path=file.name) from None
+        except Exception as error:
+            raise UsageError(
+                f"not a descriptor file: {_reason(error)}",
+                path=file.name,
+                advice="Make it with protoc --include_imports --descriptor_set_out=FILE",
+            ) from None
+        self._class = factory.GetMessageClass(self.descriptor)
+
+    def decode(self, data: bytes) -> bytes:
+        try:
+            message = self._class.FromString(data)
+            text = self._json.MessageToJson(
+                message, preserving_proto_field_name=True, indent=None, descriptor_pool=self._pool
+            )
+        except Exception as error:
+            raise PayloadError(f"not a Protobuf message: {_reason(error)}") from None
+        return str(text).encode()
+
+    def encode(self, text: bytes) -> bytes:
+        try:
+            message = self._json.Parse(text, self._class(), descriptor_pool=self._pool)
+            data: bytes = message.SerializeToString(deterministic=True)
+        except Exception as error:
+            raise PayloadError(f"cannot be encoded as Protobuf: {_reason(error)}") from None
+        return data
+
+    def path(self) -> list[int]:
+        """Return the indexes of the message and of those around it in the file."""
+        out, descriptor = [], self.descriptor
+        while descriptor is not None:
+            outer = descriptor.containing_type
+            siblings = descriptor.file.message_types_by_name.values() if outer is None else outer.nested_types
+            out.append([each.full_name for each in siblings].index(descriptor.full_name))
+            descriptor = outer
+        return out[::-1]
+
+
+# Confluent's wire format
+
+
+class _Confluent:
+    """A payload after the id of its schema."""
+
+    def __init__(self, schema: Schema, inner: Callable[[Schema], Format]) -> None:
+        self._schema, self._inner = schema, inner(schema)
+        path = self._inner.path() if isinstance(self._inner, _Protobuf) else None
+        self._path = b"" if path is None else b"\0" if path == [0] else _varints([len(path), *path])
+
+    def decode(self, data: bytes) -> bytes:
+        if data[:1] != _WIRE or len(data) < _ID_END:
+            raise PayloadError("not Confluent's wire format: expected a zero and the id of a schema")
+        number = int.from_bytes(data[1:_ID_END], "big")
+        if self._schema.id is not None and number != self._schema.id:
+            raise PayloadError(f"the id of its schema is {number}, expected {self._schema.id}")
+        if data[_ID_END : _ID_END + len(self._path)] != self._path:
+            raise PayloadError("the record has another message of the Protobuf file")
+        return self._inner.decode(data[_ID_END + len(self._path) :])
+
+    def encode(self, text: bytes) -> bytes:
+        if self._schema.id is None:
+            raise UsageError(
+                f"{self._schema.side}.schema.id is missing: Confluent's wire format has the id of the schema",
+                advice=f"Pass {self._schema.side}.schema.id",
+            )
+        return _WIRE + self._schema.id.to_bytes(4, "big") + self._path + self._inner.encode(text)
+
+
+def _varints(numbers: list[int]) -> bytes:
+    """Return zig-zag varints."""
+    out = bytearray()
+    for number in numbers:
+        number <<= 1
+        while number >= 0x80:
+            out.append(number & 0x7F | 0x80)
+            number >>= 7
+        out.append(number)
+    return bytes(out)
+
+
+FORMATS: Mapping[str, Callable[[Schema], Format]] = {
+    "json": _Json,
+    "avro": _Avro,
+    "protobuf": _Protobuf,
+    "confluent-json": lambda schema: _Confluent(schema, _Json),
+    "confluent-avro": lambda schema: _Confluent(schema, _Avro),
+    "confluent-protobuf": lambda schema: _Confluent(schema, _Protobuf),
+}
+
+
+@cache
+def _format(name: str, schema: Schema) -> Format:
+    return FORMATS[name](schema)
+
+
+# Options and columns
+
+SIDES = ("key", "value")
+OPTIONS = tuple(
+    option
+    for side in SIDES
+    for option in (
+        Option(f"{side}.format", None, f"Format of the {side}s, which are read and written as JSON text", parse_choice, tuple(FORMATS)),
+        Option(f"{side}.schema", None, f"File with the schema of the {side}s: an Avro schema, or descriptors of Protobuf", parse_file),
+        Option(f"{side}.message", None, f"Name of the Protobuf message of the {side}s. By default the first one", parse_text),
+        Option(f"{side}.schema.id", None, f"Id of the schema of the {side}s in Confluent's wire format", low=0, high=(1 << 32) - 1),
+    )
+)  # fmt: skip
+
+
+def formats_of(options: Options) -> dict[str, Format]:
+    """Return the formats of keys and values, by column. Raises `UsageError`."""
+    out = {}
+    for side in SIDES:
+        name = options[f"{side}.format"]
+        schema = Schema(
+            side, options[f"{side}.schema"], options[f"{side}.message"], options[f"{side}.schema.id"]
+        )
+        if name is not None:
+            out[side] = _format(name, schema)
+        elif schema != Schema(side):
+            raise UsageError(f"option {side}.schema has no effect without {side}.format")
+    return out
+
+
+def decoded(format: Format, column: pa.Array, control: pa.Array) -> tuple[pa.Array, dict[int, str]]:
+    """Return a column of payloads as JSON text, null where one cannot be decoded, and the reasons by row. Those of `control` records
+    are left as they are."""
+    bad: dict[int, str] = {}
+    out: list[bytes | None] = []
+    for row, (data, marker) in enumerate(zip(column.to_pylist(), control.to_pylist(), strict=True)):
+        try:
+            out.append(data if data is None or marker else format.decode(data))
+        except PayloadError as error:
+            bad[row] = str(error)
+            out.append(None)
+    return contents(pa.binary(), out), bad
+
+
+def encoded(formats: Mapping[str, Format], rows: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
+    """Return rows with encoded payloads. Raises `UsageError` with the number of the row, counted from `first_row`."""
+    for side, format in formats.items():
+        i = rows.schema.get_field_index(side)
+        if i < 0:
+            continue
+        out: list[bytes | None] = []
+        for row, text in enumerate(rows.column(i).to_pylist()):
+            try:
+                data = text.encode() if isinstance(text, str) else text
+                out.append(None if data is None else format.encode(data))
+            except PayloadError as error:
+                raise UsageError(f"row {first_row + row}: {side}: {error}") from None
+        rows = rows.set_column(i, side, contents(pa.binary(), out))
+    return rows

@@ -1,0 +1,267 @@
+"""Keys and values in JSON, Avro and Protobuf (options `key.format` and `value.format`). Payloads are JSON text for the user."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+import logwright as lw
+from logwright.codec.fault import DamageError, NotFoundError, UsageError
+from logwright.codec.kafka.formats import payload
+from logwright.codec.kafka.formats.payload import FORMATS, PayloadError, Schema
+from logwright.codec.option import NamedFile
+
+ORDER = {
+    "type": "record",
+    "name": "Order",
+    "namespace": "shop",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "note", "type": ["null", "string"]},
+        {"name": "raw", "type": "bytes"},
+        {"name": "paid", "type": "boolean"},
+        {"name": "price", "type": "double"},
+        {"name": "time", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "items", "type": {"type": "array", "items": "string"}},
+        {"name": "tags", "type": {"type": "map", "values": "int"}},
+    ],
+}
+AVRO_ORDER = {
+    "id": 5, "note": {"string": "ü"}, "raw": "\u00ff", "paid": True, "price": 1.5, "time": 1700000000000, "items": ["a", ""],
+    "tags": {"x": -1},
+}  # fmt: skip
+PROTOBUF_ORDER = {"id": "5", "note_text": "ü", "lines": [{"name": "a"}]}
+
+
+def _schema(folder: Path, name: str) -> Path | None:
+    """Write the schema of a format, if it has one. Skip the test without the package that the format needs."""
+    if name.endswith("avro"):
+        pytest.importorskip("fastavro")
+        path = folder / "order.avsc"
+        path.write_text(json.dumps(ORDER))
+        return path
+    if name.endswith("protobuf"):
+        descriptors = pytest.importorskip("google.protobuf.descriptor_pb2")
+        file = descriptors.FileDescriptorProto(name="order.proto", package="shop", syntax="proto3")
+        order = file.message_type.add(name="Order")
+        order.field.add(name="id", number=1, type=3, label=1)
+        order.field.add(name="note_text", number=2, type=9, label=1)
+        order.field.add(name="lines", number=3, type=11, label=3, type_name=".shop.Order.Line")
+        order.nested_type.add(name="Line").field.add(name="name", number=1, type=9, label=1)
+        path = folder / "order.desc"
+        path.write_bytes(descriptors.FileDescriptorSet(file=[file]).SerializeToString())
+        return path
+    return None
+
+
+def _options(folder: Path, name: str, side: str = "value") -> dict[str, Any]:
+    schema = _schema(folder, name)
+    options: dict[str, Any] = {f"{side}_format": name}
+    if schema is not None:
+        options[f"{side}_schema"] = str(schema)
+    if name.startswith("confluent"):
+        options[f"{side}_schema_id"] = 258
+    return options
+
+
+VALUES = {"json": {"a": [1, None]}, "avro": AVRO_ORDER, "protobuf": PROTOBUF_ORDER}
+STORED = {
+    "json": json.dumps(VALUES["json"]).encode(),
+    "avro": bytes.fromhex("0a0204c3bc02ff01000000000000f83f80a0abfef96204026100000202780100"),
+    "protobuf": b"\x08\x05\x12\x02\xc3\xbc\x1a\x03\x0a\x01a",
+}
+WIRE = {"json": b"\0\0\0\1\2", "avro": b"\0\0\0\1\2", "protobuf": b"\0\0\0\1\2\0"}
+
+
+def _case(name: str) -> tuple[dict[str, Any], bytes]:
+    inner = name.removeprefix("confluent-")
+    value: Any = VALUES[inner]
+    return value, (WIRE[inner] if name != inner else b"") + STORED[inner]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("side", ["key", "value"])
+def test_payloads_are_written_from_json_and_read_as_json(name: str, side: str, tmp_path: Path) -> None:
+    value, stored = _case(name)
+    options, path = _options(tmp_path, name, side), tmp_path / "orders-0"
+    rows = [{side: json.dumps(value)}, {side: None}]
+    lw.write(rows, path, "kafka.partition", **options)
+    assert lw.read(path)[side].to_pylist() == [stored, None]
+    text, null = lw.read(path, **options)[side].to_pylist()
+    assert json.loads(text) == value
+    assert null is None
+
+
+def test_a_single_file_is_read_and_written_in_a_format(tmp_path: Path) -> None:
+    options = _options(tmp_path, "avro")
+    path = tmp_path / f"{0:020}.log"
+    lw.write([{"value": json.dumps(AVRO_ORDER)}], path, "kafka.log", **options)
+    assert lw.read(path)["value"].to_pylist() == [STORED["avro"]]
+    rows = lw.read(path, columns="*", **options)
+    frames = lw.read(path, view="frames", columns="*")
+    copy = tmp_path / "copy.log"
+    lw.write(rows, copy, "kafka.log", frames=frames, **options)
+    assert copy.read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_payload_that_cannot_be_decoded_is_a_fault_of_its_row(name: str, tmp_path: Path) -> None:
+    value, stored = _case(name)
+    options, path = _options(tmp_path, name), tmp_path / "orders-0"
+    lw.write([{"value": stored}, {"value": stored + b"\xff"}, {"value": stored}], path, "kafka.partition")
+    with pytest.raises(DamageError, match="record at offset 1: value: "):
+        lw.read(path, **options)
+    with pytest.warns(lw.DamageWarning):
+        rows = lw.read(path, mode="DROPMALFORMED", **options)
+    assert rows["offset"].to_pylist() == [0, 2]
+    with pytest.warns(lw.DamageWarning):
+        rows = lw.read(path, mode="PERMISSIVE", **options)
+    assert rows["offset"].to_pylist() == [0, None, 2]
+    assert stored + b"\xff" in rows["_corrupt_record"][1].as_py()
+    assert json.loads(rows["value"][2].as_py()) == value
+    # A column that is not read is not decoded.
+    assert lw.read(path, columns="offset", **options).num_rows == 3
+
+
+@pytest.mark.parametrize("name", ["avro", "confluent-avro", "confluent-protobuf", "json"])
+def test_every_prefix_of_a_payload_is_refused(name: str, tmp_path: Path) -> None:
+    _, stored = _case(name)
+    path = _schema(tmp_path, name)
+    file = None if path is None else NamedFile(str(path), path.read_bytes())
+    format = FORMATS[name](Schema("value", file, id=258))
+    shorter = range(len(stored) - (len(STORED["protobuf"]) if name.endswith("protobuf") else 0))
+    for end in shorter:
+        with pytest.raises(PayloadError):
+            format.decode(stored[:end])
+
+
+@pytest.mark.parametrize("name", ["avro", "protobuf"])
+def test_random_bytes_are_decoded_or_refused(name: str, tmp_path: Path) -> None:
+    path = _schema(tmp_path, name)
+    assert path is not None
+    format = FORMATS[name](Schema("value", NamedFile(str(path), path.read_bytes())))
+    random = Random(1)
+    for _ in range(300):
+        data = bytearray(STORED[name])
+        data[random.randrange(len(data))] = random.randrange(256)
+        try:
+            json.loads(format.decode(bytes(data)))
+        except PayloadError:
+            continue
+
+
+def test_recursive_avro_values_cannot_exhaust_the_stack() -> None:
+    pytest.importorskip("fastavro")
+    node = {"type": "record", "name": "Node", "fields": [{"name": "next", "type": ["null", "Node"]}]}
+    format = FORMATS["avro"](Schema("value", NamedFile("node.avsc", json.dumps(node).encode())))
+    assert json.loads(format.decode(b"\2\0")) == {"next": {"Node": {"next": None}}}
+    with pytest.raises(PayloadError, match="RecursionError"):
+        format.decode(b"\2" * 1_000_000 + b"\0")
+
+
+def test_wire_format_of_another_schema_is_refused(tmp_path: Path) -> None:
+    options, path = _options(tmp_path, "confluent-json"), tmp_path / "orders-0"
+    lw.write([{"value": b"[]"}], path, "kafka.partition", **options)
+    with pytest.raises(DamageError, match="the id of its schema is 258, expected 3"):
+        lw.read(path, **{**options, "value_schema_id": 3})
+    del options["value_schema_id"]
+    assert lw.read(path, **options)["value"].to_pylist() == [b"[]"]
+    with pytest.raises(UsageError, match=r"value\.schema\.id is missing"):
+        lw.write([{"value": b"[]"}], tmp_path / "other-0", "kafka.partition", **options)
+
+
+def test_message_of_a_protobuf_file_is_chosen_by_name(tmp_path: Path) -> None:
+    options, path = _options(tmp_path, "confluent-protobuf"), tmp_path / "orders-0"
+    options["value_message"] = "shop.Order.Line"
+    lw.write([{"value": '{"name": "a"}'}], path, "kafka.partition", **options)
+    # The path of the message: 2 indexes, 0 and 0.
+    assert lw.read(path)["value"].to_pylist() == [b"\0\0\0\1\2\4\0\0\x0a\1a"]
+    assert json.loads(lw.read(path, **options)["value"][0].as_py()) == {"name": "a"}
+    with pytest.raises(DamageError, match="another message of the Protobuf file"):
+        lw.read(path, **{**options, "value_message": "shop.Order"})
+    with pytest.raises(UsageError, match=r"there is no message 'shop\.Nothing'"):
+        lw.read(path, **{**options, "value_message": "shop.Nothing"})
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "reason"),
+    [
+        ("json", "{", "row 1: value: not JSON"),
+        ("json", "NaN", "NaN is not JSON"),
+        ("avro", '{"id": 1}', "row 1: value: cannot be encoded as Avro"),
+        ("protobuf", '{"other": 1}', "row 1: value: cannot be encoded as Protobuf"),
+    ],
+)
+def test_rows_that_do_not_fit_the_format_are_refused(
+    name: str, text: str, reason: str, tmp_path: Path
+) -> None:
+    value, _ = _case(name)
+    with pytest.raises(UsageError, match=reason):
+        lw.write(
+            [{"value": json.dumps(value)}, {"value": text}],
+            tmp_path / "orders-0",
+            "kafka.partition",
+            **_options(tmp_path, name),
+        )
+
+
+def test_options_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "orders-0"
+    lw.write([{"value": b"{}"}], path, "kafka.partition")
+    (tmp_path / "bad").write_bytes(b"{")
+    for options, reason in (
+        ({"value_format": "xml"}, "'xml' is not one of json, avro, protobuf"),
+        ({"value_format": "avro"}, "option value.format needs value.schema"),
+        ({"value_schema": str(tmp_path / "bad")}, "value.schema has no effect without value.format"),
+        ({"value_format": "json", "value_schema": str(tmp_path / "bad")}, "no effect with value.format=json"),
+        ({"value_format": "json", "view": "batches"}, "has no effect here"),
+    ):
+        with pytest.raises(UsageError, match=reason.replace(".", r"\.")):
+            lw.read(path, **options)
+    with pytest.raises(NotFoundError, match="missing"):
+        lw.read(path, value_format="avro", value_schema=str(tmp_path / "missing"))
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("avro", b"{"),
+        ("avro", b'{"type": "record"}'),
+        ("avro", b'{"type": "array", "items": "null"}'),
+        ("protobuf", b"\xff"),
+        ("protobuf", b""),
+    ],
+)
+def test_files_that_are_no_schemas_are_refused(name: str, data: bytes, tmp_path: Path) -> None:
+    pytest.importorskip("fastavro" if name == "avro" else "google.protobuf")
+    (tmp_path / "schema").write_bytes(data)
+    path = tmp_path / "orders-0"
+    lw.write([{"value": b"x"}], path, "kafka.partition")
+    with pytest.raises(UsageError, match="schema"):
+        lw.read(path, value_format=name, value_schema=str(tmp_path / "schema"))
+
+
+def test_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(payload.importlib.import_module.__globals__["sys"].modules, "fastavro", None)
+    with pytest.raises(UsageError, match=r"needs the package fastavro.*logwright\[payloads\]"):
+        FORMATS["avro"](Schema("value", NamedFile("x", b'"string"')))
+
+
+def test_markers_are_not_decoded(tmp_path: Path) -> None:
+    lw.generate("kafka.partition", tmp_path / "t-0", rows=20, seed=1, recipe="transactions")
+    log = lw.read(tmp_path / "t-0", view="log", columns="value,is_control")
+    with pytest.warns(lw.DamageWarning):
+        rows = lw.read(
+            tmp_path / "t-0",
+            view="log",
+            columns="value,is_control",
+            mode="DROPMALFORMED",
+            value_format="json",
+        )
+    markers = log.filter(log["is_control"])
+    assert len(markers)
+    assert rows.filter(rows["is_control"]).equals(markers)
