@@ -15,6 +15,9 @@ VALUES = {
     "subscribe": "orders",
     "subscribePattern": "o.*",
     "assign": '{"orders": [0]}',
+    # Any file: without a format, or with this one, a schema is refused.
+    **{f"{side}.schema": __file__ for side in ("key", "value")},
+    **{f"{side}.format": "json" for side in ("key", "value")},
 }
 BESIDE = {
     ("write", f"compression.{name}.level"): {"compression.type": name} for name in ("gzip", "lz4", "zstd")
