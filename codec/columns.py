@@ -144,3 +144,14 @@ def fixed_at(buf: Bytes, at: Int64s, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     out = np.empty(len(at) * kind.itemsize, np.uint8)
     gather_fixed(buf, at, kind.itemsize, out)
     return out.view(kind)
+
+
+def groups_of(values: Int64s) -> list[Int64s]:
+    """Return the indices of each distinct value, ascending, in the order in which the values first appear."""
+    if not len(values):
+        return []
+    packed = numbers(pa.int64(), values).dictionary_encode()
+    dense = np.asarray(packed.indices)
+    # NumPy sorts 16-bit numbers in linear time.
+    small = dense.astype(np.uint16) if len(packed.dictionary) <= 1 << 16 else dense
+    return np.split(np.argsort(small, kind="stable"), np.cumsum(np.bincount(dense))[:-1])

@@ -22,7 +22,7 @@ from logwright.codec.rocketmq.formats.commitlog.layout import SMALLEST
 from logwright.codec.rocketmq.formats.consumequeue import FILLER, UNIT
 from logwright.codec.rocketmq.formats.consumequeue_ext import ADDRESS
 from logwright.codec.rocketmq.formats.consumequeue_ext import UNIT as EXT_UNIT
-from logwright.codec.rocketmq.formats.indexfile import HEADER, SIZE, entry_at
+from logwright.codec.rocketmq.formats.indexfile import HEAD, HEADER, SIZE, entry_at
 from logwright.codec.rocketmq.startup.message_store import StoreConfig
 from logwright.codec.store.build import Piece
 from logwright.codec.window import Bytes, Zeros
@@ -345,8 +345,9 @@ class IndexWriter:
         if self.name:
             yield Piece(self.name, Zeros(SIZE * (self.room - self.count)))
             head = dict(zip((field.name for field in HEADER.fields), self.state.tolist(), strict=False))
-            data = HEADER.pack({**head, "slots": self.last.astype(">i4").tobytes()})
-            yield Piece(self.name, data, done=True, offset=0)
+            yield Piece(self.name, HEADER.pack({**head, "slots": b""}), offset=0)
+            slots = self.last.astype(">i4").view(np.uint8)
+            yield Piece(self.name, slots, done=True, offset=HEAD)
             self.name = ""
 
 

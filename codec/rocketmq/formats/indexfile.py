@@ -22,6 +22,7 @@ from logwright.codec.columns import contents, numbers
 from logwright.codec.describe import I32BE, I64BE, Bytes, Field, Struct, dtype_of
 from logwright.codec.explain import Focus, Node, explain_values
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
+from logwright.codec.kernels.kernel import kernel
 from logwright.codec.option import Option, Options
 from logwright.codec.single_frame import single_value
 from logwright.codec.table import RAW, TIMESTAMP, Column, Table, ending, extent
@@ -140,16 +141,20 @@ def chain(
     hashes: npt.NDArray[Any], slots: int, first: int, last: npt.NDArray[np.int32]
 ) -> npt.NDArray[np.int32]:
     """Return the `previous` of entries with these hashes, numbered from `first`. `last` holds the slots and is updated."""
-    slot = hashes.astype(np.int64) % slots
-    order = np.argsort(slot, kind="stable")
-    grouped = slot[order]
-    opens = np.r_[True, grouped[1:] != grouped[:-1]][: len(grouped)]
-    before = np.r_[0, order[:-1] + first][: len(order)]
-    before[opens] = last[grouped[opens]]
-    out = np.empty(len(slot), np.int32)
-    out[order] = before
-    last[slot] = first + np.arange(len(slot))  # the newest entry of a slot wins
+    out = np.empty(len(hashes), np.int32)
+    put_previous(np.ascontiguousarray(hashes, np.int64), slots, first, last, out)
     return out
+
+
+@kernel("const i8[], i8, i8, i4[], i4[]")
+def put_previous(
+    hashes: Int64s, slots: int, first: int, last: npt.NDArray[np.int32], out: npt.NDArray[np.int32]
+) -> None:
+    """As `chain`, into `out`."""
+    for i in range(len(hashes)):
+        slot = hashes[i] % slots
+        out[i] = last[slot]
+        last[slot] = first + i
 
 
 def find_slots(read: Callable[[int, int], Buffer], size: int) -> int:

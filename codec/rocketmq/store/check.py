@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from logwright.codec import plural
+from logwright.codec.columns import groups_of
 from logwright.codec.describe import dtype_of
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.fixed import without_zeros
@@ -90,10 +91,9 @@ class StoreChecker:
             np.concatenate([empty, *(block[i] for block in self._blocks)]) for i in range(5)
         )
         names = {code: java_string(name) for name, code in self._topics.items()}
-        order = np.lexsort((phy, queue, topic))
-        edges = np.flatnonzero((np.diff(topic[order]) != 0) | (np.diff(queue[order]) != 0)) + 1
         numbers: dict[tuple[str, int], Int64s] = {}
-        for group in np.split(order, edges) if len(order) else ():
+        for group in groups_of(topic << 32 | queue & 0xFFFFFFFF):
+            group = group[np.argsort(phy[group], kind="stable")]
             numbers[names[int(topic[group[0]])], int(queue[group[0]])] = group
         yield from self._continuity(phy, number, numbers)
         yield from self._units(phy, size, number, numbers)

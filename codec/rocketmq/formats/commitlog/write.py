@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.columns import contents, values_of
+from logwright.codec.columns import contents, groups_of, values_of
 from logwright.codec.fault import UsageError
 from logwright.codec.frames.codec import was_given
 from logwright.codec.kernels.compress import CompressionError
@@ -217,9 +217,7 @@ class Writer:
             np.asarray(topics.indices, np.int64)[queued] << 32
             | self._number("queue_id", 0)[queued] & 0xFFFFFFFF
         )
-        order = np.argsort(codes, kind="stable")
-        edges = np.flatnonzero(np.diff(codes[order])) + 1
-        for group in np.split(queued[order], edges) if len(queued) else ():
+        for group in (queued[indices] for indices in groups_of(codes)):
             queue = (
                 names[topics.indices[int(group[0])].as_py()],
                 int(self.rows["queue_id"][int(group[0])].as_py() or 0),
