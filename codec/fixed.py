@@ -385,10 +385,11 @@ def _with_damage(pieces: Iterable[bytes], size: int, frames: pa.Table | None) ->
 
 def without_zeros(data: Bytes) -> int:
     """Return the size without the zeros at the end."""
-    end = len(data)
+    end, step = len(data), _STEP
     while end:
-        block = np.flatnonzero(data[max(0, end - _STEP) : end])
+        start = max(0, end - step)
+        block = np.flatnonzero(data[start:end])
         if len(block):
-            return max(0, end - _STEP) + int(block[-1]) + 1
-        end = max(0, end - _STEP)
+            return start + int(block[-1]) + 1
+        end, step = start, min(2 * step, _LONGEST_STEP)
     return 0

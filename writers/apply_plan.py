@@ -415,7 +415,7 @@ def _sparse(data: Chunk) -> Chunk:
     return Zeros(len(view))
 
 
-def _windows(copies: Sequence[Original], extent: Extent) -> Iterator[Chunk]:
+def _windows(copies: Sequence[Original], extent: Extent | Chunk) -> Iterator[Chunk]:
     """Iterate over the bytes of an extent. Raises `UnreadableError` for bytes that the disk cannot read."""
     if isinstance(extent, Zeros):
         for at in range(0, len(extent), WINDOW):
@@ -455,7 +455,7 @@ class _Comparison:
             self._zeros.append((start, stop))
             return
         self._zeros = [(stop if start <= low < stop else low, high) for low, high in self._zeros]
-        self._same = self._same and _equal(self._copies, self._name, start, bytes(piece.data))
+        self._same = self._same and _equal(self._copies, self._name, start, piece.data)
 
     def finish(self) -> bool:
         """Return whether the files are equal."""
@@ -485,7 +485,7 @@ def _same(copies: Sequence[Original], name: str, extents: Sequence[Extent], size
     return True
 
 
-def _equal(copies: Sequence[Original], name: str, at: int, extent: Extent) -> bool:
+def _equal(copies: Sequence[Original], name: str, at: int, extent: Extent | Chunk) -> bool:
     with copies[0].open(name) as source:
         for data in _windows(copies, extent):
             try:
