@@ -148,3 +148,41 @@ def test_million_rows_on_a_cluster(shipped: tuple[Path, Path], python: Path, tmp
     assert actual["offset"].to_pylist() == list(range(rows))
     assert actual["value"].to_pylist() == [b"%d" % n for n in range(rows)]
     assert lw.verify(tmp_path / "orders-0", as_system="4.3").ok
+
+
+def test_partitions_are_compacted_one_task_each(
+    spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("a-0", "a-1"):
+        keys = [b"%d" % (n % 7) for n in range(40)]
+        lw.write(table(0, 40, key=keys), tmp_path / "logs" / name, "kafka.partition")
+    words = (
+        "--from",
+        tmp_path / "logs",
+        "--to",
+        tmp_path / "new",
+        "--compact",
+        "--option",
+        "roll=yes",
+        "--option",
+        "now=1",
+    )
+    assert replay.run(spark, job(*words)) == 0
+    for name in ("a-0", "a-1"):
+        lw.convert(tmp_path / "logs" / name, tmp_path / "here" / name, compact=True, roll=True, now=1)
+        results = [
+            {path.name: path.read_bytes() for path in (tmp_path / folder / name).iterdir()}
+            for folder in ("new", "here")
+        ]
+        assert results[0] == results[1]
+        assert lw.read(tmp_path / "new" / name).num_rows == 7
+    assert "14 rows from logwright into 2 directories" in capsys.readouterr().out
+    with pytest.raises(lw.ExistsError):
+        replay.run(spark, job(*words))
+
+
+def test_compaction_refuses_what_it_would_ignore(tmp_path: Path) -> None:
+    words = ("--from", tmp_path, "--to", tmp_path / "new", "--compact")
+    for more in (("--into", "{topic}"), ("--tasks", "2"), ("--app", "x"), ("--option", "batch.size=1")):
+        with pytest.raises(UsageError):
+            job(*words, *more)

@@ -26,6 +26,7 @@ from logwright.codec.option import Options
 from logwright.readers.resolve import detect, resolve
 from logwright.readers.source import local_path
 from logwright.readers.target import DirectoryTarget
+from logwright.spark.compaction import compact
 from logwright.spark.many import options_of
 from logwright.spark.session import reason, session
 from logwright.writers.file import whole_file
@@ -113,6 +114,11 @@ def parser() -> argparse.ArgumentParser:
         help="read option; may be repeated",
     )
     add(
+        "--compact",
+        action="store_true",
+        help="compact each Kafka partition into DIR under its own name, as the broker's log cleaner does; --option sets its options",
+    )
+    add(
         "--app",
         metavar="NAME",
         help="name of this replay: if it is repeated, also after a kill, only missing data is written",
@@ -136,10 +142,13 @@ class Job:
     order: tuple[str, ...] | None
     tasks: int | None
     report: str | None
+    compact: bool = False
 
     @classmethod
     def of(cls, args: argparse.Namespace) -> Job:
         """Create from arguments. Raises `UsageError` for errors that can be detected now."""
+        if args.compact:
+            return cls._compaction(args)
         layout = registry.get_writer(args.codec)
         writing = options_of(args.option)
         Options(layout.options, writing)
@@ -164,6 +173,40 @@ class Job:
             tuple(args.paths), args.to, args.into, layout.name, format_, reading, writing, args.mode, order, args.tasks,
             args.report,
         )  # fmt: skip
+
+    @classmethod
+    def _compaction(cls, args: argparse.Namespace) -> Job:
+        """Create a job that compacts partitions. Raises `UsageError` for arguments that it would ignore."""
+        ignored = {
+            "--into": args.into,
+            "--view": args.view,
+            "--order-by": args.order_by,
+            "--tasks": args.tasks,
+            "--app": args.app,
+        }
+        passed = [name for name, value in ignored.items() if value is not None]
+        passed += ["--mode"] * (args.mode != "append") + ["--read-option"] * bool(args.read_option)
+        if passed or args.codec != "kafka.partition" or args.format not in (None, NATIVE):
+            raise UsageError(
+                f"{[*passed, '--codec and --format'][0]} cannot be combined with --compact", advice="Omit it"
+            )
+        options = options_of(args.option)
+        able = registry.get_layout(args.codec).capabilities.compact
+        Options(() if able is None else able.options, options)
+        return cls(
+            tuple(args.paths),
+            args.to,
+            None,
+            args.codec,
+            NATIVE,
+            {},
+            options,
+            args.mode,
+            None,
+            None,
+            args.report,
+            True,
+        )
 
 
 def _detect_format(paths: Sequence[str]) -> str:
@@ -245,7 +288,9 @@ def run(spark: Any, job: Job) -> int:
     started = time.monotonic()
     done: list[dict[str, Any]] = []
     try:
-        for path, rows in _targets(spark, job):
+        if job.compact:
+            done += compact(spark, job.paths, job.to, job.writing)
+        for path, rows in () if job.compact else _targets(spark, job):
             done.append(_write(rows, path, job))
     except PySparkException as error:
         raise LogwrightError(
@@ -331,7 +376,11 @@ def _write(frame: Any, path: str, job: Job) -> dict[str, Any]:
 
 def _print_report(done: Sequence[Mapping[str, Any]], job: Job, seconds: float) -> None:
     rows = sum(target["rows"] for target in done)
-    where = job.to if job.into is None else f"{plural.count(len(done), 'directory')} in {job.to}"
+    where = (
+        job.to
+        if job.into is None and not job.compact
+        else f"{plural.count(len(done), 'directory')} in {job.to}"
+    )
     print(f"replay  {plural.count(rows, 'row')} from {job.format} into {where}, {seconds:.1f} s")
     print(f"  logwright verify {shlex.quote(job.to)}")
     if job.report is not None:
