@@ -156,6 +156,18 @@ def test_the_last_batch_of_a_producer_stays_without_records(tmp_path):
     ).to_pylist() == [2]
 
 
+def test_the_last_batch_of_a_round_stays_without_records(tmp_path):
+    source = partition(
+        tmp_path / "in",
+        batch(0, (b"a", b"1")) + batch(1, (None, b"2")) + batch(2, (None, b"3"), (None, b"4")),
+    )
+    compacted(source, tmp_path / "out", now=NOW)
+    heads = lw.read(
+        tmp_path / "out" / "orders-0", view="batches", columns=["base_offset", "last_offset", "records_count"]
+    )
+    assert heads.to_pylist()[1:] == [{"base_offset": 2, "last_offset": 3, "records_count": 0}]
+
+
 def test_records_without_a_key_are_dropped_and_reported(tmp_path):
     source = partition(tmp_path / "in", batch(0, (None, b"1"), (b"b", b"2")))
     done = compacted(source, tmp_path / "out", now=NOW)
