@@ -42,7 +42,8 @@ def main() -> None:
         else:
             print("measuring Kafka ...", file=sys.stderr)
             lines += table_lines(_ours(place, size))
-        for name in ("bench_salvage.py", "bench_leveldb.py", "bench_zookeeper.py", "bench_rocketmq.py"):
+        systems = ("leveldb", "zookeeper", "rocketmq", "bookkeeper")
+        for name in ("bench_salvage.py", *(f"bench_{system}.py" for system in systems)):
             lines += ["", *_section(name, size)]
         lines += ["", *_memory(place, size), *_cold(place)]
         if not parsed.no_spark:

@@ -1,5 +1,5 @@
 """`make demo`: write a DataFrame as Kafka segment files with Spark, read it back, and compare with Kafka's own parser. Then a LevelDB
-database, a ZooKeeper data directory and a RocketMQ store.
+database, a ZooKeeper data directory, a RocketMQ store and a BookKeeper bookie.
 
 Without Java the same rows are written and read without Spark, and an independent Python parser checks them.
 """
@@ -37,6 +37,7 @@ SEGMENT = "4m"
 ENTRIES = 200_000
 NODES = 20_000
 MESSAGES = 50_000
+LEDGER_ENTRIES = 20_000
 console = Console(highlight=False, soft_wrap=True)
 
 
@@ -57,6 +58,7 @@ def main() -> None:
         _leveldb(place)
         _zookeeper(place)
         _rocketmq(place)
+        _bookkeeper(place)
         console.rule("[bold green]done")
     finally:
         shutil.rmtree(place, ignore_errors=True)
@@ -501,6 +503,41 @@ def _served(path: Path, expected: int) -> None:
         console.print(f"[red]RocketMQ serves {count:,} messages instead of {expected:,}")
         sys.exit(1)
     console.print(f"[green]RocketMQ itself loads it:[/] consumers get {count:,} messages")
+
+
+def _bookkeeper(place: Path) -> None:
+    """Write a bookie from a table, list its ledgers, and damage and repair an entry log."""
+    import logwright as lw
+
+    console.rule("[bold]9. the directories of a BookKeeper bookie")
+    target, broken, repaired = (
+        place / folder / "bookie" for folder in ("bookkeeper", "bookkeeper-broken", "bookkeeper-repaired")
+    )
+    target.parent.mkdir()
+    repaired.parent.mkdir()
+    rows = (
+        {"ledger_id": 7 + n % 3, "entry_id": n // 3, "payload": b'{"order": %d}' % n}
+        for n in range(LEDGER_ENTRIES)
+    )
+    lw.write(rows, target, "bookkeeper.bookie", logSizeLimit=1 << 19)
+    console.print(
+        f"{LEDGER_ENTRIES:,} entries of three ledgers: entry logs, index files, a journal and cookies"
+    )
+    _type("inspect", target)
+    _type(
+        "dump",
+        target,
+        "--view",
+        "ledgers",
+        "--columns",
+        "ledger_id,first_entry_id,last_entry_id,bytes,fenced",
+    )
+    _type("damage", target, "--op", "set:file=ledger/current/0.log,frame=100,field=entry_size,value=0x7fffffff",
+          "--out", broken.parent)  # fmt: skip
+    _type("explain", broken, "--fault", 1, "--items", 1)
+    _type("verify", broken, "--as-system", expected=3)
+    _type("repair", broken, "--out", repaired, expected=3)
+    _type("verify", repaired, "--as-system")
 
 
 def _type(verb: str, *words: object, expected: int = 0) -> None:
