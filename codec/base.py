@@ -165,6 +165,10 @@ class Codec(ABC):
         """
         yield from ()
 
+    def may_fit(self, window: Window, at: int, before: Frames | None, after: Frames | None) -> bool:
+        """Return whether the head at `at` may be that of a frame between these good ones. A cheap test before a flipped bit is tried."""
+        return True
+
     def outliers(self, window: Window, frames: Frames, context: Any) -> Sequence[tuple[int, str]]:
         """Return the good frames that may have a flipped bit in bytes that no checksum covers, by number, and what is odd about them.
 

@@ -233,7 +233,9 @@ class Corrector:
             tried.add((place, bit))
             stored = int(data[place])
             data[place] = stored ^ 1 << bit
-            sound = self._trial(window, at, limit, last, before, after, (place, bit))
+            sound = None
+            if self._codec.may_fit(window, at, last, after):
+                sound = self._trial(window, at, limit, last, before, after, (place, bit))
             data[place] = stored
             if sound is None:
                 continue

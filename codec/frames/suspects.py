@@ -16,7 +16,8 @@ def suspects(spec: FrameSpec, window: Window, at: int) -> Iterator[tuple[int, in
     """Yield bits of the damaged frame at `window.data[at]`, as (byte of the data, bit). One of them alone may be flipped.
 
     If a CRC is wrong, it shows the bit, unless the length is wrong. If all checksums are right, the bit is in a field that none covers. An
-    Adler-32 shows no bit with certainty: too many pairs of wrong bits change it as a single one does.
+    Adler-32 shows no bit with certainty: too many pairs of wrong bits change it as a single one does. Neither does a CRC-32 of more than
+    11 KiB.
     """
     data, struct = window.data, spec.struct
     left = min(len(data), window.size - window.offset) - at
@@ -25,7 +26,7 @@ def suspects(spec: FrameSpec, window: Window, at: int) -> Iterator[tuple[int, in
     length_at = at + struct.offset(spec.length.field)
     length_bytes = range(length_at, length_at + struct[spec.length.field].type.min_size)
     size = int(load_of(struct, spec.length.field)(data, length_at)) + spec.length.bias
-    wrong = False
+    wrong = closed = False
     covered: set[int] = set()
     head = min(struct.head_size, left)
     if spec.length.low <= size <= left:
@@ -40,12 +41,13 @@ def suspects(spec: FrameSpec, window: Window, at: int) -> Iterator[tuple[int, in
             covered.update(range(start, min(stop, at + head)))
             stored_at, width, order = _stored(spec, checksum.at, at)
             covered.update(range(stored_at, stored_at + width))
+            closed |= stop == at + size
             computed = int(checksum.algorithm.of(data, start, stop)) & mask
             if computed == stored:
                 continue
             wrong = True
             polynomial = _POLYNOMIALS.get(checksum.algorithm.name)
-            if polynomial is None:
+            if polynomial is None or (polynomial == bitflip.CRC32 and stop - start > bitflip.LONGEST_CRC32):
                 continue
             if width:
                 yield from bitflip.flips_of_stored(stored_at, width, order, stored ^ computed)
@@ -65,8 +67,22 @@ def suspects(spec: FrameSpec, window: Window, at: int) -> Iterator[tuple[int, in
     if spec.mark is not None and not wrong:
         places.append(at + size - 1)
     for place in places:
-        for bit in range(8):
-            yield place, bit
+        # A right checksum up to the end of the frame proves the length.
+        for bit in () if closed and not wrong and place in length_bytes else range(8):
+            if _passes_test(spec, data, at, place, bit):
+                yield place, bit
+
+
+def _passes_test(spec: FrameSpec, data: Bytes, at: int, place: int, bit: int) -> bool:
+    """Return whether the test of the frame passes with a bit flipped."""
+    if spec.test is None:
+        return True
+    stored = data[place]
+    data[place] = stored ^ 1 << bit
+    value = int(load_of(spec.struct, spec.test.field)(data, at + spec.struct.offset(spec.test.field)))
+    data[place] = stored
+    values = spec.test.values + ((spec.marker.value,) if spec.marker is not None else ())
+    return any((value ^ right) & 0xFFFFFFFF == 0 for right in values)
 
 
 def _sums_agree(spec: FrameSpec, data: Bytes, at: int, left: int, place: int, bit: int) -> bool:

@@ -68,6 +68,7 @@ from logwright.codec.kafka.formats.log.tables import (
     LogContext,
 )
 from logwright.codec.kafka.store import evidence
+from logwright.codec.kernels.intrinsics import load_i64be
 from logwright.codec.option import DECODES, ENCODES, Options, Verb, used_by
 from logwright.codec.table import Table
 from logwright.codec.window import Chunk, Decoded, Frames, Window
@@ -220,6 +221,11 @@ class KafkaLog(Codec):
 
     def suspects(self, window: Window, at: int, context: LogContext) -> Iterator[tuple[int, int]]:
         return suspects(SPECIFICATION, window, at)
+
+    def may_fit(self, window: Window, at: int, before: Frames | None, after: Frames | None) -> bool:
+        base = load_i64be(window.data, at)
+        low = before is None or not len(before) or base > int(before.header["last_offset"][-1])
+        return low and (after is None or not len(after) or base < int(after.header["base_offset"][0]))
 
     def outliers(self, window: Window, frames: Frames, context: LogContext) -> Sequence[tuple[int, str]]:
         """Return batches whose leader epoch is another one than that of the batches around them, by one bit: epochs never decrease."""
