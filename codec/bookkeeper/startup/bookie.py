@@ -16,7 +16,7 @@ from logwright.codec.bookkeeper.startup.errors import (
     unchecked,
 )
 from logwright.codec.bookkeeper.startup.storage import DbStorage, InterleavedStorage, Storage, mark_dirty
-from logwright.codec.bookkeeper.store.tree import DB, INSTANCE, LAST_MARK, SORTED, VERSION, Tree
+from logwright.codec.bookkeeper.store.tree import BOOKIE_ID, DB, INSTANCE, LAST_MARK, SORTED, VERSION, Tree
 from logwright.codec.option import Options
 from logwright.codec.store.extents import Copy
 from logwright.codec.store.overlay import Overlay
@@ -53,7 +53,10 @@ class Bookie:
                 self.overlay, self.tree, self.options, sorted_=self.tree.storage == SORTED
             )
         marks = [self._replay(number) for number in range(len(self.tree.journals))]
-        self.storage.flush()
+        try:
+            self.storage.flush()
+        except JavaError:
+            return  # logged only; the marks stay
         self._checkpoint(marks)
 
     def check_directories(self) -> None:
@@ -66,7 +69,8 @@ class Bookie:
         contents = [(place.name, self._content(f"{prefix}{VERSION}")) for prefix, place in places.items()]
         empty = not any(tree.files(place) for place in places.values()) and not tree.index_files
         journals, ledgers, indexes = ([place.name for place in kind] for kind in kinds)
-        cookie.check(contents, (journals, ledgers, indexes), self.options[INSTANCE.name], empty)
+        identity = cookie.Identity(self.options[BOOKIE_ID.name], self.options[INSTANCE.name])
+        cookie.check(contents, (journals, ledgers, indexes), identity, empty)
 
     def _content(self, name: str) -> bytes | None:
         return self.overlay.read(name) if name in self.overlay else None

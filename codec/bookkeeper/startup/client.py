@@ -26,6 +26,10 @@ from logwright.codec.option import Options
 
 READ_ERROR = "BKReadException"
 TIME_OUT = "BKTimeoutException"
+_FAILURES = {
+    "$NoEntryException": "BKNoSuchEntryException",
+    "$NoLedgerException": "BKNoSuchLedgerExistsException",
+}
 MISMATCHED = "BKDigestMatchException"
 NOT_TRIED = "not tried after a time-out"
 _AT_A_TIME = 4 << 20
@@ -74,7 +78,12 @@ class Client:
             for i in wrong:
                 out.failed[entries[i]] = MISMATCHED
         for entry, error in out.refused.items():
-            out.failed[entry] = READ_ERROR if error.handled else TIME_OUT
+            out.failed[entry] = _failure(error)
+        try:
+            self.storage.last_add_confirmed(ledger)
+        except JavaError as error:
+            # The bookie sends it with each entry.
+            out.failed |= dict.fromkeys(out.served, _failure(error))
         for entry in sorted({*out.served, *out.failed}):
             if stopped:
                 out.failed[entry] = NOT_TRIED
@@ -101,7 +110,9 @@ class Client:
             batch = LOG.batch(part.pick(mask), read, context)
             own: dict[str, list[Any]] = {
                 "file": [logger.name_of(places[entry] >> 32) for entry in kept],
-                "position": [(places[entry] & 0xFFFFFFFF) - 4 for entry in kept],
+                "position": [
+                    None if places[entry] < 0 else (places[entry] & 0xFFFFFFFF) - 4 for entry in kept
+                ],
             }
             arrays = [
                 pa.array(own[field.name], field.type) if field.name in own else batch[field.name]
@@ -137,15 +148,24 @@ class Client:
 
     def _open_error(self, ledger: int, context: EntryLogContext) -> str:
         """Return why a client cannot open a ledger; "" if it can."""
-        lac = None
+        lac = last = None
+        status = ""
         try:
             lac = self.storage.explicit_lac(ledger)
+        except JavaError as error:
+            if error.name == OUT_OF_MEMORY:
+                return READ_ERROR  # the connection breaks
+            status = _failure(error)
+        try:
             last = self.storage.last_content(ledger)
         except JavaError as error:
-            # Without both, the bookie answers that there is no entry, whatever the error is. That is no error for a client.
-            if error.name.endswith("NoLedgerException") or (lac is None and error.handled):
-                return ""
-            return READ_ERROR if error.handled or error.name == OUT_OF_MEMORY else TIME_OUT
+            status = _failure(error) if error.handled else TIME_OUT
+        if status == TIME_OUT:
+            return TIME_OUT
+        if status == _FAILURES["$NoLedgerException"] or (lac is None and last is None):
+            return ""  # "no such entry", which is no error for a client
+        if status or last is None:
+            return READ_ERROR
         passwords = context.digests.passwords
         size = context.digests.known.get(ledger, 0 if lac is None else len(lac) - _LAC_HEADER)
         password = None if passwords is None else passwords.of(ledger)
@@ -153,6 +173,16 @@ class Client:
             return READ_ERROR
         part = _part([len(last).to_bytes(4, "big") + last])
         return READ_ERROR if len(last) < HEADER or LOG.refused(part, context) else ""
+
+
+def _failure(error: JavaError) -> str:
+    """Return the exception of a client whose request fails with this error."""
+    if not error.handled:
+        return TIME_OUT
+    for name, failure in _FAILURES.items():
+        if error.name.endswith(name):
+            return failure
+    return READ_ERROR
 
 
 def lac_matches(ledger: int, lac: bytes, size: int, password: bytes | None) -> bool:

@@ -9,13 +9,16 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from logwright.codec.bookkeeper.startup.errors import BOOKIE, JavaError, io_error
+from logwright.codec.bookkeeper.startup import textformat
+from logwright.codec.bookkeeper.startup.errors import BOOKIE, JavaError, io_error, unchecked
 
 INVALID = f"{BOOKIE}BookieException$InvalidCookieException"
 NEWEST = 5
 _PLAIN, _TEXT = 3, 4
-_FIELD = re.compile(r'(\w+)\s*:\s*"((?:[^"\\]|\\.)*)"')
-_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", '"': '"', "\\": "\\", "'": "'"}
+_TRIMMED = "".join(map(chr, range(33)))
+_FIELDS = ("bookieHost", "journalDir", "ledgerDirs", "instanceId", "indexDirs")
+_REQUIRED = _FIELDS[:3]
+_ESCAPED = {"\b": "b", "\f": "f", "\n": "n", "\r": "r", "\t": "t", "\\": "\\", "'": "'", '"': '"'}
 
 
 @dataclass(frozen=True)
@@ -32,8 +35,10 @@ class Cookie:
     @classmethod
     def parse(cls, data: bytes) -> Cookie:
         """Parse the content of VERSION. Raises `JavaError`."""
-        lines = data.decode("utf-8", "replace").splitlines() or [""]
-        first = lines[0].strip()
+        if not data:
+            raise JavaError("java.io.EOFException", "Exception in parsing cookie")
+        lines = re.split("\r\n|\r|\n", data.decode("utf-8", "replace"))
+        first = lines[0].strip(_TRIMMED)
         if not re.fullmatch(r"[+-]?[0-9]{1,10}", first) or abs(int(first)) >= 1 << 31:
             raise io_error(f"Invalid string '{first}', cannot parse cookie.")
         layout = int(first)
@@ -42,10 +47,14 @@ class Cookie:
             return cls(layout, *fields)
         if layout < _TEXT:
             return cls(layout)
-        named = {name: _unescape(value) for name, value in _FIELD.findall("\n".join(lines[1:]))}
+        rest = re.sub("^[^\r\n]*(\r\n|\r|\n)?", "", data.decode("utf-8", "replace"))
+        named = textformat.parse(rest.encode(), _FIELDS)
+        for name in _REQUIRED:
+            if name not in named:
+                raise unchecked("java.lang.IllegalStateException", f"Field '{name}' is not set")
+        host, journals, ledgers = (named[name] for name in _REQUIRED)
         return cls(
-            layout, named.get("bookieHost", ""), named.get("journalDir", ""), named.get("ledgerDirs", ""),
-            named.get("instanceId") or None, named.get("indexDirs") or None,
+            layout, host, journals, ledgers, named.get("instanceId") or None, named.get("indexDirs") or None,
         )  # fmt: skip
 
     def text(self) -> str:
@@ -74,11 +83,12 @@ class Cookie:
 
 
 def _escape(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\t", "\\t").replace("\n", "\\n")
-
-
-def _unescape(text: str) -> str:
-    return re.sub(r"\\(.)", lambda match: _ESCAPES.get(match[1], match[1]), text)
+    return "".join(
+        f"\\{_ESCAPED[char]}" if char in _ESCAPED
+        else char if " " <= char < "\x7f"
+        else "".join(f"\\{byte:03o}" for byte in char.encode("utf-8", "replace"))
+        for char in text
+    )  # fmt: skip
 
 
 def directories(joined: str) -> list[str]:
@@ -106,10 +116,18 @@ def renamed(paths: Sequence[str], names: Sequence[str]) -> list[str]:
     ]
 
 
+@dataclass(frozen=True)
+class Identity:
+    """The parts of a cookie that are not in the directories' names. Without them, those of the cookies count."""
+
+    host: str | None = None
+    instance: str | None = None
+
+
 def check(
     cookies: Sequence[tuple[str, bytes | None]],
     names: tuple[Sequence[str], Sequence[str], Sequence[str]],
-    instance: str | None,
+    identity: Identity,
     empty: bool,
 ) -> None:
     """Check the cookies of all directories, as a bookie whose cookie is also in the metadata store. Raises `JavaError`.
@@ -127,12 +145,14 @@ def check(
         if stored.layout >= _PLAIN and (known is None or (known.instance is None and stored.instance)):
             known = stored
     missing = [name for name, data in cookies if data is None]
-    master = None if known is None else _master(known, names, instance)
+    master = None if known is None else _master(known, names, identity)
     for _, data in cookies:
         if data is not None:
             try:
                 stored = Cookie.parse(data)
             except JavaError as error:
+                if not error.handled:
+                    raise
                 raise JavaError(INVALID, "", error) from None
             (master or Cookie(NEWEST)).verify(stored)
     if missing and not (empty and len(missing) == len(cookies)):
@@ -140,16 +160,19 @@ def check(
 
 
 def _master(
-    known: Cookie, names: tuple[Sequence[str], Sequence[str], Sequence[str]], instance: str | None
+    known: Cookie, names: tuple[Sequence[str], Sequence[str], Sequence[str]], identity: Identity
 ) -> Cookie:
     journals, ledgers, indexes = names
     indexed = known.indexes is not None and bool(indexes)
     return replace(
         known,
         layout=NEWEST,
+        host=identity.host or known.host,
         journals=",".join(renamed(journal_paths(known), journals)),
         ledgers=joined(renamed(directories(known.ledgers), ledgers)),
         indexes=joined(renamed(directories(known.indexes or ""), indexes)) if indexed else None,
         # The instance id is that of the cluster. A cookie of layout 3 cannot hold it.
-        instance=instance or known.instance or ("(that of the cluster)" if known.layout == _PLAIN else None),
+        instance=identity.instance
+        or known.instance
+        or ("(that of the cluster)" if known.layout == _PLAIN else None),
     )

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from logwright.codec.bookkeeper.startup.errors import (
     BOOKIE,
+    ILLEGAL_ARGUMENT,
     UNDERFLOW,
     JavaError,
     allocate,
@@ -24,6 +25,7 @@ START = 1024
 FENCED = 1
 NEWEST = 1
 _LAC_SIZE = 16
+_MOST_SLOTS = 1 << 24
 _OVERFLOW = "java.nio.BufferOverflowException"
 SHORT_READ = f"{BOOKIE}ShortReadException"
 Int64s = npt.NDArray[np.int64]
@@ -180,6 +182,10 @@ class IndexFile:
         stored = self.stored()
         per_page = self.page_size // 8
         count = max(len(stored), (max(self.added) // per_page + 1) * per_page)
+        if START + 8 * count >= 1 << 63:
+            raise unchecked(ILLEGAL_ARGUMENT, "Negative position")
+        if count > max(len(stored), _MOST_SLOTS):
+            return  # a sparse file, which stays in memory here
         locations = np.zeros(count, ">i8")
         locations[: len(stored)] = stored
         entries = np.fromiter(self.added, np.int64, len(self.added))
@@ -189,16 +195,34 @@ class IndexFile:
         self.added = {}
 
     def entries(self) -> tuple[Int64s, Int64s]:
-        """Return the entries that the bookie lists, and their locations. Only complete pages are listed."""
+        """Return the entries that the bookie lists, and their locations. Only complete pages are listed, and those in memory."""
         stored = self.stored()
         per_page = self.page_size // 8
-        listed = stored[: len(stored) // per_page * per_page]
-        entries = np.flatnonzero(listed)
-        return entries, listed[entries]
+        complete = len(stored) // per_page
+        entries = np.flatnonzero(stored)
+        added = self._listed()
+        if not added:
+            entries = entries[entries < complete * per_page]
+            return entries, stored[entries]
+        in_memory = {entry // per_page for entry in added}
+        merged = {
+            entry: int(stored[entry]) for entry in entries.tolist()
+            if entry < complete * per_page or entry // per_page in in_memory
+        }  # fmt: skip
+        merged = dict(sorted({**merged, **added}.items()))
+        return np.array(list(merged), np.int64), np.array(list(merged.values()), np.int64)
+
+    def _listed(self) -> dict[int, int]:
+        """Return the added entries, without those in a page whose end exceeds 64 bits."""
+        last_page = (1 << 63) // (self.page_size // 8) - 1
+        return {entry: at for entry, at in self.added.items() if entry // (self.page_size // 8) < last_page}
 
     def last_entry(self) -> int:
         """Return the last entry of the last page, or 0. Raises `JavaError` for a file without a complete page."""
         stored = self.stored()
+        last = max(self._listed(), default=-1)
+        if last >= max(len(stored) - 1, 0):
+            return last
         if self.exists and self.overlay.size(self.name) > START and len(stored):
             page = self.page_size // 8
             start = max(len(stored) - page, 0)

@@ -29,11 +29,18 @@ from logwright.codec.store.overlay import Overlay
 
 Int64s = npt.NDArray[np.int64]
 LAST_ENTRY = -1
+_IN_MEMORY = -1
+"""Instead of a location: the entry could not be flushed."""
+_LEAST_ENTRY = 24
 _NUMBER_FORMAT = "java.lang.NumberFormatException"
 
 
 class Storage(ABC):
     """A ledger storage. All methods raise `JavaError`."""
+
+    def __init__(self) -> None:
+        self.confirmed: set[int] = set()
+        """The ledgers whose last-add-confirmed is in memory."""
 
     @abstractmethod
     def ledgers(self) -> Sequence[int]:
@@ -80,6 +87,17 @@ class Storage(ABC):
         """Return the content of an entry."""
         return self.logger(ledger).read(ledger, entry, location)
 
+    def last_add_confirmed(self, ledger: int) -> None:
+        """Read the last-add-confirmed of a ledger, which goes with each entry to a client: from the last entry, unless it is known."""
+        if ledger not in self.confirmed:
+            content = self.last_content(ledger)
+            if len(content) < _LEAST_ENTRY:
+                raise unchecked(
+                    "java.lang.IndexOutOfBoundsException",
+                    f"readerIndex(16) + length(8) exceeds writerIndex({len(content)})",
+                )
+            self.confirmed.add(ledger)
+
     def last_content(self, ledger: int) -> bytes:
         """Return the content of the last entry."""
         entry = self.last_entry(ledger)
@@ -94,6 +112,7 @@ class InterleavedStorage(Storage):
     """Index files, and entry logs shared by all ledgers. `sorted_`: replayed entries are sorted before they are written."""
 
     def __init__(self, overlay: Overlay, tree: Tree, settings: Any, *, sorted_: bool) -> None:
+        super().__init__()
         self.overlay, self.tree, self.sorted = overlay, tree, sorted_
         self.page_size, self.heap = settings["pageSize"], settings["Xmx"]
         self._index: dict[int, IndexFile] = {}
@@ -161,6 +180,7 @@ class InterleavedStorage(Storage):
 
     def set_explicit_lac(self, ledger: int, buffer: bytes) -> None:
         self._file(ledger).set_explicit_lac(buffer)
+        self.confirmed.add(ledger)
 
     def add(self, ledger: int, entry: int, frame: Copy) -> None:
         if self.sorted:
@@ -168,20 +188,29 @@ class InterleavedStorage(Storage):
         else:
             location = self._logger.add(ledger, frame, roll=True)
             self._file(ledger).add(entry, location)
+        self.confirmed.add(ledger)
 
     def flush(self) -> None:
-        for (ledger, entry), frame in sorted(self._memory.items()):
-            location = self._logger.add(ledger, frame, roll=False)
-            self._file(ledger).add(entry, location)
-        self._memory = {}
-        self._logger.flush()
+        """Write the replayed entries. After an error they are served from memory."""
+        try:
+            for (ledger, entry), frame in sorted(self._memory.items()):
+                location = self._logger.add(ledger, frame, roll=False)
+                self._file(ledger).add(entry, location)
+            self._memory = {}
+        finally:
+            self._logger.flush()
         for file in self._index.values():
             if file.added:
                 file.flush()
 
     def entries(self, ledger: int) -> tuple[Int64s, Int64s]:
         try:
-            return self._file(ledger).entries()
+            entries, locations = self._file(ledger).entries()
+            waiting = [entry for owner, entry in self._memory if owner == ledger]
+            added = np.setdiff1d(np.array(waiting, np.int64), entries)
+            order = np.argsort(np.concatenate((entries, added)), kind="stable")
+            both = np.concatenate((locations, np.full(len(added), _IN_MEMORY)))
+            return np.concatenate((entries, added))[order], both[order]
         except JavaError as error:
             if error.name.endswith("NoLedgerException"):
                 empty = np.zeros(0, np.int64)
@@ -189,7 +218,14 @@ class InterleavedStorage(Storage):
             raise
 
     def last_entry(self, ledger: int) -> int:
-        return self._file(ledger).last_entry()
+        waiting = [entry for owner, entry in self._memory if owner == ledger]
+        return max(waiting) if waiting else self._file(ledger).last_entry()
+
+    def read(self, ledger: int, entry: int, location: int) -> bytes:
+        if location == _IN_MEMORY and (ledger, entry) in self._memory:
+            frame = self._memory[ledger, entry]
+            return self.overlay.read(frame.file, frame.start + 4, len(frame) - 4)
+        return super().read(ledger, entry, location)
 
     def logger(self, ledger: int) -> EntryLogger:
         return self._logger
@@ -210,6 +246,7 @@ class DbStorage(Storage):
     """One RocksDB index and one set of entry logs for each ledger directory."""
 
     def __init__(self, overlay: Overlay, tree: Tree, settings: Any) -> None:
+        super().__init__()
         self.overlay = overlay
         self.parts = [_DbDirectory(overlay, tree, i, settings) for i in range(len(tree.ledgers))]
 
@@ -243,6 +280,7 @@ class DbStorage(Storage):
 
     def set_explicit_lac(self, ledger: int, buffer: bytes) -> None:
         self._of(ledger).of(ledger).lac = buffer
+        self.confirmed.add(ledger)
 
     def add(self, ledger: int, entry: int, frame: Copy) -> None:
         self._of(ledger).cache[ledger, entry] = frame

@@ -72,6 +72,7 @@ SKIP_INVALID = Option(
     "skipReplayJournalInvalidRecord", False, "Skip the rest of a journal after an invalid record", parse_bool
 )
 INSTANCE = Option("instanceId", None, "The cluster's instance id; by default that of the cookies", parse_text)
+BOOKIE_ID = Option("bookieId", None, "The bookie's id; by default that of the cookies", parse_text)
 HEAP = Option(
     "Xmx", 600 << 20, "Heap of the bookie in bytes: larger records cannot be allocated", low=1 << 20
 )
@@ -81,7 +82,7 @@ READER = Option(
 )  # fmt: skip
 ROOTS = (JOURNALS, LEDGER_DIRS, INDEX_DIRS)
 _ROOT_NAMES = ("journal", "ledger", "index")
-SETTINGS = (PAGE_SIZE, LOG_SIZE, SKIP_INVALID, INSTANCE, HEAP, READER)
+SETTINGS = (PAGE_SIZE, LOG_SIZE, SKIP_INVALID, INSTANCE, BOOKIE_ID, HEAP, READER)
 READ_OPTIONS = (*ROOTS, STORAGE)
 
 
@@ -348,7 +349,10 @@ class Tree:
         for place in self.ledgers:
             if self.sizes.get(f"{place.prefix}{name}", 0) >= 16:
                 data = self.listing.read(f"{place.prefix}{name}", 0, 16)
-                best = max(best, (_signed(data[:8]), _signed(data[8:])))
+                mark = (_signed(data[:8]), _signed(data[8:]))
+                difference = mark[0] - best[0] or mark[1] - best[1]
+                if -difference % (1 << 64) >= 1 << 63:  # The bookie subtracts, which overflows.
+                    best = mark
         return best
 
     def marked(self, number: int) -> list[tuple[str, int]]:

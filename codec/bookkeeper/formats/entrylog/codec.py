@@ -242,7 +242,7 @@ class EntryLog(FramedCodec):
         here = data[end : end + self.spec.struct.head_size]
         torn = self._head(here, 0, len(here))
         if len(here) < min(left, self.spec.struct.head_size) or (
-            left >= 4 and not left < torn["entry_size"][0] + 4 <= LARGEST
+            left >= 4 and not left < int(torn["entry_size"][0]) + 4 <= LARGEST
         ):
             return False
         if left < 20:

@@ -1,0 +1,176 @@
+"""Parse the text format of protocol buffers as a bookie does, and raise its exceptions.
+
+Source: `TextFormatReader` of LightProto, which BookKeeper's classes are generated with.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+from logwright.codec.bookkeeper.startup.errors import ILLEGAL_ARGUMENT, JavaError, unchecked
+
+_SPACE = re.compile(rb"(?:[ \t\n\r]|#[^\n]*)*")
+_IDENTIFIER = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*")
+_NUMBER = re.compile(rb"[-+]?[0-9.eExX+a-fA-F-]*[uUlL]*")
+_ESCAPES = {97: 7, 98: 8, 102: 12, 110: 10, 114: 13, 116: 9, 118: 11, 92: 92, 39: 39, 34: 34, 63: 63}
+_QUOTES = b"\"'"
+_CLOSING = {ord("{"): ord("}"), ord("<"): ord(">")}
+
+
+def parse(data: bytes, names: Collection[str]) -> dict[str, str]:
+    """Return the strings with these names in a message. The last of several counts. Raises `JavaError`."""
+    reader = _Reader(data)
+    closing = _CLOSING.get(reader.next())
+    reader.at += closing is not None
+    out: dict[str, str] = {}
+    while reader.next() not in (-1, ord("}"), ord(">")):
+        name = reader.identifier()
+        if name in names:
+            if reader.next() not in _CLOSING:
+                reader.expect(ord(":"))
+            out[name] = reader.string().decode("utf-8", "replace")
+        else:
+            reader.skip_value()
+        reader.optional(b",;")
+    if closing is not None:
+        reader.expect(closing)
+    return out
+
+
+def _error(text: str) -> JavaError:
+    return unchecked(ILLEGAL_ARGUMENT, text)
+
+
+class _Reader:
+    def __init__(self, data: bytes) -> None:
+        self.data, self.at = data, 0
+
+    def peek(self) -> int:
+        return self.data[self.at] if self.at < len(self.data) else -1
+
+    def next(self) -> int:
+        """Skip white space and comments, and return the next byte; -1 at the end."""
+        match = _SPACE.match(self.data, self.at)
+        assert match is not None
+        self.at = match.end()
+        return self.peek()
+
+    def expect(self, byte: int) -> None:
+        found = self.next()
+        if found != byte:
+            text = "end of input" if found < 0 else f"'{_char(found)}'"
+            raise _error(f"Expected '{chr(byte)}' at position {self.at} but found {text}")
+        self.at += 1
+
+    def optional(self, choices: bytes) -> bool:
+        found = self.next()
+        if found >= 0 and found in choices:
+            self.at += 1
+            return True
+        return False
+
+    def identifier(self) -> str:
+        self.next()
+        match = _IDENTIFIER.match(self.data, self.at)
+        if match is None:
+            raise _error(f"Expected identifier at position {self.at}")
+        self.at = match.end()
+        return match[0].decode()
+
+    def string(self) -> bytes:
+        """Read quoted strings, which are joined."""
+        self.next()
+        out = self._quoted()
+        while True:
+            end = self.at
+            found = self.next()
+            if found < 0 or found not in _QUOTES:
+                self.at = end
+                return out
+            out += self._quoted()
+
+    def _quoted(self) -> bytes:
+        quote = self.peek()
+        if quote < 0:
+            raise _error(f"Expected string at position {self.at}")
+        if quote not in _QUOTES:
+            raise _error(f"Expected '\"' or '\\'' at position {self.at}")
+        self.at += 1
+        out = bytearray()
+        while (byte := self.peek()) >= 0:
+            self.at += 1
+            if byte == quote:
+                return bytes(out)
+            if byte == ord("\\"):
+                out += self._escaped()
+            else:
+                out.append(byte)
+        raise _error("Unterminated string literal")
+
+    def _escaped(self) -> bytes:
+        byte = self.peek()
+        if byte < 0:
+            raise _error("Unterminated escape")
+        self.at += 1
+        if byte in _ESCAPES:
+            return bytes([_ESCAPES[byte]])
+        if byte in b"xX":
+            digits = self._digits(rb"[0-9a-fA-F]{0,2}")
+            if not digits:
+                raise _error("Invalid \\x escape")
+            return bytes([int(digits, 16)])
+        if byte in b"uU":
+            count = 4 if byte == ord("u") else 8
+            digits = self._digits(b"[0-9a-fA-F]{0,%d}" % count)
+            if len(digits) < count:
+                raise _error(f"Expected {count} hex digits")
+            return chr(min(int(digits, 16), 0x10FFFF)).encode("utf-8", "replace")
+        if byte in b"01234567":
+            self.at -= 1
+            return bytes([int(self._digits(b"[0-7]{1,3}"), 8) & 0xFF])
+        raise _error(f"Invalid escape '\\{_char(byte)}'")
+
+    def _digits(self, pattern: bytes) -> bytes:
+        match = re.compile(pattern).match(self.data, self.at)
+        assert match is not None
+        self.at = match.end()
+        return match[0]
+
+    def skip_value(self) -> None:
+        """Skip the value of an unknown field, with the colon before it."""
+        found = self.next()
+        if found == ord(":"):
+            self.at += 1
+            found = self.next()
+        if found < 0:
+            return
+        if found in _CLOSING:
+            self.at += 1
+            while self.next() not in (-1, ord("}"), ord(">")):
+                self.identifier()
+                self.skip_value()
+                self.optional(b",;")
+            self.expect(_CLOSING[found])
+        elif found == ord("["):
+            self.at += 1
+            if not self.optional(b"]"):
+                self.skip_value()
+                while self.optional(b","):
+                    self.skip_value()
+                self.expect(ord("]"))
+        elif found in _QUOTES:
+            self.string()
+        elif found in b"+-0123456789":
+            match = _NUMBER.match(self.data, self.at)
+            assert match is not None
+            self.at = match.end()
+        elif _IDENTIFIER.match(self.data, self.at):
+            self.identifier()
+        else:
+            raise _error(f"Unexpected character '{_char(found)}' at position {self.at}")
+
+
+def _char(byte: int) -> str:
+    """Return a byte as Java converts it to a character: a negative one to the end of the range."""
+    return chr(byte if byte < 128 else 0xFF00 | byte)
