@@ -195,13 +195,14 @@ class Session:
     """A JVM that answers each JSON line with JSON lines. It starts with the first request.
 
     Its log goes to a file that is quoted when it dies. It ends with this process, because then its stdin ends; a process
-    forked from this one starts its own.
+    forked from this one starts its own. `folder`: its working directory.
     """
 
-    def __init__(self, project: Project, main: str, *flags: str) -> None:
+    def __init__(self, project: Project, main: str, *flags: str, folder: Path | None = None) -> None:
         self._project = project
         self._main = main
         self._flags = flags
+        self._folder = folder
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._owner = 0
@@ -261,6 +262,7 @@ class Session:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._log,
+                cwd=self._folder,
             )
             self._owner = os.getpid()
             atexit.register(self.close)
