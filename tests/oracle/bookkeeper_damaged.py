@@ -407,7 +407,7 @@ def _their_ledger(served: oracle.LedgerServed) -> dict[str, Any]:
 def undefined(bookie: Bookie, answer: dict[str, Any]) -> str:
     """Return why the outcome depends on more than the files; "" if it does not."""
     marks = (data for name, data in bookie.files.items() if name.rpartition("/")[2].startswith("lastMark"))
-    if any(_LARGEST_OFFSET < int.from_bytes(data[8:16], "big", signed=True) for data in marks):
+    if any(int.from_bytes(data[8:16], "big", signed=True) > _LARGEST_OFFSET for data in marks):
         return "ext4 refuses this offset in a journal, and other file systems accept it"
     refused = [error for ledger in answer.get("ledgers", {}).values() for error in ledger["refused"].values()]
     if any("Negative position" in text for error in refused for text in error):
