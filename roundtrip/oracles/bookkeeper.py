@@ -29,8 +29,8 @@ _PROJECT = Project(_SOURCES / "pom.xml", _SOURCES, SHARED)
 _HOME = Path(tempfile.gettempdir())
 _MOST_STARTS = 150
 """Bookies that fail leave threads and memory behind, so the JVM is restarted after this number."""
-_HEAP = ("-Xmx600m", "-XX:MaxDirectMemorySize=2g")
-"""The memory that the answers in the golden set were taken with."""
+_HEAP = ("-Xmx600m", "-Xmn64m", "-XX:MaxDirectMemorySize=2g")
+"""The memory that the answers in the golden set were taken with. Nearly all of it is left to large arrays."""
 
 
 class _Oracle:

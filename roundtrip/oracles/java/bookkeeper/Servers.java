@@ -365,7 +365,7 @@ final class Servers {
         bookieId = BookieImpl.getBookieId(conf);
         ClientConfiguration settings = new ClientConfiguration();
         settings.setMetadataServiceUri(conf.getMetadataServiceUri());
-        settings.setReadEntryTimeout(1);
+        settings.setReadEntryTimeout(4);
         settings.setNumIOThreads(1);
         settings.setNumWorkerThreads(1);
         client = new BookKeeper(settings);
