@@ -14,7 +14,16 @@ from hypothesis import strategies as st
 import logwright as lw
 from logwright.codec.kafka.compact.offset_map import OffsetMap, _md5
 from logwright.codec.kafka.formats.log import pack
-from logwright.codec.kafka.formats.log.layout import LOG_SEGMENT, RECORD_BATCH
+from logwright.codec.kafka.formats.log.layout import (
+    CONTROL,
+    CONTROL_RECORD_KEY,
+    DELETE_HORIZON,
+    END_TXN_MARKER,
+    LOG_SEGMENT,
+    RECORD_BATCH,
+    TRANSACTIONAL,
+)
+from logwright.codec.kafka.formats.log.markers import ABORT
 from logwright.codec.kafka.names import parse_segment, segment_name
 from logwright.roundtrip.kafka.compaction import DAY, START, RandomLog
 from logwright.roundtrip.kafka.compaction_reference import Reference
@@ -140,6 +149,12 @@ def test_a_tombstone_gets_a_delete_horizon_and_goes_when_it_has_passed(tmp_path)
     assert records_of(tmp_path / "late" / "orders-0") == [(2, b"b", b"2")]
 
 
+def test_a_retention_that_overflows_sets_no_horizon_as_in_java(tmp_path):
+    source = partition(tmp_path / "in", batch(0, (b"a", None)) + batch(1, (b"b", b"2")))
+    compacted(source, tmp_path / "out", now=NOW, delete_retention_ms=(1 << 63) - 1)
+    assert logs_of(tmp_path / "out" / "orders-0") == logs_of(source)
+
+
 def test_the_last_batch_of_a_producer_stays_without_records(tmp_path):
     producer = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
     source = partition(
@@ -154,6 +169,37 @@ def test_the_last_batch_of_a_producer_stays_without_records(tmp_path):
     assert lw.read(tmp_path / "later" / "orders-0", view="batches", columns=["base_offset"]).column(
         0
     ).to_pylist() == [2]
+
+
+def test_a_marker_with_the_last_epoch_of_a_producer_stays_without_records(tmp_path):
+    record = {
+        "key": CONTROL_RECORD_KEY.pack({"type": ABORT}),
+        "value": END_TXN_MARKER.pack({"coordinator_epoch": 0}),
+    }
+    marker = batch(
+        0,
+        (None, None),
+        flags=TRANSACTIONAL | CONTROL | DELETE_HORIZON,
+        producer_id=7,
+        producer_epoch=1,
+        records=[record],
+    )
+    source = partition(tmp_path / "in", marker + batch(1, (b"a", b"1")))
+    for name, now, bases in (("known", START + 1, [0, 1]), ("forgotten", START + DAY, [1])):
+        compacted(source, tmp_path / name, now=now)
+        heads = lw.read(
+            tmp_path / name / "orders-0", view="batches", columns=["base_offset", "records_count"]
+        )
+        assert heads.column("base_offset").to_pylist() == bases
+        assert heads.column("records_count").to_pylist() == [0, 1][-len(bases) :]
+
+
+def test_an_empty_segment_is_merged_into_the_one_before(tmp_path):
+    source = partition(tmp_path / "in", batch(0, (b"a", b"1")))
+    (source / segment_name(1, ".log")).rename(source / segment_name(20, ".log"))
+    (source / segment_name(10, ".log")).write_bytes(b"")
+    compacted(source, tmp_path / "out", now=NOW)
+    assert sorted(logs_of(tmp_path / "out" / "orders-0")) == [0, 20]
 
 
 def test_the_last_batch_of_a_round_stays_without_records(tmp_path):

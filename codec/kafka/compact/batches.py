@@ -32,6 +32,7 @@ from logwright.codec.kafka.formats.log.layout import (
     TRANSACTIONAL,
 )
 from logwright.codec.kafka.formats.log.messages import Sets
+from logwright.codec.kafka.formats.log.records import add
 from logwright.codec.kafka.formats.log.rows import Read
 from logwright.codec.kafka.formats.log.sections import Sections, sections
 from logwright.codec.kafka.formats.log.write import Encoded, assemble, put_heads
@@ -246,7 +247,7 @@ class _Portion:
         old = head["magic"] < MAGIC
         flags = head["attributes"].astype(np.int64)
         at = np.where(
-            needs, rules.now + rules.retention, np.where(horizon, head["base_timestamp"], NO_TIMESTAMP)
+            needs, add(rules.now, rules.retention), np.where(horizon, head["base_timestamp"], NO_TIMESTAMP)
         )
         out = _header(head)
         out["base_offset"] = np.where(old, offsets[cuts], head["base_offset"])
