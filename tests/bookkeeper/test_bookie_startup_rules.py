@@ -1,0 +1,115 @@
+"""Rules of the simulated start that random damage has shown. Expected outcomes are those of a real bookie of 4.18.0."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from golden_bookies import LAYOUT, Case, case
+
+import logwright as lw
+from logwright.codec.bookkeeper.startup.cookie import Cookie
+from logwright.codec.bookkeeper.startup.errors import JavaError
+from logwright.codec.bookkeeper.startup.start import ServedBookie
+from logwright.codec.option import Options
+from logwright.readers.listing import open_listing, open_store
+
+HOST, JOURNAL, LEDGERS = b'bookieHost: "h"\n', b'journalDir: "j"\n', b'ledgerDirs: "1\\tl"\n'
+
+
+def started(path: Path, **options: object) -> ServedBookie:
+    """Simulate a start that succeeds."""
+    parsed = Options(LAYOUT.read_options, options)
+    directory = open_store(open_listing(str(path)), LAYOUT, parsed)
+    startup = LAYOUT.capabilities.predict
+    assert startup is not None
+    outcome = startup.run(directory, LAYOUT.plan(directory, parsed), parsed, version=None, clean=None)
+    assert outcome.verdict.opens, outcome.verdict.error
+    assert isinstance(outcome.served, ServedBookie)
+    return outcome.served
+
+
+def copied(known: Case, tmp_path: Path) -> Path:
+    for folder in known.path.iterdir():
+        if folder.is_dir():
+            shutil.copytree(folder, tmp_path / folder.name)
+    return tmp_path
+
+
+def overwrite(path: Path, at: int, data: bytes) -> None:
+    old = path.read_bytes()
+    path.write_bytes(old[:at] + data + old[at + len(data) :])
+
+
+def test_client_reads_nothing_of_a_ledger_whose_last_entry_cannot_be_read(tmp_path: Path) -> None:
+    """The bookie sends the last-add-confirmed with each entry, and reads it from the last entry."""
+    known = case("digests")
+    log = copied(known, tmp_path) / "ledger" / "current" / "0.log"
+    log.write_bytes(log.read_bytes()[:2017])
+    read = next(read for read in started(tmp_path, **known.options).ledgers if read.ledger == 3)
+    assert read.served
+    assert read.refused
+    assert read.error == ""
+    assert read.read == []
+    assert set(read.failed.values()) == {"BKReadException"}
+
+
+def test_largest_entry_id_in_a_journal_makes_no_huge_index(tmp_path: Path) -> None:
+    known = case("killed_unflushed")
+    (journal,) = (copied(known, tmp_path) / "journal" / "current").glob("*.txn")
+    before = {
+        (read.ledger, entry) for read in started(tmp_path, **known.options).ledgers for entry in read.served
+    }
+    ledger, entry = max(before)
+    content = ledger.to_bytes(8, "big") + entry.to_bytes(8, "big")
+    at = journal.read_bytes().index(content) + 8
+    overwrite(journal, at, ((1 << 63) - 1).to_bytes(8, "big"))
+    after = {
+        (read.ledger, item) for read in started(tmp_path, **known.options).ledgers for item in read.served
+    }
+    assert after == before - {(ledger, entry)}
+
+
+def test_entries_that_cannot_be_flushed_are_served_and_the_mark_stays(tmp_path: Path) -> None:
+    rows = [{"ledger_id": 1, "entry_id": n, "payload": b"%d" % n} for n in range(4)]
+    home = tmp_path / "bookie"
+    lw.write(rows, home, "bookkeeper.bookie", journalWriteData=True)
+    overwrite(home / "ledger" / "current" / "lastMark", 8, bytes(8))
+    overwrite(home / "ledger" / "current" / "0" / "1" / "1.idx", 36, (4).to_bytes(4, "big"))
+    served = started(home, ledgerStorageClass="SortedLedgerStorage")
+    assert [read.served for read in served.ledgers] == [[0, 1, 2, 3]]
+    assert served.overlay.read("ledger/current/lastMark")[8:] == bytes(8)
+
+
+@pytest.mark.parametrize(
+    ("data", "name", "text"),
+    [
+        (b"", "EOFException", "Exception in parsing cookie"),
+        (b"x\n", "IOException", "Invalid string 'x', cannot parse cookie."),
+        (b"5\n" + HOST + JOURNAL, "IllegalStateException", "Field 'ledgerDirs' is not set"),
+        (b"5\n" + HOST + b"journalDir: ", "IllegalArgumentException", "Expected string at position 28"),
+        (
+            b"5\n" + HOST + b"journalDir ;",
+            "IllegalArgumentException",
+            "Expected ':' at position 27 but found ';'",
+        ),
+        (b"5\n" + HOST + b'journalDir: "j', "IllegalArgumentException", "Unterminated string literal"),
+        (b"5\n" + HOST + b"?", "IllegalArgumentException", "Expected identifier at position 16"),
+    ],
+)
+def test_damaged_cookie_ends_with_the_exception_of_the_real_parser(data: bytes, name: str, text: str) -> None:
+    with pytest.raises(JavaError) as caught:
+        Cookie.parse(data)
+    assert (caught.value.name.rpartition(".")[2], caught.value.text) == (name, text)
+
+
+def test_unknown_fields_comments_and_escapes_of_a_cookie_are_read() -> None:
+    data = (
+        b"5\n# text\n"
+        + HOST
+        + JOURNAL
+        + LEDGERS
+        + b"other { a: [1, 2] b: -3.5 }\ninstanceId: \"\\x61\" '\\142'\n"
+    )
+    assert Cookie.parse(data) == Cookie(5, "h", "j", "1\tl", "ab")
