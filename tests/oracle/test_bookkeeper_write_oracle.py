@@ -31,12 +31,9 @@ def _available() -> None:
 def write(entries: list[Row], home: Path, ledgers: list[oracle.Ledger], **options: Any) -> dict[str, Any]:
     """Write a bookie, and return the options that it is read with."""
     known: dict[str, Any] = {"passwd": ledgers[0].password, "digestType": ledgers[0].digest}
-    try:
-        lw.write(entries, home, "bookkeeper.bookie", instanceId=oracle.INSTANCE, **known, **options)
-    except lw.UsageError as error:
-        if options.get("ledgerStorageClass") != "DbLedgerStorage":
-            raise
-        pytest.skip(str(error))
+    if options.get("ledgerStorageClass") == "DbLedgerStorage":
+        pytest.importorskip("rocksdict")
+    lw.write(entries, home, "bookkeeper.bookie", instanceId=oracle.INSTANCE, **known, **options)
     return known
 
 
@@ -158,6 +155,8 @@ def test_bookie_serves_and_continues_what_we_write(storage: str, seed: int, tmp_
     fenced = lw.read(home, view="ledgers", columns=["ledger_id", "fenced"]).to_pylist()
     assert [row["ledger_id"] for row in fenced if row["fenced"]] == [known]
 
+    if storage == "DbLedgerStorage":
+        return  # it cannot be appended to
     appended = [{"ledger_id": 900, "entry_id": n, "payload": b"appended %d" % n} for n in range(5)]
     lw.write(
         appended, home, "bookkeeper.bookie", mode="append", ledgerStorageClass=storage, **options, **sizes
