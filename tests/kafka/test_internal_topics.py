@@ -300,7 +300,6 @@ def test_every_prefix_of_a_message_is_refused_or_kept_raw() -> None:
     ("change", "reason"),
     [
         ({"type": "OFFSET"}, "unknown type: expected one of"),
-        ({"type": None}, "neither a type nor stored bytes"),
         ({"version": 7}, "version 7, expected 0 to 4"),
         ({"version": None}, "the version is null, for a tombstone, but commit_timestamp is 0"),
         ({"version": 3}, "topic_id is 'AAAAAAAAAAAAAAAAAAAAAQ', but version 3 has no such field"),
@@ -336,6 +335,14 @@ def test_defaults_stand_for_fields_that_a_row_lacks() -> None:
     commit = {"group": "g", "topic": "t", "partition": 0, "offset": 7, "metadata": "", "commit_timestamp": 0}
     batch = pa.RecordBatch.from_pylist([{"type": "OFFSET_COMMIT", "offset_commit": commit}])
     assert stored_rows(batch).to_pylist() == [{"key": _key(), "value": _commit()}]
+
+
+def test_rows_without_a_type_are_written_as_they_are() -> None:
+    rows = [{"type": None, "offset_commit": None, "key": b"k", "value": value} for value in (b"v", None)]
+    assert stored_rows(pa.RecordBatch.from_pylist(rows)).to_pylist() == [
+        {"key": b"k", "value": b"v"},
+        {"key": b"k", "value": None},
+    ]
 
 
 def test_rows_of_two_views_are_refused() -> None:

@@ -145,8 +145,8 @@ def _taken(array: pa.Array, rows: list[int]) -> list[Any]:
 def stored_rows(rows: pa.RecordBatch, first_row: int = 0) -> pa.RecordBatch:
     """Return the rows with the columns `key` and `value` that are written, if they are the rows of a decoded view; else as they are.
 
-    Stored bytes in `key` and `value` are used unless the other columns say something else. Raises `UsageError`, with the number of
-    the row counted from `first_row`.
+    Stored bytes in `key` and `value` are used unless the other columns say something else, and in rows without a type. Raises
+    `UsageError`, with the number of the row counted from `first_row`.
     """
     names = rows.schema.names
     if "type" not in names:
@@ -187,8 +187,6 @@ def _stored(
     """Return the key and value of a row."""
     key, value = _content(row.get("key")), _content(row.get("value"))
     if row["type"] is None:
-        if key is None and value is None:
-            raise PayloadError("neither a type nor stored bytes")
         return key, value
     kind = kinds.get(row["type"])
     if kind is None:
