@@ -198,3 +198,27 @@ def test_one_changed_byte_anywhere_in_a_store_costs_at_most_one_message(folder: 
         lost = [row for row in sound if row not in rows]
         assert len(lost) <= (folder == "commitlog"), at
         assert not lost or not report.ok, at
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_damage_in_one_of_several_commit_log_paths_is_repaired(in_place: bool, tmp_path: Path) -> None:
+    """Out of place the result has one commit log folder. In place each file stays in its path."""
+    home, paths = tmp_path / "store", [tmp_path / "disk1", tmp_path / "disk2"]
+    options = {**SIZES, "storePathCommitLog": ",".join(map(str, paths))}
+    lw.write(ROWS, home, "rocketmq.store", **options)
+    del options["maxIndexNum"]
+    rows = real_rows(home, **options)
+    names = [sorted(path.iterdir()) for path in paths]
+    log = names[1][0]
+    data = log.read_bytes()
+    log.write_bytes(data[:100] + bytes([data[100] ^ 1]) + data[101:])
+    if in_place:
+        lw.repair(home, in_place=True, backup=tmp_path / "backup", **options)
+        assert [sorted(path.iterdir()) for path in paths] == names
+    else:
+        home = tmp_path / "out"
+        lw.repair(tmp_path / "store", home, **options)
+        del options["storePathCommitLog"]
+        assert len(list((home / "commitlog").iterdir())) == sum(map(len, names))
+    assert lw.verify(home, **options).ok
+    assert real_rows(home, **options) == [row for row in rows if row != int(log.name)]
