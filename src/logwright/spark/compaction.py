@@ -1,6 +1,6 @@
 """Compact many partitions, one Spark task for each: the job `replay` with `--compact`.
 
-A task may run twice. Each attempt writes to a staging directory of its own, and a single rename gives the result its name. So an attempt that
+A task may run twice. Each attempt has its own staging directory, and a single rename gives the result its name. So an attempt that
 finds the result of another one is done.
 """
 
