@@ -52,21 +52,34 @@ class LocationIndex:
 
     def __init__(self) -> None:
         self._blocks: list[tuple[Int64s, Int64s, Int64s]] = []
+        self._ordered: tuple[Int64s, Int64s, Int64s] | None = None
 
     def add(self, ledger: Int64s, entry: Int64s, location: Int64s) -> None:
         self._blocks.append((ledger, entry, location))
+        self._ordered = None
 
-    def ledgers(self) -> Mapping[int, tuple[Int64s, Int64s]]:
-        """Return the entries of each ledger in order, and their locations. The last location of an entry counts."""
+    def _all(self) -> tuple[Int64s, Int64s, Int64s]:
         empty = np.empty(0, np.int64)
         ledger, entry, location = (
             np.concatenate([empty, *(block[i] for block in self._blocks)]) for i in range(3)
         )
-        order = np.lexsort((np.arange(len(ledger)), entry, ledger))
-        ledger, entry = ledger[order], entry[order]
-        last = np.ones(len(order), np.bool_)
+        return ledger, entry, location
+
+    def _sorted(self) -> tuple[Int64s, Int64s, Int64s]:
+        """Return ledger, entry and location of all entries by ledger and entry. Copies of an entry are in the order of `add`."""
+        if self._ordered is None:
+            ledger, entry, location = self._all()
+            order = np.lexsort((entry, ledger))
+            self._ordered = ledger[order], entry[order], location[order]
+        return self._ordered
+
+    def ledgers(self) -> Mapping[int, tuple[Int64s, Int64s]]:
+        """Return the entries of each ledger in order, and their locations. The last location of an entry counts."""
+        ledger, entry, location = self._sorted()
+        last = np.ones(len(ledger), np.bool_)
         last[:-1] = (ledger[1:] != ledger[:-1]) | (entry[1:] != entry[:-1])
-        ledger, entry, location = ledger[last], entry[last], location[order[last]]
+        if not last.all():
+            ledger, entry, location = ledger[last], entry[last], location[last]
         edges = [0, *(np.flatnonzero(np.diff(ledger)) + 1).tolist(), len(ledger)]
         return {
             int(ledger[start]): (entry[start:stop], location[start:stop])
@@ -76,18 +89,12 @@ class LocationIndex:
 
     def joined(self) -> tuple[Int64s, Int64s, Int64s]:
         """Return ledger, entry and location of all entries, by location."""
-        empty = np.empty(0, np.int64)
-        ledger, entry, location = (
-            np.concatenate([empty, *(block[i] for block in self._blocks)]) for i in range(3)
-        )
+        ledger, entry, location = self._all()
         order = np.argsort(location, kind="stable")
         return ledger[order], entry[order], location[order]
 
     def repeated(self) -> tuple[int, int] | None:
         """Return the ids of an entry with several locations."""
-        if not self._blocks:
-            return None
-        ids = np.stack([np.concatenate([block[i] for block in self._blocks]) for i in range(2)], axis=1)
-        ids = ids[np.lexsort((ids[:, 1], ids[:, 0]))]
-        copies = np.flatnonzero((ids[1:] == ids[:-1]).all(axis=1))
-        return (int(ids[copies[0], 0]), int(ids[copies[0], 1])) if len(copies) else None
+        ledger, entry, _ = self._sorted()
+        copies = np.flatnonzero((ledger[1:] == ledger[:-1]) & (entry[1:] == entry[:-1]))
+        return (int(ledger[copies[0]]), int(entry[copies[0]])) if len(copies) else None

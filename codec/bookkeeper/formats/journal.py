@@ -37,7 +37,7 @@ from logwright.codec.bookkeeper.formats.suspects import (
     suspects,
     trial_digests,
 )
-from logwright.codec.columns import binary, contents, fixed_at, gather, numbers
+from logwright.codec.columns import binary, constant, contents, fixed_at, gather, numbers
 from logwright.codec.describe import I32BE, I64BE, Enclosed, Field, Int, Struct
 from logwright.codec.describe import Bytes as BytesType
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
@@ -333,14 +333,16 @@ class Journal(FramedCodec):
             out["payload"] = binary(part.data, start + width, np.where(meta, -1, length - width))
         if "digest" in names or "digest_type" in names:
             out |= digest_columns(part.data, start, sizes)
-        where = np.where(meta, part.start, part.start + IDS)
+        where = np.where(meta, part.start, part.start + IDS) if meta.any() else part.start + IDS
         for name, at in (("last_add_confirmed", where), ("length", where + np.where(meta, 0, 8))):
             if name in names:
                 out[name] = numbers(pa.int64(), fixed_at(part.data, at, ">i8"), meta)
         entries = part.head["entry_id"].astype(np.int64)
         if "entry_id" in names:
             out["entry_id"] = numbers(pa.int64(), np.where(meta, 0, entries), meta)
-        if "kind" in names:
+        if "kind" in names and not meta.any():
+            out["kind"] = constant(pa.string(), "entry", len(part))
+        elif "kind" in names:
             kinds = np.select([entries == code for code in _KINDS], list(range(1, len(_KINDS) + 1)), 0)
             kind_names = contents(pa.string(), [b"entry", *_KINDS.values()])
             out["kind"] = kind_names.take(numbers(pa.int64(), kinds))

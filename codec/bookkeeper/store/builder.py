@@ -128,9 +128,11 @@ class _LogWriter:
                 )
             self.index.add(ledger[at:stop], entry[at:stop], location_of(self.id, 0) + position)
             sizes = np.diff(starts[at : stop + 1])
-            for number in dict.fromkeys(ledger[at:stop].tolist()):
-                total = int(sizes[ledger[at:stop] == number].sum())
-                self._sizes[number] = self._sizes.get(number, 0) + total
+            ledgers, first, group = np.unique(ledger[at:stop], return_index=True, return_inverse=True)
+            totals = np.bincount(group, sizes, len(ledgers)).astype(np.int64)
+            for i in np.argsort(first).tolist():
+                number = int(ledgers[i])
+                self._sizes[number] = self._sizes.get(number, 0) + int(totals[i])
             yield Piece(self._name, data[int(starts[at]) : int(starts[stop])].tobytes())
             self._at += int(starts[stop] - starts[at])
             at = stop
@@ -235,8 +237,9 @@ class BookieBuilder:
         batch = LOG.complete(pa.Table.from_batches([rows]))
         ledger = np.asarray(batch["ledger_id"].fill_null(-1), np.int64)
         entry = np.asarray(batch["entry_id"].fill_null(-1), np.int64)
-        for number in np.unique(ledger).tolist():
-            self._known(number)
+        if self.listing is not None:
+            for number in np.unique(ledger).tolist():
+                self._known(number)
         data, starts = self.writer.write(batch)
         yield from self._journal(ledger, data, starts)
         for number, log in enumerate(self.logs):
