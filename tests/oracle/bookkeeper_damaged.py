@@ -410,7 +410,9 @@ def undefined(bookie: Bookie, answer: dict[str, Any]) -> str:
     marks = (data for name, data in bookie.files.items() if name.rpartition("/")[2].startswith("lastMark"))
     if any(int.from_bytes(data[8:16], "big", signed=True) > _LARGEST_OFFSET for data in marks):
         return "ext4 refuses this offset in a journal, and other file systems accept it"
-    if any("OutOfMemoryError" in str(ledger["explicit_lac"]) for ledger in answer.get("ledgers", {}).values()):
+    if any(
+        "OutOfMemoryError" in str(ledger["explicit_lac"]) for ledger in answer.get("ledgers", {}).values()
+    ):
         return "how many copies of a large buffer fit into a Java heap depends on the JVM"
     refused = [error for ledger in answer.get("ledgers", {}).values() for error in ledger["refused"].values()]
     if any("Negative position" in text for error in refused for text in error):

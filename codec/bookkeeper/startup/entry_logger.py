@@ -123,6 +123,8 @@ class EntryLogger:
                 files[f"{folder}/"].append(base)
         self.last_id = max(last_log_id(overlay, prefix, names) for prefix, names in files.items())
         self._current: NewLog | None = None
+        self._active: int | None = None
+        """The flushed log that entries are still added to."""
         self._readers: dict[int, Reader | None] = {}
 
     # Reading
@@ -156,7 +158,7 @@ class EntryLogger:
                 return self._read_direct(reader, ledger, entry, log, position)
             size = self._validate(reader, ledger, entry, log, position)
             allocate(size, self.heap)
-            data = reader.read(position, size)
+            data = self._bytes(reader, log, position, size)
             if len(data) != size:
                 raise JavaError(
                     LOOKUP, f"Short read for {ledger}@{entry} in {log}@{position}({len(data)}!={size})"
@@ -167,10 +169,20 @@ class EntryLogger:
             raise io_error(f"Bad entry read from log file id: {log}", error) from None
         return data
 
+    def _bytes(self, reader: Reader, log: int, position: int, length: int) -> bytes:
+        """Read from a log. The end of the one that is still written raises other errors. Raises `JavaError`."""
+        if log == self._active:
+            past = position - reader.size
+            if past > 0:
+                raise unchecked(ILLEGAL_ARGUMENT, f"minWritableBytes : {-past} (expected: >= 0)")
+            if past + length > 0:
+                raise io_error("Read past EOF")
+        return reader.read(position, length)
+
     def _validate(self, reader: Reader, ledger: int, entry: int, log: int, position: int) -> int:
         if position < 4 and reader.size:
             raise unchecked(ILLEGAL_ARGUMENT, "Negative position")
-        head = reader.read(position - 4, 20)
+        head = self._bytes(reader, log, position - 4, 20)
         if len(head) < 20:
             raise JavaError(
                 f"{LOOKUP}$MissingEntryException",
@@ -239,6 +251,7 @@ class EntryLogger:
         if self._current is None:
             return
         self._write(rotated=False)
+        self._active = self._current.number
         self.last_id += 1
         self.overlay.put(f"{self.prefixes[0]}{self.last_id:x}.log", b"")
         for prefix in self.prefixes:
