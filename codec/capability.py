@@ -150,6 +150,8 @@ class DirectoryEdit:
     options: tuple[Option, ...] = ()
     recompress_options: Sequence[str] = ()
     """The options that only change the encoding of frames, not their rows (`Change.every`)."""
+    move_options: tuple[Option, ...] = ()
+    """The options of a copy that drop frames, or move them to other files."""
 
 
 class Compact(Protocol):

@@ -45,6 +45,7 @@ class Rows:
     ) -> None:  # fmt: skip
         self._drop, self._redact = understand(drop, table), understand(redact, table)
         self.every = bool(every)
+        self.copies = every is not None
         self._unmatched: dict[str, Conditions] = {}
         """Filters that have not matched a row yet, by name. Empty if no match is required."""
         if not allow_no_match:
@@ -165,6 +166,12 @@ def _resolve(
     table = first.codec.tables["rows"] if isinstance(first, FileTarget) else rows_table(first.layout)
     change = make_rows(table)
     declared: tuple[Option, ...] = owner.capabilities.edit.options
+    if isinstance(owner, Layout) and owner.capabilities.edit is not None:
+        # Options that are not passed have their defaults.
+        moves = owner.capabilities.edit.move_options
+        if not change.copies and (known := known_options(options, moves)):
+            raise UsageError(f"edit does not use {next(iter(known))}", advice="It is an option of convert")
+        declared += moves
     names = {fold(option.name) for option in declared}
     reads = (
         {} if isinstance(first, FileTarget) else {fold(option.name) for option in first.layout.read_options}

@@ -17,7 +17,7 @@ from logwright.codec.kafka.formats import checkpoint, index, timeindex, txnindex
 from logwright.codec.kafka.formats import partition_metadata as metadata
 from logwright.codec.kafka.formats import producer_snapshot as snapshot
 from logwright.codec.kafka.formats.log import codec as log
-from logwright.codec.kafka.repair.edit import EDIT_OPTIONS, FILE_OPTIONS, RECODES, edit, edit_file
+from logwright.codec.kafka.repair.edit import EDIT_OPTIONS, FILE_OPTIONS, MOVES, RECODES, edit, edit_file
 from logwright.codec.kafka.repair.rebuild import REBUILDS, rebuild
 from logwright.codec.kafka.repair.repair import REPAIR_OPTIONS, PartitionRepair
 from logwright.codec.kafka.startup.start import STARTUP
@@ -41,7 +41,7 @@ LAYOUTS: tuple[Layout, ...] = (
             predict=STARTUP,
             check=check_partition,
             repair=DirectoryRepair(PartitionRepair.repair, rebuild, REBUILDS, REPAIR_OPTIONS),
-            edit=DirectoryEdit(edit, EDIT_OPTIONS, RECODES),
+            edit=DirectoryEdit(edit, EDIT_OPTIONS, RECODES, MOVES),
             compact=DirectoryCompact(compact, COMPACT_OPTIONS),
             replicas=Replicas(copies.copy_of, copies.reaches),
             follow=PartitionFollow(),

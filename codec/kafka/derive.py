@@ -271,6 +271,19 @@ class PartitionDeriver:
         self._aborted += self.producers.add(heads, markers)
         self.next_offset = int(heads["last_offset"][-1]) + 1
 
+    def add_removed(self, heads: npt.NDArray[Any], markers: npt.NDArray[Any]) -> None:
+        """Take batches that are not in the result: the state of their producers is, and no file of theirs."""
+        if self._first is None:
+            # The first segment of the result has a snapshot.
+            self._first = int(heads["base_offset"][0])
+        self.producers.add(heads, markers)
+        self.next_offset = int(heads["last_offset"][-1]) + 1
+
+    def end_removed(self) -> None:
+        """End a segment that is not in the result."""
+        self._close()
+        self.files.clear()
+
     def finish(self) -> dict[str, bytes]:
         """Return all derived files by name. There is a snapshot at the end if there are batches before it."""
         self._close()

@@ -382,6 +382,11 @@ class Native:
             for name, value in options.items()
             if name not in self.options or (fold(name) not in separate and self._reads(name, reading["view"]))
         }
+        edit = target_format.capabilities.edit if isinstance(target_format, Layout) else None
+        moves = set() if edit is None else {fold(option.name) for option in edit.move_options}
+        self.moving = {name: value for name, value in options.items() if fold(name) in moves}
+        for name in self.moving:
+            self.read_options.pop(name, None)
         self.target_format: Any = target_format
         self.whole = kind(self.origin) == self.codec and len(targets) == 1 and not rows_only
         self.whole = self.whole and all(value is None for name, value in reading.items() if name != "mode")
@@ -396,6 +401,13 @@ class Native:
                 return self._exact(frames)
         if self.whole and self._edits():
             return self._copy_frames()
+        for name in self.moving:
+            if name not in self.options:
+                raise UsageError(
+                    f"{name} applies to a copy of all batches",
+                    path=self.source,
+                    advice="Omit the options that select rows or divide them into other batches, and convert the result",
+                )
         return self._rows()
 
     def _reads(self, name: str, view: str | None) -> bool:
@@ -415,7 +427,9 @@ class Native:
         edit = self.target_format.capabilities.edit if isinstance(self.target_format, Layout) else None
         if edit is None or self.if_exists != "error":
             return False
-        known = set(map(fold, edit.recompress_options))
+        known = set(map(fold, (*edit.recompress_options, *self.moving)))
+        if self.moving:
+            known |= {fold(option.name) for option in edit.options}
         return all(fold(name) in known for name in self.options)
 
     def _copy_frames(self) -> dict[str, Any]:
@@ -424,13 +438,16 @@ class Native:
         from logwright.writers.edit import Rows, edit
         from logwright.writers.request import Request
 
-        every = bool(self.options)
+        encoding = self.target_format.capabilities.edit.recompress_options
+        every = bool({fold(name) for name in self.options} & set(map(fold, encoding)))
         report = edit(
             self.source, self.codec, lambda table: Rows(table, None, None, (), b"", every=every), Request(self.target),
-            lambda targets: Report(self.source, self.codec), {**self.options, **self.read_options},
+            lambda targets: Report(self.source, self.codec), {**self.options, **self.read_options, **self.moving},
         )  # fmt: skip
         report.notes = [note for note in report.notes if not note.startswith(("nothing matches", "edited: "))]
-        return _done(self.target, report)
+        removed = tuple(note for note in report.notes if note.startswith("removed: "))
+        report.notes = [note for note in report.notes if note not in removed]
+        return _done(self.target, report) | {"notes": removed}
 
     def _of(self, table: str) -> dict[str, Any]:
         """Return the read options that a table of the source accepts."""

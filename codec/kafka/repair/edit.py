@@ -26,6 +26,7 @@ from logwright.codec.kafka.formats.log.layout import CONTROL, DELETE_HORIZON, LE
 from logwright.codec.kafka.formats.log.reencode import reencode
 from logwright.codec.kafka.formats.log.settings import OPTIONS, BatchSettings
 from logwright.codec.kafka.formats.log.tables import FRAMES, MAX_DECOMPRESSED, ROWS
+from logwright.codec.kafka.repair import resize
 from logwright.codec.kafka.repair.repair import (
     PRODUCER_EXPIRATION,
     deriver_of,
@@ -33,6 +34,7 @@ from logwright.codec.kafka.repair.repair import (
     sound_segments,
     surroundings,
 )
+from logwright.codec.kafka.repair.resize import Resizer
 from logwright.codec.kafka.repair.runs import Run, append_extents
 from logwright.codec.kafka.repair.write import PartitionPlan
 from logwright.codec.kafka.startup.start import OPTIONS as START_OPTIONS
@@ -47,6 +49,7 @@ Mask = npt.NDArray[np.bool_]
 _COMPRESSING = tuple(option for option in OPTIONS if option.name in encode.COMPRESSING)
 FILE_OPTIONS = (MAX_DECOMPRESSED, *_COMPRESSING)
 EDIT_OPTIONS = (*START_OPTIONS, PRODUCER_EXPIRATION, *FILE_OPTIONS)
+MOVES = resize.OPTIONS
 RECODES = encode.COMPRESSING
 _LENGTH = RECORD_BATCH.offset("batch_length")
 _ALL_ROWS = ROWS.names(detail=True)
@@ -57,6 +60,7 @@ def edit(listing: Listing, plan: Plan, change: Change, options: Options) -> Repa
     """See `codec.capability.Edit`. The caller has checked that nothing is damaged."""
     cut: list[Removed] = []
     # The runs are generators, so that only those of one segment are in memory.
+    change = _Below.of(change, options["delete.before.offset"])
     segments = [
         (file.hints["base_offset"], _Editor(listing, file, change, options, cut).runs(), file.name)
         for file in sound_segments(plan)
@@ -64,9 +68,12 @@ def edit(listing: Listing, plan: Plan, change: Change, options: Options) -> Repa
     if not segments:
         raise UsageError("the partition has no log")
     first, notes, advice = surroundings([listing], [plan], options)
-    now = time.time_ns() // 1_000_000
+    now = time.time_ns() // 1_000_000 if options["now"] is None else options["now"]
     deriver, other = deriver_of(listing, plan, options, now, log_start(plan, options))
-    out = PartitionPlan([listing], segments, deriver, first=first)
+    resized: list[str] = []
+    resizer = Resizer(listing, sound_segments(plan), options, deriver, now, resized, cut)
+    out = PartitionPlan([listing], resizer.segments(segments), deriver, first=first)
+    out.notes = resized
     out.cut = cut
     out.notes += [*notes, *other]
     out.before_you_start += advice
@@ -86,6 +93,25 @@ def edit_file(
     for run in _Editor(listing, file, change, options, cut).runs():
         append_extents(out, run.extents())
     return out, cut
+
+
+class _Below:
+    """A change that also drops the rows below an offset."""
+
+    def __init__(self, change: Change, offset: int) -> None:
+        self._change, self._offset = change, offset
+        self.every, self.values = change.every, change.values
+        self.columns = (*change.columns, "offset")
+
+    @classmethod
+    def of(cls, change: Change, offset: int | None) -> Change:
+        return change if offset is None else cls(change, offset)
+
+    def drops(self, rows: pa.RecordBatch) -> Mask:
+        return self._change.drops(rows) | (np.asarray(rows.column("offset")) < self._offset)
+
+    def redacts(self, rows: pa.RecordBatch) -> Mask:
+        return self._change.redacts(rows)
 
 
 class _Editor:
