@@ -134,7 +134,8 @@ class Resizer:
             yield from rest
 
     def _note(self, gone: int) -> None:
-        rows = self._rows + sum(removed.rows_lost or 0 for removed in self.cut)
+        edited = 0 if self.below is None else sum(removed.rows_lost or 0 for removed in self.cut)
+        rows = self._rows + edited
         if self._last >= 0 or rows:
             names = f"{plural.count(gone, 'segment')}, " if gone else ""
             below = max(self._last + 1, self.below or 0)

@@ -1,4 +1,4 @@
-"""One folder of a tree as a directory of its own."""
+"""A listing and a stage of one folder of a tree."""
 
 from __future__ import annotations
 
