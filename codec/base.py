@@ -49,6 +49,18 @@ class LossyColumn:
     advice: str = ""
     drops: bool = False
 
+    def lost(self, batch: pa.RecordBatch) -> pa.Array[Any] | None:
+        """Return which rows lose something; None if the column is absent."""
+        import pyarrow.compute as pc
+
+        if self.column not in batch.schema.names:
+            return None
+        column = batch.column(self.column)
+        if pa.types.is_list(column.type):
+            return pc.fill_null(pc.greater(pc.list_value_length(column), 0), False)
+        nothing = pc.is_in(column, pa.array(self.defaults, column.type))
+        return pc.invert(pc.or_(nothing, pc.is_null(column)))
+
 
 class Codec(ABC):
     """One file format. Methods with a body suit most formats; the others are abstract."""

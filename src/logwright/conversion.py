@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from logwright.codec import plural, registry
-from logwright.codec.base import Codec, LossyColumn
+from logwright.codec.base import Codec
 from logwright.codec.fault import NotFoundError, UsageError
 from logwright.codec.layout import Layout
 from logwright.codec.option import Options, Verb, fold, number
@@ -401,13 +401,11 @@ class Native:
                 return self._exact(frames)
         if self.whole and self._edits():
             return self._copy_frames()
-        for name in self.moving:
-            if name not in self.options:
-                raise UsageError(
-                    f"{name} applies to a copy of all batches",
-                    path=self.source,
-                    advice="Omit the options that select rows or divide them into other batches, and convert the result",
-                )
+        if alone := [name for name in self.moving if name not in self.options]:
+            advice = (
+                "Omit the options that select rows or divide them into other batches, and convert the result"
+            )
+            raise UsageError(f"{alone[0]} applies to a copy of all batches", path=self.source, advice=advice)
         return self._rows()
 
     def _reads(self, name: str, view: str | None) -> bool:
@@ -438,8 +436,8 @@ class Native:
         from logwright.writers.edit import Rows, edit
         from logwright.writers.request import Request
 
-        encoding = self.target_format.capabilities.edit.recompress_options
-        every = bool({fold(name) for name in self.options} & set(map(fold, encoding)))
+        encoding = set(map(fold, self.target_format.capabilities.edit.recompress_options))
+        every = any(fold(name) in encoding for name in self.options)
         report = edit(
             self.source, self.codec, lambda table: Rows(table, None, None, (), b"", every=every), Request(self.target),
             lambda targets: Report(self.source, self.codec), {**self.options, **self.read_options, **self.moving},
@@ -455,7 +453,6 @@ class Native:
 
     def _frames(self) -> pa.Table | None:
         """Return the frames as the options require; None if they must be divided differently."""
-
         writer_options = Options(self.target_format.options, self.options)
         if not self.options:
             return read(self.source, view="frames", columns="*", **self._of("frames"))
@@ -508,7 +505,7 @@ class Native:
         def rows() -> Iterator[pa.RecordBatch]:
             for batch in scan:
                 for lossy in lossy_columns:
-                    loses = _loses(batch, lossy)
+                    loses = lossy.lost(batch)
                     count = 0 if loses is None else pc.sum(loses).as_py() or 0
                     if count and lossy.advice and not explicit_view:
                         raise UsageError(
@@ -597,19 +594,6 @@ class _Passed:
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         return self.to_reader().__arrow_c_stream__(requested_schema)
-
-
-def _loses(batch: pa.RecordBatch, lossy: LossyColumn) -> pa.Array[Any] | None:
-    """Return which rows have a value that the target cannot hold; None if the column is absent."""
-    import pyarrow.compute as pc
-
-    if lossy.column not in batch.schema.names:
-        return None
-    column = batch.column(lossy.column)
-    if pa.types.is_list(column.type):
-        return pc.fill_null(pc.greater(pc.list_value_length(column), 0), False)
-    nothing = pc.is_in(column, pa.array(lossy.defaults, column.type))
-    return pc.invert(pc.or_(nothing, pc.is_null(column)))
 
 
 def _is_layout(codec: str | None) -> bool:
