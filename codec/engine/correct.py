@@ -29,7 +29,7 @@ _FREE = 256 << 20
 _RUNS = 8
 """Number of runs of bytes in which two copies of a frame may differ."""
 _GAP = 16
-"""Bytes between two runs, in which damaged bytes may agree by chance."""
+"""Bytes between two runs, in which damaged bytes of the two copies may agree."""
 
 
 @dataclass(frozen=True, slots=True)
