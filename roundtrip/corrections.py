@@ -60,28 +60,28 @@ def corrections(specimen: Specimen) -> tuple[list[Correction], bool]:
     """Return the corrections of a file, and whether it has damage or anything else to report."""
     codec, context = specimen.codec, specimen.context()
     columns = codec.tables["rows"].select(None)
-    seen, made = False, []
+    seen, corrected = False, []
     with specimen.open() as source:
         corrector = Corrector(source, codec, context)
         for step in Walk(source, codec, context):
             if isinstance(step, Hole):
                 seen |= step.fault.severity is not Severity.INFO
-                made += corrector.correct(step)[0]
+                corrected += corrector.correct(step)[0]
                 continue
             faults = list(step.faults)
             for decoded in codec.decode(step.window, step.frames, "rows", columns, context):
                 faults += [fault for _, fault in decoded.faults]
             seen |= any(fault.severity is not Severity.INFO for fault in faults)
-            made += [correction for _, correction in corrector.frames(step, faults)]
-    return made, seen
+            corrected += [correction for _, correction in corrector.frames(step, faults)]
+    return corrected, seen
 
 
 def outcome(specimen: Specimen, data: bytes) -> Outcome:
     """Correct `data`, a damaged copy of the specimen, and compare."""
     right = specimen.all_bytes()
-    made, seen = corrections(replace(specimen, path=None, data=data))
-    after = patched(np.frombuffer(data, np.uint8), 0, made).tobytes()
-    for correction in made:
+    corrected, seen = corrections(replace(specimen, path=None, data=data))
+    after = patched(np.frombuffer(data, np.uint8), 0, corrected).tobytes()
+    for correction in corrected:
         frame = slice(correction.frame, correction.frame + correction.length)
         if after[frame] != right[frame]:
             return Outcome.WRONG

@@ -183,7 +183,8 @@ class Corrector:
                 before = frames.pick(slice(i - 1, i)) if i else None
                 after = frames.pick(slice(i + 1, i + 2)) if i + 1 < len(frames) else None
                 yield from (
-                    (fault, found) for found in self.correct(Hole(fault, False, before, after, True))[0]
+                    (fault, correction)
+                    for correction in self.correct(Hole(fault, False, before, after, True))[0]
                 )
 
     def _scan(self, window: Window, at: int) -> Frames:

@@ -32,8 +32,8 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def locations(path: Path) -> dict[int, tuple[list[int], list[int]]]:
-    found = rocks.read_locations(open_listing(str(path / "locations")), "")
-    return {ledger: (entries.tolist(), places.tolist()) for ledger, (entries, places) in found.items()}
+    locations = rocks.read_locations(open_listing(str(path / "locations")), "")
+    return {ledger: (entries.tolist(), places.tolist()) for ledger, (entries, places) in locations.items()}
 
 
 def test_written_databases_have_the_rows_of_a_bookie(tmp_path: Path) -> None:

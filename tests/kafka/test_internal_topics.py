@@ -397,11 +397,11 @@ def test_decoded_rows_survive_json_lines(tmp_path: Path) -> None:
 
 
 def test_notation_states_types_versions_tags_and_defaults() -> None:
-    one, two, three = fields("a:[]{b:string?; c:uuid}? v1 =null; d:int32 v2+ @3 =-1; e:bool =true")
-    assert (one.low, one.high, one.tag, one.default, one.kind.nullable) == (1, 1, None, None, True)
-    assert one.kind.item is not None
-    assert one.kind.item.fields is not None
-    assert [(field.name, field.kind.nullable) for field in one.kind.item.fields] == [
+    first, two, three = fields("a:[]{b:string?; c:uuid}? v1 =null; d:int32 v2+ @3 =-1; e:bool =true")
+    assert (first.low, first.high, first.tag, first.default, first.kind.nullable) == (1, 1, None, None, True)
+    assert first.kind.item is not None
+    assert first.kind.item.fields is not None
+    assert [(field.name, field.kind.nullable) for field in first.kind.item.fields] == [
         ("b", True),
         ("c", False),
     ]

@@ -55,16 +55,16 @@ def test_real_scanners_read_what_we_write(seed: int, tmp_path: Path) -> None:
     scanned = []
     for path in sorted((folder / "current").glob("*.log"), key=lambda path: int(path.stem, 16)):
         log = int(path.stem, 16)
-        found = oracle.scan_log(folder, log)
+        entries = oracle.scan_log(folder, log)
         sizes: defaultdict[int, int] = defaultdict(int)
-        for entry in found:
+        for entry in entries:
             sizes[entry.ledger_id] += 4 + len(entry.content)
         assert oracle.ledgers_map(folder, log) == sizes
         ours = lw.read(path, columns=["ledger_id", "entry_id", "position"], **options).to_pylist()
         assert [[row["ledger_id"], row["entry_id"], row["position"]] for row in ours] == [
-            [entry.ledger_id, entry.entry_id, entry.position] for entry in found
+            [entry.ledger_id, entry.entry_id, entry.position] for entry in entries
         ]
-        scanned += found
+        scanned += entries
     assert [(entry.ledger_id, entry.entry_id) for entry in scanned] == [
         (row["ledger_id"], row["entry_id"]) for row in entries
     ]
@@ -98,7 +98,7 @@ def test_real_scanner_reads_journals_of_all_versions(version: int, tmp_path: Pat
     (tmp_path / "ledger" / "current").mkdir(parents=True)
     lw.write(kept, folder / "5.txn", "bookkeeper.journal", journalFormatVersionToWrite=version)
     records, end = oracle.scan_journal(tmp_path / "journal", tmp_path / "ledger", 5)
-    assert [found for found, _, _ in records] == [version] * len(kept)
+    assert [version_read for version_read, _, _ in records] == [version] * len(kept)
     assert [int.from_bytes(body[:8], "big") for _, _, body in records] == [row["ledger_id"] for row in kept]
     assert [int.from_bytes(body[8:16], "big", signed=True) for _, _, body in records] == [
         META.get(str(row.get("kind")), row.get("entry_id")) for row in kept
@@ -171,11 +171,11 @@ def test_bookie_serves_and_continues_what_we_write(storage: str, seed: int, tmp_
 
 def served_as(expected: dict[tuple[int, int], bytes], ledgers: list[oracle.Ledger]) -> None:
     """Check that the running bookie serves exactly these entries, and that a client reads all of them."""
-    found = oracle.read(ledgers)
+    answers = oracle.read(ledgers)
     served = {
-        (ledger, entry): content for ledger, of in found.items() for entry, content in of.served.items()
+        (ledger, entry): content for ledger, of in answers.items() for entry, content in of.served.items()
     }
     assert served.keys() == expected.keys()
     assert all(served[key].endswith(payload) for key, payload in expected.items())
-    assert {(ledger, entry) for ledger, of in found.items() for entry in of.read or ()} == expected.keys()
-    assert [of for of in found.values() if of.refused or of.failed or of.error] == []
+    assert {(ledger, entry) for ledger, of in answers.items() for entry in of.read or ()} == expected.keys()
+    assert [of for of in answers.values() if of.refused or of.failed or of.error] == []

@@ -237,7 +237,7 @@ class BookieChecker:
         yield from self._unindexed(logs, locations)
 
     def _log_of(self, ledger: int, number: int) -> str:
-        """Return the entry log of this id in which a bookie looks for entries of a ledger; "" if there is none."""
+        """Return the entry log of this id in which a bookie looks for entries of a ledger; "" if no directory has it."""
         places = self._tree.ledgers
         if self._tree.storage == tree.DB:
             places = [places[ledger % len(places)]]

@@ -156,9 +156,11 @@ class RepairedBookie(RepairPlan):
         )
 
     def _plan_log(self, number: int, file: SurveyedFile) -> None:
-        found = self._read_map(file)
+        ledgers_map = self._read_map(file)
         fits = (
-            found is not None and not found.error and (not found.offset or dict(found.sizes) == sums_of(file))
+            ledgers_map is not None
+            and not ledgers_map.error
+            and (not ledgers_map.offset or dict(ledgers_map.sizes) == sums_of(file))
         )
         if not file.size or (file.header and not file.bad and fits):
             self.kept_logs.append((number, file))
@@ -257,30 +259,30 @@ class RepairedBookie(RepairPlan):
         indexed = self._indexed_ledgers() or ledgers
         for donor in self.donors:
             spare += [(donor.copy, file, i) for file, i in donor.entries()]
-        wanted: dict[int, list[Copy]] = {}
+        missing: dict[int, list[Copy]] = {}
         for copy, file, i in spare:
             ids = np.stack((file.ledger[i], file.entry[i]), axis=1)
             allowed = list(ledgers if copy else indexed)
             mask = np.isin(ids[:, 0], np.array(allowed, np.int64)) & absent(ids, known)
             for k in i[mask].tolist():
                 frame = Copy(file.name, int(file.start[k]), int(file.end[k]), copy)
-                wanted.setdefault(int(file.ledger[k]), []).append(frame)
+                missing.setdefault(int(file.ledger[k]), []).append(frame)
             known = np.unique(np.concatenate((known, ids[mask])), axis=0)
-        if wanted:
-            self._add_journal(wanted)
+        if missing:
+            self._add_journal(missing)
         return known
 
     def _indexed_ledgers(self) -> set[int]:
         """Return the ledgers in the index. Others may have been deleted. Empty if the index does not tell them."""
         if not self.is_db:
             return set(self.survey.index)
-        if any(tree.LEDGERS in found.damaged for found in self.survey.databases):
+        if any(tree.LEDGERS in database.damaged for database in self.survey.databases):
             return set()
-        return {ledger for found in self.survey.databases for ledger in found.ledgers}
+        return {ledger for database in self.survey.databases for ledger in database.ledgers}
 
-    def _add_journal(self, wanted: Mapping[int, Sequence[Copy]]) -> None:
+    def _add_journal(self, missing: Mapping[int, Sequence[Copy]]) -> None:
         pieces: list[Extent] = [_JOURNAL_HEADER]
-        for ledger, frames in sorted(wanted.items()):
+        for ledger, frames in sorted(missing.items()):
             key = self._key(ledger)
             body = (
                 ledger.to_bytes(8, "big")
@@ -292,7 +294,7 @@ class RepairedBookie(RepairPlan):
         place = self.tree.journals[0]
         newest = max((number for number, _ in self.tree.journal_files(place)), default=0)
         self.made_files[f"{place.prefix}{newest + 1:x}.txn"] = _padded(pieces)
-        count = sum(map(len, wanted.values()))
+        count = sum(map(len, missing.values()))
         self.notes.append(
             f"{count} entries that the entry logs lack were found elsewhere; the bookie adds them from journal {newest + 1:x}.txn"
         )
@@ -300,9 +302,9 @@ class RepairedBookie(RepairPlan):
     def _key(self, ledger: int) -> bytes:
         """Return the master key of a ledger: from a journal or the index of any bookie, else from the password."""
         states = (survey.ledgers.get(ledger, LedgerState()) for survey in (self.survey, *self.donors))
-        found = next((state.key for state in states if state.key), None)
-        if found is not None:
-            return found
+        key = next((state.key for state in states if state.key), None)
+        if key is not None:
+            return key
         password = None if self.options["passwd"] is None else self.options["passwd"].of(ledger)
         return b"" if password is None else master_key(password)
 
@@ -362,18 +364,18 @@ class RepairedBookie(RepairPlan):
     def _plan_databases(self) -> None:
         """Rebuild the databases of DbLedgerStorage that are damaged or do not match the result."""
         count = len(self.tree.ledgers)
-        for found in self.survey.databases:
-            if found.ledgers and all(ledger % count != found.number for ledger in found.ledgers):
+        for database in self.survey.databases:
+            if database.ledgers and all(ledger % count != database.number for ledger in database.ledgers):
                 self.notes.append(
-                    f"{found.place.prefix}: no ledger in it belongs there; exchange the ledger directories in the configuration"
+                    f"{database.place.prefix}: no ledger in it belongs there; exchange the ledger directories in the configuration"
                 )
-            index = self._locations_in(found.place.prefix)
+            index = self._locations_in(database.place.prefix)
             seen = {*index.ledgers(), *self.survey.ledgers}
-            if complete_ledgers(found, seen, self._key, count):
-                self._put_database(found.folder(tree.LEDGERS), rocks.written_ledgers(found.ledgers))
-            locations, differs = true_locations(found, index)
-            if differs and (locations or found.locations):
-                self._put_database(found.folder(tree.LOCATIONS), rocks.written_locations(locations))
+            if complete_ledgers(database, seen, self._key, count):
+                self._put_database(database.folder(tree.LEDGERS), rocks.written_ledgers(database.ledgers))
+            locations, differs = true_locations(database, index)
+            if differs and (locations or database.locations):
+                self._put_database(database.folder(tree.LOCATIONS), rocks.written_locations(locations))
 
     def _locations_in(self, prefix: str) -> LocationIndex:
         """Return the locations of all entries in the logs of a directory."""
@@ -451,10 +453,10 @@ class RepairedBookie(RepairPlan):
                 ):
                     self._drop(f"{place.prefix}{file}", "a bookie does not start with a file of this name")
         if not self.is_db:
-            found = set(self.tree.index_files.values())
+            used = set(self.tree.index_files.values())
             for name in self.sizes:
                 inside = any(name.startswith(place.prefix) for place in self.tree.indexes)
-                if inside and name.endswith(".idx") and name not in found:
+                if inside and name.endswith(".idx") and name not in used:
                     self._drop(name, "no bookie looks for an index file there")
 
     def _drop(self, name: str, why: str) -> None:
@@ -554,17 +556,17 @@ def rebuild(listing: Listing, plan: Plan, kinds: Sequence[str], options: Options
                 "the entry log is damaged; index and ledgers map can only be rebuilt from undamaged logs",
                 path=first.file, offset=first.offset, advice="Repair the bookie instead",
             )  # fmt: skip
-    made: dict[str, Sequence[Extent]] = {}
+    rebuilt: dict[str, Sequence[Extent]] = {}
     dropped: list[str] = []
     if MAP in kinds:
-        made |= {file.name: repaired_log(listing, file) for _, file in survey.logs if len(file.entry)}
+        rebuilt |= {file.name: repaired_log(listing, file) for _, file in survey.logs if len(file.entry)}
     result = RepairedBookie(repair.surveys, options)
     planned, result.made_files = result.made_files, {}
     if tree.LAST_MARK in kinds:
         marks = [name for name in planned if tree.mark_index(name.rpartition("/")[2]) is not None]
-        made |= {name: planned[name] for name in marks}
+        rebuilt |= {name: planned[name] for name in marks}
     if tree.LAST_ID in kinds:
-        made |= {
+        rebuilt |= {
             f"{place.prefix}{tree.LAST_ID}": [last_id(survey.tree, place)]
             for place in survey.tree.ledgers
             if survey.logs
@@ -572,20 +574,20 @@ def rebuild(listing: Listing, plan: Plan, kinds: Sequence[str], options: Options
     if INDEX in kinds:
         if result.is_db:
             rocks.require()
-            for found in survey.databases:
-                if tree.LEDGERS in found.damaged:
+            for database in survey.databases:
+                if tree.LEDGERS in database.damaged:
                     raise DamageError(
                         "the RocksDB database ledgers is damaged or missing",
-                        path=found.folder(tree.LEDGERS), advice="Repair the bookie instead",
+                        path=database.folder(tree.LEDGERS), advice="Repair the bookie instead",
                     )  # fmt: skip
-                found.locations = {}
-                locations, _ = true_locations(found, result._locations_in(found.place.prefix))
-                result._put_database(found.folder(tree.LOCATIONS), rocks.written_locations(locations))
+                database.locations = {}
+                locations, _ = true_locations(database, result._locations_in(database.place.prefix))
+                result._put_database(database.folder(tree.LOCATIONS), rocks.written_locations(locations))
             dropped = [name for name in result.sizes if f"/{tree.LOCATIONS}/" in name]
         else:
             survey.index = {}
             result._plan_index()
-        made |= result.made_files
-    out = Rebuild(listing, made, dropped)
+        rebuilt |= result.made_files
+    out = Rebuild(listing, rebuilt, dropped)
     out.rows = sum(len(file.entry) for _, file in survey.logs)
     return out

@@ -189,11 +189,11 @@ class Survey:
     def _read_index(self) -> None:
         if self.tree.storage == tree.DB:
             self.databases = databases_of(self.listing, self.tree) if rocks.available() else []
-            for found in self.databases:
-                for ledger, data in found.ledgers.items():
+            for database in self.databases:
+                for ledger, data in database.ledgers.items():
                     self.ledgers[ledger] = LedgerState(data.key or None, data.fenced, data.lac, headed=True)
-                    if ledger in found.locations:
-                        self.index[ledger] = found.locations[ledger]
+                    if ledger in database.locations:
+                        self.index[ledger] = database.locations[ledger]
             return
         overlay = Overlay(self.listing)
         for ledger, name in self.tree.index_files.items():

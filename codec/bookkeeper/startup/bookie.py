@@ -120,16 +120,16 @@ class Bookie:
         entry = int.from_bytes(body[8:16], "big", signed=True)
         try:
             if entry == KEY:
-                self._require(version, journal.HAS_KEYS, "journalKey ", version)
+                self._require(version, journal.HAS_KEYS, "journalKey ")
                 key = _array(body)
                 self._keys[ledger] = key
                 self._handle(ledger, key)
             elif entry == FENCE:
-                self._require(version, journal.HAS_FENCES, "fenceKey ", version)
+                self._require(version, journal.HAS_FENCES, "fenceKey ")
                 self._handle(ledger, self._key(ledger))
                 self.storage.fence(ledger)
             elif entry == EXPLICIT_LAC:
-                self._require(version, journal.HAS_LAC, "explicitLAC ", version)
+                self._require(version, journal.HAS_LAC, "explicitLAC ")
                 self._allocate(body)
                 buffer = _array(body)
                 self._handle(ledger, self._key(ledger))
@@ -154,10 +154,10 @@ class Bookie:
             raise unchecked(ILLEGAL_ARGUMENT, f"initialCapacity : {length} (expected: >= 0)")
         allocate(length, self.options["Xmx"])
 
-    def _require(self, version: int, least: int, what: str, found: int) -> None:
+    def _require(self, version: int, least: int, record: str) -> None:
         if version < least:
             raise io_error(
-                f"Invalid journal. Contains {what} but layout version ({found}) is too old to hold this"
+                f"Invalid journal. Contains {record} but layout version ({version}) is too old to hold this"
             )
 
     def _key(self, ledger: int) -> bytes:

@@ -1,4 +1,4 @@
-"""What a client reads from a bookie that has started.
+"""The simulated client of a bookie that has started.
 
 A client opens each ledger: the bookie sends the explicit last-add-confirmed and the last entry, and the client verifies the digests of
 both. Then it reads entry by entry. If the bookie does not answer, because an error was not handled, the client stops at a time-out.
@@ -95,9 +95,9 @@ class Client:
             out.read, out.failed = [], {}
         return out
 
-    def batches(self, ledger: int, wanted: Sequence[int], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def batches(self, ledger: int, entry_ids: Sequence[int], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """Yield these entries of a ledger as rows of the view `entries`, with the columns of the schema."""
-        chosen, context = set(wanted), self._context()
+        chosen, context = set(entry_ids), self._context()
         places = dict(zip(*(array.tolist() for array in self.storage.entries(ledger)), strict=True))
         logger = self.storage.logger(ledger)
         read = [name for name in schema.names if name not in ("file", "position")]

@@ -138,10 +138,8 @@ class EntryLogger:
 
     def _reader(self, log: int) -> Reader | None:
         if log not in self._readers:
-            found = self.name_of(log)
-            self._readers[log] = (
-                None if found is None else Reader(self.overlay, found, self.overlay.size(found))
-            )
+            name = self.name_of(log)
+            self._readers[log] = None if name is None else Reader(self.overlay, name, self.overlay.size(name))
         return self._readers[log]
 
     def read(self, ledger: int, entry: int, location: int) -> bytes:
@@ -227,9 +225,12 @@ class EntryLogger:
                 f"Invalid entry size(offset={position},maxSaneEntrySize={_MAX_SANE},readEntrySize={size})"
             )
         data = read(position, size)
-        found = (int.from_bytes(data[:8], "big", signed=True), int.from_bytes(data[8:16], "big", signed=True))
-        if found != (ledger, entry):
-            raise io_error(f"Bad location: found entry {found[1]} of ledger {found[0]} in entry log {log}")
+        stored = (
+            int.from_bytes(data[:8], "big", signed=True),
+            int.from_bytes(data[8:16], "big", signed=True),
+        )
+        if stored != (ledger, entry):
+            raise io_error(f"Bad location: found entry {stored[1]} of ledger {stored[0]} in entry log {log}")
         return data
 
     # Writing

@@ -122,9 +122,9 @@ class ServedBookie(Served):
 
     def rows(self, view: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         for read in self.ledgers:
-            wanted = self._chosen(read)
-            if wanted:
-                yield from self.client.batches(read.ledger, wanted, ENTRIES.schema(columns))
+            entry_ids = self._chosen(read)
+            if entry_ids:
+                yield from self.client.batches(read.ledger, entry_ids, ENTRIES.schema(columns))
 
     def settle(self, repair: SystemRepair) -> None:
         super().settle(repair)

@@ -123,7 +123,7 @@ class InterleavedStorage(Storage):
 
     def _list(self) -> set[int]:
         """Return the ledgers with an index file at any place, and finish interrupted moves of index files."""
-        found = set()
+        ledgers = set()
         for place in self.tree.indexes:
             for name in [entry.name for entry in self.overlay.entries()]:
                 parts = name[len(place.prefix) :].split("/")
@@ -138,8 +138,8 @@ class InterleavedStorage(Storage):
                         continue
                     text = parts[2].replace(".rloc", "").replace(".idx", "")
                     self.overlay.rename(name, f"{place.prefix}{parts[0]}/{parts[1]}/{text}.idx")
-                found.add(ledger)
-        return found
+                ledgers.add(ledger)
+        return ledgers
 
     def _find(self, ledger: int) -> str | None:
         names = (f"{place.prefix}{index_path(ledger)}" for place in self.tree.indexes)

@@ -57,15 +57,15 @@ class _Reader:
         return self.peek()
 
     def expect(self, byte: int) -> None:
-        found = self.next()
-        if found != byte:
-            text = "end of input" if found < 0 else f"'{_char(found)}'"
+        next_byte = self.next()
+        if next_byte != byte:
+            text = "end of input" if next_byte < 0 else f"'{_char(next_byte)}'"
             raise _error(f"Expected '{chr(byte)}' at position {self.at} but found {text}")
         self.at += 1
 
     def optional(self, choices: bytes) -> bool:
-        found = self.next()
-        if found >= 0 and found in choices:
+        next_byte = self.next()
+        if next_byte >= 0 and next_byte in choices:
             self.at += 1
             return True
         return False
@@ -84,8 +84,8 @@ class _Reader:
         out = self._quoted()
         while True:
             end = self.at
-            found = self.next()
-            if found < 0 or found not in _QUOTES:
+            next_byte = self.next()
+            if next_byte < 0 or next_byte not in _QUOTES:
                 self.at = end
                 return out
             out += self._quoted()
@@ -139,36 +139,36 @@ class _Reader:
 
     def skip_value(self) -> None:
         """Skip the value of an unknown field, with the colon before it."""
-        found = self.next()
-        if found == ord(":"):
+        next_byte = self.next()
+        if next_byte == ord(":"):
             self.at += 1
-            found = self.next()
-        if found < 0:
+            next_byte = self.next()
+        if next_byte < 0:
             return
-        if found in _CLOSING:
+        if next_byte in _CLOSING:
             self.at += 1
             while self.next() not in (-1, ord("}"), ord(">")):
                 self.identifier()
                 self.skip_value()
                 self.optional(b",;")
-            self.expect(_CLOSING[found])
-        elif found == ord("["):
+            self.expect(_CLOSING[next_byte])
+        elif next_byte == ord("["):
             self.at += 1
             if not self.optional(b"]"):
                 self.skip_value()
                 while self.optional(b","):
                     self.skip_value()
                 self.expect(ord("]"))
-        elif found in _QUOTES:
+        elif next_byte in _QUOTES:
             self.string()
-        elif found in b"+-0123456789":
+        elif next_byte in b"+-0123456789":
             match = _NUMBER.match(self.data, self.at)
             assert match is not None
             self.at = match.end()
         elif _IDENTIFIER.match(self.data, self.at):
             self.identifier()
         else:
-            raise _error(f"Unexpected character '{_char(found)}' at position {self.at}")
+            raise _error(f"Unexpected character '{_char(next_byte)}' at position {self.at}")
 
 
 def _char(byte: int) -> str:

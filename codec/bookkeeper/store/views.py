@@ -76,7 +76,7 @@ _BY_FILE = {"journal": tree.JOURNAL, "entrylog": tree.ENTRY_LOG}
 
 @dataclass(frozen=True)
 class IndexedLedger:
-    """What the index says of a ledger; None where its header cannot be read."""
+    """The state of a ledger in its index; None if its header is unreadable."""
 
     fenced: bool | None
     key: bool | None
