@@ -448,7 +448,8 @@ class Explainer:
         after = 0
         while kind.more(self.buf, at, end) if count is None else (done < count):
             room = min(at + kind.every, end) if kind.every else end
-            row = self._rows[0] if rows else None
+            is_row = rows and not (kind.blank and self.buf[at : at + len(kind.blank)] == kind.blank)
+            row = self._rows[0] if is_row else None
             if left <= 0 and not after:
                 # Skip the item unless it is the requested one.
                 try:
@@ -463,7 +464,7 @@ class Explainer:
                 if not skipped:
                     first = at
                 skipped += 1
-                self._rows[0] += rows
+                self._rows[0] += is_row
             else:
                 if skipped:
                     parent.children.append(self._skipped(label, done - skipped, skipped, first, at))
@@ -477,7 +478,7 @@ class Explainer:
                     break
                 item.row = row
                 parent.children.append(item)
-                self._rows[0] += rows
+                self._rows[0] += is_row
                 left -= 1
                 after = max(after - 1, 0)
                 stop = item.end - self.base

@@ -283,7 +283,7 @@ class Repeated(Type):
 
     `every`: the size of the block that each item occupies and need not fill; the last block may be shorter. `least`: the number of bytes
     that must be left for another item. `null`: the count that means None; any other negative count means an empty list. `until`:
-    terminator of a list with count "rest".
+    terminator of a list with count "rest". `blank`: the bytes of an item that is not a row, where items are rows.
     """
 
     item: Type
@@ -292,6 +292,7 @@ class Repeated(Type):
     least: int = 1
     null: int | None = None
     until: Until | None = None
+    blank: bytes = b""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "min_size", self.count.min_size if isinstance(self.count, Type) else 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -57,3 +57,5 @@ class DirectorySample:
     own: Sequence[Any] = ()
     roots: Sequence[str] = ()
     """Options that name further roots. Each gets a directory."""
+    payload_views: Collection[str] = ()
+    """Views that decode payloads which these rows do not have."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from logwright.codec.kafka.formats.internal.view import BY_VIEW
 from logwright.roundtrip.sample import DirectorySample, Sample
 
 _T = 1_700_000_000_000
@@ -96,5 +97,6 @@ DIRECTORY_SAMPLES: tuple[DirectorySample, ...] = (
         [{"value": b"new-%d" % n, "timestamp": _T} for n in range(12)],
         "value",
         {"segment.bytes": 200, "batch.size": 110, "topic.id": "AAAAAAAAAAAAAAAAAAAAAQ"},
+        payload_views=tuple(BY_VIEW),
     ),
 )

@@ -13,7 +13,14 @@ import numpy as np
 import pytest
 
 from logwright.codec import registry
-from logwright.codec.bookkeeper.formats.journal import FENCE, HEADER, PADDING, PADDING_MASK, RECORD
+from logwright.codec.bookkeeper.formats.journal import (
+    FENCE,
+    HEADER,
+    MASTER_KEY,
+    PADDING,
+    PADDING_MASK,
+    RECORD,
+)
 from logwright.codec.describe import I32BE, I64BE, Field, Struct
 from logwright.codec.frames.prefixes import DIRECT
 from logwright.codec.frames.resync import HIGHEST, LOWEST, NONE, SOUND, Finder, finder
@@ -226,9 +233,11 @@ def test_fields_are_changed_by_name_in_every_kind_of_frame() -> None:
         journal.edit(padding, ("pad_length",), lambda old, kind: b"\0\0\0\2", reseal=False)[4:8]
         == b"\0\0\0\2"
     )
-    record = RECORD.pack({"ledger_id": 1, "entry_id": FENCE})
-    longer = journal.edit(record, ("body",), lambda old, kind: b"more", reseal=True)
-    assert longer[:4] == (20).to_bytes(4, "big")
+    key = (4).to_bytes(4, "big") + b"four"
+    record = RECORD.pack({"ledger_id": 1, "entry_id": MASTER_KEY, "body": key})
+    longer_key = (6).to_bytes(4, "big") + b"longer"
+    longer = journal.edit(record, ("master_key",), lambda old, kind: longer_key, reseal=True)
+    assert longer == RECORD.pack({"ledger_id": 1, "entry_id": MASTER_KEY, "body": longer_key})
 
 
 def test_journal_of_false_headers_takes_linear_time() -> None:

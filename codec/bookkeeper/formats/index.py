@@ -83,6 +83,7 @@ INDEX = Struct(
         Repeated(
             Struct("Location", Field("location", I64BE, "log id and position; 0: none", says=_place)),
             least=SLOT,
+            blank=bytes(SLOT),
         ),
         "of entries 0, 1, 2, ...",
         rows=True,
