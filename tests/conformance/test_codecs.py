@@ -193,8 +193,9 @@ def test_write_survives_any_failure_and_crash(sample: Sample) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_mutated_samples_are_read_or_refused(codec: str) -> None:
-    assert fuzz.fuzz(codec, count=40, seed=1).mutations == 40
+@pytest.mark.parametrize("count", [8, pytest.param(80, marks=pytest.mark.extended)])
+def test_mutated_samples_are_read_or_refused(codec: str, count: int) -> None:
+    assert fuzz.fuzz(codec, count=count, seed=1).mutations == count
 
 
 # Generated rows, files and bytes
@@ -256,11 +257,12 @@ def test_any_bytes_are_read_or_refused(codec: str, data: bytes) -> None:
 
 
 @each_sample
-def test_corrected_frames_have_their_original_bytes(sample: Sample) -> None:
+@pytest.mark.parametrize("tries", [4, pytest.param(40, marks=pytest.mark.extended)])
+def test_corrected_frames_have_their_original_bytes(sample: Sample, tries: int) -> None:
     specimen = sample.specimen()
     if specimen.codec.checksum:
         for kind in corrections.DAMAGE:
-            assert not corrections.outcomes(specimen, kind, range(20))[corrections.Outcome.WRONG], kind
+            assert not corrections.outcomes(specimen, kind, range(tries))[corrections.Outcome.WRONG], kind
 
 
 @pytest.mark.nightly

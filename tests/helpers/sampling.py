@@ -2,7 +2,8 @@
 
 - Golden cases: of the tests of one function that differ only in the golden case, the first with each trait (see `golden_traits`).
 - Random seeds: of the tests that differ only in the seed, the first tenth, and at least `SEEDS`.
-- Spark: the tests named in `SPARK`, a table written and read, and a stream that reads and writes.
+- Spark: a table that is written and read.
+- Kernels bounds-checked and interpreted: the tests of the shared kernels and of one format (see `modes`).
 - Properties: a fifth of the examples, the same ones in each run (the Hypothesis profile `sample` in `tests/conftest.py`).
 - All other tests, except those that their own file marks as `extended`: slow tests whose rule a faster one proves.
 
@@ -23,12 +24,7 @@ import pytest
 
 TESTS = Path(__file__).resolve().parents[1]
 SEEDS = 5
-SPARK = frozenset(
-    {
-        "tests/spark/test_partition.py::test_written_rows_are_read[none]",
-        "tests/spark/test_stream_source.py::test_stream_from_one_partition_into_another",
-    }
-)
+SPARK = frozenset({"tests/spark/test_partition.py::test_written_rows_are_read[none]"})
 
 
 def mark_extended(items: Iterable[pytest.Item]) -> None:
