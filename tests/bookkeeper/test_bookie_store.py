@@ -232,3 +232,17 @@ def test_entries_of_many_chunks_read_each_log_twice_and_keep_their_order(
         assert len(set(reads)) > 10
         assert max(map(reads.count, reads)) == 2
     assert ids(expected) == sorted(ids(expected))
+
+
+def test_journal_without_the_master_key_of_a_known_ledger_is_sound(tmp_path: Path) -> None:
+    """The key of an HMAC ledger is in the journal of its first entry only. Its index shows that the ledger exists."""
+    rows = [{"ledger_id": 7, "entry_id": n, "payload": b"entry %d" % n} for n in range(3)]
+    bookie = tmp_path / "bookie"
+    lw.write(rows[:2], bookie, "bookkeeper.bookie", digestType="HMAC", passwd=b"secret")
+    (journal,) = bookie.rglob("*.txn")
+    later = journal.with_name("fffffffffff.txn")
+    options = {"digestType": "HMAC", "passwd": b"secret"}
+    lw.write([{**rows[2], "kind": "entry"}], later, "bookkeeper.journal", **options)
+    assert lw.verify(bookie).ok
+    with pytest.raises(lw.DamageError, match="master key is in another journal"):
+        lw.read(later)

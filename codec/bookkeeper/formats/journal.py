@@ -99,6 +99,11 @@ _DETAILS: Mapping[int, Sequence[Field]] = {
     FENCE: (),
 }
 """The fields behind the ids of records that are no entries."""
+_MISMATCH = "digest mismatch"
+_STRANGER = (
+    "digest mismatch, or an HMAC of a ledger whose master key is in another journal: check the directory of the bookie instead, or pass "
+    "passwd=env:NAME or passwd=file:PATH"
+)
 _META = -3
 """Instead of the size of a digest: the record is no entry."""
 _START = struct.Struct(">iqqqq")
@@ -153,12 +158,12 @@ _TEXTS = {MASTER_KEY: "masterKey", FENCE: "fenceKey", EXPLICIT_LAC: "explicitLAC
 
 @dataclass
 class JournalContext(FramedContext):
-    """`version`: of the file. `keyed`: ledgers with a master key. `writer`: writes entries."""
+    """`version`: of the file. `known_ledgers`: those with a master key in it, or an index beside it. `writer`: writes entries."""
 
     version: int = NEWEST
     digests: Digests = field(default_factory=Digests)
     writer: EntryWriter | None = None
-    keyed: set[int] = field(default_factory=set)
+    known_ledgers: set[int] = field(default_factory=set)
     sized: tuple[Part, Int64s] | None = None
     """The last frames, and the sizes of their digests."""
 
@@ -200,6 +205,7 @@ class Journal(FramedCodec):
         assert isinstance(context, JournalContext)
         kind = options[digest.DIGEST_TYPE.name]
         context.digests = Digests(options[digest.PASSWORD.name], None if kind is None else digest.SIZES[kind])
+        context.known_ledgers = set(hints.get("ledgers", ()))
         context.writer = EntryWriter(NAME, options[digest.PASSWORD.name], kind)
         return context
 
@@ -309,19 +315,21 @@ class Journal(FramedCodec):
             context.digests.note(part.head["ledger_id"].astype(np.int64), sizes)
             return sizes
         ledger = part.head["ledger_id"].astype(np.int64)
-        context.keyed |= set(ledger[part.head["entry_id"] == MASTER_KEY].tolist())
+        context.known_ledgers |= set(ledger[part.head["entry_id"] == MASTER_KEY].tolist())
         sizes = np.full(len(part), _META)
         data, entries = self._entries(part)
         matched = matched_sizes(part.head["verdict"][data], part.data, entries.start, entries.end)
         sizes[data] = context.digests.sizes(entries, matched)
         unknown = np.flatnonzero(sizes == UNKNOWN)
-        # Without a master key and any evidence of its digest, a record may be garbage.
-        sizes[[i for i in unknown.tolist() if int(ledger[i]) not in context.keyed]] = MISMATCH
+        # A record of a ledger that nothing else shows may be garbage.
+        sizes[[i for i in unknown.tolist() if int(ledger[i]) not in context.known_ledgers]] = MISMATCH
         return sizes
 
     def refused(self, part: Part, context: JournalContext) -> Sequence[tuple[int, Fault]]:
         wrong = np.flatnonzero(self.digest_sizes(part, context) == MISMATCH).tolist()
-        return [(i, self.fault(part, i, Kind.CHECKSUM, "digest mismatch", system=_SERVED)) for i in wrong]
+        ledger = part.head["ledger_id"].astype(np.int64)
+        texts = {i: _MISMATCH if int(ledger[i]) in context.digests.known else _STRANGER for i in wrong}
+        return [(i, self.fault(part, i, Kind.CHECKSUM, texts[i], system=_SERVED)) for i in wrong]
 
     def columns(self, part: Part, names: Sequence[str], context: JournalContext) -> Mapping[str, pa.Array]:
         sizes = self.digest_sizes(part, context)

@@ -76,7 +76,8 @@ class Bookie(Layout):
         """Plan entry logs and journals as primary files, by id, and index files as derived ones."""
         bookie = Tree(listing, options)
         places = {place.prefix: place for place in bookie.places.values()}
-        files = [_planned(bookie, places, entry.name, entry.size) for entry in listing.entries()]
+        ledgers = frozenset(bookie.index_files)
+        files = [_planned(bookie, places, ledgers, entry.name, entry.size) for entry in listing.entries()]
         logs = {name: i for i, (_, name) in enumerate(bookie.logs)}
         journals = [name for place in bookie.journals for _, name in bookie.journal_files(place)]
         order = {**logs, **{name: len(logs) + i for i, name in enumerate(journals)}}
@@ -139,7 +140,9 @@ def _commit_rank(name: str) -> int:
     return 2 if is_index else 1 if base == tree.LAST_ID else 0
 
 
-def _planned(bookie: Tree, places: dict[str, Place], name: str, size: int) -> PlannedFile:
+def _planned(
+    bookie: Tree, places: dict[str, Place], ledgers: frozenset[int], name: str, size: int
+) -> PlannedFile:
     prefix = next((prefix for prefix in places if name.startswith(prefix)), "")
     if not prefix:
         return PlannedFile(name, size, Role.FOREIGN)
@@ -147,7 +150,9 @@ def _planned(bookie: Tree, places: dict[str, Place], name: str, size: int) -> Pl
     if tree.log_id(inner) is not None and place in bookie.ledgers:
         return PlannedFile(name, size, Role.PRIMARY, tree.ENTRY_LOG, {"number": tree.log_id(inner)})
     if tree.journal_id(inner) is not None and place in bookie.journals:
-        return PlannedFile(name, size, Role.PRIMARY, tree.JOURNAL, {"number": tree.journal_id(inner)})
+        return PlannedFile(
+            name, size, Role.PRIMARY, tree.JOURNAL, {"number": tree.journal_id(inner), "ledgers": ledgers}
+        )
     if tree.ledger_of(inner) is not None and place in bookie.indexes:
         return PlannedFile(name, size, Role.DERIVED, tree.INDEX, {"number": tree.ledger_of(inner)})
     if inner.startswith((f"{tree.LOCATIONS}/", f"{tree.LEDGERS}/", "metadata-cache/")):
