@@ -173,12 +173,13 @@ def test_batches_of_a_segment_have_all_records(kaitai: Dump) -> None:
         / "00000000000000000000.log"
     )
     [tree] = kaitai("kafka.log", path)
+    batches = [row["frame"] for row in tree["logSegment"]["frames"]]
     frames = lw.read(str(path), view="frames")
-    assert [row["baseOffset"] for row in tree["frames"]] == frames["base_offset"].to_pylist()
-    assert [len(row["body"]["records"]) for row in tree["frames"]] == frames["records_count"].to_pylist()
+    assert [row["baseOffset"] for row in batches] == frames["base_offset"].to_pylist()
+    assert [len(row["body"]["records"]) for row in batches] == frames["records_count"].to_pylist()
     values = {
         row["baseOffset"] + record["body"]["offsetDelta"]["value"]: bytes.fromhex(record["body"]["value"])
-        for row in tree["frames"]
+        for row in batches
         for record in row["body"]["records"]
         if record["body"]["valueLength"]["value"] >= 0
     }
