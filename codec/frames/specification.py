@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -299,6 +299,7 @@ def named_kernel(
     return kernel(signature, inline=inline)(function)
 
 
+@cache  # its kernel is compiled or loaded once
 def span_of(spec: FrameSpec, index: int) -> tuple[Span, int]:
     """Return the span kernel of a checksum of the specification, and its mask."""
     if index >= len(spec.checksums):
