@@ -475,7 +475,9 @@ def _rocketmq(place: Path) -> None:
     _type("verify", broken, "--as-system", expected=3)
     _type("repair", broken, "--out", repaired, expected=3)
     _type("verify", repaired, "--as-system")
-    _served(repaired, lw.read(repaired, columns=["topic"]).num_rows)
+    lost = MESSAGES - lw.read(repaired, columns=["topic"]).num_rows
+    console.print(f"messages that became placeholders, so that no offset changes: {lost}")
+    _served(repaired, MESSAGES)
 
 
 _STORE: dict[str, Any] = {
