@@ -15,6 +15,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from logwright.codec import plural
 from logwright.codec.bookkeeper.derive import LocationIndex, index_file, index_header
 from logwright.codec.bookkeeper.formats import digest, journal
 from logwright.codec.bookkeeper.formats.digest import master_key
@@ -474,7 +475,7 @@ class RepairedBookie(RepairPlan):
         for ledger in np.unique(lost[:, 0]).tolist():
             entries = lost[lost[:, 0] == ledger][:, 1]
             self.notes.append(
-                f"{len(entries)} entries of ledger {ledger} that the index lists are lost: {int(entries.min())} to {int(entries.max())}"
+                f"lost {plural.count(len(entries), 'entry')} of ledger {ledger} that the index lists: {int(entries.min())} to {int(entries.max())}"
             )
         known = set(map(tuple, have.tolist())) if any(removed.lost for removed in self.cut) else set()
         for i, removed in enumerate(self.cut):
