@@ -475,7 +475,8 @@ class RepairedBookie(RepairPlan):
         for ledger in np.unique(lost[:, 0]).tolist():
             entries = lost[lost[:, 0] == ledger][:, 1]
             self.notes.append(
-                f"lost {plural.count(len(entries), 'entry')} of ledger {ledger} that the index lists: {int(entries.min())} to {int(entries.max())}"
+                f"lost {plural.count(len(entries), 'entry')} of ledger {ledger} that the index lists: "
+                f"{int(entries.min())} to {int(entries.max())}"
             )
         known = set(map(tuple, have.tolist())) if any(removed.lost for removed in self.cut) else set()
         for i, removed in enumerate(self.cut):
