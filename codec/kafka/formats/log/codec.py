@@ -259,6 +259,9 @@ class KafkaLog(Codec):
             high = int(after.header["base_offset"][0])
         if not epochs or (low is None and high is None):
             return False
+        if head["magic"] < MAGIC and int(head["attributes"]) & COMPRESSION and behind != high:
+            # The offset of a message that wraps others is that of its last one: nothing but the next message shows it.
+            return False
         highest = None if high is None else high - behind + base
         # With one end unknown, only the next offset is certain.
         low, highest = highest if low is None else low, low if highest is None else highest
