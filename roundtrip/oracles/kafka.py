@@ -152,8 +152,10 @@ def spec_of(batch: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def formatted(formatter: str, records: Iterable[tuple[bytes | None, bytes | None]]) -> list[Any]:
-    """What a message formatter of the console consumer, named by its class, prints for these keys and values, as parsed JSON. None
-    where it leaves a record out, `{"error"}` where it can't read it."""
+    """Return the parsed JSON that a message formatter of the console consumer, named by its class, prints for each key and value.
+
+    None for a record that it leaves out, `{"error": ...}` for one that it cannot read.
+    """
     asked = [hexed({"key": key, "value": value}) for key, value in records]
     items, _ = SESSION.ask(
         "formatted", formatter=f"org.apache.kafka.tools.consumer.{formatter}", records=asked

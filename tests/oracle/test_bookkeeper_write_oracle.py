@@ -55,16 +55,16 @@ def test_real_scanners_read_what_we_write(seed: int, tmp_path: Path) -> None:
     scanned = []
     for path in sorted((folder / "current").glob("*.log"), key=lambda path: int(path.stem, 16)):
         log = int(path.stem, 16)
-        entries = oracle.scan_log(folder, log)
+        found = oracle.scan_log(folder, log)
         sizes: defaultdict[int, int] = defaultdict(int)
-        for entry in entries:
+        for entry in found:
             sizes[entry.ledger_id] += 4 + len(entry.content)
         assert oracle.ledgers_map(folder, log) == sizes
         ours = lw.read(path, columns=["ledger_id", "entry_id", "position"], **options).to_pylist()
         assert [[row["ledger_id"], row["entry_id"], row["position"]] for row in ours] == [
-            [entry.ledger_id, entry.entry_id, entry.position] for entry in entries
+            [entry.ledger_id, entry.entry_id, entry.position] for entry in found
         ]
-        scanned += entries
+        scanned += found
     assert [(entry.ledger_id, entry.entry_id) for entry in scanned] == [
         (row["ledger_id"], row["entry_id"]) for row in entries
     ]

@@ -32,17 +32,15 @@ from logwright.codec.bookkeeper.formats.digest import (
 from logwright.codec.bookkeeper.formats.entries import DIGEST_COLUMNS, LARGEST, REACH, EntryWriter
 from logwright.codec.bookkeeper.formats.suspects import (
     SAMPLE,
-    proved,
+    DigestedCodec,
     sampled,
-    suspects,
-    trial_digests,
 )
 from logwright.codec.columns import binary, constant, contents, fixed_at, gather, numbers
 from logwright.codec.describe import I32BE, I64BE, Enclosed, Field, Int, Struct
 from logwright.codec.describe import Bytes as BytesType
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
 from logwright.codec.frames import scanner
-from logwright.codec.frames.codec import FramedCodec, Part, joined
+from logwright.codec.frames.codec import Part, joined
 from logwright.codec.frames.format import POSITION, FramedContext
 from logwright.codec.frames.scanner import MAIN
 from logwright.codec.frames.specification import CERTAIN, IMPOSSIBLE, PLAUSIBLE, FrameSpec, Length, Marker
@@ -51,7 +49,7 @@ from logwright.codec.kernels.kernel import kernel
 from logwright.codec.option import Option, Options
 from logwright.codec.single_frame import single_value
 from logwright.codec.table import Column, Table
-from logwright.codec.window import Bytes, Chunk, Frames, Window, Zeros
+from logwright.codec.window import Bytes, Chunk, Window, Zeros
 
 Int64s = npt.NDArray[np.int64]
 
@@ -168,7 +166,7 @@ class JournalContext(FramedContext):
     """The last frames, and the sizes of their digests."""
 
 
-class Journal(FramedCodec):
+class Journal(DigestedCodec):
     """The codec."""
 
     name = NAME
@@ -359,23 +357,6 @@ class Journal(FramedCodec):
             size = np.where(keyed, part.end - part.start - 24, -1)
             out["data"] = binary(part.data, part.start + 24, size)
         return out
-
-    # Correcting
-
-    checksum = "digest"
-    refuses = True
-
-    def suspects(self, window: Window, at: int, context: JournalContext) -> Iterator[tuple[int, int]]:
-        return suspects(window, at, context.digests)
-
-    def proved(
-        self, window: Window, frame: Frames, before: Frames | None, after: Frames | None, flip: tuple[int, int] | None,
-        context: JournalContext,
-    ) -> bool:  # fmt: skip
-        return int(frame.header["frame_kind"][0]) == scanner.MAIN and proved(window, frame, context.digests)
-
-    def trial_context(self, context: JournalContext) -> JournalContext:
-        return replace(context, digests=trial_digests(context.digests))
 
     # Writing
 

@@ -26,6 +26,8 @@ from logwright.codec.bookkeeper.formats.digest import (
     hmac_of,
     matching_digest,
 )
+from logwright.codec.frames import scanner
+from logwright.codec.frames.codec import FramedCodec
 from logwright.codec.kernels import bitflip
 from logwright.codec.kernels.crc32 import crc32_update
 from logwright.codec.kernels.crc32c import crc32c_update
@@ -37,6 +39,25 @@ SAMPLE = 1 << 20
 """Bytes at the start of a file from which the digest types of ledgers are learned before the first row."""
 _HOLES = 64
 """Damaged ranges that a sample passes."""
+
+
+class DigestedCodec(FramedCodec):
+    """A codec whose main frames are entries. Its contexts have `digests`."""
+
+    checksum = "digest"
+    refuses = True
+
+    def suspects(self, window: Window, at: int, context: Any) -> Iterator[tuple[int, int]]:
+        return suspects(window, at, context.digests)
+
+    def proved(
+        self, window: Window, frame: Frames, before: Frames | None, after: Frames | None, flip: tuple[int, int] | None,
+        context: Any,
+    ) -> bool:  # fmt: skip
+        return int(frame.header["frame_kind"][0]) == scanner.MAIN and proved(window, frame, context.digests)
+
+    def trial_context(self, context: Any) -> Any:
+        return replace(context, digests=trial_digests(context.digests))
 
 
 def suspects(window: Window, at: int, digests: Digests) -> Iterator[tuple[int, int]]:

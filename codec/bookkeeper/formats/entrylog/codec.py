@@ -41,17 +41,15 @@ from logwright.codec.bookkeeper.formats.entrylog.layout import (
 from logwright.codec.bookkeeper.formats.entrylog.ledgersmap import LedgersMap, map_bytes, read_map
 from logwright.codec.bookkeeper.formats.suspects import (
     SAMPLE,
-    proved,
+    DigestedCodec,
     sampled,
     strangers,
-    suspects,
-    trial_digests,
 )
 from logwright.codec.columns import binary
 from logwright.codec.describe import Struct
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.frames import scanner
-from logwright.codec.frames.codec import FramedCodec, Part
+from logwright.codec.frames.codec import Part
 from logwright.codec.frames.format import POSITION, FramedContext
 from logwright.codec.frames.scanner import MAIN
 from logwright.codec.frames.scanner import MARKER as MARKER_KIND
@@ -110,7 +108,7 @@ class EntryLogContext(FramedContext):
     """The damaged entry for which more bytes were asked."""
 
 
-class EntryLog(FramedCodec):
+class EntryLog(DigestedCodec):
     """The codec."""
 
     name = NAME
@@ -276,26 +274,11 @@ class EntryLog(FramedCodec):
 
     # Correcting
 
-    checksum = "digest"
-    refuses = True
-
-    def suspects(self, window: Window, at: int, context: EntryLogContext) -> Iterator[tuple[int, int]]:
-        return suspects(window, at, context.digests)
-
-    def proved(
-        self, window: Window, frame: Frames, before: Frames | None, after: Frames | None, flip: tuple[int, int] | None,
-        context: EntryLogContext,
-    ) -> bool:  # fmt: skip
-        return int(frame.header["frame_kind"][0]) == scanner.MAIN and proved(window, frame, context.digests)
-
     def outliers(self, window: Window, frames: Frames, context: EntryLogContext) -> Sequence[tuple[int, str]]:
         main = np.flatnonzero(frames.header["frame_kind"] == scanner.MAIN)
         entries, matched = self._entries(self._main(window, frames))
         odd = strangers(entries.ledger, context.digests.sizes(entries, matched))
         return [(int(main[i]), text) for i, text in odd]
-
-    def trial_context(self, context: EntryLogContext) -> EntryLogContext:
-        return replace(context, digests=trial_digests(context.digests))
 
     # Reading
 
