@@ -199,7 +199,7 @@ def _find_field(struct: Struct, buf: bytes, at: int, end: int, path: list[str | 
             scope[each.name], stop = each.type.unpack(buf, at, room, scope)
         except DescriptionError:
             if name in around.spans:
-                return  # the fields behind the target cannot be parsed, and are not needed
+                return  # the fields after the target cannot be parsed, and are not needed
             raise
         around.spans[each.name] = at, stop
         at = stop

@@ -165,7 +165,7 @@ class Codec(ABC):
         Returns (position, 0) if a frame certainly starts there, (position, need) if `need` bytes from there are needed to decide, and
         (-1, keep) if no frame starts in this window, except perhaps in its last `keep` bytes.
 
-        `at` is behind the damage that stopped the last scan with this context. The window includes that damage unless it is far away.
+        `at` is after the damage that stopped the last scan with this context. The window includes that damage unless it is far away.
         Frames inside the content of another frame (a log stored in a log) must not be returned.
         """
         ...

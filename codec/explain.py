@@ -95,7 +95,7 @@ class Node:
     problem: str = ""
     """An error message."""
     broken: bool = False
-    """The end of the value is unknown, so the bytes behind it cannot be explained."""
+    """The end of the value is unknown, so the bytes after it cannot be explained."""
     children: list[Node] = field(default_factory=list)
     bits: tuple[Bits, ...] = ()
     check: Check | None = None
@@ -167,7 +167,7 @@ class Explainer:
     def all(
         self, kind: Type, at: int, end: int, scope: Scope | None = None, name: str = "", *, rows: bool = False
     ) -> list[Node]:
-        """Explain `buf[at:end]` as one value of this type and the bytes behind it."""
+        """Explain `buf[at:end]` as one value of this type, followed by other bytes."""
         node = self.node(kind, at, end, scope or {}, name or kind.label(), rows=rows)
         return [node, *self.rest(node.end - self.base, end)]
 
@@ -283,7 +283,7 @@ class Explainer:
             children[each.name] = child
             at = child.end - self.base
             if child.broken:
-                # If the structure's end is known, the bytes behind it can still be explained.
+                # If the structure's end is known, the bytes after it can still be explained.
                 node.broken = stop == end
                 break
             if each.sizes:
@@ -361,7 +361,7 @@ class Explainer:
                     leaf.problem = f"bit {bit} of byte {position} is flipped, according to the checksum: {self._right(leaf, position, bit)}"
 
     def _right(self, leaf: Node, position: int, bit: int) -> str:
-        """Return the stored and the correct value of a leaf with a flipped bit; of the byte alone, if it is no fixed-width integer."""
+        """Return the stored and the correct value of a leaf with a flipped bit; of the byte alone, if it is not a fixed-width integer."""
         raw = bytes(self.buf[leaf.start - self.base : leaf.end - self.base])
         fixed = bytearray(raw)
         at = position - leaf.start

@@ -261,7 +261,7 @@ class Bytes(Type):
 
 @dataclass(frozen=True)
 class Until:
-    """Terminator of a list without a stored length: the integer `at` bytes behind the start of the next item equals `value`."""
+    """Terminator of a list without a stored length: the integer `at` bytes after the start of the next item equals `value`."""
 
     value: int
     kind: Int

@@ -198,7 +198,7 @@ class FixedCodec(Codec):
         return window.offset + without_zeros(window.data) if window.final else window.size
 
     def _ending(self, context: FixedContext, offset: int, partial: int, left: int) -> Fault | None:
-        """Return the fault of the `left` bytes behind the last entry: `partial` bytes of an entry, then zeros."""
+        """Return the fault of the `left` bytes after the last entry: `partial` bytes of an entry, then zeros."""
         if partial:
             text = f"{plural.count(partial, 'byte')} at the end, too few for an entry of {self.dtype.itemsize} bytes"
             return Fault(self.name, offset, left, Kind.TRUNCATED, text, Severity.WARNING, self.system)

@@ -115,8 +115,8 @@ def extent(frames: str) -> tuple[Column, ...]:
 
 
 def ending(frame: str) -> tuple[Column, ...]:
-    """Return the columns of a file table for the bytes behind the last frame."""
-    text = f"bytes behind the last {frame}, without the zeros at the end"
+    """Return the columns of a file table for the bytes after the last frame."""
+    text = f"bytes after the last {frame}, without the zeros at the end"
     return (
         Column("trailing", pa.binary(), text, nullable=False),
         Column("trailing_zeros", pa.int64(), "number of zero bytes at the end of the file", nullable=False),

@@ -5,7 +5,7 @@
     write:at=100,hex=00ff                       overwrite with other bytes
     insert:at=100,text="a,b\\n"                  insert bytes before byte 100; at=end appends
     drop:at=100,length=64                       remove bytes
-    duplicate:at=100,length=64,times=2          repeat bytes, once or more, right behind
+    duplicate:at=100,length=64,times=2          repeat bytes, once or more, directly after the original
     cut:at=586                                  truncate the file
     reorder:frames=2..4,order=4/2/3             reorder frames; without order: reverse them
     set:frame=3,field=crc,value=7               set a field by name

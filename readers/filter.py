@@ -79,7 +79,7 @@ class _Term:
         return pa.array(values, self.column.type)
 
     def possible(self, low: Any, high: Any) -> Any:
-        """Return whether a value between `low` and `high` can match. They are arrays or single values; None is no bound."""
+        """Return whether a value between `low` and `high` can match. They are arrays or single values; None means no bound."""
         if self.always is not None:
             return self.always
         if self.value is None or self.op in ("not in", "contains"):
@@ -170,7 +170,7 @@ class Filter:
 
     @classmethod
     def between(cls, base: Filter | None, column: Column, low: Any, high: Any) -> Filter:
-        """Return `base` restricted to rows with `low <= column < high`. None is no bound, or no filter."""
+        """Return `base` restricted to rows with `low <= column < high`. None means no bound, or no filter."""
         terms = [_Term(column, op, value) for op, value in ((">=", low), ("<", high)) if value is not None]
         groups = [[]] if base is None else base._any
         return cls._of([[*group, *terms] for group in groups])

@@ -270,7 +270,7 @@ class _Sound:
         expected = [row for i in complete for row in self.rows[i]]
         boundary = at == 0 or at in self.end or at == len(self.data)
         start = max((end for end in self.end if end <= at), default=0)
-        # Truncating bytes behind the last frame loses nothing; the rest of them may look like the start of a frame.
+        # Truncating bytes after the last frame loses nothing; the rest of them may look like the start of a frame.
         tail = len(complete) == len(self.end) and at > start
         must_see = not boundary and self.checks is not None and not tail
         lost = None if self.checks is None or tail else [] if boundary else [(start, at)]

@@ -1,4 +1,4 @@
-"""Derive index files from the places of entries in entry logs.
+"""Derive index files from the locations of entries in entry logs.
 
 Source: `LedgerEntryPage`, `FileInfo`, `InterleavedStorageRegenerateIndexOp` of BookKeeper.
 """

@@ -22,7 +22,7 @@ from logwright.codec.window import Bytes, Frames, Window
 LARGEST = 64 << 20
 """Larger damaged ranges are left as they are."""
 _BEHIND = 4096
-"""Bytes behind a damaged range that are read too, so that the frame behind it can be a witness."""
+"""Bytes after a damaged range that are also read, so that the next frame can confirm a correction."""
 _WORK = 64
 """The trials in a file may read this many times its bytes, and `_FREE` more. Then the rest of the damage is left as it is."""
 _FREE = 256 << 20

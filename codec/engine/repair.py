@@ -71,7 +71,7 @@ class Removed:
 
     def to_end(self, size: int) -> Self:
         """Extend the range to the end of a file of `size` bytes. The number of rows in it is unknown."""
-        why = f"{self.why}; everything behind it is removed too"
+        why = f"{self.why}; everything after it is removed too"
         return replace(self, length=size - self.offset, why=why, rows_lost=None, lost={})
 
 

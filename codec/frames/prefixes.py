@@ -23,7 +23,7 @@ STEP = 1024
 DIRECT = 4 * STEP
 """Spans up to this size are summed directly."""
 BUDGET = 8
-"""Rules may read this number of times the bytes of a window. Then long candidates are judged by their fields and by the frames behind them."""
+"""Rules may read each byte of a window this many times on average. Then long candidates are judged by their fields and by the next frames."""
 
 
 def algorithms(spec: FrameSpec) -> list[Algorithm]:

@@ -22,10 +22,10 @@ from logwright.codec.frames.specification import (
     Ascending,
     FrameSpec,
     Position,
+    any_head,
     delta_of,
     load_of,
     named_kernel,
-    no_doubt,
     no_rule,
     span_of,
 )
@@ -234,8 +234,8 @@ def finder(spec: FrameSpec) -> Find:
     load_claim, claim_at = load_length, 0
     if spec.claims is not None:
         load_claim, claim_at = load_of(struct, spec.claims.field), struct.offset(spec.claims.field)
-    doubts, believes = (0, no_doubt) if spec.believes is None else (1, spec.believes)
-    head = max(shortest, struct.head_size if doubts else 0)
+    tests_head, head_rule = (0, any_head) if spec.head_rule is None else (1, spec.head_rule)
+    head = max(shortest, struct.head_size if tests_head else 0)
     tests = 0 if spec.test is None else 1
     test_values: tuple[int, ...] = (0,)
     load_test, test_at = load_length, 0
@@ -283,8 +283,8 @@ def finder(spec: FrameSpec) -> Find:
                 if size > reach:
                     claim = load_claim(buf, p + claim_at)
                     passed = claim in (low, due)
-                if passed and doubts:
-                    passed = believes(buf, p)
+                if passed and tests_head:
+                    passed = head_rule(buf, p)
                 if passed:
                     outcome, need, _ = validated(buf, p, end - p, base, low, high, known, filled)
                     if outcome != NONE:

@@ -44,7 +44,7 @@ Rule = Callable[[Bytes, int, int, int], int]
 """A kernel `(buf, at, end, check) -> int` that tests what else must hold of the frame `buf[at:end]`. See `IMPOSSIBLE`. With `check` 0,
 costly tests such as a digest of the body are skipped."""
 
-Believes = Callable[[Bytes, int], bool]
+HeadRule = Callable[[Bytes, int], bool]
 """A kernel `(buf, at) -> bool`: whether the complete head at `at` may be that of a frame. The search after damage calls it before it
 asks for the rest of the frame."""
 PutHead = Callable[[Bytes, int, Bytes, int, int], None]
@@ -152,7 +152,7 @@ class FrameSpec:
 
     `mark`: the field and the value of the last byte of each frame. `zero_ends`: a length field of 0 ends the frames; preallocated zeros
     follow. `alignment`: frames start at multiples of it. `followers`: without checksums, the number of plausible frames (or the end of the
-    frames) that must follow a plausible candidate of the search. `believes`: what else must hold of a candidate's head. `fill`: a run of
+    frames) that must follow a plausible candidate of the search. `head_rule`: a further test of the head of a candidate. `fill`: a run of
     this byte, where a frame should start, is a frame too. `verdicts`: the head of each frame keeps the verdict of the rule, by which
     the rule can pass on what it computed.
     """
@@ -169,7 +169,7 @@ class FrameSpec:
     followers: int = 0
     zero_ends: bool = False
     alignment: int = 1
-    believes: Believes | None = None
+    head_rule: HeadRule | None = None
     fill: int | None = None
     heads: Heads | None = None
     verdicts: bool = False
@@ -189,9 +189,9 @@ class FrameSpec:
         """Where a field of the head ends."""
         return self.struct.offset(name) + self.struct[name].type.min_size
 
-    def believed(self, buf: Bytes, at: int) -> bool:
+    def head_fits(self, buf: Bytes, at: int) -> bool:
         """Return whether the complete head at `at` may be that of a frame."""
-        return self.believes is None or bool(self.believes(buf, at))
+        return self.head_rule is None or bool(self.head_rule(buf, at))
 
     @cached_property
     def peek(self) -> int:
@@ -241,7 +241,7 @@ def load_of(struct: Struct, name: str, *, unsigned: bool = False) -> Load:
     kind = struct[name].type
     kind = kind.base if isinstance(kind, Flags) else kind
     if not isinstance(kind, Int):
-        raise TypeError(f"{struct.name}.{name} is no integer")
+        raise TypeError(f"{struct.name}.{name} is not an integer")
     signed = kind.signed and not (unsigned and kind.width < 8)
     signed = (signed and kind.width > 1) or kind.width == 8
     return _LOADS[kind.width, signed, "" if kind.width == 1 else kind.order]
@@ -268,8 +268,8 @@ def no_rule(buf: Bytes, at: int, end: int, check: int) -> int:
 
 
 @kernel("const u1[], i8")
-def no_doubt(buf: Bytes, at: int) -> bool:
-    """Accept every head: the specification has no `believes`."""
+def any_head(buf: Bytes, at: int) -> bool:
+    """Accept every head: the specification has no `head_rule`."""
     return True
 
 

@@ -143,7 +143,7 @@ class Hole:
     tail: bool
     """It reaches to the end of the file, and the disk can read all of it."""
     before: Frames | None = None
-    """The last good frame before it, and the first one behind it."""
+    """The last good frame before it, and the first one after it."""
     after: Frames | None = None
     adjoins: bool = False
     """The last good frame ends where the hole starts."""
@@ -317,7 +317,7 @@ class Walk:
         tail = fault.offset + length >= self.size and not self._unreadable
         if self._unreadable:
             fault, self._unreadable = _naming(fault, self._unreadable.values()), {}
-        # A torn tail or padding with good frames behind it is neither.
+        # With good frames after it, this is neither a torn tail nor padding.
         severity = fault.severity if tail else Severity.ERROR
         padding = tail and fault.kind is Kind.PADDING
         rows, lost = fault.rows_lost, fault.lost
@@ -331,7 +331,7 @@ class Walk:
     # Bytes that the disk cannot read
 
     def _unconfirmed(self, frames: Frames) -> Frames:
-        """Add the frames that the scan did not confirm, because it wanted to see the unreadable bytes behind them."""
+        """Add the frames that the scan did not confirm, because it needed the unreadable bytes after them."""
         window = self._window
         cut = Window(window.data, window.offset, window.offset + len(window.data))
         more = self.codec.scan(cut, frames.stop, self.context, check=self.check)
@@ -487,7 +487,7 @@ class Walk:
                 return min(window.offset + place, end)
             if place >= 0:
                 at = window.offset + place
-                # A candidate that needs more bytes than the file has, or that has them and asks again, is no frame.
+                # A candidate that needs more bytes than the file has, or that has them and asks for more, is not a frame.
                 if at + more > self.size or more <= len(window.data) - place:
                     at, more = at + 1, 1
                 need = more

@@ -332,7 +332,7 @@ def _emit_append(builder: Any, target: Any, source: Any, n: Any, room: Any) -> N
 
 
 append: Copy = _copying("append", _emit_append)
-append.__doc__ = """Like `copy`, for buffers filled from front to back: some bytes of `dst` behind the range become undefined.
+append.__doc__ = """Like `copy`, for buffers filled from front to back: some bytes of `dst` after the range become undefined.
 
     Copying values of varying sizes takes half the time, because there are fewer branches to mispredict.
     """

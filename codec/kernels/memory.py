@@ -12,7 +12,7 @@ _LINE = 64
 def aligned(size: int) -> npt.NDArray[np.uint8]:
     """Return an uninitialised buffer of `size` bytes that starts at a cache line.
 
-    The C library places large arrays 16 bytes behind the start of a page. Copies by the operating system to such an address,
+    The C library places large arrays 16 bytes after the start of a page. Copies by the operating system to such an address,
     as for file reads, take twice as long on some processors (`rep movsb` of AMD's Zen 3 and 4).
     """
     raw = np.empty(size + _LINE - 1, np.uint8)

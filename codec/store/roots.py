@@ -23,7 +23,7 @@ class Root:
     otherwise: str = ""
     """The folder of the store's own directory that holds these files if the option is absent; "" is the directory itself."""
     may_be_own: bool = False
-    """Whether the directory may be the store's own. Then it is no further root."""
+    """Whether the directory may be the store's own. Then it is not a further root."""
 
 
 @dataclass(frozen=True)

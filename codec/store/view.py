@@ -41,7 +41,7 @@ class Group:
 
     `key` names the column whose equal values are merged: a filter on it may be applied before the merge, and if every part has
     bounds of it, the group may be split into key ranges that are merged independently. None: there is no such column.
-    The group owns the rows with `low` <= key < `high`; None is no bound.
+    The group owns the rows with `low` <= key < `high`; None means no bound.
     """
 
     runs: tuple[Run, ...]

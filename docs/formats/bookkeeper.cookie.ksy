@@ -18,4 +18,4 @@ types:
         doc: '3 or more'
       - id: fields
         size-eos: true
-        doc: 'CookieFormat in the text form of Protocol Buffers; in layout 3 three plain lines'
+        doc: 'CookieFormat in the text format of Protocol Buffers; three plain lines in layout 3'

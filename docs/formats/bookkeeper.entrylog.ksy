@@ -43,7 +43,7 @@ types:
         doc: '0: without a ledgers map; 1: may have one'
       - id: ledgers_map_offset
         type: s8be
-        doc: 'byte of the file where the ledgers map starts; 0: no map'
+        doc: 'byte of the file at which the ledgers map starts; 0: no map'
       - id: ledgers_count
         type: s4be
         doc: 'number of ledgers in the map'
@@ -83,7 +83,7 @@ types:
     seq:
       - id: entry_size
         type: s4be
-        doc: 'bytes of the frame behind this field'
+        doc: 'bytes of the frame after this field'
       - id: ledger_id
         type: s8be
         valid: -1
@@ -95,7 +95,7 @@ types:
     seq:
       - id: entry_size
         type: s4be
-        doc: 'bytes of the entry behind this field'
+        doc: 'bytes of the entry after this field'
       - id: body
         type: entry_body
         size: entry_size

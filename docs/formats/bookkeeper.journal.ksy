@@ -77,7 +77,7 @@ types:
     seq:
       - id: length
         type: s4be
-        doc: 'bytes of the record behind this field'
+        doc: 'bytes of the record after this field'
       - id: body
         type: journal_record_body
         size: length

@@ -16,7 +16,7 @@ types:
         doc: 'id of the journal up to which all entries are in entry logs and indexes'
       - id: offset
         type: s8be
-        doc: 'byte of that journal from which on it is replayed'
+        doc: 'byte of that journal at which the replay starts'
       - id: rest
         size-eos: true
         doc: 'ignored'

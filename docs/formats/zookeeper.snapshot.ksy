@@ -114,7 +114,7 @@ types:
       - id: path
         size: 'path_length < 0 ? 0 : path_length'
         type: str
-        doc: '"/", which is no stored path: the end of the tree'
+        doc: '"/", which is not the path of a node: the end of the tree'
       - id: checksum
         type: s8be
         doc: 'Adler-32 of all bytes before it'

@@ -113,11 +113,11 @@ def test_package_is_named_where_it_is_missing(tmp_path: Path, monkeypatch: pytes
     assert not (tmp_path / "bookie").exists()
 
 
-def test_verdict_without_the_package_says_that_it_is_unknown(
+def test_verdict_needs_the_package(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(rocks, "available", lambda: False)
-    path, text = str(case("db_small").path), "unknown without the package rocksdict"
+    path, text = str(case("db_small").path), "cannot be read or written without the package rocksdict"
     report = lw.verify(path, as_system=True)
     assert "system" not in report.to_dict()
     assert text in " ".join(report.text().split())

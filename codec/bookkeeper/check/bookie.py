@@ -31,12 +31,12 @@ Locations = dict[int, tuple[str, Int64s, Int64s]]
 NAME = "bookkeeper.bookie"
 _MOST = 20
 _SAMPLES = 3
-"""Locations of a log that must agree on a shift."""
+"""Number of locations of a log that must agree on a shift."""
 
 
 @dataclass
 class LogEntries:
-    """The entries of an entry log: ids, and where their frames start and end."""
+    """The entries of an entry log: ids, and the start and end of their frames."""
 
     ledger: list[Int64s] = field(default_factory=list)
     entry: list[Int64s] = field(default_factory=list)
@@ -53,7 +53,7 @@ class LogEntries:
 
 @dataclass
 class JournalRecords:
-    """The records of a journal: all places where one starts, the end of the last one, and the ledgers of entries and keys."""
+    """The records of a journal: the start of each, the end of the last one, and the ledgers of entries and keys."""
 
     starts: set[int] = field(default_factory=set)
     end: int = 0
@@ -101,7 +101,7 @@ class BookieChecker:
         logs = {name: log.joined() for name, log in self._logs.items()}
         for name, (ledger, _, start, end) in logs.items():
             yield from self._map(name, ledger, end - start)
-        yield from self._twins()
+        yield from self._misnamed_copies()
         yield from self._conflicts(logs)
         yield from self._index(logs)
         yield from self._marks()
@@ -119,7 +119,7 @@ class BookieChecker:
     # Entry logs
 
     def _map(self, name: str, ledger: Int64s, size: Int64s) -> Iterator[tuple[str, Fault]]:
-        """The ledgers map must have the ledgers of the log and the bytes of their frames."""
+        """Check that the ledgers map has the ledgers of the log and the bytes of their frames."""
         ledgers_map = self._read_map(name)
         if ledgers_map is None or ledgers_map.error or not ledgers_map.sizes:
             return
@@ -150,8 +150,8 @@ class BookieChecker:
 
         return read_map(read, self._tree.sizes[name])
 
-    def _twins(self) -> Iterator[tuple[str, Fault]]:
-        """An interrupted compaction leaves a copy whose name is the decimal form of the log's hexadecimal id (apache/bookkeeper#4804)."""
+    def _misnamed_copies(self) -> Iterator[tuple[str, Fault]]:
+        """Report a copy that an interrupted compaction left under the decimal form of the log's hexadecimal id (apache/bookkeeper#4804)."""
         names = {name for _, name in self._tree.logs}
         for place in self._tree.ledgers:
             for file in self._tree.files(place):
@@ -163,13 +163,13 @@ class BookieChecker:
                     continue
                 if self._tree.sizes[twin] == self._tree.sizes[f"{place.prefix}{file}"]:
                     text = f"the log is a copy of {file} under the decimal form of its id"
-                    system = f"the bookie takes it for log {int(str(number), 16)} and never deletes {file}"
+                    system = f"the bookie opens it as log {int(str(number), 16)} and never deletes {file}"
                     yield twin, Fault(NAME, 0, 0, Kind.LINK, text, Severity.WARNING, system, 0)
 
     def _conflicts(
         self, logs: Mapping[str, tuple[Int64s, Int64s, Int64s, Int64s]]
     ) -> Iterator[tuple[str, Fault]]:
-        """Copies of an entry in several places must have the same bytes."""
+        """Check that all copies of an entry have the same bytes."""
         names = list(logs)
         number = np.concatenate(
             [np.empty(0, np.int64), *(np.full(len(logs[name][0]), i) for i, name in enumerate(names))]
@@ -200,7 +200,7 @@ class BookieChecker:
     def _index(
         self, logs: Mapping[str, tuple[Int64s, Int64s, Int64s, Int64s]]
     ) -> Iterator[tuple[str, Fault]]:
-        """Each location must be that of its entry, and each entry must have a location."""
+        """Check that each location is that of its entry, and that each entry has a location."""
         locations = yield from self._locations()
         if locations is None:
             return
@@ -230,9 +230,7 @@ class BookieChecker:
                 )
         for log, deltas in sorted(shifts.items()):
             if len(deltas) >= _SAMPLES and len(set(deltas)) == 1 and deltas[0]:
-                text = (
-                    f"the locations of {len(deltas)} entries in this log are right after adding {deltas[0]}"
-                )
+                text = f"the locations of {len(deltas)} entries in this log are off by the same distance: correct after adding {deltas[0]}"
                 yield log, Fault(NAME, 0, 0, Kind.LINK, text, Severity.ERROR, "", 0)
         yield from self._unindexed(logs, locations)
 
@@ -303,7 +301,7 @@ class BookieChecker:
         self, log: tuple[Int64s, Int64s, Int64s, Int64s] | None, ledger: int, entries: Int64s, places: Int64s,
         shifts: list[int],
     ) -> npt.NDArray[np.bool_]:  # fmt: skip
-        """Return which locations are right, and note by how much the others would have to move."""
+        """Return which locations are correct, and append to `shifts` the distance of each wrong one from its entry."""
         if log is None or not len(log[0]):
             return np.zeros(len(entries), np.bool_)
         ledgers, ids, starts, _ = log
@@ -380,7 +378,7 @@ class BookieChecker:
         return {number: np.concatenate(blocks) for number, blocks in out.items()}
 
     def _marks(self) -> Iterator[tuple[str, Fault]]:
-        """lastMark must be at a record or at the end of a journal, and the ledgers of replayed entries need a master key."""
+        """Check that lastMark is at a record or at the end of a journal, and that the ledgers of replayed entries have a master key."""
         known = set(self._tree.index_files) if self._tree.storage != tree.DB else None
         for i, place in enumerate(self._tree.journals):
             identity, offset = self._tree.mark(i)
@@ -421,7 +419,7 @@ class BookieChecker:
             return
         if records is None or offset in records.starts or offset in (first, records.end, records.end + 4):
             return
-        text = f"lastMark is at {offset}, which is no record"
+        text = f"lastMark is at {offset}, which is not the start of a record"
         system = (
             "the bookie reads a wrong length there: it does not start, or replays nothing of this journal"
         )

@@ -12,7 +12,7 @@ from logwright.codec.table import Column
 from logwright.codec.text import Word
 
 NEWEST, PLAIN = 5, 3
-"""The layout that is written, and the one that has plain lines instead of the text form of a protobuf message."""
+"""The layout version that is written, and the one with plain lines instead of the text format of Protocol Buffers."""
 FIELDS = {
     "bookieHost": "bookie_host", "journalDir": "journal_dir", "ledgerDirs": "ledger_dirs", "instanceId": "instance_id",
     "indexDirs": "index_dirs",
@@ -59,7 +59,7 @@ def fields_of(data: bytes) -> tuple[int, dict[str, str]]:
     if version == PLAIN:
         lines = rest.splitlines()
         if len(lines) < len(_REQUIRED):
-            raise ParseError(f"expected {len(_REQUIRED)} lines behind the layout version, found {len(lines)}")
+            raise ParseError(f"expected {len(_REQUIRED)} lines after the layout version, found {len(lines)}")
         return version, dict(zip(_REQUIRED, lines, strict=False))
     fields: dict[str, str] = {}
     at = 0
@@ -113,7 +113,10 @@ def _form(rows: pa.Table) -> bytes:
 
 COLUMNS = (
     Column(
-        "layout_version", pa.int32(), "of the file: 5 from 4.16 on, 4 from 4.2 on, 3 in 4.1", nullable=False
+        "layout_version",
+        pa.int32(),
+        "layout version: 5 since release 4.16, 4 since 4.2, 3 in 4.1",
+        nullable=False,
     ),
     Column("bookie_host", pa.string(), "id of the bookie, or its address"),
     Column("journal_dir", pa.string(), "journal directories as configured, separated by commas"),
@@ -136,7 +139,7 @@ CODEC = SmallFileCodec(
         Field(
             "fields",
             Bytes(),
-            "CookieFormat in the text form of Protocol Buffers; in layout 3 three plain lines",
+            "CookieFormat in the text format of Protocol Buffers; three plain lines in layout 3",
         ),
         source="Cookie.writeToDirectory",
     ),

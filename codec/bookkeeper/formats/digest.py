@@ -1,4 +1,4 @@
-"""The digests of entries. The client makes them; a bookie stores them and never checks them.
+"""The digests of entries. The client computes them; a bookie stores them and never checks them.
 
 A digest covers the four numbers of an entry's header and its payload. No file says which type a ledger has. A matching CRC shows it, a
 password proves an HMAC, and otherwise the running total of payload bytes gives the size of the digest.
@@ -31,13 +31,13 @@ from logwright.codec.option import Option
 Int64s = npt.NDArray[np.int64]
 
 HEADER = 32
-"""Bytes of ledger id, entry id, last-add-confirmed and length, which an entry starts with."""
+"""Size of the header of an entry: ledger id, entry id, last-add-confirmed and length."""
 DUMMY, CRC32C, CRC32, HMAC = 0, 4, 8, 20
 """The types of digests, each by its size in bytes."""
 SIZES = {"DUMMY": DUMMY, "CRC32C": CRC32C, "CRC32": CRC32, "HMAC": HMAC}
 NAMES = {size: name for name, size in SIZES.items()}
 MISMATCH, UNKNOWN = -1, -2
-"""Instead of a size: the digest is wrong; or the type is not known, so the digest is not told from the payload."""
+"""Stand for a size: the digest does not match; its type is unknown, so it cannot be separated from the payload."""
 _UNVERIFIED = "the digests of ledger {} are not verified: no CRC matches,"
 _NO_PASSWORD = "and the password is not known. To verify an HMAC, pass passwd=env:NAME or passwd=file:PATH"
 _WRONG_PASSWORD = "nor does an HMAC with the password"
@@ -61,14 +61,14 @@ def matching_digest(buf: Bytes, at: int, end: int) -> int:
 
 @kernel("const u1[], const i8[], const i8[], i8[]")
 def matching_digests(buf: Bytes, starts: Int64s, ends: Int64s, out: Int64s) -> None:
-    """Put `matching_digest` of each entry into `out`."""
+    """Write `matching_digest` of each entry to `out`."""
     for i in range(len(starts)):
         out[i] = matching_digest(buf, starts[i], ends[i])
 
 
 @kernel("const i8[], const i8[], i8[], i8[]")
 def new_ledgers(ledgers: Int64s, sizes: Int64s, cache: Int64s, out: Int64s) -> int:
-    """Put the indices of ledgers with a size above 0 that are not in the cache into `out`, and return their number.
+    """Write the indices of ledgers that have a size above 0 and are not in the cache to `out`, and return their number.
 
     The cache has a power of two of slots; ledgers that share a slot evict each other, so an index may be repeated.
     """
@@ -85,7 +85,7 @@ def new_ledgers(ledgers: Int64s, sizes: Int64s, cache: Int64s, out: Int64s) -> i
 
 
 class Passwords:
-    """The passwords of ledgers: one for all, or one for each. Printing it shows none of them."""
+    """The passwords of ledgers: one for all, or one for each. `repr` hides them."""
 
     def __init__(self, value: bytes | Mapping[int, bytes]) -> None:
         self._all = value if isinstance(value, bytes) else None
@@ -106,10 +106,10 @@ class Passwords:
 
 
 def parse_passwords(value: Any) -> Passwords:
-    """Parse one password for all ledgers, or a mapping from ledger ids to passwords. Raises `ValueError` without the value.
+    """Parse one password for all ledgers, or a mapping from ledger ids to passwords. The `ValueError` it raises does not show the value.
 
-    Bytes are a password. Text names one, as `env:NAME` or `file:PATH`; a mapping in text is `7=env:NAME,8=file:PATH`. Text in a mapping
-    object is a password too if it does not start with `env:` or `file:`.
+    Bytes are the password. Text says where it is: `env:NAME`, `file:PATH`, or `7=env:NAME,8=file:PATH` for a mapping. Text in a mapping
+    object is the password itself if it does not start with `env:` or `file:`.
     """
     if isinstance(value, Passwords):
         return value
@@ -174,8 +174,8 @@ def hmac_of(password: bytes, entry: bytes) -> bytes:
     return hmac.digest(hashlib.sha1(b"mac" + password).digest(), entry, "sha1")
 
 
-def authentic(data: Bytes, start: int, end: int, password: bytes) -> bool:
-    """Return whether the HMAC of the entry `data[start:end]` is that of the password."""
+def hmac_matches(data: Bytes, start: int, end: int, password: bytes) -> bool:
+    """Return whether the entry `data[start:end]` has the HMAC of this password."""
     content = data[int(start) : int(end)].tobytes()
     head, digest, payload = content[:HEADER], content[HEADER : HEADER + HMAC], content[HEADER + HMAC :]
     return hmac.compare_digest(hmac_of(password, head + payload), digest)
@@ -183,7 +183,7 @@ def authentic(data: Bytes, start: int, end: int, password: bytes) -> bool:
 
 @dataclass(frozen=True)
 class Entries:
-    """Entries in a window: where each starts (at its ledger id) and ends in `data`, and numbers of its header."""
+    """Entries in a window: where each starts (at its ledger id) and ends in `data`, and header fields."""
 
     data: Bytes
     start: Int64s
@@ -199,14 +199,14 @@ class Entries:
 
 @dataclass
 class Digests:
-    """Knowledge of the digests in a file. `known`: the digest size of each ledger, as far as its entries have shown it."""
+    """The digest types that the entries of a file have shown. `known`: the digest size of each ledger with a known type."""
 
     passwords: Passwords | None = None
     assumed: int | None = None
     known: dict[int, int] = field(default_factory=dict)
     cache: Int64s = field(default_factory=lambda: np.full(1 << 12, -1, np.int64))
     settled: set[int] = field(default_factory=set)
-    """The ledgers that `unverified` needs no longer look at."""
+    """The ledgers that `unverified` does not have to check any more."""
 
     def sizes(self, entries: Entries, matched: Int64s) -> Int64s:
         """Return the size of the digest of each entry, or `MISMATCH` or `UNKNOWN`. `matched` are the results of `matching_digest`."""
@@ -240,7 +240,7 @@ class Digests:
             and (password := self.passwords.of(ledger)) is not None
         ):
             first = int(unsure[0])
-            if authentic(entries.data, entries.start[first], entries.end[first], password):
+            if hmac_matches(entries.data, entries.start[first], entries.end[first], password):
                 size = self.known[ledger] = HMAC
         if size is None:
             size = self._measured(entries, unsure)
@@ -253,7 +253,7 @@ class Digests:
         return MISMATCH if size in (CRC32C, CRC32) else size
 
     def _measured(self, entries: Entries, unsure: Int64s) -> int | None:
-        """Return the digest size that the running totals of the ledger give: of entry 0, and of entries that follow each other."""
+        """Return the digest size implied by the ledger's running totals, from entry 0 and from consecutive entries."""
         order = unsure[np.argsort(entries.entry[unsure], kind="stable")]
         entry, total = entries.entry[order], entries.length[order]
         follows = entry[1:] == entry[:-1] + 1
@@ -268,20 +268,20 @@ class Digests:
         return int(values[np.argmax(counts)])
 
     def _verify(self, entries: Entries, sizes: Int64s) -> None:
-        """Mark the entries whose HMAC does not match, where the password is known."""
+        """Mark the entries whose HMAC does not match, if the password is known."""
         if self.passwords is None:
             return
         for i in np.flatnonzero(sizes == HMAC).tolist():
             password = self.passwords.of(int(entries.ledger[i]))
-            if password is not None and not authentic(
+            if password is not None and not hmac_matches(
                 entries.data, entries.start[i], entries.end[i], password
             ):
                 sizes[i] = MISMATCH
 
     def unverified(self, entries: Entries, verdicts: npt.NDArray[Any]) -> Iterator[tuple[int, str]]:
-        """Yield each ledger once whose digests cannot be verified: the index of one of its entries, and the reason.
+        """Yield each ledger whose digests cannot be verified once: the index of one of its entries, and the reason.
 
-        None of its entries has a matching CRC, and its password is not known or not the right one.
+        None of its entries has a matching CRC, and its password is unknown or wrong.
         """
         self.note(entries.ledger, np.maximum(verdicts.astype(np.int64) - CERTAIN, 0))
         unsure = np.flatnonzero(verdicts <= CERTAIN)
@@ -306,7 +306,7 @@ class Digests:
                 yield i, f"{_UNVERIFIED.format(ledger)} {_NO_PASSWORD}"
 
     def learn(self, rows: pa.Table) -> None:
-        """Take the digest types of ledgers from rows, as far as they have them."""
+        """Learn the digest types of ledgers from rows that have them."""
         if "digest_type" not in rows.column_names or "ledger_id" not in rows.column_names:
             return
         pairs = rows.select(["ledger_id", "digest_type"]).group_by(["ledger_id", "digest_type"]).aggregate([])
@@ -320,7 +320,7 @@ class Digests:
 def unverified(
     codec: str, digests: Digests, entries: Entries, verdicts: npt.NDArray[Any], offset: int
 ) -> Iterator[Fault]:
-    """Yield a note for each ledger whose digests cannot be verified, at its first entry. `offset`: file position of `entries.data`."""
+    """Yield a note for each ledger whose digests cannot be verified, at its first entry. `offset` is the file position of `entries.data`."""
     for i, text in digests.unverified(entries, verdicts):
         at = int(entries.start[i]) - 4 + offset
         yield Fault(codec, at, 0, Kind.LINK, text, Severity.INFO)
@@ -332,7 +332,7 @@ def all_match(verdicts: npt.NDArray[Any]) -> bool:
 
 
 def matched_sizes(verdicts: npt.NDArray[Any], data: Bytes, start: Int64s, end: Int64s) -> Int64s:
-    """Return `matching_digest` of each entry: from the verdict of its rule, which is `CERTAIN` plus the size, or computed."""
+    """Return `matching_digest` of each entry. The verdict of its rule is `CERTAIN` plus the size if it was computed there."""
     sizes = verdicts.astype(np.int64) - CERTAIN
     unsure = np.flatnonzero(sizes < 0)
     if len(unsure):

@@ -1,4 +1,4 @@
-"""Write entries from rows: of entry logs, and of journals, whose entries have the same content."""
+"""Write rows as entries of entry logs and journals, which have the same content."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from logwright.codec.table import Column
 Int64s = npt.NDArray[np.int64]
 Int32s = npt.NDArray[np.int32]
 STORED = -1
-"""The type of a digest that is copied from the column `digest`."""
+"""Stands for the type of a digest that is copied from the column `digest`."""
 SMALLEST, LARGEST, REACH = 36, 1 << 28, 16 << 20
-"""Bounds of the size of an entry with its size field, and of one that the search after damage accepts.
+"""Smallest and largest entry with its size field, and the largest that the search after damage accepts.
 
 Clients send at most `nettyMaxFrameSizeBytes`, 5 MiB by default.
 """
@@ -47,7 +47,7 @@ def put_entries(
     out: Bytes, starts: Int64s, numbers: Int64s, kinds: Int64s, digest: Bytes, digest_ends: Int32s, payload: Bytes,
     payload_ends: Int32s,
 ) -> None:  # fmt: skip
-    """Write entries with the numbers ledger id, entry id, last-add-confirmed and length, and the digests of `kinds`."""
+    """Write entries with ledger id, entry id, last-add-confirmed, length, and digests of the types `kinds`."""
     for i in range(len(starts) - 1):
         start = starts[i]
         at = store_32be(out, start, starts[i + 1] - start - 4)
@@ -72,7 +72,7 @@ def put_entries(
 
 
 class EntryWriter:
-    """Writes the rows of one file as entries. `totals`: the bytes of all payloads of each ledger so far."""
+    """Writes the rows of one file as entries. `totals` are the payload bytes of each ledger so far."""
 
     def __init__(self, codec: str, passwords: Passwords | None, digest_type: str | None) -> None:
         self.codec, self.passwords = codec, passwords
@@ -80,7 +80,7 @@ class EntryWriter:
         self.totals: dict[int, int] = {}
 
     def write(self, rows: pa.RecordBatch) -> tuple[Bytes, Int64s]:
-        """Return the entries, each with the four bytes of its size before it, and where each starts and the last ends."""
+        """Return the entries, each after the four bytes of its size; and where each starts, and the last one ends."""
         if not rows.num_rows:
             return np.empty(0, np.uint8), np.zeros(1, np.int64)
         ledger, entry = self._number(rows, "ledger_id"), self._number(rows, "entry_id")
@@ -120,7 +120,7 @@ class EntryWriter:
             raise UsageError(f"{self.codec}: row {int(indices[0])}: {why}")
 
     def _lengths(self, ledger: Int64s, sizes: Int64s, values: pa.Array) -> Int64s:
-        """Return the lengths of the rows; null is the running total of the ledger, which a given length sets."""
+        """Return the lengths of the rows. Null continues the running total of the ledger; a value sets it."""
         out = np.asarray(values.fill_null(0), np.int64).copy()
         null = np.asarray(values.is_null())
         if not null.any():
@@ -141,7 +141,7 @@ class EntryWriter:
         return out
 
     def _kinds(self, rows: pa.RecordBatch) -> Int64s:
-        """Return the digest type of each row, by its size; `STORED` if the row has the digest itself."""
+        """Return the digest type of each row as a digest size; `STORED` if the row has the digest itself."""
         default = STORED if was_given(rows, "digest") or was_given(rows, "digest_type") else self.default
         names = rows["digest_type"].dictionary_encode()
         known = []

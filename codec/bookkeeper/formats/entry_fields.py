@@ -1,6 +1,6 @@
-"""The fields of one entry for explain, diff and changes by field: digest and payload apart, and the digest computed again after a change.
+"""Split an entry into fields for explain, diff and edits by field, and recompute its digest after an edit.
 
-No file says which digest an entry has. Here it is a CRC that matches, or the type that other entries of the ledger have shown.
+No file says which type of digest an entry has. It is that of a matching CRC, or that of other entries of the ledger.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ DIGEST, PAYLOAD = "digest", "payload"
 
 
 def _digest(content: bytes) -> int:
-    """Return the size of the CRC that matches in an entry from its ledger id on; 0 if none does."""
+    """Return the size of the CRC that matches; 0 if none matches. `content` starts with the ledger id."""
     return int(matching_digest(np.frombuffer(content, np.uint8), 0, len(content)))
 
 
 def content_fields(content: bytes, digests: Digests | None) -> Sequence[Field]:
-    """Return the fields behind the four numbers of an entry. `digests`: what is known of the ledgers of the file."""
+    """Return the fields after the header of an entry. `digests` are the known digest types of the file's ledgers."""
     size = _digest(content)
     verdict = "matches"
     if not size and digests is not None:
@@ -48,18 +48,18 @@ def content_fields(content: bytes, digests: Digests | None) -> Sequence[Field]:
     payload = Field(PAYLOAD, Bytes("rest"), "the payload")
     if size == DUMMY:
         return (payload,)
-    return Field(DIGEST, _TYPES[size], f"{NAMES[size]} of numbers and payload: {verdict}"), payload
+    return Field(DIGEST, _TYPES[size], f"{NAMES[size]} of header and payload: {verdict}"), payload
 
 
 def detailed(struct: Struct, kept: Sequence[str], fields: Sequence[Field]) -> Struct:
-    """Return a structure with some of its fields, and others behind them."""
+    """Return a copy of the structure with the fields `kept`, followed by `fields`."""
     return Struct(struct.name, *(struct[name] for name in kept), *fields, doc=struct.doc)
 
 
 def details(struct: Struct, kept: Sequence[str], *more: Field) -> Struct:
-    """Return the structure with all fields that an entry may have."""
+    """Return a copy of the structure with all fields that an entry may have."""
     return detailed(
-        struct, kept, (*more, Field(DIGEST, U32BE, "of numbers and payload"), Field(PAYLOAD, Bytes("rest")))
+        struct, kept, (*more, Field(DIGEST, U32BE, "of header and payload"), Field(PAYLOAD, Bytes("rest")))
     )
 
 
@@ -69,7 +69,7 @@ def resealed(old: bytes, new: bytes, at: int, path: address.Path) -> bytes:
     Raises `UsageError` if the digest is not a CRC.
     """
     if path and path[0] == DIGEST:
-        raise UsageError("digest is a checksum, which reseal would restore", advice="Leave out reseal")
+        raise UsageError("reseal would overwrite the new digest", advice="Leave out reseal")
     size = _digest(old[at:])
     if not size:
         raise UsageError(

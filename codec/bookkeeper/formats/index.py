@@ -43,14 +43,14 @@ Int64s = npt.NDArray[np.int64]
 NAME = "bookkeeper.index"
 MAGIC, NEWEST, FENCED = b"BKLE", 1, 1
 HEADER_SIZE, SLOT, FIRST_POSITION = 1024, 8, 1028
-"""Sizes of the header and of a location, and the smallest position of an entry in a log."""
+"""Size of the header, size of a location, and the smallest position of an entry in a log."""
 _OLDEST = 32
-"""Size of a file of release 4.0, which ends behind the master key, before its first page is written."""
+"""Size of a file of release 4.0 before its first page is written: it ends after the master key."""
 _MOST_FAULTS = 100
 
 
 def _place(location: int, scope: Mapping[str, Any]) -> str:
-    """Return what a location means."""
+    """Describe a location for explain."""
     return f"byte {location & 0xFFFFFFFF} of {location >> 32:x}.log" if location > 0 else ""
 
 
@@ -98,7 +98,7 @@ ROWS = Table(
         Column("entry_id", pa.int64(), "the entry", nullable=False),
         Column("location", pa.int64(), "log_id * 2^32 + offset", nullable=False, detail=True),
         Column("log_id", pa.int64(), "the entry log"),
-        Column("offset", pa.int64(), "byte of the log where the entry starts, behind its size"),
+        Column("offset", pa.int64(), "byte of the log where the entry starts, after its size"),
     ),
     "One row per entry that has a location.",
     key=("ledger_id", "entry_id"),
@@ -129,7 +129,7 @@ IS_FENCED = Option("fenced", False, "Whether the ledger is fenced", parse_bool)
 
 @dataclass(frozen=True)
 class FileInfo:
-    """The header of an index file. `error` is upstream's message if it refuses the header, `at` the byte of the fault."""
+    """The header of an index file. If upstream refuses the header, `error` is its message and `at` the byte of the fault."""
 
     version: int = NEWEST
     master_key: bytes = b""
@@ -140,7 +140,7 @@ class FileInfo:
 
     @classmethod
     def of(cls, data: bytes) -> FileInfo:
-        """Read the header, as far as it can be read."""
+        """Read the header up to the first invalid field."""
         head = data[:HEADER_SIZE]
         if head[:4] != MAGIC:
             return cls(error="Missing ledger signature", at=0)
@@ -247,12 +247,12 @@ class Index(Codec):
     def _shape(self, size: int) -> Iterator[Fault]:
         slots = size - HEADER_SIZE
         if slots <= 0:
-            # A bookie that was not stopped cleanly before its first checkpoint leaves the header alone.
+            # A bookie that crashed before its first checkpoint leaves only the header.
             severity = Severity.ERROR if slots else Severity.WARNING
             text, system = "no page of locations", "reading the last entry id fails: ShortReadException"
             yield Fault(NAME, 0, size, Kind.TRUNCATED, f"{size} bytes, {text}", severity, system, 0)
         elif slots % SLOT:
-            text = f"{slots % SLOT} bytes at the end are no complete location"
+            text = f"{slots % SLOT} bytes at the end are not a complete location"
             system = "the bookie ignores them; reading the last entry id fails if a page is incomplete"
             yield Fault(
                 NAME, size - slots % SLOT, slots % SLOT, Kind.TRUNCATED, text, Severity.WARNING, system, 0

@@ -1,6 +1,6 @@
 """The codec `bookkeeper.journal`: the write-ahead log of a bookie (`<id in hex>.txn`), versions 1 to 6.
 
-Records have no checksum, but most entries have a digest made by the client. Its kind is not stored: a record with a matching digest
+Records have no checksum, but most entries have a digest computed by the client. Its type is not stored: a record with a matching digest
 reveals it for its ledger. Source: `Journal`, `JournalChannel`, `BookieImpl`, `DigestManager` of BookKeeper.
 """
 
@@ -61,7 +61,7 @@ _KINDS = {code: name.encode() for name, code in _CODES.items()}
 _SERVED = "the bookie replays it; clients refuse it"
 RECORD = Struct(
     "JournalRecord",
-    Field("length", I32BE, "bytes of the record behind this field", sizes=True),
+    Field("length", I32BE, "bytes of the record after this field", sizes=True),
     Field("ledger_id", I64BE, "the ledger"),
     Field("entry_id", I64BE, "the entry; -4096 master key, -8192 fence, -32768 explicit last-add-confirmed"),
     Field("body", BytesType("rest"), "of an entry: last-add-confirmed, length, digest, payload", default=b""),
@@ -79,7 +79,7 @@ HEADER = Struct(
     source="JournalChannel",
 )
 IDS, ENTRY = 20, 36
-"""The offsets of the content behind the ids, and of the digest of an entry."""
+"""The offsets of the content after the ids, and of the digest of an entry."""
 _IDS = ("length", "ledger_id", "entry_id")
 _NUMBERS = (
     Field("last_add_confirmed", I64BE, "the highest entry known to be acknowledged when this one was sent"),
@@ -96,20 +96,20 @@ _DETAILS: Mapping[int, Sequence[Field]] = {
     EXPLICIT_LAC: (Field("explicit_lac", Enclosed(I32BE, _LAC), "as the client sent it"),),
     FENCE: (),
 }
-"""The fields behind the ids of records that are no entries."""
+"""The fields after the ids of records that are not entries."""
 _MISMATCH = "digest mismatch"
 _STRANGER = (
-    "digest mismatch, or an HMAC of a ledger whose master key is in another journal: check the directory of the bookie instead, or pass "
+    "digest mismatch, or an HMAC of a ledger whose master key is in another journal: verify the bookie's directory instead, or pass "
     "passwd=env:NAME or passwd=file:PATH"
 )
 _META = -3
-"""Instead of the size of a digest: the record is no entry."""
+"""Stands for the size of a digest if the record is not an entry."""
 _START = struct.Struct(">iqqqq")
 
 
 @kernel("const u1[], i8, i8, i8")
 def record_rule(buf: Bytes, at: int, end: int, check: int) -> int:
-    """Return whether the ids and lengths of a record are plausible. A matching digest of an entry makes it certain, and adds its size."""
+    """Return whether the ids and lengths of a record are plausible. If a digest matches, the verdict is `CERTAIN` plus its size."""
     entry = load_i64be(buf, at + 12)
     if load_i64be(buf, at + 4) < 0:
         return IMPOSSIBLE
@@ -319,7 +319,7 @@ class Journal(DigestedCodec):
         matched = matched_sizes(part.head["verdict"][data], part.data, entries.start, entries.end)
         sizes[data] = context.digests.sizes(entries, matched)
         unknown = np.flatnonzero(sizes == UNKNOWN)
-        # A record of a ledger that nothing else shows may be garbage.
+        # A record of a ledger that occurs nowhere else may be garbage.
         sizes[[i for i in unknown.tolist() if int(ledger[i]) not in context.known_ledgers]] = MISMATCH
         return sizes
 
@@ -396,7 +396,7 @@ class Journal(DigestedCodec):
 
 
 def _meta(row: Mapping[str, Any]) -> bytes:
-    """Return a record that is no entry."""
+    """Return a record that is not an entry."""
     data = row["data"] or b""
     body = b"" if row["kind"] == "fence" else len(data).to_bytes(4, "big") + data
     return RECORD.pack({"ledger_id": row["ledger_id"], "entry_id": _CODES[row["kind"]], "body": body})

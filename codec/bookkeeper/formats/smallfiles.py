@@ -19,7 +19,7 @@ MARK_SIZE = 16
 MARK = Struct(
     "LastMark",
     Field("journal_id", I64BE, "id of the journal up to which all entries are in entry logs and indexes"),
-    Field("offset", I64BE, "byte of that journal from which on it is replayed"),
+    Field("offset", I64BE, "byte of that journal at which the replay starts"),
     Field("rest", Bytes("rest"), "ignored", default=b""),
     source="Journal.LastLogMark",
 )
@@ -43,11 +43,11 @@ def _table(columns: tuple[Column, ...], *values: object) -> pa.Table:
     return pa.Table.from_pylist([row], schema=pa.schema([column.field() for column in columns]))
 
 
-def _behind_first_line(data: bytes) -> str:
+def _trailing_remark(data: bytes) -> str:
     line = _LINE_END.search(data)
     if line is None:
         return "no line end"
-    return "bytes behind the first line, which are ignored" if line.end() < len(data) else ""
+    return "bytes after the first line, which are ignored" if line.end() < len(data) else ""
 
 
 _MARK_COLUMNS = (
@@ -68,9 +68,7 @@ def _mark_remark(data: bytes) -> str:
     values, _ = MARK.unpack(data)
     if values["journal_id"] < 0:
         return f"journal_id is {values['journal_id']}: the bookie ignores the mark"
-    return (
-        f"{len(data) - MARK_SIZE} bytes behind the mark, which are ignored" if len(data) > MARK_SIZE else ""
-    )
+    return f"{len(data) - MARK_SIZE} bytes after the mark, which are ignored" if len(data) > MARK_SIZE else ""
 
 
 LAST_MARK = SmallFileCodec(
@@ -106,7 +104,7 @@ def _id_remark(data: bytes) -> str:
     number = _parse_id(data)["log_id"][0].as_py()
     if not 0 <= number < 1 << 31:
         return f"log_id is {number}: ids of entry logs have 31 bits"
-    return _behind_first_line(data)
+    return _trailing_remark(data)
 
 
 LAST_ID = SmallFileCodec(
@@ -135,7 +133,7 @@ def _parse_status(data: bytes) -> pa.Table:
     line = _LINE_END.split(data, maxsplit=1)[0]
     match = _STATUS.fullmatch(line)
     if match is None:
-        text = f"expected a status like 1,READ_WRITE,1700000000000,false, found {line[:80].decode(errors='replace')!r}"
+        text = f"expected a status such as 1,READ_WRITE,1700000000000,false, found {line[:80].decode(errors='replace')!r}"
         raise ParseError(text)
     version, mode, time, manual = match.groups()
     manually = None if manual is None else manual.lower() == b"true"
@@ -166,7 +164,7 @@ STATUS = SmallFileCodec(
         Field("status", Word(), "layout version, mode, time in milliseconds since 1970, whether set by hand"),
         source="BookieStatus",
     ),
-    remark=lambda data: "" if data.count(b",") == 2 and b"\n" not in data else _behind_first_line(data),
+    remark=lambda data: "" if data.count(b",") == 2 and b"\n" not in data else _trailing_remark(data),
 )
 
 
@@ -183,12 +181,12 @@ DIRTY = SmallFileCodec(
     title="BookKeeper DIRTY: exists while a bookie is running, or if it was not stopped cleanly",
     pattern=re.compile("DIRTY"),
     columns=(
-        Column("content", pa.binary(), "the content; an empty file, as the bookie makes it, has no row"),
+        Column("content", pa.binary(), "the content; an empty file, as the bookie creates it, has no row"),
     ),
     parse=_parse_dirty,
     form=_form_dirty,
     system="the bookie never reads it; only its existence matters",
     text=Struct("Dirty", Field("content", Bytes(), "nothing"), source="UncleanShutdownDetectionImpl"),
-    remark=lambda data: f"{len(data)} bytes; the bookie makes it empty" if data else "",
+    remark=lambda data: f"{len(data)} bytes; the bookie creates an empty file" if data else "",
 )
 CODECS = (LAST_MARK, LAST_ID, STATUS, DIRTY)

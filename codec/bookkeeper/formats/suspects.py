@@ -1,8 +1,8 @@
-"""The bits of a damaged entry that may be flipped, by its digest.
+"""Find the flipped bits of a damaged entry by its digest.
 
-A CRC shows the bit, or none. CRC-32 tells one wrong bit from two only up to about 11 KiB, so longer entries are left. An HMAC shows no bit:
-with the password, the bits of the header and of the HMAC itself are tried, because trying all would take quadratic time. Without a digest
-that can be checked nothing is proved.
+A CRC locates a single flipped bit. CRC-32 cannot tell one wrong bit from two beyond about 11 KiB, so longer entries are not corrected. An
+HMAC locates no bit: with the password, the bits of the header and of the HMAC itself are tried. Trying all would take quadratic time.
+Without a digest that can be checked, no correction is proved.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from logwright.codec.bookkeeper.formats.digest import (
     UNKNOWN,
     Digests,
     Int64s,
-    authentic,
+    hmac_matches,
     hmac_of,
     matching_digest,
 )
@@ -77,7 +77,7 @@ def suspects(window: Window, at: int, digests: Digests) -> Iterator[tuple[int, i
         end = start + (size ^ 1 << bit)
         if start + HEADER <= end <= at + left and (
             matching_digest(data, start, end)
-            or (password is not None and authentic(data, start, end, password))
+            or (password is not None and hmac_matches(data, start, end, password))
         ):
             yield at + 3 - bit // 8, bit % 8
 
@@ -109,14 +109,14 @@ def _by_hmac(data: Bytes, start: int, end: int, password: bytes) -> Iterator[tup
     for place in range(start, body):
         for bit in range(8):
             data[place] ^= 1 << bit
-            fits = authentic(data, start, end, password)
+            fits = hmac_matches(data, start, end, password)
             data[place] ^= 1 << bit
             if fits:
                 yield place, bit
 
 
 def proved(window: Window, frame: Frames, digests: Digests) -> bool:
-    """Return whether an entry has a right digest, of the type that other entries of its ledger have, and ids that fit each other."""
+    """Return whether an entry has a correct digest of its ledger's type, and consistent ids."""
     data, start, end = window.data, int(frame.start[0]) + _SIZE, int(frame.end[0])
     if end - start < HEADER:
         return False
@@ -124,12 +124,12 @@ def proved(window: Window, frame: Frames, digests: Digests) -> bool:
     size = int(matching_digest(data, start, end))
     if not size and digests.passwords is not None:
         password = digests.passwords.of(ledger)
-        size = HMAC if password is not None and authentic(data, start, end, password) else 0
+        size = HMAC if password is not None and hmac_matches(data, start, end, password) else 0
     return bool(size) and digests.known.get(ledger) == size and -1 <= confirmed <= entry
 
 
 def sampled(codec: Codec, window: Window, context: Any) -> Iterator[Frames]:
-    """Yield the good frames of a window, past damage, from which the digest types of ledgers are learned."""
+    """Yield the good frames of a window, before and after damage. The digest types of ledgers are learned from them."""
     at = 0
     for _ in range(_HOLES):
         frames = codec.scan(window, at, context)
@@ -141,8 +141,8 @@ def sampled(codec: Codec, window: Window, context: Any) -> Iterator[Frames]:
             return
 
 
-def strangers(ledgers: Int64s, sizes: Int64s) -> Sequence[tuple[int, str]]:
-    """Return the entries of ledgers without another entry, whose digest type is unknown: their ledger ids may be wrong."""
+def lone_entries(ledgers: Int64s, sizes: Int64s) -> Sequence[tuple[int, str]]:
+    """Return the entries that are the only one of their ledger and have no known digest type: their ledger ids may be wrong."""
     unknown = np.flatnonzero(sizes == UNKNOWN)
     if not len(unknown):
         return ()
@@ -153,7 +153,7 @@ def strangers(ledgers: Int64s, sizes: Int64s) -> Sequence[tuple[int, str]]:
 
 
 def trial_digests(digests: Digests) -> Digests:
-    """Return a copy that a trial may change."""
+    """Return a copy that a trial correction may change."""
     return replace(
         digests, known=dict(digests.known), cache=digests.cache.copy(), settled=set(digests.settled)
     )

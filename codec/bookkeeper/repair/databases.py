@@ -33,7 +33,7 @@ _NOTHING = np.empty(0, np.int64), np.empty(0, np.int64)
 class Databases:
     """The databases of one ledger directory. `damaged` are the names of those that are missing or that RocksDB cannot read.
 
-    Of a damaged one the rows are those that RocksDB's own repair saves.
+    The rows of a damaged database are those that RocksDB's own repair saves.
     """
 
     number: int
@@ -78,7 +78,7 @@ def complete_ledgers(
     """Add the ledgers of a directory that a damaged database `ledgers` lacks, and return whether it has to be written.
 
     `seen` are the ledgers of entry logs and journals, `count` the number of ledger directories. Whether they were fenced is not known, so
-    they are, as after `rebuild-db-ledgers-index`: no client continues them.
+    they are marked as fenced, as `rebuild-db-ledgers-index` does: no client continues them.
     """
     if tree.LEDGERS in databases.damaged:
         for ledger in {*seen, *databases.locations}:
@@ -99,7 +99,7 @@ def true_locations(databases: Databases, index: LocationIndex) -> tuple[Location
     for ledger in sorted(databases.ledgers):
         entries, locations = by_ledger.get(ledger, _NOTHING)
         stored, stored_locations = databases.locations.get(ledger, _NOTHING)
-        good = resolves(ledger, stored, stored_locations, (ledgers, ids, places))
+        good = are_located(ledger, stored, stored_locations, (ledgers, ids, places))
         lacking = ~np.isin(entries, stored[good])
         differs |= bool(lacking.any()) or not good.all()
         both = np.concatenate((stored[good], entries[lacking]))
@@ -109,11 +109,11 @@ def true_locations(databases: Databases, index: LocationIndex) -> tuple[Location
     return out, differs
 
 
-def resolves(
-    ledger: int, entries: Int64s, locations: Int64s, every: tuple[Int64s, Int64s, Int64s]
+def are_located(
+    ledger: int, entries: Int64s, locations: Int64s, in_logs: tuple[Int64s, Int64s, Int64s]
 ) -> npt.NDArray[np.bool_]:
-    """Return which stored locations are those of the entries. `every` are ledger, entry and location, by location."""
-    ledgers, ids, places = every
+    """Return which stored locations are correct. `in_logs` are ledger, entry and location of all entries in the logs, by location."""
+    ledgers, ids, places = in_logs
     if not len(places):
         return np.zeros(len(entries), np.bool_)
     at = np.minimum(np.searchsorted(places, locations), len(places) - 1)
@@ -121,7 +121,7 @@ def resolves(
     return good
 
 
-def collected(folder: str, files: Iterator[tuple[str, bytes]]) -> Mapping[str, Sequence[bytes]]:
+def database_files(folder: str, files: Iterator[tuple[str, bytes]]) -> Mapping[str, Sequence[bytes]]:
     """Return the files of a new database by path."""
     by_name = itertools.groupby(files, operator.itemgetter(0))
     return {f"{folder}{name}": [chunk for _, chunk in chunks] for name, chunks in by_name}

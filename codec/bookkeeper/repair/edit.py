@@ -1,7 +1,7 @@
 """Remove entries from a bookie, or redact their payloads. All other entries keep their bytes and their positions in entry logs.
 
-In an entry log a filler takes the place of a removed entry, and follows a redacted one. A journal closes the gap, and lastMark follows.
-Ledgers maps and index files are changed accordingly. The digest of a redacted entry is computed again.
+In an entry log, a filler replaces a removed entry and pads a redacted one. In a journal, later records move up, and lastMark is adjusted.
+Ledgers maps and index files are updated. The digest of a redacted entry is recomputed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Int64s = npt.NDArray[np.int64]
 OPTIONS: tuple[Option, ...] = (*tree.READ_OPTIONS, *tree.SETTINGS, *digest.OPTIONS)
 _PAYLOAD = "payload"
 Replacement = tuple[int, int, bytes]
-"""Start and end of a frame, and the frame that takes its place; empty if it is removed."""
+"""Start and end of a frame, and the new frame; empty if it is removed."""
 
 
 def edit(listing: Listing, plan: Plan, change: Change, options: Options) -> RepairPlan:
@@ -268,7 +268,7 @@ class BookieEdit(RepairPlan):
     # The index
 
     def _edited_index(self) -> dict[str, Sequence[Extent]]:
-        """Return the index files of ledgers with removed entries: another copy takes the place of a removed one."""
+        """Return the index files of ledgers with removed entries. The location becomes that of another copy, or 0."""
         rows = np.concatenate([np.empty((0, 4), np.int64), *self._logs])
         dropped = rows[rows[:, 3] == 0]
         if not len(dropped):
@@ -283,9 +283,9 @@ class BookieEdit(RepairPlan):
             name = self._tree.index_files.get(ledger)
             if name is None:
                 continue
-            mine = rows[rows[:, 0] == ledger]
-            kept = {int(entry): int(place) for _, entry, place, keep in mine if keep}
-            gone = {int(place): int(entry) for _, entry, place, keep in mine if not keep}
+            of_ledger = rows[rows[:, 0] == ledger]
+            kept = {int(entry): int(place) for _, entry, place, keep in of_ledger if keep}
+            gone = {int(place): int(entry) for _, entry, place, keep in of_ledger if not keep}
             data = self.listing.read(name, START, self.sizes[name] - START)
             slots = np.frombuffer(data[: len(data) // 8 * 8], ">i8").copy()
             for slot in np.flatnonzero(np.isin(slots, list(gone))).tolist():
@@ -295,7 +295,7 @@ class BookieEdit(RepairPlan):
 
 
 def _cut(pieces: Sequence[Extent], start: int, stop: int) -> Iterator[Extent]:
-    """Yield the bytes `[start, stop)` of a file that is made of pieces."""
+    """Yield the bytes `[start, stop)` of a file that consists of pieces."""
     at = 0
     for piece in pieces:
         yield cut(piece, max(start - at, 0), max(stop - at, 0))

@@ -1,7 +1,7 @@
 """Repair a bookie, so that it starts and serves every undamaged entry.
 
-Entry logs keep the positions of their entries: fillers replace damage, and the ledgers map is written again. Damaged journals are written
-again from their undamaged records. Entries that only a journal before lastMark or another bookie has go to a new journal, from which the
+Entry logs keep the positions of their entries: fillers replace damage, and the ledgers map is rewritten. Damaged journals are rewritten
+from their undamaged records. Entries that exist only in a journal before lastMark or on another bookie go to a new journal, from which the
 bookie adds them to its logs and its index. Index files that do not match the result are rebuilt.
 """
 
@@ -22,9 +22,9 @@ from logwright.codec.bookkeeper.formats.digest import master_key
 from logwright.codec.bookkeeper.formats.entrylog.layout import BLOCK, FILL
 from logwright.codec.bookkeeper.formats.entrylog.ledgersmap import LedgersMap, map_bytes, read_map
 from logwright.codec.bookkeeper.repair.databases import (
-    collected,
+    are_located,
     complete_ledgers,
-    resolves,
+    database_files,
     true_locations,
 )
 from logwright.codec.bookkeeper.repair.survey import LedgerState, Survey, SurveyedFile, filler, sums_of
@@ -92,7 +92,7 @@ class BookieRepair(Repairer):
         return RepairedBookie(self.surveys, self.options)
 
     def go_back(self) -> RepairPlan:
-        """An entry log, and the journals of a directory, end before their first damage. The index and other copies fill no gap after it."""
+        """End each entry log, and the journals of each directory, before the first damage. No other file fills the gap after it."""
         self.surveys[0].end_at_damage()
         return RepairedBookie(self.surveys, self.options)
 
@@ -217,7 +217,7 @@ class RepairedBookie(RepairPlan):
         return mark
 
     def _mark(self, i: int, kept: Mapping[int, SurveyedFile]) -> tuple[int, int]:
-        """Return the mark of a directory: the present one if the bookie can start there, else before the first journal."""
+        """Return the mark of a directory: the present one if the bookie can start from it, else one before the first journal."""
         identity, offset = self.tree.mark(i)
         if identity <= 0:
             return 0, 0
@@ -274,7 +274,7 @@ class RepairedBookie(RepairPlan):
         return known
 
     def _indexed_ledgers(self) -> set[int]:
-        """Return the ledgers in the index. Others may have been deleted. Empty if the index does not tell them."""
+        """Return the ledgers in the index. Others may have been deleted. The set is empty if the index cannot be read."""
         if not self.is_db:
             return set(self.survey.index)
         if any(tree.LEDGERS in database.damaged for database in self.survey.databases):
@@ -297,7 +297,7 @@ class RepairedBookie(RepairPlan):
         self.made_files[f"{place.prefix}{newest + 1:x}.txn"] = _padded(pieces)
         count = sum(map(len, missing.values()))
         self.notes.append(
-            f"{count} entries that the entry logs lack were found elsewhere; the bookie adds them from journal {newest + 1:x}.txn"
+            f"{count} entries are missing in the entry logs but exist in other files; the bookie adds them from journal {newest + 1:x}.txn"
         )
 
     def _key(self, ledger: int) -> bytes:
@@ -320,19 +320,19 @@ class RepairedBookie(RepairPlan):
                 seen.add(number)
                 index.add(file.ledger, file.entry, location_of(number, 0) + file.start + 4)
         places = index.ledgers()
-        every = index.joined()
+        in_logs = index.joined()
         ledgers = {*places, *self.survey.ledgers}
         for ledger in sorted(ledgers):
             if ledger >= 0:
-                self._plan_index_file(ledger, *places.get(ledger, (np.empty(0, np.int64),) * 2), every)
+                self._plan_index_file(ledger, *places.get(ledger, (np.empty(0, np.int64),) * 2), in_logs)
 
     def _plan_index_file(
-        self, ledger: int, entries: Int64s, locations: Int64s, every: tuple[Int64s, Int64s, Int64s]
+        self, ledger: int, entries: Int64s, locations: Int64s, in_logs: tuple[Int64s, Int64s, Int64s]
     ) -> None:
         state = self.survey.ledgers.get(ledger, LedgerState())
         name = self.tree.index_files.get(ledger)
         stored, stored_locations = self.survey.index.get(ledger, (np.empty(0, np.int64),) * 2)
-        good = resolves(ledger, stored, stored_locations, every)
+        good = are_located(ledger, stored, stored_locations, in_logs)
         password = None if self.options["passwd"] is None else self.options["passwd"].of(ledger)
         sound_lac = state.lac is None or lac_matches(ledger, state.lac, len(state.lac) - 16, password)
         page = self.options["pageSize"]
@@ -341,7 +341,7 @@ class RepairedBookie(RepairPlan):
             if full and not len(np.setdiff1d(entries, stored)):
                 return
         if name is None and not len(entries) and ledger in self.keyed:
-            return  # the bookie makes it from the journal
+            return  # the bookie creates it from the journal
         if name is None and len(entries):
             self.notes.append(
                 f"the index file of ledger {ledger} is rebuilt; if the ledger was deleted, the bookie deletes it again"
@@ -368,7 +368,7 @@ class RepairedBookie(RepairPlan):
         for database in self.survey.databases:
             if database.ledgers and all(ledger % count != database.number for ledger in database.ledgers):
                 self.notes.append(
-                    f"{database.place.prefix}: no ledger in it belongs there; exchange the ledger directories in the configuration"
+                    f"{database.place.prefix}: no ledger in it belongs there; the ledger directories are probably configured in the wrong order"
                 )
             index = self._locations_in(database.place.prefix)
             seen = {*index.ledgers(), *self.survey.ledgers}
@@ -388,7 +388,7 @@ class RepairedBookie(RepairPlan):
 
     def _put_database(self, folder: str, files: Iterator[tuple[str, bytes]]) -> None:
         self.dropped |= {name for name in self.sizes if name.startswith(folder)}
-        self.made_files |= collected(folder, files)
+        self.made_files |= database_files(folder, files)
         self.notes.append(f"the RocksDB database {folder.rstrip('/')} is rebuilt")
 
     # Small files and names
@@ -410,7 +410,7 @@ class RepairedBookie(RepairPlan):
                 self.dropped.add(status)
 
     def _plan_cookies(self) -> None:
-        """Replace the VERSION files that a bookie refuses by the one that most directories have."""
+        """Replace each VERSION file that a bookie refuses by the one that most directories have."""
         contents: dict[Cookie, list[str]] = {}
         bad = []
         for key, place in self.tree.places.items():
@@ -434,7 +434,7 @@ class RepairedBookie(RepairPlan):
             return
         if len(ranked) > 1 and len(ranked[0]) == len(ranked[1]):
             self.notes.append(
-                f"{ranked[0][0]} and {ranked[1][0]} differ, and none is more frequent; compare them with: bookkeeper shell cookie_get"
+                f"{ranked[0][0]} and {ranked[1][0]} differ, and neither is more frequent; compare them with: bookkeeper shell cookie_get"
             )
             return
         bad += [name for names in ranked[1:] for name in names]
@@ -443,7 +443,7 @@ class RepairedBookie(RepairPlan):
             self.made_files |= {name: [data] for name in bad}
 
     def _plan_names(self) -> None:
-        """Leave out the files whose names keep a bookie from starting, and index files where no bookie looks."""
+        """Drop the files whose names keep a bookie from starting, and index files at paths that no bookie reads."""
         places = self.tree.places.values()
         for place in places:
             for file in self.tree.files(place):
@@ -458,14 +458,14 @@ class RepairedBookie(RepairPlan):
             for name in self.sizes:
                 inside = any(name.startswith(place.prefix) for place in self.tree.indexes)
                 if inside and name.endswith(".idx") and name not in used:
-                    self._drop(name, "no bookie looks for an index file there")
+                    self._drop(name, "no bookie reads an index file at this path")
 
     def _drop(self, name: str, why: str) -> None:
         self.dropped.add(name)
         self.cut.append(Removed(name, 0, self.sizes[name], why, rows_lost=0))
 
     def _count_losses(self, have: Int64s) -> None:
-        """Complete the removed ranges: entries that are found elsewhere are not lost."""
+        """Complete the removed ranges. Entries that exist in other files are not lost."""
         listed = [
             np.stack((np.full(len(entries), ledger), entries), axis=1)
             for ledger, (entries, _) in self.survey.index.items()
@@ -517,7 +517,7 @@ def repaired_log(listing: Listing, file: SurveyedFile) -> list[Extent]:
 
 
 def _journal(file: SurveyedFile, records: Int64s) -> list[Extent]:
-    """Return a journal of some records of another one."""
+    """Return a journal with the records `records` of another one."""
     pieces: list[Extent] = [_JOURNAL_HEADER]
     for i in records.tolist():
         frame = Copy(file.name, int(file.start[i]), int(file.end[i]))
@@ -536,7 +536,7 @@ def _padded(pieces: list[Extent]) -> list[Extent]:
 
 
 def last_id(bookie: tree.Tree, place: tree.Place) -> bytes:
-    """Return the content of lastId: the id of the newest entry log, or a larger one that was there."""
+    """Return the content of lastId: the id of the newest entry log, or the stored one if it is larger."""
     name = f"{place.prefix}{tree.LAST_ID}"
     newest = [
         number for number, log in bookie.logs if bookie.storage != tree.DB or log.startswith(place.prefix)
@@ -548,7 +548,7 @@ def last_id(bookie: tree.Tree, place: tree.Place) -> bytes:
 
 
 def rebuild(listing: Listing, plan: Plan, kinds: Sequence[str], options: Options) -> RepairPlan:
-    """See `codec.capability.Rebuild`. The index is made from the entry logs, for all ledgers at once."""
+    """See `codec.capability.Rebuild`. The index of all ledgers is rebuilt from the entry logs in one pass."""
     repair = BookieRepair([listing], [plan], options).prepared()
     survey = repair.surveys[0]
     for _, file in survey.logs:

@@ -1,4 +1,4 @@
-"""A survey of the files of a bookie: undamaged entries and records, and the damaged stretches between them."""
+"""Survey the files of a bookie: undamaged entries and records, and the damaged ranges between them."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ _VERSIONS = {
 class SurveyedFile:
     """An entry log or a journal.
 
-    `ledger`, `entry`, `start`, `end` and `length` are of its undamaged entries and records, in order. `bad` are the damaged
-    stretches, in order.
+    `ledger`, `entry`, `start`, `end` and `length` describe its undamaged entries and records, in order. `bad` are the damaged
+    ranges, in order.
     """
 
     name: str
@@ -65,7 +65,7 @@ class SurveyedFile:
         return int(self.end[-1]) if len(self.end) else 0
 
     def end_at(self, stop: int) -> None:
-        """Drop what follows this position."""
+        """Drop the entries and ranges after this position."""
         kept = self.end <= stop
         lost = [
             int(np.count_nonzero(self.entry[~kept] >= 0)),
@@ -248,7 +248,7 @@ class Survey:
                 yield file, np.flatnonzero(file.entry >= 0)
 
     def replays(self, file: SurveyedFile, position: int, heap: int) -> tuple[bool, bool]:
-        """Return whether a bookie reads all undamaged records of a journal from a position on, and whether it reads on without an error."""
+        """Return whether a bookie that starts at a position reads all undamaged records of a journal, and whether it reads without an error."""
         starts: list[int] = []
 
         def process(version: int, at: int, body: bytes) -> None:

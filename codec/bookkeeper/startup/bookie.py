@@ -193,7 +193,7 @@ class Bookie:
 
 
 def _array(body: bytes) -> bytes:
-    """Return the array with its length in front, which follows the ids of a record."""
+    """Return the length-prefixed array that follows the ids of a record."""
     if len(body) < 20:
         raise unchecked(UNDERFLOW)
     length = int.from_bytes(body[16:20], "big", signed=True)

@@ -38,7 +38,7 @@ _LAC_HEADER = 16
 
 @dataclass
 class LedgerRead:
-    """A ledger as a client reads it. `error`: why it cannot be opened."""
+    """A ledger as a client reads it. `error`: why it cannot be opened, or ""."""
 
     ledger: int
     error: str = ""
@@ -102,7 +102,7 @@ class Client:
         logger = self.storage.logger(ledger)
         read = [name for name in schema.names if name not in ("file", "position")]
         for entries, part in self._contents(ledger, LedgerRead(ledger), context):
-            LOG.refused(part, context)  # learns the type of the digests
+            LOG.refused(part, context)  # records the digest types in the context
             kept = [entry for entry in entries if entry in chosen]
             if not kept:
                 continue
@@ -163,7 +163,7 @@ class Client:
         if status == TIME_OUT:
             return TIME_OUT
         if status == _FAILURES["$NoLedgerException"] or (lac is None and last is None):
-            return ""  # "no such entry", which is no error for a client
+            return ""  # "no such entry", which is not an error for a client
         if status or last is None:
             return READ_ERROR
         passwords = context.digests.passwords

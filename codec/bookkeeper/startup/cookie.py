@@ -72,8 +72,8 @@ class Cookie:
         """Compare this cookie, made from the configuration, with a stored one. Raises `JavaError`."""
         if other.layout < _PLAIN:
             raise JavaError(INVALID, f"Cookie is of too old version {other.layout}")
-        mine = (self.host, self.journals, self.ledgers, self.indexes or self.ledgers)
-        if mine != (other.host, other.journals, other.ledgers, other.indexes or other.ledgers):
+        own_identity = (self.host, self.journals, self.ledgers, self.indexes or self.ledgers)
+        if own_identity != (other.host, other.journals, other.ledgers, other.indexes or other.ledgers):
             raise JavaError(INVALID, f"Cookie [{self.text()}] is not matching with [{other.text()}]")
         if self.instance != other.instance:
             raise JavaError(
@@ -106,7 +106,7 @@ def journal_paths(cookie: Cookie) -> list[str]:
 
 
 def renamed(paths: Sequence[str], names: Sequence[str]) -> list[str]:
-    """Return the paths with the names that directories have now. Without as many paths, the names."""
+    """Return the paths with the current names of the directories. If the numbers differ, return the names."""
     if len(paths) != len(names):
         return list(names)
     bases = [path.rstrip("/").rpartition("/")[2] for path in paths]
@@ -118,7 +118,7 @@ def renamed(paths: Sequence[str], names: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Identity:
-    """The parts of a cookie that are not in the directories' names. Without them, those of the cookies count."""
+    """The parts of a cookie that are not directories. None stands for the value of the cookies."""
 
     host: str | None = None
     instance: str | None = None
@@ -134,7 +134,7 @@ def check(
 
     `cookies` are the contents of VERSION by directory, in the order journals, ledgers, indexes. `names` are the names of the
     configured journal, ledger and index directories. The cookie of the configuration is made from these and from the first valid
-    one. `empty`: all directories are.
+    one. `empty`: all directories are empty.
     """
     known: Cookie | None = None
     for _, data in cookies:
@@ -171,7 +171,7 @@ def _master(
         journals=",".join(renamed(journal_paths(known), journals)),
         ledgers=joined(renamed(directories(known.ledgers), ledgers)),
         indexes=joined(renamed(directories(known.indexes or ""), indexes)) if indexed else None,
-        # The instance id is that of the cluster. A cookie of layout 3 cannot hold it.
+        # The instance id is that of the cluster. A cookie of layout 3 does not have one.
         instance=identity.instance
         or known.instance
         or ("(that of the cluster)" if known.layout == _PLAIN else None),

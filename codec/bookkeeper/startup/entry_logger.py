@@ -47,7 +47,7 @@ def log_header(offset: int = 0, count: int = 0) -> bytes:
 
 
 def last_log_id(overlay: Overlay, prefix: str, files: Sequence[str]) -> int:
-    """Return the last log id of a directory: from `lastId` or from its files, whichever is greater; -1 without both. Raises `JavaError`."""
+    """Return the last log id of a directory: the greater one of `lastId` and its files; -1 without either. Raises `JavaError`."""
     ids = []
     for file in files:
         match = _LOG.fullmatch(file) or _COMPACTED.fullmatch(file)
@@ -83,7 +83,7 @@ def _before_largest_gap(ids: Sequence[int]) -> int:
 
 @dataclass
 class NewLog:
-    """A log that the bookie writes. The frames are those of journals, so they are copied from there."""
+    """A log that the bookie writes. Its frames are copied from journals."""
 
     number: int
     pieces: list[Extent] = field(default_factory=list)
@@ -168,7 +168,7 @@ class EntryLogger:
         return data
 
     def _bytes(self, reader: Reader, log: int, position: int, length: int) -> bytes:
-        """Read from a log. The end of the one that is still written raises other errors. Raises `JavaError`."""
+        """Read from a log. A read past the end of the log that is still written raises other errors. Raises `JavaError`."""
         if log == self._active:
             past = position - reader.size
             if past > 0:

@@ -1,6 +1,6 @@
 """A ledger's index file as a bookie reads and writes it.
 
-The header is read at the first access. If that fails, later accesses succeed with the fields that were read.
+The header is read at the first access. If that fails, later accesses use the fields that were read.
 Source: `FileInfo`, `IndexPersistenceMgr`, `IndexInMemPageMgr`, `LedgerEntryPage` of BookKeeper.
 """
 
@@ -48,7 +48,7 @@ class IndexFile:
         return self.name in self.overlay
 
     def open(self) -> None:
-        """Read the header, if that was not tried before. Raises `JavaError`."""
+        """Read the header at the first call. Raises `JavaError`."""
         if self.is_open:
             return
         if not self.exists:

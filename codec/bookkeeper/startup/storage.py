@@ -30,7 +30,7 @@ from logwright.codec.store.overlay import Overlay
 Int64s = npt.NDArray[np.int64]
 LAST_ENTRY = -1
 _IN_MEMORY = -1
-"""Instead of a location: the entry could not be flushed."""
+"""Stands for a location if the entry could not be flushed."""
 _LEAST_ENTRY = 24
 _NUMBER_FORMAT = "java.lang.NumberFormatException"
 
@@ -88,7 +88,7 @@ class Storage(ABC):
         return self.logger(ledger).read(ledger, entry, location)
 
     def last_add_confirmed(self, ledger: int) -> None:
-        """Read the last-add-confirmed of a ledger, which goes with each entry to a client: from the last entry, unless it is known."""
+        """Read the last-add-confirmed of a ledger from its last entry, unless it is in memory. The bookie sends it with each entry."""
         if ledger not in self.confirmed:
             content = self.last_content(ledger)
             if len(content) < _LEAST_ENTRY:
@@ -122,7 +122,7 @@ class InterleavedStorage(Storage):
         self._logger = EntryLogger(overlay, prefixes, settings["logSizeLimit"], self.heap, direct=False)
 
     def _list(self) -> set[int]:
-        """Return the ledgers with an index file at any place, and finish interrupted moves of index files."""
+        """Return the ledgers with an index file in any directory, and finish interrupted moves of index files."""
         ledgers = set()
         for place in self.tree.indexes:
             for name in [entry.name for entry in self.overlay.entries()]:

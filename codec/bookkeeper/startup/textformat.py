@@ -1,6 +1,6 @@
 """Parse the text format of protocol buffers as a bookie does, and raise its exceptions.
 
-Source: `TextFormatReader` of LightProto, which BookKeeper's classes are generated with.
+Source: `TextFormatReader` of LightProto, the generator of BookKeeper's classes.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class _Reader:
         return match[0]
 
     def skip_value(self) -> None:
-        """Skip the value of an unknown field, with the colon before it."""
+        """Skip the value of an unknown field and the colon before it."""
         next_byte = self.next()
         if next_byte == ord(":"):
             self.at += 1

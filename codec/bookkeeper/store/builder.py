@@ -1,6 +1,6 @@
 """Write a bookie from rows: entry logs, index files or RocksDB databases, a journal, lastMark, lastId and cookies.
 
-The entries go to entry logs and the index. The journal holds the master keys of the ledgers, and the entries too if `journalWriteData` is
+The entries go to entry logs and the index. The journal has the master keys of the ledgers, and the entries too if `journalWriteData` is
 set; lastMark is at its end, so a bookie replays nothing.
 Source: `DefaultEntryLogger`, `EntryLogManagerForSingleEntryLog`, `Journal`, `Cookie` of BookKeeper.
 """
@@ -73,7 +73,7 @@ class _NewPlaces:
             paths = [[("" if key in own else key, path) for key, path in kind] for kind in kinds]
             if not any(key == "" for kind in paths for key, _ in kind):
                 raise UsageError(
-                    "none of the directories is the one that is written",
+                    "the target is not one of the configured directories",
                     advice=f"Write to the first directory of {tree.LEDGER_DIRS.name}",
                 )
         else:
@@ -156,7 +156,7 @@ class _LogWriter:
 def _frames(
     data: npt.NDArray[np.uint8], starts: Int64s, chosen: Int64s
 ) -> tuple[npt.NDArray[np.uint8], Int64s]:
-    """Return some of the frames in `data`, and where they start and the last one ends."""
+    """Return the selected frames in `data`, where each starts, and where the last one ends."""
     if len(chosen) == len(starts) - 1:
         return data, starts
     sizes = np.diff(starts)[chosen]
@@ -252,7 +252,7 @@ class BookieBuilder:
         self.rows += batch.num_rows
 
     def _known(self, ledger: int) -> None:
-        """Load what an existing bookie has of a ledger: its entries, and the bytes of its payloads so far."""
+        """Load the entries of a ledger in an existing bookie, and the bytes of its payloads so far."""
         if self.listing is None or ledger in self.before:
             return
         if ledger not in self.storage.ledgers():

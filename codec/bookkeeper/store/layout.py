@@ -30,7 +30,7 @@ _PROBES = (
 _COOKIE = re.compile(rb"\s*\d+\s*(\n|$)")
 _PROBED = 32
 _MOST_JOURNALS = 100
-"""A larger gap in the ids of journals is not taken for missing files."""
+"""A larger gap in the ids of journals is not reported as missing files."""
 _ROLES = (Role.PRIMARY, Role.DERIVED, Role.METADATA, Role.LEFTOVER, Role.FOREIGN)
 _COMPACTION = re.compile(r"[0-9a-f]{1,8}\.log(\.compacting|\.[0-9a-f]{1,8}\.compacted)")
 ADVICE = (
@@ -55,7 +55,7 @@ class Bookie(Layout):
     advice = ADVICE
 
     def recognise(self, listing: Listing) -> Match:
-        """Recognise a directory by the files in its folders `current`, or in those of the directories that it holds."""
+        """Recognise a directory by the files in its folder `current`, or in the `current` folders of its subdirectories."""
         folders = [name for name in folders_of(listing) if not name.startswith(".")]
         inner = [name for name in (entry.name for entry in listing.entries()) if "/" in name]
         if any(tree.is_bookie_file(name) for name in inner):
@@ -166,7 +166,7 @@ def _planned(
             name, size, Role.LEFTOVER, tree.ENTRY_LOG, note="of a compaction that was interrupted"
         )
     if inner.endswith(".idx.rloc"):
-        return PlannedFile(name, size, Role.LEFTOVER, note="of an index file that was being moved")
+        return PlannedFile(name, size, Role.LEFTOVER, note="of an interrupted move of an index file")
     return PlannedFile(name, size, Role.FOREIGN)
 
 
@@ -243,7 +243,7 @@ def _missing(bookie: Tree) -> Iterator[tuple[str, Fault]]:
                 system = "the bookie starts without their entries"
                 severity = Severity.ERROR
                 if lost > _MOST_JOURNALS:
-                    text = f"the ids of {before:x}.txn and this journal do not follow each other; releases up to 4.2 take them from the clock"
+                    text = f"the ids of {before:x}.txn and this journal are not consecutive; releases up to 4.2 take them from the clock"
                     system, severity = "", Severity.INFO
                 yield name, Fault(NAME, 0, 0, Kind.LINK, text, severity, system)
 

@@ -1,6 +1,6 @@
-"""The RocksDB databases of DbLedgerStorage: `ledgers` and `locations`. They need the package rocksdict.
+"""Read and write the RocksDB databases of DbLedgerStorage, `ledgers` and `locations`, with the package rocksdict.
 
-A database is read from a copy, because opening writes to its directory. A new one is made in a temporary directory.
+A database is read from a copy, because opening it writes to its directory. A new one is written to a temporary directory.
 Source: `LedgerMetadataIndex`, `EntryLocationIndex`, `DbLedgerStorageDataFormats.proto` of BookKeeper.
 """
 
@@ -24,9 +24,9 @@ from logwright.codec.store.listing import Listing, export
 Int64s = npt.NDArray[np.int64]
 _PACKAGE = "rocksdict"
 _BATCH = 1 << 16
-"""Rows that are written at a time."""
+"""Number of rows in one write to a database."""
 _OWN_FILES = ("LOG", "LOCK", "IDENTITY", "OPTIONS", "rocksdict-config")
-"""The first parts of the names of files that RocksDB makes again, and of rocksdict's own."""
+"""Prefixes of the names of files that RocksDB creates on opening, and of rocksdict's own files."""
 _EXISTS, _FENCED, _KEY, _LAC, _LIMBO = 1, 2, 3, 4, 5
 
 
@@ -93,7 +93,7 @@ def require() -> None:
     """Raise `MissingPackageError` without the package."""
     if not available():
         raise MissingPackageError(
-            "the entries that the RocksDB index of DbLedgerStorage has are unknown without the package rocksdict",
+            "the RocksDB index of DbLedgerStorage cannot be read or written without the package rocksdict",
             advice='Install it: pip install "logwright[rocksdb]"',
         )
 
@@ -161,7 +161,7 @@ def read_locations(
 
 
 def _written(rows: Iterable[tuple[bytes, bytes]], *, locations: bool) -> Iterator[tuple[str, bytes]]:
-    """Make a database of rows in order of their keys, and yield its files: names, and chunks in order.
+    """Write a database of rows sorted by key, and yield its files: names, and chunks in order.
 
     Bookies of all releases read the format. The options are those of a bookie (`conf/entry_location_rocksdb.conf.default`).
     """
@@ -199,7 +199,7 @@ def _written(rows: Iterable[tuple[bytes, bytes]], *, locations: bool) -> Iterato
 
 
 def written_ledgers(ledgers: Mapping[int, LedgerData]) -> Iterator[tuple[str, bytes]]:
-    """Make the database `ledgers`, and yield its files."""
+    """Write the database `ledgers`, and yield its files."""
     return _written(
         ((ledger.to_bytes(8, "big"), data.pack()) for ledger, data in sorted(ledgers.items())),
         locations=False,
@@ -209,7 +209,7 @@ def written_ledgers(ledgers: Mapping[int, LedgerData]) -> Iterator[tuple[str, by
 def written_locations(
     ledgers: Mapping[int, tuple[Int64s, Int64s]],
 ) -> Iterator[tuple[str, bytes]]:
-    """Make the database `locations` from the entries of each ledger in order, and their locations. Yield its files."""
+    """Write the database `locations` from the sorted entries of each ledger and their locations, and yield its files."""
 
     def rows() -> Iterator[tuple[bytes, bytes]]:
         for ledger, (entries, locations) in sorted(ledgers.items()):

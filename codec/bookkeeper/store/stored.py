@@ -33,7 +33,7 @@ ENTRIES = Table(
         Column("digest_type", pa.string(), "CRC32C, CRC32, HMAC or DUMMY; null if unknown: then payload starts with the digest", detail=True),
         Column("digest", pa.binary(), "the client's digest; null if unknown", detail=True),
         Column("file", pa.string(), "the entry log or journal", nullable=False, detail=True),
-        Column("position", pa.int64(), "byte of the file where the entry's size is", nullable=False, detail=True),
+        Column("position", pa.int64(), "byte of the file at which the entry's size field starts", nullable=False, detail=True),
     ),
     "One row per entry, by ledger and entry.",
     key=("ledger_id", "entry_id"),
@@ -42,7 +42,7 @@ ENTRIES = Table(
 
 @dataclass(frozen=True)
 class StoredEntries:
-    """Undamaged entries of one file: their ids, and where their frames are, each with the four bytes of its size."""
+    """Undamaged entries of one file: their ids, and their frames, each with the four bytes of its size."""
 
     ledger: Int64s
     entry: Int64s
@@ -81,7 +81,7 @@ def files_of(tree: Tree) -> Iterator[tuple[str, FramedCodec, int]]:
 
 
 def stored_entries(listing: Listing, tree: Tree, options: Options) -> tuple[Int64s, Bools]:
-    """Return the distinct undamaged entries (ledger, entry) in order, and which are in the part of the journals that is replayed."""
+    """Return the distinct undamaged entries (ledger, entry) in order, and which of them the bookie replays from its journals."""
     blocks, replayed = [np.empty((0, 2), np.int64)], [np.empty(0, np.bool_)]
     for name, codec, position in files_of(tree):
         for stored in entries_of(listing, name, tree.sizes[name], codec, options):

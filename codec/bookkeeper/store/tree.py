@@ -1,4 +1,4 @@
-"""The files of a bookie in the tree of its directories, and the settings that concern them.
+"""Find the files of a bookie in its directories, and define the settings that concern them.
 
 A bookie has journal, ledger and index directories, each with a folder `current`. A file is named by its directory and its path in that:
 `ledger/current/0.log`. The store's own directory either holds these directories or is one of them (`current/0.log`).
@@ -61,7 +61,7 @@ INDEX_DIRS = Option(
     "indexDirectories", None, "Index directories, comma-separated, if they are not the ledger directories", parse_directories,
 )  # fmt: skip
 STORAGE = Option(
-    "ledgerStorageClass", None, "Storage class; by default that of the files, SortedLedgerStorage if they do not show it", parse_storage,
+    "ledgerStorageClass", None, "Storage class; by default detected from the files, else SortedLedgerStorage", parse_storage,
     choices=(INTERLEAVED, SORTED, DB),
 )  # fmt: skip
 PAGE_SIZE = Option("pageSize", 8192, "Size of a page of index files in bytes", low=8, high=1 << 20)
@@ -130,7 +130,7 @@ def index_path(ledger: int) -> str:
 
 
 def ledger_of(path: str) -> int | None:
-    """Return the ledger of an index file by its path in `current`; None for a path at which a bookie does not look."""
+    """Return the ledger of an index file by its path in `current`; None for a path that a bookie does not read."""
     match = _INDEX.fullmatch(path)
     if match is None:
         return None
@@ -227,7 +227,7 @@ class Tree:
         return journals, ledgers, indexes if named is None or named[2] else []
 
     def _named_by_options(self) -> list[list[str]] | None:
-        """Return the directories that options name. The own directory takes the place of the path that is no further root."""
+        """Return the directories that options name. The store's own directory replaces the path that is not a further root."""
         if not any(self.options[option.name] for option in ROOTS):
             return None
         have = {name.partition("/")[0] for name in self.sizes}
@@ -246,7 +246,7 @@ class Tree:
         return out
 
     def _named_by_cookie(self) -> list[list[str]] | None:
-        """Return the directories that the first cookie names whose directories all exist."""
+        """Return the directories of the first cookie whose directories all exist."""
         keys = {place.name: key for key, place in self.places.items()}
         for data in self.cookies.values():
             try:

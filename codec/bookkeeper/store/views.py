@@ -33,7 +33,7 @@ from logwright.codec.table import Column, Table
 Int64s = npt.NDArray[np.int64]
 compute: Any = pc
 _CHUNK = 512 << 20
-"""Bytes of entries that are put in order at a time. If there are more, they go through a temporary file."""
+"""Bytes of entries that are sorted in memory. If there are more, they go through a temporary file."""
 _HELD = 64 << 20
 """Bytes of rows that wait for the temporary file."""
 _ROWS = 1 << 15
@@ -62,7 +62,7 @@ VIEWS = {
             "entries", tree.ENTRY_LOG, "rows", "the entries of all ledgers, with the journals replayed over the entry logs",
             ENTRIES, "older copies of entries, and entries in journals before lastMark",
         ),
-        View("ledgers", tree.ENTRY_LOG, "rows", "the ledgers: range, bytes, gaps, and what the index has", LEDGERS),
+        View("ledgers", tree.ENTRY_LOG, "rows", "the ledgers: range of entries, bytes, gaps, and state in the index", LEDGERS),
         View("journal", tree.JOURNAL, "rows", "all records of the journals in order"),
         View(
             "entrylog", tree.ENTRY_LOG, "rows", "all entries in the entry logs, in the order of the files",
@@ -71,7 +71,7 @@ VIEWS = {
     )
 }  # fmt: skip
 _BY_FILE = {"journal": tree.JOURNAL, "entrylog": tree.ENTRY_LOG}
-"""Views of all rows of files, by the codec of these."""
+"""The codecs of the views that show all rows of a file."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def _bounds(listing: Listing, name: str, size: int) -> Mapping[str, tuple[Any, A
 
 
 def indexed(bookie: Tree) -> dict[int, IndexedLedger] | None:
-    """Return what the index says of each ledger; None if it cannot be read here."""
+    """Return the state of each ledger in the index; None if the index cannot be read."""
     if bookie.storage == tree.DB:
         if not rocks.available():
             return None
@@ -154,7 +154,7 @@ def _lac(buffer: bytes | None) -> int | None:
 
 @dataclass
 class Located:
-    """Entries by ledger and entry: their ids, the run and the position of the copy that counts, and about how many bytes it takes."""
+    """Entries by ledger and entry: their ids, and the run, the position and the approximate size of the copy that counts."""
 
     ledger: Int64s
     entry: Int64s
@@ -233,11 +233,11 @@ def combine(
 _OWN = ("ledger_id", "entry_id", "file", "position")
 """Columns that need no second read."""
 _ORDER = "order"
-"""The column with the place of a row in `Located`."""
+"""The column with the index of a row in `Located`."""
 
 
 def _edges(sizes: Int64s) -> list[int]:
-    """Divide the located entries into chunks of about `_CHUNK` bytes: where each starts, and where the last one ends."""
+    """Divide the located entries into chunks of about `_CHUNK` bytes. Return the start of each, and the end of the last one."""
     ends = np.cumsum(np.maximum(sizes, 1))
     edges = [0]
     while edges[-1] < len(sizes):
@@ -327,7 +327,7 @@ def _chunk(
     read = [name for name in columns if name not in own]
     if read:
         order = np.concatenate([np.empty(0, np.int64), *(np.asarray(block[_ORDER]) for block in blocks)])
-        if len(order) != len(table):  # a file has changed since its entries were located
+        if len(order) != len(table):  # a file has changed since the entries were located
             table = table.take(pa.array(np.sort(order) - start))
         if blocks:
             rows = pa.Table.from_batches(blocks).take(pa.array(np.argsort(order, kind="stable")))
@@ -380,7 +380,7 @@ def _ledgers(
 def _totals(
     located: Located, runs: Sequence[Stream]
 ) -> tuple[Int64s, Int64s, dict[int, tuple[bool, bool, int | None]]]:
-    """Return the last-add-confirmed and the payload size of each located entry, and for each ledger what the journals say:
+    """Return the last-add-confirmed and the payload size of each located entry, and for each ledger the state in the journals:
     fenced, with a master key, explicit last-add-confirmed."""
     confirmed, sizes = np.full(len(located), -1, np.int64), np.zeros(len(located), np.int64)
     marks: dict[int, tuple[bool, bool, int | None]] = {}

@@ -119,7 +119,7 @@ def _placed(runs: Sequence[Run], bases: Sequence[int]) -> list[tuple[Run, int]]:
 
 
 def _recovered(cut: Removed, runs: Sequence[Run]) -> Removed:
-    """Return what was removed of the first copy. It is no loss if all its offsets are taken from another copy."""
+    """Return what was removed of the first copy. It is not a loss if all its offsets are taken from another copy."""
     first, last = cut.lost.get("first_offset"), cut.lost.get("last_offset")
     if cut.rows_lost == 0 or first is None:
         return cut

@@ -82,7 +82,7 @@ class _Misplaced:
     header: np.void
     due: int
     """The offset after the good batch before it."""
-    behind: int | None = None
+    next_first: int | None = None
     """The first offset of the good batch after it."""
 
     @property
@@ -117,8 +117,8 @@ def _lost_misplaced(
         where: dict[str, Any] = {}
         if moved:
             where = {"first_offset": batch.base, "last_offset": batch.last}
-        elif batch.behind is not None and batch.behind - batch.due == batch.last - batch.base + 1:
-            where = {"first_offset": batch.due, "last_offset": batch.behind - 1}
+        elif batch.next_first is not None and batch.next_first - batch.due == batch.last - batch.base + 1:
+            where = {"first_offset": batch.due, "last_offset": batch.next_first - 1}
         if where and where["last_offset"] < deleted:
             continue
         warning = (
@@ -146,7 +146,7 @@ def _good(listing: Listing, misplaced: list[_Misplaced]) -> Iterator[tuple[Windo
             window, frames, damage = stretch.window, stretch.frames, stretch.damage
             if len(frames):
                 for batch in waiting:
-                    batch.behind = int(frames.header["base_offset"][0])
+                    batch.next_first = int(frames.header["base_offset"][0])
                 waiting = []
                 due = int(frames.header["last_offset"][-1]) + 1
                 yield window, frames, base
@@ -155,7 +155,7 @@ def _good(listing: Listing, misplaced: list[_Misplaced]) -> Iterator[tuple[Windo
                 waiting.append(_Misplaced(name, damage.offset, head, due))
                 misplaced.append(waiting[-1])
         for batch in waiting:
-            batch.behind = min(later, default=None)
+            batch.next_first = min(later, default=None)
 
 
 def _all(overlay: Overlay, consumed: Consumed) -> bool:

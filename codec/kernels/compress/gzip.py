@@ -12,7 +12,7 @@ from logwright.codec.kernels.compress.payload import BombError, Bytes, Compressi
 _MAGIC = b"\x1f\x8b\x08"
 _HEADER, _TRAILER = 10, 8
 _HEADER_CRC, _EXTRA, _NAME, _COMMENT, _RESERVED = 2, 4, 8, 16, 0xE0
-# zlib copies the bytes behind a member, so the first piece is small. Otherwise many members take quadratic time.
+# zlib copies the bytes after a member, so the first piece is small. Otherwise many members take quadratic time.
 _FIRST_PIECE, _PIECE = 1 << 14, 1 << 20
 
 

@@ -237,7 +237,7 @@ def _read(field: pa.Field, rows: list[tuple[int, dict[str, Any]]], path: str) ->
 def _misfit(number: int, field: pa.Field, value: Any, path: str) -> UsageError:
     text = json.dumps(value)
     return UsageError(
-        f"line {number}, column {field.name!r}: {text if len(text) <= 60 else text[:57] + '...'} is no {field.type}",
+        f"line {number}, column {field.name!r}: expected {field.type}, found {text if len(text) <= 60 else text[:57] + '...'}",
         path=path,
     )
 

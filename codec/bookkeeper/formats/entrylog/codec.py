@@ -42,8 +42,8 @@ from logwright.codec.bookkeeper.formats.entrylog.ledgersmap import LedgersMap, m
 from logwright.codec.bookkeeper.formats.suspects import (
     SAMPLE,
     DigestedCodec,
+    lone_entries,
     sampled,
-    strangers,
 )
 from logwright.codec.columns import binary
 from logwright.codec.describe import Struct
@@ -63,10 +63,10 @@ Int64s = npt.NDArray[np.int64]
 
 _SERVED = "the bookie serves it; clients refuse it"
 _SEARCHED = 64 << 20
-"""Bytes of damaged entries in which their ends are searched by digest, for each pass over a file."""
+"""Limit of the bytes in which ends of damaged entries are searched by digest, for each pass over a file."""
 _NUMBERS = ("entry_size", "ledger_id", "entry_id", "last_add_confirmed", "length")
 _NEAR, _STRIPE = 1 << 12, 1 << 7
-"""A torn entry follows another one of its ledger among this many entries before it, and their ids differ by at most this much."""
+"""A torn entry is accepted if one of this many entries before it is of the same ledger, with an id that differs by at most this much."""
 
 ROWS = Table(
     "rows",
@@ -92,20 +92,20 @@ WRITE_MAP = Option(
 
 @dataclass
 class EntryLogContext(FramedContext):
-    """`map`: the ledgers map, None without a header. `direct`: whether the direct-I/O writer made the file."""
+    """`map`: the ledgers map, None without a header. `direct`: whether the direct-I/O writer wrote the file."""
 
     digests: Digests = field(default_factory=Digests)
     writer: EntryWriter | None = None
     map: LedgersMap | None = None
     direct: bool = False
     first_damage: int = 1 << 62
-    """Where the first scan that met damage stopped."""
+    """Where the first scan stopped at damage."""
     searched: int = 0
-    """Bytes in which ends of damaged entries were searched."""
+    """Bytes searched so far for ends of damaged entries."""
     sized: tuple[Part, Int64s] | None = None
     """The last frames, and the sizes of their digests."""
     sought: int = -1
-    """The damaged entry for which more bytes were asked."""
+    """The damaged entry for which more bytes were requested."""
 
 
 class EntryLog(DigestedCodec):
@@ -128,9 +128,9 @@ class EntryLog(DigestedCodec):
     options = (VERSION, WRITE_MAP, *digest.OPTIONS)
     details = (LEDGERS_MAP, entry_fields.details(SPECIFICATION.struct, _NUMBERS))
     systems: Mapping[int, str] = {
-        scanner.ZERO: "the bookie skips zeros byte by byte, and may misread the length of the entry behind them",
+        scanner.ZERO: "the bookie skips zeros byte by byte, and may misread the length of the entry after them",
         scanner.TORN: "a scan by the bookie ends here without an error",
-        scanner.BAD_LENGTH: "the bookie skips a size up to 0 byte by byte, and reads garbage; it runs out of memory for a large one",
+        scanner.BAD_LENGTH: "for a size up to 0 the bookie advances byte by byte and reads garbage; for a large size it runs out of memory",
         scanner.BAD_RULE: "the bookie takes it for an entry of another ledger",
         scanner.UNFOLLOWED: "the bookie reads garbage from here on",
     }
@@ -171,7 +171,7 @@ class EntryLog(DigestedCodec):
         return frames
 
     def _header_faults(self, context: EntryLogContext) -> Iterator[Fault]:
-        """Return what is wrong with the header and the map. A bookie scans a file whose map it cannot read."""
+        """Yield the faults of the header and the map. A bookie scans a file whose map it cannot read."""
         if context.map is None:
             return
         if context.map.version not in self.header_sizes:
@@ -193,9 +193,9 @@ class EntryLog(DigestedCodec):
         return fault
 
     def content_end(self, window: Window, at: int, context: EntryLogContext) -> tuple[int, int]:
-        """Return the end of the damaged entry: by its length if it leads to a frame, else by its digest.
+        """Return the end of the damaged entry: from its length if a frame starts there, else by its digest.
 
-        Frames inside the entry are its content, even if they lead to its end: payloads may be entry logs.
+        Frames inside the entry are its content, even if they reach exactly to its end: payloads may be entry logs.
         """
         data, stop = window.data, context.damaged - window.offset
         if not 0 <= stop < at or context.damaged < HEADER_SIZE:
@@ -208,7 +208,7 @@ class EntryLog(DigestedCodec):
         if here < left and context.sought != context.damaged:
             context.sought = context.damaged
             return -1, left - (at - stop)
-        if here < self.spec.length.low or not self.spec.believed(data, stop):
+        if here < self.spec.length.low or not self.spec.head_fits(data, stop):
             return -1, 0
         context.searched += here
         first = at
@@ -225,16 +225,16 @@ class EntryLog(DigestedCodec):
     def confirms(
         self, window: Window, at: int, size: int, before: npt.NDArray[Any], context: EntryLogContext
     ) -> bool:
-        """Return whether an entry without a CRC is sound, though no frame follows: by its HMAC, or because the file ends in the next frame.
+        """Return whether an entry without a CRC is intact although no complete frame follows: by its HMAC, or if the next frame is torn.
 
-        What follows is the start of a frame if it has a near entry of a ledger that occurs before, or an entry of a new one.
+        The bytes after it start a frame if their entry is close to an earlier entry of its ledger, or the first of a new ledger.
         """
         data, end = window.data, at + size
         ledger, entry = (int(self._head(data, at, size)[name][0]) for name in ("ledger_id", "entry_id"))
         if ledger == INVALID_LEDGER:
             return entry == MAP_ENTRY and size == 24 + 16 * load_i32be(data, at + 20)
         password = None if context.digests.passwords is None else context.digests.passwords.of(ledger)
-        if password is not None and digest.authentic(data, at + 4, end, password):
+        if password is not None and digest.hmac_matches(data, at + 4, end, password):
             return True
         left = window.size - window.offset - end
         here = data[end : end + self.spec.struct.head_size]
@@ -250,7 +250,7 @@ class EntryLog(DigestedCodec):
             return entry == MAP_ENTRY
         near = before[-_NEAR:]
         last = near["entry_id"][near["ledger_id"] == ledger]
-        if len(here) == self.spec.struct.head_size and not self.spec.believed(here, 0):
+        if len(here) == self.spec.struct.head_size and not self.spec.head_fits(here, 0):
             return False
         return abs(entry - int(last[-1])) <= _STRIPE if len(last) else not ledger >> 40 and not entry >> 40
 
@@ -277,8 +277,8 @@ class EntryLog(DigestedCodec):
     def outliers(self, window: Window, frames: Frames, context: EntryLogContext) -> Sequence[tuple[int, str]]:
         main = np.flatnonzero(frames.header["frame_kind"] == scanner.MAIN)
         entries, matched = self._entries(self._main(window, frames))
-        odd = strangers(entries.ledger, context.digests.sizes(entries, matched))
-        return [(int(main[i]), text) for i, text in odd]
+        lone = lone_entries(entries.ledger, context.digests.sizes(entries, matched))
+        return [(int(main[i]), text) for i, text in lone]
 
     # Reading
 
@@ -306,7 +306,7 @@ class EntryLog(DigestedCodec):
 
     def refused(self, part: Part, context: EntryLogContext) -> Sequence[tuple[int, Fault]]:
         sizes = self.digest_sizes(part, context)
-        # Behind damage, an entry without any evidence of its digest may be garbage.
+        # After damage, an entry whose digest nothing confirms may be garbage.
         late = (sizes == UNKNOWN) & (part.start + part.offset > context.first_damage)
         wrong = np.flatnonzero((sizes == MISMATCH) | late)
         return [
@@ -344,7 +344,7 @@ class EntryLog(DigestedCodec):
             damaged = frames.filter(frames["raw"].is_valid())["position"].drop_null()
             context.first_damage = min(damaged.to_pylist(), default=context.first_damage)
         if frames is None and file is None:
-            # The header says where the map is, which follows the entries.
+            # The header has the position of the map, which follows the entries.
             context.map = self._planned_map(rows, context)
         return super().encode(rows, frames, file, context)
 

@@ -30,13 +30,15 @@ HEADER = Struct(
     "EntryLogHeader",
     Field("magic", Bytes(4), "BKLO", only=MAGIC, default=MAGIC),
     Field("version", Int(4), "0: without a ledgers map; 1: may have one", default=NEWEST),
-    Field("ledgers_map_offset", I64BE, "byte of the file where the ledgers map starts; 0: no map", default=0),
+    Field(
+        "ledgers_map_offset", I64BE, "byte of the file at which the ledgers map starts; 0: no map", default=0
+    ),
     Field("ledgers_count", I32BE, "number of ledgers in the map", default=0),
     source="DefaultEntryLogger.Header",
 )
 ENTRY = Struct(
     "Entry",
-    Field("entry_size", I32BE, "bytes of the entry behind this field", sizes=True),
+    Field("entry_size", I32BE, "bytes of the entry after this field", sizes=True),
     Field("ledger_id", I64BE, "the ledger"),
     Field("entry_id", I64BE, "the entry"),
     Field("last_add_confirmed", I64BE, "the highest entry known to be acknowledged when this one was sent"),
@@ -46,13 +48,13 @@ ENTRY = Struct(
 )
 MARKER = Struct(
     "LedgerMinusOne",
-    Field("entry_size", I32BE, "bytes of the frame behind this field"),
+    Field("entry_size", I32BE, "bytes of the frame after this field"),
     Field("ledger_id", I64BE, "-1", only=INVALID_LEDGER),
     doc="A batch of the ledgers map (entry id -2), or a filler.",
 )
 LEDGERS_MAP = Struct(
     "LedgersMapBatch",
-    Field("entry_size", I32BE, "bytes of the batch behind this field", sizes=True),
+    Field("entry_size", I32BE, "bytes of the batch after this field", sizes=True),
     Field("ledger_id", I64BE, "-1", only=INVALID_LEDGER, default=INVALID_LEDGER),
     Field("entry_id", I64BE, "-2", only=MAP_ENTRY, default=MAP_ENTRY),
     Field(
@@ -73,7 +75,7 @@ LEDGERS_MAP = Struct(
 
 @kernel("const u1[], i8, i8, i8")
 def entry_rule(buf: Buffer, at: int, end: int, check: int) -> int:
-    """Return whether the ids of an entry are possible. A matching digest makes it certain: then the verdict adds its size."""
+    """Return whether the ids of an entry are possible. If a digest matches, the verdict is `CERTAIN` plus its size."""
     if load_i64be(buf, at + 4) < 0 or load_i64be(buf, at + 12) < 0:
         return IMPOSSIBLE
     size = matching_digest(buf, at + 4, end) if check else 0
@@ -81,8 +83,8 @@ def entry_rule(buf: Buffer, at: int, end: int, check: int) -> int:
 
 
 @kernel("const u1[], i8")
-def believes(buf: Buffer, at: int) -> bool:
-    """Return whether the numbers of an entry fit each other, as a candidate of the search after damage must."""
+def is_plausible(buf: Buffer, at: int) -> bool:
+    """Return whether the header fields of an entry are consistent. The search after damage requires this of a candidate."""
     entry, confirmed, size = load_i64be(buf, at + 12), load_i64be(buf, at + 20), load_u32be(buf, at)
     ids = load_i64be(buf, at + 4) >= 0 and entry >= 0
     return ids and -1 <= confirmed <= entry and load_i64be(buf, at + 28) >= size - 32 - HMAC
@@ -90,7 +92,7 @@ def believes(buf: Buffer, at: int) -> bool:
 
 @kernel("const u1[], i8, i8, i8")
 def entry_end(buf: Buffer, at: int, first: int, end: int) -> int:
-    """Return where the entry with the header `buf[at:]` ends by its digest: a CRC that matches up to there; -1 if none does.
+    """Return the end of the entry at `buf[at]` at which a CRC matches; -1 if none matches.
 
     Ends from `first` to `end` are tried.
     """
@@ -114,5 +116,5 @@ def entry_end(buf: Buffer, at: int, first: int, end: int) -> int:
 SPECIFICATION = FrameSpec(
     NAME, ENTRY, Length("entry_size", bias=4, low=SMALLEST, high=LARGEST, reach=REACH),
     marker=Marker("marker", MARKER, "ledger_id", INVALID_LEDGER, Length("entry_size", bias=4, low=12)),
-    rule=entry_rule, followers=2, zero_ends=True, fill=FILL, believes=believes, verdicts=True, kind="entry",
+    rule=entry_rule, followers=2, zero_ends=True, fill=FILL, head_rule=is_plausible, verdicts=True, kind="entry",
 )  # fmt: skip

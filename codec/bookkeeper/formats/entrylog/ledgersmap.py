@@ -26,7 +26,7 @@ _FACTOR, _MASK = 0xC6A4A7935BD1E995, (1 << 64) - 1
 
 @dataclass(frozen=True)
 class LedgersMap:
-    """The map of a file. `error`: why a bookie ignores it and scans the file, "" if it does not."""
+    """The map of a file. `error`: why a bookie ignores the map and scans the file; "" if it uses the map."""
 
     version: int = 1
     offset: int = 0
@@ -37,7 +37,7 @@ class LedgersMap:
 
 
 def read_map(read: Callable[[int, int], Bytes], size: int) -> LedgersMap | None:
-    """Read the map of a file of `size` bytes, as `DefaultEntryLogger.extractEntryLogMetadataFromIndex` does. None without a header."""
+    """Read the map of a file of `size` bytes, as `DefaultEntryLogger.extractEntryLogMetadataFromIndex` does. Return None without a header."""
     head = read(0, HEADER.head_size).tobytes()
     if len(head) < HEADER.head_size or not head.startswith(MAGIC):
         return None
@@ -59,12 +59,14 @@ def read_map(read: Callable[[int, int], Bytes], size: int) -> LedgersMap | None:
         if length <= 0:
             break
         if len(head) < _BATCH.size:
-            return failed(f"the ledgers map at {at} is truncated")
+            return failed(f"the ledgers map at byte {at} is truncated")
         _, ledger, entry, ledgers = _BATCH.unpack(head)
         if ledger != INVALID_LEDGER or entry != MAP_ENTRY:
-            return failed(f"the ledgers map at {at} has ids {ledger} and {entry}, expected -1 and -2")
+            return failed(f"the ledgers map at byte {at} has ids {ledger} and {entry}, expected -1 and -2")
         if ledgers < 0 or length != _BATCH.size - 4 + 16 * ledgers or length > size - at - 4:
-            return failed(f"the batch of the ledgers map at {at} has {length} bytes and {ledgers} ledgers")
+            return failed(
+                f"the batch of the ledgers map at byte {at} has {length} bytes, which do not fit {ledgers} ledgers"
+            )
         pairs = np.frombuffer(read(at + _BATCH.size, 16 * ledgers).tobytes(), ">i8").reshape(-1, 2).tolist()
         sizes.update((int(ledger), int(bytes_of)) for ledger, bytes_of in pairs)
         at += 4 + length
@@ -85,7 +87,7 @@ def map_bytes(sizes: Mapping[int, int]) -> bytes:
 
 
 def map_order(ledgers: list[int]) -> list[int]:
-    """Return ledgers in the order in which upstream writes them: that of its hash table. Source: `ConcurrentLongLongHashMap`."""
+    """Return ledgers in the order in which upstream writes them, that of its hash table. Source: `ConcurrentLongLongHashMap`."""
     slots: list[int | None] = [None] * 512
 
     def put(ledger: int) -> None:

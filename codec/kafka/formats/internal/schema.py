@@ -130,7 +130,7 @@ def _kind(tokens: list[str], at: int) -> tuple[Kind, int]:
 
 
 def _kind_inside(tokens: list[str], at: int) -> tuple[Kind, int]:
-    """Parse a type that is no array. `?` behind it belongs to the array of which it is the type of the items."""
+    """Parse a type that is not an array. A `?` after it belongs to the array of which it is the type of the items."""
     if tokens[at] == "{":
         inner, at = _fields(tokens, at + 1)
         return Kind(fields=inner), at + 1

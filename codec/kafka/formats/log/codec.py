@@ -64,7 +64,7 @@ from logwright.codec.kafka.formats.log.tables import (
     NAME,
     ROWS,
     Aborted,
-    Believed,
+    HeaderClaim,
     LogContext,
 )
 from logwright.codec.kafka.store import evidence
@@ -245,7 +245,7 @@ class KafkaLog(Codec):
     ) -> bool:  # fmt: skip
         """Return whether base_offset and leader epoch fit between the batches around it, and would not with one more bit flipped."""
         head = frame.header[0]
-        base, behind = int(head["base_offset"]), int(head["last_offset"]) + 1
+        base, next_first = int(head["base_offset"]), int(head["last_offset"]) + 1
         low = context.base_offset if window.offset + int(frame.start[0]) == 0 else None
         high = context.next_base if window.offset + int(frame.end[0]) == window.size else None
         epochs = [
@@ -259,10 +259,10 @@ class KafkaLog(Codec):
             high = int(after.header["base_offset"][0])
         if not epochs or (low is None and high is None):
             return False
-        if head["magic"] < MAGIC and int(head["attributes"]) & COMPRESSION and behind != high:
+        if head["magic"] < MAGIC and int(head["attributes"]) & COMPRESSION and next_first != high:
             # The offset of a message that wraps others is that of its last one: nothing but the next message shows it.
             return False
-        highest = None if high is None else high - behind + base
+        highest = None if high is None else high - next_first + base
         # With one end unknown, only the next offset is certain.
         low, highest = highest if low is None else low, low if highest is None else highest
         return _is_certain(base, low, highest, 64) and _is_certain(
@@ -277,29 +277,33 @@ class KafkaLog(Codec):
         lost: dict[str, Any] = {}
         if context.topic is not None:
             lost = {"topic": context.topic, "partition": context.partition}
-        first = behind = None
+        first = next_first = None
         if before is not None and len(before):
             first = int(before.header["last_offset"][-1]) + 1
         elif context.base_offset is not None:
             first = context.base_offset
         if after is not None and len(after):
-            behind = int(after.header["base_offset"][0])
+            next_first = int(after.header["base_offset"][0])
         elif context.next_base is not None:
-            behind = context.next_base
+            next_first = context.next_base
         elif first is not None:
             # The end of the log, by the header of a torn batch or by another file.
-            torn = [end for (start, end), claim in context.believed.items() if claim.torn and start == first]
-            behind = max([*torn, context.known_end or 0])
-            behind = behind if behind > first else None
+            torn = [
+                end for (start, end), claim in context.header_claims.items() if claim.torn and start == first
+            ]
+            next_first = max([*torn, context.known_end or 0])
+            next_first = next_first if next_first > first else None
         if first is not None:
             lost["first_offset"] = first
-        if behind is not None:
-            lost["last_offset"] = behind - 1
-        if first is not None and behind is not None and behind <= first:
+        if next_first is not None:
+            lost["last_offset"] = next_first - 1
+        if first is not None and next_first is not None and next_first <= first:
             return 0, {}
-        if after is None and behind is None and context.clean is True and context.known_end == first:
+        if after is None and next_first is None and context.clean is True and context.known_end == first:
             return 0, {}  # the log ended here when it was closed
-        claim = None if first is None or behind is None else context.believed.get((first, behind))
+        claim = (
+            None if first is None or next_first is None else context.header_claims.get((first, next_first))
+        )
         if claim is None:
             return None, lost
         if _plausible_times(
@@ -352,7 +356,7 @@ _YEAR = 366 * 86_400_000
 """In milliseconds."""
 
 
-def _plausible_times(claim: Believed, around: Sequence[Any]) -> bool:
+def _plausible_times(claim: HeaderClaim, around: Sequence[Any]) -> bool:
     """Return whether the timestamps of damaged batches are plausible: within a year of those of the batches around them."""
     times = [int(time) for head in around for time in (head["base_timestamp"][0], head["max_timestamp"][0])]
     low, high = min(times, default=claim.first_timestamp), max(times, default=claim.last_timestamp)

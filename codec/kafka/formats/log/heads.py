@@ -218,7 +218,7 @@ SPECIFICATION = FrameSpec(
     checksums=(Checksum(CRC32C, "crc", batch_span), Checksum(CRC32, "message_crc", message_span)),
     claims=Ascending("base_offset", offsets_after),
     rule=is_large_enough,
-    believes=may_be_entry,
+    head_rule=may_be_entry,
     heads=Heads(HEADS, put_head),
 )  # fmt: skip
 SCANNER, FINDER = Scanner(SPECIFICATION), Finder(SPECIFICATION)

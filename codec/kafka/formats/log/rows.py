@@ -357,11 +357,11 @@ class _Piece:
         if not 0 < i < len(self.head) - 1:
             return replace(fault, lost=lost)
         first = int(reached[i - 1])
-        behind = int(self.head["base_offset"][i + 1])
-        if first == behind:
+        next_first = int(self.head["base_offset"][i + 1])
+        if first == next_first:
             return replace(fault, rows_lost=0, lost={})
-        if behind - first == self._claimed(i):
-            lost |= {"first_offset": first, "last_offset": behind - 1}
+        if next_first - first == self._claimed(i):
+            lost |= {"first_offset": first, "last_offset": next_first - 1}
         return replace(fault, lost=lost)
 
     def _declared(self, i: int) -> int | None:

@@ -33,7 +33,7 @@ from logwright.codec.kafka.formats.log.layout import (
 from logwright.codec.kafka.formats.log.messages import open_wrappers
 from logwright.codec.kafka.formats.log.resync import damaged_at, find_batch
 from logwright.codec.kafka.formats.log.rows import records_end
-from logwright.codec.kafka.formats.log.tables import NAME, Believed, Damaged, LogContext
+from logwright.codec.kafka.formats.log.tables import NAME, Damaged, HeaderClaim, LogContext
 from logwright.codec.kernels.crc32 import crc32
 from logwright.codec.kernels.crc32c import crc32c
 from logwright.codec.kernels.intrinsics import load_i32be, load_i32le, load_i64le, load_u8, load_u32be
@@ -147,7 +147,7 @@ _CUTS = "after an unclean stop the broker truncates the log here; otherwise cons
 
 _NAMES = HEADS.names or ()
 _MAX_SIZE = LENGTH_END + (1 << 31) - 1
-_BELIEVED = 1024
+_MOST_CLAIMS = 1024
 """The number of damaged batches in a row whose headers are used."""
 
 
@@ -159,9 +159,9 @@ def believe(window: Window, at: int, stop: int, context: LogContext) -> None:
     if expected is None:
         return
     start, rows, low, high = expected, 0, None, None
-    if len(context.believed) > 2 * _BELIEVED:
-        context.believed = dict(list(context.believed.items())[-_BELIEVED:])
-    for _ in range(_BELIEVED):
+    if len(context.header_claims) > 2 * _MOST_CLAIMS:
+        context.header_claims = dict(list(context.header_claims.items())[-_MOST_CLAIMS:])
+    for _ in range(_MOST_CLAIMS):
         if at >= stop or len(window.data) - at < HEAD_SIZE:
             return
         head = dict(zip(_NAMES, heads_at(window.data, np.array([at]))[0].item(), strict=True))
@@ -174,7 +174,7 @@ def believe(window: Window, at: int, stop: int, context: LogContext) -> None:
         low, high = (first, last) if low is None or high is None else (min(low, first), max(high, last))
         expected = base + count
         at += head["size"]
-        context.believed[start, expected] = Believed(rows, low, high, at > left)
+        context.header_claims[start, expected] = HeaderClaim(rows, low, high, at > left)
         if at > left:
             return
 

@@ -54,7 +54,7 @@ OPTIONS = (
 
 
 def magic_of(options: Options) -> int:
-    """Return the magic that is written. Raises `UsageError` for a `message.format.version` that is no version."""
+    """Return the magic that is written. Raises `UsageError` for a `message.format.version` that is not a version."""
     version = str(options["message.format.version"])
     if options.given("magic") or not version:
         return int(options["magic"])

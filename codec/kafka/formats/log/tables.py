@@ -156,7 +156,7 @@ class Damaged:
 
 
 @dataclass(frozen=True, slots=True)
-class Believed:
+class HeaderClaim:
     """The contents of damaged batches by their headers: rows, and the timestamps. `torn`: the last of them is incomplete."""
 
     rows: int
@@ -239,7 +239,7 @@ class LogContext:
     prefixes: Prefixes | None = None
     next_batch: tuple[int, int] | None = None
     """The positions of the last damage and of the next batch after it, in the file."""
-    believed: dict[tuple[int, int], Believed] = field(default_factory=dict)
+    header_claims: dict[tuple[int, int], HeaderClaim] = field(default_factory=dict)
     """The contents of damaged batches by their headers, by their first offset and the one after the last."""
     served: int = NOTHING_SERVED
     """The highest offset of the records before `served_end`, a position in the file."""

@@ -113,24 +113,30 @@ class LevelDBLog(RecordCodec):
             return 0 < first - context.sequence <= 1 + between // _LEAST
         if following < 0:
             return False
-        behind = load_i64le(window.data, following + HEADER)
-        return 0 < behind - last <= 1 + (following - place) // _LEAST
+        next_first = load_i64le(window.data, following + HEADER)
+        return 0 < next_first - last <= 1 + (following - place) // _LEAST
 
     def loss_between(
         self, before: Frames | None, after: Frames | None, context: RecordContext
     ) -> tuple[int | None, Mapping[str, Any]]:
         """Return the sequence numbers between two good batches: each is an operation."""
         lost: dict[str, Any] = {} if context.file is None else {"file": context.file}
-        first = behind = None
+        first = next_first = None
         if before is not None and before.header["size"][-1] >= BATCH_HEADER:
             first = int(before.header["sequence"][-1]) + int(before.header["count"][-1])
             lost["first_sequence"] = first
         if after is not None and after.header["size"][0] >= BATCH_HEADER:
-            behind = int(after.header["sequence"][0])
-            lost["last_sequence"] = behind - 1
-        if first is None or behind is None:
+            next_first = int(after.header["sequence"][0])
+            lost["last_sequence"] = next_first - 1
+        if first is None or next_first is None:
             return None, lost
-        return (behind - first, lost) if behind > first else (0, {}) if behind == first else (None, lost)
+        return (
+            (next_first - first, lost)
+            if next_first > first
+            else (0, {})
+            if next_first == first
+            else (None, lost)
+        )
 
     def frame_bounds(self, frames: Frames, column: str) -> tuple[Any, Any]:
         """Return bounds of the sequence numbers of a batch, by its size, whatever operation count it stores."""

@@ -60,7 +60,7 @@ _SEAL = (
 )
 END = Struct(
     "end",
-    Field("path", USTRING, '"/", which is no stored path: the end of the tree', default=b"/"),
+    Field("path", USTRING, '"/", which is not the path of a node: the end of the tree', default=b"/"),
     *_SEAL,
     doc="The end of the tree and its seal.",
     source="org.apache.zookeeper.server.persistence.SnapStream.sealStream",

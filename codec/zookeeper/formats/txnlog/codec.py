@@ -253,26 +253,26 @@ class TxnLog(Codec):
     ) -> tuple[int | None, Mapping[str, Any]]:
         """Return the zxids between two good transactions. Within an epoch each zxid is one transaction."""
         lost: dict[str, Any] = {}
-        first = behind = None
+        first = next_first = None
         if before is not None and before.header["kind"][-1] == TXN_FRAME:
             first = int(before.header["zxid"][-1]) + 1
         elif context.file is not None:
             first = context.file
         if after is not None and after.header["kind"][0] == TXN_FRAME:
-            behind = int(after.header["zxid"][0])
+            next_first = int(after.header["zxid"][0])
         if first is not None:
             lost["first_zxid"] = first
-        if behind is None:
+        if next_first is None:
             return None, lost
-        if first is None or names.epoch_of(first) != names.epoch_of(behind):
+        if first is None or names.epoch_of(first) != names.epoch_of(next_first):
             # Nothing says where an old epoch ended.
-            if names.counter_of(behind) > 1 or first is None:
-                lost["last_zxid"] = behind - 1
+            if names.counter_of(next_first) > 1 or first is None:
+                lost["last_zxid"] = next_first - 1
             return None, lost
-        if behind <= first:
-            return (0, {}) if behind == first else (None, {})
-        lost["last_zxid"] = behind - 1
-        return behind - first, lost
+        if next_first <= first:
+            return (0, {}) if next_first == first else (None, {})
+        lost["last_zxid"] = next_first - 1
+        return next_first - first, lost
 
     def frame_bounds(self, frames: Frames, column: str) -> tuple[Any, Any]:
         if column not in ("zxid", "time"):

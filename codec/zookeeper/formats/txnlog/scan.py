@@ -105,7 +105,7 @@ SPECIFICATION = FrameSpec(
     checksums=(Checksum(ADLER32, "checksum", "client_id", tail=1),),
     claims=Ascending("zxid"),
     zero_ends=True,
-    believes=may_be_record,
+    head_rule=may_be_record,
     heads=Heads(HEAD, put_head),
 )
 SCANNER, FINDER = Scanner(SPECIFICATION), Finder(SPECIFICATION)
