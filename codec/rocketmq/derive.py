@@ -33,7 +33,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_TIME = 253_402_300_799_999
 """The last millisecond of the year 9999. Index file names have a four-digit year."""
 _PENDING = 16 << 20
-"""Bytes of units that are held before they are written."""
+"""Bytes of units that are buffered before they are written."""
 _EXT_SIZE = 20
 _EXT_MARK = 4
 """Bytes that an extension file keeps free after its last unit."""
@@ -44,8 +44,10 @@ class Gaps(Enum):
     """What happens to a unit whose queue offset is not the next one of its queue."""
 
     REFUSE = auto()  # GapError
-    APPEND = auto()  # as a broker: a later one is appended, an earlier one is dropped
-    REPEAT = auto()  # a later one fills the gap too, so that messages keep their queue offsets
+    APPEND = auto()  # like a broker: a later one is appended, an earlier one is dropped
+    REPEAT = (
+        auto()
+    )  # the gap before a later one is filled with copies of it, so that messages keep their queue offsets
 
 
 class GapError(Exception):
@@ -125,7 +127,7 @@ class ExtWriter:
 
 
 def _continued(folder: str, size: int, at: int, read: Read) -> tuple[FilledFile, list[bytes | Bytes]]:
-    """Return the file of a queue at position `at`, and its content before that."""
+    """Return the file of a queue at position `at`, and its content before that position."""
     file = FilledFile([folder], size, at - at % size)
     return file, [read(file.name)[: at % size]] if at % size else []
 

@@ -85,7 +85,7 @@ def string_hash(buf: Bytes, at: int, end: int, value: int) -> int:
 
 @kernel("i8")
 def _index_hash(value: int) -> int:
-    """Return the absolute value of an unsigned 32-bit number taken as signed; 0 for the smallest."""
+    """Interpret an unsigned 32-bit number as signed, and return its absolute value; 0 for the smallest."""
     if value < _SIGN:
         return value
     return 0 if value == _SIGN else _MASK + 1 - value
@@ -97,7 +97,7 @@ def read_facts(
 ) -> int:
     """Fill `facts` (by `FACTS`), and the hashes of the index keys with the indices of their messages. Return the number of keys.
 
-    A message whose properties need more than their hashes is special: none of its keys is returned.
+    A message is special if its properties need more than their hashes. None of its keys is returned.
     """
     keys = 0
     for i in range(len(starts)):

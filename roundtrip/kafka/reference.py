@@ -123,7 +123,7 @@ def _message_set(plain: bytes) -> list[dict[str, Any]]:
         out.append(values)
         at = end
     if not out:
-        raise DescriptionError("the wrapper holds no complete message")
+        raise DescriptionError("the wrapper has no complete message")
     return out
 
 

@@ -73,7 +73,7 @@ class Counts:
 
 
 class LastRecords:
-    """The last batch of each producer that a broker still knows: it is kept even without records, since it has the producer's sequence
+    """The last batch of each producer that a broker still knows. It is kept even without records, since it has the producer's sequence
     number or epoch (`UnifiedLog.lastRecordsOfActiveProducers`)."""
 
     def __init__(self, producers: dict[int, Producer]) -> None:
@@ -83,7 +83,7 @@ class LastRecords:
         self._epochs = np.array([producers[i].producer_epoch for i in ids], np.int64)
 
     def mask(self, head: Heads) -> Mask:
-        """Return which batches are such a last batch."""
+        """Return which batches are the last one of their producer."""
         producer_ids = head["producer_id"].astype(np.int64)
         if not len(self._ids):
             return np.zeros(len(head), np.bool_)
@@ -96,7 +96,7 @@ class LastRecords:
 
 @dataclass
 class BatchFilter:
-    """Apply the rules of one round. `retain_old_deletes` changes with each segment."""
+    """The rules of one round. `retain_old_deletes` changes with each segment."""
 
     map: OffsetMap
     now: int
@@ -112,7 +112,7 @@ class BatchFilter:
     counts: Counts = field(default_factory=Counts)
 
     def filter(self, window: Window, frames: Frames, discardable: Mask) -> tuple[Bytes, Int64s]:
-        """Return the batches that are left of these ones, and where each starts. `discardable` are those that no transaction needs."""
+        """Return the filtered batches, and where each starts. `discardable` are those that no transaction needs."""
         head = frames.header
         flags = head["attributes"].astype(np.int64)
         control = flags & CONTROL != 0
@@ -153,7 +153,7 @@ class BatchFilter:
 
 
 class _Portion:
-    """Batches whose records are read together."""
+    """Batches whose records are read and filtered together."""
 
     def __init__(self, rules: BatchFilter, part: Sections, head: Heads, control: Mask, horizon: Mask) -> None:
         self.rules, self.part, self.head, self.control, self.horizon = rules, part, head, control, horizon
@@ -186,7 +186,7 @@ class _Portion:
         return np.asarray(keep | ~data, np.bool_)
 
     def kinds(self, discardable: Mask, stays: Mask) -> npt.NDArray[np.int64]:
-        """Return what becomes of each batch."""
+        """Return whether each batch is copied, rebuilt, emptied or dropped."""
         count = len(self.head)
         self.kept = np.bincount(self.frame[self.keep], minlength=count)
         tombstones = np.bincount(self.frame[self.keep & self.value_is_null], minlength=count) > 0
@@ -197,7 +197,7 @@ class _Portion:
         return np.where(survives, np.where(same, _COPY, _REBUILD), np.where(stays, _EMPTY, _DROP))
 
     def rebuild(self) -> Iterator[Encoded]:
-        """Return the rebuilt batches, one after the other (`MemoryRecordsBuilder`)."""
+        """Yield the rebuilt batches in order (`MemoryRecordsBuilder`)."""
         chosen = self._rebuilt
         if not chosen.any():
             return
@@ -263,7 +263,7 @@ class _Portion:
 
 
 def _sound(part: Sections, head: Heads, want: int) -> Read:
-    """Read records. Raises `DamageError` for those that a broker cannot read, or not append to a batch."""
+    """Read records. Raises `DamageError` for those that a broker cannot read or cannot append to a batch."""
     read = Read(part, head, want)
     wrong = (read.bad != 0) | (read.left_out != 0)
     if part.faults or wrong.any():
@@ -306,7 +306,7 @@ def _refuse_invalid(head: Heads, times: Int64s, cuts: Int64s) -> None:
 
 
 def _written(rows: pack.Rows, head: Heads, cuts: Int64s) -> Encoded:
-    """Return the batches of rows: batch k has the rows from `cuts[k]` on."""
+    """Encode rows as batches: batch k starts at row `cuts[k]`."""
     buffer, out = pack.room(rows.most + HEAD_SIZE * len(cuts))
     starts = np.empty(len(cuts), np.int64)
     bases = head["base_offset"].astype(np.int64), head["base_timestamp"].astype(np.int64)
@@ -339,7 +339,7 @@ def _emptied(head: Heads) -> Encoded:
 def _join(
     window: Window, frames: Frames, kinds: npt.NDArray[np.int64], rebuilt: list[Encoded]
 ) -> tuple[Bytes, Int64s]:
-    """Return the batches in order: copied, rebuilt and empty ones."""
+    """Join copied, rebuilt and empty batches in their original order."""
     left = np.flatnonzero(kinds != _DROP)
     kinds = kinds[left]
     if not len(left):

@@ -2,7 +2,7 @@
 
 1. load: find segments, producers and offsets as a broker does that starts on the partition (`startup`).
 2. select: the segments below the first offset that must not be cleaned.
-3. map: read the dirty segments, and note the latest offset of each key (`offset_map`).
+3. map: read the dirty segments, and record the latest offset of each key (`offset_map`).
 4. rewrite: merge small segments, and keep the records that the rules keep (`batches`, `transactions`).
 
 Compressed batches that change are compressed by this machine's libraries. Everything else has the broker's bytes.
@@ -89,14 +89,14 @@ OPTIONS = (
     Option(
         "log.cleaner.dedupe.buffer.size",
         128 << 20,
-        "Memory for the latest offsets of keys: 24 bytes a key, used up to nine tenths. Beyond that, records stay for the next compaction",
+        "Memory for the latest offsets of keys: 24 bytes a key, 90 % of it used. Keys beyond that are left to the next compaction",
         low=48,
         high=_INT_MAX,
     ),
     Option(
         "producer.id.expiration.ms",
         86_400_000,
-        "Producers idle for this many milliseconds are forgotten: a batch that only keeps their last sequence number is dropped",
+        "Producers idle for this many milliseconds expire: the empty batch that keeps their last sequence number is dropped",
         low=1,
     ),
     MAX_DECOMPRESSED,
@@ -199,14 +199,14 @@ class _Round(RepairPlan):
         return [base for base in self.bases if floor <= base < high]
 
     def _largest_timestamp(self, base: int) -> int:
-        """Return the last timestamp of the time index; without one the time when the file was changed."""
+        """Return the last timestamp of the time index; without an index, the modification time of the log."""
         data = self.overlay.read(self.loaded.segments[base].timeindex_file)
         entries = np.frombuffer(data, TIMEINDEX_ENTRY.head_dtype, len(data) // TIMEINDEX_ENTRY.head_size)
         largest = int(entries["timestamp"][-1]) if len(entries) else -1
         return largest if largest >= 0 else self._modified(base)
 
     def _modified(self, base: int) -> int:
-        """Return when a log was changed last; the time of the round if that is unknown."""
+        """Return the modification time of a log, or the time of the round if it is unknown."""
         time = modified(self.listing, self.loaded.segments[base].log)
         return self.rules.now if time is None else time
 
@@ -234,7 +234,7 @@ class _Round(RepairPlan):
     # Map
 
     def _build_map(self) -> None:
-        """Note the latest offset of each key in the dirty segments (`Cleaner.buildOffsetMap`)."""
+        """Record the latest offset of each key in the dirty segments (`Cleaner.buildOffsetMap`)."""
         bases = self._between(self.first_dirty, self.upper)
         transactions = Transactions()
         transactions.expect(self.aborted.overlapping(self.first_dirty, self.upper))
@@ -279,7 +279,7 @@ class _Round(RepairPlan):
             self._build_map()
             self.end = self.map.latest_offset + 1
             groups = self._groups(self._between(0, self.end))
-            # Messages of magic 0 and 1 have no delete horizon: what counts is the time of the last segment that was cleaned before.
+            # Messages of magic 0 and 1 have no delete horizon: the time of the last segment that was cleaned before counts.
             clean = self._between(0, self.first_dirty)
             horizon = self._modified(clean[-1]) - self.rules.retention if clean else 0
             for group in groups:
@@ -299,7 +299,7 @@ class _Round(RepairPlan):
         self._report(groups)
 
     def _groups(self, bases: Sequence[int]) -> list[list[int]]:
-        """Return the segments that become one each (`Cleaner.groupSegmentsBySize`)."""
+        """Group the segments that are merged into one (`Cleaner.groupSegmentsBySize`)."""
         groups: list[list[int]] = []
         limits = (self.options["segment.bytes"], *[self.options["segment.index.bytes"]] * 2)
         totals: tuple[int, ...] = (0, 0, 0)
@@ -338,7 +338,7 @@ class _Round(RepairPlan):
         return names | {segment_name(base, ".snapshot") for base in group[1:]}
 
     def _rewrite(self, group: Sequence[int], horizon: int) -> Iterator[Piece]:
-        """Write the segment that replaces some others (`Cleaner.cleanSegments`)."""
+        """Write the segment that replaces a group (`Cleaner.cleanSegments`)."""
         name = segment_name(group[0], ".log")
         indexer = SegmentIndexer(group[0], self.interval)
         self.transactions.kept = []
@@ -373,7 +373,7 @@ class _Round(RepairPlan):
     # Report
 
     def _take(self, heads: Heads) -> None:
-        """Count rows of the result."""
+        """Count the rows of the result, and update its range of offsets."""
         data = heads["attributes"] & CONTROL == 0
         self.rows += int(np.maximum(heads["records_count"].astype(np.int64), 0)[data].sum())
         if len(heads):

@@ -1,7 +1,7 @@
 """The latest offset of each key: the first stage of a compaction.
 
-Keys are compared by their MD5 digest, as in the broker's map (`SkimpyOffsetMap`), so that memory is bounded whatever their length, and the same
-records are kept. The map is full at the same number of keys. Then the round ends there, and later records are kept as they are.
+Keys are compared by their MD5 digest, as in the broker's map (`SkimpyOffsetMap`). So memory does not depend on their length, and the same
+records are kept. The map is full at the same number of keys. The round then ends, and later records are copied unchanged.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from logwright.codec.window import Bytes
 Int64s = npt.NDArray[np.int64]
 
 BYTES_PER_KEY = 24
-"""In the broker's map: a digest of 16 bytes, and the offset."""
+"""Size of an entry in the broker's map: a digest of 16 bytes, and the offset."""
 LOAD_FACTOR = 0.9
-"""`log.cleaner.io.buffer.load.factor`, whose default is hardly ever changed."""
+"""The default of `log.cleaner.io.buffer.load.factor`."""
 _LEAST = 1 << 10
 _WORD = 0xFFFFFFFF
 _SIGN = 1 << 31
@@ -101,7 +101,7 @@ def _md5(data: Bytes, at: int, size: int, words: Int64s, state: Int64s) -> tuple
 
 @kernel("const i8[,], i8, i8")
 def _place(entries: npt.NDArray[np.int64], low: int, high: int) -> int:
-    """Return the row of a digest, or the free row where it belongs."""
+    """Return the row of a digest, or the free row for it."""
     mask = entries.shape[0] - 1
     at: int = low & mask
     while entries[at, _OFFSET] >= 0 and (entries[at, _LOW] != low or entries[at, _HIGH] != high):
@@ -175,11 +175,11 @@ class OffsetMap:
 
     @property
     def latest_offset(self) -> int:
-        """The last offset that the map knows about: later records are kept. -1 if it knows none."""
+        """The last offset in the map; -1 if it is empty. Later records are kept."""
         return int(self._state[_LATEST])
 
     def advance(self, offset: int) -> None:
-        """Set the last offset: the records up to it were all seen."""
+        """Set the last offset, up to which all records were read."""
         self._state[_LATEST] = offset
 
     def put(self, keys: pack.Binary, offsets: Int64s, start: int) -> int:
@@ -199,7 +199,7 @@ class OffsetMap:
             self._entries = larger
 
     def is_latest(self, keys: pack.Binary, offsets: Int64s) -> npt.NDArray[np.bool_]:
-        """Return which rows have no later record with their key. Rows without a key, or after the last offset, count as such."""
+        """Return which rows are the latest of their key. Rows without a key, or after the last offset, count as latest."""
         out = np.ones(len(offsets), np.uint8)
         _is_latest(
             keys.ends, keys.data, keys.mode, keys.bits, keys.bit, offsets, self.latest_offset, self._entries, *self._scratch, out

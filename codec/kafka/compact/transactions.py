@@ -1,4 +1,4 @@
-"""Which batches belong to aborted transactions, and which markers are no longer needed.
+"""Find the batches of aborted transactions, and the markers that are no longer needed.
 
 Source: `CleanedTransactionMetadata`, `TransactionIndex.collectAbortedTxns` and `LocalLog.collectAbortedTransactions` of Kafka's storage
 module.
@@ -67,9 +67,9 @@ class Transactions:
         self._committed: set[int] = set()
         """Producers with batches of a transaction that is not aborted."""
         self._aborted: dict[int, tuple[AbortedTxn, bool]] = {}
-        """The aborted transaction of each producer, and whether there was a batch of it."""
+        """The aborted transaction of each producer, and whether a batch of it was read."""
         self._ahead: list[tuple[int, int, AbortedTxn]] = []
-        """A heap of the aborted transactions further on, by first offset."""
+        """A heap of the aborted transactions that begin later, by first offset."""
         self._count = 0
         self.kept: list[AbortedTxn] = []
         """The aborted transactions whose markers must be kept: the entries of the new `.txnindex`."""
@@ -81,7 +81,7 @@ class Transactions:
             heapq.heappush(self._ahead, (txn.first_offset, self._count, txn))
 
     def read(self, head: npt.NDArray[Any], markers: npt.NDArray[Any]) -> Mask:
-        """Take batches in order (`HEADS` and `MARKER`). Return which can be discarded: data of aborted transactions, and markers of
+        """Process batches in order (`HEADS` and `MARKER`), and return which can be discarded: data of aborted transactions, and markers of
         transactions without batches. Raises `DamageError` for a marker that a broker cannot parse."""
         out = np.zeros(len(head), np.bool_)
         flags = head["attributes"].astype(np.int64)
@@ -105,7 +105,7 @@ class Transactions:
         return out
 
     def _ends(self, kind: int | None, producer: int, offset: int) -> bool:
-        """Take a marker of this type. Return whether it can be discarded."""
+        """Process a marker of this type, and return whether it can be discarded."""
         if kind == ABORT:
             txn, observed = self._aborted.pop(producer, (None, False))
             if txn is None or not observed:

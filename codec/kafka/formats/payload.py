@@ -25,16 +25,16 @@ from logwright.codec.option import NamedFile, Option, Options, parse_choice, par
 
 _WIRE = b"\0"
 _PACKAGES = {"fastavro": "fastavro", "google": "protobuf"}
-"""Names of packages, by those of their modules."""
+"""Names of packages by the names of their modules."""
 _ID_END = 5
 
 
 class PayloadError(ValueError):
-    """A key or value that does not have the form of its format or message."""
+    """A key or value that is not valid in its format, or for its message."""
 
 
 class Format(Protocol):
-    """One direction each. Both raise `PayloadError`."""
+    """Both methods raise `PayloadError`."""
 
     def decode(self, data: bytes) -> bytes: ...
 
@@ -43,7 +43,7 @@ class Format(Protocol):
 
 @dataclass(frozen=True)
 class Schema:
-    """The options of a format: the schema's file, the name of the message in it, and the id in the registry of schemas."""
+    """The options of a format: the schema file, the name of the message in it, and the id in the schema registry."""
 
     side: str
     """`key` or `value`, for messages."""
@@ -106,7 +106,7 @@ class _Avro:
         try:
             plain = json.loads(file.data)
             self._schema = self._library.parse_schema(_without_logical_types(plain))
-        except Exception as error:  # not only fastavro's own: it passes on KeyError and TypeError
+        except Exception as error:  # fastavro also raises KeyError and TypeError
             raise UsageError(f"not an Avro schema: {error}", path=file.name) from None
         names: dict[str, Any] = {}
         self._read = self._library.schemaless_reader
@@ -231,7 +231,7 @@ class _Protobuf:
             raise UsageError(
                 f"not a descriptor file: {_reason(error)}",
                 path=file.name,
-                advice="Make it with protoc --include_imports --descriptor_set_out=FILE",
+                advice="Create it with protoc --include_imports --descriptor_set_out=FILE",
             ) from None
         self._class = factory.GetMessageClass(self.descriptor)
 
@@ -254,7 +254,7 @@ class _Protobuf:
         return data
 
     def path(self) -> list[int]:
-        """Return the indexes of the message and of those around it in the file."""
+        """Return the path of the message in its file: the index of each outer message, and its own."""
         out, descriptor = [], self.descriptor
         while descriptor is not None:
             outer = descriptor.containing_type
@@ -277,12 +277,12 @@ class _Confluent:
 
     def decode(self, data: bytes) -> bytes:
         if data[:1] != _WIRE or len(data) < _ID_END:
-            raise PayloadError("not Confluent's wire format: expected a zero and the id of a schema")
+            raise PayloadError("not Confluent's wire format: expected a zero byte and a schema id")
         number = int.from_bytes(data[1:_ID_END], "big")
         if self._schema.id is not None and number != self._schema.id:
-            raise PayloadError(f"the id of its schema is {number}, expected {self._schema.id}")
+            raise PayloadError(f"its schema id is {number}, expected {self._schema.id}")
         if data[_ID_END : _ID_END + len(self._path)] != self._path:
-            raise PayloadError("the record has another message of the Protobuf file")
+            raise PayloadError("the record has a different message type of the Protobuf file")
         return self._inner.decode(data[_ID_END + len(self._path) :])
 
     def encode(self, text: bytes) -> bytes:
@@ -352,8 +352,8 @@ def formats_of(options: Options) -> dict[str, Format]:
 
 
 def decoded(format: Format, column: pa.Array, control: pa.Array) -> tuple[pa.Array, dict[int, str]]:
-    """Return a column of payloads as JSON text, null where one cannot be decoded, and the reasons by row. Those of `control` records
-    are left as they are."""
+    """Return a column of payloads as JSON text, null where one cannot be decoded, and the reasons by row. Payloads of `control` records
+    are unchanged."""
     bad: dict[int, str] = {}
     out: list[bytes | None] = []
     for row, (data, marker) in enumerate(zip(column.to_pylist(), control.to_pylist(), strict=True)):

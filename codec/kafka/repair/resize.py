@@ -1,4 +1,4 @@
-"""Retention, and segments of other sizes: batches are dropped with their segments or move between them, and keep their bytes.
+"""Apply retention, and resize segments: batches are dropped with their segments or move between segments, and keep their bytes.
 
 Source: `UnifiedLog.deleteOldSegments` and `deletableSegments`, `LogSegment.shouldRoll` of Kafka's storage module.
 """
@@ -37,8 +37,8 @@ Segment = tuple[int, Iterable[Run], str | None]
 
 
 class Resizer:
-    """Divides the batches of sound segments by `OPTIONS`. `notes` gets a sentence on what is removed, with what `cut` says
-    about batches that were edited."""
+    """Divides the batches of undamaged segments by `OPTIONS`. `notes` gets a sentence on the removed records. `cut` has the ranges
+    of edited batches."""
 
     def __init__(
         self, listing: Listing, files: Sequence[PlannedFile], options: Options, deriver: PartitionDeriver, now: int, notes: list[str],
@@ -69,7 +69,7 @@ class Resizer:
         self._note(gone)
 
     def _first(self, base: int, runs: Iterable[Run], name: str) -> Iterator[Segment]:
-        """Yield the first segment that is left. Without its first batches it starts at the next one."""
+        """Yield the first remaining segment. If its first batches are removed, it starts at the next one."""
         before = self._last
         kept = self._kept(runs)
         first = next(kept, None)
@@ -80,7 +80,7 @@ class Resizer:
     # Retention
 
     def _deleted(self) -> int:
-        """Return the number of segments that are removed, the oldest first."""
+        """Return the number of the oldest segments that are removed."""
         files, options = self.files, self.options
         if self.below is not None and files and self.below > (end := self._end()):
             raise UsageError(f"delete.before.offset {self.below} is above the log end offset {end}")
@@ -104,7 +104,7 @@ class Resizer:
         return gone
 
     def _newest(self, file: PlannedFile) -> int:
-        """Return the largest timestamp of a segment, -1 without one: then a broker takes the time of the file, which is not known here."""
+        """Return the largest timestamp of a segment; -1 without timestamps. A broker then uses the modification time, which is unknown here."""
         return max((int(run.heads["max_timestamp"].max()) for run in self._headers(file)), default=-1)
 
     def _end(self) -> int:
@@ -159,7 +159,7 @@ class Resizer:
             yield base if self._last == before else self._last + 1, (), None
 
     def _numbered(self, base: int, runs: Iterable[Run]) -> Iterator[tuple[int, Run]]:
-        """Yield runs with the numbers of their segments. A batch that is larger than a segment is one."""
+        """Yield runs with the numbers of their segments. A batch larger than a segment gets its own segment."""
         most = self.options["segment.bytes"] or _INT_MAX
         period = self.options["segment.ms"]
         number = size = 0

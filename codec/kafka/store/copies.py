@@ -1,4 +1,4 @@
-"""Return which partition a directory is a copy of, and its log end offset."""
+"""Identify the partition of a directory, and find its log end offset."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ _LAYOUT, _LOG = "kafka.partition", "kafka.log"
 _INDEXES = (".index", ".timeindex", ".txnindex")
 _ENTRIES = {".index": INDEX_ENTRY.head_dtype, ".timeindex": TIMEINDEX_ENTRY.head_dtype}
 _LARGEST_INDEX = 64 << 20
-"""Larger index files are not read for evidence."""
+"""Size limit in bytes of index files that are read as evidence."""
 _COMPACTED = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 """Topics of Kafka itself that are always compacted."""
 
@@ -57,7 +57,7 @@ GAP = "the broker starts, and treats it as a gap in the offsets"
 
 
 class Witness(NamedTuple):
-    """A file that proves how far the log once reached."""
+    """A file that proves a lower bound of the log end offset."""
 
     end: int
     """The offset after the last record."""
@@ -65,7 +65,7 @@ class Witness(NamedTuple):
 
 
 def partition_of(listing: Listing) -> Mapping[str, Any]:
-    """Return the topic and the partition, where the directory's name has them."""
+    """Return the topic and the partition, if the directory's name has them."""
     parsed = parse_directory(listing.name)
     return {} if parsed is None else {"topic": parsed.topic, "partition": parsed.partition}
 
@@ -80,7 +80,7 @@ class Checkpoints:
 
 
 def checkpoint_above(listing: Listing, name: str) -> Mapping[Any, int] | None:
-    """Return the offsets of a checkpoint in the log directory of a partition, by topic and partition; None where it is absent.
+    """Return the offsets of a checkpoint in the log directory of a partition, by topic and partition; None if it is absent.
 
     Raises `ParseError` and `UnreadableError`.
     """
@@ -102,7 +102,7 @@ def checkpoints(listing: Listing) -> Checkpoints:
     if where is None:
         return Checkpoints()
     internal = True if where.topic in _COMPACTED else None
-    # The entries are those of the partition itself, not of a future replica or of a directory set aside.
+    # The entries describe the partition itself, not a future replica or a stray directory.
     if listing.parent() is None or not is_partition(listing.name):
         return Checkpoints(compacted=internal)
 
@@ -159,7 +159,7 @@ class Segments:
 
 
 def known_end(witnesses: Iterable[Witness | None]) -> Witness | None:
-    """Return the witness of the highest offset. Of equal ones a checkpoint counts, since a repair does not change it."""
+    """Return the witness of the highest offset. Among equal ones, prefer a checkpoint, since a repair does not change it."""
     order = [witness for witness in witnesses if witness is not None]
     return max(order, key=lambda witness: (witness.end, witness.name.startswith("../")), default=None)
 
@@ -178,9 +178,7 @@ def ends_early(end: int, known: Witness, active: bool, size: int, lost: Mapping[
 
 def skips_segment(end: int, taken: int, after: int, size: int, lost: Mapping[str, Any]) -> Fault:
     """Return the fault of a segment of `size` bytes that ends at offset `end`, if a snapshot was taken before the next segment."""
-    text = (
-        f"offsets {end} to {after - 1} are in no batch, and a producer snapshot was taken at {taken}: {BEGAN}"
-    )
+    text = f"offsets {end} to {after - 1} are missing between two batches, and a producer snapshot was taken at {taken}: {BEGAN}"
     return Fault(_LOG, size, 0, Kind.LINK, text, system=GAP, lost=lost)
 
 
@@ -232,8 +230,7 @@ class Evidence:
         return [witness for witness in self.checkpoints.witnesses if witness.end > (self.start or 0)]
 
     def indexes(self, base: int) -> Iterator[Witness | None]:
-        """Iterate over the indexes of a segment: how far it reached by each, None if that is unknown. An index is read when it is its
-        turn."""
+        """Iterate over the indexes of a segment, and yield how far it reached; None if unknown. Each index is read lazily."""
         for suffix in _ENTRIES:
             name = segment_name(base, suffix)
             end = self._index_end(base, suffix, name) if self.sizes.get(name) else None
@@ -290,7 +287,7 @@ class Evidence:
         trailing = [offset for offset in self.segments.orphans if offset > base][:1]
         orphans = [Witness(offset, segment_name(offset, ".index")) for offset in trailing]
         known = known_end([*self.snapshot, *orphans, *self.checkpointed])
-        # An index that goes further counts if the other one does too.
+        # An index that reaches further counts if the other one does too.
         reached = 0 if known is None else known.end
         beyond = list(
             itertools.takewhile(lambda each: each is not None and each.end > reached, self.indexes(base))

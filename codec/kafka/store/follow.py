@@ -1,4 +1,4 @@
-"""Follow partitions, with the options of Spark's Kafka source: which partitions, from where, up to where, and how much at a time.
+"""Follow partitions with the options of Spark's Kafka source: which partitions, start and end offsets, and the size of a batch.
 
 Source of the options and their defaults: `KafkaSourceProvider` and `ConsumerStrategy` of Spark, and its guide to Kafka.
 """
@@ -24,7 +24,7 @@ from logwright.codec.store.view import Part
 from logwright.codec.window import Frames, Window
 
 LATEST, EARLIEST = -1, -2
-"""Special values in the JSON of offsets (`KafkaOffsetRangeLimit`)."""
+"""Special offsets in JSON (`KafkaOffsetRangeLimit`)."""
 _POSITIONS = {
     "read_uncommitted": "offset",
     "read_committed": "offset",
@@ -104,12 +104,12 @@ OPTIONS = (
     Option("assign", None, 'Partitions: {"orders": [0, 1]}', _partitions),
     Option("startingOffsets", None, 'earliest, latest, or by partition: {"orders": {"0": 23, "1": -2}}, -2 is earliest, -1 latest. By '
            "default earliest; latest for a stream of named topics, as in the Kafka source. A stream continues from its checkpoint", _offsets),
-    Option("endingOffsets", None, "The end, which is excluded, in the same form. By default latest. Not for streams", _offsets),
-    Option("startingTimestamp", None, "Begin at the first record of each partition with this time or a later one, in milliseconds", low=0),
-    Option("endingTimestamp", None, "End before the first record with this time or a later one. Not for streams", low=0),
+    Option("endingOffsets", None, "End offsets (exclusive), in the same form. By default latest. Not for streams", _offsets),
+    Option("startingTimestamp", None, "Begin at the first record of each partition at or after this time, in milliseconds", low=0),
+    Option("endingTimestamp", None, "End before the first record at or after this time. Not for streams", low=0),
     Option("startingOffsetsByTimestamp", None, 'startingTimestamp by partition: {"orders": {"0": 1700000000000}}', _times),
     Option("endingOffsetsByTimestamp", None, "endingTimestamp by partition. Not for streams", _times),
-    Option("startingOffsetsByTimestampStrategy", "error", "If no record is that late: error, or begin at latest", parse_choice,
+    Option("startingOffsetsByTimestampStrategy", "error", "If all records are older: error, or begin at latest", parse_choice,
            ("error", "latest")),
 Option("includeHeaders", True, "Include the column headers", parse_bool),
     Option("kafka.isolation.level", None, "The view of this name", parse_choice, _ISOLATION),
@@ -204,7 +204,7 @@ def _bound(
             return offset_at
         if which == "starting" and options["startingOffsetsByTimestampStrategy"] == "error":
             raise UsageError(
-                f"no record of {listing.name} has the time {time} or a later one",
+                f"no record of {listing.name} is at or after the time {time}",
                 advice="Pass startingOffsetsByTimestampStrategy=latest to begin with new records",
             )
         return end
@@ -224,12 +224,12 @@ def _of(offsets: Mapping[str, Mapping[int, int]], where: TopicPartition | None, 
             if where is None
             else f"{where.topic}-{where.partition}"
         )
-        raise UsageError(f"option {option} has no value for {name}", advice="Give a value for each partition")
+        raise UsageError(f"option {option} has no value for {name}", advice="Pass a value for each partition")
     return offset
 
 
 def _first_at(listing: Listing, plan: Plan, time: int, first: int) -> int | None:
-    """Return the first offset from `first` on whose record has `time` (in milliseconds) or a later time (`KafkaConsumer.offsetsForTimes`)."""
+    """Return the first offset, from `first` on, of a record at or after `time` (in milliseconds) (`KafkaConsumer.offsetsForTimes`)."""
     for file in plan.files:
         after = file.hints.get("next_base")
         if file.role is not Role.PRIMARY or (after is not None and after <= first):

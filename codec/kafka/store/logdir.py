@@ -1,4 +1,4 @@
-"""A broker's log directory: partitions, and the files about all of them."""
+"""A broker's log directory: the partitions, and the files that concern all of them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _ABOVE = {
     RECOVERY_POINT_FILE,
 }
 _SHOWN = 4
-"""The number of entries of a checkpoint that a message names."""
+"""The number of changed checkpoint entries that a message names."""
 _Partition = tuple[str, int]
 
 
@@ -93,7 +93,7 @@ def _checkpoint(name: str, data: bytes, ends: Mapping[_Partition, int | None]) -
         before = OFFSETS.unpack(data)
     except ParseError as error:
         before = OFFSETS.salvage(data)
-        changes.append(f"it was malformed ({error.message}), and {len(before)} of its entries were kept")
+        changes.append(f"it was malformed ({error.message}); {len(before)} of its entries were kept")
     after: list[Entry] = []
     for entry in before:
         topic, partition, offset = str(entry[0]), int(entry[1]), int(entry[2])

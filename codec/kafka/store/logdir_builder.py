@@ -1,4 +1,4 @@
-"""Build a log directory: the rows of each topic and partition become a partition, with the checkpoints of all of them."""
+"""Build a log directory from rows: the partition of each topic and partition number, and the checkpoints."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ OPTIONS = (
     Option("node.id", None, "Id of the broker", low=0, high=(1 << 31) - 1),
     Option("directory.id", "", "UUID of the directory in meta.properties. By default a random one", parse_text),
 )  # fmt: skip
-"""The options of writing a log directory."""
+"""Options of writing a log directory."""
 _SHOWN = 4
 """The number of topics that a message names."""
 
@@ -130,7 +130,7 @@ def split(rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         name = f"{word}-{number}"
         if number < 0 or word == METADATA_TOPIC or not is_partition(name):
             raise UsageError(
-                f"{name!r} is not the name of a partition that can be written",
+                f"{name!r} is not a valid partition name",
                 advice="Topics have up to 249 letters, digits, '.', '_' and '-'; partitions count from 0",
             )
         which = code == each
@@ -158,7 +158,7 @@ def folder_of(listing: Listing | None, name: str) -> FolderOf | None:
 
 
 class Settings:
-    """The options of a log directory, and the files about all partitions of an existing one."""
+    """The options of a log directory, and the files of an existing one that concern all partitions."""
 
     def __init__(self, options: Options, listing: Listing | None) -> None:
         self.options, self.listing = options, listing
@@ -192,7 +192,7 @@ class Settings:
                 return metadata.unpack(self.listing.read(file))[1]
         return None
 
-    # Files about all partitions
+    # Files that concern all partitions
 
     def own_files(self, parts: Mapping[str, Summary]) -> Iterator[Piece]:
         """Return the checkpoints, and last meta.properties. All rows are on disk, so each log is flushed and committed to its end."""
@@ -208,7 +208,7 @@ class Settings:
             lines: list[Entry] = [(*place, offset) for place, offset in entries.items()]
             yield Piece(file, OFFSETS.pack(lines), done=True)
         if META_PROPERTIES_FILE in self._files and self.listing is not None:
-            # Written again: without it a broker does not start while the files of a commit are renamed.
+            # Rewritten last: without it a broker does not start while the files of a commit are being renamed.
             yield Piece(META_PROPERTIES_FILE, self.listing.read(META_PROPERTIES_FILE), done=True)
         elif self._has_identity:
             identity = meta.pack(

@@ -1,4 +1,4 @@
-"""The layout `kafka.logdir`, for writing. Reading takes the partitions one by one (`logdir.LogDirectory`)."""
+"""The layout `kafka.logdir`, for writing. For reading, the partitions are separate stores (`logdir.LogDirectory`)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class LogDirectoryLayout(Layout):
     folders = tuple(f"{start}*-{'[0-9]' * digits}" for start in ("", ".") for digits in range(1, 11))
     nouns = PARTITION.nouns
     inner_staging = delete_directory("logwright", "0" * 32)
-    """A broker that is started on it deletes it. Any other name would prevent the start."""
+    """A broker that starts here deletes this folder. Any other name would prevent the start."""
     withheld = (META_PROPERTIES_FILE,)
     trial_row = MappingProxyType({"topic": "topic", "partition": 0})
 
@@ -62,8 +62,8 @@ class LogDirectoryLayout(Layout):
         return (LOCK_FILE,)
 
     def order(self, names: Iterable[str]) -> Sequence[str]:
-        """Return the files of each partition in its own order, then those about all partitions, and last meta.properties, without which
-        a broker does not start."""
+        """Return the files of each partition in its own order, then the files that concern all partitions. meta.properties is last: without it a
+        broker does not start."""
         folders: dict[str, list[str]] = {}
         own = []
         for name in sorted(names):

@@ -62,7 +62,7 @@ _HEAD, _ENTRY = dtype_of(Struct("IndexHead", *HEADER.fields[:-1])), dtype_of(ENT
 _FIELDS = tuple(field.name for field in HEADER.fields[:-1])
 _SYSTEM = "a broker finds fewer or other messages by key and reports no error"
 _TRIED = 64
-"""Limit of the entries that are compared with a number of slots, and of the numbers that are tried."""
+"""Limit of the entries that are compared, and of the numbers of slots that are tried."""
 _LARGEST = 64 << 20
 """Size limit in bytes of files that are searched for their first entry."""
 _SEARCHED = 1 << 14
@@ -98,7 +98,7 @@ ROWS = Table(
         Column(
             "store_timestamp",
             TIMESTAMP,
-            "store time of the message to the second, computed from time_diff",
+            "store time of the message in whole seconds, computed from time_diff",
             detail=True,
         ),
         Column("previous", pa.int32(), "number of the previous entry in the same slot; 0: none", detail=True),
@@ -194,7 +194,7 @@ def find_slots(read: Callable[[int, int], Buffer], size: int) -> int:
 
 
 def _fit(words: npt.NDArray[Any], head: Any, slots: int) -> float:
-    """Rate how well the first entries agree with a number of slots. Any of the compared values may be damaged, so all of them count."""
+    """Rate how well the first entries agree with a number of slots. Any value may be damaged, so all of them are compared."""
     stored = words[:slots]
     count = min(_TRIED, (len(words) - slots - 5) // 5)
     entries = words[slots + 5 : slots + 5 + 5 * count].view(_ENTRY).reshape(-1)

@@ -1,7 +1,7 @@
 """Correct queue ids and queue offsets in message headers. No checksum covers them.
 
-A correction must put a message between its neighbours in a queue: the one before has the previous queue offset, the one after has the
-next. The place is that of the consume queue unit that points to the message. Without one, both neighbours must exist, and no other
+A correction must place a message between its neighbours in a queue: the one before has the previous queue offset, the one after has the
+next. A consume queue unit that points to the message determines the place. Without one, both neighbours must exist, and no other
 message may fit.
 """
 
@@ -17,7 +17,7 @@ from logwright.codec.rocketmq.dispatch import Units
 
 @dataclass
 class Step:
-    """A message whose queue offset does not follow that of the message before in its queue (`before`; None for the first message)."""
+    """A message whose queue offset is not the next one after `before`, the previous message of its queue (None for the first message)."""
 
     queue: tuple[str, int]
     phy: int
@@ -30,7 +30,7 @@ class Step:
 
 @dataclass
 class Sequences:
-    """Takes the units of all messages in log order, and finds the steps in the sequences of their queue offsets."""
+    """Find the gaps and repeats in the queue offsets of all messages, whose units are added in log order."""
 
     last: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
@@ -53,7 +53,7 @@ class Sequences:
         self.last[queue] = int(units.number[-1]), int(units.phy[-1])
 
     def candidates(self) -> Iterator[tuple[tuple[str, int], int, int]]:
-        """Yield queue, queue offset and physical offset of the messages that may be wrong: both sides of each step, and the last ones."""
+        """Yield queue, queue offset and physical offset of messages with a possibly wrong header: both sides of each step, and the last ones."""
         for step in self.steps:
             yield step.queue, step.number, step.phy
             if step.before is not None:

@@ -105,7 +105,7 @@ class LogFile:
 class StoreRepair(Repairer):
     """The phases of a repair."""
 
-    one_copy: ClassVar[tuple[str, str]] = ("{} copies of a store were given", "Repair one of them")
+    one_copy: ClassVar[tuple[str, str]] = ("{} copies of a store were passed", "Repair one of them")
 
     def __init__(self, copies: Sequence[Listing], plans: Sequence[Plan], options: Options) -> None:
         super().__init__(copies, plans, options)
@@ -158,7 +158,7 @@ class StoreRepair(Repairer):
                 sequences.add(queue, added.units.pick(np.flatnonzero(added.queue == i)))
 
     def _listed(self, sequences: Sequences) -> dict[int, set[tuple[str, int, int]]]:
-        """Return the units that point to the messages that may be wrong, by physical offset."""
+        """Return the units that point to the messages with a possibly wrong header, by physical offset."""
         out: dict[int, set[tuple[str, int, int]]] = {}
         candidates = np.array([phy for *_, phy in sequences.candidates()], np.int64)
         for queue, first, units in self._units():

@@ -24,7 +24,7 @@ FILTERED = 16_000
 
 @dataclass(frozen=True)
 class Unit:
-    """A unit as a reader gets it: queue offset, number of messages, and their physical offset and size."""
+    """A unit as a pull returns it: queue offset, number of messages, and their physical offset and size."""
 
     number: int
     count: int
@@ -71,7 +71,7 @@ class ConsumeQueueExt:
         return len(data) < 20 or 20 + int.from_bytes(data[18:20], "big", signed=True) > len(data)
 
     def truncate_from(self, address: int) -> None:
-        """Delete the files before the unit at `address`."""
+        """Delete the extension files before the unit at `address`."""
         if address <= FIRST_TAG:
             for file in list(self.queue.files):
                 if file.base + file.size < address + ADDRESS:

@@ -139,7 +139,7 @@ class IndexService:
             self.files.append(file)
 
     def _last(self, stored: int) -> IndexFile:
-        """Return the file for the next entry. Create it if needed."""
+        """Return the file for the next entry. Create the file if needed."""
         if self.files and not self.files[-1].full:
             return self.files[-1]
         time = (_EPOCH + timedelta(milliseconds=min(max(stored, 0), 1 << 47))).strftime("%Y%m%d%H%M%S%f")[:-3]

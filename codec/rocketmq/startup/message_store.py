@@ -100,9 +100,9 @@ class MessageStore:
         self.index = IndexService(overlay, config.slots, config.entries, tags=version.bounded)
         self.warnings: list[str] = []
         self.ended: str = ""
-        """Why the log ends before its last byte; empty if it does not."""
+        """Why the log ends before its last byte; "" if it does not."""
         self.writable = True
-        """Whether consume queues are written. A queue that cannot be created ends this for all (`makeLogicsQueueError`)."""
+        """Whether consume queues are written. If one queue cannot be created, none is written any more (`makeLogicsQueueError`)."""
 
     # Loading
 

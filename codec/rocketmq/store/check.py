@@ -101,7 +101,7 @@ class StoreChecker:
     def _continuity(
         self, phy: Int64s, number: Int64s, queues: dict[tuple[str, int], Int64s]
     ) -> Iterator[tuple[str, Fault]]:
-        """Queue offsets must rise by one from message to message. A batch takes several, so its topic is only checked for order."""
+        """Check that queue offsets rise by one. A batch takes several, so its topic is only checked for order."""
         batches = tree.batch_topics(self._listing)
         holes = np.array(self._holes, np.int64)
         logs = tree.logs(self._listing)
@@ -157,7 +157,7 @@ class StoreChecker:
     def _units(
         self, phy: Int64s, size: Int64s, number: Int64s, queues: dict[tuple[str, int], Int64s]
     ) -> Iterator[tuple[str, Fault]]:
-        """Each unit must point to a message of its queue, and each message must have a unit, unless it repeats the one before."""
+        """Check that each unit points to a message of its queue, and that each message has a unit, unless it repeats the one before."""
         logs = tree.logs(self._listing)
         low = tree.base_of(logs[0].name) or 0 if logs else 0
         files: dict[tuple[str, int], list[PlannedFile]] = {}
@@ -187,7 +187,7 @@ class StoreChecker:
                 faulty = np.flatnonzero(~matches & (units["size"] != FILLER) & (at >= low))
                 for i in faulty[:_MOST].tolist():
                     unit_size = int(units["size"][i])
-                    text = f"the unit points to offset {int(at[i])}, which has no undamaged message of this queue of {unit_size} bytes"
+                    text = f"the unit points to offset {int(at[i])}, where there is no undamaged message of this queue with {unit_size} bytes"
                     position = i * units.dtype.itemsize
                     yield (
                         file.name,

@@ -36,7 +36,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "endingPhysicalOffset",
         "latest",
-        "The end, which is excluded, in the same form. Not for streams",
+        "The end (exclusive), in the same form. Not for streams",
         _bound,
     ),
 )

@@ -1,6 +1,6 @@
-"""Decode offset commits, nearly all records of `__consumer_offsets`, many at a time.
+"""Decode offset commits in bulk. They are nearly all records of `__consumer_offsets`.
 
-Only commits in the bytes that Kafka writes are decoded here. The others, and all other records, are left to `records`.
+Only commits in exactly the bytes that Kafka writes are decoded here. `records` decodes all others.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def read_commits(
     null: Bytes,
     out: Int64s,
 ) -> int:
-    """Fill `FIELDS` numbers for each offset commit, a row of `out`: numbers, positions in `keys` and `values`, and sizes. Of other
+    """Fill a row of `out` for each offset commit with `FIELDS` numbers: values, positions in `keys` and `values`, and sizes. For other
     records TYPE is -1. Return the number of commits."""
     count = 0
     for i in range(len(null)):
@@ -81,7 +81,7 @@ def read_commits(
 
 @kernel
 def _read_value(values: Bytes, at: int, end: int, out: Int64s, row: int) -> bool:
-    """Fill the fields of a value; False if it has not the form that Kafka writes."""
+    """Fill the fields of a value. Return False if it does not have the form that Kafka writes."""
     if end - at < 10:
         return False
     version = load_i16be(values, at)
@@ -102,7 +102,7 @@ def _read_value(values: Bytes, at: int, end: int, out: Int64s, row: int) -> bool
         at += 2
     else:
         length, after = read_uvarint(values, at, end)
-        # A number in more bytes than needed ends in a zero.
+        # A varint with more bytes than needed ends with a zero.
         if after < 0 or (after - at > 1 and load_u8(values, after - 1) == 0):
             return False
         size = length - 1
@@ -141,7 +141,7 @@ def _read_value(values: Bytes, at: int, end: int, out: Int64s, row: int) -> bool
 
 @dataclass(frozen=True, slots=True)
 class Commits:
-    """The offset commits among some records: which rows, their types and versions (`TOMBSTONE`), and the structures of their fields."""
+    """The offset commits in a batch of records: their rows, types and versions (`TOMBSTONE`), and the structures of their fields."""
 
     rows: Int64s
     types: Int64s
@@ -150,7 +150,7 @@ class Commits:
 
 
 def offset_commits(kind: RecordType, key: pa.Array, value: pa.Array) -> Commits | None:
-    """Decode the offset commits among records. None if a text is not UTF-8, so that all are left to `records`."""
+    """Decode the offset commits among records. Return None if a text is not UTF-8: then `records` decodes all of them."""
     keys, key_ends = values_of(key)
     values, value_ends = values_of(value)
     null = np.asarray(value.is_null()).astype(np.uint8)

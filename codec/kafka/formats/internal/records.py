@@ -23,15 +23,13 @@ from logwright.codec.kafka.formats.internal.serde import (
 from logwright.codec.kafka.formats.payload import PayloadError
 
 _FRAME_VERSION = 1
-OTHER_BYTES = (
-    "stored in other bytes than Kafka 4.3 would write: an unknown tag, a longer number or bytes at the end"
-)
+OTHER_BYTES = "the stored bytes differ from those that Kafka 4.3 would write: an unknown tag, a longer varint or trailing bytes"
 
 
 @dataclass(slots=True)
 class Message:
-    """A decoded record. `kind` None: its type is unknown. `version` None: its value is null. With `note`, the stored bytes are kept,
-    because the fields do not express them."""
+    """A decoded record. `kind` is None for an unknown type, `version` for a null value. With `note`, the stored bytes are kept,
+    because the fields cannot express them."""
 
     kind: RecordType | None = None
     version: int | None = None

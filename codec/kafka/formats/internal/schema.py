@@ -1,9 +1,9 @@
-"""Schemas of Kafka's messages, and the notation in which `definitions` states them.
+"""Schemas of Kafka's messages, and the notation of `definitions`.
 
     offset:int64; leader_epoch:int32 v3+ =-1; metadata:string; topics:[]{name:string; ids:[]uuid?}; topic_id:uuid v4+ @0
 
 A field has a name, a type, and optionally the versions that have it (`v3+`, `v1`), the tag under which it is stored (`@0`), and its
-default (`=-1`), which counts where a version lacks the field or the tag is absent. `[]` is an array, `{...}` a structure, `?` nullable.
+default (`=-1`), which is used if a version lacks the field or the tag is absent. `[]` is an array, `{...}` a structure, `?` nullable.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Kind:
         return ARROW[self.name]
 
     def zero(self) -> Any:
-        """Return the default of a field that states none."""
+        """Return the default value of a field without a stated default."""
         if self.item is not None:
             return []
         if self.fields is not None:
@@ -70,7 +70,7 @@ class Field:
     tag: int | None = None
     default: Any = None
     optional: bool = False
-    """It may be absent from a row that is written: its definition states a default, or it has a tag."""
+    """Whether a row may omit it: its definition has a default, or it has a tag."""
 
     def within(self, version: int) -> bool:
         return self.low <= version <= self.high
@@ -130,7 +130,7 @@ def _kind(tokens: list[str], at: int) -> tuple[Kind, int]:
 
 
 def _kind_inside(tokens: list[str], at: int) -> tuple[Kind, int]:
-    """Parse a type that is not an array. A `?` after it belongs to the array of which it is the type of the items."""
+    """Parse a type that is not an array. A `?` after it belongs to the array around it."""
     if tokens[at] == "{":
         inner, at = _fields(tokens, at + 1)
         return Kind(fields=inner), at + 1

@@ -1,4 +1,4 @@
-"""Decode and encode messages by their schemas. Each type's reader stands beside its writer.
+"""Decode and encode messages by their schemas. Each type's reader is next to its writer.
 
 Values are plain Python: a structure is a dict, an array a list, a UUID its text. Source: `Readable`, `Writable`, `MessageUtil` and
 `ByteUtils` of Kafka's clients library, and the generator of its message classes.
@@ -279,7 +279,7 @@ def _struct_writer(fields: Sequence[Field], version: int, *, flexible: bool) -> 
 
 
 def _value(field: Field, row: Mapping[str, Any]) -> Any:
-    """Return the value of a field, or its default where a row that is written lacks it."""
+    """Return the value of a field, or its default if the row lacks it."""
     value = row.get(field.name)
     absent = value is None and (not field.kind.nullable or field.name not in row)
     return field.default if absent and field.optional else value

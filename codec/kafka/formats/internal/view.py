@@ -35,13 +35,13 @@ def _columns(topic: Topic) -> tuple[Column, ...]:
             for name, kind in structs.items()
         ),
         Column("note", pa.string(), "why the stored bytes are kept in key and value, else null"),
-        Column("key", pa.binary(), "the stored key of a record that the columns do not express"),
-        Column("value", pa.binary(), "the stored value of a record that the columns do not express"),
+        Column("key", pa.binary(), "the stored key of a record that the other columns cannot express"),
+        Column("value", pa.binary(), "the stored value of a record that the other columns cannot express"),
     )
 
 
 def table_of(topic: Topic, rows: Table) -> Table:
-    """Return the table of a decoded view. `rows` is that of plain records, whose other columns it has too."""
+    """Return the table of a decoded view. `rows` is the table of plain records; its other columns are included."""
     core = tuple(rows[name] for name in ("offset", "timestamp", "partition"))
     decoded = _columns(topic)
     taken = {column.name for column in (*core, *decoded)}
@@ -115,7 +115,7 @@ class DecodedMessages:
             texts = contents(pa.string(), [each.encode() for each in self._names])
             return texts.take(numbers(pa.int64(), self._types, self._types < 0))
         if name == "version":
-            # Of an unknown type, the version is unknown too.
+            # If the type is unknown, so is the version.
             return numbers(pa.int16(), self._versions.astype(np.int16), self._versions < 0)
         if name == "note":
             return (
@@ -143,9 +143,9 @@ def _taken(array: pa.Array, rows: list[int]) -> list[Any]:
 
 
 def stored_rows(rows: pa.RecordBatch, first_row: int = 0) -> pa.RecordBatch:
-    """Return the rows with the columns `key` and `value` that are written, if they are the rows of a decoded view; else as they are.
+    """Return rows of a decoded view with their encoded `key` and `value`; other rows unchanged.
 
-    Stored bytes in `key` and `value` are used unless the other columns say something else, and in rows without a type. Raises
+    Stored bytes in `key` and `value` are used if they agree with the other columns, and in rows without a type. Raises
     `UsageError`, with the number of the row counted from `first_row`.
     """
     names = rows.schema.names
@@ -231,7 +231,7 @@ def without(batch: pa.RecordBatch, rows: Sequence[int]) -> pa.RecordBatch:
 
 
 def with_faults(faults: Sequence[tuple[int, Fault]], bad: Mapping[int, Fault]) -> list[tuple[int, Fault]]:
-    """Return the faults of a batch from which the rows `bad` were taken: those before, whose places change, and those of the rows."""
+    """Return the faults of a batch without the rows `bad`: the earlier faults with new row numbers, and those of the removed rows."""
     rows = np.array(sorted(bad), np.int64)
     moved = [(row - int(np.searchsorted(rows, row)), fault) for row, fault in faults]
     moved += [(row - i, bad[row]) for i, row in enumerate(rows.tolist())]

@@ -55,7 +55,7 @@ def write_messages(
     value_ends: Int32s, value_data: Bytes, value_mode: int, value_bits: Bytes, value_bit: int,
     times: Int64s, attributes: Bytes, offsets: Int64s, magic: int, out: Bytes, at: int, starts: Int64s,
 ) -> int:  # fmt: skip
-    """Write `rows` uncompressed messages from `out[at]` on, and where they start to `starts`. Return where they end. The columns are those
+    """Write `rows` uncompressed messages to `out` from `at` on, and their positions to `starts`. Return the end position. The columns are those
     of `pack.write_records`."""
     for i in range(rows):
         key_size = -1
@@ -89,7 +89,7 @@ def write_messages(
 
 
 def messages(rows: pack.Rows, magic: int, attributes: Bytes, out: Bytes, at: int, starts: Int64s) -> int:
-    """Call the kernel. A message's own time is the one before the append, if its attributes do not have the bit of append time."""
+    """Write messages with the kernel. Without the append-time bit in its attributes, a message has its create time."""
     key, value = rows.key, rows.value
     times = np.where(attributes & TIMESTAMP_TYPE != 0, rows.times, rows.creates)
     return int(
@@ -103,7 +103,7 @@ def messages(rows: pack.Rows, magic: int, attributes: Bytes, out: Bytes, at: int
 
 
 def most(rows: pack.Rows) -> int:
-    """Return the most bytes that the messages of the rows take."""
+    """Return an upper bound of the bytes that the messages of the rows take."""
     return rows.key.size + rows.value.size + rows.count * MAX_OVERHEAD
 
 
@@ -156,7 +156,7 @@ def wrapped(
 
 
 Messages = tuple[Bytes, Int64s, Bytes, Int64s, Int64s]
-"""Uncompressed messages: their bytes, where each starts, and the timestamp type, time and group of each."""
+"""Uncompressed messages: their bytes, and the position, timestamp type, time and group of each."""
 _NOTHING: Messages = (
     np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int64),
 )  # fmt: skip
@@ -204,7 +204,7 @@ class MessageEncoder:
         return out, at, header
 
     def _add(self, queue: list[pack.Rows], magic: int, inner: bool) -> Messages:
-        """Return the open messages followed by those of rows. Those of a wrapper have their own time."""
+        """Return the open messages, followed by those of rows. Messages of a wrapper have their own time."""
         parts = [self._open]
         at = len(self._open[0])
         for rows in queue:

@@ -1,4 +1,4 @@
-"""Read messages of magic 0 and 1: the kernel that makes columns of them, and the decompression of wrappers.
+"""Read messages of magic 0 and 1: a kernel that decodes them to columns, and the decompression of wrappers.
 
 A set of messages is an uncompressed message, or the decompressed value of a wrapper. The rules are those of a consumer
 (`AbstractLegacyRecordBatch.DeepRecordsIterator`, `DataLogInputStream`, `LegacyRecord` of Kafka's clients library): the magic of the wrapper
@@ -58,11 +58,11 @@ OWN_TIME = INT64_MIN
 BAD_SET, EMPTY_SET, BAD_SIZE, BAD_MESSAGE_MAGIC, BAD_CRC, NESTED, BAD_FIELDS, BAD_WRAPPER = range(20, 28)
 REASONS = {
     BAD_SET: "the wrapper has no value",
-    EMPTY_SET: "the wrapper holds no complete message",
+    EMPTY_SET: "the wrapper has no complete message",
     BAD_SIZE: f"message_size is below {_LEAST}",
     BAD_MESSAGE_MAGIC: "the magic of the message is neither 0 nor 1",
     BAD_CRC: "the checksum of the message is wrong",
-    NESTED: "the message in the wrapper is compressed, too",
+    NESTED: "the message in the wrapper is compressed too",
     BAD_FIELDS: "the key or the value is longer than the rest of the message",
     BAD_WRAPPER: "the offset of the wrapper is below the relative offset of its last message",
 }
@@ -88,8 +88,8 @@ def walk_set(buf: Bytes, at: int, end: int, offsets: Int64s) -> tuple[int, int]:
 
 @kernel("const u1[], i8, i8")
 def value_of(buf: Bytes, at: int, end: int) -> tuple[int, int]:
-    """Return where the value of the message `buf[at:end]` starts, and its size: negative for null. The start is -1 if it is not within
-    the message."""
+    """Return the start and the size of the value of the message `buf[at:end]`. The size is negative for null. The
+    start is -1 if the value exceeds the message."""
     at += _CONTENT + (MESSAGE_TIME if load_u8(buf, at + _MAGIC) == 1 else 0)
     if end - at < 8:
         return -1, 0
@@ -116,8 +116,8 @@ def read_messages(
     """Read the messages of sets. Return the number of rows. The arguments from `want` on are those of `records.read_records`.
 
     Set i has `count[i]` messages in `buf[set_start[i] : set_end[i]]`. Their offsets are stored less `shift[i]`. `wrapped` is 1 for a set
-    from a wrapper, and `append_time` the time that a wrapper gives to messages of magic 1, or `OWN_TIME`. A message that is not in a wrapper
-    has been checked as a frame.
+    from a wrapper. `append_time` is the wrapper's append time, which applies to its messages of magic 1, or `OWN_TIME`. A message that is
+    not in a wrapper has been checked as a frame.
     """
     row = 0
     key_end = 0
@@ -135,7 +135,7 @@ def read_messages(
         reason = 0
         record = 0
         start = at
-        # The state to return to if a message is bad.
+        # The state to restore if a message is bad.
         row0 = row
         key0 = key_end
         value0 = value_end
@@ -264,7 +264,7 @@ class BadSet(Exception):
 
 @dataclass(frozen=True, slots=True)
 class MessageSet:
-    """The set of a frame: its bytes, the number of messages, the offset of the first and the last, what is added to a stored offset."""
+    """The message set of a frame: its bytes, the number of messages, the first and the last offset, and the number to add to stored offsets."""
 
     data: Any
     count: int
@@ -307,7 +307,7 @@ def opened(data: Bytes, magic: int, wrapper_offset: int) -> MessageSet:
 
 
 def open_wrappers(window: Window, frames: Frames, context: LogContext) -> None:
-    """Fill in the headers of wrappers what only their messages say: the first offset and the number of messages. A wrapper that cannot be
+    """Complete the headers of wrappers with the first offset and the number of messages, which only the messages have. A wrapper that cannot be
     read keeps the number -1, and takes all offsets after the batch before it."""
     header = frames.header
     if np.minimum.reduce(header["magic"], initial=MAGIC) == MAGIC:

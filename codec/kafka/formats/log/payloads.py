@@ -1,4 +1,4 @@
-"""Rows whose keys and values are decoded: the views of internal topics, and the formats of users. A payload that cannot be decoded is a
+"""Decode keys and values of rows: views of internal topics, and payload formats. A payload that cannot be decoded is a
 fault of its row."""
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def decode_formats(
     columns: Sequence[str],
     context: LogContext,
 ) -> Iterator[Decoded]:
-    """Return plain rows whose keys and values, as far as they are read, are JSON text."""
+    """Return plain rows with the selected keys and values as JSON text."""
     read = tuple(dict.fromkeys((*columns, "offset", "position", "is_control")))
     for decoded in rows.decode(window, frames, ROWS, read, context):
         stored = {name: decoded.batch.column(i) for i, name in enumerate(read)}
@@ -67,7 +67,7 @@ def without_bad(
     bad: Mapping[int, str],
     context: LogContext,
 ) -> Decoded:
-    """Return the rows without those whose payload is `bad`, each with the reason, and a fault for each of these.
+    """Return the rows without those whose payload is `bad`, and a fault with the reason for each of these.
 
     `stored` has the columns `offset` and `position` of all rows.
     """

@@ -191,7 +191,7 @@ def message_rule(buf: Buffer, at: int, end: int, check: int) -> int:
 
 @kernel("const u1[], i8")
 def parts_of(buf: Buffer, at: int) -> tuple[int, int, int, int, int]:
-    """Return where a valid message has its store timestamp, its body and the size of that, its topic and the size of that. The size of the
+    """Return the offset of the store timestamp, and offset and size of body and topic, of a valid message. The size of the
     properties and the properties follow."""
     flags = load_i32be(buf, at + _SYS_FLAG)
     stored = at + STORE_TIMESTAMP

@@ -29,7 +29,7 @@ _EXTRA = 6
 
 @kernel("const u1[], i8, i8")
 def next_property(buf: Bytes, at: int, stop: int) -> tuple[int, int]:
-    """Return the end of the name (-1: none) and of the value of the property at `at`. It is one only if neither is empty."""
+    """Return the end of the name and the end of the value of the property at `at`; -1 for the name if either is empty."""
     middle = -1
     end = at
     while end < stop:
@@ -134,7 +134,7 @@ def text_of(
 ) -> pa.Array:
     """Return the stored form of the properties, a binary column.
 
-    `tags` and `keys` override the list. A column that was not given does not.
+    `tags` and `keys` override the list; an absent column does not.
     """
     added: Any = []
     for name, column, replaces in ((TAGS, tags, tags_given), (KEYS, keys, keys_given)):
@@ -164,7 +164,7 @@ def join(
     out: Bytes, ends: Int32s, lists: Int32s, names: Bytes, name_ends: Int32s, values: Bytes, value_ends: Int32s,
     tags: Bytes, tag_ends: Int32s, adds_tags: Bytes, keys: Bytes, key_ends: Int32s, adds_keys: Bytes,
 ) -> int:  # fmt: skip
-    """Write lists of properties, each with TAGS and KEYS appended where `adds_tags` and `adds_keys` say so. Return the bytes written."""
+    """Write lists of properties, with TAGS and KEYS appended where `adds_tags` and `adds_keys` are set. Return the bytes written."""
     at = 0
     ends[0] = 0
     for i in range(len(ends) - 1):
