@@ -62,7 +62,7 @@ class LogDirectoryLayout(Layout):
         return (LOCK_FILE,)
 
     def order(self, names: Iterable[str]) -> Sequence[str]:
-        """Return the files of each partition in its own order, then the files that concern all partitions. meta.properties is last: without it a
+        """Return the files of each partition in its own order, then files that concern all partitions. meta.properties is last: without it a
         broker does not start."""
         folders: dict[str, list[str]] = {}
         own = []

@@ -53,7 +53,7 @@ class Sequences:
         self.last[queue] = int(units.number[-1]), int(units.phy[-1])
 
     def candidates(self) -> Iterator[tuple[tuple[str, int], int, int]]:
-        """Yield queue, queue offset and physical offset of messages with a possibly wrong header: both sides of each step, and the last ones."""
+        """Yield queue, queue offset and physical offset of messages with a possibly wrong header: both sides of each step, and the last one."""
         for step in self.steps:
             yield step.queue, step.number, step.phy
             if step.before is not None:
