@@ -38,7 +38,7 @@ def each_sample(rule: Callable[..., None]) -> Callable[..., None]:
 
 
 def first_samples(rule: Callable[..., None]) -> Callable[..., None]:
-    """Try every byte or every call: `make test` does so with one sample of each codec."""
+    """Try the rule with one sample of each codec in `make test`, with all samples in `make test-all`."""
     subset = [
         pytest.param(
             sample, id=sample.label, marks=() if sample == FIRST[sample.codec] else pytest.mark.extended
@@ -74,19 +74,19 @@ def test_encode_from_rows_gives_the_same_rows(sample: Sample) -> None:
     holds(laws.encode_without_payloads(sample.specimen()))
 
 
-@each_sample
+@first_samples
 def test_every_split_gives_each_row_once(sample: Sample) -> None:
     size = len(sample.specimen().all_bytes())
     holds(laws.any_split(sample.specimen(), sizes=[1, 61, size // 7 + 1, size // 2 + 1, size + 1]))
 
 
-@each_sample
+@first_samples
 def test_kernels_equal_the_description(sample: Sample) -> None:
     """With default read options, which the reference implements."""
     holds(laws.kernel_equals_description(sample.specimen().all_bytes(), sample.codec, name=sample.name))
 
 
-@each_sample
+@first_samples
 def test_every_mode_and_window_gives_the_same_rows(sample: Sample) -> None:
     specimen = sample.specimen()
     rows = specimen.read(mode=Mode.FAILFAST).table
@@ -98,7 +98,7 @@ def test_every_mode_and_window_gives_the_same_rows(sample: Sample) -> None:
             assert tables_differ(rows, read.table.select(rows.schema.names)) is None
 
 
-@each_sample
+@first_samples
 def test_single_column_has_the_same_values(sample: Sample) -> None:
     specimen = sample.specimen()
     for table in specimen.codec.tables:
@@ -107,7 +107,7 @@ def test_single_column_has_the_same_values(sample: Sample) -> None:
             assert specimen.read(table, columns=name).table.column(name) == complete.column(name)
 
 
-@each_sample
+@first_samples
 def test_every_byte_is_explained_once(sample: Sample, tmp_path: Path) -> None:
     path = tmp_path / sample.name
     path.write_bytes(sample.specimen().all_bytes())
@@ -155,7 +155,7 @@ def another_value(old: bytes, kind: Type) -> bytes:
     return bytes([*old[:-1], old[-1] ^ 1]) if old else old
 
 
-@each_sample
+@first_samples
 def test_flips_and_truncations_are_reported(sample: Sample) -> None:
     """Nothing is invented, nothing sound is lost, and all damage is reported by offset: see `laws.damage_is_seen`."""
     specimen = sample.specimen()
@@ -256,7 +256,7 @@ def test_any_bytes_are_read_or_refused(codec: str, data: bytes) -> None:
 # Flipped bits
 
 
-@each_sample
+@first_samples
 @pytest.mark.parametrize("tries", [4, pytest.param(40, marks=pytest.mark.extended)])
 def test_corrected_frames_have_their_original_bytes(sample: Sample, tries: int) -> None:
     specimen = sample.specimen()

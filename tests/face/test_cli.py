@@ -304,7 +304,7 @@ def test_notes_are_not_printed_with_rows(capsys: Out, tmp_path: Path) -> None:
     assert capsys.readouterr().err == f"49 rows in {tmp_path / 'nodes.parquet'}\n"
 
 
-@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("unbuffered", ["", pytest.param("1", marks=pytest.mark.extended)])
 def test_output_that_fails_half_way(tmp_path: Path, unbuffered: str) -> None:
     """write(2) may write fewer bytes than requested; only the return value says so."""
     assert run("generate", "kafka.partition", str(tmp_path / "big-0"), "--rows", "3000") == 0

@@ -22,7 +22,8 @@ _ROWS = {"node", "acl_cache", "persisted", "journal_record"}
 """Kinds of JSON lines that hold rows, not answers."""
 _SKIPPED = {
     "case", "base", "files", "files_after", "files_removed", "files_after_failed_start", "files_after_start", "old", "new",
-    "partition_dirs_after", "sha256", "offset_ranges", "offset", "hex", "how", "description",
+    "partition_dirs_after", "sha256", "offset_ranges", "offset", "hex", "how", "description", "key", "keys", "tags", "topic",
+    "msg_topic", "uniq_key", "offset_msg_id", "body_hex", "body_plain", "body_plain_hex",
 }  # fmt: skip
 """Fields that name or count something of this case only."""
 _NUMBER = re.compile(r"0x[0-9a-fA-F]+|\b[0-9a-f]*\d[0-9a-f]*\b|\d+")
@@ -111,7 +112,10 @@ def _scalars(value: Any, place: str) -> Iterator[str]:
                 yield from _scalars(inner, f"{place}.{name}" if place else name)
     elif isinstance(value, list):
         for inner in value:
-            yield from _scalars(inner, place)
+            # Of a message's properties, the names.
+            yield from _scalars(
+                inner[0] if place.endswith("properties") and isinstance(inner, list) else inner, place
+            )
     elif isinstance(value, bool | str):
         yield f"{place}={value}"
 

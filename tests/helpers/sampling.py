@@ -1,7 +1,8 @@
 """The sample of tests that `make test` runs, in less than four minutes on two cores. Each rule is met by at least one test of it.
 
-- Golden cases: of the tests of one function that differ only in the golden case, the first with each trait (see `golden_traits`).
+- Golden cases: of the tests of one function that differ only in the golden case, few that have all traits (see `golden_traits`).
 - Random seeds: of the tests that differ only in the seed, the first tenth, and at least `SEEDS`.
+- Crashes and failing calls: every fifth, wherever there are hundreds of them (`STEPS`).
 - Spark: a table that is written and read.
 - Kernels bounds-checked and interpreted: the tests of the shared kernels and of one format (see `modes`).
 - Properties: a fifth of the examples, the same ones in each run (the Hypothesis profile `sample` in `tests/conftest.py`).
@@ -24,12 +25,14 @@ import pytest
 
 TESTS = Path(__file__).resolve().parents[1]
 SEEDS = 5
+STEPS = pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.extended)])
+"""For tests of crashes and failing calls: every fifth of them in the sample."""
 SPARK = frozenset({"tests/spark/test_partition.py::test_written_rows_are_read[none]"})
 
 
 def mark_extended(items: Iterable[pytest.Item]) -> None:
     """Mark the items that `make test` leaves out as `extended`."""
-    seen: defaultdict[str, set[str]] = defaultdict(set)
+    golden: defaultdict[str, list[tuple[pytest.Item, frozenset[str]]]] = defaultdict(list)
     seeds: defaultdict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
         if item.get_closest_marker("spark") and item.nodeid not in SPARK:
@@ -47,11 +50,11 @@ def mark_extended(items: Iterable[pytest.Item]) -> None:
             same = function + _without(call.id, case.name)
             if isinstance(value, Path) and value.is_file():
                 same += golden_traits.kind_of_file(value)
-            traits = golden_traits.traits(case)
-            if traits <= seen[same]:
-                item.add_marker(pytest.mark.extended)
-            seen[same] |= traits
+            golden[same].append((item, golden_traits.traits(case)))
             break
+    for same_but_case in golden.values():
+        for item in _without_new_traits(same_but_case):
+            item.add_marker(pytest.mark.extended)
     for same_but_seed in seeds.values():
         for item in same_but_seed[max(SEEDS, math.ceil(len(same_but_seed) / 10)) :]:
             item.add_marker(pytest.mark.extended)
@@ -60,6 +63,17 @@ def mark_extended(items: Iterable[pytest.Item]) -> None:
 def is_short(item: pytest.Item) -> bool:
     """Return False for tests that start Spark, and for those that run other tests in another process."""
     return item.get_closest_marker("spark") is None and not item.path.name.startswith("test_kernels_")
+
+
+def _without_new_traits(items: list[tuple[pytest.Item, frozenset[str]]]) -> list[pytest.Item]:
+    """Return the items that remain when the item with the most new traits is taken until all traits are covered."""
+    missing = {trait for _, traits in items for trait in traits}
+    remaining = list(items)
+    while missing:
+        best = max(remaining, key=lambda pair: len(pair[1] & missing))
+        missing -= best[1]
+        remaining.remove(best)
+    return [item for item, _ in remaining]
 
 
 def _without(test_id: str, value: str) -> str:

@@ -176,7 +176,7 @@ def test_configuration_is_detected(configuration: Path, logs: Path) -> None:
     assert lw.detect(configuration) == lw.detect(logs) == "kafka.logdir"
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.extended)])
 def test_convert_a_configuration(configuration: Path, tmp_path: Path, jobs: int) -> None:
     done = lw.convert(configuration, tmp_path / "rows.parquet", jobs=jobs)
     assert (done["rows"], [Path(file).name for file in done["files"]]) == (7, ["rows.parquet"])

@@ -102,7 +102,7 @@ READERS: dict[str, tuple[str, Command]] = {
 }
 
 
-@pytest.mark.parametrize("step", [13, pytest.param(1, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("step", [31, pytest.param(1, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("name", READERS)
 def test_any_call_of_a_reader_may_fail(place: Path, name: str, step: int) -> None:
     inner, command = READERS[name]

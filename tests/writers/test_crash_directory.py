@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from sampling import STEPS
 from write_scenarios import (
     LAYOUT,
     NEW,
@@ -25,22 +26,23 @@ __all__ = ["known_staging"]
 KEPT = [(kept, 0) for kept in Kept if kept is not Kept.SOME] + [(Kept.SOME, seed) for seed in range(6)]
 
 
+@STEPS
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_crash_leaves_the_old_or_the_new_rows(name: str) -> None:
+def test_crash_leaves_the_old_or_the_new_rows(name: str, step: int) -> None:
     files, act, old, new = prepare(name)
     act(files)
     assert rows_for_readers(files) == new
     assert rows_after_recovery(files.fork()) == new
     outcomes = set()
-    for prefix in range(len(files.trace) + 1):
-        for kept, seed in KEPT:
-            disk = files.crash(prefix, kept, seed)
-            rows = rows_for_readers(disk)
-            assert rows in (old, new), f"behind change {prefix}, with {kept} kept"
-            assert rows_after_recovery(disk) == rows
-            outcomes.add(rows == new)
-            append_rows(disk, NEXT)
-            assert rows_after_recovery(disk) == (rows or []) + NEXT
+    crashes = [(prefix, *kept) for prefix in range(len(files.trace) + 1) for kept in KEPT]
+    for prefix, kept, seed in crashes[::step]:
+        disk = files.crash(prefix, kept, seed)
+        rows = rows_for_readers(disk)
+        assert rows in (old, new), f"behind change {prefix}, with {kept} kept"
+        assert rows_after_recovery(disk) == rows
+        outcomes.add(rows == new)
+        append_rows(disk, NEXT)
+        assert rows_after_recovery(disk) == (rows or []) + NEXT
     assert outcomes == {False, True}
     # A write that has reported success is durable.
     assert all(rows_for_readers(files.crash(len(files.trace), kept, seed)) == new for kept, seed in KEPT)
@@ -57,11 +59,12 @@ def test_kill_leaves_the_old_or_the_new_rows(name: str) -> None:
         assert rows_after_recovery(disk) == rows
 
 
+@STEPS
 @pytest.mark.parametrize("name", ["append", "overwrite", "overwrite without exchange", "new"])
-def test_crash_during_recovery_changes_nothing(name: str) -> None:
+def test_crash_during_recovery_changes_nothing(name: str, step: int) -> None:
     files, act, _, _ = prepare(name)
     act(files)
-    for prefix in range(len(files.trace) + 1):
+    for prefix in range(0, len(files.trace) + 1, step):
         first = files.crash(prefix, Kept.ALL)
         rows = rows_for_readers(first)
         finish_or_undo(first, LAYOUT, TARGET)

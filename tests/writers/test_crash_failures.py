@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from sampling import STEPS
 from write_scenarios import SCENARIOS, known_staging, prepare, rows_after_recovery, rows_for_readers
 
 from logwright.codec.fault import LogwrightError, StorageError
@@ -12,9 +13,10 @@ from logwright.roundtrip.trust import every_operation
 __all__ = ["known_staging"]
 
 
+@STEPS
 @pytest.mark.parametrize("failure", [*Failure, None])
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_any_operation_may_fail(name: str, failure: Failure | None) -> None:
+def test_any_operation_may_fail(name: str, failure: Failure | None, step: int) -> None:
     clean, act, old, new = prepare(name)
 
     def judge(files: MemoryFileSystem, raised: BaseException | None, text: str) -> None:
@@ -31,4 +33,4 @@ def test_any_operation_may_fail(name: str, failure: Failure | None) -> None:
         # If removing a staging directory failed, it is left alone until its process has ended.
         assert rows_after_recovery(files.fork()) == rows
 
-    assert every_operation(clean, act, judge, failures=[failure]).failures > 20
+    assert every_operation(clean, act, judge, failures=[failure], step=step).failures > 20 // step

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import pytest
 from repairable_store import DAMAGED, FRAMES_CODEC, LAYOUT, PREFIX, SALVAGED
+from sampling import STEPS
 from write_scenarios import SCRATCH
 
 from logwright.codec.engine.repair import RepairPlan, Strategy
@@ -166,11 +167,12 @@ def test_system_started_in_between_sees_no_index_of_other_bytes(name: str) -> No
                 assert data in (old.get(index), new.get(index))
 
 
+@STEPS
 @pytest.mark.parametrize(
     "failure", [Failure.EIO, Failure.SHORT, None, pytest.param(Failure.ENOSPC, marks=pytest.mark.nightly)]
 )
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_any_operation_may_fail(name: str, failure: Failure | None) -> None:
+def test_any_operation_may_fail(name: str, failure: Failure | None, step: int) -> None:
     act, strategy, path, old, new = SCENARIOS[name]
     at, known = 0, set()
     while True:
@@ -199,7 +201,7 @@ def test_any_operation_may_fail(name: str, failure: Failure | None) -> None:
             disk = files.fork()
             act(disk, strategy)
             assert check(disk, path, old, new)
-        at += 1
+        at += step
     assert at > 40
 
 

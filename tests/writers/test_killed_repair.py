@@ -41,7 +41,9 @@ def files(path: Path) -> dict[str, bytes]:
     )
 
 
-@pytest.mark.parametrize("stop", [2, 12, 15, 18])
+@pytest.mark.parametrize(
+    "stop", [12, *(pytest.param(stop, marks=pytest.mark.extended) for stop in (2, 15, 18))]
+)
 def test_kill_leaves_the_old_or_the_new_files_and_the_command_continues(tmp_path: Path, stop: int) -> None:
     path, backup = tmp_path / "orders-0", tmp_path / "backup"
     rows = [{"value": b"value %03d" % n, "timestamp": 1_700_000_000_000} for n in range(60)]

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from sampling import STEPS
 from zookeeper_startup import DATA_LOG_DIR, data_directory, memory_of, server, start
 
 import logwright as lw
@@ -141,9 +142,10 @@ def repaired(case: str, strategy: Strategy | None, at: Places, files: MemoryFile
         ("basic", None),
     ],
 )
+@STEPS
 @pytest.mark.filterwarnings("ignore::logwright.codec.fault.DamageWarning")
 def test_crash_during_repair_in_place_leaves_the_old_or_the_new(
-    case: str, strategy: Strategy | None, tmp_path: Path
+    case: str, strategy: Strategy | None, tmp_path: Path, step: int
 ) -> None:
     at = Places(tmp_path)
     files = at.holding(memory_of(case).files)
@@ -154,7 +156,7 @@ def test_crash_during_repair_in_place_leaves_the_old_or_the_new(
     assert runs is not None
     assert now != was
     assert not any(name.startswith(("data/log.", "logs/snapshot.")) for name in now)
-    check(at, files, (old, new), (was, now), (ran, runs), grows=False, goes_on=False)
+    check(at, files, (old, new), (was, now), (ran, runs), step, grows=False, goes_on=False)
     saved = {name: data for name, data in files.tree(at.backup).items() if data is not None}
     changed = {name: data for name, data in was.items() if now.get(name) != data and data is not None}
     for name, data in changed.items():
@@ -178,11 +180,12 @@ SCENARIOS: dict[str, tuple[Callable[[Places], MemoryFileSystem], Act, bool]] = {
 SAMPLE = {"new logs", "append by tasks", "overwrite by a snapshot"}
 
 
+@STEPS
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=() if name in SAMPLE else pytest.mark.extended) for name in SCENARIOS],
 )
-def test_crash_during_a_write_leaves_the_old_or_the_new(name: str, tmp_path: Path) -> None:
+def test_crash_during_a_write_leaves_the_old_or_the_new(name: str, tmp_path: Path, step: int) -> None:
     at = Places(tmp_path)
     before, act, grows = SCENARIOS[name]
     files = before(at)
@@ -194,7 +197,7 @@ def test_crash_during_a_write_leaves_the_old_or_the_new(name: str, tmp_path: Pat
     logs = name not in ("new snapshot", "overwrite by a snapshot", "overwrite by tasks")
     assert any(item.startswith("logs/log.") for item in now) is logs
     assert not any(item.startswith("data/log.") or "logwright" in item for item in now)
-    check(at, files, (old, new), (was, now), (ran or 0, runs), grows)
+    check(at, files, (old, new), (was, now), (ran or 0, runs), step, grows)
 
 
 def check(
@@ -203,13 +206,14 @@ def check(
     rows: Any,
     trees: Any,
     zxids: tuple[int | None, int],
+    step: int,
     grows: bool,
     goes_on: bool = True,
 ) -> None:
     old, new = rows
     seen: set[bool] = set()
     known: set[object] = set()
-    for prefix in range(len(files.trace) + 1):
+    for prefix in range(0, len(files.trace) + 1, step):
         started, why = at.served(files.killed(prefix))
         if started is None and zxids[0] is not None:
             assert why.startswith("Snapshot directory has log files")
