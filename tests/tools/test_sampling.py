@@ -33,14 +33,13 @@ def sampled(items: list[Item]) -> list[Item]:
 
 
 @pytest.mark.parametrize("system", sorted(path.name for path in golden_traits.GOLDEN.glob("*/")))
-def test_sample_has_every_trait_and_leaves_out_cases_without_a_new_one(system: str) -> None:
+def test_sample_has_every_trait_and_less_than_half_of_the_cases(system: str) -> None:
     cases = golden_traits.cases(system)
     items = [Item("test_it", name, case=path) for name, path in sorted(cases.items())]
     kept = {item.callspec.id for item in sampled(items)}
     traits = {name: golden_traits.traits(path) for name, path in cases.items()}
     assert frozenset().union(*(traits[name] for name in kept)) == frozenset().union(*traits.values())
-    for name in cases.keys() - kept:
-        assert traits[name] <= frozenset().union(*(traits[other] for other in kept if other < name))
+    assert len(kept) < len(cases) / 2
 
 
 def test_each_value_of_another_parameter_is_sampled_separately() -> None:
