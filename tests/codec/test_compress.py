@@ -196,8 +196,20 @@ def test_level_for_a_codec_without_levels_is_an_error() -> None:
             compress(codec, b"", level=3)
 
 
+def test_raw_lz4_block_has_neither_frame_nor_length() -> None:
+    data = sample(1 << 17)
+    block = compress("lz4-raw", data)
+    assert lz4.block.decompress(block, uncompressed_size=len(data)) == data
+    assert plain("lz4-raw", block) == plain("lz4-raw", block, len(data)) == data
+    for limit in (0, len(data) - 1):
+        with pytest.raises(CompressionError, match=f"damaged, or makes more than {limit} bytes"):
+            decompress("lz4-raw", block, limit=limit)
+    with pytest.raises(CompressionError, match="^lz4: the block of 9 bytes at byte 0 is damaged"):
+        decompress("lz4-raw", block[:9], limit=len(data))
+
+
 def test_unknown_codec_error_lists_the_known_ones() -> None:
-    expected = "^compression is one of none, gzip, snappy, snappy-raw, lz4, lz4-magic0, zstd, zstd-sized, zlib, deflate, not 'brotli'$"
+    expected = "^compression is one of none, gzip, snappy, snappy-raw, lz4, lz4-magic0, lz4-raw, zstd, zstd-sized, zlib, deflate, not 'brotli'$"
     with pytest.raises(ValueError, match=expected):
         compress("brotli", b"")
     with pytest.raises(ValueError, match=expected):

@@ -10,6 +10,7 @@
   header and of blocks verified, size and checksum of the content skipped, bytes after the frame ignored.
 - `lz4-magic0`: the same with the header checksum of Kafka before 0.10, which also covers the magic number. It is not
   verified, because files have both kinds.
+- `lz4-raw`: one raw block.
 - `zstd`: any number of frames (RFC 8878), skippable ones included.
 - `zstd-sized`: the same; written as one frame with the content size in its header, as LevelDB requires.
 - `zlib`: one zlib stream (RFC 1950). Bytes after it are ignored, as by inflate().
@@ -85,6 +86,7 @@ _READERS: dict[str, _Reader] = {
     "snappy-raw": snappy.read_raw,
     "lz4": lz4.read,
     "lz4-magic0": lz4.read,
+    "lz4-raw": lz4.read_raw,
     "zstd": zstd.read,
     "zstd-sized": zstd.read,
     "zlib": deflate.read_zlib,
@@ -97,6 +99,7 @@ _WRITERS: dict[str, _Writer] = {
     "snappy-raw": snappy.write_raw,
     "lz4": lz4.write,
     "lz4-magic0": lz4.write_magic0,
+    "lz4-raw": lz4.write_raw,
     "zstd": zstd.write,
     "zstd-sized": zstd.write_sized,
     "zlib": deflate.write_zlib,
@@ -111,6 +114,7 @@ _LEVELS = {
     "gzip": (-1, 9, -1),
     "lz4": (1, 17, 9),
     "lz4-magic0": (1, 17, 9),
+    "lz4-raw": (1, 17, 9),
     "zstd": (-131072, 22, 3),
     "zstd-sized": (-131072, 22, 1),
     "zlib": (-1, 9, -1),

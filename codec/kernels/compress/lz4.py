@@ -135,6 +135,11 @@ def read(codec: str, data: memoryview, limit: int) -> Bytes:
     return out[:done].copy() if room <= _SCRATCH else out[:done]
 
 
+def read_raw(codec: str, data: memoryview, limit: int) -> Bytes:
+    out = np.empty(min(limit, _RATIO * len(data)), np.uint8)
+    return out[: _block(data, out, 0)]
+
+
 _SCRATCH = 256 << 10
 _own = threading.local()
 
@@ -201,17 +206,22 @@ def write_magic0(data: memoryview, level: int) -> bytes:
     return _frame(data, level, _header_checksum(_MAGIC + _DESCRIPTOR))
 
 
-def _frame(data: memoryview, level: int, header_checksum: int) -> bytes:
+def write_raw(data: memoryview, level: int) -> bytes:
     # Imported when written: reading needs none of it.
     import lz4.block
 
     settings: dict[str, Any] = {"mode": "default"}
     if level != _FAST_LEVEL:
         settings = {"mode": "high_compression", "compression": min(level, _HIGHEST)}
+    block: bytes = lz4.block.compress(data, store_size=False, **settings)
+    return block
+
+
+def _frame(data: memoryview, level: int, header_checksum: int) -> bytes:
     parts = [_MAGIC, _DESCRIPTOR, bytes([header_checksum])]
     for at in range(0, len(data), _BLOCK):
         raw = data[at : at + _BLOCK]
-        block = lz4.block.compress(raw, store_size=False, **settings)
+        block = write_raw(raw, level)
         if len(block) < len(raw):
             parts += struct.pack("<I", len(block)), block
         else:
