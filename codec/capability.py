@@ -19,6 +19,7 @@ from logwright.codec.option import Option, Options
 from logwright.codec.store.extents import Extent
 from logwright.codec.store.listing import Listing, Plan, PlannedFile
 from logwright.codec.store.view import Part, Stream
+from logwright.codec.window import Frames
 
 # Files
 
@@ -65,6 +66,15 @@ class FileCapabilities:
 # Directories
 
 
+class Report(Protocol):
+    """Takes a fault, and raises it if the read mode says so.
+
+    It is a fault of the directory, or of the rows of a file; `data` is then what is shown of the damaged range.
+    """
+
+    def __call__(self, fault: Fault, file: str = "", data: bytes = b"", /) -> None: ...
+
+
 class Combine(Protocol):
     """Merge the rows of several files into the rows of a view."""
 
@@ -74,12 +84,11 @@ class Combine(Protocol):
         params: Mapping[str, Any],
         runs: Sequence[Stream],
         columns: Sequence[str],
-        report: Callable[[Fault], None],
+        report: Report,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a group (`params` is `Group.params`), with these columns of the view's table, in batches of bounded size.
 
-        A run may be read several times. Runs without rows may be missing. `report` takes a fault of the directory, and raises it if
-        the read mode says so.
+        A run may be read several times. Runs without rows may be missing.
         """
         ...
 
@@ -193,7 +202,8 @@ class Follow(Protocol):
     """Follow a directory while its system writes to it.
 
     Each row has a position, an increasing integer that never changes, so a reader only remembers the last one. It is the column by
-    which the files' codec is `ordered`, and each part of a view has its `bounds`. New frames follow the last one of the last part.
+    which the files' codec is `ordered`, and each part of a view has its `bounds`; or it is the file position of the frame, counted from
+    the first of these bounds (`FILE_POSITION`). New frames follow the last one of the last part.
     """
 
     options: tuple[Option, ...]
@@ -211,12 +221,12 @@ class Follow(Protocol):
         """Return whether the options select a directory of this name."""
         ...
 
-    def begins(self, plan: Plan) -> int:
-        """Return the first position that is served."""
+    def begins(self, plan: Plan, view: str) -> int:
+        """Return the first position that is served. Raises `UsageError` if this directory cannot be followed."""
         ...
 
     def span(
-        self, listing: Listing, plan: Plan, options: Options, end: int, *, stream: bool
+        self, listing: Listing, plan: Plan, view: str, options: Options, end: int, *, stream: bool
     ) -> tuple[int, int]:
         """Return the positions `[low, high)` that the options select in a directory that ends at `end`; a `stream` ignores `high`.
 
@@ -238,6 +248,10 @@ class Follow(Protocol):
     def in_advance(self, listing: Listing, part: Part) -> bool:
         """Return whether the last part is a file that the system created before it needs it, so that rows may still follow in the part
         before."""
+        ...
+
+    def unfinished(self, frames: Frames) -> bool:
+        """Return whether the last of these frames, behind which there is no other, may still be being written."""
         ...
 
 

@@ -17,7 +17,7 @@ from logwright.codec.window import RowFrames
 from logwright.readers.filter import Filter
 from logwright.readers.prefetch import INLINE, Prefetcher
 from logwright.readers.report import Report
-from logwright.readers.stream import CORRUPT, Mode, output_schema
+from logwright.readers.stream import CORRUPT, RECORD_LIMIT, Mode, output_schema
 from logwright.readers.task import ReadJob, Task, Work, run_jobs
 
 _SMALLEST = 256 << 10
@@ -188,10 +188,15 @@ class _Reading:
         self.reported: set[str] = set(group.already_reported)
         """Files whose damage has been reported."""
 
-    def report_fault(self, fault: Fault) -> None:
-        self.report.file("", fault.codec).add(fault)
+    def report_fault(self, fault: Fault, file: str = "", data: bytes = b"") -> None:
+        """See `codec.capability.Report`."""
+        self.report.file(file, fault.codec).add(fault)
         if self.mode is Mode.FAILFAST and fault.stops:
-            raise DamageError.of(fault, self.report.path)
+            raise DamageError.of(fault, f"{self.report.path}/{file}" if file else self.report.path)
+        if self.mode is Mode.PERMISSIVE and file and fault.stops:
+            values = data[:RECORD_LIMIT], fault.offset, fault.length
+            arrays = [pa.array([value], kind.type) for value, kind in zip(values, CORRUPT, strict=True)]
+            self.corrupt_rows.append(pa.RecordBatch.from_arrays(arrays, schema=pa.schema(CORRUPT)))
 
     def filter_of(self, task: Task) -> Filter | None:
         """Return the filter for the rows of a file, with the bounds of the range unless the file is inside it."""

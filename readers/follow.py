@@ -28,7 +28,7 @@ from logwright.codec.fault import LogwrightError, UsageError
 from logwright.codec.frames.walk import WINDOW, Stretch, Walk
 from logwright.codec.layout import Layout
 from logwright.codec.option import Option, Options
-from logwright.codec.store.view import Group, Part
+from logwright.codec.store.view import FILE_POSITION, Group, Part
 from logwright.codec.table import Table
 from logwright.readers import filter as filters
 from logwright.readers.plan import task_of
@@ -44,6 +44,8 @@ _log = logging.getLogger("logwright")
 _STEP = 512 << 10
 Positions = Mapping[str, int]
 """Positions in the system's own numbers, by the name of the directory."""
+_POSITION = "position"
+"""The column with the place of a row in its file."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,10 @@ class Ranged:
         window: int = WINDOW,
         prefetcher: Prefetcher = INLINE,
     ) -> Iterator[pa.RecordBatch]:
-        own = filters.Filter([(self.column, ">=", self.low), (self.column, "<", self.high)], self.table)
+        column, base = self.column, 0
+        if column == FILE_POSITION:
+            column, base = _POSITION, self.task.bounds[FILE_POSITION][0]
+        own = filters.Filter([(column, ">=", self.low - base), (column, "<", self.high - base)], self.table)
         both = own if filter is None else filter.also(own)
         task = self.task
         if task.real != task.path and not is_remote(task.real) and not os.path.exists(task.real):
@@ -147,10 +152,10 @@ class Followed:
         return part.bounds[self.column]
 
     def begins(self, target: DirectoryTarget) -> int:
-        return self._follow.begins(target.plan)
+        return self._follow.begins(target.plan, self.view)
 
-    def ends(self, target: DirectoryTarget) -> int:
-        """Return the position after the last row."""
+    def ends(self, target: DirectoryTarget, *, stream: bool = True) -> int:
+        """Return the position after the last row. A `stream` waits for a row that may still be being written."""
         begin = self.begins(target)
         parts = self._parts(target, self._read_view)
         if not parts:
@@ -164,8 +169,12 @@ class Followed:
         if known is None or (known.file, known.inode) != (task.file, inode) or (task.size or 0) < known.at:
             known = _Reached(task.file, inode, 0, self.bounds(last)[0])
         if (task.size or 0) > known.at:
-            for _, frames, _, behind in self._walk(task, known.at):
-                known.at, known.position = behind, max(known.position, int(frames[1][-1]) + 1)
+            newest: tuple[Stretch, int, int] | None = None
+            for step, (low, high), starts, behind in self._walk(task, known.at):
+                known.at, known.position = behind, max(known.position, int(high[-1]) + 1)
+                newest = step, int(starts[-1]), int(low[-1])
+            if stream and newest is not None and self._follow.unfinished(newest[0].frames):
+                _, known.at, known.position = newest
         self._reached = known
         self._keep(task, known.position, _Place(known.at, known.at))
         return max(begin, known.position)
@@ -173,13 +182,17 @@ class Followed:
     def _walk(self, task: Task, start: int) -> Iterator[tuple[Stretch, tuple[Any, Any], Any, int]]:
         """Iterate over the good frames from a byte on: (stretch, (first positions, last positions), starts, end of the last frame)."""
         codec = registry.get(task.codec)
-        assert codec.ordered is not None
+        base = task.bounds[FILE_POSITION][0] if self.column == FILE_POSITION else None
         with task.open() as source:
             walk = Walk(source, codec, task.context(codec), start=start, step=_STEP)
             for step in walk:
                 if isinstance(step, Stretch) and len(step.frames):
-                    low, high = codec.frame_bounds(step.frames, codec.ordered)
                     starts = step.frames.start + step.window.offset
+                    if base is None:
+                        assert codec.ordered is not None
+                        low, high = codec.frame_bounds(step.frames, codec.ordered)
+                    else:
+                        low = high = starts + base
                     yield step, (low, high), starts, step.window.offset + int(step.frames.end[-1])
 
     def _keep(self, task: Task, position: int, place: _Place) -> None:
@@ -253,6 +266,8 @@ class Followed:
         self, target: DirectoryTarget, start: int, end: int, most: int | None = None
     ) -> Iterator[Ranged]:
         """Iterate over the ranges that hold the rows `[start, end)`, with at most `most` positions each."""
+        if most is not None:
+            _check_count(self.column, "maxRecordsPerPartition", "maxPartitionBytes")
         settled = self._settled(target, start)
         hints = {} if settled is None else settled.hints(start, end)
         for part in self._parts(target, self._read_view):
@@ -305,6 +320,14 @@ class Followed:
                 return max(start, low)
             most -= 1
         return end
+
+
+def _check_count(column: str, option: str, other: str) -> None:
+    if column == FILE_POSITION:
+        raise UsageError(
+            f"option {option} counts rows, but this directory is followed by positions in its files",
+            advice=f"Pass {other} instead",
+        )
 
 
 def _inode(task: Task) -> int:
@@ -397,8 +420,10 @@ class Following:
         out = {}
         for name, target in self.there().items():
             followed = self.of(name)
-            begin, end = followed.begins(target), followed.ends(target)
-            low, high = self._follow.span(target.directory, target.plan, self.words, end, stream=stream)
+            begin, end = followed.begins(target), followed.ends(target, stream=stream)
+            low, high = self._follow.span(
+                target.directory, target.plan, self.view, self.words, end, stream=stream
+            )
             if low < begin:
                 self._lost(name, f"requested from {low}, but the first available is {begin}")
                 low = begin
@@ -477,6 +502,12 @@ class Following:
             if low < high:
                 out += followed.between(target, low, high, most)
         return out
+
+    def check_pace(self, pace: Pace) -> None:
+        """Raise `UsageError` for limits that count rows if positions do not."""
+        if pace.positions is not None or pace.least is not None:
+            name = "minOffsetsPerTrigger" if pace.positions is None else "maxOffsetsPerTrigger"
+            _check_count(self.column, name, "maxBytesPerTrigger")
 
     def _lost(self, name: str, problem: str) -> None:
         if self._fail:

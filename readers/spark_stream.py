@@ -48,6 +48,7 @@ class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
         table = registry.table_of(layout.views[self._following.view])
         self._rows = SparkSource(request, schema, recorder, Reading(table, ()))
         self._pace = Pace.of(request.words)
+        self._following.check_pace(self._pace)
         self._last: dict[str, int] | None = None
         """Positions at which the stream ends, for trigger availableNow."""
         self._since = time.monotonic()

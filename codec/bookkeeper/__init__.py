@@ -9,6 +9,7 @@ from logwright.codec.bookkeeper.repair.edit import edit
 from logwright.codec.bookkeeper.repair.repair import OPTIONS, REBUILDS, BookieRepair, rebuild
 from logwright.codec.bookkeeper.startup.start import STARTUP
 from logwright.codec.bookkeeper.store import configuration, layout, views
+from logwright.codec.bookkeeper.store.follow import BookieFollow
 from logwright.codec.capability import DirectoryCapabilities, DirectoryEdit, DirectoryRepair
 from logwright.codec.layout import ConfigFile, Layout
 
@@ -19,6 +20,7 @@ LAYOUTS: tuple[Layout, ...] = (
             combine=views.combine,
             predict=STARTUP,
             check=check,
+            follow=BookieFollow(),
             edit=DirectoryEdit(edit, EDIT_OPTIONS),
             repair=DirectoryRepair(BookieRepair.repair, rebuild, REBUILDS, OPTIONS),
         )

@@ -11,6 +11,9 @@ import pyarrow as pa
 from logwright.codec.table import Table
 from logwright.codec.window import RowFrames
 
+FILE_POSITION = "file position"
+"""In `Part.bounds` instead of a column, for directories that are followed by file position: the number of the part's first byte."""
+
 
 @dataclass(frozen=True)
 class Part:

@@ -76,6 +76,24 @@ def test_splits_inside_entry_logs_give_each_entry_once(spark: Any, tmp_path: Pat
     assert read(spark, home, maxPartitionBytes="4k") == rows
 
 
+def test_new_entries_of_a_bookie_are_followed(spark: Any, tmp_path: Path) -> None:
+    home, batches = tmp_path / "bookie", []
+    write(frame(spark, 90, parts=1), home)
+    loaded = spark.readStream.format("logwright").option("maxBytesPerTrigger", "1k")
+    rows = loaded.option("view", "entrylog").load(str(home)).select("ledger_id", "entry_id")
+    for first, count in ((0, 90), (10, 60)):
+        if first:
+            write(frame(spark, count, first=first, parts=1), home)
+        batches.clear()
+        writer = rows.writeStream.foreachBatch(lambda batch, _: batches.append(batch.collect()))
+        query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+        query.start().awaitTermination()
+        assert len(batches) > 1
+        assert sorted(tuple(row) for batch in batches for row in batch) == [
+            (ledger, entry) for ledger in range(first, first + 3) for entry in range(count // 3)
+        ]
+
+
 def test_repeated_write_of_an_application_is_ignored(spark: Any, tmp_path: Path) -> None:
     home = tmp_path / "bookie"
     for _ in range(2):

@@ -7,7 +7,7 @@ the last one counts: journals after entry logs, and entry logs by id. Copies wit
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,17 +17,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logwright.codec.bookkeeper.formats.entrylog.ledgersmap import read_map
+from logwright.codec.bookkeeper.pulsar.messages import ENTRY_COLUMNS, MESSAGES, message_rows
 from logwright.codec.bookkeeper.startup.errors import JavaError
 from logwright.codec.bookkeeper.startup.index_file import IndexFile
 from logwright.codec.bookkeeper.store import rocks, tree
+from logwright.codec.bookkeeper.store.follow import file_bounds
 from logwright.codec.bookkeeper.store.stored import ENTRIES
 from logwright.codec.bookkeeper.store.tree import Tree
-from logwright.codec.fault import Fault
+from logwright.codec.capability import Report
 from logwright.codec.host import Spill, host
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing, Plan, Role
 from logwright.codec.store.overlay import Overlay
-from logwright.codec.store.view import Group, Part, Run, Stream, View
+from logwright.codec.store.view import FILE_POSITION, Group, Part, Run, Stream, View
 from logwright.codec.table import Column, Table
 
 Int64s = npt.NDArray[np.int64]
@@ -63,6 +65,10 @@ VIEWS = {
             ENTRIES, "older copies of entries, and entries in journals before lastMark",
         ),
         View("ledgers", tree.ENTRY_LOG, "rows", "the ledgers: range of entries, bytes, gaps, and state in the index", LEDGERS),
+        View(
+            "pulsar", tree.ENTRY_LOG, "rows", "the messages of Apache Pulsar in the entries, with batches divided",
+            MESSAGES, "what is stored around messages: the entries themselves",
+        ),
         View("journal", tree.JOURNAL, "rows", "all records of the journals in order"),
         View(
             "entrylog", tree.ENTRY_LOG, "rows", "all entries in the entry logs, in the order of the files",
@@ -86,11 +92,15 @@ class IndexedLedger:
 def parts(listing: Listing, plan: Plan, view: str, options: Options) -> Sequence[Part | Group]:
     """See `codec.layout.Layout.parts`."""
     if view in _BY_FILE:
+        bounds = file_bounds(plan, view) or {}
         return [
-            Part(file.name, _BY_FILE[view], "rows", file.hints)
+            Part(
+                file.name, _BY_FILE[view], "rows", file.hints,
+                bounds={FILE_POSITION: bounds[file.name]} if file.name in bounds else {},
+            )
             for file in plan.files
             if file.codec == _BY_FILE[view] and file.role is Role.PRIMARY
-        ]
+        ]  # fmt: skip
     bookie = Tree(listing, options)
     marked = {name: at for i in range(len(bookie.journals)) for name, at in bookie.marked(i)}
     runs = []
@@ -207,12 +217,18 @@ def combine(
     params: Mapping[str, Any],
     runs: Sequence[Stream],
     columns: Sequence[str],
-    report: Callable[[Fault], None],
+    report: Report,
 ) -> Iterator[pa.RecordBatch]:
     """See `codec.capability.Combine`."""
     if view == "ledgers":
         yield _ledgers(params["indexed"], runs, columns)
-        return
+    elif view == "pulsar":
+        yield from message_rows(_entries(runs, ENTRY_COLUMNS), columns, report)
+    else:
+        yield from _entries(runs, columns)
+
+
+def _entries(runs: Sequence[Stream], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     located = locate(runs)
     names = [run.params["file"] for run in runs]
     read = [name for name in columns if name not in _OWN]

@@ -156,13 +156,13 @@ class PartitionFollow:
             return re.fullmatch(options["subscribePattern"], parsed.topic) is not None
         return parsed.partition in options["assign"].get(parsed.topic, ())
 
-    def begins(self, plan: Plan) -> int:
+    def begins(self, plan: Plan, view: str) -> int:
         return int(plan.facts["log_start_offset"])
 
     def span(
-        self, listing: Listing, plan: Plan, options: Options, end: int, *, stream: bool
+        self, listing: Listing, plan: Plan, view: str, options: Options, end: int, *, stream: bool
     ) -> tuple[int, int]:
-        first, where = self.begins(plan), parse_directory(listing.name)
+        first, where = self.begins(plan, view), parse_directory(listing.name)
         if stream:
             for word in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
                 if options[word] is not None:
@@ -181,6 +181,9 @@ class PartitionFollow:
         return "read_uncommitted" if view == "read_committed" else view
 
     def in_advance(self, listing: Listing, part: Part) -> bool:
+        return False
+
+    def unfinished(self, frames: Frames) -> bool:
         return False
 
 

@@ -16,6 +16,7 @@ from logwright.codec.option import Option, Options
 from logwright.codec.rocketmq.store import tree
 from logwright.codec.store.listing import Listing, Plan
 from logwright.codec.store.view import Part
+from logwright.codec.window import Frames
 
 VIEW, POSITION = "messages", "physical_offset"
 _HEAD = 8
@@ -58,17 +59,17 @@ class StoreFollow:
     def wanted(self, name: str, options: Options) -> bool:
         return True
 
-    def begins(self, plan: Plan) -> int:
+    def begins(self, plan: Plan, view: str) -> int:
         return int(plan.facts["first_physical_offset"] or 0)
 
     def span(
-        self, listing: Listing, plan: Plan, options: Options, end: int, *, stream: bool
+        self, listing: Listing, plan: Plan, view: str, options: Options, end: int, *, stream: bool
     ) -> tuple[int, int]:
         if stream and options["endingPhysicalOffset"] != "latest":
             raise UsageError(
                 "endingPhysicalOffset is not for streams, which have no end", advice="Remove the option"
             )
-        known = {"earliest": self.begins(plan), "latest": end}
+        known = {"earliest": self.begins(plan, view), "latest": end}
         low, high = (options[name] for name in ("startingPhysicalOffset", "endingPhysicalOffset"))
         return known.get(low, low), known.get(high, high)
 
@@ -80,6 +81,9 @@ class StoreFollow:
 
     def in_advance(self, listing: Listing, part: Part) -> bool:
         return not any(listing.read(part.file, 0, _HEAD))
+
+    def unfinished(self, frames: Frames) -> bool:
+        return False
 
 
 def bounds(listing: Listing) -> dict[str, tuple[int, int | None]]:

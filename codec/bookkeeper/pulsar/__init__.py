@@ -1,0 +1,1 @@
+"""Messages of Apache Pulsar in the payloads of entries."""
