@@ -26,8 +26,13 @@ class Host(Protocol):
         """Return the secret that `env:NAME` or `file:PATH` names. Raises `ValueError` without the secret."""
         ...
 
-    def files_of(self, make: Callable[[str], None]) -> Iterator[tuple[str, bytes]]:
-        """Call `make` with the path of an empty temporary directory, and yield the files that it makes: names, and chunks in order."""
+    def files_of(
+        self, make: Callable[[str], None], folder: AbstractContextManager[str] | None = None
+    ) -> Iterator[tuple[str, bytes]]:
+        """Call `make` with the path of a temporary directory, and yield the files that are in it then: names, and chunks in order.
+
+        The directory is empty, or the `folder` that `codec.store.listing.export` makes.
+        """
         ...
 
     def spill(self) -> AbstractContextManager[Spill]:

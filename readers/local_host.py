@@ -9,7 +9,7 @@ import os
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import IO, Any
 
 LARGEST = 64 << 10
@@ -49,11 +49,13 @@ class LocalHost:
             raise ValueError(f"the environment variable {name} is not set")
         return os.fsencode(os.environ[name])
 
-    def files_of(self, make: Callable[[str], None]) -> Iterator[tuple[str, bytes]]:
-        with tempfile.TemporaryDirectory(prefix="logwright-") as folder:
-            make(folder)
-            for name in sorted(os.listdir(folder)):
-                with open(os.path.join(folder, name), "rb") as file:
+    def files_of(
+        self, make: Callable[[str], None], folder: AbstractContextManager[str] | None = None
+    ) -> Iterator[tuple[str, bytes]]:
+        with folder or tempfile.TemporaryDirectory(prefix="logwright-") as path:
+            make(path)
+            for name in sorted(os.listdir(path)):
+                with open(os.path.join(path, name), "rb") as file:
                     while chunk := file.read(_CHUNK):
                         yield name, chunk
 

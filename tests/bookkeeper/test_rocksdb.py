@@ -99,11 +99,65 @@ def test_index_directories_are_as_many_as_ledger_directories(tmp_path: Path) -> 
         lw.write(ROWS, tmp_path / "a", "bookkeeper.bookie", ledgerStorageClass=DB, **options)
 
 
-def test_append_to_rocksdb_is_refused(tmp_path: Path) -> None:
+def test_append_adds_to_the_databases_of_a_bookie(tmp_path: Path) -> None:
+    """New files of the databases come beside the old ones, which RocksDB deletes; `CURRENT` changes last."""
+    for folder in ("a", "j"):
+        (tmp_path / folder).mkdir()
+    options = {
+        "journalDirectories": str(tmp_path / "j"), "ledgerDirectories": f"{tmp_path / 'a'},{tmp_path / 'b'}",
+    }  # fmt: skip
+    lw.write(ROWS, tmp_path / "a", "bookkeeper.bookie", ledgerStorageClass=DB, logSizeLimit=2000, **options)
+    before = contents(tmp_path)
+    more = [{**row, "entry_id": row["entry_id"] + 40} for row in ROWS] + [
+        {"ledger_id": 7, "entry_id": 0, "payload": b"new"}
+    ]
+    written = lw.write(more, tmp_path / "a", "bookkeeper.bookie", mode="append", **options)
+    assert written.rows == len(more)
+    after = contents(tmp_path)
+    changed = {Path(name).name for name in before if after[name] != before[name]}
+    assert changed == {"CURRENT", "lastId", "lastMark"}
+    stored = lw.read(tmp_path / "a", columns=["ledger_id", "entry_id", "payload"], **options)
+    assert stored.to_pylist() == sorted(ROWS + more, key=lambda row: (row["ledger_id"], row["entry_id"]))
+    report = lw.verify(tmp_path / "a", as_system="4.18.0", **options)
+    assert report.ok, report.text()
+    assert report.system["rows"] == len(ROWS) + len(more)
+    for folder, ledgers in (("a", {2, 300}), ("b", {1, 7})):
+        assert set(locations(tmp_path / folder / "current")) == ledgers
+    total = lw.read(tmp_path / "a", filter="ledger_id == 300", columns=["length"], **options)["length"]
+    assert total[-1].as_py() == sum(len(row["payload"]) for row in ROWS + more if row["ledger_id"] == 300)
+
+
+def test_append_to_rocksdb_repeats_no_entry_and_no_other_index(tmp_path: Path) -> None:
     out = tmp_path / "bookie"
     lw.write(ROWS, out, "bookkeeper.bookie", ledgerStorageClass=DB)
-    with pytest.raises(UsageError, match="cannot be appended to"):
+    before = contents(out)
+    with pytest.raises(UsageError, match="ledger 1 already has entry 0"):
         lw.write(ROWS, out, "bookkeeper.bookie", mode="append")
+    with pytest.raises(UsageError, match="has the index of DbLedgerStorage, not of SortedLedgerStorage"):
+        lw.write(ROWS, out, "bookkeeper.bookie", mode="append", ledgerStorageClass="SortedLedgerStorage")
+    assert contents(out) == before
+    lw.write([{**ROWS[0], "payload": b"again"}], out, "bookkeeper.bookie", mode="append", on_duplicate="last")
+    assert lw.read(out, filter="ledger_id == 1", limit=1)["payload"].to_pylist() == [b"again"]
+    assert lw.verify(out, as_system="4.18.0").ok
+    assert locations(out / "ledger" / "current")[1][1][0] >> 32 == 1
+
+
+def test_removed_entries_are_not_in_the_databases(tmp_path: Path) -> None:
+    """Another copy of an entry takes the place of a removed one."""
+    out = tmp_path / "bookie"
+    lw.write(ROWS, out, "bookkeeper.bookie", ledgerStorageClass=DB, logSizeLimit=5000)
+    lw.write([{**ROWS[0], "payload": b"again"}], out, "bookkeeper.bookie", mode="append", on_duplicate="last")
+    report = lw.edit(out, tmp_path / "edited", drop="ledger_id == 300 or entry_id == 5 or payload == again")
+    assert report.ok
+    places = locations(tmp_path / "edited" / "ledger" / "current")
+    assert {ledger: entries for ledger, (entries, _) in places.items()} == {
+        key: [entry for entry in range(40) if entry != 5] for key in (1, 2)
+    }
+    assert places[1][1][0] >> 32 == 0
+    verdict = lw.verify(tmp_path / "edited", as_system="4.18.0")
+    assert verdict.ok, verdict.text()
+    assert verdict.system["rows"] == 78
+    assert not verdict.faults_total
 
 
 def test_package_is_named_where_it_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

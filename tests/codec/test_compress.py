@@ -204,7 +204,7 @@ def test_raw_lz4_block_has_neither_frame_nor_length() -> None:
     for limit in (0, len(data) - 1):
         with pytest.raises(CompressionError, match=f"damaged, or makes more than {limit} bytes"):
             decompress("lz4-raw", block, limit=limit)
-    with pytest.raises(CompressionError, match="^lz4: the block of 9 bytes at byte 0 is damaged"):
+    with pytest.raises(CompressionError, match=r"^lz4: the block of 9 bytes at byte 0 is damaged"):
         decompress("lz4-raw", block[:9], limit=len(data))
 
 

@@ -76,6 +76,7 @@ def test_splits_inside_entry_logs_give_each_entry_once(spark: Any, tmp_path: Pat
     assert read(spark, home, maxPartitionBytes="4k") == rows
 
 
+@pytest.mark.extended
 def test_new_entries_of_a_bookie_are_followed(spark: Any, tmp_path: Path) -> None:
     home, batches = tmp_path / "bookie", []
     write(frame(spark, 90, parts=1), home)

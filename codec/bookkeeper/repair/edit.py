@@ -1,7 +1,7 @@
 """Remove entries from a bookie, or redact their payloads. All other entries keep their bytes and their positions in entry logs.
 
 In an entry log, a filler replaces a removed entry and pads a redacted one. In a journal, later records move up, and lastMark is adjusted.
-Ledgers maps and index files are updated. The digest of a redacted entry is recomputed.
+Ledgers maps and the index are updated. The digest of a redacted entry is recomputed.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from logwright.codec.bookkeeper.formats.entrylog.layout import HEADER as LOG_HEA
 from logwright.codec.bookkeeper.formats.entrylog.ledgersmap import map_bytes, read_map
 from logwright.codec.bookkeeper.formats.journal import CODEC as JOURNAL
 from logwright.codec.bookkeeper.formats.smallfiles import MARK_SIZE
+from logwright.codec.bookkeeper.repair.databases import collected, databases_of
 from logwright.codec.bookkeeper.repair.survey import filler
 from logwright.codec.bookkeeper.startup.entry_logger import location_of
 from logwright.codec.bookkeeper.startup.index_file import START
@@ -72,6 +73,8 @@ class BookieEdit(RepairPlan):
         """Ledger and entry of the entries that a bookie replays from its journals."""
         self._counted: set[tuple[int, int]] = set()
         """The entries that are counted as changed: an entry may have several copies."""
+        self._removed: set[str] = set()
+        """The files of databases that are made again."""
 
     def outputs(self) -> Iterator[OutputFile]:
         changed: dict[str, Sequence[Extent]] = {}
@@ -94,9 +97,13 @@ class BookieEdit(RepairPlan):
             self.before_you_start.append(
                 "Edit all bookies of the ledgers' ensembles before they start: clients and autorecovery read any copy of an entry."
             )
-        for name in LAYOUT.order(self.sizes):
+        for name in LAYOUT.order({*self.sizes, *changed} - (self._removed - changed.keys())):
             pieces = changed.get(name)
-            yield self.unchanged(name) if pieces is None else OutputFile(name, pieces, name)
+            yield (
+                self.unchanged(name)
+                if pieces is None
+                else OutputFile(name, pieces, name if name in self.sizes else None)
+            )
 
     # Frames
 
@@ -274,24 +281,47 @@ class BookieEdit(RepairPlan):
         if not len(dropped):
             return {}
         if self._tree.storage == tree.DB:
-            self.before_you_start.append(
-                "The RocksDB index still lists the removed entries. Rebuild it: logwright rebuild."
-            )
-            return {}
+            return self._edited_databases(rows)
         out: dict[str, Sequence[Extent]] = {}
         for ledger in np.unique(dropped[:, 0]).tolist():
             name = self._tree.index_files.get(ledger)
             if name is None:
                 continue
-            of_ledger = rows[rows[:, 0] == ledger]
-            kept = {int(entry): int(place) for _, entry, place, keep in of_ledger if keep}
-            gone = {int(place): int(entry) for _, entry, place, keep in of_ledger if not keep}
+            kept, gone = _by_fate(rows[rows[:, 0] == ledger])
             data = self.listing.read(name, START, self.sizes[name] - START)
             slots = np.frombuffer(data[: len(data) // 8 * 8], ">i8").copy()
             for slot in np.flatnonzero(np.isin(slots, list(gone))).tolist():
                 slots[slot] = kept.get(gone[int(slots[slot])], 0)
             out[name] = [Copy(name, 0, START), slots.tobytes() + data[len(slots) * 8 :]]
         return out
+
+    def _edited_databases(self, rows: Int64s) -> dict[str, Sequence[Extent]]:
+        """Return the RocksDB databases with locations of removed entries, made again without these."""
+        out: dict[str, Sequence[Extent]] = {}
+        if not rocks.available():
+            self.before_you_start.append(
+                "The RocksDB index still lists the removed entries: the package rocksdict is not installed. Rebuild it: logwright rebuild."
+            )
+            return out
+        for databases in databases_of(self.listing, self._tree):
+            changed = False
+            for ledger, (entries, locations) in databases.locations.items():
+                kept, gone = _by_fate(rows[rows[:, 0] == ledger])
+                for i in np.flatnonzero(np.isin(locations, list(gone))).tolist():
+                    changed, locations[i] = True, kept.get(int(entries[i]), 0)
+                listed = locations != 0
+                databases.locations[ledger] = entries[listed], locations[listed]
+            if changed:
+                folder = databases.folder(tree.LOCATIONS)
+                self._removed |= {name for name in self.sizes if name.startswith(folder)}
+                out |= collected(folder, rocks.written_locations(databases.locations))
+        return out
+
+
+def _by_fate(rows: Int64s) -> tuple[dict[int, int], dict[int, int]]:
+    """Return the location of each entry of a ledger that is kept, and the entry at each location that is not."""
+    kept = {int(entry): int(place) for _, entry, place, keep in rows if keep}
+    return kept, {int(place): int(entry) for _, entry, place, keep in rows if not keep}
 
 
 def _cut(pieces: Sequence[Extent], start: int, stop: int) -> Iterator[Extent]:

@@ -205,11 +205,16 @@ class BookieBuilder:
             if name in known and value is not None
         }
         existing = Tree(listing, Options((*tree.READ_OPTIONS, *tree.SETTINGS), passed))
-        if existing.storage == tree.DB:
+        passed.pop(tree.STORAGE.name, None)
+        stored = Tree(listing, Options((*tree.READ_OPTIONS, *tree.SETTINGS), passed)).storage
+        self.is_db = existing.storage == tree.DB
+        if existing.logs and self.is_db != (stored == tree.DB):
             raise UsageError(
-                "a bookie with DbLedgerStorage cannot be appended to",
-                advice="Write all entries to a new directory, or add them with a client",
+                f"the bookie has the index of {stored}, not of {existing.storage}",
+                advice=f"Omit {tree.STORAGE.name}",
             )
+        if self.is_db:
+            rocks.require()
         bookie = Bookie(Overlay(listing), existing, existing.options)
         try:
             bookie.start()
@@ -224,7 +229,10 @@ class BookieBuilder:
             )
         self.journals, self.ledgers, self.indexes = existing.journals, existing.ledgers, existing.indexes
         self.existing, self.storage = existing, bookie.storage
-        self.logs = [_LogWriter(existing.ledgers[0], self.limit, bookie.storage.logger(0).last_id)]
+        places = existing.ledgers if self.is_db else existing.ledgers[:1]
+        self.logs = [
+            _LogWriter(place, self.limit, bookie.storage.logger(i).last_id) for i, place in enumerate(places)
+        ]
         self.journal = max(
             (i for place in existing.journals for i, _ in existing.journal_files(place)), default=0
         )
@@ -347,29 +355,37 @@ class BookieBuilder:
                 yield Piece(f"{prefix}{tree.VERSION}", self.cookie.text().encode(), done=True)
 
     def _databases(self) -> Iterator[Piece]:
-        """Write the RocksDB databases of each ledger directory."""
+        """Write the RocksDB databases of each ledger directory, or what an append changes in them."""
         for log, place in zip(self.logs, self.indexes, strict=True):
             index = log.index.ledgers()
-            if not index:
-                continue
-            data = {ledger: rocks.LedgerData(self._key(ledger)) for ledger in index}
-            for folder, files in (
-                (tree.LOCATIONS, rocks.written_locations(index)),
-                (tree.LEDGERS, rocks.written_ledgers(data)),
+            for ledger, (entries, _) in index.items():
+                self._refuse_known(ledger, entries)
+            known = set() if self.listing is None else set(self.storage.ledgers())
+            new = {ledger: rocks.LedgerData(self._key(ledger)) for ledger in index if ledger not in known}
+            for folder, rows, write in (
+                (tree.LOCATIONS, index, rocks.written_locations),
+                (tree.LEDGERS, new, rocks.written_ledgers),
             ):
+                path = f"{place.prefix}{folder}/"
+                base = None if self.listing is None else (self.listing, path)
+                files = write(rows, base) if rows else iter(())  # type: ignore[operator]
                 for name, chunks in itertools.groupby(files, operator.itemgetter(0)):
-                    path = f"{place.prefix}{folder}/{name}"
-                    yield from (Piece(path, chunk) for _, chunk in chunks)
-                    yield Piece(path, b"", done=True)
+                    yield from (Piece(f"{path}{name}", chunk) for _, chunk in chunks)
+                    yield Piece(f"{path}{name}", b"", done=True)
 
-    def _index(self, ledger: int, entries: Int64s, locations: Int64s) -> Iterator[Piece]:
-        known, known_locations = self.before.get(ledger, (np.empty(0, np.int64), np.empty(0, np.int64)))
+    def _refuse_known(self, ledger: int, entries: Int64s) -> None:
+        """Raise `UsageError` for entries that the bookie has, unless the new ones replace them."""
+        known, _ = self.before.get(ledger, (np.empty(0, np.int64), np.empty(0, np.int64)))
         both = np.intersect1d(known, entries)
         if len(both) and self.options[DUPLICATES.name] == "error":
             raise UsageError(
                 f"ledger {ledger} already has entry {int(both[0])}",
                 advice="Pass on_duplicate=last to replace it in the index",
             )
+
+    def _index(self, ledger: int, entries: Int64s, locations: Int64s) -> Iterator[Piece]:
+        self._refuse_known(ledger, entries)
+        known, known_locations = self.before.get(ledger, (np.empty(0, np.int64), np.empty(0, np.int64)))
         kept = ~np.isin(known, entries)
         merged = np.concatenate((known[kept], entries))
         order = np.argsort(merged, kind="stable")

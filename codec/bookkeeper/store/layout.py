@@ -12,7 +12,7 @@ from typing import Any
 
 from logwright.codec.base import Match
 from logwright.codec.bookkeeper.formats import digest
-from logwright.codec.bookkeeper.store import builder, tree, views
+from logwright.codec.bookkeeper.store import builder, rocks, tree, views
 from logwright.codec.bookkeeper.store.tree import Place, Tree
 from logwright.codec.fault import Fault, Kind, LogwrightError, Severity
 from logwright.codec.layout import Layout
@@ -90,7 +90,10 @@ class Bookie(Layout):
     # Writing
 
     def order(self, names: Iterable[str]) -> Sequence[str]:
-        """Entry logs come before the index, which comes before journals; lastMark and VERSION are last."""
+        """Entry logs come before the index, which comes before journals; lastMark and VERSION are last.
+
+        Of a RocksDB database the file that names the others comes last.
+        """
         return sorted(names, key=lambda name: (_commit_rank(name), name))
 
     def builder(
@@ -131,10 +134,12 @@ def _is_directory(listing: Listing, prefix: str) -> bool:
 def _commit_rank(name: str) -> int:
     base = name.rpartition("/")[2]
     if base == tree.VERSION:
-        return 5
+        return 6
     if tree.mark_index(base) is not None:
-        return 4
+        return 5
     if base.endswith(".txn"):
+        return 4
+    if base == rocks.CURRENT:
         return 3
     is_index = base.endswith(".idx") or f"/{tree.LOCATIONS}/" in name or f"/{tree.LEDGERS}/" in name
     return 2 if is_index else 1 if base == tree.LAST_ID else 0

@@ -27,6 +27,8 @@ _BATCH = 1 << 16
 """Number of rows in one write to a database."""
 _OWN_FILES = ("LOG", "LOCK", "IDENTITY", "OPTIONS", "rocksdict-config")
 """Prefixes of the names of files that RocksDB creates on opening, and of rocksdict's own files."""
+CURRENT = "CURRENT"
+"""The file that names the list of the files that belong to a database."""
 _EXISTS, _FENCED, _KEY, _LAC, _LIMBO = 1, 2, 3, 4, 5
 
 
@@ -160,8 +162,17 @@ def read_locations(
     return out
 
 
-def _written(rows: Iterable[tuple[bytes, bytes]], *, locations: bool) -> Iterator[tuple[str, bytes]]:
+Base = tuple[Listing, str] | None
+"""The listing and the folder of a database to which rows are added."""
+
+
+def _written(
+    rows: Iterable[tuple[bytes, bytes]], base: Base, *, locations: bool
+) -> Iterator[tuple[str, bytes]]:
     """Write a database of rows sorted by key, and yield its files: names, and chunks in order.
+
+    With a `base`, the rows are added to a copy of it, and the files are those that it does not have: numbers of files increase, and
+    `CURRENT` names the list of those that count. RocksDB deletes the others.
 
     Bookies of all releases read the format. The options are those of a bookie (`conf/entry_location_rocksdb.conf.default`).
     """
@@ -193,23 +204,26 @@ def _written(rows: Iterable[tuple[bytes, bytes]], *, locations: bool) -> Iterato
         finally:
             database.close()
 
-    for name, chunk in host().files_of(make):
-        if not name.startswith(_OWN_FILES):
+    known = set() if base is None else {entry.name for entry in base[0].entries()}
+    prefix = "" if base is None else base[1]
+    for name, chunk in host().files_of(make, None if base is None else export(*base)):
+        if not name.startswith(_OWN_FILES) and (name == CURRENT or f"{prefix}{name}" not in known):
             yield name, chunk
 
 
-def written_ledgers(ledgers: Mapping[int, LedgerData]) -> Iterator[tuple[str, bytes]]:
-    """Write the database `ledgers`, and yield its files."""
+def written_ledgers(ledgers: Mapping[int, LedgerData], base: Base = None) -> Iterator[tuple[str, bytes]]:
+    """Write the database `ledgers`, or add to it, and yield its files."""
     return _written(
         ((ledger.to_bytes(8, "big"), data.pack()) for ledger, data in sorted(ledgers.items())),
+        base,
         locations=False,
     )
 
 
 def written_locations(
-    ledgers: Mapping[int, tuple[Int64s, Int64s]],
+    ledgers: Mapping[int, tuple[Int64s, Int64s]], base: Base = None
 ) -> Iterator[tuple[str, bytes]]:
-    """Write the database `locations` from the sorted entries of each ledger and their locations, and yield its files."""
+    """Write the database `locations` from the sorted entries of each ledger and their locations, or add to it, and yield its files."""
 
     def rows() -> Iterator[tuple[bytes, bytes]]:
         for ledger, (entries, locations) in sorted(ledgers.items()):
@@ -218,7 +232,7 @@ def written_locations(
             for at in range(0, len(keys), 8):
                 yield head + keys[at : at + 8], values[at : at + 8]
 
-    return _written(rows(), locations=True)
+    return _written(rows(), base, locations=True)
 
 
 def is_direct_log(listing: Listing, name: str, size: int) -> bool:
