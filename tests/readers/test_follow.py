@@ -206,7 +206,7 @@ def test_kafka_source_options(tmp_path: Path) -> None:
         ({"startingOffsets": "erliest"}, "expected JSON"),
         ({"startingOffsets": '{"a": {"0": -3}}'}, r"expected \{"),
         ({"startingOffsets": '{"a": {"0": 3}}'}, "has no value for a-1"),
-        ({"startingTimestamp": 99_000, "subscribe": "a"}, "no record of a-1 has the time"),
+        ({"startingTimestamp": 99_000, "subscribe": "a"}, "no record of a-1 is at or after the time"),
         ({"kafka.bootstrap.servers": "here:9092"}, "files are read, not a broker"),
     ):
         with pytest.raises(UsageError, match=refused):

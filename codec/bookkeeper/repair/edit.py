@@ -23,7 +23,7 @@ from logwright.codec.bookkeeper.formats.entrylog.layout import HEADER as LOG_HEA
 from logwright.codec.bookkeeper.formats.entrylog.ledgersmap import map_bytes, read_map
 from logwright.codec.bookkeeper.formats.journal import CODEC as JOURNAL
 from logwright.codec.bookkeeper.formats.smallfiles import MARK_SIZE
-from logwright.codec.bookkeeper.repair.databases import collected, databases_of
+from logwright.codec.bookkeeper.repair.databases import database_files, databases_of
 from logwright.codec.bookkeeper.repair.survey import filler
 from logwright.codec.bookkeeper.startup.entry_logger import location_of
 from logwright.codec.bookkeeper.startup.index_file import START
@@ -314,7 +314,7 @@ class BookieEdit(RepairPlan):
             if changed:
                 folder = databases.folder(tree.LOCATIONS)
                 self._removed |= {name for name in self.sizes if name.startswith(folder)}
-                out |= collected(folder, rocks.written_locations(databases.locations))
+                out |= database_files(folder, rocks.written_locations(databases.locations))
         return out
 
 

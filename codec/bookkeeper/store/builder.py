@@ -166,6 +166,13 @@ def _frames(
     return out, ends
 
 
+def _pieces(folder: str, files: Iterator[tuple[str, bytes]]) -> Iterator[Piece]:
+    """Return the files of a database."""
+    for name, chunks in itertools.groupby(files, operator.itemgetter(0)):
+        yield from (Piece(f"{folder}{name}", chunk) for _, chunk in chunks)
+        yield Piece(f"{folder}{name}", b"", done=True)
+
+
 class BookieBuilder:
     """Writes a new bookie, or the files that an append changes. See `codec.store.build.Builder`."""
 
@@ -358,20 +365,20 @@ class BookieBuilder:
         """Write the RocksDB databases of each ledger directory, or what an append changes in them."""
         for log, place in zip(self.logs, self.indexes, strict=True):
             index = log.index.ledgers()
+            if not index:
+                continue
             for ledger, (entries, _) in index.items():
                 self._refuse_known(ledger, entries)
             known = set() if self.listing is None else set(self.storage.ledgers())
             new = {ledger: rocks.LedgerData(self._key(ledger)) for ledger in index if ledger not in known}
-            for folder, rows, write in (
-                (tree.LOCATIONS, index, rocks.written_locations),
-                (tree.LEDGERS, new, rocks.written_ledgers),
-            ):
-                path = f"{place.prefix}{folder}/"
-                base = None if self.listing is None else (self.listing, path)
-                files = write(rows, base) if rows else iter(())  # type: ignore[operator]
-                for name, chunks in itertools.groupby(files, operator.itemgetter(0)):
-                    yield from (Piece(f"{path}{name}", chunk) for _, chunk in chunks)
-                    yield Piece(f"{path}{name}", b"", done=True)
+            folder = f"{place.prefix}{tree.LOCATIONS}/"
+            yield from _pieces(folder, rocks.written_locations(index, self._base(folder)))
+            folder = f"{place.prefix}{tree.LEDGERS}/"
+            if new:
+                yield from _pieces(folder, rocks.written_ledgers(new, self._base(folder)))
+
+    def _base(self, folder: str) -> rocks.Base:
+        return None if self.listing is None else (self.listing, folder)
 
     def _refuse_known(self, ledger: int, entries: Int64s) -> None:
         """Raise `UsageError` for entries that the bookie has, unless the new ones replace them."""
