@@ -177,6 +177,16 @@ class Codec(ABC):
         """
         yield from ()
 
+    def flip_of_file(
+        self, read: Callable[[int, int], Bytes], size: int, context: Any
+    ) -> tuple[Fault, int, int, tuple[str, ...]] | None:
+        """Return the only flipped bit that the file as a whole proves: in bytes of no frame, or under a checksum of all frames.
+
+        It comes with the fault that it is, the byte of the file, the bit, and the evidence. `read` as in `prepare`; the context is that of
+        a complete walk.
+        """
+        return None
+
     def may_fit(self, window: Window, at: int, before: Frames | None, after: Frames | None) -> bool:
         """Return whether the head at `at` may be that of a frame between these good ones. A cheap test before a flipped bit is tried."""
         return True
@@ -198,8 +208,9 @@ class Codec(ABC):
     ) -> bool:  # fmt: skip
         """Return whether a frame with right checksums has the values that its place requires in the fields that no checksum covers.
 
-        `frame`, `before` and `after` hold one frame each: that frame, and the good ones around it, if any. Asked before a flipped bit of the
-        frame is corrected: another one may be in these fields. `flip` is that bit, as (byte of the data, bit); in the data it is corrected.
+        `frame` holds that frame, `before` the last good ones before it, `after` the first one after it, if any. Asked before a flipped bit
+        of the frame is corrected: another one may be in these fields. `flip` is that bit, as (byte of the data, bit); in the data it is
+        corrected.
         None: the bytes of the frame are from two copies.
         """
         return True
@@ -237,14 +248,14 @@ class Codec(ABC):
     ) -> tuple[int | None, Mapping[str, Any]]:
         """Return `Fault.rows_lost` (None: unknown) and `Fault.lost` of a skipped range, if the fault itself does not have them.
 
-        `before` and `after` hold one frame each: the last good one before the range and the first good one after it, if any.
+        `before` holds the last good frames before the range, `after` the first good one after it, if any.
         """
         return None, {}
 
     def ends_early(self, last: Frames | None, size: int, torn: bool, context: Any) -> Fault | None:
         """Return a fault if a file of `size` bytes is shorter than other files of its directory prove that it was.
 
-        `last` holds the last good frame, if any. With `torn` the file ends in damage that is already reported.
+        `last` holds the last good frames, if any. With `torn` the file ends in damage that is already reported.
         """
         return None
 

@@ -358,9 +358,9 @@ class Explainer:
         for child in children.values():
             for leaf in child.leaves():
                 if leaf.start <= position < leaf.end and not leaf.problem:
-                    leaf.problem = f"bit {bit} of byte {position} is flipped, according to the checksum: {self._right(leaf, position, bit)}"
+                    leaf.problem = f"bit {bit} of byte {position} is flipped, according to the checksum: {self.right(leaf, position, bit)}"
 
-    def _right(self, leaf: Node, position: int, bit: int) -> str:
+    def right(self, leaf: Node, position: int, bit: int) -> str:
         """Return the stored and the correct value of a leaf with a flipped bit; of the byte alone, if it is not a fixed-width integer."""
         raw = bytes(self.buf[leaf.start - self.base : leaf.end - self.base])
         fixed = bytearray(raw)

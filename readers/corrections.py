@@ -63,7 +63,8 @@ def _in_file(
                 for decoded in codec.decode(step.window, step.frames, "rows", columns, context):
                     faults += [fault for _, fault in decoded.faults]
             out += [correction for _, correction in corrector.frames(step, faults)]
-    return out
+        whole = corrector.of_file()
+    return out if whole is None else [*out, whole[1]]
 
 
 def corrected(resolve: Callable[..., list[Target]], by_path: Found, **arguments: Any) -> list[Target]:

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from logwright.codec.base import Codec
-from logwright.codec.engine.correct import Corrector
+from logwright.codec.engine.correct import Corrector, OfFile
 from logwright.codec.fault import DamageError, Fault, Kind, LogwrightError, Severity, UsageError
 from logwright.codec.frames.walk import WINDOW, Hole, Stretch, Walk, zero_filled
 from logwright.codec.table import Table
@@ -127,6 +127,7 @@ class FileStream:
         self.context, self.report, self.mode, self.filter = context, report, mode, filter
         self.left, self.on_corrupt = limit, on_corrupt
         self._corrector: Corrector | None = None
+        self._of_file: list[OfFile] | None = None
         self.schema = output_schema(codec.tables[table], columns, mode)
         self.plain = mode is not Mode.PERMISSIVE or on_corrupt is not None
         # One column at least, since a batch without columns has no number of rows.
@@ -219,7 +220,7 @@ class FileStream:
             if len(frames):
                 yield from self._decode(window, frames)
         for fault in stretch.faults:
-            self.report.add(fault)
+            self.report.add(self._flipped_file(fault))
         if error is not None:
             raise DamageError.of(error, self.source.path)
         if stretch.damage is not None and self._error([stretch.damage]):
@@ -280,7 +281,21 @@ class FileStream:
         bits = [correction.text() for correction in self._corrector.correct(hole)[0]]
         if len(bits) > _NAMED:
             bits[_NAMED:] = [f"and {len(bits) - _NAMED} more bits"]
-        return replace(hole.fault, detail="; ".join([hole.fault.detail, *bits])) if bits else hole.fault
+        if not bits:
+            return self._flipped_file(hole.fault)
+        return replace(hole.fault, detail="; ".join([hole.fault.detail, *bits]))
+
+    def _flipped_file(self, fault: Fault) -> Fault:
+        """Return a fault with the flipped bit that the file as a whole proves in its detail, if it is the reason."""
+        if self.mode is not Mode.PERMISSIVE or fault.severity is Severity.INFO:
+            return fault
+        if self._of_file is None:
+            corrector = Corrector(self.source, self.codec, self.context)
+            self._of_file = [found for found in [corrector.of_file()] if found is not None]
+        for _, correction, remaining in self._of_file:
+            if fault.offset not in remaining:
+                return replace(fault, detail=f"{fault.detail}; {correction.text()}")
+        return fault
 
     def _hole(self, hole: Hole) -> Iterator[pa.RecordBatch]:
         hole.fault = self._flipped(hole)

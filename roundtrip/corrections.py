@@ -73,7 +73,8 @@ def corrections(specimen: Specimen) -> tuple[list[Correction], bool]:
                 faults += [fault for _, fault in decoded.faults]
             seen |= any(fault.severity is not Severity.INFO for fault in faults)
             corrected += [correction for _, correction in corrector.frames(step, faults)]
-    return corrected, seen
+        whole = corrector.of_file()
+    return corrected if whole is None else [*corrected, whole[1]], seen
 
 
 def outcome(specimen: Specimen, data: bytes) -> Outcome:

@@ -7,8 +7,8 @@ probability of (bits of the frame) / 2**32 if the checksum is the only witness.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,9 +16,10 @@ import numpy.typing as npt
 
 from logwright.codec.base import Codec
 from logwright.codec.fault import Fault, Kind, Severity, UnreadableError
-from logwright.codec.frames.walk import Hole, RandomAccess, Stretch, zero_filled
+from logwright.codec.frames.walk import LAST, Hole, RandomAccess, Stretch, Walk, zero_filled
 from logwright.codec.window import Bytes, Frames, Window
 
+Read = Callable[[int, int], Bytes]
 LARGEST = 64 << 20
 """Larger damaged ranges are left as they are."""
 _BEHIND = 4096
@@ -88,6 +89,23 @@ class Combination:
 Fix = Correction | Combination
 
 
+class PatchedFile:
+    """A file with corrections in its bytes."""
+
+    def __init__(self, read: Read, size: int, *corrections: Fix) -> None:
+        self._read, self.size, self._corrections = read, size, corrections
+
+    def pread(self, offset: int, length: int) -> Bytes:
+        return patched(self._read(offset, max(0, min(length, self.size - offset))), offset, self._corrections)
+
+    def ahead(self, offset: int, length: int) -> None:
+        pass
+
+
+OfFile = tuple[Fault, Correction, frozenset[int]]
+"""A correction that only the file as a whole proves: with its fault, and the offsets of the faults that remain."""
+
+
 class Corrector:
     """Corrects frames of one file. `context` is that of the walk over it."""
 
@@ -115,8 +133,8 @@ class Corrector:
             corrected = self._frame(window, at, limit, last, before, hole.after)
             if corrected is None:
                 break
-            correction, before, at = corrected
-            last = before
+            correction, frame, at = corrected
+            last = before = _followed_by(before, frame)
             data[correction.offset - fault.offset] = correction.value
             out.append(correction)
             if at >= limit:
@@ -124,7 +142,7 @@ class Corrector:
             sound = self._scan(window, at)
             sound = sound.pick(sound.end <= limit)
             if len(sound):
-                at, last = int(sound.end[-1]), sound.pick(slice(-1, None))
+                at, last = int(sound.end[-1]), _followed_by(before, sound)
                 before = last
         return out, bool(out) and at >= limit
 
@@ -180,12 +198,38 @@ class Corrector:
         for fault in wrong:
             i = int(np.searchsorted(frames.start, fault.offset - base))
             if i < len(frames) and int(frames.end[i]) + base == fault.offset + fault.length:
-                before = frames.pick(slice(i - 1, i)) if i else None
+                before = frames.pick(slice(max(i - LAST, 0), i)) if i else None
                 after = frames.pick(slice(i + 1, i + 2)) if i + 1 < len(frames) else None
                 yield from (
                     (fault, correction)
                     for correction in self.correct(Hole(fault, False, before, after, True))[0]
                 )
+
+    def of_file(self) -> OfFile | None:
+        """Return the correction that only the file as a whole proves, after a walk over it."""
+        codec, size = self._codec, self._file.size
+
+        def read(offset: int, length: int) -> Bytes:
+            return zero_filled(self._file, offset, length)[0]
+
+        flip = codec.flip_of_file(read, size, self._context)
+        if flip is None:
+            return None
+        fault, place, bit, witnesses = flip
+        stored = int(read(place, 1)[0])
+        correction = Correction(place, bit, stored, fault.offset, fault.length, witnesses)
+        context = codec.trial_context(self._context)
+        remaining: set[int] = set()
+        columns = codec.tables["rows"].select(None)
+        for step in Walk(PatchedFile(read, size, correction), codec, context):
+            if isinstance(step, Hole):
+                remaining.add(step.fault.offset)
+                continue
+            remaining |= {left.offset for left in step.faults}
+            if len(step.frames):
+                for decoded in codec.decode(step.window, step.frames, "rows", columns, context):
+                    remaining |= {left.offset for _, left in decoded.faults}
+        return fault, correction, frozenset(remaining)
 
     def _scan(self, window: Window, at: int) -> Frames:
         """Scan with the bytes of the window, which may be corrected."""
@@ -282,6 +326,15 @@ class Corrector:
         witnesses += ["its rows"] if rows else []
         witnesses += ["the next frame"] if follower is not None else []
         return frame, tuple(witnesses)
+
+
+def _followed_by(before: Frames | None, frames: Frames) -> Frames:
+    """Return the last of these frames, which follow those before."""
+    columns = [(frames.start, frames.end, frames.header)]
+    if before is not None and len(before):
+        columns.insert(0, (before.start, before.end, before.header))
+    start, end, header = (np.concatenate(column)[-LAST:] for column in zip(*columns, strict=True))
+    return replace(frames, start=start, end=end, header=header.astype(frames.header.dtype, copy=False))
 
 
 def _in_order(codec: Codec, column: str, frame: Frames, before: Frames | None, after: Frames | None) -> bool:

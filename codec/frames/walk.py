@@ -37,6 +37,8 @@ _LONGEST_LOST = 64 << 20
 """A frame longer than this is not scanned for its header when the disk cannot read all of it."""
 _NAMED = 4
 """The number of unreadable regions that one fault names."""
+LAST = 3
+"""The number of good frames before damage that are kept: if they follow each other, two flipped bits cannot have put all of them there."""
 
 
 class RandomAccess(Protocol):
@@ -143,7 +145,7 @@ class Hole:
     tail: bool
     """It reaches to the end of the file, and the disk can read all of it."""
     before: Frames | None = None
-    """The last good frame before it, and the first one after it."""
+    """The last good frames before it, up to `LAST` that are adjacent, and the first one after it."""
     after: Frames | None = None
     adjoins: bool = False
     """The last good frame ends where the hole starts."""
@@ -198,7 +200,7 @@ class Walk:
 
     @property
     def last(self) -> Frames | None:
-        """The last good frame so far."""
+        """The last good frames so far, at most `LAST`."""
         return self._last
 
     @property
@@ -253,7 +255,7 @@ class Walk:
             if stretch.frames or stretch.faults or stretch.damage:
                 if len(frames):
                     self.covered = window.offset + int(frames.end[-1])
-                    self._last = frames.pick(slice(-1, None))
+                    self._last = frames.pick(slice(-LAST, None))
                 yield stretch
             if stretch.damage is not None:
                 if place - resumed < _DENSE:
@@ -384,7 +386,7 @@ class Walk:
         inside = frames.pick((frames.start >= low) & (frames.end <= high))
         inside.stop = high
         if len(inside):
-            self.covered, self._last = int(inside.end[-1]), inside.pick(slice(-1, None))
+            self.covered, self._last = int(inside.end[-1]), inside.pick(slice(-LAST, None))
         faults = [
             fault for fault in frames.faults if low <= fault.offset and fault.offset + fault.length <= high
         ]

@@ -13,7 +13,7 @@ import pytest
 
 import logwright as lw
 from logwright.codec.fault import DamageWarning
-from logwright.roundtrip.corrections import Outcome, by_field
+from logwright.roundtrip.corrections import Outcome, by_field, outcome
 from logwright.roundtrip.specimens import PRIMARY_SAMPLES
 
 STORES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -36,8 +36,9 @@ def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 LEAST = {
-    "kafka.log 500 none": 59, "kafka.log 0 magic": 60, "leveldb.table 400 none 10": 60, "leveldb.log 4": 60, "leveldb.manifest": 60,
-    "zookeeper.txnlog nested": 25, "rocketmq.commitlog __CRC32#": 60, "bookkeeper.entrylog CRC32C": 40, "bookkeeper.journal CRC32": 45,
+    "kafka.log 500 none": 59, "kafka.log 0 magic": 60, "leveldb.table 400 none 10": 60, "leveldb.log 4": 60,
+    "leveldb.table 400 snappy 10": 60, "leveldb.manifest": 60, "zookeeper.txnlog nested": 25, "zookeeper.snapshot": 40,
+    "rocketmq.commitlog __CRC32#": 60, "bookkeeper.entrylog CRC32C": 40, "bookkeeper.journal CRC32": 45,
 }  # fmt: skip
 """Of 60 files with one flipped bit, those that come back. The others have it in bytes that nothing proves."""
 
@@ -49,6 +50,23 @@ def test_single_flipped_bits_of_primary_files_come_back(label: str) -> None:
     counts = sum(by_field(specimen, bits).values(), Counter())
     assert counts[Outcome.RESTORED] >= LEAST[label]
     assert counts[Outcome.WRONG] == 0
+
+
+@pytest.mark.parametrize("label", ["leveldb.table 400 none 10", "leveldb.table 400 snappy 10"])
+def test_every_bit_of_a_footer_comes_back(label: str) -> None:
+    specimen = next(sample for sample in PRIMARY_SAMPLES if sample.label == label).specimen()
+    size = 8 * len(specimen.all_bytes())
+    counts = sum(by_field(specimen, range(size - 8 * 48, size, 3)).values(), Counter())
+    assert counts == {Outcome.RESTORED: 8 * 48 // 3}
+
+
+def test_offset_is_not_corrected_to_follow_two_wrong_ones() -> None:
+    """The same bit of two adjacent messages is flipped, so that they follow each other, and the next message follows neither."""
+    specimen = next(sample for sample in PRIMARY_SAMPLES if sample.label == "kafka.log 1 magic").specimen()
+    data = bytearray(specimen.all_bytes())
+    for place in (243, 277):
+        data[place] ^= 1
+    assert outcome(specimen, bytes(data)) is Outcome.LEFT
 
 
 def flip(path: Path, *bits: int) -> None:

@@ -13,7 +13,7 @@ from zookeeper_crafted import create, log, record
 from zookeeper_startup import GOLDEN, memory_of
 
 import logwright as lw
-from logwright.codec.fault import DamageError, UsageError
+from logwright.codec.fault import DamageError, DamageWarning, UsageError
 from logwright.codec.zookeeper.formats.bitflip import CHECKSUM, find_flipped_bit
 from logwright.codec.zookeeper.formats.txnlog.layout import ERROR, RECORD
 from logwright.codec.zookeeper.repair.fix_records import error_record, fix_record, follows
@@ -97,15 +97,39 @@ def test_damage_after_the_nodes_is_fixed(tmp_path: Path, case: str, strategy: st
     assert result in (SNAPSHOT, SNAPSHOT[:1642], SNAPSHOT[:1675])
 
 
-@pytest.mark.parametrize("case", ["dmg_snap_flip_data", "dmg_snap_path_null", "dmg_snap_trunc"])
+@pytest.mark.parametrize("strategy", ["salvage", "prefix"])
+@pytest.mark.parametrize("case", ["dmg_snap_flip_data", "dmg_snap_flip_path", "dmg_snap_flip_version"])
+def test_flipped_bit_comes_back_with_a_second_proof(tmp_path: Path, case: str, strategy: str) -> None:
+    assert repaired(tmp_path, "snapshot.16", memory_of(case).files["snapshot.16"], strategy) == SNAPSHOT
+
+
+def test_flipped_bit_is_named_before_it_is_corrected(tmp_path: Path) -> None:
+    path = tmp_path / "snapshot.16"
+    path.write_bytes(memory_of("dmg_snap_flip_data").files["snapshot.16"])
+    with pytest.warns(DamageWarning, match=r"bit 3 of byte 858 is flipped \(0x0b, it was 0x03\)"):
+        lw.read(path, mode="PERMISSIVE")
+    with pytest.warns(
+        DamageWarning, match="corrected: 1 bit at byte 858 .* proved by Adler-32, the digest of the tree"
+    ):
+        rows = lw.read(path, correct=True)
+    (tmp_path / "snapshot.17").write_bytes(SNAPSHOT)
+    assert rows.equals(lw.read(tmp_path / "snapshot.17"))
+    assert "stored 0x0b, correct 0x03" in explained(path, 858)
+    assert "Flipping bit 3 of byte 858 would fix it" in explained(path, 0x65D)
+
+
+def explained(path: Path, at: int) -> str:
+    return str(lw.explain(path, at=at))
+
+
+@pytest.mark.parametrize("case", ["dmg_snap_path_null", "dmg_snap_trunc"])
 def test_prefix_refuses_unconfirmed_nodes_and_salvage_keeps_them(tmp_path: Path, case: str) -> None:
     data = memory_of(case).files["snapshot.16"]
     with pytest.raises(DamageError, match="no checksum covers its nodes"):
         repaired(tmp_path, "snapshot.16", data, "prefix")
     result = repaired(tmp_path, "snapshot.16", data)
     before = dict(_nodes(SNAPSHOT, tmp_path))
-    wrong = [path for path, data in _nodes(result, tmp_path) if before[path] != data]
-    assert wrong == (["/app/d0-4"] if case == "dmg_snap_flip_data" else [])
+    assert [path for path, data in _nodes(result, tmp_path) if before[path] != data] == []
     assert lw.verify(tmp_path / "snapshot.1").ok
 
 
@@ -125,14 +149,18 @@ def test_damaged_checksums_alone_are_rewritten(tmp_path: Path) -> None:
     assert repaired(tmp_path, "snapshot.16", bytes(data), "prefix") == SNAPSHOT
 
 
-def test_large_snapshot_without_its_end(tmp_path: Path) -> None:
-    """Large snapshots are not searched for a flipped bit: several would fit."""
+def test_bit_of_a_large_snapshot_is_corrected_only_if_a_digest_shows_it(tmp_path: Path) -> None:
+    """Its seal alone shows several bits."""
     rows = [{"path": f"/n{number}", "data": b"x" * 1000} for number in range(1100)]
-    lw.write(rows, tmp_path / "snapshot.7", "zookeeper.snapshot")
-    data = bytearray((tmp_path / "snapshot.7").read_bytes())
-    data[500_000] ^= 1
+    for name, extra in (("snapshot.7", {}), ("snapshot.9", {"digest.enabled": "false"})):
+        lw.write(rows, tmp_path / name, "zookeeper.snapshot", **extra)
+    data = {name: (tmp_path / name).read_bytes() for name in ("snapshot.7", "snapshot.9")}
+    damaged = {name: bytearray(before) for name, before in data.items()}
+    for after in damaged.values():
+        after[500_000] ^= 1
+    assert repaired(tmp_path, "snapshot.7", bytes(damaged["snapshot.7"]), "prefix") == data["snapshot.7"]
     with pytest.raises(DamageError, match="no checksum covers its nodes"):
-        repaired(tmp_path, "snapshot.8", bytes(data), "prefix")
+        repaired(tmp_path, "snapshot.9", bytes(damaged["snapshot.9"]), "prefix")
 
 
 # One bit

@@ -6,6 +6,8 @@ there to the end.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 from logwright.codec.kernels.adler32 import MOD, adler32
 from logwright.codec.window import Bytes
 
@@ -20,21 +22,23 @@ def find_flipped_bit(data: Bytes, stored: int, computed: int | None = None) -> t
         computed = adler32(data, 0, len(data))
     change = (stored ^ computed) & (1 << 64) - 1
     flips = [(CHECKSUM, computed)] if change and not change & change - 1 else []
-    if 0 <= stored <= 0xFFFFFFFF:
-        flips += _in_data(data, stored, computed)
+    flips += flips_in_data(lambda at: int(data[at]), len(data), stored, computed)
     return flips[0] if len(flips) == 1 else None
 
 
-def _in_data(data: Bytes, stored: int, computed: int) -> list[tuple[int, int]]:
+def flips_in_data(
+    byte: Callable[[int], int], size: int, stored: int, computed: int
+) -> Iterator[tuple[int, int]]:
+    """Yield each byte of `size` covered ones, and its original value, in which one flipped bit explains the stored checksum. `byte`
+    returns a byte."""
     by = ((stored & 0xFFFF) - (computed & 0xFFFF)) % MOD
     by -= MOD if by > MOD // 2 else 0
-    if abs(by) & abs(by) - 1 or not 0 < abs(by) < 256:
-        return []
+    if stored >> 32 or abs(by) & abs(by) - 1 or not 0 < abs(by) < 256:
+        return
     # The number of bytes from there to the end, modulo the prime.
     behind = ((stored >> 16) - (computed >> 16)) * pow(by, -1, MOD) % MOD or MOD
-    places = range(len(data) - behind, -1, -MOD)
-    return [
-        (at, before)
-        for at in places
-        if 0 <= (before := int(data[at]) + by) < 256 and before ^ int(data[at]) == abs(by)
-    ]
+    for at in range(size - behind, -1, -MOD):
+        value = byte(at)
+        before = value + by
+        if 0 <= before < 256 and before ^ value == abs(by):
+            yield at, before

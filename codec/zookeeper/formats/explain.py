@@ -122,6 +122,16 @@ def _seal(node: Node, kind: str, place: int, shape: Shape) -> None:
                 child.problem = f"checksum mismatch: stored {seal.stored:#010x}, computed {computed:#010x}"
 
 
+def name_flip(nodes: Sequence[Node], window: Window, place: int, bit: int) -> None:
+    """Add the correct value to the field with a flipped bit, and its place to the checksums that it makes wrong."""
+    explainer = Explainer(window.data.tobytes(), window.offset)
+    for leaf in (leaf for node in nodes for leaf in node.leaves()):
+        if leaf.start <= place < leaf.end and not leaf.check:
+            leaf.problem = f"bit {bit} of byte {place} is flipped, according to the seals: {explainer.right(leaf, place, bit)}"
+        elif leaf.check is not None and not leaf.check.right:
+            leaf.problem += f". Flipping bit {bit} of byte {place} would fix it"
+
+
 def packed_of(
     window: Window, inner: bytes, shape: Shape | None, focus: Focus, *, compression: str, problem: str
 ) -> list[Node]:

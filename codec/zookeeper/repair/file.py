@@ -34,7 +34,7 @@ def repair_snapshot(listing: Listing, file: PlannedFile, strategy: Strategy, opt
     """See `codec.capability.RepairFile`. A snapshot that cannot be corrected with certainty is written by SALVAGE only, with its
     readable part."""
     snapshot = snapshots.survey(listing, file.name, file.size, options)
-    if snapshot.pieces is not None and not snapshot.doubt:
+    if snapshot.pieces is not None:
         return iter(snapshot.pieces), snapshot.cut
     if strategy is Strategy.PREFIX:
         raise DamageError(

@@ -1,7 +1,8 @@
 """Repair snapshots: a server takes one completely or not at all, so it is sound, is corrected with certainty, or goes.
 
-If the first seal is right, so are the nodes, whatever is wrong after them. If a seal alone is wrong, the next one shows it. The seal also
-shows a single flipped bit. The readable part of other snapshots is a last resort (`left_of`).
+If the first seal is right, so are the nodes, whatever is wrong after them. If a seal alone is wrong, the next one shows it. A single flipped
+bit is corrected if more than the seals proves it (`formats.snapshot.suspects`). The readable part of other snapshots is a last resort
+(`left_of`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logwright.codec.describe import I64BE
+from logwright.codec.engine.correct import Correction
 from logwright.codec.engine.repair import Removed
 from logwright.codec.fault import Fault, Severity
 from logwright.codec.frames.walk import Hole, ListedFile, Stretch, Walk
@@ -23,29 +25,26 @@ from logwright.codec.store.extents import Copy, Extent
 from logwright.codec.store.listing import Entry, Listing
 from logwright.codec.window import Bytes, Chunk, Frames, Window
 from logwright.codec.zookeeper import names
-from logwright.codec.zookeeper.formats.bitflip import find_flipped_bit
 from logwright.codec.zookeeper.formats.snapshot import codec as snapshot
 from logwright.codec.zookeeper.formats.snapshot import reencode
 from logwright.codec.zookeeper.formats.snapshot.frames import SnapshotContext, describe
 from logwright.codec.zookeeper.formats.snapshot.rows import stats_of
 from logwright.codec.zookeeper.formats.snapshot.sections import (
     END_MARK,
-    LARGEST_ENDING,
     SEAL_SIZE,
     Ending,
     Shape,
 )
+from logwright.codec.zookeeper.formats.snapshot.suspects import flip_of
 from logwright.codec.zookeeper.formats.snapshot.tables import GZIP_FRAME, NODE_FRAME, ROWS
 from logwright.codec.zookeeper.names import epoch_of, zxid_text
 
 LIMITS = (snapshot.MAX_DECOMPRESSED,)
-_MOST = 1 << 20
-"""In larger snapshots several single bits may match a seal."""
 _ZXIDS = ("czxid", "mzxid", "pzxid")
 _NOBODY = [{"perms": 0, "scheme": "world", "id": "anyone"}]
 Patches = list[tuple[int, bytes]]
-Way = tuple[Patches, int, str, bool]
-"""Bytes to write over a file, its new end, the reason, and whether it needs confirmation."""
+Way = tuple[Patches, int, str]
+"""Bytes to write over a file, its new end, and the reason."""
 
 
 @dataclass
@@ -64,8 +63,6 @@ class Snapshot:
     rows: int = 0
     name: str = ""
     """Its name in the result."""
-    doubt: bool = False
-    """The seals identify one flipped bit, but some two-bit errors would match too."""
     why: str = ""
     """The damage, as text."""
     held: int | None = None
@@ -199,12 +196,12 @@ def survey(
     if context.compression != "none":
         return _unpacked(out, result)
     assert context.shape is not None
-    for patches, stop, why, doubt in _ways(read, context.shape):
+    for patches, stop, why in _ways(read, context):
         fixed = _Patched(read, patches, stop)
         corrected = _Read.of(fixed, options)
         if not corrected.faults:
             out.rows, out.until = corrected.rows, max(corrected.until, zxid)
-            out.pieces, out.doubt = list(_patched(file, patches, stop)), doubt
+            out.pieces = list(_patched(file, patches, stop))
             out.cut = [*(Removed(file, at, len(new), why, 0, 0) for at, new in patches if at < size)]
             if stop < size:
                 out.cut.append(Removed(file, stop, size - stop, why, 0, 0))
@@ -247,16 +244,21 @@ class _Alone:
         return None
 
 
-def _ways(read: ListedFile, shape: Shape) -> Iterator[Way]:
+def _ways(read: ListedFile, context: SnapshotContext) -> Iterator[Way]:
     """Yield possible corrections of a snapshot, the most certain first."""
+    shape = context.shape
+    assert shape is not None
+    flip = flip_of(snapshot.CODEC, read, shape.size, context)
+    if flip is not None:
+        (at, bit), proofs = flip
+        found = Correction(at, bit, int(read(at, 1)[0]), 0, shape.size, proofs)
+        yield [(at, found.data)], shape.size, f"{found.note('')}, proved by {', '.join(proofs)}"
     ending = shape.ending or shape.behind
     if ending is not None:
-        yield from _by_seals(read, shape, ending)
-    if shape.ending is None:
-        yield from _last_seal(read, shape.size)
+        yield from _by_seals(shape, ending)
 
 
-def _by_seals(read: ListedFile, shape: Shape, ending: Ending) -> Iterator[Way]:
+def _by_seals(shape: Shape, ending: Ending) -> Iterator[Way]:
     sums = shape.sums_of(ending)
     right = [seal for seal, computed in zip(ending.seals, sums, strict=True) if seal.stored == computed]
     if shape.ending is not None:
@@ -265,38 +267,7 @@ def _by_seals(read: ListedFile, shape: Shape, ending: Ending) -> Iterator[Way]:
         # The bytes after the last right seal are not needed: files of older versions end there.
         last = right[-1]
         mark = [(last.stop - len(END_MARK), END_MARK)] if last.mark != END_MARK[4:] else []
-        yield mark, last.stop, f"the seal at byte {last.at} is right, the bytes after it are damaged", False
-    if shape.ending is not None:
-        yield from _bit(read, shape)
-
-
-def _bit(read: ListedFile, shape: Shape) -> Iterator[Way]:
-    """Correct one bit in the range of the first wrong seal, from the previous seal on."""
-    wrong = next(iter(shape.wrong()), None)
-    if wrong is None or wrong.itself or wrong.seal.at - wrong.start > _MOST:
-        return
-    data = read(wrong.start, wrong.seal.at - wrong.start)
-    yield from _flips(
-        data, wrong.start, shape.size, find_flipped_bit(data, wrong.seal.stored, wrong.computed)
-    )
-
-
-def _last_seal(read: ListedFile, size: int) -> Iterator[Way]:
-    """Correct one bit in the range of the last seal, if it destroyed an end mark or an earlier seal, so that the ending is not
-    recognised."""
-    if LARGEST_ENDING < size <= _MOST:
-        data = read(0, size)
-        stored = int.from_bytes(data[-SEAL_SIZE : 8 - SEAL_SIZE].tobytes(), "big", signed=True)
-        covered = data[:-SEAL_SIZE]
-        yield from _flips(covered, 0, size, find_flipped_bit(covered, stored))
-
-
-def _flips(data: Bytes, start: int, size: int, flipped: tuple[int, int] | None) -> Iterator[Way]:
-    if flipped is not None and flipped[0] >= 0:
-        place, value = flipped
-        at = start + place
-        why = f"one bit of byte {at} was flipped ({int(data[place]):#04x}, it was {value:#04x}): the seals say so"
-        yield [(at, bytes([value]))], size, why, True
+        yield mark, last.stop, f"the seal at byte {last.at} is right, the bytes after it are damaged"
 
 
 def _seals(shape: Shape, ending: Ending) -> Iterator[Way]:
@@ -308,7 +279,7 @@ def _seals(shape: Shape, ending: Ending) -> Iterator[Way]:
     if last.mark != END_MARK[4:]:
         patches.append((last.at + SEAL_SIZE - len(END_MARK), END_MARK))
     if patches:
-        yield patches, shape.size, "only the seal is damaged", False
+        yield patches, shape.size, "only the seal is damaged"
 
 
 def _patched(file: str, patches: Patches, stop: int) -> Iterator[Extent]:

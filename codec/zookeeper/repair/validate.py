@@ -18,12 +18,12 @@ from logwright.codec.zookeeper.store.trace import load, trace
 
 
 def validate(survey: Survey) -> None:
-    """Mark snapshots that a server refuses as unsound, newest first, up to a good one. Do the same with snapshots in doubt, if that one
-    and the logs have everything in them. Records in doubt are removed unless a digest confirms them."""
+    """Mark snapshots that a server refuses as unsound, newest first, up to a good one. Do the same with those whose digest is wrong, if
+    that one and the logs have everything in them. Records in doubt are removed unless a digest confirms them."""
     doubtful: list[Snapshot] = []
     well = False
     for snapshot in reversed(survey.snapshots):
-        if not snapshot.sound or (well and not snapshot.doubt):
+        if not snapshot.sound or well:
             continue
         orphan, right = _look(survey, snapshot)
         if orphan is not None:
@@ -31,9 +31,7 @@ def validate(survey: Survey) -> None:
                 snapshot,
                 f"{orphan.decode(errors='replace')} has no parent: Invalid Datatree, unable to find parent",
             )
-        elif snapshot.doubt and not right:
-            _drop(snapshot, snapshot.why)
-        elif snapshot.doubt or right is False or snapshot.early:
+        elif right is False or snapshot.early:
             doubtful.append(snapshot)
         else:
             well = True

@@ -230,10 +230,14 @@ class KafkaLog(Codec):
     def outliers(self, window: Window, frames: Frames, context: LogContext) -> Sequence[tuple[int, str]]:
         """Return batches whose leader epoch is another one than that of the batches around them, by one bit: epochs never decrease."""
         epochs = frames.header["partition_leader_epoch"].astype(np.int64)
-        if len(epochs) < 3 or (epochs == epochs[0]).all():
+        if len(epochs) < 4 or (epochs == epochs[0]).all():
             return ()
         change = (epochs[1:-1] ^ epochs[:-2]) & 0xFFFFFFFF
         odd = (epochs[:-2] == epochs[2:]) & (change != 0) & (change & change - 1 == 0)
+        # A third batch of the same epoch: two flipped bits do not look like one.
+        odd[1:-1] &= (epochs[:-4] == epochs[1:-3]) | (epochs[3:-1] == epochs[4:])
+        odd[:1] &= epochs[2] == epochs[3]
+        odd[-1:] &= epochs[-4] == epochs[-3]
         return [
             (i, f"leader epoch {epochs[i]} between batches of epoch {epochs[i - 1]}")
             for i in (np.flatnonzero(odd) + 1).tolist()
@@ -249,12 +253,14 @@ class KafkaLog(Codec):
         low = context.base_offset if window.offset + int(frame.start[0]) == 0 else None
         high = context.next_base if window.offset + int(frame.end[0]) == window.size else None
         epochs = [
-            int(near.header["partition_leader_epoch"][0])
-            for near in (before, after)
+            int(near.header["partition_leader_epoch"][i])
+            for near, i in ((before, -1), (after, 0))
             if near is not None and len(near)
         ]
         if before is not None and len(before):
             low = int(before.header["last_offset"][-1]) + 1
+            if high is None and after is None and not _is_anchored(before, context.base_offset):
+                return False
         if after is not None and len(after):
             high = int(after.header["base_offset"][0])
         if not epochs or (low is None and high is None):
@@ -346,6 +352,16 @@ def _is_certain(value: int, low: int | None, high: int | None, bits: int) -> boo
     if low is None or high is None:
         return False
     return low <= value <= high and not any(low <= value ^ 1 << bit <= high for bit in range(bits))
+
+
+def _is_anchored(before: Frames, base_offset: int | None) -> bool:
+    """Return whether the last batches before damage prove the next offset: they follow each other, from the offset of the file's name on,
+    or there are three of them, more than two flipped bits could have moved."""
+    bases, lasts = before.header["base_offset"], before.header["last_offset"]
+    follow = 1
+    while follow < len(before) and bases[-follow] == lasts[-follow - 1] + 1:
+        follow += 1
+    return follow > 2 or int(bases[-follow]) == base_offset
 
 
 def _partition(context: LogContext) -> dict[str, Any]:

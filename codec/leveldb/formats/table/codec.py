@@ -273,6 +273,25 @@ class LevelDBTable(Codec):
         change = unmasked(stored) ^ unmasked(computed)
         yield from flips_by_crc(at, end - _CRC_SIZE, change, CRC32C)
 
+    def flip_of_file(
+        self, read: Callable[[int, int], Bytes], size: int, context: TableContext
+    ) -> tuple[Fault, int, int, tuple[str, ...]] | None:
+        flip = index.flip_of_footer(read, size)
+        if flip is None:
+            return None
+        place, bit = flip
+        text = "a bit of the footer is flipped"
+        fault = Fault(
+            self.name,
+            size - index.FOOTER_SIZE,
+            index.FOOTER_SIZE,
+            Kind.LENGTH,
+            text,
+            Severity.WARNING,
+            rows_lost=0,
+        )
+        return fault, place, bit, ("the CRC-32C of the index and the metaindex", "their places")
+
     def resync(self, window: Window, at: int, context: TableContext) -> tuple[int, int]:
         blocks = self._blocks(window, context)
         return blocks.next(window.offset + at) - window.offset, 0

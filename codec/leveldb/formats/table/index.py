@@ -175,6 +175,35 @@ def handles(data: bytes) -> list[tuple[int, int]]:
     return list(zip(numbers[::2], numbers[1::2], strict=False))
 
 
+def flip_of_footer(read: Read, size: int) -> tuple[int, int] | None:
+    """Return the only bit of the footer, as (byte of the file, bit), without which it is exactly what LevelDB writes: the handles of
+    the metaindex and of the index, which end where the next one and the footer start and have right checksums, then zeros and the magic.
+    None if there is no such bit, or the footer is right."""
+    start = size - FOOTER_SIZE
+    stored = read(start, FOOTER_SIZE).tobytes() if start >= 0 else b""
+    if len(stored) < FOOTER_SIZE or _is_written(read, stored, start):
+        return None
+    number = int.from_bytes(stored, "little")
+    flips = [
+        (start + bit // 8, bit % 8)
+        for bit in range(8 * FOOTER_SIZE)
+        if _is_written(read, (number ^ 1 << bit).to_bytes(FOOTER_SIZE, "little"), start)
+    ]
+    return flips[0] if len(flips) == 1 else None
+
+
+def _is_written(read: Read, footer: bytes, start: int) -> bool:
+    """Return whether LevelDB would write this footer at `start`."""
+    places = handles(footer[:HANDLES_SIZE])
+    if len(places) < 2 or not footer.endswith(MAGIC):
+        return False
+    packed = b"".join(layout.handle(offset, size) for offset, size in places)
+    ends = [offset + size + layout.TRAILER_SIZE for offset, size in places]
+    if footer[:HANDLES_SIZE] != packed.ljust(HANDLES_SIZE, b"\0") or ends != [places[1][0], start]:
+        return False
+    return all(contents(read, offset, size) is not None for offset, size in places)
+
+
 _LARGE = 64 << 10
 _LEAST = 2 * layout.RESTART_SIZE
 """The size of an empty block: one restart point, and their number."""

@@ -22,7 +22,7 @@ from logwright.codec.fault import Fault, Kind, UsageError
 from logwright.codec.option import DECODES, ENCODES, Option, Options, Verb, used_by
 from logwright.codec.table import Table
 from logwright.codec.window import Bytes, Chunk, Decoded, Frames, RowFrames, Window
-from logwright.codec.zookeeper.formats.explain import packed_of, snapshot_of
+from logwright.codec.zookeeper.formats.explain import name_flip, packed_of, snapshot_of
 from logwright.codec.zookeeper.formats.snapshot import reencode
 from logwright.codec.zookeeper.formats.snapshot import write as encode
 from logwright.codec.zookeeper.formats.snapshot.acl import ACLS
@@ -57,6 +57,7 @@ from logwright.codec.zookeeper.formats.snapshot.sections import (
 )
 from logwright.codec.zookeeper.formats.snapshot.sections import END as ENDING
 from logwright.codec.zookeeper.formats.snapshot.sections import SNAPSHOT as PLAIN
+from logwright.codec.zookeeper.formats.snapshot.suspects import flip_of
 from logwright.codec.zookeeper.formats.snapshot.tables import (
     ACL_ROWS,
     ACLS_FRAME,
@@ -115,6 +116,7 @@ class ZooKeeperSnapshot(Codec):
     }
     options = OPTIONS
     scans_empty = True
+    checksum = "Adler-32"
 
     def recognise(self, name: str, head: bytes) -> Match:
         parsed = parse(name)
@@ -213,6 +215,15 @@ class ZooKeeperSnapshot(Codec):
         # A record that does not fit the window is searched for reencode.
         return -1, min(max(len(window.data) - at - 1, 0), _longest(len(window.data)))
 
+    def flip_of_file(
+        self, read: Read, size: int, context: SnapshotContext
+    ) -> tuple[Fault, int, int, tuple[str, ...]] | None:
+        flip = flip_of(self, read, size, context)
+        if flip is None:
+            return None
+        (place, bit), proofs = flip
+        return Fault(NAME, 0, size, Kind.CHECKSUM, "a bit is flipped", system=NEXT), place, bit, proofs
+
     # Decoding
 
     def decode(
@@ -304,7 +315,13 @@ class ZooKeeperSnapshot(Codec):
         if context.read is None:
             _prepare_from(self, window, context)
         if context.compression == "none" or window.offset or not window.final:
-            return snapshot_of(window, context.shape, focus, frame=frame)
+            nodes = snapshot_of(window, context.shape, focus, frame=frame)
+            if context.read is not None and not context.flips:
+                context.flips = [flip_of(self, context.read, context.size, context)]
+            for flip in context.flips:
+                if flip is not None:
+                    name_flip(nodes, window, *flip[0])
+            return nodes
         expanded = self._expand(window, context)
         inner = None if context.inner is None else context.inner.shape
         return packed_of(

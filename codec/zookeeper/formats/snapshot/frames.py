@@ -34,6 +34,8 @@ class SnapshotContext:
     """The context of that content."""
     read: Read | None = field(default=None, repr=False)
     size: int = 0
+    flips: list[Any] = field(default_factory=list)
+    """The result of the search for a flipped bit (`suspects`), once it was asked for."""
     may_be_old: bool = False
     """The file may be from a server of 3.0 or older, because it is in version-1."""
 

@@ -101,7 +101,7 @@ def _numbers(frames: Frames | None) -> tuple[int, int, int] | None:
     """Return zxid, time and session of a neighbouring record."""
     if frames is None or not len(frames) or frames.header["kind"][0] != TXN_FRAME:
         return None
-    head = frames.header[0]
+    head = frames.header[-1]
     return int(head["zxid"]), int(head["time"]), int(head["session_id"])
 
 
