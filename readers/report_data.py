@@ -13,7 +13,7 @@ from functools import cache
 from importlib import metadata
 from typing import Any
 
-from logwright.codec.engine.correct import Fix
+from logwright.codec.engine.correct import Fix, OfFile
 from logwright.codec.fault import Fault, Kind, Severity
 
 VERSION = 1
@@ -59,6 +59,17 @@ class FileReport:
         # Almost always the last: regions without rows are added before the rows in front of them are decoded.
         bisect.insort(self.faults, fault, key=_offset)
         del self.faults[self.max_faults :]
+
+    def correct(self, found: OfFile | None) -> None:
+        """Add the correction that only the file as a whole proves."""
+        if found is None:
+            return
+        fault, correction, remaining = found
+        healed = {other.offset for other in self.faults} - remaining
+        if not healed:
+            self.add(fault, damaged=True)
+        self.corrections.append(correction)
+        self.healed |= healed or {fault.offset}
 
     def lower(self) -> None:
         """Turn every fault into a note, since the system does not use this file."""

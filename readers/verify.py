@@ -458,19 +458,8 @@ def _walked(
                     if fault not in refused:
                         entry.add(fault, damaged=True)
                 yield step
-        _whole(corrector, entry)
-
-
-def _whole(corrector: Corrector | None, entry: FileReport) -> None:
-    """Add the correction that only the file as a whole proves."""
-    found = corrector.of_file() if corrector is not None else None
-    if found is not None:
-        fault, correction, remaining = found
-        entry.corrections.append(correction)
-        healed = {other.offset for other in entry.faults} - remaining
-        if not healed:
-            entry.add(fault, damaged=True)
-        entry.healed |= healed or {fault.offset}
+        if corrector is not None:
+            entry.correct(corrector.of_file())
 
 
 def _frames(
