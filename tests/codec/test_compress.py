@@ -26,6 +26,8 @@ from modes import ROOT
 from logwright.codec.kernels.compress import (
     BombError,
     CompressionError,
+    Output,
+    append,
     compress,
     compress_pieces,
     decompress,
@@ -675,3 +677,52 @@ def test_compressed_pieces_equal_one_compression(codec: str, size: int) -> None:
         assert result == compress(codec, data)
     with pytest.raises(ValueError, match="compression is one of"):
         list(compress_pieces("lz77", [data]))
+
+
+def test_gzip_gives_the_same_with_and_without_isal(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = b"order paid shipped " * 200
+    good = compress("gzip", data)
+    headed = b"\x1f\x8b\x08\x08" + good[4:10] + b"name\0" + good[10:]
+    payloads = [good, good * 2, good + b"rest", headed, good[:-3], compress("gzip", b"")]
+    payloads += [bytes(flipped(good, at)) for at in range(len(good))]
+
+    def results() -> list[object]:
+        out: list[object] = []
+        for payload in payloads:
+            for limit in (len(data), len(data) - 1):
+                try:
+                    out.append(decompress("gzip", payload, limit=limit).tobytes())
+                except CompressionError as error:
+                    out.append(str(error))
+        return out
+
+    usual = results()
+    monkeypatch.setattr("logwright.codec.kernels.compress.gzip._isal", lambda: None)
+    assert results() == usual
+    assert usual[0] == data
+
+
+def flipped(data: bytes, at: int) -> bytearray:
+    out = bytearray(data)
+    out[at] ^= 1 << at % 8
+    return out
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_payloads_are_appended_one_after_the_other(codec: str) -> None:
+    pieces = [b"x" * 70_000, b"", bytes(range(256)) * 3]
+    out = Output(np.empty(10, np.uint8))
+    for piece in pieces:
+        append(codec, memoryview(compress(codec, piece)), out, 1 << 20)
+    assert out.array.tobytes() == b"".join(pieces)
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_what_cannot_be_decompressed_appends_nothing(codec: str) -> None:
+    out = Output(np.empty(10, np.uint8))
+    out.put(b"before")
+    payload = compress(codec, bytes(100_000))
+    for bad, limit in ((payload[: len(payload) // 2], 1 << 20), (payload, 99_999)):
+        with pytest.raises(CompressionError):
+            append(codec, memoryview(bad), out, limit)
+    assert out.array.tobytes() == b"before"

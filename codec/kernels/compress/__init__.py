@@ -27,9 +27,18 @@ from typing import Any
 
 from logwright.codec.kernels.compress import deflate, gzip, lz4, snappy, zstd
 from logwright.codec.kernels.compress.lz4 import xxhash32
-from logwright.codec.kernels.compress.payload import BombError, Bytes, CompressionError, Data, array
+from logwright.codec.kernels.compress.payload import BombError, Bytes, CompressionError, Data, Output, array
 
-__all__ = ["BombError", "CompressionError", "compress", "compress_pieces", "decompress", "xxhash32"]
+__all__ = [
+    "BombError",
+    "CompressionError",
+    "Output",
+    "append",
+    "compress",
+    "compress_pieces",
+    "decompress",
+    "xxhash32",
+]
 
 _Reader = Callable[[str, memoryview, int], Bytes]
 _Writer = Callable[[memoryview, int], bytes]
@@ -42,6 +51,20 @@ def decompress(codec: str, data: Data, limit: int) -> Bytes:
     """
     read: _Reader = _one_of(_READERS, codec)
     return read(codec, memoryview(data).cast("B"), limit)  # type: ignore[arg-type]
+
+
+def append(codec: str, data: memoryview, out: Output, limit: int) -> None:
+    """Append the result of `decompress` to `out`, which stays as it is if that raises an error."""
+    before = out.end
+    appended = _APPENDERS.get(codec)
+    if appended is None:
+        out.put(decompress(codec, data, limit))
+        return
+    try:
+        appended(codec, data, out, limit)
+    except CompressionError:
+        out.end = before
+        raise
 
 
 def compress(codec: str, data: Data, *, level: int | None = None) -> bytes:
@@ -91,6 +114,11 @@ _READERS: dict[str, _Reader] = {
     "zstd-sized": zstd.read,
     "zlib": deflate.read_zlib,
     "deflate": deflate.read,
+}
+_APPENDERS: dict[str, Callable[[str, memoryview, Output, int], None]] = {
+    "snappy": snappy.append,
+    "lz4": lz4.append,
+    "lz4-magic0": lz4.append,
 }
 _WRITERS: dict[str, _Writer] = {
     "none": _write_none,

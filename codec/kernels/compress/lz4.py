@@ -11,7 +11,7 @@ from typing import Any
 import cramjam
 import numpy as np
 
-from logwright.codec.kernels.compress.payload import BombError, Bytes, CompressionError, array
+from logwright.codec.kernels.compress.payload import BombError, Bytes, CompressionError, Output, array
 from logwright.codec.kernels.intrinsics import load_u8, load_u32le
 from logwright.codec.kernels.kernel import kernel
 
@@ -21,6 +21,7 @@ _into: Callable[..., int] = cramjam.lz4.decompress_block_into
 _MAGIC = b"\x04\x22\x4d\x18"
 _BLOCK_SIZES = {4: 1 << 16, 5: 1 << 18, 6: 1 << 20, 7: 1 << 22}
 _STORED = 1 << 31
+_WORD = struct.Struct("<I")
 # The largest number of bytes by which one byte can extend a match.
 _RATIO = 255
 # The bits of FLG, the first byte of the frame descriptor.
@@ -90,6 +91,16 @@ def _header_checksum(descriptor: bytes) -> int:
 
 
 def read(codec: str, data: memoryview, limit: int) -> Bytes:
+    # A typical frame is one block much smaller than its maximum: it is decompressed to a reused buffer and copied, because allocating
+    # memory of varying sizes costs more than the copy.
+    scratch = _scratch()
+    out = Output(scratch)
+    append(codec, data, out, limit)
+    return out.array.copy() if out.end <= len(scratch) else out.array
+
+
+def append(codec: str, data: memoryview, out: Output, limit: int) -> None:
+    """Append the decompressed frame."""
     at, block_size, flags = _header(data, verify=codec != "lz4-magic0")
     blocks: list[tuple[int, int, bool]] = []
     most = 0
@@ -97,7 +108,7 @@ def read(codec: str, data: memoryview, limit: int) -> Bytes:
     while True:
         if at + 4 > len(data):
             raise CompressionError(f"lz4: the frame is cut off after {len(data)} bytes, before its end mark")
-        (length,) = struct.unpack_from("<I", data, at)
+        (length,) = _WORD.unpack_from(data, at)
         at += 4
         if length == 0:
             break
@@ -116,23 +127,19 @@ def read(codec: str, data: memoryview, limit: int) -> Bytes:
         at += length + checksum
     if flags & _FLG_CHECKSUM and at + 4 > len(data):
         raise CompressionError(f"lz4: the frame is cut off after {len(data)} bytes, in its content checksum")
-    # Room for one block beyond the limit is enough to detect a bomb. A typical frame is one block much smaller than its maximum: it is
-    # decompressed to a reused buffer and copied, because allocating memory of varying sizes costs more than the copy.
-    room = min(most, limit + block_size)
-    out = _scratch(room) if room <= _SCRATCH else np.empty(room, np.uint8)
-    done = 0
+    # Room for one block beyond the limit is enough to detect a bomb.
+    out.room(min(most, limit + block_size))
+    stop = out.end + limit
     for at, length, stored in blocks:
         block = data[at : at + length]
         if checksum:
             _check_block(data, at, length)
         if stored:
-            out[done : done + length] = array(block)
-            done += length
+            out.put(block)
         else:
-            done += _block(block, out[done : done + block_size], at)
-        if done > limit:
+            out.end += _block(block, out.room(min(block_size, _RATIO * length)), at)
+        if out.end > stop:
             raise BombError.over(codec, limit)
-    return out[:done].copy() if room <= _SCRATCH else out[:done]
 
 
 def read_raw(codec: str, data: memoryview, limit: int) -> Bytes:
@@ -144,12 +151,12 @@ _SCRATCH = 256 << 10
 _own = threading.local()
 
 
-def _scratch(size: int) -> Bytes:
+def _scratch() -> Bytes:
     """Return this thread's reusable buffer."""
     scratch: Bytes | None = getattr(_own, "scratch", None)
     if scratch is None:
         scratch = _own.scratch = np.empty(_SCRATCH, np.uint8)
-    return scratch[:size]
+    return scratch
 
 
 def _header(data: memoryview, *, verify: bool) -> tuple[int, int, int]:
@@ -188,7 +195,7 @@ def _check_block(data: memoryview, at: int, length: int) -> None:
         )
 
 
-def _block(block: memoryview, room: Bytes, at: int) -> int:
+def _block(block: memoryview, room: memoryview, at: int) -> int:
     try:
         return _into(block, room, output_len=len(room))
     except cramjam.DecompressionError:

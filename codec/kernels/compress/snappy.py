@@ -10,7 +10,7 @@ import cramjam
 import numpy as np
 import snappy
 
-from logwright.codec.kernels.compress.payload import BombError, Bytes, CompressionError
+from logwright.codec.kernels.compress.payload import BombError, Bytes, CompressionError, Output
 
 # python-snappy cannot decompress into an existing array, which is 1.2 times as fast (measured).
 # Arrays are buffers, which the type checker does not know before Python 3.12.
@@ -26,8 +26,16 @@ _RATIO = 22
 
 
 def read(codec: str, data: memoryview, limit: int) -> Bytes:
+    out = Output(np.empty(0, np.uint8))
+    append(codec, data, out, limit)
+    return out.array
+
+
+def append(codec: str, data: memoryview, out: Output, limit: int) -> None:
+    """Append the decompressed stream."""
     if len(data) < len(_HEADER) or data[: len(_MAGIC)] != _MAGIC:
-        return read_raw(codec, data, limit)
+        out.put(read_raw(codec, data, limit))
+        return
     chunks: list[tuple[int, int, int]] = []
     at = len(_HEADER)
     total = 0
@@ -59,12 +67,12 @@ def read(codec: str, data: memoryview, limit: int) -> Bytes:
             raise BombError.over(codec, limit)
         chunks.append((at, length, size))
         at += length
-    out = np.empty(total, np.uint8)
+    room = out.room(total)
     done = 0
     for at, length, size in chunks:
-        _block(data[at : at + length], out[done : done + size], at)
+        _block(data[at : at + length], room[done : done + size], at)
         done += size
-    return out
+    out.end += total
 
 
 def read_raw(codec: str, data: memoryview, limit: int) -> Bytes:
@@ -78,9 +86,10 @@ def read_raw(codec: str, data: memoryview, limit: int) -> Bytes:
 
 def _length(block: memoryview, at: int) -> int:
     """Return the declared decompressed length of a raw block. Raises `CompressionError` if it is impossible for the block's size."""
-    size = 0
-    for i, byte in enumerate(block[:5]):
-        size |= (byte & 0x7F) << 7 * i
+    size = shift = 0
+    for byte in block[:5]:
+        size |= (byte & 0x7F) << shift
+        shift += 7
         if byte < 0x80:
             if size > _RATIO * len(block):
                 raise CompressionError(
@@ -92,7 +101,7 @@ def _length(block: memoryview, at: int) -> int:
     )
 
 
-def _block(block: memoryview, out: Bytes, at: int) -> None:
+def _block(block: memoryview, out: Any, at: int) -> None:
     try:
         size = _into(block, out) if len(out) else _empty(block)
     except cramjam.DecompressionError as error:

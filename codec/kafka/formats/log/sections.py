@@ -13,7 +13,7 @@ import numpy.typing as npt
 from logwright.codec.kafka.formats.log.consumer import consume
 from logwright.codec.kafka.formats.log.layout import COMPRESSION, COMPRESSION_NAMES, HEAD_SIZE, MAGIC
 from logwright.codec.kafka.formats.log.messages import BadSet, MessageSet, Sets, message_set
-from logwright.codec.kernels.compress import CompressionError, decompress
+from logwright.codec.kernels.compress import CompressionError, Output, append, decompress
 from logwright.codec.window import Bytes, Frames, Window
 
 PORTION = 32 << 20
@@ -102,40 +102,49 @@ def _sections(window: Window, frames: Frames, limit: int, partial: bool) -> Iter
         for at, stop in _portions(frames.end - start):
             yield Sections(slice(at, stop), window.data, start[at:stop], frames.end[at:stop])
         return
+    data, numbers = window.data.data, codecs.tolist()
+    starts, ends = start.tolist(), frames.end.tolist()
     at = 0
     while at < count:
-        pieces: list[Any] = []
+        out = Output(np.empty(min(PORTION, _GUESS * (ends[-1] - starts[at])), np.uint8))
         bounds = [0]
         faults: dict[int, str] = {}
         i = at
-        while i < count and (i == at or bounds[-1] < PORTION):
-            stored = window.data[int(start[i]) : int(frames.end[i])]
-            plain: Any = stored
-            if codecs[i]:
-                try:
-                    plain = expand(int(codecs[i]), stored, limit)
-                except CompressionError as error:
-                    faults[i - at] = str(error)
-                    plain = b""
-                    if partial:
-                        records = int(frames.header["records_count"][i])
-                        consumed = consume(int(codecs[i]), stored, records, limit)
-                        plain = consumed.data
-                        if consumed.error is None:
-                            del faults[i - at]
-            pieces.append(plain)
-            bounds.append(bounds[-1] + len(plain))
+        while i < count and (i == at or out.end < PORTION):
+            stored = data[starts[i] : ends[i]]
+            try:
+                append(_name(numbers[i]), stored, out, limit if numbers[i] else len(stored))
+            except CompressionError as error:
+                faults[i - at] = str(error)
+                if partial:
+                    consumed = consume(
+                        numbers[i],
+                        window.data[starts[i] : ends[i]],
+                        int(frames.header["records_count"][i]),
+                        limit,
+                    )
+                    out.put(consumed.data)
+                    if consumed.error is None:
+                        del faults[i - at]
+            bounds.append(out.end)
             i += 1
-        buf = np.frombuffer(b"".join(memoryview(piece) for piece in pieces), np.uint8)
         edges = np.array(bounds, np.int64)
-        yield Sections(slice(at, i), buf, edges[:-1], edges[1:], faults)
+        yield Sections(slice(at, i), out.array, edges[:-1], edges[1:], faults)
         at = i
+
+
+_GUESS = 4
+"""Decompressed bytes per stored byte for which there is room at first."""
 
 
 def expand(codec: int, stored: Bytes, limit: int) -> Any:
     """Return a decompressed section. Raises `CompressionError`."""
+    return decompress(_name(codec), stored, limit=limit)
+
+
+def _name(codec: int) -> str:
     if codec >= len(COMPRESSION_NAMES):
         raise CompressionError(
             f"compression {codec} is unknown: the checksum is right, so a newer version of Kafka wrote it"
         )
-    return decompress(COMPRESSION_NAMES[codec], stored, limit=limit)
+    return COMPRESSION_NAMES[codec]
