@@ -39,7 +39,7 @@ from logwright.codec.kafka.formats.log.records import (
 from logwright.codec.kafka.formats.log.tables import LogContext
 from logwright.codec.kernels.compress import CompressionError, decompress
 from logwright.codec.kernels.crc32 import crc32
-from logwright.codec.kernels.intrinsics import copy, load_i32be, load_i64be, load_u8, load_u32be
+from logwright.codec.kernels.intrinsics import append, load_i32be, load_i64be, load_u8, load_u32be
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.window import Bytes, Frames, Window
 
@@ -196,7 +196,7 @@ def read_messages(
                 creates[row] = created
             if want & WANT_KEY:
                 if key_size > 0:
-                    copy(key_data, key_end, buf, key_at, key_size)
+                    append(key_data, key_end, buf, key_at, key_size)
                     key_end += key_size
                 elif key_size < 0:
                     key_bits[row >> 3] &= 0xFF ^ (1 << (row & 7))
@@ -204,7 +204,7 @@ def read_messages(
                 key_ends[row + 1] = key_end
             if want & WANT_VALUE:
                 if value_size > 0:
-                    copy(value_data, value_end, buf, value_at, value_size)
+                    append(value_data, value_end, buf, value_at, value_size)
                     value_end += value_size
                 elif value_size < 0:
                     value_bits[row >> 3] &= 0xFF ^ (1 << (row & 7))

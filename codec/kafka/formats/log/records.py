@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from logwright.codec.kafka.formats.log.layout import MIN_RECORD
-from logwright.codec.kernels.intrinsics import copy, load_i64le, load_u8
+from logwright.codec.kernels.intrinsics import append, copy, load_i64le, load_u8
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.window import Bytes
 
@@ -368,7 +368,7 @@ def read_records(
                 attributes[row] = attribute if attribute < 0x80 else attribute - 0x100
             if want_key:
                 if key_size > 0:
-                    copy(key_data, key_end, buf, key_at, key_size)
+                    append(key_data, key_end, buf, key_at, key_size)
                     key_end += key_size
                 elif key_size < 0:
                     key_bits[row >> 3] &= 0xFF ^ (1 << (row & 7))
@@ -376,7 +376,7 @@ def read_records(
                 key_ends[row + 1] = key_end
             if want_value:
                 if value_size > 0:
-                    copy(value_data, value_end, buf, value_at, value_size)
+                    append(value_data, value_end, buf, value_at, value_size)
                     value_end += value_size
                 elif value_size < 0:
                     value_bits[row >> 3] &= 0xFF ^ (1 << (row & 7))

@@ -114,7 +114,7 @@ class Read:
         frames = len(head)
 
         def room(bit: int, kind: Any, length: int) -> tuple[pa.Buffer, npt.NDArray[Any]]:
-            return _room(length if want & bit else 0, kind)
+            return _room(length, kind) if want & bit else _NOTHING[kind]
 
         offset, timestamp, create = records.WANT_OFFSET, records.WANT_TIMESTAMP, records.WANT_CREATE
         key, value, headers = records.WANT_KEY, records.WANT_VALUE, records.WANT_HEADERS
@@ -132,14 +132,12 @@ class Read:
         _, self.header_at = room(headers, np.int64, rows)
         self._attributes, record_attributes = room(records.WANT_ATTRIBUTES, np.int8, rows)
         for bits in (timestamp_bits, key_bits, value_bits):
-            bits[:] = 0xFF
+            bits.fill(0xFF)
         for ends in (key_ends, value_ends, self.header_ends):
             ends[:1] = 0
-        self.per_frame = np.zeros(frames, np.int64)
-        self.left_out = np.zeros(frames, np.int64)
-        self.odd = np.zeros(frames, np.int64)
-        self.bad = np.zeros(frames, np.int64)
-        self.bad_record = np.zeros(2 * frames, np.int64)
+        found = np.zeros(6 * frames, np.int64)
+        self.per_frame, self.left_out, self.odd, self.bad = found[: 4 * frames].reshape(4, frames)
+        self.bad_record = found[4 * frames :]
         self.sums = np.zeros(9, np.int64)
         columns = (
             want, int(partial), served, low, high,
@@ -166,8 +164,10 @@ class Read:
             )
         # Shrink the buffers, which were allocated for the worst case: a key is a small part of its record.
         del key_data, value_data
-        self._key_data.resize(int(self.sums[3]), shrink_to_fit=True)
-        self._value_data.resize(int(self.sums[4]), shrink_to_fit=True)
+        if want & key:
+            self._key_data.resize(int(self.sums[3]), shrink_to_fit=True)
+        if want & value:
+            self._value_data.resize(int(self.sums[4]), shrink_to_fit=True)
 
     @property
     def served(self) -> int:
@@ -266,6 +266,9 @@ def _room(length: int, kind: Any) -> tuple[pa.Buffer, npt.NDArray[Any]]:
     each time, and getting them again costs as much as decoding."""
     buffer = pa.allocate_buffer(length * np.dtype(kind).itemsize, resizable=True)
     return buffer, np.frombuffer(buffer, kind)
+
+
+_NOTHING = {kind: _room(0, kind) for kind in (np.int8, np.uint8, np.int32, np.int64)}
 
 
 def _binary(

@@ -85,6 +85,9 @@ def _message_sets(window: Window, frames: Frames, limit: int) -> Iterator[Sectio
 
 def _portions(sizes: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
     """Iterate over the bounds of portions of frames of these sizes."""
+    if len(sizes) and int(sizes.sum()) <= PORTION:
+        yield 0, len(sizes)
+        return
     ends = np.cumsum(sizes)
     at = 0
     while at < len(sizes):
