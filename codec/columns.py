@@ -120,6 +120,12 @@ def batch_of(arrays: Sequence[pa.Array], schema: pa.Schema, rows: int) -> pa.Rec
     return pa.RecordBatch.from_struct_array(pa.nulls(rows, pa.struct([])))
 
 
+def distinct(values: npt.NDArray[np.int64]) -> tuple[list[int], npt.NDArray[np.int64]]:
+    """Return the distinct values in the order of their first occurrence, and the index of each value among them."""
+    encoded = pa.array(values).dictionary_encode()
+    return encoded.dictionary.to_pylist(), np.asarray(encoded.indices, np.int64)
+
+
 def values_of(array: pa.Array) -> tuple[Bytes, npt.NDArray[np.int32]]:
     """Return the bytes of a binary or string column, and offsets: value `i` is `[ends[i], ends[i + 1])`. Null is empty."""
     kind = pa.binary() if pa.types.is_binary(array.type) else pa.string()

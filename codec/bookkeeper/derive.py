@@ -32,17 +32,17 @@ def index_file(header: bytes, entries: Int64s, locations: Int64s, page_size: int
     per_page = page_size // 8
     pages = entries // per_page
     at = 0
-    edges = [0, *(np.flatnonzero(np.diff(pages)) + 1).tolist(), len(entries)]
+    edges = [0, *(np.flatnonzero(np.diff(pages) > 1) + 1).tolist(), len(entries)]
     for start, stop in itertools.pairwise(edges):
         if stop == start:
             continue
-        page = int(pages[start])
+        page, end = int(pages[start]), int(pages[stop - 1]) + 1
         if page > at:
             yield Zeros((page - at) * page_size)
-        content = np.zeros(per_page, ">i8")
+        content = np.zeros((end - page) * per_page, ">i8")
         content[entries[start:stop] - page * per_page] = locations[start:stop]
         yield content.tobytes()
-        at = page + 1
+        at = end
     if not at:
         yield Zeros(page_size)
 

@@ -13,6 +13,8 @@ import pyarrow as pa
 import pytest
 from golden_bookies import case, home, names
 
+from logwright.codec.bookkeeper.formats.entries import EntryWriter
+from logwright.codec.bookkeeper.formats.entrylog.codec import CODEC
 from logwright.codec.bookkeeper.formats.entrylog.ledgersmap import LedgersMap, map_bytes, map_order, read_map
 from logwright.codec.fault import UsageError
 from logwright.roundtrip.laws import any_split, decode_encode, encode_without_payloads
@@ -219,3 +221,20 @@ def test_zeros_and_noise_give_no_entries(seed: int) -> None:
         assert not len(Specimen.of(header + body, NAME, "1.log").read().table)
         verdict = decode_encode(header + body, NAME, name="1.log")
         assert verdict, verdict
+
+
+def test_lengths_continue_those_of_earlier_rows_in_any_chunks() -> None:
+    table = pa.table(
+        {
+            "ledger_id": [1, 2, 1, 2, 1],
+            "entry_id": [0, 0, 1, 1, 2],
+            "length": pa.array([100, None, None, 7, None], pa.int64()),
+            "payload": [b"abc", b"de", b"f", b"", b"ghij"],
+        }
+    )
+    rows = CODEC.complete(table)
+    writer = EntryWriter(NAME, None, None)
+    parts = [writer.write(rows.slice(i, 1))[0].tobytes() for i in range(len(table))]
+    lengths = [int.from_bytes(part[28:36], "big") for part in parts]
+    assert lengths == [100, 2, 101, 7, 105]
+    assert b"".join(parts) == EntryWriter(NAME, None, None).write(rows)[0].tobytes()

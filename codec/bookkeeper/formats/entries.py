@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from logwright.codec.bookkeeper.formats.digest import (
     CRC32,
@@ -17,7 +18,7 @@ from logwright.codec.bookkeeper.formats.digest import (
     Passwords,
     hmac_of,
 )
-from logwright.codec.columns import values_of
+from logwright.codec.columns import distinct, values_of
 from logwright.codec.fault import UsageError
 from logwright.codec.frames.codec import was_given
 from logwright.codec.kernels.crc32 import crc32_update
@@ -71,6 +72,21 @@ def put_entries(
         copy(out, at, payload, payload_ends[i], size)
 
 
+@kernel("const i8[], const i8[], const b1[], i8[], i8[]")
+def put_lengths(
+    groups: Int64s, sizes: Int64s, absent: npt.NDArray[np.bool_], totals: Int64s, out: Int64s
+) -> None:
+    """Replace the absent values of `out` by the running totals of the ledgers, which the other values set."""
+    for i in range(len(groups)):
+        if absent[i]:
+            out[i] = totals[groups[i]] + sizes[i]
+        totals[groups[i]] = out[i]
+
+
+def _all_null(values: pa.Array) -> bool:
+    return bool(values.null_count == len(values))
+
+
 class EntryWriter:
     """Writes the rows of one file as entries. `totals` are the payload bytes of each ledger so far."""
 
@@ -90,7 +106,7 @@ class EntryWriter:
         confirmed, length = rows["last_add_confirmed"], rows["length"]
         numbers = np.empty((rows.num_rows, 4), np.int64)
         numbers[:, 0], numbers[:, 1] = ledger, entry
-        numbers[:, 2] = np.where(confirmed.is_null(), entry - 1, confirmed.fill_null(0))
+        numbers[:, 2] = entry - 1 if _all_null(confirmed) else pc.coalesce(confirmed, pa.array(entry - 1))
         numbers[:, 3] = self._lengths(ledger, sizes, length)
         kinds, digests = self._digests(rows, numbers, payload, payload_ends)
         digest, digest_ends = values_of(digests)
@@ -112,7 +128,8 @@ class EntryWriter:
         return ledger, 4 + HEADER + width + np.diff(payload_ends)
 
     def _number(self, rows: pa.RecordBatch, name: str) -> Int64s:
-        return np.asarray(rows[name].fill_null(-1), np.int64)
+        values = rows[name]
+        return np.asarray(values.fill_null(-1) if values.null_count else values, np.int64)
 
     def _refuse(self, bad: Any, why: str) -> None:
         indices = np.flatnonzero(bad)
@@ -121,28 +138,18 @@ class EntryWriter:
 
     def _lengths(self, ledger: Int64s, sizes: Int64s, values: pa.Array) -> Int64s:
         """Return the lengths of the rows. Null continues the running total of the ledger; a value sets it."""
-        out = np.asarray(values.fill_null(0), np.int64).copy()
-        null = np.asarray(values.is_null())
-        if not null.any():
-            return out
-        order = np.argsort(ledger, kind="stable")
-        bounds = np.flatnonzero(np.diff(ledger[order])) + 1
-        for group in np.split(order, bounds):
-            number = int(ledger[group[0]])
-            base = self.totals.get(number, 0)
-            if null[group].all():
-                out[group] = base + np.cumsum(sizes[group])
-                self.totals[number] = int(out[group[-1]])
-                continue
-            for i in group.tolist():
-                base = base + int(sizes[i]) if null[i] else int(out[i])
-                out[i] = base
-            self.totals[number] = base
+        ledgers, group = distinct(ledger)
+        totals = np.array([self.totals.get(number, 0) for number in ledgers], np.int64)
+        out = np.array(values.fill_null(0), np.int64)
+        put_lengths(group, sizes, np.asarray(values.is_null()), totals, out)
+        self.totals.update(zip(ledgers, totals.tolist(), strict=True))
         return out
 
     def _kinds(self, rows: pa.RecordBatch) -> Int64s:
         """Return the digest type of each row as a digest size; `STORED` if the row has the digest itself."""
         default = STORED if was_given(rows, "digest") or was_given(rows, "digest_type") else self.default
+        if _all_null(rows["digest"]) and _all_null(rows["digest_type"]):
+            return np.full(rows.num_rows, default)
         names = rows["digest_type"].dictionary_encode()
         known = []
         for name in names.dictionary.to_pylist():

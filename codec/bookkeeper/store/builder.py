@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import operator
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -20,7 +21,7 @@ from logwright.codec.bookkeeper.formats import digest, journal
 from logwright.codec.bookkeeper.formats.digest import Passwords, master_key
 from logwright.codec.bookkeeper.formats.entries import EntryWriter
 from logwright.codec.bookkeeper.formats.entrylog.codec import CODEC as LOG
-from logwright.codec.bookkeeper.formats.entrylog.ledgersmap import map_bytes
+from logwright.codec.bookkeeper.formats.entrylog.ledgersmap import ledger_sizes, map_bytes
 from logwright.codec.bookkeeper.startup.bookie import KEY, Bookie
 from logwright.codec.bookkeeper.startup.cookie import NEWEST, Cookie, joined
 from logwright.codec.bookkeeper.startup.entry_logger import (
@@ -34,14 +35,14 @@ from logwright.codec.bookkeeper.startup.index_file import START
 from logwright.codec.bookkeeper.startup.journal import MAGIC
 from logwright.codec.bookkeeper.store import rocks, tree
 from logwright.codec.bookkeeper.store.tree import Place, Tree
-from logwright.codec.columns import gather
+from logwright.codec.columns import distinct, gather
 from logwright.codec.fault import UsageError
 from logwright.codec.option import Option, Options, parse_bool, parse_choice, parse_text
 from logwright.codec.store.build import Piece, Summary
 from logwright.codec.store.listing import Listing
 from logwright.codec.store.overlay import Overlay
 from logwright.codec.table import Column
-from logwright.codec.window import Zeros
+from logwright.codec.window import Chunk, Zeros
 
 Int64s = npt.NDArray[np.int64]
 _JOURNAL_HEADER, _ALIGNMENT = 512, 512
@@ -105,7 +106,7 @@ class _LogWriter:
     def __init__(self, place: Place, limit: int, newest: int = -1) -> None:
         self.place, self.limit, self.id = place, limit, newest
         self.index = LocationIndex()
-        self._at, self._sizes = 0, dict[int, int]()
+        self._at, self._sizes = 0, Counter[int]()
 
     @property
     def _name(self) -> str:
@@ -128,12 +129,8 @@ class _LogWriter:
                 )
             self.index.add(ledger[at:stop], entry[at:stop], location_of(self.id, 0) + position)
             sizes = np.diff(starts[at : stop + 1])
-            ledgers, first, group = np.unique(ledger[at:stop], return_index=True, return_inverse=True)
-            totals = np.bincount(group, sizes, len(ledgers)).astype(np.int64)
-            for i in np.argsort(first).tolist():
-                number = int(ledgers[i])
-                self._sizes[number] = self._sizes.get(number, 0) + int(totals[i])
-            yield Piece(self._name, data[int(starts[at]) : int(starts[stop])].tobytes())
+            self._sizes.update(ledger_sizes(ledger[at:stop], sizes))
+            yield Piece(self._name, data[int(starts[at]) : int(starts[stop])])
             self._at += int(starts[stop] - starts[at])
             at = stop
 
@@ -142,7 +139,7 @@ class _LogWriter:
         self.id += 1
         if self.id >= LARGEST_POSITION:
             raise UsageError("the ids of entry logs are used up")
-        self._at, self._sizes = HEADER_SIZE, {}
+        self._at, self._sizes = HEADER_SIZE, Counter()
         yield Piece(self._name, log_header())
 
     def close(self) -> Iterator[Piece]:
@@ -299,13 +296,13 @@ class BookieBuilder:
             yield from self._record(head.ljust(_JOURNAL_HEADER, b"\0"))
         at = 0
         with_data = self.options[WRITE_JOURNAL.name]
-        for i in np.sort(np.unique(ledger, return_index=True)[1]).tolist():
-            number = int(ledger[i])
-            if number in self.keyed:
-                continue
+        ledgers, group = distinct(ledger)
+        new = [i for i, number in enumerate(ledgers) if number not in self.keyed]
+        firsts = np.unique(group, return_index=True)[1] if new else group
+        for number, i in ((ledgers[i], int(firsts[i])) for i in new):
             self.keyed.add(number)
             if with_data:
-                yield from self._record(data[int(starts[at]) : int(starts[i])].tobytes())
+                yield from self._record(data[int(starts[at]) : int(starts[i])])
                 at = i
             key = self._key(number)
             body = (
@@ -316,11 +313,11 @@ class BookieBuilder:
             )
             yield from self._record(len(body).to_bytes(4, "big") + body)
         if with_data:
-            yield from self._record(data[int(starts[at]) :].tobytes())
+            yield from self._record(data[int(starts[at]) :])
 
-    def _record(self, data: bytes) -> Iterator[Piece]:
+    def _record(self, data: Chunk) -> Iterator[Piece]:
         self.journal_at += len(data)
-        if data:
+        if len(data):
             yield Piece(self._journal_name, data)
 
     def _close_journal(self) -> Iterator[Piece]:
@@ -382,29 +379,36 @@ class BookieBuilder:
 
     def _refuse_known(self, ledger: int, entries: Int64s) -> None:
         """Raise `UsageError` for entries that the bookie has, unless the new ones replace them."""
-        known, _ = self.before.get(ledger, (np.empty(0, np.int64), np.empty(0, np.int64)))
-        both = np.intersect1d(known, entries)
-        if len(both) and self.options[DUPLICATES.name] == "error":
+        if ledger not in self.before or self.options[DUPLICATES.name] != "error":
+            return
+        known, _ = self.before[ledger]
+        both = known[np.isin(known, entries)]
+        if len(both):
             raise UsageError(
                 f"ledger {ledger} already has entry {int(both[0])}",
                 advice="Pass on_duplicate=last to replace it in the index",
             )
 
     def _index(self, ledger: int, entries: Int64s, locations: Int64s) -> Iterator[Piece]:
-        self._refuse_known(ledger, entries)
-        known, known_locations = self.before.get(ledger, (np.empty(0, np.int64), np.empty(0, np.int64)))
-        kept = ~np.isin(known, entries)
-        merged = np.concatenate((known[kept], entries))
-        order = np.argsort(merged, kind="stable")
-        places = np.concatenate((known_locations[kept], locations))[order]
+        if ledger in self.before:
+            self._refuse_known(ledger, entries)
+            entries, locations = self._merged(ledger, entries, locations)
         old = None if self.listing is None else self.existing.index_files.get(ledger)
         header = index_header(self._key(ledger))
         if old is not None and self.listing is not None:
             header = self.listing.read(old, 0, START)
         name = old or f"{self.indexes[0].prefix}{tree.index_path(ledger)}"
-        for chunk in index_file(header, merged[order], places, self.page_size):
+        for chunk in index_file(header, entries, locations, self.page_size):
             yield Piece(name, chunk)
         yield Piece(name, Zeros(0), done=True)
+
+    def _merged(self, ledger: int, entries: Int64s, locations: Int64s) -> tuple[Int64s, Int64s]:
+        """Return the entries that an index file had before and new ones, and their locations."""
+        known, known_locations = self.before[ledger]
+        repeated = np.isin(known, entries)
+        merged = np.concatenate((known[~repeated], entries))
+        order = np.argsort(merged, kind="stable")
+        return merged[order], np.concatenate((known_locations[~repeated], locations))[order]
 
     def summary(self) -> Summary:
         ledgers = sorted(ledger for log in self.logs for ledger in log.index.ledgers())

@@ -38,7 +38,12 @@ from logwright.codec.bookkeeper.formats.entrylog.layout import (
     SPECIFICATION,
     entry_end,
 )
-from logwright.codec.bookkeeper.formats.entrylog.ledgersmap import LedgersMap, map_bytes, read_map
+from logwright.codec.bookkeeper.formats.entrylog.ledgersmap import (
+    LedgersMap,
+    ledger_sizes,
+    map_bytes,
+    read_map,
+)
 from logwright.codec.bookkeeper.formats.suspects import (
     SAMPLE,
     DigestedCodec,
@@ -354,10 +359,7 @@ class EntryLog(DigestedCodec):
             return LedgersMap(version)
         assert context.writer is not None
         ledger, size = context.writer.sizes(self.complete(rows))
-        ledgers, first, group = np.unique(ledger, return_index=True, return_inverse=True)
-        totals = np.bincount(group, size, len(ledgers)).astype(np.int64)
-        order = np.argsort(first)
-        sizes = dict(zip(ledgers[order].tolist(), totals[order].tolist(), strict=True))
+        sizes = ledger_sizes(ledger, size)
         return LedgersMap(version, HEADER_SIZE + int(size.sum()) if sizes else 0, len(sizes), sizes)
 
     def form_header(self, file: pa.Table | None, context: EntryLogContext) -> bytes:

@@ -16,6 +16,7 @@ from logwright.codec.bookkeeper.formats.entrylog.layout import (
     MAP_ENTRY,
     MOST_LEDGERS,
 )
+from logwright.codec.columns import distinct
 from logwright.codec.window import Bytes
 
 Int64s = npt.NDArray[np.int64]
@@ -73,6 +74,13 @@ def read_map(read: Callable[[int, int], Bytes], size: int) -> LedgersMap | None:
     if len(sizes) != count or not sizes:
         return failed(f"ledgers_count is {count}, the ledgers map has {len(sizes)} ledgers")
     return LedgersMap(version, offset, count, sizes, at)
+
+
+def ledger_sizes(ledger: Int64s, sizes: Int64s) -> dict[int, int]:
+    """Return the bytes of each ledger, in the order in which the ledgers first occur. `sizes` are those of the frames."""
+    ledgers, group = distinct(ledger)
+    totals = np.bincount(group, sizes, len(ledgers)).astype(np.int64)
+    return dict(zip(ledgers, totals.tolist(), strict=True))
 
 
 def map_bytes(sizes: Mapping[int, int]) -> bytes:
