@@ -6,9 +6,11 @@ on both sides and of all threads. The JVM is warm, and its garbage collector is 
 
 from __future__ import annotations
 
+import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -22,8 +24,16 @@ from logwright.codec.frames.walk import ListedFile, Stretch, Walk
 from logwright.codec.kernels import kernel
 from logwright.codec.option import Options
 from logwright.codec.rocketmq.formats.commitlog.codec import CODEC as LOG
+from logwright.codec.rocketmq.repair.repair import OPTIONS, StoreRepair, derived_pieces
+from logwright.codec.window import Zeros
 from logwright.readers.listing import LocalDirectory
+from logwright.readers.report import Report
+from logwright.readers.resolve import resolve
+from logwright.readers.target import DirectoryTarget
 from logwright.roundtrip.oracles import java, rocketmq
+from logwright.writers import repair
+from logwright.writers.filesystem import as_view
+from logwright.writers.request import Request
 from logwright.writers.write import write
 
 MESSAGES = 400_000
@@ -37,8 +47,28 @@ _JVM = java.Project(
 )
 
 
+def properties(count: int) -> pa.Array:
+    """Return the properties that a producer and a broker add to every message."""
+    unique = [f"7F00000115BC4E0E2F2A67F7{n:08X}" for n in range(count)]
+    constants = {
+        "MSG_REGION": "DefaultRegion",
+        "CLUSTER": "DefaultCluster",
+        "WAIT": "true",
+        "TRACE_ON": "true",
+    }
+    names, values = pa.array(["UNIQ_KEY", *constants]), pa.array([*constants.values(), *unique])
+    places = np.tile(np.array([-1, 0, 1, 2, 3]), (count, 1))
+    places[:, 0] = len(constants) + np.arange(count)
+    entries = pa.StructArray.from_arrays(
+        [names.take(pa.array(np.tile(np.arange(5), count))), values.take(pa.array(places.ravel()))],
+        ["key", "value"],
+    )
+    return pa.ListArray.from_arrays(pa.array(np.arange(count + 1, dtype=np.int32) * 5), entries)
+
+
 def messages(count: int) -> pa.Table:
-    """Return messages of four topics with four queues each, with a key, a tag and a body of 100 to 400 bytes."""
+    """Return messages of four topics with four queues each, with a key, a tag, the properties that producers and brokers add, and a body
+    of 100 to 400 bytes."""
     rng = np.random.default_rng(11)
     numbers = np.arange(count)
     ends = np.concatenate(([0], np.cumsum(rng.integers(100, 400, count)))).astype(np.int32)
@@ -50,6 +80,7 @@ def messages(count: int) -> pa.Table:
             "queue_id": pa.array((numbers // 4 % 4).astype(np.int32)),
             "keys": pa.array([f"order-{n:08d}" for n in range(count)]),
             "tags": tags.take(pa.array(numbers % 3)),
+            "properties": properties(count),
             "born_timestamp_ms": numbers + TIME,
             "store_timestamp_ms": numbers + TIME,
             "body": pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(ends), pa.py_buffer(data)]),
@@ -68,6 +99,30 @@ def check(home: Path) -> int:
     return count
 
 
+def derived(home: Path, out: Path, options: Mapping[str, Any]) -> None:
+    """Write the queues and the index of a commit log, whose checksums are verified. Nothing else is read or checked."""
+    target = resolve(str(home), "rocketmq.store", options)[0]
+    assert isinstance(target, DirectoryTarget)
+    plan = StoreRepair([target.directory], [target.plan], Options(OPTIONS, options))
+    files: dict[str, BinaryIO] = {}
+    for piece in derived_pieces(target.directory, plan.config, plan.options, messages=plan.read_log()):
+        file = files.get(piece.name)
+        if file is None:
+            path = out / piece.name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = files[piece.name] = path.open("wb")
+        if piece.offset is not None:
+            file.seek(piece.offset)
+        if isinstance(piece.data, Zeros):
+            file.truncate(file.seek(len(piece.data), os.SEEK_CUR))
+        else:
+            file.write(as_view(piece.data))
+        if piece.done:
+            files.pop(piece.name).close()
+    if files or not plan.files[-1].runs:
+        raise AssertionError("not all messages were dispatched")
+
+
 def section(place: Path, size: Size) -> list[str]:
     """Return the lines of the table."""
     if reason := _JVM.why_not():
@@ -80,8 +135,10 @@ def section(place: Path, size: Size) -> list[str]:
     table, home, scratch = messages(count), place / "store", place / "scratch"
     options = {"mappedFileSizeCommitLog": LOG_SIZE}
     write(table, home, "rocketmq.store", files=Unsynced(), **options)
-    shutil.rmtree(home / "config")
     scratch.mkdir()
+    log_alone = place / "alone"
+    for folder in ("commitlog", "config"):
+        shutil.copytree(home / folder, log_alone / folder)
     bytes_ = sum(path.stat().st_size for path in (home / "commitlog").iterdir())
     lines = [
         f"RocketMQ: a store of {count:,} messages of four topics, {bytes_ / 1e6:.0f} MB of commit log. The store's own classes",
@@ -99,7 +156,14 @@ def section(place: Path, size: Size) -> list[str]:
 
     def rebuild() -> None:
         shutil.rmtree(out, ignore_errors=True)
-        lw.rebuild(home, out, **options)
+        request = Request(str(out), files=Unsynced())
+        repair.rebuild(
+            str(log_alone), "rocketmq.store", None, request, lambda targets: Report("", ""), options
+        )
+
+    def derive() -> None:
+        shutil.rmtree(out, ignore_errors=True)
+        derived(log_alone, out, options)
 
     def rows(columns: Any) -> Task:
         return python(alone(lambda: sum(batch.num_rows for batch in lw.scan(home, columns=columns))))
@@ -112,6 +176,7 @@ def section(place: Path, size: Size) -> list[str]:
         reading = {
             "recover": server.task("recover", units=count),
             "decode": server.task("decode", units=count),
+            "columns": server.task("columns", units=count),
             "check": python(alone(lambda: check(home))),
             "rows": rows(None),
             "all": rows("*"),
@@ -121,6 +186,12 @@ def section(place: Path, size: Size) -> list[str]:
         for label, task, name, peer in (
             ("messages checked, with CRC", "check", "CommitLog.checkMessageAndReturnSize", "recover"),
             ("messages to Arrow, default columns", "rows", "MessageDecoder.decode with CRC", "decode"),
+            (
+                "messages to Arrow, default columns",
+                "rows",
+                "MessageDecoder.decode with CRC, into columns",
+                "columns",
+            ),
             ("messages to Arrow, all columns", "all", "MessageDecoder.decode with CRC", "decode"),
         ):
             lines.append(measured.row(label, million, "M/s", task, name, peer))
@@ -129,12 +200,14 @@ def section(place: Path, size: Size) -> list[str]:
             "rebuild": server.task("rebuild", units=count),
             "store": python(alone(store)),
             "rebuilt": python(alone(rebuild)),
+            "derived": python(alone(derive)),
         }
         measured = in_turn(writing, few)
         for label, task, name, peer in (
             ("a store written, queues and index included", "store", "putMessage and dispatch", "put"),
+            ("queues and index of a log", "derived", "DefaultMessageStore.load of a log alone", "rebuild"),
             (
-                "queues and index rebuilt, the log copied",
+                "the same, the log copied, input and result checked",
                 "rebuilt",
                 "DefaultMessageStore.load of a log alone",
                 "rebuild",

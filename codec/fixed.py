@@ -129,12 +129,7 @@ class FixedCodec(Codec):
         return FixedContext(base if base is None or base <= _INT64_MAX else None, hints.get("last"))
 
     def prepare(self, read: Callable[[int, int], Bytes], size: int, context: FixedContext) -> None:
-        end, step, used = size, _STEP, 0
-        while end and not used:
-            start = max(0, end - step)
-            used = without_zeros(read(start, end - start))
-            end, step = start, min(2 * step, _LONGEST_STEP)
-        context.used = end + used
+        context.used = end_without_zeros(read, 0, size)
 
     def scan(self, window: Window, at: int, context: FixedContext, *, check: bool = True) -> Frames:
         size = self.dtype.itemsize
@@ -385,11 +380,16 @@ def _with_damage(pieces: Iterable[bytes], size: int, frames: pa.Table | None) ->
 
 def without_zeros(data: Bytes) -> int:
     """Return the size without the zeros at the end."""
-    end, step = len(data), _STEP
-    while end:
-        start = max(0, end - step)
-        block = np.flatnonzero(data[start:end])
-        if len(block):
-            return start + int(block[-1]) + 1
-        end, step = start, min(2 * step, _LONGEST_STEP)
-    return 0
+    return end_without_zeros(lambda at, size: data[at : at + size], 0, len(data))
+
+
+def end_without_zeros(read: Callable[[int, int], Bytes], start: int, end: int) -> int:
+    """Return where the range of a file ends without the zeros at its end. `read(at, size)` returns bytes of the file."""
+    step = _STEP
+    while end > start:
+        at = max(start, end - step)
+        data = read(at, end - at)
+        if data.max(initial=0):
+            return at + len(data.tobytes().rstrip(b"\0"))
+        end, step = at, min(2 * step, _LONGEST_STEP)
+    return start

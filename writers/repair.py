@@ -28,7 +28,7 @@ from logwright.readers.source import STDIN, is_remote, local_path
 from logwright.readers.target import DirectoryTarget, FileTarget, Target, kind
 from logwright.readers.task import known_options
 from logwright.readers.usage import takes
-from logwright.readers.verify import VerifyOptions, verify
+from logwright.readers.verify import Depth, VerifyOptions, verify
 from logwright.writers import unsupported
 from logwright.writers.apply_plan import MakePlan, Original, PlanWriter, about
 from logwright.writers.backup import refuse_backup_inside
@@ -341,7 +341,9 @@ def carry_out(
         elif any(copy.live for copy in copies):
             report.notes.append("the system is running: this is a snapshot of the current state")
         _refuse_places(copies, request)
-    gone = missing_rows(verify([first], report, VerifyOptions(advise=False)))
+    # A rebuild copies the rows unchanged, so they need not be decoded.
+    depth = Depth.CHECKSUMS if verb == "rebuild" else Depth.RECORDS
+    gone = missing_rows(verify([first], report, VerifyOptions(depth, advise=False)))
     checked = [report]
     if copied is not None:
         make = _keeping(make, unsupported.files(report, copy=copied), report)

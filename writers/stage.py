@@ -41,10 +41,15 @@ class FileSource(AbstractContextManager["FileSource"]):
         self.path, self.size, self._files, self._own = path, status.size, files, own
 
     def pread(self, offset: int, length: int) -> Bytes:
-        out = np.zeros(max(0, min(length, self.size - offset)), np.uint8)
-        for at in range(0, len(out), _BLOCK):
-            block = out[at : at + _BLOCK]
-            if self._own and self._files.is_hole(self.path, offset + at, len(block)):
+        size = max(0, min(length, self.size - offset))
+        blocks = [(at, min(_BLOCK, size - at)) for at in range(0, size, _BLOCK)]
+        holes = [self._own and self._files.is_hole(self.path, offset + at, part) for at, part in blocks]
+        if not any(holes):
+            return np.frombuffer(self._files.read(self.path, offset, size), np.uint8)
+        out = np.zeros(size, np.uint8)
+        for (at, part), hole in zip(blocks, holes, strict=True):
+            block = out[at : at + part]
+            if hole:
                 continue
             data = self._files.read(self.path, offset + at, len(block))
             block[: len(data)] = np.frombuffer(data, np.uint8)

@@ -426,8 +426,7 @@ def zeros_in(data: Bytes) -> int:
     """Return the number of zero bytes that `data` starts with."""
     at, step = 0, 256
     while at < len(data):
-        filled = np.flatnonzero(data[at : at + step])
-        if len(filled):
-            return at + int(filled[0])
+        if data[at : at + step].max():
+            return at + int(np.flatnonzero(data[at : at + step])[0])
         at, step = at + step, min(2 * step, 1 << 20)
     return len(data)

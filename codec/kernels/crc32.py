@@ -6,7 +6,7 @@ A "raw" checksum is the register, without the inversion before and after.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,10 @@ def _multiplier(bits: int) -> int:
 
 _FAR, _NEAR = _multiplier(128 + 32), _multiplier(128 - 32)
 """The factors that move the first and the second eight bytes sixteen bytes forward."""
+_LAST = _multiplier(64)
+"""The factor of the last four of twelve bytes."""
+_QUOTIENT, _DIVISOR = 0x1F7011641, _POLYNOMIAL << 1 | 1
+"""The factors of Barrett's reduction of eight bytes: x**64 divided by the polynomial, and the polynomial."""
 
 
 def _has_product(triple: str, features: str) -> bool:
@@ -62,57 +66,85 @@ def _emit_fold(typing_context: Any, crc: Any, buf: Any, at: Any, end: Any) -> An
         from llvmlite import ir
         from numba.core import cgutils
 
-        pack: Any = cgutils.pack_array
         crc, array, at, end = args
         data = context.make_array(signature.args[1])(context, builder, array).data
-        long, byte, index = ir.IntType(64), ir.IntType(8), ir.IntType(32)
+        long, byte, index, wide = (ir.IntType(bits) for bits in (64, 8, 32, 128))
         pair = ir.VectorType(long, 2)
         triple, _, features = cpu_target.target_context.codegen().magic_tuple()
+
+        def number(value: int) -> Any:
+            return ir.Constant(long, value)
 
         def load(place: Any) -> Any:
             return builder.load(builder.bitcast(builder.gep(data, [place]), pair.as_pointer()), align=1)
 
-        def product(value: Any, which: int) -> Any:
+        def product(value: Any, factors: Sequence[int], which: int) -> Any:
             if not _has_product(triple, features):
                 return value  # in a branch that never runs
             declared: Any = cgutils.get_or_insert_function
             kind = ir.FunctionType(pair, [pair, pair, byte])
             function = declared(builder.module, kind, "llvm.x86.pclmulqdq")
-            by = ir.Constant(pair, [_FAR, _NEAR])
-            return builder.call(function, [value, by, ir.Constant(byte, which)])
+            return builder.call(function, [value, ir.Constant(pair, factors), ir.Constant(byte, which)])
 
-        start = builder.insert_element(ir.Constant(pair, [0, 0]), crc, ir.Constant(index, 0))
-        first = builder.xor(load(at), start)
-        step = ir.Constant(long, 16)
+        def moved(value: Any, onto: Any) -> Any:
+            factors = (_FAR, _NEAR)
+            return builder.xor(
+                builder.xor(product(value, factors, 0x00), product(value, factors, 0x11)), onto
+            )
+
+        def half(value: Any, which: int) -> Any:
+            return builder.extract_element(value, ir.Constant(index, which))
+
+        def low(value: Any) -> Any:
+            return builder.insert_element(ir.Constant(pair, [0, 0]), value, ir.Constant(index, 0))
+
+        # The first 1 to 16 bytes become the end of a block that starts with zeros, so that the rest consists of complete blocks.
+        size = builder.add(builder.and_(builder.sub(builder.sub(end, at), number(1)), number(15)), number(1))
+        begun = builder.bitcast(builder.xor(load(at), low(crc)), wide)
+        begun = builder.shl(begun, builder.zext(builder.shl(builder.sub(number(16), size), number(3)), wide))
+        # A register of four bytes reaches into the second block if the first has fewer.
+        shift = builder.and_(builder.shl(size, number(3)), number(63))
+        reaches = builder.icmp_signed("<", size, number(4))
+        left = builder.select(reaches, builder.lshr(crc, shift), number(0))
+        second = builder.add(at, size)
+        first = moved(builder.bitcast(begun, pair), builder.xor(load(second), low(left)))
+        step = number(16)
+        third = builder.add(second, step)
         before, body, after = (
             builder.block,
             *(builder.append_basic_block(name) for name in ("fold", "folded")),
         )
-        second = builder.add(at, step)
-        builder.cbranch(builder.icmp_signed("<", second, end), body, after)
+        builder.cbranch(builder.icmp_signed("<", third, end), body, after)
         builder.position_at_end(body)
         place, value = builder.phi(long), builder.phi(pair)
-        moved = builder.xor(builder.xor(product(value, 0x00), product(value, 0x11)), load(place))
+        more = moved(value, load(place))
         following = builder.add(place, step)
-        for phi, begun, next_one in ((place, second, following), (value, first, moved)):
-            phi.add_incoming(begun, before)
+        for phi, start, next_one in ((place, third, following), (value, first, more)):
+            phi.add_incoming(start, before)
             phi.add_incoming(next_one, body)
         builder.cbranch(builder.icmp_signed("<", following, end), body, after)
         builder.position_at_end(after)
         last = builder.phi(pair)
         last.add_incoming(first, before)
-        last.add_incoming(moved, body)
-        words = [builder.extract_element(last, ir.Constant(index, i)) for i in range(2)]
-        return pack(builder, words)
+        last.add_incoming(more, body)
+        # From 16 to 12 to 8 bytes, and by Barrett's reduction to 4.
+        mask = number(_ONES)
+        twelve = builder.xor(product(low(half(last, 0)), (_NEAR, 0), 0x00), low(half(last, 1)))
+        upper = builder.or_(
+            builder.lshr(half(twelve, 0), number(32)), builder.shl(half(twelve, 1), number(32))
+        )
+        lower = product(low(builder.and_(half(twelve, 0), mask)), (_LAST, 0), 0x00)
+        eight = builder.xor(half(lower, 0), upper)
+        quotient = product(low(builder.and_(eight, mask)), (_QUOTIENT, 0), 0x00)
+        multiple = product(low(builder.and_(half(quotient, 0), mask)), (_DIVISOR, 0), 0x00)
+        return builder.lshr(builder.xor(half(multiple, 0), eight), number(32))
 
-    pair: Any = types.UniTuple
-    return pair(types.int64, 2)(types.int64, buf, types.int64, types.int64), generate
+    return types.int64(types.int64, buf, types.int64, types.int64), generate
 
 
 @intrinsic(_emit_fold)
-def _fold(crc: int, buf: Bytes, at: int, end: int) -> tuple[int, int]:
-    """Fold `buf[at:end]`, a positive multiple of 16 bytes, to two words whose checksum from register 0 is that of the range from `crc`.
-    Unchecked."""
+def _fold(crc: int, buf: Bytes, at: int, end: int) -> int:
+    """Return the raw checksum after `buf[at:end]`, at least 32 bytes. Unchecked."""
     raise NotImplementedError("only where `_can_fold`")
 
 
@@ -129,15 +161,11 @@ def crc32_raw(crc: int, buf: Bytes, at: int, end: int) -> int:
     """Return the raw checksum after `buf[at:end]`."""
     if at < 0 or end > len(buf):
         raise IndexError("checksum outside of the buffer")
-    folds = _can_fold() and end - at >= 32
+    if _can_fold() and end - at >= 32:
+        return _fold(crc, buf, at, end)
     while end - at >= 16:
-        if folds:
-            word, more = _fold(crc, buf, at, at + (end - at & ~15))
-            at += (end - at & ~15) - 16
-            folds = False
-        else:
-            word = load_i64le(buf, at) ^ crc
-            more = load_i64le(buf, at + 8)
+        word = load_i64le(buf, at) ^ crc
+        more = load_i64le(buf, at + 8)
         crc = (
             int(_SLICES[3840 + (word & 0xFF)])
             ^ int(_SLICES[3584 + (word >> 8 & 0xFF)])

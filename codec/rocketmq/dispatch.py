@@ -56,6 +56,20 @@ _TOPIC_AT, _TOPIC_SIZE, _ID, _NUMBER, _AT, _KIND, _STORED, _CODE, _SPECIAL = ran
 def string_hash(buf: Bytes, at: int, end: int, value: int) -> int:
     """Continue `String.hashCode` of Java, as an unsigned number, over UTF-8 text. Return -1 if the text is not valid."""
     while at < end:
+        if end - at >= 4:
+            word = load_u32be(buf, at)
+            if word & 0x80808080 == 0:
+                # Four characters at once: each multiplication would wait for the one before.
+                value = (
+                    value * 923521
+                    + (word >> 24) * 29791
+                    + (word >> 16 & 0xFF) * 961
+                    + (word >> 8 & 0xFF) * 31
+                    + (word & 0xFF)
+                    & _MASK
+                )
+                at += 4
+                continue
         first = load_u8(buf, at)
         at += 1
         if first < 0x80:
@@ -117,8 +131,9 @@ def read_facts(
         special = 0
         tags = keys_at = uniq = -1
         tags_end = keys_end = uniq_end = -1
+        chunk, mask = at, 0
         while at < ends[i]:
-            middle, end = next_property(buf, at, ends[i])
+            middle, end, chunk, mask = next_property(buf, at, ends[i], chunk, mask)
             if middle > at and end - middle > 1 and middle - at >= 4:
                 word = load_u32be(buf, at)
                 if word == _TAGS and middle - at == 4:

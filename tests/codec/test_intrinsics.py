@@ -11,6 +11,7 @@ import struct
 import subprocess
 import sys
 import textwrap
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +24,8 @@ from modes import environment
 
 from logwright.codec.kernels import crc32c as checksums
 from logwright.codec.kernels import kernel as module
+from logwright.codec.kernels.byte_masks import lowest_bit, mask_below
+from logwright.codec.kernels.crc32 import crc32_update
 from logwright.codec.kernels.crc32c import crc32c, crc32c_combine, crc32c_of_three, crc32c_update
 from logwright.codec.kernels.intrinsics import (
     append,
@@ -612,3 +615,51 @@ def test_results_are_plain_integers() -> None:
     assert {type(value) for value in loads(buf, 0)} == {int}
     assert {type(value) for read in READERS for value in read(buf, 0, 20)} == {int}
     assert type(checksum(buf, 0, 20)) is type(crc32c_combine(1, 2, 3)) is int
+
+
+@kernel("const u1[], i8, i8, i8")
+def masked(buf: Any, at: int, end: int, limit: int) -> int:
+    return mask_below(buf, at, end, limit)
+
+
+@kernel("i8")
+def lowest(value: int) -> int:
+    return lowest_bit(value)
+
+
+@given(st.binary(min_size=1, max_size=100), st.data(), st.integers(1, 255))
+def test_mask_below_has_a_bit_per_small_byte_of_the_range(
+    data: bytes, choice: st.DataObject, limit: int
+) -> None:
+    at = choice.draw(st.integers(0, len(data)))
+    end = choice.draw(st.integers(at, len(data)))
+    expected = sum(1 << i for i, byte in enumerate(data[at:end][:32]) if byte < limit)
+    assert masked(np.frombuffer(data, np.uint8), at, end, limit) == expected
+
+
+@given(st.integers(1, (1 << 32) - 1))
+def test_lowest_bit_is_the_lowest_one_that_is_set(value: int) -> None:
+    assert value >> lowest(value) & 1
+    assert not value & (1 << lowest(value)) - 1
+
+
+@kernel("i8, const u1[], i8, i8")
+def continued_crc32(crc: int, buf: Any, start: int, end: int) -> int:
+    return crc32_update(crc, buf, start, end)
+
+
+@pytest.mark.parametrize("crc", [0, 0x12345678, 0xFFFFFFFF])
+def test_crc32_of_every_length_is_that_of_zlib(crc: int) -> None:
+    data = np.random.default_rng(5).integers(0, 256, 400, np.uint8)
+    for size in range(300):
+        assert continued_crc32(crc, data, size % 7, size % 7 + size) == zlib.crc32(
+            data[size % 7 :][:size].tobytes(), crc
+        )
+
+
+@pytest.mark.skipif(mode() == "interpreted", reason="zlib sums slices, which end with the buffer")
+def test_crc32_does_not_read_outside_of_the_buffer() -> None:
+    data = np.zeros(64, np.uint8)
+    for start, end in ((-1, 40), (0, 65), (60, 100)):
+        with pytest.raises(IndexError):
+            continued_crc32(0, data, start, end)

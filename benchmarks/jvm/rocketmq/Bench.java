@@ -6,6 +6,7 @@ import java.net.InetSocketAddress;
 import java.nio.ByteBuffer;
 import java.nio.MappedByteBuffer;
 import java.nio.channels.FileChannel;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -52,6 +53,8 @@ public final class Bench {
                 return () -> checked(store, checker);
             case "decode":
                 return () -> decoded(store);
+            case "columns":
+                return () -> columns(store);
             case "put":
                 DefaultMessageStore target = made(new File(scratch, "put"), logSize);
                 target.load();
@@ -134,6 +137,74 @@ public final class Bench {
             }
         }
         return out;
+    }
+
+    /** A column of values of any size, as Arrow stores it: bytes, and where each value ends. */
+    private static final class Column {
+        private byte[] data = new byte[1 << 20];
+        private int[] ends = new int[1 << 16];
+        private int count;
+
+        void add(byte[] value) {
+            int start = count == 0 ? 0 : ends[count - 1];
+            if (start + value.length > data.length) {
+                data = Arrays.copyOf(data, 2 * (start + value.length));
+            }
+            if (count == ends.length) {
+                ends = Arrays.copyOf(ends, 2 * count);
+            }
+            System.arraycopy(value, 0, data, start, value.length);
+            ends[count++] = start + value.length;
+        }
+
+        void add(String value) {
+            add(value == null ? NOTHING : value.getBytes(StandardCharsets.UTF_8));
+        }
+    }
+
+    private static final byte[] NOTHING = new byte[0];
+    private static final int BATCH = 1 << 14;
+
+    /** Decode as {@link #decoded}, and collect the fields in columns, in batches. The properties are a hash map, so their order is lost. */
+    private static long columns(File store) throws IOException {
+        long count = 0;
+        Column topic = null, tags = null, keys = null, names = null, values = null, body = null;
+        long[][] numbers = new long[6][];
+        int row = BATCH;
+        for (File file : logs(store)) {
+            ByteBuffer buffer = mapped(file);
+            while (buffer.remaining() > 8 && buffer.getInt(buffer.position() + 4) == MessageDecoder.MESSAGE_MAGIC_CODE) {
+                MessageExt message = MessageDecoder.decode(buffer, true, true, false, false, true);
+                if (row == BATCH) {
+                    topic = new Column();
+                    tags = new Column();
+                    keys = new Column();
+                    names = new Column();
+                    values = new Column();
+                    body = new Column();
+                    numbers = new long[6][BATCH];
+                    row = 0;
+                }
+                topic.add(message.getTopic());
+                tags.add(message.getTags());
+                keys.add(message.getKeys());
+                body.add(message.getBody());
+                for (Map.Entry<String, String> property : message.getProperties().entrySet()) {
+                    names.add(property.getKey());
+                    values.add(property.getValue());
+                }
+                numbers[0][row] = message.getQueueId();
+                numbers[1][row] = message.getQueueOffset();
+                numbers[2][row] = message.getCommitLogOffset();
+                numbers[3][row] = message.getBornTimestamp();
+                numbers[4][row] = message.getStoreTimestamp();
+                numbers[5][row] = names.count;
+                row++;
+                count++;
+            }
+        }
+        sink += body.count;
+        return count;
     }
 
     /** The same messages put into a running store, up to the end of the dispatch to queues and index. Nothing waits for the disk. */

@@ -22,6 +22,7 @@ from logwright.codec.columns import contents, numbers
 from logwright.codec.describe import I32BE, I64BE, Bytes, Field, Struct, dtype_of
 from logwright.codec.explain import Focus, Node, explain_values
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
+from logwright.codec.fixed import end_without_zeros
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.option import Option, Options
 from logwright.codec.single_frame import single_value
@@ -274,14 +275,7 @@ class IndexFile(Codec):
             return
         context.head = read(0, HEAD).copy().view(_HEAD)[0]
         context.slots = context.options["maxHashSlotNum"] or context.hinted or find_slots(read, size)
-        end, step = size, 1 << 20
-        while end > context.first:
-            start = max(context.first, end - step)
-            nonzero = np.flatnonzero(read(start, end - start))
-            if len(nonzero):
-                end = start + int(nonzero[-1]) + 1
-                break
-            end = start
+        end = end_without_zeros(read, min(context.first, size), size)
         claimed = entry_at(context.slots, max(int(context.head["index_count"]), 1))
         context.used = max(end, min(claimed, size)) if claimed - SIZE < size else end
 

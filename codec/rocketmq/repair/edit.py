@@ -14,7 +14,6 @@ import numpy as np
 from logwright.codec.engine.repair import Change, OutputFile, Removed, RepairPlan
 from logwright.codec.fault import UsageError
 from logwright.codec.frames.codec import Part
-from logwright.codec.frames.scanner import MAIN
 from logwright.codec.java import java_string
 from logwright.codec.option import Options
 from logwright.codec.rocketmq.formats.commitlog.codec import CODEC as LOG
@@ -38,7 +37,7 @@ from logwright.codec.rocketmq.formats.commitlog.layout import (
     has_trailer,
 )
 from logwright.codec.rocketmq.repair.fillers import LostMessage, filler, placeholder
-from logwright.codec.rocketmq.repair.repair import StoreRepair, derived_pieces, log_frames, part_of
+from logwright.codec.rocketmq.repair.repair import StoreRepair, derived_pieces, log_frames, messages_of
 from logwright.codec.rocketmq.store import tree
 from logwright.codec.store.build import Piece
 from logwright.codec.store.extents import Copy, Extent
@@ -87,7 +86,7 @@ class StoreEdit(RepairPlan):
         at = 0
         context = LOG.context(entry.name.rpartition("/")[2], Options(LOG.options))
         for window, frames in log_frames(self.listing, entry):
-            part = part_of(window, frames.pick(frames.header["frame_kind"] == MAIN))
+            part = messages_of(window, frames)
             rows = LOG.batch(part, self._change.columns, context)
             drop = self._change.drops(rows)
             redact = self._change.redacts(rows) & ~drop

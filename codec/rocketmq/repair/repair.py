@@ -7,7 +7,7 @@ are rebuilt, and so are damaged index files.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar
@@ -87,12 +87,12 @@ class LogFile:
     def add(self, part: Part) -> None:
         """Take undamaged messages."""
         starts, stops = part.start + part.offset, part.end + part.offset
-        stored = store_timestamps(part)
         edges = np.flatnonzero(starts[1:] != stops[:-1]) + 1
-        for first, last in zip([0, *edges.tolist()], [*edges.tolist(), len(starts)], strict=True):
+        firsts, ends = [0, *edges.tolist()], [*edges.tolist(), len(starts)]
+        times = store_timestamps(part.pick(np.array(ends) - 1)).tolist()
+        for first, last, stored in zip(firsts, ends, times, strict=True):
             run = Run(
-                int(starts[first]), int(stops[last - 1]), last - first, int(stops[first]), int(starts[last - 1]),
-                int(stored[last - 1]),
+                int(starts[first]), int(stops[last - 1]), last - first, int(stops[first]), int(starts[last - 1]), stored
             )  # fmt: skip
             if self.runs and self.end == run.start:
                 before = self.runs.pop()
@@ -123,11 +123,12 @@ class StoreRepair(Repairer):
 
     def survey(self) -> None:
         sequences = Sequences()
-        self.read_log(lambda part: self._follow(sequences, part))
+        for _, part in self.read_log():
+            self._follow(sequences, part)
         self.corrections = sequences.corrections(self._listed(sequences))
 
-    def read_log(self, take: Callable[[Part], None] = lambda part: None) -> None:
-        """Find the undamaged messages of the commit log, and pass them to `take`."""
+    def read_log(self) -> Iterator[tuple[str, Part]]:
+        """Find the undamaged messages of the commit log. Iterate over them, with the names of their files."""
         batches: set[str] = set()
         for entry in tree.logs(self.listing):
             file = LogFile(entry.name, tree.base_of(entry.name) or 0, entry.size)
@@ -136,10 +137,10 @@ class StoreRepair(Repairer):
                 for i in np.flatnonzero(kind == MARKER).tolist():
                     start = int(frames.start[i]) + window.offset
                     file.blank = start if frames.header["total_size"][i] == entry.size - start else -1
-                part = part_of(window, frames.pick(kind == MAIN))
+                part = messages_of(window, frames)
                 if len(part):
                     file.add(part)
-                    take(part)
+                    yield entry.name, part
                     inner = (part.head["sys_flag"] & INNER_BATCH) != 0
                     if inner.any():
                         batches.update(Messages(part.pick(inner), 1).column_topic().unique().to_pylist())
@@ -449,9 +450,11 @@ def log_frames(listing: Listing, entry: Entry, *, check: bool = True) -> Iterato
     return good_frames(Walk(ListedFile(listing, entry.name, entry.size), LOG, context, check=check))
 
 
-def part_of(window: Window, frames: Frames) -> Part:
-    """Return messages as the codec reads them."""
-    return Part(window.data, frames.start, frames.end, frames.header, window.offset)
+def messages_of(window: Window, frames: Frames) -> Part:
+    """Return the messages among frames as the codec reads them."""
+    part = Part(window.data, frames.start, frames.end, frames.header, window.offset)
+    messages = frames.header["frame_kind"] == MAIN
+    return part if messages.all() else part.pick(messages)
 
 
 def units_of(listing: Listing, name: str) -> npt.NDArray[np.void]:
@@ -461,62 +464,81 @@ def units_of(listing: Listing, name: str) -> npt.NDArray[np.void]:
 
 
 def derived_pieces(
-    listing: Listing, config: StoreConfig, options: Options, gaps: Gaps = Gaps.REPEAT, *, queues: bool = True, index: bool = True
+    listing: Listing, config: StoreConfig, options: Options, gaps: Gaps = Gaps.REPEAT, *, queues: bool = True, index: bool = True,
+    messages: Iterator[tuple[str, Part]] | None = None,
 ) -> Iterator[Piece]:  # fmt: skip
-    """Derive queues and index files from an undamaged commit log. Raises `DamageError` for a message that a broker refuses."""
+    """Derive queues and index files from `messages`, by default those of an undamaged commit log. Raises `DamageError` for a message that a
+    broker refuses."""
     if not (queues or index):
         return
     deriver = Deriver(config, gaps, tags=tree.indexes_tags(options), queues=queues, index=index)
-    for entry in tree.logs(listing):
-        for window, frames in log_frames(listing, entry, check=False):
-            messages = frames.pick(frames.header["frame_kind"] == MAIN)
-            try:
-                yield from deriver.add(window.data, messages.start, messages.end)
-            except IndexError as error:
-                raise DamageError(
-                    "a broker ends the log at this message, because it cannot parse its properties",
-                    path=entry.name, offset=window.offset + int(messages.start[error.args[0]]),
-                ) from None  # fmt: skip
+    for name, part in _parts(listing) if messages is None else messages:
+        try:
+            yield from deriver.add(part.data, part.start, part.end)
+        except IndexError as error:
+            raise DamageError(
+                "a broker ends the log at this message, because it cannot parse its properties",
+                path=name, offset=part.offset + int(part.start[error.args[0]]),
+            ) from None  # fmt: skip
     yield from deriver.finish()
 
 
-class StoreRebuild(RepairPlan):
-    """A store with the derived files of these kinds rebuilt."""
+def _parts(listing: Listing) -> Iterator[tuple[str, Part]]:
+    for entry in tree.logs(listing):
+        for window, frames in log_frames(listing, entry, check=False):
+            yield entry.name, messages_of(window, frames)
 
-    def __init__(self, result: StoreResult, kinds: Sequence[str]) -> None:
-        super().__init__(result.listing)
-        self._kinds, self._repair, self._last = kinds, result.repair, result.kept[-1:]
-        self.rows, self.ids = result.rows, result.ids
+
+class StoreRebuild(RepairPlan):
+    """A store with the derived files of these kinds rebuilt. The commit log is checked while it is read."""
+
+    def __init__(self, repair: StoreRepair, kinds: Sequence[str]) -> None:
+        super().__init__(repair.listing)
+        self._kinds, self._repair = kinds, repair
 
     def outputs(self) -> Iterator[OutputFile | Piece]:
         queues, index = tree.QUEUE in self._kinds, tree.INDEX in self._kinds
         dropped = {*(_QUEUES if queues else ()), *((tree.INDEX,) if index else ())}
-        remade = {tree.CHECKPOINT} if tree.CHECKPOINT in self._kinds and self._last else set()
         for name in self.sizes:
-            if tree.first(name) not in dropped and name not in remade:
+            if tree.first(name) not in dropped and name != tree.CHECKPOINT:
                 yield self.unchanged(name)
-        config, options = self._repair.config, self._repair.options
-        yield from derived_pieces(self.listing, config, options, Gaps.APPEND, queues=queues, index=index)
-        for last in self._last if remade else ():
+        config, options, messages = self._repair.config, self._repair.options, self._repair.read_log()
+        yield from derived_pieces(
+            self.listing, config, options, Gaps.APPEND, queues=queues, index=index, messages=messages
+        )
+        for _ in messages:
+            pass  # neither queues nor index are rebuilt
+        last = self._sound()
+        if last is not None and tree.CHECKPOINT in self._kinds:
             yield self.rewritten(
                 tree.CHECKPOINT, checkpoint(last.stored, last.base + last.runs[-1].last_start)
             )
+        elif tree.CHECKPOINT in self.sizes:
+            yield self.unchanged(tree.CHECKPOINT)
+
+    def _sound(self) -> LogFile | None:
+        """Return the last file of the commit log with messages. Raises `DamageError` if the commit log is damaged."""
+        self._repair.reorder()
+        files = self._repair.files
+        result = StoreResult(self._repair, files)
+        if [file.name for file in result.logs()] != [file.name for file in files] or result.cut:
+            cut = result.cut[0] if result.cut else None
+            raise DamageError(
+                "the commit log is damaged; queues and index can only be rebuilt from an undamaged one",
+                path=cut.file if cut else None, offset=cut.offset if cut else None, advice="Repair the store instead",
+            )  # fmt: skip
+        self.rows, self.ids = result.rows, result.ids
+        return files[-1] if files else None
 
 
 def rebuild(listing: Listing, plan: Plan, kinds: Sequence[str], options: Options) -> RepairPlan:
     """See `codec.capability.Rebuild`. Raises `DamageError` if the commit log is damaged."""
     repair = StoreRepair([listing], [plan], options)
-    repair.read_log()
-    repair.reorder()
-    result = StoreResult(repair, repair.files)
-    logs = list(result.logs())
-    if result.cut or [file.name for file in logs] != [file.name for file in repair.files]:
-        cut = result.cut[0] if result.cut else None
-        raise DamageError(
-            "the commit log is damaged; queues and index can only be rebuilt from an undamaged one",
-            path=cut.file if cut else None, offset=cut.offset if cut else None, advice="Repair the store instead",
-        )  # fmt: skip
-    return StoreRebuild(result, kinds)
+    if tree.topics(listing) is None:
+        for _ in repair.read_log():
+            pass  # only the messages say which topics have batches
+        repair.files.clear()
+    return StoreRebuild(repair, kinds)
 
 
 def _blocks(listing: Listing, name: str, start: int, stop: int) -> Iterator[bool]:

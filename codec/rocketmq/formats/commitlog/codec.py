@@ -209,9 +209,12 @@ class CommitLog(FramedCodec):
 
     def refused(self, part: Part, context: CommitLogContext) -> Sequence[tuple[int, Fault]]:
         """Report the bodies that cannot be decompressed. A broker serves such a message unchanged, and so do its rows."""
+        packed = np.flatnonzero(part.head["sys_flag"] & COMPRESSED).tolist()
+        if not packed:
+            return ()
         faults = []
         reader = Messages(part, context.options["max.decompressed.bytes"])
-        for i in np.flatnonzero(part.head["sys_flag"] & COMPRESSED).tolist():
+        for i in packed:
             try:
                 reader.plain(i)
             except CompressionError as error:

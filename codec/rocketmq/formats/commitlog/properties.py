@@ -11,7 +11,14 @@ import pyarrow.compute as pc
 
 from logwright.codec.columns import binary, from_offsets, values_of
 from logwright.codec.java import java_strings
-from logwright.codec.kernels.intrinsics import copy, load_u8, load_u32be, store_32be
+from logwright.codec.kernels.byte_masks import lowest_bit, mask_below
+from logwright.codec.kernels.intrinsics import (
+    append,
+    copy,
+    load_u8,
+    load_u32be,
+    store_32be,
+)
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.window import Bytes
 
@@ -27,106 +34,107 @@ _EXTRA = 6
 """Bytes of TAGS or KEYS with its separators."""
 
 
-@kernel("const u1[], i8, i8")
-def next_property(buf: Bytes, at: int, stop: int) -> tuple[int, int]:
-    """Return the end of the name and the end of the value of the property at `at`; -1 for the name if either is empty."""
+_CHUNK = 32
+"""The number of bytes that `mask_below` looks at."""
+
+
+@kernel("const u1[], i8, i8, i8, i8", inline=True)
+def next_property(buf: Bytes, at: int, stop: int, chunk: int, mask: int) -> tuple[int, int, int, int]:
+    """Return the end of the name (-1: no name) and the end of the value of the property at `at`, then `chunk` and `mask` for the next call.
+
+    `chunk` is the position of the 32 bytes that are searched, `mask` the bytes below 3 that are left there. They are `at` and 0 for the
+    first property.
+    """
     middle = -1
-    end = at
-    while end < stop:
-        byte = load_u8(buf, end)
+    if chunk == at and mask == 0:
+        mask = mask_below(buf, chunk, stop, 3)
+    while True:
+        while mask == 0:
+            chunk += _CHUNK
+            if chunk >= stop:
+                return middle, stop, chunk, 0
+            mask = mask_below(buf, chunk, stop, 3)
+        place = chunk + lowest_bit(mask)
+        mask &= mask - 1
+        byte = load_u8(buf, place)
         if byte == 2:
-            break
+            return middle, place, chunk, mask
         if byte == 1 and middle < 0:
-            middle = end
-        end += 1
-    return middle, end
+            middle = place
 
 
-@kernel("const u1[], const i8[], const i8[], i8[], i8[], i8[], i8[], i8[], i8[,]")
+@kernel("const u1[], const i8[], const i8[], i8, i4[], i4[], u1[], i4[], u1[], i8[,]")
 def parse(
-    buf: Bytes,
-    starts: Int64s,
-    stops: Int64s,
-    counts: Int64s,
-    names: Int64s,
-    name_sizes: Int64s,
-    values: Int64s,
-    value_sizes: Int64s,
-    known: Int64s,
-) -> int:
-    """Find the properties of each range and return their total number.
+    buf: Bytes, starts: Int64s, stops: Int64s, copies: int, lists: Int32s, name_ends: Int32s, names: Bytes, value_ends: Int32s,
+    values: Bytes, known: Int64s,
+) -> int:  # fmt: skip
+    """Find the properties of each range. With `copies`, copy the names and values, fill the three arrays of offsets, and return the number of
+    properties.
 
-    `counts[i]` is set to the number in range i; `names` and `values` are set to offsets. `known[i]` is set to the offset and size of the last
-    TAGS, then of the last KEYS; size -1 means absent. A part without a name, a value or 0x01 is ignored."""
+    `known[:, i]` is set to the offset and size of the last TAGS, then of the last KEYS; size -1 means absent. A part without a name, a value
+    or 0x01 is ignored."""
     n = 0
+    name_at = value_at = 0
+    lists[0] = name_ends[0] = value_ends[0] = 0
     for i in range(len(starts)):
-        first = n
-        known[i, 0] = known[i, 2] = 0
-        known[i, 1] = known[i, 3] = -1
+        known[0, i] = known[2, i] = 0
+        known[1, i] = known[3, i] = -1
         at = starts[i]
+        chunk, mask = at, 0
         while at < stops[i]:
-            middle, end = next_property(buf, at, stops[i])
+            middle, end, chunk, mask = next_property(buf, at, stops[i], chunk, mask)
             if middle > at and end - middle > 1:
-                names[n] = at
-                name_sizes[n] = middle - at
-                values[n] = middle + 1
-                value_sizes[n] = end - middle - 1
-                n += 1
+                if copies:
+                    append(names, name_at, buf, at, middle - at)
+                    append(values, value_at, buf, middle + 1, end - middle - 1)
+                    name_at += middle - at
+                    value_at += end - middle - 1
+                    n += 1
+                    name_ends[n] = name_at
+                    value_ends[n] = value_at
                 if middle - at == 4:
                     word = load_u32be(buf, at)
                     if word == _TAGS:
-                        known[i, 0] = middle + 1
-                        known[i, 1] = end - middle - 1
+                        known[0, i] = middle + 1
+                        known[1, i] = end - middle - 1
                     elif word == _KEYS:
-                        known[i, 2] = middle + 1
-                        known[i, 3] = end - middle - 1
+                        known[2, i] = middle + 1
+                        known[3, i] = end - middle - 1
             at = end + 1
-        counts[i] = n - first
+        lists[i + 1] = n
     return n
 
 
 class Parsed:
-    """The properties of messages, stored at `starts` to `stops` of `buf`."""
+    """The properties of messages, stored at `starts` to `stops` of `buf`. `lists`: not only TAGS and KEYS are needed."""
 
-    def __init__(self, buf: Bytes, starts: Int64s, stops: Int64s) -> None:
+    def __init__(self, buf: Bytes, starts: Int64s, stops: Int64s, *, lists: bool) -> None:
         self.buf = buf
-        room = int((stops - starts).sum()) // 3 + 1
-        self.names, self.name_sizes, self.values, self.value_sizes = (
-            np.empty(room, np.int64) for _ in range(4)
-        )
-        self.counts = np.empty(len(starts), np.int64)
-        self.known = np.empty((len(starts), 4), np.int64)
+        size = int((stops - starts).sum()) if lists else 0
+        room = size // 3 + len(starts) + 1 if lists else 1
+        self.names, self.values = np.empty(size, np.uint8), np.empty(size, np.uint8)
+        self.name_ends, self.value_ends = np.empty(room, np.int32), np.empty(room, np.int32)
+        self.lists = np.empty(len(starts) + 1, np.int32)
+        self.known = np.empty((4, len(starts)), np.int64)
         self.total = parse(
-            buf,
-            starts,
-            stops,
-            self.counts,
-            self.names,
-            self.name_sizes,
-            self.values,
-            self.value_sizes,
-            self.known,
-        )
+            buf, starts, stops, int(lists), self.lists, self.name_ends, self.names, self.value_ends, self.values, self.known
+        )  # fmt: skip
 
     def tags(self) -> pa.Array:
-        return self._text(self.known[:, 0], self.known[:, 1])
+        return java_strings(binary(self.buf, self.known[0], self.known[1]))[0]
 
     def keys(self) -> pa.Array:
-        return self._text(self.known[:, 2], self.known[:, 3])
+        return java_strings(binary(self.buf, self.known[2], self.known[3]))[0]
 
     def all(self) -> pa.Array:
         """Return the lists of properties in stored order."""
-        n = self.total
-        names = self._text(self.names[:n], self.name_sizes[:n])
-        values = self._text(self.values[:n], self.value_sizes[:n])
-        entries = pa.StructArray.from_arrays([names, values], fields=list(PROPERTY))
-        offsets = np.zeros(len(self.counts) + 1, np.int32)
-        np.cumsum(self.counts, out=offsets[1:])
-        return pa.ListArray.from_arrays(pa.array(offsets), entries).cast(PROPERTIES)
-
-    def _text(self, at: Int64s, sizes: Int64s) -> pa.Array:
-        stored = binary(self.buf, np.ascontiguousarray(at), np.ascontiguousarray(sizes))
-        return java_strings(stored)[0]
+        columns = ((self.name_ends, self.names), (self.value_ends, self.values))
+        texts = [
+            java_strings(from_offsets(ends[: self.total + 1], data[: int(ends[self.total])]))[0]
+            for ends, data in columns
+        ]
+        entries = pa.StructArray.from_arrays(texts, fields=list(PROPERTY))
+        return pa.ListArray.from_arrays(pa.array(self.lists), entries).cast(PROPERTIES)
 
 
 def text_of(

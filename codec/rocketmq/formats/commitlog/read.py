@@ -71,8 +71,10 @@ class Messages:
     def __init__(self, part: Part, limit: int) -> None:
         self.part, self.limit = part, limit
         self.stored, self.body, self.body_size, self.topic, self.topic_size = places(part)
+        self._lists = True
 
     def columns(self, names: Sequence[str]) -> Iterator[tuple[str, pa.Array]]:
+        self._lists = "properties" in names
         for name in names:
             yield name, getattr(self, f"column_{name}")()
 
@@ -117,7 +119,8 @@ class Messages:
 
     @cached_property
     def _properties(self) -> Parsed:
-        return Parsed(self.part.data, self.topic + self.topic_size + 2, np.ascontiguousarray(self.part.end))
+        stops = np.ascontiguousarray(self.part.end)
+        return Parsed(self.part.data, self.topic + self.topic_size + 2, stops, lists=self._lists)
 
     def column_tags(self) -> pa.Array:
         return self._properties.tags()

@@ -1,0 +1,76 @@
+"""Search for small bytes 32 at a time, for kernels: a mask has a bit per byte."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from logwright.codec.kernels.intrinsics import Bytes, is_bytes, load_u8, outside, refuse, view
+from logwright.codec.kernels.kernel import intrinsic, kernel
+
+_MASKED = 32
+"""The number of bytes compared at a time."""
+
+
+def _emit_mask(typing_context: Any, buf: Any, at: Any, limit: Any) -> Any:
+    from numba.core import types
+
+    if not is_bytes(buf):
+        return None
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        from llvmlite import ir
+
+        array, at, limit = args
+        data, length = view(context, builder, signature.args[0], array)
+        size = ir.Constant(at.type, _MASKED)
+        refuse(context, builder, outside(builder, at, size, length), "mask_below reads outside of the buffer")
+        byte, index = ir.IntType(8), ir.IntType(32)
+        many, undefined = (
+            ir.VectorType(byte, _MASKED),
+            ir.Constant(ir.VectorType(byte, _MASKED), ir.Undefined),
+        )
+        values = builder.load(builder.bitcast(builder.gep(data, [at]), many.as_pointer()), align=1)
+        first = builder.insert_element(undefined, builder.trunc(limit, byte), ir.Constant(index, 0))
+        everywhere = ir.Constant(ir.VectorType(index, _MASKED), [0] * _MASKED)
+        limits = builder.shuffle_vector(first, undefined, everywhere)
+        bits = builder.bitcast(builder.icmp_unsigned("<", values, limits), ir.IntType(_MASKED))
+        return builder.zext(bits, ir.IntType(64))
+
+    return types.int64(buf, types.int64, types.int64), generate
+
+
+@intrinsic(_emit_mask)
+def _mask_of_all(buf: Bytes, at: int, limit: int) -> int:
+    return sum(1 << int(i) for i in np.flatnonzero(buf[at : at + _MASKED] < limit))
+
+
+def _emit_lowest(typing_context: Any, value: Any) -> Any:
+    from numba.core import types
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        from llvmlite import ir
+
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 0))
+
+    return types.int64(types.int64), generate
+
+
+@intrinsic(_emit_lowest)
+def lowest_bit(value: int) -> int:
+    """Return the index of the lowest bit that is set. `value` is not 0."""
+    return (int(value) & -int(value)).bit_length() - 1
+
+
+@kernel("const u1[], i8, i8, i8", inline=True)
+def mask_below(buf: Bytes, at: int, end: int, limit: int) -> int:
+    """Return in bit i whether byte i of `buf[at:end]` is below `limit` (at most 255), for the first 32 bytes."""
+    mask = 0
+    if len(buf) - at >= _MASKED:
+        mask = _mask_of_all(buf, at, limit)
+    else:
+        for i in range(len(buf) - at):
+            if load_u8(buf, at + i) < limit:
+                mask |= 1 << i
+    return mask if end - at >= _MASKED else mask & (1 << end - at) - 1
