@@ -14,6 +14,7 @@ from itertools import accumulate
 from logwright.codec.engine.repair import OutputFile
 from logwright.codec.store.extents import Copy, Extent, cut
 from logwright.codec.store.listing import Entry, Listing, export
+from logwright.codec.window import Zeros
 
 
 class _Content:
@@ -101,6 +102,13 @@ class Overlay:
         elif name not in self._files or self.size(name) != len(content) or self.read(name) != content:
             self.assemble(name, [content])
 
+    def create(self, name: str, size: int) -> None:
+        """Write a file of zeros, unless it already is one."""
+        if name in self._files:
+            self.put(name, bytes(size))
+        else:
+            self.assemble(name, [Zeros(size)])
+
     def assemble(self, name: str, pieces: Iterable[Extent]) -> None:
         """Write a file made of ranges of the files below and of new bytes."""
         self._files[name] = _Content(list(pieces))
@@ -130,6 +138,12 @@ class Overlay:
 
     def pieces(self, name: str) -> Sequence[Extent]:
         return self._files[name].pieces
+
+    def extents(self, name: str, start: int, stop: int) -> Sequence[Extent]:
+        """Return the extents of the bytes `[start, stop)` of a file, or fewer at its end."""
+        content = self._files[name]
+        stop = min(stop, content.size)
+        return content.slice(start, stop) if start < stop else ()
 
     def origin(self, name: str) -> Copy | None:
         """Return the single range of an original file that a file consists of; None for other content."""

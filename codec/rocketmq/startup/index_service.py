@@ -11,6 +11,7 @@ from logwright.codec.rocketmq.formats.indexfile import HEAD, SIZE, entry_at
 from logwright.codec.rocketmq.startup.mapped_file import MappedFile
 from logwright.codec.rocketmq.startup.message import Message, int32, string_hash
 from logwright.codec.store.overlay import Overlay
+from logwright.codec.window import Zeros
 
 _HEADER = struct.Struct(">4q2i")
 _ENTRY = struct.Struct(">iqii")
@@ -130,7 +131,7 @@ class IndexService:
                 continue
             short = self.size - self.overlay.size(name)
             if short > 0:
-                self.overlay.put(name, self.overlay.read(name) + bytes(short))
+                self.overlay.assemble(name, [*self.overlay.pieces(name), Zeros(short)])
             self.newest = max(self.newest, int(name.rpartition("/")[2]))
             file = IndexFile(MappedFile(self.overlay, name, 0, self.size), self.slots, self.entries)
             if not clean and file.end_timestamp > checkpoint:
@@ -145,7 +146,7 @@ class IndexService:
         time = (_EPOCH + timedelta(milliseconds=min(max(stored, 0), 1 << 47))).strftime("%Y%m%d%H%M%S%f")[:-3]
         self.newest = max(int(time), self.newest + 1)
         name = f"index/{self.newest:017d}"
-        self.overlay.put(name, bytes(self.size))
+        self.overlay.create(name, self.size)
         file = IndexFile(MappedFile(self.overlay, name, 0, self.size), self.slots, self.entries)
         if self.files:
             before = self.files[-1]

@@ -9,9 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from logwright.codec.store.extents import Extent
 from logwright.codec.store.overlay import Overlay
+from logwright.codec.window import Zeros
 
 _LONG = re.compile(r"[+-]?[0-9]{1,20}")
+_PAGE = 4096
 
 
 class LoadError(Exception):
@@ -19,21 +22,35 @@ class LoadError(Exception):
 
 
 class MappedFile:
-    """A file. `wrote` is the write position."""
+    """A file. `wrote` is the write position. Only pages that were written to are held in memory."""
 
     def __init__(self, overlay: Overlay, name: str, base: int, size: int) -> None:
         self.overlay, self.name, self.base, self.size, self.wrote = overlay, name, base, size, size
-        self._changed: bytearray | None = None
+        self._pages: dict[int, bytearray] = {}
 
     def read(self, position: int = 0, length: int | None = None) -> bytes:
-        if self._changed is not None:
-            return bytes(self._changed[position : self.size if length is None else position + length])
-        return self.overlay.read(self.name, position, self.size - position if length is None else length)
+        stop = self.size if length is None else position + length
+        if not self._pages:
+            return self.overlay.read(self.name, position, stop - position)
+        numbers = range(position // _PAGE, -(-max(position, stop) // _PAGE))
+        data = b"".join(self._page(number) for number in numbers)
+        return data[position % _PAGE :][: stop - position]
+
+    def _page(self, number: int) -> bytes | bytearray:
+        """Return a page. The file may be shorter than its mapped part, whose rest is zeros."""
+        start = number * _PAGE
+        stop = min(start + _PAGE, self.size)
+        return self._pages.get(number) or self._stored(start, stop).ljust(stop - start, b"\0")
+
+    def _stored(self, start: int, stop: int) -> bytes:
+        return self.overlay.read(self.name, start, max(stop - start, 0))
 
     def write(self, position: int, data: bytes) -> None:
-        if self._changed is None:
-            self._changed = bytearray(self.read()).ljust(self.size, b"\0")
-        self._changed[position : position + len(data)] = data
+        for number in range(position // _PAGE, -(-(position + len(data)) // _PAGE)):
+            page = self._pages.setdefault(number, bytearray(self._page(number)))
+            start = number * _PAGE
+            low, high = max(position, start), min(position + len(data), start + _PAGE)
+            page[low - start : high - start] = data[low - position : high - position]
 
     def append(self, data: bytes) -> None:
         self.write(self.wrote, data)
@@ -44,10 +61,27 @@ class MappedFile:
         return self.wrote >= self.size
 
     def flush(self) -> None:
-        if self._changed is not None:
+        """Write the changed pages to the overlay."""
+        if not self._pages:
+            return
+        pieces: list[Extent] = []
+        changed, at, end = False, 0, self.overlay.size(self.name)
+        for number, page in sorted(self._pages.items()):
+            start = number * _PAGE
+            if self._stored(start, start + len(page)) == page:
+                continue
+            changed = True
+            pieces += [
+                *self.overlay.extents(self.name, at, start),
+                Zeros(max(start - max(at, end), 0)),
+                bytes(page),
+            ]
+            at = start + len(page)
+        if changed:
             # A file may be longer than the part that is mapped.
-            beyond = self.overlay.read(self.name, self.size, max(self.overlay.size(self.name) - self.size, 0))
-            self.overlay.put(self.name, bytes(self._changed) + beyond)
+            pieces += [*self.overlay.extents(self.name, at, end), Zeros(max(self.size - max(at, end), 0))]
+            self.overlay.assemble(self.name, [piece for piece in pieces if len(piece)])
+        self._pages.clear()
 
 
 class MappedFileQueue:
@@ -106,7 +140,7 @@ class MappedFileQueue:
         base = self.files[-1].base + self.size if self.files else offset - offset % self.size
         name = f"{self.folder}/{base:020d}"
         file = MappedFile(self.overlay, name, base, self.size)
-        self.overlay.put(name, bytes(self.size))
+        self.overlay.create(name, self.size)
         file.wrote = 0
         self.files.append(file)
         return file
