@@ -410,7 +410,7 @@ def refuse(files: FileSystem, source: Input, out: str) -> None:
     status = files.stat(path)
     if status is not None and (not status.directory or files.listdir(path)):
         raise ExistsError(
-            "it exists" if not status.directory else "it is not empty",
+            "it already exists" if not status.directory else "it is not empty",
             path=out,
             advice="The copy and damage.json need a new directory: name one that is absent or empty",
         )

@@ -132,14 +132,16 @@ def _number(name: str, value: int | str, low: int | None = None) -> int:
 def _refuse_existing(files: FileSystem, path: str, target: str) -> None:
     above, name = os.path.split(target)
     if files.stat(target) is not None:
-        raise ExistsError("it exists", path=path, advice="Name a new file or directory")
+        raise ExistsError("it already exists", path=path, advice="Choose a new file or directory")
     if files.stat(above or ".") is None:
         return
     for item in files.listdir(above or "."):
         if item.name == name + MANIFEST or item.name.startswith(name + EXPECTED):
             beside = os.path.join(above, item.name)
             raise ExistsError(
-                "it exists and would be overwritten", path=beside, advice="Remove it, or name another target"
+                "it already exists and would be overwritten",
+                path=beside,
+                advice="Remove it, or choose another target",
             )
 
 

@@ -403,11 +403,11 @@ def _repaired(report: ReportData, width: int) -> Iterator[str]:
             yield f"  {name}  FAILED   {part.error}"
             continue
         lost = [cut["rows_lost"] for cut in part.cut or ()]
-        rows = count(sum(rows or 0 for rows in lost), part.nouns[0])
-        least = (
-            "at least " if None in lost or (part.incomplete and not sum(rows or 0 for rows in lost)) else ""
-        )
-        yield f"  {name}  damaged  {least}{rows} lost, {count(part.rows, part.nouns[0])} kept"
+        known = sum(rows or 0 for rows in lost)
+        rows = f"{count(known, part.nouns[0])} lost"
+        if None in lost or (part.incomplete and not known):
+            rows = f"at least {rows}" if known else f"an unknown number of {plural(part.nouns[0])} lost"
+        yield f"  {name}  damaged  {rows}, {count(part.rows, part.nouns[0])} kept"
     if len(failed) + len(changed) > len(shown):
         yield f"  and {len(failed) + len(changed) - len(shown)} more (--json lists all)"
     yield from (f"  {note}" for note in report.notes)

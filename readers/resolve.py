@@ -275,15 +275,14 @@ def _file(
             raise UsageError(
                 problem,
                 path=path,
-                advice="Pass its format with codec (--codec), one of: "
-                + ", ".join(codec.name for codec in registry.codecs()),
+                advice="Pass its format with codec (--codec NAME); `logwright codecs` lists the names",
             )
         return FileTarget(path, detected, options, source, _around(path, detected))
     if detected is not None and detected.name != codec.name and codec.recognise(name, head) is Match.NO:
         raise UsageError(
             f"this file does not look like {codec.name}",
             path=path,
-            advice=f"It looks like {detected.name}: omit codec, or pass codec={detected.name!r}",
+            advice=f"It looks like {detected.name}: omit codec (--codec), or pass {detected.name}",
         )
     return FileTarget(path, codec, options, source, _around(path, codec))
 

@@ -161,7 +161,7 @@ def _works(name: str, own: Codec | Layout) -> str:
                 if verb in verbs
             ]
             places.append(f"{owner.name}: {', '.join(words)}")
-    return f"It works with {'; '.join(places)}. Omit it here" if places else "Omit it"
+    return f"Omit it here. It has an effect in {'; '.join(places)}" if places else "Omit it"
 
 
 def check_write(codec: Codec, path: str, options: Mapping[str, Any]) -> None:

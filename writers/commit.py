@@ -195,7 +195,7 @@ class Transaction:
                     break
             else:
                 raise StorageError(
-                    "the staging directory cannot be made, or is removed repeatedly",
+                    "the staging directory cannot be created, or is removed repeatedly",
                     path=path,
                     advice="Write to a file system that allows new directories",
                 )
@@ -493,7 +493,7 @@ def _refuse_above(target: Target, above: Mapping[str, bytes]) -> None:
 
 def _exists(path: str) -> ExistsError:
     return ExistsError(
-        "it exists and is not empty",
+        "it already exists and is not empty",
         path=path,
         advice="Add to it with mode='append' (--if-exists append), or replace it with mode='overwrite'",
     )

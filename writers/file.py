@@ -189,7 +189,7 @@ def _refuse(files: FileSystem, path: str, target: str, mode: str) -> None:
         raise ExistsError("it is a directory; expected a file", path=path)
     if existing is not None and mode == "error":
         raise ExistsError(
-            "it exists", path=path, advice="Replace it with mode='overwrite' (--if-exists overwrite)"
+            "it already exists", path=path, advice="Replace it with mode='overwrite' (--if-exists overwrite)"
         )
 
 

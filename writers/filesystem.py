@@ -456,7 +456,7 @@ _WORDS: Mapping[int, tuple[type[LogwrightError], str, str]] = {
         "Run as the owner of the directory, or write elsewhere",
     ),
     errno.ENOENT: (NotFoundError, "no such file or directory", ""),
-    errno.EEXIST: (ExistsError, "it exists", ""),
+    errno.EEXIST: (ExistsError, "it already exists", ""),
     errno.ENOTEMPTY: (ExistsError, "the directory is not empty", ""),
     errno.EAGAIN: (BusyError, "it is locked by another process", "Try again when that process is done"),
     errno.ENOTDIR: (UsageError, "a component of the path is not a directory", ""),

@@ -295,7 +295,7 @@ def _refuse_places(copies: Sequence[DirectoryTarget], request: Request) -> None:
     place = Place.at(files, layout, out)
     if place.occupied():
         raise ExistsError(
-            "it exists and is not empty", path=out, advice="Use a directory that is absent or empty"
+            "it already exists and is not empty", path=out, advice="Use a directory that is absent or empty"
         )
     above = {os.path.dirname(lock) for lock in _locks(files, layout, real)}
     if os.path.dirname(real) in above and place.name != first.directory.name:

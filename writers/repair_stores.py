@@ -135,7 +135,7 @@ def _refuse_places(several: Sequence[Stores], request: Request) -> None:
         status = files.stat(real)
         if status is not None and (not status.directory or files.listdir(real)):
             raise ExistsError(
-                "it exists and is not empty",
+                "it already exists and is not empty",
                 path=request.out,
                 advice="Use a directory that is absent or empty",
             )

@@ -155,7 +155,7 @@ class StreamWrite:
                 with contextlib.suppress(FileExistsError):
                     claim_as(files, place.own, self._process)
                 return place
-        raise StorageError("the staging folder cannot be made, or is removed repeatedly", path=self.path)
+        raise StorageError("the staging folder cannot be created, or is removed repeatedly", path=self.path)
 
     def commit(self, version: int, messages: Sequence[Staged]) -> Written | None:
         """Commit a batch and record it. Return None if it was committed before."""

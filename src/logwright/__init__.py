@@ -4,7 +4,7 @@
 
     lw.read("/data/kafka-logs/orders-0")         a table of records
     lw.scan(...)                                 the same as a stream, for files larger than memory
-    lw.verify(...), lw.inspect(...)              what is damaged; what a file is
+    lw.verify(...), lw.inspect(...)              find damage; describe a file
     lw.write(table, "/stage/orders-0", "kafka.partition")
     lw.convert("/data/kafka-logs/orders-0", "orders.parquet")
     lw.repair(damaged, "/stage/orders-0")        every undamaged frame, in a directory that the system can open

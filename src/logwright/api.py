@@ -341,11 +341,11 @@ def edit(
     show: Callable[[int], None] | None = None,
     **options: Any,
 ) -> Report:
-    """Remove rows from a directory or file, or redact values in them. All other frames stay byte for byte as they are.
+    """Remove rows from a directory or file, or redact values in them. All other frames keep their bytes.
 
     `drop`: a filter for the rows to remove, `[("key", "==", b"user-7")]` or text, as for `scan`. `redact`: a filter for the rows whose
-    `columns` are replaced by `with_`: empty by default, other bytes, or None for null. Removed values are nowhere in the result: batches
-    and blocks that held them are packed again, and indexes, filters and manifests are rebuilt. Offsets and sequence numbers stay, with
+    `columns` are replaced by `with_`: empty by default, other bytes, or None for null. Removed values do not remain in the result: batches and
+    blocks that had them are encoded again, and indexes, filters and manifests are rebuilt. Offsets and sequence numbers are kept, with
     gaps, as after compaction. `out`, `in_place`, `backup` (which keeps the removed values) and `dry_run` are those of `repair`. Further
     options are those of the layout.
 

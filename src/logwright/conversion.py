@@ -124,7 +124,7 @@ def _codec_of(target: str) -> str:
     detected = registry.detect(os.path.basename(target), b"")
     if detected is None:
         raise UsageError(
-            f"cannot tell the format of {target!r} from its name", advice="Pass it with codec (--codec)"
+            f"the format of {target!r} is unknown from its name", advice="Pass it with codec (--codec)"
         )
     return detected.name
 

@@ -341,7 +341,7 @@ def run(*args: str) -> int:
         (["kafka.partition", "{}/o-0", "--rows", "many"], 2, "rows 'many': "),
         (["kafka.partition", "{}/o-0", "--segment-byte", "5"], 2, "unknown option 'segment-byte'. Did you mean 'segment.bytes'?"),
         (["kafka.partition", "s3://bucket/o-0"], 2, "only local file systems can be written"),
-        (["kafka.log", "{}/"], 1, "it exists"),
+        (["kafka.log", "{}/"], 1, "it already exists"),
     ],
 )  # fmt: skip
 def test_errors_on_the_command_line(

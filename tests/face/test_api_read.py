@@ -134,7 +134,7 @@ def test_partitions_in_a_list_have_their_names(box: Path, tmp_path: Path) -> Non
         ("", {}, lw.UsageError, "empty"),
         ([], {}, lw.UsageError, "list of paths is empty"),
         (b"box", {}, lw.UsageError, "path must be text"),
-        ("box/README", {}, lw.UsageError, "unrecognised .*toy.frames, toy.note"),
+        ("box/README", {}, lw.UsageError, "unrecognised .*`logwright codecs` lists the names"),
         ("empty", {}, lw.UsageError, "empty file with an unknown name"),
         (".", {}, lw.UsageError, r"known layouts: toy.store .*Try .*box, a toy.store$"),
         ("hollow", {}, lw.UsageError, "it is empty"),

@@ -233,7 +233,11 @@ def test_partitions_through_arrow(partition: Path, tmp_path: Path, capsys: Out) 
         (["dump", "{orders}", "--zzz", "5"], 2, "See `logwright dump --help` for the options of dump"),
         (["dump", "{orders}", "--nope", "5"], 2, "? See `logwright dump --help` for the options of dump"),
         (["explain", "{orders}", "--at", "5"], 2, "or use where or fault (--where, --fault)"),
-        (["inspect", "{orders}/../empty"], 2, "Pass its format with codec (--codec), one of: "),
+        (
+            ["inspect", "{orders}/../empty"],
+            2,
+            "Pass its format with codec (--codec NAME); `logwright codecs` lists the names",
+        ),
         (
             ["convert", "{orders}", "{orders}/../there.parquet"],
             1,

@@ -294,7 +294,7 @@ def test_invalid_arguments_are_refused(disks: Path, capsys: pytest.CaptureFixtur
             2,
             "unknown option 'open.transaction'. Did you mean 'open.transactions'",
         ),
-        (["--from", "x", "--to", "y", "--report", str(disks)], 1, "it exists"),
+        (["--from", "x", "--to", "y", "--report", str(disks)], 1, "it already exists"),
         (
             ["--from", "x", "--to", "y", "--report", "no/where"],
             1,

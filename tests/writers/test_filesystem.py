@@ -239,7 +239,7 @@ def test_processes_without_proc_are_checked_by_a_signal(monkeypatch: pytest.Monk
         (errno.EPERM, AccessError, "permission denied"),
         (errno.ENOENT, NotFoundError, "no such file"),
         (errno.ENOTEMPTY, ExistsError, "not empty"),
-        (errno.EEXIST, ExistsError, "it exists"),
+        (errno.EEXIST, ExistsError, "it already exists"),
         (errno.ENOTDIR, UsageError, "a component of the path is not a directory"),
         (errno.EISDIR, UsageError, "expected a file"),
         (errno.ENAMETOOLONG, UsageError, "too long"),

@@ -89,7 +89,7 @@ def test_version_2_folder_is_found_or_created(tmp_path: Path) -> None:
     (bare / "snapshot.0").write_bytes((tmp_path / "zk" / "version-2" / "snapshot.0").read_bytes())
     lw.write(batch([{"path": "/b", "data": b"1"}]), bare, "zookeeper.datadir", mode="append")
     assert sorted(path.name for path in bare.iterdir()) == ["log.1", "snapshot.0"]
-    with pytest.raises(lw.LogwrightError, match="it exists"):
+    with pytest.raises(lw.LogwrightError, match="it already exists"):
         lw.write(rows, tmp_path / "zk", "zookeeper.datadir")
     (tmp_path / "file").write_text("")
     with pytest.raises(lw.LogwrightError):

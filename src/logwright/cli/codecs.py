@@ -14,7 +14,10 @@ from logwright.cli.common import print_json
 @click.argument("name", required=False)
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def command(name: str | None, as_json: bool) -> int:
-    """List codecs (files) and layouts (directories), or the views, columns and options of one."""
+    """List formats, or the views, columns and options of one.
+
+    Codecs are formats of files, layouts are formats of directories.
+    """
     import logwright as lw
 
     known = lw.codecs(name)

@@ -89,10 +89,10 @@ class AsSystemCommand(click.Command):
 CLEAN = click.option(
     "--clean/--unclean",
     default=None,
-    help="Whether the system was stopped cleanly.  [default: as the system's own marker says]",
+    help="Whether the system was stopped cleanly.  [default: read from the system's own marker]",
 )
 
-CODEC = click.option("--codec", help="Format, if it cannot be detected (see `logwright codecs`).")
+CODEC = click.option("--codec", help="Format, if it cannot be detected; `logwright codecs` lists them.")
 
 JOBS = click.option(
     "-j",
@@ -108,7 +108,7 @@ RECURSIVE = click.option(
     "-r",
     "--recursive",
     is_flag=True,
-    help="Include stores in all sub-folders. Without it they are only listed.",
+    help="Also process the stores in all sub-folders. By default they are only listed.",
 )
 
 
@@ -121,7 +121,7 @@ def read_options(command: F) -> F:
             click.option("--columns", help='Comma-separated; "*" for all, including detail columns.'),
             click.option("--filter", "filters", multiple=True, metavar="EXPRESSION",
                          help="Keep matching rows, such as 'offset >= 5 and key == user-7' or \"key == x'00ff'\". Repeat it: all must "
-                         "hold."),
+                         "match."),
             click.option("--limit", type=click.IntRange(min=0), help="Stop after this many rows."),
             click.option("--mode", default="FAILFAST", show_default=True,
                          type=click.Choice(MODES, case_sensitive=False),

@@ -49,7 +49,9 @@ def command(
     columns: str | None, filters: tuple[str, ...], limit: int | None, mode: str,
     as_system: str | None, clean: bool | None, jobs: int,
 ) -> int:  # fmt: skip
-    """Convert SOURCE to TARGET: native files to a .parquet, .arrow or .jsonl file, back, or to other native files.
+    """Convert between native files and tables.
+
+    SOURCE becomes TARGET: native files to a .parquet, .arrow or .jsonl file, back, or to other native files.
 
     Options of the native side have upstream's names: --segment-bytes 64m --compression-type zstd. Use --filter to select by offset, time or
     key. The order of rows is kept. Data that the target format cannot hold is reported, or the conversion is refused.

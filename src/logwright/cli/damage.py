@@ -39,7 +39,7 @@ def command(
     codec: str | None,
     as_json: bool,
 ) -> int:
-    """Copy the file or directory PATH to DIR and damage the copy. PATH itself is only read.
+    """Copy PATH to DIR and damage the copy. PATH itself is only read.
 
     DIR/damage.json records what was done, which rows must still be readable, and what the real system would do.
 

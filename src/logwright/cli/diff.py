@@ -52,7 +52,9 @@ def command(
     ctx: click.Context, a: str, b: str, by: str, view: str | None, columns: str | None, key: str | None,
     filters: tuple[str, ...], mode: str, limit: int, codec: str | None, as_json: bool,
 ) -> int:  # fmt: skip
-    """Compare two files or directories; report the first difference byte by byte. Either may be a table file (.parquet, .arrow, .jsonl).
+    """Compare two files or directories.
+
+    The first difference is reported byte by byte. Either may be a table file (.parquet, .arrow, .jsonl).
 
     Exit status 0 if they are equal, 3 if they differ.
     """

@@ -25,7 +25,9 @@ from logwright.codec.plural import count
 def command(
     ctx: click.Context, codec: str, path: str | None, rows: str, seed: str, recipe: str | None
 ) -> int:
-    """Generate a sample file or directory PATH of a codec or layout CODEC.
+    """Generate a sample file or directory.
+
+    CODEC is a codec or layout; the sample is written to PATH.
 
     PATH.manifest.json describes it; PATH.expected.jsonl holds its rows as `dump --format jsonl` prints them. Options of the recipe and of
     the writer have upstream's names: --segment-bytes 64k --compression-type zstd.

@@ -17,7 +17,7 @@ from logwright.cli.common import ANY_OPTION, CODEC, RECURSIVE, paths_and_options
 @RECURSIVE
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def command(path: tuple[str, ...], codec: str | None, recursive: bool, as_json: bool) -> int:
-    """Summarise a file or directory: format, files, offset and time ranges."""
+    """Summarise files: format, offset and time ranges, sizes."""
     import logwright as lw
 
     paths, options = paths_and_options(path)

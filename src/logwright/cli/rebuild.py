@@ -26,7 +26,9 @@ def command(
     ctx: click.Context, path: str, codec: str | None, what: str | None, out: str | None, in_place: bool, backup: str | None,
     dry_run: bool, recursive: bool, as_json: bool,
 ) -> int:  # fmt: skip
-    """Rebuild the derived files of the directory PATH from its primary files, which must be undamaged.
+    """Rebuild the derived files of a directory PATH.
+
+    The primary files must be undamaged.
 
     Either --out names an absent or empty directory for the result, and PATH stays unchanged; or --in-place changes PATH, and --backup names
     a directory outside the data for the original files. Options of the layout have upstream's names.

@@ -231,7 +231,7 @@
       return i ? [make("span", "", "›"), step] : [step];
     });
     const one = spaces[here];
-    made.push(make("span", "", here ? `${one.how}, ${amount(one.data.length)}` : amount(data.size) + (one.data.length < data.size ? `, ${one.data.length.toLocaleString("en")} of them here` : "")));
+    made.push(make("span", "", here ? `${one.how}, ${amount(one.data.length)}` : amount(data.size) + (one.data.length < data.size ? `, ${one.data.length.toLocaleString("en")} shown` : "")));
     $("where").replaceChildren(...made);
   }
 

@@ -52,7 +52,7 @@ def compact(spark: Any, paths: Sequence[str], to: str, options: Mapping[str, Any
     results = [work.target(path) for path in sources]
     for i, result in enumerate(results):
         if os.path.lexists(result):
-            raise ExistsError("it exists", path=result, advice="Use another directory for --to")
+            raise ExistsError("it already exists", path=result, advice="Use another directory for --to")
         if result in results[:i]:
             raise UsageError(f"two partitions would be written to {result}", advice="Compact them separately")
     context = spark.sparkContext

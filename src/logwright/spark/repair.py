@@ -128,7 +128,7 @@ def _run(args: argparse.Namespace) -> int:
 def _check_report(path: str) -> None:
     """Check the path of the report before hours of work."""
     if os.path.lexists(path):
-        raise ExistsError("it exists", path=path, advice="Use another file for the report")
+        raise ExistsError("it already exists", path=path, advice="Use another file for the report")
     if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
         raise NotFoundError("the directory for the report does not exist", path=path)
 

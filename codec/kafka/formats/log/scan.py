@@ -184,7 +184,7 @@ def _too_long(window: Window, stop: int, need: int, context: LogContext) -> Faul
     after, more = find_batch(window, stop + 1, context, damaged_at(window, stop, context))
     if after < 0 or more:
         return None
-    text = f"the batch has {need} bytes by its length, but others follow from {after - stop} bytes on"
+    text = f"batch_length gives {need} bytes, but other batches start after {after - stop}"
     return Fault(NAME, window.offset + stop, after - stop, Kind.LENGTH, text)
 
 
@@ -500,7 +500,7 @@ def _ending(window: Window, stop: int, why: int, context: LogContext, check: boo
         return _tail(window, stop, left, Kind.TRUNCATED, text, context, check)
     size = load_i32be(data, stop + _LENGTH)
     if why == PARTIAL:
-        text = f"the batch has {LENGTH_END + size} bytes by its length, but the file ends after {left}"
+        text = f"batch_length gives {LENGTH_END + size} bytes, but the file ends after {left}"
         return _tail(window, stop, left, Kind.TRUNCATED, text, context, check)
     if zeros >= HEAD_SIZE:
         length = zeros
