@@ -74,8 +74,8 @@ class JournalError(ValueError):
 
 @dataclass(frozen=True)
 class Txn:
-    """A writer's name of one of its writes (`txnAppId` and `txnVersion` of Delta). `by` distinguishes writers of one name: a restarted
-    stream counts from 0 again."""
+    """The identity of one write: application and version (`txnAppId` and `txnVersion` of Delta). `by` distinguishes writers with the same
+    application: a restarted stream counts from 0 again."""
 
     app: str
     version: int

@@ -420,7 +420,7 @@ def _removed(part: ReportData) -> int:
 
 
 def _how_bad(part: ReportData) -> tuple[int, bool, int, int, str]:
-    """Sort key: the worst first; stores that the system cannot open, then by rows lost."""
+    """Return a sort key that puts the worst store first; stores that the system cannot open, then by rows lost."""
     verdict = part.system
     opens = verdict is None or bool(verdict["opens"])
     gone = 0 if verdict is None else int(verdict["rows_lost"] or 0)

@@ -69,7 +69,7 @@ def test_swapped_arguments_are_refused(tmp_path: Path) -> None:
         lw.write([{"value": "a"}], tmp_path / "t-0", None)  # type: ignore[arg-type]
 
 
-def test_convert_round_trip(tmp_path: Path) -> None:
+def test_converting_to_parquet_and_back_keeps_the_rows(tmp_path: Path) -> None:
     place = CASES["dmg_base"].partition
     done = lw.convert(place, tmp_path / "rows.parquet")
     assert (done["rows"], done["files"]) == (97, [str(tmp_path / "rows.parquet")])

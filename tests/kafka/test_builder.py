@@ -70,7 +70,7 @@ def batches_of(data: bytes) -> Any:
 # Files
 
 
-def test_files_of_a_small_partition() -> None:
+def test_partition_has_a_segment_indexes_snapshot_epochs_and_metadata() -> None:
     files, summary = build(rows(3))
     assert sorted(files) == [
         "00000000000000000000.index",

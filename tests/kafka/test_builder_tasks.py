@@ -103,7 +103,7 @@ def test_batches_are_moved_with_any_window_size(
     assert_as_rebuilt(path, interval=100)
 
 
-def test_tasks_without_rows(path: Path) -> None:
+def test_tasks_without_rows_write_one_empty_segment(path: Path) -> None:
     for tasks in ([], [[], [rows([])]]):
         report = write(path, tasks, first_offset=5, topic_id=TOPIC_ID)
         assert (report.rows, report.ids) == (0, {})
@@ -228,7 +228,7 @@ def test_many_small_segments_are_reported(path: Path, monkeypatch: pytest.Monkey
     assert any("4 of 4 segments" in warning for warning in many.warnings)
 
 
-def test_notes_before_the_start(path: Path) -> None:
+def test_report_names_the_topic_id_and_the_retention(path: Path) -> None:
     report = write(path, [[rows([1])]], **OPTIONS)
     assert any(TOPIC_ID in line for line in report.before_you_start)
     assert any("retention.ms" in line for line in report.before_you_start)

@@ -40,14 +40,14 @@ ID = "q83vASNFZ4mrze8BI0VniQ"
         (b"0\n1\n0 0\xff\n", 7, Kind.PAYLOAD),
     ],
 )
-def test_refused_leader_epochs(data: bytes, offset: int, kind: Kind) -> None:
+def test_malformed_leader_epochs_are_refused_with_their_offset(data: bytes, offset: int, kind: Kind) -> None:
     with pytest.raises(ParseError) as caught:
         LEADER_EPOCH.unpack(data)
     assert (caught.value.offset, caught.value.kind) == (offset, kind)
 
 
 @pytest.mark.parametrize("data", [b"0\n1\n0 7\n", b"0\r1\r+0\t\x0b007 \r", b"0\n1\n0 " + b"0" * 5000 + b"7"])
-def test_accepted_leader_epochs(data: bytes) -> None:
+def test_leader_epochs_are_parsed_as_java_parses_numbers(data: bytes) -> None:
     assert LEADER_EPOCH.unpack(data) == [(0, 7)]
 
 
@@ -70,7 +70,7 @@ def test_invalid_epochs_stop_the_broker_or_take_the_directory_offline() -> None:
         (f"any: 0\nname: {ID}==\nand more", (0, ID + "==")),
     ],
 )
-def test_accepted_topic_ids(data: str, expected: tuple[int, str]) -> None:
+def test_topic_ids_are_parsed_as_java_does(data: str, expected: tuple[int, str]) -> None:
     assert metadata.unpack(data.encode()) == expected
 
 
@@ -90,7 +90,7 @@ def test_accepted_topic_ids(data: str, expected: tuple[int, str]) -> None:
         ("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAB", "zero"),
     ],
 )
-def test_refused_topic_ids(data: str, text: str) -> None:
+def test_malformed_partition_metadata_is_refused(data: str, text: str) -> None:
     with pytest.raises(ParseError, match=text):
         metadata.unpack(data.encode())
 
@@ -109,7 +109,7 @@ def test_topic_id_is_checked_on_writing() -> None:
 # Producer snapshots
 
 
-def test_empty_snapshot() -> None:
+def test_snapshot_without_producers_has_the_bytes_of_a_broker() -> None:
     assert ProducerState().snapshot_bytes().hex() == "000148674bc700000000"
 
 

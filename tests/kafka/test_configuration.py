@@ -40,7 +40,7 @@ def configuration(tmp_path: Path, logs: Path) -> Path:
     return path
 
 
-def test_java_properties_syntax() -> None:
+def test_properties_files_follow_the_syntax_of_java() -> None:
     text = (
         "# c\n! c\r\n\r a = 1\\\n   2\nb:2\nc 3\n\td\\ e=x\\=y\nf\ng=\\u0041\\t\\q\\u00\nh==\ni\\\\=1\nj=1\\"
     )
@@ -73,7 +73,9 @@ def test_unusable_log_dirs_are_refused(tmp_path: Path, value: str) -> None:
         lw.verify(tmp_path / "server.properties")
 
 
-def test_verify_a_configuration(configuration: Path, logs: Path, tmp_path: Path) -> None:
+def test_verify_of_a_configuration_checks_all_partitions_and_hides_secrets(
+    configuration: Path, logs: Path, tmp_path: Path
+) -> None:
     report = lw.verify(configuration)
     assert report.ok
     assert [part.path for part in report.parts] == [f"{logs}/a-0", f"{logs}/a-1"]
@@ -82,20 +84,20 @@ def test_verify_a_configuration(configuration: Path, logs: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize("codec", [None, "kafka.logdir", "kafka.partition"])
-def test_read_a_log_directory(logs: Path, codec: str | None) -> None:
+def test_log_directory_gives_the_rows_of_all_partitions(logs: Path, codec: str | None) -> None:
     rows = lw.read(logs, codec, columns="partition, offset").to_pylist()
     assert [(row["partition"], row["offset"]) for row in rows] == [(0, i) for i in range(3)] + [
         (1, i) for i in range(4)
     ]
 
 
-def test_read_a_configuration(configuration: Path) -> None:
+def test_configuration_gives_the_rows_of_all_log_directories(configuration: Path) -> None:
     scan = lw.scan(configuration)
     assert scan.to_table().num_rows == 7
     assert any("empty" in note for note in scan.report.notes)
 
 
-def test_inspect_several_partitions(
+def test_inspect_describes_each_partition_of_a_log_directory(
     configuration: Path, logs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for path in (configuration, logs):
@@ -136,7 +138,7 @@ def test_repair_of_a_configuration_covers_all_its_partitions(
         lw.edit(configuration, tmp_path / "edited", drop="offset == 1")
 
 
-def test_configuration_without_partitions(tmp_path: Path) -> None:
+def test_configuration_without_partitions_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "server.properties").write_text(f"log.dirs={tmp_path}\n")
     with pytest.raises(lw.UsageError, match="no store was found there"):
         lw.read(tmp_path / "server.properties")
@@ -177,7 +179,9 @@ def test_configuration_is_detected(configuration: Path, logs: Path) -> None:
 
 
 @pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.extended)])
-def test_convert_a_configuration(configuration: Path, tmp_path: Path, jobs: int) -> None:
+def test_converting_a_configuration_writes_the_rows_of_all_partitions(
+    configuration: Path, tmp_path: Path, jobs: int
+) -> None:
     done = lw.convert(configuration, tmp_path / "rows.parquet", jobs=jobs)
     assert (done["rows"], [Path(file).name for file in done["files"]]) == (7, ["rows.parquet"])
     done = lw.convert(configuration, tmp_path / "b-0", "kafka.partition", filter="partition == 1", jobs=jobs)
@@ -199,7 +203,9 @@ def test_spark_reads_a_configuration(configuration: Path) -> None:
     ]  # fmt: skip
 
 
-def test_jobs_on_the_command_line(configuration: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+def test_number_of_jobs_does_not_change_the_output(
+    configuration: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
     for jobs in ("1", "2"):
         with pytest.raises(SystemExit) as status:
             main(["dump", str(configuration), "--columns", "offset", "--format", "csv", "-j", jobs])

@@ -506,7 +506,7 @@ def test_incompressible_bytes_beyond_the_limit() -> None:
     assert "more bytes than are allowed here" in str(got.error)
 
 
-def test_lz4_frame_with_content_size() -> None:
+def test_lz4_frame_with_content_size_is_read() -> None:
     packed = lz4.frame.compress(TWO_RECORDS, block_linked=False, store_size=True)
     assert consume(3, as_array(packed), 2, 1 << 20).records == 2
     got = consume(3, as_array(packed[:13]), 2, 1 << 20)

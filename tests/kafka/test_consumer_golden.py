@@ -58,7 +58,7 @@ STOPPED = {
 
 
 @pytest.mark.parametrize("name", STOPPED)
-def test_golden_consumer_errors(name: str) -> None:
+def test_consumer_stops_at_the_error_of_the_real_one(name: str) -> None:
     position, expected_error = STOPPED[name]
     for batch in batches(CASES[name]):
         base = int.from_bytes(batch[:8], "big")

@@ -109,7 +109,7 @@ RECORD_FIELDS: list[tuple[tuple[str | int, ...], Any]] = [
 
 
 @pytest.mark.parametrize("number", range(len(RECORD_FIELDS)))
-def test_record_fields_with_reseal(batch: bytes, number: int) -> None:
+def test_reseal_corrects_all_enclosing_lengths_and_checksums(batch: bytes, number: int) -> None:
     """All enclosing lengths and checksums are corrected, even if the size changes: the edited field is the only difference."""
     path, value = RECORD_FIELDS[number]
     sealed = edit(batch, path, to(value), reseal=True)
@@ -246,7 +246,7 @@ def test_length_that_does_not_fit_is_refused() -> None:
     assert address.spell(()) == "the frame"
 
 
-def test_transaction_marker() -> None:
+def test_fields_of_a_transaction_marker_are_edited() -> None:
     """Key and value of a control record have named fields."""
     data = (CASES["dmg_tbase"].partition / f"{23:020}.log").read_bytes()[1289:]
     assert value_of(data, ("records", 0, "key", "type")) == 0
@@ -273,7 +273,7 @@ def frames_of(codec: str) -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_entries_of_derived_files(name: str) -> None:
+def test_each_integer_of_a_derived_file_is_edited(name: str) -> None:
     codec = registry.get(name)
     (frame,) = frames_of(name)
     for field in codec.structures[0].fields:
@@ -286,7 +286,7 @@ def test_entries_of_derived_files(name: str) -> None:
     assert {known.name for known in codec.structures[0].fields} <= set(codec.field_names())
 
 
-def test_snapshot_entry_with_reseal() -> None:
+def test_reseal_corrects_the_checksum_of_a_snapshot() -> None:
     codec = registry.get("kafka.producer_snapshot")
     (frame,) = frames_of("kafka.producer_snapshot")
     sealed = codec.edit(frame, ("entries", 0, "producer_epoch"), to(77), reseal=True)

@@ -221,7 +221,7 @@ def derived(*segments: tuple[int, Any]) -> dict[str, bytes]:
     return deriver.finish()
 
 
-def test_names_of_derived_files() -> None:
+def test_empty_segment_has_empty_indexes() -> None:
     assert set(derived()) == {EPOCH_FILE}
     empty = derived((77, None))
     assert empty == {
@@ -255,7 +255,7 @@ def test_aborted_transaction_is_listed_in_the_segment_of_its_marker() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(-1, 6), st.integers(0, 30)), max_size=20), st.integers(0, 20))
-def test_epochs_of_batches(specs: list[tuple[int, int]], cut: int) -> None:
+def test_epoch_starts_at_its_first_batch(specs: list[tuple[int, int]], cut: int) -> None:
     """An epoch greater than all before it starts at its first batch."""
     header = heads(*({"partition_leader_epoch": epoch, "base_offset": offset} for epoch, offset in specs))
     cache = EpochCache()

@@ -53,7 +53,7 @@ def txn(first: int, last: int, **others: int) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
-def test_recognised_names(codec: Any) -> None:
+def test_indexes_are_recognised_by_name_with_any_suffix_of_a_broker(codec: Any) -> None:
     suffix = codec.name.removeprefix("kafka.")
     for end in ("", ".deleted", ".swap", ".cleaned"):
         assert codec.recognise(f"{BASE:020d}.{suffix}{end}", b"") is Match.NAME
@@ -73,7 +73,7 @@ def test_recognised_names(codec: Any) -> None:
         (txnindex.CODEC, [txn(4, 21, version=255)]),
     ],
 )
-def test_valid_indexes(codec: Any, entries: list[dict[str, int]]) -> None:
+def test_valid_indexes_have_no_faults(codec: Any, entries: list[dict[str, int]]) -> None:
     assert faults(codec, *entries) == []
 
 
@@ -93,7 +93,9 @@ def test_valid_indexes(codec: Any, entries: list[dict[str, int]]) -> None:
         (txnindex.CODEC, [txn(4, 21), txn(5, 22, version=256)], 34, "version 256"),
     ],
 )
-def test_invalid_indexes(codec: Any, entries: list[dict[str, int]], place: int, text: str) -> None:
+def test_wrong_index_entry_is_located(
+    codec: Any, entries: list[dict[str, int]], place: int, text: str
+) -> None:
     ((offset, detail),) = faults(codec, *entries)
     assert offset == place
     assert text in detail

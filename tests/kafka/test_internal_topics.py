@@ -409,7 +409,7 @@ def test_notation_states_types_versions_tags_and_defaults() -> None:
     assert (three.default, three.optional) == (True, True)
 
 
-def test_uvarint_of_the_sheet() -> None:
+def test_uvarints_have_the_bytes_of_the_specification() -> None:
     out = bytearray()
     for value in (0, 127, 128, 300, 16384, (1 << 32) - 1):
         write_uvarint(out, value)

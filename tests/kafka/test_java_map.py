@@ -61,7 +61,7 @@ def keys(step: int, jump: int, size: int) -> list[int]:
 
 
 @pytest.mark.parametrize(("step", "jump", "digest"), JAVA)
-def test_order_equals_that_of_java(step: int, jump: int, digest: str) -> None:
+def test_hash_map_order_equals_that_of_java(step: int, jump: int, digest: str) -> None:
     orders = [hash_map_order(keys(step, jump, size)) for size in SIZES]
     assert [sorted(order.tolist()) for order in orders] == [sorted(keys(step, jump, size)) for size in SIZES]
     assert hashlib.sha256(b"".join(o.astype(">i8").tobytes() for o in orders)).hexdigest()[:16] == digest

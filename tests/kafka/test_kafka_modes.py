@@ -24,7 +24,7 @@ LOGS = [log for name in SMALL for log in sorted(CASES[name].partition.glob("*.lo
 
 
 @pytest.mark.parametrize("path", LOGS, ids=lambda path: path.parent.name + "/" + path.name[-8:])
-def test_laws_of_specimens(path: Path) -> None:
+def test_specimens_obey_the_laws(path: Path) -> None:
     for law in (laws.decode_encode, laws.encode_without_payloads, laws.kernel_equals_description):
         verdict = law(path)
         assert verdict, str(verdict)
@@ -46,7 +46,7 @@ def test_damage_is_skipped(name: str) -> None:
 
 
 @pytest.mark.extended
-def test_every_flip_of_a_specimen() -> None:
+def test_damage_of_any_bit_is_seen() -> None:
     path = CASES["craft_spec22"].partition / f"{0:020d}.log"
     verdict = laws.damage_is_seen(path)
     assert verdict, str(verdict)

@@ -140,7 +140,7 @@ def test_any_chunking_gives_the_same_bytes(rows: list[Any], cuts: list[int], cod
         assert encoded(pa.concat_tables(parts), compression_type=codec, batch_size=300) == encoded_file
 
 
-def test_chunks_larger_than_the_queue() -> None:
+def test_chunks_larger_than_the_queue_are_encoded_alike() -> None:
     batch = pa.record_batch({"value": [bytes(50_000)] * 3, "timestamp": pa.array([T] * 3)})
     encoder, other = (
         BatchEncoder(BatchSettings(batch_size=120_000)),
@@ -210,7 +210,7 @@ def test_any_type_of_bytes_and_text(kind: pa.DataType) -> None:
     ],
     ids=lambda value: str(value.type) if isinstance(value, pa.Array) else "",
 )
-def test_timestamps_of_any_unit(array: pa.Array, times: list[int]) -> None:
+def test_timestamps_of_any_unit_are_written_as_milliseconds(array: pa.Array, times: list[int]) -> None:
     assert (
         DecodedLog(encoded(pa.table({"timestamp": array}))).rows.column("timestamp_ms").to_pylist() == times
     )
@@ -235,7 +235,7 @@ def test_raw_timestamp_is_used_if_the_other_is_null() -> None:
     ],
     ids=["map", "large list", "the other way round"],
 )  # fmt: skip
-def test_headers_of_any_type(array: pa.Array) -> None:
+def test_headers_of_any_arrow_type_are_written(array: pa.Array) -> None:
     expected = [
         [{"key": "a", "value": b"1"}, {"key": "a", "value": None}],
         [],

@@ -101,7 +101,7 @@ def test_arbitrary_header_with_a_correct_checksum(field: str, data: Any) -> None
 
 
 @given(st.binary(max_size=400))
-def test_arbitrary_bytes_as_a_log(data: bytes) -> None:
+def test_arbitrary_bytes_are_damage_and_round_trip(data: bytes) -> None:
     decoded = DecodedLog(data)
     assert decoded.offsets == []
     assert bool(decoded.damage) == bool(data)
@@ -110,13 +110,13 @@ def test_arbitrary_bytes_as_a_log(data: bytes) -> None:
 
 @pytest.mark.extended
 @pytest.mark.parametrize("name", ["craft_embedded", "craft_holes", "craft_spec22"])
-def test_golden_logs_cut_and_flipped(name: str) -> None:
+def test_cuts_and_flips_of_golden_logs_are_seen(name: str) -> None:
     for path in sorted(cases("kafka")[name].data.rglob("*.log")):
         size = path.stat().st_size
         flips = [(at, at * 5 % 8) for at in range(0, size, 2)]
         assert damage_is_seen(str(path), cuts=range(0, size, 3), flips=flips)
 
 
-def test_header_alone_is_no_batch() -> None:
+def test_incomplete_header_is_damage() -> None:
     for size in range(1, HEAD_SIZE):
         assert DecodedLog(batch(0)[:size]).damage

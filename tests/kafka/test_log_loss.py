@@ -93,7 +93,7 @@ def test_snapshot_gives_the_log_end(tmp_path: Path) -> None:
     assert fault.lost == lost(1, 8)
 
 
-def test_unknown_end(tmp_path: Path) -> None:
+def test_loss_up_to_an_unknown_end_has_no_row_count(tmp_path: Path) -> None:
     fault = only_fault(tmp_path, THREE[0] + b"\xff" * 70)
     assert fault.rows_lost is None
     assert fault.lost == {"topic": "orders", "partition": 0, "first_offset": 1}

@@ -106,7 +106,7 @@ def test_different_batches_share_a_record_batch() -> None:
 @pytest.mark.parametrize(
     "columns", [(), ("offset",), ("value",), ("headers_raw", "key"), ("control_type",), ("topic",)]
 )
-def test_only_requested_columns(columns: tuple[str, ...]) -> None:
+def test_only_requested_columns_are_decoded(columns: tuple[str, ...]) -> None:
     data = batch(0, [record(0, headers=[("h", b"")]), record(1)]) + batch(2)
     frames = CODEC.scan(window(data), 0, context())
     (decoded,) = CODEC.decode(window(data), frames, "rows", columns, context())
@@ -159,7 +159,7 @@ def test_header_keys_are_decoded_as_by_java(key: bytes, text: str) -> None:
 # Skipped rows
 
 
-def test_requested_offsets() -> None:
+def test_offset_range_selects_rows_and_skips_other_batches() -> None:
     data = batch(0, [record(i) for i in range(4)]) + batch(4, [record(i) for i in range(4)]) + batch(8)
     assert DecodedLog(data, start_offset=2, end_offset=6).offsets == [2, 3, 4, 5]
     assert DecodedLog(data, start_offset=9).offsets == []
@@ -173,7 +173,7 @@ def control(base: int, key: bytes | None, producer: int = 1, value: bytes | None
     return batch(base, [record(0, key, value)], attributes=0x30, producer_id=producer, producer_epoch=0)
 
 
-def test_control_records() -> None:
+def test_control_records_show_their_type_and_can_be_left_out() -> None:
     keys = [b"\0\0\0\0", b"\0\0\0\1", b"\0\0\0\2", b"\0\0\0\x2a", b"\0\0", None, b"\xff\0\0\0"]
     data = b"".join(control(i, key) for i, key in enumerate(keys)) + batch(len(keys))
     decoded_log = DecodedLog(data)

@@ -192,7 +192,7 @@ def test_files_are_in_loading_order_with_their_roles() -> None:
     assert plan[segment_name(7, ".index")].note == "without a log; the broker deletes it"
 
 
-def test_facts_of_a_plan() -> None:
+def test_plan_states_topic_partition_and_segments() -> None:
     plan = planned(golden("dmg_base"))
     assert {name: plan.facts[name] for name in ("topic", "partition", "segments", "first_segment", "last_segment")} == {
         "topic": "dmg_base", "partition": 0, "segments": 4, "first_segment": 0, "last_segment": 86,

@@ -56,7 +56,7 @@ class Large(MemoryDirectory):
         return [Entry(entry.name, 1 << 31) for entry in super().entries()]
 
 
-def test_too_large_segment() -> None:
+def test_segment_above_2_gib_is_a_fault() -> None:
     planned = plan(Large({LOG: batch(0)}))
     (fault,) = [fault for name, fault in planned.faults if name == LOG]
     assert fault.detail == "2147483648 bytes, expected at most 2147483647 in a segment"

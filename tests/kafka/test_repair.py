@@ -136,7 +136,7 @@ def repair_pieces(was: MemoryDirectory) -> list[OutputFile]:
 
 @settings(max_examples=examples(60))
 @given(seed=st.integers(0, 50), data=st.data())
-def test_damage_anywhere(seed: int, data: st.DataObject) -> None:
+def test_broker_accepts_a_repair_of_any_damage(seed: int, data: st.DataObject) -> None:
     """Whatever the damage, a broker accepts the result, and it has all untouched batches."""
     was = partition(story(seed))
     files = dict(was.files)
@@ -178,7 +178,7 @@ def test_damage_anywhere(seed: int, data: st.DataObject) -> None:
 
 @settings(max_examples=examples(40))
 @given(seed=st.integers(0, 50), data=st.data())
-def test_cut_and_torn(seed: int, data: st.DataObject) -> None:
+def test_arbitrary_bytes_after_a_cut_lose_no_earlier_batch(seed: int, data: st.DataObject) -> None:
     """A log cut short and followed by arbitrary bytes."""
     was = partition(story(seed))
     files = dict(was.files)
@@ -197,7 +197,7 @@ def test_cut_and_torn(seed: int, data: st.DataObject) -> None:
 
 @settings(max_examples=examples(40))
 @given(seed=st.integers(0, 50), data=st.data())
-def test_shuffled_batches(seed: int, data: st.DataObject) -> None:
+def test_shuffled_batches_are_put_in_order_once(seed: int, data: st.DataObject) -> None:
     """Batches of a segment in another order, some of them repeated: each is kept once, at its position."""
     # With gaps a batch may fit at two positions.
     was = partition(story(seed, gaps=False))
@@ -334,7 +334,7 @@ def test_batch_followed_by_the_last_one() -> None:
     check_broker_accepts(repaired)
 
 
-def test_nothing_is_left() -> None:
+def test_partition_without_a_good_batch_becomes_an_empty_segment() -> None:
     for data in (b"", b"x" * 100, bytes(500), three(5)[:-1]):
         repaired, repair_plan = repair(logs(data, base=5), **OPTIONS)
         assert repaired.files[segment_name(5, ".log")] == b""
@@ -355,7 +355,7 @@ def test_segment_is_named_by_its_first_batch() -> None:
     check_broker_accepts(repaired)
 
 
-def test_empty_segment_after_a_gap() -> None:
+def test_new_empty_segment_after_a_gap_is_removed() -> None:
     """Consumers would wait in the gap, so it is removed unless it existed before."""
     files = {
         segment_name(0, ".log"): three(0) + three(3),
@@ -370,7 +370,7 @@ def test_empty_segment_after_a_gap() -> None:
     check_broker_accepts(repaired)
 
 
-def test_failing_disk() -> None:
+def test_unreadable_bytes_are_removed_and_later_batches_are_kept() -> None:
     """Unreadable bytes are removed; batches after them are found."""
 
     was = logs(three(0), three(3), three(6), three(9))
@@ -447,7 +447,7 @@ def test_batch_outside_of_its_producers_transaction() -> None:
     assert [removed.lost["first_offset"] for removed in repair_plan.cut] == [4, 5]
 
 
-def test_invalid_marker() -> None:
+def test_marker_that_stops_a_broker_is_removed() -> None:
     broken = bytearray(
         batch(3, [record(key=b"\0\0\0\7", value=b"\0\0\0\0\0\0")], attributes=0x30, producer_id=4)
     )
@@ -528,7 +528,7 @@ def test_small_windows_give_the_same_result(seed: int, monkeypatch: pytest.Monke
         ]
 
 
-def test_overlapping_segments() -> None:
+def test_first_copy_of_a_batch_in_two_segments_is_kept() -> None:
     """Of batches in two segments the first is kept; a segment continues after the previous one."""
     parts = [three(offset) for offset in range(0, 18, 3)]
     files = {
@@ -552,7 +552,7 @@ def test_prefix_within_a_run() -> None:
     check_broker_accepts(repaired)
 
 
-def test_shrinking_disk() -> None:
+def test_repair_keeps_the_batches_that_a_shrinking_file_still_has() -> None:
     """Bytes that no longer exist: the file became shorter while it was read."""
 
     class Shrinking(MemoryDirectory):

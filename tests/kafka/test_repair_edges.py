@@ -85,7 +85,7 @@ def test_position_taken_by_a_batch_of_another_file() -> None:
     assert (cut.rows_lost, cut.lost["first_offset"]) == (3, 77)
 
 
-def test_negative_offsets() -> None:
+def test_batch_with_a_negative_offset_is_removed() -> None:
     result, repair_plan = repair(directory(_0=three(0) + three(-9, b"other") + three(3)), **OPTIONS)
     assert logs(result) == {0: three(0) + three(3)}
     assert [(removed.rows_lost, removed.lost.get("first_offset")) for removed in repair_plan.cut] == [(3, -9)]

@@ -282,7 +282,7 @@ def test_checkpoints_decide_recovery_and_log_start() -> None:
     assert opened(partition(*batches), clean=None).verdict.clean_from.startswith("assumed")
 
 
-def test_unreadable_disk() -> None:
+def test_unreadable_bytes_of_a_log_stop_the_start() -> None:
     files = {LOG: b"".join(batch(i) for i in range(20)), **METADATA}
     verdict = opened(UnreadableDirectory(files, {LOG: [(256, 512)]})).verdict
     assert (verdict.opens, verdict.scope) == (False, "process")
@@ -290,7 +290,7 @@ def test_unreadable_disk() -> None:
     assert verdict.rows_lost == 15  # Offsets 3 to 7 are unreadable.
 
 
-def test_unreadable_metadata() -> None:
+def test_invalid_partition_metadata_stops_the_start() -> None:
     for content, java in (
         (b"version: 0", "NullPointerException"),
         (b"version: 0\ntopic_id: !", "IllegalArgumentException"),
@@ -299,7 +299,7 @@ def test_unreadable_metadata() -> None:
         assert (verdict.scope, verdict.error_class) == ("process", f"java.lang.{java}")
 
 
-def test_versions() -> None:
+def test_version_is_named_in_any_form() -> None:
     for asked in (None, "", "kafka", "4.3", "4.3.0", "kafka-4.3", "Kafka 4.3.1"):
         assert STARTUP.version_of(asked) == "4.3"
     with pytest.raises(UsageError, match=r"4\.3"):

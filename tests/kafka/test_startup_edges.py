@@ -140,7 +140,7 @@ def test_batches_after_an_unreadable_marker_are_not_indexed() -> None:
     assert segment.next_offset() == 2
 
 
-def test_oversized_index() -> None:
+def test_index_beyond_its_maximum_is_handled_as_by_a_broker() -> None:
     """`AbstractIndex.resize` moves the position beyond the new end; only indexes of the active segment are trimmed."""
     directory = partition(batch(0), _1=batch(1))
     directory.files |= {segment_name(base, kind): b"" for base in (0, 1) for kind in (".index", ".timeindex")}

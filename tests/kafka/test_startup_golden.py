@@ -84,7 +84,7 @@ def scope(run: Mapping[str, Any], directory: str) -> str | None:
 
 
 @pytest.mark.parametrize(("case", "run"), MINE, ids=IDS)
-def test_start_or_refusal(case: Case, run: str) -> None:
+def test_prediction_of_the_start_equals_the_brokers(case: Case, run: str) -> None:
     verdict = opened(case.partition, RUNS[run]).verdict
     expected = scope(case.runs[run], case.partition.name)
     assert (verdict.opens, verdict.scope) == (expected is None, expected), verdict.error
@@ -97,7 +97,7 @@ def test_start_or_refusal(case: Case, run: str) -> None:
 
 
 @pytest.mark.parametrize(("case", "run"), MINE, ids=IDS)
-def test_files_after_the_start(case: Case, run: str) -> None:
+def test_predicted_files_equal_those_after_the_start(case: Case, run: str) -> None:
     """Names, and every byte of truncated and rewritten files, except the leader epochs, to which a leading broker appends."""
     started, real = opened(case.partition, RUNS[run]), case.runs[run]
     if not started.verdict.opens:
@@ -136,7 +136,7 @@ CONSUMED = [
 
 
 @pytest.mark.parametrize(("case", "run"), CONSUMED, ids=[f"{case.name}-{run}" for case, run in CONSUMED])
-def test_rows_for_a_consumer(case: Case, run: str) -> None:
+def test_served_rows_equal_those_of_the_real_consumer(case: Case, run: str) -> None:
     for view, real in case.runs[run]["consumer"].items():
         assert ranges(consumed(case, run, view)) == real["offset_ranges"], view
         if view != "read_uncommitted":

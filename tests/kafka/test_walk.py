@@ -62,7 +62,7 @@ def salvage(disk: Disk) -> Iterator[tuple[Window, Frames]]:
     )
 
 
-def test_each_batch_once(window: int) -> None:
+def test_each_walk_gives_each_batch_once(window: int) -> None:
     disk = Disk(WHOLE)
     assert numbers(walk(disk, planned(WHOLE)), WHOLE) == list(range(10))
     assert numbers(appending(disk, planned(WHOLE)), WHOLE) == list(range(10))
@@ -137,7 +137,9 @@ def test_damaged_length_hides_no_end_of_a_transaction(window: int) -> None:
         ([(0, len(WHOLE))], set(range(10))),
     ],
 )  # fmt: skip
-def test_past_unreadable_ranges(bad: list[tuple[int, int]], gone: set[int], window: int) -> None:
+def test_batches_after_unreadable_ranges_are_read(
+    bad: list[tuple[int, int]], gone: set[int], window: int
+) -> None:
     expected = [n for n in range(10) if n not in gone]
     assert numbers(walk(Disk(WHOLE, bad), planned(WHOLE)), WHOLE) == expected
     assert numbers(salvage(Disk(WHOLE, bad)), WHOLE) == expected

@@ -157,7 +157,7 @@ class DataDirRepair(RepairPlan, Repairer):
             oldest = min(base.zxid for base in bases)
             raise UsageError(
                 f"cannot go back to {zxid_text(chop)}: the oldest undamaged snapshot is {snapshot_name(oldest)}",
-                advice="Snapshots that were written while transactions were made, and what is missing in the logs, may prevent this",
+                advice="Fuzzy snapshots (written while transactions were applied) and gaps in the logs can prevent this",
             )
         if bases and bases[0].snapshot is not None:
             newest = bases[0].snapshot
