@@ -353,7 +353,7 @@ def printed(report: ReportData, noun: str, value: Any) -> str:
 
 
 def _several(report: ReportData, width: int) -> Iterator[str]:
-    parts = sorted(report.parts, key=_how_bad)
+    parts = sorted(report.parts, key=_severity_key)
     bad = [part for part in parts if not part.ok]
     warned = [part for part in parts if part.worst is Severity.WARNING]
     checked = f"{len(bad)} of {len(parts)} damaged" if bad else f"{len(parts)} checked"
@@ -419,8 +419,8 @@ def _removed(part: ReportData) -> int:
     return sum(cut["rows_lost"] or 0 for cut in part.cut or ())
 
 
-def _how_bad(part: ReportData) -> tuple[int, bool, int, int, str]:
-    """Return a sort key that puts the worst store first; stores that the system cannot open, then by rows lost."""
+def _severity_key(part: ReportData) -> tuple[int, bool, int, int, str]:
+    """Return a sort key that puts the worst store first: stores that the system cannot open, then those with the most rows lost."""
     verdict = part.system
     opens = verdict is None or bool(verdict["opens"])
     gone = 0 if verdict is None else int(verdict["rows_lost"] or 0)

@@ -1,8 +1,8 @@
 """Try the correction of flipped bits on every kind of file: `python -m logwright.roundtrip.corrections --tries 1000`.
 With `--by-field`, single flipped bits are counted by the field that they are in.
 
-A correction is right if the frame that it makes sound has its original bytes. One wrong correction fails the run. The other outcomes are
-counted: the file is as before, a part of the damage is left, or no damage is seen at all, because no checksum covers the bit.
+A correction is right if the corrected frame has its original bytes. One wrong correction fails the run. The other outcomes are
+counted: the file is unchanged, a part of the damage is left, or no damage is detected, because no checksum covers the bit.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ DAMAGE = ("1 bit", "2 bits", "3 bits", "8 bits", "zeroed", "overwritten")
 
 
 class Outcome(StrEnum):
-    """What became of a damaged file."""
+    """The outcome for a damaged file."""
 
     RESTORED = "restored"
     LEFT = "left"
@@ -41,7 +41,7 @@ class Outcome(StrEnum):
 
 
 def damaged(data: bytes, kind: str, seed: int) -> bytes:
-    """Return bytes with random damage of one of the kinds `DAMAGE`; flipped bits are within 64 bytes of each other."""
+    """Return the bytes with random damage of one of the kinds `DAMAGE`. Flipped bits are at most 64 bytes apart."""
     chance = random.Random(f"{kind} {seed}")
     out = bytearray(data)
     start = chance.randrange(len(data))

@@ -1,6 +1,6 @@
 """Recipes of bookies, entry logs and journals: small ones with every kind of record, and large plain ones.
 
-The small ones are put together file by file (`script.Script`). The plain ones are rows that the library's own writers write.
+The small ones are assembled file by file (`script.Script`). The plain ones are rows that the library's own writers write.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ OPTIONS = (
     Option("ledgers", 10, "Number of ledgers", low=1, high=1 << 20),
 )
 _LEFT_OUT = (*(option.name for option in tree.ROOTS), "passwd", "on_duplicate")
-"""Options of directories other than the target, or without effect."""
+"""Options that name directories other than the target, or that have no effect."""
 _NAMES = ("ledger_id", "entry_id", "last_add_confirmed", "length", "payload")
 _ENTRIES, _JOURNAL = entrylog.ROWS.schema(_NAMES), journal.ROWS.schema((*_NAMES, "kind"))
 Int64s = npt.NDArray[np.int64]
 
 
-# In bulk
+# Large and plain
 
 
 class _Plain:

@@ -1,8 +1,8 @@
 """Build the files of a bookie, or single ones, from the descriptions of their structures.
 
 The bookie was killed: it has two journal, two ledger and two index directories. Its journals have versions 4 to 6. Its entry logs have
-ledgers maps or none, one was compacted, and a compaction was interrupted. What follows lastMark is only in the journals. Digests, locations
-and paddings are computed here, without logwright's reader, writer or replay.
+ledgers maps or none, one was compacted, and a compaction was interrupted. Entries after lastMark are only in the journals. Digests, locations
+and padding are computed here, without logwright's reader, writer or replay.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _PAGE = 8192
 
 @dataclass
 class Ledger:
-    """A ledger while its client writes it. `lac`: the explicit last-add-confirmed. `fence` entries are left until it is fenced."""
+    """A ledger while its client writes it. `lac`: the explicit last-add-confirmed. It is fenced after `fence` more entries."""
 
     id: int
     client: int
@@ -105,7 +105,7 @@ def _numbers(*values: int) -> bytes:
 
 
 class Clients:
-    """Makes entries of several ledgers at a time."""
+    """Generates the entries of several ledgers at a time."""
 
     def __init__(self, rng: Rng) -> None:
         self._rng = rng
@@ -135,7 +135,7 @@ class Clients:
         entry = Entry(row, head + ledger.digest(head, payload) + payload)
         ledger.entry += 3 if client == _STRIPED else 1
         if client == _STRIPED:
-            # The payloads of the entries on other bookies.
+            # The entries on other bookies count for the length too.
             ledger.length += self._rng.below(300)
         ledger.fence -= 1
         return ledger, entry
@@ -157,12 +157,12 @@ class Journal:
 
     @property
     def end(self) -> tuple[int, int]:
-        """The id of the last file, and its end."""
+        """The id of the last file, and the position of its end."""
         number, data = self.files[-1]
         return number, len(data)
 
     def add(self, ledger: Ledger, entry: Entry) -> None:
-        """Write the master key if it is the first record of the ledger, the entry, and now and then records of other kinds."""
+        """Write an entry, after the master key if it is the first record of its ledger, and occasionally records of other kinds."""
         if not self.files or len(self.files[-1][1]) > self.limit:
             self.roll()
         if not ledger.keyed:
@@ -194,7 +194,7 @@ class Journal:
             data.extend(PADDING.pack({"length": PADDING_MASK, "pad_length": size - 8}).ljust(size, b"\0"))
 
     def roll(self) -> None:
-        """Finish the last file, whose preallocated end stays, and begin the next one."""
+        """Finish the last file, which keeps its preallocated zeros, and begin the next one."""
         if self.files:
             self.flush()
             data = self.files[-1][1]
@@ -206,7 +206,7 @@ class Journal:
 
 
 def close_log(data: bytearray, sizes: dict[int, int]) -> None:
-    """Append the ledgers map, and write its place into the header."""
+    """Append the ledgers map, and write its position into the header."""
     at = len(data)
     data += map_bytes(sizes)
     head = LOG_HEADER.pack({"ledgers_map_offset": at, "ledgers_count": len(sizes)})
@@ -380,7 +380,7 @@ class Script:
             self.files[f"{name}/current/BOOKIE_STATUS"] = b"1,READ_WRITE,1700000000000,false\n"
             self.files[f"{name}/current/DIRTY"] = b""
 
-    # The rows that must be read
+    # The expected rows
 
     def entry_rows(self) -> list[dict[str, Any]]:
         return [entry.row for _, entry in sorted(self.entries.items())]

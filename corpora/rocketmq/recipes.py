@@ -84,7 +84,7 @@ def _made(view: str, batches: Batches, order: Order, size: int | None, **options
     return Made({view: expected}, batches=batches, options=options)
 
 
-# In bulk
+# Large and plain
 
 
 def _plain_rows(order: Order) -> Iterator[pa.RecordBatch]:

@@ -49,7 +49,7 @@ _TXNS = pa.schema(
 _SYSTEM = ("/zookeeper", "/zookeeper/config", "/zookeeper/quota")
 
 
-# In bulk
+# Large and plain
 
 
 def _data(order: Order, start: int, count: int) -> Any:

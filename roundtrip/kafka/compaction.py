@@ -2,7 +2,7 @@
 
     python -m logwright.roundtrip.kafka.compaction --count 500
 
-compacts random partitions by both, at several times, and compares the directories: uncompressed ones byte for byte, others by the content of
+compacts random partitions with both, at several times, and compares the directories: uncompressed ones byte for byte, others by the content of
 their batches. Java 17 and Maven are needed.
 """
 
@@ -117,7 +117,7 @@ class RandomLog:
         )
 
     def _entry(self) -> bytes:
-        """Return the next batch: data, or a marker."""
+        """Return the next batch: records, or a marker."""
         rng = self.rng
         self.epoch += rng.random() < 0.05
         producer = rng.choice(self.producers)
@@ -254,7 +254,7 @@ class RandomLog:
 
 
 def contents(directory: Path, *, exact: bool) -> dict[str, Any]:
-    """Return what must be equal of a compacted directory: all bytes, or (not `exact`) batches and records without their compressed form, and
+    """Return the parts of a compacted directory that must be equal: all bytes, or (not `exact`) the decompressed batches and records, and
     the files that do not depend on it."""
     files = {path.name: path.read_bytes() for path in sorted(directory.iterdir())}
     if exact:
@@ -311,7 +311,7 @@ _KAFKAS = {"segment.bytes": "internal.segment.bytes"}
 
 
 def run(item: Round, work: Path) -> str | None:
-    """Compact a partition by both. Return how they differ; None if they do not."""
+    """Compact a partition with both. Return how the results differ; None if they are equal."""
     source = work / "source" / "orders-0"
     item.log.write(source)
     kafka.load(source, index_interval_bytes=item.settings["index.interval.bytes"])
@@ -331,7 +331,7 @@ def judge(
     source: Path, work: Path, now: int, settings: Mapping[str, int], *, first_dirty: int | None = None, memory: int = 4 << 20,
     roll: bool = False, exact: bool,
 ) -> str | None:  # fmt: skip
-    """Compact a partition that Kafka has loaded and closed, by both. Return how the results differ; None if they do not. A partition that
+    """Compact a partition that Kafka has loaded and closed, with both. Return how the results differ; None if they are equal. A partition that
     both refuse counts as equal."""
     judged, ours = (work / name / source.name for name in ("kafka", "ours"))
     shutil.copytree(source, judged)
@@ -376,7 +376,7 @@ def _report(targets: Sequence[Target]) -> Report:
 
 
 def compare(seeds: Iterator[int] | range) -> Iterator[tuple[int, str]]:
-    """Compact random partitions by both. Yield the seeds of those that differ, and how."""
+    """Compact random partitions with both. Yield the seeds of those that differ, and how they differ."""
     for seed in seeds:
         with tempfile.TemporaryDirectory(prefix="logwright-compaction-") as work:
             difference = run(Round.of(seed), Path(work))

@@ -62,7 +62,7 @@ class Reference:
         return out
 
     def _follow_producers(self) -> None:
-        """Note each producer's last batch, its open transaction, and the offsets of batches in aborted transactions."""
+        """Record each producer's last batch, its open transaction, and the offsets of batches in aborted transactions."""
         self.producers: dict[int, dict[str, int]] = {}
         self.open: dict[int, int] = {}
         self.aborted: set[int] = set()
@@ -124,7 +124,7 @@ class Reference:
         return groups
 
     def _keep(self, batch: Batch) -> bytes:
-        """Return what is left of a batch."""
+        """Return the batch without its dropped records."""
         flags, producer = batch["attributes"], batch["producer_id"]
         control, horizon = flags & CONTROL, flags & DELETE_HORIZON
         useless = batch["base_offset"] in self.aborted and not control

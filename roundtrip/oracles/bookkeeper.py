@@ -28,9 +28,9 @@ _SOURCES = Path(__file__).parent / "java" / "bookkeeper"
 _PROJECT = Project(_SOURCES / "pom.xml", _SOURCES, SHARED)
 _HOME = Path(tempfile.gettempdir())
 _MOST_STARTS = 150
-"""Bookies that fail leave threads and memory behind, so the JVM is restarted after this number."""
+"""Failed bookies leak threads and memory, so the JVM is restarted after this number."""
 _HEAP = ("-Xmx600m", "-Xmn64m", "-XX:MaxDirectMemorySize=2g")
-"""The memory that the answers in the golden set were taken with. Nearly all of it is left to large arrays."""
+"""The heap size with which the golden answers were recorded. Nearly all of it is free for large arrays."""
 
 
 class _Oracle:
@@ -43,7 +43,7 @@ class _Oracle:
         atexit.register(self.close)
 
     def link(self, root: Path) -> None:
-        """Make the working directory show the directories of a store.
+        """Link the directories of a store into the working directory.
 
         A bookie that has failed may still check its disks, and creates directories that are missing. So links are replaced by renaming.
         """
@@ -73,7 +73,7 @@ def _oracle() -> _Oracle:
 
 
 def available() -> str | None:
-    """Return why it cannot be used here; None if it can. The first call fetches its jars."""
+    """Return why it is not available here; None if it is. The first call fetches its jars."""
     return _PROJECT.why_not()
 
 
@@ -199,14 +199,14 @@ def start(root: str | Path, config: Mapping[str, Any], instance: str = INSTANCE)
         "start", config={name: str(value) for name, value in settings.items()}, instance_id=instance
     )
     if not done["started"] and "DbLedgerStorage" in settings.get("ledgerStorageClass", ""):
-        # It does not close its RocksDB, which locks the directory's name.
+        # A failed bookie does not close its RocksDB, which locks the directory's name.
         oracle.session.close()
     here = f"{oracle.home}/"
     return Started(done["started"], tuple(text.replace(here, "") for text in done.get("exception", ())))
 
 
 def read(ledgers: Iterable[Ledger] = ()) -> dict[int, LedgerServed]:
-    """Read all ledgers of the running bookie: from its storage, and those in `ledgers` by a client."""
+    """Read all ledgers of the running bookie: from its storage, and those in `ledgers` through a client."""
     items, _ = _ask("read", timeout=600, ledgers=[ledger.to_json() for ledger in ledgers])
     out: dict[int, LedgerServed] = {}
     for item in items:
@@ -235,7 +235,7 @@ def check() -> list[dict[str, Any]]:
 
 def add(ledger: Ledger, rows: Sequence[Mapping[str, Any]], *, new: bool = False) -> None:
     """Add entries (`payload`) to a new ledger of the running bookie by a client, or (with `entry_id`, `last_add_confirmed` and `length`) to
-    one that it has."""
+    an existing one."""
     sent = [{**row, "payload": row["payload"].hex()} for row in rows]
     _ask("add", ledger=ledger.to_json(), rows=sent, new=new)
 

@@ -121,7 +121,7 @@ def test_files_of_a_log_directory_are_carried_over(disks: Path, capsys: pytest.C
     end = lw.read(to / "orders-0").num_rows
     assert (to / "replication-offset-checkpoint").read_text() == f"0\n2\norders 0 {end}\norders 1 300\n"
     assert lw.verify(to).ok
-    assert many.own_files(todo, str(to), results)[1].startswith("kept, since they exist already")
+    assert many.own_files(todo, str(to), results)[1].startswith("kept, because they already exist")
     shutil.copy(source / "meta.properties", disks / "b")
     both = many.plan([str(source), str(disks / "b")])
     assert "run the job once per directory" in many.own_files(both, str(to), [])[0]

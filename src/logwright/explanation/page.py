@@ -1,8 +1,8 @@
 """The explanation as a self-contained page: it opens from disk, loads nothing, and runs only its own script.
 
-Bytes and fields are data in it, not markup: whatever the file holds is only ever shown as text (`page.js` makes elements, never
-HTML). Fields are columns of numbers and a table of strings, so that some hundred thousand of them are a few megabytes; the page
-draws those that are in sight.
+Bytes and fields are data in it, not markup: content of the file is only shown as text (`page.js` creates elements, never
+HTML). Fields are columns of numbers and a table of strings: some hundred thousand of them take a few megabytes. The page
+draws only the visible ones.
 """
 
 from __future__ import annotations

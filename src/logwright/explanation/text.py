@@ -70,7 +70,7 @@ class _Text:
         self, nodes: Sequence[Node], data: bytes, base: int, around: tuple[int, ...], depth: int, piece: Piece,
         *, fields: bool = False,
     ) -> Iterator[str]:  # fmt: skip
-        """Yield the lines of sibling nodes. Unless they are the `fields` of one structure, only the first and the requested are shown."""
+        """Yield the lines of sibling nodes. Unless they are the `fields` of one structure, only the first and the requested ones are shown."""
         shown = 0
         passed: list[Node] = []
         for node in nodes:

@@ -1,6 +1,6 @@
 """Record batches as JSON lines, column by column: no Python object per row unless a value needs one.
 
-Bytes are, by default, a string where they are valid UTF-8 and `{"$hex": "..."}` where not, so that nothing is lost; `hex`,
+Bytes are by default a string if they are valid UTF-8, else `{"$hex": "..."}`, so nothing is lost; `hex`,
 `base64` and `utf8` choose one form throughout. Times are integers in milliseconds, null is null.
 """
 

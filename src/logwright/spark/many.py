@@ -64,7 +64,7 @@ class Todo:
     layout: Layout
     items: tuple[Item, ...]
     failed: tuple[Mapping[str, Any], ...] = ()
-    """Results of directories that could not be opened."""
+    """Failures: directories that could not be opened."""
     notes: tuple[str, ...] = ()
     stores: tuple[Stores, ...] = ()
     """Directories of stores among the paths."""
@@ -210,7 +210,7 @@ class Work:
                 raise
             # It did not exist when the job began, so another attempt was faster. Equal input gives equal output.
             if sizes(self.files, staged) != sizes(self.files, out):
-                raise ExistsError("it was created by someone else during the repair", path=out) from None
+                raise ExistsError("it was created by another process during the repair", path=out) from None
         self.files.sync_directory(self.to)
 
     def _keep(self, done: str, text: str) -> None:
@@ -330,7 +330,7 @@ def own_files(
             files, stores, {name: result for name, result in contents.items() if name not in existing}, real
         )
     if existing:
-        notes.append(f"kept, since they exist already: {', '.join(existing)}")
+        notes.append(f"kept, because they already exist: {', '.join(existing)}")
     if copied:
         notes.append(f"copied unchanged: {', '.join(copied)}")
     return notes

@@ -22,7 +22,8 @@ def session(name: str) -> Any:
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # not under spark-submit
         if not (os.environ.get("JAVA_HOME") or shutil.which("java")):
             raise LogwrightError(
-                "Spark needs Java, but none was found", advice="Install Java 17 or newer, or set JAVA_HOME"
+                "Spark needs Java, which is not installed",
+                advice="Install Java 17 or newer, or set JAVA_HOME",
             )
         # By default Spark uses the first python3 of the path, which may be another one.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
