@@ -182,12 +182,12 @@ def test_several_attempts_at_one_store_give_one_result(disks: Path) -> None:
     work.end()
 
 
-def test_result_created_by_someone_else_is_kept(disks: Path) -> None:
+def test_result_created_by_another_process_is_kept(disks: Path) -> None:
     todo = many.plan([str(disks / "a" / "orders-1")])
     work, (item,) = many.begin(todo, str(disks / "out"), "salvage", {})
     (disks / "out" / "orders-1").mkdir()
     (disks / "out" / "orders-1" / "x").touch()
-    assert "it was created by someone else" in json.loads(work(item))["error"]
+    assert "it was created by another process" in json.loads(work(item))["error"]
     work.end()
     assert names(disks / "out" / "orders-1") == ["x"]
 
