@@ -82,14 +82,14 @@ def test_rocketmq_store_serves_every_message(tmp_path: Path) -> None:
     reason = rocketmq.available(version)
     if reason:
         pytest.skip(reason)
-    options = {
+    options: dict[str, Any] = {
         "mappedFileSizeCommitLog": 16384,
         "mappedFileSizeConsumeQueue": 200,
         "maxHashSlotNum": 8,
         "maxIndexNum": 60,
     }
     checksum = [{"key": "__CRC32#", "value": "0" * 10}]
-    messages = [
+    messages: list[dict[str, Any]] = [
         {"topic": "Orders", "queue_id": n % 2, "body": b"body %d" % n, "properties": checksum, "store_timestamp_ms": 1_700_000_000_000 + n}
         for n in range(20)
     ]  # fmt: skip
