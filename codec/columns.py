@@ -122,7 +122,7 @@ def batch_of(arrays: Sequence[pa.Array], schema: pa.Schema, rows: int) -> pa.Rec
 
 def distinct(values: npt.NDArray[np.int64]) -> tuple[list[int], npt.NDArray[np.int64]]:
     """Return the distinct values in the order of their first occurrence, and the index of each value among them."""
-    encoded = pa.array(values).dictionary_encode()
+    encoded = numbers(pa.int64(), values).dictionary_encode()
     return encoded.dictionary.to_pylist(), np.asarray(encoded.indices, np.int64)
 
 

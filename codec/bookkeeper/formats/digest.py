@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.columns import binary, contents, numbers
+from logwright.codec.columns import binary, constant, contents, from_offsets, gather_fixed, numbers
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.frames.specification import CERTAIN
 from logwright.codec.host import host
@@ -36,6 +36,9 @@ DUMMY, CRC32C, CRC32, HMAC = 0, 4, 8, 20
 """The types of digests, each by its size in bytes."""
 SIZES = {"DUMMY": DUMMY, "CRC32C": CRC32C, "CRC32": CRC32, "HMAC": HMAC}
 NAMES = {size: name for name, size in SIZES.items()}
+_INDEX = np.zeros(HMAC + 1, np.int64)
+_INDEX[list(NAMES)] = range(len(NAMES))
+"""The index of the type in `SIZES`, by the size of the digest."""
 MISMATCH, UNKNOWN = -1, -2
 """Stand for a size: the digest does not match; its type is unknown, so it cannot be separated from the payload."""
 _UNVERIFIED = "the digests of ledger {} are not verified: no CRC matches,"
@@ -344,10 +347,15 @@ def matched_sizes(verdicts: npt.NDArray[Any], data: Bytes, start: Int64s, end: I
 
 def digest_columns(data: Bytes, start: Int64s, sizes: Int64s) -> dict[str, pa.Array]:
     """Return the columns `digest_type` and `digest` of entries whose digests start at `start`. Negative sizes are null."""
-    order = list(SIZES.values())
+    if len(sizes) and sizes[0] >= 0 and (sizes == sizes[0]).all():
+        size = int(sizes[0])
+        out = np.empty(len(sizes) * size, np.uint8)
+        gather_fixed(data, start, size, out)
+        ends = np.arange(len(sizes) + 1, dtype=np.int32) * np.int32(size)
+        return {
+            "digest_type": constant(pa.string(), NAMES[size], len(sizes)),
+            "digest": from_offsets(ends, out),
+        }
     names = contents(pa.string(), [name.encode() for name in SIZES])
-    index = np.argmax(sizes[:, None] == np.array(order), axis=1)
-    return {
-        "digest_type": names.take(numbers(pa.int64(), index, sizes < 0)),
-        "digest": binary(data, start, np.maximum(sizes, -1)),
-    }
+    types = names.take(numbers(pa.int64(), _INDEX[np.maximum(sizes, 0)], sizes < 0))
+    return {"digest_type": types, "digest": binary(data, start, np.maximum(sizes, -1))}

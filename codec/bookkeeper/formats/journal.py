@@ -332,21 +332,27 @@ class Journal(DigestedCodec):
     def columns(self, part: Part, names: Sequence[str], context: JournalContext) -> Mapping[str, pa.Array]:
         sizes = self.digest_sizes(part, context)
         meta = sizes == _META
-        start, length = part.start + ENTRY, part.end - part.start - ENTRY
+        null = meta if meta.any() else None
+        start = part.start + ENTRY
         out: dict[str, pa.Array] = {}
         if "payload" in names:
-            width = np.maximum(sizes, 0)
-            out["payload"] = binary(part.data, start + width, np.where(meta, -1, length - width))
+            first = start + np.maximum(sizes, 0)
+            length = part.end - first
+            length[meta] = -1
+            out["payload"] = binary(part.data, first, length)
         if "digest" in names or "digest_type" in names:
             out |= digest_columns(part.data, start, sizes)
-        where = np.where(meta, part.start, part.start + IDS) if meta.any() else part.start + IDS
-        for name, at in (("last_add_confirmed", where), ("length", where + np.where(meta, 0, 8))):
+        # Every record has 20 bytes or more.
+        where = part.start + IDS if null is None else np.where(meta, part.start, part.start + IDS)
+        for name, at in (("last_add_confirmed", 0), ("length", 8)):
             if name in names:
-                out[name] = numbers(pa.int64(), fixed_at(part.data, at, ">i8"), meta)
+                out[name] = numbers(pa.int64(), fixed_at(part.data, where + at, ">i8"), null)
         entries = part.head["entry_id"].astype(np.int64)
         if "entry_id" in names:
-            out["entry_id"] = numbers(pa.int64(), np.where(meta, 0, entries), meta)
-        if "kind" in names and not meta.any():
+            out["entry_id"] = numbers(
+                pa.int64(), entries if null is None else np.where(meta, 0, entries), null
+            )
+        if "kind" in names and null is None:
             out["kind"] = constant(pa.string(), "entry", len(part))
         elif "kind" in names:
             kinds = np.select([entries == code for code in _KINDS], list(range(1, len(_KINDS) + 1)), 0)
