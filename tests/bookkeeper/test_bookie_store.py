@@ -246,3 +246,15 @@ def test_journal_without_the_master_key_of_a_known_ledger_is_sound(tmp_path: Pat
     assert lw.verify(bookie).ok
     with pytest.raises(lw.DamageError, match="master key is in another journal"):
         lw.read(later)
+
+
+def test_append_to_a_ledger_keeps_its_entries_in_an_index_of_any_page_size(tmp_path: Path) -> None:
+    out = tmp_path / "bookie"
+    lw.write(ROWS, out, "bookkeeper.bookie", pageSize=512)
+    more = [{**row, "entry_id": row["entry_id"] + 40} for row in ROWS]
+    with pytest.raises(UsageError, match=r"does not consist of pages of 8192 bytes. Pass the pageSize"):
+        lw.write(more, out, "bookkeeper.bookie", mode="append")
+    lw.write(more, out, "bookkeeper.bookie", mode="append", pageSize=512)
+    report = lw.verify(out, as_system="4.18.0", pageSize=512)
+    assert report.ok, report.text()
+    assert report.system["rows"] == len(ROWS) + len(more)

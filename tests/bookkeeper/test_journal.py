@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from golden_bookies import home, names
 
+import logwright as lw
 from logwright.codec.fault import UsageError
 from logwright.roundtrip.laws import (
     any_split,
@@ -186,3 +187,47 @@ def test_entries_have_the_digest_of_the_option(type_of_digest: str) -> None:
     result = specimen.with_bytes(damaged).read()
     expected = [b"abd", b"de"] if name == "DUMMY" else [b"de"]
     assert result.table["payload"].to_pylist() == expected
+
+
+def test_entries_of_a_ledger_whose_master_key_is_elsewhere_are_no_damage(tmp_path: Path) -> None:
+    """Their HMACs cannot be checked; their running totals fit. An entry that is alone in its ledger may be garbage."""
+    rows = [
+        {"ledger_id": 7, "entry_id": n, "length": 100 + 9 * n, "payload": b"entry %03d" % n}
+        for n in (3, 5, 9)
+    ]
+    path = tmp_path / "1.txn"
+    lw.write(rows, path, NAME, passwd=b"secret", digestType="HMAC")
+    report = lw.verify(path)
+    assert report.ok
+    (fault,) = report.to_dict()["files"][0]["faults"]
+    assert fault["severity"] == "info"
+    assert "the digests of ledger 7 are not verified" in fault["detail"]
+    assert "passwd=env:NAME or passwd=file:PATH; without one, pass digestType" in fault["detail"]
+    stored = lw.read(path, columns=["entry_id", "digest_type", "payload"]).to_pylist()
+    assert [row["entry_id"] for row in stored] == [3, 5, 9]
+    assert all(
+        row["digest_type"] is None and row["payload"].endswith(b"entry %03d" % row["entry_id"])
+        for row in stored
+    )
+    assert lw.read(path, passwd=b"secret")["payload"].to_pylist() == [row["payload"] for row in rows]
+    data = bytearray(path.read_bytes())
+    at = 512 + 4 + 7
+    assert data[at] == 7
+    data[at] = 8
+    path.write_bytes(data)
+    with pytest.raises(
+        lw.DamageError, match="digest mismatch, or an HMAC of a ledger whose master key is in another journal"
+    ):
+        lw.read(path)
+    faults = lw.verify(path).to_dict()["files"][0]["faults"]
+    assert [fault["severity"] for fault in faults] == ["info", "error", "info"]
+
+
+def test_entries_whose_totals_do_not_fit_are_damage(tmp_path: Path) -> None:
+    rows = [
+        {"ledger_id": 7, "entry_id": n, "length": 900 - n, "payload": b"entry %03d" % n} for n in (3, 5, 9)
+    ]
+    path = tmp_path / "1.txn"
+    lw.write(rows, path, NAME, passwd=b"secret", digestType="HMAC")
+    assert not lw.verify(path).ok
+    assert lw.verify(path, passwd=b"secret").ok

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -155,17 +156,25 @@ def test_bookie_serves_and_continues_what_we_write(storage: str, seed: int, tmp_
     fenced = lw.read(home, view="ledgers", columns=["ledger_id", "fenced"]).to_pylist()
     assert [row["ledger_id"] for row in fenced if row["fenced"]] == [known]
 
-    if storage == "DbLedgerStorage":
-        return  # it cannot be appended to
-    appended = [{"ledger_id": 900, "entry_id": n, "payload": b"appended %d" % n} for n in range(5)]
+    kind = {"MAC": "HMAC"}.get(ledgers[0].digest, ledgers[0].digest)
+    appended = [
+        *(
+            {"ledger_id": 900, "entry_id": n, "payload": b"appended %d" % n, "digest_type": kind}
+            for n in range(5)
+        ),
+        *(
+            {"ledger_id": 77, "entry_id": n, "payload": b"added later %d" % n, "digest_type": "CRC32C"}
+            for n in range(12, 15)
+        ),
+    ]
+    options["passwd"] = {**passwords, 900: ledgers[0].password}
     lw.write(
         appended, home, "bookkeeper.bookie", mode="append", ledgerStorageClass=storage, **options, **sizes
     )
-    expected |= {(900, row["entry_id"]): row["payload"] for row in appended}
+    expected |= {(row["ledger_id"], row["entry_id"]): row["payload"] for row in appended}
     assert oracle.start(home, config).started
-    served_as(
-        expected, [*ledgers, fresh, oracle.Ledger(900, ledgers[0].digest, ledgers[0].password, range(9))]
-    )
+    newest = oracle.Ledger(900, ledgers[0].digest, ledgers[0].password, range(9))
+    served_as(expected, [replace(ledger, entries=range(60)) for ledger in (*ledgers, fresh, newest)])
     oracle.stop()
 
 

@@ -42,7 +42,7 @@ _INDEX[list(NAMES)] = range(len(NAMES))
 MISMATCH, UNKNOWN = -1, -2
 """Stand for a size: the digest does not match; its type is unknown, so it cannot be separated from the payload."""
 _UNVERIFIED = "the digests of ledger {} are not verified: no CRC matches,"
-_NO_PASSWORD = "and the password is not known. To verify an HMAC, pass passwd=env:NAME or passwd=file:PATH"
+_NO_PASSWORD = "and the password is not known. To verify an HMAC, pass passwd=env:NAME or passwd=file:PATH; without one, pass digestType"
 _WRONG_PASSWORD = "nor does an HMAC with the password"
 _MAPPING = re.compile(r"\s*[0-9]+\s*=")
 
@@ -343,6 +343,25 @@ def matched_sizes(verdicts: npt.NDArray[Any], data: Bytes, start: Int64s, end: I
         matching_digests(data, start[unsure], end[unsure], out)
         sizes[unsure] = out
     return sizes
+
+
+def consistent_ledgers(entries: Entries) -> set[int]:
+    """Return the ledgers of which at least two entries have running totals that leave room for their payloads.
+
+    The entries have neither a CRC nor a known digest type. Some digest size, HMAC's or none, must fit all of a ledger.
+    """
+    out = set()
+    size = entries.end - entries.start - HEADER
+    for ledger in np.unique(entries.ledger).tolist():
+        of_ledger = np.flatnonzero(entries.ledger == ledger)
+        order = of_ledger[np.argsort(entries.entry[of_ledger], kind="stable")]
+        if len(order) < 2 or (np.diff(entries.entry[order]) <= 0).any():
+            continue
+        grown, least = np.diff(entries.length[order]), size[order] - HMAC
+        fits_hmac = (least >= 0).all() and (grown >= least[1:]).all()
+        if fits_hmac or (grown >= size[order][1:]).all():
+            out.add(ledger)
+    return out
 
 
 def digest_columns(data: Bytes, start: Int64s, sizes: Int64s) -> dict[str, pa.Array]:

@@ -25,6 +25,7 @@ from logwright.codec.bookkeeper.formats.digest import (
     Digests,
     Entries,
     all_match,
+    consistent_ledgers,
     digest_columns,
     matched_sizes,
     matching_digest,
@@ -319,6 +320,7 @@ class Journal(DigestedCodec):
         matched = matched_sizes(part.head["verdict"][data], part.data, entries.start, entries.end)
         sizes[data] = context.digests.sizes(entries, matched)
         unknown = np.flatnonzero(sizes == UNKNOWN)
+        context.known_ledgers |= consistent_ledgers(entries.pick(np.flatnonzero(sizes[data] == UNKNOWN)))
         # A record of a ledger that occurs nowhere else may be garbage.
         sizes[[i for i in unknown.tolist() if int(ledger[i]) not in context.known_ledgers]] = MISMATCH
         return sizes

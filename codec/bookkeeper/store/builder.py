@@ -202,7 +202,7 @@ class BookieBuilder:
 
     def _resume(self, listing: Listing) -> None:
         """Continue an existing bookie. Raises `UsageError` if a bookie would not continue it unchanged."""
-        known = {option.name for option in tree.READ_OPTIONS}
+        known = {option.name for option in (*tree.READ_OPTIONS, *tree.SETTINGS)} - {BOOKIE_ID.name}
         passed = {
             name: value
             for name, value in self.options.to_dict().items()
@@ -270,6 +270,12 @@ class BookieBuilder:
         if ledger not in self.storage.ledgers():
             self.before[ledger] = np.empty(0, np.int64), np.empty(0, np.int64)
             return
+        name = self.existing.index_files.get(ledger)
+        if name and (self.existing.sizes[name] - START) % self.page_size:
+            raise UsageError(
+                f"{name} does not consist of pages of {self.page_size} bytes",
+                advice="Pass the pageSize of the bookie",
+            )
         entries, locations = self.before[ledger] = self.storage.entries(ledger)
         if self.storage.fenced(ledger):
             raise UsageError(f"ledger {ledger} is fenced: a bookie adds no entries to it")
