@@ -144,7 +144,7 @@ def append(codec: str, data: memoryview, out: Output, limit: int) -> None:
 
 def read_raw(codec: str, data: memoryview, limit: int) -> Bytes:
     out = np.empty(min(limit, _RATIO * len(data)), np.uint8)
-    return out[: _block(data, out, 0)]
+    return out[: _block(data, memoryview(out), 0)]  # type: ignore[arg-type]
 
 
 _SCRATCH = 256 << 10
