@@ -23,7 +23,7 @@ def test_zeros_are_counted(zeros: int, behind: int, before: int) -> None:
 
 
 def test_remembered_damaged_batches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_BELIEVED", 3)
+    monkeypatch.setattr(module, "_MOST_CLAIMS", 3)
     data = b"".join(batch(n) for n in range(10))
     scan_context = context(base_offset=0)
     believe(window(data), 0, len(data), scan_context)
