@@ -123,9 +123,10 @@ def test_wrong_snapshot_checksums_are_explained(tmp_path: Path) -> None:
     path = golden("fresh", "snapshot.0")
     actual = explained(changed(path, tmp_path / "snapshot.0", 0x150, b"\1"))
     wrong = [item for item in nodes_named(actual, "checksum") if item.problem]
-    assert [item.problem.split()[-1] for item in wrong] == [
+    assert [item.problem.split(". ")[0].split()[-1] for item in wrong] == [
         f"{item.check.computed:#010x}" for item in wrong if item.check
     ]
+    assert [item.problem.split(". ")[1] for item in wrong] == ["Flipping bit 0 of byte 336 would fix it"] * 3
     assert len(wrong) == 3, "each is of all bytes before it"
 
 
