@@ -87,6 +87,10 @@ class Layout(ABC):
         """Return whether a directory of this name is one that the system is about to delete."""
         return False
 
+    def unserved(self, name: str) -> str:
+        """Return why the system serves no rows of a directory of this name, as the predicate of a sentence; "" if it serves them."""
+        return ""
+
     # Writing
 
     takes: Sequence[Column] = ()
@@ -213,6 +217,16 @@ class Container(Protocol):
 
     def recognise(self, listing: Listing) -> bool:
         """Recognise a container by its own files."""
+        ...
+
+    def compacted(
+        self, listing: Listing, stores: Mapping[str, Mapping[str, Any]]
+    ) -> tuple[str, bytes] | None:
+        """Return the name and the new content of the own file that records how far stores are compacted; None if nothing is recorded.
+
+        `listing` is that of the container, `stores` has `Summary.ids` of the compacted stores, by the names of their directories.
+        Raises `UsageError` for a file that cannot be parsed.
+        """
         ...
 
     def after_repair(

@@ -206,6 +206,8 @@ def _as_system(target: DirectoryTarget, view: str, as_system: AsSystem) -> Readi
         )
     if view not in layout.views:
         raise _no_view(view, tuple(layout.views), target.path)
+    if why := layout.unserved(target.directory.name):
+        raise UsageError(f"it {why}", path=target.path, advice="Omit mode AS_SYSTEM to read what is in it")
     if as_system.clean is not None:
         usage.check_clean([target])
     started = predict.run(

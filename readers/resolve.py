@@ -72,6 +72,7 @@ def resolve(
     skipped: list[str] | None = None,
     containers_only: bool = False,
     recursive: bool | None = None,
+    served: bool = False,
     verb: Verb | None = None,
 ) -> list[Target]:
     """Return what is at a path: a file, a directory, a list of them, a glob, a URI, or "-" for standard input.
@@ -80,7 +81,8 @@ def resolve(
     configuration file for the directories that it names; a sentence about each thing that is skipped is added to `skipped`. Without it a
     configuration file must name exactly one store. `containers_only`: only a directory of a known kind (`codec.layout.Container`) stands
     for its stores, and files beside them are left out. `recursive`: include the stores in all sub-folders (True), only mention them in
-    `skipped` (False), or do not search (None). With `verb`, options that it does not use are refused.
+    `skipped` (False), or do not search (None). `served`: leave out stores of a directory or a configuration that the system does not serve
+    (`Layout.unserved`). With `verb`, options that it does not use are refused.
 
     Raises `NotFoundError`, `AccessError`, and `UsageError` if it is not recognised or is not a `codec`.
     """
@@ -92,17 +94,37 @@ def resolve(
     for part in expand(path):
         config = None if file_codec is not None else configuration(part)
         if config is not None:
-            targets += _configured(part, config, layout, options or {}, skipped, recursive)
+            named = _configured(part, config, layout, options or {}, skipped, recursive)
+            targets += _served(named, skipped) if served and skipped is not None else named
             continue
         below: list[Target] = []
         if skipped is not None and (not containers_only or _gathers(part, container)):
             below = _below(part, file_codec, layout, dict(options or {}), skipped, recursive)
             below = [target for target in below if not containers_only or isinstance(target, DirectoryTarget)]
+            below = _served(below, skipped) if served else below
         targets += below or [_target(part, file_codec, layout, dict(options or {}))]
+    if not targets:
+        raise UsageError(
+            "the system serves none of the stores there",
+            path=", ".join(expand(path)),
+            advice="Pass one of them",
+        )
     _check_options(targets, options or {})
     if verb is not None:
         usage.check(targets, verb)
     return targets
+
+
+def _served(targets: Sequence[Target], skipped: list[str]) -> list[Target]:
+    """Return the targets that the system serves, and add a sentence about each of the others to `skipped`."""
+    left = []
+    for target in targets:
+        why = "" if isinstance(target, FileTarget) else target.layout.unserved(target.directory.name)
+        if why:
+            skipped.append(f"{target.path} {why}: skipped; pass its own path to read it")
+        else:
+            left.append(target)
+    return left
 
 
 def directories_of_stores(

@@ -92,6 +92,8 @@ class Request:
     """Options of the codec or layout."""
     follow: Mapping[str, str] = field(default_factory=dict)
     """Options in `Follow.options`."""
+    skipped: list[str] = field(default_factory=list, compare=False)
+    """Sentences about what is at the paths and is not read, as of the last search."""
 
     @classmethod
     def of(cls, passed: Mapping[str, str]) -> Request:
@@ -119,7 +121,8 @@ class Request:
         if not targets:
             return None
         if not self.follow:
-            return reading(targets, self.words["view"], self.started)
+            plan = reading(targets, self.words["view"], self.started)
+            return replace(plan, notes=(*self.skipped, *plan.notes))
         if self.started is not None:
             raise UsageError(
                 f"{next(iter(self.follow))} cannot be combined with mode=AS_SYSTEM", advice="Omit one of them"
@@ -239,7 +242,8 @@ class Request:
 
     def _resolve(self, paths: Sequence[str]) -> list[Target]:
         try:
-            targets = resolve(paths, self.words["codec"], self.options, skipped=[])
+            self.skipped.clear()
+            targets = resolve(paths, self.words["codec"], self.options, skipped=self.skipped, served=True)
             if all(target.path in paths for target in targets):
                 return targets
             # A folder stands for the directories in it that can be followed, as a log directory for its partitions.
@@ -249,7 +253,7 @@ class Request:
                 if isinstance(target, DirectoryTarget) and target.layout.capabilities.follow is not None
             ]
             return list(inside) or resolve(
-                paths, self.words["codec"], self.options, skipped=[], containers_only=True
+                paths, self.words["codec"], self.options, skipped=[], containers_only=True, served=True
             )
         except UsageError as error:
             for name in self.options:

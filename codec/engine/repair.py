@@ -109,6 +109,8 @@ class RepairPlan(ABC):
         self.notes: list[str] = []
         self.before_you_start: list[str] = []
         """Steps for the user before the real system starts on the result."""
+        self.recorded = False
+        """Whether the writer records `ids` in the container of the result (`Container.compacted`)."""
 
     @abstractmethod
     def outputs(self) -> Iterator[OutputFile | Piece]:

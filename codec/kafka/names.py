@@ -17,6 +17,8 @@ BOOTSTRAP_FILE = "bootstrap.checkpoint"
 LOCK_FILE = ".lock"
 REMOTE_INDEX_CACHE = "remote-log-index-cache"
 
+FIRST_DIRTY = "first_dirty_offset"
+"""Of the ids of a compacted partition: the offset in `CLEANER_FILE`."""
 DELETE_SUFFIX = "-delete"
 """The end of the name of a directory that the broker will delete."""
 
@@ -28,7 +30,11 @@ _PARTITION = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>[0-9]{1
 _NO_TOPIC = re.compile(r"[^a-zA-Z0-9._-]")
 _MOVED = re.compile(r"(?P<name>\S+-\S+)\.(?P<id>\S+)-(?P<why>delete|future|stray)")
 _JAVA_INT = re.compile(r"[+-]?[0-9]+")
-_SET_ASIDE = ("-delete", "-future", "-stray")
+_SET_ASIDE = {
+    "-delete": "will be deleted by the broker",
+    "-future": "is a future replica, which a broker does not serve before it replaces the current one",
+    "-stray": "is a stray replica, which a broker does not serve",
+}
 MAX_NAME = 255
 """Bytes of a file name on the usual file systems."""
 _MAX_LONG = (1 << 63) - 1
@@ -81,7 +87,7 @@ def loads_directory(name: str) -> bool:
 
     It accepts names that no topic can have. Source: `UnifiedLog.parseTopicPartitionName`.
     """
-    if name.endswith(_SET_ASIDE):
+    if name.endswith(tuple(_SET_ASIDE)):
         if not _MOVED.fullmatch(name):
             return False
         name = name.rpartition(".")[0]
@@ -93,6 +99,13 @@ def is_partition(name: str) -> bool:
     """Return whether a broker gives a partition exactly this name: it is not set aside, and the number has no leading zeros."""
     parsed = parse_directory(name)
     return parsed is not None and name == f"{parsed.topic}-{parsed.partition}"
+
+
+def why_unserved(name: str) -> str:
+    """Return why a broker serves no records of a directory, by its suffix; "" if it does. Source: `LogManager.loadLog`."""
+    return next(
+        (why for suffix, why in _SET_ASIDE.items() if name.endswith(suffix) and _MOVED.fullmatch(name)), ""
+    )
 
 
 def delete_directory(name: str, token: str) -> str:

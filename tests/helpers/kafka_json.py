@@ -23,6 +23,15 @@ DECODERS = {
 }
 """The options of `kafka-dump-log`, by view."""
 _RECORD = re.compile(r"\| offset: (\d+) .*?headerKeys: \[[^]]*\] (.*)")
+_CONTROL = re.compile(r"([A-Z][A-Za-z]+):? (\{.*\})")
+CONTROL_TYPES = {
+    "LeaderChange": "LEADER_CHANGE",
+    "SnapshotHeader": "SNAPSHOT_HEADER",
+    "SnapshotFooter": "SNAPSHOT_FOOTER",
+    "KRaftVersion": "KRAFT_VERSION",
+    "KRaftVoters": "KRAFT_VOTERS",
+}
+"""The types of control records, by their names in the output of `kafka-dump-log`."""
 _KEYED = re.compile(r"key: (\{.*\}) payload: (.*)")
 
 
@@ -78,9 +87,12 @@ def kind_of(topic: Topic, row: Mapping[str, Any]) -> RecordType:
 
 
 def printed(topic: Topic, row: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Return the key and value of a row as Kafka's tools print them: of a framed record, None and its type with the fields."""
+    """Return the key and value of a row as Kafka's tools print them: of a framed record, None and its type with the fields,
+    and of a control record, its type and the fields."""
     kind = kind_of(topic, row)
     values = row[kind.column] if kind.fields else {}
+    if kind.control:
+        return kind.name, {"version": row["version"], **as_json(kind.value, row["version"], values)}
     if topic.framed:
         name = kind.name
         return None, {
@@ -111,6 +123,8 @@ def dumped(text: str) -> dict[str, dict[int, tuple[Any, Any]]]:
             if value is not None:
                 value["version"] = int(value["version"])
             records[int(match[1])] = key, value
+        elif control := _CONTROL.fullmatch(match[2]):
+            records[int(match[1])] = CONTROL_TYPES[control[1]], json.loads(control[2])
         elif match[2].startswith("payload: {"):
             records[int(match[1])] = None, json.loads(match[2].removeprefix("payload: "))
     return files

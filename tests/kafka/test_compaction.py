@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import logwright as lw
+from logwright.codec.fault import Severity
 from logwright.codec.kafka.compact.offset_map import OffsetMap, _md5
+from logwright.codec.kafka.formats import producer_snapshot as snapshot
 from logwright.codec.kafka.formats.log import pack
 from logwright.codec.kafka.formats.log.layout import (
     CONTROL,
@@ -349,3 +351,71 @@ def test_the_map_keeps_the_last_offset_of_each_of_many_keys():
     assert len(known) == len(last)
     assert known.latest_offset == len(keys) - 1
     assert known.is_latest(column, offsets).tolist() == [last[key] == i for i, key in enumerate(keys)]
+
+
+def test_expired_producer_in_a_snapshot_is_no_proof_of_lost_records(tmp_path):
+    """The cleaner drops the last batch of an expired producer, and leaves it in the snapshots from before."""
+    written = [
+        batch(i, (b"k%d" % i, b"1"), producer_id=7, producer_epoch=0, base_sequence=i) for i in range(10)
+    ]
+    replaced = [batch(10 + i, (b"k%d" % (6 + i), b"2")) for i in range(4)]
+    path = partition(tmp_path, b"".join(written), b"".join(replaced))
+    lw.rebuild(path, in_place=True, backup=tmp_path / "backup")
+    for i, last in ((6, 5), (10, 9), (14, 9)):
+        entry = (7, 0, last, last, 0, START, -1, -1)
+        (path / segment_name(i, ".snapshot")).write_bytes(snapshot.pack(np.array([entry], snapshot.ENTRY)))
+    compacted(path, tmp_path / "out", now=NOW + 30 * DAY, segment_bytes=700)
+    result = tmp_path / "out" / path.name
+    assert [offset for offset, _, _ in records_of(result)] == [0, 1, 2, 3, 4, 5, 10, 11, 12, 13]
+    for i in (6, 14):
+        # A running broker cleans without taking snapshots.
+        name = segment_name(i, ".snapshot")
+        (result / name).write_bytes((path / name).read_bytes())
+    report = lw.verify(result)
+    assert report.ok, report.text()
+    (fault,) = [fault for _, fault in report.faults if fault.severity is not Severity.INFO]
+    assert "unless the topic is compacted" in fault.detail
+
+
+# The checkpoint of the log directory
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return partition(tmp_path / "source", batch(0, (b"a", b"1"), (b"b", b"2")) + batch(2, (b"a", b"3")))
+
+
+def test_compaction_into_a_log_directory_sets_the_line_of_the_cleaner_checkpoint(source, tmp_path):
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    (logs / "meta.properties").write_text("version=1\n")
+    checkpoint = logs / "cleaner-offset-checkpoint"
+    done = compacted(source, logs, now=NOW)
+    assert checkpoint.read_text() == "0\n1\norders 0 3\n"
+    assert not any("cleaner-offset-checkpoint" in line for line in done["written"].before_you_start)
+    assert lw.verify(logs / "orders-0").ok
+    checkpoint.write_text("0\n2\nother 3 7\norders 1 1\n")
+    lw.convert(source, logs / "orders-1", compact=True, now=NOW)
+    assert checkpoint.read_text() == "0\n2\nother 3 7\norders 1 3\n"
+    assert sorted(path.name for path in logs.iterdir()) == [
+        "cleaner-offset-checkpoint", "meta.properties", "orders-0", "orders-1",
+    ]  # fmt: skip
+
+
+def test_compaction_beside_other_files_writes_no_checkpoint(source, tmp_path):
+    done = compacted(source, tmp_path / "out", now=NOW)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["orders-0"]
+    assert any(
+        "cleaner-offset-checkpoint to `orders 0 3`" in line for line in done["written"].before_you_start
+    )
+
+
+def test_malformed_cleaner_checkpoint_stops_the_compaction_before_it_writes(source, tmp_path):
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    (logs / "meta.properties").write_text("version=1\n")
+    (logs / "cleaner-offset-checkpoint").write_text("0\n1\norders\n")
+    with pytest.raises(lw.UsageError, match="cleaner-offset-checkpoint cannot be parsed"):
+        compacted(source, logs, now=NOW)
+    assert not (logs / "orders-0").exists()
+    assert (logs / "cleaner-offset-checkpoint").read_text() == "0\n1\norders\n"

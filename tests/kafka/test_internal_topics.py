@@ -18,7 +18,7 @@ from kafka_golden import CASES
 import logwright as lw
 from logwright.codec.columns import contents
 from logwright.codec.fault import DamageError, UsageError
-from logwright.codec.kafka.formats.internal.definitions import TOPICS, Topic
+from logwright.codec.kafka.formats.internal.definitions import CONTROL, TOPICS, Topic
 from logwright.codec.kafka.formats.internal.offset_commits import offset_commits
 from logwright.codec.kafka.formats.internal.records import OTHER_BYTES, decode, encode
 from logwright.codec.kafka.formats.internal.schema import RecordType, fields
@@ -44,6 +44,7 @@ EVERY = [
     for topic in TOPICS
     for kind in topic.records
     for version in kind.versions
+    if kind is not CONTROL
 ]
 
 
@@ -99,6 +100,11 @@ def test_rows_of_a_decoded_view_are_written_as_the_same_records(name: str, tmp_p
     assert lw.read(target, columns=columns).equals(lw.read(source, columns=columns))
     lw.write(rows.to_pylist(), target, "kafka.partition", mode="overwrite")
     assert lw.read(target, columns=columns).equals(lw.read(source, columns=columns))
+    if kafka_json.topic_of(GOLDEN[name]).control:
+        columns = (*columns, "is_control", "control_type")
+        written, stored = (lw.read(path, view="log", columns=columns) for path in (target, source))
+        assert written.equals(stored)
+        assert "LEADER_CHANGE" in written["control_type"].to_pylist()
 
 
 @pytest.mark.parametrize(("topic", "kind", "version"), EVERY)
@@ -109,7 +115,7 @@ def test_random_messages_of_every_version_are_decoded_as_they_were(
     for _ in range(30):
         message = random_message(random, kind, version)
         key, value = encode(topic, message)
-        decoded = decode(topic, key, value)
+        decoded = decode(topic, key, value, control=kind.control)
         assert (decoded.kind, decoded.version, decoded.note) == (kind, version, None)
         assert decoded.values == message.values
 
@@ -118,11 +124,22 @@ def test_random_messages_of_every_version_are_decoded_as_they_were(
 def test_columns_hold_every_message_in_both_directions(topic: Topic, tmp_path: Path) -> None:
     random = Random(5)
     versions: list[tuple[RecordType, int | None]]
-    versions = [(kind, version) for kind in topic.records for version in kind.versions]
-    versions += [] if topic.framed else [(kind, None) for kind in topic.records]
+    kinds = [kind for kind in topic.records if kind is not CONTROL]
+    versions = [(kind, version) for kind in kinds for version in kind.versions]
+    versions += [] if topic.framed else [(kind, None) for kind in kinds]
     messages = [random_message(random, kind, version) for kind, version in versions * 3]
     stored = [encode(topic, message) for message in messages]
-    path = _write(tmp_path, *stored)
+    path = tmp_path / "log-0"
+    records = [
+        {
+            "key": key,
+            "value": value,
+            "timestamp": 1,
+            "is_control": message.kind is not None and message.kind.control,
+        }
+        for message, (key, value) in zip(messages, stored, strict=True)
+    ]
+    lw.write(records, path, "kafka.partition")
     rows = lw.read(path, view=topic.view, columns="*")
     for message, row in zip(messages, rows.to_pylist(), strict=True):
         kind = message.kind
@@ -283,11 +300,13 @@ def test_every_prefix_of_a_message_is_refused_or_kept_raw() -> None:
     random = Random(3)
     for topic in TOPICS:
         for kind in topic.records:
+            if kind is CONTROL:
+                continue
             key, value = encode(topic, random_message(random, kind, kind.versions[-1]))
             assert value is not None
             for end in range(len(value)):
                 try:
-                    message = decode(topic, key, value[:end])
+                    message = decode(topic, key, value[:end], control=kind.control)
                 except PayloadError:
                     continue
                 assert message.note is not None, (kind.name, end)
@@ -366,6 +385,80 @@ def test_control_records_are_left_out() -> None:
     assert len(offsets) < len(lw.read(path, view="log"))
 
 
+METADATA_CONTROL = [
+    {
+        "type": "LEADER_CHANGE",
+        "leader_change": {"leader_id": 1, "voters": [{"voter_id": 1}], "granting_voters": []},
+    },
+    {"type": "KRAFT_VERSION", "kraft_version": {"k_raft_version": 1}},
+    {"type": "CLEAR_ELR_RECORD", "clear_elr_record": {"topic_name": "orders"}},
+    {"type": "CONTROL", "key": b"\0\0\0\x09", "value": b"new"},
+    {"type": "LEADER_CHANGE", "leader_change": {"leader_id": 2, "voters": [], "granting_voters": []}},
+    {"type": "LEADER_CHANGE", "leader_change": {"leader_id": 1, "voters": [], "granting_voters": []}},
+    {"type": "SNAPSHOT_FOOTER"},
+]
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 9])
+def test_control_records_of_the_metadata_log_are_written_in_control_batches(
+    tmp_path: Path, chunk: int
+) -> None:
+    """As by Kafka, those that belong together share a batch, which has no data."""
+    path = tmp_path / "__cluster_metadata-0"
+    rows = pa.Table.from_pylist([{"timestamp": 1, **row} for row in METADATA_CONTROL], _schema())
+    batches = pa.Table.from_batches(
+        [b for at in range(0, 7, chunk) for b in rows[at : at + chunk].to_batches()]
+    )
+    lw.write(batches, path, "kafka.partition", compression_type="gzip")
+    kinds = [(row["records_count"], row["is_control"], row["compression"]) for row in _batches(path)]
+    data, control = (1, False, "gzip"), (True, "none")
+    assert kinds == [(2, *control), data, (1, *control), (1, *control), (1, *control), (1, *control)]
+    read = lw.read(path, view="cluster_metadata").to_pylist()
+    assert [row["type"] for row in read] == [row["type"] for row in METADATA_CONTROL]
+    assert (read[3]["note"], read[3]["key"], read[3]["value"]) == (
+        "unknown control type 9",
+        b"\0\0\0\x09",
+        b"new",
+    )
+    assert lw.verify(path).ok
+
+
+def _schema() -> pa.Schema:
+    """The columns of the rows above, as the view has them."""
+    table = lw.read(CASES["cluster_metadata_39"].partition, view="cluster_metadata", limit=1).schema
+    names = ["type", "leader_change", "kraft_version", "clear_elr_record", "key", "value"]
+    return pa.schema([pa.field("timestamp", pa.int64()), *(table.field(name) for name in names)])
+
+
+def _batches(path: Path) -> list[dict[str, Any]]:
+    batches: list[dict[str, Any]] = lw.read(path, view="batches").to_pylist()
+    return batches
+
+
+def test_damaged_control_record_is_a_fault_of_its_row(tmp_path: Path) -> None:
+    path = tmp_path / "__cluster_metadata-0"
+    records = [
+        {"key": b"\0\0\0\x03", "value": value, "is_control": True, "timestamp": 1}
+        for value in (b"\0\0" + bytes(8) + b"\0", b"\0\0\1", b"\0")
+    ]
+    lw.write(records, path, "kafka.partition")
+    scan = lw.scan(path, view="cluster_metadata", mode="DROPMALFORMED")
+    assert scan.to_table()["type"].to_pylist() == ["SNAPSHOT_HEADER"]
+    assert [fault.detail.partition(": ")[2] for _, fault in scan.report.faults] == [
+        "version 0 of SNAPSHOT_HEADER: ends at byte 3, inside a number of 8 bytes",
+        "the value of SNAPSHOT_HEADER has no version",
+    ]
+
+
+@pytest.mark.parametrize(
+    "row", [{"type": "CONTROL", "value": b"x"}, {"type": "SNAPSHOT_FOOTER", "version": None}]
+)
+def test_control_records_without_content_are_refused(row: dict[str, Any], tmp_path: Path) -> None:
+    rows = [{"clear_elr_record": None, "version": 0, "key": None, "value": None, **row}]
+    with pytest.raises(UsageError, match=r"null|needs a version"):
+        lw.write(pa.Table.from_pylist(rows), tmp_path / "__cluster_metadata-0", "kafka.partition")
+
+
 def test_view_as_the_system_serves_it() -> None:
     path = CASES["consumer_offsets"].partition
     assert lw.read(path, view="consumer_offsets", mode="AS_SYSTEM").equals(
@@ -384,10 +477,7 @@ def test_filters_limits_and_columns_apply_to_a_decoded_view() -> None:
 def test_decoded_rows_survive_json_lines(tmp_path: Path) -> None:
     source = CASES["cluster_metadata_43"].partition
     lw.convert(source, tmp_path / "rows.jsonl", view="cluster_metadata")
-    assert (
-        json.loads((tmp_path / "rows.jsonl").read_text().splitlines()[0])["type"]
-        == "BEGIN_TRANSACTION_RECORD"
-    )
+    assert json.loads((tmp_path / "rows.jsonl").read_text().splitlines()[0])["type"] == "LEADER_CHANGE"
     lw.convert(tmp_path / "rows.jsonl", tmp_path / "copy-0", "kafka.partition")
     columns = ("offset", "timestamp", "key", "value")
     assert lw.read(tmp_path / "copy-0", columns=columns).equals(lw.read(source, columns=columns))

@@ -1,9 +1,16 @@
-"""A log directory's checkpoints and markers after a repair of its partitions."""
+"""A log directory: which of its directories are read, and its checkpoints and markers after a repair of its partitions."""
 
 from __future__ import annotations
 
-import pytest
+import re
+import shutil
+from pathlib import Path
 
+import pytest
+from command_line import run
+from kafka_golden import CASES
+
+import logwright as lw
 from logwright.codec.kafka.store.logdir import LOG_DIRECTORY
 from logwright.codec.layout import RepairedStore
 
@@ -84,3 +91,77 @@ def test_stray_partition_does_not_represent_the_one_of_its_name() -> None:
         "recovery-point-offset-checkpoint", CHECKPOINT, [BELOW_END, *aside, CUT]
     )
     assert after == b"0\n2\norders 0 30\norders 1 200\n"
+
+
+# Directories set aside
+
+SERVED = {"__consumer_offsets": 5, "__transaction_state": 4, "compact.me": 21, "lost": 5, "orders": 61}
+"""The records of each topic that the broker of `logdir_43` serves."""
+
+
+@pytest.fixture
+def log_directory(tmp_path: Path) -> Path:
+    """The golden log directory with a future replica of a partition, which an interrupted move leaves."""
+    path = tmp_path / "logs"
+    shutil.copytree(CASES["logdir_43"].data, path)
+    shutil.copytree(path / "orders-0", path / f"orders-0.{'0' * 32}-future")
+    return path
+
+
+def test_stray_future_and_deleted_replicas_are_not_read(log_directory: Path) -> None:
+    scan = lw.scan(log_directory, columns="topic")
+    counts = scan.to_table().group_by("topic").aggregate([("topic", "count")]).to_pydict()
+    assert dict(zip(counts["topic"], counts["topic_count"], strict=True)) == SERVED
+    notes = {note.partition(" ")[0].rpartition("-")[2]: note for note in scan.report.notes}
+    assert set(notes) == {"delete", "future", "stray"}
+    assert (
+        "is a future replica, which a broker does not serve before it replaces the current one"
+        in notes["future"]
+    )
+    assert "is a stray replica, which a broker does not serve" in notes["stray"]
+    assert "is marked for deletion" in notes["delete"]
+    as_system = lw.read(log_directory, columns="topic", mode="AS_SYSTEM")
+    assert as_system.num_rows == sum(SERVED.values())
+
+
+def test_dump_names_the_replicas_that_it_leaves_out(
+    log_directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("dump", str(log_directory), "--columns", "offset") == 0
+    printed = capsys.readouterr()
+    assert len(printed.out.splitlines()) == sum(SERVED.values())
+    assert "-stray is a stray replica, which a broker does not serve: skipped" in printed.err
+
+
+def test_replica_set_aside_is_read_by_its_own_path(log_directory: Path) -> None:
+    future = log_directory / f"orders-0.{'0' * 32}-future"
+    assert lw.read(future, columns="offset").equals(lw.read(log_directory / "orders-0", columns="offset"))
+    with pytest.raises(lw.UsageError, match="a broker does not serve"):
+        lw.read(future, mode="AS_SYSTEM")
+
+
+def test_stray_and_future_replicas_are_verified_and_inspected(log_directory: Path) -> None:
+    names = {Path(target["path"]).name.rpartition("-")[2] for target in lw.verify(log_directory)["targets"]}
+    assert {"future", "stray"} <= names
+    assert {"-future", "-stray"} <= set(re.findall(r"-(?:future|stray)", str(lw.inspect(log_directory))))
+
+
+def test_log_directory_without_a_served_partition_is_an_error(tmp_path: Path) -> None:
+    (stray,) = CASES["logdir_43"].data.glob("*-stray")
+    shutil.copytree(stray, tmp_path / "logs" / stray.name)
+    shutil.copy(CASES["logdir_43"].data / "meta.properties", tmp_path / "logs")
+    with pytest.raises(lw.UsageError, match="stray"):
+        lw.read(tmp_path / "logs")
+    properties = tmp_path / "server.properties"
+    properties.write_text(f"process.roles=broker\nnode.id=1\nlog.dirs={tmp_path / 'logs'}\n")
+    with pytest.raises(lw.UsageError, match="serves none of the stores"):
+        lw.read(properties)
+
+
+def test_job_repairs_replicas_set_aside_on_their_own(log_directory: Path) -> None:
+    pytest.importorskip("pyspark")
+    from logwright.spark import many
+
+    todo = many.plan([str(log_directory)])
+    assert {len(item.paths) for item in todo.items} == {1}
+    assert sum(item.name.startswith("orders-0") for item in todo.items) == 2

@@ -156,6 +156,7 @@ def test_partitions_are_compacted_one_task_each(
     for name in ("a-0", "a-1"):
         keys = [b"%d" % (n % 7) for n in range(40)]
         lw.write(table(0, 40, key=keys), tmp_path / "logs" / name, "kafka.partition")
+    (tmp_path / "logs" / "recovery-point-offset-checkpoint").write_text("0\n0\n")
     words = (
         "--from",
         tmp_path / "logs",
@@ -176,9 +177,53 @@ def test_partitions_are_compacted_one_task_each(
         ]
         assert results[0] == results[1]
         assert lw.read(tmp_path / "new" / name).num_rows == 7
+    assert (tmp_path / "new" / "cleaner-offset-checkpoint").read_text() == "0\n2\na 0 40\na 1 40\n"
     assert "14 rows from logwright into 2 directories" in capsys.readouterr().out
     with pytest.raises(lw.ExistsError):
         replay.run(spark, job(*words))
+
+
+CONVERSIONS = (
+    {"magic": "1"},
+    {"compression.type": "gzip"},
+    {"segment.bytes": "2000", "batch.size": "400"},
+    {"segment.bytes": "1000"},
+    {"retention.bytes": "100"},
+)
+
+
+@pytest.mark.parametrize("options", CONVERSIONS, ids=lambda options: ",".join(options))
+def test_directories_are_converted_one_task_each(spark: Any, tmp_path: Path, options: dict[str, str]) -> None:
+    """The job passes the options of `convert`, and has its results."""
+    for name in ("a-0", "a-1"):
+        times = pa.array(range(1, 101), pa.timestamp("ms"))
+        rows = table(0, 100, timestamp=times)
+        lw.write(rows, tmp_path / "logs" / name, "kafka.partition", batch_size=300, segment_bytes=500)
+    words = [word for name, value in options.items() for word in ("--option", f"{name}={value}")]
+    report = tmp_path / "report.json"
+    paths = ("--from", tmp_path / "logs", "--to", tmp_path / "new", "--report", report)
+    assert replay.run(spark, job(*paths, "--convert", *words)) == 0
+    for name in ("a-0", "a-1"):
+        lw.convert(tmp_path / "logs" / name, tmp_path / "here" / name, "kafka.partition", **options)
+        results = [
+            {path.name: path.read_bytes() for path in (tmp_path / folder / name).glob("*.log")}
+            for folder in ("new", "here", "logs")
+        ]
+        assert results[0] == results[1]
+        assert results[0] != results[2]
+    assert [target["path"] for target in json.loads(report.read_text())["targets"]] == [
+        str(tmp_path / "new" / name) for name in ("a-0", "a-1")
+    ]
+
+
+def test_conversion_takes_only_directories_of_its_layout(spark: Any, tmp_path: Path) -> None:
+    lw.write([{"key": b"k", "value": b"v"}], tmp_path / "stores" / "db", "leveldb.db")
+    with pytest.raises(UsageError, match=r"expected a kafka\.partition, but this is a leveldb\.db"):
+        replay.run(spark, job("--from", tmp_path / "stores", "--to", tmp_path / "new", "--convert"))
+    words = ("--from", tmp_path, "--to", tmp_path / "new", "--convert")
+    for more in (("--option", "segmnt.bytes=1"), ("--option", "roll=yes"), ("--app", "x")):
+        with pytest.raises(UsageError):
+            job(*words, *more)
 
 
 def test_compaction_refuses_what_it_would_ignore(tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ from logwright.codec.kafka.store.evidence import (
 )
 from logwright.codec.kafka.store.partition import log_start
 from logwright.codec.kafka.store.resume import stored_epochs
+from logwright.codec.kafka.store.uncompacted import never_compacted
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role
 from logwright.codec.window import Frames, Window
@@ -63,7 +64,9 @@ class PartitionChecker:
         self._segments = [file for file in plan.files if file.role is Role.PRIMARY]
         self._derived = {file.name: file for file in plan.files if file.role is Role.DERIVED}
         bases = [file.hints["base_offset"] for file in self._segments]
-        self._evidence = Evidence.of(listing, {file.name: file.size for file in plan.files}, bases, start)
+        self._evidence = Evidence.of(
+            listing, {file.name: file.size for file in plan.files}, bases, start, never_compacted
+        )
         self._recovery_point = _recovery_point(listing)
         snapshots = {
             parsed.base_offset: data
@@ -265,6 +268,7 @@ class PartitionChecker:
         if not self._live:
             self._first_faults()
         yield from self._faults
+        self._producers.compacted |= bool(self._gaps)
         yield from self._producers.finish(end, self._live)
         first = self._segments[0].hints["base_offset"] if self._segments else None
         known = None if self._torn or self._live else end
@@ -309,11 +313,11 @@ class PartitionChecker:
         last = self._evidence.written(after, first)
         taken = next((offset for offset in self._taken if first <= offset < after), None)
         # A broker takes a snapshot where a segment begins, but also when it stops. Compaction may remove what it appends after that.
+        proven = self._evidence.uncompacted(first, last)
         if taken is not None:
-            proven = last is not None or self._evidence.checkpoints.compacted is False
             return f"a producer snapshot was taken at {taken}", proven
         if last is not None:
-            return f"{segment_name(after, '.snapshot')} shows that a producer wrote up to {last}", True
+            return f"{segment_name(after, '.snapshot')} shows that a producer wrote up to {last}", proven
         return None
 
     def _first_faults(self) -> None:

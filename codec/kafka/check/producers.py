@@ -114,6 +114,8 @@ class ProducerCheck:
         self.faults: list[tuple[str, Fault]] = []
         self._differ: dict[int, Fault] = {}
         """Snapshots that contradict the log, by offset."""
+        self._ahead: set[int] = set()
+        """Those that only know later batches than the log, which compaction removes once the producer has expired."""
 
     def begin(self, base: int) -> None:
         """Begin a segment. If the state is unknown, it is loaded from the snapshot taken there."""
@@ -196,13 +198,19 @@ class ProducerCheck:
         ids = theirs["producer_id"].astype(np.int64), ours["producer_id"].astype(np.int64)
         _, at, mine = np.intersect1d(*ids, return_indices=True)
         theirs_, ours_ = theirs[at], ours[mine]
-        for column in _COMPARED:
-            differ = np.flatnonzero(theirs_[column] != ours_[column])
-            if len(differ):
-                i = int(differ[0])
-                text = f"{column} of producer {int(theirs_['producer_id'][i])} is {int(theirs_[column][i])}"
-                self._note(offset, f"{text}, but the log has {int(ours_[column][i])}", len(differ))
-                return
+        ahead = theirs_["last_offset"] > ours_["last_offset"]
+        for later in (False, True):
+            for column in _COMPARED:
+                differ = np.flatnonzero((theirs_[column] != ours_[column]) & (ahead == later))
+                if len(differ):
+                    i = int(differ[0])
+                    text = (
+                        f"{column} of producer {int(theirs_['producer_id'][i])} is {int(theirs_[column][i])}"
+                    )
+                    self._note(offset, f"{text}, but the log has {int(ours_[column][i])}", len(differ))
+                    if later:
+                        self._ahead.add(offset)
+                    return
         opened = ours[~np.isin(ids[1], ids[0]) & (ours["current_txn_first_offset"] >= 0)]
         if len(opened):
             producer = opened[0]
@@ -223,7 +231,7 @@ class ProducerCheck:
     def finish(self, end: int, live: bool) -> Iterator[tuple[str, Fault]]:
         yield from self.faults
         for offset, fault in self._differ.items():
-            if not self.compacted or offset == max(self._snapshots):
+            if not self.compacted or (offset == max(self._snapshots) and offset not in self._ahead):
                 yield segment_name(offset, ".snapshot"), fault
         for offset in [] if live else self._waiting:
             text = f"it was taken at offset {offset}, but the log ends at {end}"

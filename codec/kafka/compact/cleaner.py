@@ -35,7 +35,7 @@ from logwright.codec.kafka.formats.log.sections import sections
 from logwright.codec.kafka.formats.log.tables import MAX_DECOMPRESSED
 from logwright.codec.kafka.formats.quorum_state import METADATA_PARTITION
 from logwright.codec.kafka.formats.timeindex import TIMEINDEX_ENTRY
-from logwright.codec.kafka.names import CLEANER_FILE, parse_directory, segment_name
+from logwright.codec.kafka.names import CLEANER_FILE, FIRST_DIRTY, parse_directory, segment_name
 from logwright.codec.kafka.repair.intervals import interval_of
 from logwright.codec.kafka.repair.repair import sound_segments
 from logwright.codec.kafka.startup.errors import BrokerError
@@ -404,7 +404,9 @@ class _Round(RepairPlan):
                 f"{plural.count(counts.without_key, 'record')} without a key dropped, as by a broker: a compacted topic has keys"
             )
         where = parse_directory(self.listing.name)
-        if where is not None and groups:
+        if groups:
+            self.ids = {**self.ids, FIRST_DIRTY: self.end}
+        if where is not None and groups and not self.recorded:
             self.before_you_start.append(
                 f"Set the line of the partition in {CLEANER_FILE} to `{where.topic} {where.partition} {self.end}`: broker and verify then know"
                 " that the log is compacted."

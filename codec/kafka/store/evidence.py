@@ -15,7 +15,7 @@ were taken within a segment). Source: `UnifiedLog`, `LocalLog`, `ProducerStateMa
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple, Self
@@ -207,15 +207,23 @@ class Evidence:
     checkpoints: Checkpoints
     partition: Mapping[str, Any]
     """The topic and the partition, for `Fault.lost`."""
+    never_compacted: Callable[[Listing, str, int], bool]
+    """Return whether the records of a log of this name and size prove that compaction has not reached its end."""
 
     @classmethod
     def of(
-        cls, listing: Listing, sizes: Mapping[str, int], bases: Collection[int], start: int | None
+        cls,
+        listing: Listing,
+        sizes: Mapping[str, int],
+        bases: Collection[int],
+        start: int | None,
+        never_compacted: Callable[[Listing, str, int], bool],
     ) -> Self:
         """`sizes` are those of all files, and `bases` the base offsets of the logs."""
         parsed = (parse_segment(name) for name in sizes)
         segments = Segments.of((file for file in parsed if file is not None), bases)
-        return cls(listing, segments, sizes, start, checkpoints(listing), partition_of(listing))
+        above, partition = checkpoints(listing), partition_of(listing)
+        return cls(listing, segments, sizes, start, above, partition, never_compacted)
 
     # Witnesses
 
@@ -270,17 +278,34 @@ class Evidence:
         offsets = offsets[(offsets >= first) & (offsets < taken)]
         return int(offsets.max()) if len(offsets) else None
 
+    def uncompacted(self, first: int, last: int | None) -> bool:
+        """Return whether records are lost, not compacted away, between the log that ends before offset `first` and the next one.
+        `last` is the highest offset in between that a producer wrote.
+
+        A producer proves nothing if the log may be compacted. The cleaner keeps its last batch, but that may be one in a later segment,
+        and is dropped once the producer has expired. Snapshots of that time still list the producer. A follower has gaps where its
+        leader compacted the log, but not the producers of the records in them. Source: `Cleaner.cleanInto`.
+        """
+        if self.checkpoints.compacted is not None:
+            return not self.checkpoints.compacted
+        base = max((base for base in self.segments.bases if base < first), default=None)
+        if last is None or base is None:
+            return False
+        name = segment_name(base, ".log")
+        return self.never_compacted(self.listing, name, self.sizes[name]) if name in self.sizes else False
+
     def hints(self, base: int, log: str) -> Mapping[str, Any]:
         """Return hints for the context of a log (`LogContext`): how far it reached."""
         after = next((offset for offset in self.segments.bases if offset > base), None)
         if after is not None:
             hints: dict[str, Any] = {}
             inside = [offset for offset in self.segments.snapshots if base < offset < after]
-            if inside and not self.segments.between(base, after) and self.checkpoints.compacted is not True:
+            if inside and not self.segments.between(base, after):
                 last = self.written(after, inside[0])
-                never = self.checkpoints.compacted is False
-                proven = tuple(offset for offset in inside if never or (last is not None and last >= offset))
-                hints = {"snapshots": proven}
+                if self.checkpoints.compacted is False:
+                    hints = {"snapshots": tuple(inside)}
+                elif last is not None and self.uncompacted(inside[0], last):
+                    hints = {"snapshots": tuple(offset for offset in inside if offset <= last)}
             if self.sizes.get(log) == 0 and (witness := self.indexed(base)):
                 hints |= {"known_end": min(witness.end, after), "known_by": witness.name}
             return hints

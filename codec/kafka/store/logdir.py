@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
+from logwright.codec.fault import UsageError
 from logwright.codec.kafka.formats.checkpoint import OFFSETS, Entry
 from logwright.codec.kafka.names import (
     BOOTSTRAP_FILE,
     CLEAN_SHUTDOWN_FILE,
     CLEANER_FILE,
+    FIRST_DIRTY,
     HIGH_WATERMARK_FILE,
     LOCK_FILE,
     LOG_START_FILE,
@@ -50,6 +53,29 @@ class LogDirectory:
 
     def recognise(self, listing: Listing) -> bool:
         return any(entry.name in _ABOVE for entry in listing.entries())
+
+    def compacted(
+        self, listing: Listing, stores: Mapping[str, Mapping[str, Any]]
+    ) -> tuple[str, bytes] | None:
+        """Return the checkpoint of the log cleaner. Source: `LogCleanerManager.updateCheckpoints`."""
+        ends = {
+            parse_directory(name): ids[FIRST_DIRTY]
+            for name, ids in stores.items()
+            if FIRST_DIRTY in ids and is_partition(name)
+        }
+        stored: Sequence[Entry] = ()
+        if CLEANER_FILE in {entry.name for entry in listing.entries()}:
+            try:
+                stored = OFFSETS.unpack(listing.read(CLEANER_FILE))
+            except ParseError as error:
+                raise UsageError(
+                    f"{CLEANER_FILE} cannot be parsed: {error.message}", advice="Correct or remove it first"
+                ) from None
+        if not ends:
+            return None
+        offsets = {(str(topic), int(number)): int(offset) for topic, number, offset in stored}
+        offsets |= {(place.topic, place.partition): end for place, end in ends.items() if place is not None}
+        return CLEANER_FILE, OFFSETS.pack([(*place, offset) for place, offset in offsets.items()])
 
     def after_repair(
         self, name: str, data: bytes, stores: Sequence[RepairedStore]

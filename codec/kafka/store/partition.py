@@ -40,6 +40,7 @@ from logwright.codec.kafka.names import (
     parse_directory,
     parse_segment,
     segment_name,
+    why_unserved,
 )
 from logwright.codec.kafka.startup.errors import BrokerError
 from logwright.codec.kafka.startup.start import LOG_START_OFFSET, mode_of_directory
@@ -51,6 +52,7 @@ from logwright.codec.kafka.store.evidence import Evidence, checkpoint_above
 from logwright.codec.kafka.store.facts import facts
 from logwright.codec.kafka.store.resume import resume, stored_epochs
 from logwright.codec.kafka.store.transactions import transactions
+from logwright.codec.kafka.store.uncompacted import never_compacted
 from logwright.codec.layout import Layout
 from logwright.codec.option import STARTS, Options, Verb, used_by
 from logwright.codec.store.build import Builder, Placement, Stage, Summary
@@ -93,7 +95,7 @@ VIEWS = {
                 "kafka.log",
                 topic.view,
                 f"the records of {topic.topic}, decoded: {topic.doc}",
-                leaves="control records",
+                leaves="" if topic.control else "control records",
             )
             for topic in TOPICS
         ),
@@ -101,6 +103,7 @@ VIEWS = {
 }
 SERVED = ("read_uncommitted", "read_committed", *(topic.view for topic in TOPICS))
 """The views of what a consumer gets."""
+_WITH_CONTROL = [topic.view for topic in TOPICS if topic.control]
 
 
 class KafkaPartition(Layout):
@@ -141,7 +144,9 @@ class KafkaPartition(Layout):
         bases = sorted(logs)
         start, faults = log_start(listing, options)
         clean = _is_clean(listing)
-        known = Evidence.of(listing, {name: entry.size for name, entry in entries.items()}, bases, start)
+        known = Evidence.of(
+            listing, {name: entry.size for name, entry in entries.items()}, bases, start, never_compacted
+        )
         in_raft_log = listing.name == METADATA_PARTITION
         files = [
             self._planned(
@@ -252,7 +257,12 @@ class KafkaPartition(Layout):
                 # Offsets from the next segment's base on are served only from there.
                 end = min((bound for bound in (stable, high) if bound is not None), default=None)
                 first = low if start is None else max(start, low)
-                hints |= {"control": False, "partial": True, "start_offset": first, "end_offset": end}
+                hints |= {
+                    "control": view in _WITH_CONTROL,
+                    "partial": True,
+                    "start_offset": first,
+                    "end_offset": end,
+                }
                 hints["aborted"] = tuple(txn[:3] for txn in aborted)
             bounds = {
                 "base_offset" if table == "frames" else "offset": (low, None if high is None else high - 1)
@@ -264,6 +274,9 @@ class KafkaPartition(Layout):
 
     def discards(self, name: str) -> bool:
         return name.endswith(DELETE_SUFFIX)
+
+    def unserved(self, name: str) -> str:
+        return why_unserved(name)
 
     # Writing
 

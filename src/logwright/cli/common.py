@@ -209,6 +209,15 @@ def print_report(report: Report, as_json: bool) -> None:
         click.echo(report.text(width_of(sys.stdout)))
 
 
+def tell_reader(report: Report) -> None:
+    """Print what a reader of the rows should know to standard error: damage, or else what was left out."""
+    if report.telling:
+        click.echo(report.text(width_of(sys.stderr)), err=True)
+        return
+    for note in report.notes:
+        click.echo(f"note: {note}", err=True)
+
+
 def width_of(stream: IO[str]) -> int | None:
     """Return the width of a terminal; None if the output is not one."""
     return shutil.get_terminal_size().columns if stream.isatty() else None

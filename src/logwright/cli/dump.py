@@ -16,7 +16,7 @@ from logwright.cli.common import (
     paths_and_options,
     progress,
     read_options,
-    width_of,
+    tell_reader,
 )
 
 
@@ -68,6 +68,5 @@ def command(
         for batch in scan:
             sink.write(batch)
             show(scan.report.bytes)
-    if scan.report.telling:
-        click.echo(scan.report.text(width_of(sys.stderr)), err=True)
+    tell_reader(scan.report)
     return 0 if scan.report.ok and not scan.report.missing else 3

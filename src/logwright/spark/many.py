@@ -113,10 +113,12 @@ def _items(targets: Sequence[DirectoryTarget], replicas: str | None) -> tuple[La
                 f"{targets[0].path} is {layout.name}, but {target.path} is {target.layout.name}",
                 advice="Repair directories of different layouts separately",
             )
-    chosen: Sequence[Target] = targets
+    # An unserved replica may belong to another topic of the same name.
+    unserved = [target for target in targets if layout.unserved(target.directory.name)]
+    chosen: Sequence[Target] = [target for target in targets if target not in unserved]
     if replicas != MERGE:
         try:
-            chosen = choose_replicas(targets)
+            chosen = choose_replicas(chosen)
         except UsageError as error:
             if replicas is None:
                 error.advice = (
@@ -124,7 +126,7 @@ def _items(targets: Sequence[DirectoryTarget], replicas: str | None) -> tuple[La
                 )
             raise
     items: dict[str, Item] = {}
-    for _, copies in copies_of(chosen):
+    for _, copies in [*copies_of(chosen), *(("", [target]) for target in unserved)]:
         size = sum(entry.size for copy in copies for entry in copy.directory.entries())
         item = Item(0, copies[0].directory.name, tuple(copy.path for copy in copies), size)
         if item.name in items:

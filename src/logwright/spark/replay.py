@@ -26,7 +26,7 @@ from logwright.codec.option import Options
 from logwright.readers.resolve import detect, resolve
 from logwright.readers.source import local_path
 from logwright.readers.target import DirectoryTarget
-from logwright.spark.compaction import compact
+from logwright.spark.conversion import Work, check_options, convert_all
 from logwright.spark.many import options_of
 from logwright.spark.session import reason, session
 from logwright.writers.file import whole_file
@@ -114,9 +114,15 @@ def parser() -> argparse.ArgumentParser:
         help="read option; may be repeated",
     )
     add(
+        "--convert",
+        action="store_true",
+        help="convert each native directory into DIR under its own name, like `logwright convert`; --option sets its options, such as "
+        "magic, compression.type, segment.bytes or retention.ms",
+    )
+    add(
         "--compact",
         action="store_true",
-        help="compact each Kafka partition into DIR under its own name, as the broker's log cleaner does; --option sets its options",
+        help="as --convert, but compact each Kafka partition, as the broker's log cleaner does",
     )
     add(
         "--app",
@@ -142,13 +148,14 @@ class Job:
     order: tuple[str, ...] | None
     tasks: int | None
     report: str | None
-    compact: bool = False
+    each: Work | None = None
+    """How each directory is converted on its own, with `--convert` or `--compact`."""
 
     @classmethod
     def of(cls, args: argparse.Namespace) -> Job:
         """Create from arguments. Raises `UsageError` for errors that can be detected now."""
-        if args.compact:
-            return cls._compaction(args)
+        if args.convert or args.compact:
+            return cls._conversion(args)
         layout = registry.get_writer(args.codec)
         writing = options_of(args.option)
         Options(layout.options, writing)
@@ -175,8 +182,8 @@ class Job:
         )  # fmt: skip
 
     @classmethod
-    def _compaction(cls, args: argparse.Namespace) -> Job:
-        """Create a job that compacts partitions. Raises `UsageError` for arguments that it would ignore."""
+    def _conversion(cls, args: argparse.Namespace) -> Job:
+        """Create a job that converts directories one by one. Raises `UsageError` for arguments that it would ignore."""
         ignored = {
             "--into": args.into,
             "--view": args.view,
@@ -186,27 +193,16 @@ class Job:
         }
         passed = [name for name, value in ignored.items() if value is not None]
         passed += ["--mode"] * (args.mode != "append") + ["--read-option"] * bool(args.read_option)
-        if passed or args.codec != "kafka.partition" or args.format not in (None, NATIVE):
-            raise UsageError(
-                f"{[*passed, '--codec and --format'][0]} cannot be combined with --compact", advice="Omit it"
-            )
+        passed += ["--format"] * (args.format not in (None, NATIVE))
+        if passed:
+            name = "--compact" if args.compact else "--convert"
+            raise UsageError(f"{passed[0]} cannot be combined with {name}", advice="Omit it")
         options = options_of(args.option)
-        able = registry.get_layout(args.codec).capabilities.compact
-        Options(() if able is None else able.options, options)
+        check_options(args.codec, options, compact=args.compact)
+        work = Work(args.to, args.codec, args.compact, options)
         return cls(
-            tuple(args.paths),
-            args.to,
-            None,
-            args.codec,
-            NATIVE,
-            {},
-            options,
-            args.mode,
-            None,
-            None,
-            args.report,
-            True,
-        )
+            tuple(args.paths), args.to, None, args.codec, NATIVE, {}, {}, args.mode, None, None, args.report, work
+        )  # fmt: skip
 
 
 def _detect_format(paths: Sequence[str]) -> str:
@@ -288,9 +284,9 @@ def run(spark: Any, job: Job) -> int:
     started = time.monotonic()
     done: list[dict[str, Any]] = []
     try:
-        if job.compact:
-            done += compact(spark, job.paths, job.to, job.writing)
-        for path, rows in () if job.compact else _targets(spark, job):
+        if job.each is not None:
+            done += convert_all(spark, job.paths, job.each)
+        for path, rows in () if job.each is not None else _targets(spark, job):
             done.append(_write(rows, path, job))
     except PySparkException as error:
         raise LogwrightError(
@@ -341,7 +337,9 @@ def _path_groups(job: Job) -> Iterator[Sequence[str]]:
         yield job.paths
         return
     folders = [
-        target.path for target in resolve(job.paths, skipped=[]) if isinstance(target, DirectoryTarget)
+        target.path
+        for target in resolve(job.paths, skipped=[], served=True)
+        if isinstance(target, DirectoryTarget)
     ]
     yield from ([path] for path in folders) if folders else (job.paths,)
 
@@ -378,10 +376,13 @@ def _print_report(done: Sequence[Mapping[str, Any]], job: Job, seconds: float) -
     rows = sum(target["rows"] for target in done)
     where = (
         job.to
-        if job.into is None and not job.compact
+        if job.into is None and job.each is None
         else f"{plural.count(len(done), 'directory')} in {job.to}"
     )
     print(f"replay  {plural.count(rows, 'row')} from {job.format} into {where}, {seconds:.1f} s")
+    for target in done:
+        for note in target.get("notes", ()):
+            print(f"  {target['path']}: {note}")
     print(f"  logwright verify {shlex.quote(job.to)}")
     if job.report is not None:
         with whole_file(job.report) as stream:

@@ -256,6 +256,31 @@ _METADATA_RECORDS = (
     record_type("CLEAR_ELR_RECORD", 28, "", "topic_name:string"),
 )
 
+_VOTER_IDS = "[]{voter_id:int32}"
+CONTROL = record_type("CONTROL", -1, "", "", control=True)
+"""A control record of an unknown type."""
+_CONTROL_RECORDS = (
+    record_type(
+        "LEADER_CHANGE",
+        2,
+        "",
+        f"leader_id:int32; voters:{_VOTER_IDS}; granting_voters:{_VOTER_IDS}",
+        control=True,
+    ),
+    record_type("SNAPSHOT_HEADER", 3, "", "last_contained_log_timestamp:int64", control=True),
+    record_type("SNAPSHOT_FOOTER", 4, "", "", control=True),
+    record_type("KRAFT_VERSION", 5, "", "k_raft_version:int16", control=True),
+    record_type(
+        "KRAFT_VOTERS",
+        6,
+        "",
+        """voters:[]{voter_id:int32; voter_directory_id:uuid; endpoints:[]{name:string; host:string; port:uint16};
+                     k_raft_version_feature:{min_supported_version:int16; max_supported_version:int16}}""",
+        control=True,
+    ),
+    CONTROL,
+)
+
 _TOPIC_ID = "topic_id_partition:{name:string; id:uuid; partition:int32}"
 _SEGMENT_ID = f"remote_log_segment_id:{{{_TOPIC_ID}; id:uuid}}"
 _SEGMENT = """start_offset:int64; end_offset:int64; broker_id:int32; max_timestamp_ms:int64; event_timestamp_ms:int64;
@@ -294,6 +319,11 @@ class Topic:
     def topic(self) -> str:
         return f"__{self.view}"
 
+    @property
+    def control(self) -> bool:
+        """Whether its control records are rows of the view."""
+        return any(kind.control for kind in self.records)
+
 
 TOPICS = (
     Topic(
@@ -303,6 +333,11 @@ TOPICS = (
     ),
     Topic("transaction_state", "the state of transactional producers", _TRANSACTION_RECORDS),
     Topic("share_group_state", "the delivery state of share groups", _SHARE_RECORDS),
-    Topic("cluster_metadata", "the metadata of a KRaft cluster", _METADATA_RECORDS, framed=True),
+    Topic(
+        "cluster_metadata",
+        "the metadata of a KRaft cluster",
+        (*_METADATA_RECORDS, *_CONTROL_RECORDS),
+        framed=True,
+    ),
     Topic("remote_log_metadata", "the segments in tiered storage", _REMOTE_RECORDS, framed=True),
 )

@@ -1,15 +1,16 @@
 """Decode a record of an internal topic, its key and value, to a row, and encode the row.
 
-Source: `CoordinatorRecordSerde` and `MetadataRecordSerde` of Kafka.
+Source: `CoordinatorRecordSerde`, `MetadataRecordSerde` and `ControlRecordUtils` of Kafka.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from logwright.codec.kafka.formats.internal.definitions import Topic
+from logwright.codec.kafka.formats.internal.definitions import CONTROL, Topic
 from logwright.codec.kafka.formats.internal.schema import RecordType
 from logwright.codec.kafka.formats.internal.serde import (
     Writer,
@@ -23,6 +24,8 @@ from logwright.codec.kafka.formats.internal.serde import (
 from logwright.codec.kafka.formats.payload import PayloadError
 
 _FRAME_VERSION = 1
+_CONTROL_KEY = struct.Struct(">hh")
+"""The version and the type."""
 OTHER_BYTES = "the stored bytes differ from those that Kafka 4.3 would write: an unknown tag, a longer varint or trailing bytes"
 
 
@@ -37,9 +40,12 @@ class Message:
     note: str | None = None
 
 
-def decode(topic: Topic, key: bytes | None, value: bytes | None) -> Message:
-    """Decode a record. Raises `PayloadError`."""
-    message = _framed(topic, value) if topic.framed else _keyed(topic, key, value)
+def decode(topic: Topic, key: bytes | None, value: bytes | None, *, control: bool = False) -> Message:
+    """Decode a record, or with `control` a control record. Raises `PayloadError`."""
+    if control:
+        message = _control(topic, key, value)
+    else:
+        message = _framed(topic, value) if topic.framed else _keyed(topic, key, value)
     if message.note is None and encode(topic, message) != (key, value):
         message.note = OTHER_BYTES
     return message
@@ -52,6 +58,14 @@ def encode(topic: Topic, message: Message) -> tuple[bytes | None, bytes | None]:
     if version is not None and version not in kind.versions:
         raise PayloadError(f"version {version}, expected {kind.versions[0]} to {kind.versions[-1]}")
     out = bytearray()
+    if kind.control:
+        if version is None or kind is CONTROL:
+            raise PayloadError(
+                "a control record needs a version and a known type, or its stored key and value"
+            )
+        out += version.to_bytes(2, "big")
+        _write(value_writer(kind, version), out, values)
+        return _CONTROL_KEY.pack(0, kind.id), bytes(out)
     if topic.framed:
         if version is None:
             raise PayloadError("the version is null, but a record of this topic has a value")
@@ -94,6 +108,18 @@ def _keyed(topic: Topic, key: bytes | None, value: bytes | None) -> Message:
     return _valued(kind, version, value, 2, values)
 
 
+def _control(topic: Topic, key: bytes | None, value: bytes | None) -> Message:
+    if key is None or len(key) < _CONTROL_KEY.size:
+        return Message(CONTROL, note="a control record without a type")
+    _, number = _CONTROL_KEY.unpack_from(key)
+    kind = next((kind for kind in topic.records if kind.control and kind.id == number), None)
+    if kind is None or kind is CONTROL:
+        return Message(CONTROL, note=f"unknown control type {number}")
+    if value is None or len(value) < 2:
+        raise PayloadError(f"the value of {kind.name} has no version")
+    return _valued(kind, int.from_bytes(value[:2], "big", signed=True), value, 2, {})
+
+
 def _framed(topic: Topic, value: bytes | None) -> Message:
     if value is None:
         raise PayloadError("the value is null")
@@ -102,7 +128,7 @@ def _framed(topic: Topic, value: bytes | None) -> Message:
         return Message(note=f"unknown frame version {frame}")
     number, at = read_uvarint(value, at)
     version, at = read_uvarint(value, at)
-    kind = next((kind for kind in topic.records if kind.id == number), None)
+    kind = next((kind for kind in topic.records if kind.id == number and not kind.control), None)
     if kind is None:
         return Message(note=f"unknown type {number}")
     message = _valued(kind, version, value, at, {})

@@ -160,6 +160,8 @@ class RecordType:
     value: tuple[Field, ...]
     versions: range
     flexible: int = 0
+    control: bool = False
+    """It is a control record of the Raft log: its key has the type, and its value only a version and the fields."""
 
     @property
     def fields(self) -> tuple[Field, ...]:
@@ -167,6 +169,17 @@ class RecordType:
 
 
 def record_type(
-    name: str, id: int, key: str, value: str, *, high: int = 0, flexible: int = 0, column: str = ""
+    name: str,
+    id: int,
+    key: str,
+    value: str,
+    *,
+    high: int = 0,
+    flexible: int = 0,
+    column: str = "",
+    control: bool = False,
 ) -> RecordType:
-    return RecordType(name, id, column or name.lower(), fields(key), fields(value), range(high + 1), flexible)
+    versions = range(high + 1)
+    return RecordType(
+        name, id, column or name.lower(), fields(key), fields(value), versions, flexible, control
+    )

@@ -11,7 +11,7 @@ import pyarrow as pa
 from logwright.codec.columns import contents, numbers
 from logwright.codec.fault import Fault, UsageError
 from logwright.codec.kafka.formats.internal.arrays import spread, structures
-from logwright.codec.kafka.formats.internal.definitions import TOPICS, Topic
+from logwright.codec.kafka.formats.internal.definitions import CONTROL, TOPICS, Topic
 from logwright.codec.kafka.formats.internal.offset_commits import TOMBSTONE, offset_commits
 from logwright.codec.kafka.formats.internal.records import Message, decode, encode
 from logwright.codec.kafka.formats.internal.schema import RecordType, struct_type
@@ -62,8 +62,10 @@ BY_VIEW: Mapping[str, Topic] = {topic.view: topic for topic in TOPICS}
 class DecodedMessages:
     """The columns of decoded records. `bad` are the rows that cannot be decoded, and why."""
 
-    def __init__(self, topic: Topic, key: pa.Array, value: pa.Array) -> None:
+    def __init__(self, topic: Topic, key: pa.Array, value: pa.Array, control: pa.Array | None = None) -> None:
+        """`control`: which records are control records; None for none of them."""
         self._rows, self._key, self._value = len(key), key, value
+        self._control = pa.array([False] * len(key)) if control is None else control
         self.bad: dict[int, str] = {}
         self._pieces: dict[str, list[Any]] = {}
         self._types = np.full(len(key), -1, np.int64)
@@ -88,10 +90,10 @@ class DecodedMessages:
         """Decode records one by one."""
         place = {kind.name: i for i, kind in enumerate(topic.records)}
         messages: dict[str, tuple[RecordType, list[int], list[Mapping[str, Any]]]] = {}
-        keys, values = _taken(self._key, rows), _taken(self._value, rows)
-        for row, key, value in zip(rows, keys, values, strict=True):
+        columns = (_taken(array, rows) for array in (self._key, self._value, self._control))
+        for row, key, value, control in zip(rows, *columns, strict=True):
             try:
-                message = decode(topic, key, value)
+                message = decode(topic, key, value, control=control)
             except PayloadError as error:
                 self.bad[row] = str(error)
                 continue
@@ -145,8 +147,8 @@ def _taken(array: pa.Array, rows: list[int]) -> list[Any]:
 def stored_rows(rows: pa.RecordBatch, first_row: int = 0) -> pa.RecordBatch:
     """Return rows of a decoded view with their encoded `key` and `value`; other rows unchanged.
 
-    Stored bytes in `key` and `value` are used if they agree with the other columns, and in rows without a type. Raises
-    `UsageError`, with the number of the row counted from `first_row`.
+    Stored bytes in `key` and `value` are used if they agree with the other columns, and in rows without a type. The column `is_control` of
+    the result has the control records. Raises `UsageError`, with the number of the row counted from `first_row`.
     """
     names = rows.schema.names
     if "type" not in names:
@@ -167,6 +169,7 @@ def stored_rows(rows: pa.RecordBatch, first_row: int = 0) -> pa.RecordBatch:
     kinds = {kind.name: kind for kind in topic.records}
     keys: list[bytes | None] = []
     values: list[bytes | None] = []
+    control: list[bool] = []
     for i in range(rows.num_rows):
         row = {name: column[i] for name, column in columns.items()}
         try:
@@ -175,10 +178,17 @@ def stored_rows(rows: pa.RecordBatch, first_row: int = 0) -> pa.RecordBatch:
             raise UsageError(f"row {first_row + i}: {row['type']}: {error}") from None
         keys.append(key)
         values.append(value)
+        control.append(row["type"] in kinds and kinds[row["type"]].control)
+    if topic.control:
+        own |= {"is_control"}
     others = [name for name in names if name not in own]
     arrays = [rows.column(name) for name in others]
     arrays += [contents(pa.binary(), keys), contents(pa.binary(), values)]
-    return pa.RecordBatch.from_arrays(arrays, names=[*others, "key", "value"])
+    added = ["key", "value"]
+    if topic.control:
+        arrays.append(pa.array(control, pa.bool_()))
+        added.append("is_control")
+    return pa.RecordBatch.from_arrays(arrays, names=[*others, *added])
 
 
 def _stored(
@@ -191,6 +201,10 @@ def _stored(
     kind = kinds.get(row["type"])
     if kind is None:
         raise PayloadError(f"unknown type: expected one of {', '.join(kinds)}")
+    if kind is CONTROL:
+        if key is None or value is None:
+            raise PayloadError("key or value is null")
+        return key, value
     fields = row.get(kind.column) if kind.fields else {}
     version = row.get("version", kind.versions[-1])
     if (key is not None or value is not None) and _says(topic, key, value, kind, version, fields):
@@ -213,7 +227,7 @@ def _says(
 ) -> bool:
     """Return whether stored bytes have the content of the row."""
     try:
-        message = decode(topic, key, value)
+        message = decode(topic, key, value, control=kind.control)
     except PayloadError:
         return False
     stored = {field.name: message.values.get(field.name) for field in kind.fields}

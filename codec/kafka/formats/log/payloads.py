@@ -25,16 +25,19 @@ from logwright.codec.window import Decoded, Frames, Window
 def decode_topic(
     window: Window, frames: Frames, topic: Topic, table: Table, columns: Sequence[str], context: LogContext
 ) -> Iterator[Decoded]:
-    """Return the rows of a decoded view. Control records are left out."""
-    frames = frames.pick(frames.header["attributes"] & CONTROL == 0)
+    """Return the rows of a decoded view. Control records are left out, except those of the Raft log."""
+    if not topic.control:
+        frames = frames.pick(frames.header["attributes"] & CONTROL == 0)
     plain = {column.name for column in ROWS.columns} - {"key", "value"}
     read = tuple(
-        dict.fromkeys((*(name for name in columns if name in plain), "key", "value", "offset", "position"))
+        dict.fromkeys(
+            (*(name for name in columns if name in plain), "key", "value", "offset", "position", "is_control")
+        )
     )
     for decoded in rows.decode(window, frames, ROWS, read, context):
         batch = decoded.batch
         stored = {name: batch.column(i) for i, name in enumerate(read)}
-        messages = DecodedMessages(topic, stored["key"], stored["value"])
+        messages = DecodedMessages(topic, stored["key"], stored["value"], stored["is_control"])
         arrays = [stored[name] if name in plain else messages.column(table[name]) for name in columns]
         out = pa.RecordBatch.from_arrays(arrays, schema=table.schema(columns))
         yield without_bad(window, frames, stored, Decoded(out, decoded.faults), messages.bad, context)

@@ -83,6 +83,8 @@ class BatchSettings:
     """Of the compressions that have levels."""
     formats: tuple[tuple[str, Format], ...] = ()
     """The formats of keys and values that are written from JSON text, by column."""
+    control: int = 0
+    """The number of a control batch among those of an encoder; 0 for data."""
 
     @classmethod
     def of(cls, options: Options) -> BatchSettings:

@@ -11,7 +11,7 @@ import functools
 import itertools
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -26,12 +26,15 @@ from logwright.codec.kafka.formats.log import pack
 from logwright.codec.kafka.formats.log.heads import HEADS, heads_at, stored_heads
 from logwright.codec.kafka.formats.log.layout import (
     COMPRESSION_NAMES,
+    CONTROL,
+    CONTROL_RECORD_KEY,
     CRC_START,
     HEAD_SIZE,
     LENGTH_END,
     MAGIC,
     RECORD_BATCH,
 )
+from logwright.codec.kafka.formats.log.markers import ABORT, COMMIT
 from logwright.codec.kafka.formats.log.message_write import MessageEncoder
 from logwright.codec.kafka.formats.log.settings import OPTIONS, BatchSettings, magic_of
 from logwright.codec.kafka.formats.payload import encoded
@@ -43,6 +46,9 @@ from logwright.codec.option import Options
 from logwright.codec.window import Bytes
 
 _CRC = RECORD_BATCH.offset("crc")
+_CONTROL_KEY = CONTROL_RECORD_KEY.head_size
+_FIRST_OF_BATCH = (2, 3, 4)
+"""LEADER_CHANGE, SNAPSHOT_HEADER and SNAPSHOT_FOOTER: the types with which Kafka begins a control batch."""
 _QUEUE = 64 << 10
 """Queued rows are encoded when they reach this size in bytes, so that many small additions cost no more than few large ones."""
 
@@ -141,6 +147,10 @@ class BatchEncoder:
     _messages: MessageEncoder = field(default_factory=MessageEncoder)
     _current: BatchSettings | None = None
     """The settings of the open batch."""
+    _controls: int = 0
+    """The number of control batches so far."""
+    _in_control: bool = False
+    """Whether the last row was a control record."""
 
     def add(self, rows: pa.RecordBatch, first_offset: int | None = None) -> Encoded:
         """Add rows. Return the batches that are full.
@@ -160,8 +170,7 @@ class BatchEncoder:
             return _joined(self._add(rows.slice(0, half), first_offset), self._add(rows.slice(half), second))
         offsets = self._offsets(rows, first_offset)
         now = time.time_ns() // 1_000_000
-        _refuse_control(rows, self.rows)
-        runs = list(self._runs(rows))
+        runs = self._divided(list(self._runs(rows)), _control_types(rows, self.rows))
         out: list[Encoded] = []
         for settings, at, stop in runs:
             prepared = pack.prepare(rows.slice(at, stop - at), offsets[at:stop], settings.timestamp_type, now)
@@ -194,6 +203,30 @@ class BatchEncoder:
         edges = [0, *(np.flatnonzero(np.diff(code)) + 1).tolist(), rows.num_rows]
         for at, stop in itertools.pairwise(edges):
             yield default.kept(*divmod(int(code[at]), len(names))), at, stop
+
+    def _divided(
+        self, runs: Sequence[tuple[BatchSettings, int, int]], types: pack.Int64s | None
+    ) -> list[tuple[BatchSettings, int, int]]:
+        """Divide runs of rows into data and control batches, by the types of control records (-1: data)."""
+        if types is None:
+            self._in_control = False
+            return list(runs)
+        control = types >= 0
+        begins = control & (np.isin(types, _FIRST_OF_BATCH) | ~np.r_[self._in_control, control[:-1]])
+        numbers = np.where(control, self._controls + np.cumsum(begins), 0)
+        self._controls, self._in_control = self._controls + int(np.count_nonzero(begins)), bool(control[-1])
+        out = []
+        for settings, at, stop in runs:
+            edges = [at, *(at + 1 + np.flatnonzero(np.diff(numbers[at:stop]))).tolist(), stop]
+            for low, high in itertools.pairwise(edges):
+                number = int(numbers[low])
+                if number and settings.magic < MAGIC:
+                    raise UsageError(
+                        "control records need magic 2", advice="Omit the option that sets another magic"
+                    )
+                plain = replace(settings, compression="none", level=None, control=number)
+                out.append((plain if number else settings, low, high))
+        return out
 
     def flush(self) -> Encoded:
         """Return the batches that are left. The last one need not be full."""
@@ -263,6 +296,12 @@ class BatchEncoder:
         start = starts[:batches].copy()
         if codec:
             return _compressed(out, start, end, settings)
+        if settings.control:
+            header = stored_heads(out, start)
+            header["attributes"] |= CONTROL
+            ends = np.append(start[1:], end)[: len(start)]
+            pieces = [out[int(a) + HEAD_SIZE : int(b)].copy() for a, b in zip(start, ends, strict=True)]
+            return assemble(header, pieces)
         header = heads_at(out, start)
         del out
         buffer.resize(end, shrink_to_fit=True)
@@ -336,14 +375,25 @@ def put_heads(out: Bytes, starts: pack.Int64s, ends: pack.Int64s, heads: Bytes) 
         store_32be(out, at + _CRC, crc32c(out, at + CRC_START, ends[i]))
 
 
-def _refuse_control(rows: pa.RecordBatch, first_row: int) -> None:
-    """Raise `UsageError` for markers: written as rows they would become records that consumers get."""
+def _control_types(rows: pa.RecordBatch, first_row: int) -> pack.Int64s | None:
+    """Return the type of each control record, and -1 for data; None if all rows are data.
+
+    Raises `UsageError` for the end of a transaction: written from rows alone it would end none.
+    """
     array = pack.column(rows, "is_control")
     if array is None or not pa.types.is_boolean(array.type):
-        return
+        return None
     control = np.asarray(array.fill_null(False))
-    if control.any():
-        raise UsageError(
-            f"row {first_row + int(np.argmax(control))} is a control record, which cannot be written from rows alone",
-            advice="Drop control records, or pass the frames table too",
-        )
+    if not control.any():
+        return None
+    types = np.full(len(control), -1, np.int64)
+    keys = pack.column(rows, "key")
+    for row in np.flatnonzero(control).tolist():
+        key = b"" if keys is None else keys[row].as_py() or b""
+        types[row] = int.from_bytes(key[2:4], "big", signed=True) if len(key) >= _CONTROL_KEY else -1
+        if types[row] in (-1, ABORT, COMMIT):
+            raise UsageError(
+                f"row {first_row + row} is a control record, which cannot be written from rows alone",
+                advice="Drop control records, or pass the frames table too",
+            )
+    return types
