@@ -250,7 +250,7 @@ class ToyFrames(Codec):
     def loss_between(
         self, before: Frames | None, after: Frames | None, context: Context
     ) -> tuple[int | None, Mapping[str, Any]]:
-        first = None if before is None else int(before.header["id"][0]) + 1
+        first = None if before is None else int(before.header["id"][-1]) + 1
         last = None if after is None else int(after.header["id"][0]) - 1
         return None, {"first_id": first, "last_id": last}
 
