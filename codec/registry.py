@@ -32,18 +32,32 @@ def modules(package: str, name: str) -> Iterator[ModuleType]:
 
 
 @cache
+def _of(system: str) -> tuple[dict[str, Codec], dict[str, Layout]]:
+    """Return the codecs and layouts of one system."""
+    module = importlib.import_module(f"logwright.codec.{system}")
+    codecs: dict[str, Codec] = {}
+    for codec in module.CODECS:
+        wrong = faults(codec)
+        if wrong:
+            raise TypeError("; ".join(wrong))
+        codecs[codec.name] = codec
+    return codecs, {layout.name: layout for layout in getattr(module, "LAYOUTS", ())}
+
+
+@cache
 def _all() -> tuple[dict[str, Codec], dict[str, Layout]]:
     codecs: dict[str, Codec] = {}
     layouts: dict[str, Layout] = {}
     for system in SYSTEMS:
-        module = importlib.import_module(f"logwright.codec.{system}")
-        for codec in module.CODECS:
-            wrong = faults(codec)
-            if wrong:
-                raise TypeError("; ".join(wrong))
-            codecs[codec.name] = codec
-        layouts |= {layout.name: layout for layout in getattr(module, "LAYOUTS", ())}
+        codecs |= _of(system)[0]
+        layouts |= _of(system)[1]
     return codecs, layouts
+
+
+def _of_name(name: str) -> tuple[Mapping[str, Codec], Mapping[str, Layout]]:
+    """Return the codecs and layouts of the system whose name is the first part of another. The task of a cluster imports one system only."""
+    system = name.partition(".")[0]
+    return _of(system) if system in SYSTEMS else ({}, {})
 
 
 _METHODS = ("recognise", "scan", "decode", "resync", "encode")
@@ -177,7 +191,7 @@ def writers() -> Sequence[Layout]:
 
 def get(name: str) -> Codec:
     """Return the codec of this name. Raises `UsageError`."""
-    codec = _all()[0].get(name)
+    codec = _of_name(name)[0].get(name) or _all()[0].get(name)
     if codec is None:
         raise UsageError(f"{find(name).name} is the layout of a directory; expected the codec of a file")
     return codec
@@ -185,7 +199,7 @@ def get(name: str) -> Codec:
 
 def get_layout(name: str) -> Layout:
     """Return the layout of this name. Raises `UsageError`."""
-    layout = _all()[1].get(name)
+    layout = _of_name(name)[1].get(name) or _all()[1].get(name)
     if layout is None:
         raise UsageError(f"{find(name).name} is the codec of a file; expected the layout of a directory")
     return layout

@@ -33,9 +33,11 @@ SCHEMA = pa.schema([pa.field(name, pa.binary() if name == "path" else ROWS[name]
 """The columns of the transactions; paths as stored."""
 TYPES = {PERSISTENT: "create", EPHEMERAL: "create", CONTAINERS: "createContainer", TTLS: "createTTL"}
 """The type of the transaction that creates a node of each kind."""
-OPEN_LIST: bytes = packed(pa.array([OPEN], ACL_RAW_TYPE))[0].as_py()
-"""The encoded open ACL."""
 _LISTS = vector(ACL)
+OPEN_LIST = _LISTS.pack(
+    [{"perms": acl["perms"], "id": {"scheme": acl["scheme"], "id": acl["id"]}} for acl in OPEN], {}
+)
+"""The encoded open ACL."""
 _DOES = {
     **dict.fromkeys(("create", "create2", "createContainer", "createTTL"), kernels.CREATE),
     **dict.fromkeys(("setData", "reconfig"), kernels.SET),

@@ -337,12 +337,12 @@ class Sets:
     @classmethod
     def of(cls, header: npt.NDArray[Any], sets: list[MessageSet | None]) -> Sets:
         wrapped = header["attributes"] & COMPRESSION != 0
-        append = wrapped & (header["attributes"] & TIMESTAMP_TYPE != 0)
+        by_broker = wrapped & (header["attributes"] & TIMESTAMP_TYPE != 0)
         return cls(
             np.array([0 if entry is None else entry.count for entry in sets], np.int64),
             np.array([0 if entry is None else entry.shift for entry in sets], np.int64),
             wrapped.astype(np.int64),
-            np.where(append, header["max_timestamp"], OWN_TIME).astype(np.int64),
+            np.where(by_broker, header["max_timestamp"], OWN_TIME).astype(np.int64),
         )
 
     @classmethod

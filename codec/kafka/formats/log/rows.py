@@ -38,8 +38,9 @@ from logwright.codec.window import Decoded, Frames, Window
 
 HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 
-_CODEC_NAMES = pa.array(
-    [*COMPRESSION_NAMES, *(f"unknown {codec}" for codec in range(len(COMPRESSION_NAMES), 8))]
+_CODEC_NAMES = contents(
+    pa.string(),
+    [name.encode() for name in (*COMPRESSION_NAMES, *(f"unknown {i}" for i in range(len(COMPRESSION_NAMES), 8)))],
 )
 _WANT = {
     "offset": records.WANT_OFFSET,
