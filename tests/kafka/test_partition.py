@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -488,3 +490,15 @@ def test_rows_may_come_in_any_chunks(compression: str, tmp_path: Path) -> None:
         assert lw.read(place)["value"].to_pylist() == rows["value"].to_pylist()
         written[chunk] = (place / segment_name(0, ".log")).read_bytes()
     assert len(set(written.values())) == 1
+
+
+def test_reading_a_partition_imports_neither_pandas_nor_other_systems_for_a_task(tmp_path: Path) -> None:
+    lw.generate("kafka.partition", tmp_path / "t-0", rows=10, seed=1)
+    lines = (
+        "import sys; from logwright.codec import registry; registry.get('kafka.log'); registry.get_layout('kafka.partition')",
+        "systems = {name.split('.')[2] for name in sys.modules if name.startswith('logwright.codec.')}",
+        "print(sorted(systems & set(registry.SYSTEMS)))",
+        f"import logwright; print(logwright.read({str(tmp_path / 't-0')!r}).num_rows, 'pandas' in sys.modules)",
+    )
+    run = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True)
+    assert run.stdout.split("\n")[:2] == ["['kafka']", "10 False"]

@@ -1,34 +1,29 @@
-"""The data source class of `format("logwright")`."""
+"""The data source class of `format("logwright")`.
+
+Each step of a query has its own Python process. Spark looks for sources in the first, so a method imports what it needs.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence, Set
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from logwright.codec import registry
-from logwright.codec.fault import UsageError
-from logwright.codec.layout import Layout
-from logwright.codec.option import Options, fold
-from logwright.codec.table import Table
-from logwright.readers.spark import PushingSource, SparkSource
-from logwright.readers.spark_request import Request, paths_of
-from logwright.readers.spark_schema import schema_of
-from logwright.readers.spark_stream import StreamSource
 from logwright.readers.traceback import short_traceback
-from logwright.writers.bad_records import BadRecords
-from logwright.writers.spark import TXN_OPTIONS, DoneAlready, SparkSink, StreamSink, app_of, txn_of
-from logwright.writers.staged import StagedWrite
-from logwright.writers.streamed import StreamWrite
-from logwright.writers.transactions import Repeated
-from logwright.writers.write import rows_table, taken_table
 
-_NOT_OPTIONS = {"path", "paths", "codec", *(fold(option.name) for option in TXN_OPTIONS)}
+if TYPE_CHECKING:
+    from logwright.codec.layout import Layout
+    from logwright.codec.table import Table
+    from logwright.readers.spark import SparkSource
+    from logwright.readers.spark_stream import StreamSource
+    from logwright.writers.bad_records import BadRecords
+    from logwright.writers.spark import DoneAlready, SparkSink, StreamSink
+
 _OF_SPARK = {"checkpointlocation", "queryname"}
 """Options of a stream that are not those of its sink."""
 
@@ -42,24 +37,35 @@ class DefaultSource(DataSource):
 
     @short_traceback
     def schema(self) -> StructType:
+        from logwright.readers.spark_request import Request
+        from logwright.readers.spark_schema import schema_of
+
         return schema_of(Request.of(self.options))
 
     @short_traceback
     def reader(self, schema: StructType) -> SparkSource:
+        from logwright.readers.spark import PushingSource, SparkSource
+        from logwright.readers.spark_request import Request
+
         request = Request.of(self.options)
         request.check_batch()
-        bad = request.words["badRecordsPath"]
         kind = PushingSource if request.words["pushFilters"] else SparkSource
-        return kind(request, schema, None if bad is None else BadRecords.at(bad))
+        return kind(request, schema, _bad_records(request.words["badRecordsPath"]))
 
     @short_traceback
     def streamReader(self, schema: StructType) -> StreamSource:
+        from logwright.readers.spark_request import Request
+        from logwright.readers.spark_stream import StreamSource
+
         request = Request.of(self.options)
-        bad = request.words["badRecordsPath"]
-        return StreamSource(request, schema, None if bad is None else BadRecords.at(bad))
+        return StreamSource(request, schema, _bad_records(request.words["badRecordsPath"]))
 
     @short_traceback
     def writer(self, schema: StructType, overwrite: bool) -> SparkSink | DoneAlready:
+        from logwright.writers.spark import DoneAlready, SparkSink, txn_of
+        from logwright.writers.staged import StagedWrite
+        from logwright.writers.transactions import Repeated
+
         path, layout, options = self._target(schema)
         txn = txn_of(self.options)
         mode = "overwrite" if overwrite else "append"
@@ -70,6 +76,9 @@ class DefaultSource(DataSource):
 
     @short_traceback
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamSink:
+        from logwright.writers.spark import StreamSink, app_of
+        from logwright.writers.streamed import StreamWrite
+
         path, layout, options = self._target(schema, _OF_SPARK)
         app = app_of(self.options)
         mode = "overwrite" if overwrite else "append"
@@ -79,6 +88,14 @@ class DefaultSource(DataSource):
         self, schema: StructType, ignored: Set[str] = frozenset()
     ) -> tuple[str, Layout, dict[str, Any]]:
         """Return the path, layout and options of a write, checked as far as possible. `ignored` are options for Spark itself."""
+        from logwright.codec import registry
+        from logwright.codec.fault import UsageError
+        from logwright.codec.option import Options, fold
+        from logwright.readers.spark_request import paths_of
+        from logwright.writers.spark import TXN_OPTIONS
+        from logwright.writers.write import rows_table, taken_table
+
+        ignored = {"path", "paths", "codec", *(fold(option.name) for option in TXN_OPTIONS), *ignored}
         (path,) = paths_of(self.options)
         options_by_name = {fold(name): value for name, value in self.options.items()}
         if "codec" not in options_by_name:
@@ -88,7 +105,7 @@ class DefaultSource(DataSource):
             )
         layout = registry.get_writer(options_by_name["codec"])
         options = registry.numbers(
-            {name: value for name, value in self.options.items() if fold(name) not in _NOT_OPTIONS | ignored}
+            {name: value for name, value in self.options.items() if fold(name) not in ignored}
         )
         # Pass one nearly empty row through a builder, so that wrong types and names are refused before any task runs.
         trial = layout.builder(
@@ -105,6 +122,12 @@ class DefaultSource(DataSource):
             )
         )
         return path, layout, options
+
+
+def _bad_records(path: str | None) -> BadRecords | None:
+    from logwright.writers.bad_records import BadRecords
+
+    return None if path is None else BadRecords.at(path)
 
 
 def _trial(schema: pa.Schema, table: Table, key: Sequence[str], values: Mapping[str, Any]) -> pa.RecordBatch:

@@ -8,4 +8,10 @@ if any("pyspark" in word and "daemon" in word for word in sys.orig_argv):
         import pyspark.sql.worker.plan_data_source_read
         import pyspark.worker  # noqa: F401
 
-        import logwright.spark.source  # noqa: F401
+        import logwright.readers.spark
+        import logwright.readers.spark_stream
+        import logwright.spark.source
+        import logwright.writers.bad_records
+        import logwright.writers.spark
+        import logwright.writers.staged
+        import logwright.writers.streamed  # noqa: F401

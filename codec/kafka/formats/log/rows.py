@@ -40,7 +40,10 @@ HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())
 
 _CODEC_NAMES = contents(
     pa.string(),
-    [name.encode() for name in (*COMPRESSION_NAMES, *(f"unknown {i}" for i in range(len(COMPRESSION_NAMES), 8)))],
+    [
+        name.encode()
+        for name in (*COMPRESSION_NAMES, *(f"unknown {i}" for i in range(len(COMPRESSION_NAMES), 8)))
+    ],
 )
 _WANT = {
     "offset": records.WANT_OFFSET,
