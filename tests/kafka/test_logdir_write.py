@@ -116,9 +116,9 @@ def test_the_metadata_of_a_cluster_is_not_overwritten(tmp_path: Path) -> None:
     [
         ("topic", None, "nulls in the column 'topic'"),
         ("partition", None, "nulls in the column 'partition'"),
-        ("partition", -1, "'orders--1' is not the name of a partition"),
-        ("topic", "a/b", "'a/b-0' is not the name"),
-        ("topic", "__cluster_metadata", "'__cluster_metadata-0' is not the name"),
+        ("partition", -1, "'orders--1' is not a valid partition name"),
+        ("topic", "a/b", "'a/b-0' is not a valid partition name"),
+        ("topic", "__cluster_metadata", "'__cluster_metadata-0' is not a valid partition name"),
     ],
 )
 def test_rows_without_a_place_are_refused(tmp_path: Path, column: str, value: Any, message: str) -> None:
