@@ -31,6 +31,8 @@ _SUFFIX = re.compile(r"(?<=\.)[0-9a-f]+(?=\.|$)")
 """A hexadecimal number in a file's name."""
 _PATH = re.compile(r"\S*/\S*")
 _EXCEPTION = re.compile(r"\b[A-Z]\w+(?:Exception|Error)\b")
+_LONG = 1000
+"""The part of a text that is looked at: more is a list or a body."""
 _PREFIX = 70
 """The prefix that distinguishes messages. The rest quotes the case."""
 
@@ -67,10 +69,9 @@ def traits(folder: Path) -> frozenset[str]:
     """
     masked_traits: set[str] = set()
     answers = list(_answers(folder))
-    for answer in answers:
-        for text in _scalars(answer, ""):
-            masked_traits |= {f"throws {name}" for name in _EXCEPTION.findall(text)}
-            masked_traits.add(_masked(text.replace(folder.name, "CASE"))[:_PREFIX])
+    for text in {text[:_LONG] for answer in answers for text in _scalars(answer, "")}:
+        masked_traits |= {f"throws {name}" for name in _EXCEPTION.findall(text)}
+        masked_traits.add(_masked(text.replace(folder.name, "CASE"))[:_PREFIX])
     for path in folder.rglob("*"):
         if path.is_file() and path.parent != folder and path.parent.name != "tools":
             masked_traits.add(f"file {kind_of_file(path)}")
