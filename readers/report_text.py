@@ -15,6 +15,7 @@ from typing import Any
 from logwright.codec import registry
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
 from logwright.codec.plural import count, plural
+from logwright.readers.corrected import healed_by_corrections
 from logwright.readers.report_data import ReportData
 
 WIDTH = 118
@@ -94,7 +95,7 @@ def _findings(report: ReportData) -> Iterator[str]:
         where = f"{group.path}  " if group.path and group.path != report.path else ""
         yield f"{head}{where}{_fault(group)}"
         if loss := lost(group.fault, report):
-            healed = (group.path, group.fault.offset) in report.healed and bool(group.fault.rows_lost)
+            healed = _restored(group, report)
             word = "damaged" if healed else "lost" if _certain(group.fault) else "may be lost"
             yield f"{indent}{word}: {loss}{_HEALED[report.cut is not None] if healed else ''}"
         if group.fault.system and group.fault.system != last_system and report.system is None:
@@ -105,6 +106,12 @@ def _findings(report: ReportData) -> Iterator[str]:
     left = report.faults_total - sum(group.alike + group.beside + 1 for group in shown)
     if not grave and left > 0:
         yield f"  and {count(left, 'more note')} (--json lists all)"
+
+
+def _restored(group: _Shown, report: ReportData) -> bool:
+    """Return whether the lost rows come back in a repair."""
+    place = (group.path, group.fault.offset)
+    return (place in report.healed and bool(group.fault.rows_lost)) or place in healed_by_corrections(report)
 
 
 def _certain(fault: Fault) -> bool:
