@@ -21,6 +21,7 @@ from logwright.codec.bookkeeper.store.tree import Tree
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.frames.scanner import MAIN
 from logwright.codec.option import Options
+from logwright.codec.plural import count
 from logwright.codec.store.listing import Listing, Plan, PlannedFile
 from logwright.codec.store.overlay import Overlay
 from logwright.codec.window import Frames, Window
@@ -218,7 +219,7 @@ class BookieChecker:
                 )
                 wrong += entries[mask][~good].tolist()
             if wrong:
-                text = f"the index has {len(wrong)} entries of ledger {ledger} that are not at their locations, the first is {wrong[0]}"
+                text = f"the index has {count(len(wrong), 'entry')} of ledger {ledger} not at the stored location, the first is {wrong[0]}"
                 if missing:
                     text += f"; entry log {missing[0] & (1 << 64) - 1:x}.log is missing"
                 lost = {"ledger_id": ledger, "first_entry_id": min(wrong), "last_entry_id": max(wrong)}
@@ -336,7 +337,7 @@ class BookieChecker:
                     np.setdiff1d(ids, entries), replayed.get(number, np.empty(0, np.int64))
                 )
                 if len(missing):
-                    text = f"{len(missing)} entries of ledger {number} in {name} are not in the index, the first is {int(missing[0])}"
+                    text = f"the index lacks {count(len(missing), 'entry')} of ledger {number} in {name}, the first is {int(missing[0])}"
                     lost = {
                         "ledger_id": number,
                         "first_entry_id": int(missing[0]),

@@ -17,6 +17,7 @@ from logwright.codec.bookkeeper.store.tree import Place, Tree
 from logwright.codec.fault import Fault, Kind, LogwrightError, Severity
 from logwright.codec.layout import Layout
 from logwright.codec.option import STARTS, Options, used_by
+from logwright.codec.plural import count
 from logwright.codec.store.build import Builder, Placement, Stage, Summary
 from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role, folders_of
 from logwright.codec.store.roots import Root
@@ -244,7 +245,7 @@ def _missing(bookie: Tree) -> Iterator[tuple[str, Fault]]:
         for (before, _), (after, name) in itertools.pairwise(journals):
             if after > before + 1 and after > identity:
                 lost = after - before - 1
-                text = f"{lost} journals between {before:x}.txn and this one are missing"
+                text = f"{count(lost, 'journal')} {'is' if lost == 1 else 'are'} missing between {before:x}.txn and this one"
                 system = "the bookie starts without their entries"
                 severity = Severity.ERROR
                 if lost > _MOST_JOURNALS:
