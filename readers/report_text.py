@@ -544,7 +544,7 @@ def lost(fault: Fault, report: ReportData) -> str:
     gone = {name: value for name, value in fault.lost.items() if name not in report.known}
     if fault.rows_lost == 0 and not gone:
         return "nothing"
-    extra = [] if fault.rows_lost is None else [count(fault.rows_lost, report.nouns[0])]
+    extra = [count(fault.rows_lost, report.nouns[0])] if fault.rows_lost else []
     for name, value in gone.items():
         if name.startswith("first_") and f"last_{name[6:]}" in gone:
             noun, top = name[6:], gone[f"last_{name[6:]}"]
