@@ -599,5 +599,7 @@ def one_batch(rows: pa.Table) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays(
             [pa.nulls(0, field.type) for field in rows.schema], schema=rows.schema
         )
-    (batch,) = rows.combine_chunks().to_batches()
+    # `combine_chunks` copies even a single chunk.
+    batches = rows.to_batches()
+    (batch,) = batches if len(batches) == 1 else rows.combine_chunks().to_batches()
     return batch

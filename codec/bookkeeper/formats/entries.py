@@ -140,8 +140,9 @@ class EntryWriter:
         """Return the lengths of the rows. Null continues the running total of the ledger; a value sets it."""
         ledgers, group = distinct(ledger)
         totals = np.array([self.totals.get(number, 0) for number in ledgers], np.int64)
-        out = np.array(values.fill_null(0), np.int64)
-        put_lengths(group, sizes, np.asarray(values.is_null()), totals, out)
+        absent = np.asarray(values.is_null())
+        out = np.zeros(len(ledger), np.int64) if absent.all() else np.array(values.fill_null(0), np.int64)
+        put_lengths(group, sizes, absent, totals, out)
         self.totals.update(zip(ledgers, totals.tolist(), strict=True))
         return out
 

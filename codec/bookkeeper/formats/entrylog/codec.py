@@ -70,6 +70,8 @@ _SERVED = "the bookie serves it; clients refuse it"
 _SEARCHED = 64 << 20
 """Limit of the bytes in which ends of damaged entries are searched by digest, for each pass over a file."""
 _NUMBERS = ("entry_size", "ledger_id", "entry_id", "last_add_confirmed", "length")
+_PLANNED = 1 << 15
+"""Rows of which the sizes are computed at a time."""
 _NEAR, _STRIPE = 1 << 12, 1 << 7
 """A torn entry is accepted if one of this many entries before it is of the same ledger, with an id that differs by at most this much."""
 
@@ -358,9 +360,12 @@ class EntryLog(DigestedCodec):
         if not version or not context.options[WRITE_MAP.name]:
             return LedgersMap(version)
         assert context.writer is not None
-        ledger, size = context.writer.sizes(self.complete(rows))
-        sizes = ledger_sizes(ledger, size)
-        return LedgersMap(version, HEADER_SIZE + int(size.sum()) if sizes else 0, len(sizes), sizes)
+        sizes: dict[int, int] = {}
+        for first in range(0, rows.num_rows, _PLANNED):
+            batch = self.complete(rows.slice(first, _PLANNED))
+            for ledger, size in ledger_sizes(*context.writer.sizes(batch)).items():
+                sizes[ledger] = sizes.get(ledger, 0) + size
+        return LedgersMap(version, HEADER_SIZE + sum(sizes.values()) if sizes else 0, len(sizes), sizes)
 
     def form_header(self, file: pa.Table | None, context: EntryLogContext) -> bytes:
         header = super().form_header(file, context)
