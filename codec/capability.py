@@ -28,11 +28,17 @@ class RepairFile(Protocol):
     """Repair a file whose good frames cannot simply be concatenated, because positions matter or are stored in it."""
 
     def __call__(
-        self, listing: Listing, file: PlannedFile, strategy: Strategy, options: Options
+        self,
+        listing: Listing,
+        file: PlannedFile,
+        strategy: Strategy,
+        options: Options,
+        *,
+        correct: bool = True,
     ) -> tuple[Iterator[Extent], Sequence[Removed]]:
         """Return the extents of the file repaired by `SALVAGE` or `PREFIX`, and the ranges that are removed.
 
-        `options` are the codec's own. Raises `DamageError` if nothing of the file can be kept.
+        `options` are the codec's own. `correct` as in `Repair`. Raises `DamageError` if nothing of the file can be kept.
         """
         ...
 
@@ -115,9 +121,16 @@ class Repair(Protocol):
     """Repair a directory."""
 
     def __call__(
-        self, copies: Sequence[Listing], plans: Sequence[Plan], strategy: Strategy, options: Options
+        self,
+        copies: Sequence[Listing],
+        plans: Sequence[Plan],
+        strategy: Strategy,
+        options: Options,
+        *,
+        correct: bool = True,
     ) -> RepairPlan:
-        """Several `copies` are replicas: each frame is taken from one in which it verifies.
+        """Several `copies` are replicas: each frame is taken from one in which it verifies. `correct`: whether single flipped bits of
+        primary files are corrected.
 
         Raises `UsageError` with the position where copies have diverged.
         """

@@ -6,22 +6,17 @@ files. `DirectoryCapabilities.predict` simulates the real system's start, on req
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from functools import partial
 from itertools import groupby
 from typing import Any
 
 from logwright.codec import registry
-from logwright.codec.base import Codec
-from logwright.codec.engine.correct import Corrector
 from logwright.codec.engine.fold import Fold
 from logwright.codec.engine.repair import OutputFile, Removed, Strategy
 from logwright.codec.engine.startup import Startup
 from logwright.codec.fault import (
-    AccessError,
     DamageError,
     Fault,
     Kind,
@@ -29,11 +24,9 @@ from logwright.codec.fault import (
     MissingPackageError,
     NotFoundError,
     Severity,
-    StorageError,
-    UnsupportedError,
     UsageError,
 )
-from logwright.codec.frames.walk import Hole, Stretch, Walk
+from logwright.codec.frames.walk import Stretch
 from logwright.codec.option import Options
 from logwright.codec.store.build import Piece
 from logwright.codec.store.extents import Copy
@@ -44,37 +37,20 @@ from logwright.readers import jobs as _jobs
 from logwright.readers import usage
 from logwright.readers.corrected import corrected_directory, healed_by_corrections
 from logwright.readers.prefetch import FEW, INLINE, Prefetcher, usable
-from logwright.readers.readahead import walk_ahead, weight
+from logwright.readers.readahead import weight
 from logwright.readers.report import Report
 from logwright.readers.report_data import FileReport
 from logwright.readers.resolve import resolve
-from logwright.readers.source import STDIN, Source
-from logwright.readers.stream import named
+from logwright.readers.source import STDIN
 from logwright.readers.target import DirectoryTarget, FileTarget, Target, flags, kind
-from logwright.readers.task import SPLIT_SIZE, codec_options
+from logwright.readers.task import SPLIT_SIZE
+from logwright.readers.verify_file import UNREAD_ERRORS, Depth, unread, walk_file
 
 _SMALL = 64 << 20
 """With several processes, a smaller directory is one unit of work; in a larger one each file is."""
 
 
 DirectoryCheck = Fold[Iterable[tuple[str, Fault]]]
-
-
-class Depth(StrEnum):
-    """Level of checking. Each level includes those before it."""
-
-    STRUCTURE = "structure"  # lengths, versions, order: what headers say
-    CHECKSUMS = "checksums"
-    RECORDS = "records"  # decompress and decode everything
-
-    @classmethod
-    def of(cls, name: str) -> Depth:
-        try:
-            return cls(str(name).lower())
-        except ValueError:
-            near = difflib.get_close_matches(str(name).lower(), list(cls), n=1, cutoff=0.4)
-            hint = f"Did you mean {str(near[0])!r}?" if near else f"Valid values: {', '.join(cls)}"
-            raise UsageError(f"unknown depth {name!r}", advice=hint) from None
 
 
 @dataclass(frozen=True)
@@ -171,7 +147,7 @@ def _one(
 def _failed(target: Target, report: Report, error: LogwrightError) -> None:
     """Report an error that prevents checking one of several targets."""
     entry = report.file(target.path if isinstance(target, FileTarget) else "", kind(target))
-    entry.add(_unread(error, kind(target), error.offset or 0, 0))
+    entry.add(unread(error, kind(target), error.offset or 0, 0))
 
 
 def _lone(
@@ -181,7 +157,7 @@ def _lone(
     try:
         entry = report.file(target.path, target.codec.name)
         meter.total += source.size
-        walked = _walked(
+        walked = walk_file(
             source, target.codec, target.options, target.hints, entry, settings.depth, prefetcher
         )
         for size, _ in _reached(walked):
@@ -336,10 +312,6 @@ def _pointers(target: DirectoryTarget) -> Iterator[str]:
             yield f"{file.name} is {pointer[0]}, not the data; fetch the data first: {pointer[1]}"
 
 
-_UNREAD = (UnsupportedError, AccessError, NotFoundError, StorageError)
-"""Errors that prevent reading one file. They are reported, and the other files are checked."""
-
-
 def look(
     target: DirectoryTarget, file: PlannedFile, settings: VerifyOptions, checker: DirectoryCheck | None = None
 ) -> FileReport:
@@ -361,8 +333,8 @@ def _walk_file(
         hints["clean"] = settings.clean
     try:
         with target.directory.open(file.name) as source:
-            yield from _walked(source, codec, target.options, hints, entry, settings.depth, prefetcher)
-    except _UNREAD as error:
+            yield from walk_file(source, codec, target.options, hints, entry, settings.depth, prefetcher)
+    except UNREAD_ERRORS as error:
         _note_unread(entry, error, target, file)
     if file.role is Role.LEFTOVER:
         entry.lower()
@@ -391,7 +363,7 @@ def _seen(
         if checker is not None and failed is None and len(step.frames):
             try:
                 checker.add(step.window, step.frames)
-            except _UNREAD as error:
+            except UNREAD_ERRORS as error:
                 failed = error
     raise AssertionError(f"no report of {file.name}")
 
@@ -412,71 +384,10 @@ def _weight(step: Stretch | FileReport) -> int:
 def _note_unread(
     entry: FileReport, error: LogwrightError, target: DirectoryTarget, file: PlannedFile
 ) -> None:
-    fault = _unread(error, entry.codec or "", error.offset or 0, max(0, file.size - (error.offset or 0)))
+    fault = unread(error, entry.codec or "", error.offset or 0, max(0, file.size - (error.offset or 0)))
     if isinstance(error, NotFoundError) and target.live:
         fault = replace(fault, severity=Severity.INFO)
     entry.add(fault)
-
-
-def _unread(error: LogwrightError, codec: str, offset: int, length: int) -> Fault:
-    """Return the fault for a file, or a part, that cannot be read. An unknown format is not damage."""
-    if isinstance(error, UnsupportedError):
-        text = f"not checked from here on: {error.message}"
-        return Fault(codec, offset, length, Kind.UNSUPPORTED, text, Severity.WARNING)
-    return Fault(codec, offset, length, Kind.LINK, f"cannot be read: {error.message}")
-
-
-def _walked(
-    source: Source,
-    codec: Codec,
-    options: Mapping[str, Any],
-    hints: Mapping[str, Any],
-    entry: FileReport,
-    depth: Depth,
-    prefetcher: Prefetcher,
-) -> Iterator[Stretch]:
-    """Iterate over the good frames of a file; add its faults to `entry`."""
-    name = source.path.rstrip("/").rpartition("/")[2]
-    context = codec.context(name, codec_options(codec, options), **hints)
-    columns = codec.tables["rows"].select(None)
-    entry.bytes += source.size
-    walk = Walk(source, codec, context, check=depth is not Depth.STRUCTURE)
-    corrector = Corrector(source, codec, context) if entry.primary and walk.check else None
-    with named(source):
-        for step in walk_ahead(walk, prefetcher):
-            if isinstance(step, Hole):
-                entry.add(step.fault, damaged=True)
-                if corrector is not None:
-                    corrections, complete = corrector.correct(step)
-                    entry.corrections += corrections
-                    entry.healed |= {step.fault.offset} if complete else set()
-            else:
-                refused = _frames(step, codec, columns, context, entry, depth)
-                for fault, correction in corrector.frames(step, refused) if corrector is not None else ():
-                    entry.corrections.append(correction)
-                    entry.healed |= {fault.offset}
-                    if fault not in refused:
-                        entry.add(fault, damaged=True)
-                yield step
-        if corrector is not None:
-            entry.correct(corrector.of_file())
-
-
-def _frames(
-    stretch: Stretch, codec: Codec, columns: Sequence[str], context: Any, entry: FileReport, depth: Depth
-) -> list[Fault]:
-    """Add the frames and their faults to `entry`. Return the faults found by decoding."""
-    entry.frames += len(stretch.frames)
-    for fault in stretch.faults:
-        entry.add(fault)
-    faults: list[Fault] = []
-    if depth is Depth.RECORDS and len(stretch.frames):
-        for decoded in codec.decode(stretch.window, stretch.frames, "rows", columns, context):
-            entry.rows += decoded.batch.num_rows
-            faults += [fault for _, fault in decoded.faults]
-        for fault in faults:
-            entry.add(fault, damaged=True)
-    return faults
 
 
 # Behaviour of the real system

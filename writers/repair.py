@@ -28,7 +28,8 @@ from logwright.readers.source import STDIN, is_remote, local_path
 from logwright.readers.target import DirectoryTarget, FileTarget, Target, kind
 from logwright.readers.task import known_options
 from logwright.readers.usage import takes
-from logwright.readers.verify import Depth, VerifyOptions, verify
+from logwright.readers.verify import VerifyOptions, verify
+from logwright.readers.verify_file import Depth
 from logwright.writers import unsupported
 from logwright.writers.apply_plan import MakePlan, Original, PlanWriter, about
 from logwright.writers.backup import refuse_backup_inside
@@ -91,7 +92,7 @@ def repair(
     able = _repairs(first, "repaired")
 
     def make(originals: Sequence[Original], plans: Sequence[Plan]) -> RepairPlan:
-        return able.repair(originals, plans, chosen, own)
+        return able.repair(originals, plans, chosen, own, correct=request.correct)
 
     # Strategy `system` was requested explicitly, so unsupported files are not an obstacle.
     system = chosen is Strategy.SYSTEM

@@ -207,7 +207,9 @@ class _Repair(FileWriter):
             options = codec_options(codec, target.options)
             with named(source):
                 file = PlannedFile(target.name, source.size, Role.PRIMARY, codec.name)
-                pieces, gone = repair(Alone(target.name, source), file, self._strategy, options)
+                pieces, gone = repair(
+                    Alone(target.name, source), file, self._strategy, options, correct=self._correct
+                )
                 return gone, list(pieces)
         cut = self._holes(source)
         if cut and self._strategy is Strategy.PREFIX:

@@ -150,12 +150,21 @@ class Repairer(ABC):
     merges_copies: ClassVar[bool] = False
     """Whether salvage and prefix merge several copies."""
 
+    correct = True
+    """Whether single flipped bits of primary files are corrected."""
+
     def __init__(self, copies: Sequence[Listing], plans: Sequence[Plan], options: Options) -> None:
         self.copies, self.plans, self.options = copies, plans, options
 
     @classmethod
     def repair(
-        cls, copies: Sequence[Listing], plans: Sequence[Plan], strategy: Strategy, options: Options
+        cls,
+        copies: Sequence[Listing],
+        plans: Sequence[Plan],
+        strategy: Strategy,
+        options: Options,
+        *,
+        correct: bool = True,
     ) -> RepairPlan:
         """See `codec.capability.Repair`."""
         system = strategy is Strategy.SYSTEM
@@ -164,7 +173,9 @@ class Repairer(ABC):
             raise UsageError(text.format(len(copies)), advice=advice)
         if system:
             return cls.as_system(copies[0], plans[0], options)
-        repairer = cls(copies, plans, options).prepared()
+        repairer = cls(copies, plans, options)
+        repairer.correct = correct
+        repairer.prepared()
         return repairer.go_back() if strategy is Strategy.PREFIX else repairer.salvage()
 
     def prepared(self) -> Self:

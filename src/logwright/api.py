@@ -12,6 +12,7 @@ from logwright.codec.option import Verb, flag, number, word
 from logwright.readers import inspect as _inspect
 from logwright.readers import resolve
 from logwright.readers import verify as _verify
+from logwright.readers import verify_file as _verify_file
 from logwright.readers.filter import Conditions
 from logwright.readers.paths import Path, expand
 from logwright.readers.report import Report
@@ -147,7 +148,7 @@ def verify(
     called with the number of bytes done and the total.
     """
     settings = _verify.VerifyOptions(
-        _verify.Depth.of(depth),
+        _verify_file.Depth.of(depth),
         ("" if as_system is True else str(as_system)) if as_system not in (None, False) else None,
         flag("clean", clean),
         number("max_faults", max_faults),

@@ -95,7 +95,13 @@ class RepairableStore(FakeStore):
         return sorted(names, key=lambda name: (name.partition(".")[0], name.endswith(".ids")))
 
     def repair(
-        self, copies: Sequence[Listing], plans: Sequence[Plan], strategy: Strategy, options: Options
+        self,
+        copies: Sequence[Listing],
+        plans: Sequence[Plan],
+        strategy: Strategy,
+        options: Options,
+        *,
+        correct: bool = True,
     ) -> StoreRepair:
         repair = StoreRepair(copies[0])
         names = [file.name for file in plans[0].files if file.role is Role.PRIMARY]

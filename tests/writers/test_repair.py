@@ -152,8 +152,8 @@ def test_layout_without_repair_is_refused(
 def test_unsound_result_is_not_written(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = RepairableStore.repair
 
-    def careless(self, copies, plans, strategy, options):  # type: ignore[no-untyped-def]
-        repair_plan = plain(self, copies, plans, strategy, options)
+    def careless(self, *arguments, correct):  # type: ignore[no-untyped-def]
+        repair_plan = plain(self, *arguments, correct=correct)
         repair_plan.output_files = [
             OutputFile(output_file.name, [Copy("003.toy", 0, 4 * SIZE)])
             if output_file.name == "003.toy"
@@ -323,8 +323,8 @@ def test_committed_but_unfinished_write_counts(store: Path, tmp_path: Path) -> N
 def test_input_that_changes_is_detected(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = RepairableStore.repair
 
-    def meanwhile(self, *arguments):  # type: ignore[no-untyped-def]
-        repair_plan = plain(self, *arguments)
+    def meanwhile(self, *arguments, correct):  # type: ignore[no-untyped-def]
+        repair_plan = plain(self, *arguments, correct=correct)
         with open(store / "007.toy", "ab") as file:
             file.write(FRAMES[9])
         return repair_plan
@@ -390,18 +390,18 @@ def test_inconsistent_repair_plan_is_detected(
 ) -> None:
     plain = RepairableStore.repair
 
-    def twice(self, *arguments):  # type: ignore[no-untyped-def]
-        repair_plan = plain(self, *arguments)
+    def twice(self, *arguments, correct):  # type: ignore[no-untyped-def]
+        repair_plan = plain(self, *arguments, correct=correct)
         repair_plan.output_files.append(repair_plan.output_files[0])
         return repair_plan
 
-    def outside(self, *arguments):  # type: ignore[no-untyped-def]
-        repair_plan = plain(self, *arguments)
+    def outside(self, *arguments, correct):  # type: ignore[no-untyped-def]
+        repair_plan = plain(self, *arguments, correct=correct)
         repair_plan.output_files.append(OutputFile("../x", [b""]))
         return repair_plan
 
-    def too_much(self, *arguments):  # type: ignore[no-untyped-def]
-        repair_plan = plain(self, *arguments)
+    def too_much(self, *arguments, correct):  # type: ignore[no-untyped-def]
+        repair_plan = plain(self, *arguments, correct=correct)
         repair_plan.output_files[0] = OutputFile("000.toy", [Copy("000.toy", 0, 10 * SIZE)])
         return repair_plan
 

@@ -31,14 +31,14 @@ class Order:
     notes: list[str] = field(default_factory=list)
 
 
-def reorder(listing: Listing, surveys: Sequence[SegmentSurvey]) -> Order:
-    """Put the segments of one copy into order."""
-    return _Reorderer(listing, surveys).run()
+def reorder(listing: Listing, surveys: Sequence[SegmentSurvey], *, correct: bool = True) -> Order:
+    """Put the segments of one copy into order. `correct`: whether single flipped bits of offsets are corrected."""
+    return _Reorderer(listing, surveys, correct=correct).run()
 
 
 class _Reorderer:
-    def __init__(self, listing: Listing, surveys: Sequence[SegmentSurvey]) -> None:
-        self.listing, self.surveys = listing, surveys
+    def __init__(self, listing: Listing, surveys: Sequence[SegmentSurvey], *, correct: bool) -> None:
+        self.listing, self.surveys, self.correct = listing, surveys, correct
         self.order = Order()
         self.runs = self.order.runs
         self._stops: dict[tuple[str, int], Run] = {}
@@ -167,6 +167,8 @@ class _Reorderer:
         return low, high
 
     def _move(self, batch: Run, to: int, why: str) -> bool:
+        if ((batch.first ^ to) & _UNSIGNED).bit_count() == 1 and not self.correct:
+            return False
         patch = to.to_bytes(8, "big") + batch.patch[8:]
         start = batch.start if batch.patch else batch.start + len(patch)
         heads, marks = batch.heads.copy(), batch.markers.copy()

@@ -122,13 +122,19 @@ class PartitionRepair(Repairer):
     def survey(self) -> None:
         check_copies(self.copies)
         self.surveys = [
-            [survey(listing, number, file, self.options) for file in plan.files if file.role is Role.PRIMARY]
+            [
+                survey(listing, number, file, self.options, correct=self.correct)
+                for file in plan.files
+                if file.role is Role.PRIMARY
+            ]
             for number, (listing, plan) in enumerate(zip(self.copies, self.plans, strict=True))
         ]
         self.bases = [segment.base for segment in self.surveys[0]]
 
     def reorder(self) -> None:
-        orders = [reorder(*copy) for copy in zip(self.copies, self.surveys, strict=True)]
+        orders = [
+            reorder(*copy, correct=self.correct) for copy in zip(self.copies, self.surveys, strict=True)
+        ]
         self.merged = merge(orders, self.bases, self.options["replicas"])
 
     def go_back(self) -> RepairPlan:

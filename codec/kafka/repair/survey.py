@@ -80,9 +80,11 @@ class SegmentSurvey:
         return self.good[0].begin + self.good[0].edges[:-1] if self.good else np.empty(0, np.int64)
 
 
-def survey(listing: Listing, copy: int, file: PlannedFile, options: Options) -> SegmentSurvey:
-    """Read a segment from end to end."""
-    return _Surveyor(listing, copy, file, options).run()
+def survey(
+    listing: Listing, copy: int, file: PlannedFile, options: Options, *, correct: bool = True
+) -> SegmentSurvey:
+    """Read a segment from end to end. `correct`: whether single flipped bits are corrected."""
+    return _Surveyor(listing, copy, file, options, correct=correct).run()
 
 
 def clock(surveys: Iterable[SegmentSurvey]) -> int:
@@ -98,8 +100,10 @@ def clock(surveys: Iterable[SegmentSurvey]) -> int:
 
 
 class _Surveyor:
-    def __init__(self, listing: Listing, copy: int, file: PlannedFile, options: Options) -> None:
-        self.listing, self.copy, self.file = listing, copy, file
+    def __init__(
+        self, listing: Listing, copy: int, file: PlannedFile, options: Options, *, correct: bool
+    ) -> None:
+        self.listing, self.copy, self.file, self.correct = listing, copy, file, correct
         self.result = SegmentSurvey(copy, file)
         own = Options(log.CODEC.options, {"max.decompressed.bytes": options["max.decompressed.bytes"]})
         hints = {**file.hints, "directory": listing.name}
@@ -285,6 +289,9 @@ class _Surveyor:
             return False
         head["batch_length"], head["magic"] = fault.length - LENGTH_END, MAGIC
         patch, rest = head.tobytes(), data[HEAD_SIZE:]
+        changed = int.from_bytes(patch, "big") ^ int.from_bytes(data[:HEAD_SIZE], "big")
+        if changed.bit_count() == 1 and not self.correct:
+            return False
         if not self._is_sound(*one_batch(patch + rest)):
             return False
         self._error(self._removed(fault.offset, fault.length, fault))

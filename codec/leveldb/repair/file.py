@@ -23,7 +23,9 @@ from logwright.codec.store.listing import Listing, PlannedFile
 Pieces = tuple[Iterator[Extent], Sequence[Removed]]
 
 
-def repair_log(listing: Listing, file: PlannedFile, strategy: Strategy, options: Options) -> Pieces:
+def repair_log(
+    listing: Listing, file: PlannedFile, strategy: Strategy, options: Options, *, correct: bool = True
+) -> Pieces:
     """See `codec.capability.RepairFile`."""
     surveyed = logs.survey_log(listing, file.name, _number(file.name), file.size, options)
     prefix = strategy is Strategy.PREFIX
@@ -32,7 +34,9 @@ def repair_log(listing: Listing, file: PlannedFile, strategy: Strategy, options:
     return logs.pieces(listing, surveyed, options, prefix=prefix), surveyed.cut
 
 
-def repair_manifest(listing: Listing, file: PlannedFile, strategy: Strategy, options: Options) -> Pieces:
+def repair_manifest(
+    listing: Listing, file: PlannedFile, strategy: Strategy, options: Options, *, correct: bool = True
+) -> Pieces:
     """Repair a manifest like a log. The caller must judge what its lost edits mean."""
     name, size = file.name, file.size
     walk = partial(Walk, ListedFile(listing, name, size), manifest.CODEC)
@@ -50,7 +54,9 @@ def repair_manifest(listing: Listing, file: PlannedFile, strategy: Strategy, opt
     return logs.rewritten(walk(manifest.CODEC.context(name, options)), name, first), cut
 
 
-def repair_table(listing: Listing, file: PlannedFile, strategy: Strategy, options: Options) -> Pieces:
+def repair_table(
+    listing: Listing, file: PlannedFile, strategy: Strategy, options: Options, *, correct: bool = True
+) -> Pieces:
     """See `codec.capability.RepairFile`. The comparator is guessed from the keys. It is unknown if the keys of most blocks are in no
     known order, or those of any block under a sound index."""
     name, size = file.name, file.size

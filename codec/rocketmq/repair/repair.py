@@ -125,7 +125,8 @@ class StoreRepair(Repairer):
         sequences = Sequences()
         for _, part in self.read_log():
             self._follow(sequences, part)
-        self.corrections = sequences.corrections(self._listed(sequences))
+        if self.correct:
+            self.corrections = sequences.corrections(self._listed(sequences))
 
     def read_log(self) -> Iterator[tuple[str, Part]]:
         """Find the undamaged messages of the commit log. Iterate over them, with the names of their files."""

@@ -15,9 +15,11 @@ from logwright.codec.zookeeper.repair.continuity import gaps, is_or_are, up_to, 
 Pieces = tuple[Iterator[Extent], Sequence[Removed]]
 
 
-def repair_log(listing: Listing, file: PlannedFile, strategy: Strategy, options: Options) -> Pieces:
+def repair_log(
+    listing: Listing, file: PlannedFile, strategy: Strategy, options: Options, *, correct: bool = True
+) -> Pieces:
     """See `codec.capability.RepairFile`. PREFIX ends before the first gap in the transactions."""
-    log = logs.survey(listing, file.name, file.size, options).certain()
+    log = logs.survey(listing, file.name, file.size, options, correct=correct).certain()
     if log.header == b"":
         raise DamageError("no transaction of the log is left", path=file.name)
     if strategy is Strategy.PREFIX and len(log.zxid):
@@ -30,10 +32,12 @@ def repair_log(listing: Listing, file: PlannedFile, strategy: Strategy, options:
     return logs.pieces(log), log.cut
 
 
-def repair_snapshot(listing: Listing, file: PlannedFile, strategy: Strategy, options: Options) -> Pieces:
+def repair_snapshot(
+    listing: Listing, file: PlannedFile, strategy: Strategy, options: Options, *, correct: bool = True
+) -> Pieces:
     """See `codec.capability.RepairFile`. A snapshot that cannot be corrected with certainty is written by SALVAGE only, with its
     readable part."""
-    snapshot = snapshots.survey(listing, file.name, file.size, options)
+    snapshot = snapshots.survey(listing, file.name, file.size, options, correct=correct)
     if snapshot.pieces is not None:
         return iter(snapshot.pieces), snapshot.cut
     if strategy is Strategy.PREFIX:

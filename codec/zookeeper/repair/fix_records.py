@@ -44,6 +44,8 @@ class FixedRecord:
     record: bytes
     zxid: int
     why: str
+    bits: int
+    """The number of bits that differ from the file."""
     doubt: bool = False
     """Some two-bit errors would have the same checksum, so other evidence must confirm the correction."""
 
@@ -73,7 +75,7 @@ def _mark(data: Bytes, at: int, stop: int) -> FixedRecord | None:
     if payload is None or adler32(payload, 0, len(payload)) != load_i64be(data, at):
         return None
     end = min(at + OVERHEAD + len(payload), stop)
-    return _fixed(at, end, payload.tobytes(), "the end mark was corrected")
+    return _fixed(data, at, end, payload.tobytes(), "the end mark was corrected")
 
 
 def _bit(data: Bytes, at: int, stop: int) -> FixedRecord | None:
@@ -91,7 +93,7 @@ def _bit(data: Bytes, at: int, stop: int) -> FixedRecord | None:
     else:
         corrected[place] = value
         why = f"one bit of byte {place} of its payload was flipped ({int(payload[place]):#04x}, it was {value:#04x}): its checksum says so"
-    fixed = _fixed(at, at + OVERHEAD + len(payload), corrected.tobytes(), why)
+    fixed = _fixed(data, at, at + OVERHEAD + len(payload), corrected.tobytes(), why)
     return replace(fixed, doubt=not _harmless(fixed, place))
 
 
@@ -108,13 +110,15 @@ def _length(data: Bytes, at: int, stop: int) -> FixedRecord | None:
     if end < 0:
         return None
     payload = data[at + BODY : end - 1].tobytes()
-    return _fixed(at, end, payload, f"its length is {len(payload)}, as its checksum says")
+    return _fixed(data, at, end, payload, f"its length is {len(payload)}, as its checksum says")
 
 
-def _fixed(start: int, stop: int, payload: bytes, why: str) -> FixedRecord:
+def _fixed(data: Bytes, start: int, stop: int, payload: bytes, why: str) -> FixedRecord:
     record = record_of(payload)
     zxid = load_i64be(np.frombuffer(record, np.uint8), BODY + ZXID_AT)
-    return FixedRecord(start, stop, record, zxid, why)
+    stored = data[start:stop].tobytes().ljust(len(record), b"\0")
+    bits = (int.from_bytes(stored, "big") ^ int.from_bytes(record, "big")).bit_count()
+    return FixedRecord(start, stop, record, zxid, why, bits)
 
 
 def record_of(payload: bytes) -> bytes:

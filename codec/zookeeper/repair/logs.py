@@ -102,14 +102,14 @@ def _lost(cut: Removed, zxid: int | None) -> Removed:
     return replace(cut, why=why, rows_lost=1, lost={"first_zxid": zxid, "last_zxid": zxid})
 
 
-def survey(listing: Listing, file: str, size: int, options: Options) -> Log:
-    """Read a log from end to end."""
-    return _LogSurvey(listing, file, size, options).log()
+def survey(listing: Listing, file: str, size: int, options: Options, *, correct: bool = True) -> Log:
+    """Read a log from end to end. `correct`: whether single flipped bits are corrected."""
+    return _LogSurvey(listing, file, size, options, correct=correct).log()
 
 
 class _LogSurvey:
-    def __init__(self, listing: Listing, file: str, size: int, options: Options) -> None:
-        self.file, self.size = file, size
+    def __init__(self, listing: Listing, file: str, size: int, options: Options, *, correct: bool) -> None:
+        self.file, self.size, self.correct = file, size, correct
         self.read = ListedFile(listing, file, size)
         own = {limit.name: options[limit.name] for limit in LIMITS if options.given(limit.name)}
         name = file.rpartition("/")[2]
@@ -216,7 +216,7 @@ class _LogSurvey:
         place = 0
         while place < len(data):
             record = fix_record(data, place, len(data), self.last, self.named)
-            if record is None:
+            if record is None or (record.bits == 1 and not self.correct):
                 break
             offset = at + record.start
             self.replacements[offset] = record.record

@@ -110,7 +110,7 @@ class DataDirRepair(RepairPlan, Repairer):
         return SystemRepair(started, LAYOUT.order)
 
     def survey(self) -> None:
-        self.surveyed = survey(self.listing, self.options)
+        self.surveyed = survey(self.listing, self.options, correct=self.correct)
 
     def reorder(self) -> None:
         reorder(self.surveyed)

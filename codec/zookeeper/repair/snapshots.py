@@ -174,9 +174,16 @@ class NodeSurvey:
 
 
 def survey(
-    listing: Listing, file: str, size: int, options: Options, nodes: NodeSurvey | None = None
+    listing: Listing,
+    file: str,
+    size: int,
+    options: Options,
+    nodes: NodeSurvey | None = None,
+    *,
+    correct: bool = True,
 ) -> Snapshot:
-    """Read a snapshot from end to end; if `nodes` is the result for a sound one, only what is around its nodes."""
+    """Read a snapshot from end to end; if `nodes` is the result for a sound one, only what is around its nodes. `correct`: whether
+    single flipped bits are corrected."""
     read = ListedFile(listing, file, size)
     base = file.rpartition("/")[2]
     named = names.parse(base)
@@ -197,6 +204,8 @@ def survey(
         return _unpacked(out, result)
     assert context.shape is not None
     for patches, stop, why in _ways(read, context):
+        if not correct and sum(_bits(read, at, new) for at, new in patches) == 1:
+            continue
         fixed = _Patched(read, patches, stop)
         corrected = _Read.of(fixed, options)
         if not corrected.faults:
@@ -256,6 +265,12 @@ def _ways(read: ListedFile, context: SnapshotContext) -> Iterator[Way]:
     ending = shape.ending or shape.behind
     if ending is not None:
         yield from _by_seals(shape, ending)
+
+
+def _bits(read: ListedFile, at: int, new: bytes) -> int:
+    """Return the number of bits in which bytes differ from those of the file."""
+    stored = read(at, len(new)).tobytes().ljust(len(new), b"\0")
+    return (int.from_bytes(stored, "big") ^ int.from_bytes(new, "big")).bit_count()
 
 
 def _by_seals(shape: Shape, ending: Ending) -> Iterator[Way]:

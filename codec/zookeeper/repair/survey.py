@@ -43,18 +43,18 @@ class Survey:
     others: list[str] = field(default_factory=list)
 
 
-def survey(listing: Listing, options: Options) -> Survey:
-    """Survey a directory."""
+def survey(listing: Listing, options: Options, *, correct: bool = True) -> Survey:
+    """Survey a directory. `correct`: whether single flipped bits are corrected."""
     result = Survey(listing, {entry.name: entry.size for entry in listing.entries()})
     ours = set()
     for file in files.snapshots(listing):
         if file.zxid >= 0:
             ours.add(file.name)
-            result.snapshots.append(snapshots.survey(listing, file.name, file.size, options))
+            result.snapshots.append(snapshots.survey(listing, file.name, file.size, options, correct=correct))
     for file in files.logs(listing):
         if file.zxid >= 0:
             ours.add(file.name)
-            result.logs.append(logs.survey(listing, file.name, file.size, options))
+            result.logs.append(logs.survey(listing, file.name, file.size, options, correct=correct))
     for name in EPOCHS:
         if name in result.sizes:
             ours.add(name)
