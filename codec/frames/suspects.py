@@ -12,12 +12,11 @@ from logwright.codec.window import Bytes, Window
 _POLYNOMIALS = {CRC32.name: bitflip.CRC32, CRC32C.name: bitflip.CRC32C}
 
 
-def suspects(spec: FrameSpec, window: Window, at: int) -> Iterator[tuple[int, int]]:
+def suspects(spec: FrameSpec, window: Window, at: int, *, alone: bool = True) -> Iterator[tuple[int, int]]:
     """Yield bits of the damaged frame at `window.data[at]`, as (byte of the data, bit). One of them alone may be flipped.
 
     If a CRC is wrong, it shows the bit, unless the length is wrong. If all checksums are right, the bit is in a field that none covers. An
-    Adler-32 shows no bit with certainty: too many pairs of wrong bits change it as a single one does. Neither does a CRC-32 of more than
-    11 KiB.
+    Adler-32 shows no bit with certainty: too many pairs of wrong bits change it as a single one does. `alone` as in `flips_by_crc`.
     """
     data, struct = window.data, spec.struct
     left = min(len(data), window.size - window.offset) - at
@@ -47,11 +46,11 @@ def suspects(spec: FrameSpec, window: Window, at: int) -> Iterator[tuple[int, in
                 continue
             wrong = True
             polynomial = _POLYNOMIALS.get(checksum.algorithm.name)
-            if polynomial is None or (polynomial == bitflip.CRC32 and stop - start > bitflip.LONGEST_CRC32):
+            if polynomial is None:
                 continue
             if width:
                 yield from bitflip.flips_of_stored(stored_at, width, order, stored ^ computed)
-            yield from bitflip.flips_by_crc(start, stop, stored ^ computed, polynomial, mask)
+            yield from bitflip.flips_by_crc(start, stop, stored ^ computed, polynomial, mask, alone=alone)
     else:
         wrong = True
     if wrong:

@@ -13,7 +13,9 @@ import pytest
 
 import logwright as lw
 from logwright.codec.fault import DamageWarning
-from logwright.roundtrip.corrections import Outcome, by_field, outcome
+from logwright.roundtrip.corrections import Outcome, by_field, corrections, outcome
+from logwright.roundtrip.corrections import damaged as flipped
+from logwright.roundtrip.sample import Sample
 from logwright.roundtrip.specimens import PRIMARY_SAMPLES
 
 STORES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -67,6 +69,27 @@ def test_offset_is_not_corrected_to_follow_two_wrong_ones() -> None:
     for place in (243, 277):
         data[place] ^= 1
     assert outcome(specimen, bytes(data)) is Outcome.LEFT
+
+
+def test_crc_of_a_long_range_does_not_prove_a_bit() -> None:
+    """Three flipped bits of a record of 32 KiB, whose checksum is that of a record with one flipped bit elsewhere."""
+    specimen = next(sample for sample in PRIMARY_SAMPLES if sample.label == "leveldb.log 1").specimen()
+    assert outcome(specimen, flipped(specimen.all_bytes(), "3 bits", 300_889)) is Outcome.LEFT
+
+
+@pytest.mark.parametrize(("compression", "corrected"), [("none", 0), ("gzip", 1)])
+def test_long_batch_is_corrected_if_it_is_compressed(
+    tmp_path: Path, compression: str, corrected: int
+) -> None:
+    rows = [{"value": random.Random(n).randbytes(9000), "timestamp": 1} for n in range(9)]
+    path = tmp_path / "orders-0"
+    options: dict[str, Any] = {"batch.size": 40_000, "compression.type": compression}
+    lw.write(rows, path, "kafka.partition", **options)
+    log = next(path.glob("*.log"))
+    flip(log, 8 * 20_000 + 3)
+    report = lw.verify(path)
+    assert not report.ok
+    assert len(report["files"][0].get("corrections") or []) == corrected
 
 
 def flip(path: Path, *bits: int) -> None:
@@ -196,3 +219,38 @@ def test_frame_that_is_damaged_in_both_copies_is_combined(store: tuple[Path, Pat
     assert not report.incomplete
     assert "combined: " in str(report)
     assert (tmp_path / "out" / "store-0" / store[1]).read_bytes() == (store[0] / store[1]).read_bytes()
+
+
+_BODY = random.Random(5).randbytes(30_000)
+LONG_CRC32 = {
+    "kafka magic 0": Sample("kafka.log", f"{0:020d}.log", [{"offset": n, "value": _BODY} for n in range(3)], {"magic": 0}, {"next_base": 3}),
+    "kafka magic 1": Sample(
+        "kafka.log", f"{0:020d}.log", [{"offset": n, "value": _BODY, "timestamp": 1} for n in range(3)], {"magic": 1}, {"next_base": 3}
+    ),
+    "bookkeeper": Sample(
+        "bookkeeper.entrylog",
+        "1f.log",
+        [{"ledger_id": 1, "entry_id": n, "last_add_confirmed": n - 1, "length": 30_000 * (n + 1), "payload": _BODY, "digest_type": "CRC32"}
+         for n in range(3)],
+    ),
+    "rocketmq": Sample(
+        "rocketmq.commitlog",
+        f"{0:020d}",
+        [{"topic": "Orders", "queue_offset": n, "body": _BODY, "store_timestamp_ms": 1_700_000_000_000,
+          "properties": [{"key": "__CRC32#", "value": "0" * 10}]} for n in range(3)],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(LONG_CRC32))
+def test_long_crc32_proves_no_bit(name: str) -> None:
+    """Beyond 11 KiB a CRC-32 takes some pairs of flipped bits for one bit elsewhere."""
+    specimen = LONG_CRC32[name].specimen()
+    right = specimen.all_bytes()
+    for count in (1, 2):
+        data = bytearray(right)
+        for bit in random.Random(name).sample(range(8 * 50_000, 8 * 50_000 + 512), count):
+            data[bit // 8] ^= 1 << bit % 8
+        corrected, seen = corrections(specimen.with_bytes(bytes(data)))
+        assert seen
+        assert corrected == [], count

@@ -94,7 +94,7 @@ def _by_crc(data: Bytes, start: int, end: int) -> Iterator[tuple[int, int]]:
         change = stored ^ int(update(update(0, data, start, body), data, body + size, end))
         yield from bitflip.flips_of_stored(body, order, ">", change)
         covered = end - start - size
-        if change >> 32 or (size == CRC32 and covered > bitflip.LONGEST_CRC32):
+        if change >> 32:
             continue
         for place, bit in bitflip.flips_by_crc(0, covered, change, polynomial):
             yield start + place + (0 if place < HEADER else size), bit

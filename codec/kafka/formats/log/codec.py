@@ -73,7 +73,7 @@ from logwright.codec.option import DECODES, ENCODES, Options, Verb, used_by
 from logwright.codec.table import Table
 from logwright.codec.window import Chunk, Decoded, Frames, Window
 
-_MAGIC = RECORD_BATCH.offset("magic")
+_MAGIC, _ATTRIBUTES = RECORD_BATCH.offset("magic"), RECORD_BATCH.offset("attributes") + 1
 _FILE = re.compile(r"(\d{20})\.log(?:\.(?:deleted|swap|cleaned))?")
 _CHECKPOINT = re.compile(r"\d{20}-\d{10}\.checkpoint(?:\.deleted)?|bootstrap\.checkpoint")
 _DIRECTORY = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)")
@@ -220,7 +220,10 @@ class KafkaLog(Codec):
         return place, need
 
     def suspects(self, window: Window, at: int, context: LogContext) -> Iterator[tuple[int, int]]:
-        return suspects(SPECIFICATION, window, at)
+        # A compressed batch has a second witness: it decompresses, and its records add up.
+        head = window.data[at : at + HEAD_SIZE]
+        alone = len(head) < HEAD_SIZE or not head[_ATTRIBUTES] & COMPRESSION
+        return suspects(SPECIFICATION, window, at, alone=alone)
 
     def may_fit(self, window: Window, at: int, before: Frames | None, after: Frames | None) -> bool:
         base = load_i64be(window.data, at)

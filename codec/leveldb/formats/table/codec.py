@@ -271,7 +271,9 @@ class LevelDBTable(Codec):
         stored, computed = load_u32le(data, end - _CRC_SIZE), block_crc(data, at, size)
         yield from flips_of_stored(end - _CRC_SIZE, _CRC_SIZE, "<", stored ^ computed)
         change = unmasked(stored) ^ unmasked(computed)
-        yield from flips_by_crc(at, end - _CRC_SIZE, change, CRC32C)
+        # A compressed block has a second witness: it decompresses.
+        alone = not data[end - TRAILER_SIZE]
+        yield from flips_by_crc(at, end - _CRC_SIZE, change, CRC32C, alone=alone)
 
     def flip_of_file(
         self, read: Callable[[int, int], Bytes], size: int, context: TableContext
