@@ -233,11 +233,13 @@ class Codec(ABC):
         """Return the names of all fields that a path of `edit` may contain."""
         return address.names(self.structures)
 
-    def edit(self, frame: bytes, path: address.Path, change: address.Change, *, reseal: bool) -> bytes:
+    def edit(
+        self, frame: bytes, path: address.Path, change: address.Change, *, reseal: bool, context: Any = None
+    ) -> bytes:
         """Change one field of a frame, named by its path ("records", 3, "key"), see `codec.address`.
 
         `change` gets the bytes of the field and its type, and returns new bytes of any length, valid or not. `reseal` recomputes the
-        lengths and checksums around it. By default a frame is the first structure.
+        lengths and checksums around it. `context`, if known, has options that this may need. By default a frame is the first structure.
 
         Raises `UsageError` for a field that does not exist or cannot be found in these bytes.
         """

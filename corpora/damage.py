@@ -24,7 +24,7 @@ from typing import Any
 
 from logwright.codec import plural
 from logwright.codec.fault import ExistsError, LogwrightError, NotFoundError, StorageError, UsageError
-from logwright.codec.option import number
+from logwright.codec.option import Verb, number
 from logwright.corpora.damage_apply import Surgeon
 from logwright.corpora.damage_expected import Rows, Untouched, expected
 from logwright.corpora.damage_image import STEP, Image, Known, Tree
@@ -79,6 +79,7 @@ def damage(
     seed: int | str = 0,
     count: int | str = 0,
     apply: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+    **options: Any,
 ) -> Damaged:
     """See `logwright.damage`."""
     source, target = os.fspath(path), os.fspath(out)
@@ -99,7 +100,7 @@ def damage(
             "no operation",
             advice="Pass one, like --op 'flip:at=1234,bit=3', or random ones with --seed and --count",
         )
-    with plain_errors(target), Input(source, codec) as original:
+    with plain_errors(target), Input(source, codec, options) as original:
         return _Work(
             original,
             operations,
@@ -143,8 +144,8 @@ def _record(apply: str | os.PathLike[str] | Mapping[str, Any]) -> Mapping[str, A
 class Input:
     """The original files: one, or all below a directory. They are only read."""
 
-    def __init__(self, path: str, codec: str | None) -> None:
-        self.path, self.codec = path, codec
+    def __init__(self, path: str, codec: str | None, options: Mapping[str, Any] | None = None) -> None:
+        self.path, self.codec, self.options = path, codec, dict(options or {})
         self.real = os.path.abspath(local_path(path))
         self.directory = os.path.isdir(self.real)
         self.name = os.path.basename(self.real) or os.path.basename(os.path.realpath(self.real))
@@ -152,15 +153,16 @@ class Input:
         self.targets: list[Target] = []
         if self.directory:
             self.sizes = dict(sorted(_below(self.real)))
-            with contextlib.suppress(UsageError):  # an unrecognised directory is damaged by bytes
-                self.targets = resolve(path, codec, skipped=[])
+            # An unrecognised directory is damaged by bytes.
+            with contextlib.nullcontext() if self.options else contextlib.suppress(UsageError):
+                self.targets = resolve(path, codec, self.options, skipped=[], verb=Verb.VERIFY)
         else:
             with open_source(path) as source:
                 self.sizes = {"": source.size}
             try:
-                self.targets = resolve(path, codec)
+                self.targets = resolve(path, codec, self.options, verb=Verb.VERIFY)
             except UsageError:
-                if codec is not None:
+                if codec is not None or self.options:
                     raise
         if codec is not None and self.directory and not self.targets:
             resolve(path, codec)
@@ -238,7 +240,7 @@ class _Work:
             self.hashes = source.hashes()
             _refuse_other(source, self.hashes, self.record)
         tree = source.tree()
-        surgeon = Surgeon(tree, self.seed)
+        surgeon = Surgeon(tree, self.seed, options=source.options)
         done: list[dict[str, Any]] = []
         for operation in self.operations:
             done += surgeon.run(operation)
@@ -357,10 +359,11 @@ def _targets(path: str, source: Input) -> list[Target]:
     if not source.targets:
         return []
     try:
-        return resolve(path, source.codec, skipped=[])
+        return resolve(path, source.codec, source.options, skipped=[])
     except (UsageError, NotFoundError):
         try:
-            return resolve(path, kind(source.targets[0]) if len(source.targets) == 1 else None, skipped=[])
+            codec = kind(source.targets[0]) if len(source.targets) == 1 else None
+            return resolve(path, codec, source.options, skipped=[])
         except (UsageError, NotFoundError):
             return []
 

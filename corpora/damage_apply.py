@@ -6,7 +6,7 @@ import difflib
 import fnmatch
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from logwright.codec.base import Codec
 from logwright.codec.describe import Bytes, DescriptionError, Repeated, Struct, Switch, Type, structures
 from logwright.codec.fault import Severity, UsageError
 from logwright.codec.frames.walk import Stretch, Walk
-from logwright.codec.option import Options
+from logwright.codec.option import Options, fold
 from logwright.codec.store.listing import Role
 from logwright.corpora.damage_image import Image, Known, Piece, Tree
 from logwright.corpora.damage_ops import Operation, content
@@ -44,10 +44,17 @@ class Stretches:
 
 
 class Surgeon:
-    """Carries out operations on a tree. `seed` determines the bytes of `random=N`."""
+    """Carries out operations on a tree. `seed` determines the bytes of `random=N`. `options` are those of codecs, where they have them."""
 
-    def __init__(self, tree: Tree, seed: int = 0, codec: Codec | None = None) -> None:
+    def __init__(
+        self,
+        tree: Tree,
+        seed: int = 0,
+        codec: Codec | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
         self.tree, self.seed, self.codec = tree, seed, codec
+        self._options = {fold(name): value for name, value in (options or {}).items()}
         self._done = 0
 
     def run(self, operation: Operation) -> list[dict[str, Any]]:
@@ -190,12 +197,20 @@ class Surgeon:
             )
         return file
 
+    def _context(self, name: str, known: Known) -> Any:
+        options = {
+            option.name: self._options[fold(option.name)]
+            for option in known.codec.options
+            if fold(option.name) in self._options
+        }
+        own = name.rpartition("/")[2] or self.tree.name
+        return known.codec.context(own, Options(known.codec.options, options), **known.hints)
+
     def frames(self, name: str, image: Image, upto: int | None = None) -> Stretches:
         """Return the ranges of at least the first `upto` frames. A damaged range counts as a frame. Checksums are not verified."""
         known = self.known(name)
         codec = known.codec
-        own = name.rpartition("/")[2] or self.tree.name
-        context = codec.context(own, Options(codec.options), **known.hints)
+        context = self._context(name, known)
         out = [np.empty((0, 2), np.int64)]
         count = 0
         for stretch in Walk(image, codec, context, check=False):
@@ -238,7 +253,8 @@ class Surgeon:
     def _in_frame(
         self, operation: Operation, name: str, image: Image, start: int, stop: int
     ) -> dict[str, Any]:
-        codec = self.known(name).codec
+        known = self.known(name)
+        codec = known.codec
         more = operation["zeros"] or 0
         if stop - start + more > IN_MEMORY:
             raise UsageError(
@@ -260,7 +276,7 @@ class Surgeon:
 
         reseal = bool(operation["reseal"])
         path = _path(operation, codec)
-        new = codec.edit(frame, path, change, reseal=reseal)
+        new = codec.edit(frame, path, change, reseal=reseal, context=self._context(name, known))
         image.splice(start, stop, [Piece.of(new)])
         return {"found": {"offset": start, "length": stop - start, "field": address.spell(path)}}
 

@@ -270,7 +270,7 @@ class FrameFormat(Codec):
         return self.spec.marker.struct if kind == MARKER and self.spec.marker else self.spec.struct
 
     def detail(self, frame: bytes, at: int, context: Any) -> Struct:
-        """Return the structure that explain shows of that frame and whose fields are changed by name; the latter without a `context`."""
+        """Return the structure that explain shows of that frame and whose fields are changed by name; the latter may have no `context`."""
         return self.struct_at(frame, at)
 
     def explain(self, window: Window, context: Any, focus: Focus, *, frame: bool) -> Sequence[Node]:
@@ -288,8 +288,10 @@ class FrameFormat(Codec):
         """Return where a frame that is changed by name may be: at byte 0 if it is the header of the file."""
         return 0 if self.header is not None and self.kind_at(frame, 0) != MAIN else 1
 
-    def edit(self, frame: bytes, path: address.Path, change: address.Change, *, reseal: bool) -> bytes:
-        struct = self.detail(frame, self._edited_at(frame), None)
+    def edit(
+        self, frame: bytes, path: address.Path, change: address.Change, *, reseal: bool, context: Any = None
+    ) -> bytes:
+        struct = self.detail(frame, self._edited_at(frame), context)
         return address.edit(struct, frame, path, change, reseal=reseal)
 
 

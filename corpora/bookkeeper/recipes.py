@@ -5,7 +5,8 @@ The small ones are assembled file by file (`script.Script`). The plain ones are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from logwright.codec import registry
-from logwright.codec.bookkeeper.formats import journal
+from logwright.codec.bookkeeper.formats import digest, journal
 from logwright.codec.bookkeeper.formats.entrylog import codec as entrylog
 from logwright.codec.bookkeeper.store import tree
 from logwright.codec.bookkeeper.store.views import LEDGERS
@@ -40,7 +41,22 @@ OPTIONS = (
     Option("payload.bytes", 200, "Average size of a payload in bytes", low=0, high=1 << 20),
     Option("ledgers", 10, "Number of ledgers", low=1, high=1 << 20),
 )
-_LEFT_OUT = (*(option.name for option in tree.ROOTS), "passwd", "on_duplicate")
+
+
+def _parse_reference(value: Any) -> str:
+    """Check that the value names passwords, and return it unresolved, since the manifest holds it."""
+    if not isinstance(value, str):
+        raise ValueError("expected env:NAME, file:PATH, or 7=env:NAME,8=file:PATH")
+    digest.parse_passwords(value)
+    return value
+
+
+_PASSWORD = replace(
+    digest.PASSWORD,
+    parse=_parse_reference,
+    doc="Password of the ledgers, for HMACs: env:NAME, file:PATH, or 7=env:NAME,8=file:PATH for single ledgers",
+)
+_LEFT_OUT = (*(option.name for option in tree.ROOTS), _PASSWORD.name, "on_duplicate")
 """Options that name directories other than the target, or that have no effect."""
 _NAMES = ("ledger_id", "entry_id", "last_add_confirmed", "length", "payload")
 _ENTRIES, _JOURNAL = entrylog.ROWS.schema(_NAMES), journal.ROWS.schema((*_NAMES, "kind"))
@@ -93,12 +109,22 @@ class _Plain:
 
 def _plain_bookie(order: Order) -> Made:
     plain = _Plain(order)
-    return Made({"entries": plain.sorted}, batches=plain.stored, options=order.given(OPTIONS))
+    return _plain({"entries": plain.sorted}, plain.stored, order)
 
 
 def _plain_log(order: Order) -> Made:
     plain = _Plain(order)
-    return Made({"rows": plain.stored}, batches=plain.stored, options=order.given(OPTIONS))
+    return _plain({"rows": plain.stored}, plain.stored, order)
+
+
+def _plain(
+    expected: Mapping[str, Callable[[], Iterator[pa.RecordBatch]]],
+    batches: Callable[[], Iterator[pa.RecordBatch]],
+    order: Order,
+) -> Made:
+    """Return a corpus that the writer writes. Its reader needs the same password."""
+    read_options = {name: order.options[name] for name in (_PASSWORD.name,) if order.options.given(name)}
+    return Made(expected, batches=batches, options=order.given(OPTIONS), read_options=read_options)
 
 
 def _plain_journal(order: Order) -> Made:
@@ -107,19 +133,22 @@ def _plain_journal(order: Order) -> Made:
     keys = min(plain.ledgers, order.rows)
     version = order.options[journal.VERSION.name]
     keys = keys if version >= 3 else 0
+    passwords = digest.parse_passwords(order.options[_PASSWORD.name] or b"")
 
     def batches(*, data: bool = True) -> Iterator[pa.RecordBatch]:
         names = _JOURNAL.names + (["data"] if data else [])
         schema = journal.ROWS.schema(names)
-        key = bytes.fromhex("850bf1071c5e3d8c24235676f8816ae0cbe2f14f")
-        rows = [{"ledger_id": n, "kind": "master_key", "data": key} for n in range(keys)]
+        rows = [
+            {"ledger_id": n, "kind": "master_key", "data": digest.master_key(passwords.of(n) or b"")}
+            for n in range(keys)
+        ]
         yield pa.RecordBatch.from_pylist(rows, schema=schema)
         for batch in plain.stored(keys):
             kind = pa.repeat("entry", batch.num_rows)
             more = [kind, pa.nulls(batch.num_rows, pa.binary())] if data else [kind]
             yield pa.RecordBatch.from_arrays([*batch.columns, *more], schema=schema)
 
-    return Made({"rows": lambda: batches(data=False)}, batches=batches, options=order.given(OPTIONS))
+    return _plain({"rows": lambda: batches(data=False)}, batches, order)
 
 
 # File by file
@@ -202,7 +231,7 @@ _JOURNAL_DOC = (
 def generators() -> tuple[Generator, ...]:
     """Return the generators. Created on demand, since the options are the writers' own."""
     plain = {
-        codec.name: settings(codec.options, _LEFT_OUT, OPTIONS)
+        codec.name: (*settings(codec.options, _LEFT_OUT, OPTIONS), _PASSWORD)
         for codec in (registry.get_layout(_LAYOUT), entrylog.CODEC, journal.CODEC)
     }
     return (

@@ -43,6 +43,32 @@ def test_generated_files_read_as_expected(codec: str, recipe: str, rows: int, tm
         assert report.system["rows_lost"] == 0
 
 
+@pytest.mark.parametrize("codec", NAMES)
+def test_generated_hmacs_match_the_password_and_the_manifest_only_names_it(
+    codec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BK_PASSWORD", "swordfish")
+    options = {"digestType": "HMAC", "passwd": "env:BK_PASSWORD"}
+    output = lw.generate(codec, tmp_path / NAMES[codec], rows=60, **options)
+    assert output.manifest["read_options"] == {"passwd": "env:BK_PASSWORD"}
+    assert b"swordfish" not in Path(output.manifest_path).read_bytes()
+    assert set(lw.read(output.path, codec, columns="*", **options)["digest_type"].to_pylist()) <= {
+        "HMAC",
+        None,
+    }
+    report = lw.verify(output.path, codec, **output.manifest["read_options"])
+    assert report.ok
+    assert report.faults_total == 0
+    assert lw.verify(output.path, codec, passwd=b"other").faults_total > 0
+
+
+@pytest.mark.parametrize("password", [b"swordfish", "swordfish", {0: b"swordfish"}])
+def test_generate_takes_a_password_by_reference_only(password: Any, tmp_path: Path) -> None:
+    with pytest.raises(lw.UsageError, match="option passwd: the value is not valid") as error:
+        lw.generate("bookkeeper.entrylog", tmp_path / "0.log", rows=5, digestType="HMAC", passwd=password)
+    assert "swordfish" not in str(error.value)
+
+
 def hashes(path: Path) -> dict[str, str]:
     files = [file for file in sorted(path.rglob("*")) if file.is_file()]
     return {str(file.relative_to(path)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}

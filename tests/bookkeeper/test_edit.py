@@ -159,19 +159,22 @@ def test_files_of_a_real_bookie_are_edited(name: str, tmp_path: Path) -> None:
     ("field", "change"), [("payload", "text=changed"), ("last_add_confirmed", "value=1")]
 )
 @pytest.mark.parametrize("file", ["*.log", "*.txn"])
+@pytest.mark.parametrize("kind", ["CRC32", "HMAC"])
 def test_field_of_an_entry_is_changed_with_its_digest(
-    file: str, field: str, change: str, tmp_path: Path
+    kind: str, file: str, field: str, change: str, tmp_path: Path
 ) -> None:
     """Resealed, an entry is as valid as before; without, its digest does not match."""
-    home, options = tmp_path / "bookie", {"digestType": "CRC32"}
+    home, passwords = tmp_path / "bookie", {"passwd": b"swordfish"} if kind == "HMAC" else {}
+    options: dict[str, Any] = {"digestType": kind, **passwords}
     rows = [{"ledger_id": 5, "entry_id": n, "payload": b"entry %d" % n} for n in range(30)]
-    lw.write(rows, home, "bookkeeper.bookie", logSizeLimit=1400, journalWriteData=True, **options)
+    lw.write(rows, home, "bookkeeper.bookie", logSizeLimit=1600, journalWriteData=True, **options)
     name = sorted(str(path.relative_to(home)) for path in home.rglob(file))[0]
     operation = f"set:file={name},frame=6,field={field},{change}"
-    sound = lw.damage(home, tmp_path / "sound", operation + ",reseal").path
-    broken = lw.damage(home, tmp_path / "broken", operation).path
-    changed = lw.read(f"{sound}/{name}", columns="*").to_pylist()
-    before = lw.read(home / name, columns="*").to_pylist()
+    sound = lw.damage(home, tmp_path / "sound", operation + ",reseal", **passwords).path
+    broken = lw.damage(home, tmp_path / "broken", operation, **passwords).path
+    assert b"swordfish" not in (tmp_path / "sound/damage.json").read_bytes()
+    changed = lw.read(f"{sound}/{name}", columns="*", **passwords).to_pylist()
+    before = lw.read(home / name, columns="*", **passwords).to_pylist()
     differ = [
         (old, new)
         for old, new in zip(before, changed, strict=True)
@@ -179,6 +182,19 @@ def test_field_of_an_entry_is_changed_with_its_digest(
     ]
     ((old, new),) = differ
     assert new[field] == (b"changed" if field == "payload" else 1)
-    assert new["digest_type"] == old["digest_type"] == "CRC32"
-    assert lw.verify(f"{sound}/{name}").ok
-    assert not lw.verify(f"{broken}/{name}").ok
+    assert new["digest_type"] == old["digest_type"] == kind
+    assert lw.verify(f"{sound}/{name}", **passwords).ok
+    assert not lw.verify(f"{broken}/{name}", **passwords).ok
+
+
+def test_hmac_is_not_recomputed_without_its_password(tmp_path: Path) -> None:
+    log = tmp_path / "0.log"
+    rows = [{"ledger_id": 5, "entry_id": n, "payload": b"entry %d" % n} for n in range(30)]
+    lw.write(rows, log, "bookkeeper.entrylog", digestType="HMAC", passwd=b"swordfish")
+    operation = "set:frame=6,field=last_add_confirmed,value=1,reseal"
+    for options in ({}, {"passwd": b"other"}):
+        with pytest.raises(lw.UsageError, match="cannot be recomputed") as error:
+            lw.damage(log, tmp_path / "out", operation, **options)
+        assert "passwd" in str(error.value)
+    with pytest.raises(lw.UsageError, match="unknown option"):
+        lw.damage(log, tmp_path / "out", operation, password=b"swordfish")

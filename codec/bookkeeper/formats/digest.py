@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from crc32c import crc32c
 
 from logwright.codec.columns import binary, constant, contents, from_offsets, gather_fixed, numbers
 from logwright.codec.fault import Fault, Kind, Severity
@@ -175,6 +177,14 @@ def master_key(password: bytes) -> bytes:
 def hmac_of(password: bytes, entry: bytes) -> bytes:
     """Return the HMAC of an entry: header and payload, or the first two numbers of an explicit last-add-confirmed."""
     return hmac.digest(hashlib.sha1(b"mac" + password).digest(), entry, "sha1")
+
+
+def digest_of(entry: bytes, size: int, password: bytes | None = None) -> bytes:
+    """Return the digest, of `size` bytes, of an entry: header and payload. An HMAC needs the password."""
+    if size == HMAC:
+        return hmac_of(password or b"", entry)
+    crc = crc32c(entry) if size == CRC32C else zlib.crc32(entry) if size == CRC32 else 0
+    return crc.to_bytes(size, "big")
 
 
 def hmac_matches(data: Bytes, start: int, end: int, password: bytes) -> bool:

@@ -5,11 +5,9 @@ No file says which type of digest an entry has. It is that of a matching CRC, or
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Sequence
 
 import numpy as np
-from crc32c import crc32c
 
 from logwright.codec import address
 from logwright.codec.bookkeeper.formats.digest import (
@@ -20,6 +18,8 @@ from logwright.codec.bookkeeper.formats.digest import (
     HMAC,
     NAMES,
     Digests,
+    digest_of,
+    hmac_matches,
     matching_digest,
 )
 from logwright.codec.describe import I64BE, U32BE, Bytes, Field, Struct, Type
@@ -29,20 +29,30 @@ _TYPES: dict[int, Type] = {CRC32C: U32BE, CRC32: I64BE, HMAC: Bytes(HMAC)}
 DIGEST, PAYLOAD = "digest", "payload"
 
 
-def _digest(content: bytes) -> int:
-    """Return the size of the CRC that matches; 0 if none matches. `content` starts with the ledger id."""
-    return int(matching_digest(np.frombuffer(content, np.uint8), 0, len(content)))
+def _digest(content: bytes, digests: Digests | None) -> int:
+    """Return the size of the CRC or HMAC that matches; 0 if none matches. `content` starts with the ledger id."""
+    data = np.frombuffer(content, np.uint8)
+    size = int(matching_digest(data, 0, len(data)))
+    password = None if size else _password(content, digests)
+    return HMAC if password is not None and hmac_matches(data, 0, len(data), password) else size
+
+
+def _password(content: bytes, digests: Digests | None) -> bytes | None:
+    if digests is None or digests.passwords is None:
+        return None
+    return digests.passwords.of(int.from_bytes(content[:8], "big"))
 
 
 def content_fields(content: bytes, digests: Digests | None) -> Sequence[Field]:
     """Return the fields after the header of an entry. `digests` are the known digest types of the file's ledgers."""
-    size = _digest(content)
+    size = _digest(content, digests)
     verdict = "matches"
     if not size and digests is not None:
         known = digests.known.get(int.from_bytes(content[:8], "big"), digests.assumed)
         if known is None or len(content) - HEADER < known:
             return (Field("body", Bytes("rest"), "digest (0, 4, 8 or 20 bytes) and payload"),)
-        size, verdict = known, "not checked" if known == HMAC else "does not match"
+        unchecked = known == HMAC and _password(content, digests) is None
+        size, verdict = known, "not checked" if unchecked else "does not match"
     elif not size:
         return (Field("body", Bytes("rest"), "digest (0, 4, 8 or 20 bytes) and payload"),)
     payload = Field(PAYLOAD, Bytes("rest"), "the payload")
@@ -63,19 +73,19 @@ def details(struct: Struct, kept: Sequence[str], *more: Field) -> Struct:
     )
 
 
-def resealed(old: bytes, new: bytes, at: int, path: address.Path) -> bytes:
+def resealed(old: bytes, new: bytes, at: int, path: address.Path, digests: Digests | None) -> bytes:
     """Return the changed frame with the digest of its entry. The entry starts at byte `at`; `old` is the frame before the change.
 
-    Raises `UsageError` if the digest is not a CRC.
+    Raises `UsageError` if the digest is neither a CRC nor an HMAC of a known password.
     """
     if path and path[0] == DIGEST:
         raise UsageError("reseal would overwrite the new digest", advice="Leave out reseal")
-    size = _digest(old[at:])
+    size = _digest(old[at:], digests)
     if not size:
         raise UsageError(
-            "the digest of this entry is neither CRC32C nor CRC32, so it cannot be recomputed",
-            advice="Leave out reseal, and set the length separately",
+            "the digest of this entry is neither CRC32C nor CRC32 nor an HMAC with a known password, so it cannot be recomputed",
+            advice="Pass the option passwd, or leave out reseal and set the length separately",
         )
+    password = _password(old[at:], digests) if size == HMAC else None
     head, payload = new[at : at + HEADER], new[at + HEADER + size :]
-    crc = crc32c(head + payload) if size == CRC32C else zlib.crc32(head + payload)
-    return new[: at + HEADER] + crc.to_bytes(size, "big") + payload
+    return new[: at + HEADER] + digest_of(head + payload, size, password) + payload

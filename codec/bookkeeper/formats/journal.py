@@ -230,10 +230,14 @@ class Journal(DigestedCodec):
             fields = (*_NUMBERS, *entry_fields.content_fields(frame[4:], known))
         return entry_fields.detailed(RECORD, _IDS, fields)
 
-    def edit(self, frame: bytes, path: address.Path, change: address.Change, *, reseal: bool) -> bytes:
-        new = super().edit(frame, path, change, reseal=reseal)
+    def edit(
+        self, frame: bytes, path: address.Path, change: address.Change, *, reseal: bool, context: Any = None
+    ) -> bytes:
+        new = super().edit(frame, path, change, reseal=reseal, context=context)
         is_entry = self.kind_at(frame, self._edited_at(frame)) == MAIN and not frame[12] >> 7
-        return entry_fields.resealed(frame, new, 4, path) if reseal and is_entry else new
+        if not reseal or not is_entry:
+            return new
+        return entry_fields.resealed(frame, new, 4, path, None if context is None else context.digests)
 
     # Versions
 

@@ -6,17 +6,15 @@ Ledgers maps and the index are updated. The digest of a redacted entry is recomp
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from crc32c import crc32c
 
 from logwright.codec.bookkeeper.formats import digest
-from logwright.codec.bookkeeper.formats.digest import CRC32, CRC32C, HEADER, HMAC, Passwords, hmac_of
+from logwright.codec.bookkeeper.formats.digest import HEADER, HMAC, Passwords
 from logwright.codec.bookkeeper.formats.entrylog.codec import CODEC as LOG
 from logwright.codec.bookkeeper.formats.entrylog.layout import BLOCK, FILL
 from logwright.codec.bookkeeper.formats.entrylog.layout import HEADER as LOG_HEADER
@@ -165,18 +163,11 @@ class BookieEdit(RepairPlan):
                 advice="Set a payload that is not longer than the stored one, or drop the entry",
             )
         data = content[:HEADER] + payload
-        if size == HMAC:
-            password = None if self._passwords is None else self._passwords.of(ledger)
-            if password is None:
-                text = (
-                    f"the HMAC of the entry at byte {start} of {name} needs the password of ledger {ledger}"
-                )
-                raise UsageError(text, advice="Pass the option passwd, or drop the entry")
-            seal = hmac_of(password, data)
-        else:
-            crc = crc32c(data) if size == CRC32C else zlib.crc32(data) if size == CRC32 else 0
-            seal = crc.to_bytes(size, "big")
-        entry = content[:HEADER] + seal + payload
+        password = None if self._passwords is None else self._passwords.of(ledger)
+        if size == HMAC and password is None:
+            text = f"the HMAC of the entry at byte {start} of {name} needs the password of ledger {ledger}"
+            raise UsageError(text, advice="Pass the option passwd, or drop the entry")
+        entry = content[:HEADER] + digest.digest_of(data, size, password) + payload
         return len(entry).to_bytes(4, "big") + entry
 
     def _spliced(self, name: str, changes: Sequence[Replacement], *, padded: bool) -> list[Extent]:

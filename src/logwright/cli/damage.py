@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import click
 
-from logwright.cli.common import CODEC
+from logwright.cli.common import ANY_OPTION, CODEC, own_options
 from logwright.codec import plural
 
-_HELP = {"help_option_names": ["-h", "--help"]}
 
-
-@click.command("damage", context_settings=_HELP)
+@click.command("damage", context_settings=ANY_OPTION)
 @click.argument("path")
 @click.option(
     "--op", "operations", multiple=True, metavar="OPERATION", help="Operation to apply; may be repeated."
@@ -29,7 +27,9 @@ _HELP = {"help_option_names": ["-h", "--help"]}
 )
 @CODEC
 @click.option("--json", "as_json", is_flag=True, help="Print damage.json to standard output.")
+@click.pass_context
 def command(
+    ctx: click.Context,
     path: str,
     operations: tuple[str, ...],
     out: str,
@@ -55,12 +55,14 @@ def command(
 
     file= is a name, a pattern, or first or last (the default) of the primary files. frame=, record=, header=, entry= and field= select what
     at= and length= count in; negative numbers count from the end. reseal recomputes the lengths and checksums around the damage. Positions
-    refer to the bytes at the time when an operation runs.
+    refer to the bytes at the time when an operation runs. Options of verify are accepted, such as the --passwd that an HMAC needs.
     """
     import logwright as lw
     from logwright.cli.common import print_json
 
-    result = lw.damage(path, out, list(operations), codec=codec, seed=seed, count=count, apply=record)
+    result = lw.damage(
+        path, out, list(operations), codec=codec, seed=seed, count=count, apply=record, **own_options(ctx)
+    )
     if as_json:
         print_json(result.manifest)
         return 0

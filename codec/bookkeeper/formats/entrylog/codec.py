@@ -274,10 +274,14 @@ class EntryLog(DigestedCodec):
             self.spec.struct, _NUMBERS, entry_fields.content_fields(frame[4:], known)
         )
 
-    def edit(self, frame: bytes, path: address.Path, change: address.Change, *, reseal: bool) -> bytes:
-        new = super().edit(frame, path, change, reseal=reseal)
+    def edit(
+        self, frame: bytes, path: address.Path, change: address.Change, *, reseal: bool, context: Any = None
+    ) -> bytes:
+        new = super().edit(frame, path, change, reseal=reseal, context=context)
         is_entry = self.kind_at(frame, self._edited_at(frame)) == MAIN
-        return entry_fields.resealed(frame, new, 4, path) if reseal and is_entry else new
+        if not reseal or not is_entry:
+            return new
+        return entry_fields.resealed(frame, new, 4, path, None if context is None else context.digests)
 
     # Correcting
 

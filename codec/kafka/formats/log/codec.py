@@ -155,8 +155,9 @@ class KafkaLog(Codec):
         return nodes
 
     def edit(
-        self, frame: bytes, path: Sequence[str | int], change: Callable[[bytes, Type], bytes], *, reseal: bool
-    ) -> bytes:
+        self, frame: bytes, path: Sequence[str | int], change: Callable[[bytes, Type], bytes], *, reseal: bool,
+        context: Any = None,
+    ) -> bytes:  # fmt: skip
         return fields.edit(frame, path, change, reseal=reseal)
 
     def scan(self, window: Window, at: int, context: LogContext, *, check: bool = True) -> Frames:

@@ -452,8 +452,9 @@ class RecordCodec(Codec):
         return fields.names_of_records(self.structures)
 
     def edit(
-        self, frame: bytes, path: Sequence[str | int], change: Callable[[bytes, Type], bytes], *, reseal: bool
-    ) -> bytes:
+        self, frame: bytes, path: Sequence[str | int], change: Callable[[bytes, Type], bytes], *, reseal: bool,
+        context: Any = None,
+    ) -> bytes:  # fmt: skip
         return fields.edit_record(self.structures[1], frame, path, change, reseal=reseal)
 
     # Decoding

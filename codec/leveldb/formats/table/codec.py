@@ -244,8 +244,9 @@ class LevelDBTable(Codec):
         return fields.names_of_blocks()
 
     def edit(
-        self, frame: bytes, path: Sequence[str | int], change: Callable[[bytes, Type], bytes], *, reseal: bool
-    ) -> bytes:
+        self, frame: bytes, path: Sequence[str | int], change: Callable[[bytes, Type], bytes], *, reseal: bool,
+        context: Any = None,
+    ) -> bytes:  # fmt: skip
         return fields.edit_block(frame, path, change, reseal=reseal)
 
     def frame_bounds(self, frames: Frames, column: str) -> tuple[Any, Any]:

@@ -335,7 +335,9 @@ class ZooKeeperSnapshot(Codec):
 
     # Editing and writing
 
-    def edit(self, frame: bytes, path: address.Path, change: address.Change, *, reseal: bool) -> bytes:
+    def edit(
+        self, frame: bytes, path: address.Path, change: address.Change, *, reseal: bool, context: Any = None
+    ) -> bytes:
         """Refuse to recompute a checksum of one frame: a seal covers the whole file."""
         return address.edit(struct_of(frame), frame, path, change, reseal=reseal)
 

@@ -108,7 +108,9 @@ class TxnLog(Codec):
             raise UsageError(f"{self.name}: no hint {sorted(unknown)[0]!r}")
         return TxnLogContext(options, **hints, may_be_old=may_be_old)
 
-    def edit(self, frame: bytes, path: address.Path, change: address.Change, *, reseal: bool) -> bytes:
+    def edit(
+        self, frame: bytes, path: address.Path, change: address.Change, *, reseal: bool, context: Any = None
+    ) -> bytes:
         struct = (
             layout.FILE_HEADER
             if frame[: len(layout.MAGIC)] == layout.MAGIC and len(frame) == layout.HEADER_SIZE
