@@ -11,6 +11,7 @@ from test_store import ROWS, SIZES
 import logwright as lw
 
 TIME = 1_700_000_000_000
+PREPARED = {**ROWS[9], "sys_flag": 4, "keys": "one two"}
 
 
 def batch(number: int, count: int) -> dict[str, Any]:
@@ -91,3 +92,27 @@ def test_index_for_an_older_broker_has_no_tags(tmp_path: Path) -> None:
     assert list(files(tmp_path / "rebuilt", "index").values()) == list(
         files(tmp_path / "old", "index").values()
     )
+
+
+def test_append_continues_a_store_whose_last_messages_are_in_no_queue(tmp_path: Path) -> None:
+    """A broker indexes such messages again at each start. An append does not."""
+    rows = [*ROWS[:10], PREPARED, PREPARED, *ROWS[10:20]]
+    sizes: dict[str, Any] = {**SIZES, "maxIndexNum": 22}
+    lw.write(rows, tmp_path / "once", "rocketmq.store", **sizes)
+    lw.write(rows[:12], tmp_path / "twice", "rocketmq.store", **sizes)
+    report = lw.verify(tmp_path / "twice", "rocketmq.store", as_system="5.5.0")
+    assert any(name.startswith("index/") for name in report.system["rewrites"])
+    lw.write(rows[12:], tmp_path / "twice", "rocketmq.store", mode="append", **sizes)
+    derived = "consumequeue", "index"
+    assert files(tmp_path / "once", *derived) == files(tmp_path / "twice", *derived)
+
+
+def test_append_is_refused_where_a_start_would_index_further_messages(tmp_path: Path) -> None:
+    lw.write([*ROWS[:10], PREPARED, PREPARED], tmp_path / "store", "rocketmq.store", **SIZES)
+    index = max((tmp_path / "store/index").iterdir())
+    data = bytearray(index.read_bytes())
+    count = int.from_bytes(data[36:40], "big")
+    data[36:40] = (count - 1).to_bytes(4, "big")
+    index.write_bytes(data)
+    with pytest.raises(lw.UsageError, match="a broker would change index/"):
+        lw.write(ROWS[10:], tmp_path / "store", "rocketmq.store", mode="append", **SIZES)

@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from logwright.codec.rocketmq.formats.batchconsumequeue import UNIT
 from logwright.codec.rocketmq.startup.consume_queue import FILTERED, Unit
 from logwright.codec.rocketmq.startup.mapped_file import MappedFile, MappedFileQueue
-from logwright.codec.rocketmq.startup.message import Message
+from logwright.codec.rocketmq.startup.message import Message, batch_of
 from logwright.codec.store.overlay import Overlay
 
 SIZE = UNIT.min_size
 _UNIT = struct.Struct(">qiqqqhii")
 _RECOVERED = 3
-INNER_NUM, INNER_BASE = "INNER_NUM", "INNER_BASE"
 
 
-def batch_of(message: Message) -> tuple[int, int]:
-    """Return the queue offset of the first message of a batch, and the number of its messages."""
-    if INNER_NUM in message.properties and INNER_BASE in message.properties:
-        return int(message.properties[INNER_BASE]), int(message.properties[INNER_NUM])
-    return message.queue_offset, 1
+def search(offsets: Sequence[int], number: int) -> int | None:
+    """Return the index of the last offset up to `number`, or None (`binarySearch`). Damaged offsets may be in any order, so that the steps of
+    the search decide which one is returned."""
+    left, right = 0, len(offsets) - 1
+    while left <= right:
+        middle = (left + right) // 2
+        if offsets[middle] == number:
+            return middle
+        if offsets[middle] > number:
+            right = middle - 1
+        elif middle == left:
+            return middle + 1 if middle + 1 < len(offsets) and offsets[middle + 1] <= number else middle
+        else:
+            left = middle
+    return None
 
 
 class BatchConsumeQueue:
@@ -32,6 +42,7 @@ class BatchConsumeQueue:
         self.queue = MappedFileQueue(overlay, f"batchconsumequeue/{topic}/{queue_id}", size)
         self.max_phy = -1
         self.min_offset = self.max_offset = 0
+        self._first_offsets: dict[int, MappedFile] = {}
 
     most_units = -(-FILTERED // SIZE)
     """Limit of the messages that one pull reads."""
@@ -58,15 +69,21 @@ class BatchConsumeQueue:
             self._revise()
 
     def _revise(self) -> None:
-        written = [unit for file in self.queue.files for unit in self._written(file)]
-        self.min_offset = written[0][4] if written else 0
-        self.max_offset = written[-1][4] + written[-1][5] if written else 0
+        self._revise_min()
+        last = [unit for file in self.queue.files[-2:] for unit in self._written(file)][-1:]
+        self.max_offset = last[0][4] + last[0][5] if last else 0
+
+    def _revise_min(self) -> None:
+        if self.queue.files:
+            self.min_offset = next((unit[4] for unit in self._written(self.queue.files[0])), -1)
+        else:
+            self.min_offset = self.max_offset = 0
 
     def _written(self, file: MappedFile) -> Iterator[tuple[int, ...]]:
         return _UNIT.iter_unpack(file.read(0, file.wrote // SIZE * SIZE))
 
     def truncate(self, phy_end: int) -> None:
-        self.max_phy = phy_end
+        self.max_phy = phy_end - 1
         while self.queue.files:
             file = self.queue.files[-1]
             file.wrote = 0
@@ -85,6 +102,8 @@ class BatchConsumeQueue:
         if message.phy <= self.max_phy:
             return True
         base, count = batch_of(message)
+        if base < 0 or count < 0:
+            return True
         first = not self.queue.files
         file = self.queue.last_for(self.queue.max_offset)
         file.append(
@@ -95,21 +114,38 @@ class BatchConsumeQueue:
         self.max_phy, self.max_offset = message.phy, base + count
         if first:
             self.min_offset = base
+        if file.wrote == SIZE:
+            self._first_offsets[base] = file
         return True
 
     def correct_min(self, min_phy: int, *, old: bool, fails: bool = False) -> None:
-        for file in self.queue.files:
-            for unit in self._written(file):
-                if unit[0] >= min_phy:
-                    self.min_offset = unit[4]
-                    return
+        self._revise_min()
+        self._first_offsets = {
+            unit[4]: file for file in self.queue.files for unit in itertools.islice(self._written(file), 1)
+        }
+        for unit in self._written(self.queue.files[0]) if self.queue.files else ():
+            if unit[0] >= min_phy:
+                break
+            self.min_offset = unit[4] + unit[5]
 
     def units(self, number: int) -> Iterator[Unit] | None:
-        for file in self.queue.files:
-            matching = [unit for unit in self._written(file) if unit[4] + unit[5] > number]
-            if matching:
-                return (Unit(unit[4], unit[5], unit[0], unit[1]) for unit in matching)
-        return None
+        """Return the units from the one that the search for a queue offset ends at (`getBatchMsgIndexBuffer`).
+
+        The search compares first offsets only, so an offset in a gap is answered with the batch before the gap.
+        """
+        file = self._file_of(number)
+        units = [] if file is None else list(self._written(file))
+        at = search([unit[4] for unit in units], number)
+        return None if at is None else (Unit(unit[4], unit[5], unit[0], unit[1]) for unit in units[at:])
+
+    def _file_of(self, number: int) -> MappedFile | None:
+        if not self.queue.files:
+            return None
+        last = self.queue.files[-1]
+        if any(unit[4] <= number for unit in itertools.islice(self._written(last), 1)):
+            return last
+        earlier = [first for first in self._first_offsets if first <= number]
+        return self._first_offsets[max(earlier)] if earlier else None
 
     def next_file(self, number: int) -> int:
         return number + 1

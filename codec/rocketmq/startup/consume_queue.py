@@ -44,11 +44,21 @@ class ConsumeQueueExt:
         return int.from_bytes(data, "big", signed=True) if len(data) == 2 else 0
 
     def recover(self) -> None:
+        """Find the end of the last unit. Raises `LoadError` for a size that exceeds its file."""
         position = 0
         for file in self.queue.files:
             position = 0
-            while position < file.size and (size := self._size_at(file, position)) > 0:
+            while True:
+                if position + 2 > file.size:
+                    raise LoadError("java.nio.BufferUnderflowException")
+                size = self._size_at(file, position)
+                if size <= 0:
+                    break
                 position += size
+                if position > file.size:
+                    raise LoadError(
+                        f"java.lang.IllegalArgumentException: newPosition > limit: ({position} > {file.size})"
+                    )
         if self.queue.files:
             self.queue.truncate(self.queue.files[-1].base + position)
 

@@ -134,13 +134,20 @@ class MappedFileQueue:
         return first if or_first else None
 
     def last_for(self, offset: int) -> MappedFile:
-        """Return the file to append to. Create one if the last is full, or for `offset` if no file exists."""
+        """Return the file to append to. Create one if the last is full, or for `offset` if no file exists.
+
+        A file that was not loaded and has the name of the new one keeps its bytes.
+        """
         if self.files and not self.files[-1].full:
             return self.files[-1]
         base = self.files[-1].base + self.size if self.files else offset - offset % self.size
         name = f"{self.folder}/{base:020d}"
         file = MappedFile(self.overlay, name, base, self.size)
-        self.overlay.create(name, self.size)
+        if name not in self.overlay:
+            self.overlay.create(name, self.size)
+        elif self.overlay.size(name) < self.size:
+            present = self.overlay.size(name)
+            self.overlay.assemble(name, [*self.overlay.extents(name, 0, present), Zeros(self.size - present)])
         file.wrote = 0
         self.files.append(file)
         return file

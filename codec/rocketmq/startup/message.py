@@ -25,7 +25,8 @@ _DELAYS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 DELAYS = [1000 * int(delay[:-1]) * _SECONDS[delay[-1]] for delay in _DELAYS.split()]
 """`messageDelayLevel`, in milliseconds; the first is level 1."""
-_INT = re.compile(r"[+-]?[0-9]{1,10}")
+_DIGITS, _LONGEST = re.compile(r"[+-]?[0-9]+"), 4000
+INNER_NUM, INNER_BASE = "INNER_NUM", "INNER_BASE"
 
 
 @dataclass(frozen=True)
@@ -98,11 +99,27 @@ def properties_of(stored: bytes) -> dict[str, str]:
     return out
 
 
-def _integer(text: str) -> int:
-    """`Integer.parseInt`. Raises `ValueError`."""
-    if not _INT.fullmatch(text) or not -(1 << 31) <= int(text) < 1 << 31:
+def _integer(text: str, bits: int) -> int:
+    """`Short.parseShort`, `Integer.parseInt` or `Long.parseLong`. Raises `ValueError`."""
+    if (
+        len(text) > _LONGEST
+        or not _DIGITS.fullmatch(text)
+        or not -(1 << bits - 1) <= int(text) < 1 << bits - 1
+    ):
         raise ValueError(f'For input string: "{text}"')
     return int(text)
+
+
+def _split(text: str) -> list[str]:
+    """`String.split(",")` of text that is not empty: empty parts at the end are left out."""
+    return text.rstrip(",").split(",") if text.rstrip(",") else []
+
+
+def batch_of(message: Message) -> tuple[int, int]:
+    """Return the queue offset of the first message of a batch, and the number of its messages. Raises `ValueError`."""
+    if INNER_NUM in message.properties and INNER_BASE in message.properties:
+        return _integer(message.properties[INNER_BASE], 64), _integer(message.properties[INNER_NUM], 16)
+    return message.queue_offset, 1
 
 
 _FIXED = struct.Struct(">iIiiiqqiq")
@@ -158,7 +175,7 @@ def _check(buffer: Buffer, rules: Rules, *, crc: bool) -> Message | Refused:
                 return Refused(-1, "CRC check failed")
         tags_code = string_hash(properties.get("TAGS", ""))
         if topic == SCHEDULE_TOPIC and "DELAY" in properties:
-            level = min(_integer(properties["DELAY"]), len(DELAYS))
+            level = min(_integer(properties["DELAY"], 32), len(DELAYS))
             if level > 0 and rules.deliver_times:
                 tags_code = stored + DELAYS[level - 1]
     elif crc and rules.force_property_crc:
@@ -169,9 +186,11 @@ def _check(buffer: Buffer, rules: Rules, *, crc: bool) -> Message | Refused:
             total,
             f"[BUG]read total count not equals msg total size. totalMsgSize={total}, readTotalCount={size}",
         )
-    return Message(
+    message = Message(
         topic, queue_id, phy, total, tags_code, stored, queue_offset, flags & TRANSACTION, flags, properties
     )
+    batch_of(message)
+    return message
 
 
 def _bytes(buffer: Buffer, at: int, length: int) -> bytes:
@@ -207,14 +226,17 @@ def decodes(buffer: Buffer, *, v2: bool) -> bool:
 
 
 def multi_dispatch(message: Message) -> list[tuple[str, int, int]]:
-    """Return name, queue id and queue offset of the light queues of a message (`MultiDispatchUtils`, `multiDispatchLmqQueue`)."""
-    names = message.properties.get("INNER_MULTI_DISPATCH", "")
-    numbers = message.properties.get("INNER_MULTI_QUEUE_OFFSET", "")
+    """Return name, queue id and queue offset of the light queues of a message (`MultiDispatchUtils`, `multiDispatchLmqQueue`).
+
+    Raises `ValueError` for an offset that is not a number: a broker throws an exception.
+    """
+    names = _split(message.properties.get("INNER_MULTI_DISPATCH", ""))
+    numbers = _split(message.properties.get("INNER_MULTI_QUEUE_OFFSET", ""))
     system = message.topic.startswith(("%RETRY%", "rmq_sys_")) or message.topic == SCHEDULE_TOPIC
-    if not names or not numbers or system or names.count(",") != numbers.count(","):
+    if system or len(names) != len(numbers):
         return []
     return [
-        (name, 0 if name.startswith("%LMQ%") else message.queue_id, int(number))
-        for name, number in zip(names.split(","), numbers.split(","), strict=True)
+        (name, 0 if name.startswith("%LMQ%") else message.queue_id, _integer(number, 64))
+        for name, number in zip(names, numbers, strict=True)
         if "/" not in name
     ]

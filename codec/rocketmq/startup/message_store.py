@@ -276,7 +276,11 @@ class MessageStore:
             if self.writable:
                 queue.put(message)
             if self.writable and self.config.lmq and not self.version.old and isinstance(queue, ConsumeQueue):
-                for name, queue_id, number in multi_dispatch(message):
+                try:
+                    light = multi_dispatch(message)
+                except ValueError as error:
+                    raise LoadError(f"java.lang.NumberFormatException: {error}") from None
+                for name, queue_id, number in light:
                     self._open(name, queue_id).put(message, number, message.tags_code)
         self.index.put(message)
 

@@ -20,7 +20,7 @@ from logwright.codec.rocketmq.formats.commitlog.codec import CODEC as LOG
 from logwright.codec.rocketmq.formats.commitlog.layout import BLANK, BLANK_MAGIC
 from logwright.codec.rocketmq.formats.commitlog.write import Writer
 from logwright.codec.rocketmq.formats.config import TOPICS
-from logwright.codec.rocketmq.formats.indexfile import HEAD, HEADER, entry_at
+from logwright.codec.rocketmq.formats.indexfile import HEAD, HEADER, SIZE, entry_at
 from logwright.codec.rocketmq.formats.page import checkpoint
 from logwright.codec.rocketmq.startup.consume_queue import ConsumeQueue
 from logwright.codec.rocketmq.startup.mapped_file import LoadError
@@ -74,7 +74,7 @@ def resume(listing: Listing | None, options: Options) -> State:
     except LoadError as error:
         raise UsageError(f"a broker does not load the store: {error}", advice="Repair it first") from None
     changed = [*overlay.removed, *overlay.rewritten, *overlay.created]
-    if changed:
+    if changed and not _only_repeats_keys(listing, overlay, changed, config.slots):
         raise UsageError(
             f"a broker would change {changed[0]} when it starts",
             advice="Start and stop a broker, or repair the store first",
@@ -87,6 +87,42 @@ def resume(listing: Listing | None, options: Options) -> State:
         for key, queue in store.queues.items()
     }  # fmt: skip
     return State(config, store.max_phy, queues, int(store.checkpoint[2]))
+
+
+def _only_repeats_keys(listing: Listing, overlay: Overlay, changed: list[str], slots: int) -> bool:
+    """Return whether a start changes nothing but to index the last messages a second time.
+
+    A broker dispatches all messages after the last one in a consume queue, so prepared and rolled back ones at the end of the log are
+    indexed at each start (`DefaultMessageStore.recoverTopicQueueTable`).
+    """
+    if any(tree.first(name) != tree.INDEX for name in changed):
+        return False
+    added = _entry_count(overlay) - _entry_count(listing)
+    return _last_keys(overlay, added, slots) == _last_keys(listing, added, slots)
+
+
+def _index_files(listing: Listing) -> list[str]:
+    names = [entry.name for entry in listing.entries() if tree.first(entry.name) == tree.INDEX]
+    return sorted(name for name in names if tree.base_of(name) is not None)
+
+
+def _entries_in(listing: Listing, name: str) -> int:
+    return max(int(HEADER.unpack(listing.read(name, 0, HEAD), 0, HEAD)[0]["index_count"]) - 1, 0)
+
+
+def _entry_count(listing: Listing) -> int:
+    return sum(_entries_in(listing, name) for name in _index_files(listing))
+
+
+def _last_keys(listing: Listing, count: int, slots: int) -> list[bytes]:
+    """Return the key hash and physical offset of the last entries of all index files, newest first."""
+    out: list[bytes] = []
+    for name in reversed(_index_files(listing)):
+        last = _entries_in(listing, name)
+        first = max(last - (count - len(out)), 0) + 1
+        data = listing.read(name, entry_at(slots, first), SIZE * (last + 1 - first))
+        out += [data[at : at + 12] for at in range(len(data) - SIZE, -1, -SIZE)]
+    return out
 
 
 def _read_options(options: Options) -> dict[str, Any]:
@@ -193,8 +229,7 @@ class StoreBuilder:
             yield from self._copied(self.log.existing, 0, used)
         index = self.derived.index
         index.full_at = self.state.full_at
-        names = [entry.name for entry in self.listing.entries() if tree.first(entry.name) == tree.INDEX]
-        names = sorted(name for name in names if tree.base_of(name) is not None)
+        names = _index_files(self.listing)
         if names:
             index.newest = max(tree.base_of(name) or 0 for name in names)
             head = HEAD + 4 * self.config.slots

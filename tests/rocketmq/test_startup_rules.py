@@ -1,0 +1,112 @@
+"""Rules of a broker's start that no golden store shows. Each agrees with the real store (`tests/oracle/test_rocketmq_startup_oracle.py`)."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+from memory_directory import MemoryDirectory
+from test_write import TIME, batch, light
+
+import logwright as lw
+from logwright.codec.option import Options
+from logwright.codec.rocketmq.startup.batch_consume_queue import search
+from logwright.codec.rocketmq.startup.start import STARTUP, ServedStore
+from logwright.codec.rocketmq.store.layout import LAYOUT
+
+OPTIONS: dict[str, Any] = {
+    "mappedFileSizeCommitLog": 1024, "mappedFileSizeConsumeQueue": 100, "maxHashSlotNum": 8, "maxIndexNum": 10,
+    "mapperFileSizeBatchConsumeQueue": 138, "mappedFileSizeConsumeQueueExt": 84,
+}  # fmt: skip
+
+
+def written(tmp_path: Any, rows: list[dict[str, Any]], **options: Any) -> dict[str, bytes]:
+    lw.write(rows, tmp_path / "store", "rocketmq.store", **OPTIONS, **options)
+    home = tmp_path / "store"
+    return {str(path.relative_to(home)): path.read_bytes() for path in home.rglob("*") if path.is_file()}
+
+
+def start(files: dict[str, bytes], *, clean: bool = True, **options: Any) -> Any:
+    listing = MemoryDirectory(files, "store")
+    chosen = Options(LAYOUT.read_options, {**OPTIONS, **options})
+    return STARTUP.run(listing, LAYOUT.plan(listing, chosen), chosen, version="5.5.0", clean=clean)
+
+
+def store_of(started: Any) -> Any:
+    assert isinstance(started.served, ServedStore)
+    return started.served.store
+
+
+def changed(data: bytes, at: int, new: bytes) -> bytes:
+    return data[:at] + new + data[at + len(new) :]
+
+
+ROWS = [
+    {"topic": "T", "queue_id": 0, "body": b"x" * 30, "tags": "a", "store_timestamp_ms": TIME + n}
+    for n in range(6)
+]
+
+
+def test_offset_in_a_gap_of_a_batch_queue_is_answered_with_the_batch_before(tmp_path: Any) -> None:
+    files = written(tmp_path, [batch(*args) for args in ((0, 1), (1, 3), (4, 1), (5, 10))], batch_topics="B")
+    name = "batchconsumequeue/B/1/00000000000000000138"
+    files[name] = changed(files[name], 28, struct.pack(">q", 9))
+    store = store_of(start(files))
+    queue = store.queues["B", 1]
+    assert [store.pull(queue, number)[0][0].number for number in (4, 5, 8, 9)] == [4, 4, 4, 9]
+
+
+@pytest.mark.parametrize(
+    ("offsets", "number", "index"),
+    [
+        ([0, 5, 6], 5, 1), ([0, 5, 6], 4, 0), ([0, 5, 6], 99, 2), ([3, 5], 2, None), ([], 0, None), ([0, 9, 2, 3], 3, 0),
+        ([0, 9, 2, 9, 9], 3, 2),
+    ],
+)  # fmt: skip
+def test_search_for_a_batch_takes_the_steps_of_a_broker(
+    offsets: list[int], number: int, index: int | None
+) -> None:
+    assert search(offsets, number) == index
+
+
+@pytest.mark.parametrize(("name", "value"), [("INNER_NUM", "40000"), ("INNER_BASE", "1x")])
+def test_batch_properties_that_are_no_numbers_end_the_log(tmp_path: Any, name: str, value: str) -> None:
+    properties = {"INNER_NUM": "2", "INNER_BASE": "3", name: value}
+    files = written(tmp_path, [*ROWS[:3], {**ROWS[3], "properties": [{"key": "PLACE", "value": "x" * 30}]}])
+    log = "commitlog/00000000000000000000"
+    text = b"".join(f"{key}\x01{value}\x02".encode() for key, value in properties.items())
+    at = files[log].index(b"PLACE\x01")
+    files[log] = changed(files[log], at, (text + b"Z\x01" + b"x" * 36)[:36])
+    store = store_of(start(files, clean=False))
+    assert store.queues["T", 0].max_offset == 3
+    assert store.max_phy < at
+
+
+def test_light_queue_offset_that_is_no_number_stops_the_start(tmp_path: Any) -> None:
+    files = written(tmp_path, [light(n) for n in range(3)], enableLmq=True)
+    log = "commitlog/00000000000000000000"
+    files[log] = files[log].replace(b"QUEUE_OFFSET\x012", b"QUEUE_OFFSET\x01!")
+    started = start(files, clean=False, enableLmq=True)
+    assert not started.verdict.opens
+    assert 'java.lang.NumberFormatException: For input string: "!"' in started.verdict.error
+
+
+def test_extension_unit_that_exceeds_its_file_stops_the_start(tmp_path: Any) -> None:
+    files = written(tmp_path, ROWS, enableConsumeQueueExt=True)
+    name = "consumequeue_ext/T/0/00000000000000000000"
+    files[name] = changed(files[name], 0, b"\x00\x55")
+    started = start(files, enableConsumeQueueExt=True)
+    assert not started.verdict.opens
+    assert "java.lang.IllegalArgumentException: newPosition > limit: (85 > 84)" in started.verdict.error
+
+
+def test_extension_files_of_a_removed_queue_keep_the_bytes_that_are_not_overwritten(tmp_path: Any) -> None:
+    files = written(tmp_path, ROWS, enableConsumeQueueExt=True)
+    name = "consumequeue_ext/T/0/00000000000000000000"
+    files = {file: data for file, data in files.items() if not file.startswith("consumequeue/")}
+    files[name] = changed(files[name], 80, b"rest")
+    assert start(files, clean=False, enableConsumeQueueExt=True).after.read(name)[80:] in (
+        b"rest",
+        b"\xff\xffst",
+    )
