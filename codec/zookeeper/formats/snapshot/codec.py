@@ -29,6 +29,7 @@ from logwright.codec.zookeeper.formats.snapshot.acl import ACLS
 from logwright.codec.zookeeper.formats.snapshot.expand import MAGICS, Expanded, expand
 from logwright.codec.zookeeper.formats.snapshot.frames import SnapshotContext, decode_frames, describe
 from logwright.codec.zookeeper.formats.snapshot.layout import NODE, NODE_MIN, seek
+from logwright.codec.zookeeper.formats.snapshot.packed_suspects import flip_of_packed
 from logwright.codec.zookeeper.formats.snapshot.rows import (
     PORTION,
     Nodes,
@@ -218,7 +219,8 @@ class ZooKeeperSnapshot(Codec):
     def flip_of_file(
         self, read: Read, size: int, context: SnapshotContext
     ) -> tuple[Fault, int, int, tuple[str, ...]] | None:
-        flip = flip_of(self, read, size, context)
+        find = flip_of if context.compression == "none" else flip_of_packed
+        flip = find(self, read, size, context)
         if flip is None:
             return None
         (place, bit), proofs = flip

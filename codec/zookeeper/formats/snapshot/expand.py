@@ -24,10 +24,10 @@ from logwright.codec.zookeeper.jute import Int64s
 SNAPPY_MAGIC = b"\x82SNAPPY\x00"
 MAGICS = {"gzip": b"\x1f\x8b", "snappy": SNAPPY_MAGIC}
 """The bytes that a server checks before it tries a file."""
-_HEADER = len(SNAPPY_MAGIC) + 8
-_CHUNK = 32768
+SNAPPY_HEADER_SIZE = len(SNAPPY_MAGIC) + 8
+SNAPPY_CHUNK = 32768
 _FILL = 0xFF
-_GZIP_HEADER = 10
+GZIP_HEADER_SIZE = 10
 _PLAIN_GZIP = b"\x08\x00"
 """Deflate, and no optional header fields, as Java writes it."""
 _PIECE = 256
@@ -80,13 +80,13 @@ def expand(compression: str, data: Bytes, limit: int) -> Expanded:
 def _rest_of_gzip(data: Bytes, limit: int) -> Bytes:
     """Return the output of deflate before it fails, whatever the trailing checksum says."""
     raw = data.tobytes()
-    if len(raw) < _GZIP_HEADER or raw[2:4] != _PLAIN_GZIP:
+    if len(raw) < GZIP_HEADER_SIZE or raw[2:4] != _PLAIN_GZIP:
         return np.zeros(0, np.uint8)
     stream = zlib.decompressobj(-zlib.MAX_WBITS)
     parts: list[bytes] = []
     total = 0
     with contextlib.suppress(zlib.error):
-        for at in range(_GZIP_HEADER, len(raw), _PIECE):
+        for at in range(GZIP_HEADER_SIZE, len(raw), _PIECE):
             parts.append(stream.decompress(raw[at : at + _PIECE], limit - total + 1))
             total += len(parts[-1])
             if total > limit or stream.eof:
@@ -98,8 +98,8 @@ def _rest_of_snappy(data: Bytes, limit: int) -> tuple[Bytes, list[tuple[int, int
     """Return the chunks up to the first impossible length, with the bytes before the damage of a damaged chunk, and the lost ranges."""
     parts: list[Bytes] = []
     lost: list[tuple[int, int]] = []
-    at, total = _HEADER, 0
-    while at + 4 <= len(data) and total + _CHUNK <= limit:
+    at, total = SNAPPY_HEADER_SIZE, 0
+    while at + 4 <= len(data) and total + SNAPPY_CHUNK <= limit:
         length = load_i32be(data, at)
         if length < 0:
             break
@@ -107,7 +107,7 @@ def _rest_of_snappy(data: Bytes, limit: int) -> tuple[Bytes, list[tuple[int, int
         end = min(at + length, len(data))
         size, start = read_uvarint(data, at, end)
         # No length, path or time consists of ones only.
-        out = np.full(size if start >= 0 and 0 < size <= _CHUNK else _CHUNK, _FILL, np.uint8)
+        out = np.full(size if start >= 0 and 0 < size <= SNAPPY_CHUNK else SNAPPY_CHUNK, _FILL, np.uint8)
         if snappy.decompress(data, at, end, out, 0, len(out)) < 0:
             written = np.flatnonzero(out != _FILL)
             lost.append((total + (int(written[-1]) + 1 if len(written) else 0), total + len(out)))

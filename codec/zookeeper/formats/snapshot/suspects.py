@@ -47,7 +47,7 @@ _WORK = 8
 
 
 @dataclass
-class _Facts:
+class SnapshotFacts:
     """The parts of a snapshot that may prove a bit: each is compared with the same snapshot without it."""
 
     sound: bool
@@ -70,9 +70,14 @@ class _Facts:
     def digest_right(self) -> bool:
         return self.digest is not None and self.digest == signed(self.total)
 
-    def proves(self, stored: _Facts) -> tuple[str, ...]:
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is wrong with it, whatever the digest says."""
+        return self.sound and self.sealed and self.header
+
+    def proves(self, stored: SnapshotFacts) -> tuple[str, ...]:
         """Return the evidence that a bit was flipped in the stored snapshot and is not in this one."""
-        if not (self.sound and self.sealed and self.header):
+        if not self.complete:
             return ()
         proofs = ["its structure"] if not (stored.sound and stored.header) else []
         proofs += ["the ACL table"] if stored.dangling and not self.dangling else []
@@ -99,7 +104,7 @@ def flip_of(
         near = list(_of_ending(read, size))
     else:
         near = list(_of_seals(shape, shape.ending))
-    facts = _facts(codec, read, size, context)
+    facts = facts_of(codec, read, size, context)
     if shape.ending is not None:
         covered = _by_sums(shape)
         if facts.sound and facts.digest is not None and len(covered) > _TRIES:
@@ -109,7 +114,7 @@ def flip_of(
     for place, bit in dict.fromkeys(near[:_TRIES]):
         stored = int(read(place, 1)[0])
         patched = PatchedFile(read, size, Correction(place, bit, stored, 0, size, ()))
-        proofs = _facts(codec, patched.pread, size, context).proves(facts)
+        proofs = facts_of(codec, patched.pread, size, context).proves(facts)
         if not proofs and _is_of_seal(shape, place, facts):
             proofs = _next_seal(patched, size)
         if proofs:
@@ -118,10 +123,10 @@ def flip_of(
     return proved[0] if len(proved) == 1 and (len(near) <= _TRIES or not facts.sound) else None
 
 
-def _facts(codec: Codec, read: Read, size: int, context: SnapshotContext) -> _Facts:
+def facts_of(codec: Codec, read: Read, size: int, context: SnapshotContext) -> SnapshotFacts:
     """Read a snapshot from end to end."""
     context = replace(context)
-    facts = _Facts(True, False, False, False, 0, None, (), 0)
+    facts = SnapshotFacts(True, False, False, False, 0, None, (), 0)
     damage: int | None = None
     for step in Walk(PatchedFile(read, size), codec, context):
         if isinstance(step, Hole):
@@ -207,7 +212,7 @@ def _by_sums(shape: Shape) -> list[Flip]:
 
 
 def _by_digest(
-    codec: Codec, read: Read, size: int, context: SnapshotContext, stored: _Facts, flips: list[Flip]
+    codec: Codec, read: Read, size: int, context: SnapshotContext, stored: SnapshotFacts, flips: list[Flip]
 ) -> Iterator[Flip]:
     """Yield those of the bits without which the digest of the tree is right. They are ordered."""
     flips = sorted(flips)
@@ -237,7 +242,7 @@ def _by_digest(
                 yield place, bit
 
 
-def _is_of_seal(shape: Shape, place: int, facts: _Facts) -> bool:
+def _is_of_seal(shape: Shape, place: int, facts: SnapshotFacts) -> bool:
     """Return whether a byte is in the checksum of a seal that alone is damaged: the next one is right only with another value, or it is
     the last one, and the zxid before it is that of the digest."""
     if shape.ending is None:
