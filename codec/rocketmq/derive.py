@@ -6,7 +6,7 @@ Source: `ConsumeQueue.putMessagePositionInfo`, `BatchConsumeQueue`, `ConsumeQueu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from enum import Enum, auto
 
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from logwright.codec.describe import dtype_of
 from logwright.codec.kernels.intrinsics import store_32be, store_64be
 from logwright.codec.kernels.kernel import kernel
-from logwright.codec.rocketmq.dispatch import Units, dispatches
+from logwright.codec.rocketmq.dispatch import Queues, Units, dispatches
 from logwright.codec.rocketmq.formats.batchconsumequeue import UNIT as BATCH_UNIT
 from logwright.codec.rocketmq.formats.commitlog.layout import SMALLEST
 from logwright.codec.rocketmq.formats.consumequeue import FILLER, UNIT
@@ -32,8 +32,8 @@ Int32s = npt.NDArray[np.int32]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_TIME = 253_402_300_799_999
 """The last millisecond of the year 9999. Index file names have a four-digit year."""
-_PENDING = 16 << 20
-"""Bytes of units that are buffered before they are written."""
+_PENDING = 1 << 18
+"""Limit of the units that are buffered before they are written."""
 _EXT_SIZE = 20
 _EXT_MARK = 4
 """Bytes that an extension file keeps free after its last unit."""
@@ -135,7 +135,7 @@ def _continued(folder: str, size: int, at: int, read: Read) -> tuple[FilledFile,
 class QueueWriter:
     """Writes one consume queue after its `end`. Without this, the queue does not exist yet, and fillers precede its first unit."""
 
-    folder, unit = "consumequeue", UNIT
+    folder = "consumequeue"
 
     def __init__(
         self, topic: str, queue_id: int, size: int, gaps: Gaps, end: QueueEnd | None, read: Read, ext: ExtWriter | None = None
@@ -145,12 +145,21 @@ class QueueWriter:
         at = 0 if end is None else end.units
         self.file, self.pending = _continued(f"{self.folder}/{topic}/{queue_id}", size, at, read)
 
-    def add(self, units: Units) -> int:
-        """Take units, and return the number of bytes that they add. Raises `GapError`."""
+    @property
+    def plain(self) -> bool:
+        """Whether a unit depends only on its message."""
+        return self.ext is None
+
+    def open(self, number: int) -> int:
+        """Prepare for a unit with this queue offset. Return the next queue offset."""
+        if self.next is None:
+            self.next = self._begin(number)
+        return self.next
+
+    def add(self, units: Units) -> None:
+        """Take units. Raises `GapError`."""
         if self.ext is not None:
             units = replace(units, tags_code=self.ext.add(units))
-        if self.next is None:
-            self.next = self._begin(int(units.number[0]))
         if self.gaps is Gaps.REFUSE:
             expected = np.r_[self.next, (units.number + units.count)[:-1]]
             for i in np.flatnonzero(units.number != expected)[:1].tolist():
@@ -158,7 +167,6 @@ class QueueWriter:
         accepted = self._accept(units)
         if len(accepted):
             self.pending.append(self._stored(accepted))
-        return len(accepted) * self.unit.min_size
 
     def _begin(self, number: int) -> int:
         """Begin the first file, and return its next queue offset."""
@@ -215,7 +223,8 @@ class QueueWriter:
 class BatchQueueWriter(QueueWriter):
     """Writes one batch consume queue. Its units are contiguous, whatever their queue offsets."""
 
-    folder, unit = "batchconsumequeue", BATCH_UNIT
+    folder = "batchconsumequeue"
+    plain = False
 
     def _begin(self, number: int) -> int:
         return number
@@ -237,6 +246,37 @@ class BatchQueueWriter(QueueWriter):
         )
         out["compacted_offset"] = -1
         return out.view(np.uint8)
+
+
+@kernel("const i4[], const i8[], i8[], i8[]")
+def count_units(queue: Int32s, number: Int64s, counts: Int64s, first: Int64s) -> None:
+    """Count the units of each queue, and set `first` to the queue offset of its first one."""
+    for i in range(len(queue)):
+        if counts[queue[i]] == 0:
+            first[queue[i]] = number[i]
+        counts[queue[i]] += 1
+
+
+@kernel("const i4[], const i8[], const i8[], const i8[], const i8[], i8[], i8[], i8[], u1[], u1[]")
+def put_units(
+    queue: Int32s, number: Int64s, phy: Int64s, size: Int64s, code: Int64s, places: Int64s, following: Int64s, reached: Int64s,
+    irregular: Bytes, out: Bytes,
+) -> None:  # fmt: skip
+    """Write the units of each queue from byte `places[queue]` on, and set this to their end.
+
+    `following` and `reached` are the next queue offset and the end of the last message of each queue. A queue with another queue offset, or
+    with a message that is not after the last one, is marked as irregular.
+    """
+    for i in range(len(queue)):
+        k = queue[i]
+        end = phy[i] + size[i]
+        if number[i] != following[k] or end <= reached[k]:
+            irregular[k] = 1
+        following[k] += 1
+        reached[k] = end
+        at = store_64be(out, places[k], phy[i])
+        at = store_32be(out, at, size[i])
+        places[k] = store_64be(out, at, code[i])
 
 
 _BEGIN_TIME, _END_TIME, _BEGIN_PHY, _END_PHY, _USED, _COUNT = range(6)
@@ -364,6 +404,9 @@ class Deriver:
     ) -> None:
         self.config, self.gaps, self.tags = config, gaps, tags
         self.queues: dict[tuple[str, int], QueueWriter] = {}
+        self._numbered = Queues()
+        self._blocks: list[tuple[Int32s, Units]] = []
+        """Units that are not written yet, with the numbers of their queues."""
         self.index = IndexWriter(config.slots, config.entries)
         self.ends: Mapping[tuple[str, int], QueueEnd] = {}
         """The queues that exist already."""
@@ -386,29 +429,82 @@ class Deriver:
     def add(self, buf: Bytes, starts: Int64s, ends: Int64s) -> Iterator[Piece]:
         """Take valid messages. Raises `GapError`, and `IndexError` with the index of a message that a broker refuses."""
         config = self.config
-        added = dispatches(buf, starts, ends, tags=self.tags, lmq=config.lmq, batches=config.batch_topics)
+        added = dispatches(
+            buf,
+            starts,
+            ends,
+            tags=self.tags,
+            lmq=config.lmq,
+            batches=config.batch_topics,
+            queues=self._numbered,
+        )
         if len(added.phy):
             self.phy, self.stored = int(added.phy[-1]), int(added.stored[-1])
         if self._writes_queues and len(added.queue):
-            small = added.queue.astype(np.uint16) if len(added.queues) <= 1 << 16 else added.queue
-            order = np.argsort(small, kind="stable")
-            units = added.units.pick(order)
-            edges = np.r_[0, np.cumsum(np.bincount(added.queue))]
-            for i, key in enumerate(added.queues):
-                if key not in self.queues:
-                    self.queues[key] = self._open(*key)
-                self._pending += self.queues[key].add(units.pick(slice(int(edges[i]), int(edges[i + 1]))))
+            self._blocks.append((added.queue, added.units))
+            self._pending += len(added.queue)
             if self._pending >= _PENDING:
                 yield from self._flush()
         if self._writes_index:
             yield from self.index.add(added.hashes, added.owners, added.phy, added.stored)
 
     def _flush(self) -> Iterator[Piece]:
-        for queue in self.queues.values():
-            yield from queue.write()
+        """Write the pending units. Raises `GapError`."""
+        if not self._blocks:
+            return
+        queue = np.concatenate([numbers for numbers, _ in self._blocks])
+        units = Units(
+            *(
+                np.concatenate([getattr(part, field.name) for _, part in self._blocks])
+                for field in fields(Units)
+            )
+        )
+        self._blocks.clear()
         self._pending = 0
+        counts, first = np.zeros((2, len(self._numbered.names)), np.int64)
+        count_units(queue, units.number, counts, first)
+        following, reached = np.zeros((2, len(counts)), np.int64)
+        irregular = np.zeros(len(counts), np.uint8)
+        present = np.flatnonzero(counts).tolist()
+        for i in present:
+            key = self._numbered.names[i]
+            writer = self.queues.get(key)
+            if writer is None:
+                writer = self.queues[key] = self._open(*key)
+            following[i], reached[i] = writer.open(int(first[i])), writer.reached
+            irregular[i] = not writer.plain
+        stops = np.cumsum(counts)
+        places = UNIT.min_size * (stops - counts)
+        out = np.empty(UNIT.min_size * len(queue), np.uint8)
+        put_units(
+            queue,
+            units.number,
+            units.phy,
+            units.size,
+            units.tags_code,
+            places,
+            following,
+            reached,
+            irregular,
+            out,
+        )
+        small = queue.astype(np.uint16) if len(counts) <= 1 << 16 else queue
+        order = np.argsort(small, kind="stable") if irregular[present].any() else np.empty(0, np.int64)
+        for i in present:
+            writer, start, stop = (
+                self.queues[self._numbered.names[i]],
+                int(stops[i] - counts[i]),
+                int(stops[i]),
+            )
+            if irregular[i]:
+                writer.add(units.pick(order[start:stop]))
+            else:
+                writer.next, writer.reached = int(following[i]), int(reached[i])
+                writer.pending.append(out[UNIT.min_size * start : UNIT.min_size * stop])
+            yield from writer.write()
 
     def finish(self) -> Iterator[Piece]:
+        yield from self._flush()
         for queue in self.queues.values():
             yield from queue.close()
         yield from self.index.close()

@@ -10,9 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
-from logwright.codec.columns import binary, numbers
 from logwright.codec.java import java_string
 from logwright.codec.kernels.intrinsics import load_i32be, load_i64be, load_u8, load_u32be
 from logwright.codec.kernels.kernel import kernel
@@ -37,18 +35,12 @@ _QUEUE_ID, _QUEUE_OFFSET, _PHY, _SYS_FLAG = (
 _TAGS, _KEYS, _UNIQ, _KEY = (int.from_bytes(name, "big") for name in (b"TAGS", b"KEYS", b"UNIQ", b"_KEY"))
 _INNE, _DELA = (int.from_bytes(name, "big") for name in (b"INNE", b"DELA"))
 _MASK, _SIGN = 0xFFFFFFFF, 1 << 31
-FACTS = (
-    "topic_at",
-    "topic_size",
-    "queue_id",
-    "queue_offset",
-    "phy",
-    "kind",
-    "stored",
-    "tags_code",
-    "special",
-)
-_TOPIC_AT, _TOPIC_SIZE, _ID, _NUMBER, _AT, _KIND, _STORED, _CODE, _SPECIAL = range(len(FACTS))
+FACTS = ("queue", "queue_offset", "phy", "stored", "tags_code", "special")
+_QUEUE, _NUMBER, _AT, _STORED, _CODE, _SPECIAL = range(len(FACTS))
+MOST_KEYS = (1 << 14) + 2
+"""Limit of the index keys of a message: its keys are separated by spaces in at most 32767 bytes; the unique key and the tag are added."""
+_HASH, _TOPIC_AT, _TOPIC_SIZE, _ID, _NUMBERED = range(5)
+"""The columns of `Queues.known`."""
 
 
 @kernel("const u1[], i8, i8, i8")
@@ -104,28 +96,63 @@ def _index_hash(value: int) -> int:
     return 0 if value == _SIGN else _MASK + 1 - value
 
 
-@kernel("const u1[], const i8[], const i8[], i8, i8[,], i4[], i4[]")
-def read_facts(
-    buf: Bytes, starts: Int64s, ends: Int64s, tags_indexed: int, facts: Int64s, hashes: Int32s, owners: Int32s
-) -> int:
-    """Fill `facts` (by `FACTS`), and the hashes of the index keys with the indices of their messages. Return the number of keys.
+@kernel("const u1[], i8, i8, i8, i8, const i4[], const i8[,], const u1[]")
+def find_queue(
+    buf: Bytes, at: int, size: int, queue_id: int, value: int, table: Int32s, known: Int64s, topics: Bytes
+) -> tuple[int, int]:
+    """Find a queue of a topic with the hash `value`. Return its index in `known` (-1: not there) and its slot in `table`."""
+    slot = (value ^ queue_id * 0x9E3779B1) & len(table) - 1
+    while table[slot] >= 0:
+        entry = int(table[slot])
+        if (
+            known[entry, _HASH] == value
+            and known[entry, _ID] == queue_id
+            and known[entry, _TOPIC_SIZE] == size
+        ):
+            place = known[entry, _TOPIC_AT]
+            i = 0
+            while i < size and load_u8(buf, at + i) == load_u8(topics, place + i):
+                i += 1
+            if i == size:
+                return entry, slot
+        slot = slot + 1 & len(table) - 1
+    return -1, slot
 
-    A message is special if its properties need more than their hashes. None of its keys is returned.
+
+@kernel(
+    "const u1[], const i8[], const i8[], i8, const i4[], const i8[,], const u1[], i8[,], i4[], i4[], i8, i8"
+)
+def read_facts(
+    buf: Bytes, starts: Int64s, ends: Int64s, tags_indexed: int, table: Int32s, queues: Int64s, topics: Bytes, facts: Int64s,
+    hashes: Int32s, owners: Int32s, first: int, keys: int,
+) -> tuple[int, int]:  # fmt: skip
+    """Fill `facts` (by `FACTS`), and the hashes of the index keys with the indices of their messages, from message `first` and key `keys` on.
+    Return the numbers of messages and keys. Stops at a message of an unknown queue, or if there is no room for the keys of a message.
+
+    The queue of a message that is in no queue is -1. A message is special if its properties need more than their hashes. None of its keys
+    is returned.
     """
-    keys = 0
-    for i in range(len(starts)):
+    for i in range(first, len(starts)):
+        if keys + MOST_KEYS > len(hashes):
+            return i, keys
         start = starts[i]
         stored, _, _, at, size = parts_of(buf, start)
-        facts[_STORED, i] = load_i64be(buf, stored)
         kind = load_i32be(buf, start + _SYS_FLAG) & TRANSACTION
-        facts[_TOPIC_AT, i], facts[_TOPIC_SIZE, i] = at, size
-        facts[_ID, i] = load_i32be(buf, start + _QUEUE_ID)
-        facts[_NUMBER, i] = load_i64be(buf, start + _QUEUE_OFFSET)
-        facts[_AT, i] = load_i64be(buf, start + _PHY)
-        facts[_KIND, i] = kind
-        facts[_CODE, i] = 0
         topic_at = at
         topic_end = at + size
+        topic_hash = string_hash(buf, topic_at, topic_end, 0)
+        queue = -1
+        if kind != PREPARED and kind != ROLLBACK:
+            queue_id = load_i32be(buf, start + _QUEUE_ID)
+            entry, _ = find_queue(buf, topic_at, size, queue_id, topic_hash, table, queues, topics)
+            if entry < 0:
+                return i, keys
+            queue = queues[entry, _NUMBERED]
+        facts[_QUEUE, i] = queue
+        facts[_STORED, i] = load_i64be(buf, stored)
+        facts[_NUMBER, i] = load_i64be(buf, start + _QUEUE_OFFSET)
+        facts[_AT, i] = load_i64be(buf, start + _PHY)
+        facts[_CODE, i] = 0
         at = topic_end + 2
         special = 0
         tags = keys_at = uniq = -1
@@ -148,11 +175,10 @@ def read_facts(
             value = string_hash(buf, tags, tags_end, 0)
             special |= value < 0
             facts[_CODE, i] = value - (_MASK + 1) if value >= _SIGN else value
-        first = keys
+        before = keys
         if kind != ROLLBACK and (uniq >= 0 or keys_at >= 0 or (tags >= 0 and tags_indexed)):
-            prefix = string_hash(buf, topic_at, topic_end, 0)
-            special |= prefix < 0
-            prefix = prefix * 31 + 35 & _MASK  # '#'
+            special |= topic_hash < 0
+            prefix = topic_hash * 31 + 35 & _MASK  # '#'
             if uniq >= 0:
                 value = string_hash(buf, uniq, uniq_end, prefix)
                 special |= value < 0
@@ -173,9 +199,54 @@ def read_facts(
                 hashes[keys], owners[keys] = _index_hash(max(value, 0)), i
                 keys += 1
         if special:
-            keys = first
+            keys = before
         facts[_SPECIAL, i] = special
-    return keys
+    return len(starts), keys
+
+
+class Queues:
+    """Numbers queues in the order in which their first messages appear. `names` has topic and queue id by number."""
+
+    def __init__(self) -> None:
+        self.names: list[tuple[str, int]] = []
+        self._numbers: dict[tuple[str, int], int] = {}
+        self._count = self._used = 0
+        self.table = np.full(64, -1, np.int32)
+        """A hash table without chains: the indices of queues in `known`, or -1."""
+        self.known = np.zeros((32, 5), np.int64)
+        self.topics = np.zeros(1 << 10, np.uint8)
+
+    def number(self, topic: str, queue_id: int) -> int:
+        """Return the number of a queue, which may be new."""
+        number = self._numbers.setdefault((topic, queue_id), len(self.names))
+        if number == len(self.names):
+            self.names.append((topic, queue_id))
+        return number
+
+    def add(self, message: Bytes) -> None:
+        """Add the queue of a message. Its topic may be the same text as that of another queue, in other bytes."""
+        *_, at, size = parts_of(message, 0)
+        topic, queue_id = message[at : at + size], load_i32be(message, _QUEUE_ID)
+        if self._count == len(self.known):
+            self._grow()
+        if self._used + size > len(self.topics):
+            self.topics = np.r_[self.topics, np.zeros(len(self.topics) + size, np.uint8)]
+        self.topics[self._used : self._used + size] = topic
+        number = self.number(java_string(topic.tobytes()), queue_id)
+        self.known[self._count] = string_hash(topic, 0, size, 0), self._used, size, queue_id, number
+        self._insert(self._count)
+        self._count, self._used = self._count + 1, self._used + size
+
+    def _insert(self, entry: int) -> None:
+        value, at, size, queue_id, _ = self.known[entry].tolist()
+        _, slot = find_queue(self.topics, at, size, queue_id, value, self.table, self.known, self.topics)
+        self.table[slot] = entry
+
+    def _grow(self) -> None:
+        self.known = np.concatenate([self.known, np.zeros_like(self.known)])
+        self.table = np.full(2 * len(self.table), -1, np.int32)
+        for entry in range(self._count):
+            self._insert(entry)
 
 
 @dataclass
@@ -214,23 +285,31 @@ class Dispatches:
 
 
 def dispatches(
-    buf: Bytes, starts: Int64s, ends: Int64s, *, tags: bool, lmq: bool = False, batches: Any = ()
-) -> Dispatches:
-    """Return what valid messages add. `tags` are index keys from 5.4.0 on, `batches` are the topics with batch consume queues.
+    buf: Bytes, starts: Int64s, ends: Int64s, *, tags: bool, lmq: bool = False, batches: Any = (), queues: Queues | None = None
+) -> Dispatches:  # fmt: skip
+    """Return what valid messages add. `tags` are index keys from 5.4.0 on, `batches` are the topics with batch consume queues. New queues are
+    added to `queues`.
 
     Raises `IndexError` with the index of a message that a broker refuses.
     """
+    queues = Queues() if queues is None else queues
     starts, ends = (np.ascontiguousarray(array, np.int64) for array in (starts, ends))
     facts = np.empty((len(FACTS), len(starts)), np.int64)
-    room = int((ends - starts).sum()) // 2
-    hashes, owners = np.empty(room, np.int32), np.empty(room, np.int32)
-    keys = read_facts(buf, starts, ends, int(tags), facts, hashes, owners)
+    hashes, owners = (np.empty(4 * len(starts) + MOST_KEYS, np.int32) for _ in range(2))
+    done = keys = 0
+    while done < len(starts):
+        done, keys = read_facts(
+            buf, starts, ends, int(tags), queues.table, queues.known, queues.topics, facts, hashes, owners, done, keys
+        )  # fmt: skip
+        if keys + MOST_KEYS > len(hashes):
+            hashes, owners = (np.concatenate([array, np.empty_like(array)]) for array in (hashes, owners))
+        elif done < len(starts):
+            queues.add(buf[int(starts[done]) : int(ends[done])])
     hashes, owners = hashes[:keys], owners[:keys]
     count = np.ones(len(starts), np.int64)
-    special = np.flatnonzero(facts[_SPECIAL]).tolist()
     light: list[tuple[int, str, int, int]] = []
     extra: list[tuple[int, int]] = []
-    for i in special:
+    for i in np.flatnonzero(facts[_SPECIAL]).tolist():
         message = check(buf[int(starts[i]) : int(ends[i])].tobytes(), Rules(), crc=False)
         if not isinstance(message, Message):
             raise IndexError(i)
@@ -248,30 +327,27 @@ def dispatches(
         order = np.argsort(owners, kind="stable")
         hashes = np.concatenate([hashes, np.array([value for _, value in extra], np.int32)])[order]
         owners = owners[order]
-    topics = binary(buf, facts[_TOPIC_AT], facts[_TOPIC_SIZE]).dictionary_encode()
-    names = [java_string(name) for name in topics.dictionary.to_pylist()]
-    queued = np.flatnonzero((facts[_KIND] != PREPARED) & (facts[_KIND] != ROLLBACK))
-    codes = np.asarray(topics.indices, np.int64)[queued] << 32 | facts[_ID, queued] & _MASK
-    number = facts[_NUMBER, queued]
-    for i, name, queue_id, offset in light:
-        at = int(np.searchsorted(queued, i, "right"))  # after the message's own unit
-        names.append(name)
-        queued, number = np.insert(queued, at, i), np.insert(number, at, offset)
-        codes = np.insert(codes, at, (len(names) - 1) << 32 | queue_id & _MASK)
-    distinct, dense = np.unique(codes, return_inverse=True) if light else _dense(codes)
-    keyed: dict[tuple[str, int], int] = {}
-    queues = [(names[code >> 32], (code & _MASK ^ _SIGN) - _SIGN) for code in distinct.tolist()]
-    renumbered = np.array([keyed.setdefault(queue, len(keyed)) for queue in queues], np.int32)
-    if len(keyed) < len(queues):  # different bytes of one topic name
-        dense = renumbered[dense]
-    phy, stored = facts[_AT], facts[_STORED]
-    units = Units(
-        number, phy[queued], (ends - starts)[queued], facts[_CODE, queued], stored[queued], count[queued]
-    )
-    return Dispatches(list(keyed), dense.astype(np.int32, copy=False), units, hashes, owners, phy, stored)
+    queue, phy, stored = facts[_QUEUE].astype(np.int32), facts[_AT], facts[_STORED]
+    units = Units(facts[_NUMBER], phy, ends - starts, facts[_CODE], stored, count)
+    if len(queue) and queue.min() < 0:
+        queued = np.flatnonzero(queue >= 0)
+        queue, units = queue[queued], units.pick(queued)
+    if light:
+        queue, units = _with_light(queue, units, light, facts, ends - starts, queues)
+    return Dispatches(queues.names, queue, units, hashes, owners, phy, stored)
 
 
-def _dense(codes: Int64s) -> tuple[Int64s, Int32s]:
-    """Return the distinct codes in order of appearance, and for each code its index there."""
-    packed = numbers(pa.int64(), codes).dictionary_encode()
-    return np.asarray(packed.dictionary, np.int64), np.asarray(packed.indices, np.int32)
+def _with_light(
+    queue: Int32s, units: Units, light: list[tuple[int, str, int, int]], facts: Int64s, sizes: Int64s, queues: Queues
+) -> tuple[Int32s, Units]:  # fmt: skip
+    """Insert the units of light message queues: index of the message, name, queue id and queue offset. They follow the message's own unit."""
+    queued = np.flatnonzero(facts[_QUEUE] >= 0)
+    index = np.array([i for i, *_ in light])
+    numbers = np.array([queues.number(name, queue_id) for _, name, queue_id, _ in light], np.int32)
+    added = Units(
+        np.array([number for *_, number in light], np.int64), facts[_AT, index], sizes[index], facts[_CODE, index],
+        facts[_STORED, index], np.ones(len(light), np.int64),
+    )  # fmt: skip
+    order = np.argsort(np.r_[queued, index], kind="stable")
+    both = Units(*(np.r_[getattr(units, field.name), getattr(added, field.name)] for field in fields(Units)))
+    return np.r_[queue, numbers][order], both.pick(order)

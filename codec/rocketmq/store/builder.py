@@ -29,7 +29,7 @@ from logwright.codec.rocketmq.store import tree
 from logwright.codec.store.build import Piece, Summary
 from logwright.codec.store.listing import Listing
 from logwright.codec.store.overlay import Overlay
-from logwright.codec.window import Bytes, Zeros
+from logwright.codec.window import Zeros
 
 Int64s = npt.NDArray[np.int64]
 NEWEST = Version((5, 5, 0))
@@ -156,7 +156,7 @@ class StoreBuilder:
         writer = Writer(LOG.complete(table), self.counts)
         offsets, blanks = self._assign_offsets(np.diff(writer.starts))
         data, starts = writer.write_at(offsets), writer.starts
-        yield from self._derive(data, starts)
+        yield from self._refusing(self.derived.add(data, starts[:-1], starts[1:]))
         at = 0
         for i, blank in blanks:
             yield from self.log.write(data[at : int(starts[i])])
@@ -192,9 +192,10 @@ class StoreBuilder:
             blanks.append((done, left))
             at += left
 
-    def _derive(self, data: Bytes, starts: Int64s) -> Iterator[Piece]:
+    def _refusing(self, pieces: Iterator[Piece]) -> Iterator[Piece]:
+        """Yield derived pieces. Raises `UsageError` for messages that a broker would not have written."""
         try:
-            yield from self.derived.add(data, starts[:-1], starts[1:])
+            yield from pieces
         except IndexError as error:
             raise UsageError(f"row {self.rows + error.args[0]}: a broker would refuse the message") from None
         except GapError as error:
@@ -249,7 +250,7 @@ class StoreBuilder:
     def finish(self) -> Iterator[Piece]:
         if self.rows:
             yield from self.log.close()
-            yield from self.derived.finish()
+            yield from self._refusing(self.derived.finish())
         topics = self._topics()
         if topics is not None:
             yield Piece(tree.TOPICS_FILE, topics, done=True)
