@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from logwright.codec.java import java_string
+from logwright.codec.kernels.byte_masks import lowest_bit, mask_below
 from logwright.codec.kernels.intrinsics import load_i32be, load_i64be, load_u8, load_u32be
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.rocketmq.formats.commitlog.layout import (
@@ -35,6 +36,10 @@ _QUEUE_ID, _QUEUE_OFFSET, _PHY, _SYS_FLAG = (
 _TAGS, _KEYS, _UNIQ, _KEY = (int.from_bytes(name, "big") for name in (b"TAGS", b"KEYS", b"UNIQ", b"_KEY"))
 _INNE, _DELA = (int.from_bytes(name, "big") for name in (b"INNE", b"DELA"))
 _MASK, _SIGN = 0xFFFFFFFF, 1 << 31
+_POWERS = tuple(31**count & _MASK for count in range(9))
+_LAST_BYTES = (*((1 << 8 * count) - 1 for count in range(8)), -1)
+_NOT_ASCII = -(1 << 63) | 0x0080808080808080
+_EVEN_BYTES, _EVEN_PAIRS = 0x00FF00FF00FF00FF, 0x0000FFFF0000FFFF
 FACTS = ("queue", "queue_offset", "phy", "stored", "tags_code", "special")
 _QUEUE, _NUMBER, _AT, _STORED, _CODE, _SPECIAL = range(len(FACTS))
 MOST_KEYS = (1 << 14) + 2
@@ -47,19 +52,15 @@ _HASH, _TOPIC_AT, _TOPIC_SIZE, _ID, _NUMBERED = range(5)
 def string_hash(buf: Bytes, at: int, end: int, value: int) -> int:
     """Continue `String.hashCode` of Java, as an unsigned number, over UTF-8 text. Return -1 if the text is not valid."""
     while at < end:
-        if end - at >= 4:
-            word = load_u32be(buf, at)
-            if word & 0x80808080 == 0:
-                # Four characters at once: each multiplication would wait for the one before.
-                value = (
-                    value * 923521
-                    + (word >> 24) * 29791
-                    + (word >> 16 & 0xFF) * 961
-                    + (word >> 8 & 0xFF) * 31
-                    + (word & 0xFF)
-                    & _MASK
-                )
-                at += 4
+        count = min(end - at, 8)
+        if at + count >= 8:
+            # Up to eight characters at once: each multiplication would wait for the one before.
+            word = load_i64be(buf, at + count - 8) & _LAST_BYTES[count]
+            if word & _NOT_ASCII == 0:
+                pairs = (word >> 8 & _EVEN_BYTES) * 31 + (word & _EVEN_BYTES)
+                fours = (pairs >> 16 & _EVEN_PAIRS) * 961 + (pairs & _EVEN_PAIRS)
+                value = value * _POWERS[count] + (fours >> 32) * _POWERS[4] + (fours & _MASK) & _MASK
+                at += count
                 continue
         first = load_u8(buf, at)
         at += 1
@@ -100,7 +101,8 @@ def _index_hash(value: int) -> int:
 def find_queue(
     buf: Bytes, at: int, size: int, queue_id: int, value: int, table: Int32s, known: Int64s, topics: Bytes
 ) -> tuple[int, int]:
-    """Find a queue of a topic with the hash `value`. Return its index in `known` (-1: not there) and its slot in `table`."""
+    """Find a queue of the topic at `at`, which is at least 8. `value` is the hash of the topic. Return the index of the queue in `known` (-1: not
+    there) and its slot in `table`."""
     slot = (value ^ queue_id * 0x9E3779B1) & len(table) - 1
     while table[slot] >= 0:
         entry = int(table[slot])
@@ -110,10 +112,13 @@ def find_queue(
             and known[entry, _TOPIC_SIZE] == size
         ):
             place = known[entry, _TOPIC_AT]
-            i = 0
-            while i < size and load_u8(buf, at + i) == load_u8(topics, place + i):
-                i += 1
-            if i == size:
+            left = size
+            while left > 0:
+                differing = load_i64be(buf, at + left - 8) ^ load_i64be(topics, place + left - 8)
+                if differing & _LAST_BYTES[min(left, 8)] != 0:
+                    break
+                left -= 8
+            if left <= 0:
                 return entry, slot
         slot = slot + 1 & len(table) - 1
     return -1, slot
@@ -184,16 +189,21 @@ def read_facts(
                 special |= value < 0
                 hashes[keys], owners[keys] = _index_hash(value), i
                 keys += 1
+            stop = keys_at
             while 0 <= keys_at < keys_end:
-                stop = keys_at
-                while stop < keys_end and load_u8(buf, stop) != 32:
-                    stop += 1
+                mask = mask_below(buf, stop, keys_end, 33)
+                while mask != 0 and load_u8(buf, stop + lowest_bit(mask)) != 32:
+                    mask &= mask - 1
+                stop = min(stop + 32, keys_end) if mask == 0 else stop + lowest_bit(mask)
+                if mask == 0 and stop < keys_end:
+                    continue
                 if stop > keys_at:
                     value = string_hash(buf, keys_at, stop, prefix)
                     special |= value < 0
                     hashes[keys], owners[keys] = _index_hash(value), i
                     keys += 1
-                keys_at = stop + 1
+                stop += 1
+                keys_at = stop
             if tags >= 0 and tags_indexed:
                 value = string_hash(buf, tags, tags_end, (prefix * 31 + 84) * 31 + 35 & _MASK)  # "T#"
                 hashes[keys], owners[keys] = _index_hash(max(value, 0)), i
@@ -210,7 +220,7 @@ class Queues:
     def __init__(self) -> None:
         self.names: list[tuple[str, int]] = []
         self._numbers: dict[tuple[str, int], int] = {}
-        self._count = self._used = 0
+        self._count, self._used = 0, 8
         self.table = np.full(64, -1, np.int32)
         """A hash table without chains: the indices of queues in `known`, or -1."""
         self.known = np.zeros((32, 5), np.int64)

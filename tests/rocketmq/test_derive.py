@@ -26,7 +26,8 @@ from logwright.codec.store.build import take
 from logwright.codec.store.overlay import Overlay
 
 TEXTS = st.sampled_from(
-    [b"", b"a", b"TagA", "标签".encode(), "😀".encode(), b"polygenelubricants", b"\xff\xfe", b"\xed\xa0\x80", b"x y  z", b" ", b"\xc0\x80"]
+    [b"", b"a", b"TagA", "标签".encode(), "😀".encode(), b"polygenelubricants", b"\xff\xfe", b"\xed\xa0\x80", b"x y  z", b" ", b"\xc0\x80",
+     b"12345678", "1234567标".encode(), b"order-1 \t " * 9]
 )  # fmt: skip
 NAMES = st.sampled_from([b"TAGS", b"KEYS", b"UNIQ_KEY", b"A", b"", b"TAGSX", b"WAIT"])
 PROPERTY = st.one_of(
@@ -79,6 +80,20 @@ def test_dispatched_values_equal_those_of_the_simulated_broker(
     actual = zip(added.queue.tolist(), *(column.tolist() for column in columns), strict=True)
     assert [(added.queues[queue][0], *values) for queue, *values in actual] == units
     assert list(zip(added.hashes.tolist(), added.phy[added.owners].tolist(), strict=True)) == keys
+
+
+def test_any_number_of_queues_and_keys_is_dispatched() -> None:
+    many = b"KEYS\x01" + b"k " * 16380 + b"\x02"
+    rows = [(b"topic" * (1 + n % 50) + b"%d" % (n % 3), n % 40, many if n < 3 else b"") for n in range(2000)]
+    messages = [
+        message(topic, 0, text, n, n * 1000, queue_id) for n, (topic, queue_id, text) in enumerate(rows)
+    ]
+    added = dispatches(*joined(messages), tags=True)
+    queues = list(dict.fromkeys((topic.decode(), queue_id) for topic, queue_id, _ in rows))
+    assert added.queues == queues
+    assert [queues[i] for i in added.queue] == [(topic.decode(), queue_id) for topic, queue_id, _ in rows]
+    assert np.bincount(added.owners).tolist() == [16380] * 3
+    assert set(added.hashes.tolist()) == {key_hash(topic.decode(), "k") for topic, _, _ in rows[:3]}
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 3)), max_size=30), st.integers(1, 7))
