@@ -54,9 +54,9 @@ def constant(kind: pa.DataType, value: Any, rows: int) -> pa.Array:
 def _repeated(kind: pa.DataType, value: Any, rows: int) -> pa.Array:
     if value is None:
         return pa.nulls(rows, kind)
-    if not pa.types.is_string(kind):
+    if not (pa.types.is_string(kind) or pa.types.is_binary(kind)):
         return numbers(kind, np.full(rows, value))
-    data = value.encode()
+    data = value.encode() if isinstance(value, str) else value
     ends = np.arange(rows + 1, dtype=np.int32) * np.int32(len(data))
     return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(ends), pa.py_buffer(data * rows)])
 

@@ -101,8 +101,8 @@ def _index_hash(value: int) -> int:
 def find_queue(
     buf: Bytes, at: int, size: int, queue_id: int, value: int, table: Int32s, known: Int64s, topics: Bytes
 ) -> tuple[int, int]:
-    """Find a queue of the topic at `at`, which is at least 8. `value` is the hash of the topic. Return the index of the queue in `known` (-1: not
-    there) and its slot in `table`."""
+    """Find a queue of the topic at `at`, which is at least 8. `value` is the hash of the topic. Return the index of the queue in `known`
+    (-1: not there) and its slot in `table`."""
     slot = (value ^ queue_id * 0x9E3779B1) & len(table) - 1
     while table[slot] >= 0:
         entry = int(table[slot])

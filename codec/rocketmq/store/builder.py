@@ -34,6 +34,8 @@ from logwright.codec.window import Zeros
 Int64s = npt.NDArray[np.int64]
 NEWEST = Version((5, 5, 0))
 _STEP = 1 << 20
+_PART = 2 << 20
+"""Bytes of messages that are encoded at a time."""
 _LEAST_LEFT = 8
 """Bytes left free after the last message of a file, for a blank record."""
 STAGED = "commitlog/rows"
@@ -154,16 +156,22 @@ class StoreBuilder:
         if self.options[OFFSETS.name] == "assign" and "queue_offset" in table.column_names:
             table = table.drop_columns(["queue_offset"])
         writer = Writer(LOG.complete(table), self.counts)
-        offsets, blanks = self._assign_offsets(np.diff(writer.starts))
-        data, starts = writer.write_at(offsets), writer.starts
-        yield from self._refusing(self.derived.add(data, starts[:-1], starts[1:]))
-        at = 0
-        for i, blank in blanks:
-            yield from self.log.write(data[at : int(starts[i])])
-            yield from self.log.write(BLANK.pack({"total_size": blank, "magic_code": BLANK_MAGIC}))
-            yield from self.log.close()
-            at = int(starts[i])
-        yield from self.log.write(data[at:])
+        starts = writer.starts
+        offsets, blanks = self._assign_offsets(np.diff(starts))
+        done = 0
+        for end, blank in [*blanks, (rows.num_rows, 0)]:
+            while done < end:
+                # Each part is read again for the derived files while it is in the processor's cache.
+                last = int(np.searchsorted(starts, starts[done] + _PART, "right")) - 1
+                last = min(max(last, done + 1), end)
+                data = writer.part(done, last, offsets)
+                places = starts[done : last + 1] - starts[done]
+                yield from self._refusing(self.derived.add(data, places[:-1], places[1:]), done)
+                yield from self.log.write(data)
+                done = last
+            if blank:
+                yield from self.log.write(BLANK.pack({"total_size": blank, "magic_code": BLANK_MAGIC}))
+                yield from self.log.close()
         self.rows += rows.num_rows
 
     def _assign_offsets(self, sizes: Int64s) -> tuple[Int64s, list[tuple[int, int]]]:
@@ -192,12 +200,14 @@ class StoreBuilder:
             blanks.append((done, left))
             at += left
 
-    def _refusing(self, pieces: Iterator[Piece]) -> Iterator[Piece]:
-        """Yield derived pieces. Raises `UsageError` for messages that a broker would not have written."""
+    def _refusing(self, pieces: Iterator[Piece], done: int = 0) -> Iterator[Piece]:
+        """Yield derived pieces. Raises `UsageError` for messages that a broker would not have written. `done` rows of the batch precede."""
         try:
             yield from pieces
         except IndexError as error:
-            raise UsageError(f"row {self.rows + error.args[0]}: a broker would refuse the message") from None
+            raise UsageError(
+                f"row {self.rows + done + error.args[0]}: a broker would refuse the message"
+            ) from None
         except GapError as error:
             topic, queue_id, number, expected = error.args
             if not expected and (topic, queue_id) not in self.state.queues:

@@ -7,7 +7,7 @@ import ipaddress
 import numpy as np
 import pyarrow as pa
 
-from logwright.codec.columns import contents
+from logwright.codec.columns import constant, contents
 from logwright.codec.fault import UsageError
 
 
@@ -26,6 +26,8 @@ def _text(host: bytes) -> str:
 
 def stored(names: pa.Array, default: str, column: str) -> pa.Array:
     """Return hosts in their stored form. Null is `default`. Raises `UsageError` for text that is not a host."""
+    if names.null_count == len(names):
+        return constant(pa.binary(), _stored(default, column), len(names))
     packed = names.fill_null(default).dictionary_encode()
     encoded = [_stored(host, column) for host in packed.dictionary.to_pylist()]
     return contents(pa.binary(), encoded).take(packed.indices)

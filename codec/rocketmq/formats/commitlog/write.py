@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.columns import contents, groups_of, values_of
+from logwright.codec.columns import contents, distinct, values_of
 from logwright.codec.fault import UsageError
 from logwright.codec.frames.codec import was_given
 from logwright.codec.kernels.compress import CompressionError
 from logwright.codec.kernels.crc32 import crc32
-from logwright.codec.kernels.intrinsics import copy, store_16be, store_32be, store_64be
+from logwright.codec.kernels.intrinsics import append, copy, store_16be, store_32be, store_64be
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.rocketmq.formats.commitlog import bodies, hosts
 from logwright.codec.rocketmq.formats.commitlog.layout import (
@@ -26,7 +26,6 @@ from logwright.codec.rocketmq.formats.commitlog.layout import (
     DIGITS,
     MAX_PROPERTIES,
     MAX_TOPIC_V1,
-    MESSAGE,
     PREPARED,
     ROLLBACK,
     SMALLEST,
@@ -37,7 +36,7 @@ from logwright.codec.rocketmq.formats.commitlog.layout import (
     V2,
     has_trailer,
 )
-from logwright.codec.rocketmq.formats.commitlog.properties import text_of
+from logwright.codec.rocketmq.formats.commitlog.properties import Texts, put_text
 from logwright.codec.rocketmq.formats.commitlog.rows import NAME
 from logwright.codec.window import Bytes
 
@@ -50,22 +49,26 @@ NUMBERS = (
 )  # fmt: skip
 _HOST = 16
 """Size of two IPv4 hosts, which `SMALLEST` includes."""
-_CRC = MESSAGE.offset("body_crc")
+_MASK, _SIGN = 0xFFFFFFFF, 1 << 31
 _BORN_HOST, _STORE_HOST = "127.0.0.1:0", "127.0.0.1:10911"
 
 
 @kernel(
     "u1[], const i8[], const i8[,], const u1[], const i4[], const u1[], const i4[], const u1[], const i4[], "
-    "const u1[], const i4[], const u1[], const i4[]"
+    "const u1[], const i4[], const i4[], const u1[], const i4[], const u1[], const i4[], const u1[], const i4[], const u1[], const u1[], "
+    "const i4[], const u1[]"
 )
 def put_messages(
     out: Bytes, starts: Int64s, numbers: Int64s, born: Bytes, born_ends: Int32s, store: Bytes, store_ends: Int32s,
-    body: Bytes, body_ends: Int32s, topic: Bytes, topic_ends: Int32s, properties: Bytes, property_ends: Int32s,
+    body: Bytes, body_ends: Int32s, topic: Bytes, topic_ends: Int32s, lists: Int32s, names: Bytes, name_ends: Int32s,
+    values: Bytes, value_ends: Int32s, tags: Bytes, tag_ends: Int32s, adds_tags: Bytes, keys: Bytes, key_ends: Int32s,
+    adds_keys: Bytes,
 ) -> None:  # fmt: skip
-    """Write messages. `numbers[i]` holds the values of `NUMBERS`; the variable parts are concatenated."""
+    """Write messages. `numbers[i]` holds the values of `NUMBERS`; the variable parts are concatenated. `lists` and what follows: see
+    `put_text`."""
     for i in range(len(starts) - 1):
-        start = starts[i]
-        end = starts[i + 1]
+        start = starts[i] - starts[0]
+        end = starts[i + 1] - starts[0]
         at = store_32be(out, start, end - start)
         at = store_32be(out, at, numbers[i, 0])
         at = store_32be(out, at, crc32(body, body_ends[i], body_ends[i + 1]) & CRC_MASK)
@@ -75,10 +78,10 @@ def put_messages(
         at = store_64be(out, at, numbers[i, 4])
         at = store_32be(out, at, numbers[i, 5])
         at = store_64be(out, at, numbers[i, 6])
-        copy(out, at, born, born_ends[i], born_ends[i + 1] - born_ends[i])
+        append(out, at, born, born_ends[i], born_ends[i + 1] - born_ends[i])
         at += born_ends[i + 1] - born_ends[i]
         at = store_64be(out, at, numbers[i, 7])
-        copy(out, at, store, store_ends[i], store_ends[i + 1] - store_ends[i])
+        append(out, at, store, store_ends[i], store_ends[i + 1] - store_ends[i])
         at += store_ends[i + 1] - store_ends[i]
         at = store_32be(out, at, numbers[i, 8])
         at = store_64be(out, at, numbers[i, 9])
@@ -92,16 +95,25 @@ def put_messages(
         else:
             out[at] = size
             at += 1
-        copy(out, at, topic, topic_ends[i], size)
+        append(out, at, topic, topic_ends[i], size)
         at += size
-        size = property_ends[i + 1] - property_ends[i]
-        at = store_16be(out, at, size)
-        copy(out, at, properties, property_ends[i], size)
+        at = store_16be(out, at, end - at - 2)
+        put_text(
+            out, at, i, lists, names, name_ends, values, value_ends, tags, tag_ends, adds_tags, keys, key_ends, adds_keys
+        )  # fmt: skip
         if has_trailer(out, start, end):
             value = crc32(out, start, end - TRAILER) & CRC_MASK
             for k in range(DIGITS):
                 out[end - 1 - DIGITS + k] = 48 + value % 10
                 value //= 10
+
+
+@kernel("const i8[], i8[], i8[]")
+def number_groups(group: Int64s, following: Int64s, out: Int64s) -> None:
+    """Number the items of each group from `following[group]` on, and set this to the number after the last one."""
+    for i in range(len(group)):
+        out[i] = following[group[i]]
+        following[group[i]] += 1
 
 
 class Writer:
@@ -135,14 +147,17 @@ class Writer:
 
     @cached_property
     def _parts(self) -> Sequence[tuple[Bytes, Int32s]]:
-        """The variable parts in stored order: hosts, bodies, topics, properties."""
+        """The variable parts before the properties in stored order: hosts, bodies, topics."""
+        columns = (self._born, self._store, self._bodies(self._flags), self.rows["topic"])
+        return [values_of(column) for column in columns]
+
+    @cached_property
+    def _texts(self) -> Texts:
         rows = self.rows
-        text = text_of(
+        return Texts(
             rows["properties"], rows["tags"], rows["keys"],
             tags_given=was_given(rows, "tags"), keys_given=was_given(rows, "keys"),
         )  # fmt: skip
-        columns = (self._born, self._store, self._bodies(self._flags), rows["topic"], text)
-        return [values_of(column) for column in columns]
 
     @cached_property
     def _version(self) -> Int64s:
@@ -153,7 +168,7 @@ class Writer:
     @cached_property
     def starts(self) -> Int64s:
         """The start of each message, and the end of the last."""
-        sizes = [np.diff(ends).astype(np.int64) for _, ends in self._parts]
+        sizes = [*(np.diff(ends).astype(np.int64) for _, ends in self._parts), self._texts.sizes]
         v2 = self._version
         self._refuse((v2 != 1) & (v2 != 2), "version must be 1 or 2")
         self._refuse(
@@ -171,21 +186,43 @@ class Writer:
 
     def write_at(self, offsets: Int64s) -> Bytes:
         """Return the messages with these physical offsets, concatenated."""
+        return self.part(0, self.rows.num_rows, offsets)
+
+    def part(self, first: int, last: int, offsets: Int64s) -> Bytes:
+        """Return the messages of some rows, concatenated. `offsets` has the physical offsets of all rows."""
+        out = np.empty(int(self.starts[last] - self.starts[first]), np.uint8)
+        self._numbers[first:last, NUMBERS.index("physical_offset")] = offsets[first:last]
+        parts: Any = [array for data, ends in self._parts for array in (data, ends[first : last + 1])]
+        put_messages(
+            out,
+            self.starts[first : last + 1],
+            self._numbers[first:last],
+            *parts,
+            *self._texts.part(first, last),
+        )
+        return out
+
+    @cached_property
+    def _numbers(self) -> Int64s:
+        """The values of `NUMBERS` of each row, without physical offsets."""
         now = time.time_ns() // 1_000_000
-        numbers = np.stack(
-            [
-                np.where(self._version == 2, V2, V1), self._number("queue_id", 0), self._number("flag", 0),
-                self._offsets(self._flags), offsets, self._flags, self._time("born_timestamp", now),
-                self._time("store_timestamp", now), self._number("reconsume_times", 0),
-                self._number("prepared_transaction_offset", 0),
-            ], axis=1,
-        )  # fmt: skip
-        out = np.empty(int(self.starts[-1]), np.uint8)
-        put_messages(out, self.starts, numbers, *(array for part in self._parts for array in part))  # type: ignore[arg-type]
+        columns = {
+            "magic": np.where(self._version == 2, V2, V1), "queue_offset": self._offsets(self._flags),
+            "sys_flag": self._flags, "born": self._time("born_timestamp", now),
+            "stored": self._time("store_timestamp", now),
+            "prepared": self._number("prepared_transaction_offset", 0), "physical_offset": 0,
+        }  # fmt: skip
+        out = np.empty((self.rows.num_rows, len(NUMBERS)), np.int64)
+        for i, name in enumerate(NUMBERS):
+            out[:, i] = columns[name] if name in columns else self._number(name, 0)
         return out
 
     def _number(self, name: str, default: int) -> Int64s:
-        return np.asarray(self.rows[name].cast(pa.int64()).fill_null(default), np.int64)
+        column = self.rows[name]
+        if column.null_count == len(column):
+            return np.full(len(column), default, np.int64)
+        column = column.cast(pa.int64())
+        return np.asarray(column.fill_null(default) if column.null_count else column, np.int64)
 
     def _refuse(self, bad: Any, why: str) -> None:
         indices = np.flatnonzero(bad)
@@ -196,8 +233,12 @@ class Writer:
         """Return milliseconds: the stored value if there is one, else the timestamp. Null is -1. Without either column it is `now`."""
         raw = f"{name}_ms"
         default = now if not (was_given(self.rows, name) or was_given(self.rows, raw)) else -1
-        times = np.asarray(self.rows[name].cast(pa.int64()).fill_null(default), np.int64)
         stored = self.rows[raw]
+        if len(stored) and not stored.null_count:
+            return np.asarray(stored, np.int64)
+        times = self._number(name, default)
+        if stored.null_count == len(stored):
+            return times
         return np.where(np.asarray(stored.is_null()), times, np.asarray(stored.fill_null(0), np.int64))
 
     def _offsets(self, flags: Int64s) -> Int64s:
@@ -213,18 +254,14 @@ class Writer:
         queued = np.flatnonzero((kinds != PREPARED) & (kinds != ROLLBACK))
         topics = self.rows["topic"].dictionary_encode()
         names = topics.dictionary.to_pylist()
-        codes = (
-            np.asarray(topics.indices, np.int64)[queued] << 32
-            | self._number("queue_id", 0)[queued] & 0xFFFFFFFF
-        )
-        for group in (queued[indices] for indices in groups_of(codes)):
-            queue = (
-                names[topics.indices[int(group[0])].as_py()],
-                int(self.rows["queue_id"][int(group[0])].as_py() or 0),
-            )
-            first = self.counts.get(queue, 0)
-            out[group] = np.arange(first, first + len(group))
-            self.counts[queue] = first + len(group)
+        ids = self._number("queue_id", 0)[queued]
+        codes, dense = distinct(np.asarray(topics.indices, np.int64)[queued] << 32 | ids & _MASK)
+        queues = [(names[code >> 32], (code & _MASK ^ _SIGN) - _SIGN) for code in codes]
+        following = np.array([self.counts.get(queue, 0) for queue in queues], np.int64)
+        numbers = np.empty(len(queued), np.int64)
+        number_groups(dense, following, numbers)
+        out[queued] = numbers
+        self.counts.update(zip(queues, following.tolist(), strict=True))
         return out
 
     def _bodies(self, flags: Int64s) -> pa.Array:
