@@ -48,7 +48,7 @@ def test_generated_hmacs_match_the_password_and_the_manifest_only_names_it(
     codec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BK_PASSWORD", "swordfish")
-    options = {"digestType": "HMAC", "passwd": "env:BK_PASSWORD"}
+    options: dict[str, Any] = {"digestType": "HMAC", "passwd": "env:BK_PASSWORD"}
     output = lw.generate(codec, tmp_path / NAMES[codec], rows=60, **options)
     assert output.manifest["read_options"] == {"passwd": "env:BK_PASSWORD"}
     assert b"swordfish" not in Path(output.manifest_path).read_bytes()

@@ -164,7 +164,8 @@ def test_field_of_an_entry_is_changed_with_its_digest(
     kind: str, file: str, field: str, change: str, tmp_path: Path
 ) -> None:
     """Resealed, an entry is as valid as before; without, its digest does not match."""
-    home, passwords = tmp_path / "bookie", {"passwd": b"swordfish"} if kind == "HMAC" else {}
+    home = tmp_path / "bookie"
+    passwords: dict[str, Any] = {"passwd": b"swordfish"} if kind == "HMAC" else {}
     options: dict[str, Any] = {"digestType": kind, **passwords}
     rows = [{"ledger_id": 5, "entry_id": n, "payload": b"entry %d" % n} for n in range(30)]
     lw.write(rows, home, "bookkeeper.bookie", logSizeLimit=1600, journalWriteData=True, **options)
@@ -192,7 +193,8 @@ def test_hmac_is_not_recomputed_without_its_password(tmp_path: Path) -> None:
     rows = [{"ledger_id": 5, "entry_id": n, "payload": b"entry %d" % n} for n in range(30)]
     lw.write(rows, log, "bookkeeper.entrylog", digestType="HMAC", passwd=b"swordfish")
     operation = "set:frame=6,field=last_add_confirmed,value=1,reseal"
-    for options in ({}, {"passwd": b"other"}):
+    attempts: tuple[dict[str, Any], ...] = ({}, {"passwd": b"other"})
+    for options in attempts:
         with pytest.raises(lw.UsageError, match="cannot be recomputed") as error:
             lw.damage(log, tmp_path / "out", operation, **options)
         assert "passwd" in str(error.value)
