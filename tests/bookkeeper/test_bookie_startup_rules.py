@@ -55,6 +55,19 @@ def test_client_reads_nothing_of_a_ledger_whose_last_entry_cannot_be_read(tmp_pa
     assert set(read.failed.values()) == {"BKReadException"}
 
 
+def test_last_entry_is_read_from_an_incomplete_page_whose_entries_are_not_listed(tmp_path: Path) -> None:
+    """Zeros that were inserted into an index file moved the last location from slot 2 to slot 64, after the last complete page."""
+    rows = [{"ledger_id": 1, "entry_id": n, "payload": b"%d" % n} for n in range(3)]
+    lw.write(rows, tmp_path / "bookie", "bookkeeper.bookie", pageSize=512)
+    index = tmp_path / "bookie/ledger/current/0/1/1.idx"
+    data = index.read_bytes()
+    index.write_bytes(data[: 1024 + 16] + bytes(62 * 8) + data[1024 + 16 :])
+    options = {"pageSize": 512, "ledgerStorageClass": "InterleavedLedgerStorage"}
+    (read,) = started(tmp_path / "bookie", **options).ledgers
+    assert read.served == [0, 1]
+    assert read.failed == dict.fromkeys([0, 1], "BKReadException")
+
+
 def test_largest_entry_id_in_a_journal_makes_no_huge_index(tmp_path: Path) -> None:
     known = case("killed_unflushed")
     (journal,) = (copied(known, tmp_path) / "journal" / "current").glob("*.txn")

@@ -167,6 +167,13 @@ class IndexFile:
         size = max(self.overlay.size(self.name) - START, 0) // 8 * 8
         return np.frombuffer(self.overlay.read(self.name, START, size), ">i8").astype(np.int64)
 
+    def location(self, entry: int) -> int:
+        """Return the location of an entry, also in an incomplete page; 0 if there is none."""
+        if entry in self.added:
+            return self.added[entry]
+        stored = self.stored()
+        return int(stored[entry]) if entry < len(stored) else 0
+
     def add(self, entry: int, location: int) -> None:
         self.open()
         self.added[entry] = location

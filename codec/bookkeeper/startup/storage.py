@@ -101,11 +101,15 @@ class Storage(ABC):
     def last_content(self, ledger: int) -> bytes:
         """Return the content of the last entry."""
         entry = self.last_entry(ledger)
+        return self.read(ledger, entry, self.location(ledger, entry))
+
+    def location(self, ledger: int, entry: int) -> int:
+        """Return the location of an entry, whether the bookie lists it or not."""
         entries, locations = self.entries(ledger)
         at = int(np.searchsorted(entries, entry))
         if at == len(entries) or entries[at] != entry:
             raise no_entry(ledger, entry)
-        return self.read(ledger, entry, int(locations[at]))
+        return int(locations[at])
 
 
 class InterleavedStorage(Storage):
@@ -216,6 +220,14 @@ class InterleavedStorage(Storage):
                 empty = np.zeros(0, np.int64)
                 return empty, empty
             raise
+
+    def location(self, ledger: int, entry: int) -> int:
+        if (ledger, entry) in self._memory:
+            return _IN_MEMORY
+        location = self._file(ledger).location(entry)
+        if not location:
+            raise no_entry(ledger, entry)
+        return location
 
     def last_entry(self, ledger: int) -> int:
         waiting = [entry for owner, entry in self._memory if owner == ledger]
