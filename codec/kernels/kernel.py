@@ -56,6 +56,9 @@ COMPILE_COST = 2.0
 LOAD_COST = 0.01
 INTERPRETED_BYTES_PER_SECOND = 8_000_000
 
+WORTH_COMPILING = 256 << 20
+"""Bytes for which the compiled form of a kernel pays that saves a part of the time of other functions."""
+
 KEPT_SECONDS = 60 * 24 * 3600
 
 
@@ -169,6 +172,28 @@ class Kernel(Generic[P, R]):
         if self._cached is None:
             self._cached = self.cached()
         return expected < numba + (LOAD_COST if self._cached else COMPILE_COST)
+
+    def is_ready(self, nbytes: int) -> bool:
+        """Return whether a call on `nbytes` bytes runs compiled, and compile or load the kernel if that is worth it.
+
+        For a kernel that replaces faster functions than its interpreted form. In interpreted mode it always runs.
+        """
+        if self._run is None and not _local.interpreting:
+            self._seen += nbytes
+            if self._is_worth_loading(nbytes) and (run := self.compile()) is not self._python:
+                self._run = run
+        return self._run is not None
+
+    def _is_worth_loading(self, nbytes: int) -> bool:
+        if _INTERPRET_BELOW is not None:
+            return nbytes >= _INTERPRET_BELOW
+        if self._dispatcher is not None or self._seen >= WORTH_COMPILING:
+            return True
+        if "numba" not in sys.modules:
+            return False
+        if self._cached is None:
+            self._cached = self.cached()
+        return self._cached
 
     def _interpret(self, *args: P.args, **kwargs: P.kwargs) -> R:
         _local.interpreting = True

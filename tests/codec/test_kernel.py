@@ -180,6 +180,20 @@ def test_size_limit_can_be_configured(policy: Any) -> None:
 
 
 @compiled_only
+def test_kernel_that_replaces_fast_functions_waits_until_it_pays(
+    policy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "WORTH_COMPILING", 1000)
+    assert not policy(cached=True, numba=False).is_ready(999)
+    result = policy(cached=False, numba=True)
+    assert not result.is_ready(999)
+    assert result.is_ready(1)
+    assert policy(cached=True, numba=True).is_ready(1)
+    assert policy(cached=False, numba=True, below=0).is_ready(1)
+    assert not policy(cached=True, numba=True, below=100).is_ready(99)
+
+
+@compiled_only
 def test_compiled_kernel_runs_compiled(policy: Any) -> None:
     result = policy(cached=True, numba=True)
     assert result._interprets(10)

@@ -360,6 +360,24 @@ def test_compressed_and_plain_batches_in_turn(codec: str) -> None:
     assert decoded_log.encoded() == data
 
 
+def test_rows_are_the_same_if_batches_are_decompressed_in_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = pack_records([record(0), record(1, None, b"x" * 3000)])
+    codecs = ["snappy", "zstd", "lz4", "gzip", "lz4", "snappy"]
+    batches = [compressed(2 * i, compress(codec, plain), codec, 2) for i, codec in enumerate(codecs)]
+    cut = compressed(12, compress("lz4", plain)[:-9], "lz4", 2)
+    data = b"".join([*batches, cut, compressed(14, compress("zstd", plain), "zstd", 2), batch(16)])
+
+    def read() -> tuple[object, list[str]]:
+        log = DecodedLog(data)
+        return log.rows, [fault.detail for fault in log.faults]
+
+    rows, faults = read()
+    monkeypatch.setattr("logwright.codec.kernels.kernel._INTERPRET_BELOW", 0)
+    assert read() == (rows, faults)
+    assert len(faults) == 1
+    assert DecodedLog(data).offsets == [*range(12), 14, 15, 16]
+
+
 def test_decompression_bomb_is_a_bad_payload() -> None:
     plain = pack_records([record(0, value=bytes(100_000))])
     data = compressed(0, gzip.compress(plain), "gzip", 1) + batch(1)

@@ -18,7 +18,7 @@ from logwright.codec.kernels.kernel import kernel
 # Arrays are buffers, which the type checker does not know before Python 3.12.
 _into: Callable[..., int] = cramjam.lz4.decompress_block_into
 
-_MAGIC = b"\x04\x22\x4d\x18"
+MAGIC = b"\x04\x22\x4d\x18"
 _BLOCK_SIZES = {4: 1 << 16, 5: 1 << 18, 6: 1 << 20, 7: 1 << 22}
 _STORED = 1 << 31
 _WORD = struct.Struct("<I")
@@ -163,8 +163,8 @@ def _header(data: memoryview, *, verify: bool) -> tuple[int, int, int]:
     """Return the start of the first block, the maximum block size, and FLG."""
     if len(data) < 7:
         raise CompressionError(f"lz4: a frame header has 7 bytes at least, and there are {len(data)}")
-    if data[:4] != _MAGIC:
-        raise CompressionError(f"lz4: a frame starts with {_MAGIC.hex(' ')}, not {data[:4].hex(' ')}")
+    if data[:4] != MAGIC:
+        raise CompressionError(f"lz4: a frame starts with {MAGIC.hex(' ')}, not {data[:4].hex(' ')}")
     flags, bd = data[4], data[5]
     if flags & _FLG_VERSION != 0x40:
         raise CompressionError(f"lz4: frame version {flags >> 6}; 1 is known")
@@ -210,7 +210,7 @@ def write(data: memoryview, level: int) -> bytes:
 
 
 def write_magic0(data: memoryview, level: int) -> bytes:
-    return _frame(data, level, _header_checksum(_MAGIC + _DESCRIPTOR))
+    return _frame(data, level, _header_checksum(MAGIC + _DESCRIPTOR))
 
 
 def write_raw(data: memoryview, level: int) -> bytes:
@@ -225,7 +225,7 @@ def write_raw(data: memoryview, level: int) -> bytes:
 
 
 def _frame(data: memoryview, level: int, header_checksum: int) -> bytes:
-    parts = [_MAGIC, _DESCRIPTOR, bytes([header_checksum])]
+    parts = [MAGIC, _DESCRIPTOR, bytes([header_checksum])]
     for at in range(0, len(data), _BLOCK):
         raw = data[at : at + _BLOCK]
         block = write_raw(raw, level)

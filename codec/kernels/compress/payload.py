@@ -43,6 +43,11 @@ class Output:
         self.end += len(data)
 
     @property
+    def memory(self) -> Bytes:
+        """The array, of which the first `end` bytes are used."""
+        return self._array
+
+    @property
     def array(self) -> Bytes:
         """All payloads."""
         return self._array[: self.end]

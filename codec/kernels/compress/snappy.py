@@ -16,11 +16,11 @@ from logwright.codec.kernels.compress.payload import BombError, Bytes, Compressi
 # Arrays are buffers, which the type checker does not know before Python 3.12.
 _into: Callable[[memoryview, Any], int] = cramjam.snappy.decompress_raw_into
 
-_MAGIC = b"\x82SNAPPY\x00"
-_HEADER = _MAGIC + struct.pack(">ii", 1, 1)
+MAGIC = b"\x82SNAPPY\x00"
+HEADER = MAGIC + struct.pack(">ii", 1, 1)
 _BLOCK = 32768
 # Concatenated streams have a header in place of a chunk's length.
-_AGAIN = int.from_bytes(_MAGIC[:4], "big", signed=True)
+_AGAIN = int.from_bytes(MAGIC[:4], "big", signed=True)
 # An element of a raw block decompresses at most 3 bytes to 64.
 _RATIO = 22
 
@@ -33,28 +33,28 @@ def read(codec: str, data: memoryview, limit: int) -> Bytes:
 
 def append(codec: str, data: memoryview, out: Output, limit: int) -> None:
     """Append the decompressed stream."""
-    if len(data) < len(_HEADER) or data[: len(_MAGIC)] != _MAGIC:
+    if len(data) < len(HEADER) or data[: len(MAGIC)] != MAGIC:
         out.put(read_raw(codec, data, limit))
         return
     chunks: list[tuple[int, int, int]] = []
-    at = len(_HEADER)
+    at = len(HEADER)
     total = 0
     # Fewer than four remaining bytes end the stream.
     while at + 4 <= len(data):
         (length,) = struct.unpack_from(">i", data, at)
         if length == _AGAIN:
-            if at + len(_HEADER) > len(data):
+            if at + len(HEADER) > len(data):
                 raise CompressionError(
                     f"snappy: a second header at byte {at} is cut off after {len(data) - at} bytes"
                 )
-            if data[at : at + len(_MAGIC)] != _MAGIC:
+            if data[at : at + len(MAGIC)] != MAGIC:
                 break
-            (version,) = struct.unpack_from(">i", data, at + len(_MAGIC))
+            (version,) = struct.unpack_from(">i", data, at + len(MAGIC))
             if version < 1:
                 raise CompressionError(
                     f"snappy: the header at byte {at} has version {version}; 1 and above are known"
                 )
-            at += len(_HEADER)
+            at += len(HEADER)
             continue
         at += 4
         if not 0 <= length <= len(data) - at:
@@ -120,7 +120,7 @@ def _reason(error: Exception) -> str:
 
 
 def write(data: memoryview, level: int) -> bytes:
-    parts = [_HEADER]
+    parts = [HEADER]
     for at in range(0, len(data), _BLOCK):
         block = snappy.compress(data[at : at + _BLOCK])
         parts += struct.pack(">i", len(block)), block
@@ -128,14 +128,14 @@ def write(data: memoryview, level: int) -> bytes:
 
 
 def write_pieces(pieces: Iterable[Any]) -> Iterator[bytes]:
-    yield _HEADER
+    yield HEADER
     held = b""
     for piece in pieces:
         held += bytes(piece)
         full = len(held) - len(held) % _BLOCK
-        yield write(memoryview(held)[:full], 0)[len(_HEADER) :]
+        yield write(memoryview(held)[:full], 0)[len(HEADER) :]
         held = held[full:]
-    yield write(memoryview(held), 0)[len(_HEADER) :]
+    yield write(memoryview(held), 0)[len(HEADER) :]
 
 
 def write_raw(data: memoryview, level: int) -> bytes:

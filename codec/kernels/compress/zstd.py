@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 _MAGIC = 0xFD2FB528
 _SKIPPABLE, _SKIPPABLE_MASK = 0x184D2A50, 0xFFFFFFF0
 _BLOCK = 1 << 17
+SINGLE_SEGMENT = 0x20
+"""The bit of the frame header descriptor that says that there is no window descriptor."""
 _WHOLE, _CUT, _NO_MAGIC, _BAD_BLOCK, _BAD_HEADER = 0, 1, 2, 3, 4
 _WRONG = {
     _CUT: "the frame that starts here is cut off",
@@ -25,13 +27,12 @@ _WRONG = {
 }
 
 
-@kernel("const u1[], i8")
-def _frame(data: Bytes, at: int) -> tuple[int, int, int]:
-    """Walk the block headers of the frame at `at` (RFC 8878, 3.1.1). Returns (end, maximum decompressed size, error code).
+@kernel("const u1[], i8, i8")
+def frame(data: Bytes, at: int, length: int) -> tuple[int, int, int]:
+    """Walk the block headers of the frame at `at` in `data[:length]` (RFC 8878, 3.1.1). Returns (end, maximum decompressed size, error code).
 
     The size of a skippable frame is -1.
     """
-    length = len(data)
     if length - at < 4:
         return at, 0, _CUT
     magic = load_u32le(data, at)
@@ -47,7 +48,7 @@ def _frame(data: Bytes, at: int) -> tuple[int, int, int]:
     descriptor = load_u8(data, at)
     if descriptor & 0x08:
         return at, 0, _BAD_HEADER
-    single = descriptor >> 5 & 1
+    single = (descriptor & SINGLE_SEGMENT) // SINGLE_SEGMENT
     dictionary = descriptor & 3
     size = descriptor >> 6
     at += 1 + (1 - single) + (4 if dictionary == 3 else dictionary) + (single if size == 0 else 1 << size)
@@ -96,24 +97,24 @@ def read(codec: str, data: memoryview, limit: int) -> Bytes:
     parts: list[bytes] = []
     at = total = 0
     while at < len(data):
-        end, most, wrong = _frame(buffer, at)
+        end, most, wrong = frame(buffer, at, len(buffer))
         if wrong:
             raise CompressionError(f"zstd: at byte {at} of {len(data)}: {_WRONG[wrong]}")
         allowed = limit - total
-        frame = data[at:end]
+        stored = data[at:end]
         if most >= 0:
             try:
                 # The library trusts the declared size, so it is checked first. -1 is "not declared".
-                declared = zstandard.frame_content_size(frame)
+                declared = zstandard.frame_content_size(stored)
                 if declared > most:
                     raise CompressionError(
                         f"zstd: the frame at byte {at} declares {declared} bytes, and its blocks make {most} at most"
                     )
                 if declared > allowed:
                     raise BombError.over(codec, limit)
-                part = _objects().decompressor.decompress(frame, max_output_size=min(most, allowed) + 1)
+                part = _objects().decompressor.decompress(stored, max_output_size=min(most, allowed) + 1)
             except zstandard.ZstdError as error:
-                if most > allowed and _makes_more(frame, allowed):
+                if most > allowed and _makes_more(stored, allowed):
                     raise BombError.over(codec, limit) from None
                 raise CompressionError(f"zstd: the frame at byte {at} is damaged: {reason(error)}") from None
             total += len(part)
@@ -124,12 +125,12 @@ def read(codec: str, data: memoryview, limit: int) -> Bytes:
     return array(parts[0] if len(parts) == 1 else b"".join(parts))
 
 
-def _makes_more(frame: memoryview, allowed: int) -> bool:
+def _makes_more(stored: memoryview, allowed: int) -> bool:
     """Return whether a frame that did not fit decompresses to more than allowed, and so is too large, not damaged."""
     import zstandard
 
     try:
-        with _objects().decompressor.stream_reader(frame) as reader:
+        with _objects().decompressor.stream_reader(stored) as reader:
             return len(reader.read(allowed + 1)) > allowed
     except zstandard.ZstdError:
         return False

@@ -14,6 +14,7 @@ from logwright.codec.kafka.formats.log.consumer import consume
 from logwright.codec.kafka.formats.log.layout import COMPRESSION, COMPRESSION_NAMES, HEAD_SIZE, MAGIC
 from logwright.codec.kafka.formats.log.messages import BadSet, MessageSet, Sets, message_set
 from logwright.codec.kernels.compress import CompressionError, Output, append, decompress
+from logwright.codec.kernels.compress.bulk import NUMBERS, OTHER, fill_output
 from logwright.codec.window import Bytes, Frames, Window
 
 PORTION = 32 << 20
@@ -107,13 +108,18 @@ def _sections(window: Window, frames: Frames, limit: int, partial: bool) -> Iter
         return
     data, numbers = window.data.data, codecs.tolist()
     starts, ends = start.tolist(), frames.end.tolist()
+    in_bulk = _IN_BULK[codecs]
     at = 0
     while at < count:
-        out = Output(np.empty(min(PORTION, _GUESS * (ends[-1] - starts[at])), np.uint8))
-        bounds = [0]
+        out = Output(np.empty(min(PORTION, _GUESS * (ends[-1] - starts[at]) + _SPARE), np.uint8))
+        edges = np.zeros(count + 1, np.int64)
         faults: dict[int, str] = {}
         i = at
         while i < count and (i == at or out.end < PORTION):
+            if in_bulk[i] != OTHER:
+                i = fill_output(window.data, start, frames.end, in_bulk, i, limit, out, PORTION, edges)
+                if i == count or (i > at and out.end >= PORTION):
+                    break
             stored = data[starts[i] : ends[i]]
             try:
                 append(_name(numbers[i]), stored, out, limit if numbers[i] else len(stored))
@@ -129,15 +135,16 @@ def _sections(window: Window, frames: Frames, limit: int, partial: bool) -> Iter
                     out.put(consumed.data)
                     if consumed.error is None:
                         del faults[i - at]
-            bounds.append(out.end)
             i += 1
-        edges = np.array(bounds, np.int64)
-        yield Sections(slice(at, i), out.array, edges[:-1], edges[1:], faults)
+            edges[i] = out.end
+        yield Sections(slice(at, i), out.array, edges[at:i], edges[at + 1 : i + 1], faults)
         at = i
 
 
-_GUESS = 4
-"""Decompressed bytes per stored byte for which there is room at first."""
+_IN_BULK = np.array([NUMBERS.get(name, OTHER) for name in COMPRESSION_NAMES] + [OTHER] * 3, np.int64)
+"""By the number of the compression: the decompressor in `bulk`."""
+_GUESS, _SPARE = 4, 128 << 10
+"""Decompressed bytes per stored byte for which there is room at first, and those for a block of unknown size."""
 
 
 def expand(codec: int, stored: Bytes, limit: int) -> Any:
