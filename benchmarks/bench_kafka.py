@@ -31,6 +31,8 @@ from logwright.readers.source import open_source
 ROWS = 500_000
 ENCODED = 200_000
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
+OLDER = tuple(f"{name}-magic{magic}" for magic in (1, 0) for name in COMPRESSIONS[:4])
+"""Segments of the messages that Kafka wrote before version 0.11."""
 NAME = f"{0:020d}.log"
 FOUR = ["offset", "timestamp", "key", "value"]
 DUMPS = ("parquet", "jsonl", "csv")
@@ -67,11 +69,12 @@ class Work(NamedTuple):
 
 
 def write_segments(table: pa.Table, place: Path) -> dict[str, Path]:
-    """One segment of the same rows for each compression."""
-    segments = {name: place / name / NAME for name in COMPRESSIONS}
+    """One segment of the same rows for each compression and magic."""
+    segments = {name: place / name / NAME for name in (*COMPRESSIONS, *OLDER)}
     for name, path in segments.items():
         path.parent.mkdir(parents=True)
-        lw.write(table, path, "kafka.log", compression_type=name)
+        compression, _, magic = name.partition("-magic")
+        lw.write(table, path, "kafka.log", compression_type=compression, magic=int(magic or 2))
     return segments
 
 
@@ -138,8 +141,9 @@ def all_work(table: pa.Table, segments: Mapping[str, Path], place: Path) -> dict
     }
     for name, path in segments.items():
         work[f"read_four[{name}]"] = Work(read(path), count)
-        work[f"floor[{name}]"] = Work(floor(path, name), count)
-        work[f"encode[{name}]"] = Work(encode(name), encoded.num_rows)
+        if name in COMPRESSIONS:
+            work[f"floor[{name}]"] = Work(floor(path, name), count)
+            work[f"encode[{name}]"] = Work(encode(name), encoded.num_rows)
     return work | {f"dump[{kind}]": Work(dump(kind), count) for kind in DUMPS}
 
 
@@ -183,7 +187,7 @@ _LINES = (
     ("scan batches with CRC, memory", "scan_crc_memory", _GIGABYTES),
     *(
         (f"offset, timestamp, key, value to Arrow: {name}", f"read_four[{name}]", _ROWS)
-        for name in COMPRESSIONS
+        for name in (*COMPRESSIONS, *OLDER)
     ),
     ("all default columns: none", "read_default", _ROWS),
     ("one record per batch", "read_single_records", _ROWS),

@@ -13,7 +13,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
-from bench_kafka import COMPRESSIONS, DUMPS, ENCODED, NAME, ROWS, Figure, Work, all_work, table_lines
+from bench_kafka import (
+    COMPRESSIONS,
+    DUMPS,
+    ENCODED,
+    NAME,
+    OLDER,
+    ROWS,
+    Figure,
+    Work,
+    all_work,
+    table_lines,
+)
 from rounds import Size, Task, cold, in_turn, jvm, print_section, python
 
 import logwright as lw
@@ -36,7 +47,7 @@ def _bench() -> list[str]:
 
 
 def kafka_segments(place: Path, records: int) -> dict[str, Path]:
-    """Segments written by Kafka's own builder, one for each compression: the same records, without keys and headers."""
+    """Segments written by Kafka's own builder, one for each compression and magic: the same records, without keys and headers."""
     run = subprocess.run(
         [*_bench(), "make", *map(str, (place, records, VALUE_BYTES, BATCH_BYTES))],
         capture_output=True,
@@ -44,7 +55,7 @@ def kafka_segments(place: Path, records: int) -> dict[str, Path]:
     )
     if run.returncode:
         raise java.OracleError(f"Kafka did not write the segments: {run.stderr[-2000:]}")
-    return {name: place / name / NAME for name in COMPRESSIONS}
+    return {name: place / name / NAME for name in (*COMPRESSIONS, *OLDER)}
 
 
 def dump_log_segments(path: Path) -> list[str]:
@@ -135,7 +146,8 @@ def groups(table: pa.Table, segments: dict[str, Path]) -> Iterator[Group]:
     yield Group(("scan_crc",), ("memcpy", "read_file"), ("crc_scan", log))
     yield Group(("scan_crc_memory",), (), ("crc_scan_memory", log), aiokafka=aiokafka_scan(log))
     for name, path in segments.items():
-        ours, others = [f"read_four[{name}]"], [f"floor[{name}]"]
+        ours = [f"read_four[{name}]"]
+        others = [f"floor[{name}]"] if name in COMPRESSIONS else []
         if name == "none":
             ours.append("read_default")
             others.append("read_single_records")

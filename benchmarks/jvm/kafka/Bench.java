@@ -26,7 +26,8 @@ import org.apache.kafka.common.utils.CloseableIterator;
 /**
  * Kafka's own classes, as tasks for {@link Rounds}.
  *
- * <p>{@code make DIR RECORDS VALUE_BYTES BATCH_BYTES} writes DIR/CODEC/00000000000000000000.log for each compression.
+ * <p>{@code make DIR RECORDS VALUE_BYTES BATCH_BYTES} writes DIR/CODEC/00000000000000000000.log for each compression, and
+ * DIR/CODEC-magicM/00000000000000000000.log of the older messages.
  * {@code serve SECONDS} answers these requests: {@code crc_scan FILE}, {@code crc_scan_memory FILE}, {@code read_copied FILE},
  * {@code build COMPRESSION RECORDS VALUE_BYTES BATCH_BYTES}.
  */
@@ -65,7 +66,7 @@ public final class Bench {
                 byte[][] values = values(integer(request[2]), integer(request[3]));
                 CompressionType type = CompressionType.forName(request[1]);
                 int size = integer(request[4]);
-                return () -> build(values, type, size, null);
+                return () -> build(values, type, RecordBatch.CURRENT_MAGIC_VALUE, size, null);
             default:
                 throw new IllegalArgumentException(request[0]);
         }
@@ -133,10 +134,13 @@ public final class Bench {
     private static void make(Path dir, int records, int valueBytes, int batchBytes) throws IOException {
         byte[][] values = values(records, valueBytes);
         for (CompressionType type : CompressionType.values()) {
-            File file = dir.resolve(type.name).resolve("00000000000000000000.log").toFile();
-            file.getParentFile().mkdirs();
-            try (OutputStream out = new java.io.BufferedOutputStream(new FileOutputStream(file), 1 << 20)) {
-                build(values, type, batchBytes, out);
+            for (byte magic = type == CompressionType.ZSTD ? RecordBatch.CURRENT_MAGIC_VALUE : 0; magic <= RecordBatch.CURRENT_MAGIC_VALUE; magic++) {
+                String folder = magic == RecordBatch.CURRENT_MAGIC_VALUE ? type.name : type.name + "-magic" + magic;
+                File file = dir.resolve(folder).resolve("00000000000000000000.log").toFile();
+                file.getParentFile().mkdirs();
+                try (OutputStream out = new java.io.BufferedOutputStream(new FileOutputStream(file), 1 << 20)) {
+                    build(values, type, magic, batchBytes, out);
+                }
             }
         }
     }
@@ -158,7 +162,8 @@ public final class Bench {
     }
 
     /** As a producer does: batches of at most `batchBytes` before compression, one reused buffer. */
-    private static long build(byte[][] values, CompressionType type, int batchBytes, OutputStream out) throws IOException {
+    private static long build(byte[][] values, CompressionType type, byte magic, int batchBytes, OutputStream out)
+            throws IOException {
         ByteBuffer buffer = ByteBuffer.allocate(batchBytes);
         Compression compression = Compression.of(type).build();
         long size = 0;
@@ -166,7 +171,7 @@ public final class Bench {
         while (next < values.length) {
             buffer.clear();
             try (MemoryRecordsBuilder builder = new MemoryRecordsBuilder(
-                    new ByteBufferOutputStream(buffer), RecordBatch.CURRENT_MAGIC_VALUE, compression,
+                    new ByteBufferOutputStream(buffer), magic, compression,
                     TimestampType.CREATE_TIME, next, RecordBatch.NO_TIMESTAMP, RecordBatch.NO_PRODUCER_ID,
                     RecordBatch.NO_PRODUCER_EPOCH, RecordBatch.NO_SEQUENCE, false, false, 0, batchBytes)) {
                 do {
