@@ -23,8 +23,9 @@ from logwright.codec.rocketmq.formats.commitlog.layout import (
     parts_of,
 )
 from logwright.codec.rocketmq.formats.commitlog.properties import next_property
+from logwright.codec.rocketmq.startup.batch_consume_queue import batch_of
 from logwright.codec.rocketmq.startup.index_service import key_hash, keys_of
-from logwright.codec.rocketmq.startup.message import Message, Rules, batch_of, check, multi_dispatch
+from logwright.codec.rocketmq.startup.message import Message, Rules, check, multi_dispatch
 from logwright.codec.window import Bytes
 
 Int64s = npt.NDArray[np.int64]
@@ -214,6 +215,27 @@ def read_facts(
     return len(starts), keys
 
 
+@kernel("const u1[], const i8[], const i4[], const i8[,], const u1[], i4[], i8[], i8")
+def read_queues(
+    buf: Bytes, starts: Int64s, table: Int32s, known: Int64s, topics: Bytes, queue: Int32s, number: Int64s, first: int
+) -> int:  # fmt: skip
+    """Set the queue and the queue offset of valid messages from index `first` on. The queue of a message that is in no queue is -1.
+    Return the index of the first message of an unknown queue, or the number of messages."""
+    for i in range(first, len(starts)):
+        start = starts[i]
+        queue[i] = -1
+        number[i] = load_i64be(buf, start + _QUEUE_OFFSET)
+        kind = load_i32be(buf, start + _SYS_FLAG) & TRANSACTION
+        if kind != PREPARED and kind != ROLLBACK:
+            _, _, _, at, size = parts_of(buf, start)
+            value, queue_id = string_hash(buf, at, at + size, 0), load_i32be(buf, start + _QUEUE_ID)
+            entry, _ = find_queue(buf, at, size, queue_id, value, table, known, topics)
+            if entry < 0:
+                return i
+            queue[i] = known[entry, _NUMBERED]
+    return len(starts)
+
+
 class Queues:
     """Numbers queues in the order in which their first messages appear. `names` has topic and queue id by number."""
 
@@ -232,6 +254,17 @@ class Queues:
         if number == len(self.names):
             self.names.append((topic, queue_id))
         return number
+
+    def of(self, buf: Bytes, starts: Int64s, ends: Int64s) -> tuple[Int32s, Int64s]:
+        """Return the queues of valid messages (-1: it is in none), which may be new, and the queue offsets."""
+        starts = np.ascontiguousarray(starts)
+        queue, number = np.empty(len(starts), np.int32), np.empty(len(starts), np.int64)
+        done = 0
+        while (
+            done := read_queues(buf, starts, self.table, self.known, self.topics, queue, number, done)
+        ) < len(starts):
+            self.add(buf[int(starts[done]) : int(ends[done])])
+        return queue, number
 
     def add(self, message: Bytes) -> None:
         """Add the queue of a message. Its topic may be the same text as that of another queue, in other bytes."""
@@ -326,10 +359,7 @@ def dispatches(
         facts[_CODE, i] = message.tags_code
         if message.topic in batches:
             facts[_NUMBER, i], count[i] = batch_of(message)
-        try:
-            light += [(i, *queue) for queue in (multi_dispatch(message) if lmq else ())]
-        except ValueError:
-            raise IndexError(i) from None
+        light += [(i, *queue) for queue in (multi_dispatch(message) if lmq else ())]
         if message.kind != ROLLBACK:
             extra += [(i, key_hash(message.topic, key)) for key in keys_of(message, tags=tags)]
     if extra:

@@ -13,6 +13,7 @@ from memory_directory import MemoryDirectory
 import logwright as lw
 from logwright.codec.option import Options
 from logwright.codec.rocketmq.startup.start import STARTUP
+from logwright.codec.rocketmq.store import check
 from logwright.codec.rocketmq.store.layout import LAYOUT
 
 SILENT = (
@@ -192,3 +193,37 @@ def test_store_with_an_abort_file_is_not_appended_to(tmp_path: Path) -> None:
     home = placed("killed", tmp_path)
     with pytest.raises(lw.UsageError, match="abort"):
         lw.write(ROWS[:1], home, "rocketmq.store", mode="append")
+
+
+@pytest.mark.parametrize(
+    "case",
+    ["lmq", "batchcq", "dmg_cl_queueoffset_old", "dmg_cl_missing_mid", "dmg_cq_dup", "dmg_cq_missing_one", "dmg_cq_zero_unit_old"],
+)  # fmt: skip
+def test_faults_do_not_depend_on_how_many_messages_are_compared_at_a_time(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = placed(case, tmp_path)
+    expected = lw.verify(home, "rocketmq.store").faults
+    for block in (1, 3):
+        monkeypatch.setattr(check, "_BLOCK", block)
+        assert lw.verify(home, "rocketmq.store").faults == expected
+
+
+def test_check_of_a_healthy_store_keeps_two_messages_per_queue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(check, "_BLOCK", 100)
+    checkers = []
+
+    class Recorded(check.StoreChecker):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            checkers.append(self)
+
+    monkeypatch.setattr(check, "StoreChecker", Recorded)
+    rows = [{"topic": "T", "queue_id": n % 3, "body": b"x"} for n in range(3000)]
+    sizes = {"mappedFileSizeCommitLog": 1 << 16, "mappedFileSizeConsumeQueue": 2000, "maxHashSlotNum": 9}
+    lw.write(rows, tmp_path / "store", "rocketmq.store", **sizes, maxIndexNum=10)
+    assert lw.verify(tmp_path / "store", "rocketmq.store").ok
+    kept = [run.phy for checker in checkers for runs in checker._runs.values() for run in runs]
+    assert list(map(len, kept)) == [2, 2, 2]

@@ -6,6 +6,10 @@ Source: `ConsumeQueue.putMessagePositionInfo`, `CommitLog.getMessage` of RocketM
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise, zip_longest
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,13 +19,10 @@ from logwright.codec.columns import groups_of
 from logwright.codec.describe import dtype_of
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.fixed import without_zeros
-from logwright.codec.frames.codec import Part
 from logwright.codec.frames.scanner import MAIN
-from logwright.codec.java import java_string
 from logwright.codec.option import Options
+from logwright.codec.rocketmq.dispatch import Queues
 from logwright.codec.rocketmq.formats.batchconsumequeue import UNIT as BATCH_UNIT
-from logwright.codec.rocketmq.formats.commitlog.layout import PREPARED, ROLLBACK, TRANSACTION
-from logwright.codec.rocketmq.formats.commitlog.read import Messages
 from logwright.codec.rocketmq.formats.consumequeue import FILLER, UNIT
 from logwright.codec.rocketmq.store import tree
 from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role
@@ -36,115 +37,219 @@ ADVICE = (
     "them.",
 )
 _MOST = 20
-_QUEUES = {tree.QUEUE: dtype_of(UNIT), tree.BATCH: dtype_of(BATCH_UNIT)}
+_UNIT = dtype_of(UNIT)
+_QUEUES = {tree.QUEUE: _UNIT, tree.BATCH: dtype_of(BATCH_UNIT)}
+
+
+_BLOCK = 1 << 18
+"""The number of messages that are compared with the queues at a time."""
+
+
+@dataclass
+class Run:
+    """Messages of one queue in log order: physical offset, size and queue offset of each.
+
+    If the queue has a unit for each of them, and their queue offsets rise by one, only the first and the last are kept.
+    """
+
+    phy: Int64s
+    size: Int64s
+    number: Int64s
+    listed: bool
+
+    @property
+    def steps(self) -> Int64s:
+        """The differences of the queue offsets."""
+        return np.ones(len(self.number) - 1, np.int64) if self.listed else np.diff(self.number)
+
+    def ends(self) -> Run:
+        """Keep only the first and the last message."""
+        index = [0, -1][: len(self.phy)]
+        return Run(self.phy[index], self.size[index], self.number[index], self.listed)
+
+    def joined(self, other: Run) -> Run:
+        """Return these messages, and `other` after them."""
+        phy, size, number = (
+            np.r_[getattr(self, name), getattr(other, name)] for name in ("phy", "size", "number")
+        )
+        return Run(phy, size, number, self.listed)
+
+
+class QueueFiles:
+    """The consume queue files of a plan, by queue."""
+
+    def __init__(self, listing: Listing, plan: Plan) -> None:
+        self._listing = listing
+        self.by_queue: dict[tuple[str, int], list[PlannedFile]] = {}
+        for file in plan.files:
+            queue = tree.queue_of(file.name)
+            if file.role is Role.DERIVED and queue is not None and tree.first(file.name) in _QUEUES:
+                self.by_queue.setdefault(queue, []).append(file)
+
+    def units(self, queue: tuple[str, int], first: int, stop: int) -> npt.NDArray[np.void]:
+        """Return the units of queue offsets `first` to `stop` of a consume queue, as far as files have them."""
+        low, high = first * _UNIT.itemsize, stop * _UNIT.itemsize
+        data = []
+        for file in self.by_queue.get(queue, ()):
+            base = tree.base_of(file.name) or 0
+            if tree.first(file.name) == tree.QUEUE and base < high and low < base + file.size:
+                start = max(low - base, 0)
+                data.append(self._listing.read(file.name, start, min(high - base, file.size) - start))
+        content = b"".join(data)
+        return np.frombuffer(content[: len(content) // _UNIT.itemsize * _UNIT.itemsize], _UNIT)
+
+    def lists_others(self, queue: tuple[str, int], first: int, stop: int, low: int) -> bool:
+        """Return whether a consume queue has units that point into the log at `low` or above, besides those of queue offsets `first` to
+        `stop`."""
+        for file in self.by_queue.get(queue, ()):
+            base, width = tree.base_of(file.name) or 0, _UNIT.itemsize
+            if tree.first(file.name) != tree.QUEUE or base % width:
+                return True
+            before = self.units(queue, base // width, min(base // width + file.size // width, first))
+            if ((before["physical_offset"] >= low) & (before["size"] != FILLER)).any():
+                return True
+            start = max(stop * width - base, 0)
+            if start < file.size and without_zeros(
+                np.frombuffer(self._listing.read(file.name, start, file.size - start), np.uint8)
+            ):
+                return True
+        return False
 
 
 class StoreChecker:
-    """See `logwright.codec.capability.Check`."""
+    """See `logwright.codec.capability.Check`.
+
+    Memory is bounded by a block of messages, the messages without a correct unit, and those of one queue that has any.
+    """
 
     def __init__(self, listing: Listing, plan: Plan) -> None:
-        self._listing, self._plan = listing, plan
-        self._file: PlannedFile | None = None
-        self._topics: dict[bytes, int] = {}
-        self._blocks: list[tuple[Int64s, ...]] = []
+        self._listing = listing
+        self._base = -1
+        self._queues = Queues()
+        self._files = QueueFiles(listing, plan)
+        self._batches = tree.batch_topics(listing)
+        self._blocks: list[tuple[Any, ...]] = []
+        """Queue, physical offset, size and queue offset of messages that are not compared yet."""
+        self._waiting = 0
+        self._runs: dict[int, list[Run]] = {}
         self._end = -1
         self._holes: list[int] = []
         """The physical offsets of messages with unreadable or missing bytes before them."""
 
     def begin(self, file: PlannedFile) -> None:
-        self._file = file
+        self._base = (tree.base_of(file.name) or 0) if file.codec == "rocketmq.commitlog" else -1
 
     def add(self, window: Window, frames: Frames) -> None:
-        if self._file is None or self._file.codec != "rocketmq.commitlog":
+        if self._base < 0:
             return
-        start = tree.base_of(self._file.name) or 0
-        places = frames.start + window.offset + start
-        ends = np.r_[self._end, frames.end[:-1] + window.offset + start]
+        offset = window.offset + self._base
+        places = frames.start + offset
+        ends = np.r_[self._end, frames.end[:-1] + offset]
         self._holes += places[(places != ends) & (ends >= 0)].tolist()
-        self._end = int(frames.end[-1]) + window.offset + start
-        frames = frames.pick(frames.header["frame_kind"] == MAIN)
-        if not len(frames):
+        self._end = int(frames.end[-1]) + offset
+        messages = frames.header["frame_kind"] == MAIN
+        starts, stops = frames.start, frames.end
+        if not messages.all():
+            starts, stops = starts[messages], stops[messages]
+        queue, number = self._queues.of(window.data, starts, stops)
+        block = (queue, starts + offset, stops - starts, number)
+        queued = queue >= 0
+        self._blocks.append(block if queued.all() else tuple(array[queued] for array in block))
+        self._waiting += len(queue)
+        if self._waiting >= _BLOCK:
+            self._compare()
+
+    def _compare(self) -> None:
+        """Compare the waiting messages with the units of their queues."""
+        if not self._blocks:
             return
-        part = Part(window.data, frames.start, frames.end, frames.header, window.offset)
-        stored = Messages(part, 1).column_topic().cast("binary").dictionary_encode()
-        codes = np.array(
-            [self._topics.setdefault(name, len(self._topics)) for name in stored.dictionary.to_pylist()],
-            np.int64,
-        )
-        base = tree.base_of(self._file.name) or 0
-        head = frames.header
-        kind = head["sys_flag"].astype(np.int64) & TRANSACTION
-        queued = (kind != PREPARED) & (kind != ROLLBACK)
-        self._blocks.append(
-            tuple(
-                np.ascontiguousarray(values[queued]).astype(np.int64)
-                for values in (
-                    frames.start + window.offset + base, frames.end - frames.start, codes[np.asarray(stored.indices)],
-                    head["queue_id"], head["queue_offset"],
+        queue, phy, size, number = (np.concatenate(arrays) for arrays in zip(*self._blocks, strict=True))
+        self._blocks.clear()
+        self._waiting = 0
+        for group in groups_of(queue.astype(np.int64)):
+            if (np.diff(phy[group]) < 0).any():
+                group = group[np.argsort(phy[group], kind="stable")]
+            self._take(int(queue[group[0]]), Run(phy[group], size[group], number[group], False))
+
+    def _take(self, code: int, run: Run) -> None:
+        """Add messages to those of their queue."""
+        queue, runs = self._queues.names[code], self._runs.setdefault(code, [])
+        if (np.diff(run.number) == 1).all() and queue[0] not in self._batches and run.number[0] >= 0:
+            run.listed = not self._files.by_queue
+            if not run.listed:
+                units = self._files.units(queue, int(run.number[0]), int(run.number[-1]) + 1)
+                run.listed = np.array_equal(units["physical_offset"], run.phy) and np.array_equal(
+                    units["size"], run.size
                 )
-            )
-        )  # fmt: skip
+        if run.listed:
+            last = runs[-1] if runs and runs[-1].listed else None
+            if last is not None and int(last.number[-1]) + 1 == run.number[0] and last.phy[-1] < run.phy[0]:
+                run = runs.pop().joined(run)
+            run = run.ends()
+        runs.append(run)
 
     def finish(self) -> Iterator[tuple[str, Fault]]:
-        empty = np.zeros(0, np.int64)
-        phy, size, topic, queue, number = (
-            np.concatenate([empty, *(block[i] for block in self._blocks)]) for i in range(5)
-        )
-        names = {code: java_string(name) for name, code in self._topics.items()}
-        numbers: dict[tuple[str, int], Int64s] = {}
-        for group in groups_of(topic << 32 | queue & 0xFFFFFFFF):
-            group = group[np.argsort(phy[group], kind="stable")]
-            numbers[names[int(topic[group[0]])], int(queue[group[0]])] = group
-        yield from self._continuity(phy, number, numbers)
-        yield from self._units(phy, size, number, numbers)
+        self._compare()
+        for runs in self._runs.values():
+            runs.sort(key=lambda run: int(run.phy[0]))
+        yield from self._continuity()
+        yield from self._units()
 
-    def _continuity(
-        self, phy: Int64s, number: Int64s, queues: dict[tuple[str, int], Int64s]
-    ) -> Iterator[tuple[str, Fault]]:
+    def _continuity(self) -> Iterator[tuple[str, Fault]]:
         """Check that queue offsets rise by one. A batch takes several, so its topic is only checked for order."""
-        batches = tree.batch_topics(self._listing)
-        holes = np.array(self._holes, np.int64)
+        holes = np.sort(np.array(self._holes, np.int64))
         logs = tree.logs(self._listing)
         log_start = (tree.base_of(logs[0].name) or 0) if logs else 0
-        for (topic, queue_id), group in queues.items():
-            steps = np.diff(number[group])
-            if number[group[0]] > 0 and not log_start and topic not in batches:
-                name, at = self._locate(int(phy[group[0]]))
-                text = (
-                    f"queue {queue_id} of {topic} starts at {int(number[group[0]])}, but the log starts at 0"
-                )
-                system = "consumers do not get messages of this queue in the first log file"
-                yield name, Fault(NAME, at, 0, Kind.ORDER, text, Severity.ERROR, system, 0)
-            faulty = np.flatnonzero((steps <= 0) if topic in batches else (steps != 1))
-            repeated = _repeated(number[group])
-            for i in faulty[:_MOST].tolist():
-                before, after = int(number[group[i]]), int(number[group[i + 1]])
-                if repeated[i + 1]:
-                    name, at = self._locate(int(phy[group[i + 1]]))
-                    text = f"queue {queue_id} of {topic}: message {after} is stored twice"
-                    system = "consumers get only the first one"
-                    yield name, Fault(NAME, at, 0, Kind.ORDER, text, Severity.WARNING, system, 0)
-                    continue
-                text = f"queue {queue_id} of {topic}: message {before} is followed by message {after}"
-                lost = (
-                    {
-                        "topic": topic,
-                        "queue_id": queue_id,
-                        "first_offset": before + 1,
-                        "last_offset": after - 1,
-                    }
-                    if after > before
-                    else {}
-                )
-                name, at = self._locate(int(phy[group[i + 1]]))
-                system = "a broker that rebuilds the queue gives later messages other queue offsets"
-                low, high = np.searchsorted(holes, (phy[group[i]], phy[group[i + 1]]), "right").tolist()
-                if after > before and low == high and (steps[i + 1 : i + 2] == 1).any():
-                    text += ", and no message is missing between them in the log"
-                    yield name, Fault(NAME, at, 0, Kind.ORDER, text, Severity.WARNING, system, 0)
-                    continue
-                rows = after - before - 1 if after > before else 0
-                yield name, Fault(NAME, at, 0, Kind.ORDER, text, Severity.ERROR, system, rows, lost)
+        for code, runs in self._runs.items():
+            yield from self._queue_continuity(*self._queues.names[code], runs, holes, log_start)
+
+    def _queue_continuity(
+        self, topic: str, queue_id: int, runs: list[Run], holes: Int64s, log_start: int
+    ) -> Iterator[tuple[str, Fault]]:
+        phy, number = (np.concatenate([getattr(run, name) for run in runs]) for name in ("phy", "number"))
+        between = [b.number[:1] - a.number[-1:] for a, b in pairwise(runs)]
+        steps = np.concatenate(
+            [
+                part
+                for run, step in zip_longest(runs, between)
+                for part in (run.steps, step)
+                if part is not None
+            ]
+        )
+        if number[0] > 0 and not log_start and topic not in self._batches:
+            name, at = self._locate(int(phy[0]))
+            text = f"queue {queue_id} of {topic} starts at {int(number[0])}, but the log starts at 0"
+            system = "consumers do not get messages of this queue in the first log file"
+            yield name, Fault(NAME, at, 0, Kind.ORDER, text, Severity.ERROR, system, 0)
+        faulty = np.flatnonzero((steps <= 0) if topic in self._batches else (steps != 1))
+        repeated = _repeated(steps)
+        for i in faulty[:_MOST].tolist():
+            before, after = int(number[i]), int(number[i + 1])
+            name, at = self._locate(int(phy[i + 1]))
+            if repeated[i + 1]:
+                text = f"queue {queue_id} of {topic}: message {after} is stored twice"
+                system = "consumers get only the first one"
+                yield name, Fault(NAME, at, 0, Kind.ORDER, text, Severity.WARNING, system, 0)
+                continue
+            text = f"queue {queue_id} of {topic}: message {before} is followed by message {after}"
+            lost = (
+                {
+                    "topic": topic,
+                    "queue_id": queue_id,
+                    "first_offset": before + 1,
+                    "last_offset": after - 1,
+                }
+                if after > before
+                else {}
+            )
+            system = "a broker that rebuilds the queue gives later messages other queue offsets"
+            low, high = np.searchsorted(holes, (phy[i], phy[i + 1]), "right").tolist()
+            if after > before and low == high and (steps[i + 1 : i + 2] == 1).any():
+                text += ", and no message is missing between them in the log"
+                yield name, Fault(NAME, at, 0, Kind.ORDER, text, Severity.WARNING, system, 0)
+                continue
+            rows = after - before - 1 if after > before else 0
+            yield name, Fault(NAME, at, 0, Kind.ORDER, text, Severity.ERROR, system, rows, lost)
 
     def _locate(self, phy: int) -> tuple[str, int]:
         """Return the file of a message and its offset in the file."""
@@ -154,23 +259,41 @@ class StoreChecker:
                 return entry.name, phy - base
         return "", 0
 
-    def _units(
-        self, phy: Int64s, size: Int64s, number: Int64s, queues: dict[tuple[str, int], Int64s]
-    ) -> Iterator[tuple[str, Fault]]:
+    def _messages(self, code: int) -> tuple[Int64s, Int64s, Int64s]:
+        """Return physical offsets, sizes and queue offsets of the messages of a queue. Its files have those that were not kept."""
+        parts = []
+        for run in self._runs.get(code, ()):
+            if run.listed and len(run.phy) > 1:
+                first, stop = int(run.number[0]), int(run.number[-1]) + 1
+                units = self._files.units(self._queues.names[code], first, stop)
+                parts.append((units["physical_offset"], units["size"], np.arange(first, stop)))
+            else:
+                parts.append((run.phy, run.size, run.number))
+        empty = np.zeros(0, np.int64)
+        phy, size, number = (np.concatenate([empty, *(part[i] for part in parts)]) for i in range(3))
+        return phy, size, number
+
+    @cached_property
+    def _all_offsets(self) -> Int64s:
+        """The physical offsets of all messages in queues."""
+        empty = np.zeros(0, np.int64)
+        return np.sort(np.concatenate([empty, *(self._messages(code)[0] for code in self._runs)]))
+
+    def _units(self) -> Iterator[tuple[str, Fault]]:
         """Check that each unit points to a message of its queue, and that each message has a unit, unless it repeats the one before."""
         logs = tree.logs(self._listing)
         low = tree.base_of(logs[0].name) or 0 if logs else 0
-        files: dict[tuple[str, int], list[PlannedFile]] = {}
-        for file in self._plan.files:
-            queue = tree.queue_of(file.name)
-            if file.role is Role.DERIVED and queue is not None and tree.first(file.name) in _QUEUES:
-                files.setdefault(queue, []).append(file)
+        files = self._files.by_queue
         if not files:
             return  # a broker rebuilds all queues
-        all_offsets = np.sort(phy)
-        for queue in sorted({*files, *queues}):
-            group = queues.get(queue, np.zeros(0, np.int64))
-            offsets, sizes = phy[group], size[group]
+        codes = {self._queues.names[code]: code for code in self._runs}
+        for queue in sorted({*files, *codes}):
+            runs = self._runs.get(codes.get(queue, -1), [])
+            if len(runs) == 1 and runs[0].listed:
+                first, stop = int(runs[0].number[0]), int(runs[0].number[-1]) + 1
+                if not self._files.lists_others(queue, first, stop, low):
+                    continue
+            offsets, sizes, number = self._messages(codes.get(queue, -1))
             listed: list[Int64s] = []
             for file in files.get(queue, []):
                 units = self._read(file)
@@ -179,7 +302,9 @@ class StoreChecker:
                 if np.array_equal(at, offsets) and np.array_equal(units["size"], sizes):
                     continue
                 is_light = queue[0].startswith("%LMQ%")
-                known = all_offsets if is_light or not len(offsets) else offsets
+                if not ((units["size"] != FILLER) & (at >= low)).any():
+                    continue
+                known = self._all_offsets if is_light or not len(offsets) else offsets
                 index = np.minimum(np.searchsorted(known, at), max(len(known) - 1, 0))
                 matches = known[index] == at if len(known) else np.zeros(len(at), np.bool_)
                 if not is_light and len(offsets):
@@ -196,7 +321,7 @@ class StoreChecker:
             if len(listed) == 1 and np.array_equal(listed[0], offsets):
                 continue
             known = np.sort(np.concatenate([np.array([-1]), *listed]))
-            expected = offsets[~_repeated(number[group])]
+            expected = offsets[~_repeated(np.diff(number))[: len(number)]]
             missing = expected[known[np.searchsorted(known, expected, "right") - 1] != expected]
             if len(missing):
                 text = f"no unit for {plural.count(len(missing), 'message')} of queue {queue[1]} of {queue[0]}, the first at {int(missing[0])}"
@@ -215,11 +340,10 @@ class StoreChecker:
         return units[: int(used[-1]) + 1 if len(used) else 0]
 
 
-def _repeated(numbers: Int64s) -> npt.NDArray[np.bool_]:
+def _repeated(steps: Int64s) -> npt.NDArray[np.bool_]:
     """Return which messages of a queue have the queue offset of the one before, while the next one continues it. Brokers give them no
-    unit. If the next one leaves a gap, the queue offset is wrong."""
-    out = np.zeros(len(numbers), np.bool_)
-    steps = np.diff(numbers)
+    unit. If the next one leaves a gap, the queue offset is wrong. `steps` are the differences of the queue offsets."""
+    out = np.zeros(len(steps) + 1, np.bool_)
     out[1:] = (steps == 0) & (np.r_[steps[1:], 1] == 1)[: len(steps)]
     return out
 
