@@ -23,7 +23,7 @@ class Kind(StrEnum):
     MAGIC = "bad magic or version"
     ORDER = "bad order"
     PAYLOAD = "bad payload"
-    LINK = "missing link to another file"
+    LINK = "inconsistent with other files"
     PADDING = "unexpected padding"
     UNSUPPORTED = "unsupported"
     """Not damage: the checksum matches, but the version, type or attribute is unknown. Repair keeps such bytes or fails."""
@@ -59,6 +59,21 @@ class Fault:
     def stops(self) -> bool:
         """Whether mode `FAILFAST` raises: rows are missing, wrong or not supported."""
         return self.severity is Severity.ERROR or self.kind is Kind.UNSUPPORTED
+
+    @property
+    def sentence(self) -> str:
+        """The kind and the detail. The kind is omitted if the detail has it."""
+        return self.detail if str(self.kind) in self.detail else f"{self.kind}: {self.detail}"
+
+    @property
+    def size(self) -> str:
+        """The number of damaged bytes and the format; the format alone if the fault has no bytes."""
+        return f"{plural.count(self.length, 'byte')} of {self.codec}" if self.length else self.codec
+
+    @property
+    def where(self) -> int | None:
+        """The offset, or None if the fault is of the file or the directory itself."""
+        return self.offset if self.offset or self.length else None
 
     def moved(self, by: int) -> Fault:
         """Return the fault with its offset moved."""
@@ -134,9 +149,9 @@ class DamageError(LogwrightError, ValueError):
         if fault.kind is Kind.UNSUPPORTED:
             return UnsupportedError.of(fault, path)
         error = cls(
-            f"{fault.kind}: {fault.detail} ({plural.count(fault.length, 'byte')} of {fault.codec})",
+            f"{fault.sentence} ({fault.size})",
             path=path,
-            offset=fault.offset,
+            offset=fault.where,
             advice="List all damage with `logwright verify`, or read the undamaged rows with mode=PERMISSIVE or DROPMALFORMED",
         )
         error.fault = fault
@@ -160,9 +175,9 @@ class UnsupportedError(LogwrightError, NotImplementedError):
     @classmethod
     def of(cls, fault: Fault, path: str | None) -> UnsupportedError:
         error = cls(
-            f"{fault.kind}: {fault.detail} ({plural.count(fault.length, 'byte')} of {fault.codec})",
+            f"{fault.sentence} ({fault.size})",
             path=path,
-            offset=fault.offset,
+            offset=fault.where,
             advice="Read it with the program that wrote it, or read the rest with mode=PERMISSIVE or DROPMALFORMED",
         )
         error.fault = fault

@@ -204,7 +204,7 @@ class FixedCodec(Codec):
                 f"{plural.count(left, 'zero byte')} at the end, but the system does not preallocate this file"
             )
             return Fault(self.name, offset, left, Kind.PADDING, text, system=self.system)
-        text, severity, system = f"{left} preallocated zero bytes", Severity.INFO, ""
+        text, severity, system = "preallocated zeros", Severity.INFO, ""
         if left % self.dtype.itemsize:
             text += f", not a multiple of {self.dtype.itemsize}"
             severity, system = Severity.WARNING, self.system

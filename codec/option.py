@@ -165,7 +165,9 @@ class Option:
             parsed = self.parse(value)
         except (TypeError, ValueError) as error:
             shown = "the value" if self.secret else repr(value)
-            raise UsageError(f"option {self.name}: {shown} is not valid ({error})", advice=self.doc) from None
+            raise UsageError(
+                f"option {self.name}: {shown} is not valid ({error})", advice=f"The option means: {self.doc}"
+            ) from None
         if self.choices and parsed not in self.choices:
             raise UsageError(f"option {self.name}: {value!r} is not one of {', '.join(self.choices)}")
         if (self.low is not None and parsed < self.low) or (self.high is not None and parsed > self.high):

@@ -372,7 +372,7 @@ def _splice(operation: Operation, size: int, read: Any) -> tuple[int, int, New]:
     elif at < 0:
         at += size
     if not 0 <= at <= size:
-        raise UsageError(f"byte {operation['at']} is outside of the {plural.count(size, 'byte')}")
+        raise UsageError(f"no byte {operation['at']}: there are {plural.count(size, 'byte')}")
     if name == "insert":
         return at, at, content(operation)
     if name == "cut":

@@ -247,7 +247,7 @@ def _of_fault(target: Target, options: ExplainOptions, report: Report) -> Explai
         opened = _Opened.of(target)
     with opened as file:
         result = file.around(fault, options)
-    result.notes.append(f"fault {number} of {len(faults)}: {fault.kind}, {fault.detail}")
+    result.notes.append(f"fault {number} of {len(faults)}: {fault.sentence}")
     return result
 
 

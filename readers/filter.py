@@ -238,7 +238,9 @@ def _parse(text: str) -> list[list[tuple[str, str, Any]]]:
         token = _TOKEN.match(text, at)
         if not token:
             raise UsageError(
-                f"filter {text!r}: syntax error at {text[at:]!r}", advice='Example: "offset >= 5"'
+                f"filter {text!r}: syntax error at {text[at:]!r}",
+                advice="Write a column, an operator (==, !=, <, <=, >, >=, in, not in, contains) and a value, "
+                "as in 'offset >= 5'",
             )
         op = " ".join(token["op"].lower().split())
         raw = token["value"]
@@ -396,7 +398,7 @@ def _convert(column: Column, value: Any) -> tuple[Any, bool]:
                 raise ValueError("expected text")
             return value, True
     except (TypeError, ValueError, OverflowError) as error:
-        raise UsageError(f"filter on {column.name!r}: {value!r} does not fit {kind} ({error})") from None
+        raise UsageError(f"filter on {column.name!r}: {value!r} is not a valid {kind} ({error})") from None
     raise UsageError(
         f"column {column.name!r} of type {kind} cannot be compared",
         advice="Filter by another column, or with a pyarrow expression",
@@ -407,7 +409,12 @@ def _number(value: Any, *, hexadecimal: bool = False) -> tuple[int, bool]:
     if isinstance(value, bool):
         raise ValueError("expected a number")
     if isinstance(value, str):
-        return (parse_hexadecimal(value) if hexadecimal else int(value, 0)), True
+        if hexadecimal:
+            return parse_hexadecimal(value), True
+        try:
+            return int(value, 0), True
+        except ValueError:
+            raise ValueError("expected an integer") from None
     if isinstance(value, int):
         return value, True
     return math.floor(value), math.floor(value) == value
@@ -440,7 +447,7 @@ def _columns_of(expression: pc.Expression, table: Table) -> tuple[str, ...]:
         if missing:
             table.select([missing[1]])  # raises, with the nearest name
         raise UsageError(
-            f"filter {expression} does not fit the columns ({str(error).splitlines()[0]})"
+            f"filter {expression} cannot be applied to these columns ({str(error).splitlines()[0]})"
         ) from None
     named = []
     for name in empty.column_names:

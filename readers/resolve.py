@@ -362,7 +362,7 @@ def _directory(
         )
     layout = layout or detected
     if layout is None:
-        layouts = ", ".join(f"{layout.name} ({layout.title})" for layout in registry.layouts())
+        layouts = ", ".join(layout.name for layout in registry.layouts())
         raise UsageError(
             f"unrecognised directory: {contents(directory)}; known layouts: {layouts}",
             path=path,
@@ -444,5 +444,5 @@ def _check_options(targets: Sequence[Target], options: Mapping[str, Any]) -> Non
         for target in targets if fold(name) not in known else ():
             own = target.codec if isinstance(target, FileTarget) else target.layout
             if any(fold(option.name) == fold(name) for option in usage.every_option(own)):
-                raise usage.refused(name, target, "this command")
+                raise usage.refused(name, target, "this use")
     Options(declared.values(), options)

@@ -110,9 +110,9 @@ class Request:
         for name in sorted(words):
             if self.words.given(name):
                 raise UsageError(
-                    f"option {name} has no effect here (spark.read)",
+                    f"option {name} does not apply to spark.read",
                     path=", ".join(self.paths),
-                    advice="It works with spark.readStream. Omit it here",
+                    advice="It works with spark.readStream. Omit it",
                 )
 
     def reading(self) -> Reading | None:

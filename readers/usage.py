@@ -122,7 +122,7 @@ def refused(name: str, target: Any, use: str) -> UsageError:
     own: Codec | Layout = target.codec if hasattr(target, "codec") else target.layout
     spelled = next((option.name for option in every_option(own) if fold(option.name) == fold(name)), name)
     error = UsageError(
-        f"option {spelled} has no effect here ({own.name}, {use})",
+        f"option {spelled} does not apply to {use} of {own.name}",
         path=target.path,
         advice=_works(spelled, own),
     )
@@ -161,7 +161,7 @@ def _works(name: str, own: Codec | Layout) -> str:
                 if verb in verbs
             ]
             places.append(f"{owner.name}: {', '.join(words)}")
-    return f"Omit it here. It has an effect in {'; '.join(places)}" if places else "Omit it"
+    return f"Omit it. It applies to {'; '.join(places)}" if places else "Omit it"
 
 
 def check_write(codec: Codec, path: str, options: Mapping[str, Any]) -> None:
@@ -170,7 +170,7 @@ def check_write(codec: Codec, path: str, options: Mapping[str, Any]) -> None:
         known = any(fold(option.name) == fold(name) for option in codec.options)
         if known and value is not None and not takes(codec, name, Verb.WRITE):
             error = UsageError(
-                f"option {name} has no effect here ({codec.name}, write)",
+                f"option {name} does not apply to write of {codec.name}",
                 path=path,
                 advice=_works(name, codec),
             )
@@ -186,12 +186,14 @@ def check_clean(targets: Sequence[Any]) -> None:
             return
     name = targets[0].codec.name if hasattr(targets[0], "codec") else targets[0].layout.name
     reason = (
-        "a single file" if hasattr(targets[0], "codec") else "its system starts the same way after any stop"
+        "it is a single file"
+        if hasattr(targets[0], "codec")
+        else "its system starts the same way after any stop"
     )
     raise UsageError(
-        f"option clean has no effect here ({name}: {reason})",
+        f"option clean has no effect on {name}: {reason}",
         path=targets[0].path,
-        advice="It works with systems that check how they were stopped, such as kafka.partition. Omit it here",
+        advice="It works with systems that check how they were stopped, such as kafka.partition. Omit it",
     )
 
 

@@ -293,7 +293,7 @@ class Transaction:
                 and folder_of(name) not in self.target.further
             ):
                 raise LogwrightError(
-                    f"layout {self.target.layout.name} made {name} in a folder that it does not list"
+                    f"{name} is not a valid place for a file of {self.target.layout.name}. Check the names in the rows (topics, ...)"
                 )
         self._put_above()
         if self.ticket.method is Method.RENAME:

@@ -292,7 +292,11 @@ def _refuse_places(copies: Sequence[DirectoryTarget], request: Request) -> None:
     real = files.real(out)
     for copy in copies:
         if not is_remote(copy.path) and f"{real}/".startswith(f"{files.real(local_path(copy.path))}/"):
-            raise UsageError("the result cannot be written inside its own input directory", path=out)
+            raise UsageError(
+                "the result cannot be written into the input directory",
+                path=out,
+                advice="Pass another --out",
+            )
     place = Place.at(files, layout, out)
     if place.occupied():
         raise ExistsError(

@@ -130,7 +130,11 @@ def _refuse_places(several: Sequence[Stores], request: Request) -> None:
         return
     real = files.real(local_path(request.out))
     if any(f"{real}/".startswith(f"{root.rstrip('/')}/") for root in roots):
-        raise UsageError("the result cannot be written inside its own input directory", path=request.out)
+        raise UsageError(
+            "the result cannot be written into the input directory",
+            path=request.out,
+            advice="Pass another --out",
+        )
     with plain_errors(request.out):
         status = files.stat(real)
         if status is not None and (not status.directory or files.listdir(real)):

@@ -271,7 +271,7 @@ class Startup:
             if f"{known}.".startswith(f"{number}.") or f"{number}.".startswith(f"{known}."):
                 return known
         raise UsageError(
-            f"unknown version {asked!r} of the system",
+            f"unknown version {asked!r} of {self.system}",
             path=path,
             advice=f"Valid values: {', '.join(self.versions)}",
         )

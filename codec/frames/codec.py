@@ -231,9 +231,7 @@ class FramedCodec(FrameFormat):
             severity = Severity.INFO if context.live else Severity.WARNING
             return Fault(self.name, offset, left, Kind.TRUNCATED, text, severity, system)
         if why == scanner.BAD_LENGTH:
-            text = (
-                f"{spec.length.field} is {length}; frames have {spec.length.low} to {spec.length.high} bytes"
-            )
+            text = f"{spec.length.field} is {length}, expected {spec.length.low} to {spec.length.high}"
             return Fault(self.name, offset, min(left, spec.peek), Kind.LENGTH, text, system=system)
         if why == scanner.BAD_TEST and spec.test is not None:
             expected = " or ".join(f"{value:#x}" for value in spec.test.values)
@@ -509,7 +507,9 @@ class FramedCodec(FrameFormat):
             if len(places) > 1:
                 raise UsageError(f"{self.name}: there are {len(places)} columns {column.name!r}")
             if not places and column.name in self.required:
-                raise UsageError(f"{self.name} needs a column {column.name!r}")
+                raise UsageError(
+                    f"{self.name} needs a column {column.name!r}; the rows have {', '.join(rows.column_names)}"
+                )
             try:
                 array = (
                     rows.column(places[0]).cast(column.type)
@@ -521,7 +521,7 @@ class FramedCodec(FrameFormat):
                     f"{self.name}: column {column.name!r} is not {column.type}: {error}"
                 ) from None
             if array.null_count and column.name in self.required:
-                raise UsageError(f"{self.name}: null in column {column.name!r}, where none is allowed")
+                raise UsageError(f"{self.name}: column {column.name!r} has null values, but it is required")
             arrays.append(array)
         fields = [column.field().with_nullable(True) for column in table.columns]
         fields = [

@@ -220,7 +220,7 @@ class FrameFormat(Codec):
             return Fault(self.name, 0, least, Kind.MAGIC, text)
         needed = least if version is None else self.header_sizes[version]
         if size < needed:
-            text = f"{plural.count(size, 'byte')}, the header of the file takes {needed}"
+            text = f"the file has {plural.count(size, 'byte')}, but its header takes {needed}"
             return Fault(self.name, 0, size, Kind.TRUNCATED, text)
         return needed
 

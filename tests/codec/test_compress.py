@@ -407,7 +407,7 @@ DAMAGE = [
     ("snappy", b"\x05\x01\x09", "snappy: the block at byte 0 is damaged: "),
     ("snappy", b"\x00\x00a", "snappy: the block at byte 0 is damaged: "),
     ("lz4", b"", "lz4: a frame header has 7 bytes at least, and there are 0"),
-    ("lz4", b"\x05" + LZ4[1:], "lz4: a frame starts with 04 22 4d 18, not 05 22 4d 18"),
+    ("lz4", b"\x05" + LZ4[1:], "lz4: the frame starts with 05 22 4d 18, expected 04 22 4d 18"),
     ("lz4", LZ4[:4] + b"\xa0" + LZ4[5:], "lz4: frame version 2; 1 is known"),
     ("lz4", LZ4[:4] + b"\x61" + LZ4[5:], "lz4: reserved bits are set in the frame descriptor 61 40"),
     ("lz4", LZ4[:5] + b"\x41" + LZ4[6:], "lz4: reserved bits are set in the frame descriptor 60 41"),

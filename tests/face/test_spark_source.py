@@ -292,7 +292,7 @@ def test_faults_are_logged(torn: Path, caplog: pytest.LogCaptureFixture) -> None
     with caplog.at_level(logging.WARNING, "logwright"):
         read(torn, columns="id", mode="DROPMALFORMED")
     message = "\n".join(record.getMessage() for record in caplog.records)
-    assert f"{torn}: at byte 0, 0 bytes: missing link to another file: 000.toy is not there" in message
+    assert f"{torn}: at byte 0, 0 bytes: inconsistent with other files: 000.toy is not there" in message
     assert "; 2 faults in all" in message
 
 
@@ -332,7 +332,7 @@ def test_bad_records_are_written_once(torn: Path) -> None:
     for part in parts:
         list(reader.read(part))
     assert [(line["path"], line["kind"], line["record"] is None) for _, line in recorded.lines] == [
-        (str(torn), "missing link to another file", True),
+        (str(torn), "inconsistent with other files", True),
         (str(torn / "001.toy"), "checksum mismatch", False),
         (str(torn / "500.toy"), "truncated", False),
     ]
@@ -462,5 +462,5 @@ def test_stream_option_is_refused_by_a_batch_read(box: Path, option: str) -> Non
 
     value = {"maxTriggerDelay": "1m", "failOnDataLoss": "false"}.get(option, "10")
     actual = DefaultSource({"path": str(box), option.lower(): value})
-    with pytest.raises(UsageError, match=f"option {option} has no effect here"):
+    with pytest.raises(UsageError, match=f"option {option} does not apply to spark.read"):
         actual.reader(actual.schema())

@@ -148,7 +148,7 @@ def test_rows_of_another_partition_are_refused(
     many = StagedWrite(str(tmp_path / "b" / "z-1"), "kafka.partition")
     task = many.task(0)
     task.add(pa.RecordBatch.from_pylist([row]))
-    text = f"the rows are of {message} by their columns, and were written to z-1"
+    text = f"the columns topic and partition say {message}, but the rows were written to z-1"
     expected = () if message is None else (text,)
     assert written.warnings == expected
     assert many.commit([task.commit()]).warnings == expected
@@ -165,7 +165,7 @@ def test_spark_sink_warns_like_write(tmp_path: Path) -> None:
     write = StagedWrite(str(tmp_path / "z-1"), "kafka.partition")
     task = write.task(0)
     task.add(pa.RecordBatch.from_pylist([{"topic": "other", "value": "x"}]))
-    with pytest.warns(UserWarning, match="the rows are of other-1"):
+    with pytest.warns(UserWarning, match="the columns topic and partition say other-1"):
         SparkSink(write).commit([Message(task.commit()), None])
 
 

@@ -218,7 +218,7 @@ def test_options_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
         ({"value_format": "avro"}, "option value.format needs value.schema"),
         ({"value_schema": str(tmp_path / "bad")}, "value.schema has no effect without value.format"),
         ({"value_format": "json", "value_schema": str(tmp_path / "bad")}, "no effect with value.format=json"),
-        ({"value_format": "json", "view": "batches"}, "has no effect here"),
+        ({"value_format": "json", "view": "batches"}, "does not apply to view batches"),
     ):
         with pytest.raises(UsageError, match=reason.replace(".", r"\.")):
             lw.read(path, **options)

@@ -87,7 +87,7 @@ def test_many_wrong_entries_are_one_fault(partition: Path) -> None:
     entries = [(row["last_offset"], row["position"] + 1) for row in rows[1:6]]
     (partition / segment_name(30, ".index")).write_bytes(index(30, *entries))
     ((_, fault),) = severe_faults(lw.verify(partition))
-    assert fault.detail.endswith("and so are 4 more of its entries")
+    assert fault.detail.endswith("; 4 other entries with the same fault")
     assert (fault.offset, fault.length) == (0, 40)
 
 

@@ -68,7 +68,7 @@ def test_field_of_a_transaction_is_changed(directory: Path, field: str, column: 
     ("operation", "message"),
     [
         ("set:frame=3,field=eor,value=0", "the end mark of the record is 0x00"),
-        ("set:frame=3,field=checksum,add=1", "Adler-32 is 0x612c2165, 0x612c2166 is stored"),
+        ("set:frame=3,field=checksum,add=1", "Adler-32: stored 0x612c2166, computed 0x612c2165"),
         (
             "set:frame=3,field=payload.length,value=5",
             "the record's length is 5, but its checksum matches 129 bytes",

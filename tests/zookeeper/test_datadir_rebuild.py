@@ -75,7 +75,7 @@ def test_complete_directory_needs_no_rebuild() -> None:
 @pytest.mark.parametrize(
     ("case", "message"),
     [
-        ("dmg_flip_body", "Adler-32 is"),
+        ("dmg_flip_body", "Adler-32: stored"),
         ("dmg_pad_garbage_near", "Unreasonable length"),
         ("dmg_mid_missing", "0xb to 0x16 are in no log"),
         ("dmg_snap_none", "the logs do not begin with the first transaction"),

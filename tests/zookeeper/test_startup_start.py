@@ -364,7 +364,7 @@ def test_report_names_versions_and_options() -> None:
     report = lw.verify(GOLDEN / "v3414_log_only", as_system="3.9.5", **{"snapshot.trust.empty": True})
     assert report.system is not None
     assert report.system["rows"] == 6
-    with pytest.raises(UsageError, match=r"unknown version '2\.0' of the system"):
+    with pytest.raises(UsageError, match=r"unknown version '2\.0' of zookeeper"):
         lw.verify(GOLDEN / "fresh", as_system="2.0")
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from logwright.codec import plural
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.kafka.formats.index import INDEX_ENTRY
 from logwright.codec.kafka.formats.timeindex import TIMEINDEX_ENTRY
@@ -49,9 +50,8 @@ class Finding:
 
     def fault(self, codec: str, width: int) -> Fault:
         first, last = min(self.entries), max(self.entries)
-        more = {1: "", 2: ", and so is 1 more of its entries"}.get(
-            len(self.entries), f", and so are {len(self.entries) - 1} more of its entries"
-        )
+        others = len(self.entries) - 1
+        more = f"; {plural.count(others, 'other entry')} with the same fault" if others else ""
         length = (last - first + 1) * width
         return Fault(
             codec, first * width, length, Kind.LINK, self.detail + more, self.severity, system=self.system

@@ -135,7 +135,7 @@ def number(at: int, word: str, bits: int, system: str = "") -> int:
     digits = _NUMBER.fullmatch(word)
     value = int(digits[1] + digits[2]) if digits is not None else 1 << 63
     if not -(1 << bits - 1) <= value < 1 << bits - 1:
-        raise NoNumber(f"expected a number of {bits} bits, found {word[:80]!r}", at, system=system)
+        raise NoNumber(f"expected a {bits}-bit number, found {word[:80]!r}", at, system=system)
     return value
 
 

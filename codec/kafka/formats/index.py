@@ -25,7 +25,7 @@ def _wrong(entries: Entries, base: int) -> Findings:
     yield position < 0, "position is negative"
     yield (
         np.r_[False, (np.diff(offset) <= 0) | (np.diff(position) <= 0)][: len(entries)],
-        "offset or position is not above that of the entry before",
+        "the offset or the position is not above that of the previous entry",
     )
 
 

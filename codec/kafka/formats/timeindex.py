@@ -29,7 +29,7 @@ def _wrong(entries: Entries, base: int) -> Findings:
     yield (
         # Compared, not subtracted: far timestamps would wrap.
         np.r_[False, (timestamp[1:] <= timestamp[:-1]) | (offset[1:] < offset[:-1])][: len(entries)],
-        "timestamp is not above, or offset below, that of the entry before",
+        "the timestamp is not above that of the previous entry, or the offset is below it",
     )
 
 

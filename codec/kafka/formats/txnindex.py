@@ -33,7 +33,7 @@ def _wrong(entries: Entries, base: int) -> Findings:
     yield first > last, "first_offset is above last_offset"
     yield (
         np.r_[False, last[1:] <= last[:-1]][: len(entries)],
-        "last_offset is not above that of the entry before",
+        "last_offset is not above that of the previous entry",
     )
 
 

@@ -342,7 +342,7 @@ def elsewhere(places: set[tuple[Any, Any]], name: str) -> tuple[str, ...]:
     topic, partition = stored.get("topic", target.topic), stored.get("partition", target.partition)
     if (topic, partition) == target:
         return ()
-    return (f"the rows are of {topic}-{partition} by their columns, and were written to {name}",)
+    return (f"the columns topic and partition say {topic}-{partition}, but the rows were written to {name}",)
 
 
 def check_options(options: Any, resumed: Resumed | None) -> None:

@@ -164,7 +164,7 @@ def _header(data: memoryview, *, verify: bool) -> tuple[int, int, int]:
     if len(data) < 7:
         raise CompressionError(f"lz4: a frame header has 7 bytes at least, and there are {len(data)}")
     if data[:4] != MAGIC:
-        raise CompressionError(f"lz4: a frame starts with {MAGIC.hex(' ')}, not {data[:4].hex(' ')}")
+        raise CompressionError(f"lz4: the frame starts with {data[:4].hex(' ')}, expected {MAGIC.hex(' ')}")
     flags, bd = data[4], data[5]
     if flags & _FLG_VERSION != 0x40:
         raise CompressionError(f"lz4: frame version {flags >> 6}; 1 is known")

@@ -324,7 +324,7 @@ class _Planner:
 
     def _size(self, name: str, size: int, known: FileMetaData) -> None:
         if size != known.size:
-            text = f"{size} bytes, but {known.size} in the manifest"
+            text = f"the file has {size} bytes, but the manifest says {known.size}"
             system = "LevelDB looks for the footer where the manifest says and does not find it"
             self._fault(name, text, Kind.LENGTH, system=system)
 

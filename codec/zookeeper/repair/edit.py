@@ -70,7 +70,7 @@ def _chosen(tree: Tree, change: Change, *, below: bool) -> tuple[list[bytes], li
             above = path[: path.rfind(b"/")] if path else None
             if not drop[i] and above in dropped and not below:
                 raise UsageError(
-                    f"{java_string(path)} would stay while its ancestor {java_string(above)} is dropped",
+                    f"{java_string(path)} would stay while its ancestor {java_string(above) or '/'} is dropped",
                     advice="Drop it too, or pass below=drop to drop all descendants",
                 )
             if drop[i] or above in dropped:

@@ -50,7 +50,9 @@ class _Text:
             yield from self._piece(piece)
 
     def _piece(self, piece: Piece) -> Iterator[str]:
-        where = f"bytes {piece.start:,} to {piece.stop - 1:,}, {piece.stop - piece.start:,} in all"
+        where = (
+            f"bytes {piece.start:,} to {piece.stop - 1:,} ({plural.count(piece.stop - piece.start, 'byte')})"
+        )
         if piece.fault is not None:
             yield self._ink("red", f"DAMAGED  {where}: {piece.fault.kind}")
             yield from self._fault(piece.fault)
@@ -174,7 +176,7 @@ class _Text:
         ink = {PADDING: "dim", UNEXPLAINED: "yellow"}.get(node.kind, "")
         if node.check is not None:
             check = node.check
-            text = f"right, of bytes {check.start:,} to {check.end - 1:,}" if check.right else text
+            text = f"correct, covers bytes {check.start:,} to {check.end - 1:,}" if check.right else text
             ink = "green" if check.right else "red"
         if node.problem:
             ink = "red"

@@ -29,12 +29,12 @@ WANT_ALL = (1 << 7) - 1
 
 REASONS = {
     BAD_COUNT: "records_count is negative",
-    BAD_SECTION: "more records are declared than there are bytes for",
+    BAD_SECTION: "the number of records exceeds the remaining bytes",
     BAD_VARINT: "a varint is too long or cut off",
     BAD_LENGTH: "the length of the record is negative or more than the rest of the batch",
     BAD_KEY: "the key is longer than the rest of the record",
     BAD_VALUE: "the value is longer than the rest of the record",
-    BAD_HEADERS: "the number of headers is negative or more than there are bytes for",
+    BAD_HEADERS: "the number of headers is negative or exceeds the remaining bytes",
     BAD_HEADER_KEY: "the key of a header is null or longer than the rest of the record",
     BAD_HEADER_VALUE: "the value of a header is longer than the rest of the record",
     BAD_REST: "bytes are left at the end of the record",

@@ -345,7 +345,7 @@ class _Order:
             text = f"offsets {first} to {last} are misplaced: the next batch starts at {follower}"
             return self._exclude(i, last, follower, text)
         if below:
-            text = f"offsets {first} to {last} are not above {self.top}, the last of the batches before"
+            text = f"offsets {first} to {last} are not above {self.top}, the last offset before them"
             return self._exclude(i, last, follower, text)
         if outside:
             text = f"offsets {first} to {last} are outside the file's range, {self.low} to {self.high}"
@@ -527,7 +527,7 @@ def _tail(
     if after >= 0 and need == 0:
         damage = Kind.LENGTH if kind is Kind.TRUNCATED else kind
         return Fault(
-            NAME, offset, after - stop, damage, f"{text}, but a batch follows {after - stop} bytes on"
+            NAME, offset, after - stop, damage, f"{text}; another batch starts {after - stop} bytes later"
         )
     severity = Severity.ERROR
     if context.last and context.live:

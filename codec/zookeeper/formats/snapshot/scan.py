@@ -224,7 +224,7 @@ class Scan:
             )
             return Fault(tables.NAME, place, min(left, layout.LENGTH), kind, text, system=NEXT)
         if place == shape.acls_at and shape.nodes is None:
-            text = f"the ACL table is readable in part only: {len(shape.acls.ids)} of its lists"
+            text = f"only {len(shape.acls.ids)} lists of the ACL table can be read"
             return Fault(tables.NAME, place, min(left, layout.LENGTH), Kind.PAYLOAD, text, system=NEXT)
         return None
 
@@ -275,7 +275,7 @@ def seal_faults(shape: Shape) -> list[Fault]:
                 size,
                 Kind.TRUNCATED,
                 text,
-                system=f"the server does not consider it: {NEXT[4:]}",
+                system=f"the server does not consider it: {NEXT}",
             )
         ]
     faults = []

@@ -359,7 +359,7 @@ def _nothing(at: int, need: int = 0) -> Frames:
 
 def _header_fault(data: Bytes, size: int) -> Fault | None:
     if size < layout.HEADER_SIZE:
-        text = f"{plural.count(size, 'byte')}, the header of the file takes {layout.HEADER_SIZE}"
+        text = f"the file has {plural.count(size, 'byte')}, but its header takes {layout.HEADER_SIZE}"
         return Fault(NAME, 0, size, Kind.TRUNCATED, text, system=f"{START_FAILS}: EOFException")
     magic = data[: len(layout.MAGIC)].tobytes()
     if magic != layout.MAGIC:
@@ -439,7 +439,7 @@ def _damage(window: Window, scanned: Scanned, context: TxnLogContext) -> Fault:
             text = f"the record's length is {length}, but its checksum matches {plural.count(end - stop - layout.OVERHEAD, 'byte')}"
             return Fault(NAME, offset, int(end) - stop, Kind.LENGTH, text, system=STOPS)
         return Fault(NAME, offset, size, Kind.LENGTH, text, system=STOPS)
-    text = f"Adler-32 is {computed:#010x}, {stored:#010x} is stored"
+    text = f"Adler-32: stored {stored:#010x}, computed {computed:#010x}"
     return Fault(
         NAME, offset, size, Kind.CHECKSUM, text, system=f"{START_FAILS}: IOException: CRC check failed"
     )
