@@ -70,11 +70,6 @@ class Fault:
         """The number of damaged bytes and the format; the format alone if the fault has no bytes."""
         return f"{plural.count(self.length, 'byte')} of {self.codec}" if self.length else self.codec
 
-    @property
-    def where(self) -> int | None:
-        """The offset, or None if the fault is of the file or the directory itself."""
-        return self.offset if self.offset or self.length else None
-
     def moved(self, by: int) -> Fault:
         """Return the fault with its offset moved."""
         return replace(self, offset=self.offset + by)
@@ -122,7 +117,9 @@ class LogwrightError(Exception):
 
     def __str__(self) -> str:
         where = "" if self.path is None else f"{self.path}: "
-        if self.offset is not None:
+        fault: Fault | None = getattr(self, "fault", None)
+        # A fault of a directory, or of a file as such, has no bytes.
+        if self.offset is not None and (fault is None or fault.offset or fault.length):
             where += f"at byte {self.offset}: "
         text = f"{where}{self.message}"
         end = "" if text.endswith((".", "!", "?")) else "."
@@ -151,7 +148,7 @@ class DamageError(LogwrightError, ValueError):
         error = cls(
             f"{fault.sentence} ({fault.size})",
             path=path,
-            offset=fault.where,
+            offset=fault.offset,
             advice="List all damage with `logwright verify`, or read the undamaged rows with mode=PERMISSIVE or DROPMALFORMED",
         )
         error.fault = fault
@@ -177,7 +174,7 @@ class UnsupportedError(LogwrightError, NotImplementedError):
         error = cls(
             f"{fault.sentence} ({fault.size})",
             path=path,
-            offset=fault.where,
+            offset=fault.offset,
             advice="Read it with the program that wrote it, or read the rest with mode=PERMISSIVE or DROPMALFORMED",
         )
         error.fault = fault
