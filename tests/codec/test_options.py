@@ -106,7 +106,11 @@ def test_false_values_are_accepted(text: Any) -> None:
         ("segment.bytes", 13, r"13 is out of range; expected at least 14"),
         ("max.age", 61, r"61 is out of range; expected at least 0 and at most 60"),
         ("max.age", -1, r"-1 is out of range"),
-        ("preallocate", "perhaps", r"'perhaps' is not valid \(expected true or false\)\. The option means: Ahead of time"),
+        (
+            "preallocate",
+            "perhaps",
+            r"'perhaps' is not valid \(expected true or false\)\. The option means: Ahead of time",
+        ),
         ("compression.type", "LZMA", r"'LZMA' is not one of none, zstd"),
         ("segment.byte", 1, r"unknown option 'segment\.byte'\. Did you mean 'segment\.bytes'"),
         (
