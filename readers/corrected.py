@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
+from logwright.codec import registry
 from logwright.codec.engine.correct import Fix, patched
-from logwright.codec.store.listing import Entry
+from logwright.codec.store.listing import Entry, PlannedFile, Role
 from logwright.codec.window import Bytes
 from logwright.readers.listing import Directory
 from logwright.readers.report_data import ReportData
@@ -95,6 +96,13 @@ def original(corrected: Any) -> Any:
 def corrects(directory: Any, name: str) -> bool:
     """Return whether a file of a directory has corrections."""
     return isinstance(directory, CorrectedDirectory) and name in directory.corrections
+
+
+def correctable(file: PlannedFile) -> bool:
+    """Return whether flipped bits of a file are corrected: a primary one, or another one in use that has checksums, such as a manifest."""
+    if file.role is Role.PRIMARY or file.codec is None:
+        return file.role is Role.PRIMARY
+    return file.role in (Role.DERIVED, Role.METADATA) and bool(registry.get(file.codec).checksum)
 
 
 def found_in(reports: Sequence[ReportData]) -> list[tuple[str, Fix]]:

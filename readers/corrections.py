@@ -11,8 +11,7 @@ from logwright.codec.base import Codec
 from logwright.codec.engine.correct import Corrector, Fix
 from logwright.codec.fault import Fault, LogwrightError
 from logwright.codec.frames.walk import Hole, Walk
-from logwright.codec.store.listing import Role
-from logwright.readers.corrected import CorrectedDirectory
+from logwright.readers.corrected import CorrectedDirectory, correctable
 from logwright.readers.source import STDIN, Source
 from logwright.readers.stream import named
 from logwright.readers.target import FileTarget, Target
@@ -23,7 +22,7 @@ Found = Mapping[str, Mapping[str, Sequence[Fix]]]
 
 
 def find_corrections(targets: Sequence[Target]) -> Found:
-    """Return the corrections of all targets. Their primary files are read once. A file that cannot be read has none."""
+    """Return the corrections of all targets. Their files with checksums are read once. A file that cannot be read has none."""
     return {target.path: dict(_of(target)) for target in targets}
 
 
@@ -35,7 +34,7 @@ def _of(target: Target) -> Iterator[tuple[str, Sequence[Fix]]]:
                 yield target.name, _in_file(source, target.codec, target.options, target.hints)
         return
     for file in target.plan.files:
-        if file.role is Role.PRIMARY and file.codec is not None:
+        if file.codec is not None and correctable(file):
             try:
                 with target.directory.open(file.name) as source:
                     hints = target.hints(file.hints)

@@ -35,7 +35,7 @@ from logwright.codec.store.pointer import LARGEST as POINTER_SIZE
 from logwright.codec.store.pointer import pointer_of
 from logwright.readers import jobs as _jobs
 from logwright.readers import usage
-from logwright.readers.corrected import corrected_directory, healed_by_corrections
+from logwright.readers.corrected import correctable, corrected_directory, healed_by_corrections
 from logwright.readers.prefetch import FEW, INLINE, Prefetcher, usable
 from logwright.readers.readahead import weight
 from logwright.readers.report import Report
@@ -333,7 +333,16 @@ def _walk_file(
         hints["clean"] = settings.clean
     try:
         with target.directory.open(file.name) as source:
-            yield from walk_file(source, codec, target.options, hints, entry, settings.depth, prefetcher)
+            yield from walk_file(
+                source,
+                codec,
+                target.options,
+                hints,
+                entry,
+                settings.depth,
+                prefetcher,
+                correct=correctable(file),
+            )
     except UNREAD_ERRORS as error:
         _note_unread(entry, error, target, file)
     if file.role is Role.LEFTOVER:

@@ -66,14 +66,16 @@ def walk_file(
     entry: FileReport,
     depth: Depth,
     prefetcher: Prefetcher,
+    *,
+    correct: bool = True,
 ) -> Iterator[Stretch]:
-    """Iterate over the good frames of a file; add its faults to `entry`."""
+    """Iterate over the good frames of a file; add its faults to `entry`, and with `correct` its flipped bits."""
     name = source.path.rstrip("/").rpartition("/")[2]
     context = codec.context(name, codec_options(codec, options), **hints)
     columns = codec.tables["rows"].select(None)
     entry.bytes += source.size
     walk = Walk(source, codec, context, check=depth is not Depth.STRUCTURE)
-    corrector = Corrector(source, codec, context) if entry.primary and walk.check else None
+    corrector = Corrector(source, codec, context) if correct and walk.check else None
     with named(source):
         for step in walk_ahead(walk, prefetcher):
             if isinstance(step, Hole):

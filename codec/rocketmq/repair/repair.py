@@ -413,12 +413,13 @@ class StoreResult(RepairPlan):
         return bool((units_of(self.listing, name)["physical_offset"] < low).all())
 
     def _agrees(self, piece: Piece, start: int) -> bool:
-        """Return whether an existing queue file has these bytes, apart from the tags."""
+        """Return whether an existing queue file has these bytes, apart from the tags of its units."""
         stored, data = self.listing.read(piece.name, start, len(piece.data)), bytes(piece.data)
         if stored == data or tree.first(piece.name) == tree.BATCH:
             return stored == data
         old, new = (np.frombuffer(content, _UNIT) for content in (stored, data))
         same = (old["physical_offset"] == new["physical_offset"]) & (old["size"] == new["size"])
+        same &= (new["size"] != 0) | (old["tags_code"] == new["tags_code"])
         return bool((same | (new["size"] == FILLER)).all())
 
     def _sound_index(self) -> bool:
