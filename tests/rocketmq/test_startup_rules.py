@@ -110,3 +110,41 @@ def test_extension_files_of_a_removed_queue_keep_the_bytes_that_are_not_overwrit
         b"rest",
         b"\xff\xffst",
     )
+
+
+def test_queue_size_is_rounded_up_to_whole_units(tmp_path: Any) -> None:
+    lw.write(ROWS, tmp_path / "store", "rocketmq.store", **{**OPTIONS, "mappedFileSizeConsumeQueue": 115})
+    assert (tmp_path / "store/consumequeue/T/0/00000000000000000000").stat().st_size == 120
+
+
+@pytest.mark.parametrize("change", [4, -4])
+def test_only_file_of_a_queue_is_repaired_to_whole_units(tmp_path: Any, change: int) -> None:
+    lw.write(ROWS, tmp_path / "store", "rocketmq.store", **{**OPTIONS, "mappedFileSizeConsumeQueue": 200})
+    queue = tmp_path / "store/consumequeue/T/0/00000000000000000000"
+    before = queue.read_bytes()
+    queue.write_bytes((before + b"abcd")[: len(before) + change])
+    lw.repair(tmp_path / "store", tmp_path / "out")
+    assert (tmp_path / "out/consumequeue/T/0/00000000000000000000").read_bytes() == before
+    assert lw.verify(tmp_path / "out").ok
+
+
+def test_size_of_log_files_follows_from_their_names_where_one_of_two_is_cut(tmp_path: Any) -> None:
+    rows = [{**ROWS[0], "body": b"x" * 300, "store_timestamp_ms": TIME + n} for n in range(4)]
+    lw.write(rows, tmp_path / "store", "rocketmq.store", **OPTIONS)
+    first, last = sorted((tmp_path / "store/commitlog").iterdir())
+    for data in (last.read_bytes()[:900], last.read_bytes() + b"more"):
+        last.write_bytes(data)
+        report = lw.verify(tmp_path / "store")
+        named = [file for file, fault in report.faults if "expected 1024" in str(fault.detail)]
+        assert named == [f"commitlog/{last.name}"]
+
+
+def test_slots_of_an_index_follow_from_the_longer_of_two_files(tmp_path: Any) -> None:
+    lw.write(ROWS * 3, tmp_path / "store", "rocketmq.store", **OPTIONS)
+    first, *others = sorted((tmp_path / "store/index").iterdir())
+    for other in others[1:]:
+        other.unlink()
+    before = first.read_bytes()
+    first.write_bytes(before[:60])
+    lw.repair(tmp_path / "store", tmp_path / "out")
+    assert {path.stat().st_size for path in (tmp_path / "out/index").iterdir()} == {len(before)}

@@ -5,15 +5,16 @@ Source: `StorePathConfigHelper`, `MessageStoreConfig` of RocketMQ.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from logwright.codec.describe import DescriptionError
-from logwright.codec.option import Option, Options, Verb, flag, parse_text
+from logwright.codec.option import Option, Options, Verb, flag, parse_int, parse_text
 from logwright.codec.rocketmq.formats.commitlog.codec import FILE_SIZE
 from logwright.codec.rocketmq.formats.config import TOPICS
 from logwright.codec.rocketmq.formats.indexfile import (
@@ -47,10 +48,18 @@ LOG_PATH = Option(
     "Commit log directories, comma-separated, if not commitlog/",
     parse_text,
 )
+
+
+def parse_queue_size(value: Any) -> int:
+    """Parse a size, and round it up to units of 20 bytes (`MessageStoreConfig.getMappedFileSizeConsumeQueue`). Raises `ValueError`."""
+    return -(-parse_int(value) // 20) * 20
+
+
 QUEUE_SIZE = Option(
     "mappedFileSizeConsumeQueue",
     None,
     "Size of a consume queue file in bytes; by default that of existing files",
+    parse_queue_size,
     low=20,
     high=1 << 30,
 )
@@ -163,27 +172,36 @@ def logs(listing: Listing) -> list[Entry]:
 
 
 def _usual(sizes: Iterable[int]) -> int | None:
-    """Return the most common nonzero size."""
-    common = Counter(size for size in sizes if size).most_common(1)
-    return common[0][0] if common else None
+    """Return the most common nonzero size, or the largest of several, since files are cut off more often than they grow."""
+    counts = Counter(size for size in sizes if size)
+    return max(counts, key=lambda size: (counts[size], size), default=None)
+
+
+def _steps(names: Iterable[str]) -> Iterator[int]:
+    """Yield the differences between the offsets that the files of a queue are named after. Where no file is missing, they are its size."""
+    queues: dict[str, list[int]] = {}
+    for name in names:
+        queues.setdefault(LOG if is_log(name) else name.rpartition("/")[0], []).append(base_of(name) or 0)
+    for bases in queues.values():
+        yield from (after - before for before, after in itertools.pairwise(sorted(bases)))
 
 
 def config_of(listing: Listing, options: Options) -> StoreConfig:
     """Return the settings of a store: from options, else from its files, else upstream's defaults."""
     entries = listing.entries()
 
-    def size_of(folder: str, option: Option) -> int:
-        files = (
+    def size_of(folder: str, option: Option, unit: int = 1) -> int:
+        files = [
             entry
             for entry in entries
             if (is_log(entry.name) if folder == LOG else first(entry.name) == folder)
-        )
+            and base_of(entry.name) is not None
+        ]
         configured: int | None = options[option.name]
-        return (
-            configured
-            or _usual(entry.size for entry in files if base_of(entry.name) is not None)
-            or _DEFAULTS[folder]
-        )
+        sizes = [entry.size for entry in files]
+        usual = _usual([*sizes, *(step for step in _steps(entry.name for entry in files) if step in sizes)])
+        # The only file of a queue may be damaged. Its size was a multiple of a unit.
+        return configured or (usual and max(round(usual / unit), 1) * unit) or _DEFAULTS[folder]
 
     slots, room = index_geometry(listing, options)
     folders = {first(entry.name) for entry in entries}
@@ -191,8 +209,8 @@ def config_of(listing: Listing, options: Options) -> StoreConfig:
     has_light_queues = any(entry.name.startswith(f"{QUEUE}/%LMQ%") for entry in entries)
     return StoreConfig(
         size_of(LOG, FILE_SIZE),
-        size_of(QUEUE, QUEUE_SIZE),
-        size_of(BATCH, BATCH_SIZE),
+        size_of(QUEUE, QUEUE_SIZE, 20),
+        size_of(BATCH, BATCH_SIZE, 46),
         size_of(EXT, EXT_SIZE),
         slots,
         room,
