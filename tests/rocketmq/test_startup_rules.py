@@ -131,7 +131,7 @@ def test_only_file_of_a_queue_is_repaired_to_whole_units(tmp_path: Any, change: 
 def test_size_of_log_files_follows_from_their_names_where_one_of_two_is_cut(tmp_path: Any) -> None:
     rows = [{**ROWS[0], "body": b"x" * 300, "store_timestamp_ms": TIME + n} for n in range(4)]
     lw.write(rows, tmp_path / "store", "rocketmq.store", **OPTIONS)
-    first, last = sorted((tmp_path / "store/commitlog").iterdir())
+    _, last = sorted((tmp_path / "store/commitlog").iterdir())
     for data in (last.read_bytes()[:900], last.read_bytes() + b"more"):
         last.write_bytes(data)
         report = lw.verify(tmp_path / "store")
