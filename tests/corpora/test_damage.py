@@ -248,7 +248,7 @@ WRONG = {
     "set:frame=1,field=crc": "one of value",
     "rename:file=x": "to=",
     "remove": "file=",
-    "flip:at=1000000": "is outside of",
+    "flip:at=1000000": "no byte 1000000: there are",
     "zero:at=1,length=100000": "exceed the",
     "flip:frame=77": "no frame 77",
     "zero:frames=1..0": "comes after",
