@@ -1,4 +1,4 @@
-"""Search for small bytes 32 at a time, for kernels: a mask has a bit per byte."""
+"""Search for bytes 64 at a time, for kernels: a mask has a bit per byte."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 from logwright.codec.kernels.intrinsics import Bytes, is_bytes, load_u8, outside, refuse, view
 from logwright.codec.kernels.kernel import intrinsic, kernel
 
-_MASKED = 32
+MASKED = 64
 """The number of bytes compared at a time."""
 
 
-def _emit_mask(typing_context: Any, buf: Any, at: Any, limit: Any) -> Any:
+def _emit_mask(typing_context: Any, buf: Any, at: Any, value: Any) -> Any:
     from numba.core import types
 
     if not is_bytes(buf):
@@ -22,28 +22,25 @@ def _emit_mask(typing_context: Any, buf: Any, at: Any, limit: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         from llvmlite import ir
 
-        array, at, limit = args
+        array, at, value = args
         data, length = view(context, builder, signature.args[0], array)
-        size = ir.Constant(at.type, _MASKED)
-        refuse(context, builder, outside(builder, at, size, length), "mask_below reads outside of the buffer")
+        size = ir.Constant(at.type, MASKED)
+        refuse(context, builder, outside(builder, at, size, length), "equal_mask reads outside of the buffer")
         byte, index = ir.IntType(8), ir.IntType(32)
-        many, undefined = (
-            ir.VectorType(byte, _MASKED),
-            ir.Constant(ir.VectorType(byte, _MASKED), ir.Undefined),
-        )
+        many = ir.VectorType(byte, MASKED)
+        undefined = ir.Constant(many, ir.Undefined)
         values = builder.load(builder.bitcast(builder.gep(data, [at]), many.as_pointer()), align=1)
-        first = builder.insert_element(undefined, builder.trunc(limit, byte), ir.Constant(index, 0))
-        everywhere = ir.Constant(ir.VectorType(index, _MASKED), [0] * _MASKED)
-        limits = builder.shuffle_vector(first, undefined, everywhere)
-        bits = builder.bitcast(builder.icmp_unsigned("<", values, limits), ir.IntType(_MASKED))
-        return builder.zext(bits, ir.IntType(64))
+        first = builder.insert_element(undefined, builder.trunc(value, byte), ir.Constant(index, 0))
+        everywhere = ir.Constant(ir.VectorType(index, MASKED), [0] * MASKED)
+        expected = builder.shuffle_vector(first, undefined, everywhere)
+        return builder.bitcast(builder.icmp_unsigned("==", values, expected), ir.IntType(MASKED))
 
     return types.int64(buf, types.int64, types.int64), generate
 
 
 @intrinsic(_emit_mask)
-def _mask_of_all(buf: Bytes, at: int, limit: int) -> int:
-    return sum(1 << int(i) for i in np.flatnonzero(buf[at : at + _MASKED] < limit))
+def _mask_of_all(buf: Bytes, at: int, value: int) -> int:
+    return sum(1 << int(i) for i in np.flatnonzero(buf[at : at + MASKED] == value))
 
 
 def _emit_lowest(typing_context: Any, value: Any) -> Any:
@@ -64,13 +61,13 @@ def lowest_bit(value: int) -> int:
 
 
 @kernel("const u1[], i8, i8, i8", inline=True)
-def mask_below(buf: Bytes, at: int, end: int, limit: int) -> int:
-    """Return in bit i whether byte i of `buf[at:end]` is below `limit` (at most 255), for the first 32 bytes."""
+def equal_mask(buf: Bytes, at: int, end: int, value: int) -> int:
+    """Return in bit i whether byte i of `buf[at:end]` is `value`, for the first 64 bytes. Compiled, bit 63 is the sign."""
     mask = 0
-    if len(buf) - at >= _MASKED:
-        mask = _mask_of_all(buf, at, limit)
+    if len(buf) - at >= MASKED:
+        mask = _mask_of_all(buf, at, value)
     else:
         for i in range(len(buf) - at):
-            if load_u8(buf, at + i) < limit:
+            if load_u8(buf, at + i) == value:
                 mask |= 1 << i
-    return mask if end - at >= _MASKED else mask & (1 << end - at) - 1
+    return mask if end - at >= MASKED else mask & (1 << int(end - at)) - 1

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from logwright.codec.java import java_string
-from logwright.codec.kernels.byte_masks import lowest_bit, mask_below
+from logwright.codec.kernels.byte_masks import MASKED, equal_mask, lowest_bit
 from logwright.codec.kernels.intrinsics import load_i32be, load_i64be, load_u8, load_u32be
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.rocketmq.formats.commitlog.layout import (
@@ -163,9 +163,9 @@ def read_facts(
         special = 0
         tags = keys_at = uniq = -1
         tags_end = keys_end = uniq_end = -1
-        chunk, mask = at, 0
+        chunk, ones, twos = at - MASKED, 0, 0
         while at < ends[i]:
-            middle, end, chunk, mask = next_property(buf, at, ends[i], chunk, mask)
+            middle, end, chunk, ones, twos = next_property(buf, ends[i], chunk, ones, twos)
             if middle > at and end - middle > 1 and middle - at >= 4:
                 word = load_u32be(buf, at)
                 if word == _TAGS and middle - at == 4:
@@ -192,10 +192,8 @@ def read_facts(
                 keys += 1
             stop = keys_at
             while 0 <= keys_at < keys_end:
-                mask = mask_below(buf, stop, keys_end, 33)
-                while mask != 0 and load_u8(buf, stop + lowest_bit(mask)) != 32:
-                    mask &= mask - 1
-                stop = min(stop + 32, keys_end) if mask == 0 else stop + lowest_bit(mask)
+                mask = equal_mask(buf, stop, keys_end, 32)
+                stop = min(stop + MASKED, keys_end) if mask == 0 else stop + lowest_bit(mask)
                 if mask == 0 and stop < keys_end:
                     continue
                 if stop > keys_at:

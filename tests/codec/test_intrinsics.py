@@ -24,11 +24,12 @@ from modes import environment
 
 from logwright.codec.kernels import crc32c as checksums
 from logwright.codec.kernels import kernel as module
-from logwright.codec.kernels.byte_masks import lowest_bit, mask_below
+from logwright.codec.kernels.byte_masks import equal_mask, lowest_bit
 from logwright.codec.kernels.crc32 import crc32_update
 from logwright.codec.kernels.crc32c import crc32c, crc32c_combine, crc32c_of_three, crc32c_update
 from logwright.codec.kernels.intrinsics import (
     append,
+    append_short,
     copy,
     is_ascii,
     load_i16be,
@@ -206,24 +207,39 @@ def appended(dst: Any, dst_at: int, src: Any, src_at: int, n: int) -> None:
     append(dst, dst_at, src, src_at, n)
 
 
+@kernel("u1[], i8, const u1[], i8, i8")
+def short_appended(dst: Any, dst_at: int, src: Any, src_at: int, n: int) -> None:
+    append_short(dst, dst_at, src, src_at, n)
+
+
+@pytest.mark.parametrize("append", [appended, short_appended])
 @pytest.mark.parametrize("n", [*range(70), *range(250, 260), 1000, 70_000])
-@pytest.mark.parametrize("room", [0, 1, 200, 300])
-def test_append_appends_bytes(n: int, room: int) -> None:
+@pytest.mark.parametrize("room", [0, 1, 31, 32, 200, 300])
+def test_append_appends_bytes(append: Any, n: int, room: int) -> None:
     """Bytes before and after the buffers are unchanged."""
     src = np.random.default_rng(n).integers(0, 256, n + 310, np.uint8)
     around = np.full(n + 320, 0xAA, np.uint8)
-    appended(around[: 5 + n + room], 5, src[: 3 + n + room], 3, n)
+    append(around[: 5 + n + room], 5, src[: 3 + n + room], 3, n)
     assert bytes(around[: 5 + n]) == b"\xaa" * 5 + bytes(src[3 : 3 + n])
     assert bytes(around[5 + n + room :]) == b"\xaa" * (315 - room)
 
 
+@pytest.mark.parametrize("append", [appended, short_appended])
 @pytest.mark.parametrize("where", [(0, 0, -1), (5, 0, 6), (0, 5, 6), (-1, 0, 1), (0, -1, 1), (0, 0, 1 << 62)])
-def test_append_never_leaves_its_buffers(where: tuple[int, int, int]) -> None:
+def test_append_never_leaves_its_buffers(append: Any, where: tuple[int, int, int]) -> None:
     dst_at, src_at, n = where
-    dst = np.zeros(10, np.uint8)
-    with pytest.raises(IndexError, match="append outside"):
-        appended(dst, dst_at, np.ones(10, np.uint8), src_at, n)
-    assert not dst.any()
+    for size in (10, 100):  # `append_short` checks ranges of 32 bytes
+        at = size - 10
+        dst = np.zeros(size, np.uint8)
+        with pytest.raises(IndexError, match=r"append(_short)? outside"):
+            append(
+                dst,
+                dst_at + at if dst_at >= 0 else dst_at,
+                np.ones(size, np.uint8),
+                src_at + at if src_at >= 0 else src_at,
+                n,
+            )
+        assert not dst.any()
 
 
 @kernel("const u1[], i8, i8")
@@ -618,8 +634,8 @@ def test_results_are_plain_integers() -> None:
 
 
 @kernel("const u1[], i8, i8, i8")
-def masked(buf: Any, at: int, end: int, limit: int) -> int:
-    return mask_below(buf, at, end, limit)
+def masked(buf: Any, at: int, end: int, value: int) -> int:
+    return equal_mask(buf, at, end, value)
 
 
 @kernel("i8")
@@ -627,17 +643,19 @@ def lowest(value: int) -> int:
     return lowest_bit(value)
 
 
-@given(st.binary(min_size=1, max_size=100), st.data(), st.integers(1, 255))
-def test_mask_below_has_a_bit_per_small_byte_of_the_range(
-    data: bytes, choice: st.DataObject, limit: int
+@given(st.lists(st.sampled_from([1, 2, 65, 255]), min_size=1, max_size=200).map(bytes), st.data())
+def test_equal_mask_has_a_bit_per_byte_of_the_range_with_the_value(
+    data: bytes, choice: st.DataObject
 ) -> None:
     at = choice.draw(st.integers(0, len(data)))
     end = choice.draw(st.integers(at, len(data)))
-    expected = sum(1 << i for i, byte in enumerate(data[at:end][:32]) if byte < limit)
-    assert masked(np.frombuffer(data, np.uint8), at, end, limit) == expected
+    for value in (1, 255):
+        expected = sum(1 << i for i, byte in enumerate(data[at:end][:64]) if byte == value)
+        mask = masked(np.frombuffer(data, np.uint8), np.int64(at), np.int64(end), value)  # type: ignore[arg-type]
+        assert mask & (1 << 64) - 1 == expected
 
 
-@given(st.integers(1, (1 << 32) - 1))
+@given(st.integers(1, (1 << 63) - 1))
 def test_lowest_bit_is_the_lowest_one_that_is_set(value: int) -> None:
     assert value >> lowest(value) & 1
     assert not value & (1 << lowest(value)) - 1

@@ -9,12 +9,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logwright.codec.columns import binary, from_offsets, values_of
+from logwright.codec.columns import from_offsets, values_of
 from logwright.codec.java import java_strings
-from logwright.codec.kernels.byte_masks import lowest_bit, mask_below
+from logwright.codec.kernels.byte_masks import MASKED, equal_mask, lowest_bit
 from logwright.codec.kernels.intrinsics import (
     append,
-    load_u8,
+    append_short,
     load_u32be,
     store_32be,
 )
@@ -33,74 +33,71 @@ _EXTRA = 6
 """Bytes of TAGS or KEYS with its separators."""
 
 
-_CHUNK = 32
-"""The number of bytes that `mask_below` looks at."""
-
-
 @kernel("const u1[], i8, i8, i8, i8", inline=True)
-def next_property(buf: Bytes, at: int, stop: int, chunk: int, mask: int) -> tuple[int, int, int, int]:
-    """Return the end of the name (-1: no name) and the end of the value of the property at `at`, then `chunk` and `mask` for the next call.
+def next_property(buf: Bytes, stop: int, chunk: int, ones: int, twos: int) -> tuple[int, int, int, int, int]:
+    """Return the end of the name (-1: no name) and the end of the value of the next property, then `chunk`, `ones` and `twos` for the next
+    call.
 
-    `chunk` is the position of the 32 bytes that are searched, `mask` the bytes below 3 that are left there. They are `at` and 0 for the
-    first property.
-    """
+    `chunk` is the position of the 64 bytes that are searched; the others are the bytes 1 and 2 that are left there. For the first property
+    the masks are 0, and `chunk` is 64 less than where the properties start."""
     middle = -1
-    if chunk == at and mask == 0:
-        mask = mask_below(buf, chunk, stop, 3)
-    while True:
-        while mask == 0:
-            chunk += _CHUNK
-            if chunk >= stop:
-                return middle, stop, chunk, 0
-            mask = mask_below(buf, chunk, stop, 3)
-        place = chunk + lowest_bit(mask)
-        mask &= mask - 1
-        byte = load_u8(buf, place)
-        if byte == 2:
-            return middle, place, chunk, mask
-        if byte == 1 and middle < 0:
-            middle = place
+    while twos == 0:
+        if ones != 0 and middle < 0:
+            middle = chunk + lowest_bit(ones)
+        chunk += MASKED
+        if chunk >= stop:
+            return middle, stop, chunk, 0, 0
+        ones, twos = equal_mask(buf, chunk, stop, 1), equal_mask(buf, chunk, stop, 2)
+    below = ones & (twos ^ (twos - 1))
+    if middle < 0 and below != 0:
+        middle = chunk + lowest_bit(below)
+    return middle, chunk + lowest_bit(twos), chunk, ones ^ below, twos & (twos - 1)
 
 
-@kernel("const u1[], const i8[], const i8[], i8, i4[], i4[], u1[], i4[], u1[], i8[,]")
+@kernel("const u1[], const i8[], const i8[], i8, i4[], i4[,], u1[], u1[], i4[,], u1[,], u1[], u1[]")
 def parse(
-    buf: Bytes, starts: Int64s, stops: Int64s, copies: int, lists: Int32s, name_ends: Int32s, names: Bytes, value_ends: Int32s,
-    values: Bytes, known: Int64s,
+    buf: Bytes, starts: Int64s, stops: Int64s, copies: int, lists: Int32s, ends: Int32s, names: Bytes, values: Bytes,
+    known_ends: Int32s, bits: Bytes, tags: Bytes, keys: Bytes,
 ) -> int:  # fmt: skip
-    """Find the properties of each range. With `copies`, copy the names and values, fill the three arrays of offsets, and return the number of
-    properties.
+    """Copy the last TAGS and KEYS of each range, where bits are cleared for absent ones, and with `copies` the names and values of all
+    properties. Fill the arrays of offsets, and return the number of properties copied.
 
-    `known[:, i]` is set to the offset and size of the last TAGS, then of the last KEYS; size -1 means absent. A part without a name, a value
-    or 0x01 is ignored."""
+    A part without a name, a value or 0x01 is ignored."""
     n = 0
     name_at = value_at = 0
-    lists[0] = name_ends[0] = value_ends[0] = 0
+    tags_end = keys_end = 0
     for i in range(len(starts)):
-        known[0, i] = known[2, i] = 0
-        known[1, i] = known[3, i] = -1
-        at = starts[i]
-        chunk, mask = at, 0
-        while at < stops[i]:
-            middle, end, chunk, mask = next_property(buf, at, stops[i], chunk, mask)
-            if middle > at and end - middle > 1:
+        at, stop = starts[i], stops[i]
+        tags_at = tags_size = keys_at = keys_size = 0
+        chunk, ones, twos = at - MASKED, 0, 0
+        while at < stop:
+            middle, end, chunk, ones, twos = next_property(buf, stop, chunk, ones, twos)
+            size, length = middle - at, end - middle - 1
+            if size > 0 and length > 0:
                 if copies:
-                    append(names, name_at, buf, at, middle - at)
-                    append(values, value_at, buf, middle + 1, end - middle - 1)
-                    name_at += middle - at
-                    value_at += end - middle - 1
+                    append_short(names, name_at, buf, at, size)
+                    append_short(values, value_at, buf, middle + 1, length)
+                    name_at += size
+                    value_at += length
                     n += 1
-                    name_ends[n] = name_at
-                    value_ends[n] = value_at
-                if middle - at == 4:
+                    ends[0, n], ends[1, n] = name_at, value_at
+                if size == 4:
                     word = load_u32be(buf, at)
                     if word == _TAGS:
-                        known[0, i] = middle + 1
-                        known[1, i] = end - middle - 1
+                        tags_at, tags_size = middle + 1, length
                     elif word == _KEYS:
-                        known[2, i] = middle + 1
-                        known[3, i] = end - middle - 1
+                        keys_at, keys_size = middle + 1, length
             at = end + 1
         lists[i + 1] = n
+        append_short(tags, tags_end, buf, tags_at, tags_size)
+        append_short(keys, keys_end, buf, keys_at, keys_size)
+        tags_end += tags_size
+        keys_end += keys_size
+        known_ends[0, i + 1], known_ends[1, i + 1] = tags_end, keys_end
+        if tags_size == 0:
+            bits[0, i >> 3] &= 0xFF ^ (1 << (i & 7))
+        if keys_size == 0:
+            bits[1, i >> 3] &= 0xFF ^ (1 << (i & 7))
     return n
 
 
@@ -108,32 +105,38 @@ class Parsed:
     """The properties of messages, stored at `starts` to `stops` of `buf`. `lists`: not only TAGS and KEYS are needed."""
 
     def __init__(self, buf: Bytes, starts: Int64s, stops: Int64s, *, lists: bool) -> None:
-        self.buf = buf
-        size = int((stops - starts).sum()) if lists else 0
-        room = size // 3 + len(starts) + 1 if lists else 1
-        self.names, self.values = np.empty(size, np.uint8), np.empty(size, np.uint8)
-        self.name_ends, self.value_ends = np.empty(room, np.int32), np.empty(room, np.int32)
-        self.lists = np.empty(len(starts) + 1, np.int32)
-        self.known = np.empty((4, len(starts)), np.int64)
+        rows, size = len(starts), int((stops - starts).sum())
+        self.known, self.data = np.empty((2, size), np.uint8), np.empty((2, size if lists else 0), np.uint8)
+        self.known_ends, self.lists = np.empty((2, rows + 1), np.int32), np.empty(rows + 1, np.int32)
+        self.bits = np.full((2, (rows + 7) // 8), 0xFF, np.uint8)
+        self.ends = np.empty((2, size // 3 + rows + 1 if lists else 1), np.int32)
+        self.known_ends[:, 0] = self.ends[:, 0] = self.lists[0] = 0
         self.total = parse(
-            buf, starts, stops, int(lists), self.lists, self.name_ends, self.names, self.value_ends, self.values, self.known
+            buf, starts, stops, int(lists), self.lists, self.ends, self.data[0], self.data[1],
+            self.known_ends, self.bits, self.known[0], self.known[1],
         )  # fmt: skip
 
     def tags(self) -> pa.Array:
-        return java_strings(binary(self.buf, self.known[0], self.known[1]))[0]
+        return self._known(0)
 
     def keys(self) -> pa.Array:
-        return java_strings(binary(self.buf, self.known[2], self.known[3]))[0]
+        return self._known(1)
+
+    def _known(self, which: int) -> pa.Array:
+        ends = self.known_ends[which]
+        used = self.known[which, : int(ends[-1])].copy()  # a small part of the memory
+        buffers = [pa.py_buffer(array) for array in (self.bits[which], ends, used)]
+        return java_strings(pa.Array.from_buffers(pa.binary(), len(ends) - 1, buffers))[0]
 
     def all(self) -> pa.Array:
         """Return the lists of properties in stored order."""
-        columns = ((self.name_ends, self.names), (self.value_ends, self.values))
         texts = [
             java_strings(from_offsets(ends[: self.total + 1], data[: int(ends[self.total])]))[0]
-            for ends, data in columns
+            for ends, data in zip(self.ends, self.data, strict=True)
         ]
         entries = pa.StructArray.from_arrays(texts, fields=list(PROPERTY))
-        return pa.ListArray.from_arrays(pa.array(self.lists), entries).cast(PROPERTIES)
+        offsets = pa.py_buffer(self.lists)
+        return pa.Array.from_buffers(PROPERTIES, len(self.lists) - 1, [None, offsets], 0, children=[entries])
 
 
 class Texts:
