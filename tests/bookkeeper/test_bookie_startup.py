@@ -14,6 +14,7 @@ from logwright.codec.bookkeeper.startup.client import LedgerRead
 from logwright.codec.bookkeeper.startup.errors import JavaError
 from logwright.codec.bookkeeper.startup.start import ServedBookie
 
+DATABASES = "/(locations|ledgers|metadata-cache)/"
 HAS_ROCKSDB = importlib.util.find_spec("rocksdict") is not None
 
 
@@ -68,6 +69,7 @@ def test_start_that_skips_invalid_records_ends_as_on_a_real_bookie(name: str) ->
 
 
 def assert_serves_as_recorded(known: Case, served: ServedBookie) -> None:
+    assert_leaves_files_as_recorded(known, served)
     reads = {read.ledger: read for read in served.ledgers}
     entries = {(line["ledger"], line["entry"]): line for line in known.lines.get("entry", [])}
     got = {(read.ledger, entry) for read in served.ledgers for entry in read.served}
@@ -84,6 +86,31 @@ def assert_serves_as_recorded(known: Case, served: ServedBookie) -> None:
         assert_ledger_as_recorded(line, served, reads.get(line["ledger"]))
     for line in known.lines.get("client_read", []):
         assert_read_as_recorded(line, reads.get(line["ledger"]))
+
+
+def assert_leaves_files_as_recorded(known: Case, served: ServedBookie) -> None:
+    """The files have the recorded sizes, and lastMark its recorded content. The files of RocksDB are not recorded.
+
+    The id of a first journal is the time, and the size of a new one depends on a setting. So does when the header of a log is flushed.
+    """
+    recorded = known.start["files_after_start"]
+    folders = {name.partition("/")[0] for name in recorded}
+    sizes = {entry.name: entry.size for entry in served.overlay.entries()}
+    sizes = {name: size for name, size in sizes.items() if name.partition("/")[0] in folders}
+    sizes = {name: size for name, size in sizes.items() if not re.search(DATABASES, name)}
+    before = {entry.name for entry in served.overlay.below.entries()}
+    new = {name for name in {*sizes, *recorded} - before if name.endswith(".txn")}
+    if known.name == "killed_torn_log":
+        assert int(known.info["config"]["writeBufferSizeBytes"]) < 1024
+        sizes["ledger/current/3.log"] = 1024
+    assert {name: size for name, size in sizes.items() if name not in new} == {
+        name: size for name, size in recorded.items() if name not in new
+    }
+    for stopped in known.lines.get("after_clean_shutdown", []):
+        for mark in stopped["last_marks"]:
+            data = served.overlay.read(mark["file"])
+            assert data[:8].hex().lstrip("0") == mark["id_hex"].lstrip("0")
+            assert int.from_bytes(data[8:16], "big") == mark["offset"]
 
 
 def assert_ledger_as_recorded(line: dict[str, Any], served: ServedBookie, read: LedgerRead | None) -> None:

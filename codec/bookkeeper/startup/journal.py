@@ -98,9 +98,9 @@ def scan(reader: Reader, position: int, process: Process, heap: int, *, skip_inv
                 capacity = length
             if at + length > reader.size:
                 return reader.size
+            body, at = reader.read(at, length), at + length
             if not padding:
-                process(version, start, reader.read(at, length))
-            at += length
+                process(version, start, body)
     except JavaError as error:
         # The position is that after the invalid record's length or body.
         if not (skip_invalid and error.handled):
