@@ -144,7 +144,7 @@ def test_unchanged_epochs_are_not_rewritten(tmp_path: Path) -> None:
     assert append(copy_case("dmg_base", tmp_path)) == set()
 
 
-def test_producers_are_continued(tmp_path: Path) -> None:
+def test_append_continues_the_producers_of_the_snapshot(tmp_path: Path) -> None:
     place = copy_case("dmg_tbase", tmp_path)
     last = max(place.glob("*.snapshot"), key=lambda path: path.name)
     before = last.read_bytes()

@@ -113,7 +113,7 @@ def test_snapshot_without_producers_has_the_bytes_of_a_broker() -> None:
     assert ProducerState().snapshot_bytes().hex() == "000148674bc700000000"
 
 
-def test_description_equals_columns() -> None:
+def test_producer_snapshot_columns_equal_its_description() -> None:
     entry = dict(zip(snapshot.ENTRY.names or (), range(1, 9), strict=True))
     data = snapshot.PRODUCER_SNAPSHOT.pack({"count": 2, "entries": [entry, entry]})
     assert snapshot.pack(snapshot.unpack(data)) == data

@@ -174,7 +174,7 @@ def test_configuration_with_one_partition_stands_for_it(tmp_path: Path) -> None:
     assert lw.read(path).num_rows == 2
 
 
-def test_configuration_is_detected(configuration: Path, logs: Path) -> None:
+def test_server_properties_are_detected_as_a_log_directory(configuration: Path, logs: Path) -> None:
     assert lw.detect(configuration) == lw.detect(logs) == "kafka.logdir"
 
 

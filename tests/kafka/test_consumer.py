@@ -472,7 +472,7 @@ def test_uncompressed_bytes_equal_the_records() -> None:
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-def test_output_is_bounded(codec: str) -> None:
+def test_consumer_stops_at_the_limit_of_decompressed_bytes(codec: str) -> None:
     big = compress(codec, pack_record(0) + pack_record(1, bytes(1 << 20)))
     kind = ("none", "gzip", "snappy", "lz4", "zstd").index(codec)
     got = consume(kind, as_array(big), 2, 1 << 18)

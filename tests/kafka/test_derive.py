@@ -121,7 +121,7 @@ def test_indexes_equal_those_of_a_walk_by_the_description(name: str) -> None:
         assert (indexer.index_bytes(), indexer.timeindex_bytes()) == recovered(base, 200, batches)
 
 
-def test_worked_example() -> None:
+def test_index_entries_of_a_worked_example_are_exact() -> None:
     """Five batches, with 100 bytes between entries."""
     start = 1_700_000_000_000
     batches = [(0, 0, 1, 5), (83, 2, 0, 10), (153, 3, 0, 20), (231, 4, 0, 30), (303, 5, 0, 40)]

@@ -89,7 +89,7 @@ def test_skipped_records_are_reported(name: str) -> None:
 
 
 @pytest.mark.parametrize("case", of_class("healthy"), **BY_NAME)
-def test_healthy_directories_verify(case: Case) -> None:
+def test_healthy_golden_partitions_verify_without_faults(case: Case) -> None:
     report = lw.verify(case.partition)
     assert report.ok, report.text()
 

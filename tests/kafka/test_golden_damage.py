@@ -173,7 +173,7 @@ def test_other_files_reveal_damage_that_a_log_hides(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", of_class("damaged"), **BY_NAME)
-def test_failfast_raises_errors(case: Case) -> None:
+def test_failfast_raises_the_error_that_fits_the_faults(case: Case) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         _, report, _ = read(case, "DROPMALFORMED")

@@ -54,13 +54,13 @@ def differing_files(case: Case, run: str, folder: str, rebuilt: dict[str, bytes]
 
 @pytest.mark.parametrize("interval", [4096, 200])
 @pytest.mark.parametrize("case", of_class("healthy"), ids=lambda case: getattr(case, "name", None))
-def test_healthy_partitions(case: Case, interval: int) -> None:
+def test_derived_files_equal_those_that_a_broker_rebuilds(case: Case, interval: int) -> None:
     rebuilt = derived_files(logs(case.partition), interval, **CLOCK)
     assert differing_files(case, f"rebuild_{interval}", f"after-rebuild-{interval}", rebuilt) == []
 
 
 @pytest.mark.parametrize("case", of_class("legal"), ids=lambda case: getattr(case, "name", None))
-def test_legal_partitions(case: Case) -> None:
+def test_derived_files_equal_those_after_an_unclean_stop(case: Case) -> None:
     """They were served after an unclean stop with an index interval of 250, so everything was rebuilt."""
     if case.name == "craft_no_files":
         pytest.skip("no .log: a new partition, nothing to rebuild from")

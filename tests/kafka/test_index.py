@@ -85,7 +85,7 @@ def test_valid_indexes_have_no_faults(codec: Any, entries: list[dict[str, int]])
         (index.CODEC, [at(3, -1)], 0, "position is negative"),
         (index.CODEC, [at(-1, 153)], 0, "below 20"),
         (timeindex.CODEC, [when(5, 3), when(5, 4)], 12, "not above"),
-        (timeindex.CODEC, [when(5, 3), when(6, 2)], 12, "offset below"),
+        (timeindex.CODEC, [when(5, 3), when(6, 2)], 12, "offset is below"),
         (timeindex.CODEC, [when((1 << 63) - 1, 3), when(-(1 << 63), 4)], 12, "not above"),
         (txnindex.CODEC, [txn(4, 19)], 0, "last_offset is below 20"),
         (txnindex.CODEC, [txn(22, 21)], 0, "first_offset is above"),

@@ -37,7 +37,7 @@ def test_specimens_obey_the_laws(path: Path) -> None:
     "name",
     ["dmg_flip_payload", "dmg_flip_len_plus", "dmg_garbage_mid", "dmg_zero_old_page", "dmg_fix_garbage"],
 )
-def test_damage_is_skipped(name: str) -> None:
+def test_rows_after_damage_are_read_in_every_kernel_mode(name: str) -> None:
     case = CASES[name]
     frames = lw.scan(case.partition, mode="PERMISSIVE")
     table = frames.to_table()
@@ -53,7 +53,7 @@ def test_damage_of_any_bit_is_seen() -> None:
 
 
 @pytest.mark.parametrize("compression", ["none", "lz4"])
-def test_rows_round_trip(tmp_path: Path, compression: str) -> None:
+def test_rows_round_trip_in_every_kernel_mode(tmp_path: Path, compression: str) -> None:
     count = 300
     table = pa.table(
         {
@@ -77,7 +77,7 @@ def test_rows_round_trip(tmp_path: Path, compression: str) -> None:
         assert rows[name].to_pylist() == table[name].to_pylist()
 
 
-def test_derived_files() -> None:
+def test_derived_files_equal_the_brokers_in_every_kernel_mode() -> None:
     case = CASES["v2_txn_interleaved"]
     rebuilt = derived_files({path.name: path.read_bytes() for path in case.partition.glob("*.log")}, 200)
     for path in (case.path / "after-rebuild-200").iterdir():

@@ -116,13 +116,13 @@ def described(table: pa.Table, batch_size: int) -> bytes:
 
 
 @given(ROWS, st.sampled_from([0, 100, 300, 16384]))
-def test_kernel_equals_description(rows: list[Any], batch_size: int) -> None:
+def test_encoder_kernel_equals_the_description(rows: list[Any], batch_size: int) -> None:
     table = table_of(rows)
     assert encoded(table, batch_size=batch_size) == described(table, batch_size)
 
 
 @given(ROWS, st.sampled_from(COMPRESSION_NAMES), st.sampled_from([0, 200, 16384]))
-def test_rows_round_trip(rows: list[Any], codec: str, batch_size: int) -> None:
+def test_rows_survive_encoding_and_decoding(rows: list[Any], codec: str, batch_size: int) -> None:
     table = table_of(rows)
     decoded_log = DecodedLog(encoded(table, compression_type=codec, batch_size=batch_size))
     assert not decoded_log.faults
@@ -340,7 +340,7 @@ def test_append_time_is_one_per_batch() -> None:
     assert all_append["attributes"] == 8
 
 
-def test_writer_options() -> None:
+def test_writer_options_set_level_codec_and_leader_epoch() -> None:
     rows = pa.table({"value": [b"a" * 1000], "timestamp": [T]})
     sizes = {
         level: len(encoded(rows, compression_type="gzip", compression_gzip_level=level)) for level in (1, 9)
@@ -428,7 +428,7 @@ EDITS: dict[str, Any] = {
 
 @pytest.mark.parametrize("stored", ["compressed", "over-long", "plain"])
 @pytest.mark.parametrize("column", EDITS)
-def test_core_columns_win(column: str, stored: str) -> None:
+def test_changed_core_columns_override_stored_bytes(column: str, stored: str) -> None:
     records = [record(0), record(2, headers=[("h", b"1")])]
     plain = pack_records(records)
     if stored == "compressed":

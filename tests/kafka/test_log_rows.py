@@ -418,7 +418,7 @@ def test_many_compressed_batches_come_in_portions(monkeypatch: pytest.MonkeyPatc
 
 
 @given(st.one_of(st.integers(-(1 << 31), (1 << 31) - 1), st.integers(-70, 70)), st.integers(0, 4))
-def test_varint(value: int, extra: int) -> None:
+def test_varint_of_any_length_is_read_and_a_cut_one_is_refused(value: int, extra: int) -> None:
     stored = bytearray(VARINT.pack(value, {}))
     longer = min(extra, 5 - len(stored))
     for _ in range(longer):
@@ -430,7 +430,7 @@ def test_varint(value: int, extra: int) -> None:
 
 
 @given(st.one_of(st.integers(-(1 << 63), (1 << 63) - 1), st.integers(-9000, 9000)), st.integers(0, 9))
-def test_varlong(value: int, extra: int) -> None:
+def test_varlong_of_any_length_is_read_and_a_cut_one_is_refused(value: int, extra: int) -> None:
     stored = bytearray(VARLONG.pack(value, {}))
     longer = min(extra, 10 - len(stored))
     for _ in range(longer):

@@ -470,7 +470,7 @@ def test_lost_offsets_are_those_between_the_frames() -> None:
     assert CODEC.loss_between(None, None, context(next_base=9))[1]["last_offset"] == 8
 
 
-def test_bounds_of_frames() -> None:
+def test_batch_headers_bound_offsets_and_timestamps() -> None:
     append = batch(9, [record(0), record(1)], attributes=0x08, max_timestamp=77)
     frames = CODEC.scan(window(THREE[0] + append), 0, context())
     low, high = CODEC.frame_bounds(frames, "offset")

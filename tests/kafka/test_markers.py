@@ -128,7 +128,7 @@ BATCHES = st.lists(
 
 
 @given(BATCHES)
-def test_arbitrary_markers(specs: list[Any]) -> None:
+def test_control_records_of_any_content_are_decoded(specs: list[Any]) -> None:
     data, expected = b"", []
     for i, (flags, records) in enumerate(specs):
         base = 10 * i

@@ -56,7 +56,7 @@ def record(offset: int, key: str | None = None, value: str | None = "7631") -> d
 # Files
 
 
-def test_bytes_are_decoded(session: Session, tmp_path: Path) -> None:
+def test_oracle_decodes_keys_values_and_headers(session: Session, tmp_path: Path) -> None:
     session.answers["batches"] = lambda **_: ([batch(record(5)), {"base_offset": 6}], None)
     packed = kafka.batches(tmp_path / "x.log")
     assert packed[0]["records"][0] == {
@@ -183,7 +183,7 @@ def test_derived_files_are_created_in_a_copy(session: Session, tmp_path: Path) -
     assert (asked["clean"], asked["recovery_point"], asked["log_start_offset"]) == (False, 0, 0)
 
 
-def test_snapshots_and_maps(session: Session, tmp_path: Path) -> None:
+def test_oracle_reads_snapshots_and_hash_map_order(session: Session, tmp_path: Path) -> None:
     session.answers["hash_map_order"] = ([], (3, 1))
     assert kafka.hash_map_order({1: "a", 3: "b"}, removed=range(2)) == [3, 1]
     assert session.asked[0] == {"op": "hash_map_order", "ids": [1, 3], "removed": [0, 1], "cleared": []}
@@ -443,7 +443,7 @@ def test_consumer_reads_to_the_end(broker: Broker, session: Session) -> None:
     assert [record["offset"] for record in caught.value.consumed.records] == [0]
 
 
-def test_producer_and_offsets(broker: Broker, session: Session) -> None:
+def test_broker_oracle_produces_and_lists_offsets(broker: Broker, session: Session) -> None:
     broker.start()
     session.answers["produce"] = ([], (4, 5))
     assert broker.produce("orders", [{"value": b"v"}], abort=True, configs={"transactional.id": "t"}) == [

@@ -377,7 +377,7 @@ def test_log_start_offset_cuts_records_and_skips_segments() -> None:
         options = Options(LAYOUT.read_options, {"log.start.offset": start})
         parts = LAYOUT.parts(directory, LAYOUT.plan(directory, options), "read_uncommitted", options)
         assert len(parts) == sum(end > start for end in (30, 58, 86)) + 1
-    with pytest.raises(lw.UsageError, match="no effect here"):
+    with pytest.raises(lw.UsageError, match="does not apply to"):
         lw.read(place, view="log", columns="offset", log_start_offset=50)  # It shows everything on disk.
 
 

@@ -33,7 +33,7 @@ def plan(directory: MemoryDirectory) -> Plan:
         ([1 << 60], [1 << 60, 1 << 60]),
     ],
 )  # fmt: skip
-def test_times_in_headers(times: list[int], expected: object) -> None:
+def test_max_timestamp_is_the_range_in_batch_headers(times: list[int], expected: object) -> None:
     data = b"".join(batch(n, [record()], base_timestamp=t, max_timestamp=t) for n, t in enumerate(times))
     directory = partition_directory({LOG: data})
     facts = LAYOUT.facts(directory, plan(directory))

@@ -142,7 +142,7 @@ def test_last_stable_offset_with_decreasing_offsets(opened: tuple[int, ...]) -> 
     ]
 
 
-def test_snapshots_round_trip() -> None:
+def test_producer_state_survives_its_snapshot() -> None:
     state = ProducerState()
     feed(state, [data(0, 1, txn=True), data(1, 2)])
     reread = ProducerState()

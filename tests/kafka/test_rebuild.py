@@ -31,7 +31,9 @@ DAY = 86_400_000
 
 @pytest.mark.parametrize(("interval", "later"), [(4096, 0), (200, 3 * DAY), (200, 3650 * DAY)])
 @pytest.mark.parametrize("case", of_class("healthy"), **BY_NAME)
-def test_golden_partitions(case: Case, interval: int, later: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rebuilt_files_equal_those_of_a_broker_at_any_later_time(
+    case: Case, interval: int, later: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """At any later time: idle producers expire by the times that the broker wrote into the log."""
     monkeypatch.setattr(survey.time, "time_ns", lambda: (NOW + later) * 1_000_000)
     was = read_partition(case.partition)
@@ -130,7 +132,7 @@ def test_stray_snapshots_are_removed() -> None:
     assert kept.files[segment_name(77, ".snapshot")] == b"junk"
 
 
-def test_logs_are_unchanged() -> None:
+def test_rebuild_keeps_and_reports_a_torn_last_batch() -> None:
     """A torn last batch is reported, not removed."""
     was = partition_directory(log(SOUND, b"torn"))
     rebuilt, repair_plan = rebuild(was, **OPTIONS)
@@ -151,7 +153,7 @@ def test_unknown_settings_are_reported() -> None:
     assert not repair_plan.summary().warnings
 
 
-def test_refused_input() -> None:
+def test_rebuild_refuses_directories_without_a_consistent_log() -> None:
     with pytest.raises(UsageError, match="no log"):
         rebuild(partition_directory({METADATA_FILE: metadata.pack(ID)}))
     with pytest.raises(UsageError, match="interrupted operation"):

@@ -481,7 +481,7 @@ def test_given_topic_id_is_written() -> None:
         assert repaired.files[METADATA_FILE] == metadata.pack(ID)
 
 
-def test_log_start_option() -> None:
+def test_repair_begins_at_the_log_start_offset() -> None:
     """Epochs that began before it become one entry, and snapshots before it are removed, as after a start."""
     script = story(4)
     was = partition(script)

@@ -80,7 +80,9 @@ def test_replica_supplies_unreadable_records(orders: Path, disk: FailingDisk, tm
     assert values(tmp_path / "out" / "orders-0") == all_values
 
 
-def test_single_segment(orders: Path, disk: FailingDisk, tmp_path: Path) -> None:
+def test_unreadable_region_of_a_single_segment_is_removed(
+    orders: Path, disk: FailingDisk, tmp_path: Path
+) -> None:
     log = min(orders.glob("*.log"))
     disk.bad = {log.name: [(8192, 12288)]}
     out = tmp_path / "repaired.log"

@@ -20,7 +20,7 @@ NO_TOPIC = ("dmg_pm_empty", "dmg_pm_garbage", "dmg_pm_missing", "dmg_pm_zero_id"
 
 
 @pytest.mark.parametrize("case", of_class("damaged", "refused"), **BY_NAME)
-def test_salvage(case: Case) -> None:
+def test_broker_accepts_salvage_of_golden_damage(case: Case) -> None:
     was = read_partition(case.partition)
     more = {"topic.id": ID} if case.name in NO_TOPIC else {}
     repaired, repair_plan = repair(was, **OPTIONS, **more)
@@ -42,7 +42,7 @@ def test_salvage(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", of_class("damaged", "refused"), **BY_NAME)
-def test_prefix(case: Case) -> None:
+def test_prefix_ends_before_the_first_lost_record(case: Case) -> None:
     if case.name in NO_TOPIC:
         return
     repaired, repair_plan = repair(read_partition(case.partition), strategy="prefix", **OPTIONS)

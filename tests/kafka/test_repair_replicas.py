@@ -98,7 +98,7 @@ def test_partial_batch_counts_if_no_replica_is_complete(sound: int | None) -> No
         assert [cut.rows_lost for cut in repair_plan.cut] == ([] if sound == 0 else [0])
 
 
-def test_other_segment_boundaries() -> None:
+def test_batches_go_into_the_segments_of_the_first_replica() -> None:
     """Batches go into the first replica's segments if it has them."""
     repaired, _ = repair(
         with_flipped_bits(copy(ALL, 0, 5), 4, 5), with_flipped_bits(copy(ALL, 0, 3, 8), 0), **OPTIONS
@@ -175,7 +175,7 @@ def test_different_bytes_in_one_epoch() -> None:
         repair(copy(ALL, 0), partition_directory(files), **OPTIONS)
 
 
-def test_replicas_compacted_differently() -> None:
+def test_batch_compacted_in_another_replica_does_not_replace_a_good_one() -> None:
     """Fewer records, or none, in the same batches: each replica is compacted separately."""
     full = [batch(2 * i, [record(0), record(1)]) for i in range(5)]
     fewer = [full[0], batch(2, [record(1)], last_offset_delta=1), *full[3:]]
@@ -192,7 +192,7 @@ def test_replicas_of_different_partitions_are_refused() -> None:
         repair(copy(ALL, 0), copy(ALL, 0, name="orders-1"), **OPTIONS)
 
 
-def test_prefix_of_replicas() -> None:
+def test_prefix_uses_batches_of_all_replicas() -> None:
     full = copy(ALL, 0, 5)
     repaired, _ = repair(
         with_flipped_bits(full, 2, 7), with_flipped_bits(full, 3, 7), strategy="prefix", **OPTIONS

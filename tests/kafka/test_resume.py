@@ -39,7 +39,7 @@ def producers_after_an_append(place: Path) -> bytes:
         ("broken", b"\0\1 what?"),
     ],
 )
-def test_ignored_snapshots(place: Path, name: str, content: bytes) -> None:
+def test_unusable_producer_snapshot_is_not_resumed_from(place: Path, name: str, content: bytes) -> None:
     data = max(place.glob("*.snapshot")).read_bytes()
     segments = sorted(int(path.stem) for path in place.glob("*.log"))
     assert len(unpack(data))

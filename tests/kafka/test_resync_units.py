@@ -51,7 +51,7 @@ TIME, NEXT = zigzag(5), zigzag(1)
         (pack_with_length(b"\0", TIME, NEXT, NONE, NONE, zigzag(-1), b"\0"), False),
     ],
 )
-def test_record_plausibility(data: bytes, is_one: bool) -> None:
+def test_plausible_records_are_told_from_noise(data: bytes, is_one: bool) -> None:
     buffer = np.frombuffer(b"before" + data + b"behind", np.uint8)
     assert bool(resync.is_record(buffer, 6)) is is_one
 

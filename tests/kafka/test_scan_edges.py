@@ -15,7 +15,7 @@ from logwright.codec.kafka.formats.log.tables import HeaderClaim
 
 
 @given(st.integers(0, 200_000), st.integers(0, 3), st.integers(0, 100))
-def test_zeros_are_counted(zeros: int, behind: int, before: int) -> None:
+def test_leading_zeros_are_counted_at_any_alignment(zeros: int, behind: int, before: int) -> None:
     data = np.frombuffer(b"\7" * before + bytes(zeros) + b"\1\0\2"[:behind], np.uint8)
     for at in (0, before // 2, before, before + zeros // 2, len(data)):
         expected = len(bytes(data[at:])) - len(bytes(data[at:]).lstrip(b"\0"))

@@ -56,7 +56,7 @@ def resealed(covered: bytes) -> bytes:
     return b"\0\1" + crc32c(covered).to_bytes(4, "big") + covered
 
 
-def test_offsets_are_absolute(tmp_path: Path) -> None:
+def test_index_offsets_are_absolute(tmp_path: Path) -> None:
     path = put(tmp_path, INDEX, entries((3, 153), (5, 303)))
     assert lw.read(path).to_pylist() == [{"offset": 23, "position": 153}, {"offset": 25, "position": 303}]
     assert reencoded(path) == path.read_bytes()
@@ -100,7 +100,9 @@ def test_index_of_zeros_is_empty(tmp_path: Path) -> None:
         ("partition.metadata", b"version:0\n", "bad payload"),
     ],
 )
-def test_errors_are_reported(tmp_path: Path, name: str, content: bytes, kind: str) -> None:
+def test_damaged_small_file_is_reported_with_its_kind(
+    tmp_path: Path, name: str, content: bytes, kind: str
+) -> None:
     path = put(tmp_path, name, content)
     report = lw.verify(path)
     assert not report.ok

@@ -42,7 +42,7 @@ def opened(directory: Path, clean: bool) -> Started:
 @pytest.mark.parametrize(
     "seed", [*range(60), *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(60, 600))]
 )
-def test_verdict_is_consistent(tmp_path: Path, seed: int) -> None:
+def test_verdict_lists_exactly_the_files_that_the_overlay_changes(tmp_path: Path, seed: int) -> None:
     directory, _ = damaged(seed, tmp_path)
     before = {path.name: path.read_bytes() for path in directory.iterdir()}
     for clean in (False, True):

@@ -163,14 +163,14 @@ def test_index_beyond_its_maximum_is_handled_as_by_a_broker() -> None:
         ("0\n2\n0 0\n", "IOException", "log_dir"),
     ],
 )
-def test_invalid_leader_epochs(text: str, java: str, scope: str) -> None:
+def test_broker_does_not_start_with_an_invalid_epoch_file(text: str, java: str, scope: str) -> None:
     files = partition(batch(0)).files | {EPOCH_FILE: text.encode()}
     verdict = predict_start(partition_directory(files)).verdict
     assert (verdict.opens, verdict.scope) == (False, scope)
     assert str(verdict.error_class).rpartition(".")[2] == java
 
 
-def test_largest_offsets() -> None:
+def test_offsets_near_the_maximum_do_not_overflow() -> None:
     """With a base offset near the maximum no offset 2147483647 above it exists."""
     base = (1 << 63) - 50
     files = {segment_name(base, ".log"): batch(base) + bytes(100) + batch(base + 1)}
@@ -206,7 +206,7 @@ def test_consumer_position_after_offsets_without_records() -> None:
     assert (verdict.rows, verdict.serves["stops_at"]) == (0, 3)
 
 
-def test_emptied_segment() -> None:
+def test_truncating_a_segment_to_its_base_empties_all_its_files() -> None:
     data = batch(0) + batch(1)
     for files, cut in (({LOG: data, TXNINDEX: bytes(34)}, len(data)), ({LOG: b""}, 0)):
         disk = Overlay(partition_directory(files))

@@ -55,7 +55,7 @@ def sound(path: Path) -> bool:
     [log for log in LOGS if case_of(log).split("-")[0] in QUICK and log.stat().st_size < 200],
     ids=case_of,
 )
-def test_flips_and_cuts(path: Path) -> None:
+def test_every_flip_and_cut_of_a_golden_log_is_tried(path: Path) -> None:
     assert trust.damaged(path.read_bytes(), "kafka.log", path.name).cuts == path.stat().st_size
 
 

@@ -82,7 +82,7 @@ SEEN: dict[str, tuple[str, Severity, Severity, str]] = {
 
 
 @pytest.mark.parametrize("name", SEEN)
-def test_contradictions_are_named(name: str) -> None:
+def test_verify_names_contradictions_between_files(name: str) -> None:
     file, clean, unclean, details = SEEN[name]
     for stop, severity in ((True, clean), (False, unclean)):
         faults = lw.verify(CASES[name].partition, clean=stop).faults

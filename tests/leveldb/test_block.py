@@ -80,7 +80,7 @@ def test_kernels_equal_the_description(rows: list[tuple[bytes, int, int, bytes]]
     assert uncompressed.interval == (interval if len(pairs) > interval else max(16, len(pairs)))
 
 
-def test_empty_block() -> None:
+def test_block_without_entries_is_valid() -> None:
     data = bytes.fromhex("0000000001000000")
     assert block.pack_entries([], 16) == data
     assert plain(array(data), block.NONE, LIMIT).error == ""
@@ -110,7 +110,7 @@ GOOD = block.pack_entries(PAIRS, 16)
         (GOOD[:18] + b"\x7f" + GOOD[19:], "bad entry in block", 1),
     ],
 )
-def test_malformed_blocks(data: bytes, message: str, rows: int) -> None:
+def test_malformed_block_yields_the_rows_before_the_error(data: bytes, message: str, rows: int) -> None:
     assert plain(array(data), block.NONE, LIMIT).error == message
     assert pairs_of(unpacked(data)) == PAIRS[:rows]
 
@@ -162,7 +162,7 @@ def test_versions_of_a_key_share_its_trailer() -> None:
         (bytes(range(32)), "92781f95"),
     ],
 )
-def test_masked_checksums(data: bytes, stored: str) -> None:
+def test_masked_checksum_equals_leveldbs(data: bytes, stored: str) -> None:
     from logwright.codec.kernels.crc32c import crc32c
 
     crc = crc32c(array(data), 0, len(data))
@@ -229,7 +229,7 @@ def test_type_2_is_zlib_or_zstd_by_its_first_bytes(level: int) -> None:
         (b"", 3, "bad block type"),
     ],
 )
-def test_undecompressible_blocks(data: bytes, kind: int, message: str) -> None:
+def test_undecompressible_block_is_an_error(data: bytes, kind: int, message: str) -> None:
     with pytest.raises(CompressionError, match=message):
         compression.expand(array(data), kind, LIMIT)
     assert plain(array(data), kind, LIMIT).error.startswith(message)
@@ -255,7 +255,7 @@ def test_undecompressible_blocks(data: bytes, kind: int, message: str) -> None:
         (b"k100", b"k102", b"k100"),
     ],
 )
-def test_separators_between_keys(last: bytes, following: bytes, expected: bytes) -> None:
+def test_separator_is_the_shortest_key_between_blocks(last: bytes, following: bytes, expected: bytes) -> None:
     a, b = internal_key(last, 7, 1), internal_key(following, 5, 0)
     split_key = separator(a, b)
     assert split_key == (a if expected == last else expected + bytes.fromhex("01ffffffffffffff"))
@@ -273,7 +273,7 @@ def test_separators_between_keys(last: bytes, following: bytes, expected: bytes)
         (b"a", b"a"),
     ],
 )
-def test_successors_of_keys(last: bytes, expected: bytes) -> None:
+def test_successor_is_the_shortest_key_after_the_last_one(last: bytes, expected: bytes) -> None:
     a = internal_key(last, 7, 1)
     assert successor(a) == (a if expected == last else expected + bytes.fromhex("01ffffffffffffff"))
 

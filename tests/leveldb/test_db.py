@@ -249,7 +249,7 @@ def test_table_of_another_size_than_in_the_manifest(tmp_path: Path) -> None:
     path = small_database().write(tmp_path / "db")
     with (path / "000007.ldb").open("ab") as file:
         file.write(b"more")
-    with pytest.raises(DamageError, match="but 130 in the manifest"):
+    with pytest.raises(DamageError, match="but the manifest says 130"):
         lw.read(path)
 
 

@@ -70,7 +70,7 @@ def test_longer_keys_sort_after_their_prefixes() -> None:
     assert len(details(database(handmade_table([(b"aa", 1), (b"a", 2)])))) == 1
 
 
-def test_unordered_blocks() -> None:
+def test_blocks_out_of_key_order_are_reported() -> None:
     table = handmade_table(
         [(b"c", 1)], [(b"a", 2)], keys=[internal_key(b"c", 1, 1), internal_key(b"d", 1, 1)]
     )
@@ -91,7 +91,7 @@ def test_index_keys_that_do_not_bound_their_blocks() -> None:
     ]
 
 
-def test_invalid_index_key() -> None:
+def test_key_after_its_index_key_is_reported() -> None:
     table = handmade_table([(b"a", 1)], [(b"b", 2)], keys=[b"short", internal_key(b"b", 2, 1)])
     assert details(database(table)) == [
         "000003.ldb: its last key is after its own index key; it begins with a"
@@ -146,7 +146,7 @@ def test_sequence_numbers_that_a_log_confirms() -> None:
     assert details(MemoryDirectory(crafted.files)) == []
 
 
-def test_reused_file_numbers() -> None:
+def test_next_file_number_of_a_live_table_is_reported() -> None:
     crafted = CraftedDatabase([(1, 5, ROWS)], last_sequence=40, next_file_number=5)
     (detail,) = details(MemoryDirectory(crafted.files))
     assert "table 5 is live, but the next number for a new file is 5" in detail
@@ -189,7 +189,7 @@ def test_newer_entries_at_a_lower_priority_level(upper: tuple[int, int], lower: 
     assert details(MemoryDirectory(crafted.files), Severity.WARNING) == []
 
 
-def test_missing_log() -> None:
+def test_missing_current_log_is_reported() -> None:
     crafted = CraftedDatabase([(1, 5, ROWS)], last_sequence=40, log_number=6)
     (detail,) = details(MemoryDirectory(crafted.files), Severity.WARNING)
     assert detail == ": 000006.log, the current log by the manifest, is missing"
@@ -232,7 +232,7 @@ def test_unknown_order_is_not_checked() -> None:
 # Logs
 
 
-def test_consecutive_sequence_numbers() -> None:
+def test_consecutive_sequence_numbers_of_logs_are_sound() -> None:
     logs = {
         5: physical(put(1, b"a")) + physical(batch(2, (b"b", b""), (b"c", b""))),
         8: physical(put(4, b"d")),
@@ -258,7 +258,7 @@ def test_gap_at_damage_is_not_reported_again() -> None:
     assert details(MemoryDirectory(CraftedDatabase(logs={5: bytes(data)}).files), Severity.WARNING) == []
 
 
-def test_decreasing_sequence_numbers() -> None:
+def test_decreasing_sequence_numbers_are_reported() -> None:
     logs = {5: physical(put(5, b"a")) + physical(put(3, b"b"))}
     crafted = details(MemoryDirectory(CraftedDatabase(logs=logs, last_sequence=4).files), Severity.WARNING)
     assert crafted == ["000005.log: the sequence number 3 comes after 5"]
@@ -341,7 +341,7 @@ def test_order_broken_across_a_damaged_block() -> None:
     )
 
 
-def test_logs_without_batches() -> None:
+def test_empty_and_short_batches_are_not_faults() -> None:
     directory = MemoryDirectory(CraftedDatabase(logs={5: physical(b"small"), 8: physical(batch(4))}).files)
     assert details(directory) == []
     facts = LAYOUT.facts(directory, LAYOUT.plan(directory, Options(LAYOUT.read_options)))

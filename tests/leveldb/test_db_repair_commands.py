@@ -94,7 +94,7 @@ def repair_single_file(
     return (tmp_path / "out").read_bytes(), report
 
 
-def test_single_table(tmp_path: Path) -> None:
+def test_repair_of_a_single_table_keeps_undamaged_blocks(tmp_path: Path) -> None:
     data = table(rows(0, 60), BLOOM)
     second = blocks(data)[1]
     result, report = repair_single_file(flip(data, second[0] + 9), "000005.ldb", tmp_path)
@@ -138,7 +138,7 @@ def test_single_table_of_another_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["salvage", "prefix"])
-def test_single_log(strategy: str, tmp_path: Path) -> None:
+def test_repair_of_a_single_log_keeps_undamaged_records(strategy: str, tmp_path: Path) -> None:
     records = [physical(put(n, b"k%d" % n, b"x" * 50)) for n in range(1, 10)]
     data = flip(b"".join(records), len(records[0]) * 3 + 12)
     result, report = repair_single_file(data, "000007.log", tmp_path, strategy)
@@ -149,7 +149,7 @@ def test_single_log(strategy: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["salvage", "prefix"])
-def test_single_manifest(strategy: str, tmp_path: Path) -> None:
+def test_repair_of_a_single_manifest_keeps_undamaged_edits(strategy: str, tmp_path: Path) -> None:
     edits = [form([EditField("last_sequence", number=n)]) for n in range(1, 6)]
     data = logged(edits)
     result, _ = repair_single_file(data, "MANIFEST-000003", tmp_path, strategy)
@@ -183,7 +183,7 @@ def written(crafted: dict[str, bytes], path: Path) -> Path:
     return path
 
 
-def test_repair_in_place(tmp_path: Path) -> None:
+def test_repair_in_place_keeps_the_original_in_the_backup(tmp_path: Path) -> None:
     crafted = CraftedDatabase(
         [(2, 5, rows(0, 60))], {8: physical(put(61, b"log"))}, last_sequence=60, settings=BLOOM
     )
@@ -211,7 +211,7 @@ def test_dry_run_and_options(tmp_path: Path) -> None:
         lw.repair(path, dry_run=True, orphans="both")
 
 
-def test_rebuild_command(tmp_path: Path) -> None:
+def test_rebuild_restores_missing_metadata(tmp_path: Path) -> None:
     crafted = CraftedDatabase([(1, 5, rows(0, 20))], last_sequence=40)
     path = written(without_metadata(crafted).files, tmp_path / "db")
     lw.rebuild(path, tmp_path / "out")

@@ -39,7 +39,7 @@ def test_batch_in_one_record() -> None:
     assert payload.children[0].children[0].value == 5
 
 
-def test_fragmented_batch() -> None:
+def test_fragments_of_a_batch_are_explained_as_one_record() -> None:
     """In any fragments, with the filler of the block between them."""
     data = record(FIRST, BATCH[:4]) + record(MIDDLE, BATCH[4:9]) + record(LAST, BATCH[9:])
     (node,) = log(data)
@@ -49,7 +49,7 @@ def test_fragmented_batch() -> None:
     assert node.space.data == BATCH
 
 
-def test_block_filler() -> None:
+def test_filler_at_the_end_of_a_block_is_padding() -> None:
     padding, node = log(bytes(3) + record(FULL, BATCH), BLOCK - 3)
     assert (padding.kind, padding.meaning) == (
         "padding",
@@ -101,7 +101,7 @@ def test_many_records_of_a_damaged_range() -> None:
     assert [node.kind for node in nodes] == ["struct", "struct", "unexplained"]
 
 
-def test_torn_header() -> None:
+def test_torn_record_header_is_marked_as_broken() -> None:
     (node,) = log(b"\x01\x02\x03\x04\x05")
     assert node.broken
 
@@ -178,12 +178,12 @@ def test_complete_keys_after_their_shared_prefix() -> None:
         specimen_of(b"\x80"),
     ],
 )
-def test_invalid_blocks(data: bytes) -> None:
+def test_invalid_blocks_are_explained_without_an_error(data: bytes) -> None:
     block(DATA, data)
     block(FILTER, data)
 
 
-def test_keys_as_text() -> None:
+def test_internal_keys_are_shown_as_text() -> None:
     assert key_of(b"abc") == "abc"
     assert key_of(b"\x00" + TAG) == "0x00, sequence 7, value"
     assert key_of(b"k" + (9 << 8 | 5).to_bytes(8, "little")) == "k, sequence 9, unknown type 5"

@@ -41,17 +41,17 @@ def hashes(*keys: bytes) -> np.ndarray:
         (b"foo".hex(), 0x9DFABE14),
     ],
 )
-def test_hash_vectors(data: str, expected: int) -> None:
+def test_bloom_hash_equals_leveldbs(data: str, expected: int) -> None:
     raw = np.frombuffer(bytes.fromhex(data), np.uint8)
     assert bloom_hash(raw, 0, len(raw)) == expected
 
 
-def test_known_filter() -> None:
+def test_bloom_filter_equals_leveldbs() -> None:
     assert bloom(hashes(b"hello", b"world"), 10).tobytes() == bytes.fromhex("114000414410401006")
 
 
 @pytest.mark.parametrize(("bits", "probes"), [(1, 1), (10, 6), (14, 9), (50, 30)])
-def test_number_of_probes(bits: int, probes: int) -> None:
+def test_number_of_probes_follows_bits_per_key(bits: int, probes: int) -> None:
     assert probes_of(bits) == probes
 
 
@@ -105,7 +105,7 @@ def test_broken_filter_matches_every_key(data: bytes) -> None:
     assert Filter(np.frombuffer(data, np.uint8)).of(0) is None
 
 
-def test_malformed_offsets() -> None:
+def test_filter_with_malformed_offsets_is_ignored() -> None:
     # Two filters: the first starts after its end, the second is empty but out of range.
     block = bytes.fromhex("0b00000009000000 00000000 0b".replace(" ", ""))
     assert Filter(np.frombuffer(block, np.uint8)).of(0) is None

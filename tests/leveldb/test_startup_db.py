@@ -56,7 +56,7 @@ def with_manifest(records: list[bytes], name: str = "MANIFEST-000008") -> dict[s
     return {**MADE.files, name: logged(records)}
 
 
-def test_files_after_opening() -> None:
+def test_opening_turns_the_log_into_a_table_and_removes_obsolete_files() -> None:
     """A table written from the log, a new log, a new manifest; obsolete files are removed."""
     opened = MADE.open()
     verdict = opened.verdict
@@ -76,7 +76,7 @@ def test_files_after_opening() -> None:
     assert [name for name in after(reopened) if name.endswith(".ldb")] == ["000005.ldb", "000010.ldb"]
 
 
-def test_written_manifest() -> None:
+def test_opening_writes_a_manifest_with_all_tables() -> None:
     pointer = EditField("compact_pointer", level=1, smallest=key_of(b"b", 2))
     files = after(CraftedDatabase(tables=[(1, 5, ROWS)], last_sequence=7, edit=[pointer]).open())
     name = manifest_name(7)
@@ -105,7 +105,7 @@ def test_name_in_current_that_leads_back_into_the_directory() -> None:
 # Refused databases
 
 
-def test_invalid_current() -> None:
+def test_leveldb_refuses_an_invalid_current() -> None:
     files = dict(MADE.files)
     assert refused({**files, "CURRENT": b""}) == "Corruption: CURRENT file does not end with newline"
     assert (
@@ -177,7 +177,7 @@ NUMBERS = [
         (b"\x07\x00\x05\x01\x00\x01x", "VersionEdit: new-file entry"),
     ],
 )
-def test_corrupted_descriptor(record: bytes, message: str) -> None:
+def test_leveldb_refuses_a_corrupt_manifest_record(record: bytes, message: str) -> None:
     assert refused(with_manifest([form(NUMBERS), record])) == f"Corruption: {message}"
     # Also with the options that tolerate other errors.
     assert refused(with_manifest([form(NUMBERS), record]), paranoid_checks=False) == f"Corruption: {message}"
@@ -200,12 +200,12 @@ def test_empty_compaction_pointer_is_refused() -> None:
         ("last_sequence", "no last-sequence-number entry in descriptor"),
     ],
 )
-def test_missing_numbers(gone: str, message: str) -> None:
+def test_leveldb_refuses_a_manifest_without_file_or_sequence_numbers(gone: str, message: str) -> None:
     records = [form([number for number in NUMBERS if number.name != gone])]
     assert refused(with_manifest(records)) == f"Corruption: {message}"
 
 
-def test_mismatched_comparator() -> None:
+def test_leveldb_refuses_another_comparator() -> None:
     other = [form([EditField("comparator", text=b"mine"), *NUMBERS])]
     status_text = f"Invalid argument: mine does not match existing comparator : {BYTEWISE}"
     assert refused(with_manifest(other)) == status_text
@@ -230,7 +230,7 @@ def test_dropped_manifest_bytes_are_refused() -> None:
         assert rows_of(open_listing(MemoryDirectory({**files, "MANIFEST-000008": end}))) == LIVE
 
 
-def test_missing_files() -> None:
+def test_leveldb_refuses_missing_tables() -> None:
     files = dict(MADE.files)
     del files["000005.ldb"]
     assert refused(files) == "Corruption: 1 missing files; e.g.: db/000005.ldb"
@@ -241,7 +241,7 @@ def test_missing_files() -> None:
 
 
 @pytest.mark.parametrize("name", ["CURRENT", "MANIFEST-000008"])
-def test_unreadable_metadata(name: str) -> None:
+def test_unreadable_metadata_is_an_io_error(name: str) -> None:
     opened = open_listing(UnreadableDirectory(MADE.files, {name: [(0, 512)]}))
     assert status(opened.verdict) == f"IO error: db/{name}: Input/output error"
 
@@ -299,7 +299,7 @@ def test_pending_compaction_is_reported() -> None:
 # Logs and write buffers
 
 
-def test_multiple_mem_tables() -> None:
+def test_log_larger_than_the_write_buffer_becomes_several_tables() -> None:
     """A log larger than the write buffer becomes several tables."""
     log = logged([put(n + 1, b"%05d" % n, b"x" * 250) for n in range(1000)])
     opened = CraftedDatabase(logs={3: log}).open(write_buffer_size=64 << 10)
@@ -326,7 +326,7 @@ def test_memory_is_counted_as_by_leveldb() -> None:
     assert 1000 < stop < 1500
 
 
-def test_log_file_reuse() -> None:
+def test_reuse_logs_keeps_log_and_manifest() -> None:
     for reuse in (False, True):
         opened = MADE.open(reuse_logs=reuse)
         assert rows_of(opened) == LIVE
@@ -359,7 +359,7 @@ def test_only_the_last_log_is_reused() -> None:
     assert len(recovered.version.files) == 2
 
 
-def test_large_manifest_compacted() -> None:
+def test_large_or_oddly_named_manifest_is_not_reused() -> None:
     """A manifest that is too large, or has an unusual name, is not reused."""
     filling = [form([EditField("compact_pointer", level=1, smallest=b"x" * 30_000)])] * 40
     files = dict(MADE.files)
@@ -424,7 +424,7 @@ def test_rows_of_logs_have_their_positions() -> None:
 # Versions and options
 
 
-def test_versions() -> None:
+def test_version_names_are_resolved() -> None:
     assert [STARTUP.version_of(version) for version in (None, "", "leveldb", "true", "main", "1.23", "1.22.0", "v1.22")] == [
         "main", "main", "main", "main", "main", "1.23", "1.22", "1.22",
     ]  # fmt: skip
@@ -432,12 +432,12 @@ def test_versions() -> None:
         STARTUP.version_of("1.14")
 
 
-def test_other_views() -> None:
+def test_leveldb_serves_only_the_live_view() -> None:
     with pytest.raises(UsageError, match="serves no view 'history'"):
         MADE.open().parts("history")
 
 
-def test_status_as_text() -> None:
+def test_status_is_parsed_from_its_text() -> None:
     assert isinstance(parsed("IO error: x: y"), IOFailure)
     assert str(parsed("IO error: x: y")) == "IO error: x: y"
     assert isinstance(parsed("something else"), Corruption)
@@ -492,6 +492,6 @@ def test_large_databases_are_read_in_pieces() -> None:
     assert opened.verdict.serves["last"] == "999999"
 
 
-def test_names_of_files() -> None:
+def test_file_names_have_six_digits() -> None:
     assert (log_name(7), table_name(7)) == ("000007.log", "000007.ldb")
     assert not dropped(MADE.open().verdict)

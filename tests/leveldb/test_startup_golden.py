@@ -62,7 +62,7 @@ READ |= {recorded.case: recorded for recorded in ALL if recorded.step == "open_v
 
 @pytest.mark.filterwarnings("ignore::logwright.codec.fault.DamageWarning")
 @pytest.mark.parametrize("recorded", READ.values(), ids=ids)
-def test_mode_as_system(recorded: RecordedOpen) -> None:
+def test_mode_as_system_serves_the_recorded_rows(recorded: RecordedOpen) -> None:
     """By default blocks are verified; `paranoid_checks` is an option."""
     if recorded.result["open_status"] != "OK":
         with pytest.raises(DamageError) as caught:
@@ -74,7 +74,7 @@ def test_mode_as_system(recorded: RecordedOpen) -> None:
     assert [recorded_form(*row) for row in pairs] == list(recorded.rows.items())
 
 
-def test_unknown_key_order() -> None:
+def test_database_with_a_foreign_comparator_is_served_if_it_is_named() -> None:
     (call,) = [recorded for recorded in ALL if recorded.step == FOREIGN]
     rows = lw.read(call.directory, mode="AS_SYSTEM", columns="key,value", **call.options)
     pairs = zip(rows["key"].to_pylist(), rows["value"].to_pylist(), strict=True)

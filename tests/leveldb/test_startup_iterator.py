@@ -127,7 +127,7 @@ def test_any_entries_in_any_order(seed: int) -> None:
     )
 
 
-def test_empty_database() -> None:
+def test_empty_database_yields_no_rows() -> None:
     check([])
     check([[], []])
 
@@ -166,7 +166,7 @@ def test_first_status_of_the_first_child_is_reported() -> None:
     assert str(iterator.status) == "Corruption: first"
 
 
-def test_origin_of_rows() -> None:
+def test_rows_name_their_file_level_and_position() -> None:
     iterator = iterate([[entry(b"a", 3), entry(b"b", 4)]], 9)
     (batch,) = iterator.rows(("file", "level", "position", "sequence", "type"))
     assert batch.to_pylist() == [

@@ -56,31 +56,31 @@ def sound(log: bytes) -> None:
 # Sound logs
 
 
-def test_empty() -> None:
+def test_empty_log_has_no_rows() -> None:
     assert keys(b"") == []
     sound(b"")
 
 
-def test_read_write() -> None:
+def test_written_records_are_read() -> None:
     log = logged([put(1, b"foo"), put(2, b"bar"), put(3, b""), put(4, b"xxxx")])
     assert keys(log) == [b"", b"bar", b"foo", b"xxxx"]
     sound(log)
 
 
-def test_many_blocks() -> None:
+def test_records_of_many_blocks_are_read() -> None:
     log = logged(put(n + 1, b"%05d" % n) for n in range(10_000))
     assert len(log) > 4 * BLOCK
     assert keys(log) == [b"%05d" % n for n in range(10_000)]
     sound(log)
 
 
-def test_fragmentation() -> None:
+def test_fragmented_records_are_joined() -> None:
     log = logged([put(1, b"small"), large(2, b"medium", 50_000), large(3, b"large", 100_000)])
     assert keys(log) == [b"large", b"medium", b"small"]
     sound(log)
 
 
-def test_marginal_trailer() -> None:
+def test_block_trailer_as_long_as_a_header_holds_an_empty_record() -> None:
     """The trailer of a block is exactly as long as an empty record."""
     log = fill(HEADER) + physical(b"", FIRST) + physical(put(2, b"next"), LAST)
     assert len(fill(HEADER)) == BLOCK - HEADER
@@ -89,7 +89,7 @@ def test_marginal_trailer() -> None:
     sound(log)
 
 
-def test_short_trailer() -> None:
+def test_block_trailer_shorter_than_a_header_is_skipped() -> None:
     for short in range(1, HEADER):
         for filling in (0, 0xFF):
             log = fill(short) + bytes((filling,)) * short + physical(put(2, b"next"))
@@ -97,7 +97,7 @@ def test_short_trailer() -> None:
             sound(log)
 
 
-def test_aligned_eof() -> None:
+def test_log_may_end_at_or_near_a_block_end() -> None:
     for short in (0, 1, HEADER - 1):
         assert keys(fill(short)) == [b"fill"]
         sound(fill(short))
@@ -157,7 +157,7 @@ def test_zeros_at_the_end_are_ignored() -> None:
 # Damage
 
 
-def test_bad_record_type() -> None:
+def test_record_of_unknown_type_is_dropped() -> None:
     log = physical(put(1, b"foo"), 9) + physical(put(2, b"bar"))
     assert keys(log) == [b"bar"]
     assert dropped_texts(log) == [f"{len(put(1, b'foo'))} bytes; Corruption: unknown record type 9"]
@@ -179,13 +179,13 @@ def test_types_used_internally_by_the_reader() -> None:
     sound(physical(b"x", 6) + rest)
 
 
-def test_bad_length() -> None:
+def test_bad_record_length_drops_the_block() -> None:
     log = flipped(fill(0), 4, 2) + physical(put(2, b"foo"))
     assert keys(log) == [b"foo"]
     assert dropped_texts(log) == [f"{BLOCK} bytes; Corruption: bad record length"]
 
 
-def test_checksum_mismatch() -> None:
+def test_checksum_mismatch_drops_the_rest_of_the_block() -> None:
     """The rest of the block is dropped, including intact records."""
     lost = logged([put(1, b"foo"), put(2, b"bar")])
     log = flipped(lost, 0, 10)
@@ -194,27 +194,27 @@ def test_checksum_mismatch() -> None:
     assert status(opened(log, paranoid_checks=True).verdict) == "Corruption: checksum mismatch"
 
 
-def test_unexpected_middle_type() -> None:
+def test_middle_record_without_a_start_is_dropped() -> None:
     log = physical(put(1, b"foo"), MIDDLE)
     assert dropped_texts(log) == [
         f"{len(put(1, b'foo'))} bytes; Corruption: missing start of fragmented record(1)"
     ]
 
 
-def test_unexpected_last_type() -> None:
+def test_last_record_without_a_start_is_dropped() -> None:
     log = physical(put(1, b"foo"), LAST)
     assert dropped_texts(log) == [
         f"{len(put(1, b'foo'))} bytes; Corruption: missing start of fragmented record(2)"
     ]
 
 
-def test_unexpected_full_type() -> None:
+def test_full_record_ends_an_unfinished_one() -> None:
     log = physical(put(1, b"foo"), FIRST) + physical(put(2, b"bar"), FULL)
     assert keys(log) == [b"bar"]
     assert dropped_texts(log) == [f"{len(put(1, b'foo'))} bytes; Corruption: partial record without end(1)"]
 
 
-def test_unexpected_first_type() -> None:
+def test_first_record_ends_an_unfinished_one() -> None:
     log = (
         physical(put(1, b"foo"), FIRST)
         + physical(put(2, b"bar")[:5], FIRST)
@@ -224,7 +224,7 @@ def test_unexpected_first_type() -> None:
     assert dropped_texts(log) == [f"{len(put(1, b'foo'))} bytes; Corruption: partial record without end(2)"]
 
 
-def test_error_joins_records() -> None:
+def test_fragments_of_two_records_are_not_joined() -> None:
     """FIRST and LAST of two records, with the bytes between them lost, are not joined."""
     first, second = large(1, b"first", BLOCK), large(2, b"second", BLOCK)
     log = bytearray(logged([first, second, put(3, b"correct")]))
@@ -268,7 +268,7 @@ def test_zeros_within_a_block_hide_its_rest_silently() -> None:
 # Batches
 
 
-def test_invalid_batch() -> None:
+def test_invalid_batch_is_dropped_and_later_ones_are_read() -> None:
     log = logged([put(1, b"a"), b"too small", put(2, b"b")])
     assert keys(log) == [b"a", b"b"]
     assert dropped_texts(log) == ["9 bytes; Corruption: log record too small"]
@@ -277,7 +277,7 @@ def test_invalid_batch() -> None:
     assert dropped(refused) == [f"{LOG}: dropping 9 bytes; Corruption: log record too small"]
 
 
-def test_consecutive_invalid_batches() -> None:
+def test_each_invalid_batch_is_reported() -> None:
     log = logged([b"one", b"", put(1, b"a"), b"three"])
     assert keys(log) == [b"a"]
     assert [int(say.partition(" ")[0]) for say in dropped_texts(log)] == [3, 0, 5]
@@ -328,7 +328,7 @@ def test_later_operation_wins_for_equal_numbers() -> None:
     assert rows_of(opened(log)) == [(b"a", b"new"), (b"b", b"b")]
 
 
-def test_deletions_and_overwriting() -> None:
+def test_later_operations_override_earlier_ones() -> None:
     log = logged(
         [batch(1, (b"a", b"1"), (b"b", b"2"), (b"a", None)), put(4, b"b", b"3"), batch(5, (b"c", None))]
     )
@@ -338,14 +338,14 @@ def test_deletions_and_overwriting() -> None:
 # Selected logs
 
 
-def test_multiple_log_files() -> None:
+def test_logs_are_replayed_from_the_manifests_number_on() -> None:
     """Those from the manifest's number on, in the order of their numbers."""
     logs = {n: logged([put(n, b"k", b"%d" % n)]) for n in (9, 11, 10)}
     assert rows_of(CraftedDatabase(logs=logs).open()) == [(b"k", b"11")]
     assert rows_of(CraftedDatabase(logs=logs, log_number=12).open()) == []
 
 
-def test_no_log_files() -> None:
+def test_database_without_logs_opens() -> None:
     assert rows_of(CraftedDatabase().open()) == []
 
 
@@ -366,7 +366,7 @@ def test_log_not_found_under_its_number() -> None:
     assert status(refused) == "NotFound: db/000007.log: No such file or directory"
 
 
-def test_unreadable_log() -> None:
+def test_unreadable_log_is_ignored_with_an_io_error() -> None:
     files = CraftedDatabase(logs={3: logged([put(1, b"a")])}).files
     listing = UnreadableDirectory(files, {name: [(0, 512)] for name in files if name.endswith(".log")})
     opened = open_listing(listing)

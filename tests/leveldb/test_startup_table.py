@@ -71,7 +71,7 @@ def check_served(opened: Started, rows: Rows, message: str) -> None:
     assert opened.verdict.rows == len(rows)
 
 
-def test_sound_table() -> None:
+def test_sound_table_is_served_completely() -> None:
     check_served(MADE.open(), ALL, "OK")
     check_served(MADE.open(paranoid_checks=True), ALL, "OK")
     assert MADE.open().verdict.serves == {"first": "k00", "last": "k11", "stops_at": None}
@@ -80,7 +80,7 @@ def test_sound_table() -> None:
 # Data blocks
 
 
-def test_table_file() -> None:
+def test_flipped_bit_hides_its_block_if_checksums_are_verified() -> None:
     """A flipped bit: the block is skipped if checksums are verified, else its readable rows are returned."""
     offset, size = BLOCKS[2]
     at = MADE.files[TABLE].index(b"value", offset)
@@ -93,13 +93,13 @@ def test_table_file() -> None:
     assert opened.verdict.rows_lost == 0
 
 
-def test_flipped_checksum() -> None:
+def test_flipped_checksum_hides_its_block_if_checksums_are_verified() -> None:
     offset, size = BLOCKS[0]
     check_served(damaged(flip(offset + size + 1)), without(0), "Corruption: block checksum mismatch")
     check_served(damaged(flip(offset + size + 1), verify_checksums=False), ALL, "OK")
 
 
-def test_bad_block_type() -> None:
+def test_block_of_unknown_type_is_skipped() -> None:
     offset, size = BLOCKS[1]
     change = flip(offset + size, 4, seal=(offset, size))
     check_served(damaged(change), without(1), "Corruption: bad block type")
@@ -112,7 +112,7 @@ def test_bad_block_type() -> None:
     ("version", "message"),
     [("main", "corrupted snappy compressed block contents"), ("1.22", "corrupted compressed block contents")],
 )
-def test_compressed_block(version: str, message: str) -> None:
+def test_undecompressible_block_is_skipped(version: str, message: str) -> None:
     offset, size = blocks(SNAPPY.files[TABLE])[0]
 
     def change(data: bytearray) -> None:
@@ -149,7 +149,7 @@ def test_bad_entry_in_block() -> None:
     assert set(without(1)) < set(rows) < set(ALL)
 
 
-def test_bad_block_contents() -> None:
+def test_block_with_too_many_restart_points_is_skipped() -> None:
     """More restart points than fit."""
     offset, size = BLOCKS[1]
     change = flip(offset + size - 1, 0x40, seal=(offset, size))
@@ -250,14 +250,14 @@ def test_handle_beyond_the_file() -> None:
     check_served(resized(_index(beyond)), without(1), f"IO error: db/{TABLE}: Invalid argument")
 
 
-def test_invalid_handle() -> None:
+def test_invalid_block_handle_is_skipped() -> None:
     def broken(values: list[bytes]) -> None:
         values[1] = b"\x80\x80"
 
     check_served(resized(_index(broken)), without(1), "Corruption: bad block handle")
 
 
-def test_duplicate_handle() -> None:
+def test_block_read_twice_adds_nothing() -> None:
     """A block read twice adds nothing."""
 
     def again(values: list[bytes]) -> None:
@@ -294,7 +294,7 @@ def test_index_that_ends_in_an_error() -> None:
     assert rows_of(opened) == [row for row in without(0) if row in without(*range(3, len(BLOCKS) - 2))]
 
 
-def test_invalid_index_block() -> None:
+def test_table_with_an_invalid_index_block_serves_nothing() -> None:
     opened = resized(_index(lambda values: None, rest=lambda plain: plain[:-1] + b"\x7f"))
     check_served(opened, [], "Corruption: bad block contents")
 
@@ -316,7 +316,7 @@ def test_compressed_blocks_are_cached_by_offset_only() -> None:
     assert 0 < len(rows_of(opened)) < 12
 
 
-def test_damaged_footer() -> None:
+def test_table_with_a_damaged_footer_serves_nothing() -> None:
     size = len(MADE.files[TABLE])
     check_served(damaged(flip(size - 1)), [], "Corruption: not an sstable (bad magic number)")
 
@@ -326,7 +326,7 @@ def test_damaged_footer() -> None:
     check_served(damaged(nothing), [], "Corruption: bad block handle")
 
 
-def test_truncated_file() -> None:
+def test_truncated_table_serves_nothing() -> None:
     def cut(data: bytearray) -> None:
         del data[-1:]
 
@@ -362,7 +362,7 @@ def test_file_of_that_number_with_another_name() -> None:
     check_served(opened, [], f"NotFound: db/{TABLE}: No such file or directory")
 
 
-def test_unreadable_table() -> None:
+def test_unreadable_block_is_skipped_with_an_io_error() -> None:
     bad = BLOCKS[2][0]
 
     check_served(
