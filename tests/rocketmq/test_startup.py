@@ -12,6 +12,7 @@ from memory_directory import MemoryDirectory
 from logwright.codec.engine.startup import Started
 from logwright.codec.option import Options
 from logwright.codec.rocketmq.formats.config import TOPICS
+from logwright.codec.rocketmq.startup import message_store
 from logwright.codec.rocketmq.startup.message import string_hash
 from logwright.codec.rocketmq.startup.start import STARTUP, VERSIONS, ServedStore
 from logwright.codec.rocketmq.store.layout import LAYOUT
@@ -101,6 +102,21 @@ def test_predicted_start_equals_each_releases(case: str) -> None:
             # Releases 4.x do not report the queue offset.
             old = store["reader"].startswith("4")
             assert sorted(_plain(actual, old)) == sorted(_plain(expected, old)), run.name
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.startswith(("dmg_cl_c", "dmg_cl_body"))])
+def test_start_does_not_depend_on_how_much_of_the_log_is_read_at_a_time(
+    case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for run in simulated(case):
+        before = started(case, run)
+        with monkeypatch.context() as patched:
+            patched.setattr(message_store, "_WINDOW", 1)
+            after = started(case, run)
+        assert after.verdict == before.verdict
+        if isinstance(before.served, ServedStore) and isinstance(after.served, ServedStore):
+            assert after.served.store.ended == before.served.store.ended
+            assert after.served.messages.tolist() == before.served.messages.tolist()
 
 
 def _plain(units: list[list[Any]], old: bool) -> list[list[Any]]:

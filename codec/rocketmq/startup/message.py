@@ -123,11 +123,33 @@ def batch_of(message: Message) -> tuple[int, int]:
 
 
 _FIXED = struct.Struct(">iIiiiqqiq")
+LARGEST_HEAD = _FIXED.size + 20 + 8 + 20 + 16
+"""Bytes before the body, at most."""
+_AFTER_BODY = 2 + 32767 + 2 + 32767
+"""Bytes of topic and properties with their sizes, at most."""
 
 
-def check(buffer: Buffer, rules: Rules, *, crc: bool) -> Message | Refused | None:
-    """Check the message at the start of `buffer`, which ends at the write position of the file. None is `BLANK`."""
-    left = len(buffer)
+def reach(buffer: Buffer, rules: Rules) -> int:
+    """Return how many bytes of a message `check` reads at most. `buffer` has its first `LARGEST_HEAD` bytes."""
+    if len(buffer) < LARGEST_HEAD:
+        return LARGEST_HEAD
+    total, flags = _integer_at(buffer, 0), _integer_at(buffer, 36)
+    head = LARGEST_HEAD - (0 if flags & BORN_V6 else 12) - (0 if flags & STORE_V6 else 12)
+    body_length = max(_integer_at(buffer, head - 4), 0)
+    return max(head + body_length + _AFTER_BODY, total if rules.force_property_crc else 0)
+
+
+def _integer_at(buffer: Buffer, at: int) -> int:
+    return int.from_bytes(buffer[at : at + 4], "big", signed=True)
+
+
+def check(buffer: Buffer, rules: Rules, *, crc: bool, left: int | None = None) -> Message | Refused | None:
+    """Check the message at the start of `buffer`. None is `BLANK`.
+
+    `left` is the number of bytes up to the write position of the file, of which `buffer` has those that `reach` asks for; without it `buffer`
+    has all of them.
+    """
+    left = len(buffer) if left is None else left
     if rules.sized and left <= 4:
         return Refused(-1, "")
     try:

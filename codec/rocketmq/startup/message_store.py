@@ -12,6 +12,7 @@ from logwright.codec.rocketmq.startup.consume_queue import ConsumeQueue, Consume
 from logwright.codec.rocketmq.startup.index_service import IndexService
 from logwright.codec.rocketmq.startup.mapped_file import LoadError, MappedFile, MappedFileQueue
 from logwright.codec.rocketmq.startup.message import (
+    LARGEST_HEAD,
     Message,
     Refused,
     Rules,
@@ -20,6 +21,7 @@ from logwright.codec.rocketmq.startup.message import (
     decodes,
     int32,
     multi_dispatch,
+    reach,
 )
 from logwright.codec.store.overlay import Overlay
 
@@ -31,6 +33,8 @@ _PULL, _PULL_BYTES = 32, 256 << 10
 _NO_SKIP = -(1 << 63)
 _NAME = 255
 """Limit of a file name in bytes."""
+_WINDOW = 1 << 20
+"""Bytes of the commit log that are read at a time."""
 _MARGIN = 3000
 """Milliseconds before the times of the checkpoint at which a recovery starts."""
 
@@ -87,6 +91,27 @@ class Served:
 def _is_file_name(topic: str) -> bool:
     """Return whether a folder can have this name."""
     return "\0" not in topic and all(len(part.encode()) <= _NAME for part in topic.split("/"))
+
+
+class LogReader:
+    """Checks the messages of a commit log file, which is read in windows."""
+
+    def __init__(self, file: MappedFile, stop: int, rules: Rules) -> None:
+        self.file, self.stop, self.rules = file, stop, rules
+        self._start, self._data = 0, memoryview(b"")
+
+    def check(self, position: int, *, crc: bool) -> Message | Refused | None:
+        """As `message.check`, for the message at `position`."""
+        size = reach(self._at(position, LARGEST_HEAD), self.rules)
+        return check(self._at(position, size), self.rules, crc=crc, left=self.stop - position)
+
+    def _at(self, position: int, size: int) -> memoryview:
+        """Return the bytes from `position` on, at least `size` of them unless the file ends before."""
+        size = min(size, self.stop - position)
+        if position + size > self._start + len(self._data):
+            length = max(size, min(_WINDOW, self.stop - position))
+            self._start, self._data = position, memoryview(self.file.read(position, length))
+        return self._data[position - self._start :]
 
 
 class MessageStore:
@@ -195,11 +220,10 @@ class MessageStore:
 
     def _recover_file(self, file: MappedFile, reached: int) -> tuple[int, bool]:
         """Return the end of the messages in a file, and whether the log ends there."""
-        data = memoryview(file.read())
-        rules = replace(self.rules, deliver_times=not self.version.old)
+        reader = LogReader(file, file.size, replace(self.rules, deliver_times=not self.version.old))
         position = 0
         while True:
-            message = check(data[position:], rules, crc=True)
+            message = reader.check(position, crc=True)
             if message is None:
                 return position, False
             checked = self.config.check_offset and not self.clean
@@ -235,7 +259,7 @@ class MessageStore:
         head = file.read(0, _HEAD)
         magic, flags = struct.unpack_from(">I", head, 4)[0], struct.unpack_from(">i", head, 36)[0]
         if self.version.bounded:
-            if not isinstance(check(file.read(), self.rules, crc=True), Message):
+            if not isinstance(LogReader(file, file.size, self.rules).check(0, crc=True), Message):
                 return False
         elif magic != V1 and not (magic == V2 and self.rules.v2):
             return False
@@ -291,10 +315,10 @@ class MessageStore:
             file = self.log.find(at, or_first=at == 0)
             if file is None:
                 return
-            data = memoryview(file.read(0, file.wrote))
+            reader = LogReader(file, file.wrote, self.rules)
             position = at % file.size
-            while position < len(data):
-                message = check(data[position:], self.rules, crc=False)
+            while position < file.wrote:
+                message = reader.check(position, crc=False)
                 if message is None:
                     break
                 if isinstance(message, Refused):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from logwright.codec.engine.startup import (
@@ -27,7 +29,6 @@ from logwright.codec.option import Options
 from logwright.codec.rocketmq.formats.commitlog.codec import CODEC as LOG
 from logwright.codec.rocketmq.formats.commitlog.layout import PREPARED, ROLLBACK, TRANSACTION
 from logwright.codec.rocketmq.formats.commitlog.read import Messages
-from logwright.codec.rocketmq.startup.consume_queue import Unit
 from logwright.codec.rocketmq.startup.mapped_file import LoadError
 from logwright.codec.rocketmq.startup.message_store import MessageStore, Version
 from logwright.codec.rocketmq.store import tree
@@ -37,6 +38,7 @@ from logwright.codec.store.listing import Listing
 from logwright.codec.store.overlay import Overlay
 from logwright.codec.window import Zeros
 
+Int64s = npt.NDArray[np.int64]
 VERSIONS = ("5.5.0", "5.3.3", "4.9.7")
 _AT_A_TIME = 1 << 12
 _PID = b"1"
@@ -50,16 +52,25 @@ class ServedStore(Served):
         self.overlay, self.store, self.options = overlay, store, options
 
     @cached_property
-    def messages(self) -> list[tuple[int, int]]:
+    def messages(self) -> Int64s:
         """The physical offset and size of each message that consumers get, in log order, without duplicates."""
-        spans = {(served.unit.phy, served.unit.size) for served in self.store.read_all()}
-        return [span for span in sorted(spans) if self.store.decoded(*span) is not None]
+        spans = array("q")
+        for served in self.store.read_all():
+            spans.extend((served.unit.phy, served.unit.size))
+        phy, size = np.frombuffer(spans, np.int64).reshape(-1, 2).T
+        order = np.lexsort((size, phy))
+        new = np.ones(len(order), np.bool_)
+        new[1:] = (np.diff(phy[order]) != 0) | (np.diff(size[order]) != 0)
+        order = order[new]
+        decoded = [self.store.decoded(int(phy[i]), int(size[i])) is not None for i in order]
+        order = order[np.array(decoded, np.bool_)]
+        return np.stack([phy[order], size[order]], axis=1)
 
     def answers(self) -> Answers:
         store = self.store
         serves: dict[str, Any] = {
             "first": store.log.min_offset if store.log.files else None,
-            "last": self.messages[-1][0] if self.messages else None,
+            "last": int(self.messages[-1, 0]) if len(self.messages) else None,
             "log_end": store.max_phy,
             "stops_at": None,
         }
@@ -91,7 +102,7 @@ class ServedStore(Served):
                     yield part, picked.start + window.offset + base, picked.end - picked.start
 
     def lost(self) -> Iterator[LostRows]:
-        served = np.array([phy for phy, _ in self.messages], np.int64)
+        served = self.messages[:, 0]
 
         def pieces() -> Iterator[Any]:
             for part, phy, _ in self._salvaged():
@@ -110,24 +121,27 @@ class ServedStore(Served):
             return
         for at in range(0, len(self.messages), _AT_A_TIME):
             messages = [
-                self.store.message(phy, size) or b"" for phy, size in self.messages[at : at + _AT_A_TIME]
+                self.store.message(phy, size) or b""
+                for phy, size in self.messages[at : at + _AT_A_TIME].tolist()
             ]
             yield rows_of(messages, columns, self.options)
 
     def _queues(self) -> Iterator[dict[str, Any]]:
         """Yield the queues as a broker serves them."""
         offsets = consumer_offsets(self.overlay)
-        units: dict[tuple[str, int], list[Unit]] = {}
+        reads: dict[tuple[str, int], tuple[int, int, int]] = {}
         for served in self.store.read_all():
-            units.setdefault((served.topic, served.queue_id), []).append(served.unit)
+            unit = served.unit
+            count, first_phy, _ = reads.get((served.topic, served.queue_id), (0, unit.phy, 0))
+            reads[served.topic, served.queue_id] = count + unit.count, first_phy, unit.phy
         for key, queue in sorted(self.store.queues.items()):
-            read = units.get(key, [])
-            count, low, high = sum(unit.count for unit in read), queue.min_offset, queue.max_offset
+            count, first, last = reads.get(key, (0, None, None))
+            low, high = queue.min_offset, queue.max_offset
             empty = high <= low
             yield {
                 "topic": key[0], "queue_id": key[1], "min_offset": None if empty else low, "max_offset": None if empty else high,
-                "messages": count, "gaps": high - low - count, "first_physical_offset": read[0].phy if read else None,
-                "last_physical_offset": read[-1].phy if read else None, "consumer_offsets": offsets.get(key, []),
+                "messages": count, "gaps": high - low - count, "first_physical_offset": first,
+                "last_physical_offset": last, "consumer_offsets": offsets.get(key, []),
             }  # fmt: skip
 
     def settle(self, repair: SystemRepair) -> None:
@@ -140,7 +154,7 @@ class ServedStore(Served):
                     file.write(file.wrote, bytes(file.size - file.wrote))
             queue.flush()
         super().settle(repair)
-        repair.ids = {"last_physical_offset": self.messages[-1][0] if self.messages else -1}
+        repair.ids = {"last_physical_offset": int(self.messages[-1, 0]) if len(self.messages) else -1}
 
 
 class _LostRange:
