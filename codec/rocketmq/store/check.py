@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from logwright.codec import plural
-from logwright.codec.columns import groups_of
 from logwright.codec.describe import dtype_of
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.fixed import without_zeros
@@ -166,10 +165,15 @@ class StoreChecker:
         queue, phy, size, number = (np.concatenate(arrays) for arrays in zip(*self._blocks, strict=True))
         self._blocks.clear()
         self._waiting = 0
-        for group in groups_of(queue.astype(np.int64)):
+        counts = np.bincount(queue)
+        # NumPy sorts 16-bit numbers in linear time.
+        order = np.argsort(queue.astype(np.uint16) if len(counts) <= 1 << 16 else queue, kind="stable")
+        stops = np.cumsum(counts)
+        for code in np.flatnonzero(counts).tolist():
+            group = order[stops[code] - counts[code] : stops[code]]
             if (np.diff(phy[group]) < 0).any():
                 group = group[np.argsort(phy[group], kind="stable")]
-            self._take(int(queue[group[0]]), Run(phy[group], size[group], number[group], False))
+            self._take(code, Run(phy[group], size[group], number[group], False))
 
     def _take(self, code: int, run: Run) -> None:
         """Add messages to those of their queue."""
