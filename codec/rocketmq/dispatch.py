@@ -23,9 +23,8 @@ from logwright.codec.rocketmq.formats.commitlog.layout import (
     parts_of,
 )
 from logwright.codec.rocketmq.formats.commitlog.properties import next_property
-from logwright.codec.rocketmq.startup.batch_consume_queue import batch_of
 from logwright.codec.rocketmq.startup.index_service import key_hash, keys_of
-from logwright.codec.rocketmq.startup.message import Message, Rules, check, multi_dispatch
+from logwright.codec.rocketmq.startup.message import Message, Rules, batch_of, check, multi_dispatch
 from logwright.codec.window import Bytes
 
 Int64s = npt.NDArray[np.int64]
@@ -357,7 +356,10 @@ def dispatches(
         facts[_CODE, i] = message.tags_code
         if message.topic in batches:
             facts[_NUMBER, i], count[i] = batch_of(message)
-        light += [(i, *queue) for queue in (multi_dispatch(message) if lmq else ())]
+        try:
+            light += [(i, *queue) for queue in (multi_dispatch(message) if lmq else ())]
+        except ValueError:
+            raise IndexError(i) from None
         if message.kind != ROLLBACK:
             extra += [(i, key_hash(message.topic, key)) for key in keys_of(message, tags=tags)]
     if extra:

@@ -213,11 +213,47 @@ def test_cookie_that_differs_from_most_others_is_replaced(tmp_path: Path) -> Non
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_two_different_cookies_are_decided_by_the_instance_id(tmp_path: Path) -> None:
-    path = damaged("cookie_instance", tmp_path)
-    report = lw.repair(path, str(tmp_path / "a"), **case("cookie_instance").options)
-    assert any("bookkeeper shell cookie_get" in note for note in report.notes)
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [(b'ledgerDirs: "1\\tledger', b'ledgerDirs: "1\\tledgex'), (b'instanceId: "', b'instanceId: "?')],
+)
+@pytest.mark.parametrize("place", ["journal", "ledger"])
+def test_of_two_cookies_the_one_that_agrees_with_the_directories_is_kept(
+    tmp_path: Path, old: bytes, new: bytes, place: str
+) -> None:
+    path, out = Path(damaged("dmg_base", tmp_path)), tmp_path / "out"
+    cookie = path / place / "current/VERSION"
+    good = cookie.read_bytes()
+    assert old in good
+    cookie.write_bytes(good.replace(old, new))
+    lw.repair(str(path), str(out), **case("dmg_base").options)
+    assert [file.read_bytes() for file in out.glob("*/current/VERSION")] == [good, good]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_cookies_that_are_both_damaged_complete_each_other(tmp_path: Path) -> None:
+    path, out = Path(damaged("dmg_base", tmp_path)), tmp_path / "out"
+    first, second = sorted(path.glob("*/current/VERSION"))
+    good = first.read_bytes()
+    first.write_bytes(good.replace(b'instanceId: "', b'instanceId: "?'))
+    second.write_bytes(good.replace(b"tledger", b"tledgex"))
+    lw.repair(str(path), str(out), **case("dmg_base").options)
+    assert [file.read_bytes() for file in out.glob("*/current/VERSION")] == [good, good]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_two_valid_instance_ids_are_decided_by_the_option(tmp_path: Path) -> None:
+    path = Path(damaged("cookie_instance", tmp_path))
     instance = "0893fd37-717a-4b85-9948-a911175eebeb"
-    lw.repair(path, str(tmp_path / "b"), instanceId=instance, **case("cookie_instance").options)
-    (cookie,) = {file.read_bytes() for file in (tmp_path / "b").glob("*/current/VERSION")}
-    assert instance.encode() in cookie
+    good = next(
+        file.read_bytes()
+        for file in path.glob("*/current/VERSION")
+        if b'"' + instance.encode() in file.read_bytes()
+    )
+    for file in path.glob("ledger/current/VERSION"):
+        file.write_bytes(good.replace(b"0893fd37", b"1893fd37"))
+    report = lw.repair(str(path), str(tmp_path / "a"), **case("cookie_instance").options)
+    assert any("bookkeeper shell cookie_get" in note for note in report.notes)
+    options = case("cookie_instance").options | {"instanceId": instance}
+    lw.repair(str(path), str(tmp_path / "b"), **options)
+    assert {file.read_bytes() for file in (tmp_path / "b").glob("*/current/VERSION")} == {good}

@@ -21,6 +21,7 @@ from logwright.codec.bookkeeper.formats import digest, journal
 from logwright.codec.bookkeeper.formats.digest import master_key
 from logwright.codec.bookkeeper.formats.entrylog.layout import BLOCK, FILL
 from logwright.codec.bookkeeper.formats.entrylog.ledgersmap import LedgersMap, map_bytes, read_map
+from logwright.codec.bookkeeper.repair.cookies import replacements
 from logwright.codec.bookkeeper.repair.databases import (
     are_located,
     complete_ledgers,
@@ -30,14 +31,12 @@ from logwright.codec.bookkeeper.repair.databases import (
 from logwright.codec.bookkeeper.repair.survey import LedgerState, Survey, SurveyedFile, filler, sums_of
 from logwright.codec.bookkeeper.startup.bookie import KEY
 from logwright.codec.bookkeeper.startup.client import lac_matches
-from logwright.codec.bookkeeper.startup.cookie import NEWEST, Cookie
 from logwright.codec.bookkeeper.startup.entry_logger import (
     HEADER_SIZE,
     LARGEST_POSITION,
     location_of,
     log_header,
 )
-from logwright.codec.bookkeeper.startup.errors import JavaError
 from logwright.codec.bookkeeper.startup.index_file import START
 from logwright.codec.bookkeeper.startup.journal import MAGIC
 from logwright.codec.bookkeeper.startup.start import STARTUP
@@ -394,7 +393,9 @@ class RepairedBookie(RepairPlan):
     # Small files and names
 
     def _plan_small_files(self) -> None:
-        self._plan_cookies()
+        cookies, unknown = replacements(self.tree)
+        self.made_files |= {name: [data] for name, data in cookies.items()}
+        self.notes += [unknown] if unknown else []
         for place in self.tree.ledgers:
             name = f"{place.prefix}{tree.LAST_ID}"
             if name in self.sizes:
@@ -408,39 +409,6 @@ class RepairedBookie(RepairPlan):
             status = f"{place.prefix}{tree.STATUS}"
             if status in self.sizes and self.listing.read(status, 0, 256).count(b",") not in (2, 3):
                 self.dropped.add(status)
-
-    def _plan_cookies(self) -> None:
-        """Replace each VERSION file that a bookie refuses by the one that most directories have."""
-        contents: dict[Cookie, list[str]] = {}
-        bad = []
-        for key, place in self.tree.places.items():
-            name = f"{place.prefix}{tree.VERSION}"
-            try:
-                stored = Cookie.parse(self.tree.cookies.get(key) or b"")
-            except JavaError:
-                stored = Cookie(0)
-            if stored.layout >= 3:
-                contents.setdefault(replace(stored, layout=NEWEST), []).append(name)
-            else:
-                bad.append(name)
-        instance = self.options[tree.INSTANCE.name]
-        right = {stored: names for stored, names in contents.items() if instance in (None, stored.instance)}
-        bad += [name for stored, names in contents.items() if stored not in right for name in names]
-        ranked = sorted(right.values(), key=len, reverse=True)
-        if not ranked:
-            self.notes.append(
-                "no VERSION file is valid; get the bookie's cookie from the metadata store: bookkeeper shell cookie_get"
-            )
-            return
-        if len(ranked) > 1 and len(ranked[0]) == len(ranked[1]):
-            self.notes.append(
-                f"{ranked[0][0]} and {ranked[1][0]} differ, and neither is more frequent; compare them with: bookkeeper shell cookie_get"
-            )
-            return
-        bad += [name for names in ranked[1:] for name in names]
-        if bad:
-            data = self.listing.read(ranked[0][0], 0, self.sizes[ranked[0][0]])
-            self.made_files |= {name: [data] for name in bad}
 
     def _plan_names(self) -> None:
         """Drop the files whose names keep a bookie from starting, and index files at paths that no bookie reads."""
