@@ -234,6 +234,10 @@ class Follow(Protocol):
         """Return whether the options select a directory of this name."""
         ...
 
+    def sequences(self, plan: Plan, view: str) -> Mapping[str, Plan]:
+        """Return the sequences of files that are followed independently: the plan of each by its name; "" for the only one."""
+        ...
+
     def begins(self, plan: Plan, view: str) -> int:
         """Return the first position that is served. Raises `UsageError` if this directory cannot be followed."""
         ...

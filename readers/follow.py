@@ -404,12 +404,16 @@ class Following:
         return self.layout.capabilities.follow
 
     def there(self) -> dict[str, DirectoryTarget]:
-        """Return the current directories by name."""
+        """Return the current directories by name. One with several sequences of files appears once for each."""
         targets: dict[str, DirectoryTarget] = {}
+        seen: set[str] = set()
         for name, copies in copies_of(self._look()):
-            if len(copies) > 1 or (name or copies[0].directory.name) in targets:
+            own = name or copies[0].directory.name
+            if len(copies) > 1 or own in seen:
                 raise UsageError(f"{name} is found more than once", advice="Follow one of its replicas")
-            targets[name or copies[0].directory.name] = copies[0]
+            seen.add(own)
+            for part, plan in self._follow.sequences(copies[0].plan, self.view).items():
+                targets[f"{own}/{part}" if part else own] = replace(copies[0], plan=plan)
         return dict(sorted(targets.items()))
 
     def of(self, name: str) -> Followed:

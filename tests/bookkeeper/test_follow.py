@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import random
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+from golden_bookies import case
 
 import logwright as lw
 from logwright.codec import registry
@@ -147,16 +148,47 @@ def test_directory_that_cannot_be_followed_is_refused(tmp_path: Path) -> None:
     assert following(home, "entrylog", entryLogPerLedgerEnabled="false").spans(stream=True)
     with pytest.raises(UsageError, match="endingPosition is not for streams"):
         following(home, "journal", endingPosition="7").spans(stream=True)
-    cookie = home / "ledger" / "current" / "VERSION"
-    home = tmp_path / "other"
-    (home / "ledger").mkdir(parents=True)
-    for name in ("journal1", "journal2"):
-        (home / name / "current").mkdir(parents=True)
-        lw.write(rows(0, 3), home / name / "current" / "9.txn", "bookkeeper.journal")
-        shutil.copy(cookie, home / name / "current")
-    with pytest.raises(UsageError, match=r"the journals are in several directories.*Follow each directory"):
-        following(home, "journal").latest({})
-    assert following(home / "journal2", "journal").latest({})
+
+
+def test_journals_of_several_directories_are_followed_independently(tmp_path: Path) -> None:
+    """The bookie is named by its configuration. Its journals have the same ids in both directories."""
+    home = tmp_path / "bookie"
+    lw.write(rows(0, 3), home, "bookkeeper.bookie")
+    current = [home / name / "current" for name in ("first", "second")]
+    for folder, start in zip(current, (100, 200), strict=True):
+        folder.mkdir(parents=True)
+        lw.write(rows(start, 100), folder / "9.txn", "bookkeeper.journal")
+    conf = tmp_path / "bk_server.conf"
+    conf.write_text(f"journalDirectories={home}/first,{home}/second\nledgerDirectories={home}/ledger\n")
+    follow = following(conf, "journal")
+    position = {name: low for name, (_, low, _) in follow.spans(stream=True).items()}
+    assert len(position) == 2
+    end = follow.latest(position)
+    assert read(follow, position, end) == ids(100, 200)
+    lw.write(rows(300, 20), current[1] / "a.txn", "bookkeeper.journal")
+    later = follow.latest(end)
+    assert read(follow, end, later) == ids(300, 20)
+    assert len([name for name in end if end[name] != later[name]]) == 1
+    paced, seen = follow.paced(position, later, Pace(bytes=4000)), position
+    assert all(position[name] < paced[name] < later[name] for name in position)
+    rest = [*read(follow, seen, paced), *read(follow, paced, later)]
+    assert sorted(rest) == sorted(ids(100, 220))
+    (current[0] / "9.txn").unlink()
+    with pytest.raises(LogwrightError, match="rows may have been deleted"):
+        follow.latest(later)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("rocksdict") is None, reason="rocksdict is not installed")
+def test_entry_logs_of_a_bookie_with_rocksdb_are_followed_by_directory(tmp_path: Path) -> None:
+    known = case("db_two_dirs").path
+    follow = following(known, "entrylog", entryLogPerLedgerEnabled="false")
+    spans = follow.spans(stream=False)
+    start, end = ({name: span[i] for name, span in spans.items()} for i in (1, 2))
+    assert sorted(start) == ["db_two_dirs/ledger0", "db_two_dirs/ledger1"]
+    stored = lw.read(known, view="entrylog", columns=["ledger_id", "entry_id"]).to_pylist()
+    seen = read(follow, start, end)
+    assert sorted(seen) == sorted((row["ledger_id"], row["entry_id"]) for row in stored)
+    assert seen
 
 
 def test_record_without_checksum_is_awaited_until_something_follows_it(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ as a time in milliseconds. The bookie creates the next entry log in advance.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -71,6 +72,18 @@ class BookieFollow:
 
     def wanted(self, name: str, options: Options) -> bool:
         return True
+
+    def sequences(self, plan: Plan, view: str) -> Mapping[str, Plan]:
+        """Each journal directory has its own journals. With DbLedgerStorage, each ledger directory has its own entry logs."""
+        directories = plan.facts["journal_directories" if view == "journal" else "ledger_directories"]
+        if len(directories) < 2 or (view == "entrylog" and plan.facts["storage"] != tree.DB):
+            return {"": plan}
+        return {
+            directory.removesuffix(f"/{tree.CURRENT}"): replace(
+                plan, files=tuple(file for file in plan.files if file.name.rpartition("/")[0] == directory)
+            )
+            for directory in directories
+        }
 
     def begins(self, plan: Plan, view: str) -> int:
         bounds = file_bounds(plan, view)

@@ -156,6 +156,9 @@ class PartitionFollow:
             return re.fullmatch(options["subscribePattern"], parsed.topic) is not None
         return parsed.partition in options["assign"].get(parsed.topic, ())
 
+    def sequences(self, plan: Plan, view: str) -> Mapping[str, Plan]:
+        return {"": plan}
+
     def begins(self, plan: Plan, view: str) -> int:
         return int(plan.facts["log_start_offset"])
 

@@ -5,7 +5,7 @@ A broker creates the next commit log file in advance, so the last file may not h
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -58,6 +58,9 @@ class StoreFollow:
 
     def wanted(self, name: str, options: Options) -> bool:
         return True
+
+    def sequences(self, plan: Plan, view: str) -> Mapping[str, Plan]:
+        return {"": plan}
 
     def begins(self, plan: Plan, view: str) -> int:
         return int(plan.facts["first_physical_offset"] or 0)
