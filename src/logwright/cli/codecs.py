@@ -16,7 +16,8 @@ from logwright.cli.common import print_json
 def command(name: str | None, as_json: bool) -> int:
     """List formats, or the views, columns and options of one.
 
-    Codecs are formats of files, layouts are formats of directories.
+    Codecs are formats of files, layouts are formats of directories. Core columns are returned by default, detail columns if --columns names
+    them or is "*".
     """
     import logwright as lw
 

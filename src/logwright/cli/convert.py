@@ -53,8 +53,8 @@ def command(
 
     SOURCE becomes TARGET: native files to a .parquet, .arrow or .jsonl file, back, or to other native files.
 
-    Options of the native side have upstream's names: --segment-bytes 64m --compression-type zstd. Use --filter to select by offset, time or
-    key. The order of rows is kept. Data that the target format cannot hold is reported, or the conversion is refused.
+    Options of the native format are the system's own property names: --segment-bytes 64m --compression-type zstd. Use --filter to select by
+    offset, time or key. The order of rows is kept. Data that the target format cannot hold is reported, or the conversion is refused.
     """
     from logwright.conversion import convert
 

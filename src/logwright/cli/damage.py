@@ -39,7 +39,7 @@ def command(
     codec: str | None,
     as_json: bool,
 ) -> int:
-    """Copy PATH to DIR and damage the copy. PATH itself is only read.
+    """Write a damaged copy of a file or directory. PATH itself is only read.
 
     DIR/damage.json records what was done, which rows must still be readable, and what the real system would do.
 

@@ -51,7 +51,7 @@ def command(
     ctx: click.Context, path: str, codec: str | None, drops: tuple[str, ...], redacts: tuple[str, ...], columns: str, with_: str,
     with_null: bool, allow_no_match: bool, out: str | None, in_place: bool, backup: str | None, dry_run: bool, as_json: bool,
 ) -> int:  # fmt: skip
-    """Remove rows from PATH, or redact values in them. All other frames keep their bytes, and derived files are rebuilt. Removed
+    """Remove rows, or redact values in them. All other frames keep their bytes, and derived files are rebuilt. Removed
     values do not remain in the result, only in --backup.
 
     \b

@@ -29,8 +29,8 @@ def command(
 
     CODEC is a codec or layout; the sample is written to PATH.
 
-    PATH.manifest.json describes it; PATH.expected.jsonl holds its rows as `dump --format jsonl` prints them. Options of the recipe and of
-    the writer have upstream's names: --segment-bytes 64k --compression-type zstd.
+    PATH.manifest.json describes it; PATH.expected.jsonl holds its rows as `dump --format jsonl` prints them. Options of the
+    format are the system's own property names: --segment-bytes 64k --compression-type zstd.
     """
     if recipe == "list":
         from logwright.corpora.generate import recipes

@@ -26,12 +26,13 @@ def command(
     ctx: click.Context, path: str, codec: str | None, what: str | None, out: str | None, in_place: bool, backup: str | None,
     dry_run: bool, recursive: bool, as_json: bool,
 ) -> int:  # fmt: skip
-    """Rebuild the derived files of a directory PATH.
+    """Rebuild indexes, manifests and other derived files.
 
-    The primary files must be undamaged.
+    PATH is a directory whose primary files are undamaged.
 
     Either --out names an absent or empty directory for the result, and PATH stays unchanged; or --in-place changes PATH, and --backup names
-    a directory outside the data for the original files. Options of the layout have upstream's names.
+    a directory outside the data for the original files. Options of the
+    layout are the system's own property names; `logwright codecs NAME` lists them.
     """
     import logwright as lw
 

@@ -42,7 +42,7 @@ def command(
 
     A broker's log directory, its server.properties, a zoo.cfg or a folder of databases stands for all stores in it. Each store is repaired
     separately, into its own directory in --out and --backup. Exit status 1 if a store could not be repaired; the others still are. Options
-    of the layout have upstream's names.
+    of the layout are the system's own property names; `logwright codecs NAME` lists them.
     """
     import logwright as lw
 
