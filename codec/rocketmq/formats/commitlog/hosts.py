@@ -12,13 +12,17 @@ from logwright.codec.fault import UsageError
 
 
 def text(stored: pa.Array) -> pa.Array:
-    """Return stored hosts as text. Distinct hosts are few, so each is converted once."""
+    """Return stored hosts as text. Distinct hosts are few, so each is converted once. IPv4 hosts may be little-endian integers, which are
+    faster to compare."""
     packed = stored.dictionary_encode()
-    names = [_text(host).encode() for host in packed.dictionary.to_pylist()]
-    return contents(pa.string(), names).take(packed.indices)
+    names = [_text(host) for host in packed.dictionary.to_pylist()]
+    if len(names) == 1:
+        return constant(pa.string(), names[0], len(stored))
+    return contents(pa.string(), [name.encode() for name in names]).take(packed.indices)
 
 
-def _text(host: bytes) -> str:
+def _text(host: bytes | int) -> str:
+    host = host.to_bytes(8, "little", signed=True) if isinstance(host, int) else host
     address, port = host[:-4], int.from_bytes(host[-4:], "big", signed=True)
     ip = ipaddress.ip_address(address)
     return f"{ip}:{port}" if ip.version == 4 else f"[{ip}]:{port}"

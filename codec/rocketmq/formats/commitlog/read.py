@@ -106,6 +106,8 @@ class Messages:
         return self._host(self.stored + 8, self.part.head["sys_flag"] & STORE_V6)
 
     def _host(self, at: Int64s, v6: npt.NDArray[Any]) -> pa.Array:
+        if not v6.any():
+            return hosts.text(numbers(pa.int64(), fixed_at(self.part.data, at, "<i8")))
         sizes = np.where(v6, HOST_V6, HOST_V4).astype(np.int64)
         return hosts.text(binary(self.part.data, at, sizes))
 
