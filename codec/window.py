@@ -58,7 +58,8 @@ class Frames:
     - `damage` is the fault at `stop`.
     - Neither: the end of the file.
 
-    `faults` are findings that did not stop the scan. Offsets in faults count from the start of the file.
+    `faults` are findings that did not stop the scan. Offsets in faults count from the start of the file. `held` is what the codec keeps for
+    the decoding of these frames; there may be nothing, or that of other frames.
     """
 
     start: Positions
@@ -68,11 +69,12 @@ class Frames:
     need: int = 0
     damage: Fault | None = None
     faults: list[Fault] = field(default_factory=list)
+    held: Any = None
 
     def __len__(self) -> int:
         return len(self.start)
 
-    def pick(self, mask: npt.NDArray[np.bool_] | slice) -> Frames:
+    def pick(self, mask: npt.NDArray[np.bool_] | Positions | slice) -> Frames:
         """Return the result with only some of the frames."""
         return Frames(
             self.start[mask],
@@ -82,6 +84,7 @@ class Frames:
             self.need,
             self.damage,
             self.faults,
+            self.held,
         )
 
     def portions(self, limit: int) -> Iterator[Frames]:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kafka_golden import CASES, copy_case
+from kafka_log import DecodedLog, context, window
 
 import logwright as lw
+from logwright.codec.kafka.formats.log import messages, sections
+from logwright.codec.kafka.formats.log.codec import CODEC
+from logwright.codec.kafka.formats.log.layout import COMPRESSION_NAMES, INNER_MESSAGE, MESSAGE
+from logwright.codec.kernels.compress import compress
 
 T = 1_700_000_000_000
 TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
@@ -157,3 +164,80 @@ def test_messages_in_a_value_are_not_taken_for_entries(tmp_path: Path) -> None:
         log.write_bytes(data)
         got = lw.read(log, mode="DROPMALFORMED", columns="value").column(0).to_pylist()
         assert got == [b"first", b"last"]
+
+
+def wrapper(offset: int, codec: str, magic: int, texts: Sequence[bytes]) -> bytes:
+    """Pack a wrapper whose last message has this offset."""
+    first, time = (0, T) if magic else (offset - len(texts) + 1, None)
+    inner = [
+        INNER_MESSAGE.pack({"offset": first + i, "magic": magic, "timestamp": time, "value": text})
+        for i, text in enumerate(texts)
+    ]
+    name = "lz4-magic0" if codec == "lz4" and not magic else codec
+    attributes = COMPRESSION_NAMES.index(codec)
+    value = compress(name, b"".join(inner))
+    return MESSAGE.pack(
+        {"offset": offset, "magic": magic, "attributes": attributes, "timestamp": time, "value": value}
+    )
+
+
+@pytest.mark.kernel_modes
+@pytest.mark.parametrize("magic", [0, 1])
+def test_wrappers_that_were_opened_by_the_scan_are_not_opened_again(
+    magic: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    codecs = ["snappy", "gzip", "lz4", "lz4", "snappy"]
+    data = b"".join(wrapper(2 * i + 1, codec, magic, [b"one" * 50, b"two"]) for i, codec in enumerate(codecs))
+    log = DecodedLog(data)
+    assert log.offsets == list(range(10))
+    assert log.rows["value"].to_pylist() == [b"one" * 50, b"two"] * 5
+    monkeypatch.setattr("logwright.codec.kernels.kernel._INTERPRET_BELOW", 0)
+    assert DecodedLog(data).rows == log.rows
+
+    scanned = CODEC.scan(window(data), 0, context())
+    for picked in (scanned, scanned.pick(slice(1, 4))):
+        with monkeypatch.context() as patch:
+            patch.setattr(sections, "message_sets", None)
+            (part,) = CODEC.decode(window(data), picked, "rows", ("offset", "value"), context())
+        opened_later = replace(picked, held=None)
+        assert list(CODEC.decode(window(data), opened_later, "rows", ("offset", "value"), context())) == [
+            part
+        ]
+
+
+def test_opened_wrappers_of_other_frames_are_not_taken() -> None:
+    this, other = (wrapper(1, "snappy", 1, [text, text]) for text in (b"this text", b"that text"))
+    assert len(this) == len(other)
+    scanned = CODEC.scan(window(other), 0, context())
+    mixed = replace(CODEC.scan(window(this), 0, context()), held=scanned.held)
+    (part,) = CODEC.decode(window(this), mixed, "rows", ("value",), context())
+    assert part.batch["value"].to_pylist() == [b"this text"] * 2
+
+
+@pytest.mark.kernel_modes
+def test_wrappers_that_cannot_be_opened_are_faults_among_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    good = [wrapper(2 * i + 1, "lz4", 1, [b"one", b"two"]) for i in range(4)]
+    no_value = MESSAGE.pack({"offset": 3, "magic": 1, "attributes": 2, "timestamp": T, "value": None})
+    nothing = MESSAGE.pack(
+        {"offset": 5, "magic": 1, "attributes": 2, "timestamp": T, "value": compress("snappy", b"")}
+    )
+    data = good[0] + no_value + nothing + good[3]
+    for below in (None, 0):
+        monkeypatch.setattr("logwright.codec.kernels.kernel._INTERPRET_BELOW", below)
+        log = DecodedLog(data)
+        assert log.offsets == [0, 1, 6, 7]
+        assert [fault.detail for fault in log.faults] == [
+            "the wrapper has no value",
+            "the wrapper has no complete message",
+        ]
+
+
+def test_many_wrappers_come_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(messages, "PORTION", 1000)
+    data = b"".join(wrapper(i, "gzip", 1, [bytes(400)]) for i in range(7))
+    scanned = CODEC.scan(window(data), 0, context())
+    assert scanned.held is None
+    assert scanned.header["records_count"].tolist() == [1] * 7
+    parts = list(CODEC.decode(window(data), scanned, "rows", ("offset",), context()))
+    assert sum(part.batch.num_rows for part in parts) == 7
+    assert max(part.batch.num_rows for part in parts) == 3

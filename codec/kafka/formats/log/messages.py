@@ -8,8 +8,7 @@ in a wrapper may not be compressed. Each has its own checksum.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -37,7 +36,9 @@ from logwright.codec.kafka.formats.log.records import (
     add,
 )
 from logwright.codec.kafka.formats.log.tables import LogContext
-from logwright.codec.kernels.compress import CompressionError, decompress
+from logwright.codec.kernels.compress import CompressionError, Output
+from logwright.codec.kernels.compress import append as append_payload
+from logwright.codec.kernels.compress.bulk import NUMBERS, OTHER, fill_output
 from logwright.codec.kernels.crc32 import crc32
 from logwright.codec.kernels.intrinsics import append, load_i32be, load_i64be, load_u8, load_u32be
 from logwright.codec.kernels.kernel import kernel
@@ -255,98 +256,176 @@ def read_messages(
 # Wrappers
 
 
-class BadSet(Exception):
-    """A wrapper whose set of messages cannot be read: a reason of `REASONS`, or the text of the decompressor."""
-
-    def __init__(self, reason: int, text: str = "") -> None:
-        super().__init__(text or REASONS[reason])
-
-
-@dataclass(frozen=True, slots=True)
-class MessageSet:
-    """The message set of a frame: its bytes, the number of messages, the first and the last offset, and the number to add to stored offsets."""
-
-    data: Any
-    count: int
-    first: int
-    last: int
-    shift: int
+_IN_BULK = np.array(
+    [
+        [NUMBERS.get(name, OTHER) for name in ("none", "gzip", "snappy", lz4, *(4 * ("unknown",)))]
+        for lz4 in ("lz4-magic0", "lz4")
+    ],
+    np.int64,
+)
+"""By magic and the number of the compression: the decompressor in `bulk`."""
+_GUESS, _SPARE = 4, 128 << 10
+"""Decompressed bytes per stored byte for which there is room at first, and those for a block of unknown size."""
+PORTION = 32 << 20
+"""Bytes of the decompressed sets that are read together, unless one is larger."""
 
 
-def message_set(buf: Bytes, start: int, end: int, head: Any, limit: int) -> MessageSet:
-    """Return the set of the frame `buf[start:end]`, of at most `limit` bytes. Raises `BadSet`."""
-    magic, last = int(head["magic"]), int(head["last_offset"])
-    codec = int(head["attributes"]) & COMPRESSION
-    if not codec:
-        return MessageSet(buf[start:end], 1, last, last, 0)
-    at, size = value_of(buf, start, end)
-    if at < 0:
-        raise BadSet(BAD_FIELDS)
-    if size < 0:
-        raise BadSet(BAD_SET)
-    try:
-        data = np.asarray(decompress(codec_name(codec, magic), buf[at : at + size], limit))
-    except (CompressionError, DescriptionError) as error:
-        raise BadSet(BAD_SET, str(error)) from None
-    return opened(data, magic, last)
+@kernel("const u1[], const i8[], const i8[], const i8[], i8[], i8[], i8[]")
+def set_ranges(
+    buf: Bytes, starts: Int64s, ends: Int64s, codecs: Int64s, set_starts: Int64s, set_ends: Int64s, reasons: Int64s
+) -> None:  # fmt: skip
+    """Write where the sets of frames are stored: the values of wrappers, and other messages themselves; or a reason, and an empty range."""
+    for i in range(len(starts)):
+        set_starts[i] = starts[i]
+        set_ends[i] = ends[i]
+        reasons[i] = 0
+        if codecs[i] != 0:
+            at, size = value_of(buf, starts[i], ends[i])
+            if at < 0 or size < 0:
+                reasons[i] = BAD_FIELDS if at < 0 else BAD_SET
+                at = starts[i]
+                size = 0
+            set_starts[i] = at
+            set_ends[i] = at + size
 
 
-def opened(data: Bytes, magic: int, wrapper_offset: int) -> MessageSet:
-    """Return the decompressed set of a wrapper. Raises `BadSet`."""
-    offsets = np.zeros(2, np.int64)
-    count, reason = walk_set(data, 0, len(data), offsets)
-    if reason:
-        raise BadSet(reason)
-    first, last = map(int, offsets)
-    shift = 0
-    if magic == 1 and wrapper_offset:  # old versions of librdkafka left the wrapper at offset 0
-        shift = wrapper_offset - last
-        if not 0 <= shift <= INT64_MAX:
-            raise BadSet(BAD_WRAPPER)
-    return MessageSet(data, int(count), int(add(first, shift)), int(add(last, shift)), shift)
-
-
-def open_wrappers(window: Window, frames: Frames, context: LogContext) -> None:
-    """Complete the headers of wrappers with the first offset and the number of messages, which only the messages have. A wrapper that cannot be
-    read keeps the number -1, and takes all offsets after the batch before it."""
-    header = frames.header
-    if np.minimum.reduce(header["magic"], initial=MAGIC) == MAGIC:
-        return
-    limit = context.options["max.decompressed.bytes"]
-    for i in np.flatnonzero((header["magic"] < MAGIC) & (header["attributes"] & COMPRESSION != 0)).tolist():
-        head = header[i]
-        try:
-            got = message_set(window.data, int(frames.start[i]), int(frames.end[i]), head, limit)
-        except BadSet:
-            before = int(header["last_offset"][i - 1]) if i else context.last_offset
-            if before is not None and before < head["last_offset"]:
-                head["base_offset"] = before + 1
+@kernel("const u1[], const i8[], const i8[], const i8[], const i8[], i8[], i8[], i8[], i8[], i8[], i8[]")
+def open_wrappers_in(
+    buf: Bytes, edges: Int64s, magics: Int64s, codecs: Int64s, lasts: Int64s,
+    count: Int64s, first: Int64s, last: Int64s, shift: Int64s, reasons: Int64s, pair: Int64s,
+) -> None:  # fmt: skip
+    """Read the sets `buf[edges[i] : edges[i + 1]]` of frames without a reason: their number of messages, first and last offset, and the
+    number to add to stored offsets. `lasts` are the offsets of the frames."""
+    for i in range(len(magics)):
+        count[i] = 1
+        first[i] = lasts[i]
+        last[i] = lasts[i]
+        shift[i] = 0
+        if codecs[i] == 0:
             continue
-        head["base_offset"], head["records_count"] = min(got.first, int(head["last_offset"])), got.count
+        if reasons[i] == 0:
+            count[i], reasons[i] = walk_set(buf, edges[i], edges[i + 1], pair)
+            low = pair[0]
+            high = pair[1]
+            wrapper = lasts[i]
+            if (
+                reasons[i] == 0 and magics[i] == 1 and wrapper != 0
+            ):  # old versions of librdkafka left the wrapper at offset 0
+                if high > wrapper or (high < 0 and wrapper > INT64_MAX + high):
+                    reasons[i] = BAD_WRAPPER
+                else:
+                    shift[i] = wrapper - high
+            first[i] = add(low, shift[i])
+            last[i] = add(high, shift[i])
+        if reasons[i] != 0:
+            count[i] = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Sets:
-    """Arguments of `read_messages` for the sets of a portion."""
+    """The message sets of frames: `buf[edges[i] : edges[i + 1]]`, their number of messages, the first offset, the number to add to stored
+    offsets, and whether they are from wrappers."""
 
+    buf: Bytes
+    edges: Int64s
     count: Int64s
+    first: Int64s
     shift: Int64s
     wrapped: Int64s
     append_time: Int64s
+    faults: dict[int, str]
+    """The reasons of sets that cannot be read. They have no messages."""
+    frames: Frames
+    """Where the frames are."""
 
     @classmethod
-    def of(cls, header: npt.NDArray[Any], sets: list[MessageSet | None]) -> Sets:
-        wrapped = header["attributes"] & COMPRESSION != 0
-        by_broker = wrapped & (header["attributes"] & TIMESTAMP_TYPE != 0)
-        return cls(
-            np.array([0 if entry is None else entry.count for entry in sets], np.int64),
-            np.array([0 if entry is None else entry.shift for entry in sets], np.int64),
-            wrapped.astype(np.int64),
-            np.where(by_broker, header["max_timestamp"], OWN_TIME).astype(np.int64),
+    def plain(cls, window: Window, frames: Frames) -> Sets:
+        """Return those of messages that are not wrappers. `edges` are not used."""
+        none = np.zeros(len(frames), np.int64)
+        offset = frames.header["last_offset"].astype(np.int64)
+        return cls(window.data, none, none + 1, offset, none, none, none + OWN_TIME, {}, frames)
+
+    def held(self, frames: Frames) -> Sets | None:
+        """Return the sets of `frames` if these are a run of them."""
+        own = self.frames
+        at = int(np.searchsorted(own.start, frames.start[0]))
+        run = slice(at, at + len(frames))
+        if run.stop > len(own):
+            return None
+        same = (own.start[run] == frames.start) & (own.end[run] == frames.end)
+        same &= own.header["crc"][run] == frames.header["crc"]
+        if not same.all():
+            return None
+        faults = {i - run.start: text for i, text in self.faults.items() if run.start <= i < run.stop}
+        return replace(
+            self,
+            edges=self.edges[run.start : run.stop + 1],
+            count=self.count[run],
+            first=self.first[run],
+            shift=self.shift[run],
+            wrapped=self.wrapped[run],
+            append_time=self.append_time[run],
+            faults=faults,
+            frames=frames,
         )
 
-    @classmethod
-    def plain(cls, header: npt.NDArray[Any]) -> Sets:
-        """Return those of messages that are not wrappers."""
-        none = np.zeros(len(header), np.int64)
-        return cls(none + 1, none, none, none + OWN_TIME)
+
+def message_sets(window: Window, frames: Frames, limit: int) -> Sets:
+    """Return the sets of the first frames, of at most `PORTION` bytes but at least one. `limit` bounds the size of one."""
+    count, header, data = len(frames), frames.header, window.data
+    codecs = (header["attributes"] & COMPRESSION).astype(np.int64)
+    magics, lasts = header["magic"].astype(np.int64), header["last_offset"].astype(np.int64)
+    starts, ends, reasons, number, first, last, shift = np.zeros((7, count), np.int64)
+    set_ranges(data, frames.start, frames.end, codecs, starts, ends, reasons)
+    in_bulk = _IN_BULK[magics, np.where(reasons == 0, codecs, 0)]
+    out = Output(np.empty(min(PORTION, _GUESS * int((ends - starts).sum()) + _SPARE), np.uint8))
+    edges = np.zeros(count + 1, np.int64)
+    texts: dict[int, str] = {}
+    i = 0
+    while i < count and (i == 0 or out.end < PORTION):
+        if in_bulk[i] != OTHER:
+            i = fill_output(data, starts, ends, in_bulk, i, limit, out, PORTION, edges)
+            if i == count or (i > 0 and out.end >= PORTION):
+                break
+        stored = data[starts[i] : ends[i]].data
+        try:
+            if reasons[i] == 0:
+                name = codec_name(int(codecs[i]), int(magics[i]))
+                append_payload(name, stored, out, limit if codecs[i] else len(stored))
+        except (CompressionError, DescriptionError) as error:
+            reasons[i], texts[i] = BAD_SET, str(error)
+        i += 1
+        edges[i] = out.end
+    done = frames.pick(slice(0, i))
+    edges, codecs, number, reasons = edges[: i + 1], codecs[:i], number[:i], reasons[:i]
+    open_wrappers_in(
+        out.array, edges, magics[:i], codecs, lasts[:i], number, first[:i], last[:i], shift[:i], reasons, np.zeros(2, np.int64)
+    )  # fmt: skip
+    for bad in np.flatnonzero(reasons).tolist():
+        texts.setdefault(bad, REASONS[int(reasons[bad])])
+    by_broker = (codecs != 0) & (done.header["attributes"] & TIMESTAMP_TYPE != 0)
+    append_time = np.where(by_broker, done.header["max_timestamp"], OWN_TIME).astype(np.int64)
+    wrapped = (codecs != 0).astype(np.int64)
+    return Sets(out.array, edges, number, first[:i], shift[:i], wrapped, append_time, texts, done)
+
+
+def open_wrappers(window: Window, frames: Frames, context: LogContext) -> None:
+    """Complete the headers of wrappers with the first offset and the number of messages, which only the messages have. A wrapper that cannot be
+    read keeps the number -1, and takes all offsets after the batch before it. The frames hold the messages, unless they are too many."""
+    header = frames.header
+    if np.minimum.reduce(header["magic"], initial=MAGIC) == MAGIC:
+        return
+    which = np.flatnonzero((header["magic"] < MAGIC) & (header["attributes"] & COMPRESSION != 0))
+    at = 0
+    while at < len(which):
+        sets = message_sets(window, frames.pick(which[at:]), context.options["max.decompressed.bytes"])
+        rows = which[at : at + len(sets.count)]
+        good = rows[sets.count > 0]
+        header["base_offset"][good] = np.minimum(sets.first, header["last_offset"][rows])[sets.count > 0]
+        header["records_count"][good] = sets.count[sets.count > 0]
+        for i in rows[sets.count == 0].tolist():
+            before = int(header["last_offset"][i - 1]) if i else context.last_offset
+            if before is not None and before < header["last_offset"][i]:
+                header["base_offset"][i] = before + 1
+        frames.held = sets if at == 0 and len(rows) == len(which) else None
+        at += len(rows)

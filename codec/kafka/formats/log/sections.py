@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from logwright.codec.kafka.formats.log.consumer import consume
 from logwright.codec.kafka.formats.log.layout import COMPRESSION, COMPRESSION_NAMES, HEAD_SIZE, MAGIC
-from logwright.codec.kafka.formats.log.messages import BadSet, MessageSet, Sets, message_set
+from logwright.codec.kafka.formats.log.messages import Sets, message_sets
 from logwright.codec.kernels.compress import CompressionError, Output, append, decompress
 from logwright.codec.kernels.compress.bulk import NUMBERS, OTHER, fill_output
 from logwright.codec.window import Bytes, Frames, Window
@@ -53,35 +53,21 @@ def sections(window: Window, frames: Frames, limit: int, *, partial: bool = Fals
 
 
 def _message_sets(window: Window, frames: Frames, limit: int) -> Iterator[Sections]:
-    codecs = frames.header["attributes"] & COMPRESSION
-    if not codecs.any():
+    if not (frames.header["attributes"] & COMPRESSION).any():
         for at, stop in _portions(frames.end - frames.start):
-            sets = Sets.plain(frames.header[at:stop])
+            sets = Sets.plain(window, frames.pick(slice(at, stop)))
             yield Sections(
                 slice(at, stop), window.data, frames.start[at:stop], frames.end[at:stop], sets=sets
             )
         return
     at = 0
     while at < len(frames):
-        opened: list[MessageSet | None] = []
-        bounds = [0]
-        faults: dict[int, str] = {}
-        i = at
-        while i < len(frames) and (i == at or bounds[-1] < PORTION):
-            entry = None
-            try:
-                entry = message_set(
-                    window.data, int(frames.start[i]), int(frames.end[i]), frames.header[i], limit
-                )
-            except BadSet as error:
-                faults[i - at] = str(error)
-            opened.append(entry)
-            bounds.append(bounds[-1] + (0 if entry is None else len(entry.data)))
-            i += 1
-        buf = np.concatenate([np.empty(0, np.uint8), *(entry.data for entry in opened if entry is not None)])
-        edges = np.array(bounds, np.int64)
-        yield Sections(slice(at, i), buf, edges[:-1], edges[1:], faults, Sets.of(frames.header[at:i], opened))
-        at = i
+        left = frames.pick(slice(at, None))
+        held = left.held.held(left) if isinstance(left.held, Sets) else None
+        sets = message_sets(window, left, limit) if held is None else held
+        stop = at + len(sets.count)
+        yield Sections(slice(at, stop), sets.buf, sets.edges[:-1], sets.edges[1:], sets.faults, sets)
+        at = stop
 
 
 def _portions(sizes: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
