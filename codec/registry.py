@@ -55,7 +55,7 @@ def _all() -> tuple[dict[str, Codec], dict[str, Layout]]:
 
 
 def _of_name(name: str) -> tuple[Mapping[str, Codec], Mapping[str, Layout]]:
-    """Return the codecs and layouts of the system whose name is the first part of another. The task of a cluster imports one system only."""
+    """Return the codecs and layouts of the system that a name starts with. So a task of a cluster imports one system only."""
     system = name.partition(".")[0]
     return _of(system) if system in SYSTEMS else ({}, {})
 

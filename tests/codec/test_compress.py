@@ -173,7 +173,7 @@ LEVELS = {
 
 
 @pytest.mark.parametrize("codec", LEVELS)
-def test_compression_levels(codec: str) -> None:
+def test_every_compression_level_round_trips(codec: str) -> None:
     data = sample(5000)
     for level in LEVELS[codec]:
         assert plain(codec, compress(codec, data, level=level)) == data
@@ -269,7 +269,7 @@ COMPRESSED = [
 
 
 @pytest.mark.parametrize("case", COMPRESSED)
-def test_golden_payloads(case: str) -> None:
+def test_golden_payloads_decompress(case: str) -> None:
     for codec, payload, magic, records in payloads(case):
         data = plain(codec, payload, 64 << 20)
         if magic == 2:
@@ -344,7 +344,7 @@ def test_both_lz4_header_checksums_are_accepted() -> None:
 # Bytes between and after frames
 
 
-def test_concatenated_gzip_members() -> None:
+def test_concatenated_gzip_members_are_one_payload() -> None:
     first, second = gzip.compress(RAW, mtime=0), gzip.compress(b"more", mtime=0)
     assert plain("gzip", first + second) == RAW + b"more"
     # A header with everything: a second member all the same.
@@ -367,7 +367,7 @@ def test_concatenated_gzip_members() -> None:
         plain("gzip", first + second[:-1])
 
 
-def test_concatenated_snappy_streams() -> None:
+def test_concatenated_snappy_streams_are_one_payload() -> None:
     first, second = compress("snappy", RAW), compress("snappy", b"more")
     assert plain("snappy", first + second) == RAW + b"more"
     assert plain("snappy", first + second + b"\0\0\0") == RAW + b"more"

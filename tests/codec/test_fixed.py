@@ -89,7 +89,7 @@ def kinds(item: FixedCodec, data: bytes, **hints: Any) -> list[tuple[Kind, Sever
     return [(fault.kind, fault.severity, fault.offset, fault.length) for fault in actual]
 
 
-def test_file_names() -> None:
+def test_files_are_recognised_by_their_padded_names() -> None:
     assert ALLOCATED.recognise(NAME, b"") is Match.NAME
     assert ALLOCATED.recognise("20.pairs", b"") is Match.NO
     assert ALLOCATED.context("99999999999999999999.pairs", Options(())).base is None, "no 64-bit offset"
@@ -128,7 +128,7 @@ def test_file_of_zeros_is_empty() -> None:
     assert kinds(ALLOCATED, b"") == []
 
 
-def test_partial_last_entry() -> None:
+def test_partial_last_entry_is_truncated() -> None:
     assert kinds(ALLOCATED, pairs(1) + b"\0\0\1") == [(Kind.TRUNCATED, Severity.WARNING, 6, 3)]
 
 

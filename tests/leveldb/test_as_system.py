@@ -64,7 +64,7 @@ def test_options_of_the_system(options: dict[str, Any], rows: int) -> None:
     assert lw.read(DAMAGED, mode="AS_SYSTEM", **options).num_rows == rows
 
 
-def test_refused_requests() -> None:
+def test_mode_as_system_refuses_what_leveldb_refuses() -> None:
     with pytest.raises(DamageError, match=r"leveldb main does not open it \(Corruption: checksum mismatch\)"):
         lw.read(GOLDEN / "manifest_flip/db", mode="AS_SYSTEM")
     with pytest.raises(DamageError, match=r"\(Corruption: checksum mismatch\)"):

@@ -199,7 +199,7 @@ def test_many_runs_are_merged_in_passes(monkeypatch: pytest.MonkeyPatch) -> None
     assert stage.appended > 100_000, "in more than one pass"
 
 
-def test_sorting_no_rows() -> None:
+def test_sorting_no_rows_yields_nothing() -> None:
     assert list(Sorter(MemoryDirectory(), 1024, ROWS, twice, last=False).ordered()) == []
 
 

@@ -77,7 +77,7 @@ def test_large_tables_of_tasks_are_merged_piecewise(tmp_path: Path) -> None:
     assert len(tables(tmp_path / "db")) == 3
 
 
-def test_last_task_wins(tmp_path: Path) -> None:
+def test_rows_of_the_last_task_win(tmp_path: Path) -> None:
     parts = [
         numbered_rows(1, 2, 3, value=b"first"),
         numbered_rows(2, value=b"second"),

@@ -31,7 +31,7 @@ def test_manifest_name_round_trips(name: str) -> None:
         (b"MANIFEST-\xff\n", None, "the name of the manifest is not text"),
     ],
 )
-def test_invalid_contents(data: bytes, kind: Kind | None, words: str) -> None:
+def test_invalid_current_yields_a_fault_and_no_rows(data: bytes, kind: Kind | None, words: str) -> None:
     rows = specimen_of(data).read()
     assert rows.table.num_rows == 0
     (fault,) = rows.report.faults

@@ -268,7 +268,7 @@ def test_table_of_another_size_than_in_the_manifest(tmp_path: Path) -> None:
         ([], Match.NO),
     ],
 )
-def test_recognised_directories(tmp_path: Path, names: list[str], match: Match) -> None:
+def test_directories_are_recognised_by_their_files(tmp_path: Path, names: list[str], match: Match) -> None:
     for name in names:
         (tmp_path / name).touch()
     assert LAYOUT.recognise(open_listing(str(tmp_path))) is match
@@ -357,7 +357,7 @@ def test_only_requested_columns(tmp_path: Path, columns: list[str]) -> None:
     assert lw.read(path, columns=columns, filter=[("key", "==", b"e")]).num_rows == 1
 
 
-def test_filters_and_limits(tmp_path: Path) -> None:
+def test_filter_applies_to_the_newest_value(tmp_path: Path) -> None:
     path = small_database().write(tmp_path / "db")
     assert lw.read(path, filter=[("key", ">=", b"b"), ("key", "<", b"f")])["key"].to_pylist() == [b"b", b"e"]
     # A condition on the value applies to the newest one.

@@ -213,7 +213,7 @@ def test_invalid_edit() -> None:
 
 
 @pytest.mark.parametrize("current", [None, b"", b"MANIFEST-000001", b"MANIFEST-000099\n", b"\xff\xfe\n"])
-def test_damaged_current_only(current: bytes | None) -> None:
+def test_repair_of_current_alone_keeps_all_tables(current: bytes | None) -> None:
     crafted = CraftedDatabase([(1, 5, rows(0, 20))], {8: physical(put(41, b"a"))}, last_sequence=40)
     files = {name: data for name, data in crafted.files.items() if name != "CURRENT"}
     if current is not None:

@@ -107,7 +107,7 @@ def test_log_written_from_rows_alone() -> None:
 
 
 @pytest.mark.parametrize("rows", [0, 1])
-def test_few_rows(rows: int) -> None:
+def test_few_rows_are_written(rows: int) -> None:
     few = table([{"key": b"a", "value": b"1", "sequence": 1}]).slice(0, rows)
     assert log_specimen(b"").encode(few) == written([batch(1, (b"a", b"1"))] * rows)
 
@@ -140,7 +140,7 @@ def test_log_round_trips(
 # Plain records
 
 
-def test_plain_records() -> None:
+def test_records_that_are_no_batches_round_trip() -> None:
     payloads = [b"no batch", b"", b"x" * (2 * BLOCK), batch(1, (b"a", b"1"))]
     log = log_specimen(written(payloads))
     records = log.read("records").table
@@ -253,7 +253,7 @@ def test_removed_row_is_gone(gone: int) -> None:
     assert rewritten.read().report.faults == []
 
 
-def test_all_rows_removed() -> None:
+def test_records_without_rows_stay_if_all_rows_are_removed() -> None:
     log = log_specimen(ODD["no operations"] + ODD["no batch"])
     rows, frames, file = log.tables()
     rewritten = log.with_bytes(log.encode(rows.slice(0, 0), frames, file))
@@ -355,7 +355,9 @@ def test_invalid_batches_with_correct_checksums(
         (("key", "==", b"k007"), [7]),
     ],
 )
-def test_filters(tmp_path: Path, condition: tuple[str, str, Any], expected: Any) -> None:
+def test_filters_select_operations_of_a_log(
+    tmp_path: Path, condition: tuple[str, str, Any], expected: Any
+) -> None:
     path = tmp_path / NAME
     batches = [batch(n, (b"k%03d" % n, b"v"), (b"k%03d" % (n + 1), b"v")) for n in range(1, 60, 2)]
     path.write_bytes(written(batches))

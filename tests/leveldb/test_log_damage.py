@@ -126,7 +126,7 @@ def test_record_larger_than_the_limit() -> None:
         (b"short", b"short", None, {"file": 7}),
     ],
 )  # fmt: skip
-def test_lost_sequence_numbers(
+def test_lost_sequence_numbers_follow_from_the_neighbours(
     first: bytes, behind: bytes, rows: int | None, lost: Mapping[str, Any]
 ) -> None:
     log = log_specimen(record(FULL, first) + record(200, b"abc") + record(FULL, behind))

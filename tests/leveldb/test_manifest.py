@@ -128,7 +128,7 @@ NO_EDIT = [
 
 
 @pytest.mark.parametrize(("payload", "words"), NO_EDIT)
-def test_invalid_edits(payload: bytes, words: str) -> None:
+def test_invalid_edit_is_reported_and_others_are_read(payload: bytes, words: str) -> None:
     manifest = specimen_of(written([form(FIRST_EDIT), payload, form(THIRD_EDIT)]))
     rows_read = manifest.read()
     (fault,) = rows_read.report.faults

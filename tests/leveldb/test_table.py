@@ -283,7 +283,7 @@ def test_large_files_are_searched_window_by_window() -> None:
         (b"\xff" * 40 + bytes.fromhex("57fb808b247547db"), "bad block handle"),
     ],
 )
-def test_invalid_table(data: bytes, message: str) -> None:
+def test_invalid_table_yields_a_fault_and_no_rows(data: bytes, message: str) -> None:
     rows = specimen_of(data).read()
     assert rows.table.num_rows == 0
     assert any(message.split(" .")[0] in fault.detail for fault in rows.report.faults)

@@ -219,7 +219,7 @@ def test_garbage_at_the_start(tmp_path: Path) -> None:
     assert lw.diff(a, b, mode="DROPMALFORMED").equal
 
 
-def test_batches_without_records(tmp_path: Path) -> None:
+def test_batch_without_records_counts_as_removed_rows(tmp_path: Path) -> None:
     a = partition(tmp_path / "a" / "orders-0", [b"x"])
     lw.edit(a, tmp_path / "b" / "orders-0", drop="offset == 0")
     assert lw.diff(a, tmp_path / "b" / "orders-0").counts["removed"] == 1

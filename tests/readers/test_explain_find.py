@@ -116,7 +116,7 @@ def test_rows_are_addressed_in_many_ways(where: object) -> None:
     assert next(child for child in row.children if child.name == "offset_delta").meaning == "offset 40"
 
 
-def test_several_rows() -> None:
+def test_all_rows_that_match_are_explained() -> None:
     table = lw.read(SEGMENT)
     key = table["key"].to_pylist()[3]
     positions = [i for i, row in enumerate(table["key"].to_pylist()) if row == key]
@@ -231,7 +231,7 @@ def test_long_piece_is_shown_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
     check_nodes_tile(explanation.pieces[0].nodes, explanation.pieces[0].data, 0)
 
 
-def test_empty_file(tmp_path: Path) -> None:
+def test_empty_file_has_nothing_to_explain(tmp_path: Path) -> None:
     path = tmp_path / "00000000000000000000.log"
     path.write_bytes(b"")
     assert lw.explain(path).pieces == []

@@ -133,7 +133,7 @@ def test_pipe_without_a_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         open_source(str(tmp_path / "pipe"))
 
 
-def test_dangling_links(tmp_path: Path) -> None:
+def test_dangling_link_is_named_with_its_target(tmp_path: Path) -> None:
     (tmp_path / "gone").symlink_to("nowhere")
     (tmp_path / "loop").symlink_to("loop")
     with pytest.raises(NotFoundError, match=r"gone: dangling link to nowhere"):

@@ -116,7 +116,7 @@ def test_frame_larger_than_the_window() -> None:
     assert ids(data, window=SMALL) == [1, *range(1000, 1500), 2000]
 
 
-def test_empty_file() -> None:
+def test_empty_file_has_no_rows() -> None:
     report = FileReport("x", "y")
     assert ids(b"", "FAILFAST", report=report) == []
     assert report.bytes == 0
@@ -310,7 +310,7 @@ def test_long_region_is_cut_in_its_row_only() -> None:
     assert bad["_corrupt_record"] == b"\1" * RECORD_LIMIT
 
 
-def test_undecodable_payload() -> None:
+def test_rows_around_an_undecodable_payload_are_read() -> None:
     """The checksum is right, the content is not. Rows before and after it are returned."""
     bad = frame(500, b"x" * 255)
     data = frame(1, b"a", b"b") + bad + frame(3, b"c")
@@ -393,7 +393,7 @@ def test_columns_in_the_requested_order() -> None:
 
 @pytest.mark.parametrize("mode", list(Mode))
 @pytest.mark.parametrize("limit", [0, 1, 7, 10_000])
-def test_limits(mode: str, limit: int) -> None:
+def test_limit_stops_the_stream(mode: str, limit: int) -> None:
     report = FileReport("x", "y")
     assert ids(DATA, mode, limit=limit, report=report) == ALL[:limit]
     assert report.rows == min(limit, len(ALL))

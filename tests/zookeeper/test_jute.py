@@ -186,7 +186,7 @@ def test_string_lists_round_trip(values: list[bytes | None]) -> None:
 # Types of the description language
 
 
-def test_length_prefixed_structures() -> None:
+def test_length_prefixed_structures_round_trip() -> None:
     inner = Struct("Inner", Field("a", U8), Field("rest", Bytes(I32BE)))
     kind = Enclosed(I32BE, inner)
     complete = Struct("Whole", Field("b", U8), Field("inner", kind), Field("c", U8))

@@ -156,7 +156,7 @@ def test_zxid_equal_to_an_end_mark(form: tuple[bool, bool]) -> None:
 # The seals
 
 
-def test_damaged_checksum_mark() -> None:
+def test_damaged_checksum_mark_is_reported_at_its_seal() -> None:
     damaged = bytearray(SOUND)
     seal = len(SOUND) - 54 - 13
     damaged[seal + 7] ^= 4
@@ -225,7 +225,7 @@ def test_many_sessions_and_acl_lists() -> None:
     assert laws.decode_encode(it)
 
 
-def test_damaged_acl_table() -> None:
+def test_nodes_are_read_after_a_damaged_acl_table() -> None:
     complete = snapshot(*many(3), lists=5000)
     at = complete.index(b"anyone", 100_000)
     damaged = complete[: at - 4] + b"\x7f\0\0\0" + complete[at:]
@@ -236,7 +236,7 @@ def test_damaged_acl_table() -> None:
     assert laws.decode_encode(specimen(damaged))
 
 
-def test_duplicate_acl_numbers() -> None:
+def test_last_of_two_acls_with_one_number_counts() -> None:
     body = HEADER.pack({}) + SESSIONS.pack({"sessions": []})
     body += acl.ACLS.pack({"entries": [{"id": 1, "acl": WORLD}, {"id": 1, "acl": [*WORLD, *WORLD]}]})
     data = sealed(body + b"".join(many(1)))
@@ -316,7 +316,7 @@ def test_many_missing_acl_lists_are_summarised() -> None:
     assert result.report.errors == 0
 
 
-def test_many_damaged_places() -> None:
+def test_many_damaged_places_take_linear_time() -> None:
     """Takes linear time."""
     data = bytearray(snapshot(*many(20_000)))
     step = 5 * len(packed_node("/n10000", b"d" * 10))
@@ -347,7 +347,7 @@ def _snappy(data: bytes) -> bytes:
     return it.encode(rows)
 
 
-def test_damaged_snappy_chunk() -> None:
+def test_nodes_around_a_damaged_snappy_chunk_are_read() -> None:
     """Nodes of the chunks before and after it are found, but no node that reaches into it."""
     rng = np.random.default_rng(3)
     nodes = [packed_node("", b""), *(packed_node(f"/n{i:03}", rng.bytes(900)) for i in range(150))]
@@ -409,7 +409,7 @@ def test_decompression_bomb_is_bounded() -> None:
     assert errors(it.read()) == {Kind.LENGTH}
 
 
-def test_concatenated_gzip_members() -> None:
+def test_snapshot_of_several_gzip_members_is_read() -> None:
     data = gzip.compress(SOUND[:300], mtime=0) + gzip.compress(SOUND[300:], mtime=0)
     assert len(read(data, "snapshot.3.gz", mode=Mode.FAILFAST).table) == 7
 
@@ -430,7 +430,7 @@ def test_digest_kernel_equals_the_description() -> None:
     assert digest.signed((1 << 64) - 1) == -1
 
 
-def test_snapshot_names() -> None:
+def test_snapshots_are_recognised_by_name_and_magic() -> None:
     codec = registry.get("zookeeper.snapshot")
     assert codec.recognise("snapshot.1f", SOUND) is Match.SURE
     assert codec.recognise("snapshot.1f", b"") is Match.NAME

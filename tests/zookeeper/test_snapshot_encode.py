@@ -165,7 +165,7 @@ def test_existing_acl_list_is_reused() -> None:
     assert {row["acl_id"] for row in by_path(actual).values()} <= {1, 2, -1}
 
 
-def test_deep_path() -> None:
+def test_parents_of_a_deep_path_are_created() -> None:
     """All parents are created."""
     rows = by_path(encoded(pa.table({"path": ["/a" * 300]})))
     assert len(rows) == 300 + 4
@@ -251,7 +251,7 @@ def _changed(**values: Any) -> Specimen:
     return specimen.with_bytes(specimen.encode(pa.Table.from_pylist(listed, rows.schema), frames, file))
 
 
-def test_changed_data() -> None:
+def test_changed_data_changes_the_digest() -> None:
     specimen = _changed(data=b"something else")
     rows = by_path(specimen)
     assert rows["/app/d0-4"]["data"] == b"something else"
@@ -260,7 +260,7 @@ def test_changed_data() -> None:
     assert {**after, "digest": 0, "size": 0} == {**before, "digest": 0, "size": 0}
 
 
-def test_changed_acl() -> None:
+def test_changed_acl_takes_precedence_over_its_stored_number() -> None:
     """Core columns take precedence: the row's old number belongs to another list."""
     specimen = _changed(acl=ADMIN)
     rows = by_path(specimen)
@@ -270,7 +270,7 @@ def test_changed_acl() -> None:
     assert _changed(acl=WORLD).data != specimen.data
 
 
-def test_dropped_rows() -> None:
+def test_dropped_node_is_not_written() -> None:
     specimen = Specimen.of(GOLDEN)
     rows, frames, file = specimen.tables()
     keep = [path != "/app/d0-4" for path in rows["path"].to_pylist()]

@@ -90,7 +90,7 @@ def test_parents_and_children_of_paths(paths: list[bytes]) -> None:
 
 
 @given(st.lists(st.text("/ab.\u00e9", max_size=40).map(str.encode), max_size=80, unique=True))
-def test_sorted_paths(paths: list[bytes]) -> None:
+def test_paths_are_sorted_with_the_slash_first(paths: list[bytes]) -> None:
     column = pa.array(paths, pa.binary())
     order = replace(Family.of(column), lost=1).order()
     assert order is not None

@@ -82,7 +82,7 @@ def test_short_or_missing_header() -> None:
     assert read({"log.1": b"ZKLG" + bytes(12) + A})[0] == [1]
 
 
-def test_empty_log() -> None:
+def test_server_deletes_an_empty_newest_log() -> None:
     files = {"log.1": log(A), "log.2": b""}
     disk = Overlay(data_directory(files))
     reader = FileTxnLog(disk, ServerSettings("3.9.3", Options(OPTIONS)))
@@ -103,7 +103,7 @@ def test_empty_log() -> None:
         (0, None),
     ],
 )
-def test_record_lengths(length: int, ended: str | None) -> None:
+def test_impossible_record_length_ends_the_log(length: int, ended: str | None) -> None:
     zxids, why, stops = read({"log.1": log(A, B[:8] + i4(length) + B[12:], C)})
     assert (zxids, why) == ([1], ended)
     assert len(stops) == (ended is None)
@@ -360,7 +360,7 @@ def stat(opened: Any, path: str) -> Any:
     return next(row["stat"] for row in nodes_of(opened) if row["path"] == path)
 
 
-def test_orphans_by_version() -> None:
+def test_children_of_a_deleted_node_depend_on_the_version() -> None:
     """Children of a node that was deleted and created again."""
     result = CRAFTED["a deleted node's children"]
     for version, children in [("3.9.5", 1), ("3.9.3", 2), ("3.8.6", 1), ("3.8.4", 2), ("3.4.14", 2)]:
@@ -383,7 +383,7 @@ def test_node_created_over_an_orphan(name: str, old: bool) -> None:
         assert ("/a/b" in paths(start(CRAFTED[name], version=version))) == old
 
 
-def test_deleting_the_root() -> None:
+def test_deleted_root_is_not_found_by_its_name() -> None:
     """The root has two names. Once "/" is deleted, transactions do not find it by that name, and its digest is subtracted once."""
     for name, digest in [
         ("the root deleted", 5596060818),
@@ -420,7 +420,7 @@ def test_repeated_transactions_by_version() -> None:
     assert (stat(old, "/")["cversion"], stat(old, "/")["pzxid"]) == (2 * 1 - 4, 1)
 
 
-def test_containers_by_version() -> None:
+def test_containers_expire_only_in_versions_that_have_them() -> None:
     owner = CRAFTED["owner: like a container"]
     assert "/a" in paths(start(owner))
     assert "/a" not in paths(start(owner, version="3.4.14"))

@@ -337,7 +337,7 @@ def test_quota_of_the_root_ends_the_start() -> None:
         load({"snapshot.5": snapshot(*nodes), "snapshot.0": FRESH})
 
 
-def test_duplicate_node() -> None:
+def test_later_of_two_nodes_with_one_path_counts() -> None:
     loaded = load({"snapshot.0": snapshot(ROOT, (b"/a", -1, 0), (b"/a", -1, 5))})
     assert loaded.tree is not None
     node = loaded.tree.get(b"/a")

@@ -44,7 +44,7 @@ def warned(opened: Any) -> str:
         ("zookeeper-3.5.0", "3.5.0"), ("", "3.9.5"),
     ],
 )  # fmt: skip
-def test_supported_versions(asked: str | None, version: str) -> None:
+def test_version_names_are_resolved(asked: str | None, version: str) -> None:
     assert STARTUP.version_of(asked) == version
 
 

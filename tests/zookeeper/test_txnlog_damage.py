@@ -112,7 +112,7 @@ def test_bytes_that_look_like_a_record() -> None:
         assert specimen_of(data).read().table["zxid"].to_pylist() == [1, 2]
 
 
-def test_small_windows() -> None:
+def test_records_larger_than_the_window_are_read() -> None:
     body = {"path": b"/a", "data": bytes(range(256)) * 80, "acl": None, "ephemeral": 0, "parent_cversion": 1}
     data = log_of(*(payload_of(zxid, txns.CREATE, body) for zxid in range(1, 9)))
     start = 16 + 2 * len(record_of(payload_of(1, txns.CREATE, body)))

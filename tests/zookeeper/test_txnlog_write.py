@@ -37,7 +37,7 @@ def test_rows_alone_make_a_log() -> None:
     assert EMPTY.encode(pa.table({"type": pa.array([], pa.string())})) == FILE_HEADER.pack({})
 
 
-def test_preallocated_zeros() -> None:
+def test_written_log_is_preallocated() -> None:
     rows = pa.table({"type": ["error"], "err": [1]})
     assert len(specimen_of(b"", preAllocSize=4).encode(rows)) == 16 + 4096
     assert len(specimen_of(b"", preAllocSize=1).encode(rows.slice(0, 0))) == 16 + 1024
@@ -105,7 +105,7 @@ def test_digests_come_from_frames_if_rows_have_none() -> None:
     )
 
 
-def test_dropped_frames() -> None:
+def test_dropped_transaction_is_not_written() -> None:
     data = log_of(payload_of(1), payload_of(2, rest=b"x"), payload_of(3))
     specimen = specimen_of(data)
     rows, frames, file = specimen.tables()

@@ -260,7 +260,7 @@ def test_snapshot_of_older_versions_has_an_unknown_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("word", ["0x16", 0x16, "16", " 0x16 "])
-def test_zxid_spellings(word: Any) -> None:
+def test_zxid_is_read_in_hexadecimal_with_or_without_prefix(word: Any) -> None:
     assert len(read("dmg_base", at_zxid=word)) == 15
 
 
@@ -491,7 +491,7 @@ def test_empty_directory_is_an_empty_tree(tmp_path: Path) -> None:
     assert lw.read(tmp_path, view="sessions").num_rows == 0
 
 
-def test_unreadable_transaction(home: Path) -> None:
+def test_unreadable_transaction_is_damage(home: Path) -> None:
     with pytest.raises(DamageError, match="transaction 0x4 cannot be read"):
         read("toplevel_check")
     assert len(read("toplevel_check", mode="DROPMALFORMED")) == 6

@@ -17,7 +17,7 @@ _MAGIC = 0xFD2FB528
 _SKIPPABLE, _SKIPPABLE_MASK = 0x184D2A50, 0xFFFFFFF0
 _BLOCK = 1 << 17
 SINGLE_SEGMENT = 0x20
-"""The bit of the frame header descriptor that says that there is no window descriptor."""
+"""The bit of the frame header descriptor that is set if the frame has no window descriptor."""
 _WHOLE, _CUT, _NO_MAGIC, _BAD_BLOCK, _BAD_HEADER = 0, 1, 2, 3, 4
 _WRONG = {
     _CUT: "the frame that starts here is cut off",

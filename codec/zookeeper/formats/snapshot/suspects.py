@@ -119,7 +119,7 @@ def flip_of(
             proofs = _next_seal(patched, size)
         if proofs:
             proved.append(((place, bit), proofs))
-    # A bit far from damage to the structure does not correct that.
+    # A bit that is far from damage to the structure cannot correct that damage.
     return proved[0] if len(proved) == 1 and (len(near) <= _TRIES or not facts.sound) else None
 
 
@@ -243,8 +243,8 @@ def _by_digest(
 
 
 def _is_of_seal(shape: Shape, place: int, facts: SnapshotFacts) -> bool:
-    """Return whether a byte is in the checksum of a seal that alone is damaged: the next one is right only with another value, or it is
-    the last one, and the zxid before it is that of the digest."""
+    """Return whether a byte is in a seal that is the only damage: with another value of it the next seal is right, or it is the last seal, and
+    the zxid before it is that of the digest."""
     if shape.ending is None:
         return False
     equal = facts.digest_right and len(facts.zxids) == 2 and facts.zxids[0] == facts.zxids[1]
