@@ -277,6 +277,15 @@ def test_partition_without_logs_below_a_high_watermark_is_damaged(partition: Pat
         lw.read(partition)
 
 
+def test_partition_without_logs_whose_epochs_begin_where_it_ended_has_lost_nothing(partition: Path) -> None:
+    for file in partition.iterdir():
+        if file.name != "partition.metadata":
+            file.unlink()
+    checkpoint(partition, "replication", 97)
+    (partition / "leader-epoch-checkpoint").write_text("0\n1\n3 97\n")
+    assert lw.verify(partition).ok
+
+
 def test_single_log_is_compared_with_the_checkpoint(partition: Path) -> None:
     checkpoint(partition, "replication", 120)
     with pytest.raises(lw.DamageError, match="reached offset 119"):

@@ -399,8 +399,10 @@ class Evidence:
             upto = f"to {lost['last_offset']}" if "last_offset" in lost else "on"
             text = f"{ABSENT}: offsets from {low} {upto} are lost"
             system = "the broker deletes those, and starts with an empty log"
+        elif known is None or "last_offset" not in lost:
+            return None  # the log began where it ended
         else:
-            text = f"there is no log, but {known.name if known else ''} proves that it reached offset {lost['last_offset']}"
+            text = f"there is no log, but {known.name} proves that it reached offset {known.end - 1}"
             system = "the broker starts with an empty log"
         return gone(low, text, Severity.ERROR, system, lost)
 
