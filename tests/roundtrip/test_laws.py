@@ -370,3 +370,11 @@ def test_bits_are_flipped_at_the_given_position() -> None:
     assert strategies._edited(data, [("zero", 1, 13), ("insert", 1, b"x"), ("put", 2, b"yy")]) == (
         b"\0xyy" + bytes(11) + b"\x0e\x0f"
     )
+
+
+@pytest.mark.parametrize(
+    ("codec", "name", "size"),
+    [("kafka.index", f"{0:020d}.index", 8), ("rocketmq.timerwheel", "timerwheel", 32)],
+)
+def test_preallocated_zeros_may_be_cut_to_a_single_zero_entry(codec: str, name: str, size: int) -> None:
+    assert laws.damage_is_seen(bytes(3 * size), codec, name=name, cuts=range(3 * size), flips=[])
