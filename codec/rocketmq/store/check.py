@@ -98,8 +98,7 @@ class QueueFiles:
         return np.frombuffer(content[: len(content) // _UNIT.itemsize * _UNIT.itemsize], _UNIT)
 
     def lists_others(self, queue: tuple[str, int], first: int, stop: int, low: int) -> bool:
-        """Return whether a consume queue has units that point into the log at `low` or above, besides those of queue offsets `first` to
-        `stop`."""
+        """Return whether units other than those of queue offsets `first` to `stop` point into the log at `low` or above."""
         for file in self.by_queue.get(queue, ()):
             base, width = tree.base_of(file.name) or 0, _UNIT.itemsize
             if tree.first(file.name) != tree.QUEUE or base % width:
