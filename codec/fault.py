@@ -117,9 +117,10 @@ class LogwrightError(Exception):
 
     def __str__(self) -> str:
         where = "" if self.path is None else f"{self.path}: "
-        fault: Fault | None = getattr(self, "fault", None)
+        fault = getattr(self, "fault", None)
         # A fault of a directory, or of a file as such, has no bytes.
-        if self.offset is not None and (fault is None or fault.offset or fault.length):
+        placeless = isinstance(fault, Fault) and not fault.offset and not fault.length
+        if self.offset is not None and not placeless:
             where += f"at byte {self.offset}: "
         text = f"{where}{self.message}"
         end = "" if text.endswith((".", "!", "?")) else "."
