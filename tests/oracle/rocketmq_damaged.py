@@ -11,6 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from golden_stores import CASES, directory
 from memory_directory import MemoryDirectory
 
 import logwright as lw
@@ -25,7 +26,12 @@ from logwright.roundtrip.oracles import rocketmq as oracle
 
 TIME = 1_700_000_000_000
 TOPICS = ("Orders", "Payments", "%RETRY%group", "SCHEDULE_TOPIC_XXXX")
-COMPARED = ("commitlog", "consumequeue", "index")
+GOLDEN = (
+    "cqext", "lmq", "batchcq", "props", "propcrc", "v2topic", "ipv6", "expired", "rolled", "compressed", "killed", "batch", "w432",
+    "recovered", "hand_base",
+)  # fmt: skip
+NOT_BEFORE_5 = ("batchcq", "lmq", "v2topic")
+COMPARED = ("commitlog", "consumequeue", "index", "batchconsumequeue", "consumequeue_ext")
 """The folders whose files are compared after the start."""
 _NOT_NUMBERS = ("body", "born_host", "store_host", "topic", "properties")
 _TRIES = 8
@@ -89,6 +95,8 @@ class Damager:
     def draw(self) -> list[Op]:
         kinds: list[Callable[[], list[Op]]] = [self.log_bytes] * 5 + [self.log_field] * 4 + [self.queue] * 5
         kinds += [self.index, self.index, self.checkpoint, self.checkpoint, self.whole_file, self.whole_file]
+        kinds += [self.batch_queue] * 5 if self.names("batchconsumequeue") else []
+        kinds += [self.extension] * 5 if self.names("consumequeue_ext") else []
         return self.chance.choice(kinds)()
 
     def _at(self, name: str) -> int:
@@ -163,6 +171,54 @@ class Damager:
                     {"op": "zero", "file": name, "at": at, "length": len(data) - at},
                     {"op": "write", "file": name, "at": at, "hex": other.hex()},
                     {"op": "flip", "file": name, "at": self._at(name), "bit": self.chance.randrange(8)},
+                )
+            )
+        ]
+
+    def batch_queue(self) -> list[Op]:
+        """Change a number of a unit, or all of it to zero."""
+        place = self._units("batchconsumequeue", 46, 0)
+        if place is None:
+            return []
+        name, at = place
+        at = min(at, len(self.files[name]) - 46)
+        offset, width = self.chance.choice([(0, 8), (8, 4), (12, 8), (20, 8), (28, 8), (36, 2), (38, 4)])
+        value = self.chance.choice([-1, 0, 1, 2, 5, 500, 5000, 1 << 40]) % (1 << 8 * width)
+        return [
+            self.chance.choice(
+                (
+                    {
+                        "op": "write",
+                        "file": name,
+                        "at": at + offset,
+                        "hex": value.to_bytes(width, "big").hex(),
+                    },
+                    {
+                        "op": "write",
+                        "file": name,
+                        "at": at + offset,
+                        "hex": value.to_bytes(width, "big").hex(),
+                    },
+                    {"op": "zero", "file": name, "at": at, "length": 46},
+                    {"op": "flip", "file": name, "at": self._at(name), "bit": self.chance.randrange(8)},
+                    {"op": "remove", "file": name},
+                )
+            )
+        ]
+
+    def extension(self) -> list[Op]:
+        name = self._of("consumequeue_ext")
+        if name is None:
+            return []
+        at = self._at(name)
+        length = min(self.chance.choice([1, 2, 20, 60]), len(self.files[name]) - at)
+        return [
+            self.chance.choice(
+                (
+                    {"op": "flip", "file": name, "at": at, "bit": self.chance.randrange(8)},
+                    {"op": "zero", "file": name, "at": at, "length": length},
+                    {"op": "write", "file": name, "at": at, "hex": self.chance.randbytes(length).hex()},
+                    {"op": "remove", "file": name},
                 )
             )
         ]
@@ -248,9 +304,8 @@ class Damaged:
     options: dict[str, Any]
     operations: list[Op]
     version: str
-
-    def queries(self) -> list[tuple[str, str]]:
-        return [(topic, key) for topic in TOPICS for key in ("k0", "k3", "k11", "T#a")]
+    queries: list[tuple[str, str]]
+    batch_topics: tuple[str, ...] = ()
 
     def place(self, home: Path) -> Path:
         """Write the files below `home`."""
@@ -260,19 +315,16 @@ class Damaged:
         return home
 
 
-class Written:
-    """A random store on disk."""
+class Intact:
+    """A store on disk, before its damage."""
 
-    def __init__(self, seed: int) -> None:
-        chance = random.Random(seed)
-        self.options = geometry(chance)
-        messages = rows(chance)
+    queries: list[tuple[str, str]]
+    batch_topics: tuple[str, ...] = ()
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self.options = options
         self._folder = tempfile.TemporaryDirectory()
         self.path = Path(self._folder.name, "store")
-        split = chance.choice([len(messages), len(messages), len(messages) // 2])
-        lw.write(messages[:split], self.path, "rocketmq.store", **self.options)
-        if messages[split:]:
-            lw.write(messages[split:], self.path, "rocketmq.store", mode="append", **self.options)
 
     def damaged(self, operations: list[Op]) -> tuple[dict[str, bytes], list[Op]]:
         """Carry out operations as `logwright.damage` does, except those that do not apply to what the ones before have left."""
@@ -290,27 +342,69 @@ class Written:
             }, done
 
 
+class Written(Intact):
+    """A random store."""
+
+    def __init__(self, chance: random.Random) -> None:
+        super().__init__(geometry(chance))
+        messages = rows(chance)
+        self.queries = [(topic, key) for topic in TOPICS for key in ("k0", "k3", "k11", "T#a")]
+        split = chance.choice([len(messages), len(messages), len(messages) // 2])
+        lw.write(messages[:split], self.path, "rocketmq.store", **self.options)
+        if messages[split:]:
+            lw.write(messages[split:], self.path, "rocketmq.store", mode="append", **self.options)
+
+
+class Golden(Intact):
+    """A golden store."""
+
+    def __init__(self, case: str, chance: random.Random) -> None:
+        config = CASES[case]["config"]
+        super().__init__({name: value for name, value in config.items() if not name.startswith("x.")})
+        for name, data in directory(case).files.items():
+            if name == "config/topics.json" or not name.startswith(("abort", "config/", "timer")):
+                path = self.path / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(data)
+        if "x.batchTopics" in config:
+            self.batch_topics = (config["x.batchTopics"],)
+        keys = {
+            (row["topic"], key)
+            for row in lw.read(self.path).to_pylist()
+            for key in (row["keys"] or "").split()
+        }
+        self.queries = chance.sample(sorted(keys), min(len(keys), 6))
+
+
 @lru_cache(maxsize=1)
-def written(seed: int) -> Written:
-    return Written(seed)
+def intact(seed: int, version: str) -> Intact:
+    chance = random.Random(f"store {seed}")
+    if chance.random() < 0.4:
+        return Golden(
+            chance.choice([case for case in GOLDEN if case not in NOT_BEFORE_5 or version[0] == "5"]), chance
+        )
+    return Written(chance)
 
 
 def store_of(seed: int, version: str) -> Damaged:
     """Return a damaged random store. Consecutive seeds damage the same store in different ways."""
-    intact, chance = written(seed // VARIANTS), random.Random(f"damage {seed}")
-    damager = Damager(intact.path, chance, intact.options)
+    store, chance = intact(seed // VARIANTS, version), random.Random(f"damage {seed}")
+    damager = Damager(store.path, chance, store.options)
     operations = [op for _ in range(chance.choice([1, 1, 1, 2, 3])) for op in damager.draw()]
     if chance.random() < 0.5:
         operations.append({"op": "create", "file": "abort", "text": "1"})
-    files, done = intact.damaged(operations)
-    options = {**intact.options, "commitLogRecoverMaxNum": chance.choice([10, 2])}
-    return Damaged(files, options, done, version)
+    files, done = store.damaged(operations)
+    options = {**store.options, "commitLogRecoverMaxNum": chance.choice([10, 2])}
+    return Damaged(files, options, done, version, store.queries, store.batch_topics)
 
 
 def ours(store: Damaged) -> dict[str, Any]:
     """Return the simulated start, in the form of `theirs`."""
     listing = MemoryDirectory(store.files, "store")
-    options = Options(LAYOUT.read_options, store.options)
+    known = {option.name for option in LAYOUT.read_options}
+    options = Options(
+        LAYOUT.read_options, {name: value for name, value in store.options.items() if name in known}
+    )
     started = STARTUP.run(listing, LAYOUT.plan(listing, options), options, version=store.version, clean=None)
     served = started.served
     if not isinstance(served, ServedStore):
@@ -338,7 +432,7 @@ def ours(store: Damaged) -> dict[str, Any]:
             number = max(following, number + 1)
         if queue.max_offset:
             queues[key] = (queue.min_offset, queue.max_offset, units, missing)
-    matches = {query: inner.query(*query, 64) for query in store.queries()}
+    matches = {query: inner.query(*query, 64) for query in store.queries}
     if old:
         # Releases 4.x tell only the offset that is stored in the message.
         matches = {
@@ -371,7 +465,9 @@ def theirs(store: Damaged, expected_files: int) -> dict[str, Any]:
     for _ in range(_TRIES):
         with tempfile.TemporaryDirectory() as folder:
             home = store.place(Path(folder))
-            loaded = oracle.load(store.version, home, store.options, queries=store.queries())
+            loaded = oracle.load(
+                store.version, home, store.options, queries=store.queries, batch_topics=store.batch_topics
+            )
             if not loaded.load:
                 return {"load": False}
             files = comparable(files_of(home))

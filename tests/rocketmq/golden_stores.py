@@ -10,6 +10,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+from memory_directory import MemoryDirectory
+
+from logwright.codec.rocketmq.formats.config import TOPICS
+
 HOME = Path(__file__).resolve().parents[2] / "corpora" / "golden" / "rocketmq"
 CASES: dict[str, dict[str, Any]] = {
     path.name: json.loads((path / "case.json").read_text()) for path in sorted(HOME.glob("*/"))
@@ -43,6 +48,26 @@ def store(case: str) -> dict[str, Path]:
     if base is None:
         return own
     return {name: path for name, path in {**store(base), **own}.items() if name in CASES[case]["files"]}
+
+
+def directory(case: str, *, logs_only: bool = False) -> MemoryDirectory:
+    """Return a store as the layout lists it: the second commit log path is a separate root."""
+    files = {}
+    for name, path in store(case).items():
+        for disk, root in (("disk1/commitlog", "commitlog"), ("disk2/commitlog", "commitlog-2")):
+            name = name.replace(f"{disk}/", f"{root}/")
+        if name != "timerwheel.gz" and (not logs_only or name.startswith("commitlog")):
+            files[name] = path.read_bytes()
+    batches = CASES[case]["config"].get("x.batchTopics")
+    if batches:
+        row = {
+            "topic": batches, "read_queue_nums": 4, "write_queue_nums": 4, "perm": 6, "topic_filter_type": "SINGLE_TAG",
+            "topic_sys_flag": 0, "order": False, "attributes": [{"key": "queue.type", "value": "BatchCQ"}],
+        }  # fmt: skip
+        files["config/topics.json"] = TOPICS.form(
+            pa.Table.from_pylist([row], schema=TOPICS.tables["rows"].schema())
+        )
+    return MemoryDirectory(files, "store")
 
 
 def _files(folder: Path) -> dict[str, Path]:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from golden_stores import CASES, HOME, Run, readable, runs, store
-from memory_directory import MemoryDirectory
+from golden_stores import CASES, HOME, Run, directory, readable, runs
 
 from logwright.codec.engine.startup import Started
 from logwright.codec.option import Options
-from logwright.codec.rocketmq.formats.config import TOPICS
 from logwright.codec.rocketmq.startup import message_store
 from logwright.codec.rocketmq.startup.message import string_hash
 from logwright.codec.rocketmq.startup.start import STARTUP, VERSIONS, ServedStore
@@ -19,26 +16,6 @@ from logwright.codec.rocketmq.store.layout import LAYOUT
 
 _FOLDERS = ("commitlog", "consumequeue", "batchconsumequeue", "consumequeue_ext")
 _MINIMAL = "commit log files only"
-
-
-def directory(case: str, *, logs_only: bool = False) -> MemoryDirectory:
-    """Return a store as the layout lists it: the second commit log path is a separate root."""
-    files = {}
-    for name, path in store(case).items():
-        for disk, root in (("disk1/commitlog", "commitlog"), ("disk2/commitlog", "commitlog-2")):
-            name = name.replace(f"{disk}/", f"{root}/")
-        if name != "timerwheel.gz" and (not logs_only or name.startswith("commitlog")):
-            files[name] = path.read_bytes()
-    batches = CASES[case]["config"].get("x.batchTopics")
-    if batches:
-        row = {
-            "topic": batches, "read_queue_nums": 4, "write_queue_nums": 4, "perm": 6, "topic_filter_type": "SINGLE_TAG",
-            "topic_sys_flag": 0, "order": False, "attributes": [{"key": "queue.type", "value": "BatchCQ"}],
-        }  # fmt: skip
-        files["config/topics.json"] = TOPICS.form(
-            pa.Table.from_pylist([row], schema=TOPICS.tables["rows"].schema())
-        )
-    return MemoryDirectory(files, "store")
 
 
 def options(case: str, run: Run | None = None) -> Options:
