@@ -525,6 +525,7 @@ def _bookkeeper(place: Path) -> None:
     console.print(
         f"{LEDGER_ENTRIES:,} entries of three ledgers: entry logs, index files, a journal and cookies"
     )
+    _scanned(target, LEDGER_ENTRIES)
     _type("inspect", target)
     _type(
         "dump",
@@ -540,6 +541,24 @@ def _bookkeeper(place: Path) -> None:
     _type("verify", broken, "--as-system", expected=3)
     _type("repair", broken, "--out", repaired, expected=3)
     _type("verify", repaired, "--as-system")
+    _scanned(repaired, lw.read(repaired, columns=["entry_id"]).num_rows)
+
+
+def _scanned(home: Path, expected: int) -> None:
+    """Count the entries that BookKeeper's own scanner finds in the entry logs, if it can run."""
+    from logwright.roundtrip.oracles import bookkeeper
+
+    reason = bookkeeper.available()
+    if reason is not None:
+        console.print(f"[yellow]{reason}[/] Skipping the check with BookKeeper itself")
+        return
+    logs = sorted((home / "ledger" / "current").glob("*.log"))
+    with _busy("scanning with BookKeeper's own DefaultEntryLogger"):
+        count = sum(len(bookkeeper.scan_log(home / "ledger", int(log.stem, 16))) for log in logs)
+    if count != expected:
+        console.print(f"[red]BookKeeper finds {count:,} entries instead of {expected:,}")
+        sys.exit(1)
+    console.print(f"[green]BookKeeper itself reads it:[/] its scanner finds {count:,} entries")
 
 
 def _type(verb: str, *words: object, expected: int = 0) -> None:

@@ -15,6 +15,8 @@ import logwright as lw
 from logwright.codec.bookkeeper.store import views
 from logwright.codec.fault import UsageError
 from logwright.readers import combined
+from logwright.readers.resolve import resolve
+from logwright.readers.target import DirectoryTarget
 
 HEALTHY = [
     "big_ids", "compacted", "digests", "dmg_base", "dmg_jbase", "entry_sizes", "gaps_and_order", "handmade", "handmade_journal_only",
@@ -258,3 +260,21 @@ def test_append_to_a_ledger_keeps_its_entries_in_an_index_of_any_page_size(tmp_p
     report = lw.verify(out, as_system="4.18.0", pageSize=512)
     assert report.ok, report.text()
     assert report.system["rows"] == len(ROWS) + len(more)
+
+
+@pytest.mark.parametrize(
+    ("folder", "option"), [("journal", "ledgerDirectories"), ("ledger", "journalDirectories")]
+)
+def test_single_directory_of_a_bookie_gets_a_note_that_the_others_are_missing(
+    folder: str, option: str, tmp_path: Path
+) -> None:
+    rows = [{"ledger_id": 1, "entry_id": n, "payload": b"%d" % n} for n in range(3)]
+    lw.write(rows, tmp_path / "bookie", "bookkeeper.bookie", journalWriteData=True)
+    (target,) = resolve(tmp_path / "bookie" / folder)
+    assert isinstance(target, DirectoryTarget)
+    (text,) = [fault.detail for name, fault in target.plan.faults if not name]
+    assert f"the {folder} directory of a bookie without" in text
+    assert option in text
+    (target,) = resolve(tmp_path / "bookie")
+    assert isinstance(target, DirectoryTarget)
+    assert target.plan.faults == ()

@@ -83,7 +83,8 @@ class Bookie(Layout):
         journals = [name for place in bookie.journals for _, name in bookie.journal_files(place)]
         order = {**logs, **{name: len(logs) + i for i, name in enumerate(journals)}}
         files.sort(key=lambda file: (_ROLES.index(file.role), order.get(file.name, 0), file.name))
-        return Plan(tuple(files), tuple(_name_faults(bookie)), _facts(bookie), tuple(_missing(bookie)))
+        faults = (*_partial(bookie), *_name_faults(bookie))
+        return Plan(tuple(files), faults, _facts(bookie), tuple(_missing(bookie)))
 
     def parts(self, listing: Listing, plan: Plan, view: str, options: Options) -> Sequence[Part | Group]:
         return views.parts(listing, plan, view, options)
@@ -230,6 +231,20 @@ def _name_faults(bookie: Tree) -> Iterator[tuple[str, Fault]]:
                 name,
                 Fault(NAME, 0, 0, Kind.LINK, text, Severity.ERROR, "the bookie does not find the ledger"),
             )
+
+
+def _partial(bookie: Tree) -> Iterator[tuple[str, Fault]]:
+    """Yield a note if the directory is one of several of a bookie: its journal directory alone, or a ledger directory alone."""
+    if list(bookie.places) != [""]:
+        return
+    kind, rest, option = (
+        ("ledger", "journal", tree.JOURNALS) if bookie.ledgers else ("journal", "ledger", tree.LEDGER_DIRS)
+    )
+    text = (
+        f"this is the {kind} directory of a bookie without its {rest} directories: pass the directory that holds all of them, or "
+        f"bk_server.conf, or name them with the option {option.name}"
+    )
+    yield "", Fault(NAME, 0, 0, Kind.LINK, text, Severity.INFO)
 
 
 def _missing(bookie: Tree) -> Iterator[tuple[str, Fault]]:
