@@ -112,8 +112,8 @@ def test_sector_that_fails_between_survey_and_copy_is_an_error(
     able = LAYOUT.capabilities.repair
     assert able is not None
 
-    def then_dying(*arguments):  # type: ignore[no-untyped-def]
-        repair_plan = able.repair(*arguments)
+    def then_dying(*arguments, **options):  # type: ignore[no-untyped-def]
+        repair_plan = able.repair(*arguments, **options)
         disk.bad = {name: [(8192, 12288)]}
         return repair_plan
 
