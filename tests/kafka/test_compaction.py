@@ -419,3 +419,16 @@ def test_malformed_cleaner_checkpoint_stops_the_compaction_before_it_writes(sour
         compacted(source, logs, now=NOW)
     assert not (logs / "orders-0").exists()
     assert (logs / "cleaner-offset-checkpoint").read_text() == "0\n1\norders\n"
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_messages_of_old_formats_are_filtered_one_by_one(magic, compression, tmp_path):
+    rows = [{"key": b"k%d" % (n % 7), "value": b"v%d" % n, "timestamp": START + n} for n in range(200)]
+    options = {"magic": magic, "compression_type": compression, "segment_bytes": 1024, "batch_size": 200}
+    lw.write(pa.Table.from_pylist(rows), tmp_path / "orders-0", "kafka.partition", **options)
+    compacted(tmp_path / "orders-0", tmp_path / "out")
+    active = max(logs_of(tmp_path / "orders-0"))
+    last = {n % 7: n for n in range(active)}
+    expected = [n for n in range(200) if n >= active or last[n % 7] == n]
+    assert lw.read(tmp_path / "out/orders-0").column("offset").to_pylist() == expected

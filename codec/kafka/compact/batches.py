@@ -7,7 +7,7 @@ magic 0 and 1 become batches, as since Kafka 4.0.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -31,7 +31,6 @@ from logwright.codec.kafka.formats.log.layout import (
     TIMESTAMP_TYPE,
     TRANSACTIONAL,
 )
-from logwright.codec.kafka.formats.log.messages import Sets
 from logwright.codec.kafka.formats.log.records import add
 from logwright.codec.kafka.formats.log.rows import Read
 from logwright.codec.kafka.formats.log.sections import Sections, sections
@@ -206,9 +205,10 @@ class _Portion:
         sub = Sections(slice(0, len(head)), part.buf, part.start[chosen], part.end[chosen])
         if part.sets is not None:
             sets = part.sets
-            sub.sets = Sets(
-                sets.count[chosen], sets.shift[chosen], sets.wrapped[chosen], sets.append_time[chosen]
-            )
+            sub.sets = replace(
+                sets, count=sets.count[chosen], shift=sets.shift[chosen], wrapped=sets.wrapped[chosen],
+                append_time=sets.append_time[chosen],
+            )  # fmt: skip
         read = _sound(sub, head, records.WANT_ALL)
         keep = self.keep[chosen[self.frame]]
         mask = pa.array(keep)
