@@ -80,8 +80,21 @@ def _passes_test(spec: FrameSpec, data: Bytes, at: int, place: int, bit: int) ->
     data[place] = stored ^ 1 << bit
     value = int(load_of(spec.struct, spec.test.field)(data, at + spec.struct.offset(spec.test.field)))
     data[place] = stored
+    return _is_tested(spec, value)
+
+
+def _is_tested(spec: FrameSpec, value: int) -> bool:
+    assert spec.test is not None
     values = spec.test.values + ((spec.marker.value,) if spec.marker is not None else ())
     return any((value ^ right) & 0xFFFFFFFF == 0 for right in values)
+
+
+def _may_end(spec: FrameSpec, data: Bytes, end: int, stop: int) -> bool:
+    """Return whether a frame may end there: where the data ends, or before zeros or what may be another frame."""
+    if spec.test is None or end + spec.struct.head_size > min(stop, len(data)):
+        return True
+    value = int(load_of(spec.struct, spec.test.field)(data, end + spec.struct.offset(spec.test.field)))
+    return _is_tested(spec, value) or not data[end : end + spec.struct.head_size].any()
 
 
 def _sums_agree(spec: FrameSpec, data: Bytes, at: int, left: int, place: int, bit: int) -> bool:
@@ -91,7 +104,7 @@ def _sums_agree(spec: FrameSpec, data: Bytes, at: int, left: int, place: int, bi
     data[place] = stored ^ 1 << bit
     try:
         size = int(load_of(spec.struct, field)(data, at + spec.struct.offset(field))) + spec.length.bias
-        if not spec.length.low <= size <= left:
+        if not spec.length.low <= size <= left or not _may_end(spec, data, at + size, at + left):
             return False
         for i, checksum in enumerate(spec.checksums):
             span, mask = span_of(spec, i)

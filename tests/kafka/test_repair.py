@@ -568,3 +568,14 @@ def test_repair_keeps_the_batches_that_a_shrinking_file_still_has() -> None:
     )
     outputs = {file.name: file.pieces for file in repair_plan.files()}
     assert outputs[segment_name(0, ".log")] == [Copy(segment_name(0, ".log"), 0, len(three(0)))]
+
+
+@pytest.mark.parametrize("bits", [(4, 4), (6, 5), (33, 4)])
+def test_wrong_offsets_of_the_first_batches_cost_no_other_batch(bits: tuple[int, int]) -> None:
+    """The first two batches claim offsets of later ones, or offsets above all."""
+    batches = [three(3 * n) for n in range(20)]
+    for n, bit in enumerate(bits):
+        batches[n] = ((3 * n) ^ 1 << bit).to_bytes(8, "big") + batches[n][8:]
+    repaired, repair_plan = repair(logs(*batches), **OPTIONS)
+    assert b"".join(batches[2:]) in repaired.files[segment_name(0, ".log")]
+    assert sum(cut.rows_lost or 0 for cut in repair_plan.cut) <= 3

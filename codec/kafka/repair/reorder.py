@@ -11,15 +11,18 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from logwright.codec.engine.repair import Removed
 from logwright.codec.kafka.formats.log.scan import MAX_OFFSET_DELTA
-from logwright.codec.kafka.repair.runs import Run, lost, removed_run
+from logwright.codec.kafka.repair.runs import Run, join, lost, removed_run
 from logwright.codec.kafka.repair.survey import SegmentSurvey
 from logwright.codec.store.listing import Listing
 
 _TOP = (1 << 63) - 1
 _UNSIGNED = (1 << 64) - 1
+_MOST_RUNS = 1000
+"""Segments with more runs are taken as the survey left them: the time is quadratic in their number."""
 
 
 @dataclass
@@ -34,6 +37,51 @@ class Order:
 def reorder(listing: Listing, surveys: Sequence[SegmentSurvey], *, correct: bool = True) -> Order:
     """Put the segments of one copy into order. `correct`: whether single flipped bits of offsets are corrected."""
     return _Reorderer(listing, surveys, correct=correct).run()
+
+
+def _follow_most(segment: SegmentSurvey) -> None:
+    """Take the ascending runs with the most batches as the good ones. A survey takes the first ones, of which a few may have wrong offsets
+    that are not below those of the others."""
+    runs = sorted([*segment.good, *segment.misplaced], key=lambda run: run.begin)
+    if not segment.misplaced or len(runs) > _MOST_RUNS:
+        return
+    good = [any(run is kept for kept in segment.good) for run in runs]
+    ranks: list[int] = []
+    before: list[int] = []
+    reached = -1
+    for i, run in enumerate(runs):
+        reached = max(reached, run.last) if good[i] else reached
+        rank, previous = _begins(segment, run), -1
+        for j in range(i):
+            joined = ranks[j] + (runs[j].last + 1 == run.first)
+            if ranks[j] and runs[j].last < run.first and joined >= rank:
+                rank, previous = joined, j
+        # One that is above the good ones before it is misplaced for another reason.
+        fits = good[i] or segment.base <= run.first <= reached
+        ranks.append(rank + 2 * len(run.heads) if fits else 0)
+        before.append(previous)
+    at = max(range(len(runs)), key=lambda i: ranks[i])
+    chain: list[Run] = []
+    most = ranks[at]
+    while at >= 0:
+        chain.insert(0, runs[at])
+        at = before[at]
+    if most > _rank(segment):
+        segment.good = join(chain)
+        segment.misplaced = join([run for run in runs if not any(run is kept for kept in chain)])
+
+
+def _rank(segment: SegmentSurvey) -> int:
+    """Return the rank of the good runs as `_follow_most` counts it."""
+    good = segment.good
+    joined = sum(left.last + 1 == right.first for left, right in pairwise(good))
+    begins = _begins(segment, good[0]) if good else 0
+    return 2 * sum(len(run.heads) for run in good) + joined + begins
+
+
+def _begins(segment: SegmentSurvey, run: Run) -> int:
+    """Return 1 for a run with the offset that the file is named after, -1 for another one at its start."""
+    return 1 if run.first == segment.base else -1 if not run.begin else 0
 
 
 class _Reorderer:
@@ -51,6 +99,7 @@ class _Reorderer:
     def run(self) -> Order:
         misplaced: list[tuple[int, Run]] = []
         for number, segment in enumerate(self.surveys):
+            _follow_most(segment)
             self.order.cut += segment.cut
             self.order.notes += segment.notes
             for run in segment.good:
