@@ -74,7 +74,9 @@ def test_offset_is_not_corrected_to_follow_two_wrong_ones() -> None:
 @pytest.mark.parametrize("seed", [304_251, 305_563])
 def test_type_that_makes_wrong_bytes_parse_proves_no_bit(seed: int) -> None:
     """Two wrong bits of a transaction in a multi, of which one is wrong in its length. With another type the bytes parse."""
-    specimen = next(sample for sample in PRIMARY_SAMPLES if sample.label == "zookeeper.txnlog nested").specimen()
+    specimen = next(
+        sample for sample in PRIMARY_SAMPLES if sample.label == "zookeeper.txnlog nested"
+    ).specimen()
     assert outcome(specimen, flipped(specimen.all_bytes(), "2 bits", seed)) is Outcome.LEFT
 
 

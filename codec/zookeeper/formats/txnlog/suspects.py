@@ -3,7 +3,8 @@
 Pairs of wrong bits change an Adler-32 as a single one elsewhere does. If they did, the bytes at the place that the checksum shows were
 right as stored. So a bit of the payload is corrected only if these bytes are impossible as they are and right with the bit flipped: the
 transaction does not parse and then adds up exactly, the zxid does not continue and then does, the time or the session does not fit those
-around it and then does. A bit of a multi, or of a type, is not proved by parsing: another type can make wrong bytes parse. The bits of node data are left to the digests of the tree.
+around it and then does. A bit of a multi, or of a type, is not proved by parsing: another type can make wrong bytes parse. The bits of node
+data are left to the digests of the tree.
 """
 
 from __future__ import annotations
