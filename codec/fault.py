@@ -23,7 +23,7 @@ class Kind(StrEnum):
     MAGIC = "bad magic or version"
     ORDER = "bad order"
     PAYLOAD = "bad payload"
-    LINK = "inconsistent with other files"
+    LINK = "missing link to another file"
     PADDING = "unexpected padding"
     UNSUPPORTED = "unsupported"
     """Not damage: the checksum matches, but the version, type or attribute is unknown. Repair keeps such bytes or fails."""

@@ -346,9 +346,9 @@ def test_verify_reports_damage(box: Path) -> None:
 
 
 @pytest.mark.parametrize(("depth", "kinds"), [
-    ("structure", ["inconsistent with other files"]),
-    ("checksums", ["checksum mismatch", "inconsistent with other files"]),
-    ("records", ["checksum mismatch", "bad payload", "inconsistent with other files"]),
+    ("structure", ["missing link to another file"]),
+    ("checksums", ["checksum mismatch", "missing link to another file"]),
+    ("records", ["checksum mismatch", "bad payload", "missing link to another file"]),
 ])  # fmt: skip
 def test_verify_levels(box: Path, depth: str, kinds: list[str]) -> None:
     flip(box / "000.toy", 700)

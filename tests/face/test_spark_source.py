@@ -292,7 +292,7 @@ def test_faults_are_logged(torn: Path, caplog: pytest.LogCaptureFixture) -> None
     with caplog.at_level(logging.WARNING, "logwright"):
         read(torn, columns="id", mode="DROPMALFORMED")
     message = "\n".join(record.getMessage() for record in caplog.records)
-    assert f"{torn}: at byte 0, 0 bytes: inconsistent with other files: 000.toy is not there" in message
+    assert f"{torn}: at byte 0, 0 bytes: missing link to another file: 000.toy is not there" in message
     assert "; 2 faults in all" in message
 
 
@@ -332,7 +332,7 @@ def test_bad_records_are_written_once(torn: Path) -> None:
     for part in parts:
         list(reader.read(part))
     assert [(line["path"], line["kind"], line["record"] is None) for _, line in recorded.lines] == [
-        (str(torn), "inconsistent with other files", True),
+        (str(torn), "missing link to another file", True),
         (str(torn / "001.toy"), "checksum mismatch", False),
         (str(torn / "500.toy"), "truncated", False),
     ]

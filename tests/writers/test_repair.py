@@ -178,7 +178,7 @@ def test_unsound_result_is_not_written(store: Path, tmp_path: Path, monkeypatch:
 def test_missing_file_does_not_prevent_a_repair(store: Path, tmp_path: Path) -> None:
     (store / "NOTE").unlink()
     assert (
-        "still damaged: NOTE at 0, inconsistent with other files" in lw.repair(store, tmp_path / "out").text()
+        "still damaged: NOTE at 0, missing link to another file" in lw.repair(store, tmp_path / "out").text()
     )
     assert read_files(tmp_path / "out") == {name: data for name, data in SALVAGED.items() if name != "NOTE"}
 
