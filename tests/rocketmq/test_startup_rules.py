@@ -148,3 +148,16 @@ def test_slots_of_an_index_follow_from_the_longer_of_two_files(tmp_path: Any) ->
     first.write_bytes(before[:60])
     lw.repair(tmp_path / "store", tmp_path / "out")
     assert {path.stat().st_size for path in (tmp_path / "out/index").iterdir()} == {len(before)}
+
+
+def test_queue_offset_whose_position_overflows_is_compared_as_a_broker_does(tmp_path: Any) -> None:
+    lw.write(ROWS, tmp_path / "store", "rocketmq.store", **OPTIONS)
+    home = tmp_path / "store"
+    log = "commitlog/00000000000000000000"
+    data = (home / log).read_bytes()
+    second = int.from_bytes(data[:4], "big")
+    files = {log: changed(data, second + 20, (-(1 << 59) + 1).to_bytes(8, "big", signed=True))}
+    queue = store_of(start(files, clean=False)).queues["T", 0]
+    assert queue.max_offset == 6
+    files[log] = changed(data, second + 20, (-1).to_bytes(8, "big", signed=True))
+    assert store_of(start(files, clean=False)).queues["T", 0].max_offset == 5

@@ -10,7 +10,7 @@ from logwright.codec.rocketmq.formats.consumequeue import FILLER, UNIT
 from logwright.codec.rocketmq.formats.consumequeue_ext import ADDRESS, FIRST_TAG
 from logwright.codec.rocketmq.formats.consumequeue_ext import UNIT as EXT_UNIT
 from logwright.codec.rocketmq.startup.mapped_file import LoadError, MappedFile, MappedFileQueue
-from logwright.codec.rocketmq.startup.message import Message, ThrownError
+from logwright.codec.rocketmq.startup.message import Message, ThrownError, int64
 from logwright.codec.store.overlay import Overlay
 
 SIZE = UNIT.min_size
@@ -173,12 +173,12 @@ class ConsumeQueue:
             tags_code = message.tags_code if self.ext is None else self.ext.put(message)
         if message.phy + message.size <= self.max_phy:
             return True
-        expected = number * SIZE
+        expected = int64(number * SIZE)
         first = not self.queue.files
         file = self.queue.last_for(expected)
         if first and number and not file.wrote:
             self.min_logic = expected
-            file.append(_UNIT.pack(0, FILLER, 0) * (expected % file.size // SIZE))
+            file.append(_UNIT.pack(0, FILLER, 0) * (expected % file.size // SIZE if expected > 0 else 0))
         if number and expected < file.base + file.wrote:
             return True
         self.max_phy = message.phy + message.size

@@ -80,6 +80,11 @@ def int32(value: int) -> int:
     return (value + (1 << 31)) % (1 << 32) - (1 << 31)
 
 
+def int64(value: int) -> int:
+    """Return the low 64 bits as a signed number, as Java's `long` overflows."""
+    return (value + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
 def string_hash(text: str) -> int:
     """`String.hashCode` of Java."""
     value = 0
