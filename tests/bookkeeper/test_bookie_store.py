@@ -165,7 +165,7 @@ def test_written_bookie_is_served_completely(tmp_path: Path) -> None:
     assert report["system"]["warnings"] == []
 
 
-def test_append_continues_ledgers(tmp_path: Path) -> None:
+def test_append_continues_ledgers_and_refuses_an_entry_they_have(tmp_path: Path) -> None:
     out = str(tmp_path / "bookie")
     lw.write(ROWS, out, "bookkeeper.bookie")
     more = [{"ledger_id": 1, "entry_id": 40 + i, "payload": b"more"} for i in range(3)]

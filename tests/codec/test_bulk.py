@@ -64,7 +64,7 @@ def test_payloads_are_decompressed_one_after_the_other(codec: str) -> None:
     assert filled([codec] * len(payloads), payloads) == (len(SAMPLES), SAMPLES)
 
 
-def test_codecs_may_alternate() -> None:
+def test_payloads_of_alternating_codecs_are_decompressed_together() -> None:
     codecs = [*NUMBERS, *NUMBERS]
     payloads = [compress(codec, SAMPLES[5]) for codec in codecs]
     assert filled(codecs, payloads) == (len(codecs), [SAMPLES[5]] * len(codecs))

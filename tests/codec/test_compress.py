@@ -87,7 +87,7 @@ def test_frames_kafka_builds_are_read(codec: str) -> None:
 
 
 @pytest.mark.parametrize("codec", BUILT)
-def test_frames_equal_kafkas(codec: str) -> None:
+def test_header_and_trailer_of_our_frames_equal_kafkas(codec: str) -> None:
     """Framing is equal; the compressed bytes may depend on the compressor, but are equal today."""
     built, ours = bytes.fromhex(BUILT[codec]), compress(codec, RAW)
     head = {"gzip": 10, "snappy": 16, "lz4": 7, "zstd": 6}[codec]
@@ -139,7 +139,7 @@ def test_output_of_other_libraries_is_read(data: bytes) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 @given(data=st.binary(max_size=2000), times=st.integers(1, 100))
-def test_round_trip(codec: str, data: bytes, times: int) -> None:
+def test_compressed_data_decompresses_to_the_same_bytes(codec: str, data: bytes, times: int) -> None:
     assert plain(codec, compress(codec, data * times)) == data * times
 
 
@@ -269,7 +269,7 @@ COMPRESSED = [
 
 
 @pytest.mark.parametrize("case", COMPRESSED)
-def test_golden_payloads_decompress(case: str) -> None:
+def test_golden_payloads_decompress_to_their_records(case: str) -> None:
     for codec, payload, magic, records in payloads(case):
         data = plain(codec, payload, 64 << 20)
         if magic == 2:
@@ -441,7 +441,9 @@ DAMAGE = [
 @pytest.mark.parametrize(
     ("codec", "data", "message"), DAMAGE, ids=lambda value: value[:40] if isinstance(value, str) else ""
 )
-def test_damage_is_described(codec: str, data: bytes, message: str) -> None:
+def test_damaged_payload_raises_the_reason_it_does_not_decompress(
+    codec: str, data: bytes, message: str
+) -> None:
     with pytest.raises(CompressionError) as caught:
         decompress(codec, data, limit=LIMIT)
     assert type(caught.value) is CompressionError
@@ -548,7 +550,7 @@ def test_changed_bytes_are_read_or_refused(codec: str, data: st.DataObject) -> N
 @kernel_modes
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("data", SAMPLES[1:5], ids=len)
-def test_limit_is_exact(codec: str, data: bytes) -> None:
+def test_output_at_the_limit_is_read_and_one_byte_more_refused(codec: str, data: bytes) -> None:
     payload = compress(codec, data)
     assert plain(codec, payload, len(data)) == data
     for limit in {len(data) - 1, len(data) // 2, 0}:
@@ -632,7 +634,7 @@ def test_many_small_chunks_take_linear_time() -> None:
 
 
 @kernel_modes
-def test_xxhash32_test_vectors() -> None:
+def test_xxhash32_gives_the_hashes_of_the_reference_implementation() -> None:
     """The vectors of the xxHash specification's reference implementation."""
     known = {b"": 0x02CC5D05, b"a": 0x550D7456, b"abc": 0x32D153FF, b"abcd": 0xA3643705,
              b"Nobody inspects the spammish repetition": 0xE2293B2F}  # fmt: skip

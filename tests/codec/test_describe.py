@@ -53,7 +53,7 @@ def numbers(kind: Int | Varint) -> st.SearchStrategy[int]:
 
 @pytest.mark.parametrize("kind", [*INTS, *VARINTS], ids=lambda kind: kind.label())
 @given(st.data())
-def test_numbers_round_trip(kind: Any, data: st.DataObject) -> None:
+def test_numbers_round_trip_and_every_cut_is_refused(kind: Any, data: st.DataObject) -> None:
     value = data.draw(numbers(kind))
     packed = kind.pack(value, {})
     assert kind.min_size <= len(packed) <= kind.max_size
@@ -79,7 +79,7 @@ def test_numbers_out_of_range_are_refused(kind: Any) -> None:
         (UVARINT, 300, "ac02"), (UVARINT, 16384, "808001"),
     ],
 )  # fmt: skip
-def test_documented_varints(kind: Varint, value: int, packed: str) -> None:
+def test_varints_are_packed_as_documented(kind: Varint, value: int, packed: str) -> None:
     assert kind.pack(value, {}).hex() == packed
 
 
@@ -89,7 +89,7 @@ def test_overlong_varints_are_read_and_too_long_ones_refused() -> None:
         VARINT.unpack(b"\x80" * 6, 0, 6, {})
 
 
-def test_flags_round_trip() -> None:
+def test_unknown_bits_of_flags_are_shown_and_kept() -> None:
     flags = Flags(I16BE, (Bit("codec", 0, 3, {1: "gzip"}), Bit("control", 5)))
     assert flags["codec"].of(0x21) == 1
     assert (flags["codec"].of(np.array([0x21, 2])) == [1, 2]).all()
@@ -136,7 +136,9 @@ VALUES = st.builds(
 
 
 @given(VALUES, st.binary(max_size=3), st.binary(max_size=3))
-def test_structures_round_trip(value: dict[str, Any], before: bytes, after: bytes) -> None:
+def test_structures_round_trip_and_their_sizes_and_checksums_are_computed(
+    value: dict[str, Any], before: bytes, after: bytes
+) -> None:
     packed = SAMPLE.pack(value)
     assert SAMPLE.min_size <= len(packed) <= SAMPLE.max_size
     buf, at, end = before + packed + after, len(before), len(before) + len(packed)
@@ -203,7 +205,7 @@ def test_impossible_count_is_refused_before_allocation() -> None:
         Repeated(I64BE, VARINT).unpack(packed, 0, len(packed), {})
 
 
-def test_offsets_of_fields() -> None:
+def test_fields_before_a_variable_width_have_fixed_offsets() -> None:
     assert SAMPLE.head_size == 8 + 4 + 4 + 1 + 4
     assert [SAMPLE.offset(name) for name in ("id", "size", "crc", "kind", "count", "odd")] == [
         0,
@@ -221,7 +223,7 @@ def test_offsets_of_fields() -> None:
     assert np.frombuffer(pair.pack({"a": -2, "b": 5}), dtype_of(pair))[0].tolist() == (-2, 5)
 
 
-def test_nested_structures() -> None:
+def test_structures_include_those_nested_in_others() -> None:
     assert list(structures([SAMPLE, HEADER])) == [SAMPLE, HEADER]
 
 
@@ -242,7 +244,7 @@ def test_nested_structures() -> None:
         (SAMPLE, "Sample"),
     ],
 )
-def test_labels(kind: Type, label: str) -> None:
+def test_label_of_a_type_states_width_byte_order_and_length(kind: Type, label: str) -> None:
     assert kind.label() == label
 
 
@@ -362,6 +364,6 @@ def test_checksum_of_preceding_bytes() -> None:
         (1 << 62, ""),
     ],
 )
-def test_times_are_formatted(milliseconds: int, text: str) -> None:
+def test_times_are_utc_text_and_negative_or_huge_ones_have_no_text(milliseconds: int, text: str) -> None:
     assert time_of(milliseconds) == text
     assert Int(8, unit="ms").meaning(milliseconds) == text

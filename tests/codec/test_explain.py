@@ -98,7 +98,7 @@ SEALED = Struct(
 )
 
 
-def test_checksums_are_explained() -> None:
+def test_checksum_names_its_range_and_the_bit_that_would_fix_it() -> None:
     good = SEALED.pack({"kind": 7, "data": b"ab"})
     node = child(explained(SEALED, good, base=10), "crc")
     assert node.check is not None
@@ -186,7 +186,7 @@ def test_damage_within_an_item_does_not_spread() -> None:
     assert not node.broken
 
 
-def test_lists_are_explained() -> None:
+def test_items_of_counted_typed_and_empty_lists_are_explained() -> None:
     counted = Struct("Counted", Field("n", U8), Field("items", Repeated(I16BE, "n")), Field("z", U8))
     node = child(explained(counted, b"\x02\0\1\0\2\5"), "items")
     assert (node.kind, node.value, node.meaning, [each.value for each in node.children]) == (

@@ -175,7 +175,7 @@ def copied(dst: Any, dst_at: int, src: Any, src_at: int, n: int) -> None:
 
 
 @pytest.mark.parametrize("n", [*range(70), 100, 1000, 70_000])
-def test_copy_copies_bytes(n: int) -> None:
+def test_copy_of_any_length_leaves_the_bytes_around_it(n: int) -> None:
     """Each length up to 32 is copied by separate code; one byte on each side is unchanged."""
     src = np.random.default_rng(n).integers(0, 256, n + 7, np.uint8)
     dst = np.zeros(n + 9, np.uint8)
@@ -215,7 +215,7 @@ def short_appended(dst: Any, dst_at: int, src: Any, src_at: int, n: int) -> None
 @pytest.mark.parametrize("append", [appended, short_appended])
 @pytest.mark.parametrize("n", [*range(70), *range(250, 260), 1000, 70_000])
 @pytest.mark.parametrize("room", [0, 1, 31, 32, 200, 300])
-def test_append_appends_bytes(append: Any, n: int, room: int) -> None:
+def test_append_leaves_the_bytes_before_and_after_the_buffer(append: Any, n: int, room: int) -> None:
     """Bytes before and after the buffers are unchanged."""
     src = np.random.default_rng(n).integers(0, 256, n + 310, np.uint8)
     around = np.full(n + 320, 0xAA, np.uint8)
@@ -302,7 +302,7 @@ def continued(crc: int, buf: Any, start: int, end: int) -> int:
 DATA = np.random.default_rng(7).integers(0, 256, 20_000, np.uint8)
 
 
-def test_crc32c_test_vectors() -> None:
+def test_crc32c_gives_the_checksums_of_rfc_3720() -> None:
     """RFC 3720, B.4."""
     known = {
         bytes(32): 0x8A9136AA,
@@ -374,7 +374,7 @@ def three(buf: Any, first: int, second: int, third: int, size: int) -> tuple[int
 
 
 @given(st.lists(st.integers(0, 100), min_size=3, max_size=3), st.integers(-1, 110))
-def test_crc32c_of_three(starts: list[int], size: int) -> None:
+def test_crc32c_of_three_ranges_equals_three_checksums(starts: list[int], size: int) -> None:
     buf = DATA[100:200]
 
     def by_instruction(*args: Any) -> tuple[int, int, int]:
@@ -505,7 +505,7 @@ SAMPLES = {
 
 
 @pytest.mark.parametrize("value", SAMPLES)
-def test_varint_test_vectors(value: int) -> None:
+def test_varints_have_the_documented_bytes(value: int) -> None:
     encoded = bytes.fromhex(SAMPLES[value])
     assert read_varlong(array(encoded), 0, len(encoded)) == (value, len(encoded))
     if -(1 << 31) <= value < 1 << 31:
@@ -519,7 +519,9 @@ READERS = {read_uvarint: (32, 5), read_varint: (32, 5), read_uvarlong: (64, 10),
 
 
 @given(int64s, st.integers(0, 9), st.integers(0, 5), st.binary(max_size=4))
-def test_varints_round_trip(value: int, extra: int, at: int, after: bytes) -> None:
+def test_varints_of_any_length_are_read_and_cut_ones_refused(
+    value: int, extra: int, at: int, after: bytes
+) -> None:
     """Each value in its shortest form and longer ones, at any offset."""
     for read, (bits, most) in READERS.items():
         number = unsigned(value, bits)

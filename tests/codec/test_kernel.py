@@ -305,7 +305,7 @@ def test_arrays_may_be_sliced_in_kernels(monkeypatch: pytest.MonkeyPatch) -> Non
         ("", "()"),
     ],
 )
-def test_signatures(text: str, types: str) -> None:
+def test_signature_text_gives_the_types_of_numba(text: str, types: str) -> None:
     actual = module._numba_signature(text)
     assert [str(item) for item in actual] == [str(item) for item in eval_types(types)]
 

@@ -73,7 +73,7 @@ def test_options_have_default_values() -> None:
         ("1MB", 1 << 20), ("1g", 1 << 30), ("5b", 5),
     ],
 )  # fmt: skip
-def test_numbers_are_parsed(text: Any, number: int) -> None:
+def test_number_may_have_a_sign_a_unit_or_a_hexadecimal_prefix(text: Any, number: int) -> None:
     assert parse_int(text) == number
 
 

@@ -184,7 +184,7 @@ def test_repair_as_the_system_leaves_the_same_files() -> None:
     assert (repair.summary().rows, list(repair.summary().warnings)) == (3, ["low on disk"])
 
 
-def test_removed_ranges() -> None:
+def test_removed_ranges_are_in_no_file_of_the_result() -> None:
     def change(disk: Overlay) -> None:
         disk.assemble("x", [Copy("a", 5, 7), b"?", Copy("a", 6, 8)])
         disk.delete("a")

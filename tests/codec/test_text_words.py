@@ -26,7 +26,7 @@ from logwright.codec.text import Word
         (Word(), b"\xff\n", "\ufffd", 2),
     ],
 )
-def test_words_are_parsed(kind: Word, data: bytes, value: Any, stop: int) -> None:
+def test_word_is_read_up_to_its_separator_or_the_end(kind: Word, data: bytes, value: Any, stop: int) -> None:
     assert kind.unpack(data, 0, len(data), {}) == (value, stop)
 
 
@@ -50,7 +50,7 @@ def test_invalid_words_are_refused(kind: Word, data: bytes, text: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "value"), [(Word(bits=32), 5), (Word(" "), "orders"), (Word(": "), "version")]
 )
-def test_text_round_trips(kind: Word, value: Any) -> None:
+def test_words_written_as_text_are_read_back(kind: Word, value: Any) -> None:
     packed = kind.pack(value, {})
     assert kind.unpack(packed, 0, len(packed), {}) == (value, len(packed))
 

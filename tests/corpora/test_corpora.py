@@ -368,7 +368,7 @@ def test_generate_on_the_command_line(tmp_path: Path, capsys: Any) -> None:
 # Random numbers
 
 
-def test_splitmix64_test_vectors() -> None:
+def test_splitmix64_gives_the_words_of_the_reference_implementation() -> None:
     """The reference implementation's first words for the seed 1234567."""
     from logwright.corpora.rng import _GAMMA, _mix
 

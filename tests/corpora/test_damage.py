@@ -372,7 +372,7 @@ def visible(files: MemoryFileSystem) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("above", [True, False])
-def test_damage_is_atomic(above: bool) -> None:
+def test_damaged_copy_is_complete_or_absent_after_any_failure(above: bool) -> None:
     """After any failed operation, interruption or crash the result is complete or absent, and the next run takes
     away what a killed one left."""
     start = MemoryFileSystem()

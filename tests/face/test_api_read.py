@@ -232,7 +232,7 @@ def test_options_reach_the_codec_or_the_layout(box: Path) -> None:
     assert lw.read(box / "1000.toy", Loud="yes").column("text")[-1].as_py() == b"SECOND 29"
 
 
-def test_filters_skip_files(box: Path) -> None:
+def test_filters_skip_files_without_a_matching_row(box: Path) -> None:
     scan = lw.scan(box, filter=[("id", ">=", 1000)], columns="id")
     assert scan.to_table().num_rows == 30
     assert [file["path"] for file in scan.report["files"]] == ["1000.toy"]
@@ -240,7 +240,7 @@ def test_filters_skip_files(box: Path) -> None:
 
 
 @pytest.mark.parametrize("limit", [0, 1, 100, 10_000, "3", "1k"])
-def test_limit_spans_files(box: Path, limit: Any) -> None:
+def test_limit_counts_rows_over_all_files(box: Path, limit: Any) -> None:
     number = {"3": 3, "1k": 1024}.get(limit, limit)
     assert ids(box, limit=limit) == ids(box)[:number]
 
@@ -289,7 +289,7 @@ def test_errors_keep_their_class_through_arrow(box: Path) -> None:
 # Damage
 
 
-def test_error_modes(box: Path) -> None:
+def test_failfast_raises_permissive_marks_and_dropmalformed_omits_damage(box: Path) -> None:
     complete = ids(box)
     flip(box / "000.toy", 700)
     with pytest.raises(lw.DamageError, match=r"box/000\.toy: at byte 646: checksum mismatch"):
@@ -331,7 +331,7 @@ def test_faults_of_a_layout_are_reported(box: Path) -> None:
 # Verify
 
 
-def test_verify_reports_damage(box: Path) -> None:
+def test_verify_counts_files_frames_rows_and_bytes_of_a_store(box: Path) -> None:
     report = lw.verify(box)
     assert isinstance(report, Report)
     assert report["ok"] is True
@@ -350,7 +350,7 @@ def test_verify_reports_damage(box: Path) -> None:
     ("checksums", ["checksum mismatch", "missing link to another file"]),
     ("records", ["checksum mismatch", "bad payload", "missing link to another file"]),
 ])  # fmt: skip
-def test_verify_levels(box: Path, depth: str, kinds: list[str]) -> None:
+def test_each_verify_depth_detects_more_kinds_of_damage(box: Path, depth: str, kinds: list[str]) -> None:
     flip(box / "000.toy", 700)
     with (box / "1000.toy").open("ab") as file:
         file.write(frame(9000, b"x" * 255))
@@ -374,7 +374,7 @@ def test_verify_a_single_file(box: Path) -> None:
         lw.verify(box, depth="??")
 
 
-def test_verify_standard_input(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verify_and_inspect_read_standard_input(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO((box / "1000.toy").read_bytes())))
     assert lw.verify("-")["frames"] == 30
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO((box / "1000.toy").read_bytes())))
@@ -404,7 +404,7 @@ def test_running_system_is_noted(box: Path) -> None:
 # Inspect, detect, codecs
 
 
-def test_inspect_a_directory(box: Path) -> None:
+def test_inspect_names_the_role_of_each_file_in_a_directory(box: Path) -> None:
     summary = lw.inspect(box)
     assert (summary["kind"], summary["codec"]) == ("directory", "toy.store")
     heads = sum((box / name).read_bytes().count(b"TY") for name in ("000.toy", "1000.toy"))
@@ -415,7 +415,7 @@ def test_inspect_a_directory(box: Path) -> None:
     assert lw.inspect(box)["faults"][0]["file"] == "NOTE"
 
 
-def test_inspect_a_file(box: Path) -> None:
+def test_inspect_of_a_file_checks_headers_but_no_checksums(box: Path) -> None:
     summary = lw.inspect(box / "1000.toy")
     assert (summary["kind"], summary["codec"], summary["frames"]) == ("file", "toy.frames", 30)
     assert summary["ranges"]["id"][0] == 1000
@@ -440,7 +440,7 @@ def test_detect_names_the_format(box: Path) -> None:
         lw.detect(box / "gone")
 
 
-def test_codecs_lists_formats() -> None:
+def test_codecs_lists_formats_with_their_columns_options_and_views() -> None:
     assert [codec["name"] for codec in lw.codecs()] == ["toy.store", "toy.frames", "toy.note"]
     (item,) = lw.codecs("toy.frames")
     assert item["tables"]["rows"]["columns"][0] == {
@@ -457,7 +457,7 @@ def test_codecs_lists_formats() -> None:
 # Tasks
 
 
-def test_tasks_are_independent(box: Path) -> None:
+def test_tasks_of_any_size_read_each_row_once(box: Path) -> None:
     """Split, pickled and read in any order elsewhere: each row once."""
     actual = plan.reading(resolve.resolve(box))
     for size in (100, 1000, 1 << 20):
@@ -492,7 +492,7 @@ def test_import_loads_no_heavy_package() -> None:
     assert stdout.split() == ["set()", "set()"]
 
 
-def test_public_names() -> None:
+def test_every_public_name_exists_and_others_raise() -> None:
     assert lw.__version__
     assert set(lw.__all__) <= set(dir(lw))
     for name in lw.__all__:

@@ -109,7 +109,7 @@ def test_output_file_is_written_atomically(partition: Path, tmp_path: Path, kind
     assert not (tmp_path / "no.parquet").exists()
 
 
-def test_verify_exit_status(partition: Path, capsys: Out) -> None:
+def test_damage_sets_the_exit_status_to_3(partition: Path, capsys: Out) -> None:
     assert run("verify", str(partition)) == 0
     damaged = CASES["dmg_flip_payload"].partition
     assert run("verify", str(damaged), "--json") == 3
@@ -166,7 +166,7 @@ def test_modes_of_the_command_line_are_those_of_the_package() -> None:
     assert list(MODES) == [mode.name for mode in Mode]
 
 
-def test_inspect_prints_facts(partition: Path, capsys: Out) -> None:
+def test_inspect_prints_facts_of_a_partition_and_of_a_file(partition: Path, capsys: Out) -> None:
     assert run("inspect", str(partition)) == 0
     out = capsys.readouterr().out
     assert "orders" in out
@@ -200,7 +200,7 @@ def test_segment_through_parquet_is_the_same_bytes(tmp_path: Path, capsys: Out) 
     capsys.readouterr()
 
 
-def test_partitions_through_arrow(partition: Path, tmp_path: Path, capsys: Out) -> None:
+def test_partition_round_trips_through_an_arrow_file(partition: Path, tmp_path: Path, capsys: Out) -> None:
     assert run("convert", str(partition), str(tmp_path / "rows.arrow")) == 0
     second = tmp_path / "again-0"
     words = [
@@ -288,7 +288,7 @@ def test_broken_pipe_is_silent(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full: it is Linux's")
-def test_closed_standard_output(partition: Path) -> None:
+def test_full_standard_output_ends_with_one_line_and_status_1(partition: Path) -> None:
     for words in (["dump", str(partition)], ["inspect", str(partition)]):
         with open("/dev/full", "wb") as full:
             done = subprocess.run(
@@ -324,7 +324,7 @@ def test_output_that_fails_half_way(tmp_path: Path, unbuffered: str) -> None:
     assert done.stderr.decode().startswith("error: standard output: ")
 
 
-def test_standard_input(partition: Path) -> None:
+def test_dump_reads_a_file_from_standard_input(partition: Path) -> None:
     data = (partition / f"{0:020d}.log").read_bytes()
     done = subprocess.run(
         [sys.executable, "-m", "logwright", "dump", "-", "--codec", "kafka.log", "--format", "jsonl", "--columns", "offset"],

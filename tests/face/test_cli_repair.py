@@ -65,7 +65,7 @@ def test_json_output_is_the_report(store: Path, tmp_path: Path, capsys: Out) -> 
     assert read_files(store) == PREFIX
 
 
-def test_replicas_and_options(store: Path, tmp_path: Path, capsys: Out) -> None:
+def test_repair_takes_replicas_and_layout_options(store: Path, tmp_path: Path, capsys: Out) -> None:
     other = write_files(tmp_path / "other" / "store", {**DAMAGED, "003.toy": DAMAGED["003.toy"][: 3 * SIZE]})
     assert run("repair", str(store), str(other), "--drop-readme", "yes", "--out", str(tmp_path / "out")) == 0
     assert "README" not in read_files(tmp_path / "out")

@@ -52,7 +52,7 @@ def test_every_byte_of_a_short_file_is_in_the_text() -> None:
     assert bytes.fromhex(" ".join(actual)) == path.read_bytes()
 
 
-def test_problems_come_first() -> None:
+def test_problems_of_a_fault_come_before_its_fields() -> None:
     lines = lw.explain(DAMAGED, fault=1).text().splitlines()
     assert (
         lines[1] == "  fault 1 of 1: checksum mismatch: crc mismatch: stored 0x1e15918d, computed 0x6216ddb0"

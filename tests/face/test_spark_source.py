@@ -279,7 +279,7 @@ def test_damaged_range_is_a_row(torn: Path) -> None:
         read(torn, schema("id long"))
 
 
-def test_faults_are_logged(torn: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_faults_are_logged_with_path_offset_and_number(torn: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "logwright"):
         read(torn, columns="id", mode="DROPMALFORMED")
     (message,) = [record.getMessage() for record in caplog.records if "000.toy" in record.getMessage()]

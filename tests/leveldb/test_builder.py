@@ -439,7 +439,7 @@ def test_table_file_round_trip(tmp_path: Path, capsys: pytest.CaptureFixture[str
         assert lw.read(tmp_path / view, view="history").num_rows == rows
 
 
-def test_memory_is_bounded() -> None:
+def test_sorting_holds_only_a_few_buffers_in_memory() -> None:
     """Of 30 MB at most a few times the buffer is in memory."""
     stage = MemoryDirectory()
     sorter = Sorter(stage, 1 << 20, ROWS, twice, last=False)

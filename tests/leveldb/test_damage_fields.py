@@ -138,7 +138,7 @@ def test_unknown_fields_of_a_log_are_refused(log: Path) -> None:
             changed(log, operation)
 
 
-def test_complete_payloads(log: Path) -> None:
+def test_resealed_change_of_a_payload_is_read_and_others_are_damage(log: Path) -> None:
     before = rows(log)
     out = changed(log, "flip:frame=41,field=payload,at=-1,bit=0,reseal")
     assert rows(out)[:-1] == before[:-1]

@@ -348,7 +348,7 @@ def test_unpublished_entries_are_invisible(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("columns", [["key"], ["sequence"], ["type"], ["value"], ["position", "key"], []])
-def test_only_requested_columns(tmp_path: Path, columns: list[str]) -> None:
+def test_selected_columns_hold_the_rows_of_a_complete_read(tmp_path: Path, columns: list[str]) -> None:
     path = small_database().write(tmp_path / "db")
     rows = lw.read(path, columns="*")
     selected = lw.read(path, columns=columns)
@@ -397,7 +397,7 @@ def test_two_databases_as_one_table(tmp_path: Path) -> None:
 # Unknown orders
 
 
-def test_unknown_comparator(tmp_path: Path) -> None:
+def test_tables_of_an_unknown_comparator_keep_their_stored_order(tmp_path: Path) -> None:
     database = Database(
         tables=[(1, 5, [Op(b"z", 4), Op(b"m", 5), Op(b"m", 2, b"old"), Op(b"a", 6)])],
         logs={7: [Op(b"a", 9, None), Op(b"q", 10)]},

@@ -299,7 +299,7 @@ def test_verify_reports_the_faults(tmp_path: Path) -> None:
     assert "LevelDB removes the logs" in str(report)
 
 
-def test_advice_and_facts() -> None:
+def test_plan_names_the_comparator_and_advises_copying() -> None:
     crafted = CraftedDatabase([(1, 5, ROWS)], {8: physical(put(41, b"a"))}, last_sequence=40, settings=BLOOM)
     plan = LAYOUT.plan(MemoryDirectory(crafted.files), Options(LAYOUT.read_options))
     assert LAYOUT.nouns == ("entry", "file")
@@ -308,7 +308,7 @@ def test_advice_and_facts() -> None:
     assert plan.facts["comparator"] == BYTEWISE
 
 
-def test_facts_of_headers() -> None:
+def test_facts_count_log_batches_filters_and_compressions() -> None:
     logs = {
         8: physical(put(41, b"a")) + physical(batch(42, (b"b", None), (b"c", b""))) + physical(b"x"),
         9: b"",

@@ -201,7 +201,7 @@ def test_snapshot_at_the_start_of_a_manifest_describes_older_tables() -> None:
     assert sorted(levels(result)) == [5, 14]
 
 
-def test_invalid_edit() -> None:
+def test_manifest_is_cut_at_an_invalid_edit_and_levels_are_kept() -> None:
     crafted = CraftedDatabase([(1, 5, rows(0, 20))], last_sequence=40)
     name = next(file for file in crafted.files if file.startswith("MANIFEST"))
     result, repair_plan = repaired(

@@ -228,7 +228,7 @@ def test_unreadable_zeros_at_the_end_are_removed() -> None:
     assert result.files["000005.log"] == physical(put(1, b"a"))
 
 
-def test_unreadable_current() -> None:
+def test_unreadable_current_is_rewritten_and_names_the_manifest() -> None:
     crafted = CraftedDatabase([(1, 5, rows(0, 20))], last_sequence=40)
     unreadable = UnreadableDirectory(crafted.files, {"CURRENT": [(0, 16)]})
     plan = LAYOUT.plan(unreadable, Options(LAYOUT.read_options))
@@ -241,7 +241,7 @@ def test_unreadable_current() -> None:
     assert made_files[name] == [Copy(name, 0, len(crafted.files[name]))]
 
 
-def test_replicas_are_refused() -> None:
+def test_replicas_of_a_database_are_refused_in_a_repair() -> None:
     crafted = MemoryDirectory(CraftedDatabase([(1, 5, rows(0, 20))], last_sequence=40).files)
     plan = LAYOUT.plan(crafted, Options(LAYOUT.read_options))
     with pytest.raises(UsageError, match="no replicas"):

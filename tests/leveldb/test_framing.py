@@ -238,7 +238,7 @@ def test_more_records_than_the_buffer_holds(monkeypatch: pytest.MonkeyPatch) -> 
         (bytes(BROKEN), BLOCK, -1),
     ],
 )
-def test_plausible_record(data: bytes, block_end: int, end: int) -> None:
+def test_record_is_sound_if_its_type_and_length_fit_its_block(data: bytes, block_end: int, end: int) -> None:
     assert framing.sound(array(data), 0, len(data), block_end) == end
 
 

@@ -54,7 +54,7 @@ def test_golden_files_exist() -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=_id)
-def test_bytes_round_trip(path: Path) -> None:
+def test_golden_files_decode_and_encode_to_the_same_bytes(path: Path) -> None:
     verdict = laws.decode_encode(path)
     assert verdict, verdict
     assert verdict.checked == path.stat().st_size

@@ -82,7 +82,7 @@ def test_tangled_tables_are_in_level_0() -> None:
     assert levels.levels == {3: 0, 4: 0, 5: 6}
 
 
-def test_cycle_is_tangled() -> None:
+def test_tables_in_a_cycle_of_ages_are_tangled_in_level_0() -> None:
     """Each table is older than the next one by their common keys."""
     older = {(1, 2), (2, 3), (3, 1)}
 
@@ -107,7 +107,9 @@ def test_cycle_is_tangled() -> None:
         max_size=14,
     )
 )
-def test_levels_are_consistent(drawn: list[tuple[int, int, int, int, int | None]]) -> None:
+def test_tables_of_a_level_are_disjoint_and_older_entries_come_later(
+    drawn: list[tuple[int, int, int, int, int | None]],
+) -> None:
     """For any tables: levels from 1 on are disjoint, and older entries are searched later."""
     tables = [
         Span(number, bytes([key]), bytes([key + width]), low * 10, low * 10 + length, level)

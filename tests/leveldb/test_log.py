@@ -123,7 +123,7 @@ OPERATIONS = st.lists(
     st.sampled_from([0, BLOCK - 90, BLOCK - 60, 2 * BLOCK]),
     st.booleans(),
 )
-def test_log_round_trips(
+def test_any_batches_in_a_log_round_trip(
     values: list[tuple[list[tuple[bytes, bytes | None]], int]], fill: int, frames: bool
 ) -> None:
     sequence, batches = 2, [batch(1, (b"fill", b"x" * fill))]

@@ -98,7 +98,7 @@ NEW_FILE = st.builds(
 
 @settings(max_examples=examples(40))
 @given(st.lists(st.lists(NUMBERED | NEW_FILE, min_size=1, max_size=4), max_size=5), st.booleans())
-def test_manifest_round_trips(edits: list[list[EditField]], frames: bool) -> None:
+def test_any_edits_in_a_manifest_round_trip(edits: list[list[EditField]], frames: bool) -> None:
     manifest = specimen_of(written([form(edit) for edit in edits]))
     rows_read = manifest.read()
     assert (rows_read.table.num_rows, rows_read.report.faults) == (sum(map(len, edits)), [])

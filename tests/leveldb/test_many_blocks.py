@@ -71,7 +71,7 @@ def test_undecompressible_block_is_reported_by_itself(contents: bytes) -> None:
 
 
 @pytest.mark.parametrize("bad", [False, True])
-def test_columns_equal_entries(bad: bool) -> None:
+def test_columns_of_sound_and_damaged_blocks_equal_their_entries(bad: bool) -> None:
     """The kernel for columns and the one for entries read the same blocks alike."""
     sound = pack_entries(
         [

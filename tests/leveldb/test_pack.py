@@ -153,7 +153,7 @@ def test_tables_of_limited_size(
         assert builder.rows == at - first
 
 
-def test_unknown_order() -> None:
+def test_index_of_an_unknown_comparator_holds_complete_keys() -> None:
     pairs = [(internal_key(key, 5, 1), b"v" * 50) for key in (b"b", b"abc", b"abd", b"z", b"a")]
     builder = TableBuilder(TableSettings(block_size=1, compression="none", comparator="test.Other"))
     data = builder.add(batch(pairs))[0] + builder.finish()

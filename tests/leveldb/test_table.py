@@ -73,7 +73,7 @@ def test_rows_alone_give_the_bytes_of_leveldb(name: str) -> None:
         assert encoded == specimen.all_bytes()
 
 
-def test_worked_example() -> None:
+def test_four_rows_give_the_documented_table_bytes() -> None:
     rows = [
         {"key": b"apple", "value": None, "sequence": 3, "type": "deletion"},
         {"key": b"apple", "value": b"red", "sequence": 1, "type": "value"},
@@ -117,7 +117,7 @@ ENTRIES = st.dictionaries(
 
 @settings(max_examples=examples(40), deadline=None)
 @given(ENTRIES, OPTIONS, st.integers(1, 20))
-def test_rows_round_trip(
+def test_any_rows_in_any_chunks_give_the_same_table_bytes(
     entries: dict[tuple[bytes, int], bytes | None], options: dict[str, Any], step: int
 ) -> None:
     keys = sorted(entries, key=lambda entry: (entry[0], -entry[1]))
@@ -327,7 +327,7 @@ def test_undecodable_blocks_with_correct_checksums() -> None:
     assert laws.encode_without_payloads(crafted(blocks[:1], entries[:1]), "leveldb.table", name=NAME)
 
 
-def test_impossible_handles() -> None:
+def test_blocks_behind_impossible_handles_are_read_and_reported() -> None:
     from logwright.codec.leveldb.formats.table.layout import handle
 
     good = pack_entries([(internal_key(b"a", 1, 1), b"x")], 16)
@@ -408,7 +408,7 @@ def test_filters_on_keys_read_no_other_blocks(sound: Specimen) -> None:
         assert bounded(sound, condition) == (keys, everything)
 
 
-def test_bounds_are_exact() -> None:
+def test_keys_sort_by_bytes_and_newer_sequences_come_first() -> None:
     keys = Keys([b"a", b"a\0"])
     assert ((keys != b"a").tolist(), (keys < b"a\0").tolist()) == ([False, True], [True, False])
     assert sorted([internal_key(b"a", 1, 1), internal_key(b"a", 2, 0)], key=order)[0] == internal_key(

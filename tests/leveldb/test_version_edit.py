@@ -54,7 +54,7 @@ def fast_read(payload: bytes) -> list[EditField] | str:
 
 @settings(max_examples=examples(200))
 @given(st.lists(FIELDS, max_size=6))
-def test_edits_round_trip(fields: list[EditField]) -> None:
+def test_edits_round_trip_and_kernels_read_every_cut_alike(fields: list[EditField]) -> None:
     payload = form(fields)
     assert parse(payload) == read(payload) == fields
     for cut in range(len(payload)):

@@ -45,7 +45,7 @@ def compare(seed: int, db: bool = False) -> None:
 
 
 @pytest.mark.parametrize("seed", range(0, 11 * SAMPLE, 11))
-def test_damaged_bookies(seed: int) -> None:
+def test_verdict_on_damaged_bookies_equals_that_of_a_bookie(seed: int) -> None:
     compare(seed)
 
 
@@ -57,7 +57,7 @@ def test_damaged_bookies_with_rocksdb(seed: int) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("first", range(0, NIGHTLY, AT_ONCE))
-def test_many_damaged_bookies(first: int) -> None:
+def test_verdict_on_many_damaged_bookies_equals_that_of_a_bookie(first: int) -> None:
     for seed in range(first, first + AT_ONCE):
         with contextlib.suppress(pytest.skip.Exception):
             compare(seed)

@@ -93,7 +93,7 @@ def run(kafka: Any, seeds: range, tmp_path: Path, *, old: bool = False) -> Count
     return counts
 
 
-def test_random_damage(kafka: Any, tmp_path: Path) -> None:
+def test_verdict_on_randomly_damaged_logs_equals_that_of_a_broker(kafka: Any, tmp_path: Path) -> None:
     counts = run(kafka, range(150), tmp_path)
     assert counts["loaded"] > 100
     assert counts["refused"] > 3
@@ -112,7 +112,7 @@ def test_much_random_damage_of_older_magics(kafka: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_much_random_damage(kafka: Any, tmp_path: Path) -> None:
+def test_verdict_on_thousands_of_damaged_logs_equals_that_of_a_broker(kafka: Any, tmp_path: Path) -> None:
     counts = run(kafka, range(10_000, 15_000), tmp_path)
     assert counts["loaded"] > 4000
     assert counts["refused"] > 200

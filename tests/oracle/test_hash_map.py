@@ -22,7 +22,7 @@ def same(kafka: Any, ids: list[int]) -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 12, 13, 24, 25, 48, 49, 97, 1000, 20_000])
 @pytest.mark.parametrize("spread", [1 << 10, 1 << 20, 1 << 40, 1 << 62])
-def test_random_producer_ids(kafka: Any, size: int, spread: int) -> None:
+def test_random_producer_ids_are_in_the_order_of_javas_map(kafka: Any, size: int, spread: int) -> None:
     chance = random.Random(size * spread)
     same(kafka, [chance.randrange(spread) for _ in range(size)])
 

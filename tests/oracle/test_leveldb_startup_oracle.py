@@ -243,7 +243,7 @@ def test_file_instead_of_a_directory(tmp_path: Path, leveldb: oracle.LevelDB) ->
     assert (list(opened.rows), opened.iterated, list(opened.dropped), list(opened.after)) == ([], "", [], [])
 
 
-def test_without_plyvel(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_library_is_named_and_only_needed_on_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
     assert oracle.available() == ""
     monkeypatch.setattr(oracle, "_library", lambda: ctypes.CDLL("nowhere.so"))
     assert "plyvel with the C interface of LevelDB is needed: nowhere.so" in oracle.available()

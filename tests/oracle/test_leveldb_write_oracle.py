@@ -222,7 +222,7 @@ def test_locked_database_is_not_written(tmp_path: Path) -> None:
     assert opened(tmp_path / "db") == {}
 
 
-def test_empty_database(tmp_path: Path) -> None:
+def test_leveldb_opens_and_fills_an_empty_database(tmp_path: Path) -> None:
     lw.write([], tmp_path / "db", "leveldb.db")
     assert sorted(path.name for path in (tmp_path / "db").iterdir()) == ["CURRENT", "MANIFEST-000001"]
     assert opened(tmp_path / "db", lambda db: db.put(b"k", b"v")) == {}

@@ -144,7 +144,7 @@ def test_dump_finds_a_wrong_index(kafka: Any, golden: Any, tmp_path: Path) -> No
     assert str(copy / name) in message
 
 
-def test_dump_changes_nothing(kafka: Any, golden: Any) -> None:
+def test_dump_leaves_the_file_unchanged(kafka: Any, golden: Any) -> None:
     path = golden("dmg_index_odd_length").directory / "00000000000000000030.index"
     before = path.read_bytes()
     assert "offset: " in kafka.dump(path)
@@ -246,7 +246,7 @@ def test_load_leaves_the_files_a_broker_left(
     assert judged > 200
 
 
-def test_snapshots_round_trip(kafka: Any, golden: Any) -> None:
+def test_kafka_rewrites_a_producer_snapshot_with_the_same_bytes(kafka: Any, golden: Any) -> None:
     for path in golden("v2_compacted_producers").directory.glob("*.snapshot"):
         assert kafka.write_snapshot(kafka.read_snapshot(path)) == path.read_bytes()
 
@@ -268,7 +268,7 @@ def bucket_order(ids: list[int], removed: set[int], most: int = 0) -> list[int]:
     return sorted((fromkey for fromkey in dict.fromkeys(ids) if fromkey not in removed), key=bucket)
 
 
-def test_hash_map_order(kafka: Any) -> None:
+def test_javas_map_orders_ids_by_bucket(kafka: Any) -> None:
     # 4000 falls into bucket 0, 1 and 17 and 33 into 1, 1,000,000 (0xF4240) into 15.
     assert kafka.hash_map_order([1_000_000, 4000, 33, 1, 17, 2]) == [4000, 33, 1, 17, 2, 1_000_000]
     assert kafka.hash_map_order([2, 17, 1, 33, 4000, 1_000_000]) == [4000, 17, 1, 33, 2, 1_000_000]

@@ -46,7 +46,7 @@ def test_divided_and_joined_segments(kafka: Any, golden: Any, tmp_path: Path, na
     "options", [{"retention_bytes": 3000}, {"delete_before_offset": 30}, {"retention_bytes": 0}]
 )
 @pytest.mark.parametrize("name", ["v2_rolled", "dmg_tbase", "v0_rolled"])
-def test_retention(
+def test_broker_loads_a_log_after_retention_without_changing_it(
     kafka: Any, golden: Any, tmp_path: Path, name: str, options: dict[str, int], clean: bool
 ) -> None:
     """The loader opens the result, changes no log, and finds the log end where it was."""

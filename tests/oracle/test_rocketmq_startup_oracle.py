@@ -36,7 +36,7 @@ def compare(seed: int, version: str) -> None:
 @pytest.mark.parametrize(
     ("version", "seed"), [(version, seed) for version, count in SAMPLE.items() for seed in range(count)]
 )
-def test_damaged_stores(version: str, seed: int) -> None:
+def test_verdict_on_damaged_stores_equals_that_of_a_broker(version: str, seed: int) -> None:
     compare(FIRST + seed, version)
 
 
@@ -45,7 +45,7 @@ def test_damaged_stores(version: str, seed: int) -> None:
     ("version", "first"),
     [(version, first) for version, count in NIGHTLY.items() for first in range(0, count, 50)],
 )
-def test_many_damaged_stores(version: str, first: int) -> None:
+def test_verdict_on_many_damaged_stores_equals_that_of_a_broker(version: str, first: int) -> None:
     for seed in range(first, first + 50):
         try:
             compare(FIRST + seed, version)

@@ -97,7 +97,7 @@ def test_batches_are_those_of_kafkas_builder(kafka: Any, compression: str) -> No
         assert ours[21:61] == theirs[21:61], "the same header behind the checksum"
 
 
-def test_append_and_overwrite(kafka: Any, tmp_path: Path) -> None:
+def test_kafka_reads_what_append_and_overwrite_write(kafka: Any, tmp_path: Path) -> None:
     target = tmp_path / "orders-0"
     for start in (0, 300, 600):
         lw.write(
@@ -148,7 +148,7 @@ def test_appending_to_what_a_broker_wrote(kafka: Any, golden: Any, tmp_path: Pat
         assert end == actual[-1]["offset"] + 1, name
 
 
-def test_broker_serves_it(kafka: Any, broker: Any, tmp_path: Path) -> None:
+def test_broker_serves_partitions_of_every_compression(kafka: Any, broker: Any, tmp_path: Path) -> None:
     table = rows(2000)
     for compression in COMPRESSIONS:
         lw.write(table, tmp_path / f"topic-{compression}-0", "kafka.partition", compression_type=compression,

@@ -108,7 +108,7 @@ def test_salvage_of_a_log_that_begins_with_an_impossible_zxid(tmp_path: Path, zo
 
 
 @pytest.mark.parametrize("case", HEALTHY)
-def test_golden_directory_rebuilt(case: str, tmp_path: Path, zookeeper: Any) -> None:
+def test_server_accepts_a_rebuilt_golden_directory(case: str, tmp_path: Path, zookeeper: Any) -> None:
     lw.rebuild(GOLDEN / case / "version-2", tmp_path / "version-2")
     judge(zookeeper, tmp_path / "version-2")
 
@@ -221,11 +221,11 @@ def damaged_at_random(seed: int, tmp_path: Path, zookeeper: Any, strategy: str) 
 
 
 @pytest.mark.parametrize("seed", range(24))
-def test_random_damage(seed: int, tmp_path: Path, zookeeper: Any) -> None:
+def test_server_accepts_the_repair_of_random_damage(seed: int, tmp_path: Path, zookeeper: Any) -> None:
     damaged_at_random(seed, tmp_path, zookeeper, "prefix" if seed % 2 else "salvage")
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(24, 424))
-def test_more_random_damage(seed: int, tmp_path: Path, zookeeper: Any) -> None:
+def test_server_accepts_the_repair_of_more_random_damage(seed: int, tmp_path: Path, zookeeper: Any) -> None:
     damaged_at_random(seed, tmp_path, zookeeper, "prefix" if seed % 2 else "salvage")

@@ -23,7 +23,7 @@ def _available() -> None:
 
 @pytest.mark.parametrize("extended", [False, True], ids=["", "extended"])
 @pytest.mark.parametrize("name", CRAFTED)
-def test_crafted_logs(name: str, extended: bool, tmp_path: Path) -> None:
+def test_crafted_logs_are_restored_as_by_the_server(name: str, extended: bool, tmp_path: Path) -> None:
     directory = CRAFTED[name]
     options = {"extendedTypesEnabled": True} if extended else {}
     message = upstream_restore(written(directory, tmp_path), properties(options))

@@ -51,7 +51,9 @@ def ours(version: str, directory: MemoryDirectory) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("seed", range(RUNS // 3))
-def test_damaged_directories(seed: int, version: str, tmp_path: Path) -> None:
+def test_every_version_restores_damaged_directories_as_predicted(
+    seed: int, version: str, tmp_path: Path
+) -> None:
     directory, _ = directory_of(200_000 + seed)
     if twice(directory):
         pytest.skip("which of two files of one zxid comes first only the directory itself knows")
@@ -59,6 +61,6 @@ def test_damaged_directories(seed: int, version: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in CRAFTED if name not in OTHERWISE])
-def test_crafted_logs(name: str, version: str, tmp_path: Path) -> None:
+def test_every_version_restores_crafted_logs_as_predicted(name: str, version: str, tmp_path: Path) -> None:
     directory = CRAFTED[name]
     assert ours(version, directory) == theirs(version, written(directory, tmp_path))

@@ -148,7 +148,9 @@ def same(zookeeper: Any, path: Path) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "options", [{}, {"txnLogSizeLimitInKb": 4}, {"preAllocSize": 64}, {"digest.enabled": False}], ids=str
 )
-def test_nodes_as_transactions(zookeeper: Any, tmp_path: Path, options: dict[str, Any]) -> None:
+def test_nodes_written_as_logs_are_restored_by_the_server(
+    zookeeper: Any, tmp_path: Path, options: dict[str, Any]
+) -> None:
     written = lw.write(tree(200), tmp_path, "zookeeper.datadir", write_as="logs", **options)
     facts = same(zookeeper, tmp_path)
     assert facts["returned_zxid"] == written.ids["last_zxid"]
@@ -226,7 +228,7 @@ def test_directory_of_an_ensemble_member(zookeeper: Any, tmp_path: Path) -> None
     assert same(zookeeper, tmp_path)["returned_zxid"] == 0x400000001
 
 
-def test_generated_directories(zookeeper: Any, tmp_path: Path) -> None:
+def test_server_restores_the_nodes_of_a_generated_directory(zookeeper: Any, tmp_path: Path) -> None:
     """The server has the rows of the recipe, which no reader of ours produced."""
     for seed in range(3):
         generated = lw.generate(

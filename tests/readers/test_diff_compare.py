@@ -89,7 +89,7 @@ def test_long_runs_of_unmatched_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sorted(two for _, two, _ in matched if two is not None) == sorted(b)
 
 
-def test_descending_key_column() -> None:
+def test_rows_match_by_a_descending_key_column() -> None:
     def some(*pairs: tuple[int, int]) -> list[pa.RecordBatch]:
         return [pa.record_batch({"id": [pair for pair, _ in pairs], "n": [two for _, two in pairs]})]
 

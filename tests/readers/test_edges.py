@@ -86,7 +86,7 @@ def test_remote_file_that_ends_early_or_fails() -> None:
         ArrowSource("far", File(OSError("no route"))).pread(0, 9)
 
 
-def test_failing_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_standard_input_that_fails_is_a_storage_error(monkeypatch: pytest.MonkeyPatch) -> None:
     class Broken(io.BytesIO):
         def read(self, *_: Any) -> bytes:
             raise OSError(errno.EIO, "bad")
@@ -152,7 +152,7 @@ def test_files_that_vanish_during_listing(box: Path, monkeypatch: pytest.MonkeyP
     assert not open_listing(str(box)).entries()
 
 
-def test_unlistable_directories(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_directory_without_permission_is_an_access_error(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "scandir", failing(PermissionError(errno.EACCES, "no")))
     with pytest.raises(lw.AccessError):
         lw.read(box)
@@ -176,7 +176,7 @@ def test_staged_files_that_vanish_during_reading(box: Path, monkeypatch: pytest.
     assert [entry.name for entry in open_listing(str(box)).entries()] == ["000.toy"]
 
 
-def test_failing_remote_directories(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remote_directory_that_fails_is_a_storage_error(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     far(monkeypatch)
     assert open_listing("far:///").parent() is None
     below = open_listing(f"far://{box}")

@@ -45,7 +45,7 @@ DATABASE = LEVELDB["tables_snappy"].path / "db"
         ("@61@7+5", (61, 7, 5)),
     ],
 )
-def test_position_syntax(text: int | str, places: tuple[int, ...]) -> None:
+def test_position_is_a_number_or_a_path_into_frames(text: int | str, places: tuple[int, ...]) -> None:
     assert address(text) == places
     assert address(spell(places)) == places
 
@@ -56,7 +56,7 @@ def test_invalid_position_is_refused(text: int | str) -> None:
         lw.explain(SEGMENT, at=text)
 
 
-def test_explain_a_byte() -> None:
+def test_explain_of_a_byte_marks_its_field() -> None:
     explanation = lw.explain(SEGMENT, at=21)
     assert [(piece.start, piece.stop, piece.frame) for piece in explanation.pieces] == [(0, 971, True)]
     assert explanation.explained.focus == (21,)
@@ -205,7 +205,7 @@ def test_directory_without_a_position() -> None:
     assert many.codec == "leveldb.table"
 
 
-def test_empty_directory(tmp_path: Path) -> None:
+def test_explain_of_a_directory_without_logs_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "orders-0"
     path.mkdir()
     (path / "partition.metadata").write_bytes((PARTITION / "partition.metadata").read_bytes())

@@ -161,7 +161,7 @@ def test_rate_limits_the_rows_of_a_step(tmp_path: Path) -> None:
         assert batches >= 4, words
 
 
-def test_kafka_source_options(tmp_path: Path) -> None:
+def test_spark_options_for_kafka_select_partitions_and_offsets(tmp_path: Path) -> None:
     write(tmp_path / "a-0", 0, 100)
     write(tmp_path / "a-1", 0, 50)
     write(tmp_path / "b-0", 0, 10)

@@ -235,7 +235,7 @@ def test_damage_is_the_same_with_several_processes(partition: Path) -> None:
     assert [fault for _, fault in many.report.faults] == [fault for _, fault in scan.report.faults]
 
 
-def test_prefetching_is_bounded() -> None:
+def test_limited_prefetching_keeps_the_order_of_results() -> None:
     work = [functools.partial(pow, 2, i) for i in range(20)]
     result = jobs.run(work, 2, ahead=3)
     assert [next(result) for _ in range(5)] == [1, 2, 4, 8, 16]

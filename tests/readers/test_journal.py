@@ -25,12 +25,12 @@ def test_record_round_trips_as_text() -> None:
     assert json.loads(JOURNAL.to_json())["journal"] == 2
 
 
-def test_nothing_renamed_yet() -> None:
+def test_commit_without_a_rename_is_pending() -> None:
     assert JOURNAL.state(OLD, STAGED) is State.PENDING
     assert JOURNAL.overlay(OLD, STAGED) == {"b.log": "b.log", "a.index": "t1/a.index"}
 
 
-def test_half_renamed() -> None:
+def test_commit_with_some_renames_is_pending_for_the_rest() -> None:
     present = {**OLD, "b.log": 20}
     staged = {"t1/a.index": 8}
     assert JOURNAL.state(present, staged) is State.PENDING
@@ -58,7 +58,7 @@ def test_file_that_is_removed_and_written_again() -> None:
     assert journal.state({"a.log": 10, "b.log": 20}, {}) is State.CHANGED
 
 
-def test_completed_commit() -> None:
+def test_commit_with_all_renames_is_done() -> None:
     present = {"a.log": 10, "a.index": 8, "b.log": 20}
     assert JOURNAL.state(present, {}) is State.DONE
     assert JOURNAL.overlay(present, {}) == {}

@@ -50,7 +50,7 @@ def test_odd_entries_in_either_root(place: Path) -> None:
     assert store.odd == {"dataLogDir/log.2": "a folder"}
 
 
-def test_single_file(place: Path) -> None:
+def test_single_file_is_listed_without_its_siblings(place: Path) -> None:
     path = str(place / "data/version-2/snapshot.0")
     listing = LoneFile(path, 10)
     assert [(entry.name, entry.size) for entry in listing.entries()] == [("snapshot.0", 10)]

@@ -89,7 +89,9 @@ def test_walk_is_the_same_with_threads(sizes: list[int], flips: list[int], threa
 
 @settings(deadline=None)
 @given(sizes=SIZES, start=st.integers(0, 1 << 30), length=st.integers(1, 9000))
-def test_unreadable_range(sizes: list[int], start: int, length: int) -> None:
+def test_walk_over_an_unreadable_range_is_the_same_with_threads(
+    sizes: list[int], start: int, length: int
+) -> None:
     data = log([200] * 100 + sizes)
     bad = (start % len(data), start % len(data) + length)
     with Prefetcher(2) as prefetcher:

@@ -188,7 +188,7 @@ def test_text_of_what_the_system_would_do() -> None:
     assert "No:" not in line
 
 
-def test_next_command() -> None:
+def test_next_command_says_what_a_repair_would_lose() -> None:
     def last(*faults: Fault) -> str:
         return partition_report(*faults).text().splitlines()[-2].strip()
 
@@ -321,7 +321,7 @@ def test_no_line_is_long() -> None:
     assert max(len(line) for line in long.text().splitlines()) <= 118
 
 
-def test_text_without_faults() -> None:
+def test_text_without_faults_has_totals_and_at_most_three_notes() -> None:
     assert report().text().splitlines() == [
         "orders-0  ok  1.1 GB, 1,234 frames, 5,678 rows",
         "  logwright dump orders-0 --limit 10",

@@ -188,7 +188,9 @@ def test_known_regions_are_not_read_again(disk: FailingDisk, tmp_path: Path) -> 
     assert disk.failures > failures
 
 
-def test_known_regions_expire(disk: FailingDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_known_unreadable_region_is_read_anew_after_a_time(
+    disk: FailingDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = put(tmp_path / "some", bytes(1 << 16))
     disk.bad["some"] = [(4096, 8192)]
     with open_source(str(file)) as source, pytest.raises(UnreadableError):

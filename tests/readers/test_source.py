@@ -34,7 +34,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_local_file(file: Path) -> None:
+def test_read_beyond_the_end_of_a_file_is_short(file: Path) -> None:
     with open_source(str(file)) as source:
         assert source.size == 1024
         assert source.pread(3, 4).tobytes() == bytes([3, 4, 5, 6])
@@ -51,7 +51,9 @@ def test_uri_reads_like_a_path(file: Path) -> None:
             assert source.pread(0, 1024).tobytes() == file.read_bytes()
 
 
-def test_arrow_file_systems(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_of_an_arrow_file_system_reads_like_a_local_one(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Any file system of pyarrow works. The local one stands for remote ones."""
     from pyarrow import fs
 
@@ -69,7 +71,7 @@ def test_unknown_file_system_is_refused() -> None:
         open_source("gopher://host/file")
 
 
-def test_bytes_in_memory() -> None:
+def test_read_from_memory_is_writable_and_ends_with_the_bytes() -> None:
     with MemorySource(b"abcdef") as source:
         assert source.pread(2, 2).tobytes() == b"cd"
         assert source.pread(5, 9).tobytes() == b"f"
@@ -77,7 +79,7 @@ def test_bytes_in_memory() -> None:
 
 
 @pytest.mark.parametrize("size", [10, 100])
-def test_standard_input(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_standard_input_of_any_size_is_read_by_position(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small input stays in memory, large input goes to a temporary file. Both are read by position."""
     monkeypatch.setattr(sources, "_SPOOL", 50)
     data = bytes(range(size))
@@ -87,7 +89,7 @@ def test_standard_input(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
         assert source.pread(5, 3).tobytes() == data[5:8]
 
 
-def test_named_pipe(tmp_path: Path) -> None:
+def test_named_pipe_is_read_to_its_end(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     writer = threading.Thread(target=pipe.write_bytes, args=(b"through a pipe",))
@@ -232,7 +234,9 @@ def test_directory_lists_files_only(tmp_path: Path) -> None:
     assert parent.read("a") == b"1"
 
 
-def test_names_of_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_directory_has_the_last_name_of_its_absolute_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "orders-0").mkdir()
     (tmp_path / "link-7").symlink_to(tmp_path / "orders-0")
     monkeypatch.chdir(tmp_path / "orders-0")
@@ -249,7 +253,9 @@ def test_file_is_no_directory(file: Path) -> None:
         open_listing(str(file.parent / "gone"))
 
 
-def test_remote_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remote_directory_lists_its_files_folders_and_parent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from pyarrow import fs
 
     from logwright.readers import listing

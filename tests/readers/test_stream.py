@@ -352,7 +352,7 @@ def test_torn_tail_of_a_file_that_is_not_the_last_is_an_error() -> None:
         rows(DATA + b"TY", hints={"last": False})
 
 
-def test_warnings_stop_nothing() -> None:
+def test_failfast_does_not_stop_at_a_warning() -> None:
     report = FileReport("x", "y")
     assert ids(frame(5, b"a") + frame(3, b"b"), "FAILFAST", report=report) == [5, 3]
     (fault,) = report.faults
@@ -375,7 +375,7 @@ def test_scan_errors_raise_after_the_rows_before(monkeypatch: pytest.MonkeyPatch
     assert report.rows == 2
 
 
-def test_modes_by_name() -> None:
+def test_mode_names_have_any_case_and_misspelt_ones_are_refused() -> None:
     assert Mode.of("permissive") is Mode.PERMISSIVE
     with pytest.raises(UsageError, match="Did you mean 'PERMISSIVE'"):
         Mode.of("permisive")

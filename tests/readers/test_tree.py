@@ -60,7 +60,7 @@ def test_verify_inspect_and_explain(store: Any) -> None:
     assert any("commitlog" in file.path or str(log) in file.path for file in report.files if file.faults)
 
 
-def test_diff_of_stores(store: Any, tmp_path: Path) -> None:
+def test_diff_by_files_names_files_in_subdirectories(store: Any, tmp_path: Path) -> None:
     path, options = store
     other = tmp_path / "other"
     lw.write(stores.messages(0, 4), other, "test.queues")

@@ -50,7 +50,7 @@ def test_verify_reports_unsupported_not_damaged(make: Any, tmp_path: Path) -> No
 
 
 @STORES
-def test_reading_raises(make: Any, tmp_path: Path) -> None:
+def test_reading_an_unsupported_record_raises(make: Any, tmp_path: Path) -> None:
     store, sample = make(tmp_path)
     view = "txns" if make is datadir else None
     with pytest.raises(lw.UnsupportedError, match=sample):

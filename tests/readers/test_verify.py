@@ -409,7 +409,7 @@ def test_lists_and_globs_verify_each_store(watched: Watched, tmp_path: Path) -> 
     assert same["files"] == report["files"]
 
 
-def test_progress_is_shown(watched: Watched, tmp_path: Path) -> None:
+def test_progress_of_verify_ends_at_the_size_of_the_files(watched: Watched, tmp_path: Path) -> None:
     shown: list[tuple[int, int]] = []
     place = write_store(tmp_path / "s", *SOUND)
     size = sum(path.stat().st_size for path in place.iterdir())

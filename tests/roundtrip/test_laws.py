@@ -125,7 +125,7 @@ def test_missing_checksum_test_is_found() -> None:
     assert "crc is" in str(laws.kernel_equals_description(bytes(wrong), broken))
 
 
-def test_crash_is_found() -> None:
+def test_exception_of_a_decoder_breaks_the_law() -> None:
     def decode(*args: Any) -> Iterator[Decoded]:
         head = args[1].header
         if (head["records_count"] != 1).any() or (head["partition_leader_epoch"] != 0).any():

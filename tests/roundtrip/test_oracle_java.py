@@ -183,7 +183,7 @@ def session(project: java.Project) -> Iterator[java.Session]:
     session.close()
 
 
-def test_requests_and_responses(session: java.Session) -> None:
+def test_session_keeps_one_process_until_it_is_closed(session: java.Session) -> None:
     items, (arguments, process) = session.ask("echo", items=[1, {"two": None}])
     assert items == [1, {"two": None}]
     assert arguments[:4] == list(java.QUICK)

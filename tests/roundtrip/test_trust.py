@@ -252,7 +252,7 @@ def test_directory_that_is_not_written_breaks_a_promise(monkeypatch: pytest.Monk
         trust.writing_directory(box, ["append"])
 
 
-def test_leftovers_are_detected(tmp_path: Path) -> None:
+def test_leftover_files_beside_or_in_the_target_break_the_promise(tmp_path: Path) -> None:
     box = DIRECTORY_SAMPLES[0]
     reader = trust.DirectoryReader(box, str(tmp_path))
     files = reader.empty()
@@ -314,7 +314,7 @@ def test_permanent_failure_of_one_kind_of_call(monkeypatch: pytest.MonkeyPatch, 
         os.close(fd)
 
 
-def test_operations_are_interrupted() -> None:
+def test_interruption_of_an_operation_counts_as_a_failure() -> None:
     files = MemoryFileSystem()
     files.make("/place")
     seen: list[BaseException | None] = []

@@ -28,7 +28,7 @@ BATCH = registry.get("kafka.log").structures[0]
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("codec", CODECS)
-def test_fuzzing_finds_nothing(codec: str) -> None:
+def test_mutated_files_of_a_format_break_no_promise(codec: str) -> None:
     """With the kernels bounds-checked."""
     done = subprocess.run(
         [sys.executable, "-m", "logwright.roundtrip.fuzz", codec, "--seconds", "120", "--seed", str(random.randrange(1 << 32))],
@@ -83,7 +83,7 @@ def test_unsupported_version_is_not_a_broken_promise(monkeypatch: pytest.MonkeyP
     fuzz_one("kafka.log", DATA)
 
 
-def test_failfast_must_raise(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failfast_that_raises_without_a_fault_breaks_the_promise(monkeypatch: pytest.MonkeyPatch) -> None:
     judged(monkeypatch, FAILFAST=lambda read: DamageError("no"))
     with pytest.raises(BrokenPromise, match="FAILFAST raised, and the report says otherwise"):
         fuzz_one("kafka.log", DATA)

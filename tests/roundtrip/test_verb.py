@@ -255,7 +255,7 @@ def test_unreadable_paths_are_errors(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "was not checked" in capsys.readouterr().err
 
 
-def test_standard_input(partition: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_on_standard_input_round_trips(partition: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = min(partition.glob("*.log"))
 
     class Stdin:

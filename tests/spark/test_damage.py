@@ -91,7 +91,7 @@ def test_impossible_schemas_are_refused(spark: Any) -> None:
 # Mode AS_SYSTEM, and copies
 
 
-def test_mode_as_system(spark: Any) -> None:
+def test_mode_as_system_loads_the_rows_a_broker_keeps(spark: Any) -> None:
     with pytest.warns(lw.DamageWarning, match="loses 4 records"):
         rows = lw.read(FLIPPED, mode="AS_SYSTEM", as_system="4.3", clean=False)["offset"].to_pylist()
     table = read(spark, FLIPPED, "offset long", mode="AS_SYSTEM", as_system="4.3", clean="false")

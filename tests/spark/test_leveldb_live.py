@@ -49,7 +49,7 @@ def test_key_ranges_are_separate_tasks(spark: Any, database: Path, size: str) ->
     assert frame.count() == len(rows)
 
 
-def test_history_and_metadata(spark: Any, database: Path) -> None:
+def test_history_view_has_the_states_of_a_read_and_the_path(spark: Any, database: Path) -> None:
     history = load(spark, database, view="history", includeMetadata="true", maxPartitionBytes="8k")
     states = {row["state"]: row["count"] for row in history.groupBy("state").count().collect()}
     own = lw.read(database, view="history")["state"].to_pylist()

@@ -104,7 +104,7 @@ def test_splits_inside_files_give_each_row_once(spark: Any, tmp_path: Path) -> N
     assert content(read(spark, next(target.glob("*.log")), maxPartitionBytes="16k")) == expected()
 
 
-def test_append_and_overwrite(spark: Any, tmp_path: Path) -> None:
+def test_append_continues_a_partition_and_overwrite_replaces_only_one(spark: Any, tmp_path: Path) -> None:
     target = tmp_path / "orders-0"
     write(rows(spark, 500), target)
     write(rows(spark, 400, first=500), target)
@@ -137,7 +137,7 @@ def test_offsets_are_kept_or_assigned(spark: Any, tmp_path: Path) -> None:
     assert left(tmp_path) == ["assigned-0", "kept-0"]
 
 
-def test_views_are_read(spark: Any) -> None:
+def test_each_view_has_its_records_batches_or_files(spark: Any) -> None:
     case = CASES["v2_txn_interleaved"]
     for committed, view in ((False, "read_uncommitted"), (True, "read_committed")):
         actual = sorted(r[0] for r in read(spark, case.partition, view=view).select("offset").collect())
@@ -165,7 +165,7 @@ def test_modes_on_a_damaged_copy(spark: Any) -> None:
     assert marked.count() == 96
 
 
-def test_schema_selects_columns(spark: Any, tmp_path: Path) -> None:
+def test_schema_selects_columns_and_refuses_unknown_ones(spark: Any, tmp_path: Path) -> None:
     write(rows(spark, 20), tmp_path / "orders-0")
     few = spark.read.format("logwright").schema("value binary, offset long").load(str(tmp_path / "orders-0"))
     assert few.columns == ["value", "offset"]
@@ -181,7 +181,7 @@ def test_schema_selects_columns(spark: Any, tmp_path: Path) -> None:
     assert min((os.path.basename(r[0]), r[1]) for r in meta) == (f"{0:020d}.log", 0)
 
 
-def test_several_paths(spark: Any, tmp_path: Path) -> None:
+def test_paths_may_be_lists_globs_and_folders(spark: Any, tmp_path: Path) -> None:
     for name in ("a-0", "a-1", "b-0"):
         write(rows(spark, 10, 1), tmp_path / name)
     load = spark.read.format("logwright").load

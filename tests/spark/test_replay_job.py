@@ -30,7 +30,9 @@ def table(first: int, count: int, **more: Any) -> pa.Table:
     return pa.table({"offset": pa.array(range(first, first + count), pa.int64()), "value": values, **more})
 
 
-def test_replay_from_tables(spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_second_replay_of_a_table_adds_no_row(
+    spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "lake").mkdir()
     # The largest comes last: Spark reads it first.
     for first, count in ((0, 50), (50, 100), (150, 4000)):

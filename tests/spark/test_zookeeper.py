@@ -56,7 +56,7 @@ def test_shuffled_nodes_are_one_snapshot(spark: Any, tmp_path: Path) -> None:
     ).read_bytes()
 
 
-def test_append_and_overwrite(spark: Any, tmp_path: Path) -> None:
+def test_append_updates_nodes_and_overwrite_replaces_the_directory(spark: Any, tmp_path: Path) -> None:
     target = tmp_path / "zk"
     write(frame(spark, 300), target)
     write(frame(spark, 200, first=300), target)
@@ -77,7 +77,7 @@ def test_same_path_in_two_tasks(spark: Any, tmp_path: Path) -> None:
     assert content(tmp_path / "zk") == {**expected(100), **dict.fromkeys(expected(40), b"again")}
 
 
-def test_acls_and_kinds(spark: Any, tmp_path: Path) -> None:
+def test_acls_kinds_and_sessions_of_nodes_are_written(spark: Any, tmp_path: Path) -> None:
     f = functions
     entry = f.struct(
         f.lit(1).alias("perms"),

@@ -68,7 +68,9 @@ def test_logs_in_data_log_dir(spark: Any) -> None:
     assert loaded.count() == 5
 
 
-def test_damage_by_mode(spark: Any, home: Path) -> None:
+def test_failfast_raises_permissive_marks_and_dropmalformed_omits_a_damaged_transaction(
+    spark: Any, home: Path
+) -> None:
     spoil(home / "version-2/log.1", 100)
     with pytest.raises(Exception, match=r"log\.1: at byte"):
         load(spark, home, view="txns").collect()

@@ -56,7 +56,7 @@ def test_every_field_is_on_the_page(codec: registry.Codec) -> None:
 
 
 @pytest.mark.parametrize("codec", registry.codecs(), ids=lambda codec: codec.name)
-def test_links_exist(codec: registry.Codec) -> None:
+def test_links_of_a_page_lead_to_its_headings(codec: registry.Codec) -> None:
     page = PAGES[f"{codec.name}.md"]
     heads = {head.lower() for head in re.findall(r"^### (.+)$", page, re.MULTILINE)}
     assert set(re.findall(r"\]\(#([^)]+)\)", page)) <= heads
@@ -93,7 +93,7 @@ def test_imhex_types_are_defined_before_use(codec: registry.Codec) -> None:
     assert described(codec)[0].name.lower() in {item.lower() for item in there}
 
 
-def test_kaitai_export() -> None:
+def test_kaitai_page_states_conditions_counts_and_sizes() -> None:
     text = ksy(registry.get("kafka.log"))
     assert "        type: log_frame\n        if: '(_io.size - _io.pos) >= 20'\n" in text
     assert "            1: message\n            0: record_batch\n" in text
@@ -129,7 +129,7 @@ def test_blocks_referenced_by_handles() -> None:
     )
 
 
-def test_records_in_blocks() -> None:
+def test_pages_split_a_log_into_blocks_of_records() -> None:
     text = PAGES["leveldb.log.ksy"]
     assert (
         "        size: '(_io.size - _io.pos) < 32768 ? (_io.size - _io.pos) : 32768'\n        type: log_block\n"

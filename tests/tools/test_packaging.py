@@ -269,7 +269,7 @@ def broken(kind: type[contracts._ImportContract], *imports: str, **options: obje
         ("h.codec.kafka.formats.log.codec -> h.codec.kernels.compress.gzip", True),
     ],
 )
-def test_systems_contract(line: str, allowed: bool) -> None:
+def test_contract_forbids_imports_between_systems(line: str, allowed: bool) -> None:
     systems = (
         "h.codec.registry -> h.codec.kafka.formats.log.codec",
         "h.codec.registry -> h.codec.leveldb.formats.table.codec",
@@ -297,7 +297,7 @@ def test_systems_contract(line: str, allowed: bool) -> None:
         ("h.cli.dump -> h.api", True),
     ],
 )
-def test_house_contract(line: str, allowed: bool) -> None:
+def test_contract_forbids_rooms_to_import_from_the_house(line: str, allowed: bool) -> None:
     rooms = ["h.codec", "h.readers"]
     actual = broken(contracts.HouseContract, line, root="h", rooms=rooms)
     assert actual == ([] if allowed else [line])

@@ -124,7 +124,7 @@ def test_each_row_is_written_once_if_the_driver_survives(name: str, each: int) -
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", ["later", "complete"])
-def test_stream_killed_repeatedly(name: str) -> None:
+def test_stream_killed_twice_writes_each_row_once(name: str) -> None:
     files, mode, number, _, new = before_batch(name)
     write_batch(files, number, mode)
     for prefix in range(0, len(files.trace) + 1, 3):
@@ -183,7 +183,7 @@ def test_record_of_batches_survives_other_writers() -> None:
     assert recorded_batches(files)["sums"].version == 2
 
 
-def test_applications_are_independent() -> None:
+def test_applications_commit_the_same_batch_number_separately() -> None:
     files = directory_before("nothing")
     for app in ("a", "b"):
         task = open_stream(files, app=app).task(0)
@@ -210,7 +210,7 @@ def test_batch_without_tasks_is_recorded() -> None:
     assert rows_after_recovery(files) == OLD
 
 
-def test_abort_leaves_nothing() -> None:
+def test_abort_of_a_stream_leaves_no_staged_file() -> None:
     files = directory_before("old")
     staged(files, [5], "append")
     open_stream(files).abort()

@@ -67,7 +67,7 @@ def test_report_of_a_write(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["box"]
 
 
-def test_options_and_dicts(tmp_path: Path) -> None:
+def test_rows_may_be_dicts_and_misspelt_options_are_refused(tmp_path: Path) -> None:
     write([{"value": 1}, {"value": 2}], f"file://{tmp_path}/box", LAYOUT, rows_per_segment="1")
     assert sorted(os.listdir(tmp_path / "box")) == ["00000.seg", "00001.seg", "count"]
     with pytest.raises(UsageError, match=r"Did you mean 'rows\.per\.segment'"):
@@ -244,7 +244,7 @@ def test_interrupted_write_leaves_nothing(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["box"]
 
 
-def test_write_without_rows(tmp_path: Path) -> None:
+def test_write_without_rows_leaves_a_readable_empty_directory(tmp_path: Path) -> None:
     report = write([], tmp_path / "box", LAYOUT)
     assert (report.rows, rows(tmp_path / "box")) == (0, [])
 
@@ -383,7 +383,7 @@ def test_files_written_by_root_belong_to_the_owner_of_the_directory(tmp_path: Pa
     assert (tmp_path / "box").stat().st_mode & 0o777 == 0o750
 
 
-def test_append_of_nothing(tmp_path: Path) -> None:
+def test_append_without_files_changes_nothing(tmp_path: Path) -> None:
     class Idle(toy.ToyLayout):
         def builder(self, *args: Any, **more: Any) -> Any:
             class Builder(toy.ToyBuilder):
@@ -399,7 +399,7 @@ def test_append_of_nothing(tmp_path: Path) -> None:
     assert os.listdir(tmp_path / "empty") == []
 
 
-def test_nothing_to_recover(tmp_path: Path) -> None:
+def test_recovery_of_an_absent_directory_creates_nothing(tmp_path: Path) -> None:
     finish_or_undo(FILES, LAYOUT, str(tmp_path / "absent/box"))
     assert os.listdir(tmp_path) == []
 

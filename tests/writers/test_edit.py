@@ -184,7 +184,7 @@ def test_any_rows_may_be_dropped_or_redacted(
 
 
 @pytest.mark.parametrize("compression", ["none", "lz4"])
-def test_single_segment(tmp_path: Path, compression: str) -> None:
+def test_single_segment_is_edited_like_its_directory(tmp_path: Path, compression: str) -> None:
     source = partition(tmp_path / "a" / "orders-0", compression_type=compression)
     log = sorted(source.glob("*.log"))[-1]
     out = tmp_path / "b" / log.name
@@ -339,7 +339,9 @@ def test_unknown_paths_and_kinds_are_refused(tmp_path: Path) -> None:
         lw.edit(source, tmp_path / "x" / "orders-0", drop="offset == 1")
 
 
-def test_edit_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_edit_command_prints_how_many_records_it_changed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     source = partition(tmp_path / "a" / "orders-0", compression_type="snappy")
     out = tmp_path / "b" / "orders-0"
     assert (

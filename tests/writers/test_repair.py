@@ -436,7 +436,9 @@ def test_files_the_user_cannot_chown_are_reported(
     assert "could not be preserved" in lw.repair(store, tmp_path / "other").text()
 
 
-def test_backup_is_verified(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repair_stops_if_the_backup_reads_back_differently(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from logwright.writers.filesystem import LocalFileSystem
 
     plain = LocalFileSystem.read
@@ -509,7 +511,7 @@ def test_lists_are_capped_and_counts_exact(store: Path, tmp_path: Path) -> None:
     assert "kept: 8 rows" in report.text()
 
 
-def test_progress_is_shown(store: Path, tmp_path: Path) -> None:
+def test_progress_of_a_repair_ends_at_the_size_of_its_output(store: Path, tmp_path: Path) -> None:
     seen: list[int] = []
     lw.repair(store, tmp_path / "out", show=seen.append)
     assert seen == sorted(seen)

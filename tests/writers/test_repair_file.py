@@ -62,7 +62,7 @@ def test_single_file_in_place(store: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "other").exists()
 
 
-def test_warnings_change_nothing(tmp_path: Path) -> None:
+def test_file_with_only_warnings_is_copied_unchanged(tmp_path: Path) -> None:
     data = joined(0, 1) + bytes(100)
     path = tmp_path / "000.toy"
     path.write_bytes(data)

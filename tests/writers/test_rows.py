@@ -53,11 +53,11 @@ def test_all_kinds_of_row_data(data: Any) -> None:
     assert offsets(data) == [1, 2, 3]
 
 
-def test_duckdb_query() -> None:
+def test_rows_may_be_a_duckdb_query() -> None:
     assert offsets(duckdb.sql("select unnest([1, 2, 3]) as offset")) == [1, 2, 3]
 
 
-def test_array_of_structs() -> None:
+def test_rows_may_be_a_foreign_arrow_array_of_structs() -> None:
     class Foreign:
         def __arrow_c_array__(self, requested_schema: Any = None) -> Any:
             return TABLE_OF_3.to_batches()[0].__arrow_c_array__(requested_schema)
@@ -65,7 +65,7 @@ def test_array_of_structs() -> None:
     assert offsets(Foreign()) == [1, 2, 3]
 
 
-def test_no_rows() -> None:
+def test_no_rows_have_the_schema_of_the_table() -> None:
     assert offsets([]) == []
     assert offsets(pandas.DataFrame({"offset": []})) == []
     assert rows.whole([], TABLE).schema == TABLE.schema()

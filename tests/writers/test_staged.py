@@ -110,7 +110,7 @@ def test_abort_leaves_the_target_unchanged(tmp_path: Path, mode: str) -> None:
         begun.task(1)
 
 
-def test_write_without_tasks(tmp_path: Path) -> None:
+def test_commit_without_tasks_writes_an_empty_directory(tmp_path: Path) -> None:
     assert StagedWrite(str(tmp_path / "box"), LAYOUT).commit([]).rows == 0
     assert rows(tmp_path / "box") == []
 
@@ -154,7 +154,7 @@ def test_wrong_options_are_reported_before_any_work(tmp_path: Path) -> None:
     assert rows(tmp_path / "box") == [0]
 
 
-def test_layout_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_staged_write_takes_a_layout_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("logwright.codec.registry.get_layout", {"toy.box": LAYOUT}.__getitem__)
     begun = StagedWrite(str(tmp_path / "box"), "toy.box")
     pickled(begun).commit([staged(begun, 0, 1)])

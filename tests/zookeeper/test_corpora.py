@@ -96,7 +96,7 @@ def test_manifest_lists_every_file(tmp_path: Path) -> None:
     assert "content_sha256" not in actual["version-2/snapshot.0"]
 
 
-def test_generation_is_deterministic(tmp_path: Path) -> None:
+def test_same_seed_generates_the_same_bytes(tmp_path: Path) -> None:
     for recipe, options in (("plain", {"write_as": "snapshot"}), ("mixed", {})):
         for place in ("one", "second"):
             lw.generate(

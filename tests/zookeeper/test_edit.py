@@ -88,7 +88,7 @@ def test_drop_and_redact_in_one_edit(zk: Path, tmp_path: Path) -> None:
     }
 
 
-def test_edit_in_place(zk: Path, tmp_path: Path) -> None:
+def test_edit_in_place_keeps_a_backup_and_can_be_appended_to(zk: Path, tmp_path: Path) -> None:
     before = {path.name: path.read_bytes() for path in (zk / "version-2").iterdir()}
     lw.edit(zk, drop="path = '/lock'", in_place=True, backup=str(tmp_path / "kept"))
     assert [path.name for path in (zk / "version-2").iterdir()] == ["snapshot.8"]

@@ -39,7 +39,7 @@ def changed(path: Path, to: Path, at: int, data: bytes) -> Path:
     return to
 
 
-def test_log_is_explained() -> None:
+def test_every_transaction_of_a_log_is_explained_with_its_checksum() -> None:
     path = golden("multi", "log.1")
     actual = explained(path, items=100_000)
     assert actual.pieces[0].nodes[0].name == "FileHeader"
@@ -104,7 +104,7 @@ def test_truncated_record_is_explained(tmp_path: Path) -> None:
     assert PAYLOAD.name not in {node.name for node in all_nodes(torn)}, "it ends before its length says"
 
 
-def test_snapshot_is_explained() -> None:
+def test_every_part_of_a_snapshot_is_explained_with_its_checksums() -> None:
     path = (
         golden("acls", "snapshot.18")
         if golden("acls", "snapshot.18").exists()

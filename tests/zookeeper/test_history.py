@@ -220,7 +220,7 @@ def test_selected_columns_equal_those_of_a_full_read(tmp_path: Path) -> None:
             assert lw.read(GOLDEN / case, view="history", columns=[name]).equals(everything.select([name]))
 
 
-def test_sessions_span_logs(tmp_path: Path) -> None:
+def test_close_of_a_session_deletes_ephemerals_of_an_earlier_log(tmp_path: Path) -> None:
     write_log(tmp_path, [session(1, 7), create(2, "/e", session=7, ephemeral=True)])
     write_log(tmp_path, [set_data(3, "/e", b"x", 1), close(4, 7, None)])
     assert history(tmp_path)[-1] == (4, "closeSession", "/e", None)

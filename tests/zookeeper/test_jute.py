@@ -269,7 +269,7 @@ def test_one_byte_text_is_classified(size: int) -> None:
 
 
 @given(st.binary(max_size=300), st.integers(0, 300))
-def test_adler32_equals_zlib(data: bytes, at: int) -> None:
+def test_adler32_and_its_combination_equal_zlib(data: bytes, at: int) -> None:
     buf = np.frombuffer(data, np.uint8)
     at = min(at, len(data))
     assert adler32(buf, at, len(data)) == zlib.adler32(data[at:]) == adler32.py_func(buf, at, len(data))

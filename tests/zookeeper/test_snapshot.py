@@ -215,7 +215,7 @@ def test_snapshot_of_a_new_server() -> None:
         ({"digest.enabled": "false", "serializeLastProcessedZxid.enabled": "false"}, 424),
     ],
 )
-def test_forms_by_version(options: dict[str, str], size: int) -> None:
+def test_digest_and_zxid_are_left_out_of_a_snapshot_by_option(options: dict[str, str], size: int) -> None:
     none = pa.table({"path": pa.array([], pa.string())})
     specimen = Specimen.of(b"", "zookeeper.snapshot", "snapshot.0", **options)
     encoded = specimen.encode(none)
@@ -223,7 +223,7 @@ def test_forms_by_version(options: dict[str, str], size: int) -> None:
     assert not specimen.with_bytes(encoded).read(mode=Mode.FAILFAST).report.faults
 
 
-def test_sessions_and_acls() -> None:
+def test_session_and_acl_tables_agree_with_header_and_nodes() -> None:
     path = next(file for file in FILES if _case(file).name == "sessions" and file.name != "snapshot.0")
     specimen = Specimen.of(path)
     sessions = specimen.read("sessions").table.to_pylist()
@@ -243,7 +243,7 @@ def test_sessions_and_acls() -> None:
 
 
 @pytest.mark.parametrize("path", DAMAGED, ids=_id)
-def test_damage_is_reported(path: Path) -> None:
+def test_damaged_golden_snapshots_are_reported_and_refused_by_failfast(path: Path) -> None:
     specimen = Specimen.of(path)
     report = specimen.read().report
     if path in TRUNCATED:

@@ -195,7 +195,7 @@ def test_changed_rows_of_a_damaged_file_get_new_checksums() -> None:
 # Before the nodes
 
 
-def test_impossible_session_count() -> None:
+def test_nodes_after_an_impossible_session_count_are_read() -> None:
     damaged = SOUND[:16] + I32BE.pack(1 << 29, {}) + SOUND[20:]
     result = read(damaged)
     assert errors(result) == {Kind.CHECKSUM, Kind.LENGTH}

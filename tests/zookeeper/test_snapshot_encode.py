@@ -77,7 +77,7 @@ def test_missing_parents_are_created() -> None:
     assert rows["/zookeeper/config"]["acl"] == [{"perms": 1, "scheme": "world", "id": "anyone"}]
 
 
-def test_counters_are_derived() -> None:
+def test_counters_of_parents_are_derived_from_their_children() -> None:
     rows = by_path(
         encoded(table({"path": "/a", "czxid": 3}, {"path": "/a/x", "czxid": 5}, {"path": "/a/y", "czxid": 4}))
     )
@@ -130,7 +130,7 @@ def test_equal_acls_are_stored_once() -> None:
     assert len(facts(specimen)["acls"]) == 4
 
 
-def test_kinds_of_nodes() -> None:
+def test_missing_kind_is_derived_from_owner_and_ttl() -> None:
     specimen = encoded(
         table(
             {"path": "/e", "ephemeral_owner": 1 << 56},
@@ -172,7 +172,7 @@ def test_parents_of_a_deep_path_are_created() -> None:
     assert rows["/a" * 299]["stored_cversion"] == 1
 
 
-def test_digest_is_computed() -> None:
+def test_digest_and_last_zxid_are_computed_from_the_nodes() -> None:
     specimen = encoded(
         table(
             {"path": "/a", "data": b"1", "czxid": 3, "kind": "container"},
@@ -201,7 +201,9 @@ def test_zxid_comes_from_the_name_or_the_rows() -> None:
         ("snapshot.5.gz", {"snapshot.compression.method": "none"}, b"ZKSN"),
     ],
 )
-def test_compression(name: str, options: dict[str, str], head: bytes) -> None:
+def test_snapshot_is_compressed_as_its_name_or_option_says(
+    name: str, options: dict[str, str], head: bytes
+) -> None:
     specimen = encoded(table({"path": "/a", "data": b"x" * 100_000}), name, **options)
     assert specimen.data.startswith(head)
     if options:

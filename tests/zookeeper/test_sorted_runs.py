@@ -146,7 +146,7 @@ def test_digests_of_written_nodes(nodes: list[tuple[str, bytes | None]], data: s
         assert subset.digest() == total
 
 
-def test_children() -> None:
+def test_children_are_counted_with_the_newest_zxid_of_each_parent() -> None:
     parent = np.array([-1, 0, 1, 1, 0, -2], np.int64)
     czxid = np.array([1, 2, 9, 3, 4, 5], np.int64)
     children, last = np.empty(6, np.int64), np.empty(6, np.int64)

@@ -186,7 +186,7 @@ def test_acl_tables_are_read(seed: int) -> None:
 
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("seed", range(40))
-def test_nodes_are_read(seed: int, strict: bool) -> None:
+def test_damaged_nodes_are_read_as_in_java(seed: int, strict: bool) -> None:
     chance = random.Random(seed)
     complete = memory_of("fresh").files["snapshot.0"][0x3B : 0x19B + 1]
     for _ in range(8):
@@ -220,7 +220,7 @@ def test_full_arrays_stop_the_reading_of_nodes() -> None:
 
 @pytest.mark.parametrize("close_session", [False, True])
 @pytest.mark.parametrize("seed", range(40))
-def test_transactions_are_read(seed: int, close_session: bool) -> None:
+def test_damaged_transactions_are_read_as_in_java(seed: int, close_session: bool) -> None:
     chance = random.Random(seed)
     payloads = []
     for _ in range(12):

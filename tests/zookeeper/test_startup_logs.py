@@ -174,7 +174,7 @@ def test_windows_of_any_size(window: int, monkeypatch: pytest.MonkeyPatch) -> No
     )
 
 
-def test_unreadable_transactions() -> None:
+def test_log_ends_at_a_transaction_the_server_cannot_read() -> None:
     short = record(2, 5, buf(b"/a") + buf(b"x"))
     zxids, ended, (stop,) = read({"log.1": log(A, short, C)})
     assert (zxids, ended, stop.why) == ([1], None, "the transaction ends early")
@@ -204,7 +204,7 @@ def test_paths_in_close_session() -> None:
     assert read({"log.1": log(record(1, -11, b""))})[0] == [1]
 
 
-def test_unreadable_disk() -> None:
+def test_unreadable_log_stops_the_start_with_an_input_error() -> None:
     class Broken(MemoryDirectory):
         def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
             if name.startswith("log"):

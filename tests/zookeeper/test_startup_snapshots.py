@@ -71,7 +71,7 @@ def stream(data: bytes, compression: str, limit: int = 1 << 30) -> Stream:
     return Stream.of(np.frombuffer(data, np.uint8), compression, limit)
 
 
-def test_gzip_snapshot_loads() -> None:
+def test_gzip_snapshot_may_have_several_members_and_trailing_bytes() -> None:
     result = stream(gzip.compress(FRESH, mtime=0), "gz")
     assert result.data.tobytes() == FRESH
     assert str(result.end) == "java.io.EOFException"
@@ -126,7 +126,7 @@ def test_damaged_gzip_fails_as_in_java() -> None:
     assert str(result.end) == "java.util.zip.ZipException: invalid block type"
 
 
-def test_snappy_snapshot_loads() -> None:
+def test_snappy_snapshot_may_have_several_streams_but_no_damage() -> None:
     data = compress("snappy", FRESH * 200)
     assert stream(data, "snappy").data.tobytes() == FRESH * 200
     # Another stream may follow.
@@ -212,7 +212,7 @@ def test_newest_readable_snapshot_is_loaded() -> None:
     assert names(load(many | {"snapshot.0": FRESH}))[0] == "snapshot.0"
 
 
-def test_unreadable_disk() -> None:
+def test_unreadable_snapshot_is_skipped_for_an_older_one() -> None:
     class Broken(MemoryDirectory):
         def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
             if name == "snapshot.5" and (length is None or offset == 0):
@@ -384,7 +384,7 @@ def test_what_a_rejected_snapshot_leaves_behind() -> None:
     assert start(data_directory({"snapshot.0": older})).verdict.rows == 1
 
 
-def test_truncated_sessions() -> None:
+def test_snapshot_with_truncated_sessions_is_refused() -> None:
     cut = FRESH[:16] + i4(1000) + i8(7) + i4(5) + buf(b"/")
     assert refused({"snapshot.0": cut}) == "java.io.EOFException"
     assert load({"snapshot.0": snapshot(ROOT, sessions=i4(-5))}).sessions == {}

@@ -59,7 +59,7 @@ def test_unknown_versions_are_refused(asked: str) -> None:
 # Directories
 
 
-def test_empty_directory_starts() -> None:
+def test_empty_directory_starts_with_the_files_of_a_new_server() -> None:
     opened = start(data_directory({}))
     verdict = opened.verdict
     assert (verdict.opens, verdict.rows, verdict.creates) == (True, 4, ("snapshot.0",))
@@ -284,7 +284,7 @@ def test_start_of_an_ensemble_member(files: dict[str, bytes], error: str | None)
         )
 
 
-def test_unreadable_disk() -> None:
+def test_unreadable_epoch_stops_only_a_member_of_an_ensemble() -> None:
     class Broken(MemoryDirectory):
         def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
             if name == "currentEpoch":

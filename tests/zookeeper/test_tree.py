@@ -293,7 +293,7 @@ def test_acl_lists_equal_in_java_share_a_number() -> None:
     assert tree._acls.uses() == {1: 1, 2: 3}
 
 
-def test_find_and_stats() -> None:
+def test_find_returns_nodes_and_stats_count_their_children() -> None:
     tree, _ = replayed(create(1, b"/a"), create(2, b"/a/b"), delete(3, b"/a/b"))
     rows = tree.find(pa.array([b"/a", b"/a/b", b"/", b"", b"/zookeeper"], pa.binary()))
     assert (rows >= 0).tolist() == [True, False, True, True, True]
@@ -304,7 +304,7 @@ def test_find_and_stats() -> None:
     assert stats["num_children"].tolist() == [0, 2]
 
 
-def test_copies_are_independent() -> None:
+def test_changes_of_a_copied_tree_leave_the_original() -> None:
     tree, _ = replayed(create(1, b"/a"), *quota_txns(2, b"/a"))
     copies: Sequence[Tree] = (tree.copy(), pickle.loads(pickle.dumps(tree)))
     for copy in copies:

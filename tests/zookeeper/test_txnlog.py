@@ -99,7 +99,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("case", DAMAGE)
-def test_damage_is_reported(case: str) -> None:
+def test_damage_is_reported_with_the_zxids_it_loses(case: str) -> None:
     kind, offset, length, rows, zxids, word = DAMAGE[case]
     (fault,) = faults_of(golden_log(case))
     lost = () if zxids is None else (fault.lost.get("first_zxid"), fault.lost.get("last_zxid"))
@@ -296,7 +296,7 @@ def test_unusual_forms_round_trip_unless_their_rows_change(payload: bytes, multi
 # Recognition
 
 
-def test_logs_are_recognised() -> None:
+def test_log_is_recognised_by_its_name_and_its_header() -> None:
     head = FILE_HEADER.pack({})
     assert CODEC.recognise("log.1", head) is Match.SURE
     assert CODEC.recognise("log.1.fixed", b"") is Match.NAME

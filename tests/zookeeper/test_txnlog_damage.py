@@ -173,7 +173,7 @@ def test_growing_log_of_a_running_server() -> None:
         CODEC.context("log.1", Options(CODEC.options), nothing=1)
 
 
-def test_scanning_without_checksums() -> None:
+def test_scan_without_checksums_counts_damaged_records_and_requests_missing_bytes() -> None:
     data = np.frombuffer(with_damage(log_of(payload_of(1), payload_of(5)), 40, b"\xff"), np.uint8)
     context = CODEC.context("log.1", Options(CODEC.options))
     assert len(CODEC.scan(Window(data, 0, len(data)), 0, context, check=False)) == 3

@@ -49,7 +49,7 @@ BODIES: list[tuple[int, Any]] = [
 
 
 @pytest.mark.parametrize(("kind", "body"), BODIES)
-def test_bodies_round_trip(kind: int, body: Any) -> None:
+def test_transaction_bodies_round_trip_with_digest_and_extra_bytes(kind: int, body: Any) -> None:
     assert _back(_payload(kind, body)) == (body, None, b"")
     if isinstance(body, dict):
         assert _back(_payload(kind, body, _DIGEST, b"more")) == (body, _DIGEST, b"more")
@@ -70,7 +70,7 @@ def test_create_of_older_versions() -> None:
         PAYLOAD.unpack(_payload(txns.CREATE, body)[:-2])
 
 
-def test_record_round_trips() -> None:
+def test_checksum_of_a_record_covers_neither_length_nor_mark() -> None:
     stored = RECORD.pack(
         {"payload": {**_HEAD, "type": txns.DELETE, "body": {"path": b"/a"}, "digest": _DIGEST}}
     )

@@ -300,7 +300,7 @@ def test_columns_filters_and_limits() -> None:
     )
 
 
-def test_sessions_and_acls() -> None:
+def test_session_and_acl_views_agree_with_the_nodes() -> None:
     rows = read("sessions")
     by_session: dict[int, int] = {}
     for row in rows:
@@ -323,7 +323,7 @@ def test_sessions_at_a_zxid() -> None:
     assert len(read("sessions", view="sessions", at_zxid=opened[4])) == 5
 
 
-def test_kinds_of_nodes() -> None:
+def test_ttl_nodes_are_recognised_without_extended_types_enabled() -> None:
     """TTL nodes are recognised whether extended types are enabled or not."""
     kinds = {row["path"]: (row["kind"], row["ttl"]) for row in read("extended_types")}
     assert {kind for kind, _ in kinds.values()} == {"persistent", "container", "ttl"}
@@ -469,7 +469,7 @@ def test_orphan_makes_a_server_load_an_older_snapshot(tmp_path: Path) -> None:
     assert any("the tree is built from" in fault.detail for _, fault in scan.report.faults)
 
 
-def test_rewritten_transactions_count(home: Path) -> None:
+def test_transactions_rewritten_after_damage_are_in_the_tree(home: Path) -> None:
     (home / "snapshot.6").unlink()
     spoil(home / "log.4", 1)
     (home / "log.7").unlink()
