@@ -135,3 +135,34 @@ def test_threads_have_their_own_contexts() -> None:
     for thread in threads:
         thread.join()
     assert results == [(len(payloads), SAMPLES * 5)] * 4
+
+
+def test_context_of_zstd_lives_as_long_as_its_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two threads ask for their first context at the same time: the address of each has to stay valid."""
+    count = 4
+    together, checked = threading.Barrier(count, timeout=30), threading.Barrier(count, timeout=30)
+    freed: list[int] = []
+    alive: list[bool] = []
+
+    class State:
+        def __init__(self) -> None:
+            self.address = threading.get_ident()
+            together.wait()
+
+        def __del__(self) -> None:
+            freed.append(self.address)
+
+    def run() -> None:
+        address = native.zstd_context()
+        checked.wait()
+        alive.append(address not in freed and native.zstd_context() == address)
+        checked.wait()
+
+    monkeypatch.setattr(native, "_State", State)
+    threads = [threading.Thread(target=run) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert alive == [True] * count
+    assert len(freed) == count

@@ -66,19 +66,15 @@ class _State:
             self._free(self.address)
 
 
-class _Local(threading.local):
-    def __init__(self) -> None:
-        self.state = _State()
-
-
-@functools.cache
-def _own() -> _Local:
-    return _Local()
+_local = threading.local()
 
 
 def zstd_context() -> int:
-    """Return the address of this thread's decompression context, or 0."""
-    return _own().state.address
+    """Return the address of this thread's decompression context, or 0. The context lives as long as the thread."""
+    state: _State | None = getattr(_local, "state", None)
+    if state is None:
+        state = _local.state = _State()
+    return state.address
 
 
 def _called(builder: Any, address: Any, result: Any, arguments: list[Any]) -> Any:
