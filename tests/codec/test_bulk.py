@@ -166,3 +166,13 @@ def test_context_of_zstd_lives_as_long_as_its_thread(monkeypatch: pytest.MonkeyP
         thread.join()
     assert alive == [True] * count
     assert len(freed) == count
+
+
+@pytest.mark.parametrize(
+    "payload", ["28b52ffd005844000010000001003f01161b744d1a", "28b52ffd00580800006b033c7fef"]
+)
+def test_zstd_frame_whose_blocks_make_too_much_is_left_to_the_reader(payload: str) -> None:
+    stored = bytes.fromhex(payload)
+    assert filled(["zstd"], [stored]) == (0, [])
+    with pytest.raises(CompressionError):
+        decompress("zstd", stored, limit=LIMIT)
