@@ -151,7 +151,9 @@ def groups(table: pa.Table, segments: dict[str, Path]) -> Iterator[Group]:
         if name == "none":
             ours.append("read_default")
             others.append("read_single_records")
-        yield Group(tuple(ours), tuple(others), ("read_copied", path), aiokafka=aiokafka_read(path))
+        # aiokafka does not read LZ4 with magic 0.
+        other = None if name == "lz4-magic0" else aiokafka_read(path)
+        yield Group(tuple(ours), tuple(others), ("read_copied", path), aiokafka=other)
     encoded = table.slice(0, ENCODED)
     for name in COMPRESSIONS:
         request = ("build", name, encoded.num_rows, VALUE_BYTES, BATCH_BYTES)
