@@ -40,7 +40,7 @@ _LZ4_HEADER = 7
 _LZ4_PLAIN, _LZ4_LEAST, _LZ4_MOST = 0x60, 0x40, 0x70
 """FLG of independent blocks without options, and the lowest and the highest BD."""
 _LZ4_STORED = 1 << 31
-_ZSTD_SINGLE, _ZSTD_BLOCK = zstd.SINGLE_SEGMENT, 128 << 10
+_ZSTD_SINGLE = zstd.SINGLE_SEGMENT
 _ZSTD_WIDEST = 17 << 3
 """The first window descriptor that streaming decompressors refuse by default: 128 MiB."""
 
@@ -102,45 +102,15 @@ def _lz4(buf: Bytes, at: int, end: int, out: Bytes, to: int, limit: int, verify:
     return -1
 
 
-@kernel("const u1[], i8, i8")
-def _widest_block(buf: Bytes, at: int, end: int) -> int:
-    """Return the largest size in the block headers of a complete frame, above 128 KiB if it exceeds the window (RFC 8878, 3.1.1.2.4).
-
-    The library checks this only where it decompresses in steps.
-    """
-    descriptor = load_u8(buf, at + 4)
-    single = descriptor & _ZSTD_SINGLE != 0
-    window = _ZSTD_BLOCK
-    if not single:
-        value = load_u8(buf, at + 5)
-        window = 1 << 10 + (value >> 3)
-        window += (window >> 3) * (value & 7)
-    dictionary, content = descriptor & 3, descriptor >> 6
-    at += 5 + (0 if single else 1) + (4 if dictionary == 3 else dictionary)
-    at += (1 if single else 0) if content == 0 else 1 << content
-    widest = 0
-    while end - at >= 3:
-        header = load_u8(buf, at) | load_u8(buf, at + 1) << 8 | load_u8(buf, at + 2) << 16
-        size = header >> 3
-        if size > window:
-            return _ZSTD_BLOCK + 1
-        widest = max(widest, size)
-        at += 3 + (1 if header >> 1 & 3 == 1 else size)
-        if header & 1:
-            break
-    return widest
-
-
 @kernel("const u1[], i8, i8, u1[], i8, i8, i8, i8")
 def _zstd(buf: Bytes, at: int, end: int, out: Bytes, to: int, limit: int, address: int, state: int) -> int:
     if address == 0 or state == 0 or end - at < 6:
         return -1
-    stop, most, wrong = frame(buf, at, end)
-    if wrong != 0 or most < 0 or stop != end:
+    stop, most, wrong, is_wide = frame(buf, at, end)
+    # Only where it decompresses in steps does the library refuse a block that is too large.
+    if wrong != 0 or most < 0 or stop != end or is_wide:
         return -1
     if load_u8(buf, at + 4) & _ZSTD_SINGLE == 0 and load_u8(buf, at + 5) >= _ZSTD_WIDEST:
-        return -1
-    if _widest_block(buf, at, end) > _ZSTD_BLOCK:
         return -1
     size = decompress_zstd(address, state, buf, at, end - at, out, to, min(limit - to, most))
     return -1 if size < 0 else to + size

@@ -28,51 +28,58 @@ _WRONG = {
 
 
 @kernel("const u1[], i8, i8")
-def frame(data: Bytes, at: int, length: int) -> tuple[int, int, int]:
-    """Walk the block headers of the frame at `at` in `data[:length]` (RFC 8878, 3.1.1). Returns (end, maximum decompressed size, error code).
+def frame(data: Bytes, at: int, length: int) -> tuple[int, int, int, bool]:
+    """Walk the block headers of the frame at `at` in `data[:length]` (RFC 8878, 3.1.1).
 
-    The size of a skippable frame is -1.
+    Returns (end, maximum decompressed size, error code, whether a block is larger than the format allows). The size of a skippable frame
+    is -1.
     """
     if length - at < 4:
-        return at, 0, _CUT
+        return at, 0, _CUT, False
     magic = load_u32le(data, at)
     if magic & _SKIPPABLE_MASK == _SKIPPABLE:
         if length - at < 8 or load_u32le(data, at + 4) > length - at - 8:
-            return at, 0, _CUT
-        return at + 8 + load_u32le(data, at + 4), -1, _WHOLE
+            return at, 0, _CUT, False
+        return at + 8 + load_u32le(data, at + 4), -1, _WHOLE, False
     if magic != _MAGIC:
-        return at, 0, _NO_MAGIC
+        return at, 0, _NO_MAGIC, False
     at += 4
     if at >= length:
-        return at, 0, _CUT
+        return at, 0, _CUT, False
     descriptor = load_u8(data, at)
     if descriptor & 0x08:
-        return at, 0, _BAD_HEADER
+        return at, 0, _BAD_HEADER, False
     single = (descriptor & SINGLE_SEGMENT) // SINGLE_SEGMENT
+    window = _BLOCK
+    if single == 0 and at + 1 < length:
+        value = load_u8(data, at + 1)
+        window = 1 << 10 + (value >> 3)
+        window = min(window + (window >> 3) * (value & 7), _BLOCK)
     dictionary = descriptor & 3
     size = descriptor >> 6
     at += 1 + (1 - single) + (4 if dictionary == 3 else dictionary) + (single if size == 0 else 1 << size)
-    most = 0
+    most = widest = 0
     last = 0
     while last == 0:
         if length - at < 3:
-            return at, 0, _CUT
+            return at, 0, _CUT, False
         header = load_u16le(data, at) | load_u8(data, at + 2) << 16
         at += 3
         last = header & 1
         kind = header >> 1 & 3
         size = header >> 3
         if kind == 3:
-            return at, 0, _BAD_BLOCK
+            return at, 0, _BAD_BLOCK, False
         most += _BLOCK if kind == 2 else size
+        widest = max(widest, size)
         at += 1 if kind == 1 else size
         if at > length:
-            return at, 0, _CUT
+            return at, 0, _CUT, False
     if descriptor & 0x04:
         at += 4
         if at > length:
-            return at, 0, _CUT
-    return at, most, _WHOLE
+            return at, 0, _CUT, False
+    return at, most, _WHOLE, widest > window
 
 
 class _Local(threading.local):
@@ -97,7 +104,7 @@ def read(codec: str, data: memoryview, limit: int) -> Bytes:
     parts: list[bytes] = []
     at = total = 0
     while at < len(data):
-        end, most, wrong = frame(buffer, at, len(buffer))
+        end, most, wrong, _ = frame(buffer, at, len(buffer))
         if wrong:
             raise CompressionError(f"zstd: at byte {at} of {len(data)}: {_WRONG[wrong]}")
         allowed = limit - total
