@@ -62,8 +62,8 @@ def _in_file(
                 for decoded in codec.decode(step.window, step.frames, "rows", columns, context):
                     faults += [fault for _, fault in decoded.faults]
             out += [correction for _, correction in corrector.frames(step, faults)]
-        whole = corrector.of_file()
-    return out if whole is None else [*out, whole[1]]
+        of_file = corrector.of_file()
+    return out if of_file is None else [*out, of_file[1]]
 
 
 def corrected(resolve: Callable[..., list[Target]], by_path: Found, **arguments: Any) -> list[Target]:

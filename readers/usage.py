@@ -170,7 +170,7 @@ def check_write(codec: Codec, path: str, options: Mapping[str, Any]) -> None:
         known = any(fold(option.name) == fold(name) for option in codec.options)
         if known and value is not None and not takes(codec, name, Verb.WRITE):
             error = UsageError(
-                f"option {name} does not apply to write of {codec.name}",
+                f"option {name} does not apply to writing {codec.name}",
                 path=path,
                 advice=_works(name, codec),
             )

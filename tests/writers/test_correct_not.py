@@ -62,7 +62,7 @@ def test_no_correct_leaves_every_bit(name: str, tmp_path: Path) -> None:
     codec, rows, options, pattern = STORES[name]
     path = tmp_path / "store-0"
     lw.write(rows, path, codec, **options)
-    file = max(path.rglob(pattern), key=lambda found: found.stat().st_size)
+    file = max(path.rglob(pattern), key=lambda path: path.stat().st_size)
     before = file.read_bytes()
     # The second half has what is derived from rows: the index and the filter of a table, the ledgers map of an entry log.
     end = len(before.rstrip(b"\0")) // 2

@@ -168,7 +168,7 @@ class IndexFile:
         return np.frombuffer(self.overlay.read(self.name, START, size), ">i8").astype(np.int64)
 
     def location(self, entry: int) -> int:
-        """Return the location of an entry, also in an incomplete page; 0 if there is none."""
+        """Return the location of an entry, also in an incomplete page; 0 if the file has no location for it."""
         if entry in self.added:
             return self.added[entry]
         stored = self.stored()

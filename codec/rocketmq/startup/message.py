@@ -26,6 +26,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600}
 DELAYS = [1000 * int(delay[:-1]) * _SECONDS[delay[-1]] for delay in _DELAYS.split()]
 """`messageDelayLevel`, in milliseconds; the first is level 1."""
 _DIGITS, _LONGEST = re.compile(r"[+-]?[0-9]+"), 4000
+"""Python refuses to convert numbers of more than 4300 digits. Java accepts any number of leading zeros."""
 INNER_NUM, INNER_BASE = "INNER_NUM", "INNER_BASE"
 
 
@@ -216,6 +217,7 @@ def _check(buffer: Buffer, rules: Rules, *, crc: bool) -> Message | Refused:
     message = Message(
         topic, queue_id, phy, total, tags_code, stored, queue_offset, flags & TRANSACTION, flags, properties
     )
+    # A broker parses these properties of every message, and refuses the message if they are not numbers.
     batch_of(message)
     return message
 

@@ -260,8 +260,8 @@ def _ways(read: ListedFile, context: SnapshotContext) -> Iterator[Way]:
     flip = flip_of(snapshot.CODEC, read, shape.size, context)
     if flip is not None:
         (at, bit), proofs = flip
-        found = Correction(at, bit, int(read(at, 1)[0]), 0, shape.size, proofs)
-        yield [(at, found.data)], shape.size, f"{found.note('')}, proved by {', '.join(proofs)}"
+        correction = Correction(at, bit, int(read(at, 1)[0]), 0, shape.size, proofs)
+        yield [(at, correction.data)], shape.size, f"{correction.note('')}, proved by {', '.join(proofs)}"
     ending = shape.ending or shape.behind
     if ending is not None:
         yield from _by_seals(shape, ending)
