@@ -40,10 +40,29 @@ class Window:
     data: Bytes
     offset: int
     size: int
+    zeros_end: int | None = None
+    """The bytes after the window are zeros up to here, or to the end of the file; None if that is not known."""
 
     @property
     def final(self) -> bool:
         return self.offset + len(self.data) >= self.size
+
+    def zeros_from(self, at: int) -> int:
+        """Return the number of zero bytes from `at` on. What follows the window counts as zeros if nothing is known of it."""
+        zeros = zeros_in(self.data[at:])
+        if at + zeros < len(self.data):
+            return zeros
+        return (self.size if self.zeros_end is None else self.zeros_end) - self.offset - at
+
+
+def zeros_in(data: Bytes) -> int:
+    """Return the number of zero bytes that `data` starts with."""
+    at, step = 0, 256
+    while at < len(data):
+        if data[at : at + step].max():
+            return at + int(np.flatnonzero(data[at : at + step])[0])
+        at, step = at + step, min(2 * step, 1 << 20)
+    return len(data)
 
 
 @dataclass(slots=True)

@@ -35,7 +35,6 @@ from logwright.codec.frames.scanner import (
     NO_BASE,
     concatenate_heads,
     put_head,
-    zeros_in,
 )
 from logwright.codec.frames.specification import Position, span_of
 from logwright.codec.frames.suspects import suspects
@@ -212,10 +211,9 @@ class FramedCodec(FrameFormat):
         offset = window.offset + stop
         left = window.size - offset
         system = self.systems.get(why, "")
-        rest = data[stop:]
         if why == scanner.ZERO:
-            zeros = zeros_in(rest)
-            if zeros == len(rest):
+            zeros = window.zeros_from(stop)
+            if zeros == left:
                 return Fault(self.name, offset, left, Kind.PADDING, "preallocated zeros", Severity.INFO)
             if zeros < spec.peek:
                 text = f"{spec.length.field} is 0, and other bytes follow"

@@ -420,13 +420,3 @@ class Scanner:
         if prefixes is None:
             return self.scan, (_NO_NUMBERS, _NO_NUMBERS)
         return self.bounded_scan, (prefixes.known, prefixes.filled)
-
-
-def zeros_in(data: Bytes) -> int:
-    """Return the number of zero bytes that `data` starts with."""
-    at, step = 0, 256
-    while at < len(data):
-        if data[at : at + step].max():
-            return at + int(np.flatnonzero(data[at : at + step])[0])
-        at, step = at + step, min(2 * step, 1 << 20)
-    return len(data)

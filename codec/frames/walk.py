@@ -21,7 +21,7 @@ from logwright.codec.base import Codec
 from logwright.codec.fault import Fault, Kind, Severity, UnreadableError
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing, PlannedFile, Preads
-from logwright.codec.window import Bytes, Frames, Positions, Window
+from logwright.codec.window import Bytes, Frames, Positions, Window, zeros_in
 
 WINDOW = 4 << 20
 """Bytes of a window. Measured on Kafka segments: smaller ones cost more calls than they save in the cache, larger ones save nothing."""
@@ -188,6 +188,8 @@ class Walk:
         self._fetched = False
         self._announced = -1
         self._last: Frames | None = None
+        self._zeros_end = 0
+        """Where the zeros end that the last scan stopped at, if they were measured."""
         # Of the window: it ends before this region, or it has zeros for these.
         self._cut: UnreadableError | None = None
         self._zeroed: list[UnreadableError] = []
@@ -251,6 +253,8 @@ class Walk:
                 hole = None
             if self._cut is not None and frames.damage is None:
                 frames = self._stopped(frames, self._cut)
+            elif frames.damage is not None and frames.damage.kind is Kind.PADDING and not window.final:
+                frames = self._with_zeros_measured(frames)
             stretch = self._own(frames, window)
             if stretch.frames or stretch.faults or stretch.damage:
                 if len(frames):
@@ -264,14 +268,34 @@ class Walk:
                 need = 0
                 hole = stretch.damage, at - stretch.damage.offset
                 continue
-            if window.final and (place <= at or not frames.need):
+            if not frames.need and self._cut is None:
                 break
-            if place <= at and frames.need <= len(window.data) - (at - window.offset):
+            if place <= at and (window.final or frames.need <= len(window.data) - (at - window.offset)):
                 break  # neither a frame nor a request for more bytes: the rest is not covered
             at, need = place, frames.need
             self._step = min(self._step * 2, self.full)
         if hole is not None:
             yield self._hole(*hole, None)
+
+    def _with_zeros_measured(self, frames: Frames) -> Frames:
+        """Return the frames with damage that takes into account where the zeros end that reach the end of the window."""
+        window = self._window
+        zeros = window.zeros_from(frames.stop)
+        if frames.stop + zeros < len(window.data):
+            return frames
+        at = window.offset + len(window.data)
+        while at < self.size:
+            data, unreadable = zero_filled(self.file, at, min(self.full, self.size - at))
+            if unreadable:
+                at = max(at, min(error.start for error in unreadable))
+                break
+            zeros = zeros_in(data)
+            at += zeros
+            if zeros < len(data) or not zeros:
+                break
+        self._zeros_end = at
+        known = self.codec.scan(replace(window, zeros_end=at), frames.stop, self.context, check=self.check)
+        return replace(frames, damage=known.damage)
 
     def starts(self) -> Iterator[tuple[Positions, Frames | None]]:
         """Iterate over the places where frames start, by their lengths alone, with the frames that fit the window.
@@ -472,6 +496,10 @@ class Walk:
     def _search(self, fault: Fault, regions: dict[int, UnreadableError]) -> int:
         """As `_recover`. Unreadable regions on the way are added to `regions`, by their starts."""
         at, end = fault.offset + 1, self.end
+        if self._zeros_end >= self.size:
+            return end
+        # A frame may begin with zeros, but not with that many.
+        at, self._zeros_end = max(at, self._zeros_end - _HEAD), 0
         need = 1
         while at < end:
             # The header of the damaged frame helps to judge: it stays in the window while it is near.

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import logwright as lw
 from logwright.codec import registry
 from logwright.codec.describe import Type
-from logwright.codec.fault import DamageError, LogwrightError, UnsupportedError, UsageError
+from logwright.codec.fault import DamageError, Kind, LogwrightError, UnsupportedError, UsageError
 from logwright.codec.frames.walk import WINDOW
 from logwright.readers.stream import Mode
 from logwright.roundtrip import corrections, fuzz, laws, registration, strategies, trust
@@ -96,6 +96,22 @@ def test_every_mode_and_window_gives_the_same_rows(sample: Sample) -> None:
             read = specimen.read(mode=mode, window=window)
             assert not read.report.faults
             assert tables_differ(rows, read.table.select(rows.schema.names)) is None
+
+
+@first_samples
+@pytest.mark.parametrize("ending", [b"", b"\x05stray"], ids=["zeros", "zeros_and_other_bytes"])
+def test_faults_after_the_last_frame_do_not_depend_on_the_window(sample: Sample, ending: bytes) -> None:
+    specimen = sample.specimen()
+    longer = specimen.with_bytes(specimen.all_bytes() + bytes(3 * HEAD) + ending)
+    faults: list[list[Any]] = []
+    for window in (WINDOW, HEAD):
+        try:
+            found = longer.read(columns=None, window=window).report.faults
+            # Of many wrong entries, each window reports the first ones.
+            faults.append([fault for fault in found if fault.kind not in (Kind.ORDER, Kind.LINK)])
+        except LogwrightError as error:
+            faults.append([str(error)])
+    assert faults[0] == faults[1]
 
 
 @first_samples

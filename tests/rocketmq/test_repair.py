@@ -52,6 +52,20 @@ def test_repaired_store_is_undamaged_and_has_every_undamaged_message(case: str, 
     assert report.system["rows_lost"] == 0
 
 
+def test_stray_bytes_after_the_last_message_are_reported_and_need_no_placeholder(tmp_path: Path) -> None:
+    home, out, options = tmp_path / "store", tmp_path / "out", {**SIZES, "mappedFileSizeCommitLog": 1 << 16}
+    lw.write(ROWS, home, "rocketmq.store", **options)
+    (log,) = (home / "commitlog").iterdir()
+    data = log.read_bytes()
+    log.write_bytes(data[:-50] + b"stray" + data[-45:])
+    faults = [fault for file in lw.verify(home, **options).files for fault in file.faults]
+    (fault,) = (fault for fault in faults if "other bytes" in fault.detail)
+    assert fault.severity == "warning"
+    report = lw.repair(home, out, **options)
+    assert "placeholder" not in report.text()
+    assert real_rows(out, **options) == real_rows(home, **options)
+
+
 @pytest.mark.parametrize("case", SOUND)
 def test_repair_of_an_undamaged_store_changes_nothing(case: str, tmp_path: Path) -> None:
     home, out = placed(case, tmp_path), tmp_path / "out"

@@ -233,7 +233,7 @@ class StoreResult(RepairPlan):
 
     def __init__(self, repair: StoreRepair, files: Sequence[LogFile]) -> None:
         super().__init__(repair.listing)
-        self.repair, self.kept = repair, files
+        self.repair, self.kept, self.replaced = repair, files, 0
         self.rows = sum(run.count for file in files for run in file.runs)
         self.ids = {"last_physical_offset": files[-1].base + files[-1].runs[-1].last_start} if files else {}
 
@@ -336,6 +336,7 @@ class StoreResult(RepairPlan):
             message = placeholder(lost, stored)
             if message is not None and between is not None:
                 out += [piece for piece in (between, message) if piece]
+                self.replaced += 1
                 at = end
         left = phy + size - at
         if left and to_end:
@@ -376,7 +377,7 @@ class StoreResult(RepairPlan):
         yield from logs
         for name in preallocated:
             yield self.unchanged(name)
-        if self.cut:
+        if self.replaced:
             self.notes.append(
                 "Lost messages were replaced by placeholders. Consumers get them, with the property LW_LOST."
             )

@@ -18,7 +18,6 @@ from logwright.codec import plural
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.frames import scanner
 from logwright.codec.frames.prefixes import prefixes_of
-from logwright.codec.frames.scanner import zeros_in
 from logwright.codec.kafka.formats.log.heads import HEADS, LIMIT, SCANNER, heads_at, offset_of
 from logwright.codec.kafka.formats.log.layout import (
     COMPRESSION,
@@ -491,8 +490,8 @@ def _ending(window: Window, stop: int, why: int, context: LogContext, check: boo
     left = window.size - offset
     if left == 0:
         return None
-    zeros = zeros_in(data[stop:])
-    if zeros == len(data) - stop:
+    zeros = window.zeros_from(stop)
+    if zeros == left:
         text = "the file ends in preallocated zeros"
         return _tail(window, stop, left, Kind.PADDING, text, context, check)
     if why == END:

@@ -527,12 +527,12 @@ class RecordCodec(Codec):
 
 def _zeros(window: Window, at: int) -> tuple[Kind, Severity, str]:
     """Return the fault of a header with type 0 and length 0. Writers before LevelDB 1.15 preallocated files, which end in zeros."""
-    if window.data[at : at + layout.HEADER].any():
+    zeros = window.zeros_from(at)
+    if zeros < layout.HEADER:
         return Kind.MAGIC, Severity.ERROR, "a record of type 0 and length 0"
-    if window.data[at:].any():
+    if zeros < window.size - window.offset - at:
         return Kind.PADDING, Severity.ERROR, "zeros instead of a record, followed by other bytes"
-    severity = Severity.INFO if window.final else Severity.WARNING
-    return Kind.PADDING, severity, "zeros instead of a record"
+    return Kind.PADDING, Severity.INFO, "zeros instead of a record"
 
 
 _TYPES = contents(pa.string(), [name.encode() for name in layout.TYPE_NAMES])

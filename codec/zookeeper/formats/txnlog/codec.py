@@ -454,13 +454,12 @@ def _torn(offset: int, length: int, text: str, context: TxnLogContext) -> Fault:
 
 def _zeros(window: Window, stop: int, left: int) -> Fault:
     """Return the fault of a length of 0, where a server stops reading whatever follows."""
-    rest = window.data[stop:]
     offset = window.offset + stop
-    if rest[:BODY].any():
+    zeros = window.zeros_from(stop)
+    if zeros < min(left, BODY):
         text = "length = 0, which ends the file for a server, but a checksum precedes it"
         return Fault(NAME, offset, min(left, BODY), Kind.LENGTH, text, system=STOPS)
-    if rest.any():
-        zeros = int(np.argmax(rest != 0))
+    if zeros < left:
         text = f"{zeros} zero bytes, followed by other bytes"
         return Fault(NAME, offset, left, Kind.PADDING, text, Severity.WARNING, STOPS)
     return Fault(NAME, offset, left, Kind.PADDING, "preallocated zeros", Severity.INFO, STOPS)
