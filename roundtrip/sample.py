@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from logwright.roundtrip.specimen import Specimen
 @dataclass(frozen=True)
 class Sample:
     """A file: its codec, its name (by which codecs recognise it), its rows and encoding options. `hints`: facts from its directory. `note`
-    distinguishes it from other samples."""
+    distinguishes it from other samples. `frames` returns columns of the frames table that differ from those of plain rows."""
 
     codec: str
     name: str
@@ -23,6 +23,7 @@ class Sample:
     options: Mapping[str, Any] = field(default_factory=dict)
     hints: Mapping[str, Any] = field(default_factory=dict)
     note: str = ""
+    frames: Callable[[pa.Table], Mapping[str, Sequence[Any]]] | None = None
 
     @property
     def label(self) -> str:
@@ -40,6 +41,12 @@ class Sample:
         ]
         rows = pa.Table.from_pylist([dict(row) for row in self.rows], schema=table.schema(names))
         full = empty.with_bytes(empty.encode(rows))
+        if self.frames is not None:
+            rows, frames, file = full.tables()
+            for column, values in self.frames(frames).items():
+                place = frames.column_names.index(column)
+                frames = frames.set_column(place, column, pa.array(values, frames.schema.field(column).type))
+            full = full.with_bytes(full.encode(rows, frames, file))
         return replace(full, hints={**full.hints, **self.hints})
 
 

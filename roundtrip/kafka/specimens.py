@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
+
 from logwright.codec.kafka.formats.internal.view import BY_VIEW
 from logwright.roundtrip.sample import DirectorySample, Sample
 
@@ -77,12 +79,25 @@ def _dense(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{**row, "offset": n} for n, row in enumerate(rows)]
 
 
+def _idempotent(frames: pa.Table) -> dict[str, list[int]]:
+    """Return the columns of batches of one idempotent producer, of which compaction has removed records."""
+    bases = frames["base_offset"].to_pylist()
+    return {
+        "producer_id": [7] * len(bases),
+        "producer_epoch": [0] * len(bases),
+        "base_sequence": [1000 + base for base in bases],
+    }
+
+
 PRIMARY_SAMPLES: tuple[Sample, ...] = (
     *(
         Sample("kafka.log", f"{_FIRST}.log", _dense(_records(60)), {"batch.size": 500, "compression.type": compression}, {"next_base": 60})
         for compression in ("none", "lz4")
     ),
     Sample("kafka.log", f"{_FIRST}.log", _records(60), {"batch.size": 500}, {"next_base": 74}, "compacted"),
+    Sample(
+        "kafka.log", f"{_FIRST}.log", _records(60), {"batch.size": 500}, {"next_base": 74}, "compacted idempotent", _idempotent
+    ),
     *(
         Sample("kafka.log", f"{_FIRST}.log", _dense(_messages(magic) * 4), {"magic": magic}, {"next_base": 36}, "magic")
         for magic in (0, 1)

@@ -38,7 +38,8 @@ def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 LEAST = {
-    "kafka.log 500 none": 59, "kafka.log 0 magic": 60, "leveldb.table 400 none 10": 60, "leveldb.log 4": 60,
+    "kafka.log 500 none": 59, "kafka.log 500 compacted idempotent": 59,
+    "kafka.log 0 magic": 60, "leveldb.table 400 none 10": 60, "leveldb.log 4": 60,
     "leveldb.table 400 snappy 10": 60, "leveldb.manifest": 60, "zookeeper.txnlog nested": 25, "zookeeper.snapshot": 40,
     "rocketmq.commitlog __CRC32#": 60, "bookkeeper.entrylog CRC32C": 40, "bookkeeper.journal CRC32": 45,
 }  # fmt: skip

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 
 from logwright.codec.describe import I32BE, Field, Struct
+from logwright.codec.fault import LogwrightError
 from logwright.codec.fixed import Entries, Findings, FixedCodec
 from logwright.codec.table import Column
 
@@ -27,6 +30,34 @@ def _wrong(entries: Entries, base: int) -> Findings:
         np.r_[False, (np.diff(offset) <= 0) | (np.diff(position) <= 0)][: len(entries)],
         "the offset or the position is not above that of the previous entry",
     )
+
+
+class LastOffsets:
+    """The last offsets of batches by the index of their segment, which is read when the first one is asked for.
+
+    `read` returns the bytes of the index, or raises `LogwrightError`. A pickled copy knows no offsets.
+    """
+
+    def __init__(self, base: int, read: Callable[[], bytes] | None) -> None:
+        self._base, self._read = base, read
+
+    def __reduce__(self) -> tuple[type[LastOffsets], tuple[int, None]]:
+        return LastOffsets, (self._base, None)
+
+    def at(self, position: int) -> int | None:
+        """Return the last offset of the batch that starts at a byte of the log; None if the index does not have it."""
+        return self._entries.get(position)
+
+    @cached_property
+    def _entries(self) -> dict[int, int]:
+        try:
+            data = self._read() if self._read is not None else b""
+        except LogwrightError:
+            return {}
+        size = INDEX_ENTRY.head_size
+        entries = np.frombuffer(data, INDEX_ENTRY.head_dtype, len(data) // size)
+        offsets = entries["relative_offset"].astype(np.int64) + self._base
+        return dict(zip(entries["position"].tolist(), offsets.tolist(), strict=True))
 
 
 CODEC = FixedCodec(

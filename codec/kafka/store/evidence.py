@@ -17,7 +17,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -27,7 +27,7 @@ from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import Fault, Kind, LogwrightError, Severity
 from logwright.codec.kafka.formats import producer_snapshot as snapshot
 from logwright.codec.kafka.formats.checkpoint import OFFSETS
-from logwright.codec.kafka.formats.index import INDEX_ENTRY
+from logwright.codec.kafka.formats.index import INDEX_ENTRY, LastOffsets
 from logwright.codec.kafka.formats.timeindex import TIMEINDEX_ENTRY
 from logwright.codec.kafka.names import (
     CLEANER_FILE,
@@ -293,6 +293,13 @@ class Evidence:
             return False
         name = segment_name(base, ".log")
         return self.never_compacted(self.listing, name, self.sizes[name]) if name in self.sizes else False
+
+    def last_offsets(self, base: int) -> LastOffsets | None:
+        """Return the last offsets of batches in the index of a segment."""
+        name = segment_name(base, ".index")
+        if not 0 < self.sizes.get(name, 0) <= _LARGEST_INDEX:
+            return None
+        return LastOffsets(base, partial(self.listing.read, name))
 
     def hints(self, base: int, log: str) -> Mapping[str, Any]:
         """Return hints for the context of a log (`LogContext`): how far it reached."""

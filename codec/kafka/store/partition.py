@@ -197,6 +197,7 @@ class KafkaPartition(Layout):
             later = [base for base in bases if base > segment_file.base_offset]
             hints = {
                 "base_offset": segment_file.base_offset, "next_base": later[0] if later else None, "last": not later, "clean": clean,
+                "last_offsets": known.last_offsets(segment_file.base_offset),
             }  # fmt: skip
             hints |= known.hints(segment_file.base_offset, name)
             return PlannedFile(

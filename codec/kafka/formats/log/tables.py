@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from logwright.codec.frames.prefixes import Prefixes
+from logwright.codec.kafka.formats.index import LastOffsets
 from logwright.codec.kafka.formats.internal.definitions import TOPICS
 from logwright.codec.kafka.formats.internal.view import table_of
 from logwright.codec.kafka.formats.log.layout import CONTROL, TRANSACTIONAL
@@ -223,6 +224,8 @@ class LogContext:
     snapshots: tuple[int, ...] = ()
     """Offsets of producer snapshots between the base offset and `next_base`. If the file ends before one of them, a segment is
     missing."""
+    last_offsets: LastOffsets | None = None
+    """The last offsets of batches, by the index of the segment."""
     live: bool = False
     partial: bool = False
     """Serve the records of a batch that come before a bad one, as a consumer does."""
