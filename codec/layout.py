@@ -22,6 +22,9 @@ from logwright.codec.store.roots import Root
 from logwright.codec.store.view import Group, Part, View
 from logwright.codec.table import Column
 
+STAGING_MARK = "logwright"
+"""Part of the name of each folder with staged files, so most names are told apart without the layouts."""
+
 
 class Layout(ABC):
     """One kind of directory. Optional features are in `capabilities`."""
@@ -96,7 +99,8 @@ class Layout(ABC):
     takes: Sequence[Column] = ()
     """Columns that written rows may have in addition to those of the default view."""
     inner_staging: str = ".logwright"
-    """The name of a sub-directory, ignored by the system, in which files for an existing directory are staged."""
+    """The name of a sub-directory, ignored by the system, in which files for an existing directory are staged. It contains
+    `STAGING_MARK`."""
 
     withheld: Sequence[str] = ()
     """Files without which the system does not start. A commit that adds files one by one removes them first, and renames them last."""

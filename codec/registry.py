@@ -54,6 +54,11 @@ def _all() -> tuple[dict[str, Codec], dict[str, Layout]]:
     return codecs, layouts
 
 
+def _layouts_by_system() -> Iterator[Layout]:
+    """Iterate over all layouts, and import each system when its turn comes."""
+    return (layout for system in SYSTEMS for layout in _of(system)[1].values())
+
+
 def _of_name(name: str) -> tuple[Mapping[str, Codec], Mapping[str, Layout]]:
     """Return the codecs and layouts of the system that a name starts with. So a task of a cluster imports one system only."""
     system = name.partition(".")[0]
@@ -93,6 +98,7 @@ def faults(codec: Codec) -> list[str]:
     return messages
 
 
+@cache
 def _hexadecimal() -> frozenset[str]:
     """Return the names of options that are written in hexadecimal."""
     codecs, layouts = _all()
@@ -103,9 +109,8 @@ def _hexadecimal() -> frozenset[str]:
 
 def numbers(values: Mapping[str, str]) -> dict[str, Any]:
     """Restore numbers that Spark has turned into text: decimal digits were a number, even for an option read as hexadecimal."""
-    known = _hexadecimal()
     return {
-        name: int(value) if value.isdecimal() and fold(name) in known else value
+        name: int(value) if value.isdecimal() and fold(name) in _hexadecimal() else value
         for name, value in values.items()
     }
 
@@ -226,7 +231,11 @@ def detect_by_end(tail: bytes) -> Codec | None:
 
 
 def detect_layout(listing: Listing) -> Layout | None:
-    """Detect the layout of a directory."""
-    matches = [(layout.recognise(listing), layout) for layout in layouts()]
-    match, best = max(matches, key=lambda candidate: candidate[0])
-    return best if match > Match.NO else None
+    """Detect the layout of a directory. Systems after the first sure match are not imported."""
+    best, match = None, Match.NO
+    for layout in _layouts_by_system():
+        if (candidate := layout.recognise(listing)) > match:
+            best, match = layout, candidate
+        if match is Match.SURE:
+            break
+    return best

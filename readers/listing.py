@@ -18,7 +18,7 @@ from logwright.codec import registry
 from logwright.codec.base import Codec, Match
 from logwright.codec.engine.correct import Fix
 from logwright.codec.fault import LogwrightError, NotFoundError, UnreadableError, UsageError
-from logwright.codec.layout import Layout
+from logwright.codec.layout import STAGING_MARK, Layout
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Entry, Listing
 from logwright.codec.store.roots import Roots, folder_of, holds_files, patterns_in, split
@@ -220,7 +220,7 @@ class LocalDirectory(_Tree):
         return self._moved.get(name, os.path.join(self._path, name))
 
     def _complete(self, content: _Level) -> None:
-        for staging in sorted(_staging_names() & content.folders):
+        for staging in sorted(filter(is_staging, content.folders)):
             self._overlay(os.path.join(self._path, staging), content)
 
     def _level(self, folder: str) -> _Level:
@@ -445,7 +445,7 @@ def _staging_names() -> frozenset[str]:
 
 def is_staging(name: str) -> bool:
     """Return whether a folder of this name holds staged files."""
-    return name in _staging_names()
+    return STAGING_MARK in name and name in _staging_names()
 
 
 def _scan(path: str, shown: str) -> _Level:

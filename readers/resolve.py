@@ -87,7 +87,7 @@ def resolve(
     Raises `NotFoundError`, `AccessError`, and `UsageError` if it is not recognised or is not a `codec`.
     """
     container = None
-    if skipped is not None:
+    if skipped is not None and codec is not None:
         container = next((part for part in registry.containers() if part.name == codec), None)
     file_codec, layout = _named(codec if container is None else container.layout)
     targets: list[Target] = []
@@ -216,8 +216,8 @@ def configuration(path: str) -> Configuration | None:
     if (
         path == STDIN
         or is_remote(path)
-        or not registry.may_configure(name)
         or not os.path.isfile(local_path(path))
+        or not registry.may_configure(name)
     ):
         return None
     with open_source(path) as source:

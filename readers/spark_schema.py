@@ -100,8 +100,10 @@ def spelled(kind: pa.DataType) -> str:
 def fit(array: pa.Array, field: pa.Field, name: str, path: str) -> pa.Array:
     if pa.types.is_timestamp(field.type) and pa.types.is_timestamp(array.type) and array.type.unit == "ms":
         raw = array.cast(pa.int64())
-        beyond = pc.greater(pc.abs(raw), _MAX_MICROSECONDS)
-        if pc.any(beyond).as_py():
+        # A Python number would make PyArrow import pandas.
+        extremes = [value for value in pc.min_max(raw).as_py().values() if value is not None]
+        if any(abs(value) > _MAX_MICROSECONDS for value in extremes):
+            beyond = pc.greater(pc.abs(raw), _MAX_MICROSECONDS)
             warnings.warn(
                 f"{name}: times outside the range of Spark's microseconds are null; the detail column {name}_ms has them",
                 stacklevel=2,

@@ -305,7 +305,7 @@ class FakeStore(Layout):
     }
     default_view = "texts"
     read_options = (Option("from.id", None, "Texts from this id on."),)
-    inner_staging = ".store"
+    inner_staging = ".logwright-toy"
 
     def order(self, names: Iterable[str]) -> Sequence[str]:
         return sorted(names)
@@ -359,10 +359,16 @@ class FakeStore(Layout):
 FRAMES_CODEC = ToyFrames()
 
 
+def know(monkeypatch: pytest.MonkeyPatch, codecs: Mapping[str, Codec], layouts: Mapping[str, Layout]) -> None:
+    """Make the registry know these codecs and layouts, and nothing else."""
+    monkeypatch.setattr(registry, "_all", lambda: (codecs, layouts))
+    monkeypatch.setattr(registry, "_layouts_by_system", lambda: iter(layouts.values()))
+
+
 @pytest.fixture
 def fake_store(monkeypatch: pytest.MonkeyPatch) -> ToyFrames:
     """Make the registry know the fake codecs and layout, and nothing else."""
     known = ({"toy.frames": FRAMES_CODEC, "toy.note": ToyNote()}, {"toy.store": FakeStore()})
-    monkeypatch.setattr(registry, "_all", lambda: known)
-    monkeypatch.setattr(listing, "_staging_names", lambda: frozenset({".store"}))
+    know(monkeypatch, *known)
+    monkeypatch.setattr(listing, "_staging_names", lambda: frozenset({FakeStore.inner_staging}))
     return FRAMES_CODEC

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 import pytest
+from fake_store import know
 
 from logwright.codec import registry
 from logwright.codec.base import Match
@@ -104,7 +105,7 @@ class QueueStore(Layout):
     folders = ("commitlog", "consumequeue/*/*")
     root_options = (LOG_PATH.name,)
     barrier = "stopped"
-    inner_staging = ".queues"
+    inner_staging = ".logwright-queues"
 
     def roots(self, options: Options) -> Sequence[Root]:
         path = options[LOG_PATH.name]
@@ -189,6 +190,6 @@ def queue_store(monkeypatch: pytest.MonkeyPatch) -> QueueStore:
     """Make the registry know the layout."""
     codecs, layouts = registry._all()
     staging = frozenset(layout.inner_staging for layout in (*layouts.values(), LAYOUT))
-    monkeypatch.setattr(registry, "_all", lambda: (codecs, {**layouts, LAYOUT.name: LAYOUT}))
+    know(monkeypatch, codecs, {**layouts, LAYOUT.name: LAYOUT})
     monkeypatch.setattr(listing, "_staging_names", lambda: staging)
     return LAYOUT

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fake_store import FRAMES_CODEC, HEAD, FakeStore, ToyNote, frame
+from fake_store import FRAMES_CODEC, HEAD, FakeStore, ToyNote, frame, know
 
-from logwright.codec import registry
 from logwright.codec.capability import DirectoryCapabilities, DirectoryRepair
 from logwright.codec.engine.repair import OutputFile, Removed, RepairPlan, Strategy
 from logwright.codec.fault import DamageError, Fault, UsageError
@@ -182,8 +181,8 @@ LAYOUT = RepairableStore()
 def repairable_store(monkeypatch: pytest.MonkeyPatch) -> RepairableStore:
     """Make the registry know the fake codecs and layout, and nothing else."""
     known = ({"toy.frames": FRAMES_CODEC, "toy.note": ToyNote()}, {"toy.store": LAYOUT})
-    monkeypatch.setattr(registry, "_all", lambda: known)
-    monkeypatch.setattr(listing, "_staging_names", lambda: frozenset({".store"}))
+    know(monkeypatch, *known)
+    monkeypatch.setattr(listing, "_staging_names", lambda: frozenset({LAYOUT.inner_staging}))
     return LAYOUT
 
 

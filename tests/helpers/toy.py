@@ -68,7 +68,7 @@ class ToyLayout(Layout):
     views: Mapping[str, View] = {}
     default_view = "rows"
     options = (Option("rows.per.segment", 3, "Rows in a segment.", low=1),)
-    inner_staging = ".toy"
+    inner_staging = ".logwright-toy"
 
     def recognise(self, listing: Listing) -> Match:
         return Match.SURE if any(entry.name == "count" for entry in listing.entries()) else Match.NO

@@ -8,6 +8,7 @@ import pytest
 
 from logwright.codec import registry
 from logwright.codec.fault import NotFoundError
+from logwright.codec.layout import STAGING_MARK
 from logwright.readers.listing import LoneFile, Store, home, open_listing
 
 
@@ -79,3 +80,7 @@ def test_folder_of_that_name_with_other_files_is_not_used(tmp_path: Path) -> Non
     assert home(str(tmp_path), layouts["leveldb.db"]).path == str(tmp_path)
     with pytest.raises(NotFoundError):
         home(str(tmp_path / "absent"))
+
+
+def test_staging_folder_of_every_layout_is_told_apart_by_its_mark() -> None:
+    assert all(STAGING_MARK in layout.inner_staging for layout in registry.writers())

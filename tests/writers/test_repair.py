@@ -139,12 +139,10 @@ def test_exactly_one_output_must_be_named(store: Path, tmp_path: Path) -> None:
 def test_layout_without_repair_is_refused(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fake_store import FRAMES_CODEC, FakeStore, ToyNote
-
-    from logwright.codec import registry
+    from fake_store import FRAMES_CODEC, FakeStore, ToyNote, know
 
     known = ({"toy.frames": FRAMES_CODEC, "toy.note": ToyNote()}, {"toy.store": FakeStore()})
-    monkeypatch.setattr(registry, "_all", lambda: known)
+    know(monkeypatch, *known)
     with pytest.raises(lw.UsageError, match="cannot be repaired"):
         lw.repair(store, tmp_path / "out")
 
@@ -297,8 +295,8 @@ def test_running_system_is_refused(store: Path, tmp_path: Path) -> None:
 
 
 def test_concurrent_writer_is_refused(store: Path, tmp_path: Path) -> None:
-    (store / ".store").mkdir()
-    with open(store / ".store" / "lock", "w") as file:
+    (store / ".logwright-toy").mkdir()
+    with open(store / ".logwright-toy" / "lock", "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         with pytest.raises(lw.BusyError, match="another logwright process"):
             lw.repair(store, tmp_path / "out")
@@ -310,7 +308,7 @@ def test_concurrent_writer_is_refused(store: Path, tmp_path: Path) -> None:
 
 def test_committed_but_unfinished_write_counts(store: Path, tmp_path: Path) -> None:
     sizes = {name: len(data) for name, data in DAMAGED.items()}
-    place = write_files(store / ".store" / ("ab" * 16), {"009.toy": joined(9, 10)})
+    place = write_files(store / ".logwright-toy" / ("ab" * 16), {"009.toy": joined(9, 10)})
     record = Journal((("009.toy", "009.toy"),), {"009.toy": len(joined(9, 10))}, sizes)
     (place / COMMIT).write_text(record.to_json())
     finished = {**SALVAGED, "009.toy": joined(9, 10), "009.ids": ids(9, 10)}
@@ -498,8 +496,8 @@ def test_staged_write_of_many_tasks_is_left_alone(store: Path, tmp_path: Path) -
     from logwright.writers.filesystem import LocalFileSystem
     from logwright.writers.lock import claim
 
-    (store / ".store" / ("cd" * 16)).mkdir(parents=True)
-    claim(LocalFileSystem(), str(store / ".store" / ("cd" * 16)))
+    (store / ".logwright-toy" / ("cd" * 16)).mkdir(parents=True)
+    claim(LocalFileSystem(), str(store / ".logwright-toy" / ("cd" * 16)))
     with pytest.raises(lw.BusyError, match="another logwright process"):
         lw.repair(store, tmp_path / "out")
 

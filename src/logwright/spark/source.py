@@ -9,14 +9,14 @@ import os
 from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSource
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
 
 from logwright.readers.traceback import short_traceback
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
     from logwright.codec.layout import Layout
     from logwright.codec.table import Table
     from logwright.readers.spark import SparkSource
@@ -88,6 +88,8 @@ class DefaultSource(DataSource):
         self, schema: StructType, ignored: Set[str] = frozenset()
     ) -> tuple[str, Layout, dict[str, Any]]:
         """Return the path, layout and options of a write, checked as far as possible. `ignored` are options for Spark itself."""
+        from pyspark.sql.pandas.types import to_arrow_schema
+
         from logwright.codec import registry
         from logwright.codec.fault import UsageError
         from logwright.codec.option import Options, fold
@@ -125,13 +127,17 @@ class DefaultSource(DataSource):
 
 
 def _bad_records(path: str | None) -> BadRecords | None:
+    if path is None:
+        return None
     from logwright.writers.bad_records import BadRecords
 
-    return None if path is None else BadRecords.at(path)
+    return BadRecords.at(path)
 
 
 def _trial(schema: pa.Schema, table: Table, key: Sequence[str], values: Mapping[str, Any]) -> pa.RecordBatch:
     """Return a row of nulls, except for integers, non-nullable bytes and keys, where null would be refused, and for `values`."""
+    import pyarrow as pa
+
     required = {
         column.name
         for column in table.columns
