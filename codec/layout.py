@@ -23,7 +23,7 @@ from logwright.codec.store.view import Group, Part, View
 from logwright.codec.table import Column
 
 STAGING_MARK = "logwright"
-"""Part of the name of each folder with staged files, so most names are told apart without the layouts."""
+"""Part of the name of each folder with staged files, so most names are recognised without importing the systems."""
 
 
 class Layout(ABC):

@@ -82,5 +82,5 @@ def test_folder_of_that_name_with_other_files_is_not_used(tmp_path: Path) -> Non
         home(str(tmp_path / "absent"))
 
 
-def test_staging_folder_of_every_layout_is_told_apart_by_its_mark() -> None:
+def test_staging_folder_of_every_layout_has_the_mark() -> None:
     assert all(STAGING_MARK in layout.inner_staging for layout in registry.writers())

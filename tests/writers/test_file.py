@@ -13,10 +13,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import toy
+from fake_store import know
 from locked_file import lock_in_another_process
 from pyarrow import parquet
 
-from logwright.codec import registry
 from logwright.codec.base import Codec
 from logwright.codec.capability import FileCapabilities
 from logwright.codec.fault import BusyError, ExistsError, LogwrightError, StorageError, UsageError
@@ -58,7 +58,8 @@ class Numbers:
 
 @pytest.fixture(autouse=True)
 def known_layouts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "layouts", lambda: [toy.ToyLayout()])
+    layout = toy.ToyLayout()
+    know(monkeypatch, {}, {layout.name: layout})
 
 
 @pytest.fixture(autouse=True, params=[prefetch.FEW, 0], ids=["alone", "helped"])
