@@ -53,6 +53,31 @@ def test_entries_of_a_healthy_bookie_are_those_that_it_serves(name: str) -> None
         assert content is None or content.endswith(row["payload"].hex())
 
 
+@pytest.mark.parametrize("key_journal", ["1.txn", None])
+def test_single_entry_with_an_hmac_counts_if_any_journal_has_the_master_key_of_its_ledger(
+    key_journal: str | None, tmp_path: Path
+) -> None:
+    journals = tmp_path / "bookie" / "journal" / "current"
+    ledgers = tmp_path / "bookie" / "ledger" / "current"
+    journals.mkdir(parents=True)
+    ledgers.mkdir(parents=True)
+    (ledgers / "lastId").write_text("0")
+    key = {"ledger_id": 7, "kind": "master_key", "data": b"k" * 20}
+    other = {"ledger_id": 8, "entry_id": 0, "payload": b"crc"}
+    lw.write([other, *([key] if key_journal else [])], journals / "1.txn", "bookkeeper.journal")
+    entry = {"ledger_id": 7, "entry_id": 3, "length": 500, "payload": b"lone"}
+    lw.write([entry], journals / "2.txn", "bookkeeper.journal", digestType="HMAC", passwd=b"secret")
+    bookie, out = tmp_path / "bookie", tmp_path / "out"
+    with warnings.catch_warnings(action="ignore"):
+        rows = lw.read(bookie, mode="DROPMALFORMED")
+        report = lw.verify(bookie)
+        lw.repair(bookie, out)
+    kept = [(7, 3), (8, 0)] if key_journal else [(8, 0)]
+    assert ids(rows) == ids(lw.read(out)) == kept
+    damage = [fault for file in report.files for fault in file.faults if "without an index" in fault.detail]
+    assert len(damage) == (not key_journal)
+
+
 @pytest.mark.parametrize("mode", ["PERMISSIVE", "DROPMALFORMED"])
 def test_damaged_entry_is_left_out(mode: str) -> None:
     known = case("elog_flip_body")
@@ -246,7 +271,10 @@ def test_journal_without_the_master_key_of_a_known_ledger_is_sound(tmp_path: Pat
     options = {"digestType": "HMAC", "passwd": b"secret"}
     lw.write([{**rows[2], "kind": "entry"}], later, "bookkeeper.journal", **options)
     assert lw.verify(bookie).ok
-    with pytest.raises(lw.DamageError, match="master key is in another journal"):
+    journal.unlink()
+    faults = [fault for file in lw.verify(bookie).files for fault in file.faults]
+    assert "checksum mismatch" not in [fault.kind for fault in faults]
+    with pytest.raises(lw.DamageError, match="without a master key in these journals"):
         lw.read(later)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -100,8 +100,8 @@ _DETAILS: Mapping[int, Sequence[Field]] = {
 """The fields after the ids of records that are not entries."""
 _MISMATCH = "digest mismatch"
 _STRANGER = (
-    "digest mismatch, or an HMAC of a ledger whose master key is in another journal: verify the bookie's directory instead, or pass "
-    "passwd=env:NAME or passwd=file:PATH"
+    "digest mismatch, or an HMAC of a ledger without an index and without a master key in these journals: verify all directories of the "
+    "bookie together, or pass passwd=env:NAME or passwd=file:PATH"
 )
 _META = -3
 """Stands for the size of a digest if the record is not an entry."""
@@ -157,12 +157,14 @@ _TEXTS = {MASTER_KEY: "masterKey", FENCE: "fenceKey", EXPLICIT_LAC: "explicitLAC
 
 @dataclass
 class JournalContext(FramedContext):
-    """`version`: of the file. `known_ledgers`: those with a master key in it, or an index beside it. `writer`: writes entries."""
+    """`version`: of the file. `writer`: writes entries. `known_ledgers`: those with a master key in the file; `of_bookie`: those with an
+    index, or a master key in any journal of the bookie."""
 
     version: int = NEWEST
     digests: Digests = field(default_factory=Digests)
     writer: EntryWriter | None = None
     known_ledgers: set[int] = field(default_factory=set)
+    of_bookie: Container[int] = ()
     sized: tuple[Part, Int64s] | None = None
     """The last frames, and the sizes of their digests."""
 
@@ -204,7 +206,7 @@ class Journal(DigestedCodec):
         assert isinstance(context, JournalContext)
         kind = options[digest.DIGEST_TYPE.name]
         context.digests = Digests(options[digest.PASSWORD.name], None if kind is None else digest.SIZES[kind])
-        context.known_ledgers = set(hints.get("ledgers", ()))
+        context.of_bookie = hints.get("ledgers", ())
         context.writer = EntryWriter(NAME, options[digest.PASSWORD.name], kind)
         return context
 
@@ -326,7 +328,10 @@ class Journal(DigestedCodec):
         unknown = np.flatnonzero(sizes == UNKNOWN)
         context.known_ledgers |= consistent_ledgers(entries.pick(np.flatnonzero(sizes[data] == UNKNOWN)))
         # A record of a ledger that occurs nowhere else may be garbage.
-        sizes[[i for i in unknown.tolist() if int(ledger[i]) not in context.known_ledgers]] = MISMATCH
+        strangers = set(ledger[unknown].tolist()) - context.known_ledgers
+        known = {number for number in strangers if number in context.of_bookie}
+        context.known_ledgers |= known
+        sizes[unknown[np.isin(ledger[unknown], list(strangers - known))]] = MISMATCH
         return sizes
 
     def refused(self, part: Part, context: JournalContext) -> Sequence[tuple[int, Fault]]:

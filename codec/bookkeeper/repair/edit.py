@@ -26,6 +26,7 @@ from logwright.codec.bookkeeper.repair.survey import filler
 from logwright.codec.bookkeeper.startup.entry_logger import location_of
 from logwright.codec.bookkeeper.startup.index_file import START
 from logwright.codec.bookkeeper.store import rocks, tree
+from logwright.codec.bookkeeper.store.known import context_of, known_ledgers
 from logwright.codec.bookkeeper.store.layout import LAYOUT
 from logwright.codec.bookkeeper.store.tree import Tree
 from logwright.codec.engine.repair import Change, OutputFile, Removed, RepairPlan
@@ -64,6 +65,7 @@ class BookieEdit(RepairPlan):
         self._plan, self._change, self._options = plan, change, options
         known = (*tree.READ_OPTIONS, *tree.SETTINGS)
         self._tree = Tree(listing, Options(known, {item.name: options[item.name] for item in known}))
+        self._known = known_ledgers(self._tree)
         self._passwords: Passwords | None = options[digest.PASSWORD.name]
         self._logs: list[Int64s] = []
         """Ledger, entry, location, and whether it is kept, of all entries in entry logs."""
@@ -107,8 +109,7 @@ class BookieEdit(RepairPlan):
 
     def _parts(self, name: str, codec: Any) -> Iterator[tuple[Part, pa.RecordBatch, Int64s]]:
         """Yield the entries of a file, with the columns that the change reads, and the sizes of their digests."""
-        values = {option.name: self._options[option.name] for option in digest.OPTIONS}
-        context = codec.context(name.rpartition("/")[2], Options(codec.options, values))
+        context = context_of(codec, name, self._options, self._known)
         for window, frames in good_frames(
             Walk(ListedFile(self.listing, name, self.sizes[name]), codec, context)
         ):

@@ -17,6 +17,7 @@ from logwright.codec.bookkeeper.startup.bookie import EXPLICIT_LAC, FENCE, KEY
 from logwright.codec.bookkeeper.startup.errors import JavaError, io_error
 from logwright.codec.bookkeeper.startup.index_file import IndexFile
 from logwright.codec.bookkeeper.store import rocks, tree
+from logwright.codec.bookkeeper.store.known import KnownLedgers, context_of, known_ledgers
 from logwright.codec.bookkeeper.store.tree import Tree
 from logwright.codec.engine.repair import Removed
 from logwright.codec.fault import Severity
@@ -81,14 +82,17 @@ class SurveyedFile:
 
 
 def survey_file(
-    listing: Listing, name: str, size: int, codec: FramedCodec, options: Options, copy: int
+    listing: Listing,
+    name: str,
+    size: int,
+    codec: FramedCodec,
+    options: Options,
+    known: KnownLedgers,
+    copy: int,
 ) -> SurveyedFile:
     """Read an entry log or a journal."""
     out = SurveyedFile(name, size)
-    values = {
-        option.name: options[option.name] for option in codec.options if option.name in options.to_dict()
-    }
-    context = codec.context(name.rpartition("/")[2], Options(codec.options, values))
+    context = context_of(codec, name, options, known)
     blocks: list[tuple[Int64s, ...]] = []
     for item in Walk(ListedFile(listing, name, size), codec, context):
         if isinstance(item, Hole):
@@ -166,14 +170,14 @@ class Survey:
             (*digest.OPTIONS,),
             {option.name: values[option.name] for option in digest.OPTIONS if option.name in values},
         )
-        sizes = self.tree.sizes
+        sizes, known_by_bookie = self.tree.sizes, known_ledgers(self.tree)
         self.logs = [
-            (number, survey_file(listing, name, sizes[name], entrylog.CODEC, own, copy))
+            (number, survey_file(listing, name, sizes[name], entrylog.CODEC, own, known_by_bookie, copy))
             for number, name in self.tree.logs
         ]
         self.journals = [
             [
-                (number, survey_file(listing, name, sizes[name], journal.CODEC, own, copy))
+                (number, survey_file(listing, name, sizes[name], journal.CODEC, own, known_by_bookie, copy))
                 for number, name in self.tree.journal_files(place)
             ]
             for place in self.tree.journals

@@ -13,6 +13,7 @@ from typing import Any
 from logwright.codec.base import Match
 from logwright.codec.bookkeeper.formats import digest
 from logwright.codec.bookkeeper.store import builder, rocks, tree, views
+from logwright.codec.bookkeeper.store.known import KnownLedgers, known_ledgers
 from logwright.codec.bookkeeper.store.tree import Place, Tree
 from logwright.codec.fault import Fault, Kind, LogwrightError, Severity
 from logwright.codec.layout import Layout
@@ -77,7 +78,7 @@ class Bookie(Layout):
         """Plan entry logs and journals as primary files, by id, and index files as derived ones."""
         bookie = Tree(listing, options)
         places = {place.prefix: place for place in bookie.places.values()}
-        ledgers = frozenset(bookie.index_files)
+        ledgers = known_ledgers(bookie)
         files = [_planned(bookie, places, ledgers, entry.name, entry.size) for entry in listing.entries()]
         logs = {name: i for i, (_, name) in enumerate(bookie.logs)}
         journals = [name for place in bookie.journals for _, name in bookie.journal_files(place)]
@@ -148,7 +149,7 @@ def _commit_rank(name: str) -> int:
 
 
 def _planned(
-    bookie: Tree, places: dict[str, Place], ledgers: frozenset[int], name: str, size: int
+    bookie: Tree, places: dict[str, Place], ledgers: KnownLedgers, name: str, size: int
 ) -> PlannedFile:
     prefix = next((prefix for prefix in places if name.startswith(prefix)), "")
     if not prefix:

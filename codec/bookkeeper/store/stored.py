@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from logwright.codec.bookkeeper.formats import journal
 from logwright.codec.bookkeeper.formats.entrylog import codec as entrylog
+from logwright.codec.bookkeeper.store.known import KnownLedgers, context_of, known_ledgers
 from logwright.codec.bookkeeper.store.tree import Tree
 from logwright.codec.frames.codec import FramedCodec, Part
 from logwright.codec.frames.scanner import MAIN
@@ -52,13 +53,10 @@ class StoredEntries:
 
 
 def entries_of(
-    listing: Listing, name: str, size: int, codec: FramedCodec, options: Options
+    listing: Listing, name: str, size: int, codec: FramedCodec, options: Options, known: KnownLedgers
 ) -> Iterator[StoredEntries]:
     """Yield the undamaged entries of an entry log or a journal in order. Records of other kinds have negative entry ids."""
-    values = {
-        option.name: options[option.name] for option in codec.options if option.name in options.to_dict()
-    }
-    context = codec.context(name.rpartition("/")[2], Options(codec.options, values))
+    context = context_of(codec, name, options, known)
     for window, frames in good_frames(Walk(ListedFile(listing, name, size), codec, context)):
         part = Part(window.data, frames.start, frames.end, frames.header, window.offset)
         part = part.pick(part.head["frame_kind"] == MAIN)
@@ -83,8 +81,9 @@ def files_of(tree: Tree) -> Iterator[tuple[str, FramedCodec, int]]:
 def stored_entries(listing: Listing, tree: Tree, options: Options) -> tuple[Int64s, Bools]:
     """Return the distinct undamaged entries (ledger, entry) in order, and which of them the bookie replays from its journals."""
     blocks, replayed = [np.empty((0, 2), np.int64)], [np.empty(0, np.bool_)]
+    known = known_ledgers(tree)
     for name, codec, position in files_of(tree):
-        for stored in entries_of(listing, name, tree.sizes[name], codec, options):
+        for stored in entries_of(listing, name, tree.sizes[name], codec, options, known):
             mask = stored.entry >= 0
             blocks.append(np.stack((stored.ledger[mask], stored.entry[mask]), axis=1))
             replayed.append((stored.start[mask] >= position) & (position >= 0))
