@@ -48,20 +48,43 @@ _HASH, _TOPIC_AT, _TOPIC_SIZE, _ID, _NUMBERED = range(5)
 """The columns of `Queues.known`."""
 
 
-@kernel("const u1[], i8, i8, i8")
+@kernel("const u1[], i8, i8", inline=True)
+def ascii_hash(buf: Bytes, at: int, end: int) -> tuple[int, int]:
+    """Return `String.hashCode` of Java, as an unsigned number, of ASCII text that starts at byte 8 or later, and 31 to the power of its
+    length. The hash of other text is -1."""
+    if at >= end:
+        return 0, 1
+    # Up to eight characters at once: each multiplication would wait for the one before.
+    count = (end - at - 1 & 7) + 1
+    value, power, seen = 0, _POWERS[count], 0
+    word = load_i64be(buf, at + count - 8) & _LAST_BYTES[count]
+    while True:
+        seen |= word
+        pairs = (word >> 8 & _EVEN_BYTES) * 31 + (word & _EVEN_BYTES)
+        fours = (pairs >> 16 & _EVEN_PAIRS) * 961 + (pairs & _EVEN_PAIRS)
+        value = value * _POWERS[8] + (fours >> 32) * _POWERS[4] + (fours & _MASK) & _MASK
+        at += count
+        if at >= end:
+            break
+        word, count = load_i64be(buf, at), 8
+        power = power * _POWERS[8] & _MASK
+    return value if seen & _NOT_ASCII == 0 else -1, power
+
+
+@kernel("const u1[], i8, i8, i8", inline=True)
 def string_hash(buf: Bytes, at: int, end: int, value: int) -> int:
-    """Continue `String.hashCode` of Java, as an unsigned number, over UTF-8 text. Return -1 if the text is not valid."""
+    """Continue `String.hashCode` of Java, as an unsigned number, over UTF-8 text that starts at byte 8 or later. Return -1 if the text is not
+    valid."""
+    ascii, power = ascii_hash(buf, at, end)
+    if ascii < 0:
+        return utf8_hash(buf, at, end, value)
+    return value * power + ascii & _MASK
+
+
+@kernel("const u1[], i8, i8, i8")
+def utf8_hash(buf: Bytes, at: int, end: int, value: int) -> int:
+    """As `string_hash`, for text that is not ASCII."""
     while at < end:
-        count = min(end - at, 8)
-        if at + count >= 8:
-            # Up to eight characters at once: each multiplication would wait for the one before.
-            word = load_i64be(buf, at + count - 8) & _LAST_BYTES[count]
-            if word & _NOT_ASCII == 0:
-                pairs = (word >> 8 & _EVEN_BYTES) * 31 + (word & _EVEN_BYTES)
-                fours = (pairs >> 16 & _EVEN_PAIRS) * 961 + (pairs & _EVEN_PAIRS)
-                value = value * _POWERS[count] + (fours >> 32) * _POWERS[4] + (fours & _MASK) & _MASK
-                at += count
-                continue
         first = load_u8(buf, at)
         at += 1
         if first < 0x80:
@@ -97,7 +120,7 @@ def _index_hash(value: int) -> int:
     return 0 if value == _SIGN else _MASK + 1 - value
 
 
-@kernel("const u1[], i8, i8, i8, i8, const i4[], const i8[,], const u1[]")
+@kernel("const u1[], i8, i8, i8, i8, const i4[], const i8[,], const u1[]", inline=True)
 def find_queue(
     buf: Bytes, at: int, size: int, queue_id: int, value: int, table: Int32s, known: Int64s, topics: Bytes
 ) -> tuple[int, int]:
@@ -273,7 +296,7 @@ class Queues:
             self.topics = np.r_[self.topics, np.zeros(len(self.topics) + size, np.uint8)]
         self.topics[self._used : self._used + size] = topic
         number = self.number(java_string(topic.tobytes()), queue_id)
-        self.known[self._count] = string_hash(topic, 0, size, 0), self._used, size, queue_id, number
+        self.known[self._count] = string_hash(message, at, at + size, 0), self._used, size, queue_id, number
         self._insert(self._count)
         self._count, self._used = self._count + 1, self._used + size
 
