@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 
-import numpy as np
 import pyarrow as pa
 
 from logwright.codec.columns import constant, contents
@@ -47,9 +46,3 @@ def _stored(name: str, column: str) -> bytes:
             f"rocketmq.commitlog: {column} {name!r} is not a host",
             advice="Write it as 10.0.0.1:50001 or [2001:db8::1]:50001",
         ) from None
-
-
-def v6(hosts: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Return a mask of the stored hosts that have an IPv6 address."""
-    ends = np.frombuffer(hosts.buffers()[1], np.int32)[hosts.offset : hosts.offset + len(hosts) + 1]
-    return np.diff(ends) > 8

@@ -16,7 +16,14 @@ from logwright.codec.fault import UsageError
 from logwright.codec.frames.codec import was_given
 from logwright.codec.kernels.compress import CompressionError
 from logwright.codec.kernels.crc32 import crc32
-from logwright.codec.kernels.intrinsics import append, copy, store_16be, store_32be, store_64be
+from logwright.codec.kernels.intrinsics import (
+    append_short,
+    copy,
+    load_u8,
+    store_16be,
+    store_32be,
+    store_64be,
+)
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.rocketmq.formats.commitlog import bodies, hosts
 from logwright.codec.rocketmq.formats.commitlog.layout import (
@@ -36,72 +43,125 @@ from logwright.codec.rocketmq.formats.commitlog.layout import (
     V2,
     has_trailer,
 )
-from logwright.codec.rocketmq.formats.commitlog.properties import Texts, put_text
 from logwright.codec.rocketmq.formats.commitlog.rows import NAME
+from logwright.codec.rocketmq.formats.commitlog.texts import Texts, put_text
 from logwright.codec.window import Bytes
 
 Int64s = npt.NDArray[np.int64]
 Int32s = npt.NDArray[np.int32]
 
-NUMBERS = (
-    "magic", "queue_id", "flag", "queue_offset", "physical_offset", "sys_flag", "born", "stored", "reconsume_times",
-    "prepared",
-)  # fmt: skip
-_HOST = 16
-"""Size of two IPv4 hosts, which `SMALLEST` includes."""
 _MASK, _SIGN = 0xFFFFFFFF, 1 << 31
 _BORN_HOST, _STORE_HOST = "127.0.0.1:0", "127.0.0.1:10911"
+_HOST = 8
+"""Size of an IPv4 host."""
+_VERSION, _TOPIC, _LONG, _LARGE = range(1, 5)
+_REFUSALS = {
+    _VERSION: "version must be 1 or 2",
+    _TOPIC: f"a topic of version 1 is limited to {MAX_TOPIC_V1} bytes",
+    _LONG: f"topic and properties are limited to {MAX_PROPERTIES} bytes each",
+    _LARGE: "a message must be smaller than 2 GiB",
+}
+
+
+@kernel("i8, i8", inline=True)
+def version_of(version: int, topic: int) -> int:
+    """Return the version of a message, which is 0 if not given, with a topic of this size."""
+    if version == 0:
+        return 2 if topic > MAX_TOPIC_V1 else 1
+    return version
+
+
+@kernel("const i4[], const i4[], const i4[], const i4[], const i4[], const i8[], i8[]")
+def measure_messages(
+    versions: Int32s, born_ends: Int32s, store_ends: Int32s, body_ends: Int32s, topic_ends: Int32s, texts: Int64s, starts: Int64s
+) -> tuple[int, int]:  # fmt: skip
+    """Set `starts` to where each message starts, and where the last one ends. Return the index of the first refused message and a key of
+    `_REFUSALS`, or -1 and 0. A column of numbers may have one item for all messages."""
+    many = 0 if len(versions) == 1 else -1
+    at = 0
+    for i in range(len(texts)):
+        topic = topic_ends[i + 1] - topic_ends[i]
+        version = version_of(versions[i & many], topic)
+        if version != 1 and version != 2:
+            return i, _VERSION
+        if version == 1 and topic > MAX_TOPIC_V1:
+            return i, _TOPIC
+        if topic > MAX_PROPERTIES or texts[i] > MAX_PROPERTIES:
+            return i, _LONG
+        size = SMALLEST - 2 * _HOST + (version == 2) + texts[i] + topic + (body_ends[i + 1] - body_ends[i])
+        size += born_ends[i + 1] - born_ends[i] + (store_ends[i + 1] - store_ends[i])
+        if size > (1 << 31) - 1:
+            return i, _LARGE
+        starts[i] = at
+        at += size
+    starts[len(texts)] = at
+    return -1, 0
 
 
 @kernel(
-    "u1[], const i8[], const i8[,], const u1[], const i4[], const u1[], const i4[], const u1[], const i4[], "
-    "const u1[], const i4[], const i4[], const u1[], const i4[], const u1[], const i4[], const u1[], const i4[], const u1[], const u1[], "
-    "const i4[], const u1[]"
+    "u1[], i8, i8, const i8[], const i4[], const i4[], const i4[], const i8[], const i8[], const i4[], const i8[], const i8[], const i4[], "
+    "const i8[], const u1[], const i4[], const u1[], const i4[], const u1[], const i4[], const u1[], const i4[], "
+    "const i4[], const u1[], const i4[], const u1[], const i4[], const u1[], const u1[], const i4[], const u1[], const i4[]"
 )
 def put_messages(
-    out: Bytes, starts: Int64s, numbers: Int64s, born: Bytes, born_ends: Int32s, store: Bytes, store_ends: Int32s,
-    body: Bytes, body_ends: Int32s, topic: Bytes, topic_ends: Int32s, lists: Int32s, names: Bytes, name_ends: Int32s,
-    values: Bytes, value_ends: Int32s, tags: Bytes, tag_ends: Int32s, adds_tags: Bytes, keys: Bytes, key_ends: Int32s,
-    adds_keys: Bytes,
+    out: Bytes, first: int, stop: int, starts: Int64s,
+    versions: Int32s, queue_ids: Int32s, flags: Int32s, queue_offsets: Int64s, physical_offsets: Int64s, sys_flags: Int32s,
+    born_times: Int64s, stored_times: Int64s, reconsume_times: Int32s, prepared: Int64s,
+    born: Bytes, born_ends: Int32s, store: Bytes, store_ends: Int32s, body: Bytes, body_ends: Int32s, topic: Bytes, topic_ends: Int32s,
+    lists: Int32s, names: Bytes, name_ends: Int32s, values: Bytes, value_ends: Int32s, adds: Bytes,
+    tags: Bytes, tag_ends: Int32s, keys: Bytes, key_ends: Int32s,
 ) -> None:  # fmt: skip
-    """Write messages. `numbers[i]` holds the values of `NUMBERS`; the variable parts are concatenated. `lists` and what follows: see
-    `put_text`."""
-    for i in range(len(starts) - 1):
-        start = starts[i] - starts[0]
-        end = starts[i + 1] - starts[0]
+    """Write the messages `first` to `stop`, concatenated. A column of numbers may have one item for all messages. `lists` and what follows:
+    see `put_text`."""
+    # An index is cleared where the column has one item.
+    in_versions = 0 if len(versions) == 1 else -1
+    in_ids = 0 if len(queue_ids) == 1 else -1
+    in_flags = 0 if len(flags) == 1 else -1
+    in_offsets = 0 if len(queue_offsets) == 1 else -1
+    in_sys_flags = 0 if len(sys_flags) == 1 else -1
+    in_born = 0 if len(born_times) == 1 else -1
+    in_stored = 0 if len(stored_times) == 1 else -1
+    in_times = 0 if len(reconsume_times) == 1 else -1
+    in_prepared = 0 if len(prepared) == 1 else -1
+    for i in range(first, stop):
+        start = starts[i] - starts[first]
+        end = starts[i + 1] - starts[first]
+        topic_size = topic_ends[i + 1] - topic_ends[i]
+        version = version_of(versions[i & in_versions], topic_size)
         at = store_32be(out, start, end - start)
-        at = store_32be(out, at, numbers[i, 0])
+        at = store_32be(out, at, V2 if version == 2 else V1)
         at = store_32be(out, at, crc32(body, body_ends[i], body_ends[i + 1]) & CRC_MASK)
-        at = store_32be(out, at, numbers[i, 1])
-        at = store_32be(out, at, numbers[i, 2])
-        at = store_64be(out, at, numbers[i, 3])
-        at = store_64be(out, at, numbers[i, 4])
-        at = store_32be(out, at, numbers[i, 5])
-        at = store_64be(out, at, numbers[i, 6])
-        append(out, at, born, born_ends[i], born_ends[i + 1] - born_ends[i])
-        at += born_ends[i + 1] - born_ends[i]
-        at = store_64be(out, at, numbers[i, 7])
-        append(out, at, store, store_ends[i], store_ends[i + 1] - store_ends[i])
-        at += store_ends[i + 1] - store_ends[i]
-        at = store_32be(out, at, numbers[i, 8])
-        at = store_64be(out, at, numbers[i, 9])
+        at = store_32be(out, at, queue_ids[i & in_ids])
+        at = store_32be(out, at, flags[i & in_flags])
+        at = store_64be(out, at, queue_offsets[i & in_offsets])
+        at = store_64be(out, at, physical_offsets[i])
+        born_size = born_ends[i + 1] - born_ends[i]
+        store_size = store_ends[i + 1] - store_ends[i]
+        sys_flag = sys_flags[i & in_sys_flags] & ~(BORN_V6 | STORE_V6)
+        sys_flag |= (BORN_V6 if born_size > _HOST else 0) | (STORE_V6 if store_size > _HOST else 0)
+        at = store_32be(out, at, sys_flag)
+        at = store_64be(out, at, born_times[i & in_born])
+        append_short(out, at, born, born_ends[i], born_size)
+        at = store_64be(out, at + born_size, stored_times[i & in_stored])
+        append_short(out, at, store, store_ends[i], store_size)
+        at = store_32be(out, at + store_size, reconsume_times[i & in_times])
+        at = store_64be(out, at, prepared[i & in_prepared])
         size = body_ends[i + 1] - body_ends[i]
         at = store_32be(out, at, size)
         copy(out, at, body, body_ends[i], size)
         at += size
-        size = topic_ends[i + 1] - topic_ends[i]
-        if numbers[i, 0] == V2:
-            at = store_16be(out, at, size)
+        if version == 2:
+            at = store_16be(out, at, topic_size)
         else:
-            out[at] = size
+            out[at] = topic_size
             at += 1
-        append(out, at, topic, topic_ends[i], size)
-        at += size
-        at = store_16be(out, at, end - at - 2)
+        append_short(out, at, topic, topic_ends[i], topic_size)
+        at = store_16be(out, at + topic_size, end - at - topic_size - 2)
         put_text(
-            out, at, i, lists, names, name_ends, values, value_ends, tags, tag_ends, adds_tags, keys, key_ends, adds_keys
-        )  # fmt: skip
-        if has_trailer(out, start, end):
+            out, at, i, lists, names, name_ends, values, value_ends, adds, tags, tag_ends, keys, key_ends
+        )
+        # The first test is of one byte, which the processor finds among those that are not in memory yet.
+        if load_u8(out, end - DIGITS - 2) == 1 and has_trailer(out, start, end):
             value = crc32(out, start, end - TRAILER) & CRC_MASK
             for k in range(DIGITS):
                 out[end - 1 - DIGITS + k] = 48 + value % 10
@@ -130,26 +190,15 @@ class Writer:
         return self.write_at(offsets + base), self.starts
 
     @cached_property
-    def _flags(self) -> Int64s:
-        return (
-            self._number("sys_flag", 0) & ~(BORN_V6 | STORE_V6)
-            | np.where(hosts.v6(self._born), BORN_V6, 0)
-            | np.where(hosts.v6(self._store), STORE_V6, 0)
-        )
-
-    @cached_property
-    def _born(self) -> pa.Array:
-        return hosts.stored(self.rows["born_host"], _BORN_HOST, "born_host")
-
-    @cached_property
-    def _store(self) -> pa.Array:
-        return hosts.stored(self.rows["store_host"], _STORE_HOST, "store_host")
-
-    @cached_property
-    def _parts(self) -> Sequence[tuple[Bytes, Int32s]]:
-        """The variable parts before the properties in stored order: hosts, bodies, topics."""
-        columns = (self._born, self._store, self._bodies(self._flags), self.rows["topic"])
-        return [values_of(column) for column in columns]
+    def _parts(self) -> Sequence[Any]:
+        """The variable parts before the properties in stored order: hosts, bodies, topics. For each its bytes and offsets."""
+        rows = self.rows
+        columns = (
+            hosts.stored(rows["born_host"], _BORN_HOST, "born_host"),
+            hosts.stored(rows["store_host"], _STORE_HOST, "store_host"),
+            self._bodies(), rows["topic"],
+        )  # fmt: skip
+        return [array for column in columns for array in values_of(column)]
 
     @cached_property
     def _texts(self) -> Texts:
@@ -160,29 +209,16 @@ class Writer:
         )  # fmt: skip
 
     @cached_property
-    def _version(self) -> Int64s:
-        topics = np.diff(self._parts[3][1])
-        version = self._number("version", 0)
-        return np.where(version == 0, np.where(topics > MAX_TOPIC_V1, 2, 1), version)
-
-    @cached_property
     def starts(self) -> Int64s:
         """The start of each message, and the end of the last."""
-        sizes = [*(np.diff(ends).astype(np.int64) for _, ends in self._parts), self._texts.sizes]
-        v2 = self._version
-        self._refuse((v2 != 1) & (v2 != 2), "version must be 1 or 2")
-        self._refuse(
-            (v2 == 1) & (sizes[3] > MAX_TOPIC_V1), f"a topic of version 1 is limited to {MAX_TOPIC_V1} bytes"
+        out = np.empty(self.rows.num_rows + 1, np.int64)
+        born, store, body, topic = self._parts[1::2]
+        row, refusal = measure_messages(
+            self._number("version"), born, store, body, topic, self._texts.sizes, out
         )
-        self._refuse(
-            (sizes[3] > 32767) | (sizes[4] > MAX_PROPERTIES),
-            f"topic and properties are limited to {MAX_PROPERTIES} bytes each",
-        )
-        total = SMALLEST - _HOST + (v2 == 2) + sum(sizes)
-        self._refuse(total > (1 << 31) - 1, "a message must be smaller than 2 GiB")
-        starts = np.zeros(self.rows.num_rows + 1, np.int64)
-        np.cumsum(total, out=starts[1:])
-        return starts
+        if refusal:
+            raise UsageError(f"{NAME}: row {row}: {_REFUSALS[refusal]}")
+        return out
 
     def write_at(self, offsets: Int64s) -> Bytes:
         """Return the messages with these physical offsets, concatenated."""
@@ -191,43 +227,30 @@ class Writer:
     def part(self, first: int, last: int, offsets: Int64s) -> Bytes:
         """Return the messages of some rows, concatenated. `offsets` has the physical offsets of all rows."""
         out = np.empty(int(self.starts[last] - self.starts[first]), np.uint8)
-        self._numbers[first:last, NUMBERS.index("physical_offset")] = offsets[first:last]
-        parts: Any = [array for data, ends in self._parts for array in (data, ends[first : last + 1])]
+        versions, ids, flags, numbers, *others = self._numbers
         put_messages(
-            out,
-            self.starts[first : last + 1],
-            self._numbers[first:last],
-            *parts,
-            *self._texts.part(first, last),
-        )
+            out, first, last, self.starts, versions, ids, flags, numbers, offsets, *others, *self._parts, *self._texts.arrays
+        )  # fmt: skip
         return out
 
     @cached_property
-    def _numbers(self) -> Int64s:
-        """The values of `NUMBERS` of each row, without physical offsets."""
+    def _numbers(self) -> Sequence[Any]:
+        """The columns of numbers in the order of the parameters of `put_messages`, without physical offsets."""
         now = time.time_ns() // 1_000_000
-        columns = {
-            "magic": np.where(self._version == 2, V2, V1), "queue_offset": self._offsets(self._flags),
-            "sys_flag": self._flags, "born": self._time("born_timestamp", now),
-            "stored": self._time("store_timestamp", now),
-            "prepared": self._number("prepared_transaction_offset", 0), "physical_offset": 0,
-        }  # fmt: skip
-        out = np.empty((self.rows.num_rows, len(NUMBERS)), np.int64)
-        for i, name in enumerate(NUMBERS):
-            out[:, i] = columns[name] if name in columns else self._number(name, 0)
-        return out
+        return (
+            self._number("version"), self._number("queue_id"), self._number("flag"), self._offsets(), self._number("sys_flag"),
+            self._time("born_timestamp", now), self._time("store_timestamp", now), self._number("reconsume_times"),
+            self._number("prepared_transaction_offset"),
+        )  # fmt: skip
 
-    def _number(self, name: str, default: int) -> Int64s:
+    def _number(self, name: str, default: int = 0) -> npt.NDArray[Any]:
+        """Return a column of 32-bit or 64-bit integers; one item if all are null."""
         column = self.rows[name]
+        kind = np.int32 if pa.types.is_int32(column.type) else np.int64
         if column.null_count == len(column):
-            return np.full(len(column), default, np.int64)
-        column = column.cast(pa.int64())
-        return np.asarray(column.fill_null(default) if column.null_count else column, np.int64)
-
-    def _refuse(self, bad: Any, why: str) -> None:
-        indices = np.flatnonzero(bad)
-        if len(indices):
-            raise UsageError(f"{NAME}: row {int(indices[0])}: {why}")
+            return np.full(1, default, kind)
+        column = column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
+        return np.asarray(column.fill_null(default) if column.null_count else column, kind)
 
     def _time(self, name: str, now: int) -> Int64s:
         """Return milliseconds: the stored value if there is one, else the timestamp. Null is -1. Without either column it is `now`."""
@@ -241,32 +264,39 @@ class Writer:
             return times
         return np.where(np.asarray(stored.is_null()), times, np.asarray(stored.fill_null(0), np.int64))
 
-    def _offsets(self, flags: Int64s) -> Int64s:
+    def _offsets(self) -> Int64s:
         """Return the queue offsets: the column if given, else a count. Prepared and rolled back messages are in no queue."""
         if was_given(self.rows, "queue_offset"):
-            self._refuse(
-                self.rows["queue_offset"].is_null(),
-                "queue_offset is null; leave the column out to have offsets assigned",
-            )
-            return self._number("queue_offset", 0)
-        out = np.zeros(len(flags), np.int64)
-        kinds = flags & TRANSACTION
-        queued = np.flatnonzero((kinds != PREPARED) & (kinds != ROLLBACK))
+            nulls = self.rows["queue_offset"].is_null()
+            if self.rows["queue_offset"].null_count:
+                raise UsageError(
+                    f"{NAME}: row {nulls.index(True).as_py()}: queue_offset is null; leave the column out to have offsets assigned"
+                )
+            return self._number("queue_offset")
         topics = self.rows["topic"].dictionary_encode()
-        names = topics.dictionary.to_pylist()
-        ids = self._number("queue_id", 0)[queued]
-        codes, dense = distinct(np.asarray(topics.indices, np.int64)[queued] << 32 | ids & _MASK)
-        queues = [(names[code >> 32], (code & _MASK ^ _SIGN) - _SIGN) for code in codes]
-        following = np.array([self.counts.get(queue, 0) for queue in queues], np.int64)
-        numbers = np.empty(len(queued), np.int64)
-        number_groups(dense, following, numbers)
+        names, codes = topics.dictionary.to_pylist(), np.asarray(topics.indices)
+        ids = self._number("queue_id")
+        kinds = self._number("sys_flag") & TRANSACTION
+        queued = np.broadcast_to((kinds != PREPARED) & (kinds != ROLLBACK), len(codes))
+        everywhere = bool(queued.all())
+        if not everywhere:
+            codes, ids = codes[queued], np.broadcast_to(ids, len(queued))[queued]
+        queues, group = distinct(codes.astype(np.int64) << 32 | ids & np.int64(_MASK))
+        keys = [(names[queue >> 32], (queue & _MASK ^ _SIGN) - _SIGN) for queue in queues]
+        following = np.array([self.counts.get(key, 0) for key in keys], np.int64)
+        numbers = np.empty(len(codes), np.int64)
+        number_groups(group, following, numbers)
+        self.counts.update(zip(keys, following.tolist(), strict=True))
+        if everywhere:
+            return numbers
+        out = np.zeros(len(queued), np.int64)
         out[queued] = numbers
-        self.counts.update(zip(queues, following.tolist(), strict=True))
         return out
 
-    def _bodies(self, flags: Int64s) -> pa.Array:
+    def _bodies(self) -> pa.Array:
         """Return the stored bodies, compressed if `sys_flag` says so."""
         plain = self.rows["body"]
+        flags = np.broadcast_to(self._number("sys_flag"), len(plain))
         packed = np.flatnonzero(flags & COMPRESSED)
         if not len(packed):
             return plain
