@@ -81,6 +81,13 @@ def test_type_that_makes_wrong_bytes_parse_proves_no_bit(seed: int) -> None:
     assert outcome(specimen, flipped(specimen.all_bytes(), "2 bits", seed)) is Outcome.LEFT
 
 
+def test_later_time_of_creation_proves_no_acl() -> None:
+    """Two wrong bits of a node, one of them in its ACL number. A node that was created later may have that number."""
+    specimen = next(sample for sample in PRIMARY_SAMPLES if sample.label == "zookeeper.snapshot").specimen()
+    for seed in (7_001_196, 7_001_270, 7_002_162):
+        assert outcome(specimen, flipped(specimen.all_bytes(), "2 bits", seed)) is Outcome.LEFT
+
+
 def test_crc_of_a_long_range_does_not_prove_a_bit() -> None:
     """Three flipped bits of a record of 32 KiB, whose checksum is that of a record with one flipped bit elsewhere."""
     specimen = next(sample for sample in PRIMARY_SAMPLES if sample.label == "leveldb.log 1").specimen()

@@ -55,6 +55,8 @@ class SnapshotFacts:
     sealed: bool
     dangling: bool
     """Whether a node has an ACL number that the table lacks."""
+    late: frozenset[tuple[int, str]]
+    """The places of later nodes whose ACL number the table may lack, and the text about them."""
     header: bool
     """Whether version and number of the database are those that every server writes."""
     total: int
@@ -80,7 +82,9 @@ class SnapshotFacts:
         if not self.complete:
             return ()
         proofs = ["its structure"] if not (stored.sound and stored.header) else []
-        proofs += ["the ACL table"] if stored.dangling and not self.dangling else []
+        # Another time of creation does not prove the ACL of a node.
+        linked = stored.dangling and not self.dangling and self.late == stored.late
+        proofs += ["the ACL table"] if linked else []
         proofs += ["the digest of the tree"] if self.digest_right and not stored.digest_right else []
         equal = len(self.zxids) == 2 and self.zxids[0] == self.zxids[1]
         proofs += ["the last zxid"] if equal and stored.zxids != self.zxids else []
@@ -126,7 +130,7 @@ def flip_of(
 def facts_of(codec: Codec, read: Read, size: int, context: SnapshotContext) -> SnapshotFacts:
     """Read a snapshot from end to end."""
     context = replace(context)
-    facts = SnapshotFacts(True, False, False, False, 0, None, (), 0)
+    facts = SnapshotFacts(True, False, False, frozenset(), False, 0, None, (), 0)
     damage: int | None = None
     for step in Walk(PatchedFile(read, size), codec, context):
         if isinstance(step, Hole):
@@ -134,6 +138,11 @@ def facts_of(codec: Codec, read: Read, size: int, context: SnapshotContext) -> S
             continue
         wrong = [fault for fault in step.faults if fault.severity is not Severity.INFO]
         facts.dangling |= any(fault.kind is Kind.LINK for fault in wrong)
+        facts.late |= {
+            (fault.offset, fault.detail)
+            for fault in step.faults
+            if fault.kind is Kind.LINK and fault.severity is Severity.INFO
+        }
         places = [fault.offset for fault in wrong if fault.kind not in (Kind.CHECKSUM, Kind.LINK)]
         damage = min(places) if places and damage is None else damage
         facts.total += _digest(step)
