@@ -111,6 +111,7 @@ class Corrector:
 
     def __init__(self, file: RandomAccess, codec: Codec, context: Any) -> None:
         self._file, self._codec, self._context = file, codec, context
+        self._columns = codec.tables["rows"].select(None)
         self._left = _WORK * file.size + _FREE
 
     def correct(self, hole: Hole) -> tuple[list[Correction], bool]:
@@ -220,14 +221,13 @@ class Corrector:
         correction = Correction(place, bit, stored, fault.offset, fault.length, witnesses)
         context = codec.trial_context(self._context)
         remaining: set[int] = set()
-        columns = codec.tables["rows"].select(None)
         for step in Walk(PatchedFile(read, size, correction), codec, context):
             if isinstance(step, Hole):
                 remaining.add(step.fault.offset)
                 continue
             remaining |= {left.offset for left in step.faults}
             if len(step.frames):
-                for decoded in codec.decode(step.window, step.frames, "rows", columns, context):
+                for decoded in codec.decode(step.window, step.frames, "rows", self._columns, context):
                     remaining |= {left.offset for _, left in decoded.faults}
         return fault, correction, frozenset(remaining)
 
@@ -316,9 +316,8 @@ class Corrector:
         context = codec.trial_context(self._context)
         if not codec.proved(window, frame, before, follower, flip, context):
             return None
-        columns = codec.tables["rows"].select(None)
         rows = 0
-        for decoded in codec.decode(window, frame, "rows", columns, self._codec.trial_context(self._context)):
+        for decoded in codec.decode(window, frame, "rows", self._columns, codec.trial_context(self._context)):
             if any(fault.severity is Severity.ERROR for _, fault in decoded.faults):
                 return None
             rows += decoded.batch.num_rows

@@ -2,14 +2,85 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
-from logwright.codec.describe import Flags, Int
-from logwright.codec.frames.specification import CRC32, CRC32C, FrameSpec, load_of, span_of
+from logwright.codec.describe import Flags, Int, Struct
+from logwright.codec.frames.specification import CRC32, CRC32C, FrameSpec, Span, span_of
 from logwright.codec.kernels import bitflip
 from logwright.codec.window import Bytes, Window
 
 _POLYNOMIALS = {CRC32.name: bitflip.CRC32, CRC32C.name: bitflip.CRC32C}
+
+
+class _Number(NamedTuple):
+    """An integer of the head. A number without a width is not in the head."""
+
+    offset: int = 0
+    width: int = 0
+    order: str = "<"
+    signed: bool = False
+
+    @classmethod
+    def of(cls, struct: Struct, name: str) -> _Number:
+        if name not in {field.name for field in struct.fields}:
+            return cls()
+        kind = struct[name].type
+        kind = kind.base if isinstance(kind, Flags) else kind
+        if not isinstance(kind, Int):
+            return cls()
+        # A number of one byte is read without a sign, as a scan does.
+        return cls(
+            struct.offset(name), kind.width, kind.order, kind.width == 8 or (kind.signed and kind.width > 1)
+        )
+
+    def read(self, data: Bytes, at: int) -> int:
+        """Return the number, without its sign, in the head at `at`."""
+        start = at + self.offset
+        return int.from_bytes(
+            data[start : start + self.width].tobytes(), "big" if self.order == ">" else "little"
+        )
+
+    def value(self, stored: int) -> int:
+        """Return the number with its sign."""
+        bits = 8 * self.width
+        return stored - (1 << bits) if self.signed and stored >> bits - 1 else stored
+
+    def flips(self, stored: int) -> Iterator[tuple[int, int, int]]:
+        """Yield each bit as (byte of the head, bit), and the number with it flipped, without its sign."""
+        for byte in range(self.width):
+            shift = 8 * (self.width - 1 - byte if self.order == ">" else byte)
+            for bit in range(8):
+                yield self.offset + byte, bit, stored ^ 1 << shift + bit
+
+
+class _Layout:
+    """The numbers of a specification that this search reads."""
+
+    def __init__(self, spec: FrameSpec) -> None:
+        self.spec = spec
+        self.length = _Number.of(spec.struct, spec.length.field)
+        self.test = _Number() if spec.test is None else _Number.of(spec.struct, spec.test.field)
+        self.stored = [_Number.of(spec.struct, checksum.at) for checksum in spec.checksums]
+        self.spans: Sequence[tuple[Span, int]] = [span_of(spec, i) for i in range(len(spec.checksums))]
+        values = () if spec.test is None else spec.test.values
+        values += () if spec.marker is None else (spec.marker.value,)
+        self._tested = {value & 0xFFFFFFFF for value in values}
+
+    def is_tested(self, stored: int) -> bool:
+        """Return whether the number that is tested, without its sign, has one of the expected values."""
+        return self.test.value(stored) & 0xFFFFFFFF in self._tested
+
+
+_LAYOUTS: dict[int, _Layout] = {}
+"""By the id of the specification, whose hash takes longer than a search. They keep the specifications alive."""
+
+
+def _layout_of(spec: FrameSpec) -> _Layout:
+    layout = _LAYOUTS.get(id(spec))
+    if layout is None:
+        layout = _LAYOUTS[id(spec)] = _Layout(spec)
+    return layout
 
 
 def suspects(spec: FrameSpec, window: Window, at: int, *, alone: bool = True) -> Iterator[tuple[int, int]]:
@@ -18,19 +89,19 @@ def suspects(spec: FrameSpec, window: Window, at: int, *, alone: bool = True) ->
     If a CRC is wrong, it shows the bit, unless the length is wrong. If all checksums are right, the bit is in a field that none covers. An
     Adler-32 shows no bit with certainty: too many pairs of wrong bits change it as a single one does. `alone` as in `flips_by_crc`.
     """
-    data, struct = window.data, spec.struct
+    data, struct, layout = window.data, spec.struct, _layout_of(spec)
     left = min(len(data), window.size - window.offset) - at
     if not spec.checksums or left < spec.peek:
         return
-    length_at = at + struct.offset(spec.length.field)
-    length_bytes = range(length_at, length_at + struct[spec.length.field].type.min_size)
-    size = int(load_of(struct, spec.length.field)(data, length_at)) + spec.length.bias
+    length_at = at + layout.length.offset
+    length_bytes = range(length_at, length_at + layout.length.width)
+    length = layout.length.read(data, at)
+    size = layout.length.value(length) + spec.length.bias
     wrong = closed = False
     covered: set[int] = set()
     head = min(struct.head_size, left)
     if spec.length.low <= size <= left:
-        for i, checksum in enumerate(spec.checksums):
-            span, mask = span_of(spec, i)
+        for checksum, number, (span, mask) in zip(spec.checksums, layout.stored, layout.spans, strict=True):
             try:
                 start, stop, stored = span(data, at, at + size)
             except IndexError:
@@ -38,8 +109,8 @@ def suspects(spec: FrameSpec, window: Window, at: int, *, alone: bool = True) ->
             if start < 0 or not at <= start <= stop <= at + size:
                 continue
             covered.update(range(start, min(stop, at + head)))
-            stored_at, width, order = _stored(spec, checksum.at, at)
-            covered.update(range(stored_at, stored_at + width))
+            stored_at = at + number.offset
+            covered.update(range(stored_at, stored_at + number.width))
             closed |= stop == at + size
             computed = int(checksum.algorithm.of(data, start, stop)) & mask
             if computed == stored:
@@ -48,66 +119,52 @@ def suspects(spec: FrameSpec, window: Window, at: int, *, alone: bool = True) ->
             polynomial = _POLYNOMIALS.get(checksum.algorithm.name)
             if polynomial is None:
                 continue
-            if width:
-                yield from bitflip.flips_of_stored(stored_at, width, order, stored ^ computed)
+            if number.width:
+                yield from bitflip.flips_of_stored(stored_at, number.width, number.order, stored ^ computed)
             yield from bitflip.flips_by_crc(start, stop, stored ^ computed, polynomial, mask, alone=alone)
     else:
         wrong = True
     if wrong:
-        for place in length_bytes:
-            for bit in range(8):
-                if _sums_agree(spec, data, at, left, place, bit):
-                    yield place, bit
+        for byte, bit, flipped in layout.length.flips(length):
+            size_then = layout.length.value(flipped) + spec.length.bias
+            if not spec.length.low <= size_then <= left or not _may_end(
+                layout, data, at + size_then, at + left
+            ):
+                continue
+            if _sums_agree(layout, data, at, size_then, (at + byte, bit)):
+                yield at + byte, bit
     places = [] if wrong else [i for i in range(at, at + head) if i not in covered]
     if wrong and spec.test is not None and len(spec.test.values) > 1:
         # The wrong kind of frame may have been tested.
-        test_at = at + struct.offset(spec.test.field)
-        places += range(test_at, test_at + struct[spec.test.field].type.min_size)
+        places += range(at + layout.test.offset, at + layout.test.offset + layout.test.width)
     if spec.mark is not None and not wrong:
         places.append(at + size - 1)
+    tests = layout.test.flips(layout.test.read(data, at)) if spec.test is not None else ()
+    passes = spec.test is None or layout.is_tested(layout.test.read(data, at))
+    passing = {(at + byte, bit) for byte, bit, flipped in tests if layout.is_tested(flipped)}
+    tested = range(at + layout.test.offset, at + layout.test.offset + layout.test.width)
     for place in places:
         # A right checksum up to the end of the frame proves the length.
         for bit in () if closed and not wrong and place in length_bytes else range(8):
-            if _passes_test(spec, data, at, place, bit):
+            if (place, bit) in passing if place in tested else passes:
                 yield place, bit
 
 
-def _passes_test(spec: FrameSpec, data: Bytes, at: int, place: int, bit: int) -> bool:
-    """Return whether the test of the frame passes with a bit flipped."""
-    if spec.test is None:
-        return True
-    stored = data[place]
-    data[place] = stored ^ 1 << bit
-    value = int(load_of(spec.struct, spec.test.field)(data, at + spec.struct.offset(spec.test.field)))
-    data[place] = stored
-    return _is_tested(spec, value)
-
-
-def _is_tested(spec: FrameSpec, value: int) -> bool:
-    assert spec.test is not None
-    values = spec.test.values + ((spec.marker.value,) if spec.marker is not None else ())
-    return any((value ^ right) & 0xFFFFFFFF == 0 for right in values)
-
-
-def _may_end(spec: FrameSpec, data: Bytes, end: int, stop: int) -> bool:
+def _may_end(layout: _Layout, data: Bytes, end: int, stop: int) -> bool:
     """Return whether a frame may end there: where the data ends, or before zeros or what may be another frame."""
-    if spec.test is None or end + spec.struct.head_size > min(stop, len(data)):
+    head_size = layout.spec.struct.head_size
+    if layout.spec.test is None or end + head_size > min(stop, len(data)):
         return True
-    value = int(load_of(spec.struct, spec.test.field)(data, end + spec.struct.offset(spec.test.field)))
-    return _is_tested(spec, value) or not data[end : end + spec.struct.head_size].any()
+    return layout.is_tested(layout.test.read(data, end)) or not data[end : end + head_size].any()
 
 
-def _sums_agree(spec: FrameSpec, data: Bytes, at: int, left: int, place: int, bit: int) -> bool:
-    """Return whether the checksums of the frame at `data[at]` are right with one bit of its length flipped."""
-    field = spec.length.field
+def _sums_agree(layout: _Layout, data: Bytes, at: int, size: int, flip: tuple[int, int]) -> bool:
+    """Return whether the checksums of the frame at `data[at]` are right with a bit of its length flipped, which is then `size`."""
+    place, bit = flip
     stored = data[place]
     data[place] = stored ^ 1 << bit
     try:
-        size = int(load_of(spec.struct, field)(data, at + spec.struct.offset(field))) + spec.length.bias
-        if not spec.length.low <= size <= left or not _may_end(spec, data, at + size, at + left):
-            return False
-        for i, checksum in enumerate(spec.checksums):
-            span, mask = span_of(spec, i)
+        for checksum, (span, mask) in zip(layout.spec.checksums, layout.spans, strict=True):
             start, stop, right = span(data, at, at + size)
             if start >= 0 and not at <= start <= stop <= at + size:
                 return False
@@ -118,12 +175,3 @@ def _sums_agree(spec: FrameSpec, data: Bytes, at: int, left: int, place: int, bi
         return False
     finally:
         data[place] = stored
-
-
-def _stored(spec: FrameSpec, name: str, at: int) -> tuple[int, int, str]:
-    """Return where a checksum is stored, its width and its byte order; a width of 0 if it is not a field of the head."""
-    if name not in {field.name for field in spec.struct.fields}:
-        return at, 0, "<"
-    kind = spec.struct[name].type
-    kind = kind.base if isinstance(kind, Flags) else kind
-    return (at + spec.struct.offset(name), kind.width, kind.order) if isinstance(kind, Int) else (at, 0, "<")

@@ -69,7 +69,6 @@ from logwright.codec.kafka.formats.log.tables import (
     LogContext,
 )
 from logwright.codec.kafka.store import evidence
-from logwright.codec.kernels.intrinsics import load_i64be
 from logwright.codec.option import DECODES, ENCODES, Options, Verb, used_by
 from logwright.codec.table import Table
 from logwright.codec.window import Chunk, Decoded, Frames, Window
@@ -228,7 +227,7 @@ class KafkaLog(Codec):
         return suspects(SPECIFICATION, window, at, alone=alone)
 
     def may_fit(self, window: Window, at: int, before: Frames | None, after: Frames | None) -> bool:
-        base = load_i64be(window.data, at)
+        base = int.from_bytes(window.data[at : at + 8].tobytes(), "big", signed=True)
         low = before is None or not len(before) or base > int(before.header["last_offset"][-1])
         return low and (after is None or not len(after) or base < int(after.header["base_offset"][0]))
 
