@@ -43,11 +43,14 @@ FILE = Table(
 
 
 class ParseError(DescriptionError):
-    """The bytes cannot be parsed. `system` says what the real system does with the file, if not the usual."""
+    """The bytes cannot be parsed. `system` says what the real system does with the file, if not the usual. `upstream` is its exception,
+    class and message."""
 
-    def __init__(self, message: str, offset: int = 0, kind: Kind = Kind.PAYLOAD, system: str = "") -> None:
+    def __init__(
+        self, message: str, offset: int = 0, kind: Kind = Kind.PAYLOAD, system: str = "", upstream: str = ""
+    ) -> None:
         super().__init__(message, offset)
-        self.kind, self.system = kind, system
+        self.kind, self.system, self.upstream = kind, system, upstream
 
 
 class SmallFileCodec(Codec):

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka_log import raw_batch
 
 from logwright.codec.describe import Repeated
 from logwright.codec.kafka.formats.log import codec as log
-from logwright.codec.kafka.formats.log.consumer import KAFKA_EXCEPTION
+from logwright.codec.kafka.formats.log.consumer import INVALID_RECORD, KAFKA_EXCEPTION
 from logwright.codec.kafka.formats.log.layout import (
     CONTROL,
     CONTROL_RECORD_KEY,
@@ -21,7 +22,8 @@ from logwright.codec.kafka.formats.log.layout import (
     TIMESTAMP_TYPE,
     TRANSACTIONAL,
 )
-from logwright.codec.kafka.formats.log.markers import MALFORMED, failure, markers
+from logwright.codec.kafka.formats.log.markers import failure, markers, reason
+from logwright.codec.kafka.repair.runs import one_batch
 from logwright.codec.kernels.compress import compress
 from logwright.codec.option import Options
 from logwright.codec.window import Window
@@ -81,14 +83,30 @@ def test_other_control_records_are_no_markers() -> None:
     assert markers_of(batch(0, [record(1, 0)], producer_id=-1)) == []
     assert markers_of(batch(0, [])) == []
     assert markers_of(batch(0, [record(2, 0)]))[0][3] == 2
-    for key, value in (
-        (b"\0\0\0", b"\0" * 6),
-        (b"\0\0\0\1", b"\0" * 5),
-        (None, None),
-        (b"\x80\0\0\1", b"\0" * 6),
-    ):
-        assert markers_of(batch(0, [{"key": key, "value": value}]))[0][3] == MALFORMED
-    assert markers_of(batch(0, [{"key": b"\0\0\0\1", "value": b"\x80" + b"\0" * 5}]))[0][3] == MALFORMED
+
+
+VALID_KEY, VALID_VALUE = b"\0\0\0\1", b"\0" * 6
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "java", "message"),
+    [
+        (b"\0\0\0", VALID_VALUE, INVALID_RECORD, "Must have at least 4 bytes, but found only 3"),
+        (b"\x80\0\0\1", VALID_VALUE, INVALID_RECORD, "Invalid version found for control record: -32768"),
+        (VALID_KEY, b"\xff\xff", INVALID_RECORD, "Invalid version found for end transaction marker: -1"),
+        (VALID_KEY, b"\0" * 5, "java.nio.BufferUnderflowException", ""),
+        (None, VALID_VALUE, "java.lang.NullPointerException", '"key" is null'),
+        (VALID_KEY, None, "java.lang.NullPointerException", '"value" is null'),
+    ],
+)
+def test_exception_at_a_malformed_marker(
+    key: bytes | None, value: bytes | None, java: str, message: str
+) -> None:
+    """Recovery truncates a segment at an `InvalidRecordException`. Any other exception ends the start."""
+    data = batch(0, [{"key": key, "value": value}])
+    assert failure(markers_of(data)[0][3]) == java
+    window, frames = one_batch(data)
+    assert message in reason(window, frames, 0)
 
 
 def test_errors_of_a_broker_at_unreadable_markers() -> None:

@@ -93,7 +93,7 @@ def test_prediction_of_the_start_equals_the_brokers(case: Case, run: str) -> Non
         data = "\n".join(case.runs[run]["log"])
         # The broker logs a stray partition; it throws no exception.
         assert verdict.error
-        assert verdict.error_class is None or verdict.error_class in data
+        assert verdict.error_class is None or f"{verdict.error_class}: {verdict.error}".strip() in data
 
 
 @pytest.mark.parametrize(("case", "run"), MINE, ids=IDS)

@@ -21,6 +21,10 @@ _LINE_END = re.compile(rb"\r\n|\r|\n")
 _SPACE = re.compile(r"[ \t\n\x0b\f\r]+")
 _NUMBER = re.compile(r"([+-]?)0*(\d{1,19})", re.ASCII)
 Entry = tuple[str | int, ...]
+FILE = "{file}"
+"""Stands for the path of the file in `ParseError.upstream`."""
+IO_EXCEPTION, ILLEGAL_ARGUMENT = "java.io.IOException", "java.lang.IllegalArgumentException"
+_NOT_UTF8 = "java.nio.charset.MalformedInputException: Input length = 1"
 _TYPES = {0: pa.string(), 32: pa.int32(), 64: pa.int64()}
 """Types of words by bits; 0 is text."""
 
@@ -59,20 +63,27 @@ class Checkpoint:
         content = lines(data)
         if not content:
             return []
-        version = number(*content[0], 32)
+        version = number(*content[0], 32, upstream=_malformed(content[0][1]))
         if version != self.version:
-            raise ParseError(f"version {version}, expected {self.version}", kind=Kind.MAGIC)
+            upstream = f"{IO_EXCEPTION}: Unrecognised version:{version}, expected version: {self.version} in checkpoint file at: {FILE}"
+            raise ParseError(
+                f"version {version}, expected {self.version}", kind=Kind.MAGIC, upstream=upstream
+            )
         if len(content) == 1:
             return []
-        count = number(*content[1], 32)
+        count = number(*content[1], 32, upstream=_malformed(content[1][1]))
         if count < 0:
-            raise ParseError(f"the number of entries is {count}", content[1][0], Kind.LENGTH, self.no_number)
+            upstream = f"{ILLEGAL_ARGUMENT}: Illegal Capacity: {count}"
+            raise ParseError(
+                f"the number of entries is {count}", content[1][0], Kind.LENGTH, self.no_number, upstream
+            )
         entries = [self._entry(*line) for line in content[2:]]
         if count != len(entries):
             raise ParseError(
                 f"the number of entries is {count}, but there are {len(entries)}",
                 content[1][0],
                 Kind.LENGTH,
+                upstream=f"{IO_EXCEPTION}: Expected [{count}] entries in checkpoint file [{FILE}], but found only [{len(entries)}]",
             )
         return entries
 
@@ -88,20 +99,22 @@ class Checkpoint:
     def _entry(self, at: int, line: str) -> Entry:
         parts = words(_SPACE, line)
         if len(parts) != len(self.bits):
-            raise ParseError(f"expected {len(self.bits)} words in a line, found {line[:80]!r}", at)
+            text = f"expected {len(self.bits)} words in a line, found {line[:80]!r}"
+            raise ParseError(text, at, upstream=_malformed(line))
         entry = tuple(
             number(at, part, bits, self.no_number) if bits else part
             for part, bits in zip(parts, self.bits, strict=True)
         )
         if self.low is not None and any(isinstance(value, int) and value < self.low for value in entry):
-            raise ParseError(
-                f"expected numbers from {self.low} on, found {line[:80]!r}", at, system=self.no_number
-            )
+            epoch, offset = entry
+            upstream = f"{ILLEGAL_ARGUMENT}: Received invalid partition leader epoch entry EpochEntry(epoch={epoch}, startOffset={offset})"
+            text = f"expected numbers from {self.low} on, found {line[:80]!r}"
+            raise ParseError(text, at, system=self.no_number, upstream=upstream)
         return entry
 
 
-class NoNumber(ParseError):
-    """A word that should be a number, and is not."""
+def _malformed(line: str) -> str:
+    return f"{IO_EXCEPTION}: Malformed line in checkpoint file [{FILE}]: {line}"
 
 
 def lines(data: bytes) -> list[tuple[int, str]]:
@@ -117,7 +130,8 @@ def lines(data: bytes) -> list[tuple[int, str]]:
         try:
             out.append((at, data[at:stop].decode()))
         except UnicodeDecodeError as error:
-            raise ParseError(f"expected UTF-8, found {data[at:stop][:80]!r}", at + error.start) from None
+            text = f"expected UTF-8, found {data[at:stop][:80]!r}"
+            raise ParseError(text, at + error.start, upstream=_NOT_UTF8) from None
         at = after
     return out if data else []
 
@@ -130,12 +144,15 @@ def words(between: re.Pattern[str], line: str) -> list[str]:
     return parts
 
 
-def number(at: int, word: str, bits: int, system: str = "") -> int:
-    """Parse an integer as `Integer.parseInt` and `Long.parseLong` do. Raises `ParseError`."""
+def number(at: int, word: str, bits: int, system: str = "", upstream: str = "") -> int:
+    """Parse an integer as `Integer.parseInt` and `Long.parseLong` do. Raises `ParseError`, by default for Java's NumberFormatException."""
     digits = _NUMBER.fullmatch(word)
     value = int(digits[1] + digits[2]) if digits is not None else 1 << 63
     if not -(1 << bits - 1) <= value < 1 << bits - 1:
-        raise NoNumber(f"expected a {bits}-bit number, found {word[:80]!r}", at, system=system)
+        upstream = upstream or f'java.lang.NumberFormatException: For input string: "{word}"'
+        raise ParseError(
+            f"expected a {bits}-bit number, found {word[:80]!r}", at, Kind.PAYLOAD, system, upstream
+        )
     return value
 
 

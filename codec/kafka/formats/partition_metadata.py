@@ -11,7 +11,16 @@ import re
 import pyarrow as pa
 
 from logwright.codec.describe import DescriptionError, Field, Struct
-from logwright.codec.kafka.formats.checkpoint import lines, number, words
+from logwright.codec.kafka.formats.checkpoint import (
+    FILE as PATH,
+)
+from logwright.codec.kafka.formats.checkpoint import (
+    ILLEGAL_ARGUMENT,
+    IO_EXCEPTION,
+    lines,
+    number,
+    words,
+)
 from logwright.codec.single_frame import ParseError, SmallFileCodec
 from logwright.codec.table import Column, Table
 from logwright.codec.text import Word
@@ -20,7 +29,10 @@ FILE = "partition.metadata"
 VERSION = 0
 _BETWEEN = re.compile(r":[ \t\n\x0b\f\r]+")
 _ID = re.compile(r"[A-Za-z0-9_-]{22}(?:==)?")
+_MOST = 24
+"""The longest text that is decoded."""
 _FATAL = "the broker does not start"
+_NO_LINE = 'java.lang.NullPointerException: Cannot invoke "java.lang.CharSequence.length()" because "this.text" is null'
 
 
 def pack(topic_id: str, version: int = VERSION) -> bytes:
@@ -32,25 +44,47 @@ def unpack(data: bytes) -> tuple[int, str]:
     """Return the version and the topic id. Raises `ParseError`."""
     content = lines(data)
     if not content:
-        raise ParseError("the file is empty", system=_FATAL)
-    version = number(content[0][0], _value(*content[0]), 32)
+        raise ParseError("the file is empty", system=_FATAL, upstream=_NO_LINE)
+    version = number(content[0][0], _value(*content[0]), 32, upstream=_malformed(content[0][1]))
     if version < VERSION:
-        raise ParseError(f"version {version}, expected {VERSION} or above")
+        upstream = f"{IO_EXCEPTION}: Unrecognized version of partition metadata file ({PATH}): {version}"
+        raise ParseError(f"version {version}, expected {VERSION} or above", upstream=upstream)
     if len(content) == 1:
-        raise ParseError("the line with the topic id is missing", len(data), system=_FATAL)
+        text = "the line with the topic id is missing"
+        raise ParseError(text, len(data), system=_FATAL, upstream=_NO_LINE)
     at, line = content[1]
     topic_id = _value(at, line)
     if not _ID.fullmatch(topic_id):
-        raise ParseError(f"expected a topic id, found {topic_id[:80]!r}", at, system=_FATAL)
+        text = f"expected a topic id, found {topic_id[:80]!r}"
+        raise ParseError(text, at, system=_FATAL, upstream=f"{ILLEGAL_ARGUMENT}: {_refusal(topic_id)}")
     if not any(base64.urlsafe_b64decode(topic_id[:22] + "==")):
-        raise ParseError("the topic id is zero", at)
+        upstream = f"{IO_EXCEPTION}: Invalid topic ID in partition metadata file ({PATH})"
+        raise ParseError("the topic id is zero", at, upstream=upstream)
     return version, topic_id
+
+
+def _malformed(line: str) -> str:
+    return f"{IO_EXCEPTION}: Malformed line in partition metadata file [{PATH}]: {line}"
+
+
+def _refusal(topic_id: str) -> str:
+    """Return the message with which `Uuid.fromString` refuses a text."""
+    if len(topic_id) > _MOST:
+        return f"Input string with prefix `{topic_id[:_MOST]}` is too long to be decoded as a base64 UUID"
+    digits = topic_id.rstrip("=")
+    odd = next((char for char in digits if not re.fullmatch("[A-Za-z0-9_-]", char)), None)
+    if odd is not None:
+        return f"Illegal base64 character {ord(odd):x}"
+    if len(digits) % 4 == 1:
+        return "Last unit does not have enough valid bits"
+    expected = "which is not equal to the expected 16 bytes of a base64-encoded UUID"
+    return f"Input string `{topic_id}` decoded as {len(digits) * 3 // 4} bytes, {expected}"
 
 
 def _value(at: int, line: str) -> str:
     parts = words(_BETWEEN, line)
     if len(parts) != 2:
-        raise ParseError(f"expected `name: value`, found {line[:80]!r}", at)
+        raise ParseError(f"expected `name: value`, found {line[:80]!r}", at, upstream=_malformed(line))
     return parts[1]
 
 

@@ -39,7 +39,6 @@ _READ_IN_FULL = 64 << 20
 """A longer entry is read in full only if its checksum is needed."""
 _LENGTH, _MAGIC_AT, _CRC = (RECORD_BATCH.offset(name) for name in ("batch_length", "magic", "crc"))
 _KNOWN_COMPRESSIONS = 4
-_CANNOT_BE_READ = "a compressed message of an impossible magic cannot be decompressed"
 _ILLEGAL_ARGUMENT = "java.lang.IllegalArgumentException"
 
 
@@ -170,7 +169,7 @@ def entries(listing: Listing, file: str, start: int, end: int, *, check: bool = 
         size = _size(listing, file, at)
         if why == BAD_SIZE and size < LEGACY_MIN:
             raise CorruptRecord(
-                f"Found record size {size} smaller than minimum record overhead ({LEGACY_MIN}) in file {file}."
+                f"Found record size {size} smaller than minimum record overhead ({LEGACY_MIN}) in file {listing.name}/{file}."
             )
         yield (single := _single(listing, file, at, LENGTH_END + size, end, check))
         at += int(single.end[0] - single.start[0])
@@ -189,7 +188,7 @@ def _single(listing: Listing, file: str, at: int, size: int, end: int, check: bo
     if len(data) < HEAD_SIZE:
         if MAGIC <= magic < 128:
             raise BrokerError(
-                f"Failed to load record batch at position {at} from {file}",
+                f"Failed to load record batch at position {at} from {listing.name}/{file}",
                 "org.apache.kafka.common.KafkaException",
             )
         data = np.concatenate([data, np.zeros(HEAD_SIZE - len(data), np.uint8)])
@@ -198,8 +197,9 @@ def _single(listing: Listing, file: str, at: int, size: int, end: int, check: bo
     single = Entries(Window(data, at, end), start, np.array([size], np.int64), header, True, complete)
     if header["magic"][0] < MAGIC:
         kind = int(header["attributes"][0]) & COMPRESSION
-        text = f"Unknown compression type id: {kind}" if kind > _KNOWN_COMPRESSIONS else _CANNOT_BE_READ
-        java = _ILLEGAL_ARGUMENT if kind > _KNOWN_COMPRESSIONS else INVALID_RECORD
-        if kind:
-            single.failure = (BrokerError if kind > _KNOWN_COMPRESSIONS else CorruptRecord)(text, java)
+        if kind > _KNOWN_COMPRESSIONS:
+            single.failure = BrokerError(f"Unknown compression type id: {kind}", _ILLEGAL_ARGUMENT)
+        elif kind:
+            text = f"Invalid wrapper magic found in legacy deep record iterator {header['magic'][0]}"
+            single.failure = CorruptRecord(text, INVALID_RECORD)
     return single

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from logwright.codec.kafka.formats.checkpoint import FILE
+from logwright.codec.single_frame import ParseError
+
 
 class BrokerError(Exception):
     """An exception that ends the start of the broker unless its code catches it. `java` is the Java class."""
@@ -58,3 +61,9 @@ class Stray(BrokerError):
 
     java = ""
     scope = "partition"
+
+
+def text_error(path: str, error: ParseError) -> BrokerError:
+    """Return the exception of a broker at a text file."""
+    java, text = error.upstream.replace(FILE, path).split(": ", 1)
+    return BrokerError(text, java) if error.system else Offline(text, java)

@@ -363,11 +363,10 @@ class LogLoader:
         for chunk in entries(self.overlay, segment.log, start, max(start, stop)):
             if not chunk.complete or not (chunk.header["producer_id"] >= 0).any():
                 continue
-            marks = markers(chunk.window, chunk.frames())
-            refused = check(producers.state, chunk.header, marks, self.partition)
+            refused = check(producers.state, chunk, self.partition)
             if refused is not None:
                 raise refused[1]
-            producers.add(chunk.header, marks)
+            producers.add(chunk.header, markers(chunk.window, chunk.frames()))
             ids, first = np.unique(chunk.header["producer_id"].astype(np.int64), return_index=True)
             seen.update(
                 dict.fromkeys(producer for producer in ids[np.argsort(first)].tolist() if producer >= 0)

@@ -14,8 +14,9 @@ import numpy.typing as npt
 from logwright.codec.describe import DescriptionError
 from logwright.codec.kafka.formats.log.consumer import INVALID_RECORD
 from logwright.codec.kafka.formats.log.layout import CONTROL, MAGIC, TRANSACTIONAL
-from logwright.codec.kafka.formats.log.markers import failure
+from logwright.codec.kafka.formats.log.markers import failure, markers, reason
 from logwright.codec.kafka.names import segment_name
+from logwright.codec.kafka.startup.entries import Entries
 from logwright.codec.kafka.startup.errors import BrokerError, CorruptRecord
 from logwright.codec.kafka.startup.names import offset_of
 from logwright.codec.kafka.state.producers import AbortedTxn, ProducerState
@@ -27,27 +28,26 @@ _CONTROL_TYPES = {
 }  # fmt: skip
 
 
-def check(
-    state: ProducerState, header: npt.NDArray[Any], markers: npt.NDArray[Any], partition: str
-) -> tuple[int, BrokerError] | None:
+def check(state: ProducerState, chunk: Entries, partition: str) -> tuple[int, BrokerError] | None:
     """Return the first of these batches that the broker refuses, and its exception. The state does not change."""
+    header = chunk.header
     if not _may_fail(header) and state.first_unstable is None:
         return None
     trial = state.reloaded()
     before = trial.batches
-    trial.add(header, markers)
+    frames = chunk.frames()
+    marks = markers(chunk.window, frames)
+    trial.add(header, marks)
     if trial.problem is None:
         return None
     at = trial.problem.batch - before
     head = header[at]
     if int(head["attributes"]) & CONTROL:
-        kind = int(markers[markers["frame"] == at]["type"][0])
+        kind = int(marks[marks["frame"] == at]["type"][0])
         java = failure(kind)
         if java is not None:
             raised = CorruptRecord if java == INVALID_RECORD else BrokerError
-            return at, raised(
-                f"the control record at offset {int(head['base_offset'])} cannot be parsed", java
-            )
+            return at, raised(reason(chunk.window, frames, at), java)
         name = _CONTROL_TYPES.get(kind, "UNKNOWN")
         return at, BrokerError(
             f"Invalid control record type for end transaction marker {name}",

@@ -46,7 +46,8 @@ class LogSegment:
             overlay.put(self.log, b"")
         if self.size > MAX_SEGMENT:
             raise BrokerError(
-                f"The size of segment {self.log} ({self.size}) is larger than the maximum allowed segment size of {MAX_SEGMENT}",
+                f"The size of segment {self.overlay.name}/{self.log} ({self.size}) is larger than the maximum allowed segment size of "
+                f"{MAX_SEGMENT}",
                 "org.apache.kafka.common.KafkaException",
             )
         self._index: OffsetIndex | None = None
@@ -80,7 +81,7 @@ class LogSegment:
                 if (version := int(entry["version"]) >> 8) > 0:  # the broker checks only the first byte
                     raise BrokerError(
                         f"Unexpected aborted transaction version {version} in transaction index "
-                        f"{self.txnindex_file}, current version is 0",
+                        f"{self.overlay.name}/{self.txnindex_file}, current version is 0",
                         "org.apache.kafka.common.KafkaException",
                     )
                 if entry["last_offset"] < self.base_offset:
@@ -190,9 +191,7 @@ class LogSegment:
         upto, stop = len(sound), None if invalid is None else invalid[1]
         raised: BrokerError | None = None
         if len(sound):
-            refused = check(
-                producers.state, sound.header, markers(sound.window, sound.frames()), producers.partition
-            )
+            refused = check(producers.state, sound, producers.partition)
             if refused is not None:
                 # A batch is indexed before its producer is checked. Later batches are not reached.
                 sound = sound.pick(slice(refused[0] + 1))
@@ -230,7 +229,7 @@ class LogSegment:
                     if aborted and aborted[-1].last_offset >= txn.last_offset:
                         raise BrokerError(
                             f"The last offset of appended transactions must increase sequentially, but {txn.last_offset} is not "
-                            f"greater than current last offset {aborted[-1].last_offset} of index {self.txnindex_file}",
+                            f"greater than current last offset {aborted[-1].last_offset} of index {self.overlay.name}/{self.txnindex_file}",
                             _ILLEGAL_ARGUMENT,
                         )
                     aborted.append(txn)

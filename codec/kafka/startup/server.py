@@ -43,7 +43,7 @@ from logwright.codec.kafka.names import (
     REMOTE_INDEX_CACHE,
     loads_directory,
 )
-from logwright.codec.kafka.startup.errors import BrokerError, Offline
+from logwright.codec.kafka.startup.errors import BrokerError, Offline, text_error
 from logwright.codec.kafka.startup.start import (
     OPTIONS,
     VERSIONS,
@@ -411,7 +411,8 @@ class Server:
             except ParseError as error:
                 # A number that cannot be parsed is a warning; the file counts as empty.
                 if not error.system:
-                    self._offline(path, f"Error while reading checkpoint file {path}/{name}: {error.message}")
+                    raised = text_error(f"{path}/{name}", error)
+                    self._offline(path, raised.message, raised.java)
 
     def _offline(self, path: str, text: str, java: str = "java.io.IOException") -> None:
         self.offline.setdefault(path, (text, java))

@@ -26,7 +26,6 @@ from logwright.codec.engine.startup import (
 from logwright.codec.fault import UnreadableError, join_lost
 from logwright.codec.kafka.derive import EpochCache
 from logwright.codec.kafka.formats import partition_metadata as metadata
-from logwright.codec.kafka.formats.checkpoint import NoNumber
 from logwright.codec.kafka.formats.log import codec as log
 from logwright.codec.kafka.formats.log.tables import DECODED
 from logwright.codec.kafka.formats.meta_properties import (
@@ -52,7 +51,7 @@ from logwright.codec.kafka.names import (
 from logwright.codec.kafka.repair.runs import lost as lost_batches
 from logwright.codec.kafka.repair.survey import survey
 from logwright.codec.kafka.startup.entries import entries
-from logwright.codec.kafka.startup.errors import BrokerError, Offline, Stray
+from logwright.codec.kafka.startup.errors import BrokerError, Offline, Stray, text_error
 from logwright.codec.kafka.startup.fetch import Consumed, Consumer, Stretch
 from logwright.codec.kafka.startup.loader import Config, Loaded, LogLoader
 from logwright.codec.kafka.startup.lost import lost
@@ -111,8 +110,6 @@ OPTIONS = (
     PRODUCER_ID_EXPIRATION_MS,
     NOW,
 )
-
-_IO_EXCEPTION = "java.io.IOException"
 
 
 class ServedPartition(Served):
@@ -321,14 +318,8 @@ def _epochs(overlay: Overlay) -> EpochCache:
         try:
             epochs.load(overlay.read(EPOCH_FILE))
         except ParseError as error:
-            name = "NumberFormatException" if isinstance(error, NoNumber) else "IllegalArgumentException"
-            raise _text_error(EPOCH_FILE, error, f"java.lang.{name}") from error
+            raise text_error(f"{overlay.name}/{EPOCH_FILE}", error) from error
     return epochs
-
-
-def _text_error(name: str, error: ParseError, java: str) -> BrokerError:
-    text = f"{name}: {error.message}"
-    return BrokerError(text, java) if error.system else Offline(text, _IO_EXCEPTION)
 
 
 def _topic(overlay: Overlay, topic_id: str | None, mode: str) -> None:
@@ -343,8 +334,7 @@ def _topic(overlay: Overlay, topic_id: str | None, mode: str) -> None:
     try:
         stored = metadata.unpack(content)[1]
     except ParseError as error:
-        java = "NullPointerException" if len(content.splitlines()) < 2 else "IllegalArgumentException"
-        raise _text_error(METADATA_FILE, error, f"java.lang.{java}") from error
+        raise text_error(f"{overlay.name}/{METADATA_FILE}", error) from error
     if topic_id is not None and topic_id != stored and mode == KRAFT:
         raise Stray(
             f"the topic id is {topic_id}, but partition.metadata has {stored}: the broker treats the partition as stray and"
@@ -433,7 +423,7 @@ class Above:
             return (checkpoint_above(self.listing, name) or {}).get(self.where)
         except ParseError as error:
             if not error.system:
-                raise Offline(f"Error while reading checkpoint file {name}: {error.message}") from error
+                raise text_error(name, error) from error
             self.warnings.append(
                 f"Error occurred while reading {name} file, resetting it to 0: {error.message}"
             )
@@ -458,8 +448,8 @@ class RaftLogAbove(Above):
 
     def refused(self, refused: Refused) -> Refused:
         text, java = refused.error, refused.error_class
-        if refused.scope == Offline.scope and java == _IO_EXCEPTION:
-            text = f"Error while reading checkpoint file {METADATA_PARTITION}/{text}"
+        if refused.scope == Offline.scope and (java or "").startswith(("java.io.", "java.nio.")):
+            text = f"Error while reading checkpoint file {METADATA_PARTITION}/{EPOCH_FILE}: {text}"
             java = "org.apache.kafka.common.errors.KafkaStorageException"
         return replace(refused, scope=BrokerError.scope, error=text, error_class=java)
 

@@ -46,7 +46,7 @@ def offsets(entry: Bytes, limit: int) -> Iterator[tuple[int, bytes]]:
         raise Thrown(
             INVALID_RECORD, f"Invalid wrapper compressionType found in legacy deep record iterator {magic}"
         )
-    value = _value(message)
+    value = _value(message, key=False)
     if value is None:
         raise Thrown(INVALID_RECORD, f"Found invalid compressed record set with null value (magic = {magic})")
     try:
@@ -87,7 +87,7 @@ def consume(entry: Bytes, limit: int, partition: str) -> Thrown | None:
                     KAFKA_EXCEPTION,
                     f"Record for partition {partition} at offset {offset} is invalid, cause: {text}",
                 )
-            _value(message)
+            _value(message, key=True)
     except Thrown as error:
         return error
     return None
@@ -100,15 +100,15 @@ def _codec(message: bytes) -> int:
     return codec
 
 
-def _value(message: bytes) -> bytes | None:
-    """Return the value of a message, after its key."""
+def _value(message: bytes, *, key: bool) -> bytes | None:
+    """Return the value of a message. `key`: the key is read before."""
     at = _CONTENT - LENGTH_END + (MESSAGE_TIME if message[_MAGIC - LENGTH_END] else 0)
     content: bytes | None = None
-    for _ in range(2):
+    for sliced in (key, True):
         if len(message) - at < 4:
             raise Thrown("java.lang.IndexOutOfBoundsException")
         size, left = _integer(message, at, 4), len(message) - at - 4
-        if size > left:
+        if sliced and size > left:
             raise Thrown(ILLEGAL, f"newLimit > capacity: ({size} > {left})")
         at += 4 + max(0, size)
         content = None if size < 0 else message[at - size : at]

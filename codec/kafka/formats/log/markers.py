@@ -6,14 +6,19 @@ rebuilds its producer state. A marker that cannot be parsed ends its start (`Con
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import Fault, Kind
-from logwright.codec.kafka.formats.log.consumer import INVALID_RECORD, KAFKA_EXCEPTION, consume_batch
+from logwright.codec.kafka.formats.log.consumer import (
+    INVALID_RECORD,
+    KAFKA_EXCEPTION,
+    Thrown,
+    consume_batch,
+)
 from logwright.codec.kafka.formats.log.layout import (
     COMPRESSION,
     CONTROL,
@@ -37,15 +42,18 @@ NO_MARKERS = np.empty(0, MARKER)
 ABORT, COMMIT = 0, 1
 MALFORMED = -(1 << 15)
 """The type of a record that cannot be parsed because of an `InvalidRecordException`. The numbers above it stand for the other exceptions."""
+_UNDERFLOW, _NULL_POINTER = "java.nio.BufferUnderflowException", "java.lang.NullPointerException"
 _FAILURES = (
     INVALID_RECORD,
     KAFKA_EXCEPTION,
     "java.lang.IllegalArgumentException",
-    "java.nio.BufferUnderflowException",
+    _UNDERFLOW,
     "java.lang.RuntimeException",
-    "java.lang.NullPointerException",
+    _NULL_POINTER,
 )
 _LIMIT = 1 << 20
+_KEY_SIZE, _VALUE_SIZE = CONTROL_RECORD_KEY.head_size, END_TXN_MARKER.head_size
+_VERSION = "Invalid version found for {}: {}. May indicate data corruption"
 
 
 def markers(window: Window, frames: Frames) -> npt.NDArray[Any]:
@@ -57,7 +65,7 @@ def markers(window: Window, frames: Frames) -> npt.NDArray[Any]:
     usual, rest = _usual(window, frames, control)
     out: list[tuple[int, int, int, int, int]] = []
     for i in rest.tolist():
-        out += _of_batch(window, frames, i, int(flags[i]))
+        out += _of_batch(window, frames, i)
     if not out:
         return usual
     marks = np.concatenate([usual, np.array(out, MARKER)])
@@ -135,29 +143,46 @@ def bad_markers(window: Window, frames: Frames) -> list[Fault]:
     return out
 
 
-def _of_batch(window: Window, frames: Frames, i: int, flags: int) -> list[tuple[int, int, int, int, int]]:
-    """Return the markers of a batch as `DefaultRecordBatch.iterator` gives them: a compressed batch is parsed completely before its
-    first record is returned, any other record by record, and the broker asks only for the first."""
+def _of_batch(window: Window, frames: Frames, i: int) -> list[tuple[int, int, int, int, int]]:
+    """Return the markers of a batch up to the first one that cannot be parsed."""
+    marks: list[tuple[int, int, int, int, int]] = []
     head = frames.header[i]
+    try:
+        for marker in _parsed(window, frames, i):
+            marks.append((i, *marker))
+    except Thrown as error:
+        marks.append((i, int(head["base_offset"]), int(head["base_timestamp"]), _failed(error.java), -1))
+    return marks
+
+
+def reason(window: Window, frames: Frames, i: int) -> str:
+    """Return the message of the exception at the markers of a batch, "" if there is none."""
+    try:
+        list(_parsed(window, frames, i))
+    except Thrown as error:
+        return error.message or ""
+    return ""
+
+
+def _parsed(window: Window, frames: Frames, i: int) -> Iterator[tuple[int, int, int, int]]:
+    """Iterate over the markers of a batch as `DefaultRecordBatch.iterator` does: a compressed batch is parsed completely before its
+    first record is returned, any other record by record, and the broker asks only for the first. Raises `Thrown`."""
+    head = frames.header[i]
+    flags = int(head["attributes"])
     base, base_timestamp = int(head["base_offset"]), int(head["base_timestamp"])
     if head["records_count"] == 0:
-        return []
-    got = consume_batch(window.data[int(frames.start[i]) : int(frames.end[i])], _LIMIT)
-    if got.error is not None and (flags & COMPRESSION or not got.records):
-        return [(i, base, base_timestamp, _failed(got.error.java), -1)]
-    marks: list[tuple[int, int, int, int, int]] = []
+        return
+    content = consume_batch(window.data[int(frames.start[i]) : int(frames.end[i])], _LIMIT)
+    if content.error is not None and (flags & COMPRESSION or not content.records):
+        raise content.error
     at = 0
-    for _ in range(got.records):
-        try:
-            record, at = RECORD.unpack(got.data, at, len(got.data))
-        except DescriptionError:
-            return [*marks, (i, base, base_timestamp, MALFORMED, -1)]
+    for _ in range(content.records):
+        record, at = RECORD.unpack(content.data, at, len(content.data))
         kind, epoch = _parse(record["key"], record["value"])
         timestamp = _wrapped(base_timestamp + record["timestamp_delta"])
         if flags & TIMESTAMP_TYPE:
             timestamp = int(head["max_timestamp"])
-        marks.append((i, _wrapped(base + record["offset_delta"]), timestamp, kind, epoch))
-    return marks
+        yield _wrapped(base + record["offset_delta"]), timestamp, kind, epoch
 
 
 def _failed(java: str) -> int:
@@ -176,16 +201,24 @@ def _wrapped(number: int) -> int:
 
 
 def _parse(key: bytes | None, value: bytes | None) -> tuple[int, int]:
-    """Return the type and the coordinator epoch of a marker."""
-    try:
-        name, _ = CONTROL_RECORD_KEY.unpack(key or b"")
-        if name["version"] < 0:
-            return MALFORMED, -1
-        if name["type"] not in (ABORT, COMMIT):
-            return name["type"] if failure(name["type"]) is None else -1, -1
-        marker, _ = END_TXN_MARKER.unpack(value or b"")
-    except DescriptionError:
-        return MALFORMED, -1
-    if marker["version"] < 0:
-        return MALFORMED, -1
-    return name["type"], marker["coordinator_epoch"]
+    """Return the type and the coordinator epoch of a marker. Raises `Thrown`."""
+    if key is None:
+        raise Thrown(_NULL_POINTER, 'Cannot invoke "java.nio.ByteBuffer.duplicate()" because "key" is null')
+    if len(key) < _KEY_SIZE:
+        raise Thrown(
+            INVALID_RECORD,
+            f"Invalid value size found for control record key. Must have at least {_KEY_SIZE} bytes, but found only {len(key)}",
+        )
+    name, _ = CONTROL_RECORD_KEY.unpack(key)
+    if name["version"] < 0:
+        raise Thrown(INVALID_RECORD, _VERSION.format("control record", name["version"]))
+    if name["type"] not in (ABORT, COMMIT):
+        return name["type"] if failure(name["type"]) is None else -1, -1
+    if value is None:
+        raise Thrown(_NULL_POINTER, 'Cannot invoke "java.nio.ByteBuffer.getShort()" because "value" is null')
+    version = int.from_bytes(value[:2], "big", signed=True)
+    if len(value) >= 2 and version < 0:
+        raise Thrown(INVALID_RECORD, _VERSION.format("end transaction marker", version))
+    if len(value) < _VALUE_SIZE:
+        raise Thrown(_UNDERFLOW)
+    return name["type"], END_TXN_MARKER.unpack(value)[0]["coordinator_epoch"]
