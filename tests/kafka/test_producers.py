@@ -161,6 +161,12 @@ def test_idle_producers_expire_between_segments() -> None:
     assert set(state.reloaded().producers) == {1, 2, 3}
 
 
+def test_age_of_a_producer_overflows_as_in_java() -> None:
+    state = ProducerState()
+    feed(state, [data(0, 1) | {"max_timestamp": -(1 << 63)}])
+    assert set(state.reloaded(2000, 600).producers) == {1}
+
+
 @given(
     st.lists(
         st.tuples(st.integers(0, 3), st.sampled_from(["data", "txn", "abort", "commit"]), st.integers(0, 1)),

@@ -231,8 +231,8 @@ class ProducerState:
         """
         ids, state = self._ordered()
         if now is not None and expiration is not None:
-            # The subtraction is on this side so that extreme timestamps do not overflow.
-            keep = (state[:, _TIMESTAMP] > now - expiration) | (state[:, _FIRST] >= 0)
+            # The difference overflows as in Java: a producer of the far past stays.
+            keep = (now - state[:, _TIMESTAMP] < expiration) | (state[:, _FIRST] >= 0)
             ids, state = ids[keep], state[keep]
         other = ProducerState()
         other.problem, other.batches = self.problem, self.batches
