@@ -16,7 +16,7 @@ from logwright.codec.base import Codec
 from logwright.codec.fault import Fault, UnreadableError
 from logwright.codec.frames.walk import Hole, Stretch, Walk
 from logwright.codec.store.listing import Entry, Listing
-from logwright.readers.listing import Directory
+from logwright.readers.listing import Directory, open_listing
 from logwright.readers.source import Source
 from logwright.readers.stream import named
 from logwright.readers.target import DirectoryTarget, FileTarget, Target
@@ -69,6 +69,8 @@ def several(path: str, targets: Sequence[DirectoryTarget]) -> dict[str, Any]:
     """Summarise several directories, by names and sizes of files alone."""
     names = sorted({target.layout.name for target in targets})
     container = next((candidate for candidate in registry.containers() if candidate.layout in names), None)
+    if not targets:
+        container = registry.container(open_listing(path))
     return {
         "path": path,
         "kind": "directories",

@@ -275,7 +275,7 @@ class ReportData(Mapping[str, Any]):
             asked = [part for part in self.parts if part.system is not None]
             others = [part for part in self.parts if part.system is None]
             return (
-                bool(asked)
+                bool(asked or self.system)
                 and not self.missing
                 and all(part.safe for part in asked)
                 and all(part.ok and not part.unchecked for part in others)

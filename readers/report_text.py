@@ -459,10 +459,9 @@ def _in_all(report: ReportData) -> Iterator[str]:
         yield from (f"    {warning}" for warning in report.system["warnings"][:_WARNINGS])
         return
     asked = [part for part in report.parts if part.system is not None]
-    if not asked:
+    verdict = asked[0].system if asked else report.system
+    if verdict is None:
         return
-    verdict = asked[0].system
-    assert verdict is not None
     head = f"  {title(verdict)}: "
     if report.system is not None:
         yield from (f"  {title(verdict)}: {warning}" for warning in report.system["warnings"][:_WARNINGS])
@@ -475,6 +474,8 @@ def _in_all(report: ReportData) -> Iterator[str]:
     lost = [int(part.system["rows_lost"] or 0) for part in asked if part.system]
     if sum(lost):
         yield f"{head}loses {count(sum(lost), _noun(report))} in {sum(map(bool, lost))} of them"
+    elif not asked:
+        yield f"{head}starts, and has nothing to load"
     elif report.safe:
         yield f"{head}opens {'both' if len(asked) == 2 else 'all'} and loses nothing"
 

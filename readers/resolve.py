@@ -354,6 +354,11 @@ def _directory(
             if detected
             else "Pass one of its files",
         )
+    container = None if detected is not None else registry.container(directory)
+    if container is not None:
+        raise UsageError(
+            f"this {container.name} has no {container.layout}", path=path, advice=suggestion(directory)
+        )
     if layout is not None and layout.recognise(directory) is Match.NO:
         raise UsageError(
             f"this directory does not look like {layout.name}: {contents(directory)}",
@@ -400,7 +405,8 @@ def _below(
         return []
     directory = open_listing(path)
     own = home(path, layout).layout
-    if not directory.folders() or (own is not None and recursive is None):
+    container = registry.container(directory)
+    if not (directory.folders() or container) or (own is not None and recursive is None):
         return []
     search = StoreSearch(layout, recursive, skipped, bounded=not recursive)
     targets: list[Target] = []
@@ -412,10 +418,9 @@ def _below(
     if own is not None:
         search.report_skipped(path, [])
         return [_directory(path, None, layout, options), *targets] if targets else []
-    if not targets:
+    if not targets and container is None:
         return []
     others: list[str] = []
-    container = registry.container(directory)
     for entry in directory.entries():
         codec = registry.detect(entry.name, b"")
         if codec is not None and layout is None and codec.recognise(entry.name, b"") >= Match.NAME:

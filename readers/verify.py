@@ -63,6 +63,8 @@ class VerifyOptions:
     max_faults: int = 1000
     advise: bool = True
     """Whether to find out what a repair would lose."""
+    container: bool = False
+    """Whether the caller simulates the start on the directory around the targets."""
 
 
 class Meter:
@@ -96,7 +98,7 @@ def verify(
     if settings.system is not None:
         # Files beside directories, as in a log directory, are part of what the system does with these.
         directories = [target for target in targets if isinstance(target, DirectoryTarget)]
-        for target in directories or targets:
+        for target in directories or (() if settings.container else targets):
             _prediction(target, settings.system)
     usage.check_jobs(targets, jobs)
     alone = len(targets) == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from logwright.codec import registry
@@ -160,11 +161,13 @@ def verify(
     here = targets[0].path if len(targets) == 1 else shown(path)
     report = Report(here, codec_of(targets), max_faults=max_faults)
     report.notes += skipped
-    report = _verify.verify(targets, report, settings, jobs=number("jobs", jobs, 1), show=show)
+    verdict = None
     if settings.system is not None:
         verdict = predict_start(path, codec, version=settings.system or None)
-        if verdict is not None:
-            report.starts(verdict.to_dict())
+        settings = replace(settings, container=verdict is not None)
+    report = _verify.verify(targets, report, settings, jobs=number("jobs", jobs, 1), show=show)
+    if verdict is not None:
+        report.starts(verdict.to_dict())
     return report
 
 
@@ -453,7 +456,8 @@ def inspect(
         details = _inspect.inspect(targets[0])
         return {**details, "notes": [*details.get("notes", ()), *skipped]}
     # Files beside the stores of a directory are not listed.
-    if len(names) > 1 or not directories:
+    empty = not directories and detect(path) in {container.name for container in registry.containers()}
+    if len(names) > 1 or not (directories or empty):
         raise UsageError(
             f"{len(targets)} stores or files match; inspect takes one path at a time", path=shown(path)
         )

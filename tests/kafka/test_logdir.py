@@ -146,6 +146,21 @@ def test_stray_and_future_replicas_are_verified_and_inspected(log_directory: Pat
     assert {"-future", "-stray"} <= set(re.findall(r"-(?:future|stray)", str(lw.inspect(log_directory))))
 
 
+@pytest.mark.parametrize("release", ["0.8.2.2", "0.9.0.1", "0.10.2.2", "0.11.0.3", "2.8.2"])
+def test_log_directory_without_partitions_is_verified_and_inspected(release: str) -> None:
+    path = CASES[f"logdir_{release}"].path / "data"
+    report = lw.verify(path, as_system="4.3")
+    assert report.ok
+    assert {Path(part.path).name for part in report.parts} == {
+        each.name for each in path.glob("*-offset-checkpoint")
+    }
+    # A current broker refuses the meta.properties of some.
+    assert re.search(r"kafka 4\.3: (starts, and has nothing to load|does not start: )", report.text())
+    assert lw.inspect(path)["codec"] == "kafka.logdir"
+    with pytest.raises(lw.UsageError, match=r"kafka\.logdir has no kafka\.partition"):
+        lw.read(path)
+
+
 def test_log_directory_without_a_served_partition_is_an_error(tmp_path: Path) -> None:
     (stray,) = CASES["logdir_43"].data.glob("*-stray")
     shutil.copytree(stray, tmp_path / "logs" / stray.name)

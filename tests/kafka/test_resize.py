@@ -44,6 +44,25 @@ def test_batches_move_between_segments_unchanged(tmp_path: Path, name: str, size
     assert all(len(data) <= max(size, *frames) for data in logs(out).values())
 
 
+@pytest.mark.parametrize("name", ["v0_gzip", "v1_lz4", "mixed_v0_v1_v2"])
+def test_segment_begins_at_the_first_offset_of_a_compressed_wrapper(tmp_path: Path, name: str) -> None:
+    """The header of a wrapper has its last offset."""
+    source, out = CASES[name].partition, tmp_path / "t-0"
+    done = lw.convert(source, out, compression_type="snappy", segment_bytes=400)
+    assert done["rows"] == len(CASES[name].records() or [])
+    bases = [int(log[:20]) for log in logs(out)]
+    assert len(bases) > 2
+    assert set(bases) <= set(offsets(out))
+    assert lw.diff(source, out).equal
+
+
+@pytest.mark.parametrize("options", [{"retention_ms": -1}, {"retention_bytes": -1}])
+def test_retention_of_minus_one_removes_nothing(tmp_path: Path, options: dict[str, int]) -> None:
+    source = CASES[ROLLED].partition
+    lw.convert(source, tmp_path / "t-0", **options)
+    assert logs(tmp_path / "t-0") == logs(source)
+
+
 def test_segments_span_at_most_segment_ms(tmp_path: Path) -> None:
     rows = [{"value": b"x", "timestamp": 1_700_000_000_000 + 1000 * n, "offset": n} for n in range(20)]
     lw.write(rows, tmp_path / "t-0", "kafka.partition", batch_size=1)

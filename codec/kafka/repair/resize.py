@@ -26,8 +26,8 @@ _INT_MAX = (1 << 31) - 1
 OPTIONS = (
     Option("segment.bytes", None, "The largest segment of the result. By default segments are kept", low=14, high=_INT_MAX),
     Option("segment.ms", None, "Time between the first batches of two segments of the result", low=1),
-    Option("retention.ms", None, "Remove the oldest segments whose records are all older, as a broker does at the time of option now", low=0),
-    Option("retention.bytes", None, "Remove the oldest segments as long as the rest has at least this size", low=0),
+    Option("retention.ms", None, "Remove the oldest segments whose records are all older at the time `now`. -1 removes nothing", low=-1),
+    Option("retention.bytes", None, "Remove the oldest segments as long as the rest has at least this size. -1 removes nothing", low=-1),
     Option("delete.before.offset", None, "Remove the records below this offset, as kafka-delete-records does", low=0),
 )  # fmt: skip
 """Options that drop or move batches."""
@@ -91,12 +91,12 @@ class Resizer:
             and files[gone + 1].hints["base_offset"] <= self.below
         ):
             gone += 1
-        if options["retention.bytes"] is not None:
+        if options["retention.bytes"] not in (None, -1):
             over = sum(file.size for file in files[gone:]) - options["retention.bytes"]
             while gone < len(files) and files[gone].size and over >= files[gone].size:
                 over -= files[gone].size
                 gone += 1
-        if options["retention.ms"] is not None:
+        if options["retention.ms"] not in (None, -1):
             while gone < len(files) and (newest := self._newest(files[gone])) >= 0:
                 if self.now - newest <= options["retention.ms"]:
                     break

@@ -14,10 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from logwright.codec.engine.repair import Removed
+from logwright.codec.kafka.formats.log import codec as log
 from logwright.codec.kafka.formats.log.heads import heads_at
 from logwright.codec.kafka.formats.log.layout import CONTROL, HEAD_SIZE
 from logwright.codec.kafka.formats.log.markers import markers, markers_between
+from logwright.codec.kafka.formats.log.messages import open_wrappers
 from logwright.codec.kafka.store.evidence import partition_of
+from logwright.codec.option import Options
 from logwright.codec.store.extents import Copy, Extent
 from logwright.codec.store.listing import Listing, PlannedFile
 from logwright.codec.window import Frames, Window
@@ -171,7 +174,9 @@ def append_extents(extents: list[Extent], more: Iterable[Extent]) -> None:
 def one_batch(data: bytes) -> tuple[Window, Frames]:
     """Return the bytes of one batch as a window and its frame."""
     window, start = Window(np.frombuffer(data, np.uint8), 0, len(data)), np.zeros(1, np.int64)
-    return window, Frames(start, np.array([len(data)], np.int64), heads_at(window.data, start), len(data))
+    frames = Frames(start, np.array([len(data)], np.int64), heads_at(window.data, start), len(data))
+    open_wrappers(window, frames, log.CODEC.context("", Options(log.CODEC.options)))
+    return window, frames
 
 
 def offsets(heads: Heads) -> tuple[Numbers, Numbers]:
