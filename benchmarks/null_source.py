@@ -35,16 +35,17 @@ class Share(InputPartition):
 
 
 class NullReader(DataSourceReader):
-    def __init__(self, schema: StructType, shares: int) -> None:
-        self.schema, self.shares = schema, shares
+    def __init__(self, schema: StructType, rows: int, shares: int) -> None:
+        self.schema, self.rows, self.shares = schema, rows, shares
 
     def partitions(self) -> list[InputPartition]:
-        return [Share(ROWS // self.shares) for _ in range(self.shares)]
+        return [Share(self.rows // self.shares) for _ in range(self.shares)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Share)
-        batch = null_batch(to_arrow_schema(self.schema, timezone="UTC"))
-        for _ in range(partition.rows // BATCH):
+        size = min(BATCH, partition.rows)
+        batch = null_batch(to_arrow_schema(self.schema, timezone="UTC"), size)
+        for _ in range(partition.rows // size):
             yield batch
 
 
@@ -54,18 +55,18 @@ class NullSource(DataSource):
         return "null_rows"
 
     def reader(self, schema: StructType) -> NullReader:
-        return NullReader(schema, int(self.options["shares"]))
+        return NullReader(schema, int(self.options["rows"]), int(self.options["shares"]))
 
 
-def null_batch(schema: pa.Schema) -> pa.RecordBatch:
+def null_batch(schema: pa.Schema, rows: int) -> pa.RecordBatch:
     """Rows of the same sizes as ours, made once."""
     values: dict[str, Any] = {
-        "key": pa.nulls(BATCH, pa.binary()), "value": pa.array([bytes(100)] * BATCH), "topic": pa.array(["orders"] * BATCH),
-        "partition": pa.array([0] * BATCH, pa.int32()), "offset": pa.array(range(BATCH), pa.int64()),
-        "timestamp": pa.array(range(BATCH), pa.timestamp("us", "UTC")), "timestampType": pa.array([0] * BATCH, pa.int32()),
+        "key": pa.nulls(rows, pa.binary()), "value": pa.array([bytes(100)] * rows), "topic": pa.array(["orders"] * rows),
+        "partition": pa.array([0] * rows, pa.int32()), "offset": pa.array(range(rows), pa.int64()),
+        "timestamp": pa.array(range(rows), pa.timestamp("us", "UTC")), "timestampType": pa.array([0] * rows, pa.int32()),
     }  # fmt: skip
     arrays = [
-        values[field.name] if field.name in values else pa.array([[]] * BATCH, field.type) for field in schema
+        values[field.name] if field.name in values else pa.array([[]] * rows, field.type) for field in schema
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
@@ -94,7 +95,7 @@ def main() -> None:
             .load(str(target / f"{0:020d}.log"))
         )
         shares = max(1, -(-(target / f"{0:020d}.log").stat().st_size // (64 << 20)))
-        null = spark.read.format("null_rows").schema(ours.schema).option("shares", shares).load()
+        null = spark.read.format("null_rows").schema(ours.schema).options(rows=ROWS, shares=shares).load()
         seconds: dict[str, list[float]] = {"logwright": [], "null": []}
         for i in range(ROUNDS + 1):
             for name, frame in (("logwright", ours), ("null", null)):

@@ -47,7 +47,7 @@ def main() -> None:
             lines += ["", *_section(name, size)]
         lines += ["", *_memory(place, size), *_cold(place)]
         if not parsed.no_spark:
-            lines += _spark(place)
+            lines += [*_spark(place), "", *_section("bench_spark_start.py", size)]
     text = "\n".join([_machine(), "", *lines, ""])
     print(text)
     if size.scale == 1:

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -18,6 +19,7 @@ import pyarrow as pa
 
 from logwright.codec import address
 from logwright.codec.capability import FileCapabilities
+from logwright.codec.deferred import compute as pc
 from logwright.codec.describe import Struct
 from logwright.codec.explain import Focus, Node, explain_values
 from logwright.codec.fault import Fault
@@ -51,8 +53,6 @@ class LossyColumn:
 
     def lost(self, batch: pa.RecordBatch) -> pa.Array[Any] | None:
         """Return which rows lose something; None if the column is absent."""
-        import pyarrow.compute as pc
-
         if self.column not in batch.schema.names:
             return None
         column = batch.column(self.column)
@@ -65,7 +65,7 @@ class LossyColumn:
 class Codec(ABC):
     """One file format. Methods with a body suit most formats; the others are abstract."""
 
-    capabilities: FileCapabilities = FileCapabilities()
+    _make_capabilities: Callable[[], FileCapabilities] = FileCapabilities
 
     name: str
     title: str
@@ -100,10 +100,14 @@ class Codec(ABC):
     end_magic: bytes = b""
     """The last bytes of every sound file, by which a file of any name is recognised. Empty if there is no such magic."""
 
-    def with_capabilities(self, capabilities: FileCapabilities) -> Self:
-        """Return this codec with its capabilities filled in."""
+    @cached_property
+    def capabilities(self) -> FileCapabilities:
+        return self._make_capabilities()
+
+    def with_capabilities(self, make: Callable[[], FileCapabilities]) -> Self:
+        """Return this codec with the capabilities that `make` imports when they are first used."""
         codec = copy.copy(self)
-        codec.capabilities = capabilities
+        codec._make_capabilities = make
         return codec
 
     @abstractmethod

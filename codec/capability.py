@@ -1,6 +1,6 @@
 """Optional capabilities of a codec or layout: one frozen record each.
 
-A system's `__init__` fills in the records. A capability that a format does not have is None.
+A function of a system's `__init__` imports and returns the records, when one is first used. A capability that a format does not have is None.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Protocol, Self
 
@@ -29,7 +30,7 @@ STAGING_MARK = "logwright"
 class Layout(ABC):
     """One kind of directory. Optional features are in `capabilities`."""
 
-    capabilities: DirectoryCapabilities = DirectoryCapabilities()
+    _make_capabilities: Callable[[], DirectoryCapabilities] = DirectoryCapabilities
 
     name: str
     title: str
@@ -59,10 +60,14 @@ class Layout(ABC):
     advice: tuple[str, ...] = ()
     """Ways to recover a damaged directory with the system's own tools, one sentence each."""
 
-    def with_capabilities(self, capabilities: DirectoryCapabilities) -> Self:
-        """Return this layout with its capabilities filled in."""
+    @cached_property
+    def capabilities(self) -> DirectoryCapabilities:
+        return self._make_capabilities()
+
+    def with_capabilities(self, make: Callable[[], DirectoryCapabilities]) -> Self:
+        """Return this layout with the capabilities that `make` imports when they are first used."""
         layout = copy.copy(self)
-        layout.capabilities = capabilities
+        layout._make_capabilities = make
         return layout
 
     def roots(self, options: Options) -> Sequence[Root]:

@@ -98,7 +98,6 @@ def faults(codec: Codec) -> list[str]:
     return messages
 
 
-@cache
 def _hexadecimal() -> frozenset[str]:
     """Return the names of options that are written in hexadecimal."""
     codecs, layouts = _all()
@@ -109,8 +108,9 @@ def _hexadecimal() -> frozenset[str]:
 
 def numbers(values: Mapping[str, str]) -> dict[str, Any]:
     """Restore numbers that Spark has turned into text: decimal digits were a number, even for an option read as hexadecimal."""
+    known = _hexadecimal() if any(map(str.isdecimal, values.values())) else frozenset()
     return {
-        name: int(value) if value.isdecimal() and fold(name) in _hexadecimal() else value
+        name: int(value) if value.isdecimal() and fold(name) in known else value
         for name, value in values.items()
     }
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from logwright.codec.deferred import compute as pc
 from logwright.codec.engine.merge import Keys, SortedRun, merge, sequences, sorted_order
 from logwright.codec.fault import LogwrightError, UsageError
 from logwright.codec.store.build import Stage

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from logwright.codec import plural, registry
+from logwright.codec.deferred import compute as pc
 from logwright.codec.fault import Severity, UnreadableError, UsageError
 from logwright.codec.frames.walk import Hole
 from logwright.codec.table import Table

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Any
@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from logwright.codec.base import Codec
+from logwright.codec.deferred import compute as pc
 from logwright.codec.fault import UsageError
 from logwright.codec.option import parse_hexadecimal
 from logwright.codec.table import Column, Table
@@ -33,14 +33,15 @@ from logwright.codec.window import Frames
 Conditions = Any
 """A tuple, a list of tuples, a list of lists of tuples, text, or a pyarrow expression."""
 
-_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
-    "==": pc.equal,
-    "!=": pc.not_equal,
-    "<": pc.less,
-    "<=": pc.less_equal,
-    ">": pc.greater,
-    ">=": pc.greater_equal,
+_COMPARE = {
+    "==": "equal",
+    "!=": "not_equal",
+    "<": "less",
+    "<=": "less_equal",
+    ">": "greater",
+    ">=": "greater_equal",
 }
+"""The functions of `pyarrow.compute`."""
 _OPS = (*_COMPARE, "=", "in", "not in", "contains")
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -73,7 +74,7 @@ class _Term:
             return pc.fill_null(pc.match_substring(values, self.value), False)
         if self.value is None:
             return pc.is_null(values) if self.op == "==" else pc.is_valid(values)
-        return pc.fill_null(_COMPARE[self.op](values, self._array([self.value])[0]), False)
+        return pc.fill_null(getattr(pc, _COMPARE[self.op])(values, self._array([self.value])[0]), False)
 
     def _array(self, values: list[Any]) -> Any:
         return pa.array(values, self.column.type)

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from logwright.codec import registry
 from logwright.codec.base import Codec
+from logwright.codec.deferred import compute as pc
 from logwright.codec.fault import Fault, UnreadableError
 from logwright.codec.frames.walk import Hole, Stretch, Walk
 from logwright.codec.store.listing import Entry, Listing

@@ -5,11 +5,11 @@ from __future__ import annotations
 import warnings
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from logwright.codec import registry
+from logwright.codec.deferred import compute as pc
 from logwright.codec.fault import UsageError
 from logwright.codec.table import Table
 from logwright.readers.plan import Reading

@@ -10,23 +10,43 @@ from logwright.codec.capability import (
     FileEdit,
     Replicas,
 )
-from logwright.codec.kafka.check.partition import check as check_partition
-from logwright.codec.kafka.compact.cleaner import OPTIONS as COMPACT_OPTIONS
-from logwright.codec.kafka.compact.cleaner import compact
 from logwright.codec.kafka.formats import checkpoint, index, timeindex, txnindex
 from logwright.codec.kafka.formats import partition_metadata as metadata
 from logwright.codec.kafka.formats import producer_snapshot as snapshot
 from logwright.codec.kafka.formats.log import codec as log
-from logwright.codec.kafka.repair.edit import EDIT_OPTIONS, FILE_OPTIONS, MOVES, RECODES, edit, edit_file
-from logwright.codec.kafka.repair.rebuild import REBUILDS, rebuild
-from logwright.codec.kafka.repair.repair import REPAIR_OPTIONS, PartitionRepair
-from logwright.codec.kafka.startup.start import STARTUP
-from logwright.codec.kafka.store import configuration, copies, logdir, partition
-from logwright.codec.kafka.store.follow import PartitionFollow
+from logwright.codec.kafka.store import configuration, logdir, partition
 from logwright.codec.layout import ConfigFile, Container, Layout
 
+
+def _log() -> FileCapabilities:
+    from logwright.codec.kafka.repair.edit import FILE_OPTIONS, edit_file
+
+    return FileCapabilities(edit=FileEdit(edit_file, FILE_OPTIONS))
+
+
+def _partition() -> DirectoryCapabilities:
+    from logwright.codec.kafka.check.partition import check
+    from logwright.codec.kafka.compact.cleaner import OPTIONS, compact
+    from logwright.codec.kafka.repair.edit import EDIT_OPTIONS, MOVES, RECODES, edit
+    from logwright.codec.kafka.repair.rebuild import REBUILDS, rebuild
+    from logwright.codec.kafka.repair.repair import REPAIR_OPTIONS, PartitionRepair
+    from logwright.codec.kafka.startup.start import STARTUP
+    from logwright.codec.kafka.store import copies
+    from logwright.codec.kafka.store.follow import PartitionFollow
+
+    return DirectoryCapabilities(
+        predict=STARTUP,
+        check=check,
+        repair=DirectoryRepair(PartitionRepair.repair, rebuild, REBUILDS, REPAIR_OPTIONS),
+        edit=DirectoryEdit(edit, EDIT_OPTIONS, RECODES, MOVES),
+        compact=DirectoryCompact(compact, OPTIONS),
+        replicas=Replicas(copies.copy_of, copies.reaches),
+        follow=PartitionFollow(),
+    )
+
+
 CODECS: tuple[Codec, ...] = (
-    log.CODEC.with_capabilities(FileCapabilities(edit=FileEdit(edit_file, FILE_OPTIONS))),
+    log.CODEC.with_capabilities(_log),
     index.CODEC,
     timeindex.CODEC,
     txnindex.CODEC,
@@ -35,18 +55,6 @@ CODECS: tuple[Codec, ...] = (
     checkpoint.OFFSETS_CODEC,
     metadata.CODEC,
 )
-LAYOUTS: tuple[Layout, ...] = (
-    partition.LAYOUT.with_capabilities(
-        DirectoryCapabilities(
-            predict=STARTUP,
-            check=check_partition,
-            repair=DirectoryRepair(PartitionRepair.repair, rebuild, REBUILDS, REPAIR_OPTIONS),
-            edit=DirectoryEdit(edit, EDIT_OPTIONS, RECODES, MOVES),
-            compact=DirectoryCompact(compact, COMPACT_OPTIONS),
-            replicas=Replicas(copies.copy_of, copies.reaches),
-            follow=PartitionFollow(),
-        )
-    ),
-)
+LAYOUTS: tuple[Layout, ...] = (partition.LAYOUT.with_capabilities(_partition),)
 CONTAINERS: tuple[Container, ...] = (logdir.LOG_DIRECTORY,)
 CONFIG_FILES: tuple[ConfigFile, ...] = (configuration.CONFIGURATION,)

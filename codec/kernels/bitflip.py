@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import numpy.typing as npt
-from crc32c import crc32c
 
-from logwright.codec.kernels.crc32c import slicing
+from logwright.codec.kernels.crc32c import crc32c_bytes, slicing
 from logwright.codec.kernels.kernel import kernel
 
 CRC32C, CRC32 = 0x82F63B78, 0xEDB88320
@@ -75,7 +74,7 @@ def find_flipped_bit(
     """
     unmask: Callable[[int], int] | None = getattr(algorithm, UNMASK, None)
     polynomial = CRC32 if algorithm is zlib.crc32 else CRC32C
-    if algorithm not in (crc32c, zlib.crc32) and unmask is None:
+    if algorithm not in (crc32c_bytes, zlib.crc32) and unmask is None:
         return None
     difference = stored ^ computed
     if difference & difference - 1 == 0:

@@ -9,15 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import crc32c as _package
 import numpy as np
 import numpy.typing as npt
 
+from logwright.codec.deferred import crc32c_package
 from logwright.codec.kernels.intrinsics import Bytes, emit_load, load_u8, view
 from logwright.codec.kernels.kernel import intrinsic, kernel
-
-# Arrays are buffers, which the type checker does not know before Python 3.12.
-_package_crc32c: Callable[[Any, int], int] = _package.crc32c
 
 POLYNOMIAL = 0x82F63B78
 _ONES = 0xFFFFFFFF
@@ -256,10 +253,15 @@ def _by_slicing(crc: int, buf: Bytes, at: int, end: int) -> int:
     return crc
 
 
+def crc32c_bytes(data: Any, crc: int = 0) -> int:
+    """Return the CRC-32C of any buffer, or of a buffer after other bytes with the CRC-32C `crc`."""
+    return crc32c_package.crc32c(data, crc)
+
+
 def _update_by_package(crc: int, buf: Bytes, start: int, end: int) -> int:
     if start < 0 or end < start or end > len(buf):
         raise IndexError("checksum outside of the buffer")
-    return _package_crc32c(buf[start:end], crc)
+    return crc32c_bytes(buf[start:end], crc)
 
 
 def _crc32c_by_package(buf: Bytes, start: int, end: int) -> int:

@@ -14,12 +14,26 @@ from logwright.codec.rocketmq.formats import (
     timer,
 )
 from logwright.codec.rocketmq.formats.commitlog import codec as commitlog
-from logwright.codec.rocketmq.repair.edit import edit
-from logwright.codec.rocketmq.repair.repair import OPTIONS, REBUILDS, StoreRepair, rebuild
-from logwright.codec.rocketmq.startup.start import STARTUP
-from logwright.codec.rocketmq.store import configuration, layout, views
-from logwright.codec.rocketmq.store.check import check
-from logwright.codec.rocketmq.store.follow import StoreFollow
+from logwright.codec.rocketmq.store import configuration, layout
+
+
+def _store() -> DirectoryCapabilities:
+    from logwright.codec.rocketmq.repair.edit import edit
+    from logwright.codec.rocketmq.repair.repair import OPTIONS, REBUILDS, StoreRepair, rebuild
+    from logwright.codec.rocketmq.startup.start import STARTUP
+    from logwright.codec.rocketmq.store import views
+    from logwright.codec.rocketmq.store.check import check
+    from logwright.codec.rocketmq.store.follow import StoreFollow
+
+    return DirectoryCapabilities(
+        combine=views.combine,
+        predict=STARTUP,
+        check=check,
+        follow=StoreFollow(),
+        edit=DirectoryEdit(edit, OPTIONS),
+        repair=DirectoryRepair(StoreRepair.repair, rebuild, REBUILDS, OPTIONS),
+    )
+
 
 CODECS: tuple[Codec, ...] = (
     commitlog.CODEC,
@@ -34,16 +48,5 @@ CODECS: tuple[Codec, ...] = (
     timer.WHEEL,
     page.TIMER_CHECK,
 )
-LAYOUTS: tuple[Layout, ...] = (
-    layout.LAYOUT.with_capabilities(
-        DirectoryCapabilities(
-            combine=views.combine,
-            predict=STARTUP,
-            check=check,
-            follow=StoreFollow(),
-            edit=DirectoryEdit(edit, OPTIONS),
-            repair=DirectoryRepair(StoreRepair.repair, rebuild, REBUILDS, OPTIONS),
-        )
-    ),
-)
+LAYOUTS: tuple[Layout, ...] = (layout.LAYOUT.with_capabilities(_store),)
 CONFIG_FILES: tuple[ConfigFile, ...] = (configuration.CONFIGURATION,)

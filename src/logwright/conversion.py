@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from logwright.codec import plural, registry
 from logwright.codec.base import Codec
+from logwright.codec.deferred import compute as pc
 from logwright.codec.fault import NotFoundError, UsageError
 from logwright.codec.layout import Layout
 from logwright.codec.option import Options, Verb, fold, number
@@ -480,8 +481,6 @@ class Native:
 
     def _rows(self) -> dict[str, Any]:
         """Convert rows only, and report the data that they do not carry."""
-        import pyarrow.compute as pc
-
         from logwright.readers.target import DirectoryTarget
         from logwright.writers.write import write
 

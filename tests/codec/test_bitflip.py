@@ -5,13 +5,13 @@ from __future__ import annotations
 import zlib
 
 import pytest
-from crc32c import crc32c
 from explanations import all_nodes, check_covers_file
 from hypothesis import given
 from hypothesis import strategies as st
 
 import logwright as lw
 from logwright.codec.kernels.bitflip import find_flipped_bit
+from logwright.codec.kernels.crc32c import crc32c_bytes as crc32c
 from logwright.codec.leveldb.formats.table.layout import stored_crc
 from logwright.corpora.cases import cases
 

@@ -159,7 +159,7 @@ def test_directory_without_permission_is_an_access_error(box: Path, monkeypatch:
 
 
 def test_staged_files_that_vanish_during_reading(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = box / ".store" / "0f"
+    place = box / ".logwright-toy" / "0f"
     place.mkdir(parents=True)
     (place / "commit.json").write_text(
         '{"journal": 1, "renames": [["a", "b"]], "sizes": {"b": 1}, "fingerprint": {}}'

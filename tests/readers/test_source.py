@@ -283,7 +283,7 @@ def test_remote_directory_lists_its_files_folders_and_parent(
 
 
 def staged(path: Path, journal: str) -> Path:
-    place = path / ".store" / "0f"
+    place = path / ".logwright-toy" / "0f"
     place.mkdir(parents=True)
     (place / COMMIT).write_text(journal)
     return place
@@ -312,7 +312,7 @@ def test_committed_append_is_visible(tmp_path: Path) -> None:
 
 def test_uncommitted_append_is_invisible(tmp_path: Path) -> None:
     (tmp_path / "000.toy").write_bytes(b"old")
-    place = tmp_path / ".store" / "0f"
+    place = tmp_path / ".logwright-toy" / "0f"
     place.mkdir(parents=True)
     (place / "1.toy").write_bytes(b"next")
     directory = open_listing(str(tmp_path))

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_store import FRAMES_CODEC, FakeStore, ToyNote, frame
+from fake_store import FRAMES_CODEC, FakeStore, ToyNote, frame, know
 
 import logwright as lw
 from logwright.cli import group
-from logwright.codec import registry
 from logwright.codec.capability import DirectoryCapabilities
 from logwright.codec.engine.startup import Answers, LostRows, Refused, Served, Settings, Startup
 from logwright.codec.fault import AccessError, Fault, Kind, Severity, UnsupportedError
@@ -105,8 +104,8 @@ class Watched(FakeStore):
 
 def use(monkeypatch: pytest.MonkeyPatch, layout: FakeStore) -> None:
     known = ({"toy.frames": FRAMES_CODEC, "toy.note": ToyNote()}, {"toy.store": layout})
-    monkeypatch.setattr(registry, "_all", lambda: known)
-    monkeypatch.setattr(listing, "_staging_names", lambda: frozenset({".store"}))
+    know(monkeypatch, *known)
+    monkeypatch.setattr(listing, "_staging_names", lambda: frozenset({layout.inner_staging}))
 
 
 @pytest.fixture

@@ -18,14 +18,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from crc32c import crc32c
 
 from logwright.codec.columns import binary, constant, contents, from_offsets, gather_fixed, numbers
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.frames.specification import CERTAIN
 from logwright.codec.host import host
 from logwright.codec.kernels.crc32 import crc32_update
-from logwright.codec.kernels.crc32c import crc32c_update
+from logwright.codec.kernels.crc32c import crc32c_bytes, crc32c_update
 from logwright.codec.kernels.intrinsics import Bytes, load_u32be
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.option import Option
@@ -183,7 +182,7 @@ def digest_of(entry: bytes, size: int, password: bytes | None = None) -> bytes:
     """Return the digest, of `size` bytes, of an entry: header and payload. An HMAC needs the password."""
     if size == HMAC:
         return hmac_of(password or b"", entry)
-    crc = crc32c(entry) if size == CRC32C else zlib.crc32(entry) if size == CRC32 else 0
+    crc = crc32c_bytes(entry) if size == CRC32C else zlib.crc32(entry) if size == CRC32 else 0
     return crc.to_bytes(size, "big")
 
 

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from logwright.codec.bookkeeper.formats.digest import (
     CRC32,
@@ -19,6 +18,7 @@ from logwright.codec.bookkeeper.formats.digest import (
     hmac_of,
 )
 from logwright.codec.columns import distinct, values_of
+from logwright.codec.deferred import compute as pc
 from logwright.codec.fault import UsageError
 from logwright.codec.frames.codec import was_given
 from logwright.codec.kernels.crc32 import crc32_update

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from logwright.codec import address
 from logwright.codec.bookkeeper.formats import digest, entry_fields
@@ -37,6 +36,7 @@ from logwright.codec.bookkeeper.formats.suspects import (
     sampled,
 )
 from logwright.codec.columns import binary, constant, contents, fixed_at, gather, numbers
+from logwright.codec.deferred import compute as pc
 from logwright.codec.describe import I32BE, I64BE, Enclosed, Field, Int, Struct
 from logwright.codec.describe import Bytes as BytesType
 from logwright.codec.fault import Fault, Kind, Severity, UsageError

@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from crc32c import crc32c
-
 from logwright.codec.bookkeeper.pulsar.protobuf import Field, Fields, Kind, ProtobufError, read_message
 from logwright.codec.kernels.compress import CompressionError, decompress
+from logwright.codec.kernels.crc32c import crc32c_bytes
 
 BROKER_MAGIC, CHECKSUM_MAGIC = b"\x0e\x02", b"\x0e\x01"
 LARGEST = 1 << 28
@@ -124,7 +123,7 @@ def _sized(payload: bytes, at: int, part: str) -> tuple[int, int]:
 
 
 def _verify(payload: bytes, at: int) -> None:
-    stored, computed = int.from_bytes(payload[at : at + 4], "big"), crc32c(payload[at + 4 :])
+    stored, computed = int.from_bytes(payload[at : at + 4], "big"), crc32c_bytes(payload[at + 4 :])
     if len(payload) < at + 4 or stored != computed:
         raise MessageError(f"checksum mismatch: stored {stored:#010x}, computed {computed:#010x}")
 

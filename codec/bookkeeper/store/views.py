@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from logwright.codec.bookkeeper.formats.entrylog.ledgersmap import read_map
 from logwright.codec.bookkeeper.pulsar.messages import ENTRY_COLUMNS, MESSAGES, message_rows
@@ -25,6 +24,7 @@ from logwright.codec.bookkeeper.store.follow import file_bounds
 from logwright.codec.bookkeeper.store.stored import ENTRIES
 from logwright.codec.bookkeeper.store.tree import Tree
 from logwright.codec.capability import Report
+from logwright.codec.deferred import compute as pc
 from logwright.codec.host import Spill, host
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing, Plan, Role

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from crc32c import crc32c
 
 from logwright.codec import plural
 from logwright.codec.describe import DescriptionError
@@ -41,6 +40,7 @@ from logwright.codec.kafka.store.evidence import (
 from logwright.codec.kafka.store.partition import log_start
 from logwright.codec.kafka.store.resume import stored_epochs
 from logwright.codec.kafka.store.uncompacted import never_compacted
+from logwright.codec.kernels.crc32c import crc32c_bytes
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role
 from logwright.codec.window import Frames, Window
@@ -375,7 +375,7 @@ def _complete_batch(listing: Listing, name: str, start: int, stop: int) -> Itera
     if head["batch_length"] != stop - start - LENGTH_END:
         return
     data = _content(listing, name, start, stop - start) or b""
-    if head["crc"] == crc32c(data[CRC_START:]):
+    if head["crc"] == crc32c_bytes(data[CRC_START:]):
         yield int(head["base_offset"]), int(head["base_offset"]) + int(head["last_offset_delta"])
 
 

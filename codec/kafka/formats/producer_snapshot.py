@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from crc32c import crc32c
 
 from logwright.codec.describe import I16BE, I32BE, I64BE, U32BE, Field, Int, Repeated, Struct, dtype_of
 from logwright.codec.fault import Kind
+from logwright.codec.kernels.crc32c import crc32c_bytes
 from logwright.codec.single_frame import ParseError, SmallFileCodec
 from logwright.codec.table import Column
 
@@ -32,7 +32,7 @@ VERSION = 1
 PRODUCER_SNAPSHOT = Struct(
     "ProducerSnapshot",
     Field("version", I16BE, "1", default=VERSION, only=VERSION),
-    Field("crc", U32BE, "CRC-32C of all that follows", checksum=(crc32c, "count")),
+    Field("crc", U32BE, "CRC-32C of all that follows", checksum=(crc32c_bytes, "count")),
     Field("count", I32BE, "number of entries"),
     Field("entries", Repeated(PRODUCER_ENTRY, "count"), "in the order of a java.util.HashMap", rows=True),
     doc="Producer state as of an offset.",
@@ -56,7 +56,7 @@ def unpack(data: bytes) -> Entries:
     if head["version"] != VERSION:
         # No checksum covers the version. A broker rebuilds the file from the log.
         raise ParseError(f"version {head['version']}, expected {VERSION}", kind=Kind.MAGIC)
-    computed = crc32c(memoryview(data)[_COVERED:])
+    computed = crc32c_bytes(memoryview(data)[_COVERED:])
     if head["crc"] != computed:
         raise ParseError(
             f"crc mismatch: stored {int(head['crc']):#010x}, computed {computed:#010x}", _CRC, Kind.CHECKSUM
@@ -73,7 +73,7 @@ def unpack(data: bytes) -> Entries:
 def pack(entries: Entries) -> bytes:
     """Return the content of the file."""
     covered = PRODUCER_SNAPSHOT["count"].type.pack(len(entries), {}) + entries.tobytes()
-    head = np.array((VERSION, crc32c(covered), 0), PRODUCER_SNAPSHOT.head_dtype)
+    head = np.array((VERSION, crc32c_bytes(covered), 0), PRODUCER_SNAPSHOT.head_dtype)
     return head.tobytes()[:_COVERED] + covered
 
 

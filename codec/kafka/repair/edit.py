@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from logwright.codec.deferred import compute as pc
 from logwright.codec.engine.repair import Change, Removed, RepairPlan
 from logwright.codec.fault import UsageError
 from logwright.codec.frames.walk import good_frames, walk_file

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from crc32c import crc32c
 
 from logwright.codec import plural
 from logwright.codec.engine.repair import Removed
@@ -39,6 +38,7 @@ from logwright.codec.kafka.formats.log.tables import LogContext
 from logwright.codec.kafka.names import segment_name
 from logwright.codec.kafka.repair.runs import Numbers, Run, join, lost, one_batch
 from logwright.codec.kafka.store.evidence import partition_of
+from logwright.codec.kernels.crc32c import crc32c_bytes
 from logwright.codec.kernels.intrinsics import load_i32be
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing, PlannedFile
@@ -285,7 +285,7 @@ class _Surveyor:
         head = np.frombuffer(data, HEAD, 1).copy()
         first = int(head["base_offset"][0])
         last = first + int(head["last_offset_delta"][0])
-        if crc32c(data[CRC_START:]) != head["crc"][0] or not 0 <= first <= last:
+        if crc32c_bytes(data[CRC_START:]) != head["crc"][0] or not 0 <= first <= last:
             return False
         head["batch_length"], head["magic"] = fault.length - LENGTH_END, MAGIC
         patch, rest = head.tobytes(), data[HEAD_SIZE:]
@@ -322,5 +322,5 @@ def _stored_delta(window: Window, frames: Frames, i: int) -> int:
 
 def reseal(head: npt.NDArray[Any], rest: bytes) -> bytes:
     """Return the header of a batch with the checksum that fits it and these records."""
-    head["crc"] = crc32c(rest, crc32c(head.tobytes()[CRC_START:]))
+    head["crc"] = crc32c_bytes(rest, crc32c_bytes(head.tobytes()[CRC_START:]))
     return bytes(head.tobytes())

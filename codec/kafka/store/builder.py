@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from logwright.codec.deferred import compute as pc
 from logwright.codec.fault import UsageError
 from logwright.codec.kafka.derive import EpochCache, SegmentIndexer
 from logwright.codec.kafka.formats import partition_metadata as metadata

@@ -12,8 +12,8 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from logwright.codec.deferred import compute as pc
 from logwright.codec.engine.repair import OutputFile, Removed, Repairer, RepairPlan, Strategy
 from logwright.codec.engine.startup import SystemRepair
 from logwright.codec.fault import DamageError, UsageError

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from logwright.codec import plural
+from logwright.codec.deferred import compute as pc
 from logwright.codec.engine.repair import Removed
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.frames.walk import Hole, ListedFile, Walk

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from logwright.codec.columns import constant, from_offsets, numbers
+from logwright.codec.deferred import compute as pc
 from logwright.codec.kernels.intrinsics import size_uvarlong
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.leveldb.comparators import BYTEWISE_COMPARATOR, Comparator

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from logwright.codec.columns import batch_of, constant, contents, numbers
+from logwright.codec.deferred import compute as pc
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.frames.walk import ListedFile, Stretch, Walk
 from logwright.codec.leveldb.comparators import BYTEWISE_COMPARATOR, Comparator, comparator_of

@@ -9,8 +9,8 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from logwright.codec.deferred import compute as pc
 from logwright.codec.engine.merge import Int64s, Keys, SortedRun, merge, sequences, sorted_order
 
 SORT_BYTES = 64 << 20

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from logwright.codec.deferred import compute as pc
 from logwright.codec.leveldb.formats.log import codec as log
 from logwright.codec.leveldb.formats.records.layout import room_for, write_records
 from logwright.codec.leveldb.formats.table.write import TableBuilder, TableSettings

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from logwright.codec.deferred import compute as pc
 from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import Fault
 from logwright.codec.option import Options

@@ -13,8 +13,8 @@ from typing import Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from logwright.codec.deferred import compute as pc
 from logwright.codec.describe import I64BE
 from logwright.codec.engine.correct import Correction
 from logwright.codec.engine.repair import Removed

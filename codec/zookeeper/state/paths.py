@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from logwright.codec.columns import contents, numbers
+from logwright.codec.deferred import compute as pc
 from logwright.codec.fault import UsageError
 from logwright.codec.kernels.crc32 import crc32_raw
 from logwright.codec.kernels.intrinsics import load_i16be, load_i32be, load_i64be, load_u8

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from logwright.codec.columns import constant, contents, numbers
+from logwright.codec.deferred import compute as pc
 from logwright.codec.fault import UsageError
 from logwright.codec.sorting import FIELDS
 from logwright.codec.zookeeper.formats.snapshot.acl import flat

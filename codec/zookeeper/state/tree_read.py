@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from logwright.codec.columns import batch_of, binary, numbers
+from logwright.codec.deferred import compute as pc
 from logwright.codec.table import Column
 from logwright.codec.window import Bytes, Frames, Window
 from logwright.codec.zookeeper.formats.snapshot.acl import OPEN, flat

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from logwright.codec.columns import contents
+from logwright.codec.deferred import compute as pc
 from logwright.codec.engine.merge import SortedRun, merge
 from logwright.codec.sorting import Refusal, unique
 from logwright.codec.zookeeper.formats.snapshot.acl import AclTable

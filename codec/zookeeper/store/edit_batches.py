@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from logwright.codec.columns import binary, numbers
+from logwright.codec.deferred import compute as pc
 from logwright.codec.java import java_string
 from logwright.codec.zookeeper.formats.snapshot.acl import OPEN, flat, packed
 from logwright.codec.zookeeper.formats.snapshot.acl_lists import raw_lists

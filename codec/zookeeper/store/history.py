@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from logwright.codec.columns import contents, numbers
+from logwright.codec.deferred import compute as pc
 from logwright.codec.store.view import Stream
 from logwright.codec.table import Table
 from logwright.codec.zookeeper.formats.txnlog.bodies import TXN_TYPE

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from logwright.codec.deferred import compute as pc
 from logwright.codec.fault import UsageError
 from logwright.codec.option import Option, Options
 from logwright.codec.store.build import Piece

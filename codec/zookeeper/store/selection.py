@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from logwright.codec.deferred import compute as pc
 from logwright.codec.fault import UsageError
 from logwright.codec.option import Option, Options, Verb, parse_hexadecimal, parse_text, used_by
 from logwright.codec.window import Decoded

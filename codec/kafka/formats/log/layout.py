@@ -10,7 +10,6 @@ import zlib
 from typing import Any
 
 import numpy as np
-from crc32c import crc32c
 
 from logwright.codec.describe import (
     I8,
@@ -37,6 +36,7 @@ from logwright.codec.describe import (
 )
 from logwright.codec.expression import OUTER
 from logwright.codec.kernels.compress import CompressionError, decompress
+from logwright.codec.kernels.crc32c import crc32c_bytes
 
 COMPRESSION_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 """By the number in the lowest three bits of `attributes`. 5 to 7 are undefined."""
@@ -181,7 +181,7 @@ RECORD_BATCH = Struct(
         default=-1,
     ),
     Field("magic", I8, "not covered by the checksum", default=MAGIC, only=MAGIC),
-    Field("crc", U32BE, "CRC-32C of all that follows", checksum=(crc32c, "attributes")),
+    Field("crc", U32BE, "CRC-32C of all that follows", checksum=(crc32c_bytes, "attributes")),
     Field("attributes", ATTRIBUTES, default=0),
     Field(
         "last_offset_delta",

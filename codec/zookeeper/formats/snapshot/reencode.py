@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from logwright.codec.deferred import compute as pc
 from logwright.codec.option import Options
 from logwright.codec.single_frame import single_value
 from logwright.codec.window import Chunk
