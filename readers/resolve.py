@@ -405,8 +405,10 @@ def _below(
         return []
     directory = open_listing(path)
     own = home(path, layout).layout
+    if own is not None and recursive is None:
+        return []
     container = registry.container(directory)
-    if not (directory.folders() or container) or (own is not None and recursive is None):
+    if not (directory.folders() or container):
         return []
     search = StoreSearch(layout, recursive, skipped, bounded=not recursive)
     targets: list[Target] = []
