@@ -81,7 +81,7 @@ class FramedCodec(FrameFormat):
 
     @abstractmethod
     def columns(self, part: Part, names: Sequence[str], context: Any) -> Mapping[str, pa.Array]:
-        """Return the row columns in `names`, none of which is a field of the head."""
+        """Return the row columns in `names`, none of which is a field of the head, and perhaps others, which are then not read from there."""
 
     @abstractmethod
     def form(
@@ -373,10 +373,10 @@ class FramedCodec(FrameFormat):
             kind = schema.field(name).type
             if name == "position":
                 arrays.append(numbers(kind, part.start + part.offset))
-            elif name in self.fixed:
-                arrays.append(numbers(kind, part.head[self.fixed[name]]))
-            else:
+            elif name in more:
                 arrays.append(more[name])
+            else:
+                arrays.append(numbers(kind, part.head[self.fixed[name]]))
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def _frames(self, window: Window, frames: Frames, columns: Sequence[str], context: Any) -> pa.RecordBatch:

@@ -3,7 +3,8 @@
 All functions can be called inside kernels and from Python, on arrays of bytes (uint8, one dimension, contiguous), and
 give the same results in all three modes. numba's bounds checks do not cover them, so each checks its ranges itself in
 every mode, and raises `IndexError` before an access outside of the array. A kernel on hostile input checks lengths first;
-the error indicates a bug in a kernel.
+the error indicates a bug in a kernel. `copy_32`, `copy_64` and `put` are the exception: like numba's array indices they are
+checked in the modes for debugging and fuzzing only.
 
 All integers are int64.
 """
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.kernels.kernel import intrinsic, kernel
+from logwright.codec.kernels.kernel import CHECKED, intrinsic, kernel, mode
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -370,6 +371,85 @@ def _emit_append_short(builder: Any, target: Any, source: Any) -> None:
 
 append_short: Copy = _copying("append_short", _emit_append, _emit_append_short)
 append_short.__doc__ = """Like `append`, for values that are rarely longer than 32 bytes."""
+
+
+# Without a check of each access
+
+
+def _checks() -> bool:
+    """Return whether kernels are compiled with bounds checks."""
+    return mode() == CHECKED
+
+
+def _block_copy(width: int) -> Any:
+    """Make an intrinsic `(dst, dst_at, src, src_at)` that copies `width` bytes."""
+    message = f"copy_{width} outside of a buffer"
+
+    def emit(typing_context: Any, dst: Any, dst_at: Any, src: Any, src_at: Any) -> Any:
+        from numba.core import types
+
+        if not is_bytes(dst) or not dst.mutable or not is_bytes(src):
+            return None
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            from llvmlite import ir
+
+            dst, dst_at, src, src_at = args
+            dst_data, dst_length = view(context, builder, signature.args[0], dst)
+            src_data, src_length = view(context, builder, signature.args[2], src)
+            if _checks():
+                size = ir.Constant(dst_at.type, width)
+                bad = outside(builder, dst_at, size, dst_length)
+                refuse(
+                    context, builder, builder.or_(bad, outside(builder, src_at, size, src_length)), message
+                )
+            target, source = builder.gep(dst_data, [dst_at]), builder.gep(src_data, [src_at])
+            kind = ir.VectorType(ir.IntType(8), width)
+            _move(builder, kind, target, source, [ir.Constant(ir.IntType(64), 0)])
+            return context.get_dummy_value()
+
+        return types.none(dst, types.int64, src, types.int64), generate
+
+    def move(dst: Bytes, dst_at: int, src: Bytes, src_at: int) -> None:
+        if min(dst_at, src_at) < 0 or dst_at + width > len(dst) or src_at + width > len(src):
+            raise IndexError(message)
+        dst[dst_at : dst_at + width] = src[src_at : src_at + width]
+
+    move.__name__ = move.__qualname__ = f"copy_{width}"
+    move.__doc__ = f"""Copy {width} bytes. Compiled, the ranges are not checked, like indices of arrays: the kernel has done it."""
+    return intrinsic(emit)(move)
+
+
+copy_32: Callable[[Bytes, int, Bytes, int], None] = _block_copy(32)
+copy_64: Callable[[Bytes, int, Bytes, int], None] = _block_copy(64)
+
+
+def _emit_put(typing_context: Any, array: Any, at: Any, value: Any) -> Any:
+    from numba.core import types
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        data, length = view(context, builder, signature.args[0], args[0])
+        if _checks():
+            from llvmlite import ir
+
+            bad = outside(builder, args[1], ir.Constant(args[1].type, 1), length)
+            refuse(context, builder, bad, "put outside of the array")
+        number, value = data.type.pointee, args[2]
+        builder.store(
+            builder.trunc(value, number) if number != value.type else value, builder.gep(data, [args[1]])
+        )
+        return context.get_dummy_value()
+
+    return types.none(array, types.int64, types.int64), generate
+
+
+@intrinsic(_emit_put)
+def put(array: npt.NDArray[Any], at: int, value: int) -> None:
+    """Store `array[at] = value`, without the test for an index that counts from the end. Checked as `copy_32`."""
+    if at < 0:
+        raise IndexError("put outside of the array")
+    array[at] = value
+
 
 # Text
 

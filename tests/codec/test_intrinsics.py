@@ -24,13 +24,15 @@ from modes import environment
 
 from logwright.codec.kernels import crc32c as checksums
 from logwright.codec.kernels import kernel as module
-from logwright.codec.kernels.byte_masks import equal_mask, lowest_bit
+from logwright.codec.kernels.byte_masks import equal_mask, lowest_bit, masks_of
 from logwright.codec.kernels.crc32 import crc32_update
 from logwright.codec.kernels.crc32c import crc32c, crc32c_combine, crc32c_of_three, crc32c_update
 from logwright.codec.kernels.intrinsics import (
     append,
     append_short,
     copy,
+    copy_32,
+    copy_64,
     is_ascii,
     load_i16be,
     load_i32be,
@@ -42,6 +44,7 @@ from logwright.codec.kernels.intrinsics import (
     load_u16le,
     load_u32be,
     load_u32le,
+    put,
     read_uvarint,
     read_uvarlong,
     read_varint,
@@ -240,6 +243,57 @@ def test_append_never_leaves_its_buffers(append: Any, where: tuple[int, int, int
                 n,
             )
         assert not dst.any()
+
+
+@kernel("u1[], i8, const u1[], i8")
+def copied_32(dst: Any, dst_at: int, src: Any, src_at: int) -> None:
+    copy_32(dst, dst_at, src, src_at)
+
+
+@kernel("u1[], i8, const u1[], i8")
+def copied_64(dst: Any, dst_at: int, src: Any, src_at: int) -> None:
+    copy_64(dst, dst_at, src, src_at)
+
+
+BLOCKS = {32: copied_32, 64: copied_64}
+
+
+@pytest.mark.parametrize("width", BLOCKS)
+@given(dst_at=st.integers(0, 20), src_at=st.integers(0, 20))
+def test_block_copies_move_exactly_their_width(width: int, dst_at: int, src_at: int) -> None:
+    src = np.arange(20 + width, dtype=np.uint8)
+    dst = np.full(20 + width, 0xAA, np.uint8)
+    BLOCKS[width](dst, dst_at, src, src_at)
+    expected = bytearray(b"\xaa" * (20 + width))
+    expected[dst_at : dst_at + width] = bytes(src[src_at : src_at + width])
+    assert bytes(dst) == bytes(expected)
+
+
+@pytest.mark.skipif(mode() == module.COMPILED, reason="the kernel checks the ranges")
+@pytest.mark.parametrize("width", BLOCKS)
+@pytest.mark.parametrize("where", [(-1, 0), (0, -1), (9, 0), (0, 9), (1 << 62, 0)])
+def test_block_copies_are_checked_for_debugging(width: int, where: tuple[int, int]) -> None:
+    with pytest.raises(IndexError, match=f"copy_{width} outside"):
+        BLOCKS[width](np.zeros(width + 8, np.uint8), where[0], np.ones(width + 8, np.uint8), where[1])
+
+
+@kernel("i4[], i8, i8")
+def stored(array: Any, at: int, value: int) -> None:
+    put(array, at, value)
+
+
+@pytest.mark.parametrize("at", range(4))
+def test_put_stores_one_number(at: int) -> None:
+    array = np.zeros(4, np.int32)
+    stored(array, at, -7)
+    assert array.tolist() == [-7 if i == at else 0 for i in range(4)]
+
+
+@pytest.mark.skipif(mode() == module.COMPILED, reason="the kernel checks the index")
+@pytest.mark.parametrize("at", [-1, 4])
+def test_put_is_checked_for_debugging(at: int) -> None:
+    with pytest.raises(IndexError):
+        stored(np.zeros(4, np.int32), at, 1)
 
 
 @kernel("const u1[], i8, i8")
@@ -655,6 +709,30 @@ def test_equal_mask_has_a_bit_per_byte_of_the_range_with_the_value(
         expected = sum(1 << i for i, byte in enumerate(data[at:end][:64]) if byte == value)
         mask = masked(np.frombuffer(data, np.uint8), np.int64(at), np.int64(end), value)  # type: ignore[arg-type]
         assert mask & (1 << 64) - 1 == expected
+
+
+@kernel("const u1[], i8, i8, i8")
+def all_masked(buf: Any, at: int, first: int, second: int) -> tuple[int, int, int]:
+    return masks_of(buf, at, first, second)
+
+
+@given(st.lists(st.sampled_from([1, 2, 65, 127, 128, 255]), min_size=64, max_size=90).map(bytes), st.data())
+def test_masks_of_two_bytes_and_of_bytes_above_127(data: bytes, choice: st.DataObject) -> None:
+    at = choice.draw(st.integers(0, len(data) - 64))
+    part = data[at : at + 64]
+    expected = [
+        sum(1 << i for i, byte in enumerate(part) if test(byte))
+        for test in (lambda byte: byte == 1, lambda byte: byte == 2, lambda byte: byte > 127)
+    ]
+    masks = all_masked(np.frombuffer(data, np.uint8), at, 1, 2)
+    assert [mask & (1 << 64) - 1 for mask in masks] == expected
+
+
+@pytest.mark.skipif(mode() == module.COMPILED, reason="the kernel checks the range")
+@pytest.mark.parametrize("at", [-1, 1])
+def test_masks_are_checked_for_debugging(at: int) -> None:
+    with pytest.raises(IndexError, match="masks_of outside"):
+        all_masked(np.zeros(64, np.uint8), at, 1, 2)
 
 
 @given(st.integers(1, (1 << 63) - 1))

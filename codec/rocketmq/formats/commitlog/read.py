@@ -13,12 +13,14 @@ import pyarrow as pa
 
 from logwright.codec.columns import binary, contents, fixed_at, numbers
 from logwright.codec.frames.codec import Part
-from logwright.codec.java import java_strings
 from logwright.codec.kernels.compress import CompressionError
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.rocketmq.formats.commitlog import bodies, hosts
+from logwright.codec.rocketmq.formats.commitlog.columns import BODY, KNOWN, LISTS, Columns
 from logwright.codec.rocketmq.formats.commitlog.layout import (
-    BODY,
+    BODY as BODY_AT,
+)
+from logwright.codec.rocketmq.formats.commitlog.layout import (
     BORN_V6,
     COMPRESSED,
     HEAD,
@@ -30,33 +32,26 @@ from logwright.codec.rocketmq.formats.commitlog.layout import (
     V2,
     parts_of,
 )
-from logwright.codec.rocketmq.formats.commitlog.properties import Parsed
 from logwright.codec.rocketmq.formats.commitlog.rows import ROWS
-from logwright.codec.table import TIMESTAMP
 from logwright.codec.window import Bytes
 
 Int64s = npt.NDArray[np.int64]
 
 
-def times(values: Int64s) -> pa.Array:
-    """Convert milliseconds to timestamps; -1 is null."""
-    return numbers(TIMESTAMP, values, values == -1)
-
-
-_STORED, _BODY, _BODY_SIZE, _TOPIC, _TOPIC_SIZE = range(5)
+_FLAGS = {"body": BODY, "properties": LISTS, "tags": KNOWN, "keys": KNOWN}
+_TIMES = ("born_timestamp", "store_timestamp")
+_STORED, _BODY, _BODY_SIZE = range(3)
 
 
 @kernel("const u1[], const i8[], i8[,]")
 def find_parts(buf: Bytes, starts: Int64s, out: Int64s) -> None:
-    """Store the results of `parts_of` for each message."""
+    """Store where the store timestamp is, and offset and size of the body, for each message."""
     for i in range(len(starts)):
-        out[_STORED, i], out[_BODY, i], out[_BODY_SIZE, i], out[_TOPIC, i], out[_TOPIC_SIZE, i] = parts_of(
-            buf, starts[i]
-        )
+        out[_STORED, i], out[_BODY, i], out[_BODY_SIZE, i], _, _ = parts_of(buf, starts[i])
 
 
 def places(part: Part) -> Int64s:
-    out = np.empty((5, len(part)), np.int64)
+    out = np.empty((3, len(part)), np.int64)
     find_parts(part.data, np.ascontiguousarray(part.start), out)
     return out
 
@@ -70,31 +65,51 @@ class Messages:
 
     def __init__(self, part: Part, limit: int) -> None:
         self.part, self.limit = part, limit
-        self.stored, self.body, self.body_size, self.topic, self.topic_size = places(part)
-        self._lists = True
+        self._selected = 0
 
     def columns(self, names: Sequence[str]) -> Iterator[tuple[str, pa.Array]]:
-        self._lists = "properties" in names
+        """Iterate over the columns in `names`. If one of them is not at a fixed place, those at fixed places follow."""
+        self._selected = sum({_FLAGS[name] for name in names if name in _FLAGS})
         for name in names:
-            yield name, getattr(self, f"column_{name}")()
+            if name not in _TIMES:
+                yield name, getattr(self, f"column_{name}")()
+        if any(name in _FLAGS or name in _TIMES or name == "topic" for name in names):
+            yield from self._core.numbers()
+
+    @cached_property
+    def _core(self) -> Columns:
+        return Columns(self.part, self._selected)
+
+    @cached_property
+    def _places(self) -> Any:
+        return places(self.part)
+
+    @property
+    def stored(self) -> Int64s:
+        stored: Int64s = self._places[_STORED]
+        return stored
+
+    @property
+    def body(self) -> Int64s:
+        body: Int64s = self._places[_BODY]
+        return body
+
+    @property
+    def body_size(self) -> Int64s:
+        size: Int64s = self._places[_BODY_SIZE]
+        return size
 
     def _number(self, name: str, at: Int64s, dtype: str) -> pa.Array:
         return numbers(ROWS[name].type, fixed_at(self.part.data, at, dtype))
 
     def column_reconsume_times(self) -> pa.Array:
-        return self._number("reconsume_times", self.body - (BODY - RECONSUME_TIMES), ">i4")
+        return self._number("reconsume_times", self.body - (BODY_AT - RECONSUME_TIMES), ">i4")
 
     def column_prepared_transaction_offset(self) -> pa.Array:
-        return self._number("prepared_transaction_offset", self.body - (BODY - PREPARED_OFFSET), ">i8")
+        return self._number("prepared_transaction_offset", self.body - (BODY_AT - PREPARED_OFFSET), ">i8")
 
     def column_store_timestamp_ms(self) -> pa.Array:
         return self._number("store_timestamp_ms", self.stored, ">i8")
-
-    def column_store_timestamp(self) -> pa.Array:
-        return times(fixed_at(self.part.data, self.stored, ">i8").astype(np.int64))
-
-    def column_born_timestamp(self) -> pa.Array:
-        return times(self.part.head["born_timestamp"].astype(np.int64))
 
     def column_version(self) -> pa.Array:
         return numbers(pa.int32(), np.where(self.part.head["magic_code"] == V2, 2, 1))
@@ -117,25 +132,20 @@ class Messages:
         return np.array([not self.part.data[at : at + size].any() for at, size in pairs], np.bool_)
 
     def column_topic(self) -> pa.Array:
-        return java_strings(binary(self.part.data, self.topic, self.topic_size))[0]
-
-    @cached_property
-    def _properties(self) -> Parsed:
-        stops = np.ascontiguousarray(self.part.end)
-        return Parsed(self.part.data, self.topic + self.topic_size + 2, stops, lists=self._lists)
+        return self._core.topic()
 
     def column_tags(self) -> pa.Array:
-        return self._properties.tags()
+        return self._core.tags()
 
     def column_keys(self) -> pa.Array:
-        return self._properties.keys()
+        return self._core.keys()
 
     def column_properties(self) -> pa.Array:
-        return self._properties.all()
+        return self._core.properties()
 
     def column_body(self) -> pa.Array:
         packed = np.flatnonzero(self.part.head["sys_flag"] & COMPRESSED)
-        plain = binary(self.part.data, self.body, np.where(self.body_size == 0, -1, self.body_size))
+        plain = self._core.body()
         if not len(packed):
             return plain
         values: list[bytes | None] = plain.to_pylist()

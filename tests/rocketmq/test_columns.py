@@ -1,0 +1,90 @@
+"""The core columns of messages: every way in which properties may be stored, sizes that change within a file, the end of the buffer."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import logwright as lw
+from logwright.codec.rocketmq.formats.commitlog.layout import MESSAGE, V1, V2
+from logwright.roundtrip.rocketmq.reference import messages as reference
+
+pytestmark = pytest.mark.kernel_modes
+
+HOST = {"address": bytes(4), "port": 1}
+
+
+def stored(messages: Iterable[tuple[str, bytes, bytes]]) -> tuple[bytes, list[dict[str, Any]]]:
+    """Return a commit log of messages (topic, properties, body), and its rows as the description gives them."""
+    out, frames = bytearray(), []
+    for topic, properties, body in messages:
+        frame = {
+            "magic_code": V1 if len(topic) < 128 else V2, "queue_id": len(frames), "queue_offset": 7, "physical_offset": len(out),
+            "sys_flag": 0, "flag": 0, "born_timestamp": -1 if len(body) == 5 else 5, "store_timestamp": 6, "born_host": HOST,
+            "store_host": HOST, "reconsume_times": 0, "prepared_transaction_offset": 0, "body_length": len(body), "body": body,
+            "topic": topic.encode(), "properties": properties,
+        }  # fmt: skip
+        out += MESSAGE.pack(frame)
+        frames.append(frame)
+    return bytes(out), list(reference(frames))
+
+
+def check(folder: Path, messages: Iterable[tuple[str, bytes, bytes]]) -> None:
+    data, expected = stored(messages)
+    path = folder / "00000000000000000000"
+    path.write_bytes(data)
+    rows = lw.read(path, "rocketmq.commitlog", columns="*")
+    rows.validate(full=True)
+    assert [{name: row[name] for name in expected[0]} for row in rows.to_pylist()] == expected
+    assert rows["born_timestamp"].null_count == sum(row["born_timestamp_ms"] == -1 for row in expected)
+    for column in ("topic", "store_timestamp", "tags", "keys", "properties", "body"):
+        assert lw.read(path, "rocketmq.commitlog", columns=[column])[column].equals(rows[column])
+
+
+def chosen(random: random.Random, most: int) -> bytes:
+    """Return properties, well-formed or not."""
+    parts = [
+        b"TAGS",
+        b"KEYS",
+        b"WAIT",
+        b"\x01",
+        b"\x02",
+        b"\x01",
+        b"\x02",
+        b"v",
+        b"x" * random.choice([1, 30, 31, 32, 33, 63, 64, 65]),
+    ]
+    parts += [b"TAGS\x01t\x02", b"KEYS\x01k\x02", b"NAME\x01value\x02", "é".encode(), b"\xe9"]
+    return b"".join(random.choices(parts, k=random.randrange(most))).rstrip(b"\0")
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_properties_are_split_as_upstream_does(tmp_path: Path, seed: int) -> None:
+    """A part without a name, a value or 0x01 is ignored, 0x01 in a value is content, and the last 0x02 may be missing."""
+    generator = random.Random(seed)
+    check(tmp_path, [("topic", chosen(generator, 12), b"body") for _ in range(60)])
+
+
+@pytest.mark.parametrize("size", range(56, 72))
+def test_the_last_value_ends_at_any_distance_from_the_chunks_of_the_search(tmp_path: Path, size: int) -> None:
+    for value in (b"v" * (size - 5), b"v" * (size - 6) + b"\x02", b"v" * (size - 7) + b"\x02\x02"):
+        check(tmp_path, [("topic", b"TAGS\x01" + value, b"")])
+
+
+def test_columns_grow_where_later_messages_are_larger(tmp_path: Path) -> None:
+    small = [("t", b"", b"")] * 300
+    large = [("topic" * 40, b"KEYS\x01" + b"k" * 3000 + b"\x02", b"b" * 5000)] * 20
+    many = [("t", b"a\x01b\x02" * 500, b"12345")] * 20
+    check(tmp_path, [*small, *large, *many, *small])
+
+
+@pytest.mark.parametrize("size", [0, 1, 31, 32, 33, 63, 64, 65, 127, 128, 1023, 1024, 1025, 70_000])
+def test_bodies_and_topics_of_all_sizes(tmp_path: Path, size: int) -> None:
+    check(
+        tmp_path,
+        [("t" * max(1, min(size, 32_000)), b"", b"b" * size), ("t", b"", b"x"), ("t", b"", b"y" * size)],
+    )
