@@ -326,14 +326,14 @@ copy.__doc__ = """Copy `src[src_at : src_at + n]` to `dst[dst_at : dst_at + n]`;
     Raises IndexError, and writes nothing, for a negative `n` or a range outside of its buffer.
     """
 
-_AT_ONCE = 64, 256
+_AT_ONCE = 64, 128, 256
 """The sizes to which short copies are rounded up."""
 
 
 def _emit_append(builder: Any, target: Any, source: Any, n: Any, room: Any) -> None:
     from llvmlite import ir
 
-    few, many = _AT_ONCE
+    few, more, many = _AT_ONCE
     kind, width = ir.VectorType(ir.IntType(8), 32), 32
 
     def constant(value: int) -> Any:
@@ -347,7 +347,9 @@ def _emit_append(builder: Any, target: Any, source: Any, n: Any, room: Any) -> N
     short = builder.icmp_signed("<=", n, constant(many))
     with builder.if_else(builder.and_(short, builder.icmp_signed(">=", room, constant(many)))) as (yes, no):
         with yes:
-            _below(builder, n, few + 1, move(few), move(many))
+            _below(
+                builder, n, few + 1, move(few), lambda: _below(builder, n, more + 1, move(more), move(many))
+            )
         with no:
             _memmove(builder, target, source, n)
 

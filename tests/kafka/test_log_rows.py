@@ -22,6 +22,7 @@ from logwright.codec.kafka.formats.log.codec import CODEC
 from logwright.codec.kafka.formats.log.consumer import INVALID_RECORD
 from logwright.codec.kafka.formats.log.markers import failure, markers
 from logwright.codec.kafka.formats.log.tables import Aborted
+from logwright.codec.kafka.formats.log.varints import varint, varlong
 from logwright.codec.kernels.compress import compress
 
 
@@ -430,8 +431,8 @@ def test_varint_of_any_length_is_read_and_a_cut_one_is_refused(value: int, extra
         stored[-1] |= 0x80
         stored.append(0)
     buf = window(bytes(stored) + b"\0").data
-    assert records.varint(buf, 0, len(stored)) == (value, len(stored), int(longer > 0))
-    assert records.varint(buf, 0, len(stored) - 1)[1] == -1
+    assert varint(buf, 0, len(stored)) == (value, len(stored), int(longer > 0))
+    assert varint(buf, 0, len(stored) - 1)[1] == -1
 
 
 @given(st.one_of(st.integers(-(1 << 63), (1 << 63) - 1), st.integers(-9000, 9000)), st.integers(0, 9))
@@ -442,13 +443,13 @@ def test_varlong_of_any_length_is_read_and_a_cut_one_is_refused(value: int, extr
         stored[-1] |= 0x80
         stored.append(0)
     buf = window(bytes(stored) + b"\0").data
-    assert records.varlong(buf, 0, len(stored)) == (value, len(stored), int(longer > 0))
-    assert records.varlong(buf, 0, len(stored) - 1)[1] == -1
+    assert varlong(buf, 0, len(stored)) == (value, len(stored), int(longer > 0))
+    assert varlong(buf, 0, len(stored) - 1)[1] == -1
 
 
 def test_excess_bits_are_dropped_and_reported() -> None:
     buf = window(b"\x80\x80\x80\x80\x7f").data
-    assert records.varint(buf, 0, 5) == (VARINT.unpack(b"\x80\x80\x80\x80\x7f", 0, 5, {})[0], 5, 1)
+    assert varint(buf, 0, 5) == (VARINT.unpack(b"\x80\x80\x80\x80\x7f", 0, 5, {})[0], 5, 1)
     buf = window(b"\x80" * 9 + b"\x7f").data
-    assert records.varlong(buf, 0, 10) == (VARLONG.unpack(b"\x80" * 9 + b"\x7f", 0, 10, {})[0], 10, 1)
-    assert records.varlong(window(b"\x80" * 10).data, 0, 10)[1] == -1
+    assert varlong(buf, 0, 10) == (VARLONG.unpack(b"\x80" * 9 + b"\x7f", 0, 10, {})[0], 10, 1)
+    assert varlong(window(b"\x80" * 10).data, 0, 10)[1] == -1

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from logwright.codec.kafka.formats.log.layout import MIN_RECORD
+from logwright.codec.kafka.formats.log.varints import varint, varlong
 from logwright.codec.kernels.intrinsics import append, copy, load_i64le, load_u8
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.window import Bytes
@@ -42,45 +43,10 @@ REASONS = {
 }
 
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
+_WAIT = 8
+"""After an unusual record that follows no usual one, this number of records is not expected to be usual."""
 _FAR = 1 << 62
 """The sum of two numbers closer to 0 than this does not wrap around."""
-
-
-@kernel("const u1[], i8, i8")
-def varint(buf: Bytes, at: int, end: int) -> tuple[int, int, int]:
-    """Read a zig-zag varint of 32 bits: (value, next, odd). `next` is -1 if it is bad; `odd` is 1 if a shorter form exists."""
-    number = 0
-    shift = 0
-    for i in range(at, min(end, at + 5)):
-        byte = load_u8(buf, i)
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            odd = 1 if (byte == 0 and shift > 0) or (shift == 28 and byte > 0x0F) else 0
-            number &= 0xFFFFFFFF
-            half = number >> 1
-            return (half if number & 1 == 0 else -half - 1), i + 1, odd
-        shift += 7
-    return 0, -1, 0
-
-
-@kernel("const u1[], i8, i8")
-def varlong(buf: Bytes, at: int, end: int) -> tuple[int, int, int]:
-    """Read a zig-zag varint of 64 bits: (value, next, odd), as `varint`. It is read in two parts, so that no sum overflows."""
-    low = 0
-    high = 0
-    shift = 0
-    for i in range(at, min(end, at + 10)):
-        byte = load_u8(buf, i)
-        if shift < 56:
-            low |= (byte & 0x7F) << shift
-        else:
-            high |= (byte & 0x7F) << (shift - 56)
-        if byte < 0x80:
-            odd = 1 if (byte == 0 and shift > 0) or (shift == 63 and byte > 1) else 0
-            half = (low >> 1) | ((high & 0xFF) << 55)
-            return (half if low & 1 == 0 else -half - 1), i + 1, odd
-        shift += 7
-    return 0, -1, 0
 
 
 @kernel("i8, i8")
@@ -128,6 +94,141 @@ def walk_headers(buf: Bytes, at: int, end: int, sums: Int64s) -> tuple[int, int,
         sums[1] += size
         at = start + size
     return (0 if at == end else BAD_REST), count, first, odd
+
+
+@kernel(
+    "const u1[], i8, i8, i8, i8, i8, i8, i8, i8, i8, i8, i8, i8, i8, i8, i8, "
+    "i8, i8[], i8[], i4[], u1[], u1[], i4[], u1[], i4[], i8[]"
+)
+def read_usual_records(
+    buf: Bytes, at: int, stop: int, record: int, count: int, first_offset: int, first_timestamp: int, time_scale: int,
+    want: int, served: int, low: int, high: int, row: int, key_end: int, value_end: int, key_nulls: int, header_end: int,
+    offsets: Int64s, timestamps: Int64s, key_ends: Int32s, key_bits: Bytes, key_data: Bytes, value_ends: Int32s, value_data: Bytes,
+    header_ends: Int32s, header_at: Int64s,
+) -> tuple[int, int, int, int, int, int, int]:  # fmt: skip
+    """Read the usual records at `buf[at:stop]`, up to number `count`: (`at`, `record`, `served`, `row`, `key_end`, `value_end`,
+    `key_nulls`) after them. It stops at any other record, and writes nothing of it.
+
+    A usual record is correct, in its shortest form, has no headers and no null value, has to be served, and its lengths take two or three
+    bytes at most. `first_offset` and `first_timestamp` are so far from the ends of 64 bits that no sum overflows. `time_scale` is 0 if
+    `first_timestamp` is the time of all records, else 1. The other arguments are those of `read_records`.
+    """
+    want_offset = want & WANT_OFFSET
+    want_timestamp = want & WANT_TIMESTAMP
+    want_key = want & WANT_KEY
+    want_value = want & WANT_VALUE
+    want_headers = want & WANT_HEADERS
+    edge = stop - 16
+    while record < count and at <= edge:
+        # The fields before the length of the key fit eight bytes.
+        word = load_i64le(buf, at)
+        if word & 0x80 == 0:
+            size = word & 0x7F
+            end = at + 1
+            word >>= 16
+        else:
+            size = (word & 0x7F) | (word >> 1 & 0x3F80)
+            if word & 0x8000 != 0 or size < 0x80:
+                break
+            end = at + 2
+            word >>= 24
+        place = end + 2
+        end += size >> 1
+        if word & 0x80 == 0:
+            delta = word & 0x7F
+            word >>= 8
+        else:
+            delta = (word & 0x7F) | (word >> 1 & 0x3F80)
+            place += 1
+            if word & 0x8000 == 0:
+                word >>= 16
+                if delta < 0x80:
+                    break
+            else:
+                delta |= word >> 2 & 0x1FC000
+                if word & 0x800000 != 0 or delta < 0x4000:
+                    break
+                place += 1
+                word >>= 24
+        if word & 0x80 == 0:
+            ahead = word & 0x7F
+            place += 1
+        else:
+            ahead = (word & 0x7F) | (word >> 1 & 0x3F80)
+            if word & 0x8000 != 0 or ahead < 0x80:
+                break
+            place += 2
+        offset = first_offset + ((ahead >> 1) ^ -(ahead & 1))
+        time = first_timestamp + time_scale * ((delta >> 1) ^ -(delta & 1))
+        if size & 1 != 0 or end > stop or offset <= served or offset < low or offset > high or time == -1:
+            break
+        word = load_i64le(buf, place)
+        if word & 0xFF == 1:
+            key_size = -1
+            place += 1
+            word >>= 8
+        else:
+            key_size = word & 0x7F
+            place += 1
+            if word & 0x80 != 0:
+                key_size |= word >> 1 & 0x3F80
+                if word & 0x8000 != 0 or key_size < 0x80:
+                    break
+                place += 1
+            if key_size & 1 != 0:
+                break
+            key_size >>= 1
+            if place + key_size > stop - 8:
+                break
+            word = load_i64le(buf, place + key_size)
+        key_at = place
+        value_at = place + max(key_size, 0) + 1
+        if word & 0x80 == 0:
+            value_size = word & 0x7F
+        else:
+            value_size = (word & 0x7F) | (word >> 1 & 0x3F80)
+            value_at += 1
+            if word & 0x8000 == 0:
+                if value_size < 0x80:
+                    break
+            else:
+                value_size |= word >> 2 & 0x1FC000
+                if word & 0x800000 != 0 or value_size < 0x4000:
+                    break
+                value_at += 1
+        if value_size & 1 != 0:
+            break
+        value_size >>= 1
+        if (
+            value_at + value_size + 1 != end
+            or load_u8(buf, end - 1) != 0
+            or (record + 1 == count and end != stop)
+        ):
+            break
+        if want_offset:
+            offsets[row] = offset
+        if want_timestamp:
+            timestamps[row] = time
+        if want_key:
+            if key_size > 0:
+                append(key_data, key_end, buf, key_at, key_size)
+                key_end += key_size
+            elif key_size < 0:
+                key_bits[row >> 3] &= 0xFF ^ (1 << (row & 7))
+                key_nulls += 1
+            key_ends[row + 1] = key_end
+        if want_value:
+            append(value_data, value_end, buf, value_at, value_size)
+            value_end += value_size
+            value_ends[row + 1] = value_end
+        if want_headers:
+            header_ends[row + 1] = header_end
+            header_at[row] = end - 1
+        served = offset
+        at = end
+        row += 1
+        record += 1
+    return at, record, served, row, key_end, value_end, key_nulls
 
 
 @kernel(
@@ -202,7 +303,21 @@ def read_records(
         elif count > (stop - at) // MIN_RECORD:
             reason = BAD_SECTION
             count = 0 if partial == 0 else (stop - at) // MIN_RECORD + 1
+        usual = near and want & (WANT_CREATE | WANT_ATTRIBUTES) == 0
+        wait = 0
         while record < count:
+            if usual and wait == 0:
+                before = record
+                at, record, served, row, key_end, value_end, key_nulls = read_usual_records(
+                    buf, at, stop, record, count, first_offset, last_timestamp if at_append else first_timestamp,
+                    0 if at_append else 1, want, served, low, high, row, key_end, value_end, key_nulls, header_end,
+                    offsets, timestamps, key_ends, key_bits, key_data, value_ends, value_data, header_ends, header_at,
+                )  # fmt: skip
+                if record == count:
+                    break
+                wait = _WAIT if record == before else 0
+            elif wait > 0:
+                wait -= 1
             start = at
             fits = False
             size = delta = ahead = key_size = attribute = 0
