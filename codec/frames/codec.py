@@ -19,11 +19,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec import plural
 from logwright.codec.columns import contents, numbers
 from logwright.codec.engine.reencode import Reencoder, Stored, absent, integers, match, need, stored
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
 from logwright.codec.frames import scanner
+from logwright.codec.frames.damage import damage_at, field_at
+from logwright.codec.frames.displacement import Displaced, displacement_of, displacement_text, find_displaced
 from logwright.codec.frames.format import FrameFormat
 from logwright.codec.frames.prefixes import prefixes_of
 from logwright.codec.frames.resync import NONE, UNSURE, Finder
@@ -155,6 +156,10 @@ class FramedCodec(FrameFormat):
                 return replace(self._nothing(at), damage=header_or_fault)
             header = header_or_fault
         prefixes = prefixes_of(data, context.prefixes)
+        if context.displaced is None:
+            base = self._claims(window, context)
+            known = base == NO_BASE or not place
+            context.displaced = 0 if known else displacement_of(self._scanner, window, at, base)
         claims = self._claims(window, context)
         good = self._scanner.frames(window, at + header, claims, check=check, prefixes=prefixes)
         pieces = [(good.start, good.end, good.head)]
@@ -177,6 +182,10 @@ class FramedCodec(FrameFormat):
         part = self._main(window, frames)
         if check and len(part):
             frames.faults = list(self.findings(part, context))
+        if len(frames) and claims != NO_BASE:
+            context.claims = claims + int(frames.end[-1]), context.claims[1]
+        if context.moved and len(part):
+            frames.faults = [self._moved(part, context), *frames.faults]
         context.damaged = -1
         if good.why == scanner.NEED:
             frames.need = good.need
@@ -186,8 +195,17 @@ class FramedCodec(FrameFormat):
         return frames
 
     def _claims(self, window: Window, context: Any) -> int:
+        """Return the position that a frame at `window.data[0]` would claim."""
         base = self.base(context) if isinstance(self.spec.claims, Position) else None
-        return NO_BASE if base is None else base + window.offset
+        return NO_BASE if base is None else base + window.offset + (context.displaced or 0)
+
+    def _moved(self, part: Part, context: Any) -> Fault:
+        """Return the fault of a frame whose displacement differs from those before."""
+        context.moved = False
+        assert isinstance(self.spec.claims, Position)
+        text = displacement_text(self.spec.claims.field, context.displaced)
+        fault = self.fault(part, 0, Kind.ORDER, text, system=self.systems.get(scanner.BAD_CLAIM, ""))
+        return replace(fault, rows_lost=0)
 
     def _head(self, data: Bytes, at: int, size: int, kind: int = MAIN) -> npt.NDArray[Any]:
         """Return the head of one frame."""
@@ -206,61 +224,14 @@ class FramedCodec(FrameFormat):
         return part if main.all() else part.pick(main)
 
     def _damage(self, window: Window, stop: int, why: int, need: int, context: Any) -> Fault:
-        """Return the fault at the position where a scan stopped."""
-        data, spec = window.data, self.spec
-        offset = window.offset + stop
-        left = window.size - offset
-        system = self.systems.get(why, "")
-        if why == scanner.ZERO:
-            zeros = window.zeros_from(stop)
-            if zeros == left:
-                return Fault(self.name, offset, left, Kind.PADDING, "preallocated zeros", Severity.INFO)
-            if zeros < spec.peek:
-                text = f"{spec.length.field} is 0, and other bytes follow"
-                return Fault(self.name, offset, left, Kind.LENGTH, text, system=system)
-            text = f"{zeros} zero bytes, followed by other bytes"
-            return Fault(self.name, offset, left, Kind.PADDING, text, Severity.WARNING, system)
-        length = self._field(data, stop, spec.length.field)
-        size = need if why in (scanner.TORN, scanner.UNFOLLOWED) and need else length + spec.length.bias
-        if why == scanner.TORN:
-            text = f"{plural.count(left, 'byte')} at the end, too few for a frame"
-            if left >= spec.peek:
-                text = f"the frame takes {size} bytes, but the file ends after {left}"
-            severity = Severity.INFO if context.live else Severity.WARNING
-            return Fault(self.name, offset, left, Kind.TRUNCATED, text, severity, system)
-        if why == scanner.BAD_LENGTH:
-            text = f"{spec.length.field} is {length}, expected {spec.length.low} to {spec.length.high}"
-            return Fault(self.name, offset, min(left, spec.peek), Kind.LENGTH, text, system=system)
-        if why == scanner.BAD_TEST and spec.test is not None:
-            expected = " or ".join(f"{value:#x}" for value in spec.test.values)
-            text = f"{spec.test.field} is {self._field(data, stop, spec.test.field):#x}, expected {expected}"
-            return Fault(self.name, offset, min(left, spec.peek), Kind.MAGIC, text, system=system)
-        if why == scanner.BAD_CLAIM and spec.claims is not None:
-            expected = str(self._claims(window, context) + stop)
-            text = f"{spec.claims.field} is {self._field(data, stop, spec.claims.field)}, expected {expected} at this place"
-            return Fault(self.name, offset, min(need, left), Kind.ORDER, text, system=system)
-        if why == scanner.BAD_CHECKSUM:
-            return Fault(
-                self.name,
-                offset,
-                need,
-                Kind.CHECKSUM,
-                self._mismatch(data, stop, stop + need, context),
-                system=system,
-            )
-        text = {
-            scanner.BAD_MARK: f"the last byte of the frame is {int(data[min(stop + need, len(data)) - 1]):#04x}",
-            scanner.UNFOLLOWED: f"no frame follows the frame of {size} bytes: its length, or what follows, is wrong",
-        }.get(why, f"the fields of the frame do not fit its {size} bytes")
-        kind = Kind.PAYLOAD if why == scanner.BAD_RULE else Kind.LENGTH
-        return Fault(self.name, offset, min(need, left), kind, text, system=system)
+        claim = self._claims(window, context) + stop
+        return damage_at(
+            self, window, stop, why, need, live=context.live, claim=claim,
+            mismatch=lambda: self._mismatch(window.data, stop, stop + need, context),
+        )  # fmt: skip
 
     def _field(self, data: Bytes, at: int, name: str) -> int:
-        place = at + self.spec.struct.offset(name)
-        if len(data) < place + self.spec.struct[name].type.min_size:
-            return 0
-        value, _ = self.spec.struct[name].type.unpack(data[place : place + 8].tobytes(), 0, 8, {})
-        return int(value)
+        return field_at(self.spec, data, at, name)
 
     def _mismatch(self, data: Bytes, at: int, end: int, context: Any) -> str:
         context.prefixes = prefixes = self._finder.prefixes(data, context.prefixes)
@@ -282,6 +253,10 @@ class FramedCodec(FrameFormat):
             return at, need
         exact = known >= 0 or (isinstance(self.spec.claims, Position) and self.base(context) is not None)
         limit = known if known >= 0 else self._claimed_end(window, at, context)
+        found = self._displaced(window, at, limit, context) if exact and known < 0 else None
+        if found is not None:
+            context.displaced, context.moved = (context.displaced, False) if found.need else (found.by, True)
+            return found.place, found.need
         while True:
             place, outcome, need = self._next(window, at, context)
             inside = outcome != NONE and (limit < 0 or place < limit)
@@ -303,6 +278,21 @@ class FramedCodec(FrameFormat):
             if self.accepts(window, place, context):
                 return place, 0
             at = place + 1
+
+    def _displaced(self, window: Window, at: int, limit: int, context: Any) -> Displaced | None:
+        """Return the first displaced frame, if it is before the next frame that is displaced as those before the damage."""
+        place, outcome, _ = self._next(window, at, context)
+        if outcome == NONE or len(window.data) - place < self.spec.length.low:
+            place = -1  # of a shorter frame the claim is not known
+        if at and context.damaged == window.offset + at - 1:
+            at -= 1  # a frame with another claim may be undamaged
+        before = context.displaced or 0
+        found = find_displaced(
+            self._finder, self._scanner, window, max(at, limit), place,
+            self._claims(window, context) - before, before, context.claims, context.prefixes,
+        )  # fmt: skip
+        accepted = found is None or found.need or self.accepts(window, found.place, context)
+        return found if accepted else None
 
     def suspects(self, window: Window, at: int, context: Any) -> Iterator[tuple[int, int]]:
         return suspects(self.spec, window, at)

@@ -48,6 +48,12 @@ class FramedContext:
     damaged: int = -1
     """Where the last scan stopped at damage."""
     prefixes: Prefixes | None = None
+    displaced: int | None = None
+    """The position that frames claim minus their own, if the format has such claims. None: unknown, before the first scan."""
+    claims: tuple[int, int] = (0, 1 << 62)
+    """The range that the next frames may claim. After a scan it begins where the last good frame ends."""
+    moved: bool = False
+    """The search after damage found the next frame displaced otherwise than those before."""
 
 
 class FrameStruct(Struct):
@@ -242,7 +248,8 @@ class FrameFormat(Codec):
         number = int(name_match[1], self.number_base) if name_match else None
         number = hints.get("number", number)
         number = number if number is None or number < 1 << 62 else None
-        return self.context_of(options, number, bool(hints.get("live")))
+        claims = hints.get("claims", (number or 0, 1 << 62))
+        return self.context_of(options, number, bool(hints.get("live")), claims=claims)
 
     # Kinds of frames
 

@@ -7,8 +7,8 @@ are rebuilt, and so are damaged index files.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import ClassVar
 
@@ -22,13 +22,13 @@ from logwright.codec.engine.startup import SystemRepair
 from logwright.codec.fault import DamageError, Severity
 from logwright.codec.frames.codec import Part
 from logwright.codec.frames.scanner import MAIN, MARKER
-from logwright.codec.frames.walk import Hole, ListedFile, Stretch, Walk, good_frames
+from logwright.codec.frames.walk import Hole, ListedFile, Stretch, Walk
 from logwright.codec.option import Option, Options
 from logwright.codec.rocketmq.derive import Deriver, Gaps
 from logwright.codec.rocketmq.dispatch import dispatches
 from logwright.codec.rocketmq.formats.commitlog.codec import CODEC as LOG
 from logwright.codec.rocketmq.formats.commitlog.layout import INNER_BATCH, MESSAGE
-from logwright.codec.rocketmq.formats.commitlog.read import Messages, store_timestamps
+from logwright.codec.rocketmq.formats.commitlog.read import Messages
 from logwright.codec.rocketmq.formats.consumequeue import FILLER, UNIT
 from logwright.codec.rocketmq.formats.consumequeue_ext import CODEC as EXT
 from logwright.codec.rocketmq.formats.indexfile import CODEC as INDEX
@@ -36,6 +36,7 @@ from logwright.codec.rocketmq.formats.indexfile import entry_at
 from logwright.codec.rocketmq.formats.page import PAGE, checkpoint
 from logwright.codec.rocketmq.repair.fillers import LostMessage, blank, filler, placeholder
 from logwright.codec.rocketmq.repair.headers import Sequences
+from logwright.codec.rocketmq.repair.log_files import LEAST_BLANK, LogFile, Run, runs_of
 from logwright.codec.rocketmq.startup.message_store import StoreConfig
 from logwright.codec.rocketmq.startup.start import STARTUP
 from logwright.codec.rocketmq.store import tree
@@ -47,59 +48,11 @@ from logwright.codec.store.overlay import Overlay
 from logwright.codec.window import Frames, Window, Zeros
 
 _UNIT = dtype_of(UNIT)
-_LEAST_BLANK = 8
+PLACEHOLDERS = "Lost messages were replaced by placeholders. Consumers get them, with the property LW_LOST."
 REBUILDS = (tree.QUEUE, tree.INDEX, tree.CHECKPOINT)
 _QUEUE_FIELDS = ("queue_id", "queue_offset")
 _QUEUES = (tree.QUEUE, tree.EXT, tree.BATCH)
 OPTIONS: tuple[Option, ...] = (*tree.READ_OPTIONS, tree.BROKER_VERSION)
-
-
-@dataclass
-class Run:
-    """A range of contiguous undamaged messages in a file. `stored` is the store time of the last one."""
-
-    start: int
-    stop: int
-    count: int
-    first_stop: int
-    last_start: int
-    stored: int
-
-
-@dataclass
-class LogFile:
-    """A file of the commit log. `blank` is the offset of the final blank record, or -1."""
-
-    name: str
-    base: int
-    size: int
-    runs: list[Run] = field(default_factory=list)
-    blank: int = -1
-
-    @property
-    def end(self) -> int:
-        return self.runs[-1].stop if self.runs else 0
-
-    @property
-    def stored(self) -> int:
-        return self.runs[-1].stored if self.runs else 0
-
-    def add(self, part: Part) -> None:
-        """Take undamaged messages."""
-        starts, stops = part.start + part.offset, part.end + part.offset
-        edges = np.flatnonzero(starts[1:] != stops[:-1]) + 1
-        firsts, ends = [0, *edges.tolist()], [*edges.tolist(), len(starts)]
-        times = store_timestamps(part.pick(np.array(ends) - 1)).tolist()
-        for first, last, stored in zip(firsts, ends, times, strict=True):
-            run = Run(
-                int(starts[first]), int(stops[last - 1]), last - first, int(stops[first]), int(starts[last - 1]), stored
-            )  # fmt: skip
-            if self.runs and self.end == run.start:
-                before = self.runs.pop()
-                run = replace(
-                    run, start=before.start, count=before.count + run.count, first_stop=before.first_stop
-                )
-            self.runs.append(run)
 
 
 class StoreRepair(Repairer):
@@ -125,7 +78,7 @@ class StoreRepair(Repairer):
         sequences = Sequences()
         for _, part in self.read_log():
             self._follow(sequences, part)
-        if self.correct:
+        if not self._add_strays() and self.correct:
             self.corrections = sequences.corrections(self._listed(sequences))
 
     def read_log(self) -> Iterator[tuple[str, Part]]:
@@ -133,14 +86,16 @@ class StoreRepair(Repairer):
         batches: set[str] = set()
         for entry in tree.logs(self.listing):
             file = LogFile(entry.name, tree.base_of(entry.name) or 0, entry.size)
-            for window, frames in log_frames(self.listing, entry):
-                kind = frames.header["frame_kind"]
-                for i in np.flatnonzero(kind == MARKER).tolist():
-                    start = int(frames.start[i]) + window.offset
-                    file.blank = start if frames.header["total_size"][i] == entry.size - start else -1
+            claims = file.base, file.base + self.config.log_size
+            for window, frames in log_frames(self.listing, entry, claims, damaged=file.mark_damaged):
                 part = messages_of(window, frames)
                 if len(part):
-                    file.add(part)
+                    file.add(runs_of(entry.name, part, file.base))
+                size = self.config.log_size if file.moved else entry.size
+                for i in np.flatnonzero(frames.header["frame_kind"] == MARKER).tolist():
+                    start = int(frames.start[i]) + window.offset + file.moved
+                    file.blank = start if frames.header["total_size"][i] == size - start else -1
+                if len(part):
                     yield entry.name, part
                     inner = (part.head["sys_flag"] & INNER_BATCH) != 0
                     if inner.any():
@@ -149,6 +104,24 @@ class StoreRepair(Repairer):
             self.files.append(file)
         if batches and tree.topics(self.listing) is None:
             self.config = replace(self.config, batch_topics=batches.union(self.config.batch_topics))
+
+    def _add_strays(self) -> bool:
+        """Find the messages that are in another file than their own, and nowhere else. Return whether there are any."""
+        size, found = self.config.log_size, False
+        files = {file.base: file for file in self.files}
+        for file in [file for file in self.files if file.damaged]:
+            for window, frames in log_frames(self.listing, Entry(file.name, file.size), (0, 1 << 62)):
+                part = messages_of(window, frames)
+                phy = part.head["physical_offset"].astype(np.int64)
+                bases, ends = phy // size * size, phy + part.end - part.start
+                for base in np.unique(bases[bases != file.base]).tolist():
+                    target = files.get(base) or LogFile(f"{tree.LOG}/{base:020d}", base, 0)
+                    stray = (bases == base) & target.lacks(phy - base, ends - base, size)
+                    if stray.any():
+                        files[base], found = target, True
+                        target.runs = sorted([*target.runs, *runs_of(file.name, part.pick(stray), base)])
+        self.files = [files[base] for base in sorted(files)]
+        return found
 
     def _follow(self, sequences: Sequences, part: Part) -> None:
         try:
@@ -198,7 +171,7 @@ class StoreRepair(Repairer):
         for file in self.files:
             if kept and file.base != kept[-1].base + self.config.log_size:
                 break
-            kept.append(replace(file, runs=[run for run in file.runs[:1] if not run.start]))
+            kept.append(replace(file, runs=[run for run in file.runs[:1] if not run.start and not run.moved]))
             if len(kept[-1].runs) < len(file.runs) or file.blank != file.end:
                 break
         while kept and not kept[-1].runs:
@@ -233,7 +206,9 @@ class StoreResult(RepairPlan):
 
     def __init__(self, repair: StoreRepair, files: Sequence[LogFile]) -> None:
         super().__init__(repair.listing)
-        self.repair, self.kept, self.replaced = repair, files, 0
+        self.repair, self.kept = repair, files
+        self._sources: dict[str, list[tuple[int, int]]] = {}
+        """The ranges of each file that are kept."""
         self.rows = sum(run.count for file in files for run in file.runs)
         self.ids = {"last_physical_offset": files[-1].base + files[-1].runs[-1].last_start} if files else {}
 
@@ -251,65 +226,65 @@ class StoreResult(RepairPlan):
                 for base in range(self.kept[i - 1].base + size, file.base, size):
                     filling = self._fill(base, size, file.stored, True)
                     yield OutputFile(f"{tree.LOG}/{base:020d}", filling, self.kept[0].name)
-            pieces = self._corrected(file, self._pieces(file, last=i == len(self.kept) - 1))
-            yield OutputFile(f"{file.name.rpartition('/')[0]}/{file.base:020d}", pieces, file.name)
-        kept = {file.name for file in self.kept}.union(self.repair.preallocated)
-        for entry in tree.logs(self.listing):
-            if entry.name not in kept and any(self.listing.read(entry.name, 0, 1 << 16)):
-                self.cut.append(Removed(entry.name, 0, entry.size, "it has no undamaged message"))
+            pieces = [piece for piece in self._pieces(file, last=i == len(self.kept) - 1) if len(piece)]
+            like = file.name if file.name in self.sizes else None
+            yield OutputFile(f"{file.name.rpartition('/')[0]}/{file.base:020d}", pieces, like)
+        self._note_removed()
+        if any(file.moved_runs for file in self.kept):
+            self.notes.append("Displaced messages were moved back to their physical offsets.")
 
-    def _corrected(self, file: LogFile, pieces: Iterable[Extent]) -> list[Extent]:
-        """Replace wrong queue ids and queue offsets."""
-        out, wrong = list[Extent](), sorted(self.repair.corrections)
-        for piece in pieces:
-            while isinstance(piece, Copy):
-                i = bisect_left(wrong, file.base + piece.start)
-                if i == len(wrong) or wrong[i] >= file.base + piece.stop:
-                    break
-                at = wrong[i] - file.base
-                head = bytearray(self.listing.read(file.name, at, MESSAGE.head_size))
-                for name, width, value in zip(
-                    _QUEUE_FIELDS, (4, 8), self.repair.corrections[wrong[i]], strict=True
-                ):
-                    start = MESSAGE.offset(name)
-                    head[start : start + width] = value.to_bytes(width, "big")
-                out += [Copy(file.name, piece.start, at), bytes(head)]
-                self.notes.append("Wrong queue ids or queue offsets of messages were corrected.")
-                piece = Copy(file.name, at + len(head), piece.stop)
-            out.append(piece)
-        return [piece for piece in out if len(piece)]
+    def _copied(self, file: LogFile, run: Run, start: int) -> Iterator[Extent]:
+        """Return the messages of a run from `start` on, with wrong queue ids and queue offsets replaced."""
+        wrong = sorted(phy - file.base for phy in self.repair.corrections)
+        for at in wrong[bisect_left(wrong, start) : bisect_left(wrong, run.stop)]:
+            head = bytearray(self.listing.read(run.name, at - run.moved, MESSAGE.head_size))
+            for name, width, value in zip(
+                _QUEUE_FIELDS, (4, 8), self.repair.corrections[file.base + at], strict=True
+            ):
+                field_at = MESSAGE.offset(name)
+                head[field_at : field_at + width] = value.to_bytes(width, "big")
+            yield from (run.copied(start, at), bytes(head))
+            self.notes.append("Wrong queue ids or queue offsets of messages were corrected.")
+            start = at + len(head)
+        yield run.copied(start, run.stop)
 
     def _pieces(self, file: LogFile, *, last: bool) -> Iterator[Extent]:
-        size = self.repair.config.log_size
-        at = 0
-        sound = len(file.runs) == 1 and not file.runs[0].start
-        if sound and file.size == size and (file.blank == file.end or (last and self._clean_tail(file))):
-            yield Copy(file.name, 0, size)
+        size, at = self.repair.config.log_size, 0
+        if file.whole and file.size == size and (file.blank == file.end or (last and self._clean_tail(file))):
+            self._sources[file.name] = [(0, size)]
+            yield from self._copied(file, replace(file.runs[0], stop=size), 0)
             return
-        for start, stop in self._runs(file):
+        for run, start in self._runs(file):
             if start > at:
-                self.cut.append(Removed(file.name, at, start - at, "damaged", 0, None, {}))
                 yield from self._fill(file.base + at, start - at, file.stored, False)
-            yield Copy(file.name, start, stop)
-            at = stop
-        if last:
-            if file.size > at and not self._clean_tail(file):
-                self.cut.append(
-                    Removed(file.name, at, file.size - at, "it follows the last undamaged message")
-                )
-            if file.blank == at:
-                yield from self._fill(file.base + at, size - at, file.stored, True, tile=False)
-            else:
-                yield Zeros(size - at)
+            yield from self._copied(file, run, start)
+            self._sources.setdefault(run.name, []).append((start - run.moved, run.stop - run.moved))
+            at = run.stop
+        if last and file.blank != at:
+            yield Zeros(size - at)
         else:
-            if file.blank != at:
-                self.cut.append(
-                    Removed(file.name, at, max(file.size - at, 0), "no undamaged message follows in the file")
-                )
             yield from self._fill(file.base + at, size - at, file.stored, True, tile=file.blank != at)
 
-    def _runs(self, file: LogFile) -> Iterator[tuple[int, int]]:
-        """Yield the runs. The first message of a run is dropped if the gap before it is too small for a filler."""
+    def _note_removed(self) -> None:
+        """Note the bytes of the commit log that are not in the result."""
+        kept = {file.name: file for file in self.kept}
+        for entry in tree.logs(self.listing):
+            name, at, file = entry.name, 0, kept.get(entry.name)
+            if name in self.repair.preallocated:
+                continue
+            for start, stop in sorted(self._sources.get(name, ())):
+                if start > at:
+                    self.cut.append(Removed(name, at, start - at, "damaged", 0, None, {}))
+                at = stop
+            if at >= entry.size or (file is not None and file.blank - file.moved == at):
+                continue
+            if file in (None, self.kept[-1]) and not any(_blocks(self.listing, name, at, entry.size)):
+                continue
+            why = "no undamaged message follows in the file" if at else "it has no undamaged message"
+            self.cut.append(Removed(name, at, entry.size - at, why))
+
+    def _runs(self, file: LogFile) -> Iterator[tuple[Run, int]]:
+        """Yield each run and where it starts. Its first message is dropped if the gap before it is too small for a filler."""
         at = 0
         for run in file.runs:
             start = run.start
@@ -317,7 +292,7 @@ class StoreResult(RepairPlan):
                 start = run.first_stop
                 self.rows -= 1
             if start < run.stop:
-                yield start, run.stop
+                yield run, start
                 at = run.stop
 
     def _clean_tail(self, file: LogFile) -> bool:
@@ -326,7 +301,7 @@ class StoreResult(RepairPlan):
     def _fill(self, phy: int, size: int, stored: int, to_end: bool, *, tile: bool = True) -> list[Extent]:
         """Return messages that replace `size` bytes. With `to_end` the bytes are the end of a file, which may be a blank record."""
         out: list[Extent] = []
-        at, stop = phy, phy + size - (_LEAST_BLANK if to_end else 0)
+        at, stop = phy, phy + size - (LEAST_BLANK if to_end else 0)
         for lost in self.lost if tile else ():
             end = lost.phy + lost.size
             rest = filler(end, stop - end, 0) is not None or end == stop or (to_end and end <= stop)
@@ -336,11 +311,11 @@ class StoreResult(RepairPlan):
             message = placeholder(lost, stored)
             if message is not None and between is not None:
                 out += [piece for piece in (between, message) if piece]
-                self.replaced += 1
+                self.notes.append(PLACEHOLDERS)
                 at = end
         left = phy + size - at
         if left and to_end:
-            out += [blank(left), Zeros(left - _LEAST_BLANK)]
+            out += [blank(left), Zeros(left - LEAST_BLANK)]
         elif left:
             message = filler(at, left, stored)
             assert message is not None  # gaps between runs have room for a filler
@@ -377,10 +352,6 @@ class StoreResult(RepairPlan):
         yield from logs
         for name in preallocated:
             yield self.unchanged(name)
-        if self.replaced:
-            self.notes.append(
-                "Lost messages were replaced by placeholders. Consumers get them, with the property LW_LOST."
-            )
 
     def _sound_queues(self, result: Listing) -> bool:
         """Return whether the existing queues point to the messages of the result."""
@@ -447,10 +418,18 @@ class StoreResult(RepairPlan):
         return True
 
 
-def log_frames(listing: Listing, entry: Entry, *, check: bool = True) -> Iterator[tuple[Window, Frames]]:
-    """Iterate over the undamaged messages and blank records of a commit log file."""
-    context = LOG.context(entry.name.rpartition("/")[2], Options(LOG.options))
-    return good_frames(Walk(ListedFile(listing, entry.name, entry.size), LOG, context, check=check))
+def log_frames(
+    listing: Listing, entry: Entry, claims: tuple[int, int] | None = None, *, check: bool = True, damaged: Callable[[], None] | None = None,
+) -> Iterator[tuple[Window, Frames]]:  # fmt: skip
+    """Iterate over the undamaged messages and blank records of a commit log file. `claims`: the range of their physical offsets, if they
+    are displaced. `damaged` is called at damage."""
+    hints = {} if claims is None else {"claims": claims}
+    context = LOG.context(entry.name.rpartition("/")[2], Options(LOG.options), **hints)
+    for item in Walk(ListedFile(listing, entry.name, entry.size), LOG, context, check=check):
+        if isinstance(item, Hole) and item.fault.severity is not Severity.INFO and damaged is not None:
+            damaged()
+        if isinstance(item, Stretch) and len(item.frames):
+            yield item.window, item.frames
 
 
 def messages_of(window: Window, frames: Frames) -> Part:
@@ -524,7 +503,12 @@ class StoreRebuild(RepairPlan):
         self._repair.reorder()
         files = self._repair.files
         result = StoreResult(self._repair, files)
-        if [file.name for file in result.logs()] != [file.name for file in files] or result.cut:
+        names = [file.name for file in files]
+        if (
+            [file.name for file in result.logs()] != names
+            or result.cut
+            or any(file.moved_runs for file in files)
+        ):
             cut = result.cut[0] if result.cut else None
             raise DamageError(
                 "the commit log is damaged; queues and index can only be rebuilt from an undamaged one",

@@ -140,17 +140,18 @@ class StoreChecker:
     def add(self, window: Window, frames: Frames) -> None:
         if self._base < 0:
             return
-        offset = window.offset + self._base
-        places = frames.start + offset
-        ends = np.r_[self._end, frames.end[:-1] + offset]
-        self._holes += places[(places != ends) & (ends >= 0)].tolist()
-        self._end = int(frames.end[-1]) + offset
         messages = frames.header["frame_kind"] == MAIN
+        size, phy = frames.end - frames.start, frames.header["physical_offset"].astype(np.int64)
+        if not messages.all():
+            phy = np.where(messages, phy, frames.start + window.offset + self._base)
+        ends = np.r_[self._end, (phy + size)[:-1]]
+        self._holes += phy[(phy != ends) & (ends >= 0)].tolist()
+        self._end = int(phy[-1] + size[-1])
         starts, stops = frames.start, frames.end
         if not messages.all():
-            starts, stops = starts[messages], stops[messages]
+            starts, stops, phy, size = (array[messages] for array in (starts, stops, phy, size))
         queue, number = self._queues.of(window.data, starts, stops)
-        block = (queue, starts + offset, stops - starts, number)
+        block = (queue, phy, size, number)
         queued = queue >= 0
         self._blocks.append(block if queued.all() else tuple(array[queued] for array in block))
         self._waiting += len(queue)

@@ -6,6 +6,7 @@ Source: `DefaultMessageStore`, `StorePathConfigHelper` of RocketMQ.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -106,6 +107,11 @@ class Store(Layout):
                 file.name,
             )
         )
+        for i, (file, after) in enumerate(pairwise(files)):
+            if file.role is Role.PRIMARY and after.role is Role.PRIMARY:
+                # Displaced messages of other files are not read twice.
+                claims = (file.hints["number"], after.hints["number"])
+                files[i] = replace(file, hints={**file.hints, "claims": claims})
         logs = [Entry(file.name, file.size) for file in files if file.role is Role.PRIMARY]
         missing = tuple(_gaps(logs))
         faults = (*_sizes(logs), *(_bad_names(files)))

@@ -1,0 +1,233 @@
+"""Messages after inserted or lost bytes: reading finds them, and a repair puts them where their physical offsets say."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+import logwright as lw
+from logwright.codec.rocketmq.formats.commitlog.layout import MESSAGE, V1, body_crc
+from logwright.roundtrip import laws
+
+pytestmark = pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
+SIZE = 4096
+OPTIONS = {
+    "mappedFileSizeCommitLog": SIZE, "mappedFileSizeConsumeQueue": 400, "maxHashSlotNum": 10, "maxIndexNum": 200,
+}  # fmt: skip
+TIME = 1_700_000_000_000
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of four files."""
+    chance = random.Random(3)
+    rows = [
+        {"topic": "A", "queue_id": n % 2, "store_timestamp_ms": TIME + 10 * n, "keys": f"k{n}", "body": chance.randbytes(chance.randrange(60))}
+        for n in range(110)
+    ]  # fmt: skip
+    home = tmp_path_factory.mktemp("displaced") / "store"
+    lw.write(rows, home, "rocketmq.store", **OPTIONS)
+    return home
+
+
+def logs(store: Path) -> list[Path]:
+    return sorted((store / "commitlog").iterdir())
+
+
+def offsets(path: Path) -> list[int]:
+    found: list[int] = lw.read(path, mode="DROPMALFORMED", correct=False)["physical_offset"].to_pylist()
+    return found
+
+
+def messages(file: Path) -> list[tuple[int, bytes]]:
+    """Return the place and the bytes of each message of a file."""
+    content = file.read_bytes()
+    frames = lw.read(file, view="frames", columns=["position", "size", "kind"]).to_pylist()
+    return [
+        (row["position"], content[row["position"] : row["position"] + row["size"]]) for row in frames if row["kind"] == "message"
+    ]  # fmt: skip
+
+
+def changed(store: Path, home: Path, files: dict[str, bytes]) -> Path:
+    """Return a copy of a store with other commit log files."""
+    shutil.copytree(store, home)
+    for name, data in files.items():
+        (home / "commitlog" / name).write_bytes(data)
+    return home
+
+
+def content(path: Path) -> dict[int, bytes]:
+    """Return the bodies of a store by physical offset. No checksum covers the rest of a message."""
+    table = lw.read(path, mode="DROPMALFORMED", columns=["physical_offset", "body"])
+    found = dict(zip(table["physical_offset"].to_pylist(), table["body"].to_pylist(), strict=True))
+    assert list(found) == sorted(table["physical_offset"].to_pylist())
+    return found
+
+
+def check_repair(store: Path, damaged: Path, out: Path) -> list[int]:
+    """Repair a store. Check that each message is where it was, and that the queues lead to it. Return the physical offsets."""
+    lw.repair(damaged, out)
+    kept, whole = content(out), content(store)
+    assert kept == {offset: whole[offset] for offset in kept}
+    assert {path.stat().st_size for path in logs(out)} == {SIZE}
+    for path in (store / "consumequeue").rglob("0" * 15 + "*"):
+        assert path.read_bytes() == (out / path.relative_to(store)).read_bytes()
+    report = lw.verify(out, as_system="5.5.0")
+    assert report.ok, report.text()
+    assert report.system is not None
+    assert (report.system["opens"], report.system["rows_lost"]) == (True, 0)
+    return list(kept)
+
+
+@given(st.data())
+@settings(phases=[Phase.reuse, Phase.generate])  # shrinking takes minutes
+def test_insertions_and_losses_cost_only_the_messages_that_they_touch(
+    store: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    file = data.draw(st.sampled_from(logs(store)[:-1]))
+    base, found = int(file.name), messages(file)
+    new = bytearray(file.read_bytes())
+    places = st.integers(0, found[-1][0]) | st.sampled_from([place for place, _ in found])
+    for at in sorted(data.draw(st.lists(places, min_size=1, max_size=3, unique=True)), reverse=True):
+        length = data.draw(st.integers(1, 300))
+        if data.draw(st.booleans()):
+            new[at:at] = data.draw(st.binary(min_size=length, max_size=length))
+        else:
+            del new[at : at + length]
+    home = tmp_path_factory.mktemp("changed")
+    damaged = changed(store, home / "store", {file.name: bytes(new)})
+    moved = [(place, bytes(new).find(message) - place) for place, message in found if message in new]
+    # A single message may be displaced, or have a wrong physical offset.
+    sure = {
+        base + place for i, (place, by) in enumerate(moved)
+        if not by or any(other[1] == by for other in moved[max(i - 1, 0) : i + 2] if other[0] != place)
+    }  # fmt: skip
+    rows, read = content(store), content(damaged)
+    assert read == {offset: rows[offset] for offset in read}
+    assert set(read) >= {offset for offset in rows if not base <= offset < base + SIZE} | sure
+    assert check_repair(store, damaged, home / "out") == list(read)
+    shutil.rmtree(home)
+
+
+@pytest.mark.parametrize("change", [100, -100, 5000, -5000])
+def test_messages_displaced_into_another_file_are_moved_back(
+    store: Path, tmp_path: Path, change: int
+) -> None:
+    """Bytes were inserted into the log as a whole or lost, and it was cut into files of the same size."""
+    names = [path.name for path in logs(store)]
+    log, at = b"".join(path.read_bytes() for path in logs(store)), 1000
+    log = (
+        log[:at] + b"\xff" * change + log[at:]
+        if change > 0
+        else log[:at] + log[at - change :] + bytes(-change)
+    )
+    names += [f"{n * SIZE:020d}" for n in range(len(names), -(-len(log) // SIZE))]
+    files = {name: log[i * SIZE :][:SIZE].ljust(SIZE, b"\0") for i, name in enumerate(names)}
+    damaged = changed(store, tmp_path / "store", files)
+    whole = {
+        int(path.name) + place for path in logs(store) for place, message in messages(path)
+        if any(message in content for content in files.values())
+    }  # fmt: skip
+    kept = set(check_repair(store, damaged, tmp_path / "out"))
+    # The only message between a damaged one and the end of its file is not proved to be displaced.
+    assert kept <= whole
+    assert len(whole - kept) <= 2
+
+
+def test_swapped_files_are_put_in_order(store: Path, tmp_path: Path) -> None:
+    first, second = (path.name for path in logs(store)[1:3])
+    files = {
+        one: (store / "commitlog" / other).read_bytes() for one, other in ((first, second), (second, first))
+    }
+    damaged = changed(store, tmp_path / "store", files)
+    assert check_repair(store, damaged, tmp_path / "out") == offsets(store)
+
+
+def test_copy_of_another_file_gives_no_message_twice(store: Path, tmp_path: Path) -> None:
+    first, second = logs(store)[1:3]
+    damaged = changed(store, tmp_path / "store", {second.name: first.read_bytes()})
+    expected = [offset for offset in offsets(store) if offset // SIZE != int(second.name) // SIZE]
+    assert offsets(damaged) == expected
+    lw.repair(damaged, tmp_path / "out")
+    assert list(content(tmp_path / "out")) == expected
+
+
+def message(at: int, body: bytes, queue_offset: int = 0) -> bytes:
+    return MESSAGE.pack(
+        {
+            "magic_code": V1, "body_crc": body_crc(body), "queue_offset": queue_offset, "physical_offset": at, "body_length": len(body),
+            "body": body, "topic": b"t",
+        }
+    )  # fmt: skip
+
+
+def log_of(tmp_path: Path, data: bytes) -> Path:
+    path = tmp_path / f"{0:020d}"
+    path.write_bytes(data)
+    return path
+
+
+def test_messages_in_the_body_of_a_damaged_message_are_not_rows(tmp_path: Path) -> None:
+    """A body may hold messages of another log, whose offsets are consistent."""
+    small = len(message(0, b"x"))
+    first = message(0, b"first")
+    inner = b"".join(message(1 << 20 | n * small, b"x") for n in range(5))
+    outer = message(len(first), inner)
+    after = message(len(first) + len(outer), b"after")
+    broken = bytearray(outer)
+    broken[4] ^= 0xFF  # the magic
+    path = log_of(tmp_path, first + bytes(broken) + after)
+    assert lw.read(path, mode="DROPMALFORMED")["body"].to_pylist() == [b"first", b"after"]
+
+
+def test_message_with_a_wrong_physical_offset_is_not_displaced(tmp_path: Path) -> None:
+    small = len(message(0, b"x"))
+    parts = [message(n * small, b"x") for n in range(4)]
+    for wrong in (1, 2, 3):
+        data = b"".join([*parts[:wrong], message(wrong * small + 256, b"x"), *parts[wrong + 1 :]])
+        assert offsets(log_of(tmp_path, data)) == [n * small for n in range(4) if n != wrong]
+
+
+def test_displacement_is_reported_with_the_number_of_bytes(store: Path, tmp_path: Path) -> None:
+    file = logs(store)[1]
+    (place, _), data = messages(file)[5], file.read_bytes()
+    damaged = changed(store, tmp_path / "store", {file.name: data[:place] + b"abc" + data[place:-3]})
+    report = lw.verify(damaged)
+    assert f"at {place}, 3 bytes" in report.text()
+    assert (
+        "from here on physical_offset is 3 less than the position: bytes before it were inserted"
+        in " ".join(report.text().split())
+    )
+    with pytest.raises(lw.LogwrightError, match="magic_code"):
+        lw.read(damaged)
+
+
+def test_parts_of_a_file_with_displaced_messages_give_the_same_rows(store: Path) -> None:
+    file = logs(store)[0]
+    (place, _), data = messages(file)[5], file.read_bytes()
+    for changed_data in (data[:place] + b"abc" + data[place:], data[:place] + data[place + 500 :]):
+        verdict = laws.any_split(
+            changed_data, "rocketmq.commitlog", sizes=range(1, 4200, 150), name=file.name
+        )
+        assert verdict, str(verdict)
+
+
+def test_displaced_messages_that_prove_nothing_take_linear_time(tmp_path: Path) -> None:
+    """Each message is undamaged and claims another place than its neighbours need."""
+
+    def seconds(count: int) -> float:
+        small = len(message(0, b"x"))
+        data = b"".join(message(small * (n + count if n % 3 else n // 2), b"x") for n in range(count))
+        path = log_of(tmp_path, data)
+        start = time.process_time()
+        lw.read(path, mode="DROPMALFORMED")
+        return time.process_time() - start
+
+    seconds(1000)
+    assert seconds(8000) < 0.5 + 8 * seconds(2000)
