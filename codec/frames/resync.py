@@ -30,6 +30,7 @@ from logwright.codec.frames.specification import (
     span_of,
 )
 from logwright.codec.kernels.intrinsics import Bytes, load_i64le, load_u8
+from logwright.codec.kernels.kernel import kernel
 from logwright.codec.window import Window
 
 Int64s = npt.NDArray[np.int64]
@@ -133,6 +134,38 @@ def chain_of(spec: FrameSpec) -> Callable[[Bytes, int, int], tuple[int, int, int
 
     chain_kernel: Any = named_kernel("const u1[], i8, i8", spec, "chain", chain)
     return chain_kernel  # type: ignore[no-any-return]
+
+
+@kernel("const u1[], i8, i8")
+def no_padding(buf: Bytes, at: int, size: int) -> bool:
+    """Stand for `padding_test` in formats without padding records."""
+    return False
+
+
+def padding_test(spec: FrameSpec) -> Callable[[Bytes, int, int], bool]:
+    """Return the kernel `in_padding(buf, at, size)`: whether a candidate is the second part of a padding record.
+
+    Its length field is then that of the record, before which the record's mark stands, and all that follows is zeros.
+    """
+    marker = spec.marker
+    assert marker is not None
+    assert marker.length is not None
+    length_at = spec.struct.offset(spec.length.field)
+    width = spec.struct[spec.length.field].type.min_size
+    load_mark, mark_value = load_of(marker.struct, marker.field), marker.value
+    back = marker.struct.offset(marker.length.field) - length_at
+    mark_at = marker.struct.offset(marker.field) - back
+
+    def in_padding(buf: Bytes, at: int, size: int) -> bool:
+        if at < back or load_mark(buf, at + mark_at) != mark_value:
+            return False
+        i, end = at + length_at + width, min(at + size, len(buf))
+        while i < end and load_u8(buf, i) == 0:
+            i += 1
+        return i >= end
+
+    test: Any = named_kernel("const u1[], i8, i8", spec, "padding", in_padding)
+    return test  # type: ignore[no-any-return]
 
 
 @cache
@@ -243,6 +276,9 @@ def finder(spec: FrameSpec) -> Find:
         load_test, test_at = load_of(struct, spec.test.field), struct.offset(spec.test.field)
         test_values = spec.test.values
     alignment = spec.alignment
+    padded, in_padding = (
+        (0, no_padding) if spec.marker is None or spec.marker.length is None else (1, padding_test(spec))
+    )
     # Whether a candidate of zeros is rejected by its length or its test.
     skips = 0 if head <= bias <= longest and (not tests or 0 in test_values) else 1
     validated = validate(spec)
@@ -285,6 +321,8 @@ def finder(spec: FrameSpec) -> Find:
                     passed = claim in (low, due)
                 if passed and tests_head:
                     passed = head_rule(buf, p)
+                if passed and padded:
+                    passed = not in_padding(buf, p, size)
                 if passed:
                     outcome, need, _ = validated(buf, p, end - p, base, low, high, known, filled)
                     if outcome != NONE:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from golden_bookies import case
@@ -80,6 +81,43 @@ def test_flipped_bit_of_an_entry_comes_back_byte_for_byte(suffix: str, seed: int
     report = lw.repair(path, str(tmp_path / "out"), **options)
     assert len(report.corrected or []) == 1
     assert (tmp_path / "out" / file.relative_to(path)).read_bytes() == healthy
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_loss_in_the_replayed_part_of_a_journal_is_unknown_although_the_index_misses_nothing(
+    tmp_path: Path,
+) -> None:
+    path, options = damaged("killed_unflushed", tmp_path), case("killed_unflushed").options
+    before = {tuple(row.values()) for row in _served(path, options)}
+    journal = max(Path(path).rglob("*.txn"), key=lambda file: file.stat().st_size)
+    rows = lw.read(journal, columns=["position", "kind"], **_password(options)).to_pylist()
+    last = max(row["position"] for row in rows if row["kind"] == "entry")
+    data = bytearray(journal.read_bytes())
+    data[last + 4 :] = bytes([0x55]) * 200 + bytes(len(data) - last - 204)
+    journal.write_bytes(data)
+    report = lw.repair(path, str(tmp_path / "out"), **options).to_dict()
+    lost = len(before - {tuple(row.values()) for row in _served(str(tmp_path / "out"), options)})
+    assert lost
+    claimed = [cut["rows_lost"] for cut in report["cut"] if cut["file"].endswith(journal.name)]
+    assert None in claimed or sum(claimed) >= lost
+
+
+def _password(options: dict[str, Any]) -> dict[str, Any]:
+    return {"passwd": options["passwd"]} if "passwd" in options else {}
+
+
+def _served(path: str, options: dict[str, Any]) -> list[dict[str, Any]]:
+    columns = ["ledger_id", "entry_id"]
+    rows: list[dict[str, Any]] = lw.read(path, columns=columns, mode="DROPMALFORMED", **options).to_pylist()
+    return rows
+
+
+def test_unreadable_status_is_removed(tmp_path: Path) -> None:
+    path, out = damaged("dmg_base", tmp_path), tmp_path / "out"
+    (tmp_path / "in" / "ledger" / "current" / "BOOKIE_STATUS").write_text("1,READ_WRITE,17-0,false\n")
+    report = lw.repair(path, str(out)).to_dict()
+    assert [(cut["file"], cut["rows_lost"]) for cut in report["cut"]] == [("ledger/current/BOOKIE_STATUS", 0)]
+    assert lw.verify(out).ok
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -167,6 +168,18 @@ def test_record_that_the_version_does_not_have_is_reported() -> None:
     assert "Contains fenceKey but layout version (3) is too old" in faults[0].detail
     newer = Specimen.of(b"", NAME, "1.txn", journalFormatVersionToWrite=4)
     assert not newer.with_bytes(newer.encode(pa.Table.from_pylist([fence]))).read().report.faults
+
+
+def test_padding_is_no_entry_of_ledger_0_after_a_wrong_length() -> None:
+    """The length of a padding record and the zeros after it look like an entry without a digest."""
+    rows = pa.table({"ledger_id": [5] * 6, "entry_id": list(range(6)), "payload": [b"x" * 30] * 6})
+    specimen = replace(Specimen.of(b"", NAME, "1.txn", journalAlignmentSize=512), hints={"ledgers": {0}})
+    data = bytearray(b"".join(specimen.encode(rows.slice(i, 1))[512 * (i > 0) :] for i in range(6)))
+    healthy = specimen.with_bytes(bytes(data)).read().table
+    assert healthy["entry_id"].to_pylist() == list(range(6))
+    data[512 + 3] -= 1
+    result = specimen.with_bytes(bytes(data)).read()
+    assert result.table["entry_id"].to_pylist() == list(range(1, 6))
 
 
 def test_preallocated_zeros_are_written() -> None:

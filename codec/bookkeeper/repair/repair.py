@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from logwright.codec import plural
 from logwright.codec.bookkeeper.derive import LocationIndex, index_file, index_header
-from logwright.codec.bookkeeper.formats import digest, journal
+from logwright.codec.bookkeeper.formats import digest, journal, smallfiles
 from logwright.codec.bookkeeper.formats.digest import master_key
 from logwright.codec.bookkeeper.formats.entrylog.layout import BLOCK, FILL
 from logwright.codec.bookkeeper.formats.entrylog.ledgersmap import LedgersMap, map_bytes, read_map
@@ -47,6 +47,7 @@ from logwright.codec.engine.repair import OutputFile, Removed, Repairer, RepairP
 from logwright.codec.engine.startup import SystemRepair
 from logwright.codec.fault import DamageError, UsageError
 from logwright.codec.option import Option, Options
+from logwright.codec.single_frame import ParseError, SmallFileCodec
 from logwright.codec.store.extents import Copy, Extent
 from logwright.codec.store.listing import Listing, Plan
 
@@ -54,6 +55,8 @@ Int64s = npt.NDArray[np.int64]
 OPTIONS: tuple[Option, ...] = (*tree.READ_OPTIONS, *tree.SETTINGS, *digest.OPTIONS)
 INDEX, MAP = "index", "ledgersMap"
 REBUILDS = (INDEX, MAP, tree.LAST_ID, tree.LAST_MARK)
+_TEXT = 1 << 16
+"""Bytes of a small file that are read to check it. Its first line counts."""
 _JOURNAL_HEADER = (MAGIC + journal.NEWEST.to_bytes(4, "big")).ljust(512, b"\0")
 
 
@@ -398,17 +401,18 @@ class RepairedBookie(RepairPlan):
         self.notes += [unknown] if unknown else []
         for place in self.tree.ledgers:
             name = f"{place.prefix}{tree.LAST_ID}"
-            if name in self.sizes:
-                text = self.listing.read(name, 0, 64).decode("latin-1").strip()
-                try:
-                    sound = int(text, 16) >= 0
-                except ValueError:
-                    sound = False
-                if not sound:
-                    self.made_files[name] = [last_id(self.tree, place)]
-            status = f"{place.prefix}{tree.STATUS}"
-            if status in self.sizes and self.listing.read(status, 0, 256).count(b",") not in (2, 3):
-                self.dropped.add(status)
+            if name in self.sizes and not self._is_readable(name, smallfiles.LAST_ID):
+                self.made_files[name] = [last_id(self.tree, place)]
+            name = f"{place.prefix}{tree.STATUS}"
+            if name in self.sizes and not self._is_readable(name, smallfiles.STATUS):
+                self._drop(name, "the bookie cannot read this status; without the file it starts writable")
+
+    def _is_readable(self, name: str, codec: SmallFileCodec) -> bool:
+        try:
+            codec.parse(self.listing.read(name, 0, min(self.sizes[name], _TEXT)))
+        except ParseError:
+            return False
+        return True
 
     def _plan_names(self) -> None:
         """Drop the files whose names keep a bookie from starting, and index files at paths that no bookie reads."""
@@ -447,9 +451,17 @@ class RepairedBookie(RepairPlan):
                 f"{int(entries.min())} to {int(entries.max())}"
             )
         known = set(map(tuple, have.tolist())) if any(removed.lost for removed in self.cut) else set()
+        listed_all = bool(self.survey.index) and not len(lost)
+        replayed = {
+            name: start
+            for number in range(len(self.tree.journals))
+            for name, start in self.tree.marked(number)
+        }
         for i, removed in enumerate(self.cut):
             first = (removed.lost.get("ledger_id"), removed.lost.get("first_entry_id"))
-            if first in known or (removed.rows_lost is None and self.survey.index and not len(lost)):
+            # The index need not list the entries that a bookie would add from the journals.
+            flushed = removed.offset + removed.length <= replayed.get(removed.file, 1 << 63)
+            if first in known or (removed.rows_lost is None and listed_all and flushed):
                 self.cut[i] = replace(removed, rows_lost=0, lost={})
 
     def outputs(self) -> Iterator[OutputFile]:
