@@ -1,7 +1,7 @@
 """A Spark source that returns the same rows from memory, to measure the cost of Spark itself.
 
 `python benchmarks/null_source.py DIRECTORY` writes a partition there, reads it with both on one core, and prints rows per second
-as JSON.
+as JSON. Each process that Spark starts imports this module, so its functions import what they need.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -42,6 +42,8 @@ class NullReader(DataSourceReader):
         return [Share(self.rows // self.shares) for _ in range(self.shares)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
         assert isinstance(partition, Share)
         size = min(BATCH, partition.rows)
         batch = null_batch(to_arrow_schema(self.schema, timezone="UTC"), size)
@@ -60,6 +62,8 @@ class NullSource(DataSource):
 
 def null_batch(schema: pa.Schema, rows: int) -> pa.RecordBatch:
     """Rows of the same sizes as ours, made once."""
+    import pyarrow as pa
+
     values: dict[str, Any] = {
         "key": pa.nulls(rows, pa.binary()), "value": pa.array([bytes(100)] * rows), "topic": pa.array(["orders"] * rows),
         "partition": pa.array([0] * rows, pa.int32()), "offset": pa.array(range(rows), pa.int64()),
@@ -73,6 +77,7 @@ def null_batch(schema: pa.Schema, rows: int) -> pa.RecordBatch:
 
 def main() -> None:
     from bench_kafka import rows
+    from pyspark.sql import SparkSession
 
     import logwright as lw
 

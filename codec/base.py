@@ -110,6 +110,10 @@ class Codec(ABC):
         codec._make_capabilities = make
         return codec
 
+    def table_of(self, name: str, context: Any) -> Table:
+        """Return a table by its name, with the column types that the options of the context choose."""
+        return self.tables[name]
+
     @abstractmethod
     def recognise(self, name: str, head: bytes) -> Match:
         """Recognise a file by its name (without folders) and its first bytes (up to 4096)."""

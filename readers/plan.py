@@ -14,7 +14,7 @@ from logwright.codec.engine.startup import Started
 from logwright.codec.fault import DamageError, Fault, UsageError
 from logwright.codec.option import Verb, fold
 from logwright.codec.store.listing import Plan, Role
-from logwright.codec.store.view import Group, Part
+from logwright.codec.store.view import Group, Part, View
 from logwright.codec.table import Column, Table
 from logwright.readers import usage
 from logwright.readers.combined import Combined, TaskRun
@@ -24,7 +24,7 @@ from logwright.readers.replicas import choose_replicas
 from logwright.readers.report_text import after_stop, skips
 from logwright.readers.served import ServedRows
 from logwright.readers.target import DirectoryTarget, FileTarget, Target, alone, kind
-from logwright.readers.task import Task, Work
+from logwright.readers.task import Task, Work, codec_options
 
 GENERIC = ("rows", "frames", "file")
 """Views of every codec, and of a directory with the codec of its default view."""
@@ -130,7 +130,7 @@ def _of_file(target: FileTarget, view: str | None, as_system: AsSystem | None) -
         source=target.source,
         corrections=target.corrections,
     )
-    return Reading(target.codec.tables[table], (task,))
+    return Reading(target.codec.table_of(table, task.context(target.codec)), (task,))
 
 
 def _table_of(target: FileTarget, view: str) -> str:
@@ -170,11 +170,11 @@ def _of_directory(target: DirectoryTarget, view: str | None, as_system: AsSystem
         usage.check_view(target, view, Verb.READ, ())
         return Reading(FILES, (), plan.faults, shown, (_files(plan),), target.live)
     if view in layout.views:
-        table = registry.table_of(layout.views[view])
+        table = table_of(layout.views[view], target.options)
         tasks = _tasks(target, view, layout.parts(directory, plan, view, target.layout_options))
     elif view in GENERIC:
         codec = layout.views[layout.default_view].codec
-        table = registry.get(codec).tables[view]
+        table = _typed(codec, view, target.options)
         files = [file for file in plan.files if file.role is Role.PRIMARY and file.codec == codec]
         tasks = [task_of(target, Part(file.name, codec, view, file.hints)) for file in files]
     else:
@@ -185,6 +185,16 @@ def _of_directory(target: DirectoryTarget, view: str | None, as_system: AsSystem
     # A running system creates and deletes files during the listing, so missing files are not faults.
     faults += [] if target.live else plan.missing
     return Reading(table, tuple(tasks), tuple(faults), shown, (), target.live)
+
+
+def table_of(view: View, options: Mapping[str, Any]) -> Table:
+    """Return the table of a view's rows, with the column types that options choose."""
+    return view.rows or _typed(view.codec, view.table, options)
+
+
+def _typed(codec: str, table: str, options: Mapping[str, Any]) -> Table:
+    owner = registry.get(codec)
+    return owner.table_of(table, owner.context("", codec_options(owner, options)))
 
 
 def _decoded(target: DirectoryTarget, view: str, tasks: Sequence[Work]) -> set[tuple[str, str, bool]]:
@@ -226,7 +236,7 @@ def _as_system(target: DirectoryTarget, view: str, as_system: AsSystem) -> Readi
         (_served(target, view, as_system, started),) if parts is None else tuple(_tasks(target, view, parts))
     )
     usage.check_view(target, view, Verb.AS_SYSTEM, _decoded(target, view, tasks))
-    table = registry.table_of(layout.views[view])
+    table = table_of(layout.views[view], target.options)
     notes = target.directory.notes()
     if verdict.error is not None:
         stops = verdict.serves.get("stops_at")

@@ -22,10 +22,9 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from logwright.codec import registry
 from logwright.codec.fault import UsageError
 from logwright.readers.follow import Following, Pace
-from logwright.readers.plan import Reading
+from logwright.readers.plan import Reading, table_of
 from logwright.readers.record import Recorder
 from logwright.readers.spark import SparkSource
 from logwright.readers.spark_request import Request
@@ -45,7 +44,7 @@ class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._request = request
         layout = request.layout_of(request.targets())
         self._following: Following = request.following(layout, request.targets)
-        table = registry.table_of(layout.views[self._following.view])
+        table = table_of(layout.views[self._following.view], request.options)
         self._rows = SparkSource(request, schema, recorder, Reading(table, ()))
         self._pace = Pace.of(request.words)
         self._following.check_pace(self._pace)

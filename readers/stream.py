@@ -128,7 +128,8 @@ class FileStream:
         self.left, self.on_corrupt = limit, on_corrupt
         self._corrector: Corrector | None = None
         self._of_file: list[OfFile] | None = None
-        self.schema = output_schema(codec.tables[table], columns, mode)
+        typed = codec.table_of(table, context)
+        self.schema, self._stored_schema = output_schema(typed, columns, mode), typed.schema(columns)
         self.plain = mode is not Mode.PERMISSIVE or on_corrupt is not None
         # One column at least, since a batch without columns has no number of rows.
         self.decoded = (
@@ -264,9 +265,7 @@ class FileStream:
         if not arrays and self.plain:
             return batch.select([])
         if self.plain:
-            return pa.RecordBatch.from_arrays(
-                arrays, schema=self.codec.tables[self.table].schema(self.columns)
-            )
+            return pa.RecordBatch.from_arrays(arrays, schema=self._stored_schema)
         arrays += [pa.nulls(rows, field.type) for field in CORRUPT]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 

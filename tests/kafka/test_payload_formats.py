@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import logwright as lw
 from logwright.codec.fault import DamageError, NotFoundError, UsageError
 from logwright.codec.kafka.formats import payload
 from logwright.codec.kafka.formats.payload import FORMATS, PayloadError, Schema
+from logwright.codec.kafka.formats.payload_types import shaped, unshaped
 from logwright.codec.option import NamedFile
 
 ORDER = {
@@ -265,3 +269,167 @@ def test_markers_are_not_decoded(tmp_path: Path) -> None:
     markers = log.filter(log["is_control"])
     assert len(markers)
     assert rows.filter(rows["is_control"]).equals(markers)
+
+
+# Structs
+
+AVRO_STRUCT = {
+    "id": 5, "note": "ü", "raw": b"\xff", "paid": True, "price": 1.5,
+    "time": datetime.fromtimestamp(1700000000, UTC), "items": ["a", ""], "tags": [("x", -1)],
+}  # fmt: skip
+STRUCTS: dict[str, Any] = {
+    "avro": AVRO_STRUCT,
+    "protobuf": {"id": 5, "note_text": "ü", "lines": [{"name": "a"}]},
+}
+
+
+@pytest.mark.parametrize("name", ["avro", "confluent-avro", "protobuf", "confluent-protobuf"])
+@pytest.mark.parametrize("side", ["key", "value"])
+def test_payloads_are_read_and_written_as_structs(name: str, side: str, tmp_path: Path) -> None:
+    _, stored = _case(name)
+    options, path = {**_options(tmp_path, name, side), f"{side}_as": "struct"}, tmp_path / "orders-0"
+    lw.write([{side: stored}, {side: None}], path, "kafka.partition")
+    rows = lw.read(path, **options)
+    assert rows[side].to_pylist() == [STRUCTS[name.removeprefix("confluent-")], None]
+    lw.write(rows, tmp_path / "copy-0", "kafka.partition", **options)
+    assert lw.read(tmp_path / "copy-0")[side].to_pylist() == [stored, None]
+
+
+@pytest.mark.parametrize("name", ["avro", "confluent-protobuf"])
+def test_payload_that_is_no_struct_is_a_fault_of_its_row(name: str, tmp_path: Path) -> None:
+    _, stored = _case(name)
+    options, path = {**_options(tmp_path, name), "value_as": "struct"}, tmp_path / "orders-0"
+    lw.write([{"value": stored}, {"value": stored + b"\xff"}, {"value": stored}], path, "kafka.partition")
+    with pytest.raises(DamageError, match="record at offset 1: value: "):
+        lw.read(path, **options)
+    with pytest.warns(lw.DamageWarning):
+        rows = lw.read(path, mode="PERMISSIVE", **options)
+    assert rows["offset"].to_pylist() == [0, None, 2]
+    assert rows["value"].to_pylist() == [
+        STRUCTS[name.removeprefix("confluent-")],
+        None,
+        rows["value"][0].as_py(),
+    ]
+
+
+def _record(*types: Any) -> dict[str, Any]:
+    fields = [{"name": f"f{i}", "type": each} for i, each in enumerate(types)]
+    return {"type": "record", "name": "R", "fields": fields}
+
+
+def _avro(schema: Any) -> payload.Format:
+    pytest.importorskip("fastavro")
+    return FORMATS["avro"](Schema("value", NamedFile("x", json.dumps(schema).encode())))
+
+
+def test_avro_types_have_their_arrow_types() -> None:
+    decimal = {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2}
+    cases: list[tuple[Any, pa.DataType, Any]] = [
+        ({"type": "int", "logicalType": "date"}, pa.date32(), date(2020, 2, 29)),
+        ({"type": "long", "logicalType": "timestamp-micros"}, pa.timestamp("us", "UTC"), datetime(2020, 1, 1, 0, 0, 0, 7, UTC)),
+        (decimal, pa.decimal128(6, 2), Decimal("-1234.56")),
+        (["null", {**decimal, "type": "fixed", "name": "F", "size": 4}], pa.decimal128(6, 2), Decimal("0.01")),
+        ({"type": "long", "logicalType": "time-micros"}, pa.int64(), 86_399_999_999),
+        ({"type": "string", "logicalType": "uuid"}, pa.string(), "not checked"),
+        ({"type": "enum", "name": "E", "symbols": ["A", "B"]}, pa.string(), "B"),
+        ({"type": "fixed", "name": "G", "size": 2}, pa.binary(), b"ab"),
+        ({"type": "map", "values": {"type": "array", "items": "float"}}, pa.map_(pa.string(), pa.list_(pa.float32())), {"a": [0.5]}),
+        (["null", "string"], pa.string(), None),
+    ]  # fmt: skip
+    format = _avro(_record(*(schema for schema, _, _ in cases)))
+    kind = format.type()
+    assert [field.type for field in kind] == [expected for _, expected, _ in cases]
+    value = {f"f{i}": each for i, (_, _, each) in enumerate(cases)}
+    (read,) = pa.array([shaped(format.decode_value(format.encode_value(value)), kind)], kind).to_pylist()
+    assert unshaped(read, kind) == value
+
+
+def test_protobuf_types_have_their_arrow_types(tmp_path: Path) -> None:
+    pytest.importorskip("google.protobuf")
+    from google.protobuf import descriptor_pb2
+
+    file = descriptor_pb2.FileDescriptorProto(name="all.proto", syntax="proto3")
+    message = file.message_type.add(name="All")
+    numbers = {
+        "i32": 5,
+        "i64": 3,
+        "u32": 13,
+        "u64": 4,
+        "double": 1,
+        "float": 2,
+        "bool": 8,
+        "text": 9,
+        "bytes": 12,
+    }
+    for number, (name, kind) in enumerate(numbers.items(), 1):
+        message.field.add(name=name, number=number, type=kind, label=1)
+    message.field.add(name="color", number=20, type=14, label=1, type_name=".Color")
+    message.field.add(name="part", number=21, type=11, label=1, type_name=".Part")
+    message.field.add(name="parts", number=22, type=11, label=3, type_name=".All.PartsEntry")
+    entry = message.nested_type.add(name="PartsEntry")
+    entry.options.map_entry = True
+    entry.field.add(name="key", number=1, type=9, label=1)
+    entry.field.add(name="value", number=2, type=11, label=1, type_name=".Part")
+    file.message_type.add(name="Part").field.add(name="sizes", number=1, type=5, label=3)
+    color = file.enum_type.add(name="Color")
+    color.value.add(name="RED", number=0)
+    color.value.add(name="BLUE", number=1)
+    data = descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
+    format = FORMATS["protobuf"](Schema("value", NamedFile("x", data)))
+    part = pa.struct([("sizes", pa.list_(pa.int32()))])
+    kind = format.type()
+    assert [field.type for field in kind] == [
+        pa.int32(), pa.int64(), pa.int64(), pa.decimal128(20, 0), pa.float64(), pa.float32(), pa.bool_(), pa.string(), pa.binary(),
+        pa.string(), part, pa.map_(pa.string(), part),
+    ]  # fmt: skip
+    value = {
+        "i32": -1, "i64": -(1 << 63), "u32": (1 << 32) - 1, "u64": Decimal((1 << 64) - 1), "double": 0.1, "float": 0.5, "bool": True,
+        "text": "ü", "bytes": b"\xff", "color": "BLUE", "part": {"sizes": [1, 2]}, "parts": {"a": {"sizes": []}},
+    }  # fmt: skip
+    absent = {**dict.fromkeys(("i32", "i64", "u32", "u64", "double", "float"), 0), "bool": False, "text": "", "bytes": b"",
+              "color": "RED", "part": None, "parts": {}}  # fmt: skip
+    for each in (value, absent, {**value, "color": "7"}):
+        stored = format.encode_value(each)
+        (read,) = pa.array([shaped(format.decode_value(stored), kind)], kind).to_pylist()
+        assert unshaped(read, kind) == each
+
+
+def test_schemas_without_a_struct_are_refused(tmp_path: Path) -> None:
+    pytest.importorskip("fastavro")
+    path = tmp_path / "orders-0"
+    lw.write([{"value": b"{}"}], path, "kafka.partition")
+    recursive = _record(["null", "R"])
+    for schema, reason in (
+        ("string", "it is not a record"),
+        (_record(["int", "string"]), "it has a union of several types"),
+        (recursive, "R contains itself"),
+    ):
+        (tmp_path / "schema").write_text(json.dumps(schema))
+        with pytest.raises(UsageError, match=f"value.as=struct is not possible.*{reason}"):
+            lw.read(path, value_format="avro", value_schema=str(tmp_path / "schema"), value_as="struct")
+    with pytest.raises(UsageError, match="JSON has no schema"):
+        lw.read(path, value_format="json", value_as="struct")
+    with pytest.raises(UsageError, match=r"value\.as has no effect without value\.format"):
+        lw.read(path, value_as="struct")
+
+
+@pytest.mark.parametrize("name", ["avro", "protobuf"])
+def test_structs_with_other_fields_are_refused(name: str, tmp_path: Path) -> None:
+    options, path = _options(tmp_path, name), tmp_path / "orders-0"
+    lw.write([{"value": _case(name)[1]}], path, "kafka.partition")
+    structs = lw.read(path, value_as="struct", **options)["value"].combine_chunks()
+    wider = pa.StructArray.from_arrays(
+        [*structs.flatten(), pa.array([1])], [*(field.name for field in structs.type), "other"]
+    )
+    with pytest.raises(UsageError, match=r"row 0: value: cannot be encoded.*other"):
+        lw.write(pa.table({"value": wider}), tmp_path / "copy-0", "kafka.partition", **options)
+
+
+def test_values_that_exceed_their_type_are_faults(tmp_path: Path) -> None:
+    decimal = {"type": "bytes", "logicalType": "decimal", "precision": 2, "scale": 0}
+    format = _avro(_record(decimal, {"type": "long", "logicalType": "timestamp-millis"}))
+    wide, late = b"\x04\x7f\xff\x00", b"\x02\x01" + b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"
+    column = pa.array([b"\x02\x01\x00", wide, late])
+    values, bad = payload.typed(format, format.type(), column, pa.array([False] * 3))
+    assert values.is_null().to_pylist() == [False, True, True]
+    assert sorted(bad) == [1, 2]

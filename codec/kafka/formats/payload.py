@@ -1,7 +1,7 @@
 """Formats of the keys and values of records: JSON, Avro and Protobuf, also in Confluent's wire format.
 
-A payload is decoded to JSON text, and JSON text is encoded as a payload. `FORMATS` is the registry: a format is one entry. Avro and
-Protobuf need the packages `fastavro` and `protobuf` (`pip install 'logwright[payloads]'`).
+A payload is decoded to JSON text or, if it has the schema of a record, to an Arrow struct; either is encoded as a payload. `FORMATS` is
+the registry: a format is one entry. Avro and Protobuf need the packages `fastavro` and `protobuf` (`pip install 'logwright[payloads]'`).
 
 Source of the wire format: Confluent's serializers: a zero, the 4 bytes of the schema's id, for Protobuf the path of the message in its
 file, and the payload.
@@ -14,13 +14,23 @@ import io
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, Protocol
 
 import pyarrow as pa
 
 from logwright.codec.columns import contents
 from logwright.codec.fault import UsageError
+from logwright.codec.kafka.formats.payload_types import (
+    KEPT,
+    UntypedError,
+    avro_type,
+    fill_message,
+    message_value,
+    protobuf_type,
+    shaped,
+    unshaped,
+)
 from logwright.codec.option import NamedFile, Option, Options, parse_choice, parse_file, parse_text
 
 _WIRE = b"\0"
@@ -34,11 +44,19 @@ class PayloadError(ValueError):
 
 
 class Format(Protocol):
-    """Both methods raise `PayloadError`."""
+    """The methods for payloads raise `PayloadError`."""
 
     def decode(self, data: bytes) -> bytes: ...
 
     def encode(self, text: bytes) -> bytes: ...
+
+    def type(self) -> pa.DataType:
+        """Return the struct of the values of the next two methods. Raises `UntypedError`."""
+        ...
+
+    def decode_value(self, data: bytes) -> Any: ...
+
+    def encode_value(self, value: Any) -> bytes: ...
 
 
 @dataclass(frozen=True)
@@ -93,6 +111,14 @@ class _Json:
 
     encode = decode
 
+    def type(self) -> pa.DataType:
+        raise UntypedError("JSON has no schema")
+
+    def decode_value(self, data: bytes) -> Any:
+        raise PayloadError("JSON has no schema; JSON text is needed")
+
+    encode_value = decode_value
+
 
 # Avro
 
@@ -104,8 +130,8 @@ class _Avro:
         file = schema.required()
         self._library = _package("fastavro", schema.side)
         try:
-            plain = json.loads(file.data)
-            self._schema = self._library.parse_schema(_without_logical_types(plain))
+            self._plain = json.loads(file.data)
+            self._schema = self._library.parse_schema(_without_logical_types(self._plain))
         except Exception as error:  # fastavro also raises KeyError and TypeError
             raise UsageError(f"not an Avro schema: {error}", path=file.name) from None
         names: dict[str, Any] = {}
@@ -120,17 +146,47 @@ class _Avro:
             )
 
     def decode(self, data: bytes) -> bytes:
-        source, out = io.BytesIO(data), io.StringIO()
+        out, value = io.StringIO(), self._value(data, self._schema)
         try:
-            value = self._read(source, self._schema, None)
-            if source.tell() != len(data):
-                raise PayloadError(f"{len(data) - source.tell()} bytes are left after the Avro value")
             self._library.json_writer(out, self._schema, [value])
-        except PayloadError:
-            raise
         except Exception as error:
             raise PayloadError(f"not Avro of this schema: {_reason(error)}") from None
         return out.getvalue().strip().encode()
+
+    @cached_property
+    def _typed(self) -> Any:
+        """The schema with the logical types that structs have."""
+        try:
+            return self._library.parse_schema(_without_logical_types(self._plain, KEPT))
+        except Exception as error:
+            raise UntypedError(f"a logical type is wrong: {_reason(error)}") from None
+
+    def type(self) -> pa.DataType:
+        names: dict[str, Any] = {}
+        _is_recursive(self._typed, (), names)
+        return avro_type(self._typed, names)
+
+    def decode_value(self, data: bytes) -> Any:
+        return self._value(data, self._typed)
+
+    def encode_value(self, value: Any) -> bytes:
+        out = io.BytesIO()
+        try:
+            # Fields that the schema lacks are refused, instead of left out.
+            self._library.schemaless_writer(out, self._typed, value, strict_allow_default=True)
+        except Exception as error:
+            raise PayloadError(f"cannot be encoded as Avro: {_reason(error)}") from None
+        return out.getvalue()
+
+    def _value(self, data: bytes, schema: Any) -> Any:
+        source = io.BytesIO(data)
+        try:
+            value = self._read(source, schema, None)
+        except Exception as error:
+            raise PayloadError(f"not Avro of this schema: {_reason(error)}") from None
+        if source.tell() != len(data):
+            raise PayloadError(f"{len(data) - source.tell()} bytes are left after the Avro value")
+        return value
 
     def encode(self, text: bytes) -> bytes:
         out = io.BytesIO()
@@ -150,12 +206,14 @@ def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
-def _without_logical_types(schema: Any) -> Any:
+def _without_logical_types(schema: Any, kept: frozenset[str] = frozenset()) -> Any:
     if isinstance(schema, Mapping):
         return {
-            name: _without_logical_types(value) for name, value in schema.items() if name != "logicalType"
+            name: _without_logical_types(value, kept)
+            for name, value in schema.items()
+            if name != "logicalType" or value in kept
         }
-    return [_without_logical_types(each) for each in schema] if isinstance(schema, list) else schema
+    return [_without_logical_types(each, kept) for each in schema] if isinstance(schema, list) else schema
 
 
 def _is_recursive(schema: Any, inside: tuple[str, ...], names: dict[str, Any]) -> bool:
@@ -235,6 +293,24 @@ class _Protobuf:
             ) from None
         self._class = factory.GetMessageClass(self.descriptor)
 
+    def type(self) -> pa.DataType:
+        return protobuf_type(self.descriptor)
+
+    def decode_value(self, data: bytes) -> Any:
+        try:
+            return message_value(self._class.FromString(data))
+        except Exception as error:
+            raise PayloadError(f"not a Protobuf message: {_reason(error)}") from None
+
+    def encode_value(self, value: Any) -> bytes:
+        message = self._class()
+        try:
+            fill_message(message, value)
+            data: bytes = message.SerializeToString(deterministic=True)
+        except Exception as error:
+            raise PayloadError(f"cannot be encoded as Protobuf: {_reason(error)}") from None
+        return data
+
     def decode(self, data: bytes) -> bytes:
         try:
             message = self._class.FromString(data)
@@ -276,6 +352,15 @@ class _Confluent:
         self._path = b"" if path is None else b"\0" if path == [0] else _varints([len(path), *path])
 
     def decode(self, data: bytes) -> bytes:
+        return self._inner.decode(self._payload(data))
+
+    def type(self) -> pa.DataType:
+        return self._inner.type()
+
+    def decode_value(self, data: bytes) -> Any:
+        return self._inner.decode_value(self._payload(data))
+
+    def _payload(self, data: bytes) -> bytes:
         if data[:1] != _WIRE or len(data) < _ID_END:
             raise PayloadError("not Confluent's wire format: expected a zero byte and a schema id")
         number = int.from_bytes(data[1:_ID_END], "big")
@@ -283,15 +368,21 @@ class _Confluent:
             raise PayloadError(f"its schema id is {number}, expected {self._schema.id}")
         if data[_ID_END : _ID_END + len(self._path)] != self._path:
             raise PayloadError("the record has a different message type of the Protobuf file")
-        return self._inner.decode(data[_ID_END + len(self._path) :])
+        return data[_ID_END + len(self._path) :]
 
     def encode(self, text: bytes) -> bytes:
+        return self._head() + self._inner.encode(text)
+
+    def encode_value(self, value: Any) -> bytes:
+        return self._head() + self._inner.encode_value(value)
+
+    def _head(self) -> bytes:
         if self._schema.id is None:
             raise UsageError(
                 f"{self._schema.side}.schema.id is missing: Confluent's wire format has the id of the schema",
                 advice=f"Pass {self._schema.side}.schema.id",
             )
-        return _WIRE + self._schema.id.to_bytes(4, "big") + self._path + self._inner.encode(text)
+        return _WIRE + self._schema.id.to_bytes(4, "big") + self._path
 
 
 def _varints(numbers: list[int]) -> bytes:
@@ -324,11 +415,13 @@ def _format(name: str, schema: Schema) -> Format:
 # Options and columns
 
 SIDES = ("key", "value")
+TEXT, STRUCT = "json", "struct"
 OPTIONS = tuple(
     option
     for side in SIDES
     for option in (
         Option(f"{side}.format", None, f"Format of the {side}s, which are read and written as JSON text", parse_choice, tuple(FORMATS)),
+        Option(f"{side}.as", TEXT, f"Read the {side}s as JSON text, or as structs with the schema's fields", parse_choice, (TEXT, STRUCT)),
         Option(f"{side}.schema", None, f"File with the schema of the {side}s: an Avro schema, or descriptors of Protobuf", parse_file),
         Option(f"{side}.message", None, f"Name of the Protobuf message of the {side}s. By default the first one", parse_text),
         Option(f"{side}.schema.id", None, f"Id of the schema of the {side}s in Confluent's wire format", low=0, high=(1 << 32) - 1),
@@ -346,9 +439,47 @@ def formats_of(options: Options) -> dict[str, Format]:
         )
         if name is not None:
             out[side] = _format(name, schema)
+        elif options[f"{side}.as"] != TEXT:
+            raise UsageError(f"option {side}.as has no effect without {side}.format")
         elif schema != Schema(side):
             raise UsageError(f"option {side}.schema has no effect without {side}.format")
     return out
+
+
+def types_of(options: Options) -> dict[str, pa.DataType]:
+    """Return the types of the keys and values that are read as structs, by column. Raises `UsageError`."""
+    out = {}
+    for side, format in formats_of(options).items():
+        if options[f"{side}.as"] == STRUCT:
+            try:
+                out[side] = format.type()
+                if not pa.types.is_struct(out[side]):
+                    raise UntypedError("it is not a record")
+            except UntypedError as error:
+                raise UsageError(
+                    f"{side}.as=struct is not possible with this {side}.format and schema: {error}",
+                    advice=f"Omit {side}.as to read JSON text",
+                ) from None
+    return out
+
+
+def typed(
+    format: Format, kind: pa.DataType, column: pa.Array, control: pa.Array
+) -> tuple[pa.Array, dict[int, str]]:
+    """Return a column of payloads as values of a type, null where one cannot be decoded, and the reasons by row. Payloads of `control`
+    records are null."""
+    bad: dict[int, str] = {}
+    out: list[Any] = []
+    for row, (data, marker) in enumerate(zip(column.to_pylist(), control.to_pylist(), strict=True)):
+        value = None
+        try:
+            if data is not None and not marker:
+                value = shaped(format.decode_value(data), kind)
+                pa.scalar(value, kind)
+        except (PayloadError, pa.ArrowException, OverflowError) as error:
+            bad[row], value = str(error), None
+        out.append(value)
+    return pa.array(out, kind), bad
 
 
 def decoded(format: Format, column: pa.Array, control: pa.Array) -> tuple[pa.Array, dict[int, str]]:
@@ -372,10 +503,15 @@ def encoded(formats: Mapping[str, Format], rows: pa.RecordBatch, first_row: int)
         if i < 0:
             continue
         out: list[bytes | None] = []
-        for row, text in enumerate(rows.column(i).to_pylist()):
+        kind = rows.schema.field(i).type
+        for row, content in enumerate(rows.column(i).to_pylist()):
             try:
-                data = text.encode() if isinstance(text, str) else text
-                out.append(None if data is None else format.encode(data))
+                if content is None:
+                    out.append(None)
+                elif pa.types.is_nested(kind):
+                    out.append(format.encode_value(unshaped(content, kind)))
+                else:
+                    out.append(format.encode(content.encode() if isinstance(content, str) else content))
             except PayloadError as error:
                 raise UsageError(f"row {first_row + row}: {side}: {error}") from None
         rows = rows.set_column(i, side, contents(pa.binary(), out))

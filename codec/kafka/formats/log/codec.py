@@ -140,6 +140,10 @@ class KafkaLog(Codec):
             raise UsageError(f"{self.name}: no hint {sorted(unknown)[0]!r}")
         return LogContext(options, **hints)
 
+    def table_of(self, name: str, context: LogContext) -> Table:
+        """See `Codec.table_of`."""
+        return payloads.typed_rows(context.options) if name == "rows" else self.tables[name]
+
     def field_names(self) -> Sequence[str]:
         return fields.names()
 

@@ -4,6 +4,8 @@ fault of its row."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -15,9 +17,10 @@ from logwright.codec.kafka.formats.internal.view import DecodedMessages, with_fa
 from logwright.codec.kafka.formats.log import rows
 from logwright.codec.kafka.formats.log.layout import COMPRESSION, CONTROL, HEAD_SIZE, MAGIC
 from logwright.codec.kafka.formats.log.tables import NAME, ROWS, LogContext
-from logwright.codec.kafka.formats.payload import Format
+from logwright.codec.kafka.formats.payload import Format, typed, types_of
 from logwright.codec.kafka.formats.payload import decoded as decoded_column
 from logwright.codec.kernels.intrinsics import read_varint, read_varlong
+from logwright.codec.option import Options
 from logwright.codec.table import Table
 from logwright.codec.window import Decoded, Frames, Window
 
@@ -43,6 +46,19 @@ def decode_topic(
         yield without_bad(window, frames, stored, Decoded(out, decoded.faults), messages.bad, context)
 
 
+def typed_rows(options: Options) -> Table:
+    """Return the table of plain rows, with the types of keys and values that are read as structs. Raises `UsageError`."""
+    types = types_of(options)
+    return _typed_rows(tuple(types.items())) if types else ROWS
+
+
+@cache
+def _typed_rows(types: tuple[tuple[str, pa.DataType], ...]) -> Table:
+    by_name = dict(types)
+    columns = (replace(column, type=by_name.get(column.name, column.type)) for column in ROWS.columns)
+    return replace(ROWS, columns=tuple(columns))
+
+
 def decode_formats(
     window: Window,
     frames: Frames,
@@ -50,15 +66,20 @@ def decode_formats(
     columns: Sequence[str],
     context: LogContext,
 ) -> Iterator[Decoded]:
-    """Return plain rows with the selected keys and values as JSON text."""
+    """Return plain rows with the selected keys and values as JSON text or structs."""
+    table, types = typed_rows(context.options), types_of(context.options)
     read = tuple(dict.fromkeys((*columns, "offset", "position", "is_control")))
     for decoded in rows.decode(window, frames, ROWS, read, context):
         stored = {name: decoded.batch.column(i) for i, name in enumerate(read)}
         shown, bad = dict(stored), dict[int, str]()
         for side in formats.keys() & set(columns):
-            shown[side], wrong = decoded_column(formats[side], stored[side], stored["is_control"])
+            shown[side], wrong = (
+                typed(formats[side], types[side], stored[side], stored["is_control"])
+                if side in types
+                else decoded_column(formats[side], stored[side], stored["is_control"])
+            )
             bad |= {row: f"{side}: {reason}" for row, reason in wrong.items()}
-        out = ROWS.batch(columns, shown.__getitem__, decoded.batch.num_rows)
+        out = table.batch(columns, shown.__getitem__, decoded.batch.num_rows)
         yield without_bad(window, frames, stored, Decoded(out, decoded.faults), bad, context)
 
 
