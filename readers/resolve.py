@@ -216,8 +216,9 @@ def configuration(path: str) -> Configuration | None:
     if (
         path == STDIN
         or is_remote(path)
-        or not os.path.isfile(local_path(path))
+        or is_directory(path)  # before the next question, which imports all systems
         or not registry.may_configure(name)
+        or not os.path.isfile(local_path(path))
     ):
         return None
     with open_source(path) as source:

@@ -18,7 +18,7 @@ _AVRO = {
 }  # fmt: skip
 _AVRO_LOGICAL = {"timestamp-millis": TIMESTAMP, "timestamp-micros": TIMESTAMP, "date": pa.date32()}
 KEPT = frozenset((*_AVRO_LOGICAL, "decimal"))
-"""The logical types of Avro that have a type of their own here. The others are read as the type that they are stored as."""
+"""The logical types of Avro that are Arrow types. The others are read as the types in which they are stored."""
 _LARGEST_PRECISION = 38
 
 
