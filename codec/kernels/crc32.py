@@ -29,8 +29,11 @@ def _multiplier(bits: int) -> int:
     return value << 1
 
 
-_FAR, _NEAR = _multiplier(128 + 32), _multiplier(128 - 32)
-"""The factors that move the first and the second eight bytes sixteen bytes forward."""
+_AT_ONCE = 4
+"""The number of blocks of sixteen bytes that one instruction moves, on processors that have it."""
+_FACTORS = [(0, 0), *((_multiplier(128 * n + 32), _multiplier(128 * n - 32)) for n in range(1, _AT_ONCE + 1))]
+"""The factors that move the first and the second eight bytes of a block n blocks forward."""
+_NEAR = _FACTORS[1][1]
 _LAST = _multiplier(64)
 """The factor of the last four of twelve bytes."""
 _QUOTIENT, _DIVISOR = 0x1F7011641, _POLYNOMIAL << 1 | 1
@@ -39,6 +42,10 @@ _QUOTIENT, _DIVISOR = 0x1F7011641, _POLYNOMIAL << 1 | 1
 
 def _has_product(triple: str, features: str) -> bool:
     return triple.startswith("x86_64") and "+pclmul" in features.split(",")
+
+
+def _has_wide_product(features: str) -> bool:
+    return {"+avx512f", "+vpclmulqdq"} <= set(features.split(","))
 
 
 def _emit_can_fold(typing_context: Any) -> Any:
@@ -87,7 +94,7 @@ def _emit_fold(typing_context: Any, crc: Any, buf: Any, at: Any, end: Any) -> An
             return builder.call(function, [value, ir.Constant(pair, factors), ir.Constant(byte, which)])
 
         def moved(value: Any, onto: Any) -> Any:
-            factors = (_FAR, _NEAR)
+            factors = _FACTORS[1]
             return builder.xor(
                 builder.xor(product(value, factors, 0x00), product(value, factors, 0x11)), onto
             )
@@ -110,6 +117,8 @@ def _emit_fold(typing_context: Any, crc: Any, buf: Any, at: Any, end: Any) -> An
         first = moved(builder.bitcast(begun, pair), builder.xor(load(second), low(left)))
         step = number(16)
         third = builder.add(second, step)
+        if _has_wide_product(features):
+            third, first = _emit_wide(builder, data, third, end, first, moved)
         before, body, after = (
             builder.block,
             *(builder.append_basic_block(name) for name in ("fold", "folded")),
@@ -140,6 +149,77 @@ def _emit_fold(typing_context: Any, crc: Any, buf: Any, at: Any, end: Any) -> An
         return builder.lshr(builder.xor(half(multiple, 0), eight), number(32))
 
     return types.int64(types.int64, buf, types.int64, types.int64), generate
+
+
+def _emit_wide(
+    builder: Any, data: Any, at: Any, end: Any, value: Any, moved: Callable[[Any, Any], Any]
+) -> tuple[Any, Any]:
+    """Emit: fold 64 bytes at a time while there are as many. Return where the rest starts, and the value of what is before it."""
+    from llvmlite import ir
+    from numba.core import cgutils
+
+    long, byte, index = (ir.IntType(bits) for bits in (64, 8, 32))
+    pair, wide = ir.VectorType(long, 2), ir.VectorType(long, 2 * _AT_ONCE)
+    declared: Any = cgutils.get_or_insert_function
+    kind = ir.FunctionType(wide, [wide, wide, byte])
+    function = declared(builder.module, kind, "llvm.x86.pclmulqdq.512")
+    step = ir.Constant(long, 16 * _AT_ONCE)
+
+    def load(place: Any) -> Any:
+        return builder.load(builder.bitcast(builder.gep(data, [place]), wide.as_pointer()), align=1)
+
+    def product(value: Any, distances: Sequence[int]) -> Any:
+        """Move each of the blocks forward by its number of blocks."""
+        factors = ir.Constant(wide, [factor for distance in distances for factor in _FACTORS[distance]])
+        halves = [
+            builder.call(function, [value, factors, ir.Constant(byte, which)]) for which in (0x00, 0x11)
+        ]
+        return builder.xor(*halves)
+
+    def block(value: Any, which: int) -> Any:
+        lanes = [ir.Constant(index, 2 * which + i) for i in (0, 1)]
+        return builder.shuffle_vector(value, value, ir.Constant(ir.VectorType(index, 2), lanes))
+
+    def with_first(value: Any, first: Any) -> Any:
+        """Add to the first of the blocks."""
+        for i in (0, 1):
+            lane = ir.Constant(index, i)
+            both = builder.xor(builder.extract_element(value, lane), builder.extract_element(first, lane))
+            value = builder.insert_element(value, both, lane)
+        return value
+
+    before, begin, body, reduce, after = (
+        builder.block,
+        *(builder.append_basic_block(name) for name in ("begin_wide", "fold_wide", "reduce", "narrow")),
+    )
+    builder.cbranch(builder.icmp_signed("<=", builder.add(at, step), end), begin, after)
+    builder.position_at_end(begin)
+    started = with_first(load(at), moved(value, ir.Constant(pair, [0, 0])))
+    second = builder.add(at, step)
+    builder.cbranch(builder.icmp_signed("<=", builder.add(second, step), end), body, reduce)
+    builder.position_at_end(body)
+    place, state = builder.phi(long), builder.phi(wide)
+    folded = builder.xor(product(state, [_AT_ONCE] * _AT_ONCE), load(place))
+    following = builder.add(place, step)
+    for phi, start, next_one in ((place, second, following), (state, started, folded)):
+        phi.add_incoming(start, begin)
+        phi.add_incoming(next_one, body)
+    builder.cbranch(builder.icmp_signed("<=", builder.add(following, step), end), body, reduce)
+    builder.position_at_end(reduce)
+    rest, last = builder.phi(long), builder.phi(wide)
+    for phi, start, next_one in ((rest, second, following), (last, started, folded)):
+        phi.add_incoming(start, begin)
+        phi.add_incoming(next_one, body)
+    sums = product(last, range(_AT_ONCE - 1, -1, -1))
+    early, late = (builder.xor(block(sums, i), block(sums, i + 1)) for i in (0, 2))
+    reduced = builder.xor(builder.xor(early, late), block(last, _AT_ONCE - 1))
+    builder.branch(after)
+    builder.position_at_end(after)
+    out, result = builder.phi(long), builder.phi(pair)
+    for phi, start, next_one in ((out, at, rest), (result, value, reduced)):
+        phi.add_incoming(start, before)
+        phi.add_incoming(next_one, reduce)
+    return out, result
 
 
 @intrinsic(_emit_fold)

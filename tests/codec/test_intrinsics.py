@@ -748,8 +748,8 @@ def continued_crc32(crc: int, buf: Any, start: int, end: int) -> int:
 
 @pytest.mark.parametrize("crc", [0, 0x12345678, 0xFFFFFFFF])
 def test_crc32_of_every_length_is_that_of_zlib(crc: int) -> None:
-    data = np.random.default_rng(5).integers(0, 256, 400, np.uint8)
-    for size in range(300):
+    data = np.random.default_rng(5).integers(0, 256, 5000, np.uint8)
+    for size in (*range(400), 1023, 1024, 4095, 4096):
         assert continued_crc32(crc, data, size % 7, size % 7 + size) == zlib.crc32(
             data[size % 7 :][:size].tobytes(), crc
         )
