@@ -44,6 +44,12 @@ def test_record_batch_is_explained_line_by_line() -> None:
     assert "… 878 more bytes" in text
 
 
+def test_checksum_of_an_empty_range_covers_no_bytes(tmp_path: Path) -> None:
+    path = tmp_path / f"{0:020d}"
+    lw.write([{"topic": "t"}], path, "rocketmq.commitlog")
+    assert re.search(r"body_crc +0x00000000 +correct, covers no bytes", lw.explain(path).text(width=160))
+
+
 def test_every_byte_of_a_short_file_is_in_the_text() -> None:
     path = SEGMENT.parent / "leader-epoch-checkpoint"
     actual = re.findall(

@@ -35,6 +35,8 @@ def command(path: tuple[str, ...], codec: str | None, recursive: bool, as_json: 
     return 0
 
 
+_WIDEST = 80
+"""The largest width of the column of file names. Longer names are not cut."""
 _SHORT = ("segments", "log_start_offset", "last_segment")
 """Facts shown for each of several directories."""
 
@@ -65,7 +67,7 @@ def render(details: dict[str, Any]) -> str:
             )
             lines.append(f"    {store['path'].ljust(wide)}  {store['bytes']:>14,}  {summary}")
     if files:
-        wide = max(len(file["name"]) for file in files)
+        wide = min(max(len(file["name"]) for file in files), _WIDEST)
         lines.append("  files")
         for file in files:
             note = f"  {file['note']}" if file["note"] else ""

@@ -176,7 +176,8 @@ class _Text:
         ink = {PADDING: "dim", UNEXPLAINED: "yellow"}.get(node.kind, "")
         if node.check is not None:
             check = node.check
-            text = f"correct, covers bytes {check.start:,} to {check.end - 1:,}" if check.right else text
+            covered = f"bytes {check.start:,} to {check.end - 1:,}" if check.end > check.start else "no bytes"
+            text = f"correct, covers {covered}" if check.right else text
             ink = "green" if check.right else "red"
         if node.problem:
             ink = "red"
