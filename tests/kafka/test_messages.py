@@ -205,6 +205,25 @@ def test_wrappers_that_were_opened_by_the_scan_are_not_opened_again(
         ]
 
 
+@pytest.mark.kernel_modes
+@pytest.mark.parametrize("magic", [0, 1])
+def test_wrappers_of_alternating_compressions_are_opened(tmp_path: Path, magic: int) -> None:
+    log = tmp_path / f"{0:020d}.log"
+    names = ("lz4", "gzip", "none", "gzip", "snappy", "lz4")
+    data = b""
+    for i, name in enumerate(names):
+        rows = [{**row, "offset": n} for n, row in enumerate(ROWS, i * len(ROWS))]
+        lw.write(rows, log, "kafka.log", magic=magic, **{"compression.type": name, "batch.size": 300})
+        data += log.read_bytes()
+        log.unlink()
+    log.write_bytes(data)
+    got = lw.read(log, columns="offset,key,value").to_pylist()
+    assert [row["offset"] for row in got] == list(range(len(names) * len(ROWS)))
+    assert [(row["key"], row["value"]) for row in got] == [(row["key"], row["value"]) for row in ROWS] * len(
+        names
+    )
+
+
 def test_opened_wrappers_of_other_frames_are_not_taken() -> None:
     this, other = (wrapper(1, "snappy", 1, [text, text]) for text in (b"this text", b"that text"))
     assert len(this) == len(other)

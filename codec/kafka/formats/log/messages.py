@@ -38,7 +38,8 @@ from logwright.codec.kafka.formats.log.records import (
 from logwright.codec.kafka.formats.log.tables import LogContext
 from logwright.codec.kernels.compress import CompressionError, Output
 from logwright.codec.kernels.compress import append as append_payload
-from logwright.codec.kernels.compress.bulk import NUMBERS, OTHER, fill_output
+from logwright.codec.kernels.compress.bulk import NUMBERS, OTHER, fill
+from logwright.codec.kernels.compress.native import lz4_address
 from logwright.codec.kernels.crc32 import crc32
 from logwright.codec.kernels.intrinsics import append, load_i32be, load_i64be, load_u8, load_u32be
 from logwright.codec.kernels.kernel import kernel
@@ -289,36 +290,82 @@ def set_ranges(
             set_ends[i] = at + size
 
 
+@kernel("const u1[], const i8[], i8, const i8[], const i8[], const i8[], i8[], i8[], i8[], i8[], i8[], i8[]")
+def open_wrapper(
+    buf: Bytes, edges: Int64s, i: int, magics: Int64s, codecs: Int64s, lasts: Int64s,
+    count: Int64s, first: Int64s, last: Int64s, shift: Int64s, reasons: Int64s, pair: Int64s,
+) -> None:  # fmt: skip
+    """Read the set `buf[edges[i] : edges[i + 1]]` of frame i unless it has a reason: its number of messages, first and last offset, and the
+    number to add to stored offsets. `lasts` are the offsets of the frames."""
+    count[i] = 1
+    first[i] = lasts[i]
+    last[i] = lasts[i]
+    shift[i] = 0
+    if codecs[i] == 0:
+        return
+    if reasons[i] == 0:
+        count[i], reasons[i] = walk_set(buf, edges[i], edges[i + 1], pair)
+        low = pair[0]
+        high = pair[1]
+        wrapper = lasts[i]
+        # Old versions of librdkafka left the wrapper at offset 0.
+        if reasons[i] == 0 and magics[i] == 1 and wrapper != 0:
+            if high > wrapper or (high < 0 and wrapper > INT64_MAX + high):
+                reasons[i] = BAD_WRAPPER
+            else:
+                shift[i] = wrapper - high
+        first[i] = add(low, shift[i])
+        last[i] = add(high, shift[i])
+    if reasons[i] != 0:
+        count[i] = 0
+
+
+_NOT_OPEN = -1
+
+
 @kernel("const u1[], const i8[], const i8[], const i8[], const i8[], i8[], i8[], i8[], i8[], i8[], i8[]")
-def open_wrappers_in(
+def open_others(
     buf: Bytes, edges: Int64s, magics: Int64s, codecs: Int64s, lasts: Int64s,
     count: Int64s, first: Int64s, last: Int64s, shift: Int64s, reasons: Int64s, pair: Int64s,
 ) -> None:  # fmt: skip
-    """Read the sets `buf[edges[i] : edges[i + 1]]` of frames without a reason: their number of messages, first and last offset, and the
-    number to add to stored offsets. `lasts` are the offsets of the frames."""
+    """Read the sets of frames whose `count` is `_NOT_OPEN`, as `open_wrapper`."""
     for i in range(len(magics)):
-        count[i] = 1
-        first[i] = lasts[i]
-        last[i] = lasts[i]
-        shift[i] = 0
-        if codecs[i] == 0:
-            continue
-        if reasons[i] == 0:
-            count[i], reasons[i] = walk_set(buf, edges[i], edges[i + 1], pair)
-            low = pair[0]
-            high = pair[1]
-            wrapper = lasts[i]
-            if (
-                reasons[i] == 0 and magics[i] == 1 and wrapper != 0
-            ):  # old versions of librdkafka left the wrapper at offset 0
-                if high > wrapper or (high < 0 and wrapper > INT64_MAX + high):
-                    reasons[i] = BAD_WRAPPER
-                else:
-                    shift[i] = wrapper - high
-            first[i] = add(low, shift[i])
-            last[i] = add(high, shift[i])
-        if reasons[i] != 0:
-            count[i] = 0
+        if count[i] == _NOT_OPEN:
+            open_wrapper(buf, edges, i, magics, codecs, lasts, count, first, last, shift, reasons, pair)
+
+
+@kernel(
+    "const u1[], const i8[], const i8[], const i8[], i8, i8, u1[], i8[], i8, "
+    "const i8[], const i8[], const i8[], i8[], i8[], i8[], i8[], i8[], i8[]"
+)
+def fill_sets(
+    buf: Bytes, starts: Int64s, ends: Int64s, in_bulk: Int64s, at: int, limit: int, out: Bytes, edges: Int64s, lz4_function: int,
+    magics: Int64s, codecs: Int64s, lasts: Int64s,
+    count: Int64s, first: Int64s, last: Int64s, shift: Int64s, reasons: Int64s, pair: Int64s,
+) -> int:  # fmt: skip
+    """Decompress sets as `bulk.fill`, and read each while it is in the cache as `open_wrapper`. Returns the number of the set at which it
+    stopped."""
+    for i in range(at, len(starts)):
+        if (
+            fill(
+                buf,
+                starts[: i + 1],
+                ends[: i + 1],
+                in_bulk,
+                i,
+                limit,
+                out,
+                edges[i],
+                edges,
+                lz4_function,
+                0,
+                0,
+            )
+            == i
+        ):
+            return i
+        open_wrapper(out, edges, i, magics, codecs, lasts, count, first, last, shift, reasons, pair)
+    return len(starts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,12 +426,30 @@ def message_sets(window: Window, frames: Frames, limit: int) -> Sets:
     set_ranges(data, frames.start, frames.end, codecs, starts, ends, reasons)
     in_bulk = _IN_BULK[magics, np.where(reasons == 0, codecs, 0)]
     out = Output(np.empty(min(PORTION, _GUESS * int((ends - starts).sum()) + _SPARE), np.uint8))
-    edges = np.zeros(count + 1, np.int64)
+    edges, pair = np.zeros(count + 1, np.int64), np.zeros(2, np.int64)
+    opened = (number, first, last, shift, reasons, pair)
+    number.fill(_NOT_OPEN)
     texts: dict[int, str] = {}
     i = 0
     while i < count and (i == 0 or out.end < PORTION):
-        if in_bulk[i] != OTHER:
-            i = fill_output(data, starts, ends, in_bulk, i, limit, out, PORTION, edges)
+        if in_bulk[i] != OTHER and fill_sets.is_ready(int(ends[-1] - starts[i])):
+            room = out.memory[:PORTION]
+            i = fill_sets(
+                data,
+                starts,
+                ends,
+                in_bulk,
+                i,
+                limit,
+                room,
+                edges,
+                lz4_address(),
+                magics,
+                codecs,
+                lasts,
+                *opened,
+            )
+            out.end = int(edges[i])
             if i == count or (i > 0 and out.end >= PORTION):
                 break
         stored = data[starts[i] : ends[i]].data
@@ -398,9 +463,9 @@ def message_sets(window: Window, frames: Frames, limit: int) -> Sets:
         edges[i] = out.end
     done = frames.pick(slice(0, i))
     edges, codecs, number, reasons = edges[: i + 1], codecs[:i], number[:i], reasons[:i]
-    open_wrappers_in(
-        out.array, edges, magics[:i], codecs, lasts[:i], number, first[:i], last[:i], shift[:i], reasons, np.zeros(2, np.int64)
-    )  # fmt: skip
+    open_others(
+        out.array, edges, magics[:i], codecs, lasts[:i], number, first[:i], last[:i], shift[:i], reasons, pair
+    )
     for bad in np.flatnonzero(reasons).tolist():
         texts.setdefault(bad, REASONS[int(reasons[bad])])
     by_broker = (codecs != 0) & (done.header["attributes"] & TIMESTAMP_TYPE != 0)

@@ -140,7 +140,8 @@ class Read:
         for ends in (key_ends, value_ends, self.header_ends):
             ends[:1] = 0
         found = np.zeros(6 * frames, np.int64)
-        self.per_frame, self.left_out, self.odd, self.bad = found[: 4 * frames].reshape(4, frames)
+        self.per_frame, self.odd, self.left_out, self.bad = found[: 4 * frames].reshape(4, frames)
+        self._findings = found[2 * frames : 4 * frames]
         self.bad_record = found[4 * frames :]
         self.sums = np.zeros(9, np.int64)
         columns = (
@@ -172,6 +173,11 @@ class Read:
             self._key_data.resize(int(self.sums[3]), shrink_to_fit=True)
         if want & value:
             self._value_data.resize(int(self.sums[4]), shrink_to_fit=True)
+
+    @property
+    def has_findings(self) -> bool:
+        """Whether a batch is bad, or has records that were left out."""
+        return bool(self._findings.any())
 
     @property
     def served(self) -> int:
@@ -324,9 +330,9 @@ class _Piece:
 
     def _faults(self) -> list[tuple[int, Fault]]:
         read = self.read
-        suspect = np.flatnonzero((read.bad != 0) | (read.left_out != 0))
-        if not len(suspect) and not self.part.faults:
+        if not read.has_findings and not self.part.faults:
             return []
+        suspect = np.flatnonzero((read.bad != 0) | (read.left_out != 0))
         before = np.concatenate(([0], np.cumsum(read.per_frame)))
         last = self.head["last_offset"].astype(np.int64)
         reached = np.maximum.accumulate(last) + 1
