@@ -140,20 +140,13 @@ def table(rounds: list[dict[str, dict[str, float]]], roots: Mapping[str, object]
             cells += [f"{medians[name]:.2f}", f"{ratio:.2f}"]
         lines.append(f"| {label} | {' | '.join(cells)} |")
     if "other" in roots:
-        lines += [
-            "",
-            f"Above what Spark alone takes: {_above(rounds, 'total'):.2f} of the other's time, "
-            f"{_above(rounds, 'python'):.2f} of its processor time in Python.",
-        ]
+        ours, other = (
+            statistics.median(each[name]["python"] - each[NULL]["python"] for each in rounds)
+            for name in ("logwright", "other")
+        )
+        text = f"Above what Spark alone takes: {ours:.2f} s of processor time in Python, {other:.2f} s of the other"
+        lines += ["", f"{text} ({ours / other:.2f} times)."]
     return lines
-
-
-def _above(rounds: list[dict[str, dict[str, float]]], step: str) -> float:
-    ours, other = (
-        statistics.median(each[name][step] - each[NULL][step] for each in rounds)
-        for name in ("logwright", "other")
-    )
-    return ours / other
 
 
 def main() -> None:
