@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from logwright.codec.describe import dtype_of
-from logwright.codec.kernels.intrinsics import store_32be, store_64be
+from logwright.codec.kernels.intrinsics import prefetch, store_32be, store_64be
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.rocketmq.dispatch import Queues, Units, dispatches
 from logwright.codec.rocketmq.formats.batchconsumequeue import UNIT as BATCH_UNIT
@@ -281,6 +281,8 @@ def put_units(
 
 _BEGIN_TIME, _END_TIME, _BEGIN_PHY, _END_PHY, _USED, _COUNT = range(6)
 """The state of an index file, in the order of its header."""
+_AHEAD = 16
+"""Entries whose slots are prefetched: they are anywhere in memory."""
 
 
 @kernel("u1[], const i4[], const i4[], const i8[], const i8[], i8, i8, i8[], i4[]")
@@ -291,9 +293,13 @@ def put_entries(
     the bytes written. A message before the last one in the index has no entries."""
     slots = len(last)
     at = 0
+    for i in range(first, min(first + _AHEAD, len(hashes))):
+        prefetch(last, hashes[i] % slots)
     while first < len(hashes) and state[_COUNT] < room:
         owner = owners[first]
         key = hashes[first]
+        if first + _AHEAD < len(hashes):
+            prefetch(last, hashes[first + _AHEAD] % slots)
         first += 1
         if phy[owner] < state[_END_PHY] and (first < 2 or owners[first - 2] != owner):
             while first < len(hashes) and owners[first] == owner:

@@ -49,6 +49,8 @@ from logwright.codec.window import Frames, Window, Zeros
 
 _UNIT = dtype_of(UNIT)
 PLACEHOLDERS = "Lost messages were replaced by placeholders. Consumers get them, with the property LW_LOST."
+_STEP = 8 << 20
+"""Bytes of a commit log that are processed at a time."""
 REBUILDS = (tree.QUEUE, tree.INDEX, tree.CHECKPOINT)
 _QUEUE_FIELDS = ("queue_id", "queue_offset")
 _QUEUES = (tree.QUEUE, tree.EXT, tree.BATCH)
@@ -425,7 +427,7 @@ def log_frames(
     are displaced. `damaged` is called at damage."""
     hints = {} if claims is None else {"claims": claims}
     context = LOG.context(entry.name.rpartition("/")[2], Options(LOG.options), **hints)
-    for item in Walk(ListedFile(listing, entry.name, entry.size), LOG, context, check=check):
+    for item in Walk(ListedFile(listing, entry.name, entry.size), LOG, context, check=check, step=_STEP):
         if isinstance(item, Hole) and item.fault.severity is not Severity.INFO and damaged is not None:
             damaged()
         if isinstance(item, Stretch) and len(item.frames):
