@@ -190,19 +190,21 @@ def section(place: Path, size: Size) -> list[str]:
     ]
     out = scratch / "ours"
 
-    def store() -> None:
+    def remove() -> None:
         shutil.rmtree(out, ignore_errors=True)
+
+    def store() -> None:
         write(table, out, "rocketmq.store", files=Unsynced(), **options)
 
     def rebuild() -> None:
-        shutil.rmtree(out, ignore_errors=True)
+        remove()
         request = Request(str(out), files=Unsynced())
         repair.rebuild(
             str(log_alone), "rocketmq.store", None, request, lambda targets: Report("", ""), options
         )
 
     def derive() -> None:
-        shutil.rmtree(out, ignore_errors=True)
+        remove()
         derived(log_alone, out, options)
 
     def rows(columns: Any) -> Task:
@@ -240,7 +242,7 @@ def section(place: Path, size: Size) -> list[str]:
         writing = {
             "put": server.task("put", units=count),
             "rebuild": server.task("rebuild", units=count),
-            "store": python(alone(store)),
+            "store": python(alone(store), remove),  # the peer's store only grows
             "rebuilt": python(alone(rebuild)),
             "derived": python(alone(derive)),
         }

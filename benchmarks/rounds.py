@@ -70,18 +70,19 @@ def in_turn(tasks: Mapping[str, Task], rounds: int) -> Rounds:
     return Rounds([{name: task() for name, task in tasks.items()} for _ in range(rounds + 1)][1:])
 
 
-def python(work: Callable[[], Any]) -> Task:
-    """A task that calls `work` in this process."""
+def python(work: Callable[[], Any], before: Callable[[], Any] = lambda: None) -> Task:
+    """A task that calls `work` in this process, each time after `before`, which is not measured."""
 
     def task() -> Seconds:
-        passes = 0
-        processor, wall = time.process_time(), time.perf_counter()
-        while True:
+        passes, used, waited = 0, 0.0, 0.0
+        while used < ROUND_SECONDS:
+            before()
+            processor, wall = time.process_time(), time.perf_counter()
             work()
+            used += time.process_time() - processor
+            waited += time.perf_counter() - wall
             passes += 1
-            used = time.process_time() - processor
-            if used >= ROUND_SECONDS:
-                return Seconds(used / passes, (time.perf_counter() - wall) / passes)
+        return Seconds(used / passes, waited / passes)
 
     return task
 
