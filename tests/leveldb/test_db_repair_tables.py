@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from leveldb_repair import check_leveldb_accepts, database, handmade_table, repa
 from leveldb_startup import CraftedDatabase, physical, put, table
 from memory_directory import MemoryDirectory
 
+import logwright as lw
 from logwright.codec.leveldb.formats.table.compression import sealed
 from logwright.codec.leveldb.formats.table.filter import Filter, hash_keys
 from logwright.codec.leveldb.formats.table.layout import handle, pack_entries
@@ -342,3 +344,21 @@ def test_filter_of_other_keys_reveals_its_probes() -> None:
     result, _ = repaired(database(flip(data, second + 5)))
     assert [key for key, _ in check_leveldb_accepts(result)] == [*keys, b"z"]
     assert any(kind == 1 for _, _, kind in blocks(result.files["000003.ldb"]))
+
+
+def test_block_without_a_readable_entry_is_reported_as_lost(tmp_path: Path) -> None:
+    """The type of the block says that it is not compressed, and the checksum agrees."""
+    home = tmp_path / "db"
+    rows = [{"key": b"key %04d" % n, "value": b"value of the key" * 3} for n in range(400)]
+    lw.write(rows, home, "leveldb.db", compression="snappy", block_size=2048)
+    (table,) = home.glob("*.ldb")
+    op = f"set:file={table.name},frame=2,field=type,value=0,reseal"
+    lw.damage(home, out=tmp_path / "damaged", op=[op])
+    report = lw.repair(tmp_path / "damaged" / "db", tmp_path / "repaired").to_dict()
+    (cut,) = report["cut"]
+    assert cut["rows_lost"] is None
+    left = {row["key"] for row in lw.read(tmp_path / "repaired").to_pylist()}
+    lost = sorted({row["key"] for row in rows} - left)
+    assert lost
+    assert cut["lost"]["smallest"] < lost[0].decode()
+    assert cut["lost"]["largest"] > lost[-1].decode()

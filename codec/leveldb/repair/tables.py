@@ -57,6 +57,8 @@ from logwright.codec.window import Frames, Window
 
 _SLOTS = 8
 """Number of filters sampled to find the bits per key they were built with."""
+_EMPTY = 8
+"""Bytes of a block without entries: one restart point, and their number."""
 _VERSIONS = pa.schema(
     [("key", pa.large_binary()), ("sequence_min", pa.int64()), ("sequence_max", pa.int64())]
 )
@@ -144,7 +146,8 @@ class Tables:
         low, high = int(rows[i]), int(rows[i + 1])
         why = portion.errors.get(i, "")
         if low == high:
-            return None, why
+            empty = int(portion.ends[i] - portion.starts[i]) <= _EMPTY
+            return None, why or ("" if empty else "no entry is readable")
         sequences = entries.trailers[low:high] >> 8 & MAX_SEQUENCE
         entry = int(head["entry"][i])
         index = table.check.blocks
