@@ -45,6 +45,8 @@ class Layout(ABC):
     folders: Sequence[str] = ()
     """Patterns of the sub-folders whose files belong to the store, such as `consumequeue/*/*`, and of the folders above them."""
     root_options: Sequence[str] = ()
+    identity_options: Mapping[str, str] = MappingProxyType({})
+    """Options of a writer that a conversion to a directory of the same name takes from the source: the fact that has the value."""
     """The read and write options that name further roots."""
     barrier: str | None = None
     """The name of an empty file in the store's own directory that keeps the system from starting. It exists while old files of several

@@ -52,8 +52,22 @@ def compact(
     reading = {
         name: value for name, value in options.items() if fold(name) not in names or fold(name) in shared
     }
+    edit = first.layout.capabilities.edit
+    moves = () if edit is None else known_options(reading, edit.move_options)
+    for name in moves:
+        raise UsageError(
+            f"option {name} cannot be combined with compact",
+            path=first.path,
+            advice="Convert the result with it",
+        )
     if reading:
-        (resolved,) = resolve(path, codec, reading, verb=Verb.COMPACT)
+        try:
+            (resolved,) = resolve(path, codec, reading, verb=Verb.COMPACT)
+        except UsageError as error:
+            if error.unknown is not None:
+                # Suggests the nearest option of a compaction too.
+                Options((*able.options, *first.layout.read_options), {error.unknown: None})
+            raise
         assert isinstance(resolved, DirectoryTarget)
         first = resolved
     report = report_of([first])

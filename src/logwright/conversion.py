@@ -395,6 +395,20 @@ class Native:
             self.whole and not _narrows(target_format, options) and reading["mode"].upper() == "FAILFAST"
         )
 
+    def _identity(self) -> dict[str, Any]:
+        """Return the options that give a new directory of the same name the identity of its source, such as the id of a topic."""
+        from logwright.readers.target import DirectoryTarget
+
+        origin, given = self.origin, set(map(fold, self.options))
+        if not isinstance(origin, DirectoryTarget) or self.if_exists == "append":
+            return {}
+        if origin.layout.name != self.codec or os.path.basename(self.target) != origin.directory.name:
+            return {}
+        stored = {name: origin.plan.facts.get(fact) for name, fact in origin.layout.identity_options.items()}
+        return {
+            name: value for name, value in stored.items() if value is not None and fold(name) not in given
+        }
+
     def run(self) -> dict[str, Any]:
         if self.whole and not _is_layout(self.codec):
             frames = self._frames()
@@ -528,7 +542,13 @@ class Native:
         }
         notes += [f"using {name}={value}, as in {self.source}" for name, value in kept.items()]
         written = write(
-            _Passed(scan.schema, data), self.target, self.codec, mode=self.if_exists, **kept, **self.options
+            _Passed(scan.schema, data),
+            self.target,
+            self.codec,
+            mode=self.if_exists,
+            **kept,
+            **self._identity(),
+            **self.options,
         )
         notes += [
             f"{'left out' if lossy.drops else 'not kept'}: {plural.count(lost_values[lossy.meaning], 'row')} {lossy.meaning}"

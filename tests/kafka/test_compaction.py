@@ -314,6 +314,10 @@ def test_arguments_that_would_be_ignored_are_refused(tmp_path):
     source = partition(tmp_path / "in", batch(0, (b"a", b"1")))
     with pytest.raises(lw.UsageError, match="filter cannot be combined with compact"):
         compacted(source, tmp_path / "out", filter="offset == 1")
+    with pytest.raises(lw.UsageError, match="option retention_bytes cannot be combined with compact"):
+        compacted(source, tmp_path / "out", retention_bytes=1)
+    with pytest.raises(lw.UsageError, match=r"Did you mean 'segment\.bytes'"):
+        compacted(source, tmp_path / "out", segment_byts=100)
     with pytest.raises(lw.UsageError, match="jobs cannot be combined with compact"):
         compacted(source, tmp_path / "out", jobs=2)
     with pytest.raises(lw.UsageError, match="the result of a compaction is a directory"):

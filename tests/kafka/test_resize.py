@@ -63,6 +63,16 @@ def test_retention_of_minus_one_removes_nothing(tmp_path: Path, options: dict[st
     assert logs(tmp_path / "t-0") == logs(source)
 
 
+def test_topic_id_of_a_partition_of_the_same_name_is_kept(tmp_path: Path) -> None:
+    source = CASES[ROLLED].partition
+    ids = {
+        target: lw.convert(source, tmp_path / target, "kafka.partition", batch_size=100)
+        and lw.inspect(tmp_path / target)["facts"]["topic_id"]
+        for target in (source.name, "other-0")
+    }
+    assert ids[source.name] == lw.inspect(source)["facts"]["topic_id"] != ids["other-0"]
+
+
 def test_segments_span_at_most_segment_ms(tmp_path: Path) -> None:
     rows = [{"value": b"x", "timestamp": 1_700_000_000_000 + 1000 * n, "offset": n} for n in range(20)]
     lw.write(rows, tmp_path / "t-0", "kafka.partition", batch_size=1)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -119,6 +120,7 @@ class KafkaPartition(Layout):
         *used_by({*STARTS, Verb.INSPECT, Verb.EXPLAIN}, LOG_START_OFFSET),
         *used_by(STARTS, *(option for option in START_OPTIONS if option is not LOG_START_OFFSET)),
     )
+    identity_options = MappingProxyType({"topic.id": "topic_id"})
     nouns = ("record", "segment")
     takes = tuple({column.name: column for table in DECODED.values() for column in table.columns}.values())
     advice = (
