@@ -24,6 +24,7 @@ from logwright.codec.describe import (
     Enclosed,
     Field,
     Flags,
+    Nothing,
     Repeated,
     Scope,
     Struct,
@@ -38,6 +39,7 @@ from logwright.codec.window import Window
 
 UNEXPLAINED, SKIPPED, PADDING = "unexplained", "skipped", "padding"
 """Kinds of nodes that are not fields: bytes that no field covers, list items that are not shown, and padding."""
+_ABSENT = Nothing().label()
 LIMIT = 256 << 20
 """The default size limit of a space."""
 _AROUND = 2
@@ -279,7 +281,8 @@ class Explainer:
                 child = self._field(each, at, room, inner)
             except DescriptionError as error:
                 child = self._broken(each.type, at, stop, each.name, each.doc, error)
-            node.children.append(child)
+            if child.type != _ABSENT:
+                node.children.append(child)
             children[each.name] = child
             at = child.end - self.base
             if child.broken:

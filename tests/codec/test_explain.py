@@ -23,6 +23,7 @@ from logwright.codec.describe import (
     Field,
     Flags,
     Int,
+    Nothing,
     Repeated,
     Struct,
     Switch,
@@ -366,6 +367,14 @@ def test_consecutive_values_and_padding_are_explained() -> None:
     assert explain_values(PAIR, window(b""), Focus()) == []
     nothing = Struct("Nothing")
     assert [each.kind for each in explain_values(nothing, window(b"ab"), Focus())] == ["struct", UNEXPLAINED]
+
+
+def test_absent_field_is_not_listed() -> None:
+    versioned = Struct(
+        "Versioned", Field("version", U8), Field("time", Switch("version", {1: U8, None: Nothing()}))
+    )
+    assert [each.name for each in explained(versioned, b"\1\7").children] == ["version", "time"]
+    assert [each.name for each in explained(versioned, b"\0").children] == ["version"]
 
 
 def test_empty_items_end_a_list() -> None:
