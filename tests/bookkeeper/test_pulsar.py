@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 import logwright as lw
 from logwright.codec.bookkeeper.pulsar.entry import MessageError, NotPulsarError, messages_of
 from logwright.codec.fault import DamageError
+from logwright.codec.kernels.compress import compress
 
 FIELDS = {
     "KeyValue": ["1 string key required", "2 string value required"],
@@ -43,7 +44,8 @@ FIELDS = {
     ],
 }  # fmt: skip
 COMPRESSORS = {
-    1: lambda data: lz4.block.compress(data, store_size=False), 2: zlib.compress, 3: zstandard.ZstdCompressor().compress,
+    1: lambda data: lz4.block.compress(data, store_size=False), 2: lambda data: compress("zlib-flushed", data),
+    3: zstandard.ZstdCompressor().compress,
     4: lambda data: bytes(cramjam.snappy.compress_raw(data)),
 }  # fmt: skip
 NAMES = {1: "LZ4", 2: "ZLIB", 3: "ZSTD", 4: "SNAPPY"}
@@ -169,6 +171,25 @@ def test_compressed_batch_is_decompressed(tmp_path: Path, code: int) -> None:
     assert {row["compression"] for row in rows} == {NAMES[code]}
 
 
+def test_zlib_stream_with_an_end_is_decompressed(tmp_path: Path) -> None:
+    """A producer in Java flushes the stream and does not end it; others end it."""
+    payload = entry(zlib.compress(b"text"), compression=2, uncompressed_size=4)
+    (row,) = read(stored(tmp_path, payload))
+    assert row["payload"] == b"text"
+
+
+def test_chunks_of_a_compressed_message_stay_as_stored(tmp_path: Path) -> None:
+    compressed = zlib.compress(bytes(1000))
+    parts = [compressed[:5], compressed[5:]]
+    payloads = [
+        entry(part, compression=2, uncompressed_size=1000, chunk_id=i, num_chunks_from_msg=2, uuid="p-7")
+        for i, part in enumerate(parts)
+    ]
+    rows = read(stored(tmp_path, *payloads))
+    assert [row["payload"] for row in rows] == parts
+    assert {row["note"] for row in rows} == {"a part of a compressed message, so payload is as stored"}
+
+
 def test_encrypted_batch_stays_as_stored(tmp_path: Path) -> None:
     keys = [{"key": "rsa", "value": b"v", "metadata": [{"key": "a", "value": "b"}]}]
     payload = entry(
@@ -188,7 +209,7 @@ def test_entry_without_magic_numbers_is_metadata_and_message(tmp_path: Path) -> 
 
 DAMAGED = {
     "checksum mismatch: stored 0x87a29987": WORKED[:-1] + b"x",
-    "bad payload: zlib": entry(b"x", compression=2, uncompressed_size=5),
+    "bad payload: zlib": entry(b"xyz", compression=2, uncompressed_size=5),
     "the payload decompresses to 1 bytes, but uncompressed_size is 9": entry(
         zlib.compress(b"x"), compression=2, uncompressed_size=9
     ),

@@ -211,7 +211,10 @@ def test_raw_lz4_block_has_neither_frame_nor_length() -> None:
 
 
 def test_unknown_codec_error_lists_the_known_ones() -> None:
-    expected = "^compression is one of none, gzip, snappy, snappy-raw, lz4, lz4-magic0, lz4-raw, zstd, zstd-sized, zlib, deflate, not 'brotli'$"
+    expected = (
+        "^compression is one of none, gzip, snappy, snappy-raw, lz4, lz4-magic0, lz4-raw, zstd, zstd-sized, zlib, zlib-flushed, "
+        "deflate, not 'brotli'$"
+    )
     with pytest.raises(ValueError, match=expected):
         compress("brotli", b"")
     with pytest.raises(ValueError, match=expected):

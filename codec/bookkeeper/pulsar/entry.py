@@ -19,7 +19,7 @@ BROKER_MAGIC, CHECKSUM_MAGIC = b"\x0e\x02", b"\x0e\x01"
 LARGEST = 1 << 28
 """The most bytes that a payload is decompressed to. Brokers accept 5 MiB by default (`maxMessageSize`)."""
 COMPRESSIONS = {0: "NONE", 1: "LZ4", 2: "ZLIB", 3: "ZSTD", 4: "SNAPPY"}
-_READERS = {1: "lz4-raw", 2: "zlib", 3: "zstd", 4: "snappy-raw"}
+_READERS = {1: "lz4-raw", 2: "zlib-flushed", 3: "zstd", 4: "snappy-raw"}
 _KEY_VALUE: Fields = {
     1: Field("key", Kind.TEXT, required=True),
     2: Field("value", Kind.TEXT, required=True),
@@ -72,9 +72,7 @@ _SINGLE: Fields = {
     9: Field("null_value", Kind.BOOL),
     10: Field("null_partition_key", Kind.BOOL),
 }
-_OF_BATCH = (
-    "properties", "partition_key", "partition_key_b64_encoded", "ordering_key", "null_value", "null_partition_key",
-)  # fmt: skip
+_OF_BATCH = ("properties", "partition_key", "partition_key_b64_encoded", "ordering_key")
 """Fields that a message in a batch does not take from the metadata of the batch."""
 
 
@@ -139,9 +137,11 @@ def _contents(
         row["note"] = "encrypted, so payload is as stored" + (
             f": a batch of {count} messages" if is_batch else ""
         )
-        yield row
+        yield _message(row)
         return
-    if code:
+    if code and metadata.get("num_chunks_from_msg", 0) > 1:
+        row["note"] = "a part of a compressed message, so payload is as stored"
+    elif code:
         content = row["payload"] = _decompressed(code, metadata.get("uncompressed_size", 0), content)
     if not is_batch:
         yield _message(row)

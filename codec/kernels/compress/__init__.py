@@ -14,6 +14,7 @@
 - `zstd`: any number of frames (RFC 8878), skippable ones included.
 - `zstd-sized`: the same; written as one frame with the content size in its header, as LevelDB requires.
 - `zlib`: one zlib stream (RFC 1950). Bytes after it are ignored, as by inflate().
+- `zlib-flushed`: the same, but the stream may lack its end, as Pulsar writes it. The caller has to check the size.
 - `deflate`: one raw deflate stream (RFC 1951), without header and checksum. Bytes after it are ignored.
 
 Stored lengths are not trusted: no buffer exceeds the limit (plus one block), or the size that the compressed bytes could fill.
@@ -113,6 +114,7 @@ _READERS: dict[str, _Reader] = {
     "zstd": zstd.read,
     "zstd-sized": zstd.read,
     "zlib": deflate.read_zlib,
+    "zlib-flushed": deflate.read_flushed,
     "deflate": deflate.read,
 }
 _APPENDERS: dict[str, Callable[[str, memoryview, Output, int], None]] = {
@@ -131,6 +133,7 @@ _WRITERS: dict[str, _Writer] = {
     "zstd": zstd.write,
     "zstd-sized": zstd.write_sized,
     "zlib": deflate.write_zlib,
+    "zlib-flushed": deflate.write_flushed,
     "deflate": deflate.write,
 }
 _PIECES: dict[str, Callable[[Iterable[Any]], Iterator[bytes]]] = {
@@ -146,5 +149,6 @@ _LEVELS = {
     "zstd": (-131072, 22, 3),
     "zstd-sized": (-131072, 22, 1),
     "zlib": (-1, 9, -1),
+    "zlib-flushed": (-1, 9, -1),
     "deflate": (-1, 9, -1),
 }

@@ -11,11 +11,15 @@ def read_zlib(codec: str, data: memoryview, limit: int) -> Bytes:
     return _read(codec, data, limit, zlib.MAX_WBITS)
 
 
+def read_flushed(codec: str, data: memoryview, limit: int) -> Bytes:
+    return _read(codec, data, limit, zlib.MAX_WBITS, ends=False)
+
+
 def read(codec: str, data: memoryview, limit: int) -> Bytes:
     return _read(codec, data, limit, -zlib.MAX_WBITS)
 
 
-def _read(codec: str, data: memoryview, limit: int, window: int) -> Bytes:
+def _read(codec: str, data: memoryview, limit: int, window: int, *, ends: bool = True) -> Bytes:
     stream = zlib.decompressobj(window)
     try:
         # One byte more than allowed distinguishes a payload that is too large from one that just fits.
@@ -24,13 +28,18 @@ def _read(codec: str, data: memoryview, limit: int, window: int) -> Bytes:
         raise CompressionError(f"{codec}: {reason(error)}") from None
     if len(out) > limit:
         raise BombError.over(codec, limit)
-    if not stream.eof:
+    if ends and not stream.eof:
         raise CompressionError(f"{codec}: the stream is cut off after {len(data)} bytes, before its end")
     return array(out)
 
 
 def write_zlib(data: memoryview, level: int) -> bytes:
     return _write(data, level, zlib.MAX_WBITS)
+
+
+def write_flushed(data: memoryview, level: int) -> bytes:
+    stream = zlib.compressobj(level)
+    return stream.compress(data) + stream.flush(zlib.Z_SYNC_FLUSH)
 
 
 def write(data: memoryview, level: int) -> bytes:
