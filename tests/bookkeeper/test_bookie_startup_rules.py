@@ -84,15 +84,20 @@ def test_largest_entry_id_in_a_journal_makes_no_huge_index(tmp_path: Path) -> No
     assert after == before - {(ledger, entry)}
 
 
-def test_entries_that_cannot_be_flushed_are_served_and_the_mark_stays(tmp_path: Path) -> None:
-    rows = [{"ledger_id": 1, "entry_id": n, "payload": b"%d" % n} for n in range(4)]
+@pytest.mark.parametrize("damaged", [1, 2])
+def test_first_access_to_a_damaged_index_ends_a_flush(damaged: int, tmp_path: Path) -> None:
+    """A bookie flushes twice when it starts. With two damaged index files, the entries stay in memory and the mark where it was."""
+    rows = [{"ledger_id": 1 + n % 2, "entry_id": n // 2, "payload": b"%d" % n} for n in range(8)]
     home = tmp_path / "bookie"
     lw.write(rows, home, "bookkeeper.bookie", journalWriteData=True)
     overwrite(home / "ledger" / "current" / "lastMark", 8, bytes(8))
-    overwrite(home / "ledger" / "current" / "0" / "1" / "1.idx", 36, (4).to_bytes(4, "big"))
+    for ledger in range(1, 1 + damaged):
+        index = home / "ledger" / "current" / "0" / f"{ledger}" / f"{ledger}.idx"
+        overwrite(index, 36, (4).to_bytes(4, "big"))
     served = started(home, ledgerStorageClass="SortedLedgerStorage")
-    assert [read.served for read in served.ledgers] == [[0, 1, 2, 3]]
-    assert served.overlay.read("ledger/current/lastMark")[8:] == bytes(8)
+    assert [read.served for read in served.ledgers] == [[0, 1, 2, 3]] * 2
+    mark = served.overlay.read("ledger/current/lastMark")[8:]
+    assert (mark == bytes(8)) == (damaged == 2)
 
 
 @pytest.mark.parametrize(

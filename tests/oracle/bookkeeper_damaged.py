@@ -13,6 +13,7 @@ from typing import Any
 from golden_bookies import LAYOUT, SETTINGS, case
 
 import logwright as lw
+from logwright.codec.bookkeeper.formats.digest import HEADER, SIZES, digest_of, parse_digest_type
 from logwright.codec.bookkeeper.startup.client import LedgerRead
 from logwright.codec.bookkeeper.startup.errors import JavaError
 from logwright.codec.bookkeeper.startup.start import ServedBookie
@@ -27,15 +28,27 @@ GOLDEN = (
 GOLDEN_DB = ("db_small", "db_killed", "db_two_dirs", "db_compacted")
 VARIANTS = 10
 """The number of consecutive seeds that damage the same bookie."""
-INTERLEAVED, SORTED = "InterleavedLedgerStorage", "SortedLedgerStorage"
+INTERLEAVED, SORTED, DB = "InterleavedLedgerStorage", "SortedLedgerStorage", "DbLedgerStorage"
 CLASSES = {
     INTERLEAVED: f"org.apache.bookkeeper.bookie.{INTERLEAVED}",
     SORTED: f"org.apache.bookkeeper.bookie.{SORTED}",
-    "DbLedgerStorage": "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage",
+    DB: "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage",
 }
 _FOLDERS = dict.fromkeys((".log", ".txn", "lastMark", "lastMark.0", "lastId", "VERSION"), ("/current",)) | {
     ".idx": ("",)
 }
+_RECORD = [
+    "ledger_id",
+    "entry_id",
+    "last_add_confirmed",
+    "length",
+    "payload",
+    "kind",
+    "data",
+    "digest_type",
+    "digest",
+]
+_ROOTS = ("journalDirectories", "ledgerDirectories", "indexDirectories")
 _LARGEST_OFFSET = (1 << 44) - 4096
 Files = dict[str, bytes]
 
@@ -56,10 +69,17 @@ class Bookie:
             path = home / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
-        for number, kind in enumerate(("journalDirectories", "ledgerDirectories", "indexDirectories")):
-            for folder in self.config.get(kind, ("journal", "ledger", "")[number]).split(","):
-                (home / folder / "current").mkdir(parents=True, exist_ok=True)
+        for folder in self.folders():
+            (home / folder).mkdir(parents=True, exist_ok=True)
         return home
+
+    def folders(self) -> list[str]:
+        """Return the folders `current` of all directories."""
+        kinds = (
+            self.config.get(kind, default)
+            for kind, default in zip(_ROOTS, ("journal", "ledger", ""), strict=True)
+        )
+        return [f"{name}/current/" for names in kinds for name in names.split(",") if name]
 
     @property
     def options(self) -> dict[str, Any]:
@@ -96,9 +116,9 @@ def rows(chance: random.Random) -> tuple[list[dict[str, Any]], list[oracle.Ledge
 
 
 def write(home: Path, chance: random.Random, storage: str) -> Bookie:
-    """Write a random bookie. Half of them are written by two calls."""
+    """Write a random bookie. Half of them are written by two calls, and half of them have several directories of a kind."""
     entries, ledgers = rows(chance)
-    config = {
+    config: dict[str, Any] = {
         "ledgerStorageClass": CLASSES[storage], "logSizeLimit": chance.choice([2000, 5000, 1 << 20]),
         "pageSize": chance.choice([512, 8192]),
     }  # fmt: skip
@@ -106,13 +126,88 @@ def write(home: Path, chance: random.Random, storage: str) -> Bookie:
         **{name: config[name] for name in SETTINGS}, "passwd": ledgers[0].password, "digestType": ledgers[0].digest,
         "instanceId": oracle.INSTANCE,
     }  # fmt: skip
+    target, roots = home, {}
+    if chance.random() < 0.5:
+        roots = _roots(chance, storage)
+        config |= {kind: ",".join(names) for kind, names in roots.items()}
+        options |= {kind: ",".join(f"{home}/{name}" for name in names) for kind, names in roots.items()}
+        target = home / roots["ledgerDirectories"][0]
     if chance.random() < 0.7:
         options["journalWriteData"] = True
     split = chance.choice([len(entries), len(entries) // 2]) or len(entries)
-    lw.write(entries[:split], home, "bookkeeper.bookie", **options)
+    lw.write(entries[:split], target, "bookkeeper.bookie", **options)
     if entries[split:]:
-        lw.write(entries[split:], home, "bookkeeper.bookie", mode="append", **options)
+        lw.write(entries[split:], target, "bookkeeper.bookie", mode="append", **options)
+    if chance.random() < 0.5:
+        known = {"passwd": ledgers[0].password, "digestType": ledgers[0].digest}
+        _divide_journals(home, chance, roots.get("journalDirectories", ["journal"]), known)
+    for cookie in home.glob("*/current/VERSION"):
+        cookie.write_text(cookie.read_text().replace(f"{home}/", ""))
     return Bookie(files_of(home), config, tuple(ledgers), oracle.INSTANCE)
+
+
+def _roots(chance: random.Random, storage: str) -> dict[str, list[str]]:
+    """Return the names of one to three journal and ledger directories, and those of index directories in some cases."""
+    ledgers = chance.choice([1, 2, 3])
+    indexes = chance.choice([0, 0, ledgers if storage == DB else chance.choice([1, 2])])
+    counts = dict(zip(_ROOTS, (chance.choice([1, 2, 3]), ledgers, indexes), strict=True))
+    return {
+        kind: [f"{kind.removesuffix('Directories')}-{i}" for i in range(count)] for kind, count in counts.items() if count
+    }  # fmt: skip
+
+
+def _divide_journals(home: Path, chance: random.Random, names: list[str], known: dict[str, Any]) -> None:
+    """Divide the records of the journals over all journal directories by ledger, and there over one or two journals of any version.
+
+    The marks are before all records, or after some of them.
+    """
+    journals = sorted(home.glob("*/current/*.txn"), key=lambda path: int(path.stem, 16))
+    records = [row for path in journals for row in lw.read(path, columns=_RECORD, **known).to_pylist()]
+    first = int(journals[0].stem, 16)
+    for path in (*journals, *home.glob("*/current/lastMark*")):
+        path.unlink()
+    for number, name in enumerate(names):
+        own = [row for row in records if row["ledger_id"] % len(names) == number]
+        at = chance.randrange(len(own) + 1)
+        marks = [(0, 0)]
+        for identity, part in enumerate((own[:at], own[at:]), first):
+            if part:
+                path = home / name / "current" / f"{identity:x}.txn"
+                lw.write(
+                    part, path, "bookkeeper.journal", journalFormatVersionToWrite=chance.choice([4, 5, 6])
+                )
+                marks += [(identity, 0), (identity, path.stat().st_size)]
+        journal, offset = chance.choice(marks)
+        file = f"lastMark.{number}" if len(names) > 1 else "lastMark"
+        for folder in home.glob("ledger*/current"):
+            if journal and chance.random() < 0.8:
+                (folder / file).write_bytes(journal.to_bytes(8, "big") + offset.to_bytes(8, "big"))
+
+
+def generated(home: Path, chance: random.Random) -> Bookie:
+    """Generate a bookie that was killed, with two journal, ledger and index directories."""
+    corpus = lw.generate(
+        "bookkeeper.bookie",
+        home,
+        rows=chance.choice([20, 100, 300]),
+        seed=chance.randrange(1 << 30),
+        recipe="mixed",
+    )
+    options = dict(corpus.manifest["read_options"])
+    for cookie in home.glob("*/current/VERSION"):
+        text = cookie.read_text().replace("/data/", "").replace("10.0.0.1:3181", oracle.BOOKIE_ID)
+        cookie.write_text(text.replace("3a5b6c1e-0000-4000-8000-1234567890ab", oracle.INSTANCE))
+    digests = {
+        row["ledger_id"]: row["digest_type"].replace("HMAC", "MAC")
+        for row in lw.read(home, columns=["ledger_id", "digest_type"], **options).to_pylist()
+    }
+    ledgers = tuple(
+        oracle.Ledger(ledger, digest, options["passwd"].get(str(ledger), "").encode(), range(90))
+        for ledger, digest in digests.items()
+    )
+    config = {"ledgerStorageClass": CLASSES[chance.choice([INTERLEAVED, SORTED])]}
+    config |= {kind: ",".join(f"{kind.removesuffix('Directories')}-{i}" for i in range(2)) for kind in _ROOTS}
+    return Bookie(files_of(home), config, ledgers, oracle.INSTANCE)
 
 
 def golden(name: str) -> Bookie:
@@ -126,20 +221,21 @@ def golden(name: str) -> Bookie:
         for line in known.info["ledgers"]
     )  # fmt: skip
     cookie = next(data for path, data in files.items() if path.endswith("/VERSION")).decode()
-    return Bookie(
-        files, known.info["config"], ledgers, cookie.partition('instanceId: "')[2].partition('"')[0]
-    )
+    # A smaller buffer than the default flushes the header of a log that is still empty.
+    config = {key: value for key, value in known.info["config"].items() if key != "writeBufferSizeBytes"}
+    return Bookie(files, config, ledgers, cookie.partition('instanceId: "')[2].partition('"')[0])
 
 
 @lru_cache(maxsize=4)
 def intact(seed: int, db: bool = False) -> Bookie:
     chance = random.Random(f"bookie {seed}")
-    if db:
-        return golden(chance.choice(GOLDEN_DB))
-    if chance.random() < 0.4:
-        return golden(chance.choice(GOLDEN))
+    if chance.random() < 0.35:
+        return golden(chance.choice(GOLDEN_DB if db else GOLDEN))
     with tempfile.TemporaryDirectory() as folder:
-        return write(Path(folder, "bookie"), chance, chance.choice([INTERLEAVED, SORTED]))
+        home = Path(folder, "bookie")
+        if not db and chance.random() < 0.25:
+            return generated(home, chance)
+        return write(home, chance, DB if db else chance.choice([INTERLEAVED, SORTED]))
 
 
 # Damage
@@ -354,11 +450,14 @@ def ours(bookie: Bookie) -> dict[str, Any]:
         served = started.served
         assert isinstance(served, ServedBookie)
         listed = {ledger.ledger_id for ledger in bookie.ledgers}
-        return {
-            "ledgers": {
-                read.ledger: _our_ledger(served, read, read.ledger in listed) for read in served.ledgers
-            }
+        ledgers = {read.ledger: _our_ledger(served, read, read.ledger in listed) for read in served.ledgers}
+        folders = tuple(bookie.folders())
+        files = {
+            entry.name: served.overlay.read(entry.name)
+            for entry in served.overlay.entries()
+            if entry.name.startswith(folders)
         }
+        return {"ledgers": ledgers, "files": _left(bookie, files)}
 
 
 def _our_ledger(served: ServedBookie, read: LedgerRead, listed: bool) -> dict[str, Any]:
@@ -392,7 +491,31 @@ def theirs(bookie: Bookie) -> dict[str, Any]:
             return {"error": ": ".join(text.removesuffix(": ") for text in started.exception)}
         ledgers = oracle.read(bookie.ledgers)
         oracle.stop()
-    return {"ledgers": {ledger: _their_ledger(served) for ledger, served in ledgers.items()}}
+        files = _left(bookie, files_of(home))
+    return {"ledgers": {ledger: _their_ledger(served) for ledger, served in ledgers.items()}, "files": files}
+
+
+def _left(bookie: Bookie, files: Files) -> Files:
+    """Return the files that a bookie leaves when it is stopped.
+
+    Left out are the files of RocksDB, the mark of an unclean stop, and new journals, whose version and size are settings. The bookie writes
+    new logs and index files to a directory that it chooses at random, so they are named without it. With a log for each ledger, new logs
+    differ.
+    """
+    new_logs = any(name.endswith(".log") and name not in bookie.files for name in files)
+    if "entryLogPerLedgerEnabled" in bookie.config and new_logs:
+        return {}
+    out = {}
+    for name, data in files.items():
+        folder, _, base = name.rpartition("/")
+        if f"/{folder}/".endswith(("/ledgers/", "/locations/", "/metadata-cache/")) or base == "DIRTY":
+            continue
+        if name not in bookie.files and base.endswith((".txn", ".log", ".idx")):
+            if not base.endswith(".txn"):
+                out[base] = data
+        else:
+            out[name] = data
+    return out
 
 
 def _their_ledger(served: oracle.LedgerServed) -> dict[str, Any]:
@@ -414,11 +537,30 @@ def undefined(bookie: Bookie, answer: dict[str, Any]) -> str:
         "OutOfMemoryError" in str(ledger["explicit_lac"]) for ledger in answer.get("ledgers", {}).values()
     ):
         return "how many copies of a large buffer fit into a Java heap depends on the JVM"
+    kinds = {ledger.digest for ledger in bookie.ledgers}
+    if len(kinds) > 1 and any(_all_damaged(ledger, answer) for ledger in bookie.ledgers):
+        return "the digest type of a ledger without an undamaged entry is only in its metadata"
     refused = [error for ledger in answer.get("ledgers", {}).values() for error in ledger["refused"].values()]
+    if DB in bookie.config.get("ledgerStorageClass", "") and any(
+        "OutOfMemoryError" in error[0] for error in refused
+    ):
+        # The read of the entry before it, which reads ahead, throws the error too. The next one gets the entry from a cache.
+        return "whether an entry before one of impossible size is served depends on what was read before"
     if any("Negative position" in text for error in refused for text in error):
         # The first read throws an exception. The next one by the same thread gets what is left in the thread's buffer.
         return "what is read before the start of a log depends on what the thread has read before"
     return ""
+
+
+def _all_damaged(ledger: oracle.Ledger, answer: dict[str, Any]) -> bool:
+    """Return whether the bookie serves entries of a ledger, and none of them has the right digest."""
+    served = answer.get("ledgers", {}).get(ledger.ledger_id, {}).get("served", {}).values()
+    size = SIZES[parse_digest_type(ledger.digest)]
+    return bool(served) and not any(
+        content[HEADER : HEADER + size]
+        == digest_of(content[:HEADER] + content[HEADER + size :], size, ledger.password)
+        for content in served
+    )
 
 
 def differences(ours: dict[str, Any], theirs: dict[str, Any], path: str = "") -> Iterator[str]:

@@ -5,6 +5,8 @@ Source: `EmbeddedServer`, `BookieImpl`, `HandleFactoryImpl` of BookKeeper.
 
 from __future__ import annotations
 
+import contextlib
+
 from logwright.codec.bookkeeper.startup import cookie, journal
 from logwright.codec.bookkeeper.startup.errors import (
     BOOKIE,
@@ -53,11 +55,13 @@ class Bookie:
                 self.overlay, self.tree, self.options, sorted_=self.tree.storage == SORTED
             )
         marks = [self._replay(number) for number in range(len(self.tree.journals))]
-        try:
-            self.storage.flush()
-        except JavaError:
-            return  # logged only; the marks stay
-        self._checkpoint(marks)
+        # `SortedLedgerStorage.start` flushes a second time. Errors are logged only.
+        for _ in range(2 if self.tree.storage == SORTED else 1):
+            with contextlib.suppress(JavaError):
+                self.storage.flush()
+                self._checkpoint(marks)
+                break
+        self.storage.close_logs()
 
     def check_directories(self) -> None:
         """Check the layout and the cookies of the directories. Raises `JavaError`."""
@@ -184,8 +188,6 @@ class Bookie:
     def _checkpoint(self, marks: list[tuple[int, int]]) -> None:
         """Write the marks up to which the journals are replayed."""
         for number, (identity, offset) in enumerate(marks):
-            if (identity, offset) == (0, 0):
-                continue
             name = f"{LAST_MARK}.{number}" if len(marks) > 1 else LAST_MARK
             data = (identity & (1 << 64) - 1).to_bytes(8, "big") + (offset & (1 << 64) - 1).to_bytes(8, "big")
             for place in self.tree.ledgers:

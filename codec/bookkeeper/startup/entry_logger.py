@@ -13,7 +13,7 @@ from logwright.codec.bookkeeper.startup.errors import (
     ILLEGAL_ARGUMENT,
     LOOKUP,
     JavaError,
-    allocate,
+    allocate_direct,
     io_error,
     unchecked,
 )
@@ -155,7 +155,7 @@ class EntryLogger:
             if self.direct:
                 return self._read_direct(reader, ledger, entry, log, position)
             size = self._validate(reader, ledger, entry, log, position)
-            allocate(size, self.heap)
+            allocate_direct(size, self.heap)
             data = self._bytes(reader, log, position, size)
             if len(data) != size:
                 raise JavaError(

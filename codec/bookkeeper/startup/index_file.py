@@ -198,7 +198,8 @@ class IndexFile:
         entries = np.fromiter(self.added, np.int64, len(self.added))
         locations[entries] = np.fromiter(self.added.values(), np.int64, len(self.added))
         head = self.overlay.read(self.name, 0, START).ljust(START, b"\0")
-        self.overlay.put(self.name, head + locations.tobytes())
+        rest = self.overlay.read(self.name, START + 8 * count)
+        self.overlay.put(self.name, head + locations.tobytes() + rest)
         self.added = {}
 
     def entries(self) -> tuple[Int64s, Int64s]:

@@ -5,6 +5,7 @@ Source: `InterleavedLedgerStorage`, `SortedLedgerStorage`, `SingleDirectoryDbLed
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
@@ -32,6 +33,8 @@ LAST_ENTRY = -1
 _IN_MEMORY = -1
 """Stands for a location if the entry could not be flushed."""
 _LEAST_ENTRY = 24
+_READ_AHEAD = 100
+"""The default of `dbStorage_readAheadCacheBatchSize`."""
 _NUMBER_FORMAT = "java.lang.NumberFormatException"
 
 
@@ -71,6 +74,10 @@ class Storage(ABC):
     @abstractmethod
     def flush(self) -> None:
         """Write the replayed entries to entry logs and the index."""
+
+    @abstractmethod
+    def close_logs(self) -> None:
+        """Write the entry logs that entries were added to."""
 
     @abstractmethod
     def entries(self, ledger: int) -> tuple[Int64s, Int64s]:
@@ -196,16 +203,16 @@ class InterleavedStorage(Storage):
 
     def flush(self) -> None:
         """Write the replayed entries. After an error they are served from memory."""
-        try:
-            for (ledger, entry), frame in sorted(self._memory.items()):
-                location = self._logger.add(ledger, frame, roll=False)
-                self._file(ledger).add(entry, location)
-            self._memory = {}
-        finally:
-            self._logger.flush()
+        for (ledger, entry), frame in sorted(self._memory.items()):
+            location = self._logger.add(ledger, frame, roll=False)
+            self._file(ledger).add(entry, location)
+        self._memory = {}
         for file in self._index.values():
             if file.added:
                 file.flush()
+
+    def close_logs(self) -> None:
+        self._logger.flush()
 
     def entries(self, ledger: int) -> tuple[Int64s, Int64s]:
         try:
@@ -301,14 +308,26 @@ class DbStorage(Storage):
         for part in self.parts:
             part.flush()
 
+    def close_logs(self) -> None:
+        for part in self.parts:
+            part.logger.flush()
+
     def entries(self, ledger: int) -> tuple[Int64s, Int64s]:
         return self._of(ledger).entries(ledger)
+
+    def last_content(self, ledger: int) -> bytes:
+        """Return the content of the last entry, which is not taken from those that were read ahead."""
+        entry = self.last_entry(ledger)
+        return self.logger(ledger).read(ledger, entry, self.location(ledger, entry))
 
     def last_entry(self, ledger: int) -> int:
         entries, _ = self.entries(ledger)
         if not len(entries):
             raise no_entry(ledger, LAST_ENTRY)
         return int(entries[-1])
+
+    def read(self, ledger: int, entry: int, location: int) -> bytes:
+        return self._of(ledger).read(ledger, entry, location)
 
     def logger(self, ledger: int) -> EntryLogger:
         return self._of(ledger).logger
@@ -327,6 +346,21 @@ class _DbDirectory:
             overlay, [place.prefix], settings["logSizeLimit"], settings["Xmx"], direct=direct
         )
         self.cache: dict[tuple[int, int], Copy] = {}
+        self._ahead: dict[tuple[int, int], bytes] = {}
+
+    def read(self, ledger: int, entry: int, location: int) -> bytes:
+        """Return the content of an entry. The entries that follow it in its log are read ahead, even if their location is another one."""
+        content = self._ahead.get((ledger, entry))
+        if content is not None:
+            return content
+        content = self.logger.read(ledger, entry, location)
+        self._ahead = {key: value for key, value in self._ahead.items() if key > (ledger, entry)}
+        following = content
+        with contextlib.suppress(JavaError):
+            for number in range(entry + 1, entry + 1 + _READ_AHEAD):
+                location += 4 + len(following)
+                following = self._ahead[ledger, number] = self.logger.read(ledger, number, location)
+        return content
 
     def of(self, ledger: int) -> rocks.LedgerData:
         if ledger not in self.data:
@@ -339,7 +373,6 @@ class _DbDirectory:
         added: dict[int, dict[int, int]] = {}
         for (ledger, entry), frame in sorted(self.cache.items()):
             added.setdefault(ledger, {})[entry] = self.logger.add(ledger, frame, roll=True)
-        self.logger.flush()
         for ledger, locations in added.items():
             entries, known = self.entries(ledger)
             merged = {**dict(zip(entries.tolist(), known.tolist(), strict=True)), **locations}
