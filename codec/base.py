@@ -223,6 +223,15 @@ class Codec(ABC):
         """
         return True
 
+    def part_proved(
+        self, window: Window, frame: Frames, flip: tuple[int, int] | None, context: Any
+    ) -> tuple[tuple[int, int], tuple[str, ...]] | None:
+        """Return the range of the data with the corrected bit that is proved all the same, if the frame is not `proved`, and the evidence.
+
+        None if nothing is. For a format in which no checksum covers most of a frame.
+        """
+        return None
+
     @abstractmethod
     def encode(
         self, rows: pa.Table, frames: pa.Table | None, file: pa.Table | None, context: Any

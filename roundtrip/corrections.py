@@ -1,8 +1,10 @@
 """Try the correction of flipped bits on every kind of file: `python -m logwright.roundtrip.corrections --tries 1000`.
 With `--by-field`, single flipped bits are counted by the field that they are in.
 
-A correction is right if the corrected frame has its original bytes. One wrong correction fails the run. The other outcomes are
-counted: the file is unchanged, a part of the damage is left, or no damage is detected, because no checksum covers the bit.
+A correction is right if the corrected byte and the range that is proved with it have their original bytes. That range is the frame, except in
+formats in which no checksum covers most of a frame. One wrong correction fails the run. The other outcomes are counted: the file is unchanged,
+a part of the damage is left, the rest of a frame of which a part was corrected is not as it was, or no damage is detected, because no
+checksum covers the bit.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ class Outcome(StrEnum):
 
     RESTORED = "restored"
     LEFT = "left"
+    PART = "part"
     UNSEEN = "unseen"
     WRONG = "wrong"
 
@@ -83,26 +86,47 @@ def corrections(specimen: Specimen, touched: tuple[int, int] | None = None) -> t
     return corrected if whole is None else [*corrected, whole[1]], seen
 
 
-def outcome(specimen: Specimen, data: bytes) -> Outcome:
-    """Correct `data`, a damaged copy of the specimen, and compare."""
+def outcome(specimen: Specimen, data: bytes, starts: Sequence[int] = ()) -> Outcome:
+    """Correct `data`, a damaged copy of the specimen, and compare. `starts`: where the frames of the specimen start, and where it ends."""
     right = specimen.all_bytes()
     changed = np.flatnonzero(np.frombuffer(data, np.uint8) != np.frombuffer(right, np.uint8))
     touched = (int(changed[0]), int(changed[-1]) + 1) if len(changed) else (0, 0)
     corrected, seen = corrections(replace(specimen, path=None, data=data), touched)
     after = patched(np.frombuffer(data, np.uint8), 0, corrected).tobytes()
+    part = False
     for correction in corrected:
-        frame = slice(correction.frame, correction.frame + correction.length)
-        if after[frame] != right[frame]:
+        proved = slice(correction.frame, correction.frame + correction.length)
+        if after[correction.offset] != right[correction.offset] or after[proved] != right[proved]:
             return Outcome.WRONG
+        i = bisect_right(starts, correction.offset)
+        frame = slice(starts[i - 1], starts[i]) if 0 < i < len(starts) else proved
+        part |= after[frame] != right[frame]
     if after == right:
         return Outcome.RESTORED
+    if part:
+        return Outcome.PART
     return Outcome.LEFT if seen else Outcome.UNSEEN
+
+
+def _starts(specimen: Specimen) -> list[int]:
+    """Return where the frames of a file start, and where it ends."""
+    with specimen.open() as source:
+        return [*(start for start, _ in _frames(specimen, source, specimen.context())), source.size]
 
 
 def outcomes(specimen: Specimen, kind: str, seeds: Sequence[int]) -> Counter[Outcome]:
     """Return how often each outcome occurs."""
-    data = specimen.all_bytes()
-    return Counter(outcome(specimen, damaged(data, kind, seed)) for seed in seeds if data)
+    data, starts = specimen.all_bytes(), _starts(specimen)
+    return Counter(outcome(specimen, damaged(data, kind, seed), starts) for seed in seeds if data)
+
+
+def _frames(specimen: Specimen, source: Source, context: Any) -> Iterator[tuple[int, int]]:
+    """Yield where each frame of a file starts and ends."""
+    for step in Walk(source, specimen.codec, context):
+        if isinstance(step, Stretch):
+            base = step.window.offset
+            for start, end in zip(step.frames.start.tolist(), step.frames.end.tolist(), strict=True):
+                yield start + base, end + base
 
 
 def fields(specimen: Specimen) -> Iterator[tuple[int, int, str]]:
@@ -110,15 +134,8 @@ def fields(specimen: Specimen) -> Iterator[tuple[int, int, str]]:
     context = specimen.context()
     at = 0
     with specimen.open() as source:
-        pieces: list[tuple[int, int, bool]] = []
-        for step in Walk(source, specimen.codec, context):
-            if isinstance(step, Stretch):
-                base = step.window.offset
-                ranges = zip(
-                    (step.frames.start + base).tolist(), (step.frames.end + base).tolist(), strict=True
-                )
-                pieces += [(start, end, True) for start, end in ranges]
-        for start, end, frame in [*pieces, (source.size, source.size, False)]:
+        pieces = list(_frames(specimen, source, context))
+        for start, end, frame in [*((*piece, True) for piece in pieces), (source.size, source.size, False)]:
             if at < start:
                 yield from _leaves(specimen, source, at, start, frame=False, context=context)
             yield from _leaves(specimen, source, start, end, frame=frame, context=context)
@@ -144,14 +161,14 @@ def _leaves(
 
 def by_field(specimen: Specimen, bits: Sequence[int]) -> dict[str, Counter[Outcome]]:
     """Flip each of these bits, and return by field how often each outcome occurs."""
-    data = bytearray(specimen.all_bytes())
+    data, frame_starts = bytearray(specimen.all_bytes()), _starts(specimen)
     ranges = [field for field in fields(specimen) if field[0] < field[1]]
     starts = [start for start, _, _ in ranges]
     out: dict[str, Counter[Outcome]] = {path: Counter() for _, _, path in ranges}
     for bit in bits:
         data[bit // 8] ^= 1 << bit % 8
         path = ranges[bisect_right(starts, bit // 8) - 1][2]
-        out[path][outcome(specimen, bytes(data))] += 1
+        out[path][outcome(specimen, bytes(data), frame_starts)] += 1
         data[bit // 8] ^= 1 << bit % 8
     return out
 

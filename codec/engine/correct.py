@@ -35,8 +35,8 @@ _GAP = 16
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """One flipped bit. `offset` is its byte in the file and `stored` the value of that byte. `frame` and `length` are the range of the
-    frame that it makes sound, `proved_by` the evidence."""
+    """One flipped bit. `offset` is its byte in the file and `stored` the value of that byte. `frame` and `length` are the range that is
+    proved to be right with it, `proved_by` the evidence. The range is the frame, or a field of it if no checksum covers the rest."""
 
     offset: int
     bit: int
@@ -286,10 +286,10 @@ class Corrector:
                 continue
             if unique is not None:
                 return None
-            frame, witnesses = sound
+            frame, witnesses, (start, stop) = sound
             end = int(frame.end[0])
             correction = Correction(
-                window.offset + place, bit, stored, window.offset + at, end - at, witnesses
+                window.offset + place, bit, stored, window.offset + start, stop - start, witnesses
             )
             unique = correction, frame, end
         return unique
@@ -303,8 +303,9 @@ class Corrector:
         before: Frames | None,
         after: Frames | None,
         flip: tuple[int, int] | None,
-    ) -> tuple[Frames, tuple[str, ...]] | None:
-        """Return the frame at `window.data[at]`, if it is sound and fits in its place, and the evidence for that."""
+    ) -> tuple[Frames, tuple[str, ...], tuple[int, int]] | None:
+        """Return the frame at `window.data[at]`, if it is sound and fits in its place, the evidence for that, and the range that it
+        proves."""
         codec = self._codec
         frames = self._scan(window, at)
         if not len(frames) or int(frames.start[0]) != at or int(frames.end[0]) > limit:
@@ -314,8 +315,12 @@ class Corrector:
             return None
         follower = after if int(frame.end[0]) == limit else None
         context = codec.trial_context(self._context)
+        proved, part = (at, int(frame.end[0])), None
         if not codec.proved(window, frame, before, follower, flip, context):
-            return None
+            part = codec.part_proved(window, frame, flip, context)
+            if part is None:
+                return None
+            proved = part[0]
         rows = 0
         for decoded in codec.decode(window, frame, "rows", self._columns, codec.trial_context(self._context)):
             if any(fault.severity is Severity.ERROR for _, fault in decoded.faults):
@@ -324,7 +329,7 @@ class Corrector:
         witnesses = [codec.checksum or "checksum"]
         witnesses += ["its rows"] if rows else []
         witnesses += ["the next frame"] if follower is not None else []
-        return frame, tuple(witnesses)
+        return frame, tuple(witnesses) if part is None else part[1], proved
 
 
 def _followed_by(before: Frames | None, frames: Frames) -> Frames:

@@ -41,6 +41,7 @@ from logwright.codec.rocketmq.formats.commitlog.layout import (
 )
 from logwright.codec.rocketmq.formats.commitlog.read import Messages, store_timestamps
 from logwright.codec.rocketmq.formats.commitlog.rows import NAME, ROWS
+from logwright.codec.rocketmq.formats.commitlog.suspects import had_trailer, part_proved, suspects
 from logwright.codec.rocketmq.formats.commitlog.write import Writer
 from logwright.codec.window import Bytes, Chunk, Decoded, Frames, Window
 
@@ -161,7 +162,10 @@ class CommitLog(FramedCodec):
             if len(places) == 1 and int(change[places[0]]).bit_count() == 1:
                 yield end - TRAILER + int(places[0]), int(change[places[0]]).bit_length() - 1
                 return
-        yield from super().suspects(window, at, context)
+        if at + SMALLEST <= end <= len(data) and had_trailer(data, at, end):
+            yield from super().suspects(window, at, context)
+        else:
+            yield from suspects(window, at, self.base(context))
 
     def outliers(self, window: Window, frames: Frames, context: Any) -> Sequence[tuple[int, str]]:
         """Return the messages with a property that is almost the checksum property."""
@@ -178,6 +182,13 @@ class CommitLog(FramedCodec):
     ) -> bool:  # fmt: skip
         """Return whether the message has the property whose checksum covers the complete message: `body_crc` covers the body alone."""
         return bool(has_trailer(window.data, int(frame.start[0]), int(frame.end[0])))
+
+    def part_proved(
+        self, window: Window, frame: Frames, flip: tuple[int, int] | None, context: Any
+    ) -> tuple[tuple[int, int], tuple[str, ...]] | None:
+        if int(frame.header["frame_kind"][0]) != scanner.MAIN:
+            return None
+        return part_proved(window, frame, flip, self.base(context))
 
     def accepts(self, window: Window, at: int, context: CommitLogContext) -> bool:
         """Reject stale messages after the end of the log. A broker truncated them; they are older than the last message."""
