@@ -68,10 +68,10 @@ def test_correction_claims_only_the_field_that_is_proved(specimen: Specimen, sec
 
 
 def test_two_wrong_fields_are_left(specimen: Specimen, second: int) -> None:
-    for one in ("total_size", "magic_code"):
+    for name in ("total_size", "magic_code"):
         data = flipped(
             specimen,
-            8 * (second + MESSAGE.offset(one)) + 24,
+            8 * (second + MESSAGE.offset(name)) + 24,
             8 * (second + MESSAGE.offset("physical_offset")) + 60,
         )
         assert outcome(specimen, data) is Outcome.LEFT
