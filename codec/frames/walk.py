@@ -240,6 +240,7 @@ class Walk:
         at, need = self.start, 0
         resumed = at
         hole: tuple[Fault, int] | None = None
+        noted: list[Fault] = []
         self._prepare()
         empty = self.size == 0 and (self.codec.single_frame or self.codec.scans_empty)
         while at < self.end or (empty and not self._fetched):
@@ -255,6 +256,10 @@ class Walk:
                 frames = self._stopped(frames, self._cut)
             elif frames.damage is not None and frames.damage.kind is Kind.PADDING and not window.final:
                 frames = self._with_zeros_measured(frames)
+            if not len(frames) and frames.faults:
+                # The scan of the window before may have noted how the file ends.
+                frames = replace(frames, faults=[fault for fault in frames.faults if fault not in noted])
+            noted = frames.faults
             stretch = self._own(frames, window)
             if stretch.frames or stretch.faults or stretch.damage:
                 if len(frames):
@@ -268,9 +273,9 @@ class Walk:
                 need = 0
                 hole = stretch.damage, at - stretch.damage.offset
                 continue
-            if not frames.need and self._cut is None:
+            if window.final and (place <= at or not frames.need):
                 break
-            if place <= at and (window.final or frames.need <= len(window.data) - (at - window.offset)):
+            if place <= at and frames.need <= len(window.data) - (at - window.offset):
                 break  # neither a frame nor a request for more bytes: the rest is not covered
             at, need = place, frames.need
             self._step = min(self._step * 2, self.full)
