@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import traceback
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -157,3 +158,38 @@ def test_bookie_with_hmacs_is_written_with_a_password_from_the_environment(
     assert report.ok
     assert not notes(report)
     assert not any(b"hunter2" in path.read_bytes() for path in Path(out).rglob("*") if path.is_file())
+
+
+def test_wrong_password_is_no_damage_if_the_bookie_has_the_master_key(tmp_path: Path) -> None:
+    bookie, out = tmp_path / "bookie", tmp_path / "out"
+    rows = [{"ledger_id": 7, "entry_id": n, "payload": b"entry %d" % n} for n in range(5)]
+    lw.write(rows, bookie, "bookkeeper.bookie", digestType="HMAC", passwd=b"secret")
+    with warnings.catch_warnings(action="ignore"):
+        report = lw.verify(bookie, passwd=b"other")
+        lw.repair(bookie, out, passwd=b"other")
+    assert report.ok
+    texts = [fault.detail for file in report.files for fault in file.faults if fault.severity == "warning"]
+    assert texts
+    assert all("the password is wrong: the bookie has another master key" in text for text in texts)
+    assert lw.read(out, passwd=b"secret").num_rows == 5
+    with pytest.raises(lw.UsageError, match="the password of ledger 7 is wrong"):
+        lw.edit(bookie, tmp_path / "edited", redact="entry_id == 1", columns=("payload",), passwd=b"other")
+
+
+def test_wrong_digests_are_damage_although_a_copy_of_the_master_key_is_damaged(tmp_path: Path) -> None:
+    bookie = tmp_path / "bookie"
+    rows = [{"ledger_id": 7, "entry_id": n, "payload": b"entry %d" % n} for n in range(5)]
+    lw.write(rows, bookie, "bookkeeper.bookie", digestType="HMAC", passwd=b"secret")
+    (index,) = bookie.rglob("*.idx")
+    changed(index, 14)
+    (log,) = (path for path in bookie.rglob("*.log") if path.stat().st_size > 1024)
+    changed(log, log.read_bytes().index(b"entry 0"))
+    with warnings.catch_warnings(action="ignore"):
+        report = lw.verify(bookie, passwd=b"secret")
+    assert "checksum mismatch" in [fault.kind for file in report.files for fault in file.faults]
+
+
+def changed(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 0x55
+    path.write_bytes(data)

@@ -13,7 +13,7 @@ import re
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -45,6 +45,7 @@ MISMATCH, UNKNOWN = -1, -2
 _UNVERIFIED = "the digests of ledger {} are not verified: no CRC matches,"
 _NO_PASSWORD = "and the password is not known. To verify an HMAC, pass passwd=env:NAME or passwd=file:PATH; without one, pass digestType"
 _WRONG_PASSWORD = "nor does an HMAC with the password"
+_OTHER_KEY = "and the password is wrong: the bookie has another master key of the ledger"
 _MAPPING = re.compile(r"\s*[0-9]+\s*=")
 
 
@@ -209,16 +210,38 @@ class Entries:
         return Entries(self.data, *(values[index] for values in numbers))
 
 
+class MasterKeys(Protocol):
+    """The master keys that a bookie has stored."""
+
+    def master_keys(self, ledger: int) -> frozenset[bytes]:
+        """Return the stored master keys of a ledger."""
+        ...
+
+
 @dataclass
 class Digests:
-    """The digest types that the entries of a file have shown. `known`: the digest size of each ledger with a known type."""
+    """The digest types that the entries of a file have shown. `known`: the digest size of each ledger with a known type. `keys` tell
+    whether a password is right; None if only the file is read."""
 
     passwords: Passwords | None = None
     assumed: int | None = None
+    keys: MasterKeys | None = None
     known: dict[int, int] = field(default_factory=dict)
     cache: Int64s = field(default_factory=lambda: np.full(1 << 12, -1, np.int64))
     settled: set[int] = field(default_factory=set)
     """The ledgers that `unverified` does not have to check any more."""
+    right: dict[int, bool] = field(default_factory=dict)
+    """Whether the password of a ledger is right, by its master key or an HMAC."""
+
+    def password(self, ledger: int) -> bytes | None:
+        """Return the password of a ledger, or None if it is not known or wrong."""
+        password = None if self.passwords is None else self.passwords.of(ledger)
+        if password is None or self.keys is None:
+            return password
+        if ledger not in self.right:
+            keys = self.keys.master_keys(ledger)
+            self.right[ledger] = not keys or master_key(password) in keys
+        return password if self.right[ledger] else None
 
     def sizes(self, entries: Entries, matched: Int64s) -> Int64s:
         """Return the size of the digest of each entry, or `MISMATCH` or `UNKNOWN`. `matched` are the results of `matching_digest`."""
@@ -246,14 +269,12 @@ class Digests:
     def _type(self, ledger: int, entries: Entries, unsure: Int64s) -> int:
         """Return the digest size of entries of one ledger, none of which has a matching CRC."""
         size = self.known.get(ledger)
-        if (
-            size is None
-            and self.passwords is not None
-            and (password := self.passwords.of(ledger)) is not None
-        ):
+        password = None if self.passwords is None else self.passwords.of(ledger)
+        if size is None and password is not None:
             first = int(unsure[0])
             if hmac_matches(entries.data, entries.start[first], entries.end[first], password):
                 size = self.known[ledger] = HMAC
+                self.right[ledger] = True
         if size is None:
             size = self._measured(entries, unsure)
             if size is None:
@@ -284,13 +305,13 @@ class Digests:
         if self.passwords is None:
             return
         for i in np.flatnonzero(sizes == HMAC).tolist():
-            password = self.passwords.of(int(entries.ledger[i]))
+            password = self.password(int(entries.ledger[i]))
             if password is not None and not hmac_matches(
                 entries.data, entries.start[i], entries.end[i], password
             ):
                 sizes[i] = MISMATCH
 
-    def unverified(self, entries: Entries, verdicts: npt.NDArray[Any]) -> Iterator[tuple[int, str]]:
+    def unverified(self, entries: Entries, verdicts: npt.NDArray[Any]) -> Iterator[tuple[int, str, Severity]]:
         """Yield each ledger whose digests cannot be verified once: the index of one of its entries, and the reason.
 
         None of its entries has a matching CRC, and its password is unknown or wrong.
@@ -312,10 +333,13 @@ class Digests:
             self.settled.add(ledger)
             size = self.known.get(ledger, self.assumed)
             password = None if self.passwords is None else self.passwords.of(ledger)
-            if size is None and password is not None:
-                yield i, f"{_UNVERIFIED.format(ledger)} {_WRONG_PASSWORD}"
+            text = _UNVERIFIED.format(ledger)
+            if size in (None, HMAC) and password is not None and self.password(ledger) is None:
+                yield i, f"{text} {_OTHER_KEY}", Severity.WARNING
+            elif size is None and password is not None:
+                yield i, f"{text} {_WRONG_PASSWORD}", Severity.INFO
             elif size in (None, HMAC) and password is None:
-                yield i, f"{_UNVERIFIED.format(ledger)} {_NO_PASSWORD}"
+                yield i, f"{text} {_NO_PASSWORD}", Severity.INFO
 
     def learn(self, rows: pa.Table) -> None:
         """Learn the digest types of ledgers from rows that have them."""
@@ -333,9 +357,9 @@ def unverified(
     codec: str, digests: Digests, entries: Entries, verdicts: npt.NDArray[Any], offset: int
 ) -> Iterator[Fault]:
     """Yield a note for each ledger whose digests cannot be verified, at its first entry. `offset` is the file position of `entries.data`."""
-    for i, text in digests.unverified(entries, verdicts):
+    for i, text, severity in digests.unverified(entries, verdicts):
         at = int(entries.start[i]) - 4 + offset
-        yield Fault(codec, at, 0, Kind.LINK, text, Severity.INFO)
+        yield Fault(codec, at, 0, Kind.LINK, text, severity)
 
 
 def all_match(verdicts: npt.NDArray[Any]) -> bool:

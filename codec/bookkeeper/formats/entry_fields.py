@@ -38,9 +38,7 @@ def _digest(content: bytes, digests: Digests | None) -> int:
 
 
 def _password(content: bytes, digests: Digests | None) -> bytes | None:
-    if digests is None or digests.passwords is None:
-        return None
-    return digests.passwords.of(int.from_bytes(content[:8], "big"))
+    return None if digests is None else digests.password(int.from_bytes(content[:8], "big"))
 
 
 def content_fields(content: bytes, digests: Digests | None) -> Sequence[Field]:

@@ -207,6 +207,7 @@ class Journal(DigestedCodec):
         kind = options[digest.DIGEST_TYPE.name]
         context.digests = Digests(options[digest.PASSWORD.name], None if kind is None else digest.SIZES[kind])
         context.of_bookie = hints.get("ledgers", ())
+        context.digests.keys = hints.get("ledgers")
         context.writer = EntryWriter(NAME, options[digest.PASSWORD.name], kind)
         return context
 

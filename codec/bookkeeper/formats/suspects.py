@@ -68,7 +68,7 @@ def suspects(window: Window, at: int, digests: Digests) -> Iterator[tuple[int, i
         return
     start = at + _SIZE
     size = load_i32be(data, at)
-    password = None if digests.passwords is None else digests.passwords.of(load_i64be(data, start))
+    password = digests.password(load_i64be(data, start))
     if HEADER <= size <= left - _SIZE:
         yield from _by_crc(data, start, start + size)
         if password is not None and size >= HEADER + HMAC:
@@ -122,8 +122,8 @@ def proved(window: Window, frame: Frames, digests: Digests) -> bool:
         return False
     ledger, entry, confirmed = (load_i64be(data, start + 8 * i) for i in range(3))
     size = int(matching_digest(data, start, end))
-    if not size and digests.passwords is not None:
-        password = digests.passwords.of(ledger)
+    if not size:
+        password = digests.password(ledger)
         size = HMAC if password is not None and hmac_matches(data, start, end, password) else 0
     return bool(size) and digests.known.get(ledger) == size and -1 <= confirmed <= entry
 

@@ -165,6 +165,12 @@ class BookieEdit(RepairPlan):
             )
         data = content[:HEADER] + payload
         password = None if self._passwords is None else self._passwords.of(ledger)
+        keys = self._known.master_keys(ledger) if size == HMAC and password is not None else frozenset()
+        if keys and digest.master_key(password or b"") not in keys:
+            text = (
+                f"the password of ledger {ledger} is wrong: the bookie has another master key of the ledger"
+            )
+            raise UsageError(text, advice="Pass the right password, or drop the entry")
         if size == HMAC and password is None:
             text = f"the HMAC of the entry at byte {start} of {name} needs the password of ledger {ledger}"
             raise UsageError(text, advice="Pass the option passwd, or drop the entry")

@@ -6,12 +6,14 @@ the ledger's master key: the bookie writes it before the first entry, perhaps to
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from logwright.codec.bookkeeper.formats import journal
+from logwright.codec.bookkeeper.formats.index import HEADER_SIZE, FileInfo
 from logwright.codec.bookkeeper.startup.errors import JavaError
 from logwright.codec.bookkeeper.store import rocks
 from logwright.codec.bookkeeper.store.tree import DB, LEDGERS, Tree
@@ -22,66 +24,73 @@ from logwright.codec.option import Options
 
 
 class KnownLedgers:
-    """The ledgers with an index or a master key. Journals are read at the first question about a ledger without an index file."""
+    """The ledgers with an index or a master key. Journals are read at the first question that the index files do not answer.
 
-    def __init__(self, ledgers: Iterable[int], bookie: Tree | None = None) -> None:
-        self._ledgers, self._bookie = frozenset(ledgers), bookie
+    `keys` are the master keys of the ledgers outside of index files, if they were read already.
+    """
+
+    def __init__(self, keys: Mapping[int, frozenset[bytes]], bookie: Tree | None = None) -> None:
+        self._keys, self._bookie = dict(keys), bookie
+        self._index_files = {} if bookie is None else bookie.index_files
+        self._listing = None if bookie is None else bookie.listing
 
     def __contains__(self, ledger: object) -> bool:
-        return ledger in self._ledgers or ledger in self._all()
+        return ledger in self._index_files or ledger in self._all()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, KnownLedgers) and self._all() == other._all()
 
     def __hash__(self) -> int:
-        return hash(self._all())
+        return hash(frozenset(self._all()))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return KnownLedgers, (self._all(),)
+        return KnownLedgers, ({**dict.fromkeys(self._index_files, frozenset()), **self._all()},)
 
-    def _all(self) -> frozenset[int]:
+    def master_keys(self, ledger: int) -> frozenset[bytes]:
+        """Return the master keys of a ledger in its index and in the journals; more than one if one of them is damaged."""
+        keys = self._all().get(ledger, frozenset())
+        if self._listing is None or ledger not in self._index_files:
+            return keys
+        head = self._listing.read(self._index_files[ledger], 0, HEADER_SIZE)
+        return keys | ({FileInfo.of(head).master_key} - {b""})
+
+    def _all(self) -> dict[int, frozenset[bytes]]:
         bookie, self._bookie = self._bookie, None
         if bookie is not None:
-            self._ledgers = self._ledgers.union(_in_database(bookie), _with_master_key(bookie))
-        return self._ledgers
+            for ledger, key in (*_in_database(bookie), *_in_journals(bookie)):
+                self._keys[ledger] = self._keys.get(ledger, frozenset()) | {key}
+        return self._keys
 
 
 def known_ledgers(bookie: Tree) -> KnownLedgers:
     """Return the ledgers that a bookie knows."""
-    return KnownLedgers(bookie.index_files, bookie)
+    return KnownLedgers({}, bookie)
 
 
-def _in_database(bookie: Tree) -> Iterable[int]:
+def _in_database(bookie: Tree) -> Iterator[tuple[int, bytes]]:
     if bookie.storage != DB or not rocks.available():
-        return ()
-    try:
-        return {
-            ledger
-            for place in bookie.indexes
-            for ledger in rocks.read_ledgers(bookie.listing, f"{place.prefix}{LEDGERS}/")
-        }
-    except JavaError:
-        return ()
+        return
+    with contextlib.suppress(JavaError):
+        for place in bookie.indexes:
+            for ledger, data in rocks.read_ledgers(bookie.listing, f"{place.prefix}{LEDGERS}/").items():
+                yield ledger, data.key
 
 
-def _with_master_key(bookie: Tree) -> Iterable[int]:
-    ledgers = set()
+def _in_journals(bookie: Tree) -> Iterator[tuple[int, bytes]]:
     for place in bookie.journals:
         for _, name in bookie.journal_files(place):
             context = journal.CODEC.context(name.rpartition("/")[2], Options(journal.CODEC.options))
-            walk = Walk(
-                ListedFile(bookie.listing, name, bookie.sizes[name]), journal.CODEC, context, check=False
-            )
-            for _, frames in good_frames(walk):
+            file = ListedFile(bookie.listing, name, bookie.sizes[name])
+            for window, frames in good_frames(Walk(file, journal.CODEC, context, check=False)):
                 head = frames.header
                 keys = (head["frame_kind"] == MAIN) & (head["entry_id"] == journal.MASTER_KEY)
-                ledgers.update(head["ledger_id"][np.flatnonzero(keys)].tolist())
-    return ledgers
+                for i in np.flatnonzero(keys).tolist():
+                    record = window.data[int(frames.start[i]) : int(frames.end[i])].tobytes()
+                    yield int(head["ledger_id"][i]), record[journal.IDS + 4 :]
 
 
 def context_of(codec: FramedCodec, name: str, options: Options, known: KnownLedgers) -> Any:
     """Return the context for reading an entry log or a journal of a bookie."""
     given = options.to_dict()
     values = {option.name: given[option.name] for option in codec.options if option.name in given}
-    hints = {"ledgers": known} if codec is journal.CODEC else {}
-    return codec.context(name.rpartition("/")[2], Options(codec.options, values), **hints)
+    return codec.context(name.rpartition("/")[2], Options(codec.options, values), ledgers=known)

@@ -156,7 +156,9 @@ def _planned(
         return PlannedFile(name, size, Role.FOREIGN)
     place, inner = places[prefix], name[len(prefix) :]
     if tree.log_id(inner) is not None and place in bookie.ledgers:
-        return PlannedFile(name, size, Role.PRIMARY, tree.ENTRY_LOG, {"number": tree.log_id(inner)})
+        return PlannedFile(
+            name, size, Role.PRIMARY, tree.ENTRY_LOG, {"number": tree.log_id(inner), "ledgers": ledgers}
+        )
     if tree.journal_id(inner) is not None and place in bookie.journals:
         return PlannedFile(
             name, size, Role.PRIMARY, tree.JOURNAL, {"number": tree.journal_id(inner), "ledgers": ledgers}

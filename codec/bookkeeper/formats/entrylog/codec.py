@@ -146,7 +146,9 @@ class EntryLog(DigestedCodec):
         context = super().context(name, options, **hints)
         assert isinstance(context, EntryLogContext)
         kind = options["digestType"]
-        context.digests = Digests(options["passwd"], None if kind is None else digest.SIZES[kind])
+        context.digests = Digests(
+            options["passwd"], None if kind is None else digest.SIZES[kind], hints.get("ledgers")
+        )
         context.writer = EntryWriter(NAME, options["passwd"], kind)
         return context
 
@@ -240,7 +242,7 @@ class EntryLog(DigestedCodec):
         ledger, entry = (int(self._head(data, at, size)[name][0]) for name in ("ledger_id", "entry_id"))
         if ledger == INVALID_LEDGER:
             return entry == MAP_ENTRY and size == 24 + 16 * load_i32be(data, at + 20)
-        password = None if context.digests.passwords is None else context.digests.passwords.of(ledger)
+        password = context.digests.password(ledger)
         if password is not None and digest.hmac_matches(data, at + 4, end, password):
             return True
         left = window.size - window.offset - end
