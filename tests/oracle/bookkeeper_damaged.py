@@ -50,6 +50,8 @@ _RECORD = [
 ]
 _ROOTS = ("journalDirectories", "ledgerDirectories", "indexDirectories")
 _LARGEST_OFFSET = (1 << 44) - 4096
+_LARGE_LAC = 1 << 25
+"""Hexadecimal digits of an explicit LAC that may not fit into a Java heap several times."""
 Files = dict[str, bytes]
 
 
@@ -533,9 +535,8 @@ def undefined(bookie: Bookie, answer: dict[str, Any]) -> str:
     marks = (data for name, data in bookie.files.items() if name.rpartition("/")[2].startswith("lastMark"))
     if any(int.from_bytes(data[8:16], "big", signed=True) > _LARGEST_OFFSET for data in marks):
         return "ext4 refuses this offset in a journal, and other file systems accept it"
-    if any(
-        "OutOfMemoryError" in str(ledger["explicit_lac"]) for ledger in answer.get("ledgers", {}).values()
-    ):
+    lacs = [str(ledger["explicit_lac"]) for ledger in answer.get("ledgers", {}).values()]
+    if any("OutOfMemoryError" in lac or len(lac) > _LARGE_LAC for lac in lacs):
         return "how many copies of a large buffer fit into a Java heap depends on the JVM"
     kinds = {ledger.digest for ledger in bookie.ledgers}
     if len(kinds) > 1 and any(_all_damaged(ledger, answer) for ledger in bookie.ledgers):
