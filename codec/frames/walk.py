@@ -11,6 +11,7 @@ whole. The search for the next frame, and nothing else, sees zeros in their plac
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -33,6 +34,8 @@ _DENSE = 8 << 10
 """Damage within this distance of the last damage halves the window."""
 _HEAD = 4096
 """A scan of this many bytes knows the length of the frame (`Frames.need`)."""
+_LEADING_ZEROS = 256
+"""A frame begins with fewer zeros than this."""
 _LONGEST_LOST = 64 << 20
 """A frame longer than this is not scanned for its header when the disk cannot read all of it."""
 _NAMED = 4
@@ -299,7 +302,10 @@ class Walk:
             if zeros < len(data) or not zeros:
                 break
         self._zeros_end = at
-        known = self.codec.scan(replace(window, zeros_end=at), frames.stop, self.context, check=self.check)
+        # A copy, because the search after the damage uses what the scan of all frames left in the context.
+        known = self.codec.scan(
+            replace(window, zeros_end=at), frames.stop, copy.copy(self.context), check=self.check
+        )
         return replace(frames, damage=known.damage)
 
     def starts(self) -> Iterator[tuple[Positions, Frames | None]]:
@@ -503,8 +509,7 @@ class Walk:
         at, end = fault.offset + 1, self.end
         if self._zeros_end >= self.size:
             return end
-        # A frame may begin with zeros, but not with that many.
-        at, self._zeros_end = max(at, self._zeros_end - _HEAD), 0
+        at, self._zeros_end = max(at, self._zeros_end - _LEADING_ZEROS), 0
         need = 1
         while at < end:
             # The header of the damaged frame helps to judge: it stays in the window while it is near.

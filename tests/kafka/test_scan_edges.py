@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka_log import batch, context, window
 
-from logwright.codec.frames.scanner import zeros_in
 from logwright.codec.kafka.formats.log import scan as module
 from logwright.codec.kafka.formats.log.scan import believe
 from logwright.codec.kafka.formats.log.tables import HeaderClaim
+from logwright.codec.window import zeros_in
 
 
 @given(st.integers(0, 200_000), st.integers(0, 3), st.integers(0, 100))

@@ -225,7 +225,7 @@ def test_damage_in_one_of_several_commit_log_paths_is_repaired(in_place: bool, t
     names = [sorted(path.iterdir()) for path in paths]
     log = names[1][0]
     data = log.read_bytes()
-    log.write_bytes(data[:100] + bytes([data[100] ^ 1]) + data[101:])
+    log.write_bytes(data[:100] + bytes([data[100] ^ 3]) + data[101:])
     if in_place:
         lw.repair(home, in_place=True, backup=tmp_path / "backup", **options)
         assert [sorted(path.iterdir()) for path in paths] == names
