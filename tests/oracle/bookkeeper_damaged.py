@@ -437,11 +437,11 @@ def bookie_of(seed: int, db: bool = False) -> Bookie:
 # Answers
 
 
-def ours(bookie: Bookie) -> dict[str, Any]:
-    """Return the outcome of the simulated start, in the form of `theirs`."""
+def ours(bookie: Bookie, **more: Any) -> dict[str, Any]:
+    """Return the outcome of the simulated start, in the form of `theirs`. `more`: options."""
     with tempfile.TemporaryDirectory() as folder:
         home = bookie.place(Path(folder, "bookie"))
-        options = Options(LAYOUT.read_options, bookie.options)
+        options = Options(LAYOUT.read_options, {**bookie.options, **more})
         directory = open_store(open_listing(str(home)), LAYOUT, options)
         startup = LAYOUT.capabilities.predict
         assert startup is not None
@@ -551,6 +551,11 @@ def undefined(bookie: Bookie, answer: dict[str, Any]) -> str:
         # The first read throws an exception. The next one by the same thread gets what is left in the thread's buffer.
         return "what is read before the start of a log depends on what the thread has read before"
     return ""
+
+
+def needs_heap(bookie: Bookie, answer: dict[str, Any]) -> bool:
+    """Return whether the outcome is another one with a quarter of the heap. How much of a heap is free depends on the JVM."""
+    return ours(bookie, Xmx=150 << 20) != answer
 
 
 def _all_damaged(ledger: oracle.Ledger, answer: dict[str, Any]) -> bool:

@@ -12,7 +12,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from bookkeeper_damaged import GOLDEN, bookie_of, differences, files_of, golden, ours, theirs, undefined
+from bookkeeper_damaged import (
+    GOLDEN,
+    bookie_of,
+    differences,
+    files_of,
+    golden,
+    needs_heap,
+    ours,
+    theirs,
+    undefined,
+)
 
 import logwright as lw
 from logwright.roundtrip.oracles import bookkeeper as oracle
@@ -43,6 +53,8 @@ def compare(seed: int, db: bool = False) -> None:
     if list(differences(predicted, answers)):
         # On a busy machine a client may run into its time-out.
         answers = theirs(bookie)
+        if list(differences(predicted, answers)) and needs_heap(bookie, predicted):
+            pytest.skip("whether a large buffer fits into the heap depends on the JVM")
     assert list(differences(predicted, answers)) == [], bookie.damage
 
 
