@@ -290,7 +290,8 @@ class FileStream:
             return fault
         if self._of_file is None:
             corrector = Corrector(self.source, self.codec, self.context)
-            self._of_file = [found for found in [corrector.of_file()] if found is not None]
+            of_file = corrector.of_file()
+            self._of_file = [] if of_file is None else [of_file]
         for _, correction, remaining in self._of_file:
             if fault.offset not in remaining:
                 return replace(fault, detail=f"{fault.detail}; {correction.text()}")

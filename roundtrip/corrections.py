@@ -82,8 +82,8 @@ def corrections(specimen: Specimen, touched: tuple[int, int] | None = None) -> t
                 faults += [fault for _, fault in decoded.faults]
             seen |= any(fault.severity is not Severity.INFO for fault in faults)
             corrected += [correction for _, correction in corrector.frames(step, faults)]
-        whole = corrector.of_file()
-    return corrected if whole is None else [*corrected, whole[1]], seen
+        of_file = corrector.of_file()
+    return corrected if of_file is None else [*corrected, of_file[1]], seen
 
 
 def outcome(specimen: Specimen, data: bytes, starts: Sequence[int] = ()) -> Outcome:

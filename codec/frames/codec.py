@@ -253,10 +253,10 @@ class FramedCodec(FrameFormat):
             return at, need
         exact = known >= 0 or (isinstance(self.spec.claims, Position) and self.base(context) is not None)
         limit = known if known >= 0 else self._claimed_end(window, at, context)
-        found = self._displaced(window, at, limit, context) if exact and known < 0 else None
-        if found is not None:
-            context.displaced, context.moved = (context.displaced, False) if found.need else (found.by, True)
-            return found.place, found.need
+        moved = self._displaced(window, at, limit, context) if exact and known < 0 else None
+        if moved is not None:
+            context.displaced, context.moved = (context.displaced, False) if moved.need else (moved.by, True)
+            return moved.place, moved.need
         while True:
             place, outcome, need = self._next(window, at, context)
             inside = outcome != NONE and (limit < 0 or place < limit)
@@ -287,12 +287,12 @@ class FramedCodec(FrameFormat):
         if at and context.damaged == window.offset + at - 1:
             at -= 1  # a frame with another claim may be undamaged
         before = context.displaced or 0
-        found = find_displaced(
+        moved = find_displaced(
             self._finder, self._scanner, window, max(at, limit), place,
             self._claims(window, context) - before, before, context.claims, context.prefixes,
         )  # fmt: skip
-        accepted = found is None or found.need or self.accepts(window, found.place, context)
-        return found if accepted else None
+        accepted = moved is None or moved.need or self.accepts(window, moved.place, context)
+        return moved if accepted else None
 
     def suspects(self, window: Window, at: int, context: Any) -> Iterator[tuple[int, int]]:
         return suspects(self.spec, window, at)

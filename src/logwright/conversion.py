@@ -399,14 +399,14 @@ class Native:
         """Return the options that give a new directory of the same name the identity of its source, such as the id of a topic."""
         from logwright.readers.target import DirectoryTarget
 
-        origin, given = self.origin, set(map(fold, self.options))
+        origin, options = self.origin, set(map(fold, self.options))
         if not isinstance(origin, DirectoryTarget) or self.if_exists == "append":
             return {}
         if origin.layout.name != self.codec or os.path.basename(self.target) != origin.directory.name:
             return {}
         stored = {name: origin.plan.facts.get(fact) for name, fact in origin.layout.identity_options.items()}
         return {
-            name: value for name, value in stored.items() if value is not None and fold(name) not in given
+            name: value for name, value in stored.items() if value is not None and fold(name) not in options
         }
 
     def run(self) -> dict[str, Any]:

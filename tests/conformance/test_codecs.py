@@ -106,9 +106,9 @@ def test_faults_after_the_last_frame_do_not_depend_on_the_window(sample: Sample,
     faults: list[list[Any]] = []
     for window in (WINDOW, HEAD):
         try:
-            found = longer.read(columns=None, window=window).report.faults
+            reported = longer.read(columns=None, window=window).report.faults
             # Of many wrong entries, each window reports the first ones.
-            faults.append([fault for fault in found if fault.kind not in (Kind.ORDER, Kind.LINK)])
+            faults.append([fault for fault in reported if fault.kind not in (Kind.ORDER, Kind.LINK)])
         except LogwrightError as error:
             faults.append([str(error)])
     assert faults[0] == faults[1]

@@ -41,8 +41,8 @@ def logs(store: Path) -> list[Path]:
 
 
 def offsets(path: Path) -> list[int]:
-    found: list[int] = lw.read(path, mode="DROPMALFORMED", correct=False)["physical_offset"].to_pylist()
-    return found
+    numbers: list[int] = lw.read(path, mode="DROPMALFORMED", correct=False)["physical_offset"].to_pylist()
+    return numbers
 
 
 def messages(file: Path) -> list[tuple[int, bytes]]:
@@ -65,16 +65,16 @@ def changed(store: Path, home: Path, files: dict[str, bytes]) -> Path:
 def content(path: Path) -> dict[int, bytes]:
     """Return the bodies of a store by physical offset. No checksum covers the rest of a message."""
     table = lw.read(path, mode="DROPMALFORMED", columns=["physical_offset", "body"])
-    found = dict(zip(table["physical_offset"].to_pylist(), table["body"].to_pylist(), strict=True))
-    assert list(found) == sorted(table["physical_offset"].to_pylist())
-    return found
+    bodies = dict(zip(table["physical_offset"].to_pylist(), table["body"].to_pylist(), strict=True))
+    assert list(bodies) == sorted(table["physical_offset"].to_pylist())
+    return bodies
 
 
 def check_repair(store: Path, damaged: Path, out: Path) -> list[int]:
     """Repair a store. Check that each message is where it was, and that the queues lead to it. Return the physical offsets."""
     lw.repair(damaged, out)
-    kept, whole = content(out), content(store)
-    assert kept == {offset: whole[offset] for offset in kept}
+    kept, before = content(out), content(store)
+    assert kept == {offset: before[offset] for offset in kept}
     assert {path.stat().st_size for path in logs(out)} == {SIZE}
     for path in (store / "consumequeue").rglob("0" * 15 + "*"):
         assert path.read_bytes() == (out / path.relative_to(store)).read_bytes()
@@ -91,9 +91,9 @@ def test_insertions_and_losses_cost_only_the_messages_that_they_touch(
     store: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     file = data.draw(st.sampled_from(logs(store)[:-1]))
-    base, found = int(file.name), messages(file)
+    base, stored = int(file.name), messages(file)
     new = bytearray(file.read_bytes())
-    places = st.integers(0, found[-1][0]) | st.sampled_from([place for place, _ in found])
+    places = st.integers(0, stored[-1][0]) | st.sampled_from([place for place, _ in stored])
     for at in sorted(data.draw(st.lists(places, min_size=1, max_size=3, unique=True)), reverse=True):
         length = data.draw(st.integers(1, 300))
         if data.draw(st.booleans()):
@@ -102,11 +102,11 @@ def test_insertions_and_losses_cost_only_the_messages_that_they_touch(
             del new[at : at + length]
     home = tmp_path_factory.mktemp("changed")
     damaged = changed(store, home / "store", {file.name: bytes(new)})
-    moved = [(place, bytes(new).find(message) - place) for place, message in found if message in new]
-    # A single message may be displaced, or have a wrong physical offset.
+    moved = [bytes(new).find(message) - place if message in new else None for place, message in stored]
+    # A single message may be displaced, or have a wrong physical offset. Two in a row prove each other.
     sure = {
-        base + place for i, (place, by) in enumerate(moved)
-        if not by or any(other[1] == by for other in moved[max(i - 1, 0) : i + 2] if other[0] != place)
+        base + place for i, (place, _) in enumerate(stored)
+        if moved[i] == 0 or (moved[i] is not None and moved[i] in (*moved[max(i - 1, 0) : i], *moved[i + 1 : i + 2]))
     }  # fmt: skip
     rows, read = content(store), content(damaged)
     assert read == {offset: rows[offset] for offset in read}
@@ -130,20 +130,20 @@ def test_messages_displaced_into_another_file_are_moved_back(
     names += [f"{n * SIZE:020d}" for n in range(len(names), -(-len(log) // SIZE))]
     files = {name: log[i * SIZE :][:SIZE].ljust(SIZE, b"\0") for i, name in enumerate(names)}
     damaged = changed(store, tmp_path / "store", files)
-    whole = {
+    left = {
         int(path.name) + place for path in logs(store) for place, message in messages(path)
         if any(message in content for content in files.values())
     }  # fmt: skip
     kept = set(check_repair(store, damaged, tmp_path / "out"))
     # The only message between a damaged one and the end of its file is not proved to be displaced.
-    assert kept <= whole
-    assert len(whole - kept) <= 2
+    assert kept <= left
+    assert len(left - kept) <= 2
 
 
 def test_swapped_files_are_put_in_order(store: Path, tmp_path: Path) -> None:
     first, second = (path.name for path in logs(store)[1:3])
     files = {
-        one: (store / "commitlog" / other).read_bytes() for one, other in ((first, second), (second, first))
+        name: (store / "commitlog" / other).read_bytes() for name, other in ((first, second), (second, first))
     }
     damaged = changed(store, tmp_path / "store", files)
     assert check_repair(store, damaged, tmp_path / "out") == offsets(store)

@@ -91,6 +91,6 @@ def _in_journals(bookie: Tree) -> Iterator[tuple[int, bytes]]:
 
 def context_of(codec: FramedCodec, name: str, options: Options, known: KnownLedgers) -> Any:
     """Return the context for reading an entry log or a journal of a bookie."""
-    given = options.to_dict()
-    values = {option.name: given[option.name] for option in codec.options if option.name in given}
-    return codec.context(name.rpartition("/")[2], Options(codec.options, values), ledgers=known)
+    values = options.to_dict()
+    own = {option.name: values[option.name] for option in codec.options if option.name in values}
+    return codec.context(name.rpartition("/")[2], Options(codec.options, own), ledgers=known)

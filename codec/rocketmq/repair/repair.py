@@ -109,7 +109,7 @@ class StoreRepair(Repairer):
 
     def _add_strays(self) -> bool:
         """Find the messages that are in another file than their own, and nowhere else. Return whether there are any."""
-        size, found = self.config.log_size, False
+        size, has_strays = self.config.log_size, False
         files = {file.base: file for file in self.files}
         for file in [file for file in self.files if file.damaged]:
             for window, frames in log_frames(self.listing, Entry(file.name, file.size), (0, 1 << 62)):
@@ -120,10 +120,10 @@ class StoreRepair(Repairer):
                     target = files.get(base) or LogFile(f"{tree.LOG}/{base:020d}", base, 0)
                     stray = (bases == base) & target.lacks(phy - base, ends - base, size)
                     if stray.any():
-                        files[base], found = target, True
+                        files[base], has_strays = target, True
                         target.runs = sorted([*target.runs, *runs_of(file.name, part.pick(stray), base)])
         self.files = [files[base] for base in sorted(files)]
-        return found
+        return has_strays
 
     def _follow(self, sequences: Sequences, part: Part) -> None:
         try:

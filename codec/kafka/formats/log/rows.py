@@ -139,10 +139,10 @@ class Read:
             bits.fill(0xFF)
         for ends in (key_ends, value_ends, self.header_ends):
             ends[:1] = 0
-        found = np.zeros(6 * frames, np.int64)
-        self.per_frame, self.odd, self.left_out, self.bad = found[: 4 * frames].reshape(4, frames)
-        self._findings = found[2 * frames : 4 * frames]
-        self.bad_record = found[4 * frames :]
+        counts = np.zeros(6 * frames, np.int64)
+        self.per_frame, self.odd, self.left_out, self.bad = counts[: 4 * frames].reshape(4, frames)
+        self._findings = counts[2 * frames : 4 * frames]
+        self.bad_record = counts[4 * frames :]
         self.sums = np.zeros(9, np.int64)
         columns = (
             want, int(partial), served, low, high,
