@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import random
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from golden_bookies import LAYOUT, SETTINGS, case
 
 import logwright as lw
 from logwright.codec.bookkeeper.formats.digest import HEADER, SIZES, digest_of, parse_digest_type
+from logwright.codec.bookkeeper.formats.entrylog.ledgersmap import read_map
 from logwright.codec.bookkeeper.startup.client import LedgerRead
 from logwright.codec.bookkeeper.startup.errors import JavaError
 from logwright.codec.bookkeeper.startup.start import ServedBookie
@@ -452,7 +454,13 @@ def ours(bookie: Bookie, **more: Any) -> dict[str, Any]:
         served = started.served
         assert isinstance(served, ServedBookie)
         listed = {ledger.ledger_id for ledger in bookie.ledgers}
-        ledgers = {read.ledger: _our_ledger(served, read, read.ledger in listed) for read in served.ledgers}
+        # DbLedgerStorage lists neither ledgers nor entries: only those that the request names are compared.
+        names_all = DB not in bookie.config.get("ledgerStorageClass", "")
+        ledgers = {
+            read.ledger: _our_ledger(served, read, read.ledger in listed)
+            for read in served.ledgers
+            if names_all or read.ledger in listed
+        }
         folders = tuple(bookie.folders())
         files = {
             entry.name: served.overlay.read(entry.name)
@@ -483,15 +491,20 @@ def _our_ledger(served: ServedBookie, read: LedgerRead, listed: bool) -> dict[st
     return out
 
 
-def theirs(bookie: Bookie) -> dict[str, Any]:
-    """Return what the real bookie and a client do."""
+def theirs(bookie: Bookie, predicted: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the real bookie and a client do. They are also asked for the entries of the predicted answer."""
+    asked = []
+    for ledger in bookie.ledgers:
+        answer = predicted.get("ledgers", {}).get(ledger.ledger_id, {})
+        entries = sorted({*ledger.entries, *answer.get("served", ()), *answer.get("refused", ())})
+        asked.append(replace(ledger, entries=entries))
     # A bookie that has failed still checks its disks, and creates directories that are missing.
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         home = bookie.place(Path(folder, "bookie"))
         started = oracle.start(home, bookie.config, bookie.instance)
         if not started.started:
             return {"error": ": ".join(text.removesuffix(": ") for text in started.exception)}
-        ledgers = oracle.read(bookie.ledgers)
+        ledgers = oracle.read(asked)
         oracle.stop()
         files = _left(bookie, files_of(home))
     return {"ledgers": {ledger: _their_ledger(served) for ledger, served in ledgers.items()}, "files": files}
@@ -514,10 +527,20 @@ def _left(bookie: Bookie, files: Files) -> Files:
             continue
         if name not in bookie.files and base.endswith((".txn", ".log", ".idx")):
             if not base.endswith(".txn"):
-                out[base] = data
+                out[base] = _with_sorted_map(data) if base.endswith(".log") else data
         else:
             out[name] = data
     return out
+
+
+def _with_sorted_map(data: bytes) -> bytes:
+    """Return an entry log with the ledgers of its map in order. Of ledgers with one hash, the first that the bookie adds to its table
+    comes first, and not always the one whose entry comes first in the file."""
+    stored = read_map(lambda at, size: np.frombuffer(data, np.uint8)[at : at + size], len(data))
+    if stored is None or stored.error or not stored.sizes:
+        return data
+    pairs = np.array(sorted(stored.sizes.items()), ">i8").tobytes()
+    return data[: stored.offset] + pairs + data[stored.end :]
 
 
 def _their_ledger(served: oracle.LedgerServed) -> dict[str, Any]:
