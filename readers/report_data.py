@@ -60,11 +60,11 @@ class FileReport:
         bisect.insort(self.faults, fault, key=_offset)
         del self.faults[self.max_faults :]
 
-    def correct(self, found: OfFile | None) -> None:
+    def correct(self, of_file: OfFile | None) -> None:
         """Add the correction that only the file as a whole proves."""
-        if found is None:
+        if of_file is None:
             return
-        fault, correction, remaining = found
+        fault, correction, remaining = of_file
         healed = {other.offset for other in self.faults} - remaining
         if not healed:
             self.add(fault, damaged=True)
