@@ -118,7 +118,7 @@ class Worker:
             self.lw.generate(CODECS[name], self.corpora / name, rows=rows, seed=7)
         table = self.lw.read(self.corpora / "kafka-none-0").slice(0, rows // 5)
         self.lw.write(table, self.corpora / "kafka-small-0", "kafka.partition", **{"batch.size": 200})
-        for name in ("kafka-none-0", "leveldb"):
+        for name in ("kafka-none-0", "kafka-small-0", "leveldb", "zookeeper"):
             self.lw.damage(self.corpora / name, out=self.corpora / f"damaged-{name}", seed=3, count=20)
 
     def tasks(self) -> list[str]:

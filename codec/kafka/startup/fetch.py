@@ -85,7 +85,7 @@ class Consumed:
         position: int,
     ) -> None:
         """Note one fetch from `position` on: the sorted offsets of its records, and the first and the next offset of each batch."""
-        end, runs = position, [_NO_RUNS]
+        end, runs = position, [NO_RUNS]
         for first, following in batches:
             begin = first.clip(position)
             self.in_order &= bool((begin >= np.append(end, following[:-1])).all())
@@ -94,17 +94,17 @@ class Consumed:
             stop = following.clip(max=got.max(initial=-1) + 1)
             delivered = np.searchsorted(got, begin) < np.searchsorted(got, stop)
             runs.append(np.stack([begin[delivered], stop[delivered]], axis=1))
-        covered = _joined(np.concatenate(runs))
+        covered = joined(np.concatenate(runs))
         rest = got[~_within(got, covered)]
         self._runs += [covered, np.array([[rest[0], rest[-1] + 1]], np.int64)] if len(rest) else [covered]
 
     def covers(self, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Return which offsets are in batches that it gets. Offsets that it skips on the way to a later file are not."""
-        self._runs = [_joined(np.concatenate([_NO_RUNS, *self._runs]))]
+        self._runs = [joined(np.concatenate([NO_RUNS, *self._runs]))]
         return _within(offsets, self._runs[0])
 
 
-_NO_RUNS = np.empty((0, 2), np.int64)
+NO_RUNS = np.empty((0, 2), np.int64)
 
 
 def _within(offsets: npt.NDArray[np.int64], runs: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
@@ -115,7 +115,7 @@ def _within(offsets: npt.NDArray[np.int64], runs: npt.NDArray[np.int64]) -> npt.
     return inside
 
 
-def _joined(runs: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def joined(runs: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return the runs in order, with those joined that touch or overlap."""
     if not len(runs):
         return runs

@@ -13,10 +13,10 @@ from logwright.codec.engine.startup import LostRows, lost_runs
 from logwright.codec.fault import Kind
 from logwright.codec.frames.walk import Stretch, walk_file
 from logwright.codec.kafka.formats.log import codec as log
-from logwright.codec.kafka.formats.log.heads import HEADS, heads_at
+from logwright.codec.kafka.formats.log.heads import heads_at
 from logwright.codec.kafka.formats.log.layout import CONTROL, HEAD_SIZE
 from logwright.codec.kafka.names import parse_directory, parse_segment, segment_name
-from logwright.codec.kafka.startup.fetch import Consumed
+from logwright.codec.kafka.startup.fetch import NO_RUNS, Consumed, joined
 from logwright.codec.option import Options
 from logwright.codec.store.extents import Copy
 from logwright.codec.store.listing import Listing, PlannedFile, Role
@@ -38,17 +38,24 @@ def lost(overlay: Overlay, consumed: Consumed | None, deleted: int) -> Iterator[
     place = parse_directory(listing.name)
     names = {} if place is None else {"topic": place.topic, "partition": place.partition}
     misplaced: list[_Misplaced] = []
-    yield from lost_runs(_salvaged(listing, served, names, deleted, misplaced))
+    good = _Offsets()
+    yield from lost_runs(_salvaged(listing, served, names, deleted, good, misplaced))
     if misplaced:
-        yield from _lost_misplaced(listing, served, misplaced, names, deleted)
+        yield from _lost_misplaced(listing, served, good, misplaced, names, deleted)
 
 
 def _salvaged(
-    listing: Listing, served: Consumed, names: Mapping[str, Any], deleted: int, misplaced: list[_Misplaced]
+    listing: Listing,
+    served: Consumed,
+    names: Mapping[str, Any],
+    deleted: int,
+    good: _Offsets,
+    misplaced: list[_Misplaced],
 ) -> Iterator[tuple[npt.NDArray[np.bool_], Callable[[int, int], Mapping[str, Any]]]]:
     """Salvage the records of a partition, each offset once. See `lost_runs`."""
     highest = max(deleted, 0) - 1
     for window, frames, base in _good(listing, misplaced):
+        good.add(frames)
         context = log.CODEC.context(
             segment_name(base, ".log"), Options(log.CODEC.options), topic="", partition=0, control=False
         )
@@ -94,23 +101,49 @@ class _Misplaced:
         return int(self.header["last_offset"])
 
     @property
+    def identity(self) -> tuple[int, int]:
+        return self.base, int(self.header["crc"])
+
+    @property
     def rows(self) -> int:
         return 0 if int(self.header["attributes"]) & CONTROL else max(0, int(self.header["records_count"]))
 
 
+class _Offsets:
+    """The offsets of good batches, as runs `[start, stop)`."""
+
+    def __init__(self) -> None:
+        self._runs, self._new, self._waiting = NO_RUNS, list[Offsets](), 0
+
+    def add(self, frames: Frames) -> None:
+        first, last = (frames.header[name].astype(np.int64) for name in ("base_offset", "last_offset"))
+        self._new.append(joined(np.stack([first, last + 1], axis=1)))
+        self._waiting += len(self._new[-1])
+        if self._waiting > max(len(self._runs), 1 << 16):
+            self.runs()
+
+    def runs(self) -> Offsets:
+        self._runs = joined(np.concatenate([self._runs, *self._new]))
+        self._new, self._waiting = [], 0
+        return self._runs
+
+
 def _lost_misplaced(
-    listing: Listing, served: Consumed, misplaced: list[_Misplaced], names: Mapping[str, Any], deleted: int
+    listing: Listing,
+    served: Consumed,
+    good: _Offsets,
+    misplaced: list[_Misplaced],
+    names: Mapping[str, Any],
+    deleted: int,
 ) -> Iterator[LostRows]:
     """Return the records of misplaced batches, which no consumer gets at their true offsets. Moved batches and duplicates do not count."""
-    heads = [frames.header for _, frames, _ in _good(listing, [])]
-    good = np.concatenate(heads) if heads else np.empty(0, HEADS)
-    first = good["base_offset"].astype(np.int64)
-    last = good["last_offset"].astype(np.int64)
-    for batch in misplaced:
-        if not batch.rows or ((first == batch.base) & (good["crc"] == batch.header["crc"])).any():
+    starts, stops = good.runs().T
+    used = [bool(((starts <= batch.last) & (stops > batch.base)).any()) for batch in misplaced]
+    copies = _copies(listing, [batch for batch, inside in zip(misplaced, used, strict=True) if inside])
+    for batch, inside in zip(misplaced, used, strict=True):
+        if not batch.rows or batch.identity in copies:
             continue
-        free = not ((first <= batch.last) & (last >= batch.base)).any()
-        moved = free and bool((last + 1 == batch.base).any() or (first == batch.last + 1).any())
+        moved = not inside and bool((stops == batch.base).any() or (starts == batch.last + 1).any())
         got = bool(served.covers(np.array([batch.base], np.int64))[0])
         if moved and got:
             continue
@@ -126,6 +159,16 @@ def _lost_misplaced(
             f"byte {batch.position} of {batch.file} does not fit the batches around it"
         )
         yield LostRows(batch.rows, {**names, **where}, warning=warning if got else "")
+
+
+def _copies(listing: Listing, batches: list[_Misplaced]) -> set[tuple[int, int]]:
+    """Return the identities of those batches of which a good batch is a copy."""
+    wanted = {batch.identity for batch in batches}
+    found: set[tuple[int, int]] = set()
+    for _, frames, _ in _good(listing, []) if wanted else ():
+        near = frames.header[np.isin(frames.header["base_offset"], [base for base, _ in wanted])]
+        found |= wanted & set(zip(near["base_offset"].tolist(), near["crc"].tolist(), strict=True))
+    return found
 
 
 def _good(listing: Listing, misplaced: list[_Misplaced]) -> Iterator[tuple[Window, Frames, int]]:

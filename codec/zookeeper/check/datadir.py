@@ -118,7 +118,7 @@ class DataDirChecker:
         for file in reversed(files.snapshots(self._listing)):
             if file.zxid < 0:
                 continue
-            snapshot = snapshots.survey(
+            snapshot, _ = snapshots.read_only(
                 self._listing, file.name, file.size, Options(snapshots.LIMITS), self._nodes.get(file.name)
             )
             out.append(snapshot)

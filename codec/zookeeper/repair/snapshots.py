@@ -100,7 +100,7 @@ class _Patched(ListedFile):
 
 
 @dataclass
-class _Read:
+class ReadSnapshot:
     """The result of a walk over a snapshot."""
 
     context: SnapshotContext
@@ -110,7 +110,7 @@ class _Read:
     held: int | None = None
 
     @classmethod
-    def of(cls, read: ListedFile, options: Options) -> _Read:
+    def of(cls, read: ListedFile, options: Options) -> ReadSnapshot:
         context = _context(read.name, options)
         result = cls(context, [], 0, 0)
         for step in Walk(read, snapshot.CODEC, context):
@@ -173,43 +173,45 @@ class NodeSurvey:
             self.until = max(self.until, *(int(stored[name].max()) for name in _ZXIDS))
 
 
-def survey(
-    listing: Listing,
-    file: str,
-    size: int,
-    options: Options,
-    nodes: NodeSurvey | None = None,
-    *,
-    correct: bool = True,
-) -> Snapshot:
-    """Read a snapshot from end to end; if `nodes` is the result for a sound one, only what is around its nodes. `correct`: whether
-    single flipped bits are corrected."""
+def read_only(
+    listing: Listing, file: str, size: int, options: Options, nodes: NodeSurvey | None = None
+) -> tuple[Snapshot, ReadSnapshot]:
+    """Read a snapshot from end to end, and correct nothing. If `nodes` is the result for a sound one, only what is around its nodes is
+    read."""
     read = ListedFile(listing, file, size)
     base = file.rpartition("/")[2]
     named = names.parse(base)
     if nodes is not None and nodes.sound and nodes.end == size:
         context = _context(file, options)
         snapshot.CODEC.prepare(read, size, context)
-        result = _Read(context, [], nodes.rows, nodes.until).with_ending()
+        result = ReadSnapshot(context, [], nodes.rows, nodes.until).with_ending()
     else:
-        result = _Read.of(read, options)
+        result = ReadSnapshot.of(read, options)
     zxid = 0 if named is None else named.zxid
     out = Snapshot(file, size, zxid, None, [], max(result.until, zxid), result.rows, base)
     if not result.faults:
         out.pieces, out.held = [Copy(file, 0, size)], result.held
+    else:
+        out.why = "; ".join(f"{fault.kind}: {fault.detail}" for fault in result.faults[:2])
+    return out, result
+
+
+def survey(listing: Listing, file: str, size: int, options: Options, *, correct: bool = True) -> Snapshot:
+    """Read a snapshot from end to end, and correct it if it is damaged. `correct`: whether a single flipped bit is corrected."""
+    out, result = read_only(listing, file, size, options)
+    if out.sound:
         return out
-    context = result.context
-    out.why = "; ".join(f"{fault.kind}: {fault.detail}" for fault in result.faults[:2])
+    read, context = ListedFile(listing, file, size), result.context
     if context.compression != "none":
         return _unpacked(out, result)
     assert context.shape is not None
-    for patches, stop, why in _ways(read, context):
+    for patches, stop, why in _ways(read, context, correct=correct):
         if not correct and sum(_bits(read, at, new) for at, new in patches) == 1:
             continue
         fixed = _Patched(read, patches, stop)
-        corrected = _Read.of(fixed, options)
+        corrected = ReadSnapshot.of(fixed, options)
         if not corrected.faults:
-            out.rows, out.until = corrected.rows, max(corrected.until, zxid)
+            out.rows, out.until = corrected.rows, max(corrected.until, out.zxid)
             out.pieces = list(_patched(file, patches, stop))
             out.cut = [*(Removed(file, at, len(new), why, 0, 0) for at, new in patches if at < size)]
             if stop < size:
@@ -219,7 +221,7 @@ def survey(
     return out
 
 
-def _unpacked(out: Snapshot, result: _Read) -> Snapshot:
+def _unpacked(out: Snapshot, result: ReadSnapshot) -> Snapshot:
     """Write a damaged compressed snapshot uncompressed, if all of its content was decompressed."""
     inner = result.context.inner
     expanded = result.context.expanded
@@ -228,7 +230,7 @@ def _unpacked(out: Snapshot, result: _Read) -> Snapshot:
         if shape.ending is not None and not list(shape.wrong()) and result.rows:
             plain = expanded.data[: shape.ending.stop].tobytes()
             alone = _Alone(names.snapshot_name(out.zxid), plain)
-            unpacked = _Read.of(ListedFile(alone, alone.name, len(plain)), Options(LIMITS))
+            unpacked = ReadSnapshot.of(ListedFile(alone, alone.name, len(plain)), Options(LIMITS))
             if not unpacked.faults:
                 out.pieces, out.name = [plain], alone.name
                 out.cut = [Removed(out.file, 0, out.size, f"{out.why}: written without compression", 0, 0)]
@@ -253,11 +255,11 @@ class _Alone:
         return None
 
 
-def _ways(read: ListedFile, context: SnapshotContext) -> Iterator[Way]:
+def _ways(read: ListedFile, context: SnapshotContext, *, correct: bool) -> Iterator[Way]:
     """Yield possible corrections of a snapshot, the most certain first."""
     shape = context.shape
     assert shape is not None
-    flip = flip_of(snapshot.CODEC, read, shape.size, context)
+    flip = flip_of(snapshot.CODEC, read, shape.size, context) if correct else None
     if flip is not None:
         (at, bit), proofs = flip
         correction = Correction(at, bit, int(read(at, 1)[0]), 0, shape.size, proofs)
