@@ -30,9 +30,11 @@ def _multiplier(bits: int) -> int:
 
 
 _AT_ONCE = 4
-"""The number of blocks of sixteen bytes that one instruction moves, on processors that have it."""
+"""The number of blocks of sixteen bytes that are moved together."""
 _FACTORS = [(0, 0), *((_multiplier(128 * n + 32), _multiplier(128 * n - 32)) for n in range(1, _AT_ONCE + 1))]
 """The factors that move the first and the second eight bytes of a block n blocks forward."""
+_PLACES = [*(16 * [0x80]), *range(16)]
+"""Sixteen of these numbers from number n on choose a block of zeros that ends with n bytes of another block."""
 _NEAR = _FACTORS[1][1]
 _LAST = _multiplier(64)
 """The factor of the last four of twelve bytes."""
@@ -44,8 +46,12 @@ def _has_product(triple: str, features: str) -> bool:
     return triple.startswith("x86_64") and "+pclmul" in features.split(",")
 
 
-def _has_wide_product(features: str) -> bool:
-    return {"+avx512f", "+vpclmulqdq"} <= set(features.split(","))
+def _blocks(features: str) -> int:
+    """Return the number of blocks that one instruction moves."""
+    has = set(features.split(","))
+    if "+vpclmulqdq" not in has:
+        return 1
+    return 4 if "+avx512f" in has else 2
 
 
 def _emit_can_fold(typing_context: Any) -> Any:
@@ -75,7 +81,7 @@ def _emit_fold(typing_context: Any, crc: Any, buf: Any, at: Any, end: Any) -> An
 
         crc, array, at, end = args
         data = context.make_array(signature.args[1])(context, builder, array).data
-        long, byte, index, wide = (ir.IntType(bits) for bits in (64, 8, 32, 128))
+        long, byte, index = (ir.IntType(bits) for bits in (64, 8, 32))
         pair = ir.VectorType(long, 2)
         triple, _, features = cpu_target.target_context.codegen().magic_tuple()
 
@@ -99,26 +105,35 @@ def _emit_fold(typing_context: Any, crc: Any, buf: Any, at: Any, end: Any) -> An
                 builder.xor(product(value, factors, 0x00), product(value, factors, 0x11)), onto
             )
 
-        def half(value: Any, which: int) -> Any:
-            return builder.extract_element(value, ir.Constant(index, which))
-
         def low(value: Any) -> Any:
             return builder.insert_element(ir.Constant(pair, [0, 0]), value, ir.Constant(index, 0))
 
+        def shifted(value: Any, size: Any) -> Any:
+            """Return a block of zeros that ends with the first `size` bytes of `value`."""
+            if not _has_product(triple, features):
+                return value
+            utils: Any = cgutils
+            block = ir.VectorType(byte, 16)
+            kind = ir.FunctionType(block, [block, block])
+            function = utils.get_or_insert_function(builder.module, kind, "llvm.x86.ssse3.pshuf.b.128")
+            places = utils.global_constant(builder, "places", ir.Constant(ir.ArrayType(byte, 32), _PLACES))
+            which = builder.gep(builder.bitcast(places, byte.as_pointer()), [size])
+            which = builder.load(builder.bitcast(which, block.as_pointer()), align=1)
+            return builder.bitcast(builder.call(function, [builder.bitcast(value, block), which]), pair)
+
         # The first 1 to 16 bytes become the end of a block that starts with zeros, so that the rest consists of complete blocks.
         size = builder.add(builder.and_(builder.sub(builder.sub(end, at), number(1)), number(15)), number(1))
-        begun = builder.bitcast(builder.xor(load(at), low(crc)), wide)
-        begun = builder.shl(begun, builder.zext(builder.shl(builder.sub(number(16), size), number(3)), wide))
+        begun = shifted(builder.xor(load(at), low(crc)), size)
         # A register of four bytes reaches into the second block if the first has fewer.
-        shift = builder.and_(builder.shl(size, number(3)), number(63))
+        shift = builder.shl(size, number(3))
         reaches = builder.icmp_signed("<", size, number(4))
-        left = builder.select(reaches, builder.lshr(crc, shift), number(0))
+        left = builder.select(reaches, builder.lshr(crc, builder.and_(shift, number(63))), number(0))
         second = builder.add(at, size)
-        first = moved(builder.bitcast(begun, pair), builder.xor(load(second), low(left)))
+        first = moved(begun, builder.xor(load(second), low(left)))
         step = number(16)
         third = builder.add(second, step)
-        if _has_wide_product(features):
-            third, first = _emit_wide(builder, data, third, end, first, moved)
+        if _has_product(triple, features):
+            third, first = _emit_wide(builder, data, third, end, first, moved, _blocks(features))
         before, body, after = (
             builder.block,
             *(builder.append_basic_block(name) for name in ("fold", "folded")),
@@ -136,37 +151,50 @@ def _emit_fold(typing_context: Any, crc: Any, buf: Any, at: Any, end: Any) -> An
         last = builder.phi(pair)
         last.add_incoming(first, before)
         last.add_incoming(more, body)
-        # From 16 to 12 to 8 bytes, and by Barrett's reduction to 4.
-        mask = number(_ONES)
-        twelve = builder.xor(product(low(half(last, 0)), (_NEAR, 0), 0x00), low(half(last, 1)))
-        upper = builder.or_(
-            builder.lshr(half(twelve, 0), number(32)), builder.shl(half(twelve, 1), number(32))
-        )
-        lower = product(low(builder.and_(half(twelve, 0), mask)), (_LAST, 0), 0x00)
-        eight = builder.xor(half(lower, 0), upper)
-        quotient = product(low(builder.and_(eight, mask)), (_QUOTIENT, 0), 0x00)
-        multiple = product(low(builder.and_(half(quotient, 0), mask)), (_DIVISOR, 0), 0x00)
-        return builder.lshr(builder.xor(half(multiple, 0), eight), number(32))
+        # From 16 to 12 to 8 bytes, and by Barrett's reduction to 4. Only in vectors, since moving a number out of one and back takes as long as
+        # a product.
+        words, zeros = ir.VectorType(index, 4), ir.Constant(ir.VectorType(index, 4), [0] * 4)
+
+        def without(value: Any, count: int) -> Any:
+            """Remove the first `count` words of four bytes."""
+            which = ir.Constant(words, [ir.Constant(index, count + i) for i in range(4)])
+            return builder.bitcast(builder.shuffle_vector(builder.bitcast(value, words), zeros, which), pair)
+
+        def first_word(value: Any) -> Any:
+            return builder.and_(value, ir.Constant(pair, (_ONES, 0)))
+
+        twelve = builder.xor(product(last, (_NEAR, 0), 0x00), without(last, 2))
+        eight = builder.xor(product(first_word(twelve), (_LAST, 0), 0x00), without(twelve, 1))
+        quotient = product(first_word(eight), (_QUOTIENT, 0), 0x00)
+        multiple = product(first_word(quotient), (_DIVISOR, 0), 0x00)
+        result = builder.bitcast(builder.xor(multiple, eight), words)
+        return builder.zext(builder.extract_element(result, ir.Constant(index, 1)), long)
 
     return types.int64(types.int64, buf, types.int64, types.int64), generate
 
 
 def _emit_wide(
-    builder: Any, data: Any, at: Any, end: Any, value: Any, moved: Callable[[Any, Any], Any]
+    builder: Any, data: Any, at: Any, end: Any, value: Any, moved: Callable[[Any, Any], Any], blocks: int
 ) -> tuple[Any, Any]:
-    """Emit: fold 64 bytes at a time while there are as many. Return where the rest starts, and the value of what is before it."""
+    """Emit: fold 64 bytes at a time while there are as many. Return where the rest starts, and the value of what is before it.
+
+    An instruction moves a vector of `blocks`."""
     from llvmlite import ir
     from numba.core import cgutils
 
     long, byte, index = (ir.IntType(bits) for bits in (64, 8, 32))
-    pair, wide = ir.VectorType(long, 2), ir.VectorType(long, 2 * _AT_ONCE)
+    pair, wide = ir.VectorType(long, 2), ir.VectorType(long, 2 * blocks)
     declared: Any = cgutils.get_or_insert_function
     kind = ir.FunctionType(wide, [wide, wide, byte])
-    function = declared(builder.module, kind, "llvm.x86.pclmulqdq.512")
+    name = "llvm.x86.pclmulqdq"
+    function = declared(builder.module, kind, name if blocks == 1 else f"{name}.{128 * blocks}")
     step = ir.Constant(long, 16 * _AT_ONCE)
+    vectors = range(0, _AT_ONCE, blocks)
 
-    def load(place: Any) -> Any:
-        return builder.load(builder.bitcast(builder.gep(data, [place]), wide.as_pointer()), align=1)
+    def load(place: Any) -> list[Any]:
+        places = [builder.add(place, ir.Constant(long, 16 * i)) for i in vectors]
+        pointers = [builder.bitcast(builder.gep(data, [i]), wide.as_pointer()) for i in places]
+        return [builder.load(pointer, align=1) for pointer in pointers]
 
     def product(value: Any, distances: Sequence[int]) -> Any:
         """Move each of the blocks forward by its number of blocks."""
@@ -176,9 +204,12 @@ def _emit_wide(
         ]
         return builder.xor(*halves)
 
-    def block(value: Any, which: int) -> Any:
-        lanes = [ir.Constant(index, 2 * which + i) for i in (0, 1)]
-        return builder.shuffle_vector(value, value, ir.Constant(ir.VectorType(index, 2), lanes))
+    def split(value: Any) -> list[Any]:
+        """Return the blocks of a vector."""
+        lanes = [[ir.Constant(index, 2 * block + i) for i in (0, 1)] for block in range(blocks)]
+        return [
+            builder.shuffle_vector(value, value, ir.Constant(ir.VectorType(index, 2), pair)) for pair in lanes
+        ]
 
     def with_first(value: Any, first: Any) -> Any:
         """Add to the first of the blocks."""
@@ -194,25 +225,33 @@ def _emit_wide(
     )
     builder.cbranch(builder.icmp_signed("<=", builder.add(at, step), end), begin, after)
     builder.position_at_end(begin)
-    started = with_first(load(at), moved(value, ir.Constant(pair, [0, 0])))
+    started = load(at)
+    started[0] = with_first(started[0], moved(value, ir.Constant(pair, [0, 0])))
     second = builder.add(at, step)
     builder.cbranch(builder.icmp_signed("<=", builder.add(second, step), end), body, reduce)
     builder.position_at_end(body)
-    place, state = builder.phi(long), builder.phi(wide)
-    folded = builder.xor(product(state, [_AT_ONCE] * _AT_ONCE), load(place))
+    place, states = builder.phi(long), [builder.phi(wide) for _ in vectors]
+    more = load(place)
+    folded = [
+        builder.xor(product(state, [_AT_ONCE] * blocks), added)
+        for state, added in zip(states, more, strict=True)
+    ]
     following = builder.add(place, step)
-    for phi, start, next_one in ((place, second, following), (state, started, folded)):
+    for phi, start, next_one in zip([place, *states], [second, *started], [following, *folded], strict=True):
         phi.add_incoming(start, begin)
         phi.add_incoming(next_one, body)
     builder.cbranch(builder.icmp_signed("<=", builder.add(following, step), end), body, reduce)
     builder.position_at_end(reduce)
-    rest, last = builder.phi(long), builder.phi(wide)
-    for phi, start, next_one in ((rest, second, following), (last, started, folded)):
+    rest, lasts = builder.phi(long), [builder.phi(wide) for _ in vectors]
+    for phi, start, next_one in zip([rest, *lasts], [second, *started], [following, *folded], strict=True):
         phi.add_incoming(start, begin)
         phi.add_incoming(next_one, body)
-    sums = product(last, range(_AT_ONCE - 1, -1, -1))
-    early, late = (builder.xor(block(sums, i), block(sums, i + 1)) for i in (0, 2))
-    reduced = builder.xor(builder.xor(early, late), block(last, _AT_ONCE - 1))
+    sums = [
+        block
+        for i, last in zip(vectors, lasts, strict=True)
+        for block in split(product(last, [_AT_ONCE - 1 - i - j for j in range(blocks)]))
+    ]
+    reduced = builder.xor(builder.xor(*sums[:2]), builder.xor(sums[2], split(lasts[-1])[-1]))
     builder.branch(after)
     builder.position_at_end(after)
     out, result = builder.phi(long), builder.phi(pair)
@@ -236,13 +275,9 @@ def _by_zlib(crc: int, buf: Bytes, at: int, end: int) -> int:
     return _crc32(buf[at:end], crc ^ _ONES) ^ _ONES
 
 
-@kernel("i8, const u1[], i8, i8", python=_by_zlib)
-def crc32_raw(crc: int, buf: Bytes, at: int, end: int) -> int:
-    """Return the raw checksum after `buf[at:end]`."""
-    if at < 0 or end > len(buf):
-        raise IndexError("checksum outside of the buffer")
-    if _can_fold() and end - at >= 32:
-        return _fold(crc, buf, at, end)
+@kernel("i8, const u1[], i8, i8")
+def _by_slicing(crc: int, buf: Bytes, at: int, end: int) -> int:
+    """Return the raw checksum after `buf[at:end]`, computed from tables."""
     while end - at >= 16:
         word = load_i64le(buf, at) ^ crc
         more = load_i64le(buf, at + 8)
@@ -293,6 +328,16 @@ def crc32_raw(crc: int, buf: Bytes, at: int, end: int) -> int:
     return crc
 
 
+@kernel("i8, const u1[], i8, i8", python=_by_zlib, inline=True)
+def crc32_raw(crc: int, buf: Bytes, at: int, end: int) -> int:
+    """Return the raw checksum after `buf[at:end]`."""
+    if at < 0 or end > len(buf):
+        raise IndexError("checksum outside of the buffer")
+    if _can_fold() and end - at >= 32:
+        return _fold(crc, buf, at, end)
+    return _by_slicing(crc, buf, at, end)
+
+
 _POWERS = powers(_POLYNOMIAL)
 
 
@@ -302,7 +347,7 @@ def crc32_update(crc: int, buf: Bytes, start: int, end: int) -> int:
     return crc32_raw(crc ^ _ONES, buf, start, end) ^ _ONES
 
 
-@kernel("const u1[], i8, i8")
+@kernel("const u1[], i8, i8", inline=True)
 def crc32(buf: Bytes, start: int, end: int) -> int:
     """Return the CRC-32 of `buf[start:end]`. Raises IndexError for a range outside of the buffer."""
     return crc32_raw(_ONES, buf, start, end) ^ _ONES

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import random
 import threading
 from collections.abc import Iterator, Sequence
@@ -12,7 +13,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logwright.codec.kernels.compress import CompressionError, Output, bulk, compress, decompress, native
+from logwright.codec.kernels.compress import CompressionError, Output, compress, decompress, native
 from logwright.codec.kernels.compress.bulk import NUMBERS, OTHER, fill_output
 
 pytestmark = pytest.mark.kernel_modes
@@ -71,8 +72,8 @@ def test_payloads_of_alternating_codecs_are_decompressed_together() -> None:
 
 
 def test_a_payload_of_another_codec_is_left_to_its_reader() -> None:
-    payloads = [compress("lz4", b"one"), compress("gzip", b"two"), compress("lz4", b"three")]
-    assert filled(["lz4", "gzip", "lz4"], payloads) == (1, [b"one"])
+    payloads = [compress("lz4", b"one"), compress("zlib", b"two"), compress("lz4", b"three")]
+    assert filled(["lz4", "zlib", "lz4"], payloads) == (1, [b"one"])
 
 
 @pytest.mark.parametrize("codec", NUMBERS)
@@ -85,7 +86,7 @@ def test_a_payload_over_the_limit_or_without_room_is_left_to_its_reader(codec: s
     assert filled([codec] * 2, [payload] * 2, most=2 * len(data) - 1) == (1, [data])
 
 
-@pytest.mark.parametrize("codec", ["snappy", "lz4", "lz4-magic0", "zstd"])
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "lz4-magic0", "zstd"])
 @given(data=st.data())
 def test_a_damaged_payload_has_the_content_that_its_reader_finds_or_is_left_to_it(
     codec: str, data: st.DataObject
@@ -100,17 +101,39 @@ def test_a_damaged_payload_has_the_content_that_its_reader_finds_or_is_left_to_i
         assert contents == [decompress(codec, payload, LIMIT).tobytes()]
 
 
-@pytest.mark.parametrize("codec", ["lz4", "zstd"])
+@pytest.mark.parametrize(("codec", "function"), [("lz4", "lz4"), ("zstd", "zstd"), ("gzip", "inflate")])
 def test_without_the_c_functions_payloads_are_left_to_their_readers(
-    codec: str, monkeypatch: pytest.MonkeyPatch
+    codec: str, function: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bulk, f"{codec}_address", lambda: 0)
+    monkeypatch.setattr(native, f"{function}_address", lambda: 0)
     assert filled([codec], [compress(codec, b"content")]) == (0, [])
 
 
 def test_a_function_that_a_package_does_not_export_has_no_address() -> None:
     assert native._address(native._library("logwright.no_such_module"), "LZ4_decompress_safe") == 0
     assert native._address(native._library("lz4.block._block"), "no_such_function") == 0
+
+
+def test_an_inflate_function_with_another_state_is_not_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert native.inflate_address()
+    fields = [(name, kind) for name, kind in native._Inflate._fields_ if name != "total_out"]
+    other = type("_Inflate", (ctypes.Structure,), {"_fields_": [*fields, ("total_out", ctypes.c_uint32)]})
+    monkeypatch.setattr(native, "_Inflate", other)
+    assert native.inflate_address.__wrapped__() == 0
+
+
+@pytest.mark.parametrize("change", ["member", "rest", "name", "checksum", "size"])
+def test_a_gzip_payload_that_is_not_one_plain_member_is_left_to_its_reader(change: str) -> None:
+    plain = compress("gzip", SAMPLES[5])
+    assert filled(["gzip"], [plain]) == (1, [SAMPLES[5]])
+    payload = {
+        "member": plain + plain,
+        "rest": plain + b"rest",
+        "name": plain[:3] + b"\x08" + plain[4:10] + b"name\0" + plain[10:],
+        "checksum": plain[:-8] + bytes([plain[-8] ^ 1]) + plain[-7:],
+        "size": plain[:-4] + bytes([plain[-4] ^ 1]) + plain[-3:],
+    }[change]
+    assert filled(["gzip"], [payload]) == (0, [])
 
 
 def test_a_zstd_window_that_streaming_refuses_is_left_to_the_reader() -> None:

@@ -755,6 +755,35 @@ def test_crc32_of_every_length_is_that_of_zlib(crc: int) -> None:
         )
 
 
+@pytest.mark.parametrize(("features", "folds"), [("", False), ("+sse4.2,+pclmul", True)])
+def test_crc32_without_wide_products(features: str, folds: bool) -> None:
+    """Compiled for a processor that multiplies one block at a time, or none, the checksum is the same."""
+    import llvmlite.binding
+
+    if folds and not llvmlite.binding.get_host_cpu_features().get("pclmul"):
+        pytest.skip("this processor has no carry-less product")
+    script = f"""
+        import numpy, zlib
+        from logwright.codec.kernels.kernel import kernel
+        from logwright.codec.kernels.crc32 import _can_fold, crc32
+        @kernel("const u1[], i8")
+        def checksum(buf, end):
+            return _can_fold(), crc32(buf, 0, end)
+        buf = numpy.arange(5000, dtype=numpy.uint8)
+        assert all(checksum(buf, n) == ({folds}, zlib.crc32(buf[:n])) for n in (0, 1, 7, 31, *range(32, 400), 5000))
+        """
+    settings = {
+        "NUMBA_CPU_NAME": "generic",
+        "NUMBA_CPU_FEATURES": features,
+        "LOGWRIGHT_CACHE_DIR": os.devnull,
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        env=environment("compiled") | settings, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.skipif(mode() == "interpreted", reason="zlib sums slices, which end with the buffer")
 def test_crc32_does_not_read_outside_of_the_buffer() -> None:
     data = np.zeros(64, np.uint8)

@@ -1,6 +1,6 @@
 """Decompress many payloads one after the other in one kernel call.
 
-The kernel does what the readers of `snappy`, `lz4` and `zstd` do, for payloads without rare features and without damage. It stops at any
+The kernel does what the readers of gzip, snappy, lz4 and zstd do, for payloads without rare features and without damage. It stops at any
 other payload, which is left to these readers.
 """
 
@@ -9,17 +9,22 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.kernels.compress import lz4, snappy, zstd
+from logwright.codec.kernels.compress import gzip, lz4, snappy, zstd
 from logwright.codec.kernels.compress.lz4 import xxhash32
 from logwright.codec.kernels.compress.native import (
+    INFLATE,
+    INFLATE_STATE,
+    LZ4,
+    ZSTD,
+    ZSTD_CONTEXT,
     decompress_lz4,
     decompress_zstd,
-    lz4_address,
-    zstd_address,
-    zstd_context,
+    functions,
+    inflate,
 )
 from logwright.codec.kernels.compress.payload import Bytes, Output
 from logwright.codec.kernels.compress.zstd import frame
+from logwright.codec.kernels.crc32 import crc32
 from logwright.codec.kernels.intrinsics import copy, load_i32be, load_i64be, load_u8, load_u32le, read_uvarint
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.kernels.snappy_blocks import RATIO
@@ -27,11 +32,11 @@ from logwright.codec.kernels.snappy_blocks import decompress as snappy_block
 
 Int64s = npt.NDArray[np.int64]
 
-NUMBERS = {"none": 0, "snappy": 1, "lz4": 2, "lz4-magic0": 3, "zstd": 4}
+NUMBERS = {"none": 0, "snappy": 1, "lz4": 2, "lz4-magic0": 3, "zstd": 4, "gzip": 5}
 """The decompressors of `fill`."""
 OTHER = -1
 """The number of any other compression."""
-_NONE, _SNAPPY, _LZ4, _LZ4_MAGIC0, _ZSTD = NUMBERS.values()
+_NONE, _SNAPPY, _LZ4, _LZ4_MAGIC0, _ZSTD, _GZIP = NUMBERS.values()
 
 _SNAPPY_MAGIC = int.from_bytes(snappy.MAGIC, "big", signed=True)
 _SNAPPY_HEADER = len(snappy.HEADER)
@@ -43,6 +48,9 @@ _LZ4_STORED = 1 << 31
 _ZSTD_SINGLE = zstd.SINGLE_SEGMENT
 _ZSTD_WIDEST = 17 << 3
 """The first window descriptor that streaming decompressors refuse by default: 128 MiB."""
+_GZIP_PLAIN = int.from_bytes(gzip.PLAIN, "little")
+_GZIP_HEADER, _GZIP_TRAILER = gzip.HEADER, gzip.TRAILER
+_GZIP_LONGEST = 1 << 30
 
 
 @kernel("const u1[], i8, i8, u1[], i8, i8")
@@ -116,13 +124,31 @@ def _zstd(buf: Bytes, at: int, end: int, out: Bytes, to: int, limit: int, addres
     return -1 if size < 0 else to + size
 
 
-@kernel("const u1[], const i8[], const i8[], const i8[], i8, i8, u1[], i8, i8[], i8, i8, i8")
+@kernel("const u1[], i8, i8, u1[], i8, i8, i8, i8")
+def _gzip(buf: Bytes, at: int, end: int, out: Bytes, to: int, limit: int, address: int, state: int) -> int:
+    at += _GZIP_HEADER
+    last = end - _GZIP_TRAILER
+    if (
+        address == 0
+        or at > last
+        or load_u32le(buf, at - _GZIP_HEADER) != _GZIP_PLAIN
+        or last - at > _GZIP_LONGEST
+    ):
+        return -1
+    size = inflate(address, state, buf, at, last - at, out, to, min(limit - to, _GZIP_LONGEST))
+    if size < 0 or crc32(out, to, to + size) != load_u32le(buf, last) or size != load_u32le(buf, last + 4):
+        return -1
+    return to + size
+
+
+@kernel("const u1[], const i8[], const i8[], const i8[], i8, i8, u1[], i8, i8[], const i8[]")
 def fill(
     buf: Bytes, starts: Int64s, ends: Int64s, codecs: Int64s, first: int, limit: int, out: Bytes, to: int, edges: Int64s,
-    lz4_function: int, zstd_function: int, zstd_state: int,
+    native: Int64s,
 ) -> int:  # fmt: skip
     """Decompress the payloads `buf[starts[i] : ends[i]]` from `first` on to `out[to:]`, each to at most `limit` bytes. Returns the number of
-    the payload at which it stopped: that does not fit, or is left to the readers. `edges[i + 1]` gets the end of payload i."""
+    the payload at which it stopped: that does not fit, or is left to the readers. `edges[i + 1]` gets the end of payload i. `native` are the
+    `functions` that the codecs need."""
     for i in range(first, len(starts)):
         at = starts[i]
         end = ends[i]
@@ -131,9 +157,11 @@ def fill(
         if codec == _SNAPPY:
             stop = _snappy(buf, at, end, out, to, most)
         elif codec in (_LZ4, _LZ4_MAGIC0):
-            stop = _lz4(buf, at, end, out, to, most, 1 if codec == _LZ4 else 0, lz4_function)
+            stop = _lz4(buf, at, end, out, to, most, 1 if codec == _LZ4 else 0, int(native[LZ4]))
         elif codec == _ZSTD:
-            stop = _zstd(buf, at, end, out, to, most, zstd_function, zstd_state)
+            stop = _zstd(buf, at, end, out, to, most, int(native[ZSTD]), int(native[ZSTD_CONTEXT]))
+        elif codec == _GZIP:
+            stop = _gzip(buf, at, end, out, to, most, int(native[INFLATE]), int(native[INFLATE_STATE]))
         elif codec == _NONE and end - at <= most - to:
             copy(out, to, buf, at, end - at)
             stop = to + end - at
@@ -161,11 +189,14 @@ def fill_output(
     of the next one."""
     if first == len(starts) or not fill.is_ready(int(ends[-1] - starts[first])):
         return first
-    zstd_state = zstd_context() if _ZSTD in codecs else 0
     stopped = fill(
-        buf, starts, ends, codecs, first, limit, out.memory[:most], out.end, edges,
-        lz4_address(), zstd_address() if zstd_state else 0, zstd_state,
-    )  # fmt: skip
+        buf, starts, ends, codecs, first, limit, out.memory[:most], out.end, edges, functions_of(codecs)
+    )
     if stopped > first:
         out.end = int(edges[stopped])
     return stopped
+
+
+def functions_of(codecs: Int64s) -> Int64s:
+    """Return the `functions` that these codecs need."""
+    return functions(zstd=_ZSTD in codecs, inflate=_GZIP in codecs)

@@ -11,9 +11,9 @@ from typing import Any
 from logwright.codec.kernels.compress.payload import BombError, Bytes, CompressionError, array, reason
 
 _MAGIC = b"\x1f\x8b\x08"
-_PLAIN = _MAGIC + b"\x00"
+PLAIN = _MAGIC + b"\x00"
 """The header of a member without optional fields starts with it."""
-_HEADER, _TRAILER = 10, 8
+HEADER, TRAILER = 10, 8
 _HEADER_CRC, _EXTRA, _NAME, _COMMENT, _RESERVED = 2, 4, 8, 16, 0xE0
 # zlib copies the bytes after a member, so the first piece is small. Otherwise many members take quadratic time.
 _FIRST_PIECE, _PIECE = 1 << 14, 1 << 20
@@ -38,7 +38,7 @@ def _single_member(data: memoryview, limit: int) -> bytes | None:
     """Return the content of an undamaged member with a plain header and nothing behind it. None if it is another one, or has to be read
     by zlib: that decides what is damaged."""
     isal = _isal()
-    if isal is None or data[: len(_PLAIN)] != _PLAIN:
+    if isal is None or data[: len(PLAIN)] != PLAIN:
         return None
     member = isal.decompressobj(zlib.MAX_WBITS | 16)
     try:
@@ -76,12 +76,12 @@ def _members(data: memoryview, limit: int) -> Bytes:
 
 def _member_follows(data: memoryview, at: int) -> bool:
     """Return whether a complete member header starts at `at`. Java ignores anything else."""
-    if at + _HEADER + _TRAILER >= len(data) or data[at : at + 3] != _MAGIC:
+    if at + HEADER + TRAILER >= len(data) or data[at : at + 3] != _MAGIC:
         return False
     flags = data[at + 3]
     if flags & _RESERVED:
         return False
-    end = at + _HEADER
+    end = at + HEADER
     if flags & _EXTRA:
         end += 2 + int.from_bytes(data[end : end + 2], "little")
     for flag in (_NAME, _COMMENT):

@@ -38,8 +38,7 @@ from logwright.codec.kafka.formats.log.records import (
 from logwright.codec.kafka.formats.log.tables import LogContext
 from logwright.codec.kernels.compress import CompressionError, Output
 from logwright.codec.kernels.compress import append as append_payload
-from logwright.codec.kernels.compress.bulk import NUMBERS, OTHER, fill
-from logwright.codec.kernels.compress.native import lz4_address
+from logwright.codec.kernels.compress.bulk import NUMBERS, OTHER, fill, functions_of
 from logwright.codec.kernels.crc32 import crc32
 from logwright.codec.kernels.intrinsics import append, load_i32be, load_i64be, load_u8, load_u32be
 from logwright.codec.kernels.kernel import kernel
@@ -335,34 +334,18 @@ def open_others(
 
 
 @kernel(
-    "const u1[], const i8[], const i8[], const i8[], i8, i8, u1[], i8[], i8, "
+    "const u1[], const i8[], const i8[], const i8[], i8, i8, u1[], i8[], const i8[], "
     "const i8[], const i8[], const i8[], i8[], i8[], i8[], i8[], i8[], i8[]"
 )
 def fill_sets(
-    buf: Bytes, starts: Int64s, ends: Int64s, in_bulk: Int64s, at: int, limit: int, out: Bytes, edges: Int64s, lz4_function: int,
+    buf: Bytes, starts: Int64s, ends: Int64s, in_bulk: Int64s, at: int, limit: int, out: Bytes, edges: Int64s, native: Int64s,
     magics: Int64s, codecs: Int64s, lasts: Int64s,
     count: Int64s, first: Int64s, last: Int64s, shift: Int64s, reasons: Int64s, pair: Int64s,
 ) -> int:  # fmt: skip
     """Decompress sets as `bulk.fill`, and read each while it is in the cache as `open_wrapper`. Returns the number of the set at which it
     stopped."""
     for i in range(at, len(starts)):
-        if (
-            fill(
-                buf,
-                starts[: i + 1],
-                ends[: i + 1],
-                in_bulk,
-                i,
-                limit,
-                out,
-                edges[i],
-                edges,
-                lz4_function,
-                0,
-                0,
-            )
-            == i
-        ):
+        if fill(buf, starts[: i + 1], ends[: i + 1], in_bulk, i, limit, out, edges[i], edges, native) == i:
             return i
         open_wrapper(out, edges, i, magics, codecs, lasts, count, first, last, shift, reasons, pair)
     return len(starts)
@@ -429,25 +412,14 @@ def message_sets(window: Window, frames: Frames, limit: int) -> Sets:
     edges, pair = np.zeros(count + 1, np.int64), np.zeros(2, np.int64)
     opened = (number, first, last, shift, reasons, pair)
     number.fill(_NOT_OPEN)
+    native = functions_of(in_bulk)
     texts: dict[int, str] = {}
     i = 0
     while i < count and (i == 0 or out.end < PORTION):
         if in_bulk[i] != OTHER and fill_sets.is_ready(int(ends[-1] - starts[i])):
             room = out.memory[:PORTION]
             i = fill_sets(
-                data,
-                starts,
-                ends,
-                in_bulk,
-                i,
-                limit,
-                room,
-                edges,
-                lz4_address(),
-                magics,
-                codecs,
-                lasts,
-                *opened,
+                data, starts, ends, in_bulk, i, limit, room, edges, native, magics, codecs, lasts, *opened
             )
             out.end = int(edges[i])
             if i == count or (i > 0 and out.end >= PORTION):
