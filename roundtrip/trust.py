@@ -53,7 +53,9 @@ from logwright.writers.write import write
 MEMORY = 64 << 20
 """The memory limit for reading a damaged copy of a small file, in bytes."""
 SECONDS = 20.0
-"""The time limit for it, in seconds."""
+"""The limit of processor time for it, in seconds."""
+_WAITING = 30
+"""The limit on the clock is this many times longer: it ends a wait for something that never happens."""
 KEPT = (*((kept, 0) for kept in Kept), (Kept.SOME, 1), (Kept.SOME, 2))
 """The crashes: each fixed kind once, and three random ones."""
 
@@ -96,21 +98,31 @@ class Figures:
 
 @contextlib.contextmanager
 def in_time(seconds: float = SECONDS) -> Iterator[None]:
-    """Raise `BrokenPromise` in a block that runs longer. Works only in the main thread."""
+    """Raise `BrokenPromise` in a block that takes more processor time, in all threads. Works only in the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def late(number: int, frame: FrameType | None) -> None:
-        raise BrokenPromise(f"it takes longer than {seconds} s")
+        limit, clock = (
+            (seconds, "processor time") if number == signal.SIGPROF else (seconds * _WAITING, "time")
+        )
+        raise BrokenPromise(f"it takes more than {limit:g} s of {clock}")
 
-    before = signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    timers = {
+        signal.SIGPROF: (signal.ITIMER_PROF, seconds),
+        signal.SIGALRM: (signal.ITIMER_REAL, seconds * _WAITING),
+    }
+    before = {number: signal.signal(number, late) for number in timers}
+    for timer, limit in timers.values():
+        signal.setitimer(timer, limit)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        for timer, _ in timers.values():
+            signal.setitimer(timer, 0)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextlib.contextmanager
