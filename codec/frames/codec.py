@@ -518,11 +518,12 @@ class FramedCodec(FrameFormat):
         return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
     def row_of(self, frame: bytes, position: int, context: Any) -> pa.RecordBatch | None:
-        """Return the row of a frame of the main kind at `position`, or None if it has no row."""
+        """Return the row of a frame of the main kind at `position`, or None if these bytes are not such a frame or it has no row."""
         data = np.frombuffer(frame, np.uint8)
-        start, end = np.zeros(1, np.int64), np.array([len(data)], np.int64)
-        part = Part(data, start, end, self._head(data, 0, len(data)), position)
-        if len(data) < self.spec.length.low or self._refused(part, context):
+        good = self._scanner.frames(Window(data, 0, len(data)), 0)
+        part = Part(data, good.start, good.end, good.head, position)
+        complete = len(part) == 1 and good.stop == len(data) and part.head["frame_kind"][0] == MAIN
+        if not complete or self._refused(part, context):
             return None
         batch = self.batch(part, self.rows.names(detail=True), context)
         schema = pa.schema([field.with_nullable(True) for field in batch.schema])

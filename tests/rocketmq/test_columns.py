@@ -7,11 +7,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import logwright as lw
 from logwright.codec.rocketmq.formats.commitlog.layout import MESSAGE, V1, V2
 from logwright.roundtrip.rocketmq.reference import messages as reference
+from logwright.roundtrip.rocketmq.specimens import SAMPLES
 
 pytestmark = pytest.mark.kernel_modes
 
@@ -88,3 +90,20 @@ def test_bodies_and_topics_of_all_sizes(tmp_path: Path, size: int) -> None:
         tmp_path,
         [("t" * max(1, min(size, 32_000)), b"", b"b" * size), ("t", b"", b"x"), ("t", b"", b"y" * size)],
     )
+
+
+def test_given_payload_is_only_used_if_it_is_the_message_of_its_row() -> None:
+    """A payload of any bytes neither fails nor changes a row."""
+    specimen, rng = SAMPLES[0].specimen(), random.Random(1)
+    rows, frames, file = specimen.tables()
+    data, column = specimen.all_bytes(), frames.column_names.index("payload")
+    for _ in range(50):
+        payloads = []
+        for frame in frames.to_pylist():
+            payload = bytearray(data[frame["position"] : frame["position"] + frame["size"]])
+            for _ in range(rng.randrange(1, 3)):
+                payload[rng.randrange(len(payload))] = rng.randrange(256)
+            payloads.append(bytes(payload[: rng.choice((len(payload), rng.randrange(len(payload))))]))
+        changed = frames.set_column(column, "payload", pa.array(payloads, pa.binary()))
+        encoded = specimen.with_bytes(specimen.encode(rows, changed, file))
+        assert encoded.tables()[0].equals(rows)
