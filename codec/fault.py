@@ -41,8 +41,8 @@ class Severity(StrEnum):
 class Fault:
     """One damaged range of one file, in bytes.
 
-    `system` says what the real system does with it. `lost` identifies the lost rows in the system's own terms
-    (`{"first_offset": ..., "last_offset": ...}`); `rows_lost` is None if unknown.
+    Without a `detail` the range is the regular end of a file, which reports do not mention. `system` says what the real system does with it.
+    `lost` identifies the lost rows in the system's own terms (`{"first_offset": ..., "last_offset": ...}`); `rows_lost` is None if unknown.
     """
 
     codec: str

@@ -66,6 +66,19 @@ def test_healthy_store_has_no_faults(case: str, tmp_path: Path) -> None:
     assert report.ok, report.text()
 
 
+def test_zeros_after_a_blank_record_are_not_mentioned(tmp_path: Path) -> None:
+    """Old brokers leave other bytes there."""
+    lw.write(ROWS, tmp_path / "store", "rocketmq.store", **SIZES)
+    full, *_, last = sorted((tmp_path / "store/commitlog").iterdir())
+    assert not lw.verify(full).files[0].faults
+    assert [fault.detail for fault in lw.verify(last).files[0].faults] == ["preallocated zeros"]
+    data = bytearray(full.read_bytes())
+    data[-1] = 7
+    full.write_bytes(data)
+    (fault,) = lw.verify(full).files[0].faults
+    assert (fault.detail, str(fault.severity)) == ("undefined bytes after the blank record", "info")
+
+
 @pytest.mark.parametrize("case", [case for case in HEALTHY if "query" in first(case).lines])
 def test_key_is_found_in_the_index(case: str, tmp_path: Path) -> None:
     home = placed(case, tmp_path)

@@ -138,7 +138,8 @@ class CommitLog(FramedCodec):
         if frames.damage is not None and frames.damage.offset == context.blank:
             # Old brokers do not clear their buffer after the blank record.
             left = window.size - context.blank
-            text = "undefined bytes after the blank record"
+            zeros = frames.damage.kind is Kind.PADDING and frames.damage.severity is Severity.INFO
+            text = "" if zeros else "undefined bytes after the blank record"
             frames.damage = Fault(NAME, context.blank, left, Kind.PADDING, text, Severity.INFO)
         context.ended |= frames.damage is not None and frames.damage.kind is Kind.PADDING
         return frames
