@@ -1,7 +1,8 @@
 """Kafka: our tasks compared with Kafka's own classes in a warm JVM, DumpLogSegments and aiokafka.
 
-`make bench-peers` runs it; `python benchmarks/peers.py` prints this section alone, in about six minutes. All sides read segments that
-Kafka's builder wrote, encode the same rows, and run in turn, round by round. Times are of the processor and of one thread.
+`make bench-peers` runs it; `python benchmarks/peers.py` prints this section alone, in about six minutes, and with `--only lz4` the tasks of
+that name. All sides read segments that Kafka's builder wrote, encode the same rows, and run in turn, round by round. Times are of the
+processor and of one thread.
 """
 
 from __future__ import annotations
@@ -203,7 +204,8 @@ def section(place: Path, size: Size) -> list[str]:
     work = all_work(table, segments, place)
     figures: dict[str, Figure] = {}
     for group in groups(table, segments):
-        figures |= measure(group, work, size.rounds)
+        if any(size.only in name for name in (*group.ours, *group.others)):
+            figures |= measure(group, work, size.rounds)
     return [
         f"Kafka: {table.num_rows:,} records with values of {VALUE_BYTES} bytes, in batches of 16 KiB. Kafka's own classes run in a warm",
         "JVM, in turn with ours; rates are medians, each ratio is the median of the ratios of all rounds. Times are of the processor",
@@ -214,4 +216,4 @@ def section(place: Path, size: Size) -> list[str]:
 
 
 if __name__ == "__main__":
-    print_section("Kafka", section)
+    print_section("Kafka", section, chooses=True)

@@ -161,6 +161,8 @@ class Size(NamedTuple):
 
     scale: float
     rounds: int
+    only: str = ""
+    """Text in the names of the tasks to measure."""
 
     def of(self, count: int, least: int = 1) -> int:
         """`count`, scaled; at least `least`."""
@@ -180,11 +182,18 @@ def add_size_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def print_section(name: str, section: Callable[[Path, Size], list[str]]) -> None:
-    """The command of a benchmark: measure, and print the lines of its section."""
+def print_section(name: str, section: Callable[[Path, Size], list[str]], *, chooses: bool = False) -> None:
+    """The command of a benchmark: measure, and print the lines of its section. `chooses`: it can measure some of the tasks."""
     parser = argparse.ArgumentParser(description=f"Measure {name} and print a table.")
     add_size_options(parser)
+    if chooses:
+        parser.add_argument(
+            "--only",
+            default="",
+            metavar="TEXT",
+            help="measure the tasks whose name contains TEXT, such as lz4",
+        )
     options = parser.parse_args()
     keep_freed_memory()  # as the command line does
     with tempfile.TemporaryDirectory(prefix="logwright-bench-") as folder:
-        print("\n".join(section(Path(folder), Size(options.scale, options.rounds))))
+        print("\n".join(section(Path(folder), Size(**vars(options)))))

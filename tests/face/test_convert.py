@@ -208,7 +208,7 @@ def test_partition_without_options_is_copied(tmp_path: Path) -> None:
 def test_transactions_are_only_flattened_on_request(tmp_path: Path) -> None:
     source = KAFKA["v2_txn_interleaved"].partition
     with pytest.raises(lw.UsageError, match="belong to transactions"):
-        lw.convert(source, tmp_path / "x-0", batch_size="1k")
+        lw.convert(source, tmp_path / "x-0", partition_leader_epoch=3)
     assert not (tmp_path / "x-0").exists()
     done = lw.convert(source, tmp_path / "y-0", batch_size="1k", view="read_committed")
     assert any("transactions" in note for note in done["notes"])
@@ -313,12 +313,12 @@ def test_convert_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixtu
     )
     err = capsys.readouterr().err
     assert "9 rows" in err
-    assert run("convert", str(source), str(tmp_path / "d" / "orders-0"), "--batch-size", "2k") == 0
+    assert run("convert", str(source), str(tmp_path / "d" / "orders-0"), "--magic", "1") == 0
     assert (
         "note: these are the rows of view read_uncommitted, without control records"
         in capsys.readouterr().err
     )
-    assert run("convert", str(source), str(tmp_path / "d" / "orders-0"), "--batch-size", "2k") == 1
+    assert run("convert", str(source), str(tmp_path / "d" / "orders-0"), "--magic", "1") == 1
 
 
 def filters(path: Path) -> list[bytes]:

@@ -66,7 +66,7 @@ def test_retention_of_minus_one_removes_nothing(tmp_path: Path, options: dict[st
 def test_topic_id_of_a_partition_of_the_same_name_is_kept(tmp_path: Path) -> None:
     source = CASES[ROLLED].partition
     ids = {
-        target: lw.convert(source, tmp_path / target, "kafka.partition", batch_size=100)
+        target: lw.convert(source, tmp_path / target, "kafka.partition", view="log", batch_size=100)
         and lw.inspect(tmp_path / target)["facts"]["topic_id"]
         for target in (source.name, "other-0")
     }
@@ -141,7 +141,7 @@ def test_records_below_an_offset_are_removed(tmp_path: Path, name: str, extra: d
 
 def test_retention_needs_a_copy_of_all_batches(tmp_path: Path) -> None:
     source = CASES[ROLLED].partition
-    for more in ({"batch_size": 100}, {"filter": "offset > 3"}, {"magic": 1}):
+    for more in ({"partition_leader_epoch": 3}, {"filter": "offset > 3"}, {"magic": 1}):
         with pytest.raises(lw.UsageError, match=r"retention.bytes applies to a copy of all batches"):
             lw.convert(source, tmp_path / "t-0", **{"retention.bytes": 100, **more})
     with pytest.raises(lw.UsageError, match=r"edit does not use retention.bytes"):

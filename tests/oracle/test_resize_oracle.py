@@ -1,4 +1,4 @@
-"""Kafka's loader makes the same files from partitions whose segments were divided, joined or removed."""
+"""Kafka's loader makes the same files from partitions whose segments or batches were divided, joined or removed."""
 
 from __future__ import annotations
 
@@ -28,6 +28,11 @@ def test_divided_and_joined_segments(kafka: Any, golden: Any, tmp_path: Path, na
         index_interval_bytes=4096,
         producer_id_expiration_ms=2**31 - 1,
     )
+    check_derived(kafka, target)
+
+
+def check_derived(kafka: Any, target: Path) -> None:
+    """Compare the derived files with those that the loader makes."""
     derived = {
         path.name: path.read_bytes()
         for path in target.iterdir()
@@ -39,6 +44,36 @@ def test_divided_and_joined_segments(kafka: Any, golden: Any, tmp_path: Path, na
         rebuilt["leader-epoch-checkpoint"] = b"0\n0\n"
     assert rebuilt == derived
     assert kafka.sanity(target) == []
+
+
+@pytest.mark.parametrize("size", [0, 1 << 20])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "v2_txn_interleaved",
+        "v2_txn_commit_abort",
+        "v2_txn_open",
+        "v2_idempotent",
+        "v2_compacted_producers",
+        "mixed_v0_v1_v2",
+        "v2_append_time_lz4",
+    ],
+)
+def test_divided_and_joined_batches(kafka: Any, golden: Any, tmp_path: Path, name: str, size: int) -> None:
+    """The loader accepts the batches: it makes the same derived files, and finds the end of the log where it was."""
+    source = golden(name).directory
+    single, target = tmp_path / "single" / source.name, tmp_path / "target" / source.name
+    options = {"index_interval_bytes": 4096, "producer_id_expiration_ms": 2**31 - 1}
+    lw.convert(source, single, batch_size=0, **options)
+    lw.convert(single, target, batch_size=size, segment_bytes=1 << 20, **options)
+    check_derived(kafka, target)
+    columns = "offset,key,value,headers,timestamp"
+    assert lw.diff(source, target, view="read_committed", columns=columns).equal
+    shutil.copytree(source, tmp_path / "copy" / source.name)
+    end = kafka.load(tmp_path / "copy" / source.name)["log_end_offset"]
+    logs = {path.name: path.read_bytes() for path in target.glob("*.log")}
+    assert kafka.load(target, clean=False)["log_end_offset"] == end
+    assert {path.name: path.read_bytes() for path in target.glob("*.log")} == logs
 
 
 @pytest.mark.parametrize("clean", [False, True])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -27,6 +28,7 @@ from logwright.codec.kafka.formats.log.reencode import reencode
 from logwright.codec.kafka.formats.log.settings import OPTIONS, BatchSettings
 from logwright.codec.kafka.formats.log.tables import FRAMES, MAX_DECOMPRESSED, ROWS
 from logwright.codec.kafka.repair import resize
+from logwright.codec.kafka.repair.rebatch import rebatched
 from logwright.codec.kafka.repair.repair import (
     PRODUCER_EXPIRATION,
     deriver_of,
@@ -49,7 +51,8 @@ Mask = npt.NDArray[np.bool_]
 _COMPRESSING = tuple(option for option in OPTIONS if option.name in encode.COMPRESSING)
 FILE_OPTIONS = (MAX_DECOMPRESSED, *_COMPRESSING)
 EDIT_OPTIONS = (*START_OPTIONS, PRODUCER_EXPIRATION, *FILE_OPTIONS)
-MOVES = resize.OPTIONS
+_BATCH_SIZE = next(option for option in OPTIONS if option.name == "batch.size")
+MOVES = (*resize.OPTIONS, _BATCH_SIZE)
 RECODES = encode.COMPRESSING
 _LENGTH = RECORD_BATCH.offset("batch_length")
 _ALL_ROWS = ROWS.names(detail=True)
@@ -60,6 +63,11 @@ def edit(listing: Listing, plan: Plan, change: Change, options: Options) -> Repa
     """See `codec.capability.Edit`. The caller has checked that nothing is damaged."""
     cut: list[Removed] = []
     # The runs are generators, so that only those of one segment are in memory.
+    if options.given("batch.size") and options["delete.before.offset"] is not None:
+        raise UsageError(
+            "batch.size cannot be combined with delete.before.offset",
+            advice="Use one of them, and convert the result",
+        )
     change = _Below.of(change, options["delete.before.offset"])
     segments = [
         (file.hints["base_offset"], _Editor(listing, file, change, options, cut).runs(), file.name)
@@ -123,7 +131,11 @@ class _Editor:
             log.CODEC.options,
             {option.name: options[option.name] for option in FILE_OPTIONS if options.given(option.name)},
         )
-        self.compression = BatchSettings.of(own).compression if own.given("compression.type") else None
+        settings = BatchSettings.of(own)
+        self.compression = settings.compression if own.given("compression.type") else None
+        self.rebatching = (
+            replace(settings, batch_size=options["batch.size"]) if options.given("batch.size") else None
+        )
         hints = {"directory": listing.name, **file.hints}
         self.context = log.CODEC.context(file.name, own, **hints)
         self.base: int = self.context.base_offset or 0
@@ -138,6 +150,14 @@ class _Editor:
             self.cut.append(Removed(self.file.name, at, self.file.size - at, "not a batch", 0, 0))
 
     def _window(self, window: Window, frames: Frames) -> Iterator[Run]:
+        if self.rebatching is not None:
+            for low, high, batches in rebatched(window, frames, self.context, self.rebatching):
+                if not batches:
+                    yield Run.of(0, self.file, window, frames.pick(slice(low, high)))
+                begin, stop = (window.offset + int(at) for at in (frames.start[low], frames.end[high - 1]))
+                for batch in batches:
+                    yield Run.patched(0, self.file, begin, stop, batch)
+            return
         touched = self._touched(window, frames)
         starts, stops = frames.start + window.offset, frames.end + window.offset
         edited = iter(self._encode(window, frames, touched)) if touched.any() else iter(())
