@@ -125,6 +125,21 @@ def test_snapshot_truncated_anywhere_round_trips() -> None:
         assert verdict, verdict
 
 
+@pytest.mark.parametrize("version", [0, 3])
+def test_digest_of_another_version_is_kept_with_its_tree(version: int) -> None:
+    """A version of 0, as zeroed bytes have it, is a value. A digest that is recomputed has the current version."""
+    data = bytearray(SOUND)
+    place = len(SOUND) - sections.LAST_SIZE - sections.DIGEST_SIZE + DIGEST.offset("digest_version")
+    data[place : place + 4] = version.to_bytes(4, "big")
+    damaged = specimen(bytes(data))
+    verdict = laws.decode_encode(damaged)
+    assert verdict, verdict
+    rows, frames, file = damaged.tables()
+    assert file["digest_version"].to_pylist() == [version]
+    changed = specimen(damaged.encode(rows.slice(0, len(rows) - 1), frames, file)).tables()[2]
+    assert changed["digest_version"].to_pylist() == [2]
+
+
 @pytest.mark.parametrize("more", [b"\0" * 5000, b"x" * 30, b"\0" * 3 + b"z" * 200])
 def test_bytes_after_the_end_are_kept(more: bytes) -> None:
     result = read(SOUND + more)

@@ -71,9 +71,11 @@ def ending(facts: dict[str, Any], options: Options, zxid: int, had: bool) -> dic
     out: dict[str, Any] = {}
     asked = options.given("digest.enabled") or not had
     if facts.get("digest_zxid") is not None and (not asked or options["digest.enabled"]):
+        # A damaged file may have another version, even 0.
+        version = facts.get("digest_version")
         out["digest"] = {
             "zxid": facts["digest_zxid"],
-            "digest_version": facts.get("digest_version") or VERSION,
+            "digest_version": VERSION if version is None else version,
             "digest": facts.get("digest"),
         }
     elif asked and options["digest.enabled"]:
@@ -192,7 +194,7 @@ class Snapshot:
         if kind == "digest":
             values = dict(self.ending.get("digest") or {"zxid": 0, "digest_version": VERSION, "digest": None})
             if values["digest"] is None or (not keep and values["zxid"]):
-                values["digest"] = signed(self.digest)
+                values |= {"digest_version": VERSION, "digest": signed(self.digest)}
             head = {**values, "checksum": 0}
             body = sections.DIGEST.pack(head)[: -sections.SEAL_SIZE]
             return sections.DIGEST.pack({**values, "checksum": adler32_of(body, self.sum)})
