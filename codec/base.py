@@ -23,6 +23,7 @@ from logwright.codec.deferred import compute as pc
 from logwright.codec.describe import Struct
 from logwright.codec.explain import Focus, Node, explain_values
 from logwright.codec.fault import Fault
+from logwright.codec.kernels.bitflip import Flip
 from logwright.codec.option import Option, Options
 from logwright.codec.table import Table
 from logwright.codec.window import Bytes, Chunk, Decoded, Frames, RowFrames, Window
@@ -178,8 +179,8 @@ class Codec(ABC):
         """
         ...
 
-    def suspects(self, window: Window, at: int, context: Any) -> Iterator[tuple[int, int]]:
-        """Yield bits, as (byte of `window.data`, bit), one of which alone may be flipped in the damaged frame at `at`.
+    def suspects(self, window: Window, at: int, context: Any) -> Iterator[Flip]:
+        """Yield bits of bytes of `window.data`, one of which alone may be flipped in the damaged frame at `at`.
 
         Each is tried with `scan`. Without checksums nothing can be proved, so nothing is yielded.
         """

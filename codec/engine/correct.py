@@ -1,8 +1,9 @@
 """Correct single flipped bits: find the one bit whose flip makes a damaged frame sound.
 
 A codec names the bits that may be flipped (`Codec.suspects`); each is tried. A bit is corrected only if it is the only one with which the
-frame has right checksums, its rows decode, and its place in the order of the file fits. Three or more wrong bits pass for one with a
-probability of (bits of the frame) / 2**32 if the checksum is the only witness.
+frame has right checksums, its rows decode, and its place in the order of the file fits. Three wrong bits look like one with a probability of
+(bits of the frame) / 2**31 if a CRC is the only evidence. So in long frames the bit must also be one that prevents decoding
+(`bitflip.Flip`).
 """
 
 from __future__ import annotations
@@ -270,7 +271,7 @@ class Corrector:
         data = window.data
         unique: tuple[Correction, Frames, int] | None = None
         tried: set[tuple[int, int]] = set()
-        for place, bit in self._codec.suspects(window, at, self._codec.trial_context(self._context)):
+        for place, bit, alone in self._codec.suspects(window, at, self._codec.trial_context(self._context)):
             if self._left < 0:
                 return None
             if (place, bit) in tried:
@@ -282,7 +283,7 @@ class Corrector:
             if self._codec.may_fit(window, at, last, after):
                 sound = self._trial(window, at, limit, last, before, after, (place, bit))
             data[place] = stored
-            if sound is None:
+            if sound is None or not (alone or self._fails(window, sound[0])):
                 continue
             if unique is not None:
                 return None
@@ -293,6 +294,28 @@ class Corrector:
             )
             unique = correction, frame, end
         return unique
+
+    def _fails(self, window: Window, frame: Frames) -> bool:
+        """Return whether a frame with wrong checksums is found but cannot be decoded, which a right correction cures."""
+        stored = self._codec.scan(
+            window, int(frame.start[0]), self._codec.trial_context(self._context), check=False
+        ).pick(slice(0, 1))
+        if not len(stored) or (int(stored.start[0]), int(stored.end[0])) != (
+            int(frame.start[0]),
+            int(frame.end[0]),
+        ):
+            return False
+        return bool(self._decoded(window, stored)[0] - {Kind.CHECKSUM})
+
+    def _decoded(self, window: Window, frame: Frames) -> tuple[set[Kind], int]:
+        """Return the kinds of errors of decoding a frame, and the number of its rows."""
+        kinds: set[Kind] = set()
+        rows = 0
+        context = self._codec.trial_context(self._context)
+        for decoded in self._codec.decode(window, frame, "rows", self._columns, context):
+            kinds |= {fault.kind for _, fault in decoded.faults if fault.severity is Severity.ERROR}
+            rows += decoded.batch.num_rows
+        return kinds, rows
 
     def _trial(
         self,
@@ -321,11 +344,9 @@ class Corrector:
             if part is None:
                 return None
             proved = part[0]
-        rows = 0
-        for decoded in codec.decode(window, frame, "rows", self._columns, codec.trial_context(self._context)):
-            if any(fault.severity is Severity.ERROR for _, fault in decoded.faults):
-                return None
-            rows += decoded.batch.num_rows
+        errors, rows = self._decoded(window, frame)
+        if errors:
+            return None
         witnesses = [codec.checksum or "checksum"]
         witnesses += ["its rows"] if rows else []
         witnesses += ["the next frame"] if follower is not None else []

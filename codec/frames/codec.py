@@ -39,6 +39,7 @@ from logwright.codec.frames.scanner import (
 )
 from logwright.codec.frames.specification import Position, span_of
 from logwright.codec.frames.suspects import suspects
+from logwright.codec.kernels.bitflip import Flip
 from logwright.codec.single_frame import single_value
 from logwright.codec.window import Bytes, Chunk, Decoded, Frames, Window, Zeros
 
@@ -294,7 +295,7 @@ class FramedCodec(FrameFormat):
         accepted = moved is None or moved.need or self.accepts(window, moved.place, context)
         return moved if accepted else None
 
-    def suspects(self, window: Window, at: int, context: Any) -> Iterator[tuple[int, int]]:
+    def suspects(self, window: Window, at: int, context: Any) -> Iterator[Flip]:
         return suspects(self.spec, window, at)
 
     def _next(self, window: Window, at: int, context: Any) -> tuple[int, int, int]:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from logwright.codec.describe import Flags, Int, Struct
 from logwright.codec.frames.specification import CRC32, CRC32C, FrameSpec, Span, span_of
 from logwright.codec.kernels import bitflip
+from logwright.codec.kernels.bitflip import Flip
 from logwright.codec.window import Bytes, Window
 
 _POLYNOMIALS = {CRC32.name: bitflip.CRC32, CRC32C.name: bitflip.CRC32C}
@@ -83,11 +84,11 @@ def _layout_of(spec: FrameSpec) -> _Layout:
     return layout
 
 
-def suspects(spec: FrameSpec, window: Window, at: int, *, alone: bool = True) -> Iterator[tuple[int, int]]:
-    """Yield bits of the damaged frame at `window.data[at]`, as (byte of the data, bit). One of them alone may be flipped.
+def suspects(spec: FrameSpec, window: Window, at: int) -> Iterator[Flip]:
+    """Yield bits of the damaged frame at `window.data[at]`. One of them alone may be flipped.
 
     If a CRC is wrong, it shows the bit, unless the length is wrong. If all checksums are right, the bit is in a field that none covers. An
-    Adler-32 shows no bit with certainty: too many pairs of wrong bits change it as a single one does. `alone` as in `flips_by_crc`.
+    Adler-32 shows no bit with certainty: too many pairs of wrong bits change it as a single one does.
     """
     data, struct, layout = window.data, spec.struct, _layout_of(spec)
     left = min(len(data), window.size - window.offset) - at
@@ -121,7 +122,7 @@ def suspects(spec: FrameSpec, window: Window, at: int, *, alone: bool = True) ->
                 continue
             if number.width:
                 yield from bitflip.flips_of_stored(stored_at, number.width, number.order, stored ^ computed)
-            yield from bitflip.flips_by_crc(start, stop, stored ^ computed, polynomial, mask, alone=alone)
+            yield from bitflip.flips_by_crc(start, stop, stored ^ computed, polynomial, mask)
     else:
         wrong = True
     if wrong:
@@ -132,7 +133,7 @@ def suspects(spec: FrameSpec, window: Window, at: int, *, alone: bool = True) ->
             ):
                 continue
             if _sums_agree(layout, data, at, size_then, (at + byte, bit)):
-                yield at + byte, bit
+                yield Flip(at + byte, bit)
     places = [] if wrong else [i for i in range(at, at + head) if i not in covered]
     if wrong and spec.test is not None and len(spec.test.values) > 1:
         # The wrong kind of frame may have been tested.
@@ -147,7 +148,7 @@ def suspects(spec: FrameSpec, window: Window, at: int, *, alone: bool = True) ->
         # A right checksum up to the end of the frame proves the length.
         for bit in () if closed and not wrong and place in length_bytes else range(8):
             if (place, bit) in passing if place in tested else passes:
-                yield place, bit
+                yield Flip(place, bit)
 
 
 def _may_end(layout: _Layout, data: Bytes, end: int, stop: int) -> bool:

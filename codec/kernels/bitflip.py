@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,13 +20,22 @@ from logwright.codec.kernels.kernel import kernel
 
 CRC32C, CRC32 = 0x82F63B78, 0xEDB88320
 """The polynomials, reflected."""
-LONGEST_CRC32 = 91_607 // 8 - 4
-"""Bytes up to which a CRC-32 tells one wrong bit from two."""
-LONGEST_ALONE = 16 << 10
-"""Bytes up to which a CRC-32C is proof enough of a flipped bit. Of 100,000 ranges of this size with three wrong bits, six have the CRC of a
-range with one."""
+LONGEST_ALONE = {CRC32C: 16 << 10, CRC32: 91_607 // 8 - 4}
+"""Bytes up to which a CRC is proof enough of a flipped bit. A CRC-32 of more takes two wrong bits for one. Of 100,000 ranges of 16 KiB with
+three wrong bits, six have the CRC-32C of a range with one."""
 UNMASK = "unmask"
 """The attribute of a checksum function that reverts a format's masking of a CRC-32C."""
+
+
+class Flip(NamedTuple):
+    """A bit of a byte that may be flipped.
+
+    `alone`: its checksum proves it. Otherwise the frame must also be one that cannot be decoded with the bit as it is stored.
+    """
+
+    place: int
+    bit: int
+    alone: bool = True
 
 
 def _backward(polynomial: int) -> npt.NDArray[np.int64]:
@@ -84,27 +94,19 @@ def find_flipped_bit(
 
 
 def flips_by_crc(
-    start: int, stop: int, change: int, polynomial: int, mask: int = 0xFFFFFFFF, *, alone: bool = True
-) -> Iterator[tuple[int, int]]:
-    """Yield the bits of the bytes `[start, stop)`, as (byte, bit), that alone change their CRC by `change`. `mask`: the known bits of
-    `change`.
-
-    None if the CRC cannot prove the bit: a CRC-32 of more than `LONGEST_CRC32` bytes, or without another witness (`alone`) a CRC-32C of
-    more than `LONGEST_ALONE`.
-    """
-    if polynomial == CRC32 and stop - start > LONGEST_CRC32:
-        return
-    if alone and stop - start > LONGEST_ALONE:
-        return
+    start: int, stop: int, change: int, polynomial: int, mask: int = 0xFFFFFFFF
+) -> Iterator[Flip]:
+    """Yield the bits of the bytes `[start, stop)` that change their CRC by `change`. `mask`: the known bits of `change`."""
+    alone = stop - start <= LONGEST_ALONE[polynomial]
     for unknown in {0, ~mask & 0xFFFFFFFF}:
         bit = flipped_bit(change & mask ^ unknown, stop - start, polynomial)
         if bit is not None:
-            yield start + bit[0], bit[1]
+            yield Flip(start + bit[0], bit[1], alone)
 
 
-def flips_of_stored(at: int, width: int, order: str, difference: int) -> Iterator[tuple[int, int]]:
-    """Yield the only bit in which a number of `width` bytes at `at` differs from the right one, as (byte, bit)."""
+def flips_of_stored(at: int, width: int, order: str, difference: int) -> Iterator[Flip]:
+    """Yield the only bit in which a number of `width` bytes at `at` differs from the right one."""
     difference &= (1 << 8 * width) - 1
     if difference and difference & difference - 1 == 0:
         byte, bit = divmod(difference.bit_length() - 1, 8)
-        yield at + (byte if order == "<" else width - 1 - byte), bit
+        yield Flip(at + (byte if order == "<" else width - 1 - byte), bit)

@@ -1,8 +1,8 @@
 """Find the flipped bits of a damaged entry by its digest.
 
-A CRC locates a single flipped bit. CRC-32 cannot tell one wrong bit from two beyond about 11 KiB, so longer entries are not corrected. An
-HMAC locates no bit: with the password, the bits of the header and of the HMAC itself are tried. Trying all would take quadratic time.
-Without a digest that can be checked, no correction is proved.
+A CRC locates a single flipped bit. Nothing but the CRC shows a flipped bit of the payload, so long entries are not corrected
+(`bitflip.LONGEST_ALONE`). An HMAC locates no bit: with the password, the bits of the header and of the HMAC itself are tried. Trying all
+would take quadratic time. Without a digest that can be checked, no correction is proved.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from logwright.codec.bookkeeper.formats.digest import (
 from logwright.codec.frames import scanner
 from logwright.codec.frames.codec import FramedCodec
 from logwright.codec.kernels import bitflip
+from logwright.codec.kernels.bitflip import Flip
 from logwright.codec.kernels.crc32 import crc32_update
 from logwright.codec.kernels.crc32c import crc32c_update
 from logwright.codec.kernels.intrinsics import load_i32be, load_i64be
@@ -47,7 +48,7 @@ class DigestedCodec(FramedCodec):
     checksum = "digest"
     refuses = True
 
-    def suspects(self, window: Window, at: int, context: Any) -> Iterator[tuple[int, int]]:
+    def suspects(self, window: Window, at: int, context: Any) -> Iterator[Flip]:
         return suspects(window, at, context.digests)
 
     def proved(
@@ -60,8 +61,8 @@ class DigestedCodec(FramedCodec):
         return replace(context, digests=trial_digests(context.digests))
 
 
-def suspects(window: Window, at: int, digests: Digests) -> Iterator[tuple[int, int]]:
-    """Yield bits of the damaged entry at `window.data[at]`, which starts with its size, as (byte of the data, bit)."""
+def suspects(window: Window, at: int, digests: Digests) -> Iterator[Flip]:
+    """Yield bits of the damaged entry at `window.data[at]`, which starts with its size."""
     data = window.data
     left = min(len(data), window.size - window.offset) - at
     if left < _SIZE + HEADER:
@@ -79,10 +80,10 @@ def suspects(window: Window, at: int, digests: Digests) -> Iterator[tuple[int, i
             matching_digest(data, start, end)
             or (password is not None and hmac_matches(data, start, end, password))
         ):
-            yield at + 3 - bit // 8, bit % 8
+            yield Flip(at + 3 - bit // 8, bit % 8)
 
 
-def _by_crc(data: Bytes, start: int, end: int) -> Iterator[tuple[int, int]]:
+def _by_crc(data: Bytes, start: int, end: int) -> Iterator[Flip]:
     body = start + HEADER
     for size, order, polynomial, update in (
         (CRC32C, 4, bitflip.CRC32C, crc32c_update),
@@ -96,11 +97,11 @@ def _by_crc(data: Bytes, start: int, end: int) -> Iterator[tuple[int, int]]:
         covered = end - start - size
         if change >> 32:
             continue
-        for place, bit in bitflip.flips_by_crc(0, covered, change, polynomial):
-            yield start + place + (0 if place < HEADER else size), bit
+        for flip in bitflip.flips_by_crc(0, covered, change, polynomial):
+            yield flip._replace(place=start + flip.place + (0 if flip.place < HEADER else size))
 
 
-def _by_hmac(data: Bytes, start: int, end: int, password: bytes) -> Iterator[tuple[int, int]]:
+def _by_hmac(data: Bytes, start: int, end: int, password: bytes) -> Iterator[Flip]:
     body = start + HEADER
     content = data[start:body].tobytes() + data[body + HMAC : end].tobytes()
     stored = int.from_bytes(data[body : body + HMAC].tobytes(), "big")
@@ -112,7 +113,7 @@ def _by_hmac(data: Bytes, start: int, end: int, password: bytes) -> Iterator[tup
             fits = hmac_matches(data, start, end, password)
             data[place] ^= 1 << bit
             if fits:
-                yield place, bit
+                yield Flip(place, bit)
 
 
 def proved(window: Window, frame: Frames, digests: Digests) -> bool:

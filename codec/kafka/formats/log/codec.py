@@ -69,6 +69,7 @@ from logwright.codec.kafka.formats.log.tables import (
     LogContext,
 )
 from logwright.codec.kafka.store import evidence
+from logwright.codec.kernels.bitflip import Flip
 from logwright.codec.option import DECODES, ENCODES, Options, Verb, used_by
 from logwright.codec.table import Table
 from logwright.codec.window import Chunk, Decoded, Frames, Window
@@ -224,11 +225,8 @@ class KafkaLog(Codec):
             scan.believe(window, damaged.start - window.offset, stop, context)
         return place, need
 
-    def suspects(self, window: Window, at: int, context: LogContext) -> Iterator[tuple[int, int]]:
-        # A compressed batch has a second witness: it decompresses, and its records add up.
-        head = window.data[at : at + HEAD_SIZE]
-        alone = len(head) < HEAD_SIZE or not head[_ATTRIBUTES] & COMPRESSION
-        return suspects(SPECIFICATION, window, at, alone=alone)
+    def suspects(self, window: Window, at: int, context: LogContext) -> Iterator[Flip]:
+        return suspects(SPECIFICATION, window, at)
 
     def may_fit(self, window: Window, at: int, before: Frames | None, after: Frames | None) -> bool:
         base = int.from_bytes(window.data[at : at + 8].tobytes(), "big", signed=True)

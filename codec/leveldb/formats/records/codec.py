@@ -23,7 +23,7 @@ from logwright.codec.columns import batch_of, constant, contents, from_offsets, 
 from logwright.codec.describe import Struct, Type
 from logwright.codec.explain import Focus, Node
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
-from logwright.codec.kernels.bitflip import CRC32C, flips_by_crc, flips_of_stored
+from logwright.codec.kernels.bitflip import CRC32C, Flip, flips_by_crc, flips_of_stored
 from logwright.codec.kernels.intrinsics import load_u16le, load_u32le
 from logwright.codec.leveldb.formats import fields
 from logwright.codec.leveldb.formats.explain import file_of_records, records_of
@@ -279,7 +279,7 @@ class RecordCodec(Codec):
             frames.damage = self._damage(window, frames, status, state, context)
         return frames
 
-    def suspects(self, window: Window, at: int, context: RecordContext) -> Iterator[tuple[int, int]]:
+    def suspects(self, window: Window, at: int, context: RecordContext) -> Iterator[Flip]:
         data, place = window.data, at
         while len(data) - place >= layout.HEADER:
             left = layout.BLOCK - (window.offset + place) % layout.BLOCK
@@ -296,7 +296,7 @@ class RecordCodec(Codec):
                 change = unmasked(stored) ^ unmasked(computed)
                 yield from flips_by_crc(place + _TYPE, end, change, CRC32C)
             for byte in range(place + _LENGTH, place + _TYPE):
-                yield from ((byte, bit) for bit in range(8))
+                yield from (Flip(byte, bit) for bit in range(8))
             return
 
     @abstractmethod

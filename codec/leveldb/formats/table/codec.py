@@ -19,7 +19,7 @@ from logwright.codec.columns import contents, numbers
 from logwright.codec.describe import Type
 from logwright.codec.explain import Focus, Node
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
-from logwright.codec.kernels.bitflip import CRC32C, flips_by_crc, flips_of_stored
+from logwright.codec.kernels.bitflip import CRC32C, Flip, flips_by_crc, flips_of_stored
 from logwright.codec.kernels.crc32c import crc32c_of_three, crc32c_update
 from logwright.codec.kernels.intrinsics import load_u32le
 from logwright.codec.kernels.kernel import kernel
@@ -258,7 +258,7 @@ class LevelDBTable(Codec):
         low = [blocks.keys[n - 1][:-KEY_TRAILER] if n > 0 else b"" for n in entry]
         return Keys(low), Keys(blocks.keys[n][:-KEY_TRAILER] if n >= 0 else b"" for n in entry)
 
-    def suspects(self, window: Window, at: int, context: TableContext) -> Iterator[tuple[int, int]]:
+    def suspects(self, window: Window, at: int, context: TableContext) -> Iterator[Flip]:
         blocks, data, place = self._blocks(window, context), window.data, window.offset + at
         i = blocks.at(place)
         size = blocks.next(place + 1) - place - TRAILER_SIZE
@@ -272,9 +272,7 @@ class LevelDBTable(Codec):
         stored, computed = load_u32le(data, end - _CRC_SIZE), block_crc(data, at, size)
         yield from flips_of_stored(end - _CRC_SIZE, _CRC_SIZE, "<", stored ^ computed)
         change = unmasked(stored) ^ unmasked(computed)
-        # A compressed block has a second witness: it decompresses.
-        alone = not data[end - TRAILER_SIZE]
-        yield from flips_by_crc(at, end - _CRC_SIZE, change, CRC32C, alone=alone)
+        yield from flips_by_crc(at, end - _CRC_SIZE, change, CRC32C)
 
     def flip_of_file(
         self, read: Callable[[int, int], Bytes], size: int, context: TableContext

@@ -21,6 +21,7 @@ from logwright.codec.frames import scanner
 from logwright.codec.frames.codec import FramedCodec, Part
 from logwright.codec.frames.format import FramedContext
 from logwright.codec.frames.scanner import MARKER
+from logwright.codec.kernels.bitflip import Flip
 from logwright.codec.kernels.compress import CompressionError
 from logwright.codec.option import Option, Options
 from logwright.codec.rocketmq.formats.commitlog.layout import (
@@ -153,7 +154,7 @@ class CommitLog(FramedCodec):
             )
             yield Fault(NAME, start, BLANK.head_size, Kind.LENGTH, text, Severity.WARNING, system, 0)
 
-    def suspects(self, window: Window, at: int, context: Any) -> Iterator[tuple[int, int]]:
+    def suspects(self, window: Window, at: int, context: Any) -> Iterator[Flip]:
         """Yield first the only wrong bit of the checksum property, if there is one."""
         data = window.data
         end = at + self._field(data, at, "total_size")
@@ -161,7 +162,7 @@ class CommitLog(FramedCodec):
             change = data[end - TRAILER : end] ^ trailer_of(data, at, end - TRAILER)
             places = np.flatnonzero(change)
             if len(places) == 1 and int(change[places[0]]).bit_count() == 1:
-                yield end - TRAILER + int(places[0]), int(change[places[0]]).bit_length() - 1
+                yield Flip(end - TRAILER + int(places[0]), int(change[places[0]]).bit_length() - 1)
                 return
         if at + SMALLEST <= end <= len(data) and had_trailer(data, at, end):
             yield from super().suspects(window, at, context)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from logwright.codec.frames.specification import IMPOSSIBLE
 from logwright.codec.kernels import bitflip
+from logwright.codec.kernels.bitflip import Flip
 from logwright.codec.kernels.crc32 import crc32
 from logwright.codec.rocketmq.formats.commitlog.layout import (
     BLANK_MAGIC,
@@ -78,8 +79,8 @@ def _body_change(data: Bytes, at: int) -> int:
     return int(_number(data, at + _CRC, 4) ^ int(crc32(data, body, body + size)) & CRC_MASK)
 
 
-def suspects(window: Window, at: int, base: int | None) -> Iterator[tuple[int, int]]:
-    """Yield the bits, as (byte of the data, bit), without which the message at `window.data[at]` has exactly nothing wrong. `base` is the
+def suspects(window: Window, at: int, base: int | None) -> Iterator[Flip]:
+    """Yield the bits without which the message at `window.data[at]` has exactly nothing wrong. `base` is the
     number in the file's name."""
     data = window.data
     if len(data) - at < SMALLEST or base is None:
@@ -98,10 +99,10 @@ def suspects(window: Window, at: int, base: int | None) -> Iterator[tuple[int, i
             yield from _of_body(data, at)
     elif place and place & place - 1 == 0:
         bit = place.bit_length() - 1
-        yield at + _PLACE + 7 - bit // 8, bit % 8
+        yield Flip(at + _PLACE + 7 - bit // 8, bit % 8)
 
 
-def _that_fit(data: Bytes, at: int, places: Iterable[int]) -> Iterator[tuple[int, int]]:
+def _that_fit(data: Bytes, at: int, places: Iterable[int]) -> Iterator[Flip]:
     """Yield the bits of these bytes without which the lengths add up, the body has its checksum, and the texts can be read."""
     for place in places:
         for bit in range(8):
@@ -114,7 +115,7 @@ def _that_fit(data: Bytes, at: int, places: Iterable[int]) -> Iterator[tuple[int
             )
             data[place] ^= 1 << bit
             if right:
-                yield place, bit
+                yield Flip(place, bit)
 
 
 def _length_bytes(data: Bytes, at: int) -> list[int]:
@@ -130,7 +131,7 @@ def _length_bytes(data: Bytes, at: int) -> list[int]:
     return [place for place in out if place < len(data)]
 
 
-def _of_body(data: Bytes, at: int) -> Iterator[tuple[int, int]]:
+def _of_body(data: Bytes, at: int) -> Iterator[Flip]:
     """Yield the bits of the body and of its checksum without which they agree."""
     _, body, size, _, _ = parts_of(data, at)
     change = _body_change(data, at)

@@ -22,6 +22,7 @@ from logwright.codec.frames import scanner
 from logwright.codec.frames.prefixes import prefixes_of
 from logwright.codec.frames.resync import NONE, UNSURE
 from logwright.codec.frames.scanner import Scanned, concatenate_heads
+from logwright.codec.kernels.bitflip import Flip
 from logwright.codec.kernels.intrinsics import load_i32be, load_i64be
 from logwright.codec.option import Options
 from logwright.codec.table import Table
@@ -206,7 +207,7 @@ class TxnLog(Codec):
             faults.append(Fault(NAME, int(start[first]), length, Kind.ORDER, text, Severity.WARNING))
         return faults
 
-    def suspects(self, window: Window, at: int, context: TxnLogContext) -> Iterator[tuple[int, int]]:
+    def suspects(self, window: Window, at: int, context: TxnLogContext) -> Iterator[Flip]:
         return suspects(window, at)
 
     def outliers(self, window: Window, frames: Frames, context: TxnLogContext) -> Sequence[tuple[int, str]]:

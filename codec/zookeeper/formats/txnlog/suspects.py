@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from logwright.codec.frames.suspects import suspects as by_specification
-from logwright.codec.kernels.bitflip import flips_of_stored
+from logwright.codec.kernels.bitflip import Flip, flips_of_stored
 from logwright.codec.kernels.intrinsics import load_i32be, load_i64be
 from logwright.codec.window import Bytes, Frames, Window
 from logwright.codec.zookeeper.formats.bitflip import CHECKSUM, find_flipped_bit
@@ -28,8 +28,8 @@ _LOW = 4
 """Where the half of the checksum that an Adler-32 fills starts."""
 
 
-def suspects(window: Window, at: int) -> Iterator[tuple[int, int]]:
-    """Yield bits of the damaged record at `window.data[at]`, as (byte of the data, bit)."""
+def suspects(window: Window, at: int) -> Iterator[Flip]:
+    """Yield bits of the damaged record at `window.data[at]`."""
     data = window.data
     left = min(len(data), window.size - window.offset) - at
     if window.offset + at == 0:
@@ -41,14 +41,14 @@ def suspects(window: Window, at: int) -> Iterator[tuple[int, int]]:
         flip = find_flipped_bit(payload, load_i64be(data, at))
         if flip is not None and flip[0] != CHECKSUM:
             place, value = flip
-            yield at + BODY + place, (int(payload[place]) ^ value).bit_length() - 1
+            yield Flip(at + BODY + place, (int(payload[place]) ^ value).bit_length() - 1)
         elif flip is not None:
             change = (load_i64be(data, at) ^ flip[1]) & (1 << 64) - 1
-            yield at + 7 - (change.bit_length() - 1) // 8, (change.bit_length() - 1) % 8
+            yield Flip(at + 7 - (change.bit_length() - 1) // 8, (change.bit_length() - 1) % 8)
     yield from by_specification(SPECIFICATION, window, at)
 
 
-def _of_header(data: Bytes, at: int) -> Iterator[tuple[int, int]]:
+def _of_header(data: Bytes, at: int) -> Iterator[Flip]:
     """Yield the only bit in which the header of the file is not what every server writes."""
     stored = int.from_bytes(data[at : at + layout.HEADER_SIZE].tobytes(), "big")
     yield from flips_of_stored(at, layout.HEADER_SIZE, ">", stored ^ int.from_bytes(_HEADER, "big"))
