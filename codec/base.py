@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import pyarrow as pa
 
@@ -61,6 +61,15 @@ class LossyColumn:
             return pc.fill_null(pc.greater(pc.list_value_length(column), 0), False)
         nothing = pc.is_in(column, pa.array(self.defaults, column.type))
         return pc.invert(pc.or_(nothing, pc.is_null(column)))
+
+
+class ProvedPart(NamedTuple):
+    """A range of the data that is proved to be right: a frame, or a part of one; the name of the part ("" for a frame); and the evidence."""
+
+    start: int
+    stop: int
+    name: str
+    proved_by: tuple[str, ...]
 
 
 class Codec(ABC):
@@ -225,11 +234,12 @@ class Codec(ABC):
         return True
 
     def part_proved(
-        self, window: Window, frame: Frames, flip: tuple[int, int] | None, context: Any
-    ) -> tuple[tuple[int, int], tuple[str, ...]] | None:
-        """Return the range of the data with the corrected bit that is proved all the same, if the frame is not `proved`, and the evidence.
+        self, window: Window, frame: Frames, before: Frames | None, after: Frames | None, flip: tuple[int, int] | None,
+        context: Any,
+    ) -> ProvedPart | None:  # fmt: skip
+        """Return the part of a frame with the corrected bit that is proved although the frame is not `proved`; None if nothing is.
 
-        None if nothing is. For a format in which no checksum covers most of a frame.
+        The rest of the frame has no checksum, and nothing contradicts it. Arguments as of `proved`.
         """
         return None
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
 from logwright.codec import registry
-from logwright.codec.engine.correct import Fix, patched
+from logwright.codec.engine.correct import Correction, Fix, patched
+from logwright.codec.fault import Fault
 from logwright.codec.store.listing import Entry, PlannedFile, Role
 from logwright.codec.window import Bytes
 from logwright.readers.listing import Directory
@@ -88,6 +89,15 @@ def healed_by_corrections(report: ReportData) -> frozenset[tuple[str, int]]:
     return frozenset((file.path, offset) for file in report.files for offset in file.healed)
 
 
+def unproved(report: ReportData, path: str, fault: Fault) -> Iterator[str]:
+    """Yield what the corrections of a fault do not prove. After a repair the notes say it."""
+    fixes = [fix for file in report.files if file.path == path for fix in file.corrections]
+    for fix in fixes if report.cut is None else ():
+        inside = fault.offset <= fix.offset < fault.offset + fault.length
+        if inside and isinstance(fix, Correction) and fix.part:
+            yield f"repair corrects 1 bit: {fix.limits}"
+
+
 def original(corrected: Any) -> Any:
     """Return a directory or a source without corrections."""
     return corrected.original if isinstance(corrected, CorrectedDirectory | CorrectedSource) else corrected
@@ -122,6 +132,6 @@ def note_corrections(report: ReportData, corrections: Sequence[tuple[str, Fix]],
     ]
     for path, correction in corrections[:_SHOWN]:
         where = "" if path == report.path else f" of {path}"
-        report.notes.append(f"{would}{correction.note(where)}, proved by {', '.join(correction.proved_by)}")
+        report.notes.append(f"{would}{correction.note(where)}")
     if len(corrections) > _SHOWN:
         report.notes.append(f"{would}corrected: {len(corrections) - _SHOWN:,} more (--json lists them)")

@@ -15,7 +15,7 @@ from typing import Any
 from logwright.codec import registry
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
 from logwright.codec.plural import count, plural
-from logwright.readers.corrected import healed_by_corrections
+from logwright.readers.corrected import healed_by_corrections, unproved
 from logwright.readers.report_data import ReportData
 
 WIDTH = 118
@@ -98,6 +98,7 @@ def _findings(report: ReportData) -> Iterator[str]:
             healed = _restored(group, report)
             word = "damaged" if healed else "lost" if _certain(group.fault) else "may be lost"
             yield f"{indent}{word}: {loss}{_HEALED[report.cut is not None] if healed else ''}"
+        yield from (f"{indent}{text}" for text in unproved(report, group.path, group.fault))
         if group.fault.system and group.fault.system != last_system and report.system is None:
             last_system = group.fault.system
             yield f"{indent}{last_system}"

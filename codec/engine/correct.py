@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.base import Codec
+from logwright.codec.base import Codec, ProvedPart
 from logwright.codec.fault import Fault, Kind, Severity, UnreadableError
 from logwright.codec.frames.walk import LAST, Hole, RandomAccess, Stretch, Walk, zero_filled
 from logwright.codec.window import Bytes, Frames, Window
@@ -37,7 +37,7 @@ _GAP = 16
 @dataclass(frozen=True, slots=True)
 class Correction:
     """One flipped bit. `offset` is its byte in the file and `stored` the value of that byte. `frame` and `length` are the range that is
-    proved to be right with it, `proved_by` the evidence. The range is the frame, or a field of it if no checksum covers the rest."""
+    proved to be right with it, `proved_by` the evidence. The range is the frame; or `part` of it, if no checksum covers the rest."""
 
     offset: int
     bit: int
@@ -45,6 +45,7 @@ class Correction:
     frame: int
     length: int
     proved_by: tuple[str, ...]
+    part: str = ""
 
     @property
     def value(self) -> int:
@@ -58,12 +59,21 @@ class Correction:
 
     def note(self, where: str) -> str:
         """Describe the correction for a report. `where` follows the offset."""
-        return f"corrected: 1 bit at byte {self.offset}{where} ({self.stored:#04x}, it was {self.value:#04x})"
+        return (
+            f"corrected: 1 bit at byte {self.offset}{where} ({self.stored:#04x}, it was {self.value:#04x}), "
+            f"proved by {', '.join(self.proved_by)}{self._limited()}"
+        )
+
+    @property
+    def limits(self) -> str:
+        """The part that is proved, in words, if it is not the complete frame."""
+        return f"only {self.part} is proved, no checksum covers the rest of the frame" if self.part else ""
+
+    def _limited(self) -> str:
+        return f"; {self.limits}" if self.part else ""
 
     def text(self) -> str:
-        return (
-            f"bit {self.bit} of byte {self.offset} is flipped ({self.stored:#04x}, it was {self.value:#04x})"
-        )
+        return f"bit {self.bit} of byte {self.offset} is flipped ({self.stored:#04x}, it was {self.value:#04x}){self._limited()}"
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "value": self.value, "proved_by": list(self.proved_by)}
@@ -81,7 +91,8 @@ class Combination:
 
     def note(self, where: str) -> str:
         """Describe the combination for a report. `where` follows the offset."""
-        return f"combined: {len(self.data)} bytes at byte {self.offset}{where}, from two damaged copies"
+        by = ", ".join(self.proved_by)
+        return f"combined: {len(self.data)} bytes at byte {self.offset}{where}, from two damaged copies, proved by {by}"
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "data": self.data.hex(), "proved_by": list(self.proved_by)}
@@ -180,7 +191,9 @@ class Corrector:
             if sound is not None and int(sound[0].end[0]) == fault.length:
                 start, stop = runs[0][0], runs[-1][1]
                 new = data[start:stop].tobytes()
-                unique = Combination(fault.offset + start, new, fault.offset, fault.length, sound[1])
+                unique = Combination(
+                    fault.offset + start, new, fault.offset, fault.length, sound[1].proved_by
+                )
         return unique
 
     def frames(self, stretch: Stretch, faults: Iterable[Fault] = ()) -> Iterator[tuple[Fault, Correction]]:
@@ -287,10 +300,10 @@ class Corrector:
                 continue
             if unique is not None:
                 return None
-            frame, witnesses, (start, stop) = sound
+            frame, (start, stop, part, witnesses) = sound
             end = int(frame.end[0])
             correction = Correction(
-                window.offset + place, bit, stored, window.offset + start, stop - start, witnesses
+                window.offset + place, bit, stored, window.offset + start, stop - start, witnesses, part
             )
             unique = correction, frame, end
         return unique
@@ -326,9 +339,8 @@ class Corrector:
         before: Frames | None,
         after: Frames | None,
         flip: tuple[int, int] | None,
-    ) -> tuple[Frames, tuple[str, ...], tuple[int, int]] | None:
-        """Return the frame at `window.data[at]`, if it is sound and fits in its place, the evidence for that, and the range that it
-        proves."""
+    ) -> tuple[Frames, ProvedPart] | None:
+        """Return the frame at `window.data[at]`, if it is sound and fits in its place, and what of it is proved."""
         codec = self._codec
         frames = self._scan(window, at)
         if not len(frames) or int(frames.start[0]) != at or int(frames.end[0]) > limit:
@@ -338,19 +350,18 @@ class Corrector:
             return None
         follower = after if int(frame.end[0]) == limit else None
         context = codec.trial_context(self._context)
-        proved, part = (at, int(frame.end[0])), None
+        part = None
         if not codec.proved(window, frame, before, follower, flip, context):
-            part = codec.part_proved(window, frame, flip, context)
+            part = codec.part_proved(window, frame, before, follower, flip, context)
             if part is None:
                 return None
-            proved = part[0]
         errors, rows = self._decoded(window, frame)
         if errors:
             return None
         witnesses = [codec.checksum or "checksum"]
         witnesses += ["its rows"] if rows else []
         witnesses += ["the next frame"] if follower is not None else []
-        return frame, tuple(witnesses) if part is None else part[1], proved
+        return frame, part or ProvedPart(at, int(frame.end[0]), "", tuple(witnesses))
 
 
 def _followed_by(before: Frames | None, frames: Frames) -> Frames:

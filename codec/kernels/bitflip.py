@@ -25,6 +25,8 @@ LONGEST_ALONE = {CRC32C: 16 << 10, CRC32: 91_607 // 8 - 4}
 three wrong bits, six have the CRC-32C of a range with one."""
 UNMASK = "unmask"
 """The attribute of a checksum function that reverts a format's masking of a CRC-32C."""
+KNOWN = "known"
+"""The attribute of a checksum function that has only some bits of a CRC-32: these bits."""
 
 
 class Flip(NamedTuple):
@@ -83,14 +85,16 @@ def find_flipped_bit(
     Byte `size` stands for the stored checksum itself; its bits are those of the number, after masking.
     """
     unmask: Callable[[int], int] | None = getattr(algorithm, UNMASK, None)
-    polynomial = CRC32 if algorithm is zlib.crc32 else CRC32C
-    if algorithm not in (crc32c_bytes, zlib.crc32) and unmask is None:
+    known: int | None = getattr(algorithm, KNOWN, None)
+    polynomial = CRC32 if algorithm is zlib.crc32 or known is not None else CRC32C
+    if algorithm not in (crc32c_bytes, zlib.crc32) and unmask is None and known is None:
         return None
     difference = stored ^ computed
     if difference & difference - 1 == 0:
         return size, difference.bit_length() - 1
     change = difference if unmask is None else unmask(stored) ^ unmask(computed)
-    return flipped_bit(change, size, polynomial)
+    flips = flips_by_crc(0, size, change, polynomial, 0xFFFFFFFF if known is None else known)
+    return next((flip[:2] for flip in flips), None)
 
 
 def flips_by_crc(

@@ -61,6 +61,7 @@ types:
         size-eos: true
         doc: 'fills the frame'
   message:
+    doc: 'Only the body has a checksum without __CRC32#. Brokers do not write that property by default.'
     seq:
       - id: total_size
         type: s4be
@@ -70,7 +71,7 @@ types:
         doc: '0xdaa320a7: V1; 0xdaa320ab: V2, for topics of more than 127 characters'
       - id: body_crc
         type: u4be
-        doc: 'CRC-32 of the body without the highest bit'
+        doc: 'CRC-32 of the body alone, in 31 bits'
       - id: queue_id
         type: s4be
         doc: 'queue of the topic'

@@ -1,8 +1,10 @@
-"""Flipped bits of batches next to gaps that compaction left: the index or the producer's sequence numbers prove the offset."""
+"""Flipped bits of batches next to gaps that compaction left: the index or the producer's sequence numbers prove the offset. Without them,
+everything else is corrected, and the report says what is proved.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,12 +70,8 @@ def wrong_entry(path: Path, position: int) -> None:
     flip(index, *(8 * (8 * n + 3) for n in range(index.stat().st_size // 8)))
 
 
-def no_index(path: Path, position: int) -> None:
-    path.with_suffix(".index").unlink()
-
-
-@pytest.mark.parametrize("change", [wrong_offset, wrong_entry, no_index])
-def test_batch_next_to_a_gap_is_not_corrected_unless_the_index_has_its_offset(
+@pytest.mark.parametrize("change", [wrong_offset, wrong_entry])
+def test_batch_with_another_offset_than_the_index_has_is_not_corrected(
     partition: Path, change: Callable[[Path, int], Any]
 ) -> None:
     """The base offset may be wrong too, as in the first case."""
@@ -87,18 +85,57 @@ def test_batch_next_to_a_gap_is_not_corrected_unless_the_index_has_its_offset(
     assert not file.get("corrections")
 
 
-def _specimen() -> Specimen:
-    return next(
-        sample for sample in PRIMARY_SAMPLES if sample.label == "kafka.log 500 compacted idempotent"
-    ).specimen()
+def test_checksum_proves_a_batch_next_to_a_gap_but_not_its_offset(partition: Path) -> None:
+    log = next(partition.glob("*.log"))
+    before = log.read_bytes()
+    position, _ = batch_at(log, 15)
+    log.with_suffix(".index").unlink()
+    flip(log, 8 * (position + BODY) + 2)
+    text = "only what follows the leader epoch is proved, no checksum covers the rest of the frame"
+    assert text in " ".join(str(lw.verify(partition)).split())
+    report = lw.repair(partition, partition.parent / "out" / "orders-0")
+    (correction,) = report.corrected or []
+    assert (correction["offset"], correction["frame"]) == (position + BODY, position + 16)
+    assert text in " ".join(str(report).split())
+    assert (partition.parent / "out" / "orders-0" / log.name).read_bytes() == before
 
 
-def restored(specimen: Specimen, *places: int) -> Outcome:
-    """Return the outcome if the lowest bits of some bytes are flipped."""
+def _specimen(note: str = "compacted idempotent") -> Specimen:
+    return next(sample for sample in PRIMARY_SAMPLES if sample.label == f"kafka.log 500 {note}").specimen()
+
+
+def test_every_bit_under_a_checksum_comes_back_next_to_gaps() -> None:
+    """So does every bit of the length. Those of the offset and the leader epoch come back if the batches around it prove them."""
+    specimen = _specimen("compacted")
+    for frame in specimen.read("frames", columns="*").table.to_pylist():
+        for place in (*range(8, 12), 16, 18, 21, 40, 60, BODY, frame["size"] - 1):
+            assert restored(specimen, frame["position"] + place) is Outcome.RESTORED, (frame, place)
+
+
+def test_wrong_offset_within_a_gap_is_left_as_it_is_stored() -> None:
+    """It contradicts nothing. The correction of the records does not claim it."""
+    specimen = _specimen("compacted")
+    frames = specimen.read("frames", columns="*").table.to_pylist()
+    seen = []
+    for before, frame, after in zip(frames, frames[1:], frames[2:], strict=False):
+        step = 1 - 2 * (frame["base_offset"] & 1)
+        fits = (
+            before["last_offset"] < frame["base_offset"] + step
+            and frame["last_offset"] + step < after["base_offset"]
+        )
+        places = frame["position"] + 7, frame["position"] + BODY
+        starts = [frame["position"], after["position"]]
+        assert restored(specimen, *places, starts=starts) is (Outcome.PART if fits else Outcome.LEFT)
+        seen.append(fits)
+    assert {*seen} == {True, False}
+
+
+def restored(specimen: Specimen, *places: int, starts: Sequence[int] = ()) -> Outcome:
+    """Return the outcome if the lowest bits of some bytes are flipped. `starts` as of `outcome`."""
     data = bytearray(specimen.all_bytes())
     for place in places:
         data[place] ^= 1
-    return outcome(specimen, bytes(data))
+    return outcome(specimen, bytes(data), starts)
 
 
 def test_sequence_numbers_prove_the_offset_of_a_batch_next_to_a_gap() -> None:

@@ -111,6 +111,14 @@ def test_store_is_repaired_by_the_bit(tmp_path: Path) -> None:
     data = bytearray(before)
     data[position + 90] ^= 4
     log.write_bytes(data)
+    text = "only the body is proved, no checksum covers the rest of the frame"
+    assert f"repair corrects 1 bit: {text}" in " ".join(str(lw.verify(tmp_path / "store", **sizes)).split())
+    explained = str(lw.explain(log, at=position + 90))
+    assert "Only the body has a checksum without __CRC32#" in explained
+    assert f"Flipping bit 2 of byte {position + 90} would fix it" in explained
     report = lw.repair(tmp_path / "store", tmp_path / "out" / "store", **sizes)
-    assert [(entry["offset"], entry["bit"]) for entry in report.corrected or []] == [(position + 90, 2)]
+    assert [(entry["offset"], entry["bit"], entry["part"]) for entry in report.corrected or []] == [
+        (position + 90, 2, "the body")
+    ]
+    assert text in " ".join(str(report).split())
     assert (tmp_path / "out/store/commitlog" / log.name).read_bytes() == before

@@ -263,7 +263,7 @@ def _ways(read: ListedFile, context: SnapshotContext, *, correct: bool) -> Itera
     if flip is not None:
         (at, bit), proofs = flip
         correction = Correction(at, bit, int(read(at, 1)[0]), 0, shape.size, proofs)
-        yield [(at, correction.data)], shape.size, f"{correction.note('')}, proved by {', '.join(proofs)}"
+        yield [(at, correction.data)], shape.size, correction.note("")
     ending = shape.ending or shape.behind
     if ending is not None:
         yield from _by_seals(shape, ending)

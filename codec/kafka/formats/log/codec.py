@@ -13,10 +13,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.base import Codec, LossyColumn, Match
+from logwright.codec.base import Codec, LossyColumn, Match, ProvedPart
 from logwright.codec.columns import constant, contents, numbers
 from logwright.codec.describe import Struct, Type
 from logwright.codec.explain import Focus, Node, explain_values
@@ -57,6 +56,7 @@ from logwright.codec.kafka.formats.log.layout import (
     struct_at,
 )
 from logwright.codec.kafka.formats.log.resync import find_batch
+from logwright.codec.kafka.formats.log.suspects import odd_epochs, odd_offsets, part_proved, proved
 from logwright.codec.kafka.formats.log.tables import (
     DECODED,
     FILE,
@@ -235,46 +235,19 @@ class KafkaLog(Codec):
 
     def outliers(self, window: Window, frames: Frames, context: LogContext) -> Sequence[tuple[int, str]]:
         """Return batches whose leader epoch or offset the batches around them contradict, by one bit."""
-        return [*_odd_epochs(frames.header), *_odd_offsets(frames.header)]
+        return [*odd_epochs(frames.header), *odd_offsets(frames.header)]
 
     def proved(
         self, window: Window, frame: Frames, before: Frames | None, after: Frames | None, flip: tuple[int, int] | None,
         context: LogContext,
     ) -> bool:  # fmt: skip
-        """Return whether base_offset and leader epoch fit between the batches around it, and would not with one more bit flipped."""
-        head = frame.header[0]
-        base, next_first = int(head["base_offset"]), int(head["last_offset"]) + 1
-        low = context.base_offset if window.offset + int(frame.start[0]) == 0 else None
-        high = context.next_base if window.offset + int(frame.end[0]) == window.size else None
-        epochs = [
-            int(near.header["partition_leader_epoch"][i])
-            for near, i in ((before, -1), (after, 0))
-            if near is not None and len(near)
-        ]
-        if before is not None and len(before):
-            low = int(before.header["last_offset"][-1]) + 1
-            if high is None and after is None and not _is_anchored(before, context.base_offset):
-                return False
-        if after is not None and len(after):
-            high = int(after.header["base_offset"][0])
-        if not epochs or (low is None and high is None):
-            return False
-        if head["magic"] < MAGIC and int(head["attributes"]) & COMPRESSION and next_first != high:
-            # The offset of a message that wraps others is that of its last one: nothing but the next message shows it.
-            return False
-        highest = None if high is None else high - next_first + base
-        # With one end unknown, only the next offset is certain.
-        low, highest = highest if low is None else low, low if highest is None else highest
-        if low is not None and highest is not None:
-            low = max([low, *_by_sequence(head, before, 1)])
-            highest = min([highest, *_by_sequence(head, after, -1)])
-            position = window.offset + int(frame.start[0])
-            indexed = None if context.last_offsets is None else context.last_offsets.at(position)
-            if indexed == next_first - 1 and low <= base <= highest:
-                low = highest = base
-        return _is_certain(base, low, highest, 64) and _is_certain(
-            int(head["partition_leader_epoch"]), epochs[0], epochs[-1], 32
-        )
+        return proved(window, frame, before, after, context)
+
+    def part_proved(
+        self, window: Window, frame: Frames, before: Frames | None, after: Frames | None, flip: tuple[int, int] | None,
+        context: LogContext,
+    ) -> ProvedPart | None:  # fmt: skip
+        return part_proved(window, frame, before, after, flip, context)
 
     def loss_between(
         self, before: Frames | None, after: Frames | None, context: LogContext
@@ -348,83 +321,10 @@ class KafkaLog(Codec):
         return reencode.encode(rows, frames, file, context)
 
 
-def _is_certain(value: int, low: int | None, high: int | None, bits: int) -> bool:
-    """Return whether a number is in the range `[low, high]`, and no number that differs from it in one bit is."""
-    if low is None or high is None:
-        return False
-    return low <= value <= high and not any(low <= value ^ 1 << bit <= high for bit in range(bits))
-
-
-def _odd_epochs(header: npt.NDArray[Any]) -> list[tuple[int, str]]:
-    """Return batches with another leader epoch than the batches around them: epochs never decrease."""
-    epochs = header["partition_leader_epoch"].astype(np.int64)
-    if len(epochs) < 4 or (epochs == epochs[0]).all():
-        return []
-    change = (epochs[1:-1] ^ epochs[:-2]) & 0xFFFFFFFF
-    odd = (epochs[:-2] == epochs[2:]) & (change != 0) & (change & change - 1 == 0)
-    # A third batch of the same epoch: two flipped bits do not look like one.
-    odd[1:-1] &= (epochs[:-4] == epochs[1:-3]) | (epochs[3:-1] == epochs[4:])
-    odd[:1] &= epochs[2] == epochs[3]
-    odd[-1:] &= epochs[-4] == epochs[-3]
-    return [
-        (i, f"leader epoch {epochs[i]} between batches of epoch {epochs[i - 1]}")
-        for i in (np.flatnonzero(odd) + 1).tolist()
-    ]
-
-
-def _odd_offsets(header: npt.NDArray[Any]) -> list[tuple[int, str]]:
-    """Return batches with another offset than that which their producer's sequence numbers give, if the batches before and after are
-    of this producer and all records between these two are too."""
-    producer = header["producer_id"]
-    if len(producer) < 3 or not (producer >= 0).any():
-        return []
-    base, sequence = header["base_offset"].astype(np.int64), header["base_sequence"].astype(np.int64)
-    same = (producer[1:] == producer[:-1]) & (header["producer_epoch"][1:] == header["producer_epoch"][:-1])
-    same &= (producer[1:] >= 0) & (sequence[1:] >= 0) & (sequence[:-1] >= 0)
-    step = np.diff(sequence) & _LAST_SEQUENCE
-    due = base[:-2] + step[:-1]
-    change = base[1:-1] ^ due
-    odd = same[:-1] & same[1:] & (due + step[1:] == base[2:]) & (change != 0) & (change & change - 1 == 0)
-    return [
-        (i, f"base offset {base[i]}, but by the sequence numbers of its producer it is {due[i - 1]}")
-        for i in (np.flatnonzero(odd) + 1).tolist()
-    ]
-
-
-def _by_sequence(head: Any, near: Frames | None, sign: int) -> list[int]:
-    """Return limits of the first offset of a batch from the sequence numbers of its producer in batches before it (`sign` 1) or after it
-    (-1), from the farthest on.
-
-    Each record of a producer has the next sequence number, so the offset grows at least as much, also where batches in between
-    were compacted away. Sequence numbers wrap around at 31 bits. Source: `ProducerAppendInfo.checkSequence`.
-    """
-    if near is None or head["producer_id"] < 0 or head["base_sequence"] < 0:
-        return []
-    return [
-        int(other["base_offset"])
-        + sign * (sign * (int(head["base_sequence"]) - int(other["base_sequence"])) & _LAST_SEQUENCE)
-        for other in near.header
-        if other["producer_id"] == head["producer_id"]
-        and other["producer_epoch"] == head["producer_epoch"]
-        and other["base_sequence"] >= 0
-    ]
-
-
-def _is_anchored(before: Frames, base_offset: int | None) -> bool:
-    """Return whether the last batches before damage prove the next offset: they follow each other, from the offset of the file's name on,
-    or there are three of them, more than two flipped bits could have moved."""
-    bases, lasts = before.header["base_offset"], before.header["last_offset"]
-    follow = 1
-    while follow < len(before) and bases[-follow] == lasts[-follow - 1] + 1:
-        follow += 1
-    return follow > 2 or int(bases[-follow]) == base_offset
-
-
 def _partition(context: LogContext) -> dict[str, Any]:
     return {} if context.topic is None else {"topic": context.topic, "partition": context.partition}
 
 
-_LAST_SEQUENCE = (1 << 31) - 1
 _YEAR = 366 * 86_400_000
 """In milliseconds."""
 

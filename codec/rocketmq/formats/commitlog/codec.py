@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.base import Match
+from logwright.codec.base import Match, ProvedPart
 from logwright.codec.columns import fixed_at
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
 from logwright.codec.frames import scanner
@@ -186,8 +186,9 @@ class CommitLog(FramedCodec):
         return bool(has_trailer(window.data, int(frame.start[0]), int(frame.end[0])))
 
     def part_proved(
-        self, window: Window, frame: Frames, flip: tuple[int, int] | None, context: Any
-    ) -> tuple[tuple[int, int], tuple[str, ...]] | None:
+        self, window: Window, frame: Frames, before: Frames | None, after: Frames | None, flip: tuple[int, int] | None,
+        context: Any,
+    ) -> ProvedPart | None:  # fmt: skip
         if int(frame.header["frame_kind"][0]) != scanner.MAIN:
             return None
         return part_proved(window, frame, flip, self.base(context))

@@ -33,6 +33,7 @@ from logwright.codec.frames.specification import (
     Marker,
     Position,
 )
+from logwright.codec.kernels.bitflip import KNOWN
 from logwright.codec.kernels.crc32 import crc32
 from logwright.codec.kernels.intrinsics import Bytes as Buffer
 from logwright.codec.kernels.intrinsics import load_i16be, load_i32be, load_i64be, load_u8, load_u32be
@@ -56,6 +57,9 @@ CRC_MASK = 0x7FFFFFFF
 def body_crc(body: bytes) -> int:
     """Return the CRC-32 of a body without its highest bit."""
     return zlib.crc32(body) & CRC_MASK
+
+
+setattr(body_crc, KNOWN, CRC_MASK)
 
 
 SYS_FLAG = Flags(
@@ -87,7 +91,7 @@ MESSAGE = Struct(
     Field(
         "body_crc",
         U32BE,
-        "CRC-32 of the body without the highest bit",
+        "CRC-32 of the body alone, in 31 bits",
         checksum=(body_crc, "body"),
         until="body",
     ),
@@ -119,6 +123,7 @@ MESSAGE = Struct(
         "repeated: name 0x01 value 0x02",
         default=b"",
     ),
+    doc="Only the body has a checksum without __CRC32#. Brokers do not write that property by default.",
     source="MessageExtEncoder.encode",
 )
 BLANK = Struct(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from logwright.codec.base import ProvedPart
 from logwright.codec.frames.specification import IMPOSSIBLE
 from logwright.codec.kernels import bitflip
 from logwright.codec.kernels.bitflip import Flip
@@ -38,8 +39,6 @@ _SIZE, _MAGIC, _CRC, _PLACE, _FLAGS = (
 _TOPIC = re.compile(rb"[%|a-zA-Z0-9_-]+")
 _ALIKE = 4
 """If this many bytes of the name `__CRC32#` are where it would be, the message may have had the property."""
-
-Range = tuple[int, int]
 
 
 def _number(data: Bytes, at: int, width: int) -> int:
@@ -142,27 +141,24 @@ def _of_body(data: Bytes, at: int) -> Iterator[Flip]:
 
 def part_proved(
     window: Window, frame: Frames, flip: tuple[int, int] | None, base: int | None
-) -> tuple[Range, tuple[str, ...]] | None:
-    """Return the range that the place of a corrected message, its lengths and the checksum of its body prove, and the evidence."""
+) -> ProvedPart | None:
+    """Return the field that the place of a corrected message, its lengths and the checksum of its body prove."""
     data, at, end = window.data, int(frame.start[0]), int(frame.end[0])
     if flip is None or base is None or had_trailer(data, at, end) or not _is_followed(window, end, base):
         return None
     _, body, size, topic, topic_size = parts_of(data, at)
-    fields: list[tuple[Range, tuple[str, ...]]] = [
-        ((at + _SIZE, at + _SIZE + 4), ("its lengths", "CRC-32 of the body")),
-        ((at + _MAGIC, at + _MAGIC + 4), ("its lengths", "CRC-32 of the body")),
-        ((at + _CRC, at + _CRC + 4), ("CRC-32 of the body",)),
-        ((at + _PLACE, at + _PLACE + 8), ("its place",)),
-        ((body - 4, body), ("its lengths", "CRC-32 of the body")),
-        ((body, body + size), ("CRC-32 of the body",)),
-        ((body + size, topic), ("its lengths", "CRC-32 of the body")),
-        ((topic + topic_size, topic + topic_size + 2), ("its lengths", "CRC-32 of the body")),
+    lengths = ("its lengths", "CRC-32 of the body", "what follows")
+    fields = [
+        ProvedPart(at + _SIZE, at + _SIZE + 4, "total_size", lengths),
+        ProvedPart(at + _MAGIC, at + _MAGIC + 4, "magic_code", lengths),
+        ProvedPart(at + _CRC, at + _CRC + 4, "body_crc", lengths[1:]),
+        ProvedPart(at + _PLACE, at + _PLACE + 8, "physical_offset", ("its place", "what follows")),
+        ProvedPart(body - 4, body, "body_length", lengths),
+        ProvedPart(body, body + size, "the body", lengths[1:]),
+        ProvedPart(body + size, topic, "the length of the topic", lengths),
+        ProvedPart(topic + topic_size, topic + topic_size + 2, "the length of the properties", lengths),
     ]
-    place, _ = flip
-    for (start, stop), proofs in fields:
-        if start <= place < stop:
-            return (start, stop), (*proofs, "what follows")
-    return None
+    return next((part for part in fields if part.start <= flip[0] < part.stop), None)
 
 
 def _is_followed(window: Window, end: int, base: int) -> bool:
