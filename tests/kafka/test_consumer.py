@@ -13,9 +13,7 @@ import zstandard
 from consumer_sections import GZ, LZ4, SN, TWO_RECORDS, as_array, pack_record
 
 from logwright.codec.describe import VARINT
-from logwright.codec.kafka.formats.log.consumer import (
-    consume,
-)
+from logwright.codec.kafka.formats.log.consumer import consume
 from logwright.codec.kernels.compress import compress, xxhash32
 
 

@@ -11,11 +11,8 @@ from kafka_golden import CASES
 from kafka_log import compressed, context, raw_batch, window
 
 from logwright.codec.kafka.formats.log.codec import CODEC
-from logwright.codec.kafka.formats.log.consumer import (
-    KAFKA_EXCEPTION,
-    Thrown,
-    consume_batch,
-)
+from logwright.codec.kafka.formats.log.consumer import consume_batch
+from logwright.codec.kafka.formats.log.java_streams import KAFKA_EXCEPTION, Thrown
 from logwright.codec.kafka.formats.log.layout import COMPRESSION, HEAD_SIZE
 from logwright.corpora.cases import Case
 

@@ -19,7 +19,7 @@ from kafka_log import (
 )
 
 from logwright.codec.fault import Kind, UsageError
-from logwright.codec.kafka.formats.log import pack, scan
+from logwright.codec.kafka.formats.log import arrow_input, pack, scan
 from logwright.codec.kafka.formats.log import write as encode
 from logwright.codec.kafka.formats.log.codec import CODEC
 from logwright.codec.kafka.formats.log.layout import HEAD, HEAD_SIZE
@@ -117,24 +117,36 @@ def test_wrapped_timestamps_round_trip() -> None:
 
 
 def test_record_larger_than_a_batch_can_be() -> None:
-    huge = pack.Binary(
-        np.array([0, TOP >> 32], np.int32), np.empty(0, np.uint8), pack.NO_NULLS, np.empty(0, np.uint8), 0
+    huge = arrow_input.Binary(
+        np.array([0, TOP >> 32], np.int32),
+        np.empty(0, np.uint8),
+        arrow_input.NO_NULLS,
+        np.empty(0, np.uint8),
+        0,
     )
     numbers = np.zeros(1, np.int64)
     rows = pack.Rows(
-        1, huge, huge, pack.NO_HEADERS, numbers, numbers, np.zeros(1, np.uint8), numbers, np.empty(0, np.int8)
+        1,
+        huge,
+        huge,
+        arrow_input.NO_HEADERS,
+        numbers,
+        numbers,
+        np.zeros(1, np.uint8),
+        numbers,
+        np.empty(0, np.int8),
     )
     with pytest.raises(UsageError, match="row 0: the record is larger than 2 GiB"):
         rows.write(np.empty(1000, np.uint8), 0, pack.closed(), np.empty(2, np.int64), batch_size=100)
 
 
 def test_more_than_2_gib_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pack, "MAX_INT32", 3)
+    monkeypatch.setattr(arrow_input, "MAX_INT32", 3)
     kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     with pytest.raises(UsageError, match="'headers': 4 headers in one batch of rows"):
-        pack.headers(pa.array([[{"key": "", "value": None}] * 4], kind))
+        arrow_input.headers(pa.array([[{"key": "", "value": None}] * 4], kind))
     with pytest.raises(UsageError, match=r"'key' takes \d+ bytes in one batch of rows"):
-        pack.binary(pa.array([b"four"]), "key")
+        arrow_input.binary(pa.array([b"four"]), "key")
     with pytest.raises(UsageError, match="a batch is larger than 2 GiB"):
         encode.assemble(np.zeros(1, HEAD), [b"four"])
 
@@ -160,8 +172,8 @@ def test_file_larger_than_the_queue_comes_in_pieces() -> None:
 
 
 def test_absent_headers_of_any_type() -> None:
-    assert pack.headers(pa.array([[], []], pa.list_(pa.null()))) is pack.NO_HEADERS
-    assert pack.headers(pa.nulls(2)) is pack.NO_HEADERS
+    assert arrow_input.headers(pa.array([[], []], pa.list_(pa.null()))) is arrow_input.NO_HEADERS
+    assert arrow_input.headers(pa.nulls(2)) is arrow_input.NO_HEADERS
 
 
 # Reencoding

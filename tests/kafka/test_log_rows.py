@@ -19,7 +19,7 @@ from logwright.codec.fault import Kind
 from logwright.codec.java import java_string
 from logwright.codec.kafka.formats.log import records
 from logwright.codec.kafka.formats.log.codec import CODEC
-from logwright.codec.kafka.formats.log.consumer import INVALID_RECORD
+from logwright.codec.kafka.formats.log.java_streams import INVALID_RECORD
 from logwright.codec.kafka.formats.log.markers import failure, markers
 from logwright.codec.kafka.formats.log.tables import Aborted
 from logwright.codec.kafka.formats.log.varints import varint, varlong

@@ -12,7 +12,7 @@ from kafka_log import raw_batch
 
 from logwright.codec.describe import Repeated
 from logwright.codec.kafka.formats.log import codec as log
-from logwright.codec.kafka.formats.log.consumer import INVALID_RECORD, KAFKA_EXCEPTION
+from logwright.codec.kafka.formats.log.java_streams import INVALID_RECORD, KAFKA_EXCEPTION
 from logwright.codec.kafka.formats.log.layout import (
     CONTROL,
     CONTROL_RECORD_KEY,

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from logwright.codec.fault import DamageError, UsageError
 from logwright.codec.kafka.compact.offset_map import OffsetMap
-from logwright.codec.kafka.formats.log import pack, records
+from logwright.codec.kafka.formats.log import arrow_input, pack, records
 from logwright.codec.kafka.formats.log.heads import heads_at
 from logwright.codec.kafka.formats.log.layout import (
     COMPRESSION,
@@ -167,7 +167,7 @@ class _Portion:
         rules, head, frame = self.rules, self.head, self.frame
         offsets = self.read.offsets[: self.read.rows]
         keys = self.read.key()
-        latest = rules.map.is_latest(pack.binary(keys, "key"), offsets)
+        latest = rules.map.is_latest(arrow_input.binary(keys, "key"), offsets)
         deletes_stay = np.where(
             head["magic"] >= MAGIC,
             ~self.horizon | (rules.now < head["base_timestamp"]),
@@ -217,9 +217,9 @@ class _Portion:
         headers, _ = read.headers()
         rows = pack.Rows(
             len(offsets),
-            pack.binary(read.key().filter(mask), "key"),
-            pack.binary(read.value().filter(mask), "value"),
-            pack.headers(headers.filter(mask)),
+            arrow_input.binary(read.key().filter(mask), "key"),
+            arrow_input.binary(read.value().filter(mask), "value"),
+            arrow_input.headers(headers.filter(mask)),
             times,
             times,
             np.zeros(len(offsets), np.uint8),

@@ -25,8 +25,8 @@ from logwright.codec.kafka.compact.batches import BatchFilter, Heads, LastRecord
 from logwright.codec.kafka.compact.offset_map import OffsetMap
 from logwright.codec.kafka.compact.transactions import AbortedTransactions, Transactions
 from logwright.codec.kafka.derive import ACCEPTED, SegmentIndexer, txnindex_bytes
+from logwright.codec.kafka.formats.log import arrow_input, records
 from logwright.codec.kafka.formats.log import codec as log
-from logwright.codec.kafka.formats.log import pack, records
 from logwright.codec.kafka.formats.log.heads import heads_at
 from logwright.codec.kafka.formats.log.layout import CONTROL
 from logwright.codec.kafka.formats.log.markers import markers
@@ -258,7 +258,7 @@ class _Round(RepairPlan):
             for part in sections(window, chosen, self.rules.limit) if len(chosen) else ():
                 read = Read(part, chosen.header[part.frames], records.WANT_OFFSET | records.WANT_KEY)
                 offsets = read.offsets[: read.rows]
-                row = self.map.put(pack.binary(read.key(), "key"), offsets, first)
+                row = self.map.put(arrow_input.binary(read.key(), "key"), offsets, first)
                 if row < read.rows:
                     # The batches before the one of the record that does not fit were read completely.
                     before = head["last_offset"][head["last_offset"] < offsets[row]]

@@ -11,7 +11,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.kafka.formats.log import pack
+from logwright.codec.kafka.formats.log import arrow_input, pack
 from logwright.codec.kernels.intrinsics import load_u8, load_u32le
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.window import Bytes
@@ -182,7 +182,7 @@ class OffsetMap:
         """Set the last offset, up to which all records were read."""
         self._state[_LATEST] = offset
 
-    def put(self, keys: pack.Binary, offsets: Int64s, start: int) -> int:
+    def put(self, keys: arrow_input.Binary, offsets: Int64s, start: int) -> int:
         """Insert keys with their offsets, except null keys and those below `start`. Return the row at which the map is full; the number of
         rows if it is not."""
         row = 0
@@ -198,7 +198,7 @@ class OffsetMap:
             _move(self._entries, larger)
             self._entries = larger
 
-    def is_latest(self, keys: pack.Binary, offsets: Int64s) -> npt.NDArray[np.bool_]:
+    def is_latest(self, keys: arrow_input.Binary, offsets: Int64s) -> npt.NDArray[np.bool_]:
         """Return which rows are the latest of their key. Rows without a key, or after the last offset, count as latest."""
         out = np.ones(len(offsets), np.uint8)
         _is_latest(

@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from logwright.codec.fault import UnsupportedError
-from logwright.codec.kafka.formats.log.consumer import INVALID_RECORD, Thrown
 from logwright.codec.kafka.formats.log.deep_records import first_offset
 from logwright.codec.kafka.formats.log.heads import SCANNER, heads_at
+from logwright.codec.kafka.formats.log.java_streams import INVALID_RECORD, Thrown
 from logwright.codec.kafka.formats.log.layout import (
     COMPRESSION,
     CRC_START,

@@ -16,8 +16,9 @@ import numpy.typing as npt
 from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import Fault, Kind
 from logwright.codec.kafka.formats.log import codec as log
-from logwright.codec.kafka.formats.log.consumer import Thrown, consume_batch
+from logwright.codec.kafka.formats.log.consumer import consume_batch
 from logwright.codec.kafka.formats.log.deep_records import consume as consume_message
+from logwright.codec.kafka.formats.log.java_streams import Thrown
 from logwright.codec.kafka.formats.log.layout import (
     CONTROL,
     CONTROL_RECORD_KEY,

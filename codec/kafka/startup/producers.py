@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from logwright.codec.describe import DescriptionError
-from logwright.codec.kafka.formats.log.consumer import INVALID_RECORD
+from logwright.codec.kafka.formats.log.java_streams import INVALID_RECORD
 from logwright.codec.kafka.formats.log.layout import CONTROL, MAGIC, TRANSACTIONAL
 from logwright.codec.kafka.formats.log.markers import failure, markers, reason
 from logwright.codec.kafka.names import segment_name

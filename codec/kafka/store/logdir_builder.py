@@ -14,7 +14,7 @@ from logwright.codec.fault import UsageError
 from logwright.codec.kafka.formats import meta_properties as meta
 from logwright.codec.kafka.formats import partition_metadata as metadata
 from logwright.codec.kafka.formats.checkpoint import OFFSETS, Entry
-from logwright.codec.kafka.formats.log import pack
+from logwright.codec.kafka.formats.log import arrow_input
 from logwright.codec.kafka.formats.quorum_state import METADATA_TOPIC
 from logwright.codec.kafka.names import (
     HIGH_WATERMARK_FILE,
@@ -139,7 +139,7 @@ def split(rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
 
 def _required(rows: pa.RecordBatch, name: str) -> pa.Array[Any]:
     """Return a column that must have no nulls."""
-    column = pack.column(rows, name)
+    column = arrow_input.column(rows, name)
     if column is None or column.null_count:
         place = "the rows have no" if column is None else "there are nulls in the"
         raise UsageError(

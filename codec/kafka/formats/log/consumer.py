@@ -6,64 +6,31 @@ only what the same read has produced. The last record is returned only after the
 has a wrong checksum at its end, the consumer returns all records but the last if a separate read checks it (gzip), and nothing of
 the last 16 KiB otherwise (zstd).
 
-Sources: `DefaultRecordBatch.StreamRecordIterator`, `DefaultRecord.readFrom`, `ChunkedBytesStream`, `GzipCompression`,
-`SnappyCompression`, `Lz4BlockInputStream` and `ZstdCompression` of Kafka's clients library 4.3; `GZIPInputStream` and
-`InflaterInputStream` of Java 17; `SnappyInputStream` of snappy-java 1.1.10; `ZstdInputStreamNoFinalizer` of zstd-jni 1.5.6.
+Sources: `DefaultRecordBatch.StreamRecordIterator`, `DefaultRecord.readFrom` and `ChunkedBytesStream` of Kafka's clients library 4.3.
 """
 
 from __future__ import annotations
 
-import itertools
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
-import cramjam
 import numpy as np
 
+from logwright.codec.kafka.formats.log.java_streams import (
+    ILLEGAL,
+    INVALID_RECORD,
+    IO,
+    KAFKA_EXCEPTION,
+    STREAMS,
+    UNDERFLOW,
+    Thrown,
+)
 from logwright.codec.kafka.formats.log.layout import COMPRESSION, COMPRESSION_NAMES, HEAD, HEAD_SIZE
-from logwright.codec.kernels.compress import CompressionError, decompress, xxhash32
-from logwright.codec.kernels.intrinsics import read_uvarint, read_varint, read_varlong
+from logwright.codec.kernels.intrinsics import read_varint, read_varlong
 from logwright.codec.window import Bytes
 
-KAFKA_EXCEPTION = "org.apache.kafka.common.KafkaException"
-INVALID_RECORD = "org.apache.kafka.common.InvalidRecordException"
-ILLEGAL = "java.lang.IllegalArgumentException"
-_UNDERFLOW = "java.nio.BufferUnderflowException"
-_RUNTIME = "java.lang.RuntimeException"
-_IO, _EOF, _ZIP = "java.io.IOException", "java.io.EOFException", "java.util.zip.ZipException"
-_SNAPPY, _LZ4 = "org.xerial.snappy.SnappyIOException", "net.jpountz.lz4.LZ4Exception"
-_ZSTD = "com.github.luben.zstd.ZstdIOException"
-_INPUT_OUTPUT = (_IO, _EOF, _ZIP, _SNAPPY, _ZSTD)
 _EARLY = "Incorrect declared batch size, premature EOF reached"
-
-
-class Thrown(Exception):
-    """A Java exception: its class, message and cause."""
-
-    def __init__(self, java: str, message: str | None = None, cause: Thrown | None = None) -> None:
-        super().__init__(java, message)
-        self.java, self.message, self.cause = java, message, cause
-
-    @property
-    def expected(self) -> bool:
-        """Whether the consumer treats it as a bad record: it returns the records before it, and raises the error at the next
-        `poll`. Any other exception leaves `poll` at once, and the records that it has collected are lost."""
-        return self.java in (KAFKA_EXCEPTION, INVALID_RECORD)
-
-    @property
-    def io(self) -> bool:
-        return self.java in _INPUT_OUTPUT
-
-    @property
-    def name(self) -> str:
-        return self.java.rpartition(".")[2]
-
-    def __str__(self) -> str:
-        """`InvalidRecordException: ... <- IllegalArgumentException: ...`, with the causes."""
-        text = f"{self.name}: {self.message}"
-        return text if self.cause is None else f"{text} <- {self.cause}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +93,7 @@ class _Plain:
         try:
             size = reader.varint()
         except Thrown as error:
-            if error.java == _UNDERFLOW:
+            if error.java == UNDERFLOW:
                 raise Thrown(INVALID_RECORD, _EARLY) from None
             raise
         self.at = reader.body(size)
@@ -226,7 +193,7 @@ class _Compressed:
         part = self.stream.read(min(size, self.limit + 1))
         self.limit -= len(part)
         if self.limit < 0:
-            raise Thrown(_IO, "more bytes than are allowed here")
+            raise Thrown(IO, "more bytes than are allowed here")
         return part
 
 
@@ -254,7 +221,7 @@ class _Reader:
     def _refuse(self, size: int, text: str, bits: int) -> None:
         part = self.data[self.at : self.at + size]
         if len(part) < size:
-            raise Thrown(_UNDERFLOW)
+            raise Thrown(UNDERFLOW)
         value = 0
         for i, byte in enumerate(part):
             # The last byte is not masked, so its sign counts.
@@ -280,7 +247,7 @@ class _Reader:
         try:
             self._fields()
         except Thrown as error:
-            if error.java in (_UNDERFLOW, ILLEGAL):
+            if error.java in (UNDERFLOW, ILLEGAL):
                 raise Thrown(INVALID_RECORD, "Found invalid record structure", error) from None
             raise
         if self.at - start != size:
@@ -292,7 +259,7 @@ class _Reader:
 
     def _fields(self) -> None:
         if self.at >= len(self.data):
-            raise Thrown(_UNDERFLOW)
+            raise Thrown(UNDERFLOW)
         self.at += 1
         self.varlong()
         self.varint()
@@ -310,343 +277,3 @@ class _Reader:
                 raise Thrown(INVALID_RECORD, f"Invalid negative header key size {size}")
             self.content(size)
             self.content(self.varint())
-
-
-# Streams: `read(size)` returns at most `size` bytes, fewer if the decompressor does, none at the end. It raises `Thrown`.
-
-
-class _Stream(Protocol):
-    def __init__(self, data: bytes, limit: int) -> None: ...
-
-    def read(self, size: int) -> bytes: ...
-
-
-_INPUT = 8192
-"""Input size of the inflater in `GzipCompression`."""
-
-
-class _Gzip:
-    """`GZIPInputStream`."""
-
-    def __init__(self, data: bytes, limit: int) -> None:
-        self.data, self.ended = data, False
-        self._start(self._header(0))
-
-    def _start(self, at: int) -> None:
-        self.at = at
-        self.inflater = zlib.decompressobj(-zlib.MAX_WBITS)
-        self.input, self.crc, self.made = b"", 0, 0
-
-    def _header(self, at: int) -> int:
-        """Return where the header of the member at `at` ends."""
-        start = at
-        if self._number(at, 2) != 0x8B1F:
-            raise Thrown(_ZIP, "Not in GZIP format")
-        if self._number(at + 2, 1) != 8:
-            raise Thrown(_ZIP, "Unsupported compression method")
-        flags = self._number(at + 3, 1)
-        self._number(at + 4, 6)
-        at += 10
-        if flags & 4:
-            size = self._number(at, 2)
-            self._number(at + 2, size)
-            at += 2 + size
-        for flag in (8, 16):
-            if flags & flag:
-                while self._number(at, 1):
-                    at += 1
-                at += 1
-        if flags & 2:
-            if self._number(at, 2) != zlib.crc32(self.data[start:at]) & 0xFFFF:
-                raise Thrown(_ZIP, "Corrupt GZIP header")
-            at += 2
-        return at
-
-    def _number(self, at: int, size: int) -> int:
-        if at + size > len(self.data):
-            raise Thrown(_EOF)
-        return int.from_bytes(self.data[at : at + size], "little")
-
-    def read(self, size: int) -> bytes:
-        while not self.ended:
-            part = self._inflate(size)
-            if part:
-                self.crc, self.made = zlib.crc32(part, self.crc), self.made + len(part)
-                return part
-            if self.inflater.eof:
-                self._trailer()
-                continue
-            if self.at >= len(self.data):
-                raise Thrown(_EOF, "Unexpected end of ZLIB input stream")
-            self.input = self.data[self.at : self.at + _INPUT]
-            self.at += len(self.input)
-        return b""
-
-    def _inflate(self, size: int) -> bytes:
-        if self.inflater.eof:
-            return b""
-        try:
-            part = self.inflater.decompress(self.input, size)
-        except zlib.error as error:
-            raise Thrown(_ZIP, str(error).rpartition(": ")[2]) from None
-        self.input = self.inflater.unconsumed_tail
-        return part
-
-    def _trailer(self) -> None:
-        at = self.at - len(self.inflater.unused_data)
-        left = len(self.inflater.unused_data)
-        if self._number(at, 4) != self.crc or self._number(at + 4, 4) != self.made & 0xFFFFFFFF:
-            raise Thrown(_ZIP, "Corrupt GZIP trailer")
-        try:
-            # Another member follows, or bytes that Java treats as the end.
-            if self.at < len(self.data) or left > 26:
-                self._start(self._header(at + 8))
-                return
-        except Thrown:
-            pass
-        self.ended = True
-
-
-class _Snappy:
-    """`SnappyInputStream`. If a chunk is bad, the read loses the bytes of the chunk before."""
-
-    def __init__(self, data: bytes, limit: int) -> None:
-        self.data, self.limit = data, limit
-        self.at, self.made, self.ended = _XERIAL_HEADER, memoryview(b""), False
-        if not data:
-            raise Thrown(_SNAPPY, "[EMPTY_INPUT] Cannot decompress empty stream")
-        if len(data) < _XERIAL_HEADER or not data.startswith(_XERIAL_MAGIC):
-            self.made, self.ended = self._block(data), True
-
-    def read(self, size: int) -> bytes:
-        parts = []
-        while size > 0:
-            if not self.made and not self._chunk():
-                break
-            part = self.made[:size]
-            parts.append(part)
-            self.made, size = self.made[len(part) :], size - len(part)
-        return b"".join(parts)
-
-    def _chunk(self) -> bool:
-        while not self.ended and len(self.data) - self.at >= 4:
-            head = self.data[self.at : self.at + _XERIAL_HEADER]
-            if head[:4] == _XERIAL_MAGIC[:4]:
-                if len(head) < _XERIAL_HEADER:
-                    text = "[FAILED_TO_UNCOMPRESS] Insufficient header size in a concatenated block"
-                    raise Thrown(_SNAPPY, text)
-                if head[:8] != _XERIAL_MAGIC:
-                    break
-                version = int.from_bytes(head[8:12], "big", signed=True)
-                if version < 1:
-                    text = f"Compressed with an incompatible codec version {version}. At least version 1 is required"
-                    raise Thrown(_SNAPPY, f"[INCOMPATIBLE_VERSION] {text}")
-                self.at += _XERIAL_HEADER
-                continue
-            size = int.from_bytes(head[:4], "big", signed=True)
-            self.at += 4
-            if size < 0:
-                text = f"[INVALID_CHUNK_SIZE] chunkSize is too big or negative : {size}"
-                raise Thrown(_SNAPPY_ERROR, text)
-            if size > _SNAPPY_MOST:
-                text = (
-                    f"Received chunkSize {size:,} is greater than max configured chunk size {_SNAPPY_MOST:,}"
-                )
-                raise Thrown(_SNAPPY_ERROR, f"[FAILED_TO_UNCOMPRESS] {text}")
-            if size > len(self.data) - self.at:
-                raise Thrown(_IO, "failed to read chunk")
-            self.made = self._block(self.data[self.at : self.at + size])
-            self.at += size
-            return True
-        self.ended = True
-        return False
-
-    def _block(self, block: bytes) -> memoryview:
-        try:
-            return memoryview(decompress("snappy-raw", block, self.limit).tobytes())
-        except CompressionError:
-            _, after = read_uvarint(np.frombuffer(block, np.uint8), 0, len(block))
-            raise Thrown(_IO, "PARSING_ERROR(2)" if after < 0 else "FAILED_TO_UNCOMPRESS(5)") from None
-
-
-_XERIAL_MAGIC, _XERIAL_HEADER = b"\x82SNAPPY\x00", 16
-_SNAPPY_ERROR, _SNAPPY_MOST = "org.xerial.snappy.SnappyError", 512 << 20
-
-
-class _Lz4:
-    """`Lz4BlockInputStream`: block by block. The checksum of the content is not checked."""
-
-    checked = True
-    """Whether the checksum of the header is."""
-
-    def __init__(self, data: bytes, limit: int) -> None:
-        self.data, self.made, self.ended = data, memoryview(b""), False
-        if len(data) < 6:
-            raise Thrown(_IO, _CUT)
-        if data[:4] != b"\x04\x22\x4d\x18":
-            raise Thrown(_IO, "Stream unsupported (invalid magic bytes)")
-        self.flags, descriptor = data[4], data[5]
-        version, code = self.flags >> 6, descriptor >> 4 & 7
-        for wrong, text in (
-            (self.flags & 3, "Reserved bits must be 0"),
-            (not self.flags & 0x20, "Dependent block stream is unsupported"),
-            (version != 1, f"Version {version} is unsupported"),
-            (descriptor & 15, "Reserved2 field must be 0"),
-            (code < 4, "Block size value must be between 4 and 7"),
-            (descriptor & 0x80, "Reserved3 field must be 0"),
-        ):
-            if wrong:
-                raise Thrown(_RUNTIME, text)
-        self.most = 1 << 8 + 2 * code
-        self.at = 6
-        if self.flags & 8:
-            if len(data) < 14:
-                raise Thrown(_IO, _CUT)
-            self.at = 14
-        if self.at >= len(data):
-            raise Thrown(_UNDERFLOW)
-        if self.checked and data[self.at] != _xxhash(data[4 : self.at]) >> 8 & 0xFF:
-            raise Thrown(_IO, "Stream frame descriptor corrupted")
-        self.at += 1
-
-    def read(self, size: int) -> bytes:
-        while not self.made and not self.ended:
-            self._block()
-        part = bytes(self.made[:size])
-        self.made = self.made[len(part) :]
-        return part
-
-    def _block(self) -> None:
-        size = self._number(_IO, _CUT)
-        stored, size = size >> 31, size & 0x7FFFFFFF
-        if size == 0:
-            if self.flags & 4:
-                self._number(_UNDERFLOW, None)
-            self.ended = True
-            return
-        if size > self.most:
-            raise Thrown(_IO, f"Block size {size} exceeded max: {self.most}")
-        if size > len(self.data) - self.at:
-            raise Thrown(_IO, _CUT)
-        block = self.data[self.at : self.at + size]
-        if stored:
-            content = block
-        else:
-            try:
-                room: Any = np.empty(self.most, np.uint8)
-                content = room[
-                    : cramjam.lz4.decompress_block_into(block, room, output_len=self.most)
-                ].tobytes()
-            except cramjam.DecompressionError:
-                text = "Error decoding the input buffer"
-                raise Thrown(_IO, f"{_LZ4}: {text}", Thrown(_LZ4, text)) from None
-        self.at += size
-        if self.flags & 16 and self._number(_UNDERFLOW, None) != _xxhash(block):
-            raise Thrown(_IO, "Block checksum mismatch")
-        self.made = memoryview(content)
-
-    def _number(self, java: str, text: str | None) -> int:
-        if len(self.data) - self.at < 4:
-            raise Thrown(java, text)
-        self.at += 4
-        return int.from_bytes(self.data[self.at - 4 : self.at], "little")
-
-
-class Lz4Magic0(_Lz4):
-    """In a message of magic 0, whose header checksum is usually wrong."""
-
-    checked = False
-
-
-_CUT = "Stream ended prematurely"
-
-
-def _xxhash(data: bytes) -> int:
-    return xxhash32(np.frombuffer(data, np.uint8), 0, len(data))
-
-
-_ZSTD_INPUT = (1 << 17) + 3
-"""`ZSTD_DStreamInSize`, the input size of a read."""
-_FEED = 1024
-
-
-class _Zstd:
-    """`ZstdInputStreamNoFinalizer`: frame after frame. A read ends at the end of a frame. The library decodes the next block as soon
-    as it has returned all of the one before, so an error in it discards a read that ends there."""
-
-    def __init__(self, data: bytes, limit: int) -> None:
-        self.frames = _zstd_frames(data, limit)
-        self.made, self.end = memoryview(b""), _Ending()
-
-    def read(self, size: int) -> bytes:
-        while not self.made:
-            if self.end.error is not None:
-                raise self.end.error
-            content, self.end = next(self.frames, (b"", _Ending(last=True)))
-            self.made = memoryview(content)
-            if self.end.last and not content and self.end.error is None:
-                return b""
-        if self.end.error is not None and self.end.decoding and len(self.made) <= size:
-            raise self.end.error
-        part = bytes(self.made[:size])
-        self.made = self.made[len(part) :]
-        return part
-
-
-@dataclass(frozen=True, slots=True)
-class _Ending:
-    """The end of a frame: without an error, or with one, in `decoding` or for lack of bytes. `last`: nothing follows."""
-
-    error: Thrown | None = None
-    decoding: bool = False
-    last: bool = False
-
-
-def _zstd_frames(data: bytes, limit: int) -> Iterator[tuple[bytes, _Ending]]:
-    """Iterate over the frames: their content as far as it can be decoded, and how they end."""
-    at = 0
-    while at < len(data):
-        content, end, text = _zstd_frame(data, at, limit)
-        limit -= len(content)
-        ending = _Ending()
-        if text is not None:
-            ending = _Ending(Thrown(_ZSTD, text), decoding=True)
-        elif end < 0:
-            # The end of the input is an error if some of it was read for this frame. Otherwise it is the end of the stream.
-            fresh = at % _ZSTD_INPUT == 0 or (at // _ZSTD_INPUT + 1) * _ZSTD_INPUT < len(data)
-            ending = _Ending(Thrown(_ZSTD, "Truncated source") if fresh else None, last=True)
-        at = end if end >= 0 else len(data)
-        yield content, ending
-
-
-def _zstd_frame(data: bytes, at: int, limit: int) -> tuple[bytes, int, str | None]:
-    """Return the content of the frame at `at`, where it ends (-1: not in these bytes), and the decoder's error."""
-    import zstandard
-
-    steps = [*range(at, len(data), _FEED), len(data)]
-    while True:
-        decoder, parts = zstandard.ZstdDecompressor().decompressobj(), []
-        for i, (low, high) in enumerate(itertools.pairwise(steps)):
-            try:
-                parts.append(decoder.decompress(data[low:high]))
-            except zstandard.ZstdError as error:
-                if high - low == 1:
-                    return b"".join(parts), -1, str(error).rpartition(": ")[2]
-                # The decoder lost what it had decoded of the same piece: retry byte by byte.
-                steps[i + 1 : i + 1] = range(low + 1, high)
-                break
-            if decoder.eof:
-                return b"".join(parts), high - len(decoder.unused_data), None
-            if sum(map(len, parts)) > limit:
-                return b"".join(parts), -1, "more bytes than are allowed here"
-        else:
-            return b"".join(parts), -1, None
-
-
-STREAMS: dict[int, tuple[type[_Stream], int]] = {
-    1: (_Gzip, 16384),
-    2: (_Snappy, 2048),
-    3: (_Lz4, 2048),
-    4: (_Zstd, 16384),
-}
-"""By compression, with `decompressionOutputSize`: the size of a read, unless the rest of a record is larger."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 
-from logwright.codec.kafka.formats.log.consumer import (
+from logwright.codec.kafka.formats.log.java_streams import (
     ILLEGAL,
     INVALID_RECORD,
     KAFKA_EXCEPTION,

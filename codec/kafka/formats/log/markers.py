@@ -13,12 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from logwright.codec.fault import Fault, Kind
-from logwright.codec.kafka.formats.log.consumer import (
-    INVALID_RECORD,
-    KAFKA_EXCEPTION,
-    Thrown,
-    consume_batch,
-)
+from logwright.codec.kafka.formats.log.consumer import consume_batch
+from logwright.codec.kafka.formats.log.java_streams import INVALID_RECORD, KAFKA_EXCEPTION, Thrown
 from logwright.codec.kafka.formats.log.layout import (
     COMPRESSION,
     CONTROL,

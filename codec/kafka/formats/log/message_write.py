@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import UsageError
-from logwright.codec.kafka.formats.log import pack
+from logwright.codec.kafka.formats.log import arrow_input, pack
 from logwright.codec.kafka.formats.log.heads import heads_at
 from logwright.codec.kafka.formats.log.layout import (
     COMPRESSION,
@@ -224,12 +224,12 @@ class MessageEncoder:
 
 
 def _check_sizes(rows: pack.Rows) -> None:
-    if most(rows) <= pack.MAX_INT32:
+    if most(rows) <= arrow_input.MAX_INT32:
         return
     sizes = sum(
         np.diff(column.ends.astype(np.int64)) for column in (rows.key, rows.value) if len(column.ends)
     )
-    if int(np.max(sizes)) > pack.MAX_INT32 - MAX_OVERHEAD:
+    if int(np.max(sizes)) > arrow_input.MAX_INT32 - MAX_OVERHEAD:
         raise UsageError(f"row {int(np.argmax(sizes))}: the message is larger than 2 GiB")
 
 
@@ -254,7 +254,7 @@ def entry(magic: int, attributes: int, offset: int, time: int, content: bytes) -
     body = (
         bytes([magic, attributes]) + (time.to_bytes(8, "big", signed=True) if magic == 1 else b"") + content
     )
-    if len(body) + 4 > pack.MAX_INT32:
+    if len(body) + 4 > arrow_input.MAX_INT32:
         raise UsageError("a message is larger than 2 GiB")
     head = offset.to_bytes(8, "big", signed=True) + (len(body) + 4).to_bytes(4, "big")
     return head + zlib.crc32(body).to_bytes(4, "big") + body

@@ -26,7 +26,7 @@ from logwright.codec.engine.reencode import (
 )
 from logwright.codec.fault import UsageError
 from logwright.codec.kafka.formats.internal.view import stored_rows
-from logwright.codec.kafka.formats.log import message_write, pack, records
+from logwright.codec.kafka.formats.log import arrow_input, message_write, pack, records
 from logwright.codec.kafka.formats.log.heads import heads_at
 from logwright.codec.kafka.formats.log.layout import (
     COMPRESSION,
@@ -308,7 +308,7 @@ class _Writer:
     def _offsets(
         self, batch: pa.RecordBatch, base: pack.Int64s, counts: npt.NDArray[np.int64]
     ) -> pack.Int64s:
-        array = pack.column(batch, "offset")
+        array = arrow_input.column(batch, "offset")
         if array is None:
             # Consecutive within each frame.
             inside = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -317,7 +317,9 @@ class _Writer:
             raise UsageError("column 'offset' has nulls")
         offsets = np.asarray(array.cast(pa.int64()))
         delta = offsets - np.repeat(base, counts)
-        if len(delta) and (int(delta.max()) > pack.MAX_INT32 or int(delta.min()) < -pack.MAX_INT32 - 1):
+        if len(delta) and (
+            int(delta.max()) > arrow_input.MAX_INT32 or int(delta.min()) < -arrow_input.MAX_INT32 - 1
+        ):
             row = int(np.argmax(np.abs(delta)))
             raise UsageError(
                 f"offset {int(offsets[row])} is more than 2147483647 away from the base_offset of its frame"
@@ -340,9 +342,9 @@ class _Writer:
             top = np.repeat(frames.head["max_timestamp"].astype(np.int64), counts)
             missing = pack.Rows(
                 batch.num_rows,
-                pack.NOTHING,
-                pack.NOTHING,
-                pack.NO_HEADERS,
+                arrow_input.NOTHING,
+                arrow_input.NOTHING,
+                arrow_input.NO_HEADERS,
                 np.where(kind == 1, top, spread),
                 spread,
                 kind,
@@ -458,13 +460,13 @@ def _rows_of(read: Read, head: npt.NDArray[Any]) -> pack.Rows:
     """Convert records that were read into rows that can be written."""
     text, raw = read.headers()
     if raw is not None:
-        text = pack.with_raw(text, raw)
+        text = arrow_input.with_raw(text, raw)
     kind = int(head["attributes"][0]) & TIMESTAMP_TYPE != 0
     return pack.Rows(
         read.rows,
-        pack.binary(read.key(), "key"),
-        pack.binary(read.value(), "value"),
-        pack.headers(text),
+        arrow_input.binary(read.key(), "key"),
+        arrow_input.binary(read.value(), "value"),
+        arrow_input.headers(text),
         np.asarray(read.timestamp_ms()),
         np.asarray(read.create_timestamp_ms()),
         np.full(read.rows, kind, np.uint8),

@@ -22,7 +22,7 @@ from logwright.codec.base import LossyColumn
 from logwright.codec.deferred import compute as pc
 from logwright.codec.fault import UsageError
 from logwright.codec.kafka.formats.internal.view import stored_rows
-from logwright.codec.kafka.formats.log import pack
+from logwright.codec.kafka.formats.log import arrow_input, pack
 from logwright.codec.kafka.formats.log.heads import HEADS, heads_at, stored_heads
 from logwright.codec.kafka.formats.log.layout import (
     COMPRESSION_NAMES,
@@ -233,7 +233,7 @@ class BatchEncoder:
         return self._write(finish=True)
 
     def _offsets(self, rows: pa.RecordBatch, first_offset: int | None) -> pack.Int64s:
-        array = pack.column(rows, "offset")
+        array = arrow_input.column(rows, "offset")
         if array is None or pa.types.is_null(array.type):
             first = self.next_offset if first_offset is None else first_offset
             if first < self.next_offset and self.rows:
@@ -310,7 +310,7 @@ class BatchEncoder:
 
 def _codes(rows: pa.RecordBatch, name: str, known: Sequence[Any], default: int) -> pack.Int64s | None:
     """Return the places of a column's values in `known`, that of nulls being `default`; None if the column is absent."""
-    array = pack.column(rows, name)
+    array = arrow_input.column(rows, name)
     if array is None or pa.types.is_null(array.type):
         return None
     try:
@@ -354,7 +354,7 @@ def _compressed(out: Bytes, start: pack.Int64s, end: int, settings: BatchSetting
 def assemble(header: npt.NDArray[Any], sections: list[Any]) -> Encoded:
     """Assemble batches from headers and record sections, with lengths and checksums."""
     sizes = np.array([len(section) for section in sections], np.int64) + HEAD_SIZE
-    if len(sizes) and int(sizes.max()) > pack.MAX_INT32:
+    if len(sizes) and int(sizes.max()) > arrow_input.MAX_INT32:
         raise UsageError("a batch is larger than 2 GiB")
     ends = np.cumsum(sizes)
     start = ends - sizes
@@ -380,14 +380,14 @@ def _control_types(rows: pa.RecordBatch, first_row: int) -> pack.Int64s | None:
 
     Raises `UsageError` for the end of a transaction: written from rows alone it would end none.
     """
-    array = pack.column(rows, "is_control")
+    array = arrow_input.column(rows, "is_control")
     if array is None or not pa.types.is_boolean(array.type):
         return None
     control = np.asarray(array.fill_null(False))
     if not control.any():
         return None
     types = np.full(len(control), -1, np.int64)
-    keys = pack.column(rows, "key")
+    keys = arrow_input.column(rows, "key")
     for row in np.flatnonzero(control).tolist():
         key = b"" if keys is None else keys[row].as_py() or b""
         types[row] = int.from_bytes(key[2:4], "big", signed=True) if len(key) >= _CONTROL_KEY else -1
