@@ -48,6 +48,25 @@ def test_broker_serves_every_record(
     ]
 
 
+def test_broker_serves_every_record_of_a_compacted_log(kafka: Any, tmp_path: Path) -> None:
+    """Offset 16 is missing between the batch with the flipped bit and the next one. The index has the offset of that batch."""
+    rows = [
+        {"offset": n + (n >= 16), "value": b"%04d" % n * 25, "timestamp": 1_700_000_000_000 + n}
+        for n in range(32)
+    ]
+    store = tmp_path / "orders-0"
+    lw.write(rows, store, "kafka.partition", **{"batch.size": 530, "index.interval.bytes": 1})
+    (log,) = store.glob("*.log")
+    frames = lw.read(log, view="frames", columns=["position", "last_offset"]).to_pylist()
+    (position,) = (frame["position"] for frame in frames if frame["last_offset"] == 15)
+    result = corrected(store, tmp_path, log.name, position + 70)
+    kafka.load(result, index_interval_bytes=1, segment_index_bytes=4096)
+    assert (result / log.name).read_bytes() == log.read_bytes()
+    assert [(record["offset"], record["value"]) for record in kafka.records(result)] == [
+        (row["offset"], row["value"]) for row in rows
+    ]
+
+
 @pytest.mark.parametrize("from_end", [3, 20, 44, 47, 60, 500])
 def test_leveldb_serves_every_entry(tmp_path: Path, from_end: int) -> None:
     """The bit is in the footer, in the index or in a data block."""
@@ -77,7 +96,9 @@ def test_zookeeper_server_has_every_node(zookeeper: Any, tmp_path: Path, file: s
     }
 
 
-def test_rocketmq_store_serves_every_message(tmp_path: Path) -> None:
+@pytest.mark.parametrize("checksum", [True, False], ids=["with __CRC32#", "without"])
+@pytest.mark.parametrize("place", [0, 7, 31, 90], ids=["total_size", "magic_code", "physical_offset", "body"])
+def test_rocketmq_store_serves_every_message(tmp_path: Path, checksum: bool, place: int) -> None:
     version = rocketmq.VERSIONS[0]
     reason = rocketmq.available(version)
     if reason:
@@ -88,14 +109,15 @@ def test_rocketmq_store_serves_every_message(tmp_path: Path) -> None:
         "maxHashSlotNum": 8,
         "maxIndexNum": 60,
     }
-    checksum = [{"key": "__CRC32#", "value": "0" * 10}]
+    properties = [{"key": "__CRC32#", "value": "0" * 10}] if checksum else []
     messages: list[dict[str, Any]] = [
-        {"topic": "Orders", "queue_id": n % 2, "body": b"body %d" % n, "properties": checksum, "store_timestamp_ms": 1_700_000_000_000 + n}
+        {"topic": "Orders", "queue_id": n % 2, "body": b"body %d" % n, "properties": properties, "store_timestamp_ms": 1_700_000_000_000 + n}
         for n in range(20)
     ]  # fmt: skip
     lw.write(messages, tmp_path / "store", "rocketmq.store", **options)
     (log,) = (tmp_path / "store/commitlog").iterdir()
-    result = corrected(tmp_path / "store", tmp_path, f"commitlog/{log.name}", 700, **options)
+    fifth = lw.read(log, view="frames", columns=["position"])["position"][4].as_py()
+    result = corrected(tmp_path / "store", tmp_path, f"commitlog/{log.name}", fifth + place, **options)
     loaded = rocketmq.load(version, result, options, messages=True)
     assert loaded.load
     assert sorted(row["body"] for row in loaded.messages) == sorted(row["body"].hex() for row in messages)
