@@ -42,9 +42,7 @@ def proved(
         highest = min([highest, *_by_sequence(head, after, -1)])
         if _indexed(window, frame, context) == next_first - 1 and low <= base <= highest:
             low = highest = base
-    first, last = _epoch(before, -1), _epoch(after, 0)
-    first, last = last if first is None else first, first if last is None else last
-    epoch = int(head["partition_leader_epoch"])
+    epoch, (first, last) = int(head["partition_leader_epoch"]), _epochs_around(before, after)
     return _is_certain(base, low, highest, 64) and _is_certain(epoch, first, last, 32)
 
 
@@ -62,10 +60,10 @@ def part_proved(
     low, high = _offsets_around(window, frame, before, after, context)
     lows = [*([] if low is None else [low]), *_by_sequence(head, before, 1)]
     highs = [*([] if high is None else [high - next_first + base]), *_by_sequence(head, after, -1)]
-    epoch, first, last = int(head["partition_leader_epoch"]), _epoch(before, -1), _epoch(after, 0)
+    epoch, (first, last) = int(head["partition_leader_epoch"]), _epochs_around(before, after)
     fits = (
         max(lows, default=base) <= base <= min(highs, default=base)
-        and (epoch if first is None else first) <= epoch <= (epoch if last is None else last)
+        and (first is None or last is None or first <= epoch <= last)
         and _indexed(window, frame, context) in (None, next_first - 1)
     )
     # A wrong offset may be why the batch before it is regarded as damaged.
@@ -96,9 +94,14 @@ def _offsets_around(
     return low, high
 
 
-def _epoch(near: Frames | None, i: int) -> int | None:
-    """Return the leader epoch of one of the batches before or after, if there are any."""
-    return int(near.header["partition_leader_epoch"][i]) if near is not None and len(near) else None
+def _epochs_around(before: Frames | None, after: Frames | None) -> tuple[int | None, int | None]:
+    """Return the leader epochs of the batches before and after this one, twice the same if there is only one of them."""
+    known = [
+        int(near.header["partition_leader_epoch"][i])
+        for near, i in ((before, -1), (after, 0))
+        if near is not None and len(near)
+    ]
+    return (known[0], known[-1]) if known else (None, None)
 
 
 def _indexed(window: Window, frame: Frames, context: LogContext) -> int | None:
