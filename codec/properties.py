@@ -1,4 +1,4 @@
-"""Parse Java property files, as `java.util.Properties.load(InputStream)` does."""
+"""Parse and write Java property files, as `java.util.Properties` does with bytes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 _BLANK = " \t\f"
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_LETTERS = {value: letter for letter, value in _ESCAPES.items()}
 _UNICODE = re.compile(r"[0-9a-fA-F]{4}")
 
 
@@ -56,4 +57,24 @@ def _unescape(text: str, strict: bool) -> str:
             else:
                 letter = _ESCAPES.get(letter, letter)
         out.append(letter)
+    return "".join(out)
+
+
+def property_line(name: str, value: str) -> bytes:
+    """Return a line as `Properties.store` writes it."""
+    return f"{_escape(name, name=True)}={_escape(value, name=False)}\n".encode("ascii")
+
+
+def _escape(text: str, *, name: bool) -> str:
+    units = text.encode("utf-16-be", "surrogatepass")
+    out = []
+    for i in range(0, len(units), 2):
+        number = int.from_bytes(units[i : i + 2], "big")
+        letter = chr(number)
+        if letter in _LETTERS:
+            out.append("\\" + _LETTERS[letter])
+        elif letter in "\\=:#!" or (letter == " " and (name or i == 0)):
+            out.append("\\" + letter)
+        else:
+            out.append(letter if 0x20 <= number <= 0x7E else f"\\u{number:04X}")
     return "".join(out)

@@ -10,7 +10,14 @@ from logwright.codec.capability import (
     FileEdit,
     Replicas,
 )
-from logwright.codec.kafka.formats import checkpoint, index, timeindex, txnindex
+from logwright.codec.kafka.formats import (
+    checkpoint,
+    index,
+    meta_properties,
+    quorum_state,
+    timeindex,
+    txnindex,
+)
 from logwright.codec.kafka.formats import partition_metadata as metadata
 from logwright.codec.kafka.formats import producer_snapshot as snapshot
 from logwright.codec.kafka.formats.log import codec as log
@@ -54,6 +61,8 @@ CODECS: tuple[Codec, ...] = (
     checkpoint.LEADER_EPOCH_CODEC,
     checkpoint.OFFSETS_CODEC,
     metadata.CODEC,
+    meta_properties.CODEC,
+    quorum_state.CODEC,
 )
 LAYOUTS: tuple[Layout, ...] = (partition.LAYOUT.with_capabilities(_partition),)
 CONTAINERS: tuple[Container, ...] = (logdir.LOG_DIRECTORY,)

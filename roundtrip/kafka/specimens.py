@@ -71,6 +71,21 @@ SAMPLES: tuple[Sample, ...] = (
         [{"topic": "orders", "partition": n, "offset": 10**n} for n in range(3)],
     ),
     Sample("kafka.partition_metadata", "partition.metadata", [{"version": 0, "topic_id": "AAAAAAAAAAAAAAAAAAAAAQ"}]),
+    Sample(
+        "kafka.meta_properties",
+        "meta.properties",
+        [{"version": 1, "cluster_id": "Kg9s5hQ2T0mYb1cVwXzA_A", "node_id": 1, "directory_id": "JsBZJBOhQL6YO1DSdDfXHQ"}],
+    ),
+    Sample(
+        "kafka.quorum_state",
+        "quorum-state",
+        [
+            {
+                "data_version": 1, "leader_id": 1, "leader_epoch": 2, "voted_id": None, "voted_directory_id": None,
+                "cluster_id": None, "applied_offset": None, "current_voters": None,
+            }
+        ],
+    ),
 )  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from logwright.codec.kafka.formats.log.layout import (
     RECORD,
     RECORD_BATCH,
 )
+from logwright.codec.kafka.formats.meta_properties import uuid_text
 from logwright.codec.kafka.formats.producer_snapshot import PRODUCER_SNAPSHOT
 from logwright.codec.kafka.formats.timeindex import TIMEINDEX_ENTRY
 from logwright.codec.kafka.formats.txnindex import TXNINDEX_ENTRY
@@ -194,6 +195,15 @@ _TOPIC_ID = st.text(
     max_size=22,
 ).filter(lambda text: text != "A" * 22)
 
+_UUID = st.binary(min_size=16, max_size=16).filter(any).map(uuid_text)
+_VOTE = {"leader_id": st.none() | INT31, "leader_epoch": INT31, "voted_id": st.none() | INT31}
+
+
+def _one_row(codec: str, rows: Strategy) -> Strategy:
+    schema = registry.get(codec).tables["rows"].schema()
+    return rows.map(lambda row: pa.Table.from_pylist([row], schema=schema))
+
+
 NAMES: dict[str, str] = {
     "kafka.log": "any.log",
     "kafka.index": "00000000000000000000.index",
@@ -203,6 +213,8 @@ NAMES: dict[str, str] = {
     "kafka.leader_epoch_checkpoint": "leader-epoch-checkpoint",
     "kafka.offset_checkpoint": "recovery-point-offset-checkpoint",
     "kafka.partition_metadata": "partition.metadata",
+    "kafka.meta_properties": "meta.properties",
+    "kafka.quorum_state": "quorum-state",
 }
 """The names of the files that the laws are checked on."""
 ROWS: dict[str, Callable[[], Strategy]] = {
@@ -229,6 +241,33 @@ ROWS: dict[str, Callable[[], Strategy]] = {
             schema=registry.get("kafka.partition_metadata").tables["rows"].schema(),
         ),
         _TOPIC_ID,
+    ),
+    "kafka.meta_properties": lambda: _one_row(
+        "kafka.meta_properties",
+        st.fixed_dictionaries(
+            {
+                "version": st.just(1),
+                "cluster_id": st.text(),
+                "node_id": INT31,
+                "directory_id": st.none() | _UUID,
+            }
+        )
+        | st.fixed_dictionaries(
+            {"version": st.just(0), "cluster_id": st.none() | st.text(), "node_id": st.none() | INT31}
+        ),
+    ),
+    "kafka.quorum_state": lambda: _one_row(
+        "kafka.quorum_state",
+        st.fixed_dictionaries({**_VOTE, "data_version": st.just(1), "voted_directory_id": st.none() | _UUID})
+        | st.fixed_dictionaries(
+            {
+                **_VOTE,
+                "data_version": st.just(0),
+                "cluster_id": st.text(),
+                "applied_offset": INT63,
+                "current_voters": st.lists(INT31, max_size=4),
+            }
+        ),
     ),
 }
 

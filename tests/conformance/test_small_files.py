@@ -79,6 +79,32 @@ TRIPLES = [
         b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ",
         0,
     ),
+    Triple(
+        "kafka.meta_properties",
+        "meta.properties",
+        [{"version": 1, "cluster_id": "a=\u00fc", "node_id": 7, "directory_id": "JsBZJBOhQL6YO1DSdDfXHQ"}],
+        b"cluster.id=a\\=\\u00FC\ndirectory.id=JsBZJBOhQL6YO1DSdDfXHQ\nnode.id=7\nversion=1\n",
+        1,
+    ),
+    Triple(
+        "kafka.quorum_state",
+        "quorum-state",
+        [
+            {
+                "data_version": 0,
+                "leader_id": 1,
+                "leader_epoch": 2,
+                "voted_id": None,
+                "voted_directory_id": None,
+                "cluster_id": "",
+                "applied_offset": 0,
+                "current_voters": [1, 3],
+            }
+        ],
+        b'{"clusterId":"","leaderId":1,"leaderEpoch":2,"votedId":-1,"appliedOffset":0,'
+        b'"currentVoters":[{"voterId":1},{"voterId":3}],"data_version":0}',
+        0,
+    ),
     Triple("leveldb.current", "CURRENT", [{"manifest": "MANIFEST-000002"}], b"MANIFEST-000002\n", 0),
     *(Triple(codec, name, [{"epoch": 7}], b"7", 0) for codec, name in _EPOCHS),
     Triple("zookeeper.myid", "myid", [{"myid": 3}], b"3", 0),

@@ -151,8 +151,7 @@ def test_inspect_refuses_several_stores_as_one(tmp_path: Path) -> None:
 
 
 def test_meta_properties_is_no_configuration(logs: Path) -> None:
-    with pytest.raises(lw.UsageError, match="unrecognised"):
-        lw.read(logs / "meta.properties")
+    assert lw.detect(logs / "meta.properties") == "kafka.meta_properties"
 
 
 def test_directory_of_plain_files_is_listed() -> None:

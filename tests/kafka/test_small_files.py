@@ -10,6 +10,7 @@ import pytest
 from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
+from kafka_golden import CASES
 
 import logwright as lw
 from logwright.codec import registry
@@ -207,3 +208,94 @@ def test_topic_id_without_a_valid_file_is_refused(rows: list[tuple[int, str]], m
         table = table.set_column(1, "topic_id", pa.array([], pa.string()))
     with pytest.raises(lw.UsageError, match=message):
         b"".join(map(bytes, codec.encode(table, None, None, None)))
+
+
+# The files of a log directory
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "logdir_0.9.0.1",
+        "logdir_0.10.2.2",
+        "logdir_0.11.0.3",
+        "logdir_2.8.2",
+        "logdir_39",
+        "logdir_43",
+    ],
+)
+def test_identities_of_log_directories_round_trip(name: str) -> None:
+    path = CASES[name].path / "data" / "meta.properties"
+    (row,) = lw.read(path).to_pylist()
+    stored = dict(line.split("=", 1) for line in path.read_text().splitlines() if "=" in line)
+    assert row == {
+        "version": int(stored["version"]),
+        "cluster_id": stored.get("cluster.id"),
+        "node_id": int(stored.get("node.id") or stored["broker.id"]),
+        "directory_id": stored.get("directory.id"),
+    }
+    assert reencoded(path) == path.read_bytes()
+
+
+def test_rows_alone_write_an_identity_that_the_broker_reads(tmp_path: Path) -> None:
+    row = {"version": 1, "cluster_id": " a=b\\\u00fc\U0001f600", "node_id": 3, "directory_id": None}
+    path = tmp_path / "meta.properties"
+    lw.write([row], path, "kafka.meta_properties")
+    expected = b"cluster.id=\\ a\\=b\\\\\\u00FC\\uD83D\\uDE00\nnode.id=3\nversion=1\n"
+    assert path.read_bytes() == expected
+    assert lw.read(path).to_pylist() == [row]
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (b"", None),
+        (b"version=2\n", "Unknown meta.properties version number 2"),
+        (b"version=1\nnode.id=1\n", "cluster.id was not found"),
+        (b"version=1\ncluster.id=x\n", "Failed to find node.id"),
+        (b"version=1\ncluster.id=x\nnode.id=one\n", "Unable to read node.id as a base-10 number"),
+        (b"cluster.id=\\u12\n", "Malformed"),
+        (b"directory.id=short\n", "Unable to read directory.id as a Uuid"),
+        (b"rack=7\n", "unknown property 'rack'"),
+    ],
+)
+def test_faults_of_an_identity_are_those_of_the_broker(
+    tmp_path: Path, content: bytes, fault: str | None
+) -> None:
+    report = lw.verify(put(tmp_path, "meta.properties", content))
+    details = [each["detail"] for file in report["files"] for each in file["faults"]]
+    assert len(details) == (fault is not None)
+    assert fault is None or fault in details[0]
+    assert reencoded(tmp_path / "meta.properties") == content
+
+
+@pytest.mark.parametrize("name", ["cluster_metadata_39", "cluster_metadata_43"])
+def test_votes_of_kraft_nodes_round_trip(name: str, tmp_path: Path) -> None:
+    path = CASES[name].path / "data" / "__cluster_metadata-0" / "quorum-state"
+    assert reencoded(path) == path.read_bytes()
+    lw.write(lw.read(path), tmp_path / "quorum-state", "kafka.quorum_state")
+    assert (tmp_path / "quorum-state").read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"data_version": 2},
+        {"data_version": 1, "applied_offset": 0},
+        {"data_version": 0, "voted_directory_id": "JsBZJBOhQL6YO1DSdDfXHQ"},
+        {"data_version": 1, "voted_directory_id": "short"},
+        {"data_version": 1, "voted_id": -7},
+        {"data_version": 0, "current_voters": [None]},
+    ],
+)
+def test_votes_that_no_file_can_hold_are_refused(tmp_path: Path, row: dict[str, Any]) -> None:
+    schema = registry.get("kafka.quorum_state").tables["rows"].schema()
+    table = pa.Table.from_pylist([{"leader_epoch": 1, **row}], schema=schema)
+    with pytest.raises(lw.UsageError):
+        lw.write(table, tmp_path / "quorum-state", "kafka.quorum_state")
+
+
+def test_surrogates_without_a_partner_become_replacement_characters(tmp_path: Path) -> None:
+    path = put(tmp_path, "meta.properties", b"cluster.id=\\uD83D\\uDE00\\uD800\n")
+    assert lw.read(path)["cluster_id"].to_pylist() == ["\U0001f600\ufffd"]
+    assert reencoded(path) == path.read_bytes()

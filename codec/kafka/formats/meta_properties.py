@@ -8,8 +8,15 @@ from __future__ import annotations
 import base64
 import re
 from dataclasses import dataclass
+from typing import Any
 
-from logwright.codec.properties import properties
+import pyarrow as pa
+
+from logwright.codec.describe import Bytes, DescriptionError, Field, Struct
+from logwright.codec.kafka.names import META_PROPERTIES_FILE
+from logwright.codec.properties import properties, property_line
+from logwright.codec.single_frame import ParseError, SmallFileCodec
+from logwright.codec.table import Column
 
 ZOOKEEPER, KRAFT = "ZooKeeper", "KRaft"
 """The modes of a broker, named after the place of the cluster's metadata."""
@@ -82,10 +89,15 @@ def parse_meta_properties(data: bytes) -> MetaProperties:
     )
 
 
-def pack(cluster_id: str, node_id: int, directory_id: str) -> bytes:
-    """Return the file of a KRaft broker."""
-    values = {"cluster.id": cluster_id, "directory.id": directory_id, "node.id": node_id, "version": 1}
-    return "".join(f"{name}={value}\n" for name, value in values.items()).encode("latin-1")
+def pack(cluster_id: str | None, node_id: int | None, directory_id: str | None, version: int = 1) -> bytes:
+    """Return the file of a broker: of KRaft in version 1."""
+    values = {
+        "cluster.id": cluster_id,
+        "directory.id": directory_id,
+        "node.id" if version else "broker.id": node_id,
+        "version": version,
+    }
+    return b"".join(property_line(name, str(value)) for name, value in values.items() if value is not None)
 
 
 def mode_of(content: MetaProperties) -> str | None:
@@ -106,3 +118,81 @@ def parse_int(text: str) -> int | None:
         return None
     value = int(text)
     return value if -(1 << 31) <= value < 1 << 31 else None
+
+
+def well_formed(text: str | None) -> str | None:
+    """Return a text of Java with pairs of surrogates as one character, and U+FFFD for other surrogates."""
+    return None if text is None else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def is_uuid(text: str) -> bool:
+    """Return whether a text is a UUID as Kafka writes it."""
+    return bool(_UUID.fullmatch(text)) and uuid_text(base64.urlsafe_b64decode(text[:22] + "==")) == text
+
+
+_NAMES = {"cluster.id", "directory.id", "node.id", "broker.id", "version"}
+_COLUMNS = (
+    Column("version", pa.int32(), "1 with KRaft, 0 with ZooKeeper", nullable=False),
+    Column("cluster_id", pa.string(), "cluster.id, which version 1 must have"),
+    Column("node_id", pa.int32(), "node.id, which version 1 must have; broker.id in version 0"),
+    Column(
+        "directory_id",
+        pa.string(),
+        "directory.id: UUID of the log directory, URL-safe base64 without padding",
+    ),
+)
+
+
+def _parse(data: bytes) -> pa.Table:
+    try:
+        content = parse_meta_properties(data)
+    except MetaPropertiesError as error:
+        raise ParseError(str(error), upstream=f"{error.java}: {error}") from None
+    row: dict[str, Any] = {
+        "version": content.version,
+        "cluster_id": well_formed(content.cluster_id),
+        "node_id": content.node_id,
+        "directory_id": None if content.directory_id is None else uuid_text(content.directory_id),
+    }
+    return pa.Table.from_pylist([row], schema=pa.schema([column.field() for column in _COLUMNS]))
+
+
+def _remark(data: bytes) -> str:
+    unknown = [name for name, _ in properties(data) if name not in _NAMES]
+    return f"unknown property {unknown[0][:80]!r}: the broker ignores it" if unknown else ""
+
+
+def _form(rows: pa.Table) -> bytes:
+    if rows.num_rows != 1:
+        raise DescriptionError(f"a file has one row, found {rows.num_rows}")
+    row = rows.to_pylist()[0]
+    version, directory_id = row["version"], row["directory_id"]
+    if version not in (0, 1):
+        raise DescriptionError(f"version {version}, expected 0 or 1")
+    missing = [name for name in ("cluster_id", "node_id") if version and row[name] is None]
+    if missing:
+        raise DescriptionError(f"{missing[0]} is null, but version 1 must have it")
+    if directory_id is not None and not is_uuid(directory_id):
+        raise DescriptionError(f"{directory_id!r} is not a UUID in URL-safe base64 (22 characters)")
+    return pack(row["cluster_id"], row["node_id"], directory_id, version)
+
+
+CODEC = SmallFileCodec(
+    name="kafka.meta_properties",
+    title="Kafka identity of a log directory",
+    pattern=re.compile(re.escape(META_PROPERTIES_FILE)),
+    columns=_COLUMNS,
+    parse=_parse,
+    form=_form,
+    system="the broker takes the log directory offline",
+    remark=_remark,
+    text=Struct(
+        "MetaProperties",
+        Field(
+            "properties",
+            Bytes(),
+            "a Java property file: cluster.id, node.id or broker.id, directory.id, version",
+        ),
+        source="PropertiesUtils.writePropertiesFile",
+    ),
+)

@@ -5,12 +5,20 @@ Source: `FileQuorumStateStore`, `QuorumStateDataJsonConverter`, `MessageUtil` an
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+import pyarrow as pa
+
+from logwright.codec.describe import Bytes, DescriptionError, Field, Struct
+from logwright.codec.kafka.formats.checkpoint import FILE
+from logwright.codec.kafka.formats.meta_properties import is_uuid, uuid_text, well_formed
 from logwright.codec.kafka.startup.errors import BrokerError
+from logwright.codec.single_frame import ParseError, SmallFileCodec
+from logwright.codec.table import Column
 
 QUORUM_STATE_FILE = "quorum-state"
 METADATA_TOPIC = "__cluster_metadata"
@@ -170,3 +178,89 @@ def _short(value: Any) -> int:
         return 0
     number = int(max(-(1 << 31), min((1 << 31) - 1, value))) if isinstance(value, float) else int(value)
     return (number + (1 << 15)) % (1 << 16) - (1 << 15)
+
+
+_COLUMNS = (
+    Column("data_version", pa.int16(), "1 since Kafka 3.9 with kraft.version 1, else 0", nullable=False),
+    Column("leader_id", pa.int32(), "node id of the leader; null if it is not known"),
+    Column("leader_epoch", pa.int32(), "epoch of the leader or of the vote", nullable=False),
+    Column("voted_id", pa.int32(), "node id that got the vote; null for no vote"),
+    Column("voted_directory_id", pa.string(), "its directory id; null for none, and in version 0"),
+    Column("cluster_id", pa.string(), "id of the cluster, empty as brokers write it; null in version 1"),
+    Column("applied_offset", pa.int64(), "not used: 0; null in version 1"),
+    Column("current_voters", pa.list_(pa.int32()), "node ids of the voters; null in version 1"),
+)
+_NO_DIRECTORY = "A" * 22
+
+
+def _parse(data: bytes) -> pa.Table:
+    try:
+        state = parse_quorum_state(data, FILE)
+    except BrokerError as error:
+        raise ParseError(error.message, upstream=f"{error.java}: {error.message}") from None
+    node: dict[str, Any] = _json(_first_line(data) or "", FILE)
+    version = _short(node["data_version"])
+    row: dict[str, Any] = {
+        "data_version": version,
+        "leader_id": state.leader_id,
+        "leader_epoch": state.leader_epoch,
+        "voted_id": state.voted_id,
+    }
+    if version:
+        directory = uuid_text(base64.urlsafe_b64decode(node["votedDirectoryId"][:22] + "=="))
+        row["voted_directory_id"] = None if directory == _NO_DIRECTORY else directory
+    else:
+        row["cluster_id"] = well_formed(node["clusterId"])
+        row["applied_offset"] = node["appliedOffset"]
+        row["current_voters"] = [voter["voterId"] for voter in node["currentVoters"]]
+    return pa.Table.from_pylist([row], schema=pa.schema([column.field() for column in _COLUMNS]))
+
+
+def _form(rows: pa.Table) -> bytes:
+    if rows.num_rows != 1:
+        raise DescriptionError(f"a file has one row, found {rows.num_rows}")
+    row = rows.to_pylist()[0]
+    version, directory = row["data_version"], row["voted_directory_id"]
+    if version not in _VERSIONS:
+        raise DescriptionError(f"data_version {version}, expected 0 or 1")
+    others = ("cluster_id", "applied_offset", "current_voters") if version else ("voted_directory_id",)
+    wrong = [name for name in others if row[name] is not None]
+    wrong += [name for name in ("leader_id", "voted_id") if (row[name] or 0) < 0]
+    if wrong:
+        raise DescriptionError(f"{wrong[0]} is {row[wrong[0]]!r}, which version {version} cannot hold")
+    if directory is not None and not is_uuid(directory):
+        raise DescriptionError(f"{directory!r} is not a UUID in URL-safe base64 (22 characters)")
+    vote = {
+        "leaderId": -1 if row["leader_id"] is None else row["leader_id"],
+        "leaderEpoch": row["leader_epoch"],
+        "votedId": -1 if row["voted_id"] is None else row["voted_id"],
+    }
+    if version:
+        node = {**vote, "votedDirectoryId": directory or _NO_DIRECTORY}
+    else:
+        voters = [{"voterId": voter} for voter in row["current_voters"] or ()]
+        if any(voter["voterId"] is None for voter in voters):
+            raise DescriptionError("a voter is null")
+        node = {
+            "clusterId": row["cluster_id"] or "",
+            **vote,
+            "appliedOffset": row["applied_offset"] or 0,
+            "currentVoters": voters,
+        }
+    return json.dumps({**node, "data_version": version}, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+CODEC = SmallFileCodec(
+    name="kafka.quorum_state",
+    title="Kafka vote of a KRaft node",
+    pattern=re.compile(QUORUM_STATE_FILE),
+    columns=_COLUMNS,
+    parse=_parse,
+    form=_form,
+    system="the broker does not start",
+    text=Struct(
+        "QuorumState",
+        Field("state", Bytes(), "JSON of QuorumStateData: the last vote, in one line"),
+        source="FileQuorumStateStore",
+    ),
+)
