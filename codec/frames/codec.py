@@ -290,7 +290,7 @@ class FramedCodec(FrameFormat):
         before = context.displaced or 0
         moved = find_displaced(
             self._finder, self._scanner, window, max(at, limit), place,
-            self._claims(window, context) - before, before, context.claims, context.prefixes,
+            self._claims(window, context) - before, before, context.claims, context.listed, context.prefixes,
         )  # fmt: skip
         accepted = moved is None or moved.need or self.accepts(window, moved.place, context)
         return moved if accepted else None

@@ -3,13 +3,14 @@
 All frames between two such places are displaced by the same number of bytes: the claimed position minus their own. Checksums do not prove
 that, because the content of a damaged frame may be frames of another file. A displaced frame is accepted only if
 
-- it and the next frame are undamaged, and displaced by the same number of bytes,
+- it and the next frame are undamaged, and displaced by the same number of bytes, or another file lists a frame of its size at its claim,
 - its claim is not below the end of the frames before it, and within the range of the file,
 - its claim is below that of the next frame that is displaced as those before the damage, if there is one within `REACH` bytes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from logwright.codec.frames.damage import field_at
@@ -39,12 +40,12 @@ class Displaced:
 
 def find_displaced(
     finder: Finder, scanner: Scanner, window: Window, at: int, stop: int, base: int, before: int, claims: tuple[int, int],
-    prefixes: Prefixes,
+    listed: Mapping[int, int], prefixes: Prefixes,
 ) -> Displaced | None:  # fmt: skip
     """Return the first displaced frame from `window.data[at]` on.
 
     `stop` is the place of the next frame that is displaced by `before`, as the last frames are, or -1. A frame at `window.data[0]` that is
-    not displaced claims `base`. `claims` is the range of possible claims.
+    not displaced claims `base`. `claims` is the range of possible claims. `listed`: see `FramedContext`.
     """
     data, (low, high) = window.data, claims
     if stop >= 0:
@@ -65,6 +66,8 @@ def find_displaced(
             continue
         if by == before or abs(by) > _FARTHEST:
             continue
+        if listed.get(claim or 0) == size:
+            return Displaced(place, by=by)
         if by and not more and not scanner.first(data, place + size, left - size, base + by, prefixes):
             continue
         run = scanner.frames(window, place, base + by, prefixes=prefixes)

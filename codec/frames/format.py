@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -52,6 +52,8 @@ class FramedContext:
     """The position that frames claim minus their own, if the format has such claims. None: unknown, before the first scan."""
     claims: tuple[int, int] = (0, 1 << 62)
     """The range that the next frames may claim. After a scan it begins where the last good frame ends."""
+    listed: Mapping[int, int] = field(default_factory=dict)
+    """Sizes of frames that other files list, by the positions that they claim."""
     moved: bool = False
     """The search after damage found the next frame displaced otherwise than those before."""
 
@@ -183,11 +185,11 @@ class FrameFormat(Codec):
                 name for i, name in enumerate(self.kinds) if name and (i != HEADER or self.header is not None)
             )
             columns.append(Column("kind", pa.string(), kinds))
-        for field in self.spec.struct.fields:
-            kind = field.type.base if isinstance(field.type, Flags) else field.type
-            if field.name in (self.spec.struct.head_dtype.names or ()) and isinstance(kind, Int):
+        for item in self.spec.struct.fields:
+            kind = item.type.base if isinstance(item.type, Flags) else item.type
+            if item.name in (self.spec.struct.head_dtype.names or ()) and isinstance(kind, Int):
                 width = max(4, kind.width if kind.signed else 2 * kind.width)
-                columns.append(Column(field.name, pa.int32() if width == 4 else pa.int64(), field.doc))
+                columns.append(Column(item.name, pa.int32() if width == 4 else pa.int64(), item.doc))
         return Table("frames", (*columns, PAYLOAD, RAW), "One row per frame.")
 
     def _file_table(self) -> Table:
@@ -249,7 +251,8 @@ class FrameFormat(Codec):
         number = hints.get("number", number)
         number = number if number is None or number < 1 << 62 else None
         claims = hints.get("claims", (number or 0, 1 << 62))
-        return self.context_of(options, number, bool(hints.get("live")), claims=claims)
+        listed = hints.get("listed", {})
+        return self.context_of(options, number, bool(hints.get("live")), claims=claims, listed=listed)
 
     # Kinds of frames
 

@@ -236,3 +236,34 @@ def test_damage_in_one_of_several_commit_log_paths_is_repaired(in_place: bool, t
         assert len(list((home / "commitlog").iterdir())) == sum(map(len, names))
     assert lw.verify(home, **options).ok
     assert real_rows(home, **options) == [row for row in rows if row != int(log.name)]
+
+
+def test_damaged_configuration_is_replaced(tmp_path: Path) -> None:
+    """By its `.bak` file, as a broker does; topics.json by the topics of all messages."""
+    lw.write(ROWS, tmp_path / "store", "rocketmq.store", **SIZES)
+    config = tmp_path / "store/config"
+    topics = (config / "topics.json").read_bytes()
+    (config / "topics.json").write_bytes(topics.replace(b'"', b"\x00", 1))
+    offsets = b'{"offsetTable":{"T0@group":{0:2}}}'
+    (config / "consumerOffset.json").write_bytes(offsets[:-3])
+    (config / "consumerOffset.json.bak").write_bytes(offsets)
+    (config / "delayOffset.json").write_bytes(b"\xff")
+    with pytest.raises(lw.UsageError, match=r"config/topics\.json is damaged"):
+        lw.write(ROWS, tmp_path / "store", "rocketmq.store", mode="append", **SIZES)
+    report = lw.repair(tmp_path / "store", tmp_path / "out")
+    assert (tmp_path / "out/config/topics.json").read_bytes() == topics
+    assert (tmp_path / "out/config/consumerOffset.json").read_bytes() == offsets
+    assert not (tmp_path / "out/config/delayOffset.json").exists()
+    assert "config/consumerOffset.json was damaged and has the content of" in " ".join(report.text().split())
+    assert lw.read(tmp_path / "out").equals(lw.read(tmp_path / "store"))
+
+
+def test_size_of_files_that_are_all_cut_off_follows_from_their_names(tmp_path: Path) -> None:
+    lw.write(ROWS, tmp_path / "store", "rocketmq.store", **SIZES)
+    for i, path in enumerate(sorted((tmp_path / "store/commitlog").iterdir())):
+        path.write_bytes(path.read_bytes()[: 900 - 10 * i])
+    text = " ".join(lw.verify(tmp_path / "store").text().split())
+    assert "the file has 900 bytes, expected 1024" in text
+    lw.repair(tmp_path / "store", tmp_path / "out")
+    assert {path.stat().st_size for path in (tmp_path / "out/commitlog").iterdir()} == {1024}
+    assert lw.verify(tmp_path / "out", as_system="5.5.0").ok

@@ -9,6 +9,8 @@ import pytest
 from test_store import ROWS, SIZES
 
 import logwright as lw
+from logwright.codec.option import Options
+from logwright.codec.rocketmq.store.follow import OPTIONS
 
 TIME = 1_700_000_000_000
 PREPARED = {**ROWS[9], "sys_flag": 4, "keys": "one two"}
@@ -116,3 +118,22 @@ def test_append_is_refused_where_a_start_would_index_further_messages(tmp_path: 
     index.write_bytes(data)
     with pytest.raises(lw.UsageError, match="a broker would change index/"):
         lw.write(ROWS[10:], tmp_path / "store", "rocketmq.store", mode="append", **SIZES)
+
+
+def test_append_with_another_size_than_that_of_the_files_is_refused(tmp_path: Path) -> None:
+    lw.write(ROWS, tmp_path / "store", "rocketmq.store", **SIZES)
+    with pytest.raises(lw.UsageError, match="Leave out mappedFileSizeCommitLog, or repair it first"):
+        lw.write(ROWS, tmp_path / "store", "rocketmq.store", mode="append", mappedFileSizeCommitLog=2048)
+
+
+def test_rows_without_the_type_of_a_transaction_are_refused(tmp_path: Path) -> None:
+    lw.write([*ROWS[:10], PREPARED, *ROWS[10:]], tmp_path / "store", "rocketmq.store", **SIZES)
+    with pytest.raises(lw.UsageError, match="need the column sys_flag"):
+        lw.write(lw.read(tmp_path / "store"), tmp_path / "other", "rocketmq.store", **SIZES)
+    lw.write(lw.read(tmp_path / "store", columns="*"), tmp_path / "copy", "rocketmq.store", **SIZES)
+    assert files(tmp_path / "copy", "commitlog") == files(tmp_path / "store", "commitlog")
+
+
+def test_start_that_is_no_offset_is_refused() -> None:
+    with pytest.raises(lw.UsageError, match="expected earliest, latest or a number"):
+        Options(OPTIONS, {"startingPhysicalOffset": "first"})

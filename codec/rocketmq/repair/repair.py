@@ -34,6 +34,7 @@ from logwright.codec.rocketmq.formats.consumequeue_ext import CODEC as EXT
 from logwright.codec.rocketmq.formats.indexfile import CODEC as INDEX
 from logwright.codec.rocketmq.formats.indexfile import entry_at
 from logwright.codec.rocketmq.formats.page import PAGE, checkpoint
+from logwright.codec.rocketmq.repair.config_files import replaced
 from logwright.codec.rocketmq.repair.fillers import LostMessage, blank, filler, placeholder
 from logwright.codec.rocketmq.repair.headers import Sequences
 from logwright.codec.rocketmq.repair.log_files import LEAST_BLANK, LogFile, Run, runs_of
@@ -71,6 +72,8 @@ class StoreRepair(Repairer):
         """Files of zeros after the last message."""
         self.corrections: dict[int, tuple[int, int]] = {}
         """Queue id and queue offset of messages with a wrong header, by physical offset."""
+        self.queues: set[tuple[str, int]] = set()
+        """The queues of all messages."""
 
     @classmethod
     def as_system(cls, listing: Listing, plan: Plan, options: Options) -> RepairPlan:
@@ -108,17 +111,22 @@ class StoreRepair(Repairer):
             self.config = replace(self.config, batch_topics=batches.union(self.config.batch_topics))
 
     def _add_strays(self) -> bool:
-        """Find the messages that are in another file than their own, and nowhere else. Return whether there are any."""
+        """Find the messages that are in another file than their own, and nowhere else, and displaced ones that a consume queue lists. Return
+        whether there are any."""
         size, has_strays = self.config.log_size, False
         files = {file.base: file for file in self.files}
-        for file in [file for file in self.files if file.damaged]:
-            for window, frames in log_frames(self.listing, Entry(file.name, file.size), (0, 1 << 62)):
+        damaged = [file for file in self.files if file.damaged]
+        listed = {lost.phy: lost.size for lost in self.lost_messages()} if damaged else {}
+        for file in damaged:
+            entry = Entry(file.name, file.size)
+            for window, frames in log_frames(self.listing, entry, (0, 1 << 62), listed):
                 part = messages_of(window, frames)
                 phy = part.head["physical_offset"].astype(np.int64)
                 bases, ends = phy // size * size, phy + part.end - part.start
-                for base in np.unique(bases[bases != file.base]).tolist():
+                sought = (bases != file.base) | np.isin(phy, list(listed))
+                for base in np.unique(bases[sought]).tolist():
                     target = files.get(base) or LogFile(f"{tree.LOG}/{base:020d}", base, 0)
-                    stray = (bases == base) & target.lacks(phy - base, ends - base, size)
+                    stray = sought & (bases == base) & target.lacks(phy - base, ends - base, size)
                     if stray.any():
                         files[base], has_strays = target, True
                         target.runs = sorted([*target.runs, *runs_of(file.name, part.pick(stray), base)])
@@ -130,6 +138,7 @@ class StoreRepair(Repairer):
             added = dispatches(part.data, part.start, part.end, tags=False)
         except IndexError:
             return  # a message that a broker refuses
+        self.queues.update(added.queues)
         for i, queue in enumerate(added.queues):
             if queue[0] not in self.config.batch_topics:
                 sequences.add(queue, added.units.pick(np.flatnonzero(added.queue == i)))
@@ -343,6 +352,12 @@ class StoreResult(RepairPlan):
             yield self.rewritten(
                 tree.CHECKPOINT, checkpoint(last.stored, last.base + last.runs[-1].last_start)
             )
+        config = list(replaced(self.listing, self.repair.queues, self.repair.config.batch_topics))
+        for name, data, note in config:
+            self.notes.append(note)
+            if data is not None:
+                yield self.rewritten(name, data)
+        remade.update(name for name, *_ in config)
         for entry in self.listing.entries():
             name, folder = entry.name, tree.first(entry.name)
             keep = queues if folder in _QUEUES else index if folder == tree.INDEX else not tree.is_log(name)
@@ -421,11 +436,12 @@ class StoreResult(RepairPlan):
 
 
 def log_frames(
-    listing: Listing, entry: Entry, claims: tuple[int, int] | None = None, *, check: bool = True, damaged: Callable[[], None] | None = None,
+    listing: Listing, entry: Entry, claims: tuple[int, int] | None = None, listed: Mapping[int, int] | None = None, *, check: bool = True,
+    damaged: Callable[[], None] | None = None,
 ) -> Iterator[tuple[Window, Frames]]:  # fmt: skip
     """Iterate over the undamaged messages and blank records of a commit log file. `claims`: the range of their physical offsets, if they
-    are displaced. `damaged` is called at damage."""
-    hints = {} if claims is None else {"claims": claims}
+    are displaced. `listed`: sizes of messages that consume queues list, by physical offset. `damaged` is called at damage."""
+    hints: dict[str, object] = {} if claims is None else {"claims": claims, "listed": listed or {}}
     context = LOG.context(entry.name.rpartition("/")[2], Options(LOG.options), **hints)
     for item in Walk(ListedFile(listing, entry.name, entry.size), LOG, context, check=check, step=_STEP):
         if isinstance(item, Hole) and item.fault.severity is not Severity.INFO and damaged is not None:

@@ -19,7 +19,6 @@ from logwright.codec.rocketmq.derive import Deriver, FilledFile, GapError, Gaps,
 from logwright.codec.rocketmq.formats.commitlog.codec import CODEC as LOG
 from logwright.codec.rocketmq.formats.commitlog.layout import BLANK, BLANK_MAGIC
 from logwright.codec.rocketmq.formats.commitlog.write import Writer
-from logwright.codec.rocketmq.formats.config import TOPICS
 from logwright.codec.rocketmq.formats.indexfile import HEAD, HEADER, SIZE, entry_at
 from logwright.codec.rocketmq.formats.page import checkpoint
 from logwright.codec.rocketmq.startup.consume_queue import ConsumeQueue
@@ -69,12 +68,19 @@ def resume(listing: Listing | None, options: Options) -> State:
             "the store has a file abort: its broker is running or was not stopped cleanly",
             advice="Stop the broker. If it was not stopped cleanly, start it and stop it first",
         )
+    if (
+        any(entry.name == tree.TOPICS_FILE and entry.size for entry in listing.entries())
+        and tree.topics(listing) is None
+    ):
+        raise UsageError(f"{tree.TOPICS_FILE} is damaged", advice="Repair the store first")
     overlay = Overlay(listing)
     store = MessageStore(overlay, config, NEWEST, clean=True)
     try:
         store.load()
     except LoadError as error:
-        raise UsageError(f"a broker does not load the store: {error}", advice="Repair it first") from None
+        sizes = [option.name for option in tree.GEOMETRY if options.given(option.name)]
+        advice = f"Leave out {', '.join(sizes)}, or repair it first" if sizes else "Repair it first"
+        raise UsageError(f"a broker does not load the store: {error}", advice=advice) from None
     changed = [*overlay.removed, *overlay.rewritten, *overlay.created]
     if changed and not _only_repeats_keys(listing, overlay, changed, config.slots):
         raise UsageError(
@@ -218,7 +224,8 @@ class StoreBuilder:
                 ) from None
             raise UsageError(
                 f"queue_offset is {number}, expected {expected} in queue {queue_id} of {topic}",
-                advice="A queue has no gaps: sort the rows, or pass offsets=assign",
+                advice="A queue has no gaps: sort the rows, or pass offsets=assign. Prepared and rolled-back messages have offset 0 and are in "
+                "no queue: rows need the column sys_flag to say so",
             ) from None
 
     def _before(self, name: str) -> bytes:
@@ -270,33 +277,9 @@ class StoreBuilder:
 
     def _topics(self) -> bytes | None:
         """Return topics.json with the written topics added, or None if it has them already."""
-        before = self._before(tree.TOPICS_FILE)
-        rows = {row["topic"]: row for row in TOPICS.parse(before).to_pylist()} if before else {}
-        queue_counts: dict[str, int] = {}
-        for topic, queue_id in self.derived.queues:
-            queue_counts[topic] = max(queue_counts.get(topic, 1), queue_id + 1)
-        missing = {t: n for t, n in queue_counts.items() if t not in rows or rows[t]["read_queue_nums"] < n}
-        if not missing and self.listing is not None:
-            return None
-        for topic, count in missing.items():
-            known = rows.get(
-                topic,
-                {
-                    "topic": topic,
-                    "perm": 6,
-                    "topic_filter_type": "SINGLE_TAG",
-                    "topic_sys_flag": 0,
-                    "order": False,
-                    "attributes": [tree.BATCH_ATTRIBUTE] if topic in self.config.batch_topics else [],
-                },
-            )
-            rows[topic] = {
-                **known,
-                "read_queue_nums": count,
-                "write_queue_nums": max(count, known.get("write_queue_nums", 0)),
-            }
-        schema = TOPICS.tables["rows"].schema()
-        return bytes(TOPICS.form(pa.Table.from_pylist(list(rows.values()), schema=schema)))
+        known = [] if self.listing is None else tree.topics(self.listing) or []
+        rows = tree.with_topics(known, self.derived.queues, self.config.batch_topics)
+        return None if rows == known and self.listing is not None else tree.topics_file(rows)
 
     def summary(self) -> Summary:
         ids = {"last_physical_offset": self.derived.phy} if self.rows else {}

@@ -24,7 +24,13 @@ _HEAD = 8
 
 
 def _bound(text: Any) -> str | int:
-    return text if text in ("earliest", "latest") else int(text)
+    """Parse a start or an end. Raises `ValueError`."""
+    if text in ("earliest", "latest"):
+        return str(text)
+    try:
+        return int(text)
+    except (TypeError, ValueError):
+        raise ValueError("expected earliest, latest or a number") from None
 
 
 OPTIONS: tuple[Option, ...] = (

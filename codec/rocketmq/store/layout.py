@@ -195,7 +195,7 @@ def _file_name(name: str) -> str:
 
 def _gaps(logs: Sequence[Entry]) -> Iterator[tuple[str, Fault]]:
     """Yield faults of missing files between two others."""
-    size = max((entry.size for entry in logs), default=0)
+    size = tree.size_of(logs) or 0
     for before, after in pairwise(logs):
         end, start = (tree.base_of(before.name) or 0) + size, tree.base_of(after.name) or 0
         if size and start > end:
@@ -206,8 +206,7 @@ def _gaps(logs: Sequence[Entry]) -> Iterator[tuple[str, Fault]]:
 
 def _sizes(logs: Sequence[Entry]) -> Iterator[tuple[str, Fault]]:
     """Yield faults of files of a different size than most. A broker does not load a store with them."""
-    sizes = [entry.size for entry in logs]
-    usual = max(set(sizes), key=sizes.count, default=0)
+    usual = tree.size_of(logs) or 0
     for i, entry in enumerate(logs):
         if entry.size == usual and usual:
             continue
@@ -217,7 +216,8 @@ def _sizes(logs: Sequence[Entry]) -> Iterator[tuple[str, Fault]]:
             if last
             else "a broker does not load the store"
         )
-        text = f"the file has {entry.size} bytes, expected {usual} like the other files"
+        others = " like the other files" if any(other.size == usual for other in logs) else ""
+        text = f"the file has {entry.size} bytes, expected {usual}{others}"
         kind = Kind.TRUNCATED if entry.size < usual else Kind.LENGTH
         severity = Severity.WARNING if last else Severity.ERROR
         yield entry.name, Fault(NAME, 0, 0, kind, text, severity, system)

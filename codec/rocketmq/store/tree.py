@@ -8,10 +8,11 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from logwright.codec.describe import DescriptionError
 from logwright.codec.option import Option, Options, Verb, flag, parse_int, parse_text
@@ -177,20 +178,31 @@ def _usual(sizes: Iterable[int]) -> int | None:
     return max(counts, key=lambda size: (counts[size], size), default=None)
 
 
-def _steps(names: Iterable[str]) -> Iterator[int]:
-    """Yield the differences between the offsets that the files of a queue are named after. Where no file is missing, they are its size."""
+def size_of(entries: Sequence[Entry]) -> int | None:
+    """Return the size that files of one kind have when they are undamaged, or None without files.
+
+    The files of a queue are named after offsets. Where no file is missing, the differences of these are the size.
+    """
     queues: dict[str, list[int]] = {}
-    for name in names:
-        queues.setdefault(LOG if is_log(name) else name.rpartition("/")[0], []).append(base_of(name) or 0)
-    for bases in queues.values():
-        yield from (after - before for before, after in itertools.pairwise(sorted(bases)))
+    for entry in entries:
+        folder = LOG if is_log(entry.name) else entry.name.rpartition("/")[0]
+        queues.setdefault(folder, []).append(base_of(entry.name) or 0)
+    steps = [
+        after - before for bases in queues.values() for before, after in itertools.pairwise(sorted(bases))
+    ]
+    sizes = [entry.size for entry in entries]
+    usual = _usual([*sizes, *(step for step in steps if step in sizes)])
+    if usual is not None and sizes.count(usual) == 1 and any(step % usual for step in steps):
+        # All files are cut off, each elsewhere.
+        return min((step for step in steps if step >= usual), default=usual)
+    return usual
 
 
 def config_of(listing: Listing, options: Options) -> StoreConfig:
     """Return the settings of a store: from options, else from its files, else upstream's defaults."""
     entries = listing.entries()
 
-    def size_of(folder: str, option: Option, unit: int = 1) -> int:
+    def configured_or_usual(folder: str, option: Option, unit: int = 1) -> int:
         files = [
             entry
             for entry in entries
@@ -198,8 +210,7 @@ def config_of(listing: Listing, options: Options) -> StoreConfig:
             and base_of(entry.name) is not None
         ]
         configured: int | None = options[option.name]
-        sizes = [entry.size for entry in files]
-        usual = _usual([*sizes, *(step for step in _steps(entry.name for entry in files) if step in sizes)])
+        usual = size_of(files)
         # The only file of a queue may be damaged. Its size was a multiple of a unit.
         return configured or (usual and max(round(usual / unit), 1) * unit) or _DEFAULTS[folder]
 
@@ -208,10 +219,10 @@ def config_of(listing: Listing, options: Options) -> StoreConfig:
     ext = options[EXT_ENABLED.name]
     has_light_queues = any(entry.name.startswith(f"{QUEUE}/%LMQ%") for entry in entries)
     return StoreConfig(
-        size_of(LOG, FILE_SIZE),
-        size_of(QUEUE, QUEUE_SIZE, 20),
-        size_of(BATCH, BATCH_SIZE, 46),
-        size_of(EXT, EXT_SIZE),
+        configured_or_usual(LOG, FILE_SIZE),
+        configured_or_usual(QUEUE, QUEUE_SIZE, 20),
+        configured_or_usual(BATCH, BATCH_SIZE, 46),
+        configured_or_usual(EXT, EXT_SIZE),
         slots,
         room,
         ext=EXT in folders if ext is None else ext,
@@ -265,6 +276,36 @@ def topics(listing: Listing) -> list[dict[str, Any]] | None:
     except DescriptionError:
         return None
     return rows
+
+
+def with_topics(
+    known: Sequence[Mapping[str, Any]], queues: Iterable[tuple[str, int]], batch_topics: Collection[str]
+) -> list[Mapping[str, Any]]:
+    """Return rows of `config/topics.json`: the known ones, with the topics of these queues added."""
+    rows: dict[str, Mapping[str, Any]] = {row["topic"]: row for row in known}
+    counts: dict[str, int] = {}
+    for topic, queue_id in queues:
+        counts[topic] = max(counts.get(topic, 1), queue_id + 1)
+    for topic, count in counts.items():
+        row = rows.get(topic)
+        if row is not None and row["read_queue_nums"] >= count:
+            continue
+        new: dict[str, Any] = {
+            "topic": topic, "perm": 6, "topic_filter_type": "SINGLE_TAG", "topic_sys_flag": 0, "order": False,
+            "attributes": [BATCH_ATTRIBUTE] if topic in batch_topics else [], "write_queue_nums": 0,
+        }  # fmt: skip
+        old = new if row is None else row
+        rows[topic] = {
+            **old,
+            "read_queue_nums": count,
+            "write_queue_nums": max(count, old["write_queue_nums"]),
+        }
+    return list(rows.values())
+
+
+def topics_file(rows: Sequence[Mapping[str, Any]]) -> bytes:
+    """Return `config/topics.json` with these rows."""
+    return bytes(TOPICS.form(pa.Table.from_pylist(list(rows), schema=TOPICS.tables["rows"].schema())))
 
 
 def batch_topics(listing: Listing) -> frozenset[str]:
