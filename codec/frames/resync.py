@@ -19,12 +19,13 @@ from logwright.codec.frames.scanner import LONGEST_FILL, NO_BASE
 from logwright.codec.frames.specification import (
     CERTAIN,
     IMPOSSIBLE,
-    Ascending,
     FrameSpec,
-    Position,
     any_head,
-    delta_of,
+    claim_constants,
+    equality_constants,
+    length_constants,
     load_of,
+    marker_constants,
     named_kernel,
     no_rule,
     span_of,
@@ -53,33 +54,15 @@ Follow = Callable[..., tuple[int, int, int]]
 def chain_of(spec: FrameSpec) -> Callable[[Bytes, int, int], tuple[int, int, int]]:
     """Return the kernel `chain(buf, at, left)`, which follows plausible frames from the end of a candidate: (links, or -1 if the chain
     is broken, or -2 if more bytes are needed; the number of bytes needed from the start of `buf`; main frames among the links)."""
-    struct = spec.struct
     peek, low = spec.peek, spec.length.low
-    load_length, length_at = load_of(struct, spec.length.field), struct.offset(spec.length.field)
-    bias, high = spec.length.bias, min(spec.length.high, spec.length.reach)
+    load_length, length_at, bias = length_constants(spec)
+    high = min(spec.length.high, spec.length.reach)
     rule = no_rule if spec.rule is None else spec.rule
     fills, fill = (0, 0) if spec.fill is None else (1, spec.fill)
     followers = spec.followers
-    markers, marker_sized = 0, 0
-    load_marker, marker_at, marker_value, load_size, size_at, size_bias, size_low, size_end = (
-        load_length, 0, 0, load_length, 0, 0, 0, 0,
-    )  # fmt: skip
-    if spec.marker is not None:
-        marker = spec.marker
-        markers = 1
-        load_marker, marker_at, marker_value = (
-            load_of(struct, marker.field),
-            struct.offset(marker.field),
-            marker.value,
-        )
-        size_low, size_end = marker.struct.min_size, marker.struct.head_size
-        if marker.length is not None:
-            marker_sized = 1
-            load_size, size_at = (
-                load_of(marker.struct, marker.length.field),
-                marker.struct.offset(marker.length.field),
-            )
-            size_bias, size_low = marker.length.bias, marker.length.low
+    (
+        markers, sized, load_marker, marker_at, marker_value, load_size, size_at, size_bias, size_low, size_end,
+    ) = marker_constants(spec)  # fmt: skip
 
     def chain(buf: Bytes, at: int, left: int) -> tuple[int, int, int]:
         links = 0
@@ -111,7 +94,7 @@ def chain_of(spec: FrameSpec) -> Callable[[Bytes, int, int], tuple[int, int, int
                 if here < size_end:
                     return -2, at + size_end, mains
                 size = size_low
-                if marker_sized:
+                if sized:
                     size = load_size(buf, at + size_at) + size_bias
                 if size < size_low or size > left:
                     return -1, 0, mains
@@ -175,21 +158,9 @@ def validate(spec: FrameSpec) -> Find:
     The test and the size of the frame at `at` are known to be possible. `left` and `base` are those of `scanner`. The ascending field must
     be in `[low, high]`, and the next claim is the value that follows the frame. `known` and `filled` are those of `Prefixes`.
     """
-    struct = spec.struct
     least = spec.length.low
-    load_length, length_at = load_of(struct, spec.length.field), struct.offset(spec.length.field)
-    bias = spec.length.bias
-    position = 1 if isinstance(spec.claims, Position) else 0
-    ascending, spans = 0, 0
-    load_claim, claim_at, load_delta, delta_at = load_length, 0, load_length, 0
-    if spec.claims is not None:
-        load_claim, claim_at = load_of(struct, spec.claims.field), struct.offset(spec.claims.field)
-    if isinstance(spec.claims, Ascending):
-        ascending = 1
-        delta_field = delta_of(spec)
-        if delta_field is not None:
-            spans = 1
-            load_delta, delta_at = delta_field
+    load_length, length_at, bias = length_constants(spec)
+    position, ascending, load_claim, claim_at, spans, load_delta, delta_at = claim_constants(spec)
     marks, mark_value = (0, 0) if spec.mark is None else (1, spec.mark.values[0])
     sum_a, sum_b = range_sum(spec, 0), range_sum(spec, 1)
     span_a, mask_a = span_of(spec, 0)
@@ -256,25 +227,14 @@ def finder(spec: FrameSpec) -> Find:
     See `validate` for the arguments. A frame above the length's `reach` must claim `low` or `due`. `origin` is the file position of
     `buf[0]`.
     """
-    struct = spec.struct
     peek, least, shortest = spec.peek, spec.least, spec.length.low
-    load_length, length_at, bias = (
-        load_of(struct, spec.length.field), struct.offset(spec.length.field), spec.length.bias,
-    )  # fmt: skip
-    ascending = 1 if isinstance(spec.claims, Ascending) else 0
+    load_length, length_at, bias = length_constants(spec)
+    _, ascending, load_claim, claim_at, *_ = claim_constants(spec)
     reach = min(spec.length.high, spec.length.reach)
     longest = spec.length.high if ascending else reach
-    load_claim, claim_at = load_length, 0
-    if spec.claims is not None:
-        load_claim, claim_at = load_of(struct, spec.claims.field), struct.offset(spec.claims.field)
     tests_head, head_rule = (0, any_head) if spec.head_rule is None else (1, spec.head_rule)
-    head = max(shortest, struct.head_size if tests_head else 0)
-    tests = 0 if spec.test is None else 1
-    test_values: tuple[int, ...] = (0,)
-    load_test, test_at = load_length, 0
-    if spec.test is not None:
-        load_test, test_at = load_of(struct, spec.test.field), struct.offset(spec.test.field)
-        test_values = spec.test.values
+    head = max(shortest, spec.struct.head_size if tests_head else 0)
+    tests, load_test, test_at, test_values = equality_constants(spec)
     alignment = spec.alignment
     padded, in_padding = (
         (0, no_padding) if spec.marker is None or spec.marker.length is None else (1, padding_test(spec))
@@ -340,16 +300,9 @@ def follower(spec: FrameSpec) -> Follow:
 
     It follows good frames of the main kind with ascending claims from `at` to `end` or beyond. See `validate` for the arguments.
     """
-    struct = spec.struct
     peek, shortest, longest = spec.peek, spec.length.low, spec.length.high
-    load_length, length_at, bias = (
-        load_of(struct, spec.length.field), struct.offset(spec.length.field), spec.length.bias,
-    )  # fmt: skip
-    tests = 0 if spec.test is None else 1
-    test_values = (0,) if spec.test is None else spec.test.values
-    load_test, test_at = load_length, 0
-    if spec.test is not None:
-        load_test, test_at = load_of(struct, spec.test.field), struct.offset(spec.test.field)
+    load_length, length_at, bias = length_constants(spec)
+    tests, load_test, test_at, test_values = equality_constants(spec)
     validated = validate(spec)
 
     def follow(

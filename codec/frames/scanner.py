@@ -15,11 +15,11 @@ from logwright.codec.frames.specification import (
     CERTAIN,
     IMPOSSIBLE,
     PLAUSIBLE,
-    Ascending,
     FrameSpec,
-    Position,
-    delta_of,
-    load_of,
+    claim_constants,
+    equality_constants,
+    length_constants,
+    marker_constants,
     named_kernel,
     no_rule,
     span_of,
@@ -102,55 +102,20 @@ def scanner(spec: FrameSpec, *, prefixed: bool = False) -> Scan:
 
     `odd` is 0 if each frame has a complete head whose ascending field continues that of the frame before.
     """
-    struct = spec.struct
     peek = spec.peek
-    width = struct.head_size
+    width = spec.struct.head_size
     row = spec.head.itemsize
     puts, put = (0, no_put) if spec.heads is None else (1, spec.heads.put)
     verdicts = 1 if spec.verdicts else 0
     fills, fill = (0, 0) if spec.fill is None else (1, spec.fill)
-    load_length = load_of(struct, spec.length.field)
-    length_at, bias, low, high = (
-        struct.offset(spec.length.field), spec.length.bias, spec.length.low, spec.length.high,
-    )  # fmt: skip
+    load_length, length_at, bias = length_constants(spec)
+    low, high = spec.length.low, spec.length.high
     zero_ends = 1 if spec.zero_ends else 0
-    tests = 0 if spec.test is None else 1
-    test_values: tuple[int, ...] = (0,)
-    load_test, test_at = load_length, 0
-    if spec.test is not None:
-        load_test, test_at = load_of(struct, spec.test.field), struct.offset(spec.test.field)
-        test_values = spec.test.values
-    markers, sized = 0, 0
-    load_marker, marker_at, marker_value = load_length, 0, 0
-    load_size, size_at, size_bias, size_low, size_end = load_length, 0, 0, 0, 0
-    if spec.marker is not None:
-        marker = spec.marker
-        markers = 1
-        load_marker, marker_at, marker_value = (
-            load_of(struct, marker.field),
-            struct.offset(marker.field),
-            marker.value,
-        )
-        size_low = marker.struct.min_size
-        size_end = marker.struct.head_size
-        if marker.length is not None:
-            sized = 1
-            load_size, size_at = (
-                load_of(marker.struct, marker.length.field),
-                marker.struct.offset(marker.length.field),
-            )
-            size_bias, size_low = marker.length.bias, marker.length.low
-    claims = 1 if isinstance(spec.claims, Position) else 0
-    ascends, spans = 0, 0
-    load_claim, claim_at, load_delta, delta_at = load_length, 0, load_length, 0
-    if spec.claims is not None:
-        load_claim, claim_at = load_of(struct, spec.claims.field), struct.offset(spec.claims.field)
-    if isinstance(spec.claims, Ascending):
-        ascends = 1
-        delta = delta_of(spec)
-        if delta is not None:
-            spans = 1
-            load_delta, delta_at = delta
+    tests, load_test, test_at, test_values = equality_constants(spec)
+    (
+        markers, sized, load_marker, marker_at, marker_value, load_size, size_at, size_bias, size_low, size_end,
+    ) = marker_constants(spec)  # fmt: skip
+    claims, ascends, load_claim, claim_at, spans, load_delta, delta_at = claim_constants(spec)
     marks, mark_value = (0, 0) if spec.mark is None else (1, spec.mark.values[0])
     full_head = width + marks
     sums = len(spec.checksums)

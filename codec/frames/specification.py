@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -247,12 +247,68 @@ def load_of(struct: Struct, name: str, *, unsigned: bool = False) -> Load:
     return _LOADS[kind.width, signed, "" if kind.width == 1 else kind.order]
 
 
-def delta_of(spec: FrameSpec) -> tuple[Load, int] | None:
-    """Return the intrinsic that reads the delta of an ascending field, and where; None without one."""
-    delta = spec.claims.delta if isinstance(spec.claims, Ascending) else ""
+def load_at(struct: Struct, name: str) -> tuple[Load, int]:
+    """Return the intrinsic that reads a field of a head, and where."""
+    return load_of(struct, name), struct.offset(name)
+
+
+# Constants of kernels. A part that the specification lacks has values that are not used.
+
+
+def length_constants(spec: FrameSpec) -> tuple[Load, int, int]:
+    """Return the intrinsic that reads the length, where, and what is added to it."""
+    return *load_at(spec.struct, spec.length.field), spec.length.bias
+
+
+def equality_constants(spec: FrameSpec) -> tuple[int, Load, int, tuple[int, ...]]:
+    """Return whether there is a test, the intrinsic that reads its field, where, and the values that pass."""
+    if spec.test is None:
+        return 0, *load_at(spec.struct, spec.length.field), (0,)
+    return 1, *load_at(spec.struct, spec.test.field), spec.test.values
+
+
+class MarkerConstants(NamedTuple):
+    """Of marker frames: whether there are any, and whether they have a length; how the mark is read; how the size is read, its minimum, and
+    the end of the fields."""
+
+    markers: int
+    sized: int
+    load: Load
+    at: int
+    value: int
+    load_size: Load
+    size_at: int
+    size_bias: int
+    low: int
+    end: int
+
+
+def marker_constants(spec: FrameSpec) -> MarkerConstants:
+    load_length, _ = load_at(spec.struct, spec.length.field)
+    marker = spec.marker
+    if marker is None:
+        return MarkerConstants(0, 0, load_length, 0, 0, load_length, 0, 0, 0, 0)
+    of_marker = *load_at(spec.struct, marker.field), marker.value
+    low, end = marker.struct.min_size, marker.struct.head_size
+    if marker.length is None:
+        return MarkerConstants(1, 0, *of_marker, load_length, 0, 0, low, end)
+    size = load_at(marker.struct, marker.length.field)
+    return MarkerConstants(1, 1, *of_marker, *size, marker.length.bias, marker.length.low, end)
+
+
+def claim_constants(spec: FrameSpec) -> tuple[int, int, Load, int, int, Load, int]:
+    """Return whether a field claims the position of the frame, or ascends; the intrinsic that reads it, and where; whether it ascends by
+    more than one, and the intrinsic that reads by how much, and where."""
+    load_length, _ = load_at(spec.struct, spec.length.field)
+    if spec.claims is None:
+        return 0, 0, load_length, 0, 0, load_length, 0
+    claim = load_at(spec.struct, spec.claims.field)
+    if isinstance(spec.claims, Position):
+        return 1, 0, *claim, 0, load_length, 0
+    delta = spec.claims.delta
     if isinstance(delta, str):
-        return (load_of(spec.struct, delta), spec.struct.offset(delta)) if delta else None
-    return delta, 0
+        return (0, 1, *claim, 1, *load_at(spec.struct, delta)) if delta else (0, 1, *claim, 0, load_length, 0)
+    return 0, 1, *claim, 1, delta, 0
 
 
 @kernel("const u1[], i8, i8")

@@ -195,60 +195,6 @@ def measure(buf: Bytes, start: int, end: int, limit: int, out: Int64s) -> int:
     return status
 
 
-@kernel("const u1[], i8, i8, u1[], i8[], i8[], u1[], i8[], i8[]")
-def unpack(
-    buf: Bytes,
-    first: int,
-    stop: int,
-    keys: Bytes,
-    key_ends: Int64s,
-    trailers: Int64s,
-    values: Bytes,
-    value_ends: Int64s,
-    state: Int64s,
-) -> int:
-    """Unpack the entries in `buf[first:stop]` of a measured block: internal keys and values.
-
-    The arrays are continued at `key_ends[0]` and `value_ends[0]`. User keys go to `keys`, which needs room for eight more bytes, sequence
-    and type to `trailers`. Entries with a bad internal key are skipped and counted in `state[0]`. Returns the number of rows.
-    """
-    row = 0
-    skipped = 0
-    key_at = key_ends[0]
-    value_at = value_ends[0]
-    before = key_at
-    at = first
-    while at < stop:
-        shared, at = read_uvarint(buf, at, stop)
-        fresh, at = read_uvarint(buf, at, stop)
-        size, at = read_uvarint(buf, at, stop)
-        # The previous key is overwritten from its own trailer on, which the copy takes into account.
-        copy(keys, key_at, keys, before, shared)
-        copy(keys, key_at + shared, buf, at, fresh)
-        at += fresh
-        length = shared + fresh
-        before = key_at
-        if length < KEY_TRAILER:
-            skipped += 1
-            at += size
-            continue
-        trailer = load_i64le(keys, key_at + length - KEY_TRAILER)
-        if trailer & 0xFF > MAX_TYPE:
-            skipped += 1
-            at += size
-            continue
-        copy(values, value_at, buf, at, size)
-        at += size
-        key_at += length - KEY_TRAILER
-        value_at += size
-        trailers[row] = trailer
-        row += 1
-        key_ends[row] = key_at
-        value_ends[row] = value_at
-    state[0] = skipped
-    return row
-
-
 @kernel("const u1[], const i8[], const i8[], i8, i8[]")
 def measure_all(buf: Bytes, starts: Int64s, ends: Int64s, limit: int, out: Int64s) -> None:
     """Measure many blocks."""
@@ -281,41 +227,6 @@ def measure_some(
     return len(starts), entries, keys, values, wrong
 
 
-@kernel("const u1[], const i8[], const i8[], u1[], i8[], i8[], u1[], i8[], i8[], i8[]")
-def unpack_all(
-    buf: Bytes,
-    starts: Int64s,
-    measures: Int64s,
-    keys: Bytes,
-    key_ends: Int64s,
-    trailers: Int64s,
-    values: Bytes,
-    value_ends: Int64s,
-    per_block: Int64s,
-    skipped: Int64s,
-) -> int:
-    """Unpack many measured blocks. Returns the number of rows; `per_block` and `skipped` have a number for each block."""
-    row = 0
-    for i in range(len(starts)):
-        at = i * MEASURES
-        per_block[i] = 0
-        skipped[i] = 0
-        if measures[at + ENTRIES] > 0:
-            per_block[i] = unpack(
-                buf,
-                starts[i] + load_u32le(buf, measures[at + RESTARTS]),
-                measures[at + STOPPED],
-                keys,
-                key_ends[row:],
-                trailers[row:],
-                values,
-                value_ends[row:],
-                skipped[i : i + 1],
-            )
-            row += per_block[i]
-    return row
-
-
 @kernel("const u1[], const i8[], const i8[], u1[], i4[], u1[], i4[], i8[], u1[], i8[], i8[]")
 def unpack_rows(
     buf: Bytes,
@@ -331,7 +242,11 @@ def unpack_rows(
     skipped: Int64s,
 ) -> tuple[int, int]:
     """Unpack many measured blocks into the columns of rows: with 32-bit offsets, and sequence and type separated. Returns the number of
-    rows, and of deletions among them."""
+    rows, and of deletions among them.
+
+    User keys go to `keys`, which needs room for eight more bytes. Entries with a bad internal key are skipped. `per_block` and `skipped`
+    have a number for each block.
+    """
     row = 0
     deletions = 0
     key_at = 0

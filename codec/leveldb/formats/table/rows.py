@@ -27,7 +27,6 @@ from logwright.codec.leveldb.formats.table.layout import (
     entries,
     measure,
     measure_some,
-    unpack_all,
     unpack_rows,
 )
 from logwright.codec.leveldb.formats.table.restarts import PointFault, hiding_fault
@@ -94,19 +93,12 @@ class Unpacked(Entries):
     def many(cls, buf: Bytes, starts: Int64s, measures: Int64s) -> Unpacked:
         """Unpack the measured blocks that start at `starts` in `buf`."""
         table = measures.reshape(-1, layout.MEASURES)
-        count = int(table[:, layout.ENTRIES].sum())
-        keys = np.empty(int(table[:, layout.KEY_BYTES].sum()) + layout.KEY_TRAILER, np.uint8)
-        values = np.empty(int(table[:, layout.VALUE_BYTES].sum()), np.uint8)
-        key_ends, value_ends = np.zeros(count + 1, np.int64), np.zeros(count + 1, np.int64)
-        trailers = np.empty(count, np.int64)
-        per_block, skipped = np.empty(len(starts), np.int64), np.empty(len(starts), np.int64)
-        rows = int(
-            unpack_all(
-                buf, starts, measures, keys, key_ends, trailers, values, value_ends, per_block, skipped
-            )
-        )
-        key_ends, value_ends = key_ends[: rows + 1], value_ends[: rows + 1]
-        return cls(rows, keys, key_ends, trailers[:rows], values, value_ends, per_block, skipped)
+        sizes = table[:, [layout.ENTRIES, layout.KEY_BYTES, layout.VALUE_BYTES]].sum(axis=0).tolist()
+        columns = Columns.many(buf, starts, measures, *sizes)
+        return cls(
+            columns.rows, columns.keys, columns.key_ends.astype(np.int64), columns.sequences << 8 | columns.kinds, columns.values,
+            columns.value_ends.astype(np.int64), columns.per_block, columns.skipped,
+        )  # fmt: skip
 
 
 @dataclass(slots=True)
