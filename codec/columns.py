@@ -113,6 +113,20 @@ def from_offsets(ends: npt.NDArray[Any], data: Bytes, null: npt.NDArray[np.bool_
     return pa.Array.from_buffers(kind, len(ends) - 1, [_bits(null), pa.py_buffer(ends), pa.py_buffer(data)])
 
 
+def list_of(values: pa.Array, counts: Int64s) -> pa.Array:
+    """Return consecutive lists of these sizes; -1 for null."""
+    ends = np.zeros(len(counts) + 1, np.int32)
+    np.cumsum(np.maximum(counts, 0), out=ends[1:])
+    kind = pa.list_(values.type)
+    buffers = [_bits(counts < 0), pa.py_buffer(ends)]
+    return pa.Array.from_buffers(kind, len(counts), buffers, children=[values])
+
+
+def counts_of(lists: pa.Array | pa.ChunkedArray) -> Int64s:
+    """Return the sizes of lists; -1 for null. The inverse of `list_of`, with `lists.flatten()`."""
+    return np.asarray(lists.value_lengths().fill_null(-1)).astype(np.int64)
+
+
 def batch_of(arrays: Sequence[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBatch:
     """Return a batch of `rows` rows, possibly without columns."""
     if arrays:
@@ -150,14 +164,3 @@ def fixed_at(buf: Bytes, at: Int64s, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     out = np.empty(len(at) * kind.itemsize, np.uint8)
     gather_fixed(buf, at, kind.itemsize, out)
     return out.view(kind)
-
-
-def groups_of(values: Int64s) -> list[Int64s]:
-    """Return the indices of each distinct value, ascending, in the order in which the values first appear."""
-    if not len(values):
-        return []
-    packed = numbers(pa.int64(), values).dictionary_encode()
-    dense = np.asarray(packed.indices)
-    # NumPy sorts 16-bit numbers in linear time.
-    small = dense.astype(np.uint16) if len(packed.dictionary) <= 1 << 16 else dense
-    return np.split(np.argsort(small, kind="stable"), np.cumsum(np.bincount(dense))[:-1])

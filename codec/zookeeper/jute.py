@@ -7,11 +7,13 @@ decoder, which decodes these to two U+FFFD. Source: `BinaryInputArchive`, `Binar
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.columns import contents
+from logwright.codec.columns import binary, contents, counts_of, list_of, numbers
 from logwright.codec.describe import (
     I32BE,
     I64BE,
@@ -131,6 +133,36 @@ def jute_string(text: str) -> bytes:
         else text
     )
     return "".join(pairs).encode("utf-8", "surrogatepass")
+
+
+def acl_lists(buf: Bytes, at: Int64s, counts: Int64s) -> pa.Array:
+    """Return the ACL lists at the positions `at`, of `counts` entries (-1 for null), in raw form."""
+    sizes = np.maximum(counts, 0)
+    total = int(sizes.sum())
+    perms = np.empty(total, np.int64)
+    starts, lengths = np.empty(2 * total, np.int64), np.empty(2 * total, np.int64)
+    acl_entries(buf, at, sizes, perms, starts, lengths)
+    names = (binary(buf, starts[k::2].copy(), lengths[k::2].copy()) for k in range(2))
+    return acl_column(ACL_RAW_TYPE, [numbers(pa.int32(), perms), *names], counts)
+
+
+def acl_column(kind: pa.DataType, fields: Sequence[pa.Array], counts: Int64s) -> pa.Array:
+    """Return lists of ACLs from the columns of their entries. `kind` is `ACL_TYPE` or `ACL_RAW_TYPE`."""
+    return list_of(pa.StructArray.from_arrays(list(fields), fields=list(kind.value_type)), counts)
+
+
+def raw_lists(lists: pa.Array | pa.ChunkedArray, raw: pa.Array | None) -> pa.Array:
+    """Convert ACLs as text to the raw type; a raw value takes precedence."""
+    entries = lists.combine_chunks().flatten() if isinstance(lists, pa.ChunkedArray) else lists.flatten()
+    names = [field.name for field in entries.type]
+    perms, *strings = (entries.flatten()[names.index(name)] for name in ("perms", "scheme", "id"))
+    fields = [perms.cast(pa.int32()), *map(stored_strings, strings)]
+    out = acl_column(ACL_RAW_TYPE, fields, counts_of(lists))
+    if raw is None or raw.null_count == len(raw):
+        return out
+    both = pa.concat_arrays([out, raw])
+    places = np.where(np.asarray(raw.is_valid()), np.arange(len(raw)) + len(out), np.arange(len(out)))
+    return both.take(numbers(pa.int64(), places))
 
 
 # Kernels

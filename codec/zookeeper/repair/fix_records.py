@@ -6,12 +6,10 @@ checksum shows which one, to be confirmed by digests (`validate`). A checksum is
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from logwright.codec.describe import I32BE, I64BE
 from logwright.codec.kernels.adler32 import adler32
 from logwright.codec.kernels.intrinsics import load_i32be, load_i64be
 from logwright.codec.window import Bytes
@@ -28,6 +26,7 @@ from logwright.codec.zookeeper.formats.txnlog.layout import (
     TXN_HEADER,
     TYPE_AT,
     ZXID_AT,
+    record_of,
 )
 from logwright.codec.zookeeper.formats.txnlog.scan import BODY
 
@@ -119,12 +118,6 @@ def _fixed(data: Bytes, start: int, stop: int, payload: bytes, why: str) -> Fixe
     stored = data[start:stop].tobytes().ljust(len(record), b"\0")
     bits = (int.from_bytes(stored, "big") ^ int.from_bytes(record, "big")).bit_count()
     return FixedRecord(start, stop, record, zxid, why, bits)
-
-
-def record_of(payload: bytes) -> bytes:
-    """Return a record of this payload."""
-    head = I64BE.pack(zlib.adler32(payload), {}) + I32BE.pack(len(payload), {})
-    return head + payload + bytes([EOR])
 
 
 def _plausible(record: FixedRecord, before: int | None, file: int | None) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.columns import numbers
+from logwright.codec.columns import counts_of, numbers
 from logwright.codec.deferred import compute as pc
 from logwright.codec.fault import UsageError
 from logwright.codec.table import Column
@@ -20,11 +20,10 @@ from logwright.codec.zookeeper.formats.snapshot.acl_lists import (
     Coded,
     coded,
     coded_lists,
-    raw_lists,
 )
 from logwright.codec.zookeeper.formats.snapshot.layout import OPEN_ACL, SLASH
 from logwright.codec.zookeeper.formats.snapshot.pack import Values
-from logwright.codec.zookeeper.jute import Int64s, stored_strings
+from logwright.codec.zookeeper.jute import ACL_TYPE, Int64s, acl_column, raw_lists, stored_strings
 from logwright.codec.zookeeper.state.columns import (
     EPHEMERAL,
     KINDS,
@@ -136,11 +135,8 @@ class InputColumns:
         if raw is None:
             return coded_lists(pieces)
         entries = raw.flatten().flatten()
-        text = pa.StructArray.from_arrays(
-            [entries[0], texts(entries[1])[0], texts(entries[2])[0]],
-            fields=list(_COLUMNS["acl"].type.value_type),
-        )
-        shown = packed(raw_lists(pa.ListArray.from_arrays(_ends(raw), text), None))
+        names = (texts(strings)[0] for strings in entries[1:])
+        shown = packed(raw_lists(acl_column(ACL_TYPE, [entries[0], *names], counts_of(raw)), None))
         same = np.asarray(pc.equal(shown, packed(raw_lists(pieces, None))).fill_null(False))
         same &= np.asarray(raw.is_valid())
         return coded(packed(raw_lists(pieces, raw.take(numbers(pa.int64(), np.arange(len(raw)), ~same)))))
@@ -211,9 +207,3 @@ def _without_roots(paths: pa.Array) -> pa.Array:
 def _all(column: pa.ChunkedArray, value: str) -> bool:
     """Return whether all values of a column are this text."""
     return not column.null_count and pc.all(pc.equal(column, value)).as_py() is True
-
-
-def _ends(lists: pa.Array) -> pa.Array:
-    ends = np.zeros(len(lists) + 1, np.int32)
-    np.cumsum(np.asarray(lists.value_lengths().fill_null(0)), out=ends[1:])
-    return numbers(pa.int32(), ends)

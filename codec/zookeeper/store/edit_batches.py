@@ -14,9 +14,8 @@ from logwright.codec.columns import binary, numbers
 from logwright.codec.deferred import compute as pc
 from logwright.codec.java import java_string
 from logwright.codec.zookeeper.formats.snapshot.acl import OPEN, flat, packed
-from logwright.codec.zookeeper.formats.snapshot.acl_lists import raw_lists
 from logwright.codec.zookeeper.formats.txnlog.rows import ROWS
-from logwright.codec.zookeeper.jute import ACL, ACL_TYPE, Int64s, vector
+from logwright.codec.zookeeper.jute import ACL, ACL_TYPE, Int64s, raw_lists, vector
 from logwright.codec.zookeeper.state.columns import CONTAINERS, EPHEMERAL, PERSISTENT, TTL_MAX, TTLS, kinds_of
 from logwright.codec.zookeeper.state.sorted_run import paths_of
 from logwright.codec.zookeeper.store import edit_kernels as kernels

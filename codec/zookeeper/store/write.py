@@ -12,10 +12,10 @@ from logwright.codec.option import Options
 from logwright.codec.window import Chunk
 from logwright.codec.zookeeper.formats.snapshot import write as encode
 from logwright.codec.zookeeper.formats.snapshot.acl import AclTable
-from logwright.codec.zookeeper.formats.snapshot.acl_lists import AclLists, raw_lists
+from logwright.codec.zookeeper.formats.snapshot.acl_lists import AclLists
 from logwright.codec.zookeeper.formats.snapshot.pack import Piece
 from logwright.codec.zookeeper.formats.snapshot.tables import COMPRESSION
-from logwright.codec.zookeeper.jute import ACL_RAW_TYPE
+from logwright.codec.zookeeper.jute import ACL_RAW_TYPE, raw_lists
 from logwright.codec.zookeeper.names import CHECKED
 from logwright.codec.zookeeper.state.digest import node_digests
 from logwright.codec.zookeeper.state.tree_stream import WholeTree

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.columns import binary, numbers
+from logwright.codec.columns import numbers
 from logwright.codec.describe import I32BE, I64BE, Field, Repeated, Struct
 from logwright.codec.java import java_strings
 from logwright.codec.kernels.intrinsics import copy, load_i32be, load_i64be, store_32be
@@ -29,7 +29,7 @@ from logwright.codec.zookeeper.jute import (
     ACL_TYPE,
     NULL,
     Int64s,
-    acl_entries,
+    acl_lists,
     jute_string,
     put_bytes,
     skip_acl,
@@ -108,7 +108,7 @@ class AclTable:
         ids, places, counts = (np.zeros(most, np.int64) for _ in range(3))
         n, stop, complete = measure(buf, at, end, ids, places, counts)
         complete = bool(complete) and n == max(load_i32be(buf, at), 0)
-        return cls(ids[:n], _lists(buf, places[:n], counts[:n])), stop, complete
+        return cls(ids[:n], acl_lists(buf, places[:n], counts[:n])), stop, complete
 
     def places(self, numbers: Int64s) -> npt.NDArray[np.int64]:
         """Return the index in `known_ids` of each of these numbers: -1 if it is unknown, `len(known_ids)` for number -1."""
@@ -168,27 +168,6 @@ def texts(stored: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
         for i, value in enumerate(stored.to_pylist()):
             wrong[i] |= value is not None and jute_string(value.decode("utf-8", "replace")) != value
     return decoded, wrong
-
-
-def _lists(buf: Bytes, places: Int64s, counts: Int64s) -> pa.Array:
-    total = int(counts.sum())
-    perms, starts, lengths = (
-        np.empty(total, np.int64),
-        np.empty(2 * total, np.int64),
-        np.empty(2 * total, np.int64),
-    )
-    acl_entries(buf, places, counts, perms, starts, lengths)
-    entries = pa.StructArray.from_arrays(
-        [
-            numbers(pa.int32(), perms.astype(np.int32)),
-            binary(buf, starts[::2].copy(), lengths[::2].copy()),
-            binary(buf, starts[1::2].copy(), lengths[1::2].copy()),
-        ],
-        fields=list(ACL_RAW_TYPE.value_type),
-    )
-    ends = np.zeros(len(counts) + 1, np.int32)
-    np.cumsum(counts, out=ends[1:])
-    return pa.ListArray.from_arrays(numbers(pa.int32(), ends), entries)
 
 
 @kernel(

@@ -16,7 +16,7 @@ from logwright.codec.kernels.kernel import kernel
 from logwright.codec.window import Bytes
 from logwright.codec.zookeeper.formats.snapshot.acl import OPEN, AclTable, flat, packed, table_bytes
 from logwright.codec.zookeeper.formats.snapshot.layout import OPEN_ACL, Int32s
-from logwright.codec.zookeeper.jute import ACL_RAW_TYPE, Int64s, stored_strings
+from logwright.codec.zookeeper.jute import ACL_RAW_TYPE, Int64s, raw_lists
 from logwright.codec.zookeeper.state.paths import same
 
 _FEW = 1 << 22
@@ -241,30 +241,3 @@ class AclLists:
 
     def table(self) -> bytes:
         return table_bytes(self.ids, self.lists)
-
-
-def raw_lists(lists: pa.Array, raw: pa.Array | None) -> pa.Array:
-    """Convert ACLs as text to the raw type; a raw value takes precedence."""
-    plain = lists.combine_chunks() if isinstance(lists, pa.ChunkedArray) else lists
-    entries = plain.flatten()
-    ends = np.zeros(len(plain) + 1, np.int32)
-    np.cumsum(np.asarray(plain.value_lengths().fill_null(0)), out=ends[1:])
-    parts = entries.flatten()
-    fields = [entries.type.field(i).name for i in range(entries.type.num_fields)]
-    by_name = dict(zip(fields, parts, strict=True))
-    rebuilt = pa.StructArray.from_arrays(
-        [
-            by_name["perms"].cast(pa.int32()),
-            stored_strings(by_name["scheme"]),
-            stored_strings(by_name["id"]),
-        ],
-        fields=list(ACL_RAW_TYPE.value_type),
-    )
-    out = pa.ListArray.from_arrays(
-        numbers(pa.int32(), ends), rebuilt, mask=plain.is_null() if plain.null_count else None
-    )
-    if raw is None or raw.null_count == len(raw):
-        return out
-    both = pa.concat_arrays([out, raw])
-    places = np.where(np.asarray(raw.is_valid()), np.arange(len(raw)) + len(out), np.arange(len(out)))
-    return both.take(numbers(pa.int64(), places))

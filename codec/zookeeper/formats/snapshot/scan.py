@@ -67,7 +67,6 @@ class Scan:
         self.window, self.at, self.shape, self.check = window, at, shape, check
         self.zxid, self.seals = zxid, seals and check
         self.sections = sections_of(shape)
-        self.found: list[tuple[int, int, int]] = []
         self.nodes: list[tuple[Int64s, Int64s, npt.NDArray[Any]]] = []
         self.faults: list[Fault] = []
 
@@ -98,7 +97,7 @@ class Scan:
                 kind, stop = section
                 if stop - window.offset > size:
                     return stop - place, None
-                self._add(np.array([self.at]), np.array([stop - window.offset]), head_of(kind))
+                self.nodes.append((np.array([self.at]), np.array([stop - window.offset]), head_of(kind)))
                 self.at = stop - window.offset
                 continue
             bad = self._head_damage(place)
@@ -117,9 +116,6 @@ class Scan:
                     return need, damage
             elif status != layout.END and status:
                 return 0, self._damage(place, status)
-
-    def _add(self, start: Int64s, end: Int64s, head: npt.NDArray[Any]) -> None:
-        self.nodes.append((start, end, head))
 
     def _hop(self) -> tuple[int, int]:
         window, shape = self.window, self.shape
@@ -152,7 +148,7 @@ class Scan:
             )
             starts = starts[:count].copy()
             ends = np.append(starts[1:], stop)
-            self._add(starts, ends, head)
+            self.nodes.append((starts, ends, head))
             if self.check:
                 self._dangling(starts, ends, acls[:count])
         self.at = int(stop)

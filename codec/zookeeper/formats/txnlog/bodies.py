@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.columns import binary, constant, contents, numbers
+from logwright.codec.columns import binary, constant, contents, list_of, numbers
 from logwright.codec.java import java_strings
 from logwright.codec.kernels.intrinsics import load_i32be, load_i64be, load_u8, prefetch
 from logwright.codec.kernels.kernel import kernel
@@ -24,7 +24,8 @@ from logwright.codec.zookeeper.jute import (
     ACL_TYPE,
     NULL,
     Int64s,
-    acl_entries,
+    acl_column,
+    acl_lists,
     is_plain,
     skip_acl,
     skip_bytes,
@@ -308,16 +309,6 @@ _NAMES = contents(
 )
 
 
-@kernel("const i8[], const i8[], const i1[], i8, i1[]")
-def number_fields(
-    types: Int64s, fields: Int64s, known: npt.NDArray[np.int8], lowest: int, out: npt.NDArray[np.int8]
-) -> None:
-    """Return for each body which of `NUMBERS` its 32-bit number is, by its type; -1 if it has none."""
-    for i in range(len(types)):
-        place = types[i] - lowest
-        out[i] = known[place] if fields[i] & layout.NUMBER and 0 <= place < len(known) else -1
-
-
 _BIT_OF = {**layout.BITS, "path_raw": layout.PATH, "acl_raw": layout.ACLS}
 """The field of each column."""
 TXN_TYPE = pa.struct(
@@ -427,16 +418,13 @@ class Bodies:
     @cached_property
     def _numbers(self) -> npt.NDArray[np.int8]:
         """Return which of `NUMBERS` the 32-bit number of each body is; -1 if it has none."""
-        which = np.empty(len(self), np.int8)
-        number_fields(self.measures[TYPE], self.measures[FIELDS], layout.NUMBER_FIELD, layout.LOWEST, which)
-        return which
+        types, fields = self.measures[TYPE], self.measures[FIELDS]
+        place = np.clip(types, layout.LOWEST, layout.HIGHEST) - layout.LOWEST
+        has = (fields & layout.NUMBER != 0) & (types == place + layout.LOWEST)
+        return np.where(has, layout.NUMBER_FIELD[place], np.int8(-1))
 
     def _bytes(self, at: int, length: int) -> pa.Array:
-        return binary(
-            self.buf,
-            self.measures[at],
-            self.measures[length],
-        )
+        return binary(self.buf, self.measures[at], self.measures[length])
 
     @cached_property
     def _plain(self) -> bool:
@@ -459,7 +447,7 @@ class Bodies:
         has = self.in_multis
         counts = np.where(has, self.measures[LIST_COUNT], NULL)
         children = [subs.column(child_type.name, child_type.type) for child_type in TXN_TYPE]
-        return _list(TXNS_TYPE, counts, children)
+        return list_of(pa.StructArray.from_arrays(children, fields=list(TXN_TYPE)), counts)
 
 
 def _text(stored: pa.Array, *, plain: bool) -> tuple[pa.Array, npt.NDArray[np.bool_] | None]:
@@ -470,26 +458,18 @@ def _text(stored: pa.Array, *, plain: bool) -> tuple[pa.Array, npt.NDArray[np.bo
 def acls_of(buf: Bytes, at: Int64s, counts: Int64s, *, plain: bool) -> tuple[pa.Array, pa.Array]:
     """Return the ACL lists at the positions `at`, of `counts` entries (-1 for null): with strings as Java reads them, and in raw form
     where these are not UTF-8."""
-    sizes = np.maximum(counts, 0)
-    total = int(sizes.sum())
-    perms = np.empty(total, np.int64)
-    starts, lengths = np.empty(2 * total, np.int64), np.empty(2 * total, np.int64)
-    acl_entries(buf, at, sizes, perms, starts, lengths)
-    stored = [
-        binary(buf, np.ascontiguousarray(starts[k::2]), np.ascontiguousarray(lengths[k::2])) for k in range(2)
-    ]
+    raw = acl_lists(buf, at, counts)
+    perms, *stored = (raw.values.field(k) for k in range(3))
     texts = [_text(strings, plain=plain) for strings in stored]
-    number = numbers(pa.int32(), perms)
-    lists = _list(ACL_TYPE, counts, [number, *(text for text, _ in texts)])
-    wrong = np.zeros(total, np.bool_)
+    lists = acl_column(ACL_TYPE, [perms, *(text for text, _ in texts)], counts)
+    wrong = np.zeros(len(perms), np.bool_)
     for _, bad in texts:
         if bad is not None:
             wrong |= bad
     if not wrong.any():
         return lists, constant(ACL_RAW_TYPE, None, len(at))
-    raw = _list(ACL_RAW_TYPE, counts, [number, *stored])
     before = np.concatenate(([0], np.cumsum(wrong)))
-    ends = np.concatenate(([0], np.cumsum(sizes)))
+    ends = np.asarray(raw.offsets)
     return lists, _where(raw, before[ends[1:]] > before[ends[:-1]])
 
 
@@ -516,17 +496,3 @@ def type_names(types: Int64s) -> pa.Array:
 def _where(values: pa.Array, keep: npt.NDArray[np.bool_]) -> pa.Array:
     """Return the values where the condition holds, null elsewhere."""
     return values.take(numbers(pa.int64(), np.arange(len(values)), ~keep))
-
-
-def _list(kind: pa.DataType, counts: Int64s, children: list[pa.Array]) -> pa.Array:
-    return list_of(pa.StructArray.from_arrays(children, fields=list(kind.value_type)), counts)
-
-
-def list_of(values: pa.Array, counts: Int64s) -> pa.Array:
-    """Return consecutive lists of these sizes; -1 for null."""
-    ends = np.zeros(len(counts) + 1, np.int32)
-    np.cumsum(np.maximum(counts, 0), out=ends[1:])
-    null = counts < 0
-    bits = pa.py_buffer(np.packbits(~null, bitorder="little")) if null.any() else None
-    kind = pa.list_(values.type)
-    return pa.Array.from_buffers(kind, len(counts), [bits, pa.py_buffer(ends)], children=[values])

@@ -227,7 +227,7 @@ class TxnLog(Codec):
     def resync(self, window: Window, at: int, context: TxnLogContext) -> tuple[int, int]:
         context.prefixes = FINDER.prefixes(window.data, context.prefixes)
         damaged = context.damaged - window.offset if context.damaged >= 0 else -1
-        if 0 <= damaged < at and not records.at_header(window, damaged):
+        if 0 <= damaged < at and window.offset + damaged >= layout.HEADER_SIZE:
             at = max(at, _end_of_damaged(window, damaged, context))
         while True:
             place, outcome, need = FINDER.next(window, at, context.prefixes)

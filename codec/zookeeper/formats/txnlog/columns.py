@@ -16,7 +16,7 @@ from logwright.codec.kernels.kernel import kernel
 from logwright.codec.window import Bytes
 from logwright.codec.zookeeper.formats.txnlog import layout
 from logwright.codec.zookeeper.formats.txnlog.rows import NAME, ROWS
-from logwright.codec.zookeeper.jute import ACL_RAW_TYPE, ACL_TYPE, Int64s, stored_strings
+from logwright.codec.zookeeper.jute import ACL_RAW_TYPE, ACL_TYPE, Int64s, raw_lists, stored_strings
 
 Int32s = npt.NDArray[np.int32]
 
@@ -188,13 +188,7 @@ class TxnColumns:
             lists = column.cast(ACL_TYPE)
         except (pa.ArrowException, ValueError) as error:
             raise UsageError(f"{NAME}: column 'acl' is not {ACL_TYPE}: {error}") from None
-        ends, entries = list_ends(lists)
-        fields = [entries.field(0), *(stored_strings(entries.field(k)) for k in (1, 2))]
-        struct = pa.StructArray.from_arrays(fields, fields=list(ACL_RAW_TYPE.value_type))
-        bits = None if not lists.null_count else pa.py_buffer(np.packbits(validity(lists), bitorder="little"))
-        acls = pa.Array.from_buffers(
-            ACL_RAW_TYPE, len(lists), [bits, pa.py_buffer(np.ascontiguousarray(ends))], children=[struct]
-        )
+        acls = raw_lists(lists, None)
         raw = self.get("acl_raw", ACL_RAW_TYPE)
         if raw.null_count == len(raw):
             return acls

@@ -215,6 +215,14 @@ LENGTH = RECORD.offset("payload")
 """Position of the payload length in a record; the payload follows."""
 OVERHEAD = LENGTH + 4 + 1
 """Size of a record without its payload."""
+
+
+def record_of(payload: bytes) -> bytes:
+    """Return a record of this payload."""
+    head = I64BE.pack(zlib.adler32(payload), {}) + I32BE.pack(len(payload), {})
+    return head + payload + bytes([EOR])
+
+
 MAGIC = b"ZKLG"
 _MAGIC = int.from_bytes(MAGIC, "big")
 FILE_HEADER = Struct(

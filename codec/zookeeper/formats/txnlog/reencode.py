@@ -8,18 +8,14 @@ import numpy as np
 import pyarrow as pa
 
 from logwright.codec.engine.reencode import Reencoder, Stored, absent, integers, match, need, stored
-from logwright.codec.kernels.adler32 import adler32
-from logwright.codec.kernels.intrinsics import store_32be, store_64be
 from logwright.codec.single_frame import single_value
 from logwright.codec.window import Chunk, Frames, Window, Zeros
 from logwright.codec.zookeeper.formats.txnlog.layout import (
     DIGEST_VERSION,
-    EOR,
-    LENGTH,
-    OVERHEAD,
+    record_of,
 )
 from logwright.codec.zookeeper.formats.txnlog.rows import NAME, ROWS, Rows
-from logwright.codec.zookeeper.formats.txnlog.scan import BODY, SCANNER
+from logwright.codec.zookeeper.formats.txnlog.scan import SCANNER
 from logwright.codec.zookeeper.formats.txnlog.tables import TxnLogContext
 from logwright.codec.zookeeper.formats.txnlog.write import (
     Transactions,
@@ -81,7 +77,7 @@ class _Reencoder(Reencoder):
         return None if self.digests is None else (self.digests[0][start:stop], self.digests[1][start:stop])
 
     def wrap(self, payload: bytes, frame: int) -> Chunk:
-        return _record(payload)
+        return record_of(payload)
 
     def says(self, payload: bytes, record: int, frame: int) -> bool:
         read = _decoded(payload, self.context)
@@ -98,16 +94,6 @@ class _Reencoder(Reencoder):
 
     def other(self, frame: int) -> Chunk | None:
         return file_header(self.file, self.table.payload[frame]) if self.header[frame] else None
-
-
-def _record(payload: bytes) -> bytes:
-    """Return a record of this payload."""
-    data = np.zeros(OVERHEAD + len(payload), np.uint8)
-    data[BODY:-1] = np.frombuffer(payload, np.uint8)
-    store_64be(data, 0, adler32(data, BODY, len(data) - 1))
-    store_32be(data, LENGTH, len(payload))
-    data[-1] = EOR
-    return data.tobytes()
 
 
 _PLACES = ("position", "file")
@@ -128,7 +114,7 @@ def _same(rows: pa.Table, decoded: pa.RecordBatch) -> bool:
 
 def _decoded(stored: bytes, context: TxnLogContext) -> pa.RecordBatch:
     """Return the rows of a payload, with all columns; no rows if it cannot be parsed."""
-    record = np.frombuffer(_record(stored), np.uint8)
+    record = np.frombuffer(record_of(stored), np.uint8)
     window = Window(record, 0, len(record))
     scanned = SCANNER.frames(window, 0, check=False)
     frames = Frames(scanned.start, scanned.end, scanned.head, scanned.stop)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from logwright.codec.window import Decoded, Frames, Window
 from logwright.codec.zookeeper.formats.txnlog import bodies as measured
 from logwright.codec.zookeeper.formats.txnlog.bodies import Bodies
 from logwright.codec.zookeeper.formats.txnlog.layout import CHECK
-from logwright.codec.zookeeper.formats.txnlog.scan import BODY, HEAD_FIELDS, split_heads
+from logwright.codec.zookeeper.formats.txnlog.scan import BODY
 from logwright.codec.zookeeper.formats.txnlog.tables import EXPLODED, TxnLogContext
 from logwright.codec.zookeeper.jute import ACL_RAW_TYPE, ACL_TYPE, Int64s
 
@@ -109,25 +108,12 @@ class Rows:
         if name == "sub":
             return pa.nulls(rows, kind) if self.place is None else numbers(kind, self.place, self.place < 0)
         if name == "txns":
-            if self.exploded:
-                return self._empty_multis()
-            return self.bodies.txns(self.subs)
+            # A multi has none if its transactions are rows.
+            return self.bodies.txns(self.subs.pick(np.empty(0, np.int64)) if self.exploded else self.subs)
         return self.bodies.column(name, kind)
 
-    def _empty_multis(self) -> pa.Array:
-        """Return the digests of rows. A multi has none if its transactions are rows."""
-        return self.bodies.txns(self.subs.pick(np.empty(0, np.int64)))
-
-    @cached_property
-    def _heads(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the columns that rows take from the headers."""
-        count = len(self.frames)
-        arrays: tuple[Any, ...] = (*(np.empty(count, np.int64) for _ in range(3)), np.empty(count, np.int32))
-        split_heads(np.ascontiguousarray(self.frames.header).view(np.int64).reshape(-1, HEAD_FIELDS), *arrays)
-        return dict(zip(("zxid", "time", "session_id", "cxid"), arrays, strict=True))
-
     def _head(self, name: str) -> npt.NDArray[Any]:
-        return self._of_frames(self._heads[name])
+        return self._of_frames(np.ascontiguousarray(self.frames.header[name]))
 
     def _of_frames(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Expand values of frames to values of rows."""

@@ -135,18 +135,6 @@ def in_order(scanned: Scanned, limit: int) -> bool:
     return True
 
 
-@kernel("const i8[,], i8[], i8[], i8[], i4[]")
-def split_heads(
-    heads: Int64s, zxids: Int64s, times: Int64s, sessions: Int64s, cxids: npt.NDArray[np.int32]
-) -> None:
-    """Copy the columns that transactions take from their headers."""
-    for i in range(len(heads)):
-        zxids[i] = heads[i, ZXID]
-        times[i] = heads[i, TIME]
-        sessions[i] = heads[i, SESSION]
-        cxids[i] = heads[i, CXID]
-
-
 # The search after damage
 
 
@@ -176,10 +164,6 @@ def chain(window: Window, at: int, prefixes: Prefixes | None) -> tuple[int, bool
     if scanned.why == scanner.ZERO:
         return scanned.stop, not window.data[scanned.stop : scanned.stop + BODY].any()
     return scanned.stop, scanned.why in (scanner.END, scanner.NEED)
-
-
-def at_header(window: Window, at: int) -> bool:
-    return window.offset + at < layout.HEADER_SIZE
 
 
 def fits_in(zxid: int, before: int, between: int) -> bool:
