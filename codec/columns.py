@@ -122,7 +122,7 @@ def list_of(values: pa.Array, counts: Int64s) -> pa.Array:
     return pa.Array.from_buffers(kind, len(counts), buffers, children=[values])
 
 
-def counts_of(lists: pa.Array | pa.ChunkedArray) -> Int64s:
+def counts_of(lists: pa.Array) -> Int64s:
     """Return the sizes of lists; -1 for null. The inverse of `list_of`, with `lists.flatten()`."""
     return np.asarray(lists.value_lengths().fill_null(-1)).astype(np.int64)
 

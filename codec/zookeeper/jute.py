@@ -7,7 +7,8 @@ decoder, which decodes these to two U+FFFD. Source: `BinaryInputArchive`, `Binar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +28,7 @@ from logwright.codec.describe import (
     Type,
 )
 from logwright.codec.describe import Bytes as BytesType
+from logwright.codec.java import java_string
 from logwright.codec.kernels.intrinsics import copy, is_ascii, load_i32be, load_u8, store_32be
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.window import Bytes
@@ -153,7 +155,8 @@ def acl_column(kind: pa.DataType, fields: Sequence[pa.Array], counts: Int64s) ->
 
 def raw_lists(lists: pa.Array | pa.ChunkedArray, raw: pa.Array | None) -> pa.Array:
     """Convert ACLs as text to the raw type; a raw value takes precedence."""
-    entries = lists.combine_chunks().flatten() if isinstance(lists, pa.ChunkedArray) else lists.flatten()
+    lists = lists.combine_chunks() if isinstance(lists, pa.ChunkedArray) else lists
+    entries = lists.flatten()
     names = [field.name for field in entries.type]
     perms, *strings = (entries.flatten()[names.index(name)] for name in ("perms", "scheme", "id"))
     fields = [perms.cast(pa.int32()), *map(stored_strings, strings)]
@@ -163,6 +166,24 @@ def raw_lists(lists: pa.Array | pa.ChunkedArray, raw: pa.Array | None) -> pa.Arr
     both = pa.concat_arrays([out, raw])
     places = np.where(np.asarray(raw.is_valid()), np.arange(len(raw)) + len(out), np.arange(len(out)))
     return both.take(numbers(pa.int64(), places))
+
+
+ACL_LIST = vector(ACL)
+
+
+def list_entries(content: bytes) -> list[dict[str, Any]]:
+    """Return an encoded ACL as rows have it, in the raw type."""
+    entries, _ = ACL_LIST.unpack(content, 0, len(content), {})
+    return [{"perms": entry["perms"], **entry["id"]} for entry in entries or []]
+
+
+def text_entries(acl: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return an ACL of the raw type as text."""
+    return [
+        {"perms": entry["perms"]}
+        | {name: None if entry[name] is None else java_string(entry[name]) for name in ("scheme", "id")}
+        for entry in acl
+    ]
 
 
 # Kernels

@@ -17,13 +17,14 @@ import pyarrow as pa
 from logwright.codec.deferred import compute as pc
 from logwright.codec.describe import I64BE
 from logwright.codec.engine.correct import Correction
-from logwright.codec.engine.repair import Removed
+from logwright.codec.engine.repair import OutputFile, Removed
 from logwright.codec.fault import Fault, Severity
 from logwright.codec.frames.walk import Hole, ListedFile, Stretch, Walk
 from logwright.codec.option import Options
 from logwright.codec.store.extents import Copy, Extent
-from logwright.codec.store.listing import Entry, Listing
-from logwright.codec.window import Bytes, Chunk, Frames, Window
+from logwright.codec.store.listing import Listing
+from logwright.codec.store.overlay import Overlay
+from logwright.codec.window import Chunk, Frames, Window
 from logwright.codec.zookeeper import names
 from logwright.codec.zookeeper.formats.snapshot import codec as snapshot
 from logwright.codec.zookeeper.formats.snapshot import reencode
@@ -79,24 +80,6 @@ class Snapshot:
         if self.held is None or self.held >= self.zxid:
             return ""
         return f"it holds the tree of {zxid_text(self.held)}, an earlier zxid than that in its name: it is a copy of another snapshot"
-
-
-class _Patched(ListedFile):
-    """A file with some bytes replaced, which ends at `size`."""
-
-    def __init__(self, read: ListedFile, patches: Patches, size: int) -> None:
-        super().__init__(read.listing, read.name, size)
-        self._patches = patches
-
-    def pread(self, offset: int, length: int) -> Bytes:
-        data = super().pread(offset, length)
-        if any(at < offset + len(data) and at + len(new) > offset for at, new in self._patches):
-            data = data.copy()
-            for at, new in self._patches:
-                low, high = max(at, offset), min(at + len(new), offset + len(data))
-                if low < high:
-                    data[low - offset : high - offset] = np.frombuffer(new[low - at : high - at], np.uint8)
-        return data
 
 
 @dataclass
@@ -203,16 +186,15 @@ def survey(listing: Listing, file: str, size: int, options: Options, *, correct:
         return out
     read, context = ListedFile(listing, file, size), result.context
     if context.compression != "none":
-        return _unpacked(out, result)
+        return _unpacked(listing, out, result)
     assert context.shape is not None
     for patches, stop, why in _ways(read, context, correct=correct):
         if not correct and sum(_bits(read, at, new) for at, new in patches) == 1:
             continue
-        fixed = _Patched(read, patches, stop)
-        corrected = ReadSnapshot.of(fixed, options)
+        pieces = list(_patched(file, patches, stop))
+        corrected = _read_pieces(listing, file, pieces, options)
         if not corrected.faults:
-            out.rows, out.until = corrected.rows, max(corrected.until, out.zxid)
-            out.pieces = list(_patched(file, patches, stop))
+            out.rows, out.until, out.pieces = corrected.rows, max(corrected.until, out.zxid), pieces
             out.cut = [*(Removed(file, at, len(new), why, 0, 0) for at, new in patches if at < size)]
             if stop < size:
                 out.cut.append(Removed(file, stop, size - stop, why, 0, 0))
@@ -221,7 +203,13 @@ def survey(listing: Listing, file: str, size: int, options: Options, *, correct:
     return out
 
 
-def _unpacked(out: Snapshot, result: ReadSnapshot) -> Snapshot:
+def _read_pieces(listing: Listing, name: str, pieces: Sequence[Extent], options: Options) -> ReadSnapshot:
+    """Read a file that consists of these extents of files of the listing."""
+    overlay = Overlay(listing, [OutputFile(name, pieces)])
+    return ReadSnapshot.of(ListedFile(overlay, name, overlay.size(name)), options)
+
+
+def _unpacked(listing: Listing, out: Snapshot, result: ReadSnapshot) -> Snapshot:
     """Write a damaged compressed snapshot uncompressed, if all of its content was decompressed."""
     inner = result.context.inner
     expanded = result.context.expanded
@@ -229,30 +217,13 @@ def _unpacked(out: Snapshot, result: ReadSnapshot) -> Snapshot:
         shape = inner.shape
         if shape.ending is not None and not list(shape.wrong()) and result.rows:
             plain = expanded.data[: shape.ending.stop].tobytes()
-            alone = _Alone(names.snapshot_name(out.zxid), plain)
-            unpacked = ReadSnapshot.of(ListedFile(alone, alone.name, len(plain)), Options(LIMITS))
-            if not unpacked.faults:
-                out.pieces, out.name = [plain], alone.name
+            name = names.snapshot_name(out.zxid)
+            if not _read_pieces(listing, name, [plain], Options(LIMITS)).faults:
+                out.pieces, out.name = [plain], name
                 out.cut = [Removed(out.file, 0, out.size, f"{out.why}: written without compression", 0, 0)]
                 return out
     out.cut = [Removed(out.file, 0, out.size, out.why, 0, None)]
     return out
-
-
-class _Alone:
-    """A directory of one file in memory. See `logwright.codec.layout.Listing`."""
-
-    def __init__(self, name: str, data: bytes) -> None:
-        self.name, self._data = name, data
-
-    def entries(self) -> Sequence[Entry]:
-        return (Entry(self.name, len(self._data)),)
-
-    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
-        return self._data[offset : None if length is None else offset + length]
-
-    def parent(self) -> Listing | None:
-        return None
 
 
 def _ways(read: ListedFile, context: SnapshotContext, *, correct: bool) -> Iterator[Way]:

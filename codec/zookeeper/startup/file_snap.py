@@ -235,7 +235,7 @@ class Reading:
         """Add the nodes to a tree. Raises `Thrown` for the first one that cannot be added."""
         data = self.data
         shape = Shape.of(lambda offset, length: data[offset : offset + length], len(data))
-        tree = Tree.bare(**self.settings.tree)
+        tree = Tree(**self.settings.tree)
         tree.load_shape(shape, zxid)
         loaded = tree.load_frames(self.window, frames, shape)
         orphan, stranger = (

@@ -6,17 +6,13 @@ and a list. Source: `ReferenceCountedACLCache` of ZooKeeper.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from logwright.codec.kernels.crc32 import crc32_raw
-from logwright.codec.zookeeper.formats.snapshot.acl import AclTable, packed, table_bytes
+from logwright.codec.zookeeper.formats.snapshot.acl import AclTable, packed, packed_text, table_bytes
 from logwright.codec.zookeeper.formats.snapshot.layout import OPEN_ACL
-from logwright.codec.zookeeper.jute import ACL, Int64s, jute_string, vector
+from logwright.codec.zookeeper.jute import Int64s, list_entries, text_entries
 from logwright.codec.zookeeper.state import tree_fields as f
-
-LIST = vector(ACL)
 
 
 class AclCache:
@@ -162,27 +158,11 @@ class AclCache:
         self.forms = forms
 
 
-def entries(content: bytes) -> list[dict[str, Any]]:
-    """Return a list as rows have it, in the raw type."""
-    stored, _ = LIST.unpack(content, 0, len(content), {})
-    return [{"perms": entry["perms"], **entry["id"]} for entry in stored]
-
-
 def nameless(content: bytes) -> bool:
     """Return whether a list has a null name, which a server cannot store (`Id.hashCode`)."""
-    return any(None in (entry["scheme"], entry["id"]) for entry in entries(content))
+    return any(None in (entry["scheme"], entry["id"]) for entry in list_entries(content))
 
 
 def _as_read(content: bytes) -> bytes:
     """Return the list as a server writes it after reading it. Two lists that Java cannot distinguish are one."""
-    entries_read = [
-        {
-            "perms": entry["perms"],
-            "id": {
-                name: None if entry[name] is None else jute_string(entry[name].decode("utf-8", "replace"))
-                for name in ("scheme", "id")
-            },
-        }
-        for entry in entries(content)
-    ]
-    return LIST.pack(entries_read, {})
+    return packed_text(text_entries(list_entries(content)))

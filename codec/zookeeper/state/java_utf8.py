@@ -6,10 +6,9 @@ Bytes are decoded as Java's class does. Transactions and records whose paths dec
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 
+from logwright.codec.java import java_string
 from logwright.codec.kernels.intrinsics import is_ascii, load_i32be
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.window import Bytes
@@ -22,13 +21,11 @@ from logwright.codec.zookeeper.jute import BAD_TEXT, Int64s, text_kind
 
 _SUB_DATA = layout.TXN.offset("data")
 _HIGHEST_SUB = layout.LOWEST + len(layout.SUB_RECIPE_ARRAY)
-_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
-_UNKNOWN = "\ufffd".encode()
 
 
 def as_java(text: bytes) -> bytes:
-    """Return the UTF-8 of what Java decodes. It takes a surrogate for one bad character, everything else as Python does."""
-    return _SURROGATE.sub(_UNKNOWN, text).decode("utf-8", "replace").encode()
+    """Return the UTF-8 of what Java decodes."""
+    return java_string(text).encode()
 
 
 @kernel("const u1[], i8, i8")

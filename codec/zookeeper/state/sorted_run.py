@@ -18,11 +18,10 @@ from logwright.codec.sorting import FIELDS
 from logwright.codec.zookeeper.formats.snapshot.acl import flat
 from logwright.codec.zookeeper.formats.snapshot.layout import OPEN_ACL, SLASH
 from logwright.codec.zookeeper.formats.snapshot.pack import STATS, Values, column_of
-from logwright.codec.zookeeper.jute import Int64s
 from logwright.codec.zookeeper.state.columns import KINDS, ROOT, TTLS
 from logwright.codec.zookeeper.state.input_columns import UNKNOWN, InputColumns, no_bytes
 from logwright.codec.zookeeper.state.paths import validate
-from logwright.codec.zookeeper.state.tree_defaults import CONFIG, SYSTEM, config_list
+from logwright.codec.zookeeper.state.tree_defaults import CONFIG, config_list, default_stats, input_stats
 
 CLIENT = "client_cversion"
 ROWS = pa.schema(
@@ -44,20 +43,8 @@ def columns(rows: pa.RecordBatch, first_row: int, zxid: int | None) -> pa.Record
     input_columns = InputColumns(pa.Table.from_batches([rows]), first_row)
     paths = input_columns.paths()
     validate(paths, first_row)
-    czxid = input_columns.numbers("czxid", 0 if zxid is None else zxid)
-    ctime = input_columns.times("ctime", 0)
-    stats: dict[str, Values] = {
-        "czxid": czxid,
-        "mzxid": input_columns.numbers("mzxid", czxid),
-        "ctime": ctime,
-        "mtime": input_columns.times("mtime", ctime),
-        "version": input_columns.numbers("version", 0),
-        "cversion": input_columns.numbers("stored_cversion", UNKNOWN),
-        "aversion": input_columns.numbers("aversion", 0),
-        "owner": _owners(input_columns, first_row),
-        "pzxid": input_columns.numbers("pzxid", UNKNOWN),
-        CLIENT: input_columns.numbers("cversion", UNKNOWN),
-    }
+    _validate_ttls(input_columns, first_row)
+    stats = input_stats(input_columns, zxid) | {CLIENT: input_columns.numbers("cversion", UNKNOWN)}
     acl = _lists(input_columns, first_row)
     config = np.asarray(pc.equal(paths, CONFIG)) & np.asarray(acl.is_null())
     if config.any():
@@ -68,7 +55,7 @@ def columns(rows: pa.RecordBatch, first_row: int, zxid: int | None) -> pa.Record
     return _batch(_keys(paths), input_columns.data(), GIVEN, acl, stats)
 
 
-def _owners(input_columns: InputColumns, first_row: int) -> Int64s:
+def _validate_ttls(input_columns: InputColumns, first_row: int) -> None:
     kinds = input_columns.column("kind")
     if kinds is not None:
         ttl = np.asarray(pc.equal(kinds, KINDS[TTLS]).fill_null(False))
@@ -77,7 +64,6 @@ def _owners(input_columns: InputColumns, first_row: int) -> Int64s:
             raise UsageError(
                 f"zookeeper.snapshot: row {first_row + int(wrong[0])} is a ttl node without a ttl"
             )
-    return input_columns.owners()
 
 
 def _lists(input_columns: InputColumns, first_row: int) -> pa.Array:
@@ -130,15 +116,9 @@ def _batch(
 
 def default_nodes(paths: list[bytes], zxid: int | None) -> pa.RecordBatch:
     """Return the nodes that no row defines, as a server makes them."""
-    count = len(paths)
-    zero = np.zeros(count, np.int64)
-    new = np.array([0 if path in SYSTEM or zxid is None else zxid for path in paths], np.int64)
-    unknown = np.full(count, UNKNOWN)
-    stats: dict[str, Values] = dict.fromkeys((*STATS, CLIENT), zero) | {"czxid": new, "mzxid": new}
-    stats |= {"cversion": unknown, "pzxid": unknown, CLIENT: unknown}
-    stats["aversion"] = np.array([-1 if path == CONFIG else 0 for path in paths], np.int64)
+    stats = default_stats(paths, zxid) | {CLIENT: np.full(len(paths), UNKNOWN)}
     acl = contents(pa.binary(), [config_list() if path == CONFIG else None for path in paths])
-    return _batch(_keys(contents(pa.binary(), paths)), no_bytes(count), MADE, acl, stats)
+    return _batch(_keys(contents(pa.binary(), paths)), no_bytes(len(paths)), MADE, acl, stats)
 
 
 def twice(row: dict[str, Any]) -> UsageError:

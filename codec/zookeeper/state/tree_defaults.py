@@ -8,11 +8,11 @@ import pyarrow as pa
 from logwright.codec.columns import contents
 from logwright.codec.fault import UsageError
 from logwright.codec.kernels.kernel import kernel
-from logwright.codec.zookeeper.formats.snapshot.acl import packed
+from logwright.codec.zookeeper.formats.snapshot.acl import packed_list
 from logwright.codec.zookeeper.formats.snapshot.acl_lists import AclLists
 from logwright.codec.zookeeper.formats.snapshot.layout import OPEN_ACL
 from logwright.codec.zookeeper.formats.snapshot.pack import Nodes, Values
-from logwright.codec.zookeeper.jute import ACL_RAW_TYPE, Int64s
+from logwright.codec.zookeeper.jute import Int64s
 from logwright.codec.zookeeper.state.input_columns import UNKNOWN, InputColumns, no_bytes
 from logwright.codec.zookeeper.state.paths import Family, places
 
@@ -49,19 +49,7 @@ def complete(input_columns: InputColumns, acls: AclLists, zxid: int | None, *, h
     order = family.order()
     if order is None:
         _refuse_twice(input_columns, family)
-    czxid = input_columns.values("czxid", 0 if zxid is None else zxid)
-    ctime = input_columns.times("ctime", 0)
-    stats: dict[str, Values] = {
-        "czxid": czxid,
-        "mzxid": czxid if input_columns.pieces("mzxid") is None else input_columns.values("mzxid", czxid),
-        "ctime": ctime,
-        "mtime": input_columns.times("mtime", ctime),
-        "version": input_columns.values("version", 0),
-        "cversion": input_columns.values("stored_cversion", UNKNOWN),
-        "aversion": input_columns.values("aversion", 0),
-        "owner": input_columns.owners(),
-        "pzxid": input_columns.values("pzxid", UNKNOWN),
-    }
+    stats = input_stats(input_columns, zxid)
     client = input_columns.numbers("cversion", UNKNOWN) if input_columns.has("cversion") else None
     nodes = Nodes.of(family.paths, input_columns.data(), np.zeros(len(input_columns), np.int64), stats)
     if order is not None:
@@ -99,23 +87,43 @@ def _refuse_twice(input_columns: InputColumns, family: Family) -> None:
         )
 
 
-def _default_nodes(paths: list[bytes], acls: AclLists, zxid: int | None) -> Nodes:
-    """Return the nodes that no row defines, as a server makes them."""
+def input_stats(input_columns: InputColumns, zxid: int | None) -> dict[str, Values]:
+    """Return the stats of rows, with values for absent ones, or `UNKNOWN` where they follow from the tree."""
+    czxid = input_columns.values("czxid", 0 if zxid is None else zxid)
+    ctime = input_columns.times("ctime", 0)
+    return {
+        "czxid": czxid,
+        "mzxid": czxid if input_columns.pieces("mzxid") is None else input_columns.values("mzxid", czxid),
+        "ctime": ctime,
+        "mtime": input_columns.times("mtime", ctime),
+        "version": input_columns.values("version", 0),
+        "cversion": input_columns.values("stored_cversion", UNKNOWN),
+        "aversion": input_columns.values("aversion", 0),
+        "owner": input_columns.owners(),
+        "pzxid": input_columns.values("pzxid", UNKNOWN),
+    }
+
+
+def default_stats(paths: list[bytes], zxid: int | None) -> dict[str, Values]:
+    """Return the stats of nodes that no row defines, as a server makes them."""
     zero = np.zeros(len(paths), np.int64)
     new = np.array([0 if path in SYSTEM or zxid is None else zxid for path in paths], np.int64)
     unknown = np.full(len(paths), UNKNOWN)
     stats: dict[str, Values] = dict.fromkeys(("ctime", "mtime", "version", "owner"), zero)
     stats |= {"czxid": new, "mzxid": new, "cversion": unknown, "pzxid": unknown}
     stats["aversion"] = np.array([-1 if path == CONFIG else 0 for path in paths], np.int64)
+    return stats
+
+
+def _default_nodes(paths: list[bytes], acls: AclLists, zxid: int | None) -> Nodes:
     config = acls.number(config_list()) if CONFIG in paths else OPEN_ACL
     numbered = np.array([config if path == CONFIG else OPEN_ACL for path in paths], np.int64)
-    return Nodes.of(contents(pa.binary(), paths), no_bytes(len(paths)), numbered, stats)
+    return Nodes.of(contents(pa.binary(), paths), no_bytes(len(paths)), numbered, default_stats(paths, zxid))
 
 
 def config_list() -> bytes:
     """Return the encoded ACL of /zookeeper/config."""
-    content: bytes = packed(pa.array([_READ_ONLY], ACL_RAW_TYPE))[0].as_py()
-    return content
+    return packed_list(_READ_ONLY)
 
 
 @kernel("const i8[], const i8[], i8[], i8[]")

@@ -23,13 +23,12 @@ from logwright.codec.zookeeper.formats.snapshot.sections import DIGEST_SIZE, Sha
 from logwright.codec.zookeeper.formats.snapshot.tables import NODE_FRAME
 from logwright.codec.zookeeper.jute import STAT_PERSISTED
 from logwright.codec.zookeeper.state import tree_fields as f
-from logwright.codec.zookeeper.state.acl_cache import LIST
 from logwright.codec.zookeeper.state.digest import VERSION
 from logwright.codec.zookeeper.state.tree_arrays import TreeArrays
+from logwright.codec.zookeeper.state.tree_defaults import CONFIG, SYSTEM, config_list
 
 CONFIG_SINCE = (3, 5)
 """The first version whose new tree has /zookeeper/config."""
-_READ_ONLY = [{"perms": 1, "id": {"scheme": b"world", "id": b"anyone"}}]
 _USUAL = 128
 """A low estimate of the size of a node in a snapshot."""
 
@@ -53,40 +52,29 @@ class Loaded:
 
 
 class TreeLoader(TreeArrays):
-    """A tree that is being loaded."""
-
-    @classmethod
-    def bare(cls, **settings: bool) -> Self:
-        """Return a tree without any node, even the root, to load a snapshot into. `settings` are those of the class."""
-        return cls(**settings)
+    """A tree that is being loaded. At first it has no node, not even the root."""
 
     @classmethod
     def empty(cls, *, version: tuple[int, ...] = (3, 9), **settings: bool) -> Self:
         """Return the tree of a server of that version that started without files."""
         tree = cls(**settings)
-        paths = [b"", b"/zookeeper", b"/zookeeper/quota"]
-        if version[:2] >= CONFIG_SINCE:
-            paths.insert(2, b"/zookeeper/config")
+        paths = [path for path in SYSTEM if path != CONFIG or version[:2] >= CONFIG_SINCE]
+        acls = np.full(len(paths), OPEN_ACL, np.int64)
         stat = {field.name: 0 for field in STAT_PERSISTED.fields}
         records = []
-        for path in paths:
-            config = path.endswith(b"/config")
-            acl = tree._acls.number(tree._acls.add(1, LIST.pack(_READ_ONLY, {}))) if config else OPEN_ACL
-            value = {
-                "path": path,
-                "data": b"",
-                "acl": int(acl),
-                "stat": stat | {"aversion": -1 if config else 0},
-            }
+        for i, path in enumerate(paths):
+            if path == CONFIG:
+                acls[i] = tree._acls.number(tree._acls.add(1, config_list()))
+            aversion = {"aversion": -1 if path == CONFIG else 0}
+            value = {"path": path, "data": b"", "acl": int(acls[i]), "stat": stat | aversion}
             records.append(NODE.pack(value))
         ends = np.cumsum([0, *(len(record) for record in records)])
-        acls = np.where(np.array(["config" in path.decode() for path in paths]), 1, OPEN_ACL)
         tree._load(
             np.frombuffer(b"".join(records), np.uint8),
             ends[:-1].astype(np.int64),
             np.array([len(path) for path in paths], np.int32),
             np.zeros(len(paths), np.int32),
-            acls.astype(np.int64),
+            acls,
         )
         return tree
 

@@ -16,15 +16,14 @@ from logwright.codec.columns import batch_of, binary, numbers
 from logwright.codec.deferred import compute as pc
 from logwright.codec.table import Column
 from logwright.codec.window import Bytes, Frames, Window
-from logwright.codec.zookeeper.formats.snapshot.acl import OPEN, flat
+from logwright.codec.zookeeper.formats.snapshot.acl import OPEN, flat, packed_list
 from logwright.codec.zookeeper.formats.snapshot.layout import FIXED, HEAD, LENGTH
 from logwright.codec.zookeeper.formats.snapshot.rows import PORTION, Nodes, acl_arrays
 from logwright.codec.zookeeper.formats.snapshot.sections import Shape
 from logwright.codec.zookeeper.formats.snapshot.tables import ACL_ROWS, NODE_FRAME, SESSION_ROWS
-from logwright.codec.zookeeper.jute import Int64s
+from logwright.codec.zookeeper.jute import Int64s, list_entries
 from logwright.codec.zookeeper.state import tree_fields as f
 from logwright.codec.zookeeper.state import tree_records
-from logwright.codec.zookeeper.state.acl_cache import entries
 from logwright.codec.zookeeper.state.columns import NODE_COLUMNS, TTLS, kinds_of
 from logwright.codec.zookeeper.state.paths import ascending
 from logwright.codec.zookeeper.state.tree_arrays import TreeArrays
@@ -103,12 +102,12 @@ class TreeReader(TreeArrays):
             np.ascontiguousarray(self._nodes[rows, field]) for field in (f.N_DATA, f.N_DATA_SIZE, f.N_ACL)
         )
         own, which = np.unique(slots, return_inverse=True)
-        contents = [self._acls.content(slot) if slot >= 0 else None for slot in own.tolist()]
-        lists: list[list[dict[str, Any]] | None] = [
-            [dict(each) for each in OPEN] if slot < 0 else None if content is None else entries(content)
-            for slot, content in zip(own.tolist(), contents, strict=True)
-        ]
+        lists = [self._acl(slot) for slot in own.tolist()]
         return binary(self._arena, starts, sizes), which.astype(np.int64), lists
+
+    def _acl(self, slot: int) -> list[dict[str, Any]] | None:
+        content = packed_list(OPEN) if slot < 0 else self._acls.content(slot)
+        return None if content is None else list_entries(content)
 
     def get(self, path: bytes) -> Node | None:
         row = self._row(path)
@@ -116,14 +115,10 @@ class TreeReader(TreeArrays):
             return None
         stat = {name: int(self._nodes[row, column]) for name, column in STATS.items()}
         slot = int(self._nodes[row, f.N_ACL])
-        acl: list[dict[str, Any]] | None = [dict(entry) for entry in OPEN]
-        if slot >= 0:
-            content = self._acls.content(slot)
-            acl = None if content is None else entries(content)
         return Node(
             self._path(row),
             self._data(row),
-            acl,
+            self._acl(slot),
             self._acls.number(slot),
             stat,
             int(self._nodes[row, f.N_CHILDREN]),

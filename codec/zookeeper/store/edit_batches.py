@@ -12,10 +12,9 @@ import pyarrow as pa
 
 from logwright.codec.columns import binary, numbers
 from logwright.codec.deferred import compute as pc
-from logwright.codec.java import java_string
-from logwright.codec.zookeeper.formats.snapshot.acl import OPEN, flat, packed
+from logwright.codec.zookeeper.formats.snapshot.acl import OPEN, flat, packed_list, packed_text
 from logwright.codec.zookeeper.formats.txnlog.rows import ROWS
-from logwright.codec.zookeeper.jute import ACL, ACL_TYPE, Int64s, raw_lists, vector
+from logwright.codec.zookeeper.jute import Int64s, list_entries, text_entries
 from logwright.codec.zookeeper.state.columns import CONTAINERS, EPHEMERAL, PERSISTENT, TTL_MAX, TTLS, kinds_of
 from logwright.codec.zookeeper.state.sorted_run import paths_of
 from logwright.codec.zookeeper.store import edit_kernels as kernels
@@ -32,10 +31,7 @@ SCHEMA = pa.schema([pa.field(name, pa.binary() if name == "path" else ROWS[name]
 """The columns of the transactions; paths as stored."""
 TYPES = {PERSISTENT: "create", EPHEMERAL: "create", CONTAINERS: "createContainer", TTLS: "createTTL"}
 """The type of the transaction that creates a node of each kind."""
-_LISTS = vector(ACL)
-OPEN_LIST = _LISTS.pack(
-    [{"perms": acl["perms"], "id": {"scheme": acl["scheme"], "id": acl["id"]}} for acl in OPEN], {}
-)
+OPEN_LIST = packed_list(OPEN)
 """The encoded open ACL."""
 _DOES = {
     **dict.fromkeys(("create", "create2", "createContainer", "createTTL"), kernels.CREATE),
@@ -51,20 +47,9 @@ _NAMES = tuple(_DOES)
 @cache
 def unpacked(stored: bytes) -> tuple[list[dict[str, Any]], list[dict[str, Any]] | None]:
     """Return an encoded list as text, and in raw form if the text does not determine it, as in rows."""
-    entries, _ = _LISTS.unpack(stored, 0, len(stored), {})
-    raw = [{"perms": entry["perms"], **entry["id"]} for entry in entries or []]
-    text = [
-        {"perms": entry["perms"]}
-        | {name: None if entry[name] is None else java_string(entry[name]) for name in ("scheme", "id")}
-        for entry in raw
-    ]
-    reencoded = packed(raw_lists(pa.array([text], ACL_TYPE), None))[0].as_py()
-    return text, None if reencoded == stored else raw
-
-
-def packed_of(acl: list[dict[str, Any]]) -> bytes:
-    out: bytes = packed(raw_lists(pa.array([acl], ACL_TYPE), None))[0].as_py()
-    return out
+    raw = list_entries(stored)
+    text = text_entries(raw)
+    return text, None if packed_text(text) == stored else raw
 
 
 class _Paths:
@@ -153,7 +138,9 @@ def of_nodes(
     if data:
         new_data[at] = _differ(values.take(picked), had)
     if lists.null_count < len(lists):
-        packs = pa.array([None if acl is None else packed_of(acl) for acl in known], pa.binary())
+        packs = pa.array(
+            [None if acl is None else packed_text(text_entries(acl)) for acl in known], pa.binary()
+        )
         own = lists.take(picked)
         new_acl[at] = _differ(own, packs.take(numbers(pa.int64(), slots))) & np.asarray(own.is_valid())
     sessions = np.full(len(owners), -1, np.int64)

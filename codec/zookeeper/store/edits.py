@@ -17,9 +17,9 @@ import pyarrow as pa
 from logwright.codec.deferred import compute as pc
 from logwright.codec.fault import UsageError
 from logwright.codec.java import java_string
-from logwright.codec.zookeeper.formats.snapshot.acl import flat
+from logwright.codec.zookeeper.formats.snapshot.acl import flat, packed_text
 from logwright.codec.zookeeper.formats.txnlog.rows import NAME, ROWS
-from logwright.codec.zookeeper.jute import jute_string
+from logwright.codec.zookeeper.jute import jute_string, text_entries
 from logwright.codec.zookeeper.state.columns import (
     CONTAINER,
     CONTAINERS,
@@ -33,7 +33,7 @@ from logwright.codec.zookeeper.state.columns import (
 )
 from logwright.codec.zookeeper.state.sorted_run import paths_of
 from logwright.codec.zookeeper.store import edit_batches
-from logwright.codec.zookeeper.store.edit_batches import OPEN_LIST, SCHEMA, TYPES, packed_of, unpacked
+from logwright.codec.zookeeper.store.edit_batches import OPEN_LIST, SCHEMA, TYPES, unpacked
 
 if TYPE_CHECKING:
     from logwright.codec.zookeeper.state.tree import Tree
@@ -365,7 +365,7 @@ class Editor:
         if state.acl is None:
             node = self._node(path)
             if node.acl_id not in self._acls:
-                self._acls[node.acl_id] = None if node.acl is None else packed_of(node.acl)
+                self._acls[node.acl_id] = None if node.acl is None else packed_text(text_entries(node.acl))
             state.acl = self._acls[node.acl_id]
         return state.acl
 

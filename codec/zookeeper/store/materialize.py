@@ -185,7 +185,7 @@ class _Replay:
     def _load_all(self, stream: Stream) -> tuple[Tree, bool]:
         """Load the readable part of a snapshot. Return whether that is all of it, so that a server loads it too."""
         # TTL nodes are treated as such, whatever the server's setting.
-        tree = Tree.bare(digests=False, extended_types=True)
+        tree = Tree(digests=False, extended_types=True)
         begun, late, sound = False, 0, True
         for part in stream.frames():
             shape = part.context.shape

@@ -6,7 +6,7 @@ do anything. Source: `ReferenceCountedACLCache` of ZooKeeper.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -23,7 +23,7 @@ from logwright.codec.kernels.kernel import kernel
 from logwright.codec.window import Bytes
 from logwright.codec.zookeeper.formats.snapshot.layout import OPEN_ACL, Int32s
 from logwright.codec.zookeeper.jute import (
-    ACL,
+    ACL_LIST,
     ACL_MIN,
     ACL_RAW_TYPE,
     ACL_TYPE,
@@ -32,14 +32,14 @@ from logwright.codec.zookeeper.jute import (
     acl_lists,
     jute_string,
     put_bytes,
+    raw_lists,
     skip_acl,
-    vector,
 )
 
 ENTRY = Struct(
     "acl_entry",
     Field("id", I64BE, "the number by which nodes refer to the list"),
-    Field("acl", vector(ACL), "the list"),
+    Field("acl", ACL_LIST, "the list"),
     source="org.apache.zookeeper.server.ReferenceCountedACLCache.serialize",
 )
 ACLS = Struct(
@@ -326,6 +326,18 @@ def packed(lists: pa.Array) -> pa.Array:
     pack_lists(ends, perms, schemes, scheme_ends, scheme_valid, names, name_ends, name_valid, out, stops)
     valid = None if not lists.null_count else lists.is_valid().buffers()[1]
     return pa.Array.from_buffers(pa.binary(), len(lists), [valid, pa.py_buffer(stops), pa.py_buffer(out)])
+
+
+def packed_list(acl: Sequence[Mapping[str, Any]]) -> bytes:
+    """Encode one list of the raw type."""
+    content: bytes = packed(pa.array([acl], ACL_RAW_TYPE))[0].as_py()
+    return content
+
+
+def packed_text(acl: Sequence[Mapping[str, Any]]) -> bytes:
+    """Encode one list whose names are text."""
+    content: bytes = packed(raw_lists(pa.array([acl], ACL_TYPE), None))[0].as_py()
+    return content
 
 
 def table_bytes(ids: Sequence[int], lists: Sequence[bytes]) -> bytes:

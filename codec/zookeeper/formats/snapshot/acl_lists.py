@@ -14,9 +14,16 @@ import pyarrow as pa
 from logwright.codec.columns import numbers
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.window import Bytes
-from logwright.codec.zookeeper.formats.snapshot.acl import OPEN, AclTable, flat, packed, table_bytes
+from logwright.codec.zookeeper.formats.snapshot.acl import (
+    OPEN,
+    AclTable,
+    flat,
+    packed,
+    packed_list,
+    table_bytes,
+)
 from logwright.codec.zookeeper.formats.snapshot.layout import OPEN_ACL, Int32s
-from logwright.codec.zookeeper.jute import ACL_RAW_TYPE, Int64s, raw_lists
+from logwright.codec.zookeeper.jute import Int64s, raw_lists
 from logwright.codec.zookeeper.state.paths import same
 
 _FEW = 1 << 22
@@ -188,7 +195,7 @@ class AclLists:
         self._by_list: dict[bytes, int] = {}
         for number, content in zip(self.given.known_ids.tolist(), packed(ordered).to_pylist(), strict=True):
             self._by_list.setdefault(content, number)
-        self.open = packed(pa.array([OPEN], ACL_RAW_TYPE))[0].as_py()
+        self.open = packed_list(OPEN)
         self.added = False
         self._next = max([0, *self.ids]) + 1
 

@@ -147,6 +147,21 @@ def measure_body(buf: Bytes, kind: int, fields: int, at: int, end: int, out: Int
     return SOUND
 
 
+@kernel("const u1[], i8, i8, i8, i8, i8[,], i8")
+def measure_single(buf: Bytes, kind: int, fields: int, at: int, end: int, out: Int64s, i: int) -> int:
+    """Read the body of a transaction that is no multi, and is in none, and return its status."""
+    if kind == layout.CLOSE_SESSION:
+        # The body may be missing, and a digest may follow: see `layout`.
+        alone = end - at == layout.DIGEST_SIZE and load_i32be(buf, at) == layout.DIGEST_VERSION
+        if alone or measure_body(buf, kind, fields, at, end, out, i) != SOUND:
+            return measure_body(buf, kind, 0, at, end, out, i)
+        return SOUND
+    status = measure_body(buf, kind, fields, at, end, out, i)
+    if status == SHORT and kind == layout.CREATE:
+        status = measure_body(buf, kind, fields & ~layout.NUMBER, at, end, out, i)
+    return status
+
+
 @kernel("const u1[], i8, i8, i8, const i8[], i8[,], i8")
 def measure_sub(
     buf: Bytes, at: int, end: int, recipes_from: int, recipes: Int64s, out: Int64s, i: int
@@ -222,13 +237,7 @@ def measure_all(
             measure_body(buf, kind, 0, at, end, out, i)
             out[STATUS, i] = UNSUPPORTED
             continue
-        if kind == layout.CLOSE_SESSION:
-            # The body may be missing, and a digest may follow: see `layout`.
-            alone = end - at == layout.DIGEST_SIZE and load_i32be(buf, at) == layout.DIGEST_VERSION
-            if alone or measure_body(buf, kind, fields, at, end, out, i) != SOUND:
-                measure_body(buf, kind, 0, at, end, out, i)
-            at = out[END, i]
-        elif fields & layout.TXNS:
+        if fields & layout.TXNS:
             measure_body(buf, kind, 0, at, end, out, i)
             out[FIELDS, i] = fields
             out[STATUS, i] = SHORT
@@ -260,10 +269,7 @@ def measure_all(
             out[STATUS, i] = SOUND
             total += max(count, 0)
         else:
-            status = measure_body(buf, kind, fields, at, end, out, i)
-            if status != SOUND and kind == layout.CREATE and status == SHORT:
-                status = measure_body(buf, kind, fields & ~layout.NUMBER, at, end, out, i)
-            if status != SOUND:
+            if measure_single(buf, kind, fields, at, end, out, i) != SOUND:
                 continue
             at = out[END, i]
         if end - at >= layout.DIGEST_SIZE:

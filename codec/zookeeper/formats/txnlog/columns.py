@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +15,14 @@ from logwright.codec.kernels.kernel import kernel
 from logwright.codec.window import Bytes
 from logwright.codec.zookeeper.formats.txnlog import layout
 from logwright.codec.zookeeper.formats.txnlog.rows import NAME, ROWS
-from logwright.codec.zookeeper.jute import ACL_RAW_TYPE, ACL_TYPE, Int64s, raw_lists, stored_strings
+from logwright.codec.zookeeper.jute import (
+    ACL_RAW_TYPE,
+    ACL_TYPE,
+    Int64s,
+    raw_lists,
+    stored_strings,
+    text_entries,
+)
 
 Int32s = npt.NDArray[np.int32]
 
@@ -194,18 +200,10 @@ class TxnColumns:
             return acls
         texts = lists.to_pylist()
         chosen = [
-            stored if stored is not None and _as_java(stored) == text else plain
+            stored if stored is not None and text_entries(stored) == text else plain
             for stored, text, plain in zip(raw.to_pylist(), texts, acls.to_pylist(), strict=True)
         ]
         return pa.array(chosen, ACL_RAW_TYPE)
-
-
-def _as_java(acl: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [
-        {"perms": entry["perms"]}
-        | {name: None if entry[name] is None else java_string(entry[name]) for name in ("scheme", "id")}
-        for entry in acl
-    ]
 
 
 def validity(array: pa.Array) -> Bytes:

@@ -18,7 +18,7 @@ from logwright.codec.kernels.intrinsics import append, is_ascii, load_i32be, loa
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.window import Bytes, Frames, Window
 from logwright.codec.zookeeper.formats.txnlog import bodies, layout
-from logwright.codec.zookeeper.formats.txnlog.bodies import acls_of, measure_body, paths_of, type_names
+from logwright.codec.zookeeper.formats.txnlog.bodies import acls_of, measure_single, paths_of, type_names
 from logwright.codec.zookeeper.formats.txnlog.rows import ROWS
 from logwright.codec.zookeeper.formats.txnlog.scan import BODY, HEAD_FIELDS, TYPE
 from logwright.codec.zookeeper.formats.txnlog.tables import TxnLogContext
@@ -122,21 +122,9 @@ def read_portion(
         data_start = 0
         data_length = NULL
         if fields & ~_SIMPLE:
-            # As in `measure_all`.
-            kind = place + lowest
-            recipe = fields & (layout.TXNS - 1)
             at += layout.TXN_HEADER
-            if (
-                kind == layout.CLOSE_SESSION
-                and end - at == layout.DIGEST_SIZE
-                and load_i32be(buf, at) == layout.DIGEST_VERSION
-            ):
-                recipe = 0
-            status = measure_body(buf, kind, recipe, at, end, measured, 0)
-            if status != bodies.SOUND and kind == layout.CLOSE_SESSION:
-                status = measure_body(buf, kind, 0, at, end, measured, 0)
-            elif status == bodies.SHORT and kind == layout.CREATE:
-                status = measure_body(buf, kind, recipe & ~layout.NUMBER, at, end, measured, 0)
+            recipe = fields & (layout.TXNS - 1)
+            status = measure_single(buf, place + lowest, recipe, at, end, measured, 0)
             if status != bodies.SOUND or measured[bodies.PLAIN, 0] == 0 or not keep:
                 return i, path_at, data_at, common, any_fields
             if not measured[bodies.FIELDS, 0] & layout.NUMBER:
