@@ -167,7 +167,12 @@ class Codec(ABC):
         """Return the single row of the file table. The file ends in `tail`, which no frame covers, and `zeros` zero bytes."""
         row = {"size": size, "frames": frames, "trailing": tail, "trailing_zeros": zeros}
         table = self.tables["file"]
-        return pa.RecordBatch.from_pylist([row], schema=table.schema(table.names(detail=True)))
+        facts = self.file_facts(head, size, tail, zeros, context)
+        return pa.RecordBatch.from_pylist([{**facts, **row}], schema=table.schema(table.names(detail=True)))
+
+    def file_facts(self, head: Window, size: int, tail: bytes, zeros: int, context: Any) -> Mapping[str, Any]:
+        """Return the other columns of the file table, with the arguments of `describe_file`."""
+        return {}
 
     def frame_bounds(self, frames: Frames, column: str) -> tuple[Any, Any]:
         """Return arrays of the smallest and largest value that a column can have in each frame; None if unknown.

@@ -266,11 +266,10 @@ class FixedCodec(Codec):
         # If this wraps, the scan reports a fault, and encoding wraps back.
         return values + np.int64(context.base or 0)
 
-    def describe_file(
-        self, head: Window, size: int, frames: int, tail: bytes, zeros: int, context: FixedContext
-    ) -> pa.RecordBatch:
-        row = {"size": size, "frames": frames, "trailing": tail, "trailing_zeros": zeros}
-        return pa.RecordBatch.from_pylist([{"base": context.base, **row}], schema=FILE.schema())
+    def file_facts(
+        self, head: Window, size: int, tail: bytes, zeros: int, context: FixedContext
+    ) -> Mapping[str, Any]:
+        return {"base": context.base}
 
     def resync(self, window: Window, at: int, context: FixedContext) -> tuple[int, int]:
         context.before = None

@@ -448,19 +448,9 @@ class FramedCodec(FrameFormat):
         data = marker.struct.pack(values_of_fields)
         return data + bytes(max(0, size - len(data)))
 
-    def describe_file(
-        self, head: Window, size: int, frames: int, tail: bytes, zeros: int, context: Any
-    ) -> pa.RecordBatch:
-        row = {
-            "number": context.number,
-            **({} if self.header is None else {"version": self._version(head.data[:4096].tobytes())}),
-            "size": size,
-            "frames": frames,
-            "trailing": tail,
-            "trailing_zeros": zeros,
-        }
-        table = self.tables["file"]
-        return pa.RecordBatch.from_pylist([row], schema=table.schema(table.names(detail=True)))
+    def file_facts(self, head: Window, size: int, tail: bytes, zeros: int, context: Any) -> Mapping[str, Any]:
+        version = {} if self.header is None else {"version": self._version(head.data[:4096].tobytes())}
+        return {"number": context.number, **version}
 
     # Encoding
 

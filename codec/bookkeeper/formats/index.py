@@ -307,16 +307,14 @@ class Index(Codec):
             ]
             yield Decoded(pa.RecordBatch.from_arrays(arrays, schema=schema))
 
-    def describe_file(
-        self, head: Window, size: int, frames: int, tail: bytes, zeros: int, context: IndexContext
-    ) -> pa.RecordBatch:
+    def file_facts(
+        self, head: Window, size: int, tail: bytes, zeros: int, context: IndexContext
+    ) -> Mapping[str, Any]:
         info = FileInfo.of(head.data[:HEADER_SIZE].tobytes() if size != _OLDEST else head.data.tobytes())
-        row = {
+        return {
             "ledger_id": context.ledger, "version": info.version, "master_key": info.master_key, "state_bits": info.state_bits,
-            "fenced": bool(info.state_bits & FENCED), "explicit_lac": info.explicit_lac or None, "size": size, "frames": frames,
-            "trailing": tail, "trailing_zeros": zeros,
+            "fenced": bool(info.state_bits & FENCED), "explicit_lac": info.explicit_lac or None,
         }  # fmt: skip
-        return pa.RecordBatch.from_pylist([row], schema=FILE.schema())
 
     def resync(self, window: Window, at: int, context: IndexContext) -> tuple[int, int]:
         return -1, 0

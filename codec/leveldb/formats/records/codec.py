@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from logwright.codec import plural
 from logwright.codec.base import Codec, Match
-from logwright.codec.columns import batch_of, constant, contents, from_offsets, numbers
+from logwright.codec.columns import batch_of, contents, from_offsets, numbers
 from logwright.codec.describe import Struct, Type
 from logwright.codec.explain import Focus, Node
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
@@ -376,17 +376,10 @@ class RecordCodec(Codec):
     def frame_bounds(self, frames: Frames, column: str) -> tuple[Any, Any]:
         return None, None
 
-    def describe_file(
-        self, head: Window, size: int, frames: int, tail: bytes, zeros: int, context: RecordContext
-    ) -> pa.RecordBatch:
-        arrays = [
-            constant(pa.int64(), context.file, 1),
-            numbers(pa.int64(), np.array([size])),
-            numbers(pa.int64(), np.array([frames])),
-            contents(pa.binary(), [tail]),
-            numbers(pa.int64(), np.array([zeros])),
-        ]
-        return pa.RecordBatch.from_arrays(arrays, schema=FILE.schema())
+    def file_facts(
+        self, head: Window, size: int, tail: bytes, zeros: int, context: RecordContext
+    ) -> Mapping[str, Any]:
+        return {"file": context.file}
 
     # After damage
 

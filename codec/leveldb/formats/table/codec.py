@@ -15,7 +15,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from logwright.codec.base import Codec, Match
-from logwright.codec.columns import contents, numbers
 from logwright.codec.describe import Type
 from logwright.codec.explain import Focus, Node
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
@@ -205,24 +204,19 @@ class LevelDBTable(Codec):
             return rows.decode(window, frames, ROWS, columns, context)
         return rows.decode_frames(window, frames, FRAMES, columns, context)
 
-    def describe_file(
-        self, head: Window, size: int, frames: int, tail: bytes, zeros: int, context: TableContext
-    ) -> pa.RecordBatch:
-        places: list[int | None] = [None] * 4
+    def file_facts(
+        self, head: Window, size: int, tail: bytes, zeros: int, context: TableContext
+    ) -> Mapping[str, Any]:
         footer = tail[-index.FOOTER_SIZE :]
-        if len(footer) == index.FOOTER_SIZE and not zeros:
-            footer_handles = handles(footer[: index.HANDLES_SIZE])
-            if len(footer_handles) == 2:
-                places = [*footer_handles[0], *footer_handles[1]]
-        arrays = [numbers(pa.int64(), np.array([value])) for value in (size, frames)]
-        arrays += [
-            pa.nulls(1, pa.int64())
-            if value is None or value >= 1 << 63
-            else numbers(pa.int64(), np.array([value]))
-            for value in places
-        ]
-        arrays += [contents(pa.binary(), [tail]), numbers(pa.int64(), np.array([zeros]))]
-        return pa.RecordBatch.from_arrays(arrays, schema=FILE.schema(FILE.names(detail=True)))
+        found = (
+            handles(footer[: index.HANDLES_SIZE]) if len(footer) == index.FOOTER_SIZE and not zeros else ()
+        )
+        if len(found) != 2:
+            return {}
+        places = (value if value < 1 << 63 else None for handle in found for value in handle)
+        return dict(
+            zip(("metaindex_offset", "metaindex_size", "index_offset", "index_size"), places, strict=True)
+        )
 
     def writer_options(self, read: Callable[..., pa.Table]) -> Mapping[str, Any]:
         """See `Codec.writer_options`: return the bits per key of the filter, if there is one."""

@@ -301,23 +301,14 @@ class TxnLog(Codec):
     def row_frames(self, window: Window, frames: Frames, context: TxnLogContext) -> Iterator[RowFrames]:
         yield RowFrames(window, _without_header(frames), context)
 
-    def describe_file(
-        self, head: Window, size: int, frames: int, tail: bytes, zeros: int, context: TxnLogContext
-    ) -> pa.RecordBatch:
+    def file_facts(
+        self, head: Window, size: int, tail: bytes, zeros: int, context: TxnLogContext
+    ) -> Mapping[str, Any]:
         version = dbid = None
         if len(head.data) >= layout.HEADER_SIZE and head.data[: len(layout.MAGIC)].tobytes() == layout.MAGIC:
             version = load_i32be(head.data, layout.FILE_HEADER.offset("version"))
             dbid = load_i64be(head.data, layout.FILE_HEADER.offset("dbid"))
-        row = {
-            "file": context.file,
-            "version": version,
-            "dbid": dbid,
-            "size": size,
-            "frames": frames,
-            "trailing": tail,
-            "trailing_zeros": zeros,
-        }
-        return pa.RecordBatch.from_pylist([row], schema=FILE.schema())
+        return {"file": context.file, "version": version, "dbid": dbid}
 
     def encode(
         self, rows: pa.Table, frames: pa.Table | None, file: pa.Table | None, context: TxnLogContext
