@@ -134,6 +134,18 @@ def batch_of(arrays: Sequence[pa.Array], schema: pa.Schema, rows: int) -> pa.Rec
     return pa.RecordBatch.from_struct_array(pa.nulls(rows, pa.struct([])))
 
 
+def one_batch(rows: pa.Table) -> pa.RecordBatch:
+    """Return the rows as one batch."""
+    if not rows.num_rows:
+        return pa.RecordBatch.from_arrays(
+            [pa.nulls(0, field.type) for field in rows.schema], schema=rows.schema
+        )
+    # `combine_chunks` copies even a single chunk.
+    batches = rows.to_batches()
+    (batch,) = batches if len(batches) == 1 else rows.combine_chunks().to_batches()
+    return batch
+
+
 def distinct(values: npt.NDArray[np.int64]) -> tuple[list[int], npt.NDArray[np.int64]]:
     """Return the distinct values in the order of their first occurrence, and the index of each value among them."""
     encoded = numbers(pa.int64(), values).dictionary_encode()

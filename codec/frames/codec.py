@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.columns import contents, numbers
+from logwright.codec.columns import contents, numbers, one_batch
 from logwright.codec.engine.reencode import Reencoder, Stored, absent, integers, match, need, stored
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
 from logwright.codec.frames import scanner
@@ -571,15 +571,3 @@ _ABSENT = {b"absent": b"1"}
 def was_given(rows: pa.RecordBatch, name: str) -> bool:
     """Return whether a column was among the input columns. In an absent column null may have another meaning."""
     return bool(rows.schema.field(name).metadata != _ABSENT)
-
-
-def one_batch(rows: pa.Table) -> pa.RecordBatch:
-    """Return the rows as one batch."""
-    if not rows.num_rows:
-        return pa.RecordBatch.from_arrays(
-            [pa.nulls(0, field.type) for field in rows.schema], schema=rows.schema
-        )
-    # `combine_chunks` copies even a single chunk.
-    batches = rows.to_batches()
-    (batch,) = batches if len(batches) == 1 else rows.combine_chunks().to_batches()
-    return batch

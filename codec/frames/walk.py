@@ -540,10 +540,17 @@ class Walk:
         return end
 
 
+def walk_listed(
+    listing: Listing, name: str, size: int, codec: Codec, *, check: bool = True, **hints: Any
+) -> Walk:
+    """Return a walk over a file of a listing, with the codec's default options."""
+    context = codec.context(name.rpartition("/")[2], Options(codec.options), **hints)
+    return Walk(ListedFile(listing, name, size), codec, context, check=check)
+
+
 def walk_file(listing: Listing, file: PlannedFile, codec: Codec, *, check: bool = True) -> Walk:
-    """Return a walk over a file of a plan, with the codec's default options."""
-    context = codec.context(file.name.rpartition("/")[2], Options(codec.options), **file.hints)
-    return Walk(ListedFile(listing, file.name, file.size), codec, context, check=check)
+    """Do the same with a file of a plan."""
+    return walk_listed(listing, file.name, file.size, codec, check=check, **file.hints)
 
 
 def good_frames(items: Iterable[Stretch | Hole]) -> Iterator[tuple[Window, Frames]]:

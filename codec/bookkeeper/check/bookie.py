@@ -20,6 +20,7 @@ from logwright.codec.bookkeeper.store import rocks, tree
 from logwright.codec.bookkeeper.store.tree import Tree
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.frames.scanner import MAIN
+from logwright.codec.frames.walk import ListedFile
 from logwright.codec.option import Options
 from logwright.codec.plural import count
 from logwright.codec.store.listing import Listing, Plan, PlannedFile
@@ -146,10 +147,8 @@ class BookieChecker:
         yield name, Fault(NAME, ledgers_map.offset, 0, Kind.LINK, text + more, Severity.WARNING, system, 0)
 
     def _read_map(self, name: str) -> LedgersMap | None:
-        def read(offset: int, length: int) -> npt.NDArray[np.uint8]:
-            return np.frombuffer(self._listing.read(name, offset, length), np.uint8)
-
-        return read_map(read, self._tree.sizes[name])
+        file = ListedFile(self._listing, name, self._tree.sizes[name])
+        return read_map(file.pread, file.size)
 
     def _misnamed_copies(self) -> Iterator[tuple[str, Fault]]:
         """Report a copy that an interrupted compaction left under the decimal form of the log's hexadecimal id (apache/bookkeeper#4804)."""

@@ -214,11 +214,8 @@ class BookieEdit(RepairPlan):
 
     def _with_map(self, name: str, pieces: list[Extent], ledgers: Int64s, sizes: Int64s) -> Sequence[Extent]:
         """Return a log with a ledgers map of its entries, if it has a map."""
-
-        def read(offset: int, length: int) -> npt.NDArray[np.uint8]:
-            return np.frombuffer(self.listing.read(name, offset, length), np.uint8)
-
-        old = read_map(read, self.sizes[name])
+        file = ListedFile(self.listing, name, self.sizes[name])
+        old = read_map(file.pread, file.size)
         if old is None or not old.offset or old.error:
             return pieces
         known, first, group = np.unique(ledgers, return_index=True, return_inverse=True)

@@ -46,6 +46,7 @@ from logwright.codec.engine.derive import Rebuild
 from logwright.codec.engine.repair import OutputFile, Removed, Repairer, RepairPlan
 from logwright.codec.engine.startup import SystemRepair
 from logwright.codec.fault import DamageError, UsageError
+from logwright.codec.frames.walk import ListedFile
 from logwright.codec.option import Option, Options
 from logwright.codec.single_frame import ParseError, SmallFileCodec
 from logwright.codec.store.extents import Copy, Extent
@@ -154,9 +155,7 @@ class RepairedBookie(RepairPlan):
     # Entry logs
 
     def _read_map(self, file: SurveyedFile) -> LedgersMap | None:
-        return read_map(
-            lambda at, size: np.frombuffer(self.listing.read(file.name, at, size), np.uint8), file.size
-        )
+        return read_map(ListedFile(self.listing, file.name, file.size).pread, file.size)
 
     def _plan_log(self, number: int, file: SurveyedFile) -> None:
         ledgers_map = self._read_map(file)

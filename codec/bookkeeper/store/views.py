@@ -25,6 +25,7 @@ from logwright.codec.bookkeeper.store.stored import ENTRIES
 from logwright.codec.bookkeeper.store.tree import Tree
 from logwright.codec.capability import Report
 from logwright.codec.deferred import compute as pc
+from logwright.codec.frames.walk import ListedFile
 from logwright.codec.host import Spill, host
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing, Plan, Role
@@ -117,11 +118,7 @@ def parts(listing: Listing, plan: Plan, view: str, options: Options) -> Sequence
 
 def _bounds(listing: Listing, name: str, size: int) -> Mapping[str, tuple[Any, Any]]:
     """Return the range of ledgers in a log with a readable ledgers map."""
-
-    def read(offset: int, length: int) -> Any:
-        return np.frombuffer(listing.read(name, offset, length), np.uint8)
-
-    ledgers_map = read_map(read, size)
+    ledgers_map = read_map(ListedFile(listing, name, size).pread, size)
     if ledgers_map is None or ledgers_map.error or not ledgers_map.sizes:
         return {}
     return {"ledger_id": (min(ledgers_map.sizes), max(ledgers_map.sizes))}

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from logwright.codec.engine.repair import Removed
 from logwright.codec.fault import Severity, UnreadableError
-from logwright.codec.frames.walk import Hole, ListedFile, Walk
+from logwright.codec.frames.walk import Hole, walk_listed
 from logwright.codec.leveldb.formats.current import manifest_of
 from logwright.codec.leveldb.formats.manifest import codec as manifest
 from logwright.codec.leveldb.formats.manifest.layout import EditError, EditField
@@ -18,7 +18,6 @@ from logwright.codec.leveldb.formats.manifest.layout import parse as parse_edit
 from logwright.codec.leveldb.formats.records.codec import Payloads
 from logwright.codec.leveldb.names import CURRENT, FileType, parse
 from logwright.codec.leveldb.store.version import Version
-from logwright.codec.option import Options
 from logwright.codec.single_frame import ParseError
 from logwright.codec.store.listing import Listing
 
@@ -79,10 +78,8 @@ def _named(listing: Listing, sizes: dict[str, int]) -> str:
 
 def _read(listing: Listing, name: str, size: int) -> State:
     state = State(name, sound=True)
-    read = ListedFile(listing, name, size)
-    context = manifest.CODEC.context(name, Options(manifest.CODEC.options))
     deleted: set[int] = set()
-    for stretch in Walk(read, manifest.CODEC, context):
+    for stretch in walk_listed(listing, name, size, manifest.CODEC):
         if isinstance(stretch, Hole):
             fault = stretch.fault
             if fault.severity is not Severity.INFO:

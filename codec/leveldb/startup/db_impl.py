@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from logwright.codec.fault import UnreadableError
+from logwright.codec.frames.walk import ListedFile
 from logwright.codec.leveldb.comparators import comparator_of
 from logwright.codec.leveldb.formats.log.layout import MESSAGES, SOUND, TOO_HIGH, TOO_SMALL
 from logwright.codec.leveldb.formats.records.codec import Payloads
@@ -34,7 +35,6 @@ from logwright.codec.leveldb.startup.version_set import VersionSet, unreadable
 from logwright.codec.leveldb.store.version import FileMetaData
 from logwright.codec.option import Options
 from logwright.codec.store.overlay import Overlay
-from logwright.codec.window import Bytes
 
 Sequences = npt.NDArray[np.uint64]
 
@@ -183,13 +183,10 @@ class DBImpl:
         """Return the batches that reach the memtable, each with the last sequence LevelDB computes for it. Raises `Status`."""
         name = log_name(number)
         reporter = _LogReporter(f"{self.name}/{name}", self.paranoid, self.info_log)
-
-        def read(offset: int, length: int) -> Bytes:
-            return np.frombuffer(self.disk.read(name, offset, length), np.uint8)
-
+        file = ListedFile(self.disk, name, self.disk.size(name))
         end = 0
         try:
-            for event in read_records(read, self.disk.size(name)):
+            for event in read_records(file.pread, file.size):
                 if isinstance(event, Delivered):
                     self.silent |= int(event.frames.start[0]) + event.window.offset != end
                     end = int(event.frames.end[-1]) + event.window.offset

@@ -13,7 +13,7 @@ from logwright.codec.base import Codec
 from logwright.codec.engine.repair import Removed
 from logwright.codec.engine.startup import LostRows, lost_runs
 from logwright.codec.fault import Fault, Severity
-from logwright.codec.frames.walk import Hole, ListedFile, Stretch, Walk
+from logwright.codec.frames.walk import Hole, ListedFile, Stretch, Walk, walk_listed
 from logwright.codec.leveldb.formats.log import codec as log
 from logwright.codec.leveldb.formats.records.layout import BATCH_HEADER
 from logwright.codec.leveldb.formats.records.log_reader import Delivered, read_records
@@ -146,8 +146,7 @@ def _skipped_records(listing: Listing, name: str, size: int) -> Iterator[Removed
     sorted_ = np.array(sorted(seen), np.int64)
     named = parse(name)
     number = 0 if named is None else named.number
-    context = log.CODEC.context(name, Options(log.CODEC.options))
-    for stretch in Walk(read, log.CODEC, context):
+    for stretch in walk_listed(listing, name, size, log.CODEC):
         if isinstance(stretch, Hole):
             fault = stretch.fault
             if fault.severity is not Severity.INFO:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.columns import constant, from_offsets, numbers
+from logwright.codec.columns import constant, from_offsets, numbers, one_batch
 from logwright.codec.deferred import compute as pc
 from logwright.codec.kernels.intrinsics import size_uvarlong
 from logwright.codec.kernels.kernel import kernel
@@ -192,7 +192,7 @@ class MemTable:
         }
         keys = [(name, "ascending") for name in columns]
         chosen = np.asarray(pc.sort_indices(pa.table(columns), sort_keys=keys))
-        rows = table.take(numbers(pa.int64(), chosen)).combine_chunks().to_batches()[0]
+        rows = one_batch(table.take(numbers(pa.int64(), chosen)))
         repeated = _repeated(rows)
         if repeated.any():
             chosen = chosen[~repeated]

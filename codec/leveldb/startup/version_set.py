@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from logwright.codec.fault import UnreadableError
+from logwright.codec.frames.walk import ListedFile
 from logwright.codec.leveldb.formats.current import NO_NEWLINE, manifest_of
 from logwright.codec.leveldb.formats.manifest.layout import EditField, form
 from logwright.codec.leveldb.formats.records.layout import room_for, write_records
@@ -17,7 +18,6 @@ from logwright.codec.leveldb.store.version import FileMetaData, Version, recover
 from logwright.codec.option import Options
 from logwright.codec.single_frame import ParseError
 from logwright.codec.store.overlay import Overlay
-from logwright.codec.window import Bytes
 
 _LONGEST = 1 << 16
 """Bytes read of CURRENT. No file name is longer."""
@@ -70,7 +70,7 @@ class VersionSet:
             self._raise_missing(name, named)
         try:
             recovered = recover(
-                self._reader(name),
+                ListedFile(disk, name, disk.size(name)).pread,
                 disk.size(name),
                 comparator=self.comparator,
                 empty_pointers=self._empty_pointers,
@@ -100,12 +100,6 @@ class VersionSet:
         raise Corruption(
             "CURRENT points to a non-existent file", str(NotFound(shown, "No such file or directory"))
         )
-
-    def _reader(self, name: str) -> Callable[[int, int], Bytes]:
-        def read(offset: int, length: int) -> Bytes:
-            return np.frombuffer(self.disk.read(name, offset, length), np.uint8)
-
-        return read
 
     def _reuse_manifest(self, name: str) -> bool:
         named = parse(name)

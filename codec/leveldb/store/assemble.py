@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-import numpy as np
 import pyarrow as pa
 
 from logwright.codec.engine.merge import SortedRun, merge
 from logwright.codec.fault import LogwrightError, UsageError
+from logwright.codec.frames.walk import ListedFile
 from logwright.codec.leveldb.comparators import Comparator
 from logwright.codec.leveldb.formats.table import codec as table
 from logwright.codec.leveldb.keys import user_key
@@ -27,7 +27,7 @@ from logwright.codec.option import Options
 from logwright.codec.sorting import unique
 from logwright.codec.store.build import Piece, Placement, Stage, Summary
 from logwright.codec.store.listing import Listing
-from logwright.codec.window import Bytes, Window
+from logwright.codec.window import Window
 
 _MEMORY = 64 << 20
 """Approximate bytes in memory of tables that are merged together."""
@@ -177,10 +177,7 @@ def read_table(listing: Listing, name: str, size: int, step: int) -> Iterator[pa
     """Yield the rows (`ROWS`) of a sound table, reading about `step` bytes at a time."""
     codec = table.CODEC
     context = codec.context(name, Options(codec.options))
-
-    def read(offset: int, length: int) -> Bytes:
-        return np.frombuffer(listing.read(name, offset, length), np.uint8)
-
+    read = ListedFile(listing, name, size).pread
     codec.prepare(read, size, context)
     at, length = 0, step
     while True:

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from logwright.codec.fault import UnreadableError
+from logwright.codec.frames.walk import ListedFile
 from logwright.codec.leveldb.formats.current import manifest_of
 from logwright.codec.leveldb.names import CURRENT
 from logwright.codec.leveldb.store.version import Version, recover
 from logwright.codec.single_frame import ParseError
 from logwright.codec.store.listing import Listing
-from logwright.codec.window import Bytes
 
 _LONGEST = 1 << 16
 """Bytes read of CURRENT. No file name is longer."""
@@ -60,12 +58,8 @@ def read_descriptor(listing: Listing, *, comparator: str | None = None) -> Descr
         crlf = name.endswith("\r")
         hint = "CURRENT ends in CRLF, as after a text conversion: LevelDB needs a single LF" if crlf else ""
         return Descriptor(None, Version(), error, CURRENT, hint=hint)
-
-    def read(offset: int, length: int) -> Bytes:
-        return np.frombuffer(listing.read(name, offset, length), np.uint8)
-
     try:
-        recovered = recover(read, sizes[name], comparator=comparator)
+        recovered = recover(ListedFile(listing, name, sizes[name]).pread, sizes[name], comparator=comparator)
     except UnreadableError as wrong:
         return Descriptor(name, Version(), f"IO error: {name}: {wrong.message}", name, wrong.start)
     return Descriptor(

@@ -16,7 +16,7 @@ import pyarrow as pa
 from logwright.codec.columns import batch_of, constant, contents, numbers
 from logwright.codec.deferred import compute as pc
 from logwright.codec.fault import Fault, Kind, Severity
-from logwright.codec.frames.walk import ListedFile, Stretch, Walk
+from logwright.codec.frames.walk import good_frames, walk_file
 from logwright.codec.leveldb.comparators import BYTEWISE_COMPARATOR, Comparator, comparator_of
 from logwright.codec.leveldb.formats.log import codec as log
 from logwright.codec.leveldb.formats.records.layout import BATCH_HEADER
@@ -26,10 +26,10 @@ from logwright.codec.leveldb.formats.table.tables import ROWS
 from logwright.codec.leveldb.keys import BYTEWISE, TYPE_NAMES, VALUE, readable
 from logwright.codec.leveldb.store.entry_states import BUDGET, LIVE, STATE_NAMES, EntryStates
 from logwright.codec.leveldb.store.newest import Shape, merge_newest, sort_newest
-from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role
 from logwright.codec.store.view import Group, Part, RowStream, Run, View
 from logwright.codec.table import Column, Table
+from logwright.codec.window import Frames, Window
 
 NAME = "leveldb.db"
 LOG, TABLE = log.CODEC.name, table.CODEC.name
@@ -173,16 +173,14 @@ def key_range(
     listing: Listing, file: PlannedFile, order: Comparator = BYTEWISE_COMPARATOR
 ) -> tuple[bytes, bytes]:
     """Return the smallest and the largest user key that can be read from a table."""
-    context = table.CODEC.context(file.name, Options(table.CODEC.options), **file.hints)
     keys: list[bytes] = []
-    for stretch in Walk(ListedFile(listing, file.name, file.size), table.CODEC, context):
-        if not isinstance(stretch, Stretch):
-            continue
-        frames = stretch.frames.pick(stretch.frames.header["kind"] == DATA)
+    walk = walk_file(listing, file, table.CODEC)
+    for window, frames in good_frames(walk):
+        frames = frames.pick(frames.header["kind"] == DATA)
         if table.CODEC.frame_bounds(frames, KEY)[0] is not None:
             # The index bounds the keys in between.
             frames = frames.pick(slice(None, None, max(1, len(frames) - 1)))
-        for decoded in table.CODEC.decode(stretch.window, frames, "rows", (KEY,), context):
+        for decoded in table.CODEC.decode(window, frames, "rows", (KEY,), walk.context):
             column = decoded.batch.column(KEY)
             if order.bytewise:
                 keys += [reduce(column).as_py() for reduce in (pc.min, pc.max) if len(column)]
@@ -201,21 +199,19 @@ def last_sequence(listing: Listing, plan: Plan) -> int | None:
     levels = [file.hints.get("level") for file in _primary(plan, TABLE)]
     if known is None or "error" in plan.facts or not levels or None in levels:
         return None
-    for stretch, _ in _batches(listing, _primary(plan, LOG)):
-        head = stretch.frames.header
+    for _, frames, _ in _batches(listing, _primary(plan, LOG)):
+        head = frames.header
         head = head[head["size"] >= BATCH_HEADER]
         last = head["sequence"].astype(np.int64) + head["count"] - 1
         known = max(known, int(last.max(initial=0)))
     return known
 
 
-def _batches(listing: Listing, logs: Sequence[PlannedFile]) -> Iterator[tuple[Stretch, Any]]:
+def _batches(listing: Listing, logs: Sequence[PlannedFile]) -> Iterator[tuple[Window, Frames, Any]]:
     """Yield the good batches of some logs, with their context."""
     for file in logs:
-        context = log.CODEC.context(file.name, Options(log.CODEC.options), **file.hints)
-        for stretch in Walk(ListedFile(listing, file.name, file.size), log.CODEC, context):
-            if isinstance(stretch, Stretch) and len(stretch.frames):
-                yield stretch, context
+        walk = walk_file(listing, file, log.CODEC)
+        yield from ((window, frames, walk.context) for window, frames in good_frames(walk))
 
 
 def _splitters(listing: Listing, logs: Sequence[PlannedFile]) -> list[bytes]:
@@ -224,10 +220,10 @@ def _splitters(listing: Listing, logs: Sequence[PlannedFile]) -> list[bytes]:
     if total <= IN_MEMORY:
         return []
     keys: list[bytes] = []
-    for stretch, context in _batches(listing, logs):
-        for decoded in log.CODEC.decode(stretch.window, stretch.frames, "rows", (KEY,), context):
+    for window, frames, context in _batches(listing, logs):
+        for decoded in log.CODEC.decode(window, frames, "rows", (KEY,), context):
             column = decoded.batch.column(KEY)
-            size = int((stretch.frames.end - stretch.frames.start).sum())
+            size = int((frames.end - frames.start).sum())
             step = max(1, len(column) * SAMPLE // max(size, 1))
             keys += column.take(pa.array(np.arange(0, len(column), step))).to_pylist()
     keys.sort()

@@ -14,6 +14,7 @@ import pyarrow as pa
 from logwright.codec import plural
 from logwright.codec.columns import from_offsets, numbers
 from logwright.codec.fault import UsageError
+from logwright.codec.frames.walk import ListedFile
 from logwright.codec.leveldb.comparators import NAMES
 from logwright.codec.leveldb.formats.log.codec import Operations
 from logwright.codec.leveldb.formats.log.layout import MESSAGES, SOUND, STATUS
@@ -26,7 +27,6 @@ from logwright.codec.leveldb.store.sorted_run import ROWS
 from logwright.codec.leveldb.store.version import Version
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing
-from logwright.codec.window import Bytes
 
 _REPAIR = "Repair it first, or write to a new directory. `logwright verify` shows the damage"
 
@@ -87,11 +87,7 @@ def log_rows(listing: Listing, name: str) -> Iterator[pa.RecordBatch]:
     A torn end is not an error: LevelDB silently ignores it.
     """
     size = next(entry.size for entry in listing.entries() if entry.name == name)
-
-    def read(offset: int, length: int) -> Bytes:
-        return np.frombuffer(listing.read(name, offset, length), np.uint8)
-
-    for event in read_records(read, size):
+    for event in read_records(ListedFile(listing, name, size).pread, size):
         if isinstance(event, Dropped):
             raise UsageError(
                 f"{name} is damaged at byte {event.position}: {event.reason}, {plural.count(event.bytes, 'byte')} would be lost",

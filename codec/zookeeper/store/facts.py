@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from logwright.codec.engine.fold import result
-from logwright.codec.frames.walk import ListedFile, Walk, frames_of, good_frames
-from logwright.codec.option import Options
+from logwright.codec.frames.walk import frames_of, good_frames, walk_listed
 from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role
 from logwright.codec.window import Frames, Window
 from logwright.codec.zookeeper.formats.snapshot import codec as snapshot
@@ -20,7 +19,7 @@ from logwright.codec.zookeeper.formats.txnlog.bodies import type_names
 from logwright.codec.zookeeper.formats.txnlog.scan import TXN_FRAME
 from logwright.codec.zookeeper.jute import Int64s
 from logwright.codec.zookeeper.names import zxid_text
-from logwright.codec.zookeeper.store.files import DataFile, base, candidates, logs
+from logwright.codec.zookeeper.store.files import DataFile, candidates, logs
 
 _MANY = 100
 """Ranges of zxids that are listed at most."""
@@ -40,12 +39,9 @@ def _snapshot(listing: Listing, file: DataFile) -> dict[str, Any]:
     """Return the facts of the newest snapshot that a server would try."""
     if file.named.compression:
         return {}
-    context = snapshot.CODEC.context(base(file.name), Options(snapshot.CODEC.options))
-    nodes = 0
-    walk = Walk(ListedFile(listing, file.name, file.size), snapshot.CODEC, context, check=False)
-    for _, frames in good_frames(walk):
-        nodes += int((frames.header["kind"] == NODE_FRAME).sum())
-    shape = context.shape
+    walk = walk_listed(listing, file.name, file.size, snapshot.CODEC, check=False)
+    nodes = sum(int((frames.header["kind"] == NODE_FRAME).sum()) for _, frames in good_frames(walk))
+    shape = walk.context.shape
     assert shape is not None
     return {
         "snapshot_nodes": nodes,

@@ -5,19 +5,16 @@ Existing files are never extended: a server starts a new log too. Source: `FileT
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
-from logwright.codec.frames.walk import Hole, ListedFile, Stretch, Walk
-from logwright.codec.option import Options
+from logwright.codec.frames.walk import Hole, ListedFile, walk_listed
 from logwright.codec.store.listing import Listing
 from logwright.codec.zookeeper.formats.snapshot.tables import COMPRESSION
 from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
 from logwright.codec.zookeeper.formats.txnlog.scan import TXN_FRAME
-from logwright.codec.zookeeper.formats.txnlog.tables import TxnLogContext
 from logwright.codec.zookeeper.names import CURRENT_EPOCH, counter_of, zxid_text
 from logwright.codec.zookeeper.state.tree import Tree
 from logwright.codec.zookeeper.store.files import DataFile, base, candidates, logs, logs_from, snapshots
@@ -70,9 +67,10 @@ def resume(listing: Listing) -> Resumed:
 
 
 def _replay(listing: Listing, log: DataFile, tree: Tree) -> None:
-    context = txnlog.CODEC.context(base(log.name), Options(txnlog.CODEC.options))
+    if not log.size:  # a server deletes an empty newest log at its start
+        return
     ended: Fault | None = None
-    for stretch in _walked(listing, log, context):
+    for stretch in walk_listed(listing, log.name, log.size, txnlog.CODEC):
         if isinstance(stretch, Hole):
             ended = ended or stretch.fault
             if stretch.fault.kind not in _HARMLESS:
@@ -94,11 +92,6 @@ def _replay(listing: Listing, log: DataFile, tree: Tree) -> None:
             raise UsageError(
                 f"{log.name}: a server does not start on it: {applied.died.error}", advice=_REPAIR
             )
-
-
-def _walked(listing: Listing, log: DataFile, context: TxnLogContext) -> Iterator[Stretch | Hole]:
-    if log.size:  # a server deletes an empty newest log at its start
-        yield from Walk(ListedFile(listing, log.name, log.size), txnlog.CODEC, context)
 
 
 def _damaged(log: DataFile, fault: Fault) -> UsageError:

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from logwright.codec.fault import Severity
-from logwright.codec.frames.walk import Hole, ListedFile, Stretch, Walk
-from logwright.codec.option import Options
+from logwright.codec.frames.walk import Hole, ListedFile, Stretch, walk_listed
 from logwright.codec.store.listing import Listing
 from logwright.codec.window import Frames, Window
 from logwright.codec.zookeeper.formats.snapshot.tables import COMPRESSION
@@ -24,7 +23,7 @@ from logwright.codec.zookeeper.formats.txnlog.layout import ERROR
 from logwright.codec.zookeeper.formats.txnlog.scan import BODY, TXN_FRAME
 from logwright.codec.zookeeper.names import counter_of, epoch_of
 from logwright.codec.zookeeper.state.tree import Tree
-from logwright.codec.zookeeper.store.files import DataFile, base, logs, logs_from
+from logwright.codec.zookeeper.store.files import DataFile, logs, logs_from
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +64,7 @@ class _Tracer:
 
     def log(self, log: DataFile, upto: int | None) -> bool:
         """Apply the records of a log. Return whether to continue."""
-        context = txnlog.CODEC.context(base(log.name), Options(txnlog.CODEC.options))
-        read = ListedFile(self.listing, log.name, log.size)
-        for step in Walk(read, txnlog.CODEC, context):
+        for step in walk_listed(self.listing, log.name, log.size, txnlog.CODEC):
             if isinstance(step, Hole):
                 if step.fault.severity is not Severity.INFO:
                     self.agreed = None

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from logwright.codec import plural
-from logwright.codec.columns import batch_of, constant, contents, from_offsets, numbers
+from logwright.codec.columns import batch_of, constant, contents, from_offsets, numbers, one_batch
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.kernels.intrinsics import load_i32le, load_i64le
 from logwright.codec.leveldb.formats.log import layout
@@ -268,7 +268,7 @@ class Batches(Records):
 
     def __init__(self, rows: pa.Table, context: RecordContext) -> None:
         self.rows = rows
-        self.batch = _one_batch(rows)
+        self.batch = one_batch(rows)
         self.entries = prepare(self.batch)
         sequences = self.entries.trailers >> 8 & MAX_SEQUENCE
         if "sequence" not in rows.column_names:
@@ -327,15 +327,6 @@ class Batches(Records):
             and keys == entries.keys[int(entries.key_ends[a]) : int(entries.key_ends[b])].tobytes()
             and values == entries.values[int(entries.value_ends[a]) : int(entries.value_ends[b])].tobytes()
         )
-
-
-def _one_batch(rows: pa.Table) -> pa.RecordBatch:
-    batches = rows.combine_chunks().to_batches()
-    if len(batches) == 1:
-        return batches[0]
-    return pa.RecordBatch.from_arrays(
-        [pa.array([], column.type) for column in rows.schema], schema=rows.schema
-    )
 
 
 def _every(cuts: Int64s, rows: int, most: int) -> Int64s:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from logwright.codec import plural
+from logwright.codec.columns import one_batch
 from logwright.codec.engine.reencode import Reencoder, Stored, integers, match_rows, need, stored
 from logwright.codec.fault import UsageError
 from logwright.codec.leveldb.formats.table.compression import stored as compressed
@@ -71,7 +72,7 @@ class _Reencoder(Reencoder):
         self.rows, self.context = rows, context
         columns = [name for name in frames.column_names if name not in ("raw", "payload")]
         self.frames: list[dict[str, Any]] = frames.select(columns).to_pylist()
-        self._prepared = -1, prepare(_batch(rows.slice(0, 0)), 0)
+        self._prepared = -1, prepare(one_batch(rows.slice(0, 0)), 0)
         is_data = np.array([kind == "data" for kind in frames["kind"].to_pylist()], np.bool_)
         self.bounds = _bounds(rows, frames, is_data)
         count = frames.num_rows
@@ -95,7 +96,7 @@ class _Reencoder(Reencoder):
         """Return the rows of a data block."""
         if self._prepared[0] != frame:
             start, stop = int(self.bounds[frame]), int(self.bounds[frame + 1])
-            self._prepared = frame, prepare(_batch(self.rows.slice(start, stop - start)), start)
+            self._prepared = frame, prepare(one_batch(self.rows.slice(start, stop - start)), start)
         return self._prepared[1]
 
     def _compression(self, frame: int) -> str:
@@ -225,11 +226,6 @@ def _bounds(rows: pa.Table, frames: pa.Table, is_data: npt.NDArray[np.bool_]) ->
             f"the blocks of the frames table have {plural.count(bounds[-1], 'entry')}, but there are {rows.num_rows} rows"
         )
     return bounds
-
-
-def _batch(rows: pa.Table) -> pa.RecordBatch:
-    batches = rows.combine_chunks().to_batches()
-    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=rows.schema)
 
 
 def _number(name: str) -> int:

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.columns import one_batch
 from logwright.codec.deferred import compute as pc
 from logwright.codec.engine.merge import compare
 from logwright.codec.fault import UsageError
@@ -327,7 +328,7 @@ class TableBuilder:
         if not rows.num_rows:
             return b"", 0
         carried = sum(open_rows.num_rows for open_rows in self._open)
-        batch = rows if not carried else _joined([*self._open, rows])
+        batch = rows if not carried else one_batch(pa.Table.from_batches([*self._open, rows]))
         data, done = self._write(prepare(batch, self.rows - carried), batch, finish=False, limit=limit)
         taken = done - carried if limit is not None and self.size >= limit else rows.num_rows
         self.rows += taken
@@ -473,11 +474,6 @@ def _unordered(row: int, key: bytes, before: bytes, order: Comparator) -> UsageE
     text = f"row {row}: the key {user!r} is not after {last!r}"
     order_text = "bytewise" if order.bytewise else f"in the order of {order.name}"
     return UsageError(text, advice=f"Sort the rows by key, {order_text}, and by sequence, descending")
-
-
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    table = pa.Table.from_batches(batches).combine_chunks()
-    return table.to_batches()[0]
 
 
 def encode(rows: pa.Table, file: pa.Table | None, context: TableContext) -> Iterator[Chunk]:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.columns import one_batch
 from logwright.codec.fault import UsageError
 from logwright.codec.option import Options
 from logwright.codec.single_frame import single_value
@@ -289,6 +290,6 @@ class Transactions:
             current = self._batches[which]
             batch = current.slice(start - int(self._pieces[which]) + current.num_rows, stop - start)
         else:
-            (batch,) = self.rows.slice(start, stop - start).combine_chunks().to_batches()
+            batch = one_batch(self.rows.slice(start, stop - start))
         cuts = self.cuts[first : last + 1] - start
         return records_of(batch, cuts, start, self.first_zxid + first, digests)
