@@ -111,13 +111,19 @@ class Frames:
         if len(self) and int(self.end[-1] - self.start[0]) <= limit:
             yield self
             return
-        sizes = np.cumsum(self.end - self.start)
-        at = 0
-        while at < len(self):
-            below = int(sizes[at - 1]) if at else 0
-            stop = max(at + 1, int(np.searchsorted(sizes, below + limit, "right")))
-            yield self if at == 0 and stop == len(self) else self.pick(slice(at, stop))
-            at = stop
+        for at, stop in portions_of(self.end - self.start, limit):
+            yield self if stop - at == len(self) else self.pick(slice(at, stop))
+
+
+def portions_of(sizes: npt.NDArray[np.int64], limit: int) -> Iterator[tuple[int, int]]:
+    """Yield the bounds of portions of items of these sizes: up to `limit` bytes together, or one item if it is larger."""
+    ends = np.cumsum(sizes)
+    at = 0
+    while at < len(sizes):
+        below = int(ends[at - 1]) if at else 0
+        stop = max(at + 1, int(np.searchsorted(ends, below + limit, "right")))
+        yield at, stop
+        at = stop
 
 
 @dataclass(slots=True)

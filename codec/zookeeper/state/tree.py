@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from logwright.codec.window import Bytes, Frames, Window
+from logwright.codec.window import Bytes, Frames, Window, portions_of
 from logwright.codec.zookeeper.formats.txnlog import write as txnlog_encode
 from logwright.codec.zookeeper.formats.txnlog.bodies import DIGEST, DIGEST_VALUE, MEASURES, Bodies
 from logwright.codec.zookeeper.formats.txnlog.scan import BODY, HEAD_FIELDS, TXN_FRAME, ZXID
@@ -91,11 +91,8 @@ class Tree(TreeLoader, TreeReader):
             return out
         first = int(which[0])
         contiguous = int(which[-1]) - first + 1 == len(which)
-        ends = np.cumsum(frames.end[which] - frames.start[which])
-        parts, done = [], 0
-        while done < len(which):
-            below = int(ends[done - 1]) if done else 0
-            stop = max(done + 1, int(np.searchsorted(ends, below + txnlog_encode.PORTION, "right")))
+        parts = []
+        for done, stop in portions_of(frames.end[which] - frames.start[which], txnlog_encode.PORTION):
             selection = slice(first + done, first + stop) if contiguous else which[done:stop]
             digests = self._apply(
                 window.data,
@@ -113,7 +110,6 @@ class Tree(TreeLoader, TreeReader):
                 out.died = Death(place, at_fault.code, at_fault.detail, at_fault.error)
             if out.died is not None or out.reached:
                 break
-            done = stop
         out.digests = np.concatenate(parts)
         return out
 

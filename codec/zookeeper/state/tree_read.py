@@ -15,7 +15,7 @@ import pyarrow as pa
 from logwright.codec.columns import batch_of, binary, numbers
 from logwright.codec.deferred import compute as pc
 from logwright.codec.table import Column
-from logwright.codec.window import Bytes, Frames, Window
+from logwright.codec.window import Bytes, Frames, Window, portions_of
 from logwright.codec.zookeeper.formats.snapshot.acl import OPEN, flat, packed_list
 from logwright.codec.zookeeper.formats.snapshot.layout import FIXED, HEAD, LENGTH
 from logwright.codec.zookeeper.formats.snapshot.rows import PORTION, Nodes, acl_arrays
@@ -203,13 +203,9 @@ class TreeReader(TreeArrays):
         sizes = self._nodes[rows, f.N_PATH_SIZE] + (2 * LENGTH + FIXED)
         if with_data:
             sizes += np.maximum(self._nodes[rows, f.N_DATA_SIZE], 0)
-        ends = np.cumsum(sizes)
-        first = 0
-        while first < len(rows):
-            below = int(ends[first - 1]) if first else 0
-            stop = max(first + 1, int(np.searchsorted(ends, below + portion, "right")))
+        for first, stop in portions_of(sizes, portion):
             part = rows[first:stop]
-            data = np.empty(int(ends[stop - 1]) - below, np.uint8)
+            data = np.empty(int(sizes[first:stop].sum()), np.uint8)
             starts, acls = np.empty(len(part), np.int64), np.empty(len(part), np.int64)
             paths, lengths = np.empty(len(part), np.int32), np.empty(len(part), np.int32)
             tree_records.records(
@@ -227,7 +223,6 @@ class TreeReader(TreeArrays):
             head = np.zeros(len(part), HEAD)
             head["kind"], head["path"], head["data"], head["acl"] = NODE_FRAME, paths, lengths, acls
             yield part, data, Frames(starts, np.append(starts[1:], len(data)), head, len(data))
-            first = stop
 
     def _rows(self, order: bool) -> Int64s:
         reached = np.zeros(int(self._s[f.ROWS]), np.uint8)

@@ -455,19 +455,13 @@ class RecordCodec(Codec):
     def decode(
         self, window: Window, frames: Frames, table: str, columns: Sequence[str], context: RecordContext
     ) -> Iterator[Decoded]:
-        sizes = np.cumsum(frames.end - frames.start)
-        at = 0
-        while at < len(frames):
-            below = int(sizes[at - 1]) if at else 0
-            stop = max(at + 1, int(np.searchsorted(sizes, below + PORTION, "right")))
-            part = frames.pick(slice(at, stop))
+        for part in frames.portions(PORTION):
             if table == "frames":
                 yield Decoded(self._frames(window, part, columns))
             elif table == "records":
                 yield Decoded(self._records(window, part, columns, context))
             else:
                 yield self.decode_rows(window, part, Payloads.of(window, part), columns, context)
-            at = stop
 
     def _records(
         self, window: Window, frames: Frames, columns: Sequence[str], context: RecordContext

@@ -27,7 +27,7 @@ from logwright.codec.leveldb.formats.records.layout import (
     write_records,
 )
 from logwright.codec.single_frame import single_value
-from logwright.codec.window import Bytes, Chunk, Frames, Window
+from logwright.codec.window import Bytes, Chunk, Frames, Window, portions_of
 
 PORTION = 8 << 20
 """Bytes of payloads written at a time, or one payload if it is larger."""
@@ -58,13 +58,8 @@ class Records(ABC):
 
     def portions(self, first: int, last: int) -> Iterator[tuple[int, int]]:
         """Yield runs of records of bounded size."""
-        ends = np.cumsum(self.sizes[first:last])
-        at = first
-        while at < last:
-            below = int(ends[at - first - 1]) if at > first else 0
-            stop = max(at + 1, first + int(np.searchsorted(ends, below + PORTION, "right")))
-            yield at, stop
-            at = stop
+        for at, stop in portions_of(self.sizes[first:last], PORTION):
+            yield first + at, first + stop
 
 
 class PlainRecords(Records):

@@ -307,22 +307,12 @@ def decode_frames(
     needs_details = bool(
         {"entries", "uncompressed_size", "restart_interval", "payload"}.intersection(columns)
     )
-    ends = np.cumsum(frames.end - frames.start)
-    at = 0
-    while at < len(frames):
-        below = int(ends[at - 1]) if at else 0
-        stop = (
-            max(at + 1, int(np.searchsorted(ends, below + PORTION, "right")))
-            if needs_details
-            else len(frames)
-        )
-        part = frames.pick(slice(at, stop))
+    for part in frames.portions(PORTION if needs_details else 1 << 62):
         details = _BlockDetails(window, part, context) if needs_details else None
         arrays = [
             _frame_column(name, schema.field(name).type, window, part, details, context) for name in columns
         ]
-        yield Decoded(batch_of(arrays, schema, stop - at))
-        at = stop
+        yield Decoded(batch_of(arrays, schema, len(part)))
 
 
 class _BlockDetails:

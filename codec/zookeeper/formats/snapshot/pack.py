@@ -17,7 +17,7 @@ from logwright.codec.columns import numbers
 from logwright.codec.kernels.crc32 import crc32_raw
 from logwright.codec.kernels.intrinsics import copy, load_i32le, prefetch, store_32be, store_32le, store_64be
 from logwright.codec.kernels.kernel import kernel
-from logwright.codec.window import Bytes
+from logwright.codec.window import Bytes, portions_of
 from logwright.codec.zookeeper.formats.snapshot import layout
 from logwright.codec.zookeeper.formats.snapshot.acl import flat
 from logwright.codec.zookeeper.formats.snapshot.layout import FIXED, LENGTH, STAT, Int32s
@@ -239,16 +239,13 @@ def _pieces(batch: pa.RecordBatch, chosen: Int64s | None, digest: bool) -> Itera
     path_sizes, data_sizes = np.diff(path_ends), np.diff(data_ends)
     if chosen is not None:
         path_sizes, data_sizes = path_sizes[chosen], data_sizes[chosen]
-    ends = np.cumsum(path_sizes + data_sizes)
+    sizes = path_sizes + data_sizes
     scratch = np.empty(0, np.uint8)
     if digest:
         longest = int(path_sizes.max(initial=0)) + int(data_sizes.max(initial=0))
         scratch = np.empty(longest + STAT + _BLOCK, np.uint8)
-    at = 0
-    while at < len(rows):
-        below = int(ends[at - 1]) if at else 0
-        stop = max(at + 1, int(np.searchsorted(ends, below + _PORTION, "right")))
-        size = int(ends[stop - 1]) - below + (stop - at) * (2 * LENGTH + FIXED)
+    for at, stop in portions_of(sizes, _PORTION):
+        size = int(sizes[at:stop].sum()) + (stop - at) * (2 * LENGTH + FIXED)
         out, stops = np.empty(size, np.uint8), np.empty(stop - at, np.int64)
         here = slice(at, stop) if chosen is None else chosen[at:stop]
         total = put_nodes(
@@ -266,4 +263,3 @@ def _pieces(batch: pa.RecordBatch, chosen: Int64s | None, digest: bool) -> Itera
         starts = np.concatenate((np.zeros(1, np.int64), stops[:-1]))
         lengths = np.where(valid[here] == 1, data_sizes[at:stop], NULL).astype(np.int32)
         yield Piece(out[: int(stops[-1])], starts, path_sizes[at:stop], lengths, int(total))
-        at = stop
