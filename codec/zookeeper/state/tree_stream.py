@@ -15,8 +15,8 @@ from logwright.codec.engine.merge import SortedRun, merge
 from logwright.codec.sorting import Refusal, unique
 from logwright.codec.zookeeper.formats.snapshot.acl import AclTable
 from logwright.codec.zookeeper.formats.snapshot.acl_lists import AclLists, coded
-from logwright.codec.zookeeper.formats.snapshot.layout import Int32s
-from logwright.codec.zookeeper.formats.snapshot.pack import STATS, Nodes, Piece, Values
+from logwright.codec.zookeeper.formats.snapshot.layout import STATS, Int32s
+from logwright.codec.zookeeper.formats.snapshot.pack import Nodes, Piece, Values
 from logwright.codec.zookeeper.jute import Int64s
 from logwright.codec.zookeeper.state import sorted_run
 from logwright.codec.zookeeper.state.columns import EPHEMERAL, kinds_of

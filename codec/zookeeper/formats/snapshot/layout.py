@@ -223,34 +223,21 @@ def clean(buf: Bytes, at: int, end: int) -> int:
     return 1
 
 
-@kernel(
-    "const u1[], const i8[], const i4[], const i4[], i8[], i8[], i8[], i8[], i8[], i8[], i8[], i8[], i8[]"
-)
-def stats(
-    buf: Bytes,
-    starts: Int64s,
-    paths: Int32s,
-    data: Int32s,
-    czxid: Int64s,
-    mzxid: Int64s,
-    ctime: Int64s,
-    mtime: Int64s,
-    version: Int64s,
-    cversion: Int64s,
-    aversion: Int64s,
-    owner: Int64s,
-    pzxid: Int64s,
-) -> int:
-    """Read the stats of records that `hop` found, one array per field. Return the number of records."""
+STATS = ("czxid", "mzxid", "ctime", "mtime", "version", "cversion", "aversion", "owner", "pzxid")
+"""The fields of a node's stat. `owner` is as stored."""
+
+
+@kernel("const u1[], const i8[], const i4[], const i4[], i8[,]")
+def stats(buf: Bytes, starts: Int64s, paths: Int32s, data: Int32s, out: Int64s) -> None:
+    """Read the stats of records that `hop` found, one row of `out` per field of `STATS`."""
     for i in range(len(starts)):
         at = starts[i] + 2 * LENGTH + paths[i] + max(data[i], 0) + 8
-        czxid[i] = load_i64be(buf, at + CZXID_AT)
-        mzxid[i] = load_i64be(buf, at + MZXID_AT)
-        ctime[i] = load_i64be(buf, at + CTIME_AT)
-        mtime[i] = load_i64be(buf, at + MTIME_AT)
-        version[i] = load_i32be(buf, at + VERSION_AT)
-        cversion[i] = load_i32be(buf, at + CVERSION_AT)
-        aversion[i] = load_i32be(buf, at + AVERSION_AT)
-        owner[i] = load_i64be(buf, at + OWNER_AT)
-        pzxid[i] = load_i64be(buf, at + PZXID_AT)
-    return len(starts)
+        out[0, i] = load_i64be(buf, at + CZXID_AT)
+        out[1, i] = load_i64be(buf, at + MZXID_AT)
+        out[2, i] = load_i64be(buf, at + CTIME_AT)
+        out[3, i] = load_i64be(buf, at + MTIME_AT)
+        out[4, i] = load_i32be(buf, at + VERSION_AT)
+        out[5, i] = load_i32be(buf, at + CVERSION_AT)
+        out[6, i] = load_i32be(buf, at + AVERSION_AT)
+        out[7, i] = load_i64be(buf, at + OWNER_AT)
+        out[8, i] = load_i64be(buf, at + PZXID_AT)

@@ -20,12 +20,9 @@ from logwright.codec.kernels.kernel import kernel
 from logwright.codec.window import Bytes, portions_of
 from logwright.codec.zookeeper.formats.snapshot import layout
 from logwright.codec.zookeeper.formats.snapshot.acl import flat
-from logwright.codec.zookeeper.formats.snapshot.layout import FIXED, LENGTH, STAT, Int32s
+from logwright.codec.zookeeper.formats.snapshot.layout import FIXED, LENGTH, STAT, STATS, Int32s
 from logwright.codec.zookeeper.jute import NULL, Int64s
 from logwright.codec.zookeeper.state.digest import counts
-
-STATS = ("czxid", "mzxid", "ctime", "mtime", "version", "cversion", "aversion", "owner", "pzxid")
-"""The columns of a node's stat. `owner` is as stored."""
 
 _ONES = 0xFFFFFFFF
 _BLOCK = 16

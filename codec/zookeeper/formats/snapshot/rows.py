@@ -12,7 +12,7 @@ import pyarrow as pa
 from logwright.codec.columns import binary, constant, contents, numbers, slices
 from logwright.codec.window import Decoded, Frames, Window
 from logwright.codec.zookeeper.formats.snapshot.acl import texts
-from logwright.codec.zookeeper.formats.snapshot.layout import LENGTH, stats
+from logwright.codec.zookeeper.formats.snapshot.layout import LENGTH, STATS, stats
 from logwright.codec.zookeeper.formats.snapshot.sections import Shape
 from logwright.codec.zookeeper.formats.snapshot.tables import ROWS
 from logwright.codec.zookeeper.jute import Int64s
@@ -33,11 +33,10 @@ PORTION = 32 << 20
 
 def stats_of(window: Window, nodes: Frames) -> dict[str, Int64s]:
     """Return the fields of the stats of nodes."""
-    names = ("czxid", "mzxid", "ctime", "mtime", "version", "cversion", "aversion", "owner", "pzxid")
-    arrays = {name: np.empty(len(nodes), np.int64) for name in names}
+    out = np.empty((len(STATS), len(nodes)), np.int64)
     paths, data = (np.ascontiguousarray(nodes.header[name]) for name in ("path", "data"))
-    stats(window.data, nodes.start, paths, data, *arrays.values())
-    return arrays
+    stats(window.data, nodes.start, paths, data, out)
+    return dict(zip(STATS, out, strict=True))
 
 
 class Nodes:
