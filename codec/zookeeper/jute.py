@@ -8,7 +8,7 @@ decoder, which decodes these to two U+FFFD. Source: `BinaryInputArchive`, `Binar
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -168,6 +168,64 @@ def raw_lists(lists: pa.Array | pa.ChunkedArray, raw: pa.Array | None) -> pa.Arr
     return both.take(numbers(pa.int64(), places))
 
 
+def flat(column: pa.Array) -> tuple[Bytes, npt.NDArray[Any], Bytes]:
+    """Return a binary column for kernels: its bytes, where each value ends (with the first start; 64-bit for a large one), and 1 where
+    it is not null."""
+    rows = len(column)
+    buffers = column.buffers()
+    valid = np.ones(rows, np.uint8)
+    if column.null_count:
+        bits = np.frombuffer(buffers[0], np.uint8)
+        valid = np.unpackbits(bits, bitorder="little")[column.offset : column.offset + rows]
+    kind = np.int64 if pa.types.is_large_binary(column.type) else np.int32
+    ends: npt.NDArray[Any] = np.zeros(1, kind)
+    if rows:
+        ends = np.frombuffer(buffers[1], kind)[column.offset : column.offset + rows + 1]
+    empty = buffers[2] is None or not buffers[2].size
+    return np.zeros(0, np.uint8) if empty else np.frombuffer(buffers[2], np.uint8), ends, valid
+
+
+def validity(array: pa.Array) -> Bytes:
+    """Return 1 where a value is not null."""
+    if not array.null_count:
+        return np.ones(len(array), np.uint8)
+    if array.null_count == len(array):
+        return np.zeros(len(array), np.uint8)
+    return np.asarray(array.is_valid()).astype(np.uint8)
+
+
+class Strings(NamedTuple):
+    """A binary column for kernels: value `i` is `data[ends[i] : ends[i + 1]]`, or null if `valid[i]` is 0."""
+
+    data: Annotated[Bytes, "const u1[]"]
+    ends: Annotated[npt.NDArray[np.int32], "const i4[]"]
+    valid: Annotated[Bytes, "const u1[]"]
+
+    @classmethod
+    def of(cls, column: pa.Array) -> Strings:
+        """Return the values of a binary or string column."""
+        return cls(*map(_constant, flat(column)))
+
+    @property
+    def sizes(self) -> Int64s:
+        """Bytes that each value takes with its length."""
+        sizes = np.diff(self.ends).astype(np.int64)
+        # A null value may still have bytes in the column.
+        if not self.valid.all():
+            sizes *= self.valid
+        sizes += 4
+        return sizes
+
+
+def _constant(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return values as a kernel takes them in a tuple."""
+    flags = values.flags
+    if flags.writeable or not flags.aligned:
+        values = values.view() if flags.aligned else values.copy()
+        values.flags.writeable = False
+    return values
+
+
 ACL_LIST = vector(ACL)
 
 
@@ -315,12 +373,12 @@ def string_entries(buf: Bytes, at: Int64s, counts: Int64s, starts: Int64s, lengt
     return n
 
 
-@kernel("u1[], i8, const u1[], const i4[], const u1[], i8")
-def put_bytes(out: Bytes, at: int, data: Bytes, ends: npt.NDArray[np.int32], valid: Bytes, i: int) -> int:
+@kernel("u1[], i8, Strings, i8")
+def put_bytes(out: Bytes, at: int, strings: Strings, i: int) -> int:
     """Write value `i` of an Arrow column as a buffer or ustring. Return where it ends."""
-    if not valid[i]:
+    if not strings.valid[i]:
         return store_32be(out, at, NULL)
-    length = ends[i + 1] - ends[i]
+    length = strings.ends[i + 1] - strings.ends[i]
     at = store_32be(out, at, length)
-    copy(out, at, data, ends[i], length)
+    copy(out, at, strings.data, strings.ends[i], length)
     return int(at + length)

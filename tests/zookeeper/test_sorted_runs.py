@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logwright.codec.zookeeper.formats.snapshot.acl import OPEN, AclTable, flat, packed, taken
+from logwright.codec.zookeeper.formats.snapshot.acl import OPEN, AclTable, packed, taken
 from logwright.codec.zookeeper.formats.snapshot.acl_lists import coded, coded_lists
 from logwright.codec.zookeeper.formats.snapshot.layout import SLASH, STATS
 from logwright.codec.zookeeper.formats.snapshot.pack import Nodes
-from logwright.codec.zookeeper.jute import ACL_RAW_TYPE, ACL_TYPE, raw_lists
+from logwright.codec.zookeeper.jute import ACL_RAW_TYPE, ACL_TYPE, flat, raw_lists
 from logwright.codec.zookeeper.state.digest import node_digests
 from logwright.codec.zookeeper.state.paths import MISSING, Family, _key, ascending, first_bad
 from logwright.codec.zookeeper.state.tree_defaults import from_children

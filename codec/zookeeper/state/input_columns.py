@@ -14,7 +14,7 @@ from logwright.codec.columns import counts_of, numbers
 from logwright.codec.deferred import compute as pc
 from logwright.codec.fault import UsageError
 from logwright.codec.table import Column
-from logwright.codec.zookeeper.formats.snapshot.acl import flat, packed, texts
+from logwright.codec.zookeeper.formats.snapshot.acl import packed, texts
 from logwright.codec.zookeeper.formats.snapshot.acl_lists import (
     AclLists,
     Coded,
@@ -23,7 +23,7 @@ from logwright.codec.zookeeper.formats.snapshot.acl_lists import (
 )
 from logwright.codec.zookeeper.formats.snapshot.layout import OPEN_ACL, SLASH
 from logwright.codec.zookeeper.formats.snapshot.pack import Values
-from logwright.codec.zookeeper.jute import ACL_TYPE, Int64s, acl_column, raw_lists, stored_strings
+from logwright.codec.zookeeper.jute import ACL_TYPE, Int64s, acl_column, flat, raw_lists, stored_strings
 from logwright.codec.zookeeper.state.columns import (
     EPHEMERAL,
     KINDS,

@@ -17,9 +17,8 @@ from logwright.codec.kernels.crc32 import crc32_raw
 from logwright.codec.kernels.intrinsics import load_i16be, load_i32be, load_i64be, load_u8
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.window import Bytes
-from logwright.codec.zookeeper.formats.snapshot.acl import flat
 from logwright.codec.zookeeper.formats.snapshot.layout import SLASH, Int32s
-from logwright.codec.zookeeper.jute import Int64s
+from logwright.codec.zookeeper.jute import Int64s, flat
 
 MISSING, TWICE = -2, -3
 _AHEAD = 32

@@ -15,9 +15,9 @@ from logwright.codec.columns import constant, contents, numbers
 from logwright.codec.deferred import compute as pc
 from logwright.codec.fault import UsageError
 from logwright.codec.sorting import FIELDS
-from logwright.codec.zookeeper.formats.snapshot.acl import flat
 from logwright.codec.zookeeper.formats.snapshot.layout import OPEN_ACL, SLASH, STATS
 from logwright.codec.zookeeper.formats.snapshot.pack import Values, column_of
+from logwright.codec.zookeeper.jute import flat
 from logwright.codec.zookeeper.state.columns import KINDS, ROOT, TTLS
 from logwright.codec.zookeeper.state.input_columns import UNKNOWN, InputColumns, no_bytes
 from logwright.codec.zookeeper.state.paths import validate

@@ -16,12 +16,12 @@ from logwright.codec.columns import batch_of, binary, numbers
 from logwright.codec.deferred import compute as pc
 from logwright.codec.table import Column
 from logwright.codec.window import Bytes, Frames, Window, portions_of
-from logwright.codec.zookeeper.formats.snapshot.acl import OPEN, flat, packed_list
+from logwright.codec.zookeeper.formats.snapshot.acl import OPEN, packed_list
 from logwright.codec.zookeeper.formats.snapshot.layout import FIXED, HEAD, LENGTH
 from logwright.codec.zookeeper.formats.snapshot.rows import PORTION, Nodes, acl_arrays
 from logwright.codec.zookeeper.formats.snapshot.sections import Shape
 from logwright.codec.zookeeper.formats.snapshot.tables import ACL_ROWS, NODE_FRAME, SESSION_ROWS
-from logwright.codec.zookeeper.jute import Int64s, list_entries
+from logwright.codec.zookeeper.jute import Int64s, flat, list_entries
 from logwright.codec.zookeeper.state import tree_fields as f
 from logwright.codec.zookeeper.state import tree_records
 from logwright.codec.zookeeper.state.columns import NODE_COLUMNS, TTLS, kinds_of

@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from logwright.codec.columns import binary, numbers
 from logwright.codec.deferred import compute as pc
-from logwright.codec.zookeeper.formats.snapshot.acl import OPEN, flat, packed_list, packed_text
+from logwright.codec.zookeeper.formats.snapshot.acl import OPEN, packed_list, packed_text
 from logwright.codec.zookeeper.formats.txnlog.rows import ROWS
-from logwright.codec.zookeeper.jute import Int64s, list_entries, text_entries
+from logwright.codec.zookeeper.jute import Int64s, flat, list_entries, text_entries
 from logwright.codec.zookeeper.state.columns import CONTAINERS, EPHEMERAL, PERSISTENT, TTL_MAX, TTLS, kinds_of
 from logwright.codec.zookeeper.state.sorted_run import paths_of
 from logwright.codec.zookeeper.store import edit_kernels as kernels

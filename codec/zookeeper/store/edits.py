@@ -17,9 +17,9 @@ import pyarrow as pa
 from logwright.codec.deferred import compute as pc
 from logwright.codec.fault import UsageError
 from logwright.codec.java import java_string
-from logwright.codec.zookeeper.formats.snapshot.acl import flat, packed_text
+from logwright.codec.zookeeper.formats.snapshot.acl import packed_text
 from logwright.codec.zookeeper.formats.txnlog.rows import NAME, ROWS
-from logwright.codec.zookeeper.jute import jute_string, text_entries
+from logwright.codec.zookeeper.jute import flat, jute_string, text_entries
 from logwright.codec.zookeeper.state.columns import (
     CONTAINER,
     CONTAINERS,

@@ -29,6 +29,7 @@ from logwright.codec.zookeeper.jute import (
     ACL_TYPE,
     NULL,
     Int64s,
+    Strings,
     acl_lists,
     jute_string,
     put_bytes,
@@ -170,20 +171,9 @@ def texts(stored: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
     return decoded, wrong
 
 
-@kernel(
-    "const i4[], const i8[], const u1[], const i4[], const u1[], const u1[], const i4[], const u1[], u1[], i4[]"
-)
+@kernel("const i4[], const i8[], Strings, Strings, u1[], i4[]")
 def pack_lists(
-    ends: Int32s,
-    perms: Int64s,
-    schemes: Bytes,
-    scheme_ends: Int32s,
-    scheme_valid: Bytes,
-    names: Bytes,
-    name_ends: Int32s,
-    name_valid: Bytes,
-    out: Bytes,
-    stops: Int32s,
+    ends: Int32s, perms: Int64s, schemes: Strings, names: Strings, out: Bytes, stops: Int32s
 ) -> int:
     """Write lists as consecutive vectors: list `i` holds the entries `ends[i]` to `ends[i + 1]`. `stops` becomes Arrow's offsets."""
     at = 0
@@ -192,24 +182,19 @@ def pack_lists(
         at = store_32be(out, at, ends[i + 1] - ends[i])
         for k in range(ends[i], ends[i + 1]):
             at = store_32be(out, at, perms[k])
-            at = put_bytes(out, at, schemes, scheme_ends, scheme_valid, k)
-            at = put_bytes(out, at, names, name_ends, name_valid, k)
+            at = put_bytes(out, at, schemes, k)
+            at = put_bytes(out, at, names, k)
         stops[i + 1] = at
     return at
 
 
-@kernel(
-    "const i8[], const i4[], const i4[], const u1[], const i4[], const u1[], const i4[], "
-    "i4[], i4[], u1[], i4[], u1[], i4[]"
-)
+@kernel("const i8[], const i4[], const i4[], Strings, Strings, i4[], i4[], u1[], i4[], u1[], i4[]")
 def spread(
     places: Int64s,
     ends: Int32s,
     perms: Int32s,
-    schemes: Bytes,
-    scheme_ends: Int32s,
-    names: Bytes,
-    name_ends: Int32s,
+    schemes: Strings,
+    names: Strings,
     to_ends: Int32s,
     to_perms: Int32s,
     to_schemes: Bytes,
@@ -230,11 +215,11 @@ def spread(
         if place >= 0:
             for k in range(ends[place], ends[place + 1]):
                 to_perms[n] = perms[k]
-                size = scheme_ends[k + 1] - scheme_ends[k]
-                copy(to_schemes, scheme_at, schemes, scheme_ends[k], size)
+                size = schemes.ends[k + 1] - schemes.ends[k]
+                copy(to_schemes, scheme_at, schemes.data, schemes.ends[k], size)
                 scheme_at += size
-                size = name_ends[k + 1] - name_ends[k]
-                copy(to_names, name_at, names, name_ends[k], size)
+                size = names.ends[k + 1] - names.ends[k]
+                copy(to_names, name_at, names.data, names.ends[k], size)
                 name_at += size
                 n += 1
                 to_scheme_ends[n] = scheme_at
@@ -251,12 +236,11 @@ def taken(lists: pa.Array, places: Int64s) -> pa.Array:
         return lists.take(numbers(pa.int64(), np.maximum(places, 0), places < 0))
     ends = np.asarray(lists.offsets)
     perms = np.ascontiguousarray(np.asarray(parts[0]))
-    schemes, scheme_ends, _ = flat(parts[1])
-    names, name_ends, _ = flat(parts[2])
+    schemes, names = Strings.of(parts[1]), Strings.of(parts[2])
     counts = np.bincount(places[places >= 0], minlength=len(lists))
     sizes = [
         int((counts * (each[ends[1:]].astype(np.int64) - each[ends[:-1]])).sum())
-        for each in (np.arange(len(entries) + 1), scheme_ends, name_ends)
+        for each in (np.arange(len(entries) + 1), schemes.ends, names.ends)
     ]
     made_ends = np.empty(len(places) + 1, np.int32)
     made_perms, made_schemes, made_names = (
@@ -269,9 +253,7 @@ def taken(lists: pa.Array, places: Int64s) -> pa.Array:
         ends,
         perms,
         schemes,
-        np.ascontiguousarray(scheme_ends),
         names,
-        np.ascontiguousarray(name_ends),
         made_ends,
         made_perms,
         made_schemes,
@@ -295,23 +277,6 @@ def taken(lists: pa.Array, places: Int64s) -> pa.Array:
     return pa.Array.from_buffers(lists.type, len(places), [bits, pa.py_buffer(made_ends)], children=[rebuilt])
 
 
-def flat(column: pa.Array) -> tuple[Bytes, npt.NDArray[Any], Bytes]:
-    """Return a binary column for kernels: its bytes, where each value ends (with the first start; 64-bit for a large one), and 1 where
-    it is not null."""
-    rows = len(column)
-    buffers = column.buffers()
-    valid = np.ones(rows, np.uint8)
-    if column.null_count:
-        bits = np.frombuffer(buffers[0], np.uint8)
-        valid = np.unpackbits(bits, bitorder="little")[column.offset : column.offset + rows]
-    kind = np.int64 if pa.types.is_large_binary(column.type) else np.int32
-    ends: npt.NDArray[Any] = np.zeros(1, kind)
-    if rows:
-        ends = np.frombuffer(buffers[1], kind)[column.offset : column.offset + rows + 1]
-    empty = buffers[2] is None or not buffers[2].size
-    return np.zeros(0, np.uint8) if empty else np.frombuffer(buffers[2], np.uint8), ends, valid
-
-
 def packed(lists: pa.Array) -> pa.Array:
     """Encode lists of the raw type in jute, as a binary column; a null list is null."""
     entries = lists.flatten()
@@ -319,11 +284,10 @@ def packed(lists: pa.Array) -> pa.Array:
     np.cumsum(np.asarray(lists.value_lengths().fill_null(0)), out=ends[1:])
     parts = entries.flatten()
     perms = np.asarray(parts[0].fill_null(0)).astype(np.int64)
-    schemes, scheme_ends, scheme_valid = flat(parts[1])
-    names, name_ends, name_valid = flat(parts[2])
-    size = 4 * len(lists) + ACL_MIN * len(entries) + len(schemes) + len(names)
+    schemes, names = Strings.of(parts[1]), Strings.of(parts[2])
+    size = 4 * len(lists) + ACL_MIN * len(entries) + len(schemes.data) + len(names.data)
     out, stops = np.empty(size, np.uint8), np.empty(len(lists) + 1, np.int32)
-    pack_lists(ends, perms, schemes, scheme_ends, scheme_valid, names, name_ends, name_valid, out, stops)
+    pack_lists(ends, perms, schemes, names, out, stops)
     valid = None if not lists.null_count else lists.is_valid().buffers()[1]
     return pa.Array.from_buffers(pa.binary(), len(lists), [valid, pa.py_buffer(stops), pa.py_buffer(out)])
 

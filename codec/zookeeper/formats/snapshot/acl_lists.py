@@ -17,13 +17,12 @@ from logwright.codec.window import Bytes
 from logwright.codec.zookeeper.formats.snapshot.acl import (
     OPEN,
     AclTable,
-    flat,
     packed,
     packed_list,
     table_bytes,
 )
 from logwright.codec.zookeeper.formats.snapshot.layout import OPEN_ACL, Int32s
-from logwright.codec.zookeeper.jute import Int64s, raw_lists
+from logwright.codec.zookeeper.jute import Int64s, Strings, raw_lists, validity
 from logwright.codec.zookeeper.state.paths import same
 
 _FEW = 1 << 22
@@ -34,10 +33,11 @@ _KEEP = np.iinfo(np.int64).min
 # Runs of rows that have the same list
 
 
-@kernel("const u1[], const i4[], const u1[], i8[], i8[]")
-def runs(data: Bytes, ends: Int32s, valid: Bytes, out: Int64s, first: Int64s) -> int:
+@kernel("Strings, i8[], i8[]")
+def runs(strings: Strings, out: Int64s, first: Int64s) -> int:
     """Put the run number of each value in `out`: a run holds consecutive values that are equal or null. Put the first value of each run
     in the other array. Return the number of runs."""
+    data, ends, valid = strings.data, strings.ends, strings.valid
     run = -1
     for i in range(len(out)):
         two = ends[i]
@@ -53,19 +53,12 @@ def runs(data: Bytes, ends: Int32s, valid: Bytes, out: Int64s, first: Int64s) ->
     return run + 1
 
 
-@kernel("const i4[], const u1[], const i4[], const u1[], const i4[], const u1[], const i4[], i8[], i8[]")
+@kernel("const i4[], const u1[], const i4[], Strings, Strings, i8[], i8[]")
 def list_runs(
-    ends: Int32s,
-    valid: Bytes,
-    perms: Int32s,
-    schemes: Bytes,
-    scheme_ends: Int32s,
-    names: Bytes,
-    name_ends: Int32s,
-    out: Int64s,
-    first: Int64s,
+    ends: Int32s, valid: Bytes, perms: Int32s, schemes: Strings, names: Strings, out: Int64s, first: Int64s
 ) -> int:
     """As above for lists of ACLs, in whose entries nothing is null."""
+    scheme_ends, name_ends = schemes.ends, names.ends
     run = -1
     for i in range(len(out)):
         repeated = i > 0 and valid[i] == valid[i - 1]
@@ -86,8 +79,8 @@ def list_runs(
                     perms[before] == perms[k]
                     and scheme_ends[before + 1] - scheme_ends[before] == size
                     and name_ends[before + 1] - name_ends[before] == length
-                    and same(schemes, scheme_ends[before], at, size)
-                    and same(names, name_ends[before], name, length)
+                    and same(schemes.data, scheme_ends[before], at, size)
+                    and same(names.data, name_ends[before], name, length)
                 )
         if not repeated:
             run += 1
@@ -116,9 +109,8 @@ class Coded(NamedTuple):
 
 def coded(lists: pa.Array) -> Coded:
     """Return the lists of a binary column of encoded lists."""
-    data, ends, valid = flat(lists)
     numbered, first = np.empty(len(lists), np.int64), np.empty(len(lists), np.int64)
-    count = runs(data, ends, valid, numbered, first)
+    count = runs(Strings.of(lists), numbered, first)
     return _coded(numbered, lists.take(numbers(pa.int64(), first[:count])))
 
 
@@ -145,26 +137,17 @@ def _list_runs(lists: pa.Array, out: Int64s) -> Int64s:
     if any(each.null_count for each in entries):
         out[:] = np.arange(len(lists))
         return out.copy()
-    (schemes, scheme_ends, _), (names, name_ends, _) = flat(entries[1]), flat(entries[2])
     first = np.empty(len(lists), np.int64)
     count = list_runs(
         np.ascontiguousarray(np.asarray(lists.offsets)),
-        _valid(lists),
+        validity(lists),
         np.ascontiguousarray(np.asarray(entries[0])),
-        schemes,
-        np.ascontiguousarray(scheme_ends),
-        names,
-        np.ascontiguousarray(name_ends),
+        Strings.of(entries[1]),
+        Strings.of(entries[2]),
         out,
         first,
     )
     return first[:count]
-
-
-def _valid(lists: pa.Array) -> Bytes:
-    if not lists.null_count:
-        return np.ones(len(lists), np.uint8)
-    return np.asarray(lists.is_valid()).astype(np.uint8)
 
 
 def _coded(numbered: Int64s, distinct: pa.Array) -> Coded:

@@ -19,9 +19,8 @@ from logwright.codec.kernels.intrinsics import copy, load_i32le, prefetch, store
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.window import Bytes, portions_of
 from logwright.codec.zookeeper.formats.snapshot import layout
-from logwright.codec.zookeeper.formats.snapshot.acl import flat
 from logwright.codec.zookeeper.formats.snapshot.layout import FIXED, LENGTH, STAT, STATS, Int32s
-from logwright.codec.zookeeper.jute import NULL, Int64s
+from logwright.codec.zookeeper.jute import NULL, Int64s, flat
 from logwright.codec.zookeeper.state.digest import counts
 
 _ONES = 0xFFFFFFFF

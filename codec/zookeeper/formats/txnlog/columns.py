@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.columns import contents
 from logwright.codec.fault import UsageError
 from logwright.codec.java import java_string
 from logwright.codec.kernels.intrinsics import load_u8
 from logwright.codec.kernels.kernel import kernel
-from logwright.codec.window import Bytes
 from logwright.codec.zookeeper.formats.txnlog import layout
 from logwright.codec.zookeeper.formats.txnlog.rows import NAME, ROWS
 from logwright.codec.zookeeper.jute import (
     ACL_RAW_TYPE,
     ACL_TYPE,
     Int64s,
+    Strings,
     raw_lists,
     stored_strings,
     text_entries,
@@ -28,33 +27,22 @@ Int32s = npt.NDArray[np.int32]
 
 _KINDS = {name: kind for kind, name in layout.TYPE_NAMES.items()}
 _UNKNOWN = layout.LOWEST - 1
-_NAMES = (
-    np.frombuffer("".join(_KINDS).encode(), np.uint8),
-    np.cumsum([0, *map(len, _KINDS)], dtype=np.int32),
-    np.array(list(_KINDS.values()), np.int64),
-)
-"""The concatenated names of types, where each ends, and the types."""
+_NAMES = Strings.of(contents(pa.string(), [name.encode() for name in _KINDS]))
+_CODES = np.array(list(_KINDS.values()), np.int64)
+"""The types with these names."""
 _TYPES = {column.name: column.type for column in ROWS.columns}
 
 
-@kernel("const u1[], const i4[], const u1[], const u1[], const i4[], const i8[], i8, i8[]")
-def find_kinds(
-    data: Bytes,
-    ends: Int32s,
-    valid: Bytes,
-    names: Bytes,
-    name_ends: Int32s,
-    known: Int64s,
-    unknown: int,
-    out: Int64s,
-) -> int:
-    """Look up the types named `data[ends[i] : ends[i + 1]]`; `unknown` for others. Return a bit per entry of `known` that occurs, and
-    one more bit if unknown names occur."""
+@kernel("Strings, Strings, const i8[], i8, i8[]")
+def find_kinds(types: Strings, names: Strings, known: Int64s, unknown: int, out: Int64s) -> int:
+    """Look up the types with these names; `unknown` for others. Return a bit per entry of `known` that occurs, and one more bit if
+    unknown names occur."""
+    data, ends, name_ends = types.data, types.ends, names.ends
     last = 0
     seen = 0
     for i in range(len(out)):
         out[i] = unknown
-        if not valid[i]:
+        if not types.valid[i]:
             seen |= 1 << len(known)
             continue
         start = ends[i]
@@ -65,7 +53,7 @@ def find_kinds(
             if name_ends[candidate + 1] - name_ends[candidate] == length:
                 same = 0
                 while same < length and load_u8(data, start + same) == load_u8(
-                    names, name_ends[candidate] + same
+                    names.data, name_ends[candidate] + same
                 ):
                     same += 1
                 if same == length:
@@ -74,36 +62,6 @@ def find_kinds(
                     break
         seen |= 1 << (last if out[i] != unknown else len(known))
     return seen
-
-
-@dataclass(slots=True)
-class Strings:
-    """Strings: value `i` is `data[ends[i] : ends[i + 1]]`, or null."""
-
-    data: Bytes
-    ends: Int32s
-    valid: Bytes
-
-    @classmethod
-    def of(cls, array: pa.Array) -> Strings:
-        """Return the strings of a binary or string array."""
-        count = len(array)
-        _, offsets, data = array.buffers()
-        if not count or offsets is None:
-            return cls(np.empty(0, np.uint8), np.zeros(count + 1, np.int32), np.zeros(count, np.uint8))
-        ends = np.frombuffer(offsets, np.int32, array.offset + count + 1)[array.offset :]
-        bytes_of_data = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
-        return cls(bytes_of_data, ends, validity(array))
-
-    @property
-    def sizes(self) -> Int64s:
-        """Bytes that each value takes with its length."""
-        sizes = np.diff(self.ends).astype(np.int64)
-        # A null value may still have bytes in the column.
-        if not self.valid.all():
-            sizes *= self.valid
-        sizes += 4
-        return sizes
 
 
 class TxnColumns:
@@ -144,7 +102,7 @@ class TxnColumns:
             raise UsageError(f"{NAME} needs a column 'type'", advice=f"It is one of: {', '.join(_KINDS)}")
         names = Strings.of(self.get("type", pa.string()))
         kinds = np.empty(self.count, np.int64)
-        seen = find_kinds(names.data, names.ends, names.valid, *_NAMES, _UNKNOWN, kinds)
+        seen = find_kinds(names, _NAMES, _CODES, _UNKNOWN, kinds)
         self.seen = tuple(kind for i, kind in enumerate(_KINDS.values()) if seen >> i & 1)
         if (
             not seen >> len(_KINDS)
@@ -204,15 +162,6 @@ class TxnColumns:
             for stored, text, plain in zip(raw.to_pylist(), texts, acls.to_pylist(), strict=True)
         ]
         return pa.array(chosen, ACL_RAW_TYPE)
-
-
-def validity(array: pa.Array) -> Bytes:
-    """Return 1 where a value is not null."""
-    if not array.null_count:
-        return np.ones(len(array), np.uint8)
-    if array.null_count == len(array):
-        return np.zeros(len(array), np.uint8)
-    return np.asarray(array.is_valid()).astype(np.uint8)
 
 
 def integers(array: pa.Array, default: int) -> Int64s:

@@ -16,9 +16,9 @@ from logwright.codec.kernels.intrinsics import copy, store_32be, store_64be
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.window import Bytes
 from logwright.codec.zookeeper.formats.txnlog import layout
-from logwright.codec.zookeeper.formats.txnlog.columns import Strings, TxnColumns, ends_of, list_ends, validity
+from logwright.codec.zookeeper.formats.txnlog.columns import TxnColumns, ends_of, list_ends
 from logwright.codec.zookeeper.formats.txnlog.scan import BODY
-from logwright.codec.zookeeper.jute import NULL, Int64s, put_bytes, stored_strings
+from logwright.codec.zookeeper.jute import NULL, Int64s, Strings, put_bytes, stored_strings, validity
 
 Int32s = npt.NDArray[np.int32]
 
@@ -29,34 +29,23 @@ NO_DIGEST = 0
 
 
 @kernel(
-    "const i8[], const u1[], const i4[], const u1[], const u1[], const i4[], const u1[], const i4[], const u1[], const i8[], const u1[],"
-    " const i4[], const u1[], const u1[], const i4[], const u1[], const i8[], const i8[], const i8[], const i4[], const u1[],"
-    " const i4[], const u1[], const i8[], u1[]"
+    "const i8[], Strings, Strings, const i4[], const u1[], const i8[], Strings, Strings, const i8[], const i8[], const i8[], const i4[],"
+    " Strings, const i8[], u1[]"
 )
 def put_bodies(
     fields: Int64s,
-    path: Bytes,
-    path_ends: Int32s,
-    path_valid: Bytes,
-    data: Bytes,
-    data_ends: Int32s,
-    data_valid: Bytes,
+    path: Strings,
+    data: Strings,
     acl_ends: Int32s,
     acl_valid: Bytes,
     perms: Int64s,
-    scheme: Bytes,
-    scheme_ends: Int32s,
-    scheme_valid: Bytes,
-    id_: Bytes,
-    id_ends: Int32s,
-    id_valid: Bytes,
+    scheme: Strings,
+    id_: Strings,
     flags: Int64s,
     values: Int64s,
     ttls: Int64s,
     list_ends: Int32s,
-    paths: Bytes,
-    paths_ends: Int32s,
-    paths_valid: Bytes,
+    paths: Strings,
     at: Int64s,
     out: Bytes,
 ) -> None:
@@ -65,16 +54,16 @@ def put_bodies(
         has = fields[i]
         pos = at[i]
         if has & layout.PATH:
-            pos = put_bytes(out, pos, path, path_ends, path_valid, i)
+            pos = put_bytes(out, pos, path, i)
         if has & layout.DATA:
-            pos = put_bytes(out, pos, data, data_ends, data_valid, i)
+            pos = put_bytes(out, pos, data, i)
         if has & layout.ACLS:
             if acl_valid[i]:
                 pos = store_32be(out, pos, acl_ends[i + 1] - acl_ends[i])
                 for k in range(acl_ends[i], acl_ends[i + 1]):
                     pos = store_32be(out, pos, perms[k])
-                    pos = put_bytes(out, pos, scheme, scheme_ends, scheme_valid, k)
-                    pos = put_bytes(out, pos, id_, id_ends, id_valid, k)
+                    pos = put_bytes(out, pos, scheme, k)
+                    pos = put_bytes(out, pos, id_, k)
             else:
                 pos = store_32be(out, pos, NULL)
         if has & layout.EPHEMERAL:
@@ -88,7 +77,7 @@ def put_bodies(
             # If the list is null, the field is left out.
             pos = store_32be(out, pos, list_ends[i + 1] - list_ends[i])
             for k in range(list_ends[i], list_ends[i + 1]):
-                pos = put_bytes(out, pos, paths, paths_ends, paths_valid, k)
+                pos = put_bytes(out, pos, paths, k)
 
 
 @kernel("const i8[], const i8[], const i8[], const u1[], const i8[], const i8[], u1[]")
@@ -202,28 +191,18 @@ class Bodies:
         """Write these fields of each body at its position."""
         put_bodies(
             fields,
-            self.path.data,
-            self.path.ends,
-            self.path.valid,
-            self.data.data,
-            self.data.ends,
-            self.data.valid,
+            self.path,
+            self.data,
             self.acl_ends,
             self.acl_valid,
             self.perms,
-            self.scheme.data,
-            self.scheme.ends,
-            self.scheme.valid,
-            self.id.data,
-            self.id.ends,
-            self.id.valid,
+            self.scheme,
+            self.id,
             self.flags,
             self.values,
             self.ttls,
             self.list_ends,
-            self.paths.data,
-            self.paths.ends,
-            self.paths.valid,
+            self.paths,
             np.ascontiguousarray(at),
             out,
         )

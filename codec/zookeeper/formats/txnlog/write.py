@@ -21,7 +21,7 @@ from logwright.codec.single_frame import single_value
 from logwright.codec.window import Bytes, Zeros
 from logwright.codec.zookeeper.formats.txnlog import layout
 from logwright.codec.zookeeper.formats.txnlog.bodies import TXNS_TYPE
-from logwright.codec.zookeeper.formats.txnlog.columns import TxnColumns, ends_of, integers, validity
+from logwright.codec.zookeeper.formats.txnlog.columns import TxnColumns, ends_of, integers
 from logwright.codec.zookeeper.formats.txnlog.pack import (
     NO_DIGEST,
     Bodies,
@@ -31,7 +31,7 @@ from logwright.codec.zookeeper.formats.txnlog.pack import (
 from logwright.codec.zookeeper.formats.txnlog.rows import NAME, ROWS
 from logwright.codec.zookeeper.formats.txnlog.scan import BODY, MOST
 from logwright.codec.zookeeper.formats.txnlog.tables import TxnLogContext
-from logwright.codec.zookeeper.jute import Int64s
+from logwright.codec.zookeeper.jute import Int64s, validity
 
 PORTION = 8 << 20
 """Bytes of rows that are written at a time, approximately, or one transaction."""
