@@ -33,8 +33,6 @@ from logwright.writers.repair_report import EDIT
 from logwright.writers.request import Request
 from logwright.writers.write import rows_table
 
-REDACTS = ("value",)
-
 
 class Rows:
     """Changes of an edit to rows (`codec.engine.repair.Change`). With `every`, no filter is needed."""
