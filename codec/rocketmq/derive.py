@@ -141,6 +141,7 @@ class QueueWriter:
         self, topic: str, queue_id: int, size: int, gaps: Gaps, end: QueueEnd | None, read: Read, ext: ExtWriter | None = None
     ) -> None:  # fmt: skip
         self.queue, self.gaps, self.ext = (topic, queue_id), gaps, ext
+        self.writes = topic not in ("", ".", "..") and not {"/", "\0"} & set(topic)
         self.next, self.reached = None if end is None else end.next, -1
         at = 0 if end is None else end.units
         self.file, self.pending = _continued(f"{self.folder}/{topic}/{queue_id}", size, at, read)
@@ -204,17 +205,19 @@ class QueueWriter:
         return out.view(np.uint8)
 
     def write(self) -> Iterator[Piece]:
-        """Write the units taken so far."""
-        for data in self.pending:
+        """Write the units taken so far. A damaged topic may be no name of a folder; then there is no queue."""
+        for data in self.pending if self.writes else ():
             yield from self.file.write(data)
         self.pending.clear()
         if self.ext is not None:
-            for data in self.ext.pending:
+            for data in self.ext.pending if self.writes else ():
                 yield from self.ext.file.write(data)
             self.ext.pending.clear()
 
     def close(self) -> Iterator[Piece]:
         yield from self.write()
+        if not self.writes:
+            return
         yield from self.file.close()
         if self.ext is not None:
             yield from self.ext.file.close()

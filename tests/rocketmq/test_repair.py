@@ -165,6 +165,37 @@ def test_wrong_queue_id_or_offset_is_corrected(
     assert (out / "commitlog" / log.name).read_bytes() == sound
 
 
+@pytest.mark.parametrize("topic", [b"T0", b"T5", b"T\xb1", b"\0\xff"])
+@pytest.mark.parametrize("number", [1, 7, 39])
+def test_wrong_topic_is_corrected_if_a_queue_lists_the_message(
+    topic: bytes, number: int, tmp_path: Path
+) -> None:
+    home, out = tmp_path / "store", tmp_path / "out"
+    lw.write(ROWS, home, "rocketmq.store", **{**SIZES, "mappedFileSizeCommitLog": 16384})
+    (log,) = (home / "commitlog").iterdir()
+    sound = log.read_bytes()
+    at = sound.index(b"T1", lw.read(home)["physical_offset"][number].as_py())
+    log.write_bytes(sound[:at] + topic + sound[at + 2 :])
+    lw.repair(home, out)
+    assert (out / "commitlog" / log.name).read_bytes() == sound
+
+
+@pytest.mark.parametrize("topic", [b"T5", b"\0\xff", b"..", b"a/"])
+def test_wrong_topic_that_nothing_proves_is_kept(topic: bytes, tmp_path: Path) -> None:
+    """A topic that cannot be the name of a folder has no queue."""
+    home, out = tmp_path / "store", tmp_path / "out"
+    lw.write(ROWS, home, "rocketmq.store", **{**SIZES, "mappedFileSizeCommitLog": 16384})
+    (log,) = (home / "commitlog").iterdir()
+    data = log.read_bytes()
+    at = data.index(b"T1", lw.read(home)["physical_offset"][7].as_py())
+    log.write_bytes(data[:at] + topic + data[at + 2 :])
+    shutil.move(home / "consumequeue/T1", home / "consumequeue/T7")
+    lw.repair(home, out)
+    assert (out / "commitlog" / log.name).read_bytes() == log.read_bytes()
+    folders = {path.name for path in (out / "consumequeue").iterdir()}
+    assert folders == {"T0", "T1"} | ({"T5"} if topic == b"T5" else set())
+
+
 def test_rebuild_refuses_a_damaged_log(tmp_path: Path) -> None:
     with pytest.raises(lw.DamageError, match="the commit log is damaged"):
         lw.rebuild(placed("dmg_cl_body_old", tmp_path), tmp_path / "out")

@@ -1,8 +1,8 @@
-"""Correct queue ids and queue offsets in message headers. No checksum covers them.
+"""Correct topics, queue ids and queue offsets of messages. No checksum covers them.
 
 A correction must place a message between its neighbours in a queue: the one before has the previous queue offset, the one after has the
 next. A consume queue unit that points to the message determines the place. Without one, both neighbours must exist, and no other
-message may fit.
+message may fit. A topic is corrected only by such a unit, if a message of that queue exists.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from logwright.codec.rocketmq.dispatch import Units
+
+Place = tuple[str, int, int]
+"""Topic, queue id and queue offset."""
 
 
 @dataclass
@@ -61,15 +64,18 @@ class Sequences:
         for queue, end in self.last.items():
             yield queue, *end
 
-    def corrections(self, listed: Mapping[int, set[tuple[str, int, int]]]) -> dict[int, tuple[int, int]]:
-        """Return queue id and queue offset of wrong headers by physical offset.
+    def corrections(self, listed: Mapping[int, set[Place]]) -> dict[int, Place]:
+        """Return the places of wrong messages by physical offset.
 
         `listed`: topic, queue id and queue offset of the units that point to a message, by its physical offset.
         """
-        out: dict[int, tuple[int, int]] = {}
-        claims: dict[tuple[str, int, int], list[int]] = {}
+        out: dict[int, Place] = {}
+        claims: dict[Place, list[int]] = {}
         for (topic, queue_id), number, phy in dict.fromkeys(self.candidates()):
-            places = [place for place in listed.get(phy, ()) if place[0] == topic]
+            places = [place for place in listed.get(phy, ()) if place[0] == topic] or [
+                place for place in listed.get(phy, ()) if place[1:] == (queue_id, number)
+                and place[0].isascii() and len(place[0]) == len(topic) and place[:2] in self.last
+            ]  # fmt: skip
             if not places:
                 places = [(topic, queue_id, expected) for expected in self._between(topic, queue_id, phy)]
                 places = places or [
@@ -80,9 +86,9 @@ class Sequences:
             if (
                 len(places) == 1
                 and places[0] != (topic, queue_id, number)
-                and self._fits(*places[0], queue_id, phy)
+                and self._fits(*places[0], (topic, queue_id), phy)
             ):
-                out[phy] = places[0][1:]
+                out[phy] = places[0]
         for rivals in claims.values():
             for phy in rivals if len(rivals) > 1 else ():
                 out.pop(phy, None)
@@ -103,9 +109,9 @@ class Sequences:
             and gap.before[0] == number - 1 and gap.before[1] < phy < gap.phy
         ]  # fmt: skip
 
-    def _fits(self, topic: str, queue_id: int, number: int, source: int, phy: int) -> bool:
+    def _fits(self, topic: str, queue_id: int, number: int, source: tuple[str, int], phy: int) -> bool:
         """Return whether a queue has no message of this number, and has those around it."""
-        if queue_id == source:
+        if (topic, queue_id) == source:
             return any(
                 step.after in (None, number + 1) and (step.before is None or step.before[0] == number - 1)
                 for step in self.steps

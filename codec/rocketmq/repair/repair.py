@@ -27,7 +27,7 @@ from logwright.codec.option import Option, Options
 from logwright.codec.rocketmq.derive import Deriver, Gaps
 from logwright.codec.rocketmq.dispatch import dispatches
 from logwright.codec.rocketmq.formats.commitlog.codec import CODEC as LOG
-from logwright.codec.rocketmq.formats.commitlog.layout import INNER_BATCH, MESSAGE
+from logwright.codec.rocketmq.formats.commitlog.layout import INNER_BATCH, MESSAGE, parts_of
 from logwright.codec.rocketmq.formats.commitlog.read import Messages
 from logwright.codec.rocketmq.formats.consumequeue import FILLER, UNIT
 from logwright.codec.rocketmq.formats.consumequeue_ext import CODEC as EXT
@@ -36,7 +36,7 @@ from logwright.codec.rocketmq.formats.indexfile import entry_at
 from logwright.codec.rocketmq.formats.page import PAGE, checkpoint
 from logwright.codec.rocketmq.repair.config_files import replaced
 from logwright.codec.rocketmq.repair.fillers import LostMessage, blank, filler, placeholder
-from logwright.codec.rocketmq.repair.headers import Sequences
+from logwright.codec.rocketmq.repair.headers import Place, Sequences
 from logwright.codec.rocketmq.repair.log_files import LEAST_BLANK, LogFile, Run, runs_of
 from logwright.codec.rocketmq.startup.message_store import StoreConfig
 from logwright.codec.rocketmq.startup.start import STARTUP
@@ -53,7 +53,6 @@ PLACEHOLDERS = "Lost messages were replaced by placeholders. Consumers get them,
 _STEP = 8 << 20
 """Bytes of a commit log that are processed at a time."""
 REBUILDS = (tree.QUEUE, tree.INDEX, tree.CHECKPOINT)
-_QUEUE_FIELDS = ("queue_id", "queue_offset")
 _QUEUES = (tree.QUEUE, tree.EXT, tree.BATCH)
 OPTIONS: tuple[Option, ...] = (*tree.READ_OPTIONS, tree.BROKER_VERSION)
 
@@ -70,8 +69,8 @@ class StoreRepair(Repairer):
         self.files: list[LogFile] = []
         self.preallocated: list[str] = []
         """Files of zeros after the last message."""
-        self.corrections: dict[int, tuple[int, int]] = {}
-        """Queue id and queue offset of messages with a wrong header, by physical offset."""
+        self.corrections: dict[int, Place] = {}
+        """The places of messages with a wrong topic, queue id or queue offset, by physical offset."""
         self.queues: set[tuple[str, int]] = set()
         """The queues of all messages."""
 
@@ -143,9 +142,9 @@ class StoreRepair(Repairer):
             if queue[0] not in self.config.batch_topics:
                 sequences.add(queue, added.units.pick(np.flatnonzero(added.queue == i)))
 
-    def _listed(self, sequences: Sequences) -> dict[int, set[tuple[str, int, int]]]:
+    def _listed(self, sequences: Sequences) -> dict[int, set[Place]]:
         """Return the units that point to the messages with a possibly wrong header, by physical offset."""
-        out: dict[int, set[tuple[str, int, int]]] = {}
+        out: dict[int, set[Place]] = {}
         candidates = np.array([phy for *_, phy in sequences.candidates()], np.int64)
         for queue, first, units in self._units():
             phy = units["physical_offset"].astype(np.int64)
@@ -245,18 +244,14 @@ class StoreResult(RepairPlan):
             self.notes.append("Displaced messages were moved back to their physical offsets.")
 
     def _copied(self, file: LogFile, run: Run, start: int) -> Iterator[Extent]:
-        """Return the messages of a run from `start` on, with wrong queue ids and queue offsets replaced."""
+        """Return the messages of a run from `start` on, with wrong topics, queue ids and queue offsets replaced."""
         wrong = sorted(phy - file.base for phy in self.repair.corrections)
         for at in wrong[bisect_left(wrong, start) : bisect_left(wrong, run.stop)]:
-            head = bytearray(self.listing.read(run.name, at - run.moved, MESSAGE.head_size))
-            for name, width, value in zip(
-                _QUEUE_FIELDS, (4, 8), self.repair.corrections[file.base + at], strict=True
-            ):
-                field_at = MESSAGE.offset(name)
-                head[field_at : field_at + width] = value.to_bytes(width, "big")
-            yield from (run.copied(start, at), bytes(head))
-            self.notes.append("Wrong queue ids or queue offsets of messages were corrected.")
-            start = at + len(head)
+            size = int.from_bytes(self.listing.read(run.name, at - run.moved, 4), "big")
+            message = self.listing.read(run.name, at - run.moved, size)
+            yield from (run.copied(start, at), placed(message, *self.repair.corrections[file.base + at]))
+            self.notes.append("Wrong topics, queue ids or queue offsets of messages were corrected.")
+            start = at + size
         yield run.copied(start, run.stop)
 
     def _pieces(self, file: LogFile, *, last: bool) -> Iterator[Extent]:
@@ -455,6 +450,21 @@ def messages_of(window: Window, frames: Frames) -> Part:
     part = Part(window.data, frames.start, frames.end, frames.header, window.offset)
     messages = frames.header["frame_kind"] == MAIN
     return part if messages.all() else part.pick(messages)
+
+
+def placed(message: bytes, topic: str, queue_id: int, number: int) -> bytes:
+    """Return a message with another topic of the same size, queue id and queue offset."""
+    data = bytearray(message)
+    *_, at, size = parts_of(np.frombuffer(message, np.uint8), 0)
+    for name, value in (
+        ("queue_id", queue_id.to_bytes(4, "big")),
+        ("queue_offset", number.to_bytes(8, "big")),
+    ):
+        start = MESSAGE.offset(name)
+        data[start : start + len(value)] = value
+    if len(topic) == size:
+        data[at : at + size] = topic.encode()
+    return bytes(data)
 
 
 def units_of(listing: Listing, name: str) -> npt.NDArray[np.void]:
