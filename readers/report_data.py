@@ -48,9 +48,10 @@ class FileReport:
     """Number of faults of kind `UNSUPPORTED`."""
 
     def add(self, fault: Fault, *, damaged: bool = False) -> None:
-        """Add a fault, if it has a detail. `damaged`: its bytes could not be read as frames."""
-        if not fault.detail:
-            return  # the regular end of a file
+        """Add a fault. `damaged`: its bytes could not be read as frames. A note without a detail is the regular end of a file and is left
+        out."""
+        if not fault.detail and fault.severity is Severity.INFO:
+            return
         self.faults_total += 1
         self.errors += fault.severity is Severity.ERROR
         if fault.kind is Kind.UNSUPPORTED:

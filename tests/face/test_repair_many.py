@@ -102,7 +102,7 @@ def test_files_of_a_log_directory_are_carried_over(disks: Path, capsys: pytest.C
     log.write_bytes(log.read_bytes()[:-1])
     (source / "replication-offset-checkpoint").write_text("0\n2\norders 0 30\norders 1 300\n")
     (source / "cleaner-offset-checkpoint").write_text("0\n1\norders 1 300\n")
-    (source / "meta.properties").write_text("version=1\n")
+    (source / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=c\n")
     (source / "lost+found").mkdir()
     todo = many.plan([str(source)])
     assert [item.name for item in todo.items] == ["orders-1", "orders-0"]

@@ -31,8 +31,8 @@ SCHEMA = pa.schema([pa.field(name, pa.binary() if name == "path" else ROWS[name]
 """The columns of the transactions; paths as stored."""
 TYPES = {PERSISTENT: "create", EPHEMERAL: "create", CONTAINERS: "createContainer", TTLS: "createTTL"}
 """The type of the transaction that creates a node of each kind."""
-OPEN_LIST = packed_list(OPEN)
-"""The encoded open ACL."""
+
+
 _DOES = {
     **dict.fromkeys(("create", "create2", "createContainer", "createTTL"), kernels.CREATE),
     **dict.fromkeys(("setData", "reconfig"), kernels.SET),
@@ -42,6 +42,12 @@ _DOES = {
 }  # fmt: skip
 """A multi is not among them."""
 _NAMES = tuple(_DOES)
+
+
+@cache
+def open_list() -> bytes:
+    """Return the encoded ACL list that lets everybody do everything."""
+    return packed_list(OPEN)
 
 
 @cache
@@ -150,7 +156,7 @@ def of_nodes(
     room = 3 * len(owners) + len(paths.paths)
     does, row, node, versions = np.empty(room, np.int8), *np.empty((3, room), np.int64)
     filled = np.asarray(pc.fill_null(pc.binary_length(values), 1)) > 0
-    closed = np.asarray(lists.is_valid()) & np.asarray(pc.fill_null(pc.not_equal(lists, OPEN_LIST), False))
+    closed = np.asarray(lists.is_valid()) & np.asarray(pc.fill_null(pc.not_equal(lists, open_list()), False))
     txn_count = kernels.bring(
         paths.ids, kinds.astype(np.int8), sessions, new_data.astype(np.uint8), new_acl.astype(np.uint8),
         (filled & data).astype(np.uint8), closed.astype(np.uint8), paths.nodes,
@@ -194,7 +200,7 @@ def _lists(lists: pa.Array, which: Int64s) -> tuple[pa.Array, pa.Array]:
     """Return ACLs as text, and in raw form where the text does not determine them: of rows, then the open one, then null."""
     coded = lists.dictionary_encode()
     contents = coded.dictionary.to_pylist()
-    both = [unpacked(OPEN_LIST if content is None else content) for content in [*contents, OPEN_LIST]]
+    both = [unpacked(open_list() if content is None else content) for content in [*contents, open_list()]]
     index = np.append(
         np.asarray(pc.fill_null(coded.indices, len(contents))).astype(np.int64),
         [len(contents), len(contents) + 1],
@@ -266,7 +272,7 @@ def of_txns(
     if closes.any():
         columns["paths_to_delete"] = _defaulted(rows.column("paths_to_delete"), closes, [])
     if bare.any():
-        text, raw = unpacked(OPEN_LIST)
+        text, raw = unpacked(open_list())
         columns["acl"] = _defaulted(rows.column("acl"), bare, text)
         columns["acl_raw"] = _defaulted(rows.column("acl_raw"), bare, raw, always=True)
     return _batch(columns, count)

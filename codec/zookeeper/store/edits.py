@@ -33,7 +33,7 @@ from logwright.codec.zookeeper.state.columns import (
 )
 from logwright.codec.zookeeper.state.sorted_run import paths_of
 from logwright.codec.zookeeper.store import edit_batches
-from logwright.codec.zookeeper.store.edit_batches import OPEN_LIST, SCHEMA, TYPES, unpacked
+from logwright.codec.zookeeper.store.edit_batches import SCHEMA, TYPES, open_list, unpacked
 
 if TYPE_CHECKING:
     from logwright.codec.zookeeper.state.tree import Tree
@@ -145,7 +145,7 @@ class Editor:
         above = path[: path.rfind(b"/")]
         if path and self._find(above) is None:
             self._create(above, PERSISTENT, 0, b"", None, time)
-        text, raw = unpacked(acl or OPEN_LIST)
+        text, raw = unpacked(acl or open_list())
         row: dict[str, Any] = {
             "type": TYPES[kind],
             "path": path,
@@ -153,7 +153,7 @@ class Editor:
             "acl": text,
             "acl_raw": raw,
             "time_ms": time,
-            "packed": acl or OPEN_LIST,
+            "packed": acl or open_list(),
         }
         if kind == EPHEMERAL:
             if owner not in self._sessions and owner not in self._tree.session_timeouts:
@@ -317,7 +317,7 @@ class Editor:
         if kind == "createTTL" and not 1 <= (row.get("ttl") or 0) <= TTL_MAX:
             raise self._refused(path, f"needs a ttl from 1 to {TTL_MAX} ms")
         if row.get("acl") is None:
-            row["acl"], row["acl_raw"] = unpacked(OPEN_LIST)
+            row["acl"], row["acl_raw"] = unpacked(open_list())
         row.setdefault("parent_cversion", _wrapped(parent.cversion + 1))
         parent.cversion = max(parent.cversion, row["parent_cversion"])
         parent.children += 1
