@@ -31,8 +31,6 @@ SCHEMA = pa.schema([pa.field(name, pa.binary() if name == "path" else ROWS[name]
 """The columns of the transactions; paths as stored."""
 TYPES = {PERSISTENT: "create", EPHEMERAL: "create", CONTAINERS: "createContainer", TTLS: "createTTL"}
 """The type of the transaction that creates a node of each kind."""
-
-
 _DOES = {
     **dict.fromkeys(("create", "create2", "createContainer", "createTTL"), kernels.CREATE),
     **dict.fromkeys(("setData", "reconfig"), kernels.SET),
