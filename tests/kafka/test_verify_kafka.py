@@ -390,6 +390,7 @@ def test_log_directory_with_verdicts_of_the_system(
     report = lw.verify(here, as_system=True, jobs=jobs)
     assert {part.codec for part in report.parts if part.system is None} == {
         "kafka.offset_checkpoint",
+        "kafka.meta_properties",
         "kafka.log",
     }
     assert report.safe, report.text()
