@@ -281,6 +281,8 @@ def _end(
     for name, codec, text in target.directory.passed_over():
         report.file(name, codec.name).add(Fault(codec.name, 0, 0, Kind.LINK, text))
     wrong = report.worst in (Severity.ERROR, Severity.WARNING)
+    for name, fault in _filled(target, report, settings, checked):
+        report.file(name, fault.codec).healed.add(fault.offset)
     report.healed = healed_by_corrections(report)
     if not report.ok and not target.live and settings.advise:
         _advise(target, report)
@@ -299,6 +301,23 @@ def _end(
                 raise
             elif not report.unchecked:
                 report.notes.append(f"cannot simulate the start of the system: {error.message}")
+
+
+def _filled(
+    target: DirectoryTarget, report: Report, settings: VerifyOptions, checked: Sequence[tuple[str, Fault]]
+) -> Iterator[tuple[str, Fault]]:
+    """Iterate over the gaps between frames that corrections fill, with their files."""
+    gaps = [(name, fault) for name, fault in checked if fault.rows_lost and not fault.length]
+    corrected = corrected_directory(target.directory, report)
+    if not gaps or corrected is target.directory:
+        return
+    left = {
+        (name, fault.offset, fault.kind)
+        for name, fault in _check_whole(replace(target, directory=corrected), settings)
+    }
+    for name, fault in gaps:
+        if (name, fault.offset, fault.kind) not in left:
+            yield name, fault
 
 
 def _pointers(target: DirectoryTarget) -> Iterator[str]:
@@ -467,8 +486,11 @@ def _file_job(spec: _Spec, name: str, settings: VerifyOptions) -> FileReport:
 
 
 def _directory_job(spec: _Spec, settings: VerifyOptions) -> list[tuple[str, Fault]]:
+    return _check_whole(spec.directory(), settings)
+
+
+def _check_whole(target: DirectoryTarget, settings: VerifyOptions) -> list[tuple[str, Fault]]:
     """Check the files of a directory against each other. The frames are scanned again, but not decoded."""
-    target = spec.directory()
     shallow = replace(settings, depth=min(settings.depth, Depth.CHECKSUMS, key=list(Depth).index))
     checker = _checker(target, shallow, settings.depth)
     for file in _files(target) if checker is not None else ():

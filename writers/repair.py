@@ -348,14 +348,15 @@ def carry_out(
         _refuse_places(copies, request)
     # A rebuild copies the rows unchanged, so they need not be decoded.
     depth = Depth.CHECKSUMS if verb == "rebuild" else Depth.RECORDS
-    gone = missing_rows(verify([first], report, VerifyOptions(depth, advise=False)))
+    correct = request.correct and verb == "repair" and not system
+    gone = missing_rows(verify([first], report, VerifyOptions(depth, advise=False)), correct=correct)
     checked = [report]
     if copied is not None:
         make = _keeping(make, unsupported.files(report, copy=copied), report)
     for copy in copies[1:]:
         replica_report = verify([copy], report_of([copy]), VerifyOptions(advise=False))
         checked.append(replica_report)
-        others = missing_rows(replica_report)
+        others = missing_rows(replica_report, correct=correct)
         gone = [entry for entry in gone if any(overlap(entry[1].lost, other.lost) for _, other in others)]
         report.notes.append(
             f"replica {copy.path}: {count(replica_report.faults_total, 'fault') if replica_report.faults_total else 'ok'}"
@@ -368,7 +369,6 @@ def carry_out(
         written += more
         request.show(written)
 
-    correct = request.correct and verb == "repair" and not system
     if correct and len(copies) > 1:
         combine_copies(copies, checked)
 
@@ -403,7 +403,7 @@ def carry_out(
         raise
     if correct:
         note_corrections(report, found_in(checked), "would be " if request.dry_run else "")
-    fill_report(report, done, copies, request, verb, gone)
+    fill_report(report, done, copies, request, verb, gone, correct=correct)
     report.incomplete |= bool(gone)
     return report
 

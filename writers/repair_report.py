@@ -27,14 +27,15 @@ _SHOWN = 4
 """Number of ranges of missing rows to print."""
 
 
-def missing_rows(report: Report) -> list[tuple[str, Fault]]:
-    """Return the faults about missing rows of which no byte is left, with their files."""
+def missing_rows(report: Report, *, correct: bool) -> list[tuple[str, Fault]]:
+    """Return the faults about missing rows of which no byte is left, with their files. With `correct`, not those that corrections fill."""
     return [
         (file.path, fault)
         for file in report.files
         if file.primary
         for fault in file.faults
         if fault.lost and not fault.length and fault.rows_lost != 0 and fault.severity is Severity.ERROR
+        if not (correct and fault.offset in file.healed)
     ]
 
 
@@ -76,8 +77,10 @@ def fill_report(
     request: Request,
     verb: str,
     gone: Sequence[tuple[str, Fault]],
+    *,
+    correct: bool,
 ) -> None:
-    """Add what was done to the report, as lists and as sentences."""
+    """Add what was done to the report, as lists and as sentences. `correct`: whether bits were corrected."""
     several = len(copies) > 1
     summary = done.summary
 
@@ -120,8 +123,10 @@ def fill_report(
     report.result_files = sorted({*done.written, *done.untouched})
     primary = {file.name for file in copies[0].plan.files if file.role is Role.PRIMARY}
     report.changed = bool(done.cut or primary & {*done.changed, *done.removed})
-    if not request.correct:
+    if not correct:
         report.healed = frozenset()
+        for file in report.files:
+            file.healed.clear()
     report.healed |= healed(cut for cut in done.cut if cut.copy == 0)
     # Rows removed on request are not missing.
     report.incomplete = verb != EDIT and any(cut.rows_lost != 0 for cut in done.cut)

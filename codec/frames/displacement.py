@@ -66,7 +66,7 @@ def find_displaced(
             continue
         if by == before or abs(by) > _FARTHEST:
             continue
-        if listed.get(claim or 0) == size:
+        if claim is not None and low <= claim <= high - size and listed.get(claim) == size:
             return Displaced(place, by=by)
         if by and not more and not scanner.first(data, place + size, left - size, base + by, prefixes):
             continue

@@ -464,3 +464,11 @@ def test_stream_option_is_refused_by_a_batch_read(box: Path, option: str) -> Non
     actual = DefaultSource({"path": str(box), option.lower(): value})
     with pytest.raises(UsageError, match=f"option {option} does not apply to spark.read"):
         actual.reader(actual.schema())
+
+
+def test_misspelt_column_of_a_write_is_a_warning(tmp_path: Path) -> None:
+    from logwright.spark.source import DefaultSource
+
+    actual = DefaultSource({"path": str(tmp_path / "T-0"), "codec": "kafka.partition"})
+    with pytest.warns(UserWarning, match="ignored the unknown column 'vallue'; did you mean 'value'?"):
+        actual.writer(StructType().add("key", "binary").add("vallue", "binary"), False)

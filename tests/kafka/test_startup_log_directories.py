@@ -243,7 +243,7 @@ def test_arbitrary_quorum_state_is_an_error_of_the_broker(data: bytes) -> None:
 
 
 def test_bytes_that_java_leaves_undecoded_are_no_error() -> None:
-    assert parse_quorum_state(VOTE.encode() + b"\n" + bytes(9000) + b"\xff", "x").leader_id == 1
+    assert parse_quorum_state(VOTE.encode() + b"\n" + bytes(9000) + b"\xff", "x")["leaderId"] == 1
 
 
 def test_names_of_metadata_snapshots() -> None:

@@ -122,3 +122,21 @@ def test_store_is_repaired_by_the_bit(tmp_path: Path) -> None:
     ]
     assert text in " ".join(str(report).split())
     assert (tmp_path / "out/store/commitlog" / log.name).read_bytes() == before
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_gap_in_a_queue_that_a_correction_fills_is_not_lost(tmp_path: Path, jobs: int) -> None:
+    rows = [{"topic": "T", "queue_id": 0, "body": b"body %d" % n} for n in range(5)]
+    lw.write(rows, tmp_path / "store", "rocketmq.store")
+    (log,) = (tmp_path / "store" / "commitlog").iterdir()
+    data = bytearray(log.read_bytes())
+    data[data.index(b"body 2")] ^= 1
+    log.write_bytes(data)
+    report = lw.verify(tmp_path / "store", jobs=jobs)
+    assert any(fault.rows_lost and not fault.length for _, fault in report.faults)
+    assert "loses nothing" in str(report)
+    report = lw.repair(tmp_path / "store", tmp_path / "out")
+    assert (report.incomplete, report.cut) == (False, [])
+    assert lw.read(tmp_path / "out")["body"].to_pylist() == [row["body"] for row in rows]
+    report = lw.repair(tmp_path / "store", tmp_path / "less", correct=False)
+    assert report.incomplete

@@ -157,6 +157,23 @@ def test_single_displaced_message_is_moved_back_if_its_queue_lists_it(
     assert int(file.name) + displaced not in offsets(tmp_path / "unproved")
 
 
+@pytest.mark.parametrize("copied", [2, 7])
+def test_copy_of_a_message_that_its_queue_lists_is_not_kept_twice(
+    store: Path, tmp_path: Path, copied: int
+) -> None:
+    """A stale copy claims the place of a message that was read before, and a copy of a later one must not hide what is between."""
+    file = logs(store)[1]
+    stored = messages(file)
+    copy = stored[copied][1]
+    target = next(n for n in range(4, len(stored)) if n != copied and len(stored[n][1]) >= len(copy))
+    place, _ = stored[target]
+    data = bytearray(file.read_bytes())
+    data[place : place + len(copy)] = copy
+    damaged = changed(store, tmp_path / "store", {file.name: bytes(data)})
+    kept = check_repair(store, damaged, tmp_path / "out")
+    assert kept == [offset for offset in offsets(store) if offset != int(file.name) + place]
+
+
 def test_swapped_files_are_put_in_order(store: Path, tmp_path: Path) -> None:
     first, second = (path.name for path in logs(store)[1:3])
     files = {

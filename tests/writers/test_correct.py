@@ -222,6 +222,17 @@ def test_strategy_system_corrects_nothing(store: tuple[Path, Path], tmp_path: Pa
     assert report.corrected is None
 
 
+def test_report_of_a_repair_without_corrections_calls_no_row_restored(
+    store: tuple[Path, Path], tmp_path: Path
+) -> None:
+    start, _ = frame_of(store)
+    path = damaged(store, tmp_path, 8 * start + 200)
+    assert "restored" in str(lw.repair(path, tmp_path / "corrected" / "store-0"))
+    for name, options in {"left": {"correct": False}, "system": {"strategy": "system"}}.items():
+        report = lw.repair(path, tmp_path / name / "store-0", **options)
+        assert "restored" not in str(report)
+
+
 def test_frame_that_is_damaged_in_both_copies_is_combined(store: tuple[Path, Path], tmp_path: Path) -> None:
     if store[1].suffix != ".log":
         pytest.skip("a LevelDB database has no replicas")

@@ -445,9 +445,10 @@ class RepairedBookie(RepairPlan):
         lost = lost[absent(lost, have)]
         for ledger in np.unique(lost[:, 0]).tolist():
             entries = lost[lost[:, 0] == ledger][:, 1]
+            low, high = int(entries.min()), int(entries.max())
             self.notes.append(
                 f"lost {plural.count(len(entries), 'entry')} of ledger {ledger} that the index lists: "
-                f"{int(entries.min())} to {int(entries.max())}"
+                f"{low if low == high else f'{low} to {high}'}"
             )
         known = set(map(tuple, have.tolist())) if any(removed.lost for removed in self.cut) else set()
         listed_all = bool(self.survey.index) and not len(lost)

@@ -22,7 +22,7 @@ ZOOKEEPER, KRAFT = "ZooKeeper", "KRaft"
 """The modes of a broker, named after the place of the cluster's metadata."""
 
 _INT = re.compile(r"[+-]?[0-9]+")
-_UUID = re.compile(r"[A-Za-z0-9_-]{22}(?:==)?")
+UUID = re.compile(r"[A-Za-z0-9_-]{22}(?:==)?")
 _RESERVED = 100
 """UUIDs below this number are reserved, and never the id of a directory."""
 
@@ -75,7 +75,7 @@ def parse_meta_properties(data: bytes) -> MetaProperties:
         if node_id is None:
             raise MetaPropertiesError(f"Unable to read {name} as a base-10 number.")
     directory_id = stored.get("directory.id")
-    if directory_id is not None and not _UUID.fullmatch(directory_id):
+    if directory_id is not None and not UUID.fullmatch(directory_id):
         raise MetaPropertiesError(
             f"Unable to read directory.id as a Uuid: {directory_id[:80]!r} is not the base64 form of 16 bytes"
         )
@@ -127,7 +127,7 @@ def well_formed(text: str | None) -> str | None:
 
 def is_uuid(text: str) -> bool:
     """Return whether a text is a UUID as Kafka writes it."""
-    return bool(_UUID.fullmatch(text)) and uuid_text(base64.urlsafe_b64decode(text[:22] + "==")) == text
+    return bool(UUID.fullmatch(text)) and uuid_text(base64.urlsafe_b64decode(text[:22] + "==")) == text
 
 
 _NAMES = {"cluster.id", "directory.id", "node.id", "broker.id", "version"}

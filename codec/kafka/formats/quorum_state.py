@@ -8,14 +8,13 @@ from __future__ import annotations
 import base64
 import json
 import re
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import pyarrow as pa
 
 from logwright.codec.describe import Bytes, DescriptionError, Field, Struct
 from logwright.codec.kafka.formats.checkpoint import FILE
-from logwright.codec.kafka.formats.meta_properties import is_uuid, uuid_text, well_formed
+from logwright.codec.kafka.formats.meta_properties import UUID, is_uuid, uuid_text, well_formed
 from logwright.codec.kafka.startup.errors import BrokerError
 from logwright.codec.single_frame import ParseError, SmallFileCodec
 from logwright.codec.table import Column
@@ -32,23 +31,13 @@ _BUFFER = 8192
 _VERSIONS = (0, 1)
 _BLANK = " \t\n\r"
 _LINE_END = re.compile(r"\r\n|\r|\n")
-_UUID = re.compile(r"[A-Za-z0-9_-]{22}(?:==)?")
 _RUNTIME, _NUMBER = "java.lang.RuntimeException", "java.lang.NumberFormatException"
 _ILLEGAL_ARGUMENT = "java.lang.IllegalArgumentException"
 _UNCHECKED = "java.io.UncheckedIOException"
 
 
-@dataclass(frozen=True)
-class ElectionState:
-    """The last vote of the node. None: no leader, or no vote."""
-
-    leader_epoch: int
-    leader_id: int | None
-    voted_id: int | None
-
-
-def parse_quorum_state(data: bytes, path: str) -> ElectionState:
-    """Parse the file as a broker does when it starts. Raises `BrokerError` with its exception and text."""
+def parse_quorum_state(data: bytes, path: str) -> dict[str, Any]:
+    """Parse the file as a broker does when it starts, and return its JSON object. Raises `BrokerError` with the broker's exception and text."""
     try:
         line = _first_line(data)
     except UnicodeDecodeError as error:
@@ -68,21 +57,22 @@ def parse_quorum_state(data: bytes, path: str) -> ElectionState:
             f"data_version ({version}) is not within the min (0) and max (1) supported version",
             "java.lang.IllegalStateException",
         )
-    return _state(node, version)
+    _check_vote(node, version)
+    return node
 
 
-def _state(node: dict[str, Any], version: int) -> ElectionState:
-    """Check the fields in the order of the schema, and return those that are used."""
+def _check_vote(node: dict[str, Any], version: int) -> None:
+    """Check the fields in the order of the schema."""
     if version == 0 and not isinstance(_field(node, "clusterId", version), str):
         raise BrokerError("QuorumStateData expected a string type, but got OBJECT", _RUNTIME)
     leader = _int(_field(node, "leaderId", version), 32)
-    epoch = _int(_field(node, "leaderEpoch", version), 32)
+    _int(_field(node, "leaderEpoch", version), 32)
     voted = _int(_field(node, "votedId", version), 32)
     if version == 1:
         directory = _field(node, "votedDirectoryId", version)
         if not isinstance(directory, str):
             raise BrokerError("QuorumStateData expected a JSON string type, but got OBJECT", _RUNTIME)
-        if not _UUID.fullmatch(directory):
+        if not UUID.fullmatch(directory):
             raise BrokerError(
                 f"votedDirectoryId {directory[:80]!r} is not the base64 form of 16 bytes", _ILLEGAL_ARGUMENT
             )
@@ -92,7 +82,6 @@ def _state(node: dict[str, Any], version: int) -> ElectionState:
     for role, number in (("leader", leader), ("voted", voted)):
         if number < -1:
             raise BrokerError(f"Illegal {role} Id {number}: must be non-negative", _ILLEGAL_ARGUMENT)
-    return ElectionState(epoch, None if leader == -1 else leader, None if voted == -1 else voted)
 
 
 def _check_voters(voters: Any) -> None:
@@ -195,16 +184,15 @@ _NO_DIRECTORY = "A" * 22
 
 def _parse(data: bytes) -> pa.Table:
     try:
-        state = parse_quorum_state(data, FILE)
+        node = parse_quorum_state(data, FILE)
     except BrokerError as error:
         raise ParseError(error.message, upstream=f"{error.java}: {error.message}") from None
-    node: dict[str, Any] = _json(_first_line(data) or "", FILE)
     version = _short(node["data_version"])
     row: dict[str, Any] = {
         "data_version": version,
-        "leader_id": state.leader_id,
-        "leader_epoch": state.leader_epoch,
-        "voted_id": state.voted_id,
+        "leader_id": None if node["leaderId"] == -1 else node["leaderId"],
+        "leader_epoch": node["leaderEpoch"],
+        "voted_id": None if node["votedId"] == -1 else node["votedId"],
     }
     if version:
         directory = uuid_text(base64.urlsafe_b64decode(node["votedDirectoryId"][:22] + "=="))

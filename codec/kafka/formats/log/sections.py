@@ -15,7 +15,7 @@ from logwright.codec.kafka.formats.log.layout import COMPRESSION, COMPRESSION_NA
 from logwright.codec.kafka.formats.log.messages import Sets, message_sets
 from logwright.codec.kernels.compress import CompressionError, Output, append, decompress
 from logwright.codec.kernels.compress.bulk import NUMBERS, OTHER, fill_output
-from logwright.codec.window import Bytes, Frames, Window
+from logwright.codec.window import Bytes, Frames, Window, portions_of
 
 PORTION = 32 << 20
 """Bytes of records in a portion, unless a single batch is larger."""
@@ -54,7 +54,7 @@ def sections(window: Window, frames: Frames, limit: int, *, partial: bool = Fals
 
 def _message_sets(window: Window, frames: Frames, limit: int) -> Iterator[Sections]:
     if not (frames.header["attributes"] & COMPRESSION).any():
-        for at, stop in _portions(frames.end - frames.start):
+        for at, stop in portions_of(frames.end - frames.start, PORTION):
             sets = Sets.plain(window, frames.pick(slice(at, stop)))
             yield Sections(
                 slice(at, stop), window.data, frames.start[at:stop], frames.end[at:stop], sets=sets
@@ -70,26 +70,12 @@ def _message_sets(window: Window, frames: Frames, limit: int) -> Iterator[Sectio
         at = stop
 
 
-def _portions(sizes: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Iterate over the bounds of portions of frames of these sizes."""
-    if len(sizes) and int(sizes.sum()) <= PORTION:
-        yield 0, len(sizes)
-        return
-    ends = np.cumsum(sizes)
-    at = 0
-    while at < len(sizes):
-        below = int(ends[at - 1]) if at else 0
-        stop = max(at + 1, int(np.searchsorted(ends, below + PORTION, "right")))
-        yield at, stop
-        at = stop
-
-
 def _sections(window: Window, frames: Frames, limit: int, partial: bool) -> Iterator[Sections]:
     count = len(frames)
     codecs = frames.header["attributes"].astype(np.int64) & COMPRESSION
     start = frames.start + HEAD_SIZE
     if not codecs.any():
-        for at, stop in _portions(frames.end - start):
+        for at, stop in portions_of(frames.end - start, PORTION):
             yield Sections(slice(at, stop), window.data, start[at:stop], frames.end[at:stop])
         return
     data, numbers = window.data.data, codecs.tolist()
