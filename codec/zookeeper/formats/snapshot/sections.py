@@ -166,31 +166,22 @@ class Ending:
     def at(cls, tail: bytes, offset: int, end: int, form: tuple[bool, bool], *, exact: bool) -> Ending | None:
         """Return the ending of this form whose end mark is at `end`, if the bytes look like it. `tail` starts at `offset`. Of the string
         of the last seal only the length is checked. `exact`: the ending must extend to the end of the bytes."""
-        at = end - offset
-        places: list[int | None] = [None, None]
+        at, size = end - offset, size_of(form)
+        if at + size > len(tail) or (exact and at + size != len(tail)):
+            return None
+        if any(tail[at + place :][: len(constant)] != constant for place, constant in _constants(form)):
+            return None
+        places: dict[str, int] = {}
         seals = []
-        for name, there, head in (
-            ("end", True, len(END_MARK)),
-            ("digest", form[0], DIGEST_SIZE - SEAL_SIZE),
-            ("last_processed", form[1], LAST_SIZE - SEAL_SIZE),
-        ):
-            if not there:
-                continue
-            if name != "end":
-                places[name == "last_processed"] = offset + at
+        for name, head in _heads(form):
+            places[name] = offset + at
             checksum = at + head
             seal = tail[checksum : checksum + SEAL_SIZE]
-            if len(seal) < SEAL_SIZE or seal[:4] != bytes(4) or seal[8:12] != END_MARK[:4]:
-                return None
             seals.append(
                 Seal(name, offset + at, offset + checksum, int.from_bytes(seal[:8], "big"), seal[12:])
             )
             at = checksum + SEAL_SIZE
-        if tail[end - offset : end - offset + len(END_MARK)] != END_MARK or (exact and at != len(tail)):
-            return None
-        if any(seal.mark != END_MARK[4:] for seal in seals[:-1]):
-            return None
-        return cls(end, places[0], places[1], tuple(seals))
+        return cls(end, places.get("digest"), places.get("last_processed"), tuple(seals))
 
     @property
     def stop(self) -> int:
@@ -199,6 +190,42 @@ class Ending:
 
 def size_of(form: tuple[bool, bool]) -> int:
     return END_SIZE + form[0] * DIGEST_SIZE + form[1] * LAST_SIZE
+
+
+def _heads(form: tuple[bool, bool]) -> Iterator[tuple[str, int]]:
+    """Yield the names of the sections of an ending, and their sizes without their seals."""
+    yield "end", END_SIZE - SEAL_SIZE
+    if form[0]:
+        yield "digest", DIGEST_SIZE - SEAL_SIZE
+    if form[1]:
+        yield "last_processed", LAST_SIZE - SEAL_SIZE
+
+
+def _constants(form: tuple[bool, bool]) -> Iterator[tuple[int, bytes]]:
+    """Yield the bytes that are the same in all endings of a form, and their positions relative to the end mark. Of the string of the last
+    seal it is only the length."""
+    yield 0, END_MARK
+    at, stop = 0, size_of(form)
+    for _, head in _heads(form):
+        seal = at + head
+        at = seal + SEAL_SIZE
+        yield seal, bytes(4)
+        yield seal + 8, END_MARK[: 4 if at == stop else None]
+
+
+def flips_of_endings(tail: bytes, size: int) -> Iterator[tuple[int, int]]:
+    """Yield the bits, as byte and bit, without which a file of this size would end like a snapshot. It ends in `tail`."""
+    for form in FORMS:
+        first = len(tail) - size_of(form)
+        wrong = [
+            (first + at + i, tail[first + at + i] ^ byte)
+            for at, constant in _constants(form)
+            for i, byte in enumerate(constant)
+            if tail[first + at + i] != byte
+        ]
+        if len(wrong) == 1 and wrong[0][1].bit_count() == 1:
+            place, change = wrong[0]
+            yield size - len(tail) + place, change.bit_length() - 1
 
 
 def endings(tail: bytes, offset: int) -> list[Ending]:

@@ -32,7 +32,7 @@ from logwright.codec.zookeeper.formats.snapshot.sections import (
     Ending,
     Read,
     Shape,
-    endings,
+    flips_of_endings,
 )
 from logwright.codec.zookeeper.formats.snapshot.tables import NODE_FRAME
 from logwright.codec.zookeeper.state.digest import VERSION as DIGEST_VERSION
@@ -105,7 +105,9 @@ def flip_of(
         return None
     context = replace(context, shape=None, read=None)
     if shape.ending is None:
-        near = list(_of_ending(read, size))
+        near = list(flips_of_endings(read(size - LARGEST_ENDING, LARGEST_ENDING).tobytes(), size))
+        if not near:
+            return None
     else:
         near = list(_of_seals(shape, shape.ending))
     facts = facts_of(codec, read, size, context)
@@ -177,18 +179,6 @@ def _of_end(read: Read, ending: Ending) -> tuple[int | None, tuple[int, ...]]:
     if ending.last is not None:
         zxids.append(LAST_PROCESSED.unpack(read(ending.last, LAST_SIZE).tobytes())[0]["last_processed_zxid"])
     return digest, tuple(zxids)
-
-
-def _of_ending(read: Read, size: int) -> Iterator[Flip]:
-    """Yield the bits at the end of a file without which it ends like a snapshot."""
-    low = size - LARGEST_ENDING
-    tail = bytearray(read(low, LARGEST_ENDING).tobytes())
-    for place in range(len(tail)):
-        for bit in range(8):
-            tail[place] ^= 1 << bit
-            if endings(bytes(tail), low):
-                yield low + place, bit
-            tail[place] ^= 1 << bit
 
 
 def _of_seals(shape: Shape, ending: Ending) -> Iterator[Flip]:
