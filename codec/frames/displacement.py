@@ -1,9 +1,10 @@
 """The search for displaced frames: bytes were inserted before them or lost, so each claims a position other than its own.
 
 All frames between two such places are displaced by the same number of bytes: the claimed position minus their own. Checksums do not prove
-that, because the content of a damaged frame may be frames of another file. A displaced frame is accepted only if
+that, because the content of a damaged frame may be frames of another file. A displaced frame is accepted if another file lists a
+frame of its size at its claim, and otherwise only if
 
-- it and the next frame are undamaged, and displaced by the same number of bytes, or another file lists a frame of its size at its claim,
+- it and the next frame are undamaged, and displaced by the same number of bytes,
 - its claim is not below the end of the frames before it, and within the range of the file,
 - its claim is below that of the next frame that is displaced as those before the damage, if there is one within `REACH` bytes.
 """
@@ -66,7 +67,7 @@ def find_displaced(
             continue
         if by == before or abs(by) > _FARTHEST:
             continue
-        if claim is not None and low <= claim <= high - size and listed.get(claim) == size:
+        if claim is not None and listed.get(claim) == size:
             return Displaced(place, by=by)
         if by and not more and not scanner.first(data, place + size, left - size, base + by, prefixes):
             continue

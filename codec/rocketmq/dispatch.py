@@ -16,6 +16,7 @@ from logwright.codec.kernels.byte_masks import MASKED, equal_mask, lowest_bit
 from logwright.codec.kernels.intrinsics import load_i32be, load_i64be, load_u8, load_u32be
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.rocketmq.formats.commitlog.layout import (
+    LOST_FLAG,
     MESSAGE,
     PREPARED,
     ROLLBACK,
@@ -30,8 +31,8 @@ from logwright.codec.window import Bytes
 Int64s = npt.NDArray[np.int64]
 Int32s = npt.NDArray[np.int32]
 
-_QUEUE_ID, _QUEUE_OFFSET, _PHY, _SYS_FLAG = (
-    MESSAGE.offset(name) for name in ("queue_id", "queue_offset", "physical_offset", "sys_flag")
+_QUEUE_ID, _FLAG, _QUEUE_OFFSET, _PHY, _SYS_FLAG = (
+    MESSAGE.offset(name) for name in ("queue_id", "flag", "queue_offset", "physical_offset", "sys_flag")
 )
 _TAGS, _KEYS, _UNIQ, _KEY = (int.from_bytes(name, "big") for name in (b"TAGS", b"KEYS", b"UNIQ", b"_KEY"))
 _INNE, _DELA = (int.from_bytes(name, "big") for name in (b"INNE", b"DELA"))
@@ -44,6 +45,9 @@ FACTS = ("queue", "queue_offset", "phy", "stored", "tags_code", "special")
 _QUEUE, _NUMBER, _AT, _STORED, _CODE, _SPECIAL = range(len(FACTS))
 MOST_KEYS = (1 << 14) + 2
 """Limit of the index keys of a message: its keys are separated by spaces in at most 32767 bytes; the unique key and the tag are added."""
+OTHER_CODE = -(1 << 63)
+"""Stands for a tags code that is not the hash of TAGS: the delivery time of a delayed message, or that of a lost message, whose placeholder
+has no tags."""
 _HASH, _TOPIC_AT, _TOPIC_SIZE, _ID, _NUMBERED = range(5)
 """The columns of `Queues.known`."""
 
@@ -254,6 +258,29 @@ def read_queues(
                 return i
             queue[i] = known[entry, _NUMBERED]
     return len(starts)
+
+
+@kernel("const u1[], const i8[], const i8[], i8[]")
+def read_tags(buf: Bytes, starts: Int64s, ends: Int64s, codes: Int64s) -> None:
+    """Set the tags codes of valid messages: the hash of TAGS, or `OTHER_CODE` where it is not known from TAGS."""
+    for i in range(len(starts)):
+        _, _, _, at, size = parts_of(buf, starts[i])
+        at += size + 2
+        code, other = 0, int(load_i32be(buf, starts[i] + _FLAG) == LOST_FLAG)
+        chunk, ones, twos = at - MASKED, 0, 0
+        while at < ends[i]:
+            middle, end, chunk, ones, twos = next_property(buf, ends[i], chunk, ones, twos)
+            if middle - at >= 4 and end - middle > 1:
+                word = load_u32be(buf, at)
+                if word == _TAGS and middle - at == 4:
+                    code = string_hash(buf, middle + 1, end, 0)
+                elif word in (_INNE, _DELA):
+                    other = 1
+            at = end + 1
+        if other != 0 or code < 0:
+            codes[i] = OTHER_CODE
+        else:
+            codes[i] = code - (_MASK + 1) if code >= _SIGN else code
 
 
 class Queues:

@@ -174,6 +174,18 @@ def test_copy_of_a_message_that_its_queue_lists_is_not_kept_twice(
     assert kept == [offset for offset in offsets(store) if offset != int(file.name) + place]
 
 
+def test_messages_lost_before_a_blank_record_are_replaced_by_placeholders(
+    store: Path, tmp_path: Path
+) -> None:
+    """The blank record is displaced, although it ends where the shorter file ends."""
+    file = logs(store)[0]
+    data, stored = file.read_bytes(), messages(file)
+    first, (last, message) = stored[-2][0], stored[-1]
+    damaged = changed(store, tmp_path / "store", {file.name: data[:first] + data[last + len(message) :]})
+    kept = check_repair(store, damaged, tmp_path / "out")
+    assert set(offsets(store)) - set(kept) == {first, last}
+
+
 def test_swapped_files_are_put_in_order(store: Path, tmp_path: Path) -> None:
     first, second = (path.name for path in logs(store)[1:3])
     files = {

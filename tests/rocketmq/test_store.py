@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from golden_stores import CASES, HEALTHY, first, runs, store
 from memory_directory import MemoryDirectory
 
 import logwright as lw
+from logwright.codec.fault import Severity
 from logwright.codec.option import Options
 from logwright.codec.rocketmq.startup.start import STARTUP
 from logwright.codec.rocketmq.store import check
@@ -229,8 +231,8 @@ def test_check_of_a_healthy_store_keeps_two_messages_per_queue(
     checkers = []
 
     class Recorded(check.StoreChecker):
-        def __init__(self, *args: Any) -> None:
-            super().__init__(*args)
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
             checkers.append(self)
 
     monkeypatch.setattr(check, "StoreChecker", Recorded)
@@ -240,3 +242,52 @@ def test_check_of_a_healthy_store_keeps_two_messages_per_queue(
     assert lw.verify(tmp_path / "store", "rocketmq.store").ok
     kept = [run.phy for checker in checkers for runs in checker._runs.values() for run in runs]
     assert list(map(len, kept)) == [2, 2, 2]
+
+
+def flip(path: Path, place: int) -> None:
+    """Flip the lowest bit of a byte."""
+    data = bytearray(path.read_bytes())
+    data[place] ^= 1
+    path.write_bytes(data)
+
+
+TAGGED: list[dict[str, Any]] = [
+    {"topic": "T", "queue_id": 0, "body": b"1", "tags": "TagA"},
+    {"topic": "T", "queue_id": 0, "body": b"2"},
+    {"topic": "T", "queue_id": 0, "body": b"3", "tags": "größer 🙂 TagB"},
+    {"topic": "T", "queue_id": 0, "body": b"4", "tags": "TagA", "properties": [("DELAY", "3")]},
+]
+
+
+@pytest.mark.parametrize("depth", ["records", "checksums"])
+@pytest.mark.parametrize("unit", range(3))
+def test_tags_code_of_a_unit_is_the_hash_of_the_tags_of_its_message(
+    tmp_path: Path, unit: int, depth: str
+) -> None:
+    store = tmp_path / "store"
+    lw.write(TAGGED, store, "rocketmq.store", mappedFileSizeConsumeQueue=2000)
+    assert lw.verify(store).ok
+    (queue,) = (store / "consumequeue").rglob("0" * 20)
+    flip(queue, 20 * unit + 19)
+    faults = [
+        (path, fault.offset, fault.detail) for path, fault in lw.verify(store, depth=depth).faults
+        if fault.severity is Severity.ERROR
+    ]  # fmt: skip
+    if depth == "checksums":
+        assert faults == []  # properties are not read
+        return
+    ((path, offset, detail),) = faults
+    assert (path, offset) == (str(queue.relative_to(store)), 20 * unit)
+    assert re.fullmatch(r"the tags code is (-?\d+), but the hash of the message's tags is (-?\d+)", detail)
+    assert not lw.repair(store, tmp_path / "out").incomplete
+    assert lw.verify(tmp_path / "out").ok
+
+
+def test_tags_code_is_compared_in_a_queue_with_other_faults(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    lw.write(TAGGED, store, "rocketmq.store", mappedFileSizeConsumeQueue=2000)
+    (queue,) = (store / "consumequeue").rglob("0" * 20)
+    flip(queue, 7)
+    flip(queue, 20 * 2 + 19)
+    offsets = sorted(fault.offset for path, fault in lw.verify(store).faults if "tags code" in fault.detail)
+    assert offsets == [40]

@@ -25,11 +25,11 @@ from logwright.codec.frames.scanner import MAIN, MARKER
 from logwright.codec.frames.walk import Hole, ListedFile, Stretch, Walk
 from logwright.codec.option import Option, Options
 from logwright.codec.rocketmq.derive import Deriver, Gaps
-from logwright.codec.rocketmq.dispatch import dispatches
+from logwright.codec.rocketmq.dispatch import OTHER_CODE, dispatches, read_tags
 from logwright.codec.rocketmq.formats.commitlog.codec import CODEC as LOG
 from logwright.codec.rocketmq.formats.commitlog.layout import INNER_BATCH, MESSAGE, parts_of
 from logwright.codec.rocketmq.formats.commitlog.read import Messages
-from logwright.codec.rocketmq.formats.consumequeue import FILLER, UNIT
+from logwright.codec.rocketmq.formats.consumequeue import FILLER, LEAST_HASH, UNIT
 from logwright.codec.rocketmq.formats.consumequeue_ext import CODEC as EXT
 from logwright.codec.rocketmq.formats.indexfile import CODEC as INDEX
 from logwright.codec.rocketmq.formats.indexfile import entry_at
@@ -95,7 +95,7 @@ class StoreRepair(Repairer):
                 part = messages_of(window, frames)
                 if len(part):
                     file.add(runs_of(entry.name, part, file.base))
-                size = self.config.log_size if file.moved else entry.size
+                size = self.config.log_size
                 for i in np.flatnonzero(frames.header["frame_kind"] == MARKER).tolist():
                     start = int(frames.start[i]) + window.offset + file.moved
                     file.blank = start if frames.header["total_size"][i] == size - start else -1
@@ -377,7 +377,7 @@ class StoreResult(RepairPlan):
                 continue
             start = ends.get(piece.name, 0)
             ends[piece.name] = start + len(piece.data)
-            if self.sizes.get(piece.name, 0) < ends[piece.name] or not self._agrees(piece, start):
+            if self.sizes.get(piece.name, 0) < ends[piece.name] or not self._agrees(piece, start, result):
                 return False
         if any(self.sizes[name] != size for name, size in ends.items()):
             return False
@@ -396,15 +396,35 @@ class StoreResult(RepairPlan):
             return False
         return bool((units_of(self.listing, name)["physical_offset"] < low).all())
 
-    def _agrees(self, piece: Piece, start: int) -> bool:
-        """Return whether an existing queue file has these bytes, apart from the tags of its units."""
+    def _agrees(self, piece: Piece, start: int, result: Listing) -> bool:
+        """Return whether an existing queue file has these bytes, apart from tags codes that do not follow from the messages of the
+        result."""
         stored, data = self.listing.read(piece.name, start, len(piece.data)), bytes(piece.data)
         if stored == data or tree.first(piece.name) == tree.BATCH:
             return stored == data
         old, new = (np.frombuffer(content, _UNIT) for content in (stored, data))
         same = (old["physical_offset"] == new["physical_offset"]) & (old["size"] == new["size"])
         same &= (new["size"] != 0) | (old["tags_code"] == new["tags_code"])
-        return bool((same | (new["size"] == FILLER)).all())
+        filler = new["size"] == FILLER
+        codes = old["tags_code"].astype(np.int64)
+        other = np.flatnonzero(
+            ~filler & (codes != new["tags_code"]) & (codes >= LEAST_HASH) & (new["size"] != 0)
+        )
+        return bool((same | filler).all()) and not any(
+            self._follows_from_tags(result, int(new["physical_offset"][i]), int(new["size"][i]))
+            for i in other.tolist()
+        )
+
+    def _follows_from_tags(self, result: Listing, phy: int, size: int) -> bool:
+        """Return whether the tags code of a message is known from its tags."""
+        for entry in tree.logs(result):
+            start = phy - (tree.base_of(entry.name) or 0)
+            if 0 <= start < entry.size:
+                message = np.frombuffer(result.read(entry.name, start, size), np.uint8)
+                code = np.empty(1, np.int64)
+                read_tags(message, np.zeros(1, np.int64), np.array([size]), code)
+                return int(code[0]) != OTHER_CODE
+        return False
 
     def _sound_index(self) -> bool:
         """Return whether all index files are undamaged."""

@@ -5,7 +5,7 @@ Source: `ConsumeQueue.putMessagePositionInfo`, `CommitLog.getMessage` of RocketM
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise, zip_longest
@@ -20,9 +20,9 @@ from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.fixed import without_zeros
 from logwright.codec.frames.scanner import MAIN
 from logwright.codec.option import Options
-from logwright.codec.rocketmq.dispatch import Queues
+from logwright.codec.rocketmq.dispatch import OTHER_CODE, Queues, read_tags
 from logwright.codec.rocketmq.formats.batchconsumequeue import UNIT as BATCH_UNIT
-from logwright.codec.rocketmq.formats.consumequeue import FILLER, UNIT
+from logwright.codec.rocketmq.formats.consumequeue import FILLER, LEAST_HASH, UNIT
 from logwright.codec.rocketmq.store import tree
 from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role
 from logwright.codec.window import Frames, Window
@@ -46,7 +46,7 @@ _BLOCK = 1 << 18
 
 @dataclass
 class Run:
-    """Messages of one queue in log order: physical offset, size and queue offset of each.
+    """Messages of one queue in log order: physical offset, size, queue offset and tags code of each.
 
     If the queue has a unit for each of them, and their queue offsets rise by one, only the first and the last are kept.
     """
@@ -54,6 +54,7 @@ class Run:
     phy: Int64s
     size: Int64s
     number: Int64s
+    code: Int64s
     listed: bool
 
     @property
@@ -64,14 +65,14 @@ class Run:
     def ends(self) -> Run:
         """Keep only the first and the last message."""
         index = [0, -1][: len(self.phy)]
-        return Run(self.phy[index], self.size[index], self.number[index], self.listed)
+        return Run(self.phy[index], self.size[index], self.number[index], self.code[index], self.listed)
 
     def joined(self, other: Run) -> Run:
         """Return these messages, and `other` after them."""
-        phy, size, number = (
-            np.r_[getattr(self, name), getattr(other, name)] for name in ("phy", "size", "number")
+        phy, size, number, code = (
+            np.r_[getattr(self, name), getattr(other, name)] for name in ("phy", "size", "number", "code")
         )
-        return Run(phy, size, number, self.listed)
+        return Run(phy, size, number, code, self.listed)
 
 
 class QueueFiles:
@@ -120,14 +121,14 @@ class StoreChecker:
     Memory is bounded by a block of messages, the messages without a correct unit, and those of one queue that has any.
     """
 
-    def __init__(self, listing: Listing, plan: Plan) -> None:
-        self._listing = listing
+    def __init__(self, listing: Listing, plan: Plan, *, deep: bool) -> None:
+        self._listing, self._deep = listing, deep
         self._base = -1
         self._queues = Queues()
         self._files = QueueFiles(listing, plan)
         self._batches = tree.batch_topics(listing)
         self._blocks: list[tuple[Any, ...]] = []
-        """Queue, physical offset, size and queue offset of messages that are not compared yet."""
+        """Queue, physical offset, size, queue offset and tags code of messages that are not compared yet."""
         self._waiting = 0
         self._runs: dict[int, list[Run]] = {}
         self._end = -1
@@ -151,7 +152,10 @@ class StoreChecker:
         if not messages.all():
             starts, stops, phy, size = (array[messages] for array in (starts, stops, phy, size))
         queue, number = self._queues.of(window.data, starts, stops)
-        block = (queue, phy, size, number)
+        code = np.full(len(queue), OTHER_CODE)
+        if self._deep and self._files.by_queue:
+            read_tags(window.data, np.ascontiguousarray(starts), np.ascontiguousarray(stops), code)
+        block = (queue, phy, size, number, code)
         queued = queue >= 0
         self._blocks.append(block if queued.all() else tuple(array[queued] for array in block))
         self._waiting += len(queue)
@@ -162,7 +166,9 @@ class StoreChecker:
         """Compare the waiting messages with the units of their queues."""
         if not self._blocks:
             return
-        queue, phy, size, number = (np.concatenate(arrays) for arrays in zip(*self._blocks, strict=True))
+        queue, phy, size, number, tags = (
+            np.concatenate(arrays) for arrays in zip(*self._blocks, strict=True)
+        )
         self._blocks.clear()
         self._waiting = 0
         counts = np.bincount(queue)
@@ -173,7 +179,7 @@ class StoreChecker:
             group = order[stops[code] - counts[code] : stops[code]]
             if (np.diff(phy[group]) < 0).any():
                 group = group[np.argsort(phy[group], kind="stable")]
-            self._take(code, Run(phy[group], size[group], number[group], False))
+            self._take(code, Run(phy[group], size[group], number[group], tags[group], False))
 
     def _take(self, code: int, run: Run) -> None:
         """Add messages to those of their queue."""
@@ -182,8 +188,10 @@ class StoreChecker:
             run.listed = not self._files.by_queue
             if not run.listed:
                 units = self._files.units(queue, int(run.number[0]), int(run.number[-1]) + 1)
-                run.listed = np.array_equal(units["physical_offset"], run.phy) and np.array_equal(
-                    units["size"], run.size
+                run.listed = (
+                    np.array_equal(units["physical_offset"], run.phy)
+                    and np.array_equal(units["size"], run.size)
+                    and not _differ(units, run.code).any()
                 )
         if run.listed:
             last = runs[-1] if runs and runs[-1].listed else None
@@ -263,19 +271,22 @@ class StoreChecker:
                 return entry.name, phy - base
         return "", 0
 
-    def _messages(self, code: int) -> tuple[Int64s, Int64s, Int64s]:
-        """Return physical offsets, sizes and queue offsets of the messages of a queue. Its files have those that were not kept."""
+    def _messages(self, code: int) -> tuple[Int64s, Int64s, Int64s, Int64s]:
+        """Return physical offsets, sizes, queue offsets and tags codes of the messages of a queue. Its files have those that were not
+        kept, whose tags codes are right."""
         parts = []
         for run in self._runs.get(code, ()):
             if run.listed and len(run.phy) > 1:
                 first, stop = int(run.number[0]), int(run.number[-1]) + 1
                 units = self._files.units(self._queues.names[code], first, stop)
-                parts.append((units["physical_offset"], units["size"], np.arange(first, stop)))
+                parts.append(
+                    (units["physical_offset"], units["size"], np.arange(first, stop), units["tags_code"])
+                )
             else:
-                parts.append((run.phy, run.size, run.number))
+                parts.append((run.phy, run.size, run.number, run.code))
         empty = np.zeros(0, np.int64)
-        phy, size, number = (np.concatenate([empty, *(part[i] for part in parts)]) for i in range(3))
-        return phy, size, number
+        phy, size, number, tags = (np.concatenate([empty, *(part[i] for part in parts)]) for i in range(4))
+        return phy, size, number, tags
 
     @cached_property
     def _all_offsets(self) -> Int64s:
@@ -297,13 +308,14 @@ class StoreChecker:
                 first, stop = int(runs[0].number[0]), int(runs[0].number[-1]) + 1
                 if not self._files.lists_others(queue, first, stop, low):
                     continue
-            offsets, sizes, number = self._messages(codes.get(queue, -1))
+            offsets, sizes, number, tags = self._messages(codes.get(queue, -1))
             listed: list[Int64s] = []
             for file in files.get(queue, []):
                 units = self._read(file)
                 at = units["physical_offset"].astype(np.int64)
                 listed.append(at)
                 if np.array_equal(at, offsets) and np.array_equal(units["size"], sizes):
+                    yield from self._codes(file, units, tags, range(len(units)))
                     continue
                 is_light = queue[0].startswith("%LMQ%")
                 if not ((units["size"] != FILLER) & (at >= low)).any():
@@ -322,6 +334,8 @@ class StoreChecker:
                         file.name,
                         Fault(NAME, position, units.dtype.itemsize, Kind.LINK, text, Severity.ERROR, "", 0),
                     )
+                if not is_light and len(offsets):
+                    yield from self._codes(file, units, tags[index], np.flatnonzero(matches))
             if len(listed) == 1 and np.array_equal(listed[0], offsets):
                 continue
             known = np.sort(np.concatenate([np.array([-1]), *listed]))
@@ -334,6 +348,19 @@ class StoreChecker:
                 name = files[queue][-1].name if queue in files else ""
                 yield name, Fault(NAME, 0, 0, Kind.LINK, text, Severity.ERROR, system, 0, lost)
 
+    def _codes(
+        self, file: PlannedFile, units: npt.NDArray[np.void], tags: Int64s, among: Iterable[int]
+    ) -> Iterator[tuple[str, Fault]]:
+        """Compare the tags codes of some units with those of their messages."""
+        wrong = np.flatnonzero(_differ(units, tags))
+        for i in wrong[np.isin(wrong, list(among))][:_MOST].tolist():
+            text = (
+                f"the tags code is {units['tags_code'][i]}, but the hash of the message's tags is {tags[i]}"
+            )
+            system = "a broker filters the message by the wrong tag"
+            at, size = i * units.dtype.itemsize, units.dtype.itemsize
+            yield file.name, Fault(NAME, at, size, Kind.LINK, text, Severity.ERROR, system, 0)
+
     def _read(self, file: PlannedFile) -> npt.NDArray[np.void]:
         """Return the units of a file without the trailing zeros."""
         dtype = _QUEUES[tree.first(file.name)]
@@ -342,6 +369,12 @@ class StoreChecker:
         units = data[: min(filled, len(data) // dtype.itemsize) * dtype.itemsize].view(dtype)
         used = np.flatnonzero(units["size"])
         return units[: int(used[-1]) + 1 if len(used) else 0]
+
+
+def _differ(units: npt.NDArray[np.void], tags: Int64s) -> npt.NDArray[np.bool_]:
+    """Return which units have another tags code than their messages."""
+    codes = units["tags_code"].astype(np.int64)
+    return np.asarray((codes != tags) & (codes >= LEAST_HASH) & (tags != OTHER_CODE), np.bool_)
 
 
 def _repeated(steps: Int64s) -> npt.NDArray[np.bool_]:
@@ -362,4 +395,4 @@ def check(
     deep: bool,
 ) -> StoreChecker:
     """See `codec.capability.Check`."""
-    return StoreChecker(listing, plan)
+    return StoreChecker(listing, plan, deep=deep)
