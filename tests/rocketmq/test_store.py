@@ -291,3 +291,93 @@ def test_tags_code_is_compared_in_a_queue_with_other_faults(tmp_path: Path) -> N
     flip(queue, 20 * 2 + 19)
     offsets = sorted(fault.offset for path, fault in lw.verify(store).faults if "tags code" in fault.detail)
     assert offsets == [40]
+
+
+def faults_of(store: Path) -> list[tuple[str, int, str]]:
+    """Return path, offset and text of the errors and warnings of a check."""
+    return [
+        (path, fault.offset, fault.detail) for path, fault in lw.verify(store).faults if fault.severity is not Severity.INFO
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def keyed(tmp_path: Path) -> Path:
+    """A store of 100 messages with two keys each, in three commit log files and three index files of four slots."""
+    rows = [
+        {"topic": f"T{n % 3}", "queue_id": n % 2, "body": b"x" * n, "keys": f"k{n} größer{n}"} for n in range(100)
+    ]  # fmt: skip
+    lw.write(
+        rows, tmp_path / "store", "rocketmq.store", mappedFileSizeCommitLog=1 << 13, maxHashSlotNum=4, maxIndexNum=81,
+        mappedFileSizeConsumeQueue=400,
+    )  # fmt: skip
+    return tmp_path / "store"
+
+
+@pytest.mark.parametrize(("field", "place"), [("hash", 3), ("offset", 11), ("offset beyond the log", 5)])
+@pytest.mark.parametrize("file", [0, 1, 2])
+def test_entry_of_an_index_file_leads_to_a_message_with_its_key(
+    keyed: Path, tmp_path: Path, file: int, field: str, place: int
+) -> None:
+    assert faults_of(keyed) == []
+    files = sorted((keyed / "index").iterdir())
+    assert len(files) == 3
+    before = files[file].read_bytes()
+    at = 40 + 4 * 4 + 20 * 7
+    flip(files[file], at + place)
+    wrong = [
+        (path, offset) for path, offset, detail in faults_of(keyed) if "1 entry without a message" in detail
+    ]
+    assert wrong == [(f"index/{files[file].name}", at)]
+    lw.repair(keyed, tmp_path / "out")
+    assert faults_of(tmp_path / "out") == []
+    (repaired,) = (tmp_path / "out" / "index").glob(files[file].name)
+    assert repaired.read_bytes()[40:] == before[40:]
+
+
+def test_damaged_keys_of_a_message_are_shown_by_the_index(keyed: Path) -> None:
+    log = sorted((keyed / "commitlog").iterdir())[1]
+    flip(log, log.read_bytes().index("größer".encode()))
+    ((path, _, detail),) = faults_of(keyed)
+    assert path.startswith("index/")
+    assert detail.startswith("1 entry without a message that has the key")
+
+
+def test_entries_of_lost_messages_are_no_fault_of_the_index(keyed: Path) -> None:
+    log = sorted((keyed / "commitlog").iterdir())[1]
+    data = bytearray(log.read_bytes())
+    data[2000:3000] = bytes(1000)
+    log.write_bytes(data)
+    assert [fault for fault in faults_of(keyed) if fault[0].startswith("index/")] == []
+
+
+def test_extension_that_units_lead_to_must_exist(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    rows = [{"topic": "T", "queue_id": 0, "body": b"x", "tags": "A"} for _ in range(30)]
+    lw.write(rows, store, "rocketmq.store", enableConsumeQueueExt=True, mappedFileSizeConsumeQueueExt=512)
+    assert faults_of(store) == []
+    files = sorted((store / "consumequeue_ext").rglob("0" * 10 + "*"))
+    assert len(files) > 1
+    files[0].unlink()
+    ((path, _, detail),) = faults_of(store)
+    assert path.startswith("consumequeue/T/0/")
+    assert "but its files of this queue begin at 512" in detail
+    shutil.rmtree(store / "consumequeue_ext")
+    ((_, _, detail),) = faults_of(store)
+    assert detail.endswith("are missing")
+    lw.repair(store, tmp_path / "out")
+    assert faults_of(tmp_path / "out") == []
+
+
+def test_queue_file_that_is_shorter_than_others_is_damage(keyed: Path, tmp_path: Path) -> None:
+    """A broker does not load a store with such a file."""
+    queue = sorted((keyed / "consumequeue").rglob("0" * 10 + "*"))[1]
+    queue.write_bytes(queue.read_bytes()[:-20])
+    report = lw.verify(keyed, as_system="5.5.0")
+    assert not report.ok
+    assert report.system is not None
+    assert not report.system["opens"]
+    assert [detail for _, _, detail in faults_of(keyed)] == [
+        "the file has 380 bytes, expected 400 like the other files"
+    ]
+    lw.repair(keyed, tmp_path / "out")
+    assert faults_of(tmp_path / "out") == []

@@ -28,9 +28,6 @@ UNIT = Struct(
 FILLER = (1 << 31) - 1
 """The size of filler units, which precede the first message of a queue that starts above 0."""
 
-LEAST_HASH = -(1 << 31)
-"""The least tags code that is not an address in `consumequeue_ext`. Source: `ConsumeQueueExt.isExtAddr`."""
-
 
 def _impossible(entries: Entries) -> Mask:
     """Return a mask of the units that end the queue for a broker."""

@@ -61,7 +61,7 @@ ENTRY = Struct(
 HEAD, SIZE = HEADER.offset("slots"), ENTRY.min_size
 _HEAD, _ENTRY = dtype_of(Struct("IndexHead", *HEADER.fields[:-1])), dtype_of(ENTRY)
 _FIELDS = tuple(field.name for field in HEADER.fields[:-1])
-_SYSTEM = "a broker finds fewer or other messages by key and reports no error"
+SYSTEM = "a broker finds fewer or other messages by key and reports no error"
 _TRIED = 64
 """Limit of the entries that are compared, and of the numbers of slots that are tried."""
 _LARGEST = 64 << 20
@@ -293,7 +293,7 @@ class IndexFile(Codec):
             kind, system = Kind.TRUNCATED, "the broker pads the file with zeros"
             if window.size > HEAD + SIZE and context.slots < 0:
                 text = "cannot infer the number of slots from the header and entries; pass maxHashSlotNum"
-                kind, system = Kind.PAYLOAD, _SYSTEM
+                kind, system = Kind.PAYLOAD, SYSTEM
             nothing.damage = Fault(NAME, 0, window.size, kind, text, system=system)
             return nothing
         if offset == 0:
@@ -332,7 +332,7 @@ class IndexFile(Codec):
         left = window.size - offset
         if partial:
             text = f"{plural.count(left, 'byte')} at the end, too few for an entry of {SIZE} bytes"
-            return Fault(NAME, offset, left, Kind.TRUNCATED, text, Severity.WARNING, _SYSTEM)
+            return Fault(NAME, offset, left, Kind.TRUNCATED, text, Severity.WARNING, SYSTEM)
         if not left:
             return None
         return Fault(NAME, offset, left, Kind.PADDING, f"{left} preallocated zero bytes", Severity.INFO)
@@ -360,17 +360,17 @@ class IndexFile(Codec):
             (entries["time_diff"] < 0, Kind.ORDER, "time_diff is negative; a broker ends its search here"),
         ):
             for i in np.flatnonzero(mask)[:_MOST_FAULTS].tolist():
-                yield Fault(NAME, offset + i * SIZE, SIZE, kind, text, system=_SYSTEM, rows_lost=0)
+                yield Fault(NAME, offset + i * SIZE, SIZE, kind, text, system=SYSTEM, rows_lost=0)
         if not ended:
             return
         count = int(head["index_count"])
         if count not in (context.done + 1, 0 if not context.done else -1):
             text = f"index_count is {count}, expected {context.done + 1}: the file has {plural.count(context.done, 'entry')}"
-            yield Fault(NAME, HEADER.offset("index_count"), 4, Kind.LENGTH, text, system=_SYSTEM, rows_lost=0)
+            yield Fault(NAME, HEADER.offset("index_count"), 4, Kind.LENGTH, text, system=SYSTEM, rows_lost=0)
         assert context.stored is not None
         for i in np.flatnonzero(context.stored != last)[:_MOST_FAULTS].tolist():
             text = f"slot {i} holds entry {context.stored[i]}, expected its newest entry {last[i]}"
-            yield Fault(NAME, HEAD + 4 * i, 4, Kind.LINK, text, system=_SYSTEM, rows_lost=0)
+            yield Fault(NAME, HEAD + 4 * i, 4, Kind.LINK, text, system=SYSTEM, rows_lost=0)
 
     def resync(self, window: Window, at: int, context: IndexContext) -> tuple[int, int]:
         if context.slots < 0:

@@ -29,8 +29,9 @@ from logwright.codec.rocketmq.dispatch import OTHER_CODE, dispatches, read_tags
 from logwright.codec.rocketmq.formats.commitlog.codec import CODEC as LOG
 from logwright.codec.rocketmq.formats.commitlog.layout import INNER_BATCH, MESSAGE, parts_of
 from logwright.codec.rocketmq.formats.commitlog.read import Messages
-from logwright.codec.rocketmq.formats.consumequeue import FILLER, LEAST_HASH, UNIT
+from logwright.codec.rocketmq.formats.consumequeue import FILLER, UNIT
 from logwright.codec.rocketmq.formats.consumequeue_ext import CODEC as EXT
+from logwright.codec.rocketmq.formats.consumequeue_ext import FIRST_TAG
 from logwright.codec.rocketmq.formats.indexfile import CODEC as INDEX
 from logwright.codec.rocketmq.formats.indexfile import entry_at
 from logwright.codec.rocketmq.formats.page import PAGE, checkpoint
@@ -41,6 +42,7 @@ from logwright.codec.rocketmq.repair.log_files import LEAST_BLANK, LogFile, Run,
 from logwright.codec.rocketmq.startup.message_store import StoreConfig
 from logwright.codec.rocketmq.startup.start import STARTUP
 from logwright.codec.rocketmq.store import tree
+from logwright.codec.rocketmq.store.check_index import IndexCheck
 from logwright.codec.rocketmq.store.layout import LAYOUT
 from logwright.codec.store.build import Piece
 from logwright.codec.store.extents import Copy, Extent
@@ -338,7 +340,7 @@ class StoreResult(RepairPlan):
         preallocated = [] if changed else self.repair.preallocated
         same = not changed and len(logs) + len(preallocated) == len(tree.logs(self.listing))
         result = self.listing if same else Overlay(self.listing, logs)
-        queues, index = self._sound_queues(result), self._sound_index()
+        queues, index = self._sound_queues(result), self._sound_index() and self._leads_to_keys(result)
         damaged = not (same and queues and index)
         remade = set()
         if self.kept and (damaged or self.sizes.get(tree.CHECKPOINT, PAGE) != PAGE):
@@ -407,9 +409,8 @@ class StoreResult(RepairPlan):
         same &= (new["size"] != 0) | (old["tags_code"] == new["tags_code"])
         filler = new["size"] == FILLER
         codes = old["tags_code"].astype(np.int64)
-        other = np.flatnonzero(
-            ~filler & (codes != new["tags_code"]) & (codes >= LEAST_HASH) & (new["size"] != 0)
-        )
+        hashes = (codes > FIRST_TAG) | (not self.repair.config.ext)
+        other = np.flatnonzero(~filler & (codes != new["tags_code"]) & hashes & (new["size"] != 0))
         return bool((same | filler).all()) and not any(
             self._follows_from_tags(result, int(new["physical_offset"][i]), int(new["size"][i]))
             for i in other.tolist()
@@ -436,6 +437,14 @@ class StoreResult(RepairPlan):
             if tree.base_of(entry.name) is None or not self._sound(entry.name, INDEX, size, {"slots": slots}):
                 return False
         return True
+
+    def _leads_to_keys(self, result: Listing) -> bool:
+        """Return whether the entries of all index files lead to messages of the result with their keys."""
+        files = [file for file in self.repair.plan.files if file.codec == INDEX.name]
+        check = IndexCheck(self.listing, files, live=False)
+        for _, part in _parts(result) if files else ():
+            check.add(part.data, *(np.ascontiguousarray(ends) for ends in (part.start, part.end)))
+        return not list(check.finish())
 
     def _sound(self, name: str, codec: Codec, size: int, hints: Mapping[str, int]) -> bool:
         """Return whether a file has the expected size and no damage."""

@@ -22,8 +22,11 @@ from logwright.codec.frames.scanner import MAIN
 from logwright.codec.option import Options
 from logwright.codec.rocketmq.dispatch import OTHER_CODE, Queues, read_tags
 from logwright.codec.rocketmq.formats.batchconsumequeue import UNIT as BATCH_UNIT
-from logwright.codec.rocketmq.formats.consumequeue import FILLER, LEAST_HASH, UNIT
+from logwright.codec.rocketmq.formats.consumequeue import FILLER, UNIT
+from logwright.codec.rocketmq.formats.consumequeue_ext import ADDRESS, FIRST_TAG
+from logwright.codec.rocketmq.formats.indexfile import NAME as INDEX
 from logwright.codec.rocketmq.store import tree
+from logwright.codec.rocketmq.store.check_index import IndexCheck
 from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role
 from logwright.codec.window import Frames, Window
 
@@ -121,8 +124,11 @@ class StoreChecker:
     Memory is bounded by a block of messages, the messages without a correct unit, and those of one queue that has any.
     """
 
-    def __init__(self, listing: Listing, plan: Plan, *, deep: bool) -> None:
+    def __init__(self, listing: Listing, plan: Plan, *, live: bool, deep: bool) -> None:
         self._listing, self._deep = listing, deep
+        index = [file for file in plan.files if file.codec == INDEX] if deep else []
+        self._index = IndexCheck(listing, index, live=live)
+        self._ext = [file for file in plan.files if tree.first(file.name) == tree.EXT]
         self._base = -1
         self._queues = Queues()
         self._files = QueueFiles(listing, plan)
@@ -131,6 +137,8 @@ class StoreChecker:
         """Queue, physical offset, size, queue offset and tags code of messages that are not compared yet."""
         self._waiting = 0
         self._runs: dict[int, list[Run]] = {}
+        self._addresses: dict[tuple[str, int], tuple[int, int]] = {}
+        """The least and the largest address in `consumequeue_ext` of the units of a queue."""
         self._end = -1
         self._holes: list[int] = []
         """The physical offsets of messages with unreadable or missing bytes before them."""
@@ -151,10 +159,12 @@ class StoreChecker:
         starts, stops = frames.start, frames.end
         if not messages.all():
             starts, stops, phy, size = (array[messages] for array in (starts, stops, phy, size))
+        starts, stops = np.ascontiguousarray(starts), np.ascontiguousarray(stops)
         queue, number = self._queues.of(window.data, starts, stops)
         code = np.full(len(queue), OTHER_CODE)
-        if self._deep and self._files.by_queue:
-            read_tags(window.data, np.ascontiguousarray(starts), np.ascontiguousarray(stops), code)
+        if self._deep:
+            read_tags(window.data, starts, stops, code)
+            self._index.add(window.data, starts, stops)
         block = (queue, phy, size, number, code)
         queued = queue >= 0
         self._blocks.append(block if queued.all() else tuple(array[queued] for array in block))
@@ -193,6 +203,7 @@ class StoreChecker:
                     and np.array_equal(units["size"], run.size)
                     and not _differ(units, run.code).any()
                 )
+                self._note_addresses(queue, units["tags_code"].astype(np.int64))
         if run.listed:
             last = runs[-1] if runs and runs[-1].listed else None
             if last is not None and int(last.number[-1]) + 1 == run.number[0] and last.phy[-1] < run.phy[0]:
@@ -200,12 +211,38 @@ class StoreChecker:
             run = run.ends()
         runs.append(run)
 
+    def _note_addresses(self, queue: tuple[str, int], codes: Int64s) -> None:
+        places = codes[codes <= FIRST_TAG] & ADDRESS - 1
+        if len(places):
+            low, high = self._addresses.get(queue, (int(places[0]), -1))
+            self._addresses[queue] = min(low, int(places.min())), max(high, int(places.max()))
+
+    def _extensions(self) -> Iterator[tuple[str, Fault]]:
+        """Check that the files of `consumequeue_ext` have the addresses of the units."""
+        for queue, (low, high) in self._addresses.items():
+            files = [file for file in self._ext if tree.queue_of(file.name) == queue]
+            bases = [tree.base_of(file.name) or 0 for file in files]
+            stop = max((base + file.size for base, file in zip(bases, files, strict=True)), default=0)
+            if files and min(bases) <= low and high < stop:
+                continue
+            has = f"begin at {min(bases)} and end at {stop}" if files else "are missing"
+            text = (
+                f"units have addresses {low} to {high} of consumequeue_ext, but its files of this queue {has}"
+            )
+            system = "a broker cannot filter these messages, and may end the queue there"
+            yield (
+                self._files.by_queue[queue][0].name,
+                Fault(NAME, 0, 0, Kind.LINK, text, Severity.WARNING, system, 0),
+            )
+
     def finish(self) -> Iterator[tuple[str, Fault]]:
         self._compare()
         for runs in self._runs.values():
             runs.sort(key=lambda run: int(run.phy[0]))
         yield from self._continuity()
         yield from self._units()
+        yield from self._extensions()
+        yield from self._index.finish()
 
     def _continuity(self) -> Iterator[tuple[str, Fault]]:
         """Check that queue offsets rise by one. A batch takes several, so its topic is only checked for order."""
@@ -374,7 +411,7 @@ class StoreChecker:
 def _differ(units: npt.NDArray[np.void], tags: Int64s) -> npt.NDArray[np.bool_]:
     """Return which units have another tags code than their messages."""
     codes = units["tags_code"].astype(np.int64)
-    return np.asarray((codes != tags) & (codes >= LEAST_HASH) & (tags != OTHER_CODE), np.bool_)
+    return np.asarray((codes != tags) & (codes > FIRST_TAG) & (tags != OTHER_CODE), np.bool_)
 
 
 def _repeated(steps: Int64s) -> npt.NDArray[np.bool_]:
@@ -395,4 +432,4 @@ def check(
     deep: bool,
 ) -> StoreChecker:
     """See `codec.capability.Check`."""
-    return StoreChecker(listing, plan, deep=deep)
+    return StoreChecker(listing, plan, live=bool(live), deep=deep)

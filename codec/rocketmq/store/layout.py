@@ -31,6 +31,8 @@ _DERIVED = {
     tree.EXT: "rocketmq.consumequeue_ext",
     tree.INDEX: "rocketmq.indexfile",
 }
+_MAPPED = {"rocketmq.commitlog", *(_DERIVED[folder] for folder in (tree.QUEUE, tree.BATCH, tree.EXT))}
+"""The kinds of files that a broker maps completely: all have the configured size."""
 _METADATA = {
     tree.CHECKPOINT: "rocketmq.checkpoint",
     tree.ABORT: "rocketmq.abort",
@@ -114,7 +116,7 @@ class Store(Layout):
                 files[i] = replace(file, hints={**file.hints, "claims": claims})
         logs = [Entry(file.name, file.size) for file in files if file.role is Role.PRIMARY]
         missing = tuple(_gaps(logs))
-        faults = (*_sizes(logs), *(_bad_names(files)))
+        faults = (*_sizes(files), *_bad_names(files))
         return Plan(tuple(files), faults, self._facts(files, logs), missing)
 
     def _planned(self, entry: Entry) -> PlannedFile:
@@ -204,19 +206,29 @@ def _gaps(logs: Sequence[Entry]) -> Iterator[tuple[str, Fault]]:
             yield after.name, Fault(NAME, 0, 0, Kind.LINK, text, Severity.ERROR, system)
 
 
-def _sizes(logs: Sequence[Entry]) -> Iterator[tuple[str, Fault]]:
-    """Yield faults of files of a different size than most. A broker does not load a store with them."""
-    usual = tree.size_of(logs) or 0
-    for i, entry in enumerate(logs):
+def _sizes(files: Sequence[PlannedFile]) -> Iterator[tuple[str, Fault]]:
+    """Yield faults of files of a different size than most of their kind. A broker does not load a store with them."""
+    kinds: dict[str, list[Entry]] = {}
+    for file in files:
+        if file.codec in _MAPPED:
+            kinds.setdefault(file.codec, []).append(Entry(file.name, file.size))
+    for entries in kinds.values():
+        yield from _sizes_of_kind(entries)
+
+
+def _sizes_of_kind(entries: Sequence[Entry]) -> Iterator[tuple[str, Fault]]:
+    usual = tree.size_of(entries) or 0
+    names_of_last = {tree.mapped_queue(entry.name): entry.name for entry in entries}
+    for entry in entries:
         if entry.size == usual and usual:
             continue
-        last = i == len(logs) - 1 and not entry.size
+        last = not entry.size and entry.name == names_of_last[tree.mapped_queue(entry.name)]
         system = (
             "a broker before 5.1.3 does not load the store, others delete the file"
             if last
             else "a broker does not load the store"
         )
-        others = " like the other files" if any(other.size == usual for other in logs) else ""
+        others = " like the other files" if any(other.size == usual for other in entries) else ""
         text = f"the file has {entry.size} bytes, expected {usual}{others}"
         kind = Kind.TRUNCATED if entry.size < usual else Kind.LENGTH
         severity = Severity.WARNING if last else Severity.ERROR

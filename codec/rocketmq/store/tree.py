@@ -159,6 +159,11 @@ def queue_of(name: str) -> tuple[str, int] | None:
     return (parts[1], int(parts[2])) if number.isdecimal() else None
 
 
+def mapped_queue(name: str) -> str:
+    """Return the folder of a file; the same one for all files of the commit log, which may be in several."""
+    return LOG if is_log(name) else name.rpartition("/")[0]
+
+
 def roots(options: Options) -> Sequence[Root]:
     """Return the commit log directories. Each may hold some of the files."""
     value = options[LOG_PATH.name]
@@ -185,8 +190,7 @@ def size_of(entries: Sequence[Entry]) -> int | None:
     """
     queues: dict[str, list[int]] = {}
     for entry in entries:
-        folder = LOG if is_log(entry.name) else entry.name.rpartition("/")[0]
-        queues.setdefault(folder, []).append(base_of(entry.name) or 0)
+        queues.setdefault(mapped_queue(entry.name), []).append(base_of(entry.name) or 0)
     steps = [
         after - before for bases in queues.values() for before, after in itertools.pairwise(sorted(bases))
     ]
