@@ -45,9 +45,8 @@ FACTS = ("queue", "queue_offset", "phy", "stored", "tags_code", "special")
 _QUEUE, _NUMBER, _AT, _STORED, _CODE, _SPECIAL = range(len(FACTS))
 MOST_KEYS = (1 << 14) + 2
 """Limit of the index keys of a message: its keys are separated by spaces in at most 32767 bytes; the unique key and the tag are added."""
-OTHER_CODE = -(1 << 63)
-"""Stands for a tags code that is not the hash of TAGS: the delivery time of a delayed message, or that of a lost message, whose placeholder
-has no tags."""
+_PARSED, _PLACEHOLDER = 1, 2
+"""Bits of `special`: the properties need more than their hashes, or a placeholder, whose unit may have the hash of the lost tags."""
 _HASH, _TOPIC_AT, _TOPIC_SIZE, _ID, _NUMBERED = range(5)
 """The columns of `Queues.known`."""
 
@@ -161,8 +160,7 @@ def read_facts(
     """Fill `facts` (by `FACTS`), and the hashes of the index keys with the indices of their messages, from message `first` and key `keys` on.
     Return the numbers of messages and keys. Stops at a message of an unknown queue, or if there is no room for the keys of a message.
 
-    The queue of a message that is in no queue is -1. A message is special if its properties need more than their hashes. None of its keys
-    is returned.
+    The queue of a message that is in no queue is -1. None of the keys of a message is returned whose properties need more than their hashes.
     """
     for i in range(first, len(starts)):
         if keys + MOST_KEYS > len(hashes):
@@ -187,6 +185,7 @@ def read_facts(
         facts[_CODE, i] = 0
         at = topic_end + 2
         special = 0
+        placeholder = load_i32be(buf, start + _FLAG) == LOST_FLAG
         tags = keys_at = uniq = -1
         tags_end = keys_end = uniq_end = -1
         chunk, ones, twos = at - MASKED, 0, 0
@@ -235,7 +234,7 @@ def read_facts(
                 keys += 1
         if special:
             keys = before
-        facts[_SPECIAL, i] = special
+        facts[_SPECIAL, i] = special | (_PLACEHOLDER if placeholder else 0)
     return len(starts), keys
 
 
@@ -258,29 +257,6 @@ def read_queues(
                 return i
             queue[i] = known[entry, _NUMBERED]
     return len(starts)
-
-
-@kernel("const u1[], const i8[], const i8[], i8[]")
-def read_tags(buf: Bytes, starts: Int64s, ends: Int64s, codes: Int64s) -> None:
-    """Set the tags codes of valid messages: the hash of TAGS, or `OTHER_CODE` where it is not known from TAGS."""
-    for i in range(len(starts)):
-        _, _, _, at, size = parts_of(buf, starts[i])
-        at += size + 2
-        code, other = 0, int(load_i32be(buf, starts[i] + _FLAG) == LOST_FLAG)
-        chunk, ones, twos = at - MASKED, 0, 0
-        while at < ends[i]:
-            middle, end, chunk, ones, twos = next_property(buf, ends[i], chunk, ones, twos)
-            if middle - at >= 4 and end - middle > 1:
-                word = load_u32be(buf, at)
-                if word == _TAGS and middle - at == 4:
-                    code = string_hash(buf, middle + 1, end, 0)
-                elif word in (_INNE, _DELA):
-                    other = 1
-            at = end + 1
-        if other != 0 or code < 0:
-            codes[i] = OTHER_CODE
-        else:
-            codes[i] = code - (_MASK + 1) if code >= _SIGN else code
 
 
 class Queues:
@@ -341,7 +317,8 @@ class Queues:
 
 @dataclass
 class Units:
-    """Units of one queue, in log order. `count` is the number of messages of a unit."""
+    """Units of one queue, in log order. `count` is the number of messages of a unit, `hashed` says whether its tags code is the hash of
+    TAGS."""
 
     number: Int64s
     phy: Int64s
@@ -349,6 +326,7 @@ class Units:
     tags_code: Int64s
     stored: Int64s
     count: Int64s
+    hashed: npt.NDArray[np.bool_]
 
     def __len__(self) -> int:
         return len(self.number)
@@ -399,7 +377,7 @@ def dispatches(
     count = np.ones(len(starts), np.int64)
     light: list[tuple[int, str, int, int]] = []
     extra: list[tuple[int, int]] = []
-    for i in np.flatnonzero(facts[_SPECIAL]).tolist():
+    for i in np.flatnonzero(facts[_SPECIAL] & _PARSED).tolist():
         message = check(buf[int(starts[i]) : int(ends[i])].tobytes(), Rules(), crc=False)
         if not isinstance(message, Message):
             raise IndexError(i)
@@ -418,7 +396,7 @@ def dispatches(
         hashes = np.concatenate([hashes, np.array([value for _, value in extra], np.int32)])[order]
         owners = owners[order]
     queue, phy, stored = facts[_QUEUE].astype(np.int32), facts[_AT], facts[_STORED]
-    units = Units(facts[_NUMBER], phy, ends - starts, facts[_CODE], stored, count)
+    units = Units(facts[_NUMBER], phy, ends - starts, facts[_CODE], stored, count, facts[_SPECIAL] == 0)
     if len(queue) and queue.min() < 0:
         queued = np.flatnonzero(queue >= 0)
         queue, units = queue[queued], units.pick(queued)
@@ -436,7 +414,7 @@ def _with_light(
     numbers = np.array([queues.number(name, queue_id) for _, name, queue_id, _ in light], np.int32)
     added = Units(
         np.array([number for *_, number in light], np.int64), facts[_AT, index], sizes[index], facts[_CODE, index],
-        facts[_STORED, index], np.ones(len(light), np.int64),
+        facts[_STORED, index], np.ones(len(light), np.int64), facts[_SPECIAL, index] == 0,
     )  # fmt: skip
     order = np.argsort(np.r_[queued, index], kind="stable")
     both = Units(*(np.r_[getattr(units, field.name), getattr(added, field.name)] for field in fields(Units)))

@@ -25,7 +25,7 @@ from logwright.codec.frames.scanner import MAIN, MARKER
 from logwright.codec.frames.walk import Hole, ListedFile, Stretch, Walk
 from logwright.codec.option import Option, Options
 from logwright.codec.rocketmq.derive import Deriver, Gaps
-from logwright.codec.rocketmq.dispatch import OTHER_CODE, dispatches, read_tags
+from logwright.codec.rocketmq.dispatch import Queues, dispatches
 from logwright.codec.rocketmq.formats.commitlog.codec import CODEC as LOG
 from logwright.codec.rocketmq.formats.commitlog.layout import INNER_BATCH, MESSAGE, parts_of
 from logwright.codec.rocketmq.formats.commitlog.read import Messages
@@ -422,9 +422,8 @@ class StoreResult(RepairPlan):
             start = phy - (tree.base_of(entry.name) or 0)
             if 0 <= start < entry.size:
                 message = np.frombuffer(result.read(entry.name, start, size), np.uint8)
-                code = np.empty(1, np.int64)
-                read_tags(message, np.zeros(1, np.int64), np.array([size]), code)
-                return int(code[0]) != OTHER_CODE
+                added = dispatches(message, np.zeros(1, np.int64), np.array([size]), tags=False)
+                return bool(added.units.hashed.all())
         return False
 
     def _sound_index(self) -> bool:
@@ -441,9 +440,10 @@ class StoreResult(RepairPlan):
     def _leads_to_keys(self, result: Listing) -> bool:
         """Return whether the entries of all index files lead to messages of the result with their keys."""
         files = [file for file in self.repair.plan.files if file.codec == INDEX.name]
-        check = IndexCheck(self.listing, files, live=False)
+        check, queues = IndexCheck(self.listing, files, live=False), Queues()
         for _, part in _parts(result) if files else ():
-            check.add(part.data, *(np.ascontiguousarray(ends) for ends in (part.start, part.end)))
+            added = dispatches(part.data, part.start, part.end, tags=True, queues=queues)
+            check.add(added, part.end - part.start)
         return not list(check.finish())
 
     def _sound(self, name: str, codec: Codec, size: int, hints: Mapping[str, int]) -> bool:

@@ -20,7 +20,7 @@ from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.fixed import without_zeros
 from logwright.codec.frames.scanner import MAIN
 from logwright.codec.option import Options
-from logwright.codec.rocketmq.dispatch import OTHER_CODE, Queues, read_tags
+from logwright.codec.rocketmq.dispatch import Dispatches, Queues, dispatches
 from logwright.codec.rocketmq.formats.batchconsumequeue import UNIT as BATCH_UNIT
 from logwright.codec.rocketmq.formats.consumequeue import FILLER, UNIT
 from logwright.codec.rocketmq.formats.consumequeue_ext import ADDRESS, FIRST_TAG
@@ -28,7 +28,7 @@ from logwright.codec.rocketmq.formats.indexfile import NAME as INDEX
 from logwright.codec.rocketmq.store import tree
 from logwright.codec.rocketmq.store.check_index import IndexCheck
 from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role
-from logwright.codec.window import Frames, Window
+from logwright.codec.window import Bytes, Frames, Window
 
 Int64s = npt.NDArray[np.int64]
 NAME = "rocketmq.store"
@@ -43,6 +43,8 @@ _UNIT = dtype_of(UNIT)
 _QUEUES = {tree.QUEUE: _UNIT, tree.BATCH: dtype_of(BATCH_UNIT)}
 
 
+_NOT_COMPARED = -(1 << 63)
+"""Stands for the tags code of a unit that does not follow from the tags of its message, such as a delivery time."""
 _BLOCK = 1 << 18
 """The number of messages that are compared with the queues at a time."""
 
@@ -159,18 +161,27 @@ class StoreChecker:
         starts, stops = frames.start, frames.end
         if not messages.all():
             starts, stops, phy, size = (array[messages] for array in (starts, stops, phy, size))
-        starts, stops = np.ascontiguousarray(starts), np.ascontiguousarray(stops)
-        queue, number = self._queues.of(window.data, starts, stops)
-        code = np.full(len(queue), OTHER_CODE)
-        if self._deep:
-            read_tags(window.data, starts, stops, code)
-            self._index.add(window.data, starts, stops)
-        block = (queue, phy, size, number, code)
-        queued = queue >= 0
-        self._blocks.append(block if queued.all() else tuple(array[queued] for array in block))
-        self._waiting += len(queue)
+        added = self._dispatched(window.data, starts, stops) if self._deep else None
+        if added is not None:
+            self._index.add(added, size)
+            units = added.units
+            code = np.where(units.hashed, units.tags_code, _NOT_COMPARED)
+            self._blocks.append((added.queue, units.phy, units.size, units.number, code))
+        else:
+            queue, number = self._queues.of(window.data, starts, stops)
+            block = (queue, phy, size, number, np.full(len(queue), _NOT_COMPARED))
+            queued = queue >= 0
+            self._blocks.append(block if queued.all() else tuple(array[queued] for array in block))
+        self._waiting += len(phy)
         if self._waiting >= _BLOCK:
             self._compare()
+
+    def _dispatched(self, data: Bytes, starts: Int64s, stops: Int64s) -> Dispatches | None:
+        """Return what messages add to queues and index, or None if a broker refuses one of them."""
+        try:
+            return dispatches(data, starts, stops, tags=True, queues=self._queues)
+        except IndexError:
+            return None
 
     def _compare(self) -> None:
         """Compare the waiting messages with the units of their queues."""
@@ -411,7 +422,7 @@ class StoreChecker:
 def _differ(units: npt.NDArray[np.void], tags: Int64s) -> npt.NDArray[np.bool_]:
     """Return which units have another tags code than their messages."""
     codes = units["tags_code"].astype(np.int64)
-    return np.asarray((codes != tags) & (codes > FIRST_TAG) & (tags != OTHER_CODE), np.bool_)
+    return np.asarray((codes != tags) & (codes > FIRST_TAG) & (tags != _NOT_COMPARED), np.bool_)
 
 
 def _repeated(steps: Int64s) -> npt.NDArray[np.bool_]:

@@ -15,10 +15,9 @@ import numpy.typing as npt
 from logwright.codec import plural
 from logwright.codec.describe import dtype_of
 from logwright.codec.fault import Fault, Kind, Severity
-from logwright.codec.rocketmq.dispatch import dispatches
+from logwright.codec.rocketmq.dispatch import Dispatches
 from logwright.codec.rocketmq.formats.indexfile import ENTRY, HEAD, HEADER, NAME, SIZE, SYSTEM, entry_at
 from logwright.codec.store.listing import Listing, PlannedFile
-from logwright.codec.window import Bytes
 
 Int64s = npt.NDArray[np.int64]
 _ENTRY = dtype_of(ENTRY)
@@ -84,15 +83,11 @@ class IndexCheck:
                 entries = _Entries(np.full(len(number), i), number, hashes, phy)
                 yield entries.pick((hashes != 0) | (phy != 0) | (stored["previous"] != 0))
 
-    def add(self, data: Bytes, starts: Int64s, stops: Int64s) -> None:
-        """Take valid messages in log order."""
-        if not self._files or not len(starts):
+    def add(self, added: Dispatches, sizes: Int64s) -> None:
+        """Take what messages add, in log order, and their sizes."""
+        if not self._files or not len(added.phy):
             return
-        try:
-            added = dispatches(data, starts, stops, tags=True)
-        except IndexError:
-            return  # a broker refuses one of them
-        phy, ends = added.phy, added.phy + stops - starts
+        phy, ends = added.phy, added.phy + sizes
         self._end = max(self._end, int(ends.max()))
         if (np.diff(phy) < 0).any():
             return  # displaced messages
@@ -109,7 +104,9 @@ class IndexCheck:
         self._held, entries, inside = held.pick(slice(stop, None)), held.pick(slice(0, stop)), inside[:stop]
         self._ahead = self._ahead.joined(entries.pick((entries.phy > phy[-1]) | (entries.phy < 0)))
         self._ahead = self._ahead.pick(slice(0, _AHEAD))
-        entries = entries.pick(inside)
+        entries = entries if inside.all() else entries.pick(inside)
+        if np.array_equal(entries.hash, added.hashes) and np.array_equal(entries.phy, phy[added.owners]):
+            return
         owner = np.searchsorted(phy, entries.phy, "right") - 1
         expected = np.sort(added.owners.astype(np.int64) << 32 | added.hashes.astype(np.int64))
         right = (phy[owner] == entries.phy) & np.isin(owner << 32 | entries.hash, expected)
