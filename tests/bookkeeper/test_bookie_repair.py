@@ -56,6 +56,28 @@ def test_repair_of_a_healthy_bookie_changes_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
+def test_wrong_explicit_lac_is_reported_and_replaced_by_that_of_the_journal(tmp_path: Path) -> None:
+    """A client cannot open a ledger with a wrong digest of its last-add-confirmed. Without a record of it the header gets none."""
+    path, name = damaged("idx_lac_flip", tmp_path), "ledger/current/0/0/0.idx"
+    report = lw.verify(path)
+    assert [
+        (file, fault.offset, fault.length) for file, fault in report.faults if fault.severity == "error"
+    ] == [(name, 40, 20)]
+    lw.repair(path, tmp_path / "out")
+    base = damaged("dmg_base", tmp_path / "base")
+    assert (tmp_path / "out" / name).read_bytes() == (Path(base) / name).read_bytes()
+    journal = next((Path(path) / "journal" / "current").glob("*.txn"))
+    journal.unlink()
+    lw.repair(path, tmp_path / "less")
+    repaired = lw.verify(tmp_path / "less", as_system="4.18.0")
+    assert repaired.ok
+    assert repaired.system is not None
+    assert repaired.system["rows_lost"] == 0
+    table = lw.read(tmp_path / "less" / name, view="file")
+    assert table["explicit_lac"].to_pylist() == [None]
+
+
+@pytest.mark.filterwarnings("ignore")
 def test_entries_are_taken_from_another_bookie(tmp_path: Path) -> None:
     path = damaged("elog_missing", tmp_path)
     for journal in (tmp_path / "in" / "journal" / "current").glob("*.txn"):

@@ -107,6 +107,36 @@ def test_queues_have_the_offsets_of_the_real_store_and_its_consumers(tmp_path: P
     assert queue["consumer_offsets"] == [{"group": "cg0", "offset": 22}]
 
 
+def faults_of(store: Path) -> list[tuple[str, int, str]]:
+    """Return path, offset and text of the errors and warnings of a check."""
+    return [
+        (path, fault.offset, fault.detail) for path, fault in lw.verify(store).faults if fault.severity is not Severity.INFO
+    ]  # fmt: skip
+
+
+UNREPORTED = (
+    *(
+        "dmg_base",
+        "dmgk_base",
+        "dmgk_plain",
+        "dmg_abort_only",
+        "dmg_cl_missing_first",
+        "dmg_cl_zero_file_after",
+    ),
+    *("dmg_cl_storets0_last", "dmg_cl_storets_future", "dmg_idx_begin_ts"),
+    *("dmg_cp_confirm", "dmg_cp_future", "dmg_cp_garbage", "dmg_cp_index_time", "dmg_cp_past", "dmg_cp_zero"),
+    *("dmg_cp_missing", "dmgk_cp_missing", "dmg_cq_foreign_dirs", "dmg_idx_names"),
+    *("dmg_cq_missing_all", "dmg_cq_index_missing", "dmg_cq_index_cp_missing"),
+    *("dmg_idx_missing_all", "dmg_idx_missing_first", "dmg_idx_missing_last"),
+)
+"""No damage, times that nothing contradicts, files that a broker ignores, and missing files that it makes again."""
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.startswith("dmg")])
+def test_damage_is_reported_unless_a_file_is_missing_or_a_time_is_wrong(case: str, tmp_path: Path) -> None:
+    assert bool(faults_of(placed(case, tmp_path))) == (case not in UNREPORTED)
+
+
 @pytest.mark.parametrize(
     "case", [case for case in CASES if case.startswith(("dmg_cl", "dmgk_body", "dmgk_torn"))]
 )
@@ -293,13 +323,6 @@ def test_tags_code_is_compared_in_a_queue_with_other_faults(tmp_path: Path) -> N
     assert offsets == [40]
 
 
-def faults_of(store: Path) -> list[tuple[str, int, str]]:
-    """Return path, offset and text of the errors and warnings of a check."""
-    return [
-        (path, fault.offset, fault.detail) for path, fault in lw.verify(store).faults if fault.severity is not Severity.INFO
-    ]  # fmt: skip
-
-
 @pytest.fixture
 def keyed(tmp_path: Path) -> Path:
     """A store of 100 messages with two keys each, in three commit log files and three index files of four slots."""
@@ -379,5 +402,19 @@ def test_queue_file_that_is_shorter_than_others_is_damage(keyed: Path, tmp_path:
     assert [detail for _, _, detail in faults_of(keyed)] == [
         "the file has 380 bytes, expected 400 like the other files"
     ]
+    lw.repair(keyed, tmp_path / "out")
+    assert faults_of(tmp_path / "out") == []
+
+
+@pytest.mark.parametrize(("field", "place", "number"), [("begin", 23, "first"), ("end", 31, "last")])
+def test_header_of_an_index_file_has_the_offsets_of_its_ends(
+    keyed: Path, tmp_path: Path, field: str, place: int, number: str
+) -> None:
+    file = sorted((keyed / "index").iterdir())[1]
+    flip(file, place)
+    ((_, offset, detail),) = faults_of(keyed)
+    assert offset == place - 7
+    assert detail.startswith(f"{field}_physical_offset is")
+    assert f"the {number} entry has" in detail
     lw.repair(keyed, tmp_path / "out")
     assert faults_of(tmp_path / "out") == []

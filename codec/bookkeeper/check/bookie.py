@@ -13,8 +13,9 @@ import numpy.typing as npt
 
 from logwright.codec.bookkeeper.formats.entrylog.ledgersmap import LedgersMap, read_map
 from logwright.codec.bookkeeper.startup.bookie import KEY, Bookie
+from logwright.codec.bookkeeper.startup.client import lac_matches
 from logwright.codec.bookkeeper.startup.errors import JavaError
-from logwright.codec.bookkeeper.startup.index_file import IndexFile
+from logwright.codec.bookkeeper.startup.index_file import LAC_OFFSET, LAC_SIZE, IndexFile
 from logwright.codec.bookkeeper.startup.journal import Reader, first_record, version_of
 from logwright.codec.bookkeeper.store import rocks, tree
 from logwright.codec.bookkeeper.store.tree import Tree
@@ -69,6 +70,7 @@ class BookieChecker:
     def __init__(self, listing: Listing, plan: Plan, options: Options) -> None:
         self._listing, self._plan = listing, plan
         self._tree = Tree(listing, Options((*tree.READ_OPTIONS, *tree.SETTINGS), _known(options)))
+        self._passwords = options.to_dict().get("passwd")
         self._file: PlannedFile | None = None
         self._logs: dict[str, LogEntries] = {}
         self._journals: dict[str, JournalRecords] = {}
@@ -292,10 +294,22 @@ class BookieChecker:
                     Fault(NAME, 0, min(1024, self._tree.sizes[name]), kind, text, Severity.ERROR, system, 0),
                 )
                 file.is_open = True
+            else:
+                yield from self._lac(ledger, name, file)
             stored = file.stored()
             entries = np.flatnonzero(stored)
             out[ledger] = name, entries, stored[entries]
         return out
+
+    def _lac(self, ledger: int, name: str, file: IndexFile) -> Iterator[tuple[str, Fault]]:
+        """Check the digest of the explicit last-add-confirmed in the header of an index file."""
+        lac = file.lac
+        password = None if self._passwords is None else self._passwords.of(ledger)
+        if lac and not lac_matches(ledger, lac, len(lac) - LAC_SIZE, password):
+            at = LAC_OFFSET + len(file.key or b"")
+            text = "the digest of the explicit last-add-confirmed is wrong"
+            system = f"a client cannot open ledger {ledger}"
+            yield name, Fault(NAME, at, len(lac), Kind.PAYLOAD, text, Severity.ERROR, system, 0)
 
     def _resolve(
         self, log: tuple[Int64s, Int64s, Int64s, Int64s] | None, ledger: int, entries: Int64s, places: Int64s,

@@ -37,7 +37,7 @@ from logwright.codec.bookkeeper.startup.entry_logger import (
     location_of,
     log_header,
 )
-from logwright.codec.bookkeeper.startup.index_file import START
+from logwright.codec.bookkeeper.startup.index_file import LAC_SIZE, START
 from logwright.codec.bookkeeper.startup.journal import MAGIC
 from logwright.codec.bookkeeper.startup.start import STARTUP
 from logwright.codec.bookkeeper.store import rocks, tree
@@ -335,9 +335,13 @@ class RepairedBookie(RepairPlan):
         stored, stored_locations = self.survey.index.get(ledger, (np.empty(0, np.int64),) * 2)
         good = are_located(ledger, stored, stored_locations, in_logs)
         password = None if self.options["passwd"] is None else self.options["passwd"].of(ledger)
-        sound_lac = state.lac is None or lac_matches(ledger, state.lac, len(state.lac) - 16, password)
+        lac, header_lac = (
+            buffer if buffer and lac_matches(ledger, buffer, len(buffer) - LAC_SIZE, password) else b""
+            for buffer in (state.lac, state.header_lac)
+        )
+        headed = state.headed and header_lac == (state.header_lac or b"")
         page = self.options["pageSize"]
-        if name is not None and state.headed and sound_lac and good.all():
+        if name is not None and headed and good.all():
             full = (self.sizes[name] - START) % 8 == 0 and self.sizes[name] > START
             if full and not len(np.setdiff1d(entries, stored)):
                 return
@@ -352,12 +356,8 @@ class RepairedBookie(RepairPlan):
         order = np.array(sorted(chosen), np.int64)
         header = (
             self.listing.read(name, 0, START)
-            if name is not None and state.headed and sound_lac and self.sizes[name] >= START
-            else index_header(
-                self._key(ledger),
-                fenced=state.fenced or not state.headed,
-                lac=(state.lac or b"") if sound_lac else b"",
-            )
+            if name is not None and headed and self.sizes[name] >= START
+            else index_header(self._key(ledger), fenced=state.fenced or not state.headed, lac=lac)
         )
         name = name or f"{self.tree.indexes[0].prefix}{tree.index_path(ledger)}"
         at = np.array([chosen[entry] for entry in order.tolist()], np.int64)

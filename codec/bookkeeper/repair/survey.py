@@ -145,12 +145,14 @@ def _columns(part: Part) -> tuple[Int64s, ...]:
 
 @dataclass
 class LedgerState:
-    """The state of a ledger by its index and the journals. `headed`: its index file has a readable header."""
+    """The state of a ledger by its index and the journals. `headed`: its index file has a readable header; `header_lac`: the explicit
+    last-add-confirmed in it, which one of a journal replaces in `lac`."""
 
     key: bytes | None = None
     fenced: bool = False
     lac: bytes | None = None
     headed: bool = False
+    header_lac: bytes | None = None
 
 
 class Survey:
@@ -205,7 +207,8 @@ class Survey:
             state = self.ledgers[ledger] = LedgerState()
             try:
                 file.open()
-                state.key, state.fenced, state.lac, state.headed = file.key, file.fenced(), file.lac, True
+                state.key, state.fenced, state.headed = file.key, file.fenced(), True
+                state.lac = state.header_lac = file.lac
             except JavaError:
                 file.is_open = True
             stored = file.stored()

@@ -19,6 +19,7 @@ from logwright.codec.bookkeeper.formats.digest import CRC32, CRC32C, HEADER, HMA
 from logwright.codec.bookkeeper.formats.entrylog.codec import CODEC as LOG
 from logwright.codec.bookkeeper.formats.entrylog.codec import EntryLogContext
 from logwright.codec.bookkeeper.startup.errors import OUT_OF_MEMORY, JavaError
+from logwright.codec.bookkeeper.startup.index_file import LAC_SIZE
 from logwright.codec.bookkeeper.startup.storage import Storage
 from logwright.codec.frames.codec import Part
 from logwright.codec.kernels.crc32c import crc32c
@@ -33,7 +34,6 @@ _FAILURES = {
 MISMATCHED = "BKDigestMatchException"
 NOT_TRIED = "not tried after a time-out"
 _AT_A_TIME = 4 << 20
-_LAC_HEADER = 16
 
 
 @dataclass
@@ -167,7 +167,7 @@ class Client:
         if status or last is None:
             return READ_ERROR
         passwords = context.digests.passwords
-        size = context.digests.known.get(ledger, 0 if lac is None else len(lac) - _LAC_HEADER)
+        size = context.digests.known.get(ledger, 0 if lac is None else len(lac) - LAC_SIZE)
         password = None if passwords is None else passwords.of(ledger)
         if lac is not None and not lac_matches(ledger, lac, size, password):
             return READ_ERROR
@@ -190,7 +190,7 @@ def lac_matches(ledger: int, lac: bytes, size: int, password: bytes | None) -> b
 
     An HMAC is verified with the password only.
     """
-    head, stored = lac[:_LAC_HEADER], lac[_LAC_HEADER : _LAC_HEADER + max(size, 0)]
+    head, stored = lac[:LAC_SIZE], lac[LAC_SIZE : LAC_SIZE + max(size, 0)]
     if int.from_bytes(head[:8], "big") != ledger or len(stored) < size:
         return False
     if size == CRC32C:

@@ -24,7 +24,10 @@ MAGIC = b"BKLE"
 START = 1024
 FENCED = 1
 NEWEST = 1
-_LAC_SIZE = 16
+LAC_SIZE = 16
+"""Size of an explicit last-add-confirmed without its digest: ledger id and entry id."""
+LAC_OFFSET = 20
+"""The position of an explicit last-add-confirmed in the header, plus the size of the master key."""
 _MOST_SLOTS = 1 << 24
 _OVERFLOW = "java.nio.BufferOverflowException"
 SHORT_READ = f"{BOOKIE}ShortReadException"
@@ -99,7 +102,7 @@ class IndexFile:
             length = integer()
             if length == 0:
                 self.lac = None
-            elif length < _LAC_SIZE:
+            elif length < LAC_SIZE:
                 raise io_error(f"ExplicitLacBufLength {length} is invalid {where}")
             else:
                 if self.lac is None:
@@ -152,7 +155,7 @@ class IndexFile:
                 "java.lang.IndexOutOfBoundsException",
                 f"readerIndex(0) + length({size}) exceeds writerIndex({len(buffer)})",
             )
-        if size < _LAC_SIZE:
+        if size < LAC_SIZE:
             raise unchecked(UNDERFLOW)
         self.lac = buffer[:size]
         self.dirty = True

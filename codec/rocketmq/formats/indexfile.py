@@ -112,7 +112,7 @@ ROWS = Table(
 class IndexContext:
     """The state of a scan. `slots` is the number of slots (-1: unknown), `hinted` the number in other files. `head` is the header, `first` the
     offset of entry 1, and `used` the end of the last entry. In a scan from the start `last` holds the newest entry of each slot so far
-    and `done` the number of scanned entries."""
+    and `done` the number of scanned entries, `newest` the physical offset of the last one."""
 
     options: Options
     hinted: int = 0
@@ -123,6 +123,7 @@ class IndexContext:
     prepared: bool = False
     last: npt.NDArray[np.int32] | None = None
     done: int = 0
+    newest: int = 0
 
     @property
     def first(self) -> int:
@@ -216,6 +217,14 @@ def _fit(words: npt.NDArray[Any], head: Any, slots: int) -> float:
         len(entries) == min(_TRIED, head["index_count"] - 1),
     )
     return float(good.mean()) * 3 + sum(map(float, signs))
+
+
+def _wrong_end(head: npt.NDArray[Any], end: str, phy: int) -> Iterator[Fault]:
+    """Yield a fault if the header has another physical offset for its first or last entry than that entry."""
+    field = f"{end}_physical_offset"
+    if head[field] != phy:
+        text = f"{field} is {head[field]}, but the {'first' if end == 'begin' else 'last'} entry has {phy}"
+        yield Fault(NAME, HEADER.offset(field), 8, Kind.LINK, text, Severity.WARNING, SYSTEM, 0)
 
 
 _PERFECT = 8.0
@@ -349,6 +358,10 @@ class IndexFile(Codec):
             context.last = None  # entries were skipped
             return
         context.done += len(entries)
+        if len(entries):
+            phy = entries["physical_offset"]
+            yield from _wrong_end(head, "begin", int(phy[0])) if first == 1 else ()
+            context.newest = int(phy[-1])
         expected = chain(np.maximum(entries["key_hash"], 0), context.slots, first, last)
         for mask, kind, text in (
             (entries["key_hash"] < 0, Kind.PAYLOAD, "key_hash is negative"),
@@ -363,6 +376,7 @@ class IndexFile(Codec):
                 yield Fault(NAME, offset + i * SIZE, SIZE, kind, text, system=SYSTEM, rows_lost=0)
         if not ended:
             return
+        yield from _wrong_end(head, "end", context.newest) if context.done else ()
         count = int(head["index_count"])
         if count not in (context.done + 1, 0 if not context.done else -1):
             text = f"index_count is {count}, expected {context.done + 1}: the file has {plural.count(context.done, 'entry')}"

@@ -454,7 +454,9 @@ class StoreResult(RepairPlan):
         for item in Walk(ListedFile(self.listing, name, size), codec, context):
             if isinstance(item, Hole) and item.fault.severity is not Severity.INFO:
                 return False
-            if isinstance(item, Stretch) and any(fault.severity is Severity.ERROR for fault in item.faults):
+            if isinstance(item, Stretch) and any(
+                fault.severity is not Severity.INFO for fault in item.faults
+            ):
                 return False
         return True
 
