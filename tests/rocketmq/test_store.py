@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from golden_stores import CASES, HEALTHY, first, runs, store
 from memory_directory import MemoryDirectory
@@ -14,6 +15,7 @@ from memory_directory import MemoryDirectory
 import logwright as lw
 from logwright.codec.fault import Severity
 from logwright.codec.option import Options
+from logwright.codec.rocketmq.formats.indexfile import entry_at, find_slots
 from logwright.codec.rocketmq.startup.start import STARTUP
 from logwright.codec.rocketmq.store import check
 from logwright.codec.rocketmq.store.layout import LAYOUT
@@ -418,3 +420,12 @@ def test_header_of_an_index_file_has_the_offsets_of_its_ends(
     assert f"the {number} entry has" in detail
     lw.repair(keyed, tmp_path / "out")
     assert faults_of(tmp_path / "out") == []
+
+
+@pytest.mark.parametrize("slots", [1, 2, 7, 100, 1001])
+@pytest.mark.parametrize("entries", [2, 20, 400])
+def test_number_of_slots_of_an_index_file_without_entries_fits_its_size(slots: int, entries: int) -> None:
+    size = entry_at(slots, entries)
+    data = np.zeros(size, np.uint8)
+    inferred = find_slots(lambda offset, length: data[offset : offset + length], size)
+    assert (size - entry_at(inferred, 0)) % 20 == 0

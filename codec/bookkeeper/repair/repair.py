@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import ClassVar
 
 import numpy as np
@@ -58,6 +59,8 @@ INDEX, MAP = "index", "ledgersMap"
 REBUILDS = (INDEX, MAP, tree.LAST_ID, tree.LAST_MARK)
 _TEXT = 1 << 16
 """Bytes of a small file that are read to check it. Its first line counts."""
+_MISSING = 64
+"""A larger gap between the ids of journals is not filled."""
 _JOURNAL_HEADER = (MAGIC + journal.NEWEST.to_bytes(4, "big")).ljust(512, b"\0")
 
 
@@ -75,6 +78,13 @@ class BookieRepair(Repairer):
 
     def survey(self) -> None:
         self.surveys = [Survey(listing, self.options, copy) for copy, listing in enumerate(self.copies)]
+        flat = [place for place in self.surveys[0].tree.places.values() if place.flat]
+        if flat:
+            raise DamageError(
+                f"{flat[0].name} has the layout of BookKeeper 4.0, without {tree.CURRENT}/: no later bookie starts on it",
+                path=self.surveys[0].listing.name,
+                advice="Upgrade it with BookKeeper's own tool first: bookkeeper upgrade --upgrade",
+            )
 
     def reorder(self) -> None:
         """Check that the copies of an entry on different bookies agree. Files are already in order."""
@@ -115,6 +125,13 @@ def absent(ids: Int64s, known: Int64s) -> npt.NDArray[np.bool_]:
     return ~np.isin(index[len(known) :], index[: len(known)])
 
 
+def _first(ledger: Int64s, which: npt.NDArray[np.bool_]) -> dict[int, int]:
+    """Return the index of the first of some records of each ledger."""
+    at = np.flatnonzero(which)
+    ledgers, first = np.unique(ledger[at], return_index=True)
+    return dict(zip(ledgers.tolist(), at[first].tolist(), strict=True))
+
+
 class RepairedBookie(RepairPlan):
     """The repaired bookie."""
 
@@ -128,6 +145,8 @@ class RepairedBookie(RepairPlan):
         self.dropped: set[str] = set()
         self.keyed: set[int] = set()
         """The ledgers with a master key in the part of the journals that the bookie replays."""
+        self.unkeyed: set[int] = set()
+        """The ledgers with other records in that part, before the one with the master key. The bookie skips them if it has no index file."""
         self.made_files: dict[str, Sequence[Extent]] = {}
         self._plan()
 
@@ -162,7 +181,11 @@ class RepairedBookie(RepairPlan):
         fits = (
             ledgers_map is not None
             and not ledgers_map.error
-            and (not ledgers_map.offset or dict(ledgers_map.sizes) == sums_of(file))
+            and (
+                ledgers_map.version < 1  # which has no map
+                or not ledgers_map.offset
+                or dict(ledgers_map.sizes) == sums_of(file)
+            )
         )
         if not file.size or (file.header and not file.bad and fits):
             self.kept_logs.append((number, file))
@@ -182,10 +205,11 @@ class RepairedBookie(RepairPlan):
         keys: dict[int, bytes] = {}
         place = self.tree.journals[i]
         kept: dict[int, SurveyedFile] = {}
+        last = max((number for number, _ in self.survey.journals[i]), default=0)
         for number, file in self.survey.journals[i]:
             conflicts = self._conflicting_keys(file, keys)
             complete, _ = self.survey.replays(file, 0, self.options["Xmx"])
-            if file.size and complete and not conflicts and not file.bad:
+            if complete and not conflicts and not file.bad:
                 kept[number] = file
                 continue
             self.replaced.add(file.name)
@@ -198,6 +222,10 @@ class RepairedBookie(RepairPlan):
             if len(good):
                 kept[number] = file
                 self.made_files[file.name] = _journal(file, good)
+            elif kept and number < last:
+                # Without the file a journal would be missing between two others.
+                kept[number] = file
+                self.made_files[file.name] = [_JOURNAL_HEADER]
             else:
                 self.dropped.add(file.name)
         mark = self._mark(i, kept)
@@ -205,16 +233,19 @@ class RepairedBookie(RepairPlan):
         for ledger_place in self.tree.ledgers:
             path = f"{ledger_place.prefix}{name}"
             if mark == (0, 0):
-                self.dropped |= {path} & self.sizes.keys()
+                if self.sizes.get(path) != 16 or any(self.listing.read(path, 0, 16)):
+                    self.dropped |= {path} & self.sizes.keys()
             elif mark != self.tree.mark(i) or self.sizes.get(path, 16) != 16:
                 self.made_files[path] = [b"".join(value.to_bytes(8, "big") for value in mark)]
-        missing = [
-            after
-            for (before, after) in zip(sorted(kept), sorted(kept)[1:], strict=False)
-            if after != before + 1
-        ]
-        if missing:
-            self.notes.append(f"{place.prefix}: journals before {missing[0]:x}.txn are missing")
+        for before, after in pairwise(sorted(kept)):
+            if after - before > _MISSING:
+                self.notes.append(f"{place.prefix}: journals before {after:x}.txn are missing")
+            elif after > before + 1:
+                self.notes.append(
+                    f"{place.prefix}: empty journals replace the missing ones before {after:x}.txn"
+                )
+                for number in range(before + 1, after):
+                    self.made_files[f"{place.prefix}{number:x}.txn"] = [_JOURNAL_HEADER]
         return mark
 
     def _mark(self, i: int, kept: Mapping[int, SurveyedFile]) -> tuple[int, int]:
@@ -249,13 +280,19 @@ class RepairedBookie(RepairPlan):
         have += [np.stack((file.ledger, file.entry), axis=1) for _, file in self.kept_logs]
         spare: list[tuple[int, SurveyedFile, Int64s]] = []
         for (identity, offset), files in zip(marks, self.survey.journals, strict=True):
+            with_key: set[int] = set()
             for number, file in files:
                 data = file.entry >= 0
                 after = (number > identity) | ((number == identity) & (file.start >= offset))
-                self.keyed |= set(file.ledger[after & (file.entry == KEY)].tolist())
+                first_keys = _first(file.ledger, after & (file.entry == KEY))
+                for ledger, at in _first(file.ledger, after & (file.entry != KEY)).items():
+                    if ledger not in with_key and first_keys.get(ledger, at) >= at:
+                        self.unkeyed.add(ledger)
+                with_key |= first_keys.keys()
                 replayed = data & after
                 have.append(np.stack((file.ledger[replayed], file.entry[replayed]), axis=1))
                 spare.append((0, file, np.flatnonzero(data & ~replayed)))
+            self.keyed |= with_key
         known = np.unique(np.concatenate(have), axis=0)
         ledgers = {*self.survey.ledgers, *known[:, 0].tolist()}
         indexed = self._indexed_ledgers() or ledgers
@@ -322,7 +359,7 @@ class RepairedBookie(RepairPlan):
                 index.add(file.ledger, file.entry, location_of(number, 0) + file.start + 4)
         places = index.ledgers()
         in_logs = index.joined()
-        ledgers = {*places, *self.survey.ledgers}
+        ledgers = {*places, *self.survey.ledgers, *self.unkeyed}
         for ledger in sorted(ledgers):
             if ledger >= 0:
                 self._plan_index_file(ledger, *places.get(ledger, (np.empty(0, np.int64),) * 2), in_logs)
@@ -345,8 +382,8 @@ class RepairedBookie(RepairPlan):
             full = (self.sizes[name] - START) % 8 == 0 and self.sizes[name] > START
             if full and not len(np.setdiff1d(entries, stored)):
                 return
-        if name is None and not len(entries) and ledger in self.keyed:
-            return  # the bookie creates it from the journal
+        if name is None and not len(entries) and (ledger not in self.unkeyed or not self._key(ledger)):
+            return  # the bookie creates it from the journal, or cannot
         if name is None and len(entries):
             self.notes.append(
                 f"the index file of ledger {ledger} is rebuilt; if the ledger was deleted, the bookie deletes it again"

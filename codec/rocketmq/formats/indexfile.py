@@ -165,6 +165,8 @@ def find_slots(read: Callable[[int, int], Buffer], size: int) -> int:
     if max_slots <= 0:
         return -1
     usual = max((size - HEAD) // 84, 1)
+    # Without entries the size decides: what is left by header and slots are whole entries.
+    usual = min(usual + ((size - HEAD) // 4 - usual) % 5, max_slots)
     if size == entry_at(SLOTS, ENTRIES) or size > _LARGEST:
         return usual
     data = read(0, min(size, entry_at(usual, 1 + _TRIED)))
