@@ -202,11 +202,11 @@ class Codec(ABC):
 
     def flip_of_file(
         self, read: Callable[[int, int], Bytes], size: int, context: Any
-    ) -> tuple[Fault, int, int, tuple[str, ...]] | None:
+    ) -> tuple[Fault, int, int, ProvedPart] | None:
         """Return the only flipped bit that the file as a whole proves: in bytes of no frame, or under a checksum of all frames.
 
-        It comes with the fault that it is, the byte of the file, the bit, and the evidence. `read` as in `prepare`; the context is that of
-        a complete walk.
+        It comes with the fault that it is, the byte of the file, the bit, and the part of the file that is proved. `read` as in `prepare`; the
+        context is that of a complete walk.
         """
         return None
 

@@ -230,9 +230,11 @@ class Corrector:
         flip = codec.flip_of_file(read, size, self._context)
         if flip is None:
             return None
-        fault, place, bit, witnesses = flip
+        fault, place, bit, part = flip
         stored = int(read(place, 1)[0])
-        correction = Correction(place, bit, stored, fault.offset, fault.length, witnesses)
+        correction = Correction(
+            place, bit, stored, part.start, part.stop - part.start, part.proved_by, part.name
+        )
         context = codec.trial_context(self._context)
         remaining: set[int] = set()
         for step in Walk(PatchedFile(read, size, correction), codec, context):

@@ -241,7 +241,7 @@ class KafkaLog(Codec):
         self, window: Window, frame: Frames, before: Frames | None, after: Frames | None, flip: tuple[int, int] | None,
         context: LogContext,
     ) -> bool:  # fmt: skip
-        return proved(window, frame, before, after, context)
+        return proved(window, frame, before, after, flip, context)
 
     def part_proved(
         self, window: Window, frame: Frames, before: Frames | None, after: Frames | None, flip: tuple[int, int] | None,

@@ -23,12 +23,21 @@ _CRC = MESSAGE.offset("crc")
 
 
 def proved(
-    window: Window, frame: Frames, before: Frames | None, after: Frames | None, context: LogContext
+    window: Window,
+    frame: Frames,
+    before: Frames | None,
+    after: Frames | None,
+    flip: tuple[int, int] | None,
+    context: LogContext,
 ) -> bool:
     """Return whether base_offset and leader epoch fit between the batches around it, and would not with one more bit flipped."""
-    head = frame.header[0]
+    head, at = frame.header[0], int(frame.start[0])
     base, next_first = int(head["base_offset"]), int(head["last_offset"]) + 1
     low, high = _offsets_around(window, frame, before, after, context)
+    moved = flip is not None and flip[0] < at + _LENGTH
+    if high is None and moved and window.offset + int(frame.end[0]) < window.size:
+        # The next batch is damaged. Its offset may be what is wrong: a compacted log has gaps.
+        return False
     if high is None and (before is None or not len(before) or not _is_anchored(before, context.base_offset)):
         return False
     if head["magic"] < MAGIC and int(head["attributes"]) & COMPRESSION and next_first != high:

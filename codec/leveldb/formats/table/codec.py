@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.base import Codec, Match
+from logwright.codec.base import Codec, Match, ProvedPart
 from logwright.codec.describe import Type
 from logwright.codec.explain import Focus, Node
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
@@ -270,7 +270,7 @@ class LevelDBTable(Codec):
 
     def flip_of_file(
         self, read: Callable[[int, int], Bytes], size: int, context: TableContext
-    ) -> tuple[Fault, int, int, tuple[str, ...]] | None:
+    ) -> tuple[Fault, int, int, ProvedPart] | None:
         flip = index.flip_of_footer(read, size)
         if flip is None:
             return None
@@ -285,7 +285,8 @@ class LevelDBTable(Codec):
             Severity.WARNING,
             rows_lost=0,
         )
-        return fault, place, bit, ("the CRC-32C of the index and the metaindex", "their places")
+        proofs = ("the CRC-32C of the index and the metaindex", "their places")
+        return fault, place, bit, ProvedPart(size - index.FOOTER_SIZE, size, "", proofs)
 
     def resync(self, window: Window, at: int, context: TableContext) -> tuple[int, int]:
         blocks = self._blocks(window, context)

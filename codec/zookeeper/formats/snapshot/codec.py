@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from logwright.codec import address
-from logwright.codec.base import Codec, Match
+from logwright.codec.base import Codec, Match, ProvedPart
 from logwright.codec.explain import Focus, Node
 from logwright.codec.fault import Fault, Kind, UsageError
 from logwright.codec.option import DECODES, ENCODES, Option, Options, Verb, used_by
@@ -29,7 +29,7 @@ from logwright.codec.zookeeper.formats.snapshot.acl import ACLS
 from logwright.codec.zookeeper.formats.snapshot.expand import MAGICS, Expanded, expand
 from logwright.codec.zookeeper.formats.snapshot.frames import SnapshotContext, decode_frames, describe
 from logwright.codec.zookeeper.formats.snapshot.layout import NODE, NODE_MIN, seek
-from logwright.codec.zookeeper.formats.snapshot.packed_suspects import flip_of_packed
+from logwright.codec.zookeeper.formats.snapshot.packed_suspects import flip_of_packed, part_of_gzip
 from logwright.codec.zookeeper.formats.snapshot.rows import (
     PORTION,
     Nodes,
@@ -218,13 +218,16 @@ class ZooKeeperSnapshot(Codec):
 
     def flip_of_file(
         self, read: Read, size: int, context: SnapshotContext
-    ) -> tuple[Fault, int, int, tuple[str, ...]] | None:
+    ) -> tuple[Fault, int, int, ProvedPart] | None:
         find = flip_of if context.compression == "none" else flip_of_packed
         flip = find(self, read, size, context)
         if flip is None:
             return None
         (place, bit), proofs = flip
-        return Fault(NAME, 0, size, Kind.CHECKSUM, "a bit is flipped", system=NEXT), place, bit, proofs
+        part = ProvedPart(0, size, "", proofs)
+        if context.compression == "gzip":
+            part = part_of_gzip(place, size, proofs)
+        return Fault(NAME, 0, size, Kind.CHECKSUM, "a bit is flipped", system=NEXT), place, bit, part
 
     # Decoding
 

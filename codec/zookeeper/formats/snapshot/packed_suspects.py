@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from logwright.codec.base import Codec
+from logwright.codec.base import Codec, ProvedPart
 from logwright.codec.kernels import snappy_blocks as snappy
 from logwright.codec.kernels.compress import compress_pieces
 from logwright.codec.kernels.intrinsics import load_i32be, read_uvarint
@@ -38,6 +38,8 @@ _NEAR = 1024
 """Bytes of the stream that are decompressed again for each bit. After more, a copy of the state of zlib, with its 32 KiB, takes less time."""
 _GZIP_HEADERS = tuple(MAGICS["gzip"] + b"\x08" + bytes(6) + system for system in (b"\x00", b"\xff"))
 """The headers that Java writes: the last byte is 255 from Java 16 on."""
+_SYSTEM = GZIP_HEADER_SIZE - 1
+"""The byte of the header that may have either of these values."""
 _TRAILER = 8
 _MOST = 4
 """The number of bits that are tried by reading the content."""
@@ -111,7 +113,8 @@ def _flips_of_gzip(data: bytes, limit: int) -> Iterator[Flip]:
         # A bit that nothing reads may be flipped in the header as well.
         if change.bit_count() == 1:
             place, bit = GZIP_HEADER_SIZE - 1 - (change.bit_length() - 1) // 8, (change.bit_length() - 1) % 8
-            yield place, bit
+            if place != _SYSTEM:
+                yield place, bit
         return
     fails = _failure(data)
     low = max(GZIP_HEADER_SIZE, fails - _REACH)
@@ -138,6 +141,13 @@ def _flips_of_gzip(data: bytes, limit: int) -> Iterator[Flip]:
             stream.decompress(data[place : place + 1])
         except zlib.error:
             return
+
+
+def part_of_gzip(place: int, size: int, proofs: tuple[str, ...]) -> ProvedPart:
+    """Return the part of a file that a corrected bit proves: the content, or the header. Nothing proves the last byte of the header."""
+    if place < _SYSTEM:
+        return ProvedPart(0, _SYSTEM, "the gzip header up to its last byte", proofs)
+    return ProvedPart(GZIP_HEADER_SIZE, size, "what follows the gzip header", proofs)
 
 
 def _bits(data: bytes, header: bytes) -> int:
