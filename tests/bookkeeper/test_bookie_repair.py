@@ -63,6 +63,18 @@ def test_repair_of_a_healthy_bookie_changes_nothing(name: str, tmp_path: Path) -
             assert (out / file.relative_to(path)).read_bytes() == file.read_bytes()
 
 
+@pytest.mark.parametrize("name", ["compacted", "compacted_transactional"])
+@pytest.mark.filterwarnings("ignore")
+def test_ledger_that_gets_an_index_file_again_has_all_of_its_entries(name: str, tmp_path: Path) -> None:
+    """A part of them is in the entry logs, the others are in journals that the bookie does not replay."""
+    out, options = tmp_path / "out", case(name).options
+    lw.repair(damaged(name, tmp_path), out, **options)
+    repaired = lw.verify(out, as_system="4.18.0", **options)
+    assert repaired.ok
+    assert repaired.system is not None
+    assert repaired.system["rows_lost"] == 0
+
+
 def test_bookie_of_release_4_0_must_be_upgraded_before_a_repair(tmp_path: Path) -> None:
     with pytest.raises(DamageError, match=r"has the layout of BookKeeper 4\.0.*bookkeeper upgrade"):
         lw.repair(damaged("old_4_0_0", tmp_path), tmp_path / "out")

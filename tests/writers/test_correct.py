@@ -83,9 +83,9 @@ SURPRISES = [
 def test_rare_damage_is_not_corrected_to_something_else(label: str, kind: str, seed: int) -> None:
     """The offset of a damaged batch does not show that the one before it is wrong; nothing shows the last byte of a header of gzip."""
     specimen = next(sample for sample in PRIMARY_SAMPLES if sample.label == label).specimen()
-    found = outcomes(specimen, kind, [seed])
-    assert found[Outcome.WRONG] == 0
-    assert found[Outcome.UNSEEN] == 0
+    counts = outcomes(specimen, kind, [seed])
+    assert counts[Outcome.WRONG] == 0
+    assert counts[Outcome.UNSEEN] == 0
 
 
 @pytest.mark.parametrize("seed", [304_251, 305_563])

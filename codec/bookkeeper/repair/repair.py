@@ -296,6 +296,9 @@ class RepairedBookie(RepairPlan):
         known = np.unique(np.concatenate(have), axis=0)
         ledgers = {*self.survey.ledgers, *known[:, 0].tolist()}
         indexed = self._indexed_ledgers() or ledgers
+        if not self.is_db:
+            # A ledger with entries in a log gets an index file again, so all of its entries are served.
+            indexed = indexed.union(*(file.ledger.tolist() for _, file in self.kept_logs))
         for donor in self.donors:
             spare += [(donor.copy, file, i) for file, i in donor.entries()]
         missing: dict[int, list[Copy]] = {}
