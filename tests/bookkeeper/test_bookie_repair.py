@@ -63,6 +63,15 @@ def test_repair_of_a_healthy_bookie_changes_nothing(name: str, tmp_path: Path) -
             assert (out / file.relative_to(path)).read_bytes() == file.read_bytes()
 
 
+def test_missing_database_of_ledgers_is_an_error(tmp_path: Path) -> None:
+    pytest.importorskip("rocksdict")
+    options = case("db_ledgers_missing").options
+    report = lw.verify(damaged("db_ledgers_missing", tmp_path), **options)
+    assert [fault.detail for _, fault in report.faults if fault.severity == "error"] == [
+        "the database ledgers has no ledger, but locations has 4 ledgers"
+    ]
+
+
 @pytest.mark.parametrize("name", ["compacted", "compacted_transactional"])
 @pytest.mark.filterwarnings("ignore")
 def test_ledger_that_gets_an_index_file_again_has_all_of_its_entries(name: str, tmp_path: Path) -> None:

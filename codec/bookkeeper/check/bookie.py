@@ -252,8 +252,10 @@ class BookieChecker:
                 text = "the index is a RocksDB database, which is not checked: the package rocksdict is not installed"
                 yield "", Fault(NAME, 0, 0, Kind.LINK, text, Severity.INFO, "", 0)
                 return None
+            known: set[int] = set()
             for place in self._tree.indexes:
                 try:
+                    known |= rocks.read_ledgers(self._listing, f"{place.prefix}{tree.LEDGERS}/").keys()
                     by_ledger = rocks.read_locations(self._listing, f"{place.prefix}{tree.LOCATIONS}/")
                     keys = rocks.long_keys(self._listing, f"{place.prefix}{tree.LEDGERS}/")
                 except JavaError as error:
@@ -279,7 +281,11 @@ class BookieChecker:
                         ),
                     )
                 out |= {ledger: ("", *arrays) for ledger, arrays in by_ledger.items()}
-            return out
+            if out and not known:
+                text = f"the database ledgers has no ledger, but locations has {count(len(out), 'ledger')}"
+                yield "", Fault(NAME, 0, 0, Kind.LINK, text, Severity.ERROR, "the bookie knows no ledger", 0)
+                return out
+            return {ledger: own for ledger, own in out.items() if ledger in known}
         overlay = Overlay(self._listing)
         for ledger, name in self._tree.index_files.items():
             file = IndexFile(overlay, name, None, 8192, 600 << 20)
