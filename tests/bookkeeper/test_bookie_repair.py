@@ -63,6 +63,12 @@ def test_repair_of_a_healthy_bookie_changes_nothing(name: str, tmp_path: Path) -
             assert (out / file.relative_to(path)).read_bytes() == file.read_bytes()
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_unknown_master_key_is_named(tmp_path: Path) -> None:
+    report = lw.repair(damaged("jrn_key_missing", tmp_path), tmp_path / "out")
+    assert any("the master key of 1 ledger is unknown, the first is 0" in note for note in report.notes)
+
+
 def test_missing_database_of_ledgers_is_an_error(tmp_path: Path) -> None:
     pytest.importorskip("rocksdict")
     options = case("db_ledgers_missing").options

@@ -363,6 +363,16 @@ class RepairedBookie(RepairPlan):
         places = index.ledgers()
         in_logs = index.joined()
         ledgers = {*places, *self.survey.ledgers, *self.unkeyed}
+        unknown = [
+            ledger
+            for ledger in sorted(self.unkeyed - places.keys())
+            if ledger not in self.tree.index_files and not self._key(ledger)
+        ]
+        if unknown:
+            self.notes.append(
+                f"the master key of {plural.count(len(unknown), 'ledger')} is unknown, the first is {unknown[0]}: the bookie skips their "
+                "records in the journals. The repair computes a key from the password: pass passwd=env:NAME"
+            )
         for ledger in sorted(ledgers):
             if ledger >= 0:
                 self._plan_index_file(ledger, *places.get(ledger, (np.empty(0, np.int64),) * 2), in_logs)
