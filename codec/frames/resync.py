@@ -276,9 +276,10 @@ def finder(spec: FrameSpec) -> Find:
             if passed and head <= size <= longest and size <= end - p:
                 if len(buf) - p < head:
                     return p, UNSURE, head
-                if size > reach:
+                if ascending:
+                    # Cheaper than the rule of the head, and enough for most candidates.
                     claim = load_claim(buf, p + claim_at)
-                    passed = claim in (low, due)
+                    passed = low <= claim <= high and (size <= reach or claim in (low, due))
                 if passed and tests_head:
                     passed = head_rule(buf, p)
                 if passed and padded:
