@@ -18,10 +18,9 @@ import numpy.typing as npt
 
 from logwright.codec import plural
 from logwright.codec.bookkeeper.derive import LocationIndex, index_file, index_header
-from logwright.codec.bookkeeper.formats import digest, journal, smallfiles
+from logwright.codec.bookkeeper.formats import digest, smallfiles
 from logwright.codec.bookkeeper.formats.digest import master_key
-from logwright.codec.bookkeeper.formats.entrylog.layout import BLOCK, FILL
-from logwright.codec.bookkeeper.formats.entrylog.ledgersmap import LedgersMap, map_bytes, read_map
+from logwright.codec.bookkeeper.formats.entrylog.ledgersmap import LedgersMap, read_map
 from logwright.codec.bookkeeper.repair.cookies import replacements
 from logwright.codec.bookkeeper.repair.databases import (
     are_located,
@@ -29,17 +28,15 @@ from logwright.codec.bookkeeper.repair.databases import (
     database_files,
     true_locations,
 )
-from logwright.codec.bookkeeper.repair.survey import LedgerState, Survey, SurveyedFile, filler, sums_of
+from logwright.codec.bookkeeper.repair.log_files import JOURNAL_HEADER, padded, repaired_journal, repaired_log
+from logwright.codec.bookkeeper.repair.survey import LedgerState, Survey, SurveyedFile, sums_of
 from logwright.codec.bookkeeper.startup.bookie import KEY
 from logwright.codec.bookkeeper.startup.client import lac_matches
 from logwright.codec.bookkeeper.startup.entry_logger import (
-    HEADER_SIZE,
     LARGEST_POSITION,
     location_of,
-    log_header,
 )
 from logwright.codec.bookkeeper.startup.index_file import LAC_SIZE, START
-from logwright.codec.bookkeeper.startup.journal import MAGIC
 from logwright.codec.bookkeeper.startup.start import STARTUP
 from logwright.codec.bookkeeper.store import rocks, tree
 from logwright.codec.bookkeeper.store.layout import LAYOUT
@@ -61,7 +58,6 @@ _TEXT = 1 << 16
 """Bytes of a small file that are read to check it. Its first line counts."""
 _MISSING = 64
 """A larger gap between the ids of journals is not filled."""
-_JOURNAL_HEADER = (MAGIC + journal.NEWEST.to_bytes(4, "big")).ljust(512, b"\0")
 
 
 class BookieRepair(Repairer):
@@ -221,11 +217,11 @@ class RepairedBookie(RepairPlan):
                 self.cut.append(Removed(file.name, int(file.start[at]), size, why, rows_lost=0))
             if len(good):
                 kept[number] = file
-                self.made_files[file.name] = _journal(file, good)
+                self.made_files[file.name] = repaired_journal(file, good)
             elif kept and number < last:
                 # Without the file a journal would be missing between two others.
                 kept[number] = file
-                self.made_files[file.name] = [_JOURNAL_HEADER]
+                self.made_files[file.name] = [JOURNAL_HEADER]
             else:
                 self.dropped.add(file.name)
         mark = self._mark(i, kept)
@@ -245,7 +241,7 @@ class RepairedBookie(RepairPlan):
                     f"{place.prefix}: empty journals replace the missing ones before {after:x}.txn"
                 )
                 for number in range(before + 1, after):
-                    self.made_files[f"{place.prefix}{number:x}.txn"] = [_JOURNAL_HEADER]
+                    self.made_files[f"{place.prefix}{number:x}.txn"] = [JOURNAL_HEADER]
         return mark
 
     def _mark(self, i: int, kept: Mapping[int, SurveyedFile]) -> tuple[int, int]:
@@ -323,7 +319,7 @@ class RepairedBookie(RepairPlan):
         return {ledger for database in self.survey.databases for ledger in database.ledgers}
 
     def _add_journal(self, missing: Mapping[int, Sequence[Copy]]) -> None:
-        pieces: list[Extent] = [_JOURNAL_HEADER]
+        pieces: list[Extent] = [JOURNAL_HEADER]
         for ledger, frames in sorted(missing.items()):
             key = self._key(ledger)
             body = (
@@ -335,7 +331,7 @@ class RepairedBookie(RepairPlan):
             pieces += [len(body).to_bytes(4, "big") + body, *frames]
         place = self.tree.journals[0]
         newest = max((number for number, _ in self.tree.journal_files(place)), default=0)
-        self.made_files[f"{place.prefix}{newest + 1:x}.txn"] = _padded(pieces)
+        self.made_files[f"{place.prefix}{newest + 1:x}.txn"] = padded(pieces)
         count = sum(map(len, missing.values()))
         self.notes.append(
             f"{count} entries are missing in the entry logs but exist in other files; the bookie adds them from journal {newest + 1:x}.txn"
@@ -522,47 +518,6 @@ class RepairedBookie(RepairPlan):
                 yield OutputFile(name, pieces, name if name in self.sizes else None)
             else:
                 yield self.unchanged(name)
-
-
-def repaired_log(listing: Listing, file: SurveyedFile) -> list[Extent]:
-    """Return an entry log in which fillers replace damage, with its ledgers map."""
-    stop = file.data_end
-    pieces: list[Extent] = []
-    at = HEADER_SIZE
-    for start, end in file.bad:
-        start, end = max(start, at), min(end, stop)
-        if end <= start:
-            continue
-        if start > at:
-            pieces.append(Copy(file.name, at, start))
-        pieces.append(filler(end - start))
-        at = end
-    if stop > at:
-        pieces.append(Copy(file.name, at, stop))
-    sizes = sums_of(file)
-    if rocks.is_direct_log(listing, file.name, file.size):
-        pieces.append(bytes((FILL,)) * (-stop % BLOCK))
-        stop += -stop % BLOCK
-    return [log_header(stop, len(sizes)), *pieces, map_bytes(sizes)]
-
-
-def _journal(file: SurveyedFile, records: Int64s) -> list[Extent]:
-    """Return a journal with the records `records` of another one."""
-    pieces: list[Extent] = [_JOURNAL_HEADER]
-    for i in records.tolist():
-        frame = Copy(file.name, int(file.start[i]), int(file.end[i]))
-        last = pieces[-1]
-        if isinstance(last, Copy) and last.stop == frame.start:
-            pieces[-1] = replace(last, stop=frame.stop)
-        else:
-            pieces.append(frame)
-    return _padded(pieces)
-
-
-def _padded(pieces: list[Extent]) -> list[Extent]:
-    context = journal.CODEC.context("", Options(journal.CODEC.options))
-    size = sum(map(len, pieces))
-    return [*pieces, *(bytes(chunk) for chunk in journal.CODEC.closing(size, context))]
 
 
 def last_id(bookie: tree.Tree, place: tree.Place) -> bytes:

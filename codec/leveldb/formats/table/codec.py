@@ -208,12 +208,10 @@ class LevelDBTable(Codec):
         self, head: Window, size: int, tail: bytes, zeros: int, context: TableContext
     ) -> Mapping[str, Any]:
         footer = tail[-index.FOOTER_SIZE :]
-        found = (
-            handles(footer[: index.HANDLES_SIZE]) if len(footer) == index.FOOTER_SIZE and not zeros else ()
-        )
-        if len(found) != 2:
+        pair = handles(footer[: index.HANDLES_SIZE]) if len(footer) == index.FOOTER_SIZE and not zeros else ()
+        if len(pair) != 2:
             return {}
-        places = (value if value < 1 << 63 else None for handle in found for value in handle)
+        places = (value if value < 1 << 63 else None for handle in pair for value in handle)
         return dict(
             zip(("metaindex_offset", "metaindex_size", "index_offset", "index_size"), places, strict=True)
         )
