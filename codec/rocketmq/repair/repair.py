@@ -441,9 +441,12 @@ class StoreResult(RepairPlan):
         """Return whether the entries of all index files lead to messages of the result with their keys."""
         files = [file for file in self.repair.plan.files if file.codec == INDEX.name]
         check, queues = IndexCheck(self.listing, files, live=False), Queues()
-        for _, part in _parts(result) if files else ():
-            added = dispatches(part.data, part.start, part.end, tags=True, queues=queues)
-            check.add(added, part.end - part.start)
+        try:
+            for _, part in _parts(result) if files else ():
+                added = dispatches(part.data, part.start, part.end, tags=True, queues=queues)
+                check.add(added, part.end - part.start)
+        except IndexError:
+            return False  # a broker refuses a message; deriving the index names it
         return not list(check.finish())
 
     def _sound(self, name: str, codec: Codec, size: int, hints: Mapping[str, int]) -> bool:
