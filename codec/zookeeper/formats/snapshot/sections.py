@@ -217,6 +217,8 @@ def flips_of_endings(tail: bytes, size: int) -> Iterator[tuple[int, int]]:
     """Yield the bits, as byte and bit, without which a file of this size would end like a snapshot. It ends in `tail`."""
     for form in FORMS:
         first = len(tail) - size_of(form)
+        if first < 0:
+            continue  # the file became shorter meanwhile
         wrong = [
             (first + at + i, tail[first + at + i] ^ byte)
             for at, constant in _constants(form)
