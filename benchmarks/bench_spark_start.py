@@ -1,8 +1,9 @@
 """Measure the first query of a fresh Spark session on a small Kafka partition, from `load` to its rows, and print a table.
 
 Each session is a new JVM with two cores. It starts four Python processes one after the other: to find the sources, to infer the schema, to
-plan, and for the task. The same query on a source that returns rows from memory (`null_source.py`) is what Spark itself needs. With
-`--other PATH` another checkout takes part. All take turns.
+plan, and for the task. They are `logwright-python`, as `docs/spark.md` advises, or the plain Python. The same query on a source that returns
+rows from memory (`null_source.py`), with the plain Python, is what Spark itself needs. With `--other PATH` another checkout takes part, with
+the plain Python too. All take turns.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 ROWS = 1_000
+PLAIN = "logwright, plain Python"
 NULL = "Spark alone"
 STEPS = {
     "load": "`load`: find the source, infer the schema",
@@ -86,13 +88,13 @@ def _processor_seconds(root: int) -> Iterator[float]:
             yield facts[process][1]
 
 
-def measured(root: Path | None, path: Path, schema: str, null: Path) -> dict[str, float]:
+def measured(root: Path | None, python: str, path: Path, schema: str, null: Path) -> dict[str, float]:
     """Run the query in a fresh session, with the source of a checkout, or with the one in `null`."""
     places = [HERE, null] if root is None else [root / "src"]
     words = ("null_rows", str(path), schema) if root is None else ("logwright", str(path), "")
     run = subprocess.run(
         [sys.executable, str(HERE / "bench_spark_start.py"), "--session", *words],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, places)), "PYSPARK_PYTHON": sys.executable,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, places)), "PYSPARK_PYTHON": python,
              "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONDONTWRITEBYTECODE": ""},
         capture_output=True, text=True,
     )  # fmt: skip
@@ -104,6 +106,7 @@ def measured(root: Path | None, path: Path, schema: str, null: Path) -> dict[str
 
 def section(place: Path, rounds: int, other: Path | None) -> list[str]:
     import logwright as lw
+    from logwright import spark_python
     from logwright.readers.spark_request import Request
     from logwright.readers.spark_schema import schema_of
 
@@ -114,18 +117,26 @@ def section(place: Path, rounds: int, other: Path | None) -> list[str]:
     null.mkdir()
     (null / "sitecustomize.py").write_text(_HIDDEN)
     (null / "pyspark_null_rows.py").write_text("from null_source import NullSource as DefaultSource\n")
-    roots: dict[str, Path | None] = {"logwright": HERE.parent, NULL: None}
+    ours = spark_python.executable()
+    if ours == sys.executable:
+        raise SystemExit("logwright-python is not installed beside this Python: make install")
+    runs: dict[str, tuple[Path | None, str]] = {
+        "logwright": (HERE.parent, ours),
+        PLAIN: (HERE.parent, sys.executable),
+        NULL: (None, sys.executable),
+    }
     if other is not None:
-        roots["other"] = other.resolve()
+        runs["other"] = other.resolve(), sys.executable
     seconds = [
-        {name: measured(root, path, schema, null) for name, root in roots.items()} for _ in range(rounds + 1)
+        {name: measured(root, python, path, schema, null) for name, (root, python) in runs.items()}
+        for _ in range(rounds + 1)
     ]
-    return table(seconds[1:], roots)
+    return table(seconds[1:], runs)
 
 
-def table(rounds: list[dict[str, dict[str, float]]], roots: Mapping[str, object]) -> list[str]:
+def table(rounds: list[dict[str, dict[str, float]]], runs: Mapping[str, object]) -> list[str]:
     """The medians of each step, and how many times as much logwright takes as each of the others."""
-    others = [name for name in roots if name != "logwright"]
+    others = [name for name in runs if name != "logwright"]
     lines = [
         f"The first query of a Spark session, local[2], on a Kafka partition of {ROWS:,} rows: seconds after the start of the session.",
         "",
@@ -133,16 +144,16 @@ def table(rounds: list[dict[str, dict[str, float]]], roots: Mapping[str, object]
         f"|---|---|{'---|---|' * len(others)}",
     ]
     for step, label in STEPS.items():
-        medians = {name: statistics.median(each[name][step] for each in rounds) for name in roots}
+        medians = {name: statistics.median(each[name][step] for each in rounds) for name in runs}
         cells = [f"{medians['logwright']:.2f}"]
         for name in others:
             ratio = statistics.median(each["logwright"][step] / each[name][step] for each in rounds)
             cells += [f"{medians[name]:.2f}", f"{ratio:.2f}"]
         lines.append(f"| {label} | {' | '.join(cells)} |")
-    if "other" in roots:
+    if "other" in runs:
         ours, other = (
             statistics.median(each[name]["python"] - each[NULL]["python"] for each in rounds)
-            for name in ("logwright", "other")
+            for name in (PLAIN, "other")
         )
         text = f"Above what Spark alone takes: {ours:.2f} s of processor time in Python, {other:.2f} s of the other"
         lines += ["", f"{text} ({ours / other:.2f} times)."]

@@ -32,6 +32,8 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from logwright import spark_python
+
 ROWS = 2_000_000
 SEGMENT = "4m"
 ENTRIES = 200_000
@@ -86,7 +88,7 @@ def _with_spark(target: Path) -> None:
 
     console.rule("[bold]1. Spark writes a DataFrame as a Kafka partition")
     warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_PYTHON", spark_python.executable())
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     with _busy("starting Spark"):
         spark = (

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import logwright as lw
+from logwright import spark_python
 from logwright.roundtrip.oracles import rocketmq_broker as oracle
 
 pytestmark = [pytest.mark.oracle, pytest.mark.spark]
@@ -45,7 +46,7 @@ def test_broker_serves_and_continues_a_store_that_spark_wrote(tmp_path: Path) ->
         pytest.skip(reason)
     home = tmp_path / "store"
     options = [f"{name}={value}" for name, value in SIZES.items()]
-    env = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+    env = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": spark_python.executable()}
     subprocess.run(
         [sys.executable, "-c", WRITE, str(home), str(COUNT), *options],
         check=True,

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import logwright as lw
+from logwright import spark_python
 from logwright.roundtrip.oracles.kafka_broker import NODE
 
 pytestmark = [pytest.mark.oracle, pytest.mark.spark]
@@ -33,7 +34,7 @@ spark.stop()
 
 def test_broker_serves_partitions_written_by_spark(broker: Any, kafka: Any, tmp_path: Path) -> None:
     target = tmp_path / "orders-0"
-    env = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+    env = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": spark_python.executable()}
     subprocess.run([sys.executable, "-c", WRITE, str(target)], check=True, env=env, capture_output=True)
     assert len(list(target.glob("*.log"))) > 3
     assert kafka.sanity(target) == []
@@ -87,7 +88,7 @@ spark.stop()
 
 def test_broker_starts_on_a_log_directory_written_by_spark(broker: Any, tmp_path: Path) -> None:
     target = tmp_path / "logs"
-    env = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+    env = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": spark_python.executable()}
     command = [sys.executable, "-c", LOG_DIRECTORY, str(target), broker.cluster_id, str(NODE)]
     subprocess.run(command, check=True, env=env, capture_output=True)
     served = broker.place_log_directory(target)

@@ -15,6 +15,7 @@ import pytest
 from jobs import python, shipped, submit
 
 import logwright as lw
+from logwright import spark_python
 from logwright.corpora.cases import cases
 
 pytestmark = pytest.mark.spark
@@ -90,7 +91,7 @@ DIES = """
 def test_killed_task_does_not_stop_the_others(tmp_path: Path, killers: str) -> None:
     script = tmp_path / "dies.py"
     script.write_text(textwrap.dedent(DIES))
-    env = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    env = {**os.environ, "PYSPARK_PYTHON": spark_python.executable(), "SPARK_LOCAL_IP": "127.0.0.1"}
     done = subprocess.run(
         [sys.executable, script, tmp_path / "out", *killers],
         env=env,

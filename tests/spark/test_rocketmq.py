@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import logwright as lw
+from logwright import spark_python
 
 pytestmark = pytest.mark.spark
 functions = pytest.importorskip("pyspark.sql.functions")
@@ -182,7 +183,7 @@ def test_all_stores_of_a_cluster_are_repaired(tmp_path: Path) -> None:
     data[at : at + 8] = bytes(8)
     log.write_bytes(data)
     words = ["--from", tmp_path / "from", "--to", tmp_path / "to", "--report", tmp_path / "report.json"]
-    env = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+    env = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": spark_python.executable()}
     command = [sys.executable, "-m", "logwright.spark.repair", *map(str, words)]
     done = subprocess.run(command, env=env, capture_output=True, text=True)
     assert done.returncode == 3, done.stdout + done.stderr[-3000:]

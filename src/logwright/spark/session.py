@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import sys
 from typing import Any
 
+from logwright import spark_python
 from logwright.codec.fault import LogwrightError
 
 _ERROR = re.compile(r"[\w.]*(Error|Exception|Interrupt|Exit)\b")
@@ -26,7 +26,7 @@ def session(name: str) -> Any:
                 advice="Install Java 17 or newer, or set JAVA_HOME",
             )
         # By default Spark uses the first python3 of the path, which may be another one.
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("PYSPARK_PYTHON", spark_python.executable())
     try:
         return SparkSession.builder.appName(name).getOrCreate()
     except PySparkException as error:
