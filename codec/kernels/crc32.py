@@ -35,6 +35,8 @@ _FACTORS = [(0, 0), *((_multiplier(128 * n + 32), _multiplier(128 * n - 32)) for
 """The factors that move the first and the second eight bytes of a block n blocks forward."""
 _PLACES = [*(16 * [0x80]), *range(16)]
 """Sixteen of these numbers from number n on choose a block of zeros that ends with n bytes of another block."""
+_REGISTER_AT = [*(64 * [0]), *(4 * [0xFF]), *(124 * [0])]
+"""From number 64 - n on, the bytes that a register of four bytes takes n bytes after the start of a vector of 64 bytes."""
 _NEAR = _FACTORS[1][1]
 _LAST = _multiplier(64)
 """The factor of the last four of twelve bytes."""
@@ -51,7 +53,7 @@ def _blocks(features: str) -> int:
     has = set(features.split(","))
     if "+vpclmulqdq" not in has:
         return 1
-    return 4 if "+avx512f" in has else 2
+    return 4 if "+avx512bw" in has else 2
 
 
 def _emit_can_fold(typing_context: Any) -> Any:
@@ -121,6 +123,8 @@ def _emit_fold(typing_context: Any, crc: Any, buf: Any, at: Any, end: Any) -> An
             which = builder.load(builder.bitcast(which, block.as_pointer()), align=1)
             return builder.bitcast(builder.call(function, [builder.bitcast(value, block), which]), pair)
 
+        if _has_product(triple, features) and _blocks(features) == _AT_ONCE:
+            return _emit_reduced(builder, _emit_vectors(builder, data, crc, at, end), product)
         # The first 1 to 16 bytes become the end of a block that starts with zeros, so that the rest consists of complete blocks.
         size = builder.add(builder.and_(builder.sub(builder.sub(end, at), number(1)), number(15)), number(1))
         begun = shifted(builder.xor(load(at), low(crc)), size)
@@ -151,26 +155,113 @@ def _emit_fold(typing_context: Any, crc: Any, buf: Any, at: Any, end: Any) -> An
         last = builder.phi(pair)
         last.add_incoming(first, before)
         last.add_incoming(more, body)
-        # From 16 to 12 to 8 bytes, and by Barrett's reduction to 4. Only in vectors, since moving a number out of one and back takes as long as
-        # a product.
-        words, zeros = ir.VectorType(index, 4), ir.Constant(ir.VectorType(index, 4), [0] * 4)
-
-        def without(value: Any, count: int) -> Any:
-            """Remove the first `count` words of four bytes."""
-            which = ir.Constant(words, [ir.Constant(index, count + i) for i in range(4)])
-            return builder.bitcast(builder.shuffle_vector(builder.bitcast(value, words), zeros, which), pair)
-
-        def first_word(value: Any) -> Any:
-            return builder.and_(value, ir.Constant(pair, (_ONES, 0)))
-
-        twelve = builder.xor(product(last, (_NEAR, 0), 0x00), without(last, 2))
-        eight = builder.xor(product(first_word(twelve), (_LAST, 0), 0x00), without(twelve, 1))
-        quotient = product(first_word(eight), (_QUOTIENT, 0), 0x00)
-        multiple = product(first_word(quotient), (_DIVISOR, 0), 0x00)
-        result = builder.bitcast(builder.xor(multiple, eight), words)
-        return builder.zext(builder.extract_element(result, ir.Constant(index, 1)), long)
+        return _emit_reduced(builder, last, product)
 
     return types.int64(types.int64, buf, types.int64, types.int64), generate
+
+
+def _emit_reduced(builder: Any, block: Any, product: Callable[[Any, Sequence[int], int], Any]) -> Any:
+    """Emit: reduce a block from 16 to 12 to 8 bytes, and by Barrett's reduction to 4. Only in vectors, since moving a number out of one and
+    back takes as long as a product."""
+    from llvmlite import ir
+
+    long, index = ir.IntType(64), ir.IntType(32)
+    pair, words = ir.VectorType(long, 2), ir.VectorType(index, 4)
+
+    def without(value: Any, count: int) -> Any:
+        """Remove the first `count` words of four bytes."""
+        which = ir.Constant(words, [ir.Constant(index, count + i) for i in range(4)])
+        shifted = builder.shuffle_vector(builder.bitcast(value, words), ir.Constant(words, [0] * 4), which)
+        return builder.bitcast(shifted, pair)
+
+    def first_word(value: Any) -> Any:
+        return builder.and_(value, ir.Constant(pair, (_ONES, 0)))
+
+    twelve = builder.xor(product(block, (_NEAR, 0), 0x00), without(block, 2))
+    eight = builder.xor(product(first_word(twelve), (_LAST, 0), 0x00), without(twelve, 1))
+    quotient = product(first_word(eight), (_QUOTIENT, 0), 0x00)
+    multiple = product(first_word(quotient), (_DIVISOR, 0), 0x00)
+    result = builder.bitcast(builder.xor(multiple, eight), words)
+    return builder.zext(builder.extract_element(result, ir.Constant(index, 1)), long)
+
+
+def _emit_vectors(builder: Any, data: Any, crc: Any, at: Any, end: Any) -> Any:
+    """Emit: fold vectors of 64 bytes. Return a block with the same checksum.
+
+    The first 1 to 64 bytes are loaded as the end of a vector that starts with zeros. So the only branch is that of the loop over vectors:
+    branches on the size of a rest are mispredicted when sizes vary."""
+    from llvmlite import ir
+    from numba.core import cgutils
+
+    utils: Any = cgutils
+    long, byte, index = (ir.IntType(bits) for bits in (64, 8, 32))
+    wide, bytes_ = ir.VectorType(long, 8), ir.VectorType(byte, 64)
+    bits = ir.VectorType(ir.IntType(1), 64)
+    kind = ir.FunctionType(wide, [wide, wide, byte])
+    multiply = utils.get_or_insert_function(builder.module, kind, "llvm.x86.pclmulqdq.512")
+    kind = ir.FunctionType(bytes_, [bytes_.as_pointer(), index, bits, bytes_])
+    load_some = utils.get_or_insert_function(builder.module, kind, "llvm.masked.load.v64i8.p0")
+
+    def load(array: Any, place: Any) -> Any:
+        return builder.load(builder.bitcast(builder.gep(array, [place]), wide.as_pointer()), align=1)
+
+    def moved(value: Any, distances: Sequence[int]) -> Any:
+        """Move each of the blocks forward by its number of blocks."""
+        factors = ir.Constant(wide, [factor for distance in distances for factor in _FACTORS[distance]])
+        halves = [
+            builder.call(multiply, [value, factors, ir.Constant(byte, which)]) for which in (0x00, 0x11)
+        ]
+        return builder.xor(*halves)
+
+    def number(value: int) -> Any:
+        return ir.Constant(long, value)
+
+    before = builder.and_(builder.sub(at, end), number(63))  # zeros in front
+    mask = builder.bitcast(builder.shl(number(-1), before), bits)
+    place = builder.sub(at, before)
+    pointer = builder.bitcast(builder.gep(data, [place]), bytes_.as_pointer())
+    first = builder.call(load_some, [pointer, ir.Constant(index, 1), mask, ir.Constant(bytes_, None)])
+    # The register, rotated to where its bytes belong, in up to two vectors.
+    turn = builder.and_(builder.shl(before, number(3)), number(31))
+    both = builder.shl(builder.or_(crc, builder.shl(crc, number(32))), turn)
+    turned = builder.lshr(both, number(32))
+    turned = builder.or_(turned, builder.shl(turned, number(32)))
+    all_lanes = ir.Constant(ir.VectorType(index, 8), [0] * 8)
+    register = builder.insert_element(ir.Constant(wide, ir.Undefined), turned, ir.Constant(index, 0))
+    register = builder.shuffle_vector(register, register, all_lanes)
+    table = utils.global_constant(builder, "register_at", ir.Constant(ir.ArrayType(byte, 192), _REGISTER_AT))
+    table = builder.bitcast(table, byte.as_pointer())
+    begun, carried = (
+        builder.and_(register, load(table, builder.sub(number(size), before))) for size in (64, 128)
+    )
+    begun = builder.xor(begun, builder.bitcast(first, wide))
+    second = builder.add(place, number(64))
+    entry, body, after = (
+        builder.block,
+        *(builder.append_basic_block(name) for name in ("fold_vectors", "folded_vectors")),
+    )
+    builder.cbranch(builder.icmp_signed("<", second, end), body, after)
+    builder.position_at_end(body)
+    place, value, carry = builder.phi(long), builder.phi(wide), builder.phi(wide)
+    more = builder.xor(builder.xor(moved(value, [_AT_ONCE] * _AT_ONCE), load(data, place)), carry)
+    following = builder.add(place, number(64))
+    zeros = ir.Constant(wide, None)
+    for phi, start, next_one in ((place, second, following), (value, begun, more), (carry, carried, zeros)):
+        phi.add_incoming(start, entry)
+        phi.add_incoming(next_one, body)
+    builder.cbranch(builder.icmp_signed("<", following, end), body, after)
+    builder.position_at_end(after)
+    last = builder.phi(wide)
+    last.add_incoming(begun, entry)
+    last.add_incoming(more, body)
+
+    def block(value: Any, which: int) -> Any:
+        lanes = [ir.Constant(index, 2 * which + i) for i in (0, 1)]
+        return builder.shuffle_vector(value, value, ir.Constant(ir.VectorType(index, 2), lanes))
+
+    near = moved(last, range(_AT_ONCE - 1, -1, -1))
+    reduced = builder.xor(block(near, 0), block(near, 1))
+    return builder.xor(builder.xor(reduced, block(near, 2)), block(last, 3))
 
 
 def _emit_wide(

@@ -755,13 +755,17 @@ def test_crc32_of_every_length_is_that_of_zlib(crc: int) -> None:
         )
 
 
-@pytest.mark.parametrize(("features", "folds"), [("", False), ("+sse4.2,+pclmul", True)])
-def test_crc32_without_wide_products(features: str, folds: bool) -> None:
-    """Compiled for a processor that multiplies one block at a time, or none, the checksum is the same."""
+@pytest.mark.parametrize(
+    ("features", "folds"),
+    [("", False), ("+sse4.2,+pclmul", True), ("+sse4.2,+avx,+avx2,+pclmul,+vpclmulqdq", True)],
+)
+def test_crc32_without_the_widest_products(features: str, folds: bool) -> None:
+    """Compiled for a processor that multiplies two blocks at a time, one, or none, the checksum is the same."""
     import llvmlite.binding
 
-    if folds and not llvmlite.binding.get_host_cpu_features().get("pclmul"):
-        pytest.skip("this processor has no carry-less product")
+    host = llvmlite.binding.get_host_cpu_features()
+    if not all(host.get(feature[1:]) for feature in features.split(",") if feature):
+        pytest.skip("this processor has no such carry-less product")
     script = f"""
         import numpy, zlib
         from logwright.codec.kernels.kernel import kernel
@@ -780,6 +784,33 @@ def test_crc32_without_wide_products(features: str, folds: bool) -> None:
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(script)],
         env=environment("compiled") | settings, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="pages are protected by Linux's C library")
+def test_crc32_touches_no_page_beside_its_buffer() -> None:
+    """The first bytes are loaded as the end of a vector that starts before them."""
+    script = """
+        import ctypes, mmap, numpy, zlib
+        from logwright.codec.kernels.kernel import kernel
+        from logwright.codec.kernels.crc32 import crc32
+        @kernel("const u1[], i8, i8")
+        def checksum(buf, start, end):
+            return crc32(buf, start, end)
+        page = mmap.PAGESIZE
+        memory = numpy.frombuffer(mmap.mmap(-1, 3 * page), numpy.uint8)
+        memory[page : 2 * page] = numpy.arange(page) * 7 % 251
+        for first in (0, 2 * page):
+            assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(memory.ctypes.data + first), ctypes.c_size_t(page), 0) == 0
+        buf = memory[page : 2 * page]
+        for n in range(32, 200):
+            assert checksum(buf, 0, n) == zlib.crc32(buf[:n])
+            assert checksum(buf, page - n, page) == zlib.crc32(buf[page - n :])
+        """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        env=environment("compiled"), capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
 
