@@ -17,15 +17,21 @@ from logwright.codec.kernels.kernel import kernel
 
 Int64s = npt.NDArray[np.int64]
 
+_BOOLEAN = pa.bool_().id
+_INTEGERS = (pa.int8, pa.int16, pa.int32, pa.int64, pa.uint8, pa.uint16, pa.uint32, pa.uint64)
+_DTYPES: dict[int, Any] = {
+    **{kind().id: np.dtype(kind.__name__) for kind in _INTEGERS}, pa.float64().id: np.float64, pa.timestamp("us").id: np.int64,
+}  # fmt: skip
+
 
 def numbers(
     kind: pa.DataType, values: npt.NDArray[Any], null: npt.NDArray[np.bool_] | None = None
 ) -> pa.Array:
     """Return an array of numbers or booleans. `null` marks null values. The array may share the memory of `values`."""
-    if pa.types.is_boolean(kind):
+    if kind.id == _BOOLEAN:
         data = np.packbits(values, bitorder="little")
     else:
-        data = np.ascontiguousarray(values, _dtype(kind))
+        data = np.ascontiguousarray(values, _DTYPES[kind.id])
     return pa.Array.from_buffers(kind, len(values), [_bits(null), pa.py_buffer(data)])
 
 
@@ -59,10 +65,6 @@ def _repeated(kind: pa.DataType, value: Any, rows: int) -> pa.Array:
     data = value.encode() if isinstance(value, str) else value
     ends = np.arange(rows + 1, dtype=np.int32) * np.int32(len(data))
     return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(ends), pa.py_buffer(data * rows)])
-
-
-def _dtype(kind: pa.DataType) -> Any:
-    return np.int64 if pa.types.is_timestamp(kind) else np.dtype(str(kind))
 
 
 def _bits(null: npt.NDArray[np.bool_] | None) -> pa.Buffer | None:

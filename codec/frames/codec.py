@@ -360,14 +360,12 @@ class FramedCodec(FrameFormat):
         other_names = [name for name in columns if name not in self.fixed and name != "position"]
         more = self.columns(part, other_names, context) if other_names else {}
         arrays = []
-        for name in columns:
-            kind = schema.field(name).type
-            if name == "position":
-                arrays.append(numbers(kind, part.start + part.offset))
-            elif name in more:
+        for i, name in enumerate(columns):
+            if name in more:
                 arrays.append(more[name])
             else:
-                arrays.append(numbers(kind, part.head[self.fixed[name]]))
+                values = part.start + part.offset if name == "position" else part.head[self.fixed[name]]
+                arrays.append(numbers(schema.field(i).type, values))
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def _frames(self, window: Window, frames: Frames, columns: Sequence[str], context: Any) -> pa.RecordBatch:

@@ -7,11 +7,15 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 import logwright as lw
+from logwright.codec.option import Options
+from logwright.codec.rocketmq.formats.commitlog.codec import CODEC
 from logwright.codec.rocketmq.formats.commitlog.layout import MESSAGE, V1, V2
+from logwright.codec.window import Window
 from logwright.roundtrip.rocketmq.reference import messages as reference
 from logwright.roundtrip.rocketmq.specimens import SAMPLES
 
@@ -25,7 +29,7 @@ def stored(messages: Iterable[tuple[str, bytes, bytes]]) -> tuple[bytes, list[di
     out, frames = bytearray(), []
     for topic, properties, body in messages:
         frame = {
-            "magic_code": V1 if len(topic) < 128 else V2, "queue_id": len(frames), "queue_offset": 7, "physical_offset": len(out),
+            "magic_code": V1 if len(topic.encode()) < 128 else V2, "queue_id": len(frames), "queue_offset": 7, "physical_offset": len(out),
             "sys_flag": 0, "flag": 0, "born_timestamp": -1 if len(body) == 5 else 5, "store_timestamp": 6, "born_host": HOST,
             "store_host": HOST, "reconsume_times": 0, "prepared_transaction_offset": 0, "body_length": len(body), "body": body,
             "topic": topic.encode(), "properties": properties,
@@ -90,6 +94,28 @@ def test_bodies_and_topics_of_all_sizes(tmp_path: Path, size: int) -> None:
         tmp_path,
         [("t" * max(1, min(size, 32_000)), b"", b"b" * size), ("t", b"", b"x"), ("t", b"", b"y" * size)],
     )
+
+
+def test_topics_of_other_characters_than_ascii(tmp_path: Path) -> None:
+    topics = ["t", "é", "t" * 61 + "é", "t" * 62 + "é", "t" * 64, "é" * 40, "é" * 200]
+    for topic in topics:
+        check(tmp_path, [(topic, b"TAGS\x01v\x02", b"body"), ("t", b"", b"body")])
+    check(tmp_path, [(topic, "WAIT\x01é\x02".encode(), b"body") for topic in topics])
+
+
+@pytest.mark.parametrize("expected", [0, 1, 1000])
+def test_columns_do_not_depend_on_the_sizes_expected(expected: int) -> None:
+    """The sizes of the messages read before say nothing about these."""
+    data, rows = stored([("topic", b"KEYS\x01" + b"k" * i + b"\x02", b"b" * i) for i in range(100)])
+    window = Window(np.frombuffer(data, np.uint8).copy(), 0, len(data))
+    context = CODEC.context("00000000000000000000", Options(CODEC.options))
+    frames = CODEC.scan(window, 0, context)
+    context.sizes.messages, context.sizes.used = 500, [expected] * 20
+    names = ("topic", "queue_id", "keys", "properties", "body")
+    (decoded,) = CODEC.decode(window, frames, "rows", names, context)
+    decoded.batch.validate(full=True)
+    assert decoded.batch.to_pylist() == [{name: row[name] for name in names} for row in rows]
+    assert context.sizes.messages == len(data)
 
 
 def test_given_payload_is_only_used_if_it_is_the_message_of_its_row() -> None:

@@ -24,10 +24,10 @@ from logwright.codec.frames.scanner import MARKER
 from logwright.codec.kernels.bitflip import Flip
 from logwright.codec.kernels.compress import CompressionError
 from logwright.codec.option import Option, Options
+from logwright.codec.rocketmq.formats.commitlog.columns import Sizes
 from logwright.codec.rocketmq.formats.commitlog.layout import (
     BLANK,
     BLANK_MAGIC,
-    COMPRESSED,
     CRC_NAME,
     CRC_NAME_NUMBER,
     LOST_FLAG,
@@ -40,7 +40,7 @@ from logwright.codec.rocketmq.formats.commitlog.layout import (
     has_trailer,
     trailer_of,
 )
-from logwright.codec.rocketmq.formats.commitlog.read import Messages, store_timestamps
+from logwright.codec.rocketmq.formats.commitlog.read import Messages, compressed, store_timestamp
 from logwright.codec.rocketmq.formats.commitlog.rows import NAME, ROWS
 from logwright.codec.rocketmq.formats.commitlog.suspects import had_trailer, part_proved, suspects
 from logwright.codec.rocketmq.formats.commitlog.write import Writer
@@ -76,6 +76,8 @@ class CommitLogContext(FramedContext):
     blank: int = -1
     hides: bool = False
     """Whether placeholders of lost messages are not rows."""
+    sizes: Sizes = field(default_factory=Sizes)
+    """Sizes of the columns of the last batch of messages."""
     counts: dict[tuple[bytes, int], int] = field(default_factory=dict)
     """The number of messages per queue that were written without offsets."""
 
@@ -128,10 +130,11 @@ class CommitLog(FramedCodec):
 
     def scan(self, window: Window, at: int, context: CommitLogContext, *, check: bool = True) -> Frames:
         frames = super().scan(window, at, context, check=check)
-        part = self._main(window, frames)
-        if len(part):
-            context.stored = int(store_timestamps(part.pick(slice(-1, None)))[0])
-            context.ended = False
+        kinds = frames.header["frame_kind"]
+        main = slice(-1, None) if len(frames) and kinds[-1] == scanner.MAIN else kinds == scanner.MAIN
+        last = frames.start[main][-1:]
+        if len(last):
+            context.stored, context.ended = store_timestamp(window.data, int(last[0])), False
         if len(frames) and frames.header["frame_kind"][-1] == MARKER:
             context.ended, context.blank = True, window.offset + int(frames.end[-1])
             if check:
@@ -197,9 +200,7 @@ class CommitLog(FramedCodec):
         """Reject stale messages after the end of the log. A broker truncated them; they are older than the last message."""
         if not context.ended:
             return True
-        start = np.array([at], np.int64)
-        head = self._head(window.data, at, SMALLEST)
-        return bool(store_timestamps(Part(window.data, start, start, head, 0))[0] >= context.stored)
+        return store_timestamp(window.data, at) >= context.stored
 
     # Reading
 
@@ -211,19 +212,19 @@ class CommitLog(FramedCodec):
         return context
 
     def _rows(self, part: Part, columns: Sequence[str], context: CommitLogContext) -> Decoded:
-        lost = part.head["flag"] == LOST_FLAG
-        if context.hides and lost.any():
-            replaced = Messages(part.pick(lost), 0).zeroed()
-            lost[lost] = replaced
-            part = part.pick(~lost)
+        if context.hides:
+            lost = part.head["flag"] == LOST_FLAG
+            if lost.any():
+                lost[lost] = Messages(part.pick(lost), 0).zeroed()
+                part = part.pick(~lost)
         return super()._rows(part, columns, context)
 
     def columns(self, part: Part, names: Sequence[str], context: CommitLogContext) -> Mapping[str, pa.Array]:
-        return dict(Messages(part, context.options["max.decompressed.bytes"]).columns(names))
+        return dict(Messages(part, context.options["max.decompressed.bytes"], context.sizes).columns(names))
 
     def refused(self, part: Part, context: CommitLogContext) -> Sequence[tuple[int, Fault]]:
         """Report the bodies that cannot be decompressed. A broker serves such a message unchanged, and so do its rows."""
-        packed = np.flatnonzero(part.head["sys_flag"] & COMPRESSED).tolist()
+        packed = compressed(part)
         if not packed:
             return ()
         faults = []

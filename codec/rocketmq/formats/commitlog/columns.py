@@ -6,6 +6,7 @@ Blocks of messages that fit the processor's nearest cache are read twice: for th
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -24,6 +25,7 @@ from logwright.codec.kernels.intrinsics import (
     load_i64be,
     load_u8,
     load_u32be,
+    prefetch,
     put,
 )
 from logwright.codec.kernels.kernel import kernel
@@ -50,8 +52,10 @@ _BLOCK = 64
 _SAMPLE = 256
 """Messages that are read before the sizes of columns are estimated."""
 _MARGIN = 17 / 16
-_SLACK = 64
+_SLACK = 128
 """Bytes by which a copy may exceed what it copies."""
+_AHEAD, _AT_ONCE = 2048, 512
+"""The bytes that are prefetched with each message: where they start, counted from the start of the message, and how many they are."""
 _LONG = 1024
 """The size from which on memmove copies a body."""
 _SHORTEST = 3
@@ -64,9 +68,12 @@ _QUEUE_ID, _QUEUE_OFFSET, _PHYSICAL_OFFSET, _BORN = (
 BODY, LISTS, KNOWN = 1, 2, 4
 """Flags of the columns to read in addition to fixed fields and topic: body; properties; tags and keys."""
 
-_BODY, _TOPIC, _NAMES, _VALUES, _TAGS, _KEYS, _COUNT, _NULL_TIMES, _EMPTY_BODIES, _HIGH = range(10)
-"""What `used` holds: sizes, the number of properties, whether there are null times or empty bodies, and whether properties have bytes
-above 127."""
+(
+    _BODY, _TOPIC, _NAMES, _VALUES, _TAGS, _KEYS, _COUNT,
+    _NULL_TIMES, _EMPTY_BODIES, _NO_TAGS, _NO_KEYS, _HIGH_TOPICS, _HIGH,
+) = range(13)  # fmt: skip
+"""What `used` holds: sizes, the number of properties, whether there are null times, empty bodies or messages without tags or keys, and
+whether topics may have bytes above 127 and properties have them."""
 
 _I4 = Annotated[Int32s, "i4[]"]
 _I8 = Annotated[Int64s, "i8[]"]
@@ -103,10 +110,13 @@ def read_fields(
 ) -> None:
     """Read all but the properties of some messages. There is room."""
     body_at, topic_at, nulls, empty = used[_BODY], used[_TOPIC], used[_NULL_TIMES], used[_EMPTY_BODIES]
+    high_topics = used[_HIGH_TOPICS]
     for i in range(first, last):
         at, stop = starts[i], stops[i]
         if at < 0 or stop - at < SMALLEST or stop > len(buf) - _SLACK:
             raise IndexError("a message outside of the buffer")
+        for k in range(0, _AT_ONCE, MASKED):
+            prefetch(buf, at + _AHEAD + k)
         stored, body, size, topic, topic_size = parts_of(buf, at)
         if body - at > stop - at or size < 0 or size > stop - body or topic_size < 0:
             raise IndexError("a body outside of its message")
@@ -120,8 +130,9 @@ def read_fields(
         nulls |= (born_time == -1) | (stored_time == -1)
         if selected & BODY:
             if size <= _LONG:
-                for k in range(0, size, _SLACK):
+                for k in range(0, size, _SLACK):  # fewer iterations are predicted better
                     copy_64(out.body, body_at + k, buf, body + k)
+                    copy_64(out.body, body_at + k + 64, buf, body + k + 64)
             else:
                 copy(out.body, body_at, buf, body, size)
             empty |= size == 0
@@ -129,10 +140,13 @@ def read_fields(
             out.body_ends[i + 1] = body_at
         copy_32(out.topic, topic_at, buf, topic)
         _copy_rest(out.topic, topic_at, buf, topic, topic_size)
+        _, _, high = masks_of(buf, topic, 0, 0)
+        high_topics |= topic_size >= MASKED or high & (1 << topic_size) - 1 != 0
         topic_at += topic_size
         out.topic_ends[i + 1] = topic_at
         out.properties_at[i] = topic + topic_size + 2
     used[_BODY], used[_TOPIC], used[_NULL_TIMES], used[_EMPTY_BODIES] = body_at, topic_at, nulls, empty
+    used[_HIGH_TOPICS] = high_topics
 
 
 @kernel("u1[], i8, const u1[], i8, i8")
@@ -153,6 +167,7 @@ def read_properties(
         used[_COUNT], used[_NAMES], used[_VALUES], used[_TAGS], used[_KEYS],
     )  # fmt: skip
     lists = selected & LISTS
+    no_tags, no_keys = used[_NO_TAGS], used[_NO_KEYS]
     for i in range(first, last):
         at, stop = out.properties_at[i], stops[i]
         if at < 0 or stop > len(buf) - _SLACK or stop - at > MAX_PROPERTIES:
@@ -208,6 +223,8 @@ def read_properties(
         if tags_size > 32 or keys_size > 32:
             _copy_rest(out.tags, tags_at, buf, tags, tags_size)
             _copy_rest(out.keys, keys_at, buf, keys, keys_size)
+        no_tags |= tags_size == 0
+        no_keys |= keys_size == 0
         tags_at += tags_size
         keys_at += keys_size
         out.tag_ends[i + 1], out.key_ends[i + 1] = tags_at, keys_at
@@ -218,6 +235,7 @@ def read_properties(
         tags_at,
         keys_at,
     )
+    used[_NO_TAGS], used[_NO_KEYS] = no_tags, no_keys
 
 
 @kernel("i8, i8")
@@ -247,7 +265,8 @@ def _has_room(count: int, size: int, selected: int, used: Int64s, out: Arrays) -
 def read_messages(
     buf: Bytes, starts: Int64s, stops: Int64s, first: int, last: int, selected: int, used: Int64s, out: Arrays
 ) -> int:
-    """Read messages `[first, last)`, which end 64 bytes before the end of the buffer or earlier. Return where there was no room, or `last`."""
+    """Read messages `[first, last)`, which end at least `_SLACK` bytes before the end of the buffer. Return where there was no room, or
+    `last`."""
     while first < last:
         until = min(first + _BLOCK, last)
         size = 0
@@ -262,12 +281,21 @@ def read_messages(
     return first
 
 
+@dataclass
+class Sizes:
+    """How many bytes some messages had, and what `used` held after they were read. The sizes of the next columns are estimated from it."""
+
+    messages: int = 0
+    used: list[int] = field(default_factory=list)
+
+
 class Columns:
     """The core columns of messages: the fixed fields, the topic, and those that `selected` says."""
 
-    def __init__(self, part: Part, selected: int) -> None:
+    def __init__(self, part: Part, selected: int, before: Sizes) -> None:
+        """`before`: the sizes of earlier messages, which are replaced."""
         rows = len(part)
-        self._selected, self._used = selected, np.zeros(10, np.int64)
+        self._selected, self._used, self._before = selected, np.zeros(_HIGH + 1, np.int64), before
         fixed, ends = np.empty((5, rows), np.int64), np.zeros((5, rows + 1), np.int32)
         self._out = Arrays(
             fixed[0], np.empty(rows, np.int32), *fixed[1:], *ends,
@@ -276,13 +304,15 @@ class Columns:
         starts, stops = np.ascontiguousarray(part.start), np.ascontiguousarray(part.end)
         data, safe = part.data, rows
         if rows and stops[-1] > len(data) - _SLACK:
-            safe -= 1
+            safe = int(np.searchsorted(stops, len(data) - _SLACK, "right"))
         self._read(data, starts, stops, 0, safe)
         if safe < rows:
-            first, stop = int(starts[safe]), int(stops[safe])
+            first, stop = int(starts[safe]), int(stops[-1])
             data = np.zeros(stop - first + _SLACK, np.uint8)
             data[: stop - first] = part.data[first:stop]
             self._read(data, starts - first, stops - first, safe, rows)
+        if rows:
+            before.messages, before.used = int(stops[-1] - starts[0]), self._used.tolist()
 
     def _read(self, data: Bytes, starts: Int64s, stops: Int64s, first: int, last: int) -> None:
         begun = first
@@ -292,23 +322,23 @@ class Columns:
 
     def _make_room(self, starts: Int64s, stops: Int64s, begun: int, first: int, last: int) -> None:
         """Make room for a block of any messages, and for all of `[first, last)` if they are like those before them."""
-        until = min(first + (_BLOCK if first > begun else _SAMPLE), last)
-        size, properties, ends = _bounds(until - first, int((stops[first:until] - starts[first:until]).sum()))
-        selected, factor = self._selected, 0.0
+        used = self._used.tolist()
+        before = self._before
         if first > begun:
-            factor = (
-                _MARGIN * float(stops[last - 1] - starts[first]) / float(stops[first - 1] - starts[begun])
-            )
+            before = Sizes(int(stops[first - 1] - starts[begun]), used)
+        factor = _MARGIN * int(stops[last - 1] - starts[first]) / before.messages if before.messages else 0.0
+        until = min(first + (_BLOCK if before.messages else _SAMPLE), last)
+        size, properties, ends = _bounds(until - first, int((stops[first:until] - starts[first:until]).sum()))
+        selected = self._selected
         body, lists, known = selected & BODY, selected & LISTS, selected & (LISTS | KNOWN)
         least = (
             size if body else 0, size, *(properties if lists else 0,) * 2, *(properties if known else 0,) * 2, *(ends if lists else 0,) * 2,
         )  # fmt: skip
-        used = self._used.tolist()
-        used.insert(_COUNT, used[_COUNT])
+        # The ends of names and of values are as many as properties.
+        used, expected = ([*sizes[:_COUNT], *sizes[_COUNT:][:1] * 2] for sizes in (used, before.used or used))
         arrays: list[Any] = list(self._out)
-        for k, room in enumerate(least, -len(least)):
-            done = used[k + len(least)]
-            size = done + room + int(factor * done)
+        for k, (done, room, more) in enumerate(zip(used, least, expected, strict=True), -len(least)):
+            size = done + room + int(factor * more)
             if len(arrays[k]) < size:
                 kept, arrays[k] = arrays[k][: done + 1], np.empty(size, arrays[k].dtype)
                 arrays[k][: len(kept)] = kept
@@ -331,22 +361,22 @@ class Columns:
 
     def body(self) -> pa.Array:
         """Return the stored bodies; null if empty."""
-        return self._binary(self._out.body_ends, self._out.body, _BODY, nulls=bool(self._used[_EMPTY_BODIES]))
+        return self._binary(self._out.body_ends, self._out.body, _BODY, _EMPTY_BODIES)
 
     def topic(self) -> pa.Array:
-        return java_strings(self._binary(self._out.topic_ends, self._out.topic, _TOPIC))[0]
+        return self._text(self._out.topic_ends, self._out.topic, _TOPIC, _HIGH_TOPICS)
 
     def tags(self) -> pa.Array:
-        return self._text(self._binary(self._out.tag_ends, self._out.tags, _TAGS, nulls=True))
+        return self._text(self._out.tag_ends, self._out.tags, _TAGS, nulls=_NO_TAGS)
 
     def keys(self) -> pa.Array:
-        return self._text(self._binary(self._out.key_ends, self._out.keys, _KEYS, nulls=True))
+        return self._text(self._out.key_ends, self._out.keys, _KEYS, nulls=_NO_KEYS)
 
     def properties(self) -> pa.Array:
         """Return the lists of properties in stored order."""
         out, count = self._out, int(self._used[_COUNT])
         texts = [
-            self._text(self._binary(ends[: count + 1], data, which))
+            self._text(ends[: count + 1], data, which)
             for ends, data, which in (
                 (out.name_ends, out.names, _NAMES),
                 (out.value_ends, out.values, _VALUES),
@@ -357,9 +387,14 @@ class Columns:
             PROPERTIES, len(out.lists) - 1, [None, pa.py_buffer(out.lists)], 0, children=[entries]
         )
 
-    def _binary(self, ends: Int32s, data: Bytes, which: int, *, nulls: bool = False) -> pa.Array:
-        """Return a binary column. `nulls`: empty values are null."""
-        return from_offsets(ends, data[: self._used[which]], ends[1:] == ends[:-1] if nulls else None)
+    def _binary(self, ends: Int32s, data: Bytes, which: int, nulls: int | None) -> pa.Array:
+        """Return a binary column. `nulls` is the member of `used` that tells whether there are empty values, which are null."""
+        null = ends[1:] == ends[:-1] if nulls is not None and self._used[nulls] else None
+        return from_offsets(ends, data[: self._used[which]], null)
 
-    def _text(self, stored: pa.Array) -> pa.Array:
-        return java_strings(stored)[0] if self._used[_HIGH] else stored.view(pa.string())
+    def _text(
+        self, ends: Int32s, data: Bytes, which: int, high: int = _HIGH, *, nulls: int | None = None
+    ) -> pa.Array:
+        """Return a text column. `high` is the member of `used` that tells whether there may be bytes above 127."""
+        stored = self._binary(ends, data, which, nulls)
+        return java_strings(stored)[0] if self._used[high] else stored.view(pa.string())

@@ -14,9 +14,10 @@ import pyarrow as pa
 from logwright.codec.columns import binary, contents, fixed_at, numbers
 from logwright.codec.frames.codec import Part
 from logwright.codec.kernels.compress import CompressionError
+from logwright.codec.kernels.intrinsics import load_i64be
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.rocketmq.formats.commitlog import bodies, hosts
-from logwright.codec.rocketmq.formats.commitlog.columns import BODY, KNOWN, LISTS, Columns
+from logwright.codec.rocketmq.formats.commitlog.columns import BODY, KNOWN, LISTS, Columns, Sizes
 from logwright.codec.rocketmq.formats.commitlog.layout import (
     BODY as BODY_AT,
 )
@@ -56,15 +57,29 @@ def places(part: Part) -> Int64s:
     return out
 
 
+def store_timestamp(data: Bytes, at: int) -> int:
+    """Return when the message at `at` was stored, in milliseconds."""
+    return load_i64be(data, int(parts_of(data, at)[0]))
+
+
 def store_timestamps(part: Part) -> Int64s:
     return fixed_at(part.data, places(part)[_STORED], ">i8").astype(np.int64)
+
+
+def compressed(part: Part) -> list[int]:
+    """Return the indices of the messages whose body is compressed."""
+    flags = part.head["sys_flag"]
+    if not np.bitwise_or.reduce(flags) & COMPRESSED:
+        return []
+    indices: list[int] = np.flatnonzero(flags & COMPRESSED).tolist()
+    return indices
 
 
 class Messages:
     """The columns of a batch of messages."""
 
-    def __init__(self, part: Part, limit: int) -> None:
-        self.part, self.limit = part, limit
+    def __init__(self, part: Part, limit: int, sizes: Sizes | None = None) -> None:
+        self.part, self.limit, self._sizes = part, limit, sizes or Sizes()
         self._selected = 0
 
     def columns(self, names: Sequence[str]) -> Iterator[tuple[str, pa.Array]]:
@@ -78,7 +93,7 @@ class Messages:
 
     @cached_property
     def _core(self) -> Columns:
-        return Columns(self.part, self._selected)
+        return Columns(self.part, self._selected, self._sizes)
 
     @cached_property
     def _places(self) -> Any:
@@ -144,12 +159,12 @@ class Messages:
         return self._core.properties()
 
     def column_body(self) -> pa.Array:
-        packed = np.flatnonzero(self.part.head["sys_flag"] & COMPRESSED)
+        packed = compressed(self.part)
         plain = self._core.body()
-        if not len(packed):
+        if not packed:
             return plain
         values: list[bytes | None] = plain.to_pylist()
-        for i in packed.tolist():
+        for i in packed:
             with contextlib.suppress(CompressionError):
                 values[i] = self.plain(i)
         return contents(pa.binary(), values)
