@@ -354,6 +354,8 @@ class Columns:
         yield "physical_offset", numbers(pa.int64(), out.physical_offset)
         yield "born_timestamp", self._time(out.born)
         yield "store_timestamp", self._time(out.stored)
+        yield "born_timestamp_ms", numbers(pa.int64(), out.born)
+        yield "store_timestamp_ms", numbers(pa.int64(), out.stored)
 
     def _time(self, values: Int64s) -> pa.Array:
         """Return milliseconds as timestamps; -1 is null."""

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.columns import binary, contents, fixed_at, numbers
+from logwright.codec.columns import binary, constant, contents, fixed_at, numbers
 from logwright.codec.frames.codec import Part
 from logwright.codec.kernels.compress import CompressionError
 from logwright.codec.kernels.intrinsics import load_i64be
@@ -85,10 +85,11 @@ class Messages:
     def columns(self, names: Sequence[str]) -> Iterator[tuple[str, pa.Array]]:
         """Iterate over the columns in `names`. If one of them is not at a fixed place, those at fixed places follow."""
         self._selected = sum({_FLAGS[name] for name in names if name in _FLAGS})
+        from_core = any(name in _FLAGS or name in _TIMES or name == "topic" for name in names)
         for name in names:
-            if name not in _TIMES:
+            if name not in _TIMES and not (from_core and name == "store_timestamp_ms"):
                 yield name, getattr(self, f"column_{name}")()
-        if any(name in _FLAGS or name in _TIMES or name == "topic" for name in names):
+        if from_core:
             yield from self._core.numbers()
 
     @cached_property
@@ -137,7 +138,10 @@ class Messages:
 
     def _host(self, at: Int64s, v6: npt.NDArray[Any]) -> pa.Array:
         if not v6.any():
-            return hosts.text(numbers(pa.int64(), fixed_at(self.part.data, at, "<i8")))
+            values = fixed_at(self.part.data, at, "<i8")
+            equal = bool((values == values[:1]).all())
+            texts = hosts.text(numbers(pa.int64(), values[:1] if equal else values))
+            return constant(pa.string(), texts[0].as_py(), len(values)) if equal and len(values) else texts
         sizes = np.where(v6, HOST_V6, HOST_V4).astype(np.int64)
         return hosts.text(binary(self.part.data, at, sizes))
 
