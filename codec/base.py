@@ -157,6 +157,10 @@ class Codec(ABC):
         """Yield the rows (or frames) of these frames in order, in batches of bounded size, with only these columns."""
         ...
 
+    def checked_columns(self, context: Any) -> Sequence[str]:
+        """Return the columns that a check of rows decodes. Without the others it finds all faults and the number of rows all the same."""
+        return self.tables["rows"].select(None)
+
     def row_frames(self, window: Window, frames: Frames, context: Any) -> Iterator[RowFrames]:
         """Yield the frames that hold rows, as stored. Those of a compressed file are positions in its decompressed content."""
         yield RowFrames(window, frames, context)
@@ -210,9 +214,12 @@ class Codec(ABC):
         """
         return None
 
-    def may_fit(self, window: Window, at: int, before: Frames | None, after: Frames | None) -> bool:
-        """Return whether the head at `at` may be that of a frame between these good ones. A cheap test before a flipped bit is tried."""
-        return True
+    def fitting(
+        self, flips: Iterator[Flip], window: Window, at: int, before: Frames | None, after: Frames | None
+    ) -> Iterator[Flip]:
+        """Yield those of the `suspects` of the frame at `at` with which its head may be that of a frame between these good ones. A cheap test
+        before each is tried."""
+        return flips
 
     def outliers(self, window: Window, frames: Frames, context: Any) -> Sequence[tuple[int, str]]:
         """Return the good frames that may have a flipped bit in bytes that no checksum covers, by number, and what is odd about them.

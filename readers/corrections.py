@@ -58,7 +58,7 @@ def _in_file(
                 continue
             faults: list[Fault] = []
             if codec.refuses and len(step.frames):
-                columns = codec.tables["rows"].select(None)
+                columns = codec.checked_columns(context)
                 for decoded in codec.decode(step.window, step.frames, "rows", columns, context):
                     faults += [fault for _, fault in decoded.faults]
             out += [correction for _, correction in corrector.frames(step, faults)]

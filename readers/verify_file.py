@@ -72,7 +72,7 @@ def walk_file(
     """Iterate over the good frames of a file; add its faults to `entry`, and with `correct` its flipped bits."""
     name = source.path.rstrip("/").rpartition("/")[2]
     context = codec.context(name, codec_options(codec, options), **hints)
-    columns = codec.tables["rows"].select(None)
+    columns = codec.checked_columns(context)
     entry.bytes += source.size
     walk = Walk(source, codec, context, check=depth is not Depth.STRUCTURE)
     corrector = Corrector(source, codec, context) if correct and walk.check else None

@@ -136,8 +136,8 @@ class FileWriter:
         if path != STDIN and not is_remote(path):
             self._files.adopt(draft.path, self._files.real(local_path(path)), permissions=True)
         codec, entry = self._target.codec, FileReport(path, self._target.codec.name)
-        columns = codec.tables["rows"].select(None)
         context = self._context()
+        columns = codec.checked_columns(context)
         with FileSource(self._files, draft.path) as written:
             for step in Walk(written, codec, context):
                 faults = [step.fault] if isinstance(step, Hole) else step.faults

@@ -123,7 +123,7 @@ class Corrector:
 
     def __init__(self, file: RandomAccess, codec: Codec, context: Any) -> None:
         self._file, self._codec, self._context = file, codec, context
-        self._columns = codec.tables["rows"].select(None)
+        self._columns = codec.checked_columns(context)
         self._left = _WORK * file.size + _FREE
 
     def correct(self, hole: Hole) -> tuple[list[Correction], bool]:
@@ -147,11 +147,11 @@ class Corrector:
             if corrected is None:
                 break
             correction, frame, at = corrected
-            last = before = _followed_by(before, frame)
             data[correction.offset - fault.offset] = correction.value
             out.append(correction)
             if at >= limit:
                 break
+            last = before = _followed_by(before, frame)
             sound = self._scan(window, at)
             sound = sound.pick(sound.end <= limit)
             if len(sound):
@@ -286,7 +286,8 @@ class Corrector:
         data = window.data
         unique: tuple[Correction, Frames, int] | None = None
         tried: set[tuple[int, int]] = set()
-        for place, bit, alone in self._codec.suspects(window, at, self._codec.trial_context(self._context)):
+        flips = self._codec.suspects(window, at, self._codec.trial_context(self._context))
+        for place, bit, alone in self._codec.fitting(flips, window, at, last, after):
             if self._left < 0:
                 return None
             if (place, bit) in tried:
@@ -294,9 +295,7 @@ class Corrector:
             tried.add((place, bit))
             stored = int(data[place])
             data[place] = stored ^ 1 << bit
-            sound = None
-            if self._codec.may_fit(window, at, last, after):
-                sound = self._trial(window, at, limit, last, before, after, (place, bit))
+            sound = self._trial(window, at, limit, last, before, after, (place, bit))
             data[place] = stored
             if sound is None or not (alone or self._fails(window, sound[0])):
                 continue

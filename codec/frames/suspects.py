@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
 
 from logwright.codec.describe import Flags, Int, Struct
-from logwright.codec.frames.specification import CRC32, CRC32C, FrameSpec, Span, span_of
+from logwright.codec.frames.specification import CRC32, CRC32C, Checksum, FrameSpec, Span, span_of
 from logwright.codec.kernels import bitflip
 from logwright.codec.kernels.bitflip import Flip
 from logwright.codec.window import Bytes, Window
@@ -35,42 +35,45 @@ class _Number(NamedTuple):
             struct.offset(name), kind.width, kind.order, kind.width == 8 or (kind.signed and kind.width > 1)
         )
 
-    def read(self, data: Bytes, at: int) -> int:
-        """Return the number, without its sign, in the head at `at`."""
+    def read(self, data: memoryview, at: int) -> int:
+        """Return the number in the head at `at`."""
         start = at + self.offset
-        return int.from_bytes(
-            data[start : start + self.width].tobytes(), "big" if self.order == ">" else "little"
-        )
+        order: Literal["big", "little"] = "big" if self.order == ">" else "little"
+        return int.from_bytes(data[start : start + self.width], order, signed=self.signed)
 
-    def value(self, stored: int) -> int:
-        """Return the number with its sign."""
-        bits = 8 * self.width
-        return stored - (1 << bits) if self.signed and stored >> bits - 1 else stored
-
-    def flips(self, stored: int) -> Iterator[tuple[int, int, int]]:
-        """Yield each bit as (byte of the head, bit), and the number with it flipped, without its sign."""
+    def flips(self) -> list[tuple[int, int, int]]:
+        """Return each bit as (byte of the head, bit), and the number whose exclusive or with this one flips it."""
+        out = []
         for byte in range(self.width):
             shift = 8 * (self.width - 1 - byte if self.order == ">" else byte)
-            for bit in range(8):
-                yield self.offset + byte, bit, stored ^ 1 << shift + bit
+            out += [(self.offset + byte, bit, 1 << shift + bit) for bit in range(8)]
+        sign = 1 << 8 * self.width - 1 if self.signed else 0
+        return [(byte, bit, -number if number == sign else number) for byte, bit, number in out]
 
 
 class _Layout:
-    """The numbers of a specification that this search reads."""
+    """What this search needs of a specification."""
 
     def __init__(self, spec: FrameSpec) -> None:
-        self.spec = spec
+        self.spec, self.head_size = spec, spec.struct.head_size
+        self.no_head = bytes(self.head_size)
         self.length = _Number.of(spec.struct, spec.length.field)
+        self.length_flips = self.length.flips()
         self.test = _Number() if spec.test is None else _Number.of(spec.struct, spec.test.field)
-        self.stored = [_Number.of(spec.struct, checksum.at) for checksum in spec.checksums]
-        self.spans: Sequence[tuple[Span, int]] = [span_of(spec, i) for i in range(len(spec.checksums))]
+        self.test_flips = self.test.flips()
+        self.sums: list[tuple[Checksum, _Number, Span, int]] = [
+            (checksum, _Number.of(spec.struct, checksum.at), *span_of(spec, i))
+            for i, checksum in enumerate(spec.checksums)
+        ]
         values = () if spec.test is None else spec.test.values
         values += () if spec.marker is None else (spec.marker.value,)
-        self._tested = {value & 0xFFFFFFFF for value in values}
+        self.tested = set(values) | {value - (1 << 8 * self.test.width) for value in values}
+        """The expected values of the number that is tested, as signed and as unsigned numbers."""
 
-    def is_tested(self, stored: int) -> bool:
-        """Return whether the number that is tested, without its sign, has one of the expected values."""
-        return self.test.value(stored) & 0xFFFFFFFF in self._tested
+    def passing(self, data: memoryview, at: int) -> Iterator[tuple[int, int]]:
+        """Return the bits, as (byte of the head, bit), whose flip gives the tested number one of the expected values."""
+        stored = self.test.read(data, at)
+        return ((byte, bit) for byte, bit, flip in self.test_flips if stored ^ flip in self.tested)
 
 
 _LAYOUTS: dict[int, _Layout] = {}
@@ -90,82 +93,89 @@ def suspects(spec: FrameSpec, window: Window, at: int) -> Iterator[Flip]:
     If a CRC is wrong, it shows the bit, unless the length is wrong. If all checksums are right, the bit is in a field that none covers. An
     Adler-32 shows no bit with certainty: too many pairs of wrong bits change it as a single one does.
     """
-    data, struct, layout = window.data, spec.struct, _layout_of(spec)
+    data, layout = window.data, _layout_of(spec)
     left = min(len(data), window.size - window.offset) - at
     if not spec.checksums or left < spec.peek:
         return
-    length_at = at + layout.length.offset
-    length_bytes = range(length_at, length_at + layout.length.width)
-    length = layout.length.read(data, at)
-    size = layout.length.value(length) + spec.length.bias
-    wrong = closed = False
-    covered: set[int] = set()
-    head = min(struct.head_size, left)
-    if spec.length.low <= size <= left:
-        for checksum, number, (span, mask) in zip(spec.checksums, layout.stored, layout.spans, strict=True):
-            try:
-                start, stop, stored = span(data, at, at + size)
-            except IndexError:
-                continue
-            if start < 0 or not at <= start <= stop <= at + size:
-                continue
-            covered.update(range(start, min(stop, at + head)))
-            stored_at = at + number.offset
-            covered.update(range(stored_at, stored_at + number.width))
-            closed |= stop == at + size
-            computed = int(checksum.algorithm.of(data, start, stop)) & mask
-            if computed == stored:
-                continue
-            wrong = True
-            polynomial = _POLYNOMIALS.get(checksum.algorithm.name)
-            if polynomial is None:
-                continue
-            if number.width:
-                yield from bitflip.flips_of_stored(stored_at, number.width, number.order, stored ^ computed)
-            yield from bitflip.flips_by_crc(start, stop, stored ^ computed, polynomial, mask)
-    else:
+    view = data.data
+    low, bias, length = spec.length.low, spec.length.bias, layout.length.read(view, at)
+    size = length + bias
+    complete = low <= size <= left
+    wrong, closed = not complete, False
+    covered: list[range] = []
+    for checksum, number, span, mask in layout.sums if complete else ():
+        try:
+            start, stop, stored = span(data, at, at + size)
+        except IndexError:
+            continue
+        if start < 0 or not at <= start <= stop <= at + size:
+            continue
+        stored_at = at + number.offset
+        covered += [range(start, stop), range(stored_at, stored_at + number.width)]
+        closed |= stop == at + size
+        computed = int(checksum.algorithm.of(data, start, stop)) & mask
+        if computed == stored:
+            continue
         wrong = True
-    if wrong:
-        for byte, bit, flipped in layout.length.flips(length):
-            size_then = layout.length.value(flipped) + spec.length.bias
-            if not spec.length.low <= size_then <= left or not _may_end(
-                layout, data, at + size_then, at + left
-            ):
-                continue
-            if _sums_agree(layout, data, at, size_then, (at + byte, bit)):
-                yield Flip(at + byte, bit)
-    places = [] if wrong else [i for i in range(at, at + head) if i not in covered]
-    if wrong and spec.test is not None and len(spec.test.values) > 1:
+        polynomial = _POLYNOMIALS.get(checksum.algorithm.name)
+        if polynomial is None:
+            continue
+        if number.width:
+            yield from bitflip.flips_of_stored(stored_at, number.width, number.order, stored ^ computed)
+        yield from bitflip.flips_by_crc(start, stop, stored ^ computed, polynomial, mask)
+    if not wrong:
+        if closed:
+            # A right checksum up to the end of the frame proves the length.
+            covered.append(range(at + layout.length.offset, at + layout.length.offset + layout.length.width))
+        yield from _uncovered(layout, data, at, size, min(layout.head_size, left), covered)
+        return
+    for byte, bit, flip in layout.length_flips:
+        size_then = (length ^ flip) + bias
+        ends = low <= size_then <= left and _may_end(layout, view, at + size_then, at + left)
+        if ends and _sums_agree(layout, data, at, size_then, (at + byte, bit)):
+            yield Flip(at + byte, bit)
+    if spec.test is not None and len(spec.test.values) > 1:
         # The wrong kind of frame may have been tested.
-        places += range(at + layout.test.offset, at + layout.test.offset + layout.test.width)
-    if spec.mark is not None and not wrong:
+        for byte, bit in layout.passing(view, at):
+            # A marker frame has another length, and no checksum.
+            if spec.marker is not None or (
+                complete and _sums_agree(layout, data, at, size, (at + byte, bit))
+            ):
+                yield Flip(at + byte, bit)
+
+
+def _uncovered(
+    layout: _Layout, data: Bytes, at: int, size: int, head: int, covered: list[range]
+) -> Iterator[Flip]:
+    """Yield the bits of the head that are not `covered`, and those of the mark at the end of the frame."""
+    spec = layout.spec
+    places = [i for i in range(at, at + head) if not any(i in part for part in covered)]
+    if spec.mark is not None:
         places.append(at + size - 1)
-    tests = layout.test.flips(layout.test.read(data, at)) if spec.test is not None else ()
-    passes = spec.test is None or layout.is_tested(layout.test.read(data, at))
-    passing = {(at + byte, bit) for byte, bit, flipped in tests if layout.is_tested(flipped)}
+    passing = {(at + byte, bit) for byte, bit in layout.passing(data.data, at)}
+    passes = spec.test is None or layout.test.read(data.data, at) in layout.tested
     tested = range(at + layout.test.offset, at + layout.test.offset + layout.test.width)
     for place in places:
-        # A right checksum up to the end of the frame proves the length.
-        for bit in () if closed and not wrong and place in length_bytes else range(8):
+        for bit in range(8):
             if (place, bit) in passing if place in tested else passes:
                 yield Flip(place, bit)
 
 
-def _may_end(layout: _Layout, data: Bytes, end: int, stop: int) -> bool:
+def _may_end(layout: _Layout, data: memoryview, end: int, stop: int) -> bool:
     """Return whether a frame may end there: where the data ends, or before zeros or what may be another frame."""
-    head_size = layout.spec.struct.head_size
-    if layout.spec.test is None or end + head_size > min(stop, len(data)):
+    if layout.spec.test is None or end + layout.head_size > stop:
         return True
-    return layout.is_tested(layout.test.read(data, end)) or not data[end : end + head_size].any()
+    if layout.test.read(data, end) in layout.tested:
+        return True
+    return data[end : end + layout.head_size] == layout.no_head
 
 
 def _sums_agree(layout: _Layout, data: Bytes, at: int, size: int, flip: tuple[int, int]) -> bool:
-    """Return whether the checksums of the frame at `data[at]` are right with a bit of its length flipped, which is then `size`."""
-    place, bit = flip
-    stored = data[place]
-    data[place] = stored ^ 1 << bit
+    """Return whether the checksums of the frame at `data[at]`, of `size` bytes, are right with a bit of its head flipped."""
+    view, (place, bit) = data.data, flip
+    view[place] ^= 1 << bit
     try:
-        for checksum, (span, mask) in zip(layout.spec.checksums, layout.spans, strict=True):
+        for checksum, _, span, mask in layout.sums:
             start, stop, right = span(data, at, at + size)
             if start >= 0 and not at <= start <= stop <= at + size:
                 return False
@@ -175,4 +185,4 @@ def _sums_agree(layout: _Layout, data: Bytes, at: int, size: int, flip: tuple[in
     except IndexError:
         return False
     finally:
-        data[place] = stored
+        view[place] ^= 1 << bit

@@ -56,7 +56,7 @@ from logwright.codec.kafka.formats.log.layout import (
     struct_at,
 )
 from logwright.codec.kafka.formats.log.resync import find_batch
-from logwright.codec.kafka.formats.log.suspects import odd_epochs, odd_offsets, part_proved, proved
+from logwright.codec.kafka.formats.log.suspects import between, odd_epochs, odd_offsets, part_proved, proved
 from logwright.codec.kafka.formats.log.tables import (
     DECODED,
     FILE,
@@ -184,6 +184,10 @@ class KafkaLog(Codec):
             return payloads.decode_topic(window, frames_, BY_VIEW[table], DECODED[table], columns, context)
         return frames.decode(window, frames_, FRAMES, columns, context)
 
+    def checked_columns(self, context: LogContext) -> Sequence[str]:
+        """Return the columns with a format, whose values may not fit it. Records are checked whichever columns are read."""
+        return tuple(payload.formats_of(context.options))
+
     def describe_file(
         self, head: Window, size: int, frames: int, tail: bytes, zeros: int, context: LogContext
     ) -> pa.RecordBatch:
@@ -228,10 +232,10 @@ class KafkaLog(Codec):
     def suspects(self, window: Window, at: int, context: LogContext) -> Iterator[Flip]:
         return suspects(SPECIFICATION, window, at)
 
-    def may_fit(self, window: Window, at: int, before: Frames | None, after: Frames | None) -> bool:
-        base = int.from_bytes(window.data[at : at + 8].tobytes(), "big", signed=True)
-        low = before is None or not len(before) or base > int(before.header["last_offset"][-1])
-        return low and (after is None or not len(after) or base < int(after.header["base_offset"][0]))
+    def fitting(
+        self, flips: Iterator[Flip], window: Window, at: int, before: Frames | None, after: Frames | None
+    ) -> Iterator[Flip]:
+        return between(flips, window, at, before, after)
 
     def outliers(self, window: Window, frames: Frames, context: LogContext) -> Sequence[tuple[int, str]]:
         """Return batches whose leader epoch or offset the batches around them contradict, by one bit."""

@@ -6,6 +6,7 @@ If they only do not contradict these fields, the rest of the batch is proved all
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,29 @@ import numpy.typing as npt
 from logwright.codec.base import ProvedPart
 from logwright.codec.kafka.formats.log.layout import COMPRESSION, LENGTH_END, MAGIC, MESSAGE, RECORD_BATCH
 from logwright.codec.kafka.formats.log.tables import LogContext
+from logwright.codec.kernels.bitflip import Flip
 from logwright.codec.window import Frames, Window
 
 _LAST_SEQUENCE = (1 << 31) - 1
 _LENGTH, _MAGIC = RECORD_BATCH.offset("batch_length"), RECORD_BATCH.offset("magic")
 _CRC = MESSAGE.offset("crc")
 """Of a message of magic 0 or 1."""
+
+
+def between(
+    flips: Iterator[Flip], window: Window, at: int, before: Frames | None, after: Frames | None
+) -> Iterator[Flip]:
+    """Yield the bits with which the offset of the batch at `window.data[at]` is between those of the good batches around it."""
+    stored = int.from_bytes(window.data[at : at + _LENGTH].tobytes(), "big")
+    low = None if before is None or not len(before) else int(before.header["last_offset"][-1])
+    high = None if after is None or not len(after) else int(after.header["base_offset"][0])
+    for flip in flips:
+        base = stored
+        if flip.place < at + _LENGTH:
+            base ^= 1 << 8 * (at + _LENGTH - 1 - flip.place) + flip.bit
+        base -= (base >> 63) << 64
+        if (low is None or base > low) and (high is None or base < high):
+            yield flip
 
 
 def proved(
@@ -49,7 +67,7 @@ def proved(
     if low is not None and highest is not None:
         low = max([low, *_by_sequence(head, before, 1)])
         highest = min([highest, *_by_sequence(head, after, -1)])
-        if _indexed(window, frame, context) == next_first - 1 and low <= base <= highest:
+        if low < highest and _indexed(window, frame, context) == next_first - 1 and low <= base <= highest:
             low = highest = base
     epoch, (first, last) = int(head["partition_leader_epoch"]), _epochs_around(before, after)
     return _is_certain(base, low, highest, 64) and _is_certain(epoch, first, last, 32)
@@ -124,6 +142,8 @@ def _is_certain(value: int, low: int | None, high: int | None, bits: int) -> boo
     """Return whether a number is in the range `[low, high]`, and no number that differs from it in one bit is."""
     if low is None or high is None:
         return False
+    if low == high:
+        return value == low
     return low <= value <= high and not any(low <= value ^ 1 << bit <= high for bit in range(bits))
 
 
