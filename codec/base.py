@@ -197,8 +197,11 @@ class Codec(ABC):
         """
         ...
 
-    def suspects(self, window: Window, at: int, context: Any) -> Iterator[Flip]:
-        """Yield bits of bytes of `window.data`, one of which alone may be flipped in the damaged frame at `at`.
+    def suspects(
+        self, window: Window, at: int, limit: int, before: Frames | None, after: Frames | None, context: Any
+    ) -> Iterator[Flip]:
+        """Yield bits of bytes of `window.data`, one of which alone may be flipped in the damaged frame at `at`. The right
+        frame ends at `limit` or before. It is after the good frames `before` and before the good frame `after`, if any.
 
         Each is tried with `scan`. Without checksums nothing can be proved, so nothing is yielded.
         """
@@ -213,13 +216,6 @@ class Codec(ABC):
         context is that of a complete walk.
         """
         return None
-
-    def fitting(
-        self, flips: Iterator[Flip], window: Window, at: int, before: Frames | None, after: Frames | None
-    ) -> Iterator[Flip]:
-        """Yield those of the `suspects` of the frame at `at` with which its head may be that of a frame between these good ones. A cheap test
-        before each is tried."""
-        return flips
 
     def outliers(self, window: Window, frames: Frames, context: Any) -> Sequence[tuple[int, str]]:
         """Return the good frames that may have a flipped bit in bytes that no checksum covers, by number, and what is odd about them.

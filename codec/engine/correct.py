@@ -286,8 +286,8 @@ class Corrector:
         data = window.data
         unique: tuple[Correction, Frames, int] | None = None
         tried: set[tuple[int, int]] = set()
-        flips = self._codec.suspects(window, at, self._codec.trial_context(self._context))
-        for place, bit, alone in self._codec.fitting(flips, window, at, last, after):
+        context = self._codec.trial_context(self._context)
+        for place, bit, alone in self._codec.suspects(window, at, limit, last, after, context):
             if self._left < 0:
                 return None
             if (place, bit) in tried:

@@ -295,8 +295,10 @@ class FramedCodec(FrameFormat):
         accepted = moved is None or moved.need or self.accepts(window, moved.place, context)
         return moved if accepted else None
 
-    def suspects(self, window: Window, at: int, context: Any) -> Iterator[Flip]:
-        return suspects(self.spec, window, at)
+    def suspects(
+        self, window: Window, at: int, limit: int, before: Frames | None, after: Frames | None, context: Any
+    ) -> Iterator[Flip]:
+        return suspects(self.spec, window, at, limit)
 
     def _next(self, window: Window, at: int, context: Any) -> tuple[int, int, int]:
         context.prefixes = self._finder.prefixes(window.data, context.prefixes)

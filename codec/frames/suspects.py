@@ -61,6 +61,8 @@ class _Layout:
         self.length_flips = self.length.flips()
         self.test = _Number() if spec.test is None else _Number.of(spec.struct, spec.test.field)
         self.test_flips = self.test.flips()
+        self.claim = _Number() if spec.claims is None else _Number.of(spec.struct, spec.claims.field)
+        self.claim_flips = {(byte, bit): flip for byte, bit, flip in self.claim.flips()}
         self.sums: list[tuple[Checksum, _Number, Span, int]] = [
             (checksum, _Number.of(spec.struct, checksum.at), *span_of(spec, i))
             for i, checksum in enumerate(spec.checksums)
@@ -87,20 +89,44 @@ def _layout_of(spec: FrameSpec) -> _Layout:
     return layout
 
 
-def suspects(spec: FrameSpec, window: Window, at: int) -> Iterator[Flip]:
-    """Yield bits of the damaged frame at `window.data[at]`. One of them alone may be flipped.
+Bounds = tuple[int | None, int | None]
+"""Numbers between which another one is; None if unknown."""
+
+
+def suspects(
+    spec: FrameSpec, window: Window, at: int, limit: int, bounds: Bounds = (None, None)
+) -> Iterator[Flip]:
+    """Yield bits of the damaged frame at `window.data[at]`, which ends at `limit` or before. One of them alone may be flipped. The right value
+    of the field that ascends is between the `bounds`, as far as they are known.
 
     If a CRC is wrong, it shows the bit, unless the length is wrong. If all checksums are right, the bit is in a field that none covers. An
     Adler-32 shows no bit with certainty: too many pairs of wrong bits change it as a single one does.
     """
-    data, layout = window.data, _layout_of(spec)
-    left = min(len(data), window.size - window.offset) - at
-    if not spec.checksums or left < spec.peek:
+    layout = _layout_of(spec)
+    if not spec.checksums or min(len(window.data), window.size - window.offset) - at < spec.peek:
         return
-    view = data.data
+    claim = layout.claim.read(window.data.data, at)
+    for flip in _by_checksums(layout, window, at, limit, claim, bounds):
+        if _is_between(claim ^ layout.claim_flips.get((flip.place - at, flip.bit), 0), bounds):
+            yield flip
+
+
+def _is_between(claim: int, bounds: Bounds) -> bool:
+    """Return whether the field that ascends fits between the frames around it."""
+    above, below = bounds
+    return (above is None or claim > above) and (below is None or claim < below)
+
+
+def _by_checksums(
+    layout: _Layout, window: Window, at: int, limit: int, claim: int, bounds: Bounds
+) -> Iterator[Flip]:
+    """Yield the bits that the checksums allow. `claim` is the field that ascends."""
+    data, view, spec = window.data, window.data.data, layout.spec
+    left = min(len(data), window.size - window.offset) - at
     low, bias, length = spec.length.low, spec.length.bias, layout.length.read(view, at)
     size = length + bias
-    complete = low <= size <= left
+    longest = min(left, limit - at)
+    complete = low <= size <= longest
     wrong, closed = not complete, False
     covered: list[range] = []
     for checksum, number, span, mask in layout.sums if complete else ():
@@ -127,11 +153,17 @@ def suspects(spec: FrameSpec, window: Window, at: int) -> Iterator[Flip]:
         if closed:
             # A right checksum up to the end of the frame proves the length.
             covered.append(range(at + layout.length.offset, at + layout.length.offset + layout.length.width))
-        yield from _uncovered(layout, data, at, size, min(layout.head_size, left), covered)
+        head = range(at, at + min(layout.head_size, left))
+        places = [i for i in head if not any(i in part for part in covered)]
+        if not _is_between(claim, bounds):
+            places = [i for i in places if (i - at, 0) in layout.claim_flips]
+        if spec.mark is not None:
+            places.append(at + size - 1)
+        yield from _in_places(layout, view, at, places)
         return
     for byte, bit, flip in layout.length_flips:
         size_then = (length ^ flip) + bias
-        ends = low <= size_then <= left and _may_end(layout, view, at + size_then, at + left)
+        ends = low <= size_then <= longest and _may_end(layout, view, at + size_then, at + left)
         if ends and _sums_agree(layout, data, at, size_then, (at + byte, bit)):
             yield Flip(at + byte, bit)
     if spec.test is not None and len(spec.test.values) > 1:
@@ -144,16 +176,10 @@ def suspects(spec: FrameSpec, window: Window, at: int) -> Iterator[Flip]:
                 yield Flip(at + byte, bit)
 
 
-def _uncovered(
-    layout: _Layout, data: Bytes, at: int, size: int, head: int, covered: list[range]
-) -> Iterator[Flip]:
-    """Yield the bits of the head that are not `covered`, and those of the mark at the end of the frame."""
-    spec = layout.spec
-    places = [i for i in range(at, at + head) if not any(i in part for part in covered)]
-    if spec.mark is not None:
-        places.append(at + size - 1)
-    passing = {(at + byte, bit) for byte, bit in layout.passing(data.data, at)}
-    passes = spec.test is None or layout.test.read(data.data, at) in layout.tested
+def _in_places(layout: _Layout, data: memoryview, at: int, places: list[int]) -> Iterator[Flip]:
+    """Yield the bits of these bytes with which the number that is tested has an expected value."""
+    passing = {(at + byte, bit) for byte, bit in layout.passing(data, at)}
+    passes = layout.spec.test is None or layout.test.read(data, at) in layout.tested
     tested = range(at + layout.test.offset, at + layout.test.offset + layout.test.width)
     for place in places:
         for bit in range(8):

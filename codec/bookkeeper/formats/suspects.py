@@ -48,8 +48,10 @@ class DigestedCodec(FramedCodec):
     checksum = "digest"
     refuses = True
 
-    def suspects(self, window: Window, at: int, context: Any) -> Iterator[Flip]:
-        return suspects(window, at, context.digests)
+    def suspects(
+        self, window: Window, at: int, limit: int, before: Frames | None, after: Frames | None, context: Any
+    ) -> Iterator[Flip]:
+        return suspects(window, at, limit, context.digests)
 
     def proved(
         self, window: Window, frame: Frames, before: Frames | None, after: Frames | None, flip: tuple[int, int] | None,
@@ -61,10 +63,10 @@ class DigestedCodec(FramedCodec):
         return replace(context, digests=trial_digests(context.digests))
 
 
-def suspects(window: Window, at: int, digests: Digests) -> Iterator[Flip]:
-    """Yield bits of the damaged entry at `window.data[at]`, which starts with its size."""
+def suspects(window: Window, at: int, limit: int, digests: Digests) -> Iterator[Flip]:
+    """Yield bits of the damaged entry at `window.data[at]`, which starts with its size and ends at `limit` or before."""
     data = window.data
-    left = min(len(data), window.size - window.offset) - at
+    left = min(limit, window.size - window.offset) - at
     if left < _SIZE + HEADER:
         return
     start = at + _SIZE

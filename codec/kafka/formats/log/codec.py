@@ -56,7 +56,7 @@ from logwright.codec.kafka.formats.log.layout import (
     struct_at,
 )
 from logwright.codec.kafka.formats.log.resync import find_batch
-from logwright.codec.kafka.formats.log.suspects import between, odd_epochs, odd_offsets, part_proved, proved
+from logwright.codec.kafka.formats.log.suspects import odd_epochs, odd_offsets, part_proved, proved
 from logwright.codec.kafka.formats.log.tables import (
     DECODED,
     FILE,
@@ -229,13 +229,18 @@ class KafkaLog(Codec):
             scan.believe(window, damaged.start - window.offset, stop, context)
         return place, need
 
-    def suspects(self, window: Window, at: int, context: LogContext) -> Iterator[Flip]:
-        return suspects(SPECIFICATION, window, at)
-
-    def fitting(
-        self, flips: Iterator[Flip], window: Window, at: int, before: Frames | None, after: Frames | None
+    def suspects(
+        self,
+        window: Window,
+        at: int,
+        limit: int,
+        before: Frames | None,
+        after: Frames | None,
+        context: LogContext,
     ) -> Iterator[Flip]:
-        return between(flips, window, at, before, after)
+        low = None if before is None or not len(before) else int(before.header["last_offset"][-1])
+        high = None if after is None or not len(after) else int(after.header["base_offset"][0])
+        return suspects(SPECIFICATION, window, at, limit, (low, high))
 
     def outliers(self, window: Window, frames: Frames, context: LogContext) -> Sequence[tuple[int, str]]:
         """Return batches whose leader epoch or offset the batches around them contradict, by one bit."""

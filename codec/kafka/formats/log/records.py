@@ -45,6 +45,8 @@ REASONS = {
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 _WAIT = 8
 """After an unusual record that follows no usual one, this number of records is not expected to be usual."""
+_MANY = 4
+"""In batches of fewer records, calling `read_usual_records` takes longer than it saves."""
 _FAR = 1 << 62
 """The sum of two numbers closer to 0 than this does not wrap around."""
 
@@ -303,7 +305,7 @@ def read_records(
         elif count > (stop - at) // MIN_RECORD:
             reason = BAD_SECTION
             count = 0 if partial == 0 else (stop - at) // MIN_RECORD + 1
-        usual = near and want & (WANT_CREATE | WANT_ATTRIBUTES) == 0
+        usual = near and count >= _MANY and want & (WANT_CREATE | WANT_ATTRIBUTES) == 0
         wait = 0
         while record < count:
             if usual and wait == 0:

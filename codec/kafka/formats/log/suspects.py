@@ -6,7 +6,6 @@ If they only do not contradict these fields, the rest of the batch is proved all
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,29 +14,12 @@ import numpy.typing as npt
 from logwright.codec.base import ProvedPart
 from logwright.codec.kafka.formats.log.layout import COMPRESSION, LENGTH_END, MAGIC, MESSAGE, RECORD_BATCH
 from logwright.codec.kafka.formats.log.tables import LogContext
-from logwright.codec.kernels.bitflip import Flip
 from logwright.codec.window import Frames, Window
 
 _LAST_SEQUENCE = (1 << 31) - 1
 _LENGTH, _MAGIC = RECORD_BATCH.offset("batch_length"), RECORD_BATCH.offset("magic")
 _CRC = MESSAGE.offset("crc")
 """Of a message of magic 0 or 1."""
-
-
-def between(
-    flips: Iterator[Flip], window: Window, at: int, before: Frames | None, after: Frames | None
-) -> Iterator[Flip]:
-    """Yield the bits with which the offset of the batch at `window.data[at]` is between those of the good batches around it."""
-    stored = int.from_bytes(window.data[at : at + _LENGTH].tobytes(), "big")
-    low = None if before is None or not len(before) else int(before.header["last_offset"][-1])
-    high = None if after is None or not len(after) else int(after.header["base_offset"][0])
-    for flip in flips:
-        base = stored
-        if flip.place < at + _LENGTH:
-            base ^= 1 << 8 * (at + _LENGTH - 1 - flip.place) + flip.bit
-        base -= (base >> 63) << 64
-        if (low is None or base > low) and (high is None or base < high):
-            yield flip
 
 
 def proved(
@@ -149,9 +131,10 @@ def _is_certain(value: int, low: int | None, high: int | None, bits: int) -> boo
 
 def odd_epochs(header: npt.NDArray[Any]) -> list[tuple[int, str]]:
     """Return batches with another leader epoch than the batches around them: epochs never decrease."""
-    epochs = header["partition_leader_epoch"].astype(np.int64)
+    epochs = header["partition_leader_epoch"]
     if len(epochs) < 4 or (epochs == epochs[0]).all():
         return []
+    epochs = epochs.astype(np.int64)
     change = (epochs[1:-1] ^ epochs[:-2]) & 0xFFFFFFFF
     odd = (epochs[:-2] == epochs[2:]) & (change != 0) & (change & change - 1 == 0)
     # A third batch of the same epoch: two flipped bits do not look like one.

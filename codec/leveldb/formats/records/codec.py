@@ -279,7 +279,15 @@ class RecordCodec(Codec):
             frames.damage = self._damage(window, frames, status, state, context)
         return frames
 
-    def suspects(self, window: Window, at: int, context: RecordContext) -> Iterator[Flip]:
+    def suspects(
+        self,
+        window: Window,
+        at: int,
+        limit: int,
+        before: Frames | None,
+        after: Frames | None,
+        context: RecordContext,
+    ) -> Iterator[Flip]:
         data, place = window.data, at
         while len(data) - place >= layout.HEADER:
             left = layout.BLOCK - (window.offset + place) % layout.BLOCK

@@ -250,7 +250,15 @@ class LevelDBTable(Codec):
         low = [blocks.keys[n - 1][:-KEY_TRAILER] if n > 0 else b"" for n in entry]
         return Keys(low), Keys(blocks.keys[n][:-KEY_TRAILER] if n >= 0 else b"" for n in entry)
 
-    def suspects(self, window: Window, at: int, context: TableContext) -> Iterator[Flip]:
+    def suspects(
+        self,
+        window: Window,
+        at: int,
+        limit: int,
+        before: Frames | None,
+        after: Frames | None,
+        context: TableContext,
+    ) -> Iterator[Flip]:
         blocks, data, place = self._blocks(window, context), window.data, window.offset + at
         i = blocks.at(place)
         size = blocks.next(place + 1) - place - TRAILER_SIZE

@@ -157,7 +157,9 @@ class CommitLog(FramedCodec):
             )
             yield Fault(NAME, start, BLANK.head_size, Kind.LENGTH, text, Severity.WARNING, system, 0)
 
-    def suspects(self, window: Window, at: int, context: Any) -> Iterator[Flip]:
+    def suspects(
+        self, window: Window, at: int, limit: int, before: Frames | None, after: Frames | None, context: Any
+    ) -> Iterator[Flip]:
         """Yield first the only wrong bit of the checksum property, if there is one."""
         data = window.data
         end = at + self._field(data, at, "total_size")
@@ -168,7 +170,7 @@ class CommitLog(FramedCodec):
                 yield Flip(end - TRAILER + int(places[0]), int(change[places[0]]).bit_length() - 1)
                 return
         if at + SMALLEST <= end <= len(data) and had_trailer(data, at, end):
-            yield from super().suspects(window, at, context)
+            yield from super().suspects(window, at, limit, before, after, context)
         else:
             yield from suspects(window, at, self.base(context))
 

@@ -231,6 +231,10 @@ class ZooKeeperSnapshot(Codec):
 
     # Decoding
 
+    def checked_columns(self, context: SnapshotContext) -> Sequence[str]:
+        """Return no columns: the scan has read every field."""
+        return ()
+
     def decode(
         self, window: Window, frames: Frames, table: str, columns: Sequence[str], context: SnapshotContext
     ) -> Iterator[Decoded]:

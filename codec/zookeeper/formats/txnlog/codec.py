@@ -207,8 +207,16 @@ class TxnLog(Codec):
             faults.append(Fault(NAME, int(start[first]), length, Kind.ORDER, text, Severity.WARNING))
         return faults
 
-    def suspects(self, window: Window, at: int, context: TxnLogContext) -> Iterator[Flip]:
-        return suspects(window, at)
+    def suspects(
+        self,
+        window: Window,
+        at: int,
+        limit: int,
+        before: Frames | None,
+        after: Frames | None,
+        context: TxnLogContext,
+    ) -> Iterator[Flip]:
+        return suspects(window, at, limit)
 
     def outliers(self, window: Window, frames: Frames, context: TxnLogContext) -> Sequence[tuple[int, str]]:
         first = window.offset + int(frames.start[0]) == 0 and frames.header["kind"][0] == FILE_HEADER_FRAME

@@ -28,8 +28,8 @@ _LOW = 4
 """Where the half of the checksum that an Adler-32 fills starts."""
 
 
-def suspects(window: Window, at: int) -> Iterator[Flip]:
-    """Yield bits of the damaged record at `window.data[at]`."""
+def suspects(window: Window, at: int, limit: int) -> Iterator[Flip]:
+    """Yield bits of the damaged record at `window.data[at]`, which ends at `limit` or before."""
     data = window.data
     left = min(len(data), window.size - window.offset) - at
     if window.offset + at == 0:
@@ -45,7 +45,7 @@ def suspects(window: Window, at: int) -> Iterator[Flip]:
         elif flip is not None:
             change = (load_i64be(data, at) ^ flip[1]) & (1 << 64) - 1
             yield Flip(at + 7 - (change.bit_length() - 1) // 8, (change.bit_length() - 1) % 8)
-    yield from by_specification(SPECIFICATION, window, at)
+    yield from by_specification(SPECIFICATION, window, at, limit)
 
 
 def _of_header(data: Bytes, at: int) -> Iterator[Flip]:
