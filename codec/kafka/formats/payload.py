@@ -434,14 +434,12 @@ def formats_of(options: Options) -> dict[str, Format]:
     out = {}
     for side in SIDES:
         name = options[f"{side}.format"]
-        schema = Schema(
-            side, options[f"{side}.schema"], options[f"{side}.message"], options[f"{side}.schema.id"]
-        )
+        schema = options[f"{side}.schema"], options[f"{side}.message"], options[f"{side}.schema.id"]
         if name is not None:
-            out[side] = _format(name, schema)
+            out[side] = _format(name, Schema(side, *schema))
         elif options[f"{side}.as"] != TEXT:
             raise UsageError(f"option {side}.as has no effect without {side}.format")
-        elif schema != Schema(side):
+        elif schema != (None, None, None):
             raise UsageError(f"option {side}.schema has no effect without {side}.format")
     return out
 
