@@ -12,11 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.columns import contents, numbers
+from logwright.codec.columns import contents
 from logwright.codec.deferred import compute as pc
 from logwright.codec.store.view import Stream
 from logwright.codec.table import Table
-from logwright.codec.zookeeper.formats.txnlog.bodies import TXN_TYPE
 from logwright.codec.zookeeper.formats.txnlog.layout import (
     CHECK,
     CLOSE_SESSION,
@@ -36,7 +35,7 @@ HISTORY = Table(
     tuple(ROWS[name] for name in (*_OF_HEADER, *_OF_BODY, "sub", "file", "position")),
     "One row per change of a node, in the order of the logs.",
 )
-_NEEDED = ("session_id", "type", "path", "ephemeral", "paths_to_delete", "txns", "sub")
+_NEEDED = ("session_id", "type", "path", "ephemeral", "paths_to_delete", "sub")
 """The columns for who did what to which node."""
 _NO_CHANGE = contents(
     pa.string(), [TYPE_NAMES[kind].encode() for kind in (CHECK, CLOSE_SESSION, CREATE_SESSION, ERROR, MULTI)]
@@ -48,7 +47,8 @@ _DELETES = contents(pa.string(), [b"delete", b"deleteContainer"])
 def rows(
     runs: Sequence[Stream], columns: Sequence[str], prefix: str, upto: int | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the changes of the node `prefix` ("" for all) and its descendants, from the transactions of logs up to zxid `upto`."""
+    """Yield the changes of the node `prefix` ("" for all) and its descendants, from the transactions of logs up to zxid `upto`. The runs
+    are read with the transactions of multis as rows."""
     owners = _Owners()
     needed = tuple(dict.fromkeys((*_NEEDED, *columns, *(() if upto is None else ("zxid",)))))
     for run in runs:
@@ -91,7 +91,7 @@ class _Owners:
 
 def _explode(batch: pa.RecordBatch, owners: _Owners) -> pa.RecordBatch:
     """Return one row per change."""
-    batch = _exploded(batch)
+    batch = batch.filter(pa.array(~_failed(batch)))
     types = batch.column("type")
     closed = np.flatnonzero(_mask(pc.equal(types, TYPE_NAMES[CLOSE_SESSION])))
     gone = _gone(batch, closed, owners)
@@ -138,43 +138,8 @@ def _at(places: Int64s, rows: int) -> npt.NDArray[np.bool_]:
     return out
 
 
-def _exploded(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the rows with the transactions of multis as rows, without those of failed multis."""
-    if batch.column("sub").null_count < len(batch):
-        batch = batch.filter(pa.array(~_failed(batch)))
-    lists = batch.column("txns")
-    if lists.null_count == len(lists):
-        return batch
-    parents = np.asarray(pc.list_parent_indices(lists))
-    subs = lists.flatten()
-    failed = np.unique(parents[_mask(pc.equal(subs.field("type"), TYPE_NAMES[ERROR]))])
-    starts = np.searchsorted(parents, parents)
-    keep = ~np.isin(parents, failed)
-    parents, place = parents[keep], (np.arange(len(parents)) - starts)[keep]
-    subs = subs.filter(pa.array(keep))
-    alone = np.flatnonzero(np.asarray(lists.is_null()))
-    of = np.concatenate((alone, parents))
-    order = np.argsort(of, kind="stable")
-    out = []
-    for name in batch.schema.names:
-        kind = ROWS[name].type
-        column = batch.column(name)
-        if name in _OF_BODY:
-            column = pa.concat_arrays(
-                [column.take(pa.array(alone)), subs.field(TXN_TYPE.get_field_index(name))]
-            )
-        elif name == "sub":
-            column = pa.concat_arrays([column.take(pa.array(alone)), numbers(kind, place)])
-        elif name in ("txns", "paths_to_delete"):
-            column = pa.concat_arrays([column.take(pa.array(alone)), pa.nulls(len(parents), kind)])
-        else:
-            column = column.take(pa.array(of))
-        out.append(column.take(pa.array(order)))
-    return pa.RecordBatch.from_arrays(out, schema=batch.schema)
-
-
 def _failed(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-    """Return, for rows that are transactions of multis already, those whose multi has an error."""
+    """Return the rows of multis that have an error."""
     subs = np.asarray(pc.fill_null(batch.column("sub"), -1))
     multi = np.cumsum(subs <= 0)
     errors = (subs >= 0) & _mask(pc.equal(batch.column("type"), TYPE_NAMES[ERROR]))

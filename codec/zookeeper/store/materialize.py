@@ -44,11 +44,11 @@ _MAX = (1 << 63) - 1
 # Selecting the files
 
 
-def log_parts(listing: Listing, logs: Sequence[DataFile]) -> list[Part]:
-    """Return the logs in order, each up to where the next one replaces its transactions."""
+def log_parts(listing: Listing, logs: Sequence[DataFile], **hints: Any) -> list[Part]:
+    """Return the logs in order, each up to where the next one replaces its transactions. `hints`: see `Part`."""
     following: list[int | None] = [*(log.zxid for log in logs[1:]), None]
     return [
-        Part(log.name, LOG, "rows", {}, stop=stop_of(listing, log, after))
+        Part(log.name, LOG, "rows", hints, stop=stop_of(listing, log, after))
         for log, after in zip(logs, following[: len(logs)], strict=True)
     ]
 

@@ -101,7 +101,7 @@ def parts(listing: Listing, plan: Plan, view: str, options: Options) -> Sequence
         return materialize.log_parts(listing, _used(listing, plan))
     params: dict[str, Any] = {"prefix": prefix_of(options["path_prefix"]), "upto": options["at_zxid"]}
     if view == "history":
-        runs = [Run((part,)) for part in materialize.log_parts(listing, _used(listing, plan))]
+        runs = [Run((part,)) for part in materialize.log_parts(listing, _used(listing, plan), split=True)]
         return [Group(tuple(runs), params)] if runs else []
     return [materialize.group(listing, _used(listing, plan), params)]
 

@@ -58,7 +58,6 @@ from logwright.codec.zookeeper.formats.txnlog.scan import (
 )
 from logwright.codec.zookeeper.formats.txnlog.suspects import proved, suspects
 from logwright.codec.zookeeper.formats.txnlog.tables import (
-    EXPLODED,
     FILE,
     FRAMES,
     OPTIONS,
@@ -104,7 +103,7 @@ class TxnLog(Codec):
         parsed = names.parse(name)
         if parsed is not None and parsed.kind == names.LOG:
             hints.setdefault("file", parsed.zxid)
-        unknown = set(hints) - {"file", "live"}
+        unknown = set(hints) - {"file", "live", "split"}
         if unknown:
             raise UsageError(f"{self.name}: no hint {sorted(unknown)[0]!r}")
         return TxnLogContext(options, **hints, may_be_old=may_be_old)
@@ -120,8 +119,7 @@ class TxnLog(Codec):
         return address.edit(struct, frame, path, change, reseal=reseal)
 
     def explain(self, window: Window, context: TxnLogContext, focus: Focus, *, frame: bool) -> Sequence[Node]:
-        exploded = context.options["multi"] == EXPLODED
-        return log_of(window, focus, frame=frame, exploded=exploded)
+        return log_of(window, focus, frame=frame, exploded=context.exploded)
 
     # Finding records
 

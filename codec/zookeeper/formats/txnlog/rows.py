@@ -17,7 +17,7 @@ from logwright.codec.zookeeper.formats.txnlog import bodies as measured
 from logwright.codec.zookeeper.formats.txnlog.bodies import Bodies
 from logwright.codec.zookeeper.formats.txnlog.layout import CHECK
 from logwright.codec.zookeeper.formats.txnlog.scan import BODY
-from logwright.codec.zookeeper.formats.txnlog.tables import EXPLODED, TxnLogContext
+from logwright.codec.zookeeper.formats.txnlog.tables import TxnLogContext
 from logwright.codec.zookeeper.jute import ACL_RAW_TYPE, ACL_TYPE, Int64s
 
 NAME = "zookeeper.txnlog"
@@ -65,7 +65,7 @@ class Rows:
 
     def __init__(self, window: Window, frames: Frames, context: TxnLogContext) -> None:
         self.window, self.frames, self.context = window, frames, context
-        self.exploded = context.options["multi"] == EXPLODED
+        self.exploded = context.exploded
         ends = frames.end - 1
         self.all, total = Bodies.of(window.data, frames.start + BODY, ends)
         self.sound = self.all.measures[measured.STATUS] == measured.SOUND

@@ -120,12 +120,19 @@ class TxnLogContext:
     """The file may be from a server of 3.0 or older, because it is not in version-2."""
     live: bool = False
     """The server that writes the file may be running."""
+    split: bool = False
+    """The transactions of a multi are separate rows, whatever the option says."""
     last_zxid: int | None = None
     """The zxid of the transaction that ends at byte `last_end` of the file."""
     last_end: int = -1
     damaged: int = -1
     """Where the last scan stopped at damage."""
     prefixes: Prefixes | None = None
+
+    @property
+    def exploded(self) -> bool:
+        """Whether the transactions of a multi are separate rows."""
+        return self.split or self.options["multi"] == EXPLODED
 
     @property
     def limit(self) -> int:
