@@ -9,13 +9,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from zookeeper_edits import RowEditor
 
 from logwright.codec.fault import UsageError
 from logwright.codec.option import Options
 from logwright.codec.zookeeper.formats.snapshot.write import DIGEST_ENABLED
 from logwright.codec.zookeeper.state.sorted_run import ROWS, columns
 from logwright.codec.zookeeper.state.tree import Tree
-from logwright.codec.zookeeper.store import edit_batches, edits, rolling
+from logwright.codec.zookeeper.store import rolling
 from logwright.codec.zookeeper.store.edit_batches import SCHEMA
 from logwright.codec.zookeeper.store.edits import Editor
 from logwright.codec.zookeeper.store.rolling import LogWriter
@@ -24,7 +25,7 @@ NOBODY = [{"perms": 1, "scheme": "world", "id": "anyone"}]
 CLOSED = [{"perms": 31, "scheme": "digest", "id": "a:b"}, {"perms": 1, "scheme": "ip", "id": "10.0.0.1"}]
 OPEN = [{"perms": 31, "scheme": "world", "id": "anyone"}]
 KNOWN, NEW = 0x100000000000001, 0x100000000000002
-Make = Callable[[Editor], pa.RecordBatch]
+Make = Callable[[Editor | RowEditor], pa.RecordBatch]
 
 
 @cache
@@ -57,10 +58,8 @@ def table(rows: list[dict[str, Any]]) -> pa.RecordBatch:
     )
 
 
-def outcome(tree: Tree, few: int, make: Make, zxid: int | None, monkeypatch: pytest.MonkeyPatch) -> Any:
+def outcome(editor: Editor | RowEditor, make: Make) -> Any:
     """Return the result, the next zxid and whether it is sound; or the error message."""
-    monkeypatch.setattr(edits, "_FEW", few)
-    editor = Editor(tree, zxid, time=11, timeout=13)
     try:
         result = make(editor)
     except UsageError as error:
@@ -70,24 +69,11 @@ def outcome(tree: Tree, few: int, make: Make, zxid: int | None, monkeypatch: pyt
     return result.to_pylist(), editor.zxid
 
 
-def both(make: Make, zxid: int | None, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, bool]:
-    """Return the result and whether the batched path made it."""
-    at_once = []
-    for name in ("of_nodes", "of_txns"):
-        real = getattr(edit_batches, name)
-
-        def seen(*args: Any, real: Any = real, **named: Any) -> Any:
-            result = real(*args, **named)
-            at_once.append(result is not None)
-            return result
-
-        monkeypatch.setattr(edit_batches, name, seen)
-    slow = outcome(standing(), 1 << 30, make, zxid, monkeypatch)
-    assert not at_once
-    fast = outcome(standing(), -1, make, zxid, monkeypatch)
-    monkeypatch.undo()
+def both(make: Make, zxid: int | None) -> Any:
+    """Return the result, which is that of the reference."""
+    fast, slow = (outcome(of(standing(), zxid, time=11, timeout=13), make) for of in (Editor, RowEditor))
     assert fast == slow
-    return fast, at_once == [True]
+    return fast
 
 
 PATHS = [
@@ -120,7 +106,8 @@ def some_nodes(rng: random.Random, wrong: bool) -> list[dict[str, Any]]:
     if not wrong:
         paths = [path for path in paths if not path.startswith("/a/e")] or ["/n"]
     rows: list[dict[str, Any]] = []
-    for path in paths + (paths[:1] if wrong and rng.random() < 0.3 else []):
+    repeated = [path for path in paths if wrong or not path.startswith(("/z", "/n/o/p"))][:1]
+    for path in paths + (repeated if rng.random() < 0.3 else []):
         row: dict[str, Any] = {"path": path, "data": rng.choice([None, b"", b"1", b"2", b"xyz"])}
         if rng.random() < 0.4:
             row["acl"] = rng.choice([OPEN, CLOSED, NOBODY])
@@ -146,9 +133,9 @@ TYPES = {"path": pa.string(), "data": pa.binary(), "acl": SCHEMA.field("acl").ty
 
 
 @pytest.mark.parametrize("wrong", [False, True])
-def test_batched_edit_of_nodes_equals_row_by_row(wrong: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batched_edit_of_nodes_equals_row_by_row(wrong: bool) -> None:
     rng = random.Random(4 + wrong)
-    at_once = refused = 0
+    refused = 0
     for turn in range(150):
         rows = some_nodes(rng, wrong)
         names = [name for name in TYPES if name in ("path", "data") or any(name in row for row in rows)]
@@ -159,13 +146,11 @@ def test_batched_edit_of_nodes_equals_row_by_row(wrong: bool, monkeypatch: pytes
         assert run.schema.names == ROWS.names
         data = turn % 3 > 0
 
-        def make(editor: Editor, run: pa.RecordBatch = run, data: bool = data) -> pa.RecordBatch:
+        def make(editor: Editor | RowEditor, run: pa.RecordBatch = run, data: bool = data) -> pa.RecordBatch:
             return editor.nodes(run, 3, data=data)
 
-        actual, quick = both(make, 50, monkeypatch)
-        at_once += quick
+        actual = both(make, 50)
         refused += isinstance(actual[0], str)
-    assert at_once == 150 if not wrong else at_once > 30
     assert refused > 30 if wrong else not refused
 
 
@@ -218,11 +203,9 @@ def some_txns(rng: random.Random, wrong: bool) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("kept", [False, True])
 @pytest.mark.parametrize("wrong", [False, True])
-def test_batched_edit_of_transactions_equals_row_by_row(
-    wrong: bool, kept: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_batched_edit_of_transactions_equals_row_by_row(wrong: bool, kept: bool) -> None:
     rng = random.Random(10 + wrong + 2 * kept)
-    at_once = refused = 0
+    refused = 0
     for _ in range(150):
         rows = some_txns(rng, wrong)
         if kept:
@@ -230,25 +213,52 @@ def test_batched_edit_of_transactions_equals_row_by_row(
                 row["zxid"] = 50 + i + (wrong and rng.random() < 0.05)
         inputs = table(rows)
 
-        def make(editor: Editor, inputs: pa.RecordBatch = inputs) -> pa.RecordBatch:
+        def make(editor: Editor | RowEditor, inputs: pa.RecordBatch = inputs) -> pa.RecordBatch:
             return editor.txns(inputs, 3)
 
-        actual, quick = both(make, 50, monkeypatch)
-        at_once += quick
+        actual = both(make, 50)
         refused += isinstance(actual[0], str)
-    assert at_once > (40 if wrong else 120)
     assert refused > 30 if wrong and not kept else wrong or not refused
 
 
-def test_rare_rows_take_the_row_by_row_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    inner = [{"type": "create", "path": "/m", "data": b""}, {"type": "setData", "path": "/a", "data": b""}]
-    inputs = table([{"type": "multi", "txns": inner}, {"type": "delete", "path": "/t"}])
-    assert not both(lambda editor: editor.txns(inputs, 0), 50, monkeypatch)[1]
-    inputs = table([{"type": "create", "path": "no-slash", "data": b""}])
-    assert not both(lambda editor: editor.txns(inputs, 0), 50, monkeypatch)[1]
-    inputs = table([{"type": "create", "data": b""}])
-    assert not both(lambda editor: editor.txns(inputs, 0), 50, monkeypatch)[1]
+def test_transactions_of_a_multi_see_each_other() -> None:
+    inner = [{"type": "create", "path": "/m", "data": b""}, {"type": "setData", "path": "/m", "data": b""}]
+    failed = [{"type": "setData", "path": "", "data": b""}, {"type": "error", "err": -101}]
+    late = [
+        {"type": "delete", "path": "/m"},
+        {"type": "check", "path": ""},
+        {"type": "create", "path": "/m/n"},
+    ]
+    rows: list[dict[str, Any]] = [
+        {"type": "multi", "txns": inner},
+        {"type": "multi", "txns": []},
+        {"type": "multi", "txns": failed},
+        {"type": "setData", "path": "/m", "data": b"later"},
+    ]
+    both(lambda editor: editor.txns(table(rows), 0), 50)
+    message, _ = both(lambda editor: editor.txns(table([*rows, {"type": "multi", "txns": late}]), 5), 50)
+    assert message == "row 9: /m/n has no parent: create fails (NoNode)"
+
+
+def test_paths_that_no_node_can_have_are_refused() -> None:
+    for row in ({"type": "create", "path": "no-slash", "data": b""}, {"type": "create", "data": b""}):
+        assert isinstance(both(lambda editor, row=row: editor.txns(table([row]), 0), 50)[0], str)
+
+
+def test_all_missing_ancestors_of_a_deep_node_are_created() -> None:
     deep = pa.RecordBatch.from_arrays([pa.array(["/x" * 300]), pa.array([b""])], ["path", "data"])
-    assert not both(lambda editor: editor.nodes(columns(deep, 0, None), 0, data=True), 50, monkeypatch)[1]
-    deep = pa.RecordBatch.from_arrays([pa.array(["/x" * 200]), pa.array([b""])], ["path", "data"])
-    assert both(lambda editor: editor.nodes(columns(deep, 0, None), 0, data=True), 50, monkeypatch)[1]
+    result, _ = both(lambda editor: editor.nodes(columns(deep, 0, None), 0, data=True), 50)
+    assert len(result) == 300
+
+
+def test_rows_that_repeat_a_path_follow_one_another() -> None:
+    rows = pa.RecordBatch.from_pydict(
+        {"path": ["/n/o", "/n", "/n", "/n/o", "/n"], "data": [b"1", b"", b"2", b"1", None]}
+    )
+    result, _ = both(lambda editor: editor.nodes(columns(rows, 0, None), 0, data=True), 50)
+    assert [(row["type"], row["path"], row["data"]) for row in result] == [
+        ("create", b"/n", b""),
+        ("create", b"/n/o", b"1"),
+        ("setData", b"/n", b"2"),
+        ("setData", b"/n", None),
+    ]

@@ -1,8 +1,7 @@
-"""Simulate the effect of a batch of changes on its nodes, one after the other; `edits` describes the changes.
+"""Simulate the effect of a batch of changes on its nodes, one after the other; `edit_batches` describes the changes.
 
-A node is a number in a table of all paths of the batch, with its attributes that a server checks. If a change would be refused, or is of a
-rare kind, a kernel stops, and the changes are applied one by one (`edits.Editor`), which gives the messages. Source:
-`PrepRequestProcessor.pRequest2Txn` of ZooKeeper.
+A node is a number in a table of all paths of the batch, with its attributes that a server checks. A kernel stops at a change that would be
+refused, and says why. Source: `PrepRequestProcessor.pRequest2Txn` of ZooKeeper.
 """
 
 from __future__ import annotations
@@ -13,20 +12,22 @@ import numpy.typing as npt
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.window import Bytes
 from logwright.codec.zookeeper.formats.snapshot.layout import SLASH, Int32s
-from logwright.codec.zookeeper.jute import Int64s
+from logwright.codec.zookeeper.jute import Int64s, Strings
+from logwright.codec.zookeeper.state.tree_fields import OTHER, TTL_TYPES
+from logwright.codec.zookeeper.state.tree_kernels import owner_kind, same
 
-THERE, VERSION, CVERSION, AVERSION, KIND, CHILDREN, PARENT, TOUCHED = range(8)
-"""Fields of a node: 1 if it exists; its counters; its kind (`columns.KINDS`); its number of children; the number of its parent (-1: not
-looked up); 1 if a row has named it, 2 if it was added as an ancestor."""
-FIELDS = 8
+THERE, VERSION, CVERSION, AVERSION, OWNER, CHILDREN, PARENT, BELOW, DATA, ACL = range(10)
+"""Fields of a node: 1 if it exists; its counters; its owner; its number of children; the number of its parent (-1: not looked up; the root
+is its own); its missing descendant that is created after it; its data: the number of a row, or -1 - i for value `i` of the stored ones, of
+which the first is empty; the number of its ACL."""
+FIELDS = 10
 
 CREATE, SESSION, SET, SET_ACL, DELETE, CHECK, NOTHING = range(7)
 """The kinds of transactions that matter here."""
 LEFT_OUT = np.iinfo(np.int64).min
 """A version that follows from the tree."""
-_EPHEMERAL = 1
-_DEEP = 256
-"""The maximum number of missing ancestors of a new node. Each is searched for from below."""
+(SOUND, EXISTS, NO_PARENT, NO_NODE, BELOW_EPHEMERAL, NO_SESSION, BAD_TTL, HAS_CHILDREN, OTHER_KIND) = range(9)
+"""Why a change is refused."""
 _HALF = 1 << 31
 
 
@@ -37,20 +38,17 @@ def wrapped(number: int) -> int:
 
 
 @kernel("const u1[], const i4[], i4[]")
-def above(paths: Bytes, ends: Int32s, out: Int32s) -> int:
-    """Compute the length of each path without its last name. Return 0 if one does not begin with a slash, so that it has no parent."""
+def above(paths: Bytes, ends: Int32s, out: Int32s) -> None:
+    """Compute the length of each path without its last name. A path without a slash has no parent but itself."""
     for i in range(len(out)):
         start, end = ends[i], ends[i + 1]
-        if end > start and paths[start] != SLASH:
-            return 0
         while end > start and paths[end - 1] != SLASH:
             end -= 1
-        out[i] = max(end - start - 1, 0)
-    return 1
+        out[i] = end - start - 1 if end > start else ends[i + 1] - start
 
 
 @kernel("i8[,], i8, i8, i8[], i8")
-def _create(nodes: Int64s, node: int, kind: int, cversions: Int64s, i: int) -> None:
+def _create(nodes: Int64s, node: int, owner: int, cversions: Int64s, i: int) -> None:
     parent = nodes[node, PARENT]
     if cversions[i] == LEFT_OUT:
         cversions[i] = wrapped(nodes[parent, CVERSION] + 1)
@@ -60,101 +58,121 @@ def _create(nodes: Int64s, node: int, kind: int, cversions: Int64s, i: int) -> N
     nodes[node, VERSION] = 0
     nodes[node, CVERSION] = 0
     nodes[node, AVERSION] = 0
-    nodes[node, KIND] = kind
+    nodes[node, OWNER] = owner
     nodes[node, CHILDREN] = 0
 
 
-@kernel("const i1[], const i8[], const i1[], i8[,], i8[], i8[]")
+@kernel("const i8[,], i8")
+def _is_below_ephemeral(nodes: Int64s, node: int) -> bool:
+    """Return whether the parent of a node may not have children."""
+    return owner_kind(nodes[nodes[node, PARENT], OWNER], TTL_TYPES) != OTHER
+
+
+@kernel("const i1[], const i8[], const i8[], const i1[], i8, i8[,], i8[], i8[]")
 def follow(
     does: npt.NDArray[np.int8],
     ids: Int64s,
-    kinds: npt.NDArray[np.int8],
+    owners: Int64s,
+    bad: npt.NDArray[np.int8],
+    strict: int,
     nodes: Int64s,
     versions: Int64s,
     cversions: Int64s,
-) -> int:
-    """Fill in what transactions lack: `versions`, and for creates the `cversions` of the parents, where they are `LEFT_OUT`. Return the
-    index of the first refused one, or the number of all."""
+) -> tuple[int, int]:
+    """Fill in what transactions lack: `versions`, and for creates the `cversions` of the parents, where they are `LEFT_OUT`.
+
+    `bad` says why a create is refused whatever the tree is. `strict`: every transaction must have an effect. Return the index of the first
+    refused one, and why; or the number of all, and `SOUND`.
+    """
     for i in range(len(does)):
         action, node = does[i], ids[i]
         if action in (NOTHING, SESSION):
             continue
-        there = nodes[node, THERE]
+        there, parent = nodes[node, THERE], nodes[node, PARENT]
+        has_parent = parent != node and nodes[parent, THERE]
         if action == CREATE:
-            parent = nodes[node, PARENT]
-            if (
-                there
-                or parent < 0
-                or parent == node
-                or not nodes[parent, THERE]
-                or nodes[parent, KIND] == _EPHEMERAL
-            ):
-                return i
-            _create(nodes, node, kinds[i], cversions, i)
+            if strict and there:
+                return i, EXISTS
+            if not has_parent:
+                if strict or cversions[i] == LEFT_OUT:
+                    return i, NO_PARENT
+                continue
+            if strict and _is_below_ephemeral(nodes, node):
+                return i, BELOW_EPHEMERAL
+            if bad[i]:
+                return i, bad[i]
+            _create(nodes, node, owners[i], cversions, i)
         elif not there:
-            return i
-        elif action == SET:
-            if versions[i] == LEFT_OUT:
-                versions[i] = wrapped(nodes[node, VERSION] + 1)
-            nodes[node, VERSION] = versions[i]
-        elif action == SET_ACL:
-            if versions[i] == LEFT_OUT:
-                versions[i] = wrapped(nodes[node, AVERSION] + 1)
-            nodes[node, AVERSION] = versions[i]
-        elif action == CHECK:
-            if versions[i] == LEFT_OUT:
-                versions[i] = wrapped(nodes[node, VERSION] + 1)
-        else:
-            parent = nodes[node, PARENT]
-            if nodes[node, CHILDREN] or parent < 0 or parent == node or not nodes[parent, THERE]:
-                return i
+            if strict or (versions[i] == LEFT_OUT and action != DELETE):
+                return i, NO_NODE
+        elif action == DELETE:
+            if strict and nodes[node, CHILDREN]:
+                return i, HAS_CHILDREN
             nodes[node, THERE] = 0
-            nodes[parent, CHILDREN] -= 1
-    return len(does)
+            if has_parent:
+                nodes[parent, CHILDREN] -= 1
+        else:
+            counter = AVERSION if action == SET_ACL else VERSION
+            if versions[i] == LEFT_OUT:
+                versions[i] = wrapped(nodes[node, counter] + 1)
+            if action != CHECK:
+                nodes[node, counter] = versions[i]
+    return len(does), SOUND
+
+
+@kernel("Strings, i8, Strings, i8")
+def _equal(first: Strings, i: int, two: Strings, j: int) -> bool:
+    """Return whether value `i` equals value `j` of the other column. Null is a value."""
+    if first.valid[i] != two.valid[j] or not first.valid[i]:
+        return bool(first.valid[i] == two.valid[j])
+    start, at = first.ends[i], two.ends[j]
+    size = first.ends[i + 1] - start
+    return size == two.ends[j + 1] - at and same(first.data, start, two.data, at, size) == 1
 
 
 @kernel(
-    "const i8[], const i1[], const i8[], const u1[], const u1[], const u1[], const u1[], i8[,], u1[], i1[], i8[], i8[], i8[]"
+    "const i8[], const i8[], const i1[], const i8[], const i8[], i8, i8, Strings, Strings, i8[,], u1[], i1[], i8[], i8[], i8[]"
 )
 def bring(
     ids: Int64s,
-    kinds: npt.NDArray[np.int8],
+    owners: Int64s,
+    bad: npt.NDArray[np.int8],
     sessions: Int64s,
-    data: Bytes,
-    acl: Bytes,
-    new_data: Bytes,
-    new_acl: Bytes,
+    acls: Int64s,
+    open_acl: int,
+    data: int,
+    values: Strings,
+    stored: Strings,
     nodes: Int64s,
     open_: Bytes,
     does: npt.NDArray[np.int8],
     rows: Int64s,
     which: Int64s,
     versions: Int64s,
-) -> int:
+) -> tuple[int, int, int]:
     """Make the transactions that give nodes the attributes of rows: for each its kind, its row, its node, and its version (for creates,
     that of the parent).
 
-    `data` and `acl` are 1 where they differ from those of an existing node, `new_data` and `new_acl` where they differ from those of an
-    added parent. `open_` are existing sessions. Return the number of transactions, or -1 if a row is refused.
+    `bad` as in `follow`. `sessions` and `acls` are numbers, -1 for none. `data`: the rows have data. `stored` is the data of nodes in the
+    tree. `open_` are existing sessions. Return the number of transactions, `SOUND`, and -1; or the refused row, why, and the node of which.
     """
     count = 0
     for i in range(len(ids)):
         node = ids[i]
-        if nodes[node, TOUCHED] == 1:
-            return -1
-        changes_data, changes_acl = data[i], acl[i]
-        if nodes[node, TOUCHED] == 2:
-            if kinds[i] != 0:
-                return -1
-            changes_data, changes_acl = new_data[i], new_acl[i]
-        nodes[node, TOUCHED] = 1
         if nodes[node, THERE]:
-            if changes_data:
+            if owners[i] != 0 and owners[i] != nodes[node, OWNER]:
+                return i, OTHER_KIND, node
+            was = nodes[node, DATA]
+            if data and not (
+                _equal(values, i, values, was) if was >= 0 else _equal(values, i, stored, -1 - was)
+            ):
                 nodes[node, VERSION] = wrapped(nodes[node, VERSION] + 1)
+                nodes[node, DATA] = i
                 does[count], rows[count], which[count], versions[count] = SET, i, node, nodes[node, VERSION]
                 count += 1
-            if changes_acl:
+            if acls[i] >= 0 and acls[i] != nodes[node, ACL]:
                 nodes[node, AVERSION] = wrapped(nodes[node, AVERSION] + 1)
+                nodes[node, ACL] = acls[i]
                 does[count], rows[count], which[count], versions[count] = (
                     SET_ACL,
                     i,
@@ -164,28 +182,28 @@ def bring(
                 count += 1
             continue
         # Its missing ancestors, the topmost first.
-        top = node
-        depth = 0
-        while nodes[top, PARENT] >= 0 and not nodes[nodes[top, PARENT], THERE]:
-            if nodes[top, PARENT] == top or depth > _DEEP:
-                return -1
-            top = nodes[top, PARENT]
-            depth += 1
-        for step in range(depth + 1):
-            ancestor = node
-            for _ in range(depth - step):
-                ancestor = nodes[ancestor, PARENT]
-            parent = nodes[ancestor, PARENT]
-            if parent < 0 or parent == ancestor or nodes[parent, KIND] == _EPHEMERAL:
-                return -1
-            own = ancestor == node
+        next_one = node
+        while nodes[next_one, PARENT] != next_one and not nodes[nodes[next_one, PARENT], THERE]:
+            nodes[nodes[next_one, PARENT], BELOW] = next_one
+            next_one = nodes[next_one, PARENT]
+        while True:
+            own = next_one == node
+            if nodes[next_one, PARENT] == next_one:
+                return i, NO_PARENT, next_one
+            if _is_below_ephemeral(nodes, next_one):
+                return i, BELOW_EPHEMERAL, next_one
+            if own and bad[i]:
+                return i, bad[i], next_one
             if own and sessions[i] >= 0 and not open_[sessions[i]]:
                 open_[sessions[i]] = 1
                 does[count], rows[count], which[count], versions[count] = SESSION, i, node, LEFT_OUT
                 count += 1
-            does[count], rows[count], which[count], versions[count] = CREATE, i, ancestor, LEFT_OUT
-            _create(nodes, ancestor, kinds[i] if own else 0, versions, count)
-            if not own:
-                nodes[ancestor, TOUCHED] = 2
+            does[count], rows[count], which[count], versions[count] = CREATE, i, next_one, LEFT_OUT
+            _create(nodes, next_one, owners[i] if own else 0, versions, count)
+            nodes[next_one, DATA] = i if own else -1
+            nodes[next_one, ACL] = acls[i] if own and acls[i] >= 0 else open_acl
             count += 1
-    return count
+            if own:
+                break
+            next_one = nodes[next_one, BELOW]
+    return count, SOUND, -1

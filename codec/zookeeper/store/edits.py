@@ -6,83 +6,18 @@ absent values follow from the tree. Source: `PrepRequestProcessor.pRequest2Txn` 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from logwright.codec.deferred import compute as pc
 from logwright.codec.fault import UsageError
-from logwright.codec.java import java_string
-from logwright.codec.zookeeper.formats.snapshot.acl import packed_text
+from logwright.codec.zookeeper.formats.txnlog.columns import TxnColumns
 from logwright.codec.zookeeper.formats.txnlog.rows import NAME, ROWS
-from logwright.codec.zookeeper.jute import flat, jute_string, text_entries
-from logwright.codec.zookeeper.state.columns import (
-    CONTAINER,
-    CONTAINERS,
-    EPHEMERAL,
-    KINDS,
-    PERSISTENT,
-    TTL,
-    TTL_MAX,
-    TTL_RESERVED,
-    TTLS,
-)
-from logwright.codec.zookeeper.state.sorted_run import paths_of
-from logwright.codec.zookeeper.store import edit_batches
-from logwright.codec.zookeeper.store.edit_batches import SCHEMA, TYPES, open_list, unpacked
+from logwright.codec.zookeeper.store.edit_batches import SCHEMA, Operations, of_nodes
 
 if TYPE_CHECKING:
     from logwright.codec.zookeeper.state.tree import Tree
-    from logwright.codec.zookeeper.state.tree_read import Node
-
-_CREATES = {"create": PERSISTENT, "create2": PERSISTENT, "createContainer": CONTAINERS, "createTTL": TTLS}
-_DELETES = ("delete", "deleteContainer")
-_SETS = ("setData", "reconfig")
-_DERIVED = {
-    "parent_cversion": tuple(_CREATES),
-    "version": (*_SETS, "setACL", "check"),
-    "paths_to_delete": ("closeSession",),
-    "time_out": ("createSession",),
-}
-"""The values that follow from the tree if a transaction of these types lacks them."""
-
-
-@dataclass(slots=True)
-class _State:
-    """A node with pending transactions. `node` gives the attributes of an existing one on first use; the list is encoded."""
-
-    version: int
-    cversion: int
-    aversion: int
-    owner: int
-    children: int
-    node: Callable[[], Node] | None = None
-    _data: bytes | None = None
-    acl: bytes | None = None
-    """A node made by a batch. It is not looked up elsewhere."""
-
-    @property
-    def data(self) -> bytes | None:
-        if self.node is not None:
-            self._data, self.node = self.node().data, None
-        return self._data
-
-    @data.setter
-    def data(self, data: bytes | None) -> None:
-        self._data, self.node = data, None
-
-
-_FEW = 16
-"""Fewer changes than this are applied one by one, which is faster."""
-
-
-def _wrapped(number: int) -> int:
-    """Add as Java does."""
-    return (number + (1 << 31)) % (1 << 32) - (1 << 31)
 
 
 class Editor:
@@ -93,130 +28,47 @@ class Editor:
         self.zxid = zxid
         """The zxid of the next transaction; None: that of the first input."""
         self._tree, self._time, self._timeout = tree, time, timeout
-        self._sessions: set[int] = set()
-        """The transactions of this batch."""
-        self._states: dict[bytes, _State | None] = {}
-        self._acls: dict[int, bytes | None] = {}
-        self._out: list[dict[str, Any]] = []
-        self._row = 0
-        """The number of the current row, for messages."""
-
-    # Nodes
 
     def nodes(self, rows: pa.RecordBatch, first_row: int, *, data: bool) -> pa.RecordBatch:
         """Return the transactions that give nodes the attributes of rows (`sorted_run.ROWS`). `data`: the rows have data, which is set."""
-        if rows.num_rows > _FEW and self.zxid is not None:
-            txns = edit_batches.of_nodes(
-                self._tree, rows, self.zxid, data=data, time=self._time, timeout=self._timeout
-            )
-            if txns is not None:
-                self.zxid += txns.num_rows
-                return txns
-        self._begin()
-        self._learn(paths_of(rows.column("key")))
-        owners = np.asarray(rows.column("owner"))
-        lists, values = rows.column("acl").to_pylist(), rows.column("value").to_pylist()
-        ctimes, mtimes = (np.asarray(rows.column(name)).tolist() for name in ("ctime", "mtime"))
-        for i, path in enumerate(paths_of(rows.column("key")).to_pylist()):
-            self._row = first_row + i
-            owner = int(owners[i])
-            kind = _kind(owner)
-            node = self._find(path)
-            if node is None:
-                self._create(path, kind, owner, values[i], lists[i], ctimes[i] or self._time)
-                continue
-            if owner not in (0, node.owner):
-                was, wanted_kind = KINDS[_kind(node.owner)], KINDS[kind]
-                raise self._refused(
-                    path, f"exists as {was}: it cannot become {wanted_kind}", "Delete it first"
-                )
-            if data and values[i] != node.data:
-                self._put(
-                    {"type": "setData", "path": path, "data": values[i], "time_ms": mtimes[i] or self._time}
-                )
-            if lists[i] is not None and lists[i] != self._acl_of(node, path):
-                text, raw = unpacked(lists[i])
-                self._put({"type": "setACL", "path": path, "acl": text, "acl_raw": raw, "packed": lists[i]})
-        return self._batch()
-
-    def _create(
-        self, path: bytes, kind: int, owner: int, data: bytes | None, acl: bytes | None, time: int
-    ) -> None:
-        above = path[: path.rfind(b"/")]
-        if path and self._find(above) is None:
-            self._create(above, PERSISTENT, 0, b"", None, time)
-        text, raw = unpacked(acl or open_list())
-        row: dict[str, Any] = {
-            "type": TYPES[kind],
-            "path": path,
-            "data": data,
-            "acl": text,
-            "acl_raw": raw,
-            "time_ms": time,
-            "packed": acl or open_list(),
-        }
-        if kind == EPHEMERAL:
-            if owner not in self._sessions and owner not in self._tree.session_timeouts:
-                self._put({"type": "createSession", "session_id": owner, "time_ms": time})
-            row |= {"ephemeral": True, "session_id": owner}
-        if kind == TTLS:
-            row["ttl"] = owner & TTL_MAX
-        self._put(row)
-
-    # Transactions
+        assert self.zxid is not None
+        txns = of_nodes(
+            self._tree,
+            rows,
+            self.zxid,
+            data=data,
+            time=self._time,
+            timeout=self._timeout,
+            first_row=first_row,
+        )
+        self.zxid += txns.num_rows
+        return txns
 
     def txns(self, rows: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
         """Return complete transactions, from rows of a log that may lack values which follow from the tree."""
-        self._begin()
         if "sub" in rows.schema.names and rows.column("sub").null_count < rows.num_rows:
             raise UsageError(
                 f"{NAME}: the transactions of a multi cannot be written as separate rows",
                 advice="Pass each multi as a row with the column 'txns', as read with multi=nested",
             )
-        typed = _typed(rows)
-        kept = typed.column("zxid").null_count == 0
-        if not kept and typed.column("zxid").null_count < typed.num_rows:
+        typed = typed_rows(rows, first_row)
+        zxids = typed.column("zxid")
+        kept = zxids.null_count == 0
+        if not kept and (zxids.null_count < len(zxids) or self.zxid is None):
             raise UsageError(
                 f"{NAME}: null in column 'zxid'", advice="Leave the column out to have zxids assigned"
             )
-        if kept and _full(typed):
-            self._row = first_row
-            self._ordered(np.asarray(typed.column("zxid")), first_row)
-            return typed
-        batch = self._at_once(typed, kept=kept, first_row=first_row)
-        if batch is not None:
-            return batch
-        stored = typed.column("path")
-        roots = pc.equal(stored, b"/")
-        self._learn(pc.if_else(roots, pa.scalar(b"", pa.binary()), stored))
-        for i, row in enumerate(typed.to_pylist()):
-            self._row = first_row + i
-            self._put(
-                {name: value for name, value in row.items() if value is not None or name == "data"},
-                strict=not kept,
-            )
-        return self._batch()
-
-    def _at_once(self, rows: pa.RecordBatch, *, kept: bool, first_row: int) -> pa.RecordBatch | None:
-        """Return the transactions if all are sound and none is rare."""
-        if rows.num_rows <= _FEW or (not kept and self.zxid is None):
-            return None
-        before = self.zxid
-        try:
-            if kept:
-                self._ordered(np.asarray(rows.column("zxid")), first_row)
-        except UsageError:
-            self.zxid = before
-            return None
-        txns = edit_batches.of_txns(
-            self._tree, rows, before or 0, kept=kept, time=self._time, timeout=self._timeout
+        operations = Operations.of(typed)
+        first = self.zxid or 0
+        if kept:
+            self._ordered(np.asarray(zxids), first_row)
+            if operations.complete:
+                return typed
+        else:
+            self.zxid = first + len(typed)
+        return operations.filled(
+            self._tree, first, kept=kept, time=self._time, timeout=self._timeout, first_row=first_row
         )
-        if txns is None:
-            self.zxid = before
-        elif not kept:
-            assert before is not None
-            self.zxid = before + txns.num_rows
-        return txns
 
     def _ordered(self, zxids: Any, first_row: int) -> None:
         """Check that each zxid continues the one before. Raises `UsageError`."""
@@ -231,218 +83,14 @@ class Editor:
             )
         self.zxid = int(zxids[-1]) + 1
 
-    # Both
 
-    def _begin(self) -> None:
-        self._states.clear()
-        self._acls.clear()
-        self._sessions.clear()
-        self._out = []
-
-    def _batch(self) -> pa.RecordBatch:
-        arrays = [pa.array([row.get(field.name) for row in self._out], field.type) for field in SCHEMA]
-        return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
-
-    def _put(self, row: dict[str, Any], *, strict: bool = True) -> None:
-        """Add a transaction: absent values are filled in, and its effect is recorded. `strict`: it must have an effect."""
-        if row.get("zxid") is None:
-            assert self.zxid is not None
-            row["zxid"] = self.zxid
-            self.zxid += 1
-        else:
-            self._ordered(np.array([row["zxid"]], np.int64), self._row)
-        row.setdefault("session_id", 0)
-        row.setdefault("cxid", 0)
-        row.setdefault("time_ms", self._time)
-        kind = row["type"]
-        if kind == "createSession":
-            row.setdefault("time_out", self._timeout)
-            self._sessions.add(row["session_id"])
-        elif kind == "closeSession":
-            row.setdefault("paths_to_delete", [])
-        elif kind == "multi":
-            for sub in row.setdefault("txns", []):
-                for name in [name for name, value in sub.items() if value is None and name != "data"]:
-                    del sub[name]
-            failed = any(sub["type"] == "error" for sub in row["txns"])
-            for sub in row["txns"]:
-                if not failed:
-                    sub["path"] = java_string(self._fill(sub, row["session_id"], strict=strict))
-        elif kind != "error":
-            self._fill(row, row["session_id"], strict=strict)
-        self._out.append(row)
-
-    def _fill(self, row: dict[str, Any], session: int, *, strict: bool) -> bytes:
-        kind, path = row["type"], _path(row.get("path"))
-        row["path"] = path or b"/"
-        node = self._find(path)
-        if kind in _CREATES:
-            self._fill_create(row, path, session, strict=strict)
-        elif node is None:
-            if strict or (row.get("version") is None and kind not in _DELETES):
-                raise self._refused(path, f"does not exist: {kind} fails (NoNode)")
-        elif kind in _SETS:
-            row.setdefault("version", _wrapped(node.version + 1))
-            node.version, node.data = row["version"], row.get("data")
-        elif kind == "setACL":
-            row.setdefault("version", _wrapped(node.aversion + 1))
-            node.aversion = row["version"]
-            node.acl = row.get("packed")
-        elif kind == "check":
-            row.setdefault("version", _wrapped(node.version + 1))
-        elif kind in _DELETES:
-            if strict and node.children:
-                advice = "Delete its descendants first: rows with paths in descending order"
-                raise self._refused(path, f"has children ({node.children}): {kind} fails (NotEmpty)", advice)
-            self._states[path] = None
-            parent = self._find(path[: path.rfind(b"/")])
-            if parent is not None:
-                parent.children -= 1
-        return path or b"/"
-
-    def _fill_create(self, row: dict[str, Any], path: bytes, session: int, *, strict: bool) -> None:
-        kind = row["type"]
-        parent = self._find(path[: path.rfind(b"/")]) if path else None
-        if strict and self._find(path) is not None:
-            raise self._refused(path, f"exists: {kind} fails (NodeExists)")
-        if parent is None:
-            if strict or row.get("parent_cversion") is None:
-                raise self._refused(path, f"has no parent: {kind} fails (NoNode)")
-            return
-        if strict and _kind(parent.owner) == EPHEMERAL:
-            raise self._refused(path, f"is below an ephemeral node: {kind} fails (NoChildrenForEphemerals)")
-        ephemeral = bool(row.setdefault("ephemeral", False))
-        if strict and ephemeral and not session:
-            raise self._refused(path, "is ephemeral, and the row has no session_id")
-        if kind == "createTTL" and not 1 <= (row.get("ttl") or 0) <= TTL_MAX:
-            raise self._refused(path, f"needs a ttl from 1 to {TTL_MAX} ms")
-        if row.get("acl") is None:
-            row["acl"], row["acl_raw"] = unpacked(open_list())
-        row.setdefault("parent_cversion", _wrapped(parent.cversion + 1))
-        parent.cversion = max(parent.cversion, row["parent_cversion"])
-        parent.children += 1
-        owner = 0
-        if kind == "createContainer":
-            owner = CONTAINER
-        elif kind == "createTTL":
-            owner = TTL | row["ttl"]
-        elif ephemeral:
-            owner = session
-        self._states[path] = _State(0, 0, 0, owner, 0, None, row.get("data"), row.get("packed"))
-
-    def _learn(self, paths: pa.Array) -> None:
-        """Look up these nodes and their ancestors at once."""
-        distinct = paths.drop_null().unique()
-        both = dict.fromkeys(distinct.to_pylist())
-        both |= dict.fromkeys([path[: path.rfind(b"/")] for path in both if path])
-        both = {path: None for path in both if path not in self._states}
-        paths_wanted = pa.array(list(both), pa.binary())
-        rows = self._tree.find(paths_wanted)
-        there = rows >= 0
-        stats = self._tree.stats(rows[there])
-        counters = zip(
-            *(stats[name].tolist() for name in ("version", "cversion", "aversion", "owner", "num_children")),
-            strict=True,
-        )
-        states = (_State(*each) for each in counters)
-        for path, known in zip(both, there.tolist(), strict=True):
-            self._states[path] = None
-            if known:
-                state = self._states[path] = next(states)
-                state.node = partial(self._node, path)
-
-    def _node(self, path: bytes) -> Node:
-        node = self._tree.get(path)
-        assert node is not None
-        return node
-
-    def _find(self, path: bytes) -> _State | None:
-        if path not in self._states:
-            self._learn(pa.array([path], pa.binary()))
-        return self._states[path]
-
-    def _acl_of(self, state: _State, path: bytes) -> bytes | None:
-        if state.acl is None:
-            node = self._node(path)
-            if node.acl_id not in self._acls:
-                self._acls[node.acl_id] = None if node.acl is None else packed_text(text_entries(node.acl))
-            state.acl = self._acls[node.acl_id]
-        return state.acl
-
-    def _refused(self, path: bytes, text: str, advice: str = "") -> UsageError:
-        return UsageError(f"row {self._row}: {java_string(path) or '/'} {text}", advice=advice)
-
-
-def _kind(owner: int) -> int:
-    """`columns.kinds_of` of one owner."""
-    if owner == 0:
-        return PERSISTENT
-    if owner == CONTAINER:
-        return CONTAINERS
-    return TTLS if owner & TTL == TTL and not owner & TTL_RESERVED else EPHEMERAL
-
-
-def _path(value: Any) -> bytes:
-    if value is None:
-        raise UsageError(f"{NAME}: a transaction without a path")
-    stored = value if isinstance(value, bytes) else jute_string(value)
-    return b"" if stored == b"/" else stored
-
-
-def _typed(rows: pa.RecordBatch) -> pa.RecordBatch:
+def typed_rows(rows: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
     """Return the columns of `SCHEMA`, null where rows lack them."""
-    arrays = []
-    names = rows.schema.names
-    for field in SCHEMA:
-        try:
-            if field.name == "path":
-                arrays.append(_paths(rows))
-            elif field.name == "time_ms" and "time_ms" not in names and "time" in names:
-                time = rows.column("time")
-                kind = ROWS["time"].type
-                arrays.append((time if pa.types.is_integer(time.type) else time.cast(kind)).cast(pa.int64()))
-            elif field.name in names:
-                arrays.append(rows.column(field.name).cast(field.type))
-            else:
-                arrays.append(pa.nulls(rows.num_rows, field.type))
-        except (pa.ArrowException, ValueError) as error:
-            raise UsageError(f"{NAME}: column {field.name!r} is not {field.type}: {error}") from None
-    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
-
-
-def _paths(rows: pa.RecordBatch) -> pa.Array:
-    if "path" not in rows.schema.names:
-        return pa.nulls(rows.num_rows, pa.binary())
-    column = rows.column("path")
-    if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
-        return column.cast(pa.binary())
-    text = column.cast(pa.string())
-    data, ends, _ = flat(text)
-    if int(data[ends[0] : ends[-1]].max(initial=0)) < 0x80:
-        return text.cast(pa.binary())  # as jute encodes it
-    return pa.array(
-        [None if text_value is None else jute_string(text_value) for text_value in text.to_pylist()],
-        pa.binary(),
-    )
-
-
-def _full(rows: pa.RecordBatch) -> bool:
-    """Return whether nothing is absent, so that all is written unchanged."""
-    for name in ("session_id", "cxid", "time_ms"):
-        if rows.column(name).null_count:
-            return False
-    types = rows.column("type")
-    for name, of in _DERIVED.items():
-        lacks = pc.and_(pc.is_in(types, pa.array(of)), rows.column(name).is_null())
-        if pc.any(lacks).as_py():
-            return False
-    subs = rows.column("txns").flatten()
-    if not len(subs):
-        return True
-    inner = dict(zip((field.name for field in subs.type), subs.flatten(), strict=True))
-    lacks = [
-        pc.any(pc.and_(pc.is_in(inner["type"], pa.array(of)), inner[name].is_null())).as_py()
-        for name, of in _DERIVED.items()
-        if name in inner
-    ]
-    return not any(lacks)
+    columns = TxnColumns(rows, first_row)
+    arrays = {field.name: columns.get(field.name, field.type) for field in SCHEMA if field.name != "path"}
+    arrays["path"] = columns.text("path")
+    if columns.has("time") and not columns.has("time_ms"):
+        kind = rows.schema.field("time").type
+        time = columns.get("time", kind if pa.types.is_integer(kind) else ROWS["time"].type)
+        arrays["time_ms"] = time.cast(pa.int64())
+    return pa.RecordBatch.from_arrays([arrays[field.name] for field in SCHEMA], schema=SCHEMA)
