@@ -34,12 +34,6 @@ _LONGEST_DOTS = 2
 
 
 @kernel("const u1[], i8, i8, i8")
-def same(buf: Bytes, first: int, two: int, length: int) -> int:
-    """Return whether `length` bytes are equal at two positions."""
-    return 1 if shared(buf, first, two, length) == length else 0
-
-
-@kernel("const u1[], i8, i8, i8")
 def shared(buf: Bytes, first: int, two: int, length: int) -> int:
     """Return the length of the common prefix, at most `length`."""
     k = 0
@@ -222,7 +216,7 @@ def repeated(paths: Bytes, ends: Int32s, places: Int64s, hashes: Int64s) -> int:
         while places[at]:
             if places[at] >> 31 == slot:
                 other = (places[at] & 0x7FFFFFFF) - 1
-                if ends[other + 1] - ends[other] == size and same(paths, ends[other], start, size):
+                if ends[other + 1] - ends[other] == size and shared(paths, ends[other], start, size) == size:
                     return i
             at = (at + 1) & mask
         places[at] = slot << 31 | (i + 1)

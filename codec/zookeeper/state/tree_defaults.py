@@ -10,7 +10,7 @@ from logwright.codec.fault import UsageError
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.zookeeper.formats.snapshot.acl import packed_list
 from logwright.codec.zookeeper.formats.snapshot.acl_lists import AclLists
-from logwright.codec.zookeeper.formats.snapshot.layout import OPEN_ACL
+from logwright.codec.zookeeper.formats.snapshot.layout import OPEN_ACL, Int32s
 from logwright.codec.zookeeper.formats.snapshot.pack import Nodes, Values
 from logwright.codec.zookeeper.jute import Int64s
 from logwright.codec.zookeeper.state.input_columns import UNKNOWN, InputColumns, no_bytes
@@ -126,18 +126,24 @@ def config_list() -> bytes:
     return packed_list(_READ_ONLY)
 
 
-@kernel("const i8[], const i8[], i8[], i8[]")
-def from_children(parent: Int64s, czxid: Int64s, children: Int64s, last: Int64s) -> None:
-    """Return the number of children of each node, and the latest of the transactions that created it or a child. A `parent` below 0 is
-    none."""
+@kernel("const i8[], const i8[], i8, i4[], i8[]")
+def from_children(parent: Int64s, czxid: Int64s, first: int, children: Int32s, last: Int64s) -> None:
+    """Compute for nodes, from number `first` on: the number of children, and the latest of the transactions that created the node or a
+    child. `parent` is a number too; below 0 there is none."""
     for i in range(len(parent)):
-        children[i] = 0
-        last[i] = czxid[i]
+        children[first + i] = 0
+        last[first + i] = czxid[i]
     for i in range(len(parent)):
         above = parent[i]
         if above >= 0:
             children[above] += 1
             last[above] = max(last[above], czxid[i])
+
+
+def derived_cversions(children: Int64s, own: Int64s, client: Int64s) -> Int64s:
+    """Return the creations of children: those that a client's cversion tells, or as many as there are, without a server's `own` nodes,
+    which it creates without counting them."""
+    return np.where(client == UNKNOWN, children - own, (client + children) // 2)
 
 
 def _counted(nodes: Nodes, client: Int64s | None, family: Family) -> Nodes:
@@ -146,15 +152,13 @@ def _counted(nodes: Nodes, client: Int64s | None, family: Family) -> Nodes:
     if cversion is None and pzxid is None:
         return nodes
     parent = family.parents
-    children, last = np.empty(len(nodes), np.int64), np.empty(len(nodes), np.int64)
-    from_children(parent, nodes.number("czxid"), children, last)
+    children, last = np.empty(len(nodes), np.int32), np.empty(len(nodes), np.int64)
+    from_children(parent, nodes.number("czxid"), 0, children, last)
     if cversion is not None:
-        # A server creates its own nodes without counting them.
         own = places(family.paths, SYSTEM[1:])
-        derived = children.copy()
-        np.subtract.at(derived, parent[own[parent[own] >= 0]], 1)
-        if client is not None:
-            derived = np.where(client == UNKNOWN, derived, (client + children) // 2)
+        counts = np.bincount(parent[own[parent[own] >= 0]], minlength=len(nodes))
+        client = np.full(len(nodes), UNKNOWN) if client is None else client
+        derived = derived_cversions(children.astype(np.int64), counts, client)
         nodes = nodes.with_number("cversion", np.where(cversion, derived, nodes.number("cversion")))
     if pzxid is not None:
         nodes = nodes.with_number("pzxid", np.where(pzxid, last, nodes.number("pzxid")))

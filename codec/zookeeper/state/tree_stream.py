@@ -23,7 +23,7 @@ from logwright.codec.zookeeper.state.columns import EPHEMERAL, kinds_of
 from logwright.codec.zookeeper.state.input_columns import UNKNOWN
 from logwright.codec.zookeeper.state.paths import Family
 from logwright.codec.zookeeper.state.sorted_run import CLIENT, GIVEN
-from logwright.codec.zookeeper.state.tree_defaults import SYSTEM
+from logwright.codec.zookeeper.state.tree_defaults import SYSTEM, derived_cversions, from_children
 
 _OWN_CHILDREN = {b"": 1, b"/zookeeper": 2}
 """Nodes with children that a server makes itself, without counting them."""
@@ -120,12 +120,7 @@ class _Children:
                 np.concatenate((array, np.zeros(size - len(array), array.dtype)))
                 for array in (self.counts, self.last)
             )
-        czxid = portion.stat("czxid")
-        self.last[portion.first : self.nodes] = czxid
-        below = portion.parents >= 0
-        parents = portion.parents[below]
-        np.add.at(self.counts, parents, 1)
-        np.maximum.at(self.last, parents, czxid[below])
+        from_children(portion.parents, portion.stat("czxid"), portion.first, self.counts, self.last)
 
 
 class WholeTree:
@@ -174,8 +169,7 @@ class WholeTree:
         stats: dict[str, Values] = {name: portion.stat(name) for name in STATS}
         here = slice(portion.first, portion.first + len(portion))
         counts, client = self._children.counts[here].astype(np.int64), portion.stat(CLIENT)
-        derived = counts - _own_children(portion.paths)
-        derived = np.where(client == UNKNOWN, derived, (client + counts) // 2)
+        derived = derived_cversions(counts, _own_children(portion.paths), client)
         stats["cversion"] = np.where(stats["cversion"] == UNKNOWN, derived, stats["cversion"])
         stats["pzxid"] = np.where(stats["pzxid"] == UNKNOWN, self._children.last[here], stats["pzxid"])
         return Nodes.of(portion.paths, portion.rows.column("value"), self._numbers(portion), stats)

@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.window import Bytes
-from logwright.codec.zookeeper.formats.snapshot.layout import SLASH, Int32s
+from logwright.codec.zookeeper.formats.snapshot.layout import Int32s
 from logwright.codec.zookeeper.jute import Int64s, Strings
 from logwright.codec.zookeeper.state.tree_fields import OTHER, TTL_TYPES
-from logwright.codec.zookeeper.state.tree_kernels import owner_kind, same
+from logwright.codec.zookeeper.state.tree_kernels import last_slash, owner_kind, same
 
 THERE, VERSION, CVERSION, AVERSION, OWNER, CHILDREN, PARENT, BELOW, DATA, ACL = range(10)
 """Fields of a node: 1 if it exists; its counters; its owner; its number of children; the number of its parent (-1: not looked up; the root
@@ -41,10 +41,9 @@ def wrapped(number: int) -> int:
 def above(paths: Bytes, ends: Int32s, out: Int32s) -> None:
     """Compute the length of each path without its last name. A path without a slash has no parent but itself."""
     for i in range(len(out)):
-        start, end = ends[i], ends[i + 1]
-        while end > start and paths[end - 1] != SLASH:
-            end -= 1
-        out[i] = end - start - 1 if end > start else ends[i + 1] - start
+        size = ends[i + 1] - ends[i]
+        cut = last_slash(paths, ends[i], size)
+        out[i] = cut if cut >= 0 else size
 
 
 @kernel("i8[,], i8, i8, i8[], i8")

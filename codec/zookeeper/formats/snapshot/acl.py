@@ -18,7 +18,7 @@ import pyarrow as pa
 from logwright.codec.columns import numbers
 from logwright.codec.describe import I32BE, I64BE, Field, Repeated, Struct
 from logwright.codec.java import java_strings
-from logwright.codec.kernels.intrinsics import copy, load_i32be, load_i64be, store_32be
+from logwright.codec.kernels.intrinsics import load_i32be, load_i64be, store_32be
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.window import Bytes
 from logwright.codec.zookeeper.formats.snapshot.layout import OPEN_ACL, Int32s
@@ -124,11 +124,13 @@ class AclTable:
     def taken(self, places: Int64s) -> pa.Array:
         """Return the lists at these indices (see `places`) as text; null for an index below 0."""
         if not len(places) or places[0] < 0 or (places != places[0]).any():
-            return taken(self.text[0], places)
+            return self.text[0].take(numbers(pa.int64(), np.maximum(places, 0), places < 0))
         # Where all rows have the same list, return a slice of a cached column.
         kept = self._same.get(int(places[0]))
         if kept is None or len(kept) < len(places):
-            kept = taken(self.text[0], np.full(1 << (len(places) - 1).bit_length(), places[0]))
+            kept = self.text[0].take(
+                numbers(pa.int64(), np.full(1 << (len(places) - 1).bit_length(), places[0]))
+            )
             self._same = {int(places[0]): kept}
         return kept.slice(0, len(places))
 
@@ -186,95 +188,6 @@ def pack_lists(
             at = put_bytes(out, at, names, k)
         stops[i + 1] = at
     return at
-
-
-@kernel("const i8[], const i4[], const i4[], Strings, Strings, i4[], i4[], u1[], i4[], u1[], i4[]")
-def spread(
-    places: Int64s,
-    ends: Int32s,
-    perms: Int32s,
-    schemes: Strings,
-    names: Strings,
-    to_ends: Int32s,
-    to_perms: Int32s,
-    to_schemes: Bytes,
-    to_scheme_ends: Int32s,
-    to_names: Bytes,
-    to_name_ends: Int32s,
-) -> int:
-    """Write the list at each position, one after the other; no entries for a position below 0. The outputs are large enough. Return the
-    number of entries."""
-    n = 0
-    scheme_at = 0
-    name_at = 0
-    to_ends[0] = 0
-    to_scheme_ends[0] = 0
-    to_name_ends[0] = 0
-    for i in range(len(places)):
-        place = places[i]
-        if place >= 0:
-            for k in range(ends[place], ends[place + 1]):
-                to_perms[n] = perms[k]
-                size = schemes.ends[k + 1] - schemes.ends[k]
-                copy(to_schemes, scheme_at, schemes.data, schemes.ends[k], size)
-                scheme_at += size
-                size = names.ends[k + 1] - names.ends[k]
-                copy(to_names, name_at, names.data, names.ends[k], size)
-                name_at += size
-                n += 1
-                to_scheme_ends[n] = scheme_at
-                to_name_ends[n] = name_at
-        to_ends[i + 1] = n
-    return n
-
-
-def taken(lists: pa.Array, places: Int64s) -> pa.Array:
-    """Return `lists.take(...)`, for lists of ACLs without nulls that are shared by many rows; null for an index below 0."""
-    entries = lists.values
-    parts = [entries.field(i) for i in range(3)]
-    if any(part.null_count for part in parts) or lists.offset:
-        return lists.take(numbers(pa.int64(), np.maximum(places, 0), places < 0))
-    ends = np.asarray(lists.offsets)
-    perms = np.ascontiguousarray(np.asarray(parts[0]))
-    schemes, names = Strings.of(parts[1]), Strings.of(parts[2])
-    counts = np.bincount(places[places >= 0], minlength=len(lists))
-    sizes = [
-        int((counts * (each[ends[1:]].astype(np.int64) - each[ends[:-1]])).sum())
-        for each in (np.arange(len(entries) + 1), schemes.ends, names.ends)
-    ]
-    made_ends = np.empty(len(places) + 1, np.int32)
-    made_perms, made_schemes, made_names = (
-        np.empty(sizes[0], np.int32),
-        *(np.empty(n, np.uint8) for n in sizes[1:]),
-    )
-    made_scheme_ends, made_name_ends = np.empty(sizes[0] + 1, np.int32), np.empty(sizes[0] + 1, np.int32)
-    spread(
-        places,
-        ends,
-        perms,
-        schemes,
-        names,
-        made_ends,
-        made_perms,
-        made_schemes,
-        made_scheme_ends,
-        made_names,
-        made_name_ends,
-    )
-    columns = [
-        numbers(pa.int32(), made_perms),
-        *(
-            pa.Array.from_buffers(part.type, sizes[0], [None, pa.py_buffer(stops), pa.py_buffer(data)])
-            for part, stops, data in (
-                (parts[1], made_scheme_ends, made_schemes),
-                (parts[2], made_name_ends, made_names),
-            )
-        ),
-    ]
-    rebuilt = pa.StructArray.from_arrays(columns, fields=list(lists.type.value_type))
-    null = places < 0
-    bits = pa.py_buffer(np.packbits(~null, bitorder="little")) if null.any() else None
-    return pa.Array.from_buffers(lists.type, len(places), [bits, pa.py_buffer(made_ends)], children=[rebuilt])
 
 
 def packed(lists: pa.Array) -> pa.Array:

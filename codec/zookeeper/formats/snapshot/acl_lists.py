@@ -1,6 +1,6 @@
 """Build the ACL table of a new snapshot from the ACLs of rows, encoded in jute.
 
-Many rows often have the same list, so lists are compared before they are encoded. Source: `ReferenceCountedACLCache` of ZooKeeper.
+Many rows often have the same list, which is encoded once. Source: `ReferenceCountedACLCache` of ZooKeeper.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from logwright.codec.columns import numbers
 from logwright.codec.kernels.kernel import kernel
-from logwright.codec.window import Bytes
 from logwright.codec.zookeeper.formats.snapshot.acl import (
     OPEN,
     AclTable,
@@ -21,11 +20,13 @@ from logwright.codec.zookeeper.formats.snapshot.acl import (
     packed_list,
     table_bytes,
 )
-from logwright.codec.zookeeper.formats.snapshot.layout import OPEN_ACL, Int32s
-from logwright.codec.zookeeper.jute import Int64s, Strings, raw_lists, validity
-from logwright.codec.zookeeper.state.paths import same
+from logwright.codec.zookeeper.formats.snapshot.layout import OPEN_ACL
+from logwright.codec.zookeeper.jute import Int64s, Strings, raw_lists
+from logwright.codec.zookeeper.state.paths import shared
 
 _FEW = 1 << 22
+_BLOCK = 1 << 16
+"""Rows whose lists are encoded at a time."""
 _KEEP = np.iinfo(np.int64).min
 """A value that is not the number of any list."""
 
@@ -45,44 +46,8 @@ def runs(strings: Strings, out: Int64s, first: Int64s) -> int:
         if (
             i == 0
             or valid[i] != valid[i - 1]
-            or (valid[i] and (two - ends[i - 1] != size or not same(data, ends[i - 1], two, size)))
+            or (valid[i] and (two - ends[i - 1] != size or shared(data, ends[i - 1], two, size) < size))
         ):
-            run += 1
-            first[run] = i
-        out[i] = run
-    return run + 1
-
-
-@kernel("const i4[], const u1[], const i4[], Strings, Strings, i8[], i8[]")
-def list_runs(
-    ends: Int32s, valid: Bytes, perms: Int32s, schemes: Strings, names: Strings, out: Int64s, first: Int64s
-) -> int:
-    """As above for lists of ACLs, in whose entries nothing is null."""
-    scheme_ends, name_ends = schemes.ends, names.ends
-    run = -1
-    for i in range(len(out)):
-        repeated = i > 0 and valid[i] == valid[i - 1]
-        if repeated and valid[i]:
-            previous = ends[i - 1]
-            two = ends[i]
-            end = ends[i + 1]
-            repeated = two - previous == end - two
-            for k in range(two, end):
-                if not repeated:
-                    break
-                before = k - (two - previous)
-                at = scheme_ends[k]
-                size = scheme_ends[k + 1] - at
-                name = name_ends[k]
-                length = name_ends[k + 1] - name
-                repeated = (
-                    perms[before] == perms[k]
-                    and scheme_ends[before + 1] - scheme_ends[before] == size
-                    and name_ends[before + 1] - name_ends[before] == length
-                    and same(schemes.data, scheme_ends[before], at, size)
-                    and same(names.data, name_ends[before], name, length)
-                )
-        if not repeated:
             run += 1
             first[run] = i
         out[i] = run
@@ -111,50 +76,28 @@ def coded(lists: pa.Array) -> Coded:
     """Return the lists of a binary column of encoded lists."""
     numbered, first = np.empty(len(lists), np.int64), np.empty(len(lists), np.int64)
     count = runs(Strings.of(lists), numbered, first)
-    return _coded(numbered, lists.take(numbers(pa.int64(), first[:count])))
+    each = lists.take(numbers(pa.int64(), first[:count])).dictionary_encode()
+    codes = np.asarray(each.indices.fill_null(-1)).astype(np.int64)
+    return Coded(codes[numbered], each.dictionary.to_pylist())
 
 
 def coded_lists(lists: pa.ChunkedArray) -> Coded:
     """Return the lists of a column of type `ACL_TYPE`."""
-    if lists.null_count == len(lists):
-        return Coded(np.full(len(lists), -1, np.int64), [])
-    numbered, distinct = np.empty(len(lists), np.int64), []
-    at = count = 0
+    out: Int64s = np.empty(len(lists), np.int64)
+    known: dict[bytes, int] = {}
+    at = 0
     for piece in lists.chunks:
-        first = _list_runs(piece, numbered[at : at + len(piece)])
-        numbered[at : at + len(piece)] += count
-        distinct.append(piece.take(numbers(pa.int64(), first)))
-        at, count = at + len(piece), count + len(first)
-    return _coded(numbered, packed(raw_lists(pa.chunked_array(distinct, lists.type), None)))
-
-
-def _list_runs(lists: pa.Array, out: Int64s) -> Int64s:
-    """Return the first row of each run; `out` becomes the run of each row."""
-    if len(lists) and lists.slice(1).equals(lists.slice(0, len(lists) - 1)):
-        out[:] = 0
-        return np.zeros(1, np.int64)
-    entries = [lists.values.field(i) for i in range(3)]
-    if any(each.null_count for each in entries):
-        out[:] = np.arange(len(lists))
-        return out.copy()
-    first = np.empty(len(lists), np.int64)
-    count = list_runs(
-        np.ascontiguousarray(np.asarray(lists.offsets)),
-        validity(lists),
-        np.ascontiguousarray(np.asarray(entries[0])),
-        Strings.of(entries[1]),
-        Strings.of(entries[2]),
-        out,
-        first,
-    )
-    return first[:count]
-
-
-def _coded(numbered: Int64s, distinct: pa.Array) -> Coded:
-    """Return the lists, from runs and the encoded list of each run."""
-    each = distinct.dictionary_encode()
-    codes = np.asarray(each.indices.fill_null(-1)).astype(np.int64)
-    return Coded(codes[numbered], each.dictionary.to_pylist())
+        for first in range(0, len(piece), _BLOCK):
+            block = piece.slice(first, _BLOCK)
+            # Usually all rows of a block have the same list.
+            same = block.slice(1).equals(block.slice(0, len(block) - 1))
+            codes, contents = coded(packed(raw_lists(block.slice(0, 1) if same else block, None)))
+            places = np.array(
+                [*(known.setdefault(content, len(known)) for content in contents), -1], np.int64
+            )
+            out[at : at + len(block)] = places[codes]
+            at += len(block)
+    return Coded(out, list(known))
 
 
 def _few(values: Int64s) -> tuple[Int64s, Int64s]:

@@ -7,17 +7,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from logwright.codec.columns import contents
+from logwright.codec.deferred import compute as pc
 from logwright.codec.fault import UsageError
 from logwright.codec.java import java_string
-from logwright.codec.kernels.intrinsics import load_u8
-from logwright.codec.kernels.kernel import kernel
 from logwright.codec.zookeeper.formats.txnlog import layout
 from logwright.codec.zookeeper.formats.txnlog.rows import NAME, ROWS
 from logwright.codec.zookeeper.jute import (
     ACL_RAW_TYPE,
     ACL_TYPE,
     Int64s,
-    Strings,
     raw_lists,
     stored_strings,
     text_entries,
@@ -27,41 +25,10 @@ Int32s = npt.NDArray[np.int32]
 
 _KINDS = {name: kind for kind, name in layout.TYPE_NAMES.items()}
 _UNKNOWN = layout.LOWEST - 1
-_NAMES = Strings.of(contents(pa.string(), [name.encode() for name in _KINDS]))
-_CODES = np.array(list(_KINDS.values()), np.int64)
-"""The types with these names."""
+_NAMES = contents(pa.string(), [name.encode() for name in _KINDS])
+_CODES = np.array([*_KINDS.values(), _UNKNOWN], np.int64)
+"""The types with these names, and that of other names."""
 _TYPES = {column.name: column.type for column in ROWS.columns}
-
-
-@kernel("Strings, Strings, const i8[], i8, i8[]")
-def find_kinds(types: Strings, names: Strings, known: Int64s, unknown: int, out: Int64s) -> int:
-    """Look up the types with these names; `unknown` for others. Return a bit per entry of `known` that occurs, and one more bit if
-    unknown names occur."""
-    data, ends, name_ends = types.data, types.ends, names.ends
-    last = 0
-    seen = 0
-    for i in range(len(out)):
-        out[i] = unknown
-        if not types.valid[i]:
-            seen |= 1 << len(known)
-            continue
-        start = ends[i]
-        length = ends[i + 1] - start
-        # Usually it is the type of the row before.
-        for k in range(len(known)):
-            candidate = (last + k) % len(known)
-            if name_ends[candidate + 1] - name_ends[candidate] == length:
-                same = 0
-                while same < length and load_u8(data, start + same) == load_u8(
-                    names.data, name_ends[candidate] + same
-                ):
-                    same += 1
-                if same == length:
-                    out[i] = known[candidate]
-                    last = candidate
-                    break
-        seen |= 1 << (last if out[i] != unknown else len(known))
-    return seen
 
 
 class TxnColumns:
@@ -100,12 +67,12 @@ class TxnColumns:
         """Return the types of rows as numbers. Raises `UsageError` for a null or a type that cannot be written so."""
         if not self.has("type"):
             raise UsageError(f"{NAME} needs a column 'type'", advice=f"It is one of: {', '.join(_KINDS)}")
-        names = Strings.of(self.get("type", pa.string()))
-        kinds = np.empty(self.count, np.int64)
-        seen = find_kinds(names, _NAMES, _CODES, _UNKNOWN, kinds)
-        self.seen = tuple(kind for i, kind in enumerate(_KINDS.values()) if seen >> i & 1)
+        places = np.asarray(pc.fill_null(pc.index_in(self.get("type", pa.string()), _NAMES), len(_KINDS)))
+        kinds: Int64s = _CODES[places]
+        occurs = np.bincount(places, minlength=len(_CODES)) > 0
+        self.seen = tuple(_CODES[:-1][occurs[:-1]].tolist())
         if (
-            not seen >> len(_KINDS)
+            not occurs[-1]
             and not in_multi.any()
             and all(layout.RECIPES[kind - layout.LOWEST] for kind in self.seen)
         ):

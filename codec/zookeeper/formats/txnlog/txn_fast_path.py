@@ -20,7 +20,7 @@ from logwright.codec.window import Bytes, Frames, Window
 from logwright.codec.zookeeper.formats.txnlog import bodies, layout
 from logwright.codec.zookeeper.formats.txnlog.bodies import acls_of, measure_single, paths_of, type_names
 from logwright.codec.zookeeper.formats.txnlog.rows import ROWS
-from logwright.codec.zookeeper.formats.txnlog.scan import BODY, HEAD_FIELDS, TYPE
+from logwright.codec.zookeeper.formats.txnlog.scan import BODY
 from logwright.codec.zookeeper.formats.txnlog.tables import TxnLogContext
 from logwright.codec.zookeeper.jute import NULL, PLAIN_TEXT, Int64s, skip_bytes, text_kind
 
@@ -51,20 +51,14 @@ _MANY = -(1 << 40)
 """A pseudo-type for portions of several types."""
 
 
-@kernel("const i8[,], const i8[], i8")
-def fields_in(heads: Int64s, fields: Int64s, lowest: int) -> tuple[int, int]:
+def fields_in(kinds: Int64s) -> tuple[int, int]:
     """Return the union of the fields of transactions, -1 if a type is unknown; and their common type, or `_MANY`."""
-    any_fields = 0
-    first = heads[0, TYPE]
-    for i in range(len(heads)):
-        kind = heads[i, TYPE]
-        if kind != first:
-            first = _MANY
-        place = kind - lowest
-        if place < 0 or place >= len(fields) or fields[place] == 0:
-            return -1, first
-        any_fields |= fields[place]
-    return any_fields, first
+    if kinds.min() < layout.LOWEST or kinds.max() > layout.HIGHEST:
+        return -1, _MANY
+    present = np.flatnonzero(np.bincount(kinds - layout.LOWEST))
+    fields = _FIELDS[present]
+    union = int(np.bitwise_or.reduce(fields)) if fields.all() else -1
+    return union, int(present[0]) + layout.LOWEST if len(present) == 1 else _MANY
 
 
 @kernel(
@@ -206,8 +200,7 @@ def rows_at_once(
     """Return the rows of transactions, or None if `Rows` has to make them."""
     if not len(frames) or not columns or not _ELSEWHERE.isdisjoint(columns):
         return None
-    heads = np.ascontiguousarray(frames.header).view(np.int64).reshape(-1, HEAD_FIELDS)
-    fields, kind = fields_in(heads, _FIELDS, layout.LOWEST)
+    fields, kind = fields_in(np.ascontiguousarray(frames.header["type"]))
     if fields < 0 or fields & layout.TXNS:
         return None
     portion = _Portion(window, frames, fields, columns)
