@@ -91,7 +91,8 @@ class _Owners:
 
 def _explode(batch: pa.RecordBatch, owners: _Owners) -> pa.RecordBatch:
     """Return one row per change."""
-    batch = batch.filter(pa.array(~_failed(batch)))
+    if batch.column("sub").null_count < len(batch):
+        batch = batch.filter(pa.array(~_failed(batch)))
     types = batch.column("type")
     closed = np.flatnonzero(_mask(pc.equal(types, TYPE_NAMES[CLOSE_SESSION])))
     gone = _gone(batch, closed, owners)

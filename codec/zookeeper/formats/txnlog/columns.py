@@ -6,8 +6,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.columns import contents
-from logwright.codec.deferred import compute as pc
 from logwright.codec.fault import UsageError
 from logwright.codec.java import java_string
 from logwright.codec.zookeeper.formats.txnlog import layout
@@ -25,9 +23,7 @@ Int32s = npt.NDArray[np.int32]
 
 _KINDS = {name: kind for kind, name in layout.TYPE_NAMES.items()}
 _UNKNOWN = layout.LOWEST - 1
-_NAMES = contents(pa.string(), [name.encode() for name in _KINDS])
-_CODES = np.array([*_KINDS.values(), _UNKNOWN], np.int64)
-"""The types with these names, and that of other names."""
+_RECIPE_OF = dict(enumerate(layout.RECIPES, layout.LOWEST))
 _TYPES = {column.name: column.type for column in ROWS.columns}
 
 
@@ -67,15 +63,13 @@ class TxnColumns:
         """Return the types of rows as numbers. Raises `UsageError` for a null or a type that cannot be written so."""
         if not self.has("type"):
             raise UsageError(f"{NAME} needs a column 'type'", advice=f"It is one of: {', '.join(_KINDS)}")
-        places = np.asarray(pc.fill_null(pc.index_in(self.get("type", pa.string()), _NAMES), len(_KINDS)))
-        kinds: Int64s = _CODES[places]
-        occurs = np.bincount(places, minlength=len(_CODES)) > 0
-        self.seen = tuple(_CODES[:-1][occurs[:-1]].tolist())
-        if (
-            not occurs[-1]
-            and not in_multi.any()
-            and all(layout.RECIPES[kind - layout.LOWEST] for kind in self.seen)
-        ):
+        names = self.get("type", pa.string()).dictionary_encode()
+        codes = np.array(
+            [_KINDS.get(name, _UNKNOWN) for name in [*names.dictionary.to_pylist(), None]], np.int64
+        )
+        kinds: Int64s = codes[np.asarray(names.indices.fill_null(-1) if names.null_count else names.indices)]
+        self.seen = tuple(codes[:-1].tolist())
+        if not names.null_count and not in_multi.any() and all(map(_RECIPE_OF.get, self.seen)):
             return kinds
         place = np.maximum(kinds, layout.LOWEST) - layout.LOWEST
         bad = (kinds == _UNKNOWN) | (
