@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 VERSION_DIR = "version-2"
 """The folder in `dataDir` and `dataLogDir` that holds logs and snapshots."""
@@ -83,6 +84,11 @@ PRINTED = {"zxid": zxid_text, "session": zxid_text}
 def epoch_of(zxid: int) -> int:
     """Return the epoch of the leader that made the transaction (`ZxidUtils.getEpochFromZxid`)."""
     return zxid >> 32
+
+
+def continues(zxid: Any, before: Any) -> Any:
+    """Return whether a zxid is the next one: in its epoch, or as the first one of a later epoch. For numbers and for arrays."""
+    return (zxid == before + 1) | ((zxid >> 32 > before >> 32) & (zxid & 0xFFFFFFFF == 1))
 
 
 def counter_of(zxid: int) -> int:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from logwright.codec.engine.repair import Removed
-from logwright.codec.zookeeper.names import counter_of, epoch_of, zxid_text
+from logwright.codec.zookeeper.names import continues, counter_of, epoch_of, zxid_text
 from logwright.codec.zookeeper.repair.logs import Log
 from logwright.codec.zookeeper.repair.snapshots import Snapshot
 from logwright.codec.zookeeper.repair.survey import Survey, zxids
@@ -41,9 +41,8 @@ def gaps(logs: Sequence[Log], base: int) -> list[Gap]:
     which = np.flatnonzero(all_ > base)
     later = all_[which]
     before = np.maximum.accumulate(np.concatenate((np.array([base], np.int64), later)))[:-1]
-    begins = (later >> 32 > before >> 32) & ((later & 0xFFFFFFFF) == 1)
     out = []
-    for i in np.flatnonzero((later > before + 1) & ~begins).tolist():
+    for i in np.flatnonzero((later > before) & ~continues(later, before)).tolist():
         zxid, last = int(later[i]), int(before[i])
         first = last + 1 if epoch_of(last) == epoch_of(zxid) else zxid - counter_of(zxid) + 1
         out.append(Gap(int(which[i]), first, zxid - 1))

@@ -128,14 +128,7 @@ def _plausible(record: FixedRecord, before: int | None, file: int | None) -> boo
         return False
     if before is None:
         return file is None or record.zxid == file
-    return follows(record.zxid, before)
-
-
-def follows(zxid: int, before: int) -> bool:
-    """Return whether a zxid is the next one, in its epoch or as the first one of a later epoch."""
-    return zxid == before + 1 or (
-        names.epoch_of(zxid) > names.epoch_of(before) and names.counter_of(zxid) == 1
-    )
+    return bool(names.continues(record.zxid, before))
 
 
 # Records of failed requests

@@ -21,8 +21,8 @@ from logwright.codec.zookeeper.state.tree_kernels import (
     bury,
     changed,
     convert,
+    count,
     crowded,
-    digest_of,
     enter,
     find,
     is_quota_node,
@@ -39,6 +39,9 @@ from logwright.codec.zookeeper.state.tree_kernels import (
     same,
     supplant,
 )
+
+_UNKNOWN = -2
+"""Stands for an ACL that is not in the cache."""
 
 # Quotas
 
@@ -122,13 +125,27 @@ def grow_cversion(state: Int64s, nodes: Int64s, parent: int, number: int, zxid: 
         changed(state, nodes, parent, stat)
 
 
+@kernel("const u1[], const i8[,], i8, Arrays")
+def list_in(buf: Bytes, bodies: Int64s, body: int, t: Arrays) -> int:
+    """Return the ACL of a body, -1 for null; `_UNKNOWN` if it must be learned first, from `state[DETAIL]` on."""
+    if bodies[measured.ACL_COUNT, body] == NULL:
+        return -1
+    start = bodies[measured.ACL_AT, body]
+    _, stop, _ = skip_acl(buf, start, len(buf))
+    acl = list_of(t.state, t.forms, t.slots, t.acl_bytes, buf, start, stop - start)
+    if acl < 0:
+        t.state[f.DETAIL] = start
+        return _UNKNOWN
+    return acl
+
+
 @kernel("const u1[], i8, const i8[,], i8, i8, i8, i8, Arrays")
 def create(
     buf: Bytes, kind: int, bodies: Int64s, body: int, client: int, zxid: int, time: int, t: Arrays
 ) -> int:
     """`DataTree.createNode`. If it returns that it needs something, nothing was changed."""
     state, arena, nodes, table, sessions, hashed = t.state, t.arena, t.nodes, t.table, t.sessions, t.hashed
-    slots, forms, lists, acl_bytes, stat, notes = t.slots, t.forms, t.lists, t.acl_bytes, t.stat, t.notes
+    slots, lists, stat, notes = t.slots, t.lists, t.stat, t.notes
     at = bodies[measured.PATH_AT, body]
     size = bodies[measured.PATH_LENGTH, body]
     owner = 0
@@ -161,17 +178,10 @@ def create(
         return f.NEED_TABLE
     if state[f.SESSIONS] >= len(sessions):
         return f.NEED_SESSIONS
-    slot = -1
-    acl = -1
-    if bodies[measured.ACL_COUNT, body] != NULL:
-        start = bodies[measured.ACL_AT, body]
-        _, stop, _ = skip_acl(buf, start, len(buf))
-        acl = list_of(state, forms, slots, acl_bytes, buf, start, stop - start)
-        if acl < 0:
-            state[f.DETAIL] = start
-            return f.NEED_ACL
-        if state[f.MONOTONIC]:
-            slot = convert(state, slots, lists, acl)
+    acl = list_in(buf, bodies, body, t)
+    if acl == _UNKNOWN:
+        return f.NEED_ACL
+    slot = convert(state, slots, lists, acl) if acl >= 0 and state[f.MONOTONIC] else -1
     number = bodies[measured.VALUE, body] if bodies[measured.FIELDS, body] & NUMBER else -1
     if size > 1 or state[f.NO_ALIAS]:
         crc = crc32_raw(crc, buf, at + cut, at + size)
@@ -189,7 +199,7 @@ def create(
         grow_cversion(state, nodes, parent, number, zxid, stat)
     else:
         set_cversion(state, nodes, parent, number, zxid, stat)
-        slot = convert(state, slots, lists, acl) if bodies[measured.ACL_COUNT, body] != NULL else -1
+        slot = convert(state, slots, lists, acl) if acl >= 0 else -1
     row = state[f.ROWS]
     used = state[f.USED]
     append(arena, used, buf, at, size)
@@ -212,9 +222,7 @@ def create(
         enter(state, table, crc, row)
     if state[f.DIGESTS] and counts(buf, at, at + size):
         crc = crc32_raw(f.ONES if size == 1 else crc, arena, used + size, used + size + length)
-        nodes[row, f.N_BEGUN] = crc
-        nodes[row, f.N_DIGEST] = digest_of(nodes, row, crc, stat)
-        state[f.TOTAL] += nodes[row, f.N_DIGEST]
+        count(state, nodes, row, crc, stat)
     if owner_kind(owner, state[f.EXTENDED]) == f.INVALID:
         return die(state, f.BAD_OWNER, owner)
     own(state, nodes, sessions, hashed, row)
@@ -328,8 +336,8 @@ def set_data(buf: Bytes, bodies: Int64s, body: int, crc: int, zxid: int, time: i
 @kernel("const u1[], const i8[,], i8, Arrays")
 def set_acl(buf: Bytes, bodies: Int64s, body: int, t: Arrays) -> int:
     """`DataTree.setACL`."""
-    state, arena, nodes, table, slots, forms = t.state, t.arena, t.nodes, t.table, t.slots, t.forms
-    lists, acl_bytes, stat, notes = t.lists, t.acl_bytes, t.stat, t.notes
+    state, arena, nodes, table, slots = t.state, t.arena, t.nodes, t.table, t.slots
+    lists, stat, notes = t.lists, t.stat, t.notes
     at = bodies[measured.PATH_AT, body]
     size = bodies[measured.PATH_LENGTH, body]
     if size == NULL:
@@ -340,14 +348,9 @@ def set_acl(buf: Bytes, bodies: Int64s, body: int, t: Arrays) -> int:
     if row < 0:
         note(state, notes, f.NONODE, at, size)
         return f.DONE
-    acl = -1
-    if bodies[measured.ACL_COUNT, body] != NULL:
-        start = bodies[measured.ACL_AT, body]
-        _, stop, _ = skip_acl(buf, start, len(buf))
-        acl = list_of(state, forms, slots, acl_bytes, buf, start, stop - start)
-        if acl < 0:
-            state[f.DETAIL] = start
-            return f.NEED_ACL
+    acl = list_in(buf, bodies, body, t)
+    if acl == _UNKNOWN:
+        return f.NEED_ACL
     release(state, slots, lists, nodes[row, f.N_ACL])
     nodes[row, f.N_ACL] = -1 if acl < 0 else convert(state, slots, lists, acl)
     nodes[row, f.N_AVERSION] = bodies[measured.VALUE, body]

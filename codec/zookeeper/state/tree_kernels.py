@@ -152,6 +152,14 @@ def digest_of(nodes: Int64s, row: int, crc: int, stat: Bytes) -> int:
     return crc32_raw(crc, stat, 0, f.STAT_SIZE) ^ f.ONES
 
 
+@kernel("i8[], i8[,], i8, i8, u1[]")
+def count(state: Int64s, nodes: Int64s, row: int, crc: int, stat: Bytes) -> None:
+    """Add the digest of a new node. `crc` is the register after its path and data."""
+    nodes[row, f.N_BEGUN] = crc
+    nodes[row, f.N_DIGEST] = digest_of(nodes, row, crc, stat)
+    state[f.TOTAL] += nodes[row, f.N_DIGEST]
+
+
 @kernel("i8[], i8[,], i8, u1[]")
 def changed(state: Int64s, nodes: Int64s, row: int, stat: Bytes) -> None:
     """Recompute the digest of a node whose stat changed."""

@@ -24,7 +24,7 @@ from logwright.codec.zookeeper.jute import NULL, Int64s
 from logwright.codec.zookeeper.state import tree_fields as f
 from logwright.codec.zookeeper.state.digest import counts
 from logwright.codec.zookeeper.state.tree_kernels import (
-    digest_of,
+    count,
     enter,
     find,
     last_slash,
@@ -123,9 +123,7 @@ def load(
             nodes[parent, f.N_CHILDREN] += 1
         if state[f.DIGESTS] and counts(buf, start, start + size):
             crc = crc32_raw(crc, arena, used + size, used + size + length)
-            nodes[row, f.N_BEGUN] = crc
-            nodes[row, f.N_DIGEST] = digest_of(nodes, row, crc, stat)
-            state[f.TOTAL] += nodes[row, f.N_DIGEST]
+            count(state, nodes, row, crc, stat)
         if cut < 0:
             # Neither its parent nor its owner is checked.
             state[f.ROOT] = row

@@ -14,6 +14,7 @@ import pyarrow as pa
 from logwright.codec.fault import UsageError
 from logwright.codec.zookeeper.formats.txnlog.columns import TxnColumns
 from logwright.codec.zookeeper.formats.txnlog.rows import NAME, ROWS
+from logwright.codec.zookeeper.names import continues
 from logwright.codec.zookeeper.store.edit_batches import SCHEMA, Operations, of_nodes
 
 if TYPE_CHECKING:
@@ -73,8 +74,7 @@ class Editor:
     def _ordered(self, zxids: Any, first_row: int) -> None:
         """Check that each zxid continues the one before. Raises `UsageError`."""
         before = np.concatenate(([zxids[0] - 1 if self.zxid is None else self.zxid - 1], zxids[:-1]))
-        next_epoch = (zxids >> 32 > before >> 32) & (zxids & 0xFFFFFFFF == 1)
-        bad = np.flatnonzero((zxids != before + 1) & ~next_epoch)
+        bad = np.flatnonzero(~continues(zxids, before))
         if len(bad):
             i = int(bad[0])
             raise UsageError(

@@ -21,7 +21,7 @@ from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
 from logwright.codec.zookeeper.formats.txnlog.bodies import DIGEST, NO_DIGEST, Bodies
 from logwright.codec.zookeeper.formats.txnlog.layout import ERROR
 from logwright.codec.zookeeper.formats.txnlog.scan import BODY, TXN_FRAME
-from logwright.codec.zookeeper.names import counter_of, epoch_of
+from logwright.codec.zookeeper.names import continues
 from logwright.codec.zookeeper.state.tree import Tree
 from logwright.codec.zookeeper.store.files import DataFile, logs, logs_from
 
@@ -93,7 +93,7 @@ class _Tracer:
             return ()
         zxid = np.ascontiguousarray(frames.header["zxid"])
         before = np.concatenate(([self.last], zxid[:-1]))
-        odd = (zxid > before + 1) & ~((zxid >> 32 > before >> 32) & ((zxid & 0xFFFFFFFF) == 1))
+        odd = (zxid > before) & ~continues(zxid, before)
         odd |= (frames.header["type"] == ERROR) & (frames.header["session_id"] == 0)
         edges = [*np.flatnonzero(odd).tolist(), len(zxid)]
         parts, at = [], 0
@@ -107,9 +107,7 @@ class _Tracer:
     def _apply(self, log: DataFile, window: Window, frames: Frames) -> None:
         head = frames.header[0]
         first = int(head["zxid"])
-        complete = first <= self.trace.zxid + 1 or (
-            epoch_of(first) > epoch_of(self.trace.zxid) and counter_of(first) == 1
-        )
+        complete = first <= self.trace.zxid or continues(first, self.trace.zxid)
         if not complete or (int(head["type"]) == ERROR and not int(head["session_id"])):
             self.agreed = None
         applied = self.trace.tree.apply_frames(window, frames, check=True)

@@ -416,10 +416,9 @@ def _damage(window: Window, scanned: Scanned, context: TxnLogContext) -> Fault:
             text = f"{plural.count(left, 'byte')} at the end, too few for a record"
         else:
             text = f"the record takes {layout.OVERHEAD + length} bytes, but the file ends after {left}"
-            end = records.true_end(data, stop, min(len(data), stop + records.REACH))
-            if end >= 0:
-                text = f"the record's length is {length}, but its checksum matches {plural.count(end - stop - layout.OVERHEAD, 'byte')}"
-                return Fault(NAME, offset, int(end) - stop, Kind.LENGTH, text, system=STOPS)
+            wrong_length = _wrong_length(window, stop, length)
+            if wrong_length is not None:
+                return wrong_length
         return _torn(offset, left, text, context)
     size = layout.OVERHEAD + length
     context.prefixes = FINDER.prefixes(data, context.prefixes)
@@ -432,15 +431,23 @@ def _damage(window: Window, scanned: Scanned, context: TxnLogContext) -> Fault:
         if mark == 0 and not data[stop + size - 1 : stop + size - 1 + BODY].any():
             return _torn(offset, size, "the record ends in zeros", context)
         text = f"the end mark of the record is {mark:#04x}, expected {layout.EOR:#04x} ('B'), and its checksum is wrong"
-        end = records.true_end(data, stop, min(len(data), stop + records.REACH))
-        if end >= 0:
-            text = f"the record's length is {length}, but its checksum matches {plural.count(end - stop - layout.OVERHEAD, 'byte')}"
-            return Fault(NAME, offset, int(end) - stop, Kind.LENGTH, text, system=STOPS)
-        return Fault(NAME, offset, size, Kind.LENGTH, text, system=STOPS)
+        return _wrong_length(window, stop, length) or Fault(
+            NAME, offset, size, Kind.LENGTH, text, system=STOPS
+        )
     text = f"Adler-32: stored {stored:#010x}, computed {computed:#010x}"
     return Fault(
         NAME, offset, size, Kind.CHECKSUM, text, system=f"{START_FAILS}: IOException: CRC check failed"
     )
+
+
+def _wrong_length(window: Window, stop: int, length: int) -> Fault | None:
+    """Return the fault of a record whose checksum shows another end than its length."""
+    end = int(records.true_end(window.data, stop, min(len(window.data), stop + records.REACH)))
+    if end < 0:
+        return None
+    right = plural.count(end - stop - layout.OVERHEAD, "byte")
+    text = f"the record's length is {length}, but its checksum matches {right}"
+    return Fault(NAME, window.offset + stop, end - stop, Kind.LENGTH, text, system=STOPS)
 
 
 def _torn(offset: int, length: int, text: str, context: TxnLogContext) -> Fault:
