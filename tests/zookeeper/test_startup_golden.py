@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from zookeeper_nodes import acl_uses, node_at
 from zookeeper_startup import (
     GOLDEN,
     RecordedStart,
@@ -108,13 +109,13 @@ def test_tree_in_memory_after_loading(
     assert zxid_text(first) == result["committed_log_min"]
     # The root is two nodes for a server.
     assert len(tree) + 1 == result["node_count"]
-    uses = tree._acls.uses()
+    uses = acl_uses(tree)
     table = tree.acls().to_pylist()
     assert [(row["acl_id"], uses[row["acl_id"]], row["acl"]) for row in table] == [
         (acl["id"], acl["refs"], acl["acl"]) for acl in sorted(acls, key=lambda acl: acl["id"])
     ]
     for stat in stats:
-        value = tree.get(stat["path"].encode())
+        value = node_at(tree, stat["path"].encode())
         assert value is not None
         owner = int(stat["ephemeralOwner"], 16)
         names = value.stat.keys() - {"owner"}

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from memory_directory import MemoryDirectory
 from zookeeper_crafted import FRESH, ROOT, buf, i4, i8, sealed_sections, snapshot
+from zookeeper_nodes import node_at
 from zookeeper_startup import data_directory, server, start
 
 from logwright.codec.fault import UnreadableError
@@ -340,7 +341,7 @@ def test_quota_of_the_root_ends_the_start() -> None:
 def test_later_of_two_nodes_with_one_path_counts() -> None:
     loaded = load({"snapshot.0": snapshot(ROOT, (b"/a", -1, 0), (b"/a", -1, 5))})
     assert loaded.tree is not None
-    node = loaded.tree.get(b"/a")
+    node = node_at(loaded.tree, b"/a")
     assert node is not None
     assert node.stat["owner"] == 5
     assert len(loaded.tree) == 2

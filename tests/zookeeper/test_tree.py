@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from zookeeper_model import Model, Txn
+from zookeeper_nodes import acl_uses, children_of, node_at
 from zookeeper_replay import as_told
 from zookeeper_transactions import (
     READERS,
@@ -188,7 +189,7 @@ def test_since_and_upto_limit_the_transactions() -> None:
     applied = tree.apply_frames(*log(*inputs), since=2, upto=4)
     assert applied.reached
     assert applied.count == 3
-    assert tree.children(b"/") == [b"/n2", b"/n3", b"/n4", b"/zookeeper"]
+    assert children_of(tree, b"/") == [b"/n2", b"/n3", b"/n4", b"/zookeeper"]
     assert Tree.empty().apply_frames(*log(*inputs), since=9).count == 0
     assert Tree.empty().apply_frames(*log()).digests.tolist() == []
 
@@ -198,7 +199,7 @@ def test_frames_may_be_a_selection() -> None:
     subset = frames.pick(np.array([True, False, True, True, False, True, True]))
     tree = Tree.empty()
     applied = tree.apply_frames(window, subset)
-    assert tree.children(b"/") == [b"/n2", b"/n3", b"/n5", b"/zookeeper"]
+    assert children_of(tree, b"/") == [b"/n2", b"/n3", b"/n5", b"/zookeeper"]
     assert applied.died is not None
     assert applied.died.index == 4
 
@@ -225,7 +226,7 @@ def test_memory_of_changed_data_is_reused() -> None:
             inputs += [create(zxid, path), set_data(zxid, path, value)]
         replayed(*inputs, tree=tree)
     for path, value in expected.items():
-        node = tree.get(path)
+        node = node_at(tree, path)
         assert node is not None
         assert node.data == value
     assert tree._arena.nbytes < 40_000
@@ -269,17 +270,17 @@ def test_acl_lists_are_numbered_as_in_java() -> None:
 
     inputs = [create(k, b"/n%d" % k, acl=acl_of_number(k % 60)) for k in range(1, 121)]
     tree, _ = replayed(*inputs)
-    assert tree._acls.uses() == {1: 1, **{k + 1: 2 for k in range(1, 61)}}
+    assert acl_uses(tree) == {1: 1, **{k + 1: 2 for k in range(1, 61)}}
     table = {row["acl_id"]: row["acl"] for row in tree.acls().to_pylist()}
     for k in range(1, 121):
-        node = tree.get(b"/n%d" % k)
+        node = node_at(tree, b"/n%d" % k)
         assert node is not None
         assert table[node.acl_id] == [{"perms": k % 60, "scheme": "ip", "id": f"10.0.0.{k % 60}"}]
     # A list that nobody has any more comes with another number.
     replayed(
         *(delete(200 + k, b"/n%d" % k) for k in (5, 65)), create(300, b"/n", acl=acl_of_number(5)), tree=tree
     )
-    node = tree.get(b"/n")
+    node = node_at(tree, b"/n")
     assert node is not None
     assert node.acl_id == 62
 
@@ -290,7 +291,7 @@ def test_acl_lists_equal_in_java_share_a_number() -> None:
         for item in (b"\xff", b"\xfe", "\ufffd".encode())
     ]
     tree, _ = replayed(*(create(k, b"/n%d" % k, acl=item) for k, item in enumerate(lists)))
-    assert tree._acls.uses() == {1: 1, 2: 3}
+    assert acl_uses(tree) == {1: 1, 2: 3}
 
 
 def test_find_returns_nodes_and_stats_count_their_children() -> None:
@@ -310,11 +311,11 @@ def test_changes_of_a_copied_tree_leave_the_original() -> None:
     for copy in copies:
         replayed(create(5, b"/a/b", b"123"), create(6, b"/c", acl=READERS), tree=copy)
         assert quota_stats(copy, b"/a") == b"count=2,bytes=3"
-        assert copy.get(b"/c") is not None
+        assert node_at(copy, b"/c") is not None
     assert quota_stats(tree, b"/a") == b"count=1,bytes=0"
-    assert tree.get(b"/c") is None
-    assert tree.get(b"/nothing") is None
-    assert tree.children(b"/nothing") == []
+    assert node_at(tree, b"/c") is None
+    assert node_at(tree, b"/nothing") is None
+    assert children_of(tree, b"/nothing") == []
 
 
 def test_columns_of_the_tree() -> None:
@@ -332,4 +333,4 @@ def test_columns_of_the_tree() -> None:
     assert unordered.column(0).to_pylist()[-3:] == ["/b", "/a", "/a/c"]
     (nothing,) = tree.nodes([])
     assert (nothing.num_rows, nothing.num_columns) == (7, 0)
-    assert as_told(tree.get(b"/a")) | {"acl_id": 2} == as_told(tree.get(b"/a"))  # type: ignore[arg-type]
+    assert as_told(node_at(tree, b"/a")) | {"acl_id": 2} == as_told(node_at(tree, b"/a"))  # type: ignore[arg-type]

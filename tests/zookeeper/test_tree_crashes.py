@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from zookeeper_nodes import node_at
 from zookeeper_replay import restored
 from zookeeper_transactions import (
     CASES,
@@ -54,7 +55,7 @@ def test_acl_without_scheme_or_id_crashes_a_server() -> None:
         nobody = [{"perms": 1, "id": {"scheme": b"world", "id": b"anyone"} | {name: None}}]
         tree, died = dies(create(1, b"/a"), create(2, b"/b", acl=nobody))
         assert died.code == state.IS_NULL
-        assert tree.get(b"/b") is None
+        assert node_at(tree, b"/b") is None
         acl = {"path": b"/a", "acl": nobody, "version": 1}
         assert dies(create(1, b"/a"), txn(2, txns.SET_ACL, acl))[1].code == state.IS_NULL
 
@@ -67,7 +68,7 @@ def test_ttl_out_of_range_crashes_a_server() -> None:
             died.error
             == "IllegalArgumentException: ttl must be positive and cannot be larger than: 1099511627775"
         )
-        assert tree.get(b"/t") is None
+        assert node_at(tree, b"/t") is None
 
 
 def test_invalid_ephemeral_owner_crashes_a_server() -> None:
@@ -90,7 +91,7 @@ def test_missing_acl_crashes_a_server() -> None:
         for row in batch.to_pylist()
         if row["acl"] is None
     ]
-    node = tree.get(path)
+    node = node_at(tree, path)
     assert node is not None
     assert node.acl is None
     assert node.acl_id == 4242
@@ -125,15 +126,15 @@ def test_multi_ends_at_an_invalid_part() -> None:
         tree, applied = replayed(changed)
         assert applied.count == 1
         assert [(note.code, note.sub) for note in applied.noted] == [(state.MARSHALLING, 1)]
-        assert tree.get(b"/a") is not None
-        assert tree.get(b"/b") is None
+        assert node_at(tree, b"/a") is not None
+        assert node_at(tree, b"/b") is None
         assert tree.zxid == 1
     # Its path is said to be longer than it is.
     cut = payload.replace(b"\0\0\0\2/a\0\0\0\1", b"\0\0\0\x7f/a\0\0\0\1")
     assert cut != payload
     tree, applied = replayed(cut)
     assert [(note.code, note.sub) for note in applied.noted] == [(state.MARSHALLING, 1)]
-    assert tree.get(b"/b") is None
+    assert node_at(tree, b"/b") is None
 
 
 def test_path_before_an_invalid_part_is_decoded_as_java_does() -> None:
@@ -141,7 +142,7 @@ def test_path_before_an_invalid_part_is_decoded_as_java_does() -> None:
     payload = PAYLOAD.pack(multi(1, *parts))
     for odd in (payload, payload.replace(b"\0\0\0\2/a\0\0\0\1", b"\0\0\0\x7f/a\0\0\0\1")):
         tree, _ = replayed(odd)
-        assert tree.get("/\ufffd".encode()) is not None
+        assert node_at(tree, "/\ufffd".encode()) is not None
 
 
 def test_digest_of_a_multi_with_an_invalid_part_is_compared() -> None:
@@ -162,7 +163,7 @@ def test_multi_parts_may_have_trailing_bytes() -> None:
     assert longer != payload
     tree, applied = replayed(longer)
     assert [(note.code, note.path) for note in applied.noted] == [(state.NONODE, b"/none")]
-    assert tree.get(b"/a") is not None
+    assert node_at(tree, b"/a") is not None
 
 
 def test_unreadable_transactions_are_skipped() -> None:

@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 import pytest
+from zookeeper_nodes import acl_uses, node_at
 from zookeeper_replay import as_told, restored
 
 from logwright.codec.zookeeper.state import tree_fields as state
@@ -50,7 +51,7 @@ def test_tree_equals_the_servers_memory(name: str) -> None:
         "sessions"
     ]
     cached = [row for row in reported if row["kind"] == "acl_cache"]
-    assert tree._acls.uses() == {row["id"]: row["refs"] for row in cached}
+    assert acl_uses(tree) == {row["id"]: row["refs"] for row in cached}
     assert {row["acl_id"]: row["acl"] for row in tree.acls().to_pylist()} == {
         row["id"]: row["acl"] for row in cached
     }
@@ -60,7 +61,7 @@ def test_tree_equals_the_servers_memory(name: str) -> None:
         paths[0] = ""
         assert paths == sorted((row["path"] for row in persisted), key=str.encode)
     for item in persisted:
-        node = tree.get(item["path"].encode())
+        node = node_at(tree, item["path"].encode())
         assert node is not None
         assert {"kind": "persisted", **as_told(node)} == item
 
@@ -114,7 +115,7 @@ def test_tree_from_rows_is_the_same(name: str) -> None:
     assert list(by_rows.nodes(names)) == list(by_frames.nodes(names))
     assert by_rows.digest == by_frames.digest
     assert by_rows.session_timeouts == by_frames.session_timeouts
-    assert by_rows._acls.uses() == by_frames._acls.uses()
+    assert acl_uses(by_rows) == acl_uses(by_frames)
     assert two.mismatches == item.mismatches
     assert two.count == item.count
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from zookeeper_nodes import acl_uses, children_of, node_at
 from zookeeper_transactions import READERS, SESSION, WORLD, create, delete, in_memory, log, replayed, txn
 
 from logwright.codec.zookeeper.formats.txnlog import layout as txns
@@ -26,14 +27,14 @@ def test_closing_a_session_deletes_its_nodes() -> None:
     _, applied = replayed(closed, tree=tree)
     assert [(note.code, note.path) for note in applied.noted] == [(state.NONODE, b"/gone")]
     assert tree.session_timeouts == {}
-    assert tree.children(b"") == [b"/zookeeper"]
+    assert children_of(tree, b"") == [b"/zookeeper"]
 
 
 def test_paths_in_close_session_are_ignored_unless_enabled() -> None:
     inputs = [create(1, b"/a"), create(2, b"/e", ephemeral=1)]
     closed = txn(3, txns.CLOSE_SESSION, {"paths_to_delete": [b"/a"]})
-    assert replayed(*inputs, closed)[0].children(b"/") == [b"/zookeeper"]
-    assert replayed(*inputs, closed, close_session_txn=False)[0].children(b"/") == [b"/a", b"/zookeeper"]
+    assert children_of(replayed(*inputs, closed)[0], b"/") == [b"/zookeeper"]
+    assert children_of(replayed(*inputs, closed, close_session_txn=False)[0], b"/") == [b"/a", b"/zookeeper"]
 
 
 def test_ephemeral_nodes_without_a_session_are_deleted_after_loading() -> None:
@@ -44,8 +45,8 @@ def test_ephemeral_nodes_without_a_session_are_deleted_after_loading() -> None:
         create(4, b"/later"),
     )
     assert tree.after_load() == [b"/lost"]
-    assert tree.children(b"/") == [b"/kept", b"/later", b"/zookeeper"]
-    root = tree.get(b"/")
+    assert children_of(tree, b"/") == [b"/kept", b"/later", b"/zookeeper"]
+    root = node_at(tree, b"/")
     assert root is not None
     assert root.stat["pzxid"] == 4
     assert tree.after_load() == []
@@ -61,7 +62,7 @@ def test_orphan_survives_the_end_of_its_session() -> None:
     )
     assert [(note.code, note.path) for note in applied.noted] == [(state.NONODE, b"/p/e")]
     assert tree.orphans() == [b"/p/e"]
-    assert tree.get(b"/p/e") is not None
+    assert node_at(tree, b"/p/e") is not None
 
 
 @pytest.mark.parametrize(
@@ -70,7 +71,7 @@ def test_orphan_survives_the_end_of_its_session() -> None:
 def test_ttl_nodes_without_extended_types(owner: int, extended: bool, kept: bool) -> None:
     body = {"path": b"/t", "data": b"", "acl": WORLD, "parent_cversion": 1, "ttl": 5}
     tree, _ = replayed(txn(1, txns.CREATE_TTL, body))
-    node = tree.get(b"/t")
+    node = node_at(tree, b"/t")
     assert node is not None
     assert node.stat["owner"] == owner
     assert (tree.after_load(extended_types=extended) == []) is kept
@@ -87,7 +88,7 @@ def test_orphan_may_be_created_again() -> None:
     assert tree.orphans() == [b"/p/c"]
     older, applied = replayed(*inputs, second, existing_by_path=False)
     assert applied.noted == []
-    node = older.get(b"/p/c")
+    node = node_at(older, b"/p/c")
     assert node is not None
     assert (node.data, node.stat["czxid"]) == (b"new", 5)
     assert older.orphans() == []
@@ -97,9 +98,9 @@ def test_orphan_may_be_created_again() -> None:
     for settings, uses in (({}, 2), ({"monotonic": False}, 1)):
         tree, applied = replayed(create(1, b"/a"), create(2, b"/a"), existing_by_path=False, **settings)
         assert [note.code for note in applied.noted] == [state.NODEEXISTS]
-        assert tree._acls.uses() == {1: 1, 2: uses}
+        assert acl_uses(tree) == {1: 1, 2: uses}
     tree, _ = replayed(create(1, b"/a"), create(2, b"/a", acl=READERS), existing_by_path=False)
-    node = tree.get(b"/a")
+    node = node_at(tree, b"/a")
     assert node is not None
     assert node.acl_id == 2
 
@@ -108,18 +109,18 @@ def test_counters_may_decrease_in_older_servers() -> None:
     inputs = [create(5, b"/a", parent_cversion=9), create(6, b"/b", parent_cversion=3)]
     for monotonic, cversion, pzxid in ((True, 9, 5), (False, 3, 6)):
         tree, _ = replayed(*inputs, monotonic=monotonic)
-        root = tree.get(b"/")
+        root = node_at(tree, b"/")
         assert root is not None
         assert (root.stat["cversion"], root.stat["pzxid"]) == (cversion, pzxid)
     for monotonic, pzxid in ((True, 6), (False, 2)):
         tree, _ = replayed(create(6, b"/a"), delete(2, b"/a"), delete(9, b"/none"), monotonic=monotonic)
-        root = tree.get(b"/")
+        root = node_at(tree, b"/")
         assert root is not None
         assert root.stat["pzxid"] == (9 if monotonic else pzxid)
     # -1 is one more, and comes round.
     full = create(1, b"/a", parent_cversion=0x7FFFFFFF)
     tree, _ = replayed(full, create(2, b"/b"), monotonic=False)
-    root = tree.get(b"/")
+    root = node_at(tree, b"/")
     assert root is not None
     assert root.stat["cversion"] == -0x80000000
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from zookeeper_nodes import Node, node_at
 
 from logwright.codec.deferred import compute as pc
 from logwright.codec.fault import UsageError
@@ -32,7 +33,6 @@ from logwright.codec.zookeeper.state.columns import (
 )
 from logwright.codec.zookeeper.state.sorted_run import paths_of
 from logwright.codec.zookeeper.state.tree import Tree
-from logwright.codec.zookeeper.state.tree_read import Node
 from logwright.codec.zookeeper.store.edit_batches import SCHEMA, Operations, open_list, unpacked
 from logwright.codec.zookeeper.store.edits import typed_rows
 
@@ -309,7 +309,7 @@ class RowEditor:
                 state.node = partial(self._node, path)
 
     def _node(self, path: bytes) -> Node:
-        node = self._tree.get(path)
+        node = node_at(self._tree, path)
         assert node is not None
         return node
 

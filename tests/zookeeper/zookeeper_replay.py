@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from zookeeper_nodes import Node
 
 from logwright.codec.frames.walk import Hole, ListedFile, Walk
 from logwright.codec.option import Options
@@ -15,7 +16,6 @@ from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
 from logwright.codec.zookeeper.formats.txnlog.tables import OPTIONS as TXNLOG_OPTIONS
 from logwright.codec.zookeeper.names import GZIP, SNAPPY
 from logwright.codec.zookeeper.state.tree import Applied, Tree
-from logwright.codec.zookeeper.state.tree_read import Node
 from logwright.codec.zookeeper.store import files
 from logwright.codec.zookeeper.store.files import DATA_LOG_DIR
 from logwright.corpora.cases import Case

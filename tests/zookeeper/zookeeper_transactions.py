@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from zookeeper_model import Model, Txn
+from zookeeper_nodes import acl_uses, children_of, node_at
 
 from logwright.codec.frames.walk import MemoryFile
 from logwright.codec.option import Options
@@ -75,21 +76,21 @@ def replayed(*inputs: Txn | bytes, tree: Tree | None = None, **settings: bool) -
 def agree(tree: Tree, model: Model) -> None:
     """Assert that the tree equals the model."""
     reached = sorted(model.below(b""))
-    assert [item.path for item in (tree.get(path) for path in reached) if item is not None] == reached
+    assert [item.path for item in (node_at(tree, path) for path in reached) if item is not None] == reached
     assert tree.orphans() == sorted(set(model.nodes) - set(reached))
     assert len(tree) == len(reached)
     for path, there in model.nodes.items():
-        node = tree.get(path)
+        node = node_at(tree, path)
         assert node is not None, path
         assert node.data == there.data, path
         assert node.acl_id == there.acl, path
         assert node.num_children == len(there.children), path
         assert node.stat == {name: vars(there)[name] for name in node.stat}, path
-        assert tree.children(path) == sorted(path + b"/" + name for name in there.children)
+        assert children_of(tree, path) == sorted(path + b"/" + name for name in there.children)
     assert tree.digest == model.digest
     assert tree.zxid == model.zxid
     assert tree.session_timeouts == dict(sorted(model.sessions.items()))
-    assert tree._acls.uses() == dict(sorted(model.refs.items()))
+    assert acl_uses(tree) == dict(sorted(model.refs.items()))
     assert sorted(tree._quotas.by_path) == sorted(model.quotas)
 
 
@@ -120,6 +121,6 @@ def quota_txns(zxid: int, path: bytes, limits: bytes = b"count=5,bytes=-1") -> l
 
 
 def quota_stats(tree: Tree, path: bytes) -> bytes | None:
-    node = tree.get(b"/zookeeper/quota" + path + b"/zookeeper_stats")
+    node = node_at(tree, b"/zookeeper/quota" + path + b"/zookeeper_stats")
     assert node is not None
     return node.data

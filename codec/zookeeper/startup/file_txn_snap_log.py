@@ -176,7 +176,7 @@ def kill_dead_sessions(restored: Restored) -> tuple[list[bytes], list[bytes]]:
     gone = tree.after_load(restored.last_processed)
     left = restored.loaded.ephemerals
     paths = {path for session in left.keys() - tree.session_timeouts.keys() for path in left[session]}
-    more = sorted(path for path in paths if tree.get(path) is not None)
+    more = sorted(path for path in paths if path in tree)
     delete(tree, paths, restored.last_processed)
     return gone, more
 

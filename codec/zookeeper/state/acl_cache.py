@@ -112,11 +112,6 @@ class AclCache:
         used = np.unique(slots[slots >= 0])
         return set(self.slots[used[self.slots[used, f.A_GONE] == 1], f.A_ID].tolist())
 
-    def uses(self) -> dict[int, int]:
-        """Return the usage count of each number."""
-        live = self._there()
-        return dict(zip(live[:, f.A_ID].tolist(), live[:, f.A_REFS].tolist(), strict=True))
-
     def table(self) -> AclTable:
         """Return the table as a snapshot has it, by number."""
         live = self._there()

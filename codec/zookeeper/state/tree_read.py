@@ -6,7 +6,6 @@ Source: `DataTree`, `DataNode.copyStat` of ZooKeeper.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -40,18 +39,6 @@ STATS = {
 }  # fmt: skip
 _PIECE = 1 << 20
 """Bytes of records that are made at a time for a file. Small enough for their checksums to find them in the cache."""
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """One node. `stat` has the names of `STATS`, as stored; `acl` is as in rows, None if the table lacks it."""
-
-    path: bytes
-    data: bytes | None
-    acl: list[dict[str, Any]] | None
-    acl_id: int
-    stat: dict[str, int]
-    num_children: int
 
 
 class TreeReader(TreeArrays):
@@ -109,29 +96,8 @@ class TreeReader(TreeArrays):
         content = packed_list(OPEN) if slot < 0 else self._acls.content(slot)
         return None if content is None else list_entries(content)
 
-    def get(self, path: bytes) -> Node | None:
-        row = self._row(path)
-        if row < 0:
-            return None
-        stat = {name: int(self._nodes[row, column]) for name, column in STATS.items()}
-        slot = int(self._nodes[row, f.N_ACL])
-        return Node(
-            self._path(row),
-            self._data(row),
-            self._acl(slot),
-            self._acls.number(slot),
-            stat,
-            int(self._nodes[row, f.N_CHILDREN]),
-        )
-
-    def children(self, path: bytes) -> list[bytes]:
-        """Return the paths of a node's children, in order."""
-        row = self._row(path)
-        if row < 0:
-            return []
-        used = self._nodes[: self._s[f.ROWS]]
-        below = np.flatnonzero((used[:, f.N_PARENT] == row) & (used[:, f.N_ALIVE] == 1))
-        return sorted(self._path(child) for child in below.tolist())
+    def __contains__(self, path: bytes) -> bool:
+        return self._row(path) >= 0
 
     def ttl_paths(self) -> list[bytes]:
         """Return the paths of nodes with a TTL, even if they are treated as ephemeral ones."""
