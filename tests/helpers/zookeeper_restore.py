@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from memory_directory import MemoryDirectory
+from zookeeper_nodes import node_at
 from zookeeper_startup import COLUMNS, recorded_node, server
 
 from logwright.codec.engine.startup import Started
@@ -53,7 +54,7 @@ def _node(row: dict[str, Any], tree: Tree, settings: ServerSettings) -> dict[str
     owner = row["ephemeral_owner"]
     if row["kind"] == "ttl" and not settings.extended_types:
         # Before the node is deleted with its session.
-        node = tree.get(row["path"].encode())
+        node = node_at(tree, row["path"].encode())
         owner = 0 if node is None else node.stat["owner"]
     stat["ephemeralOwner"] = owner
     return {

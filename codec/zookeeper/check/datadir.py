@@ -45,6 +45,7 @@ _SILENT = (
     "the server applies the later transactions to a tree that lacks them; from 3.9.4 on it does not start (Committed proposal cached out of "
     "order) where it replays one before"
 )
+_LOGGED = "the server reports it in its log and continues"
 _MOST = 20
 
 
@@ -227,13 +228,7 @@ class DataDirChecker:
                 self._report(candidate.name, Kind.LINK, text, Severity.ERROR, system)
             if right is False and not orphans:
                 text = "the digest of its tree differs from the stored one"
-                self._report(
-                    candidate.name,
-                    Kind.CHECKSUM,
-                    text,
-                    Severity.ERROR,
-                    "the server reports it in its log and continues",
-                )
+                self._report(candidate.name, Kind.CHECKSUM, text, Severity.ERROR, _LOGGED)
             self._owners(candidate.name, tree)
             if not orphans:
                 return candidate, loaded
@@ -265,25 +260,11 @@ class DataDirChecker:
                 f"{mismatch.computed & _ALL:#x}; "
                 "the data differs from what was written, from this transaction on"
             )
-            self._report(
-                mismatch.file,
-                Kind.CHECKSUM,
-                text,
-                Severity.ERROR,
-                "the server reports it in its log and continues",
-                mismatch.offset,
-            )
+            self._report(mismatch.file, Kind.CHECKSUM, text, Severity.ERROR, _LOGGED, mismatch.offset)
         if traced.never is not None:
             mismatch = traced.never
             text = f"the digests of transactions from {zxid_text(mismatch.zxid)} on are not those of the tree of {name or 'a new server'}"
-            self._report(
-                mismatch.file,
-                Kind.CHECKSUM,
-                text,
-                Severity.WARNING,
-                "the server reports it in its log and continues",
-                mismatch.offset,
-            )
+            self._report(mismatch.file, Kind.CHECKSUM, text, Severity.WARNING, _LOGGED, mismatch.offset)
 
     def _report(
         self,

@@ -17,7 +17,7 @@ from logwright.codec.window import Frames, Window
 from logwright.codec.zookeeper.formats.snapshot.codec import CODEC as SNAPSHOT
 from logwright.codec.zookeeper.formats.snapshot.expand import expand
 from logwright.codec.zookeeper.formats.snapshot.layout import NODE, OPEN_ACL
-from logwright.codec.zookeeper.formats.snapshot.scan import seal_faults
+from logwright.codec.zookeeper.formats.snapshot.scan import NEXT, seal_faults
 from logwright.codec.zookeeper.formats.snapshot.sections import DIGEST as DIGEST_SECTION
 from logwright.codec.zookeeper.formats.snapshot.sections import DIGEST_SIZE, Shape
 from logwright.codec.zookeeper.formats.snapshot.tables import NODE_FRAME
@@ -118,16 +118,7 @@ class TreeLoader(TreeArrays):
                     start, stop = int(step.frames.start[orphan]), int(step.frames.end[orphan])
                     text = "the parent of the node does not come before it: unable to find parent"
                     place = step.window.offset + start
-                    faults.append(
-                        Fault(
-                            SNAPSHOT.name,
-                            place,
-                            stop - start,
-                            Kind.LINK,
-                            text,
-                            system="the server loads the next older snapshot",
-                        )
-                    )
+                    faults.append(Fault(SNAPSHOT.name, place, stop - start, Kind.LINK, text, system=NEXT))
         if check and context.shape is not None:
             faults[before:before] = seal_faults(context.shape)
         return out, faults

@@ -121,7 +121,7 @@ def _reaches(listing: Listing, file: DataFile) -> int:
 # Replaying
 
 
-class _Replay:
+class Replay:
     """Make the tree of a group."""
 
     def __init__(
@@ -159,14 +159,17 @@ class _Replay:
             self._fault(text)
         damaged: list[Stream] = []
         for stream in self.bases:
-            tree = self._load(stream) if stream.params["whole"] else None
-            if tree is not None:
-                if damaged:
-                    gone = ", ".join(each.params["name"] for each in damaged)
-                    self._fault(
-                        f"{gone}: damaged; the tree is built from {stream.params['name']}", Severity.WARNING
-                    )
-                return tree, stream.params["zxid"]
+            if stream.params["whole"]:
+                tree, sound = self._load(stream)
+                if sound:
+                    if damaged:
+                        gone = ", ".join(each.params["name"] for each in damaged)
+                        self._fault(
+                            f"{gone}: damaged; the tree is built from {stream.params['name']}",
+                            Severity.WARNING,
+                        )
+                    return tree, stream.params["zxid"]
+                del tree  # two trees would take twice the memory
             damaged.append(stream)
         if self.params["complete"] or not damaged:
             if not self.params["complete"] and self.logs:
@@ -175,14 +178,9 @@ class _Replay:
         self._fault(
             f"all snapshots are damaged: the tree is built from the readable part of {damaged[0].params['name']}"
         )
-        return self._load_all(damaged[0])[0], damaged[0].params["zxid"]
+        return self._load(damaged[0])[0], damaged[0].params["zxid"]
 
-    def _load(self, stream: Stream) -> Tree | None:
-        """Load a snapshot, or return None if it is damaged."""
-        tree, sound = self._load_all(stream)
-        return tree if sound else None
-
-    def _load_all(self, stream: Stream) -> tuple[Tree, bool]:
+    def _load(self, stream: Stream) -> tuple[Tree, bool]:
         """Load the readable part of a snapshot. Return whether that is all of it, so that a server loads it too."""
         # TTL nodes are treated as such, whatever the server's setting.
         tree = Tree(digests=False, extended_types=True)
@@ -245,17 +243,6 @@ class _Replay:
 
 
 # Rows
-
-
-def rows(
-    view: View,
-    params: Mapping[str, Any],
-    runs: Sequence[Stream],
-    columns: Sequence[str],
-    report: Callable[[Fault], None],
-) -> Iterator[pa.RecordBatch]:
-    """Yield the nodes, sessions or ACLs of the tree."""
-    yield from rows_of(_Replay(params, runs, report).run(), view, params["prefix"], columns)
 
 
 def rows_of(tree: Tree, view: View, prefix: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:

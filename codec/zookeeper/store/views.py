@@ -123,4 +123,5 @@ def combine(
     if view == "history":
         yield from history.rows(runs, columns, params["prefix"], params["upto"])
     else:
-        yield from materialize.rows(VIEWS[view], params, runs, columns, report)
+        tree = materialize.Replay(params, runs, report).run()
+        yield from materialize.rows_of(tree, VIEWS[view], params["prefix"], columns)
