@@ -11,13 +11,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from logwright.codec.option import Options
 from logwright.codec.store.overlay import Overlay
 from logwright.codec.window import Frames, Window
-from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
 from logwright.codec.zookeeper.formats.txnlog import layout
-from logwright.codec.zookeeper.formats.txnlog.scan import BODY
-from logwright.codec.zookeeper.formats.txnlog.tables import OPTIONS as TXNLOG_OPTIONS
+from logwright.codec.zookeeper.formats.txnlog.scan import BODY, frames_of
 from logwright.codec.zookeeper.jute import Int64s
 from logwright.codec.zookeeper.names import LOG, SNAPSHOT, zxid_text
 from logwright.codec.zookeeper.startup.exceptions import (
@@ -189,12 +186,8 @@ def delete(tree: Tree, paths: Iterable[bytes], zxid: int) -> None:
         for path in sorted(paths)
     )
     if records:
-        # After the header of a file.
-        window = Window(
-            np.frombuffer(records, np.uint8), layout.HEADER_SIZE, layout.HEADER_SIZE + len(records)
-        )
-        context = txnlog.CODEC.context("", Options(TXNLOG_OPTIONS))
-        tree.apply_frames(window, txnlog.CODEC.scan(window, 0, context, check=False))
+        data = np.frombuffer(records, np.uint8)
+        tree.apply_frames(Window(data, 0, len(data)), frames_of(data))
 
 
 def _with_bodies(frames: Frames, mismatches: list[int]) -> list[int]:

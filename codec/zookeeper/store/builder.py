@@ -24,8 +24,6 @@ from logwright.codec.zookeeper.formats.epochs import MOST_MYID
 from logwright.codec.zookeeper.formats.snapshot import write as encode
 from logwright.codec.zookeeper.formats.snapshot.tables import ROWS as NODES
 from logwright.codec.zookeeper.formats.txnlog.rows import ROWS as TXNS
-from logwright.codec.zookeeper.formats.txnlog.tables import LIMITS, TxnLogContext
-from logwright.codec.zookeeper.formats.txnlog.tables import OPTIONS as TXNLOG_OPTIONS
 from logwright.codec.zookeeper.names import (
     ACCEPTED_EPOCH,
     CHECKED,
@@ -92,19 +90,13 @@ RUN = "run"
 _CHUNK = 1 << 20
 
 
-def longest(options: Options) -> int:
-    """Return the longest data that a server reads."""
-    named = {limit.name: options[limit.name] for limit in LIMITS if options.given(limit.name)}
-    return TxnLogContext(Options(TXNLOG_OPTIONS, named)).limit
-
-
 class NodeRows:
     """Nodes in any order, as sorted runs."""
 
     def __init__(self, options: Options, extra: Stage | None) -> None:
         self.rows = 0
         self._zxid = options["zxid"] if options.given("zxid") else None
-        self._limit = longest(options)
+        self._limit = rolling.longest(options)
         self._sorter = Sorter(
             extra, options["sort_buffer_size"], ROWS, twice, last=options["on_duplicate"] == "last"
         )

@@ -16,9 +16,9 @@ from logwright.codec.fault import UsageError
 from logwright.codec.option import Option, Options
 from logwright.codec.store.build import Piece
 from logwright.codec.window import Window
-from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
 from logwright.codec.zookeeper.formats.txnlog import layout
 from logwright.codec.zookeeper.formats.txnlog import write as txnlog_encode
+from logwright.codec.zookeeper.formats.txnlog.scan import frames_of
 from logwright.codec.zookeeper.formats.txnlog.tables import LIMITS, PREALLOC, TxnLogContext
 from logwright.codec.zookeeper.formats.txnlog.tables import OPTIONS as TXNLOG_OPTIONS
 from logwright.codec.zookeeper.names import log_name
@@ -38,6 +38,12 @@ SIZE_LIMIT = Option(
 OPTIONS = (*LIMITS, PREALLOC, SIZE_LIMIT, APART)
 
 
+def longest(options: Options) -> int:
+    """Return the longest data that a server reads."""
+    named = {limit.name: options[limit.name] for limit in LIMITS if options.given(limit.name)}
+    return TxnLogContext(Options(TXNLOG_OPTIONS, named)).limit
+
+
 class LogWriter:
     """Logs of transactions in batches, in the order of their zxids."""
 
@@ -48,8 +54,7 @@ class LogWriter:
         self.made = 0
         """The number of written transactions."""
         self._tree, self._options = tree, options
-        named = {limit.name: options[limit.name] for limit in LIMITS if options.given(limit.name)}
-        self._context = TxnLogContext(Options(TXNLOG_OPTIONS, named))
+        self._limit = longest(options)
         self._size = 0
         self._name = ""
 
@@ -61,15 +66,14 @@ class LogWriter:
         records = txnlog_encode.records_of(txns, cuts, first_row, 0)
         sizes = np.diff(records.starts) - layout.OVERHEAD
         # The digest makes it longer.
-        long = np.flatnonzero(sizes + layout.DIGEST_SIZE > self._context.limit)
+        long = np.flatnonzero(sizes + layout.DIGEST_SIZE > self._limit)
         if len(long):
             raise UsageError(
-                f"transaction {self.made + int(long[0])} has {int(sizes[long[0]])} bytes, a server reads at most {self._context.limit}",
+                f"transaction {self.made + int(long[0])} has {int(sizes[long[0]])} bytes, a server reads at most {self._limit}",
                 advice="Pass jute.maxbuffer as the server is run with",
             )
         window = Window(records.data, 0, len(records.data))
-        frames = txnlog.CODEC.scan(_behind_header(window), 0, self._context, check=False)
-        applied = self._tree.apply_frames(window, frames)
+        applied = self._tree.apply_frames(window, frames_of(records.data))
         if applied.died is not None:
             raise UsageError(
                 f"transaction {self.made + applied.died.index}: a server would not start with it: {applied.died.error}"
@@ -111,8 +115,3 @@ class LogWriter:
         if self._name:
             yield Piece(self._name, txnlog_encode.allocated(self._size, self._options), done=True)
         self._name, self._size = "", 0
-
-
-def _behind_header(window: Window) -> Window:
-    """Return the same bytes as part of a file, after its header."""
-    return Window(window.data, layout.HEADER_SIZE, layout.HEADER_SIZE + len(window.data))

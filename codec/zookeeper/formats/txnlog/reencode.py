@@ -9,13 +9,13 @@ import pyarrow as pa
 
 from logwright.codec.engine.reencode import Reencoder, Stored, absent, integers, match, need, stored
 from logwright.codec.single_frame import single_value
-from logwright.codec.window import Chunk, Frames, Window, Zeros
+from logwright.codec.window import Chunk, Window, Zeros
 from logwright.codec.zookeeper.formats.txnlog.layout import (
     DIGEST_VERSION,
     record_of,
 )
 from logwright.codec.zookeeper.formats.txnlog.rows import NAME, ROWS, Rows
-from logwright.codec.zookeeper.formats.txnlog.scan import SCANNER
+from logwright.codec.zookeeper.formats.txnlog.scan import frames_of
 from logwright.codec.zookeeper.formats.txnlog.tables import TxnLogContext
 from logwright.codec.zookeeper.formats.txnlog.write import (
     Transactions,
@@ -115,7 +115,8 @@ def _same(rows: pa.Table, decoded: pa.RecordBatch) -> bool:
 def _decoded(stored: bytes, context: TxnLogContext) -> pa.RecordBatch:
     """Return the rows of a payload, with all columns; no rows if it cannot be parsed."""
     record = np.frombuffer(record_of(stored), np.uint8)
-    window = Window(record, 0, len(record))
-    scanned = SCANNER.frames(window, 0, check=False)
-    frames = Frames(scanned.start, scanned.end, scanned.head, scanned.stop)
-    return Rows(window, frames, context).decoded(ROWS.names(detail=True)).batch
+    return (
+        Rows(Window(record, 0, len(record)), frames_of(record), context)
+        .decoded(ROWS.names(detail=True))
+        .batch
+    )

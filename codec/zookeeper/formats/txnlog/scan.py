@@ -30,7 +30,7 @@ from logwright.codec.frames.specification import (
 from logwright.codec.kernels.adler32 import MOD
 from logwright.codec.kernels.intrinsics import load_i32be, load_i64be, load_u8, load_u32be, store_64le
 from logwright.codec.kernels.kernel import kernel
-from logwright.codec.window import Bytes, Window
+from logwright.codec.window import Bytes, Frames, Window
 from logwright.codec.zookeeper.formats.txnlog import layout
 from logwright.codec.zookeeper.names import counter_of, epoch_of
 
@@ -109,6 +109,12 @@ SPECIFICATION = FrameSpec(
     heads=Heads(HEAD, put_head),
 )
 SCANNER, FINDER = Scanner(SPECIFICATION), Finder(SPECIFICATION)
+
+
+def frames_of(data: Bytes) -> Frames:
+    """Return the records that begin these bytes, one after the other, whatever their checksums."""
+    scanned = SCANNER.frames(Window(data, 0, len(data)), 0, check=False)
+    return Frames(scanned.start, scanned.end, scanned.head, scanned.stop)
 
 
 def why_stopped(data: Bytes, scanned: Scanned, limit: int) -> int:
