@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
 from hypothesis import strategies as st
 
 from logwright.codec import registry
+from logwright.codec.describe import Struct
 from logwright.codec.zookeeper.formats.snapshot.acl import ACLS
 from logwright.codec.zookeeper.formats.snapshot.layout import NODE
 from logwright.codec.zookeeper.formats.snapshot.sections import (
@@ -21,20 +22,14 @@ from logwright.codec.zookeeper.formats.snapshot.sections import (
     SESSIONS,
 )
 from logwright.codec.zookeeper.formats.txnlog.layout import (
+    BODIES,
     CLOSE_SESSION,
     CREATE,
-    CREATE2,
-    CREATE_CONTAINER,
-    CREATE_SESSION,
-    CREATE_TTL,
-    DELETE,
-    DELETE_CONTAINER,
+    CREATE_TXN_V0,
     ERROR,
     FILE_HEADER,
-    MULTI,
     RECORD,
-    SET_ACL,
-    SET_DATA,
+    SUB_BODIES,
     TYPE_NAMES,
 )
 
@@ -83,28 +78,24 @@ def _txn_rows(draw: Any) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=table.schema(names))
 
 
-def _of(kind: str, **fields: Strategy) -> Strategy:
-    return st.fixed_dictionaries({"type": st.just(kind), **fields})
+def _rows_of(bodies: Mapping[int, Struct], columns: Mapping[str, Strategy]) -> tuple[Strategy, ...]:
+    """Generate rows of these types, each with the columns of its body."""
+    return tuple(
+        st.fixed_dictionaries({"type": st.just(TYPE_NAMES[kind]), **_fields_of(body, columns)})
+        for kind, body in bodies.items()
+    )
 
 
-_MADE: dict[str, Strategy] = {"path": PATHS, "data": _BYTES, "acl": _LISTS, "parent_cversion": INT31}
-_SUBS = (
-    _of("create", **_MADE, ephemeral=st.booleans()),
-    _of("createContainer", **_MADE),
-    _of("createTTL", **_MADE, ttl=INT63),
-    _of("delete", path=PATHS),
-    _of("setData", path=PATHS, data=_BYTES, version=INT31),
-    _of("error", err=st.sampled_from([-2, -101, -110])),
-)
+def _fields_of(body: Struct, values: Mapping[str, Strategy]) -> dict[str, Strategy]:
+    return {field.name: values.get(field.name, INT31) for field in body.fields}
+
+
+_COLUMNS: dict[str, Strategy] = {
+    "path": PATHS, "data": _BYTES, "acl": _LISTS, "ephemeral": st.booleans(), "ttl": INT63, "err": st.sampled_from([-2, -101, -110]),
+    "paths_to_delete": st.lists(PATHS, max_size=3),
+}  # fmt: skip
 _TXN_ROW = st.one_of(
-    *_SUBS,
-    _of("create2", **_MADE, ephemeral=st.booleans()),
-    _of("setACL", path=PATHS, acl=_LISTS, version=INT31),
-    _of("reconfig", path=PATHS, data=_BYTES, version=INT31),
-    _of("deleteContainer", path=PATHS),
-    _of("createSession", time_out=INT31),
-    _of("closeSession", paths_to_delete=st.lists(PATHS, max_size=3)),
-    _of("multi", txns=st.lists(st.one_of(*_SUBS, _of("check", path=PATHS, version=INT31)), max_size=3)),
+    *_rows_of(BODIES, _COLUMNS | {"txns": st.lists(st.one_of(*_rows_of(SUB_BODIES, _COLUMNS)), max_size=3)})
 )
 
 
@@ -182,34 +173,20 @@ def _fields(**fields: Strategy) -> Strategy:
     return st.fixed_dictionaries(fields)
 
 
-_NEW: dict[str, Strategy] = {"path": _STORED, "data": _BYTES, "acl": st.none() | _ACL}
-_CREATE = _fields(**_NEW, ephemeral=st.integers(0, 1), parent_cversion=INT31)
-_SET = _fields(path=_STORED, data=_BYTES, version=INT31)
-_SUB_BODIES: dict[int, Strategy] = {
-    ERROR: _fields(err=INT31),
-    CREATE: _CREATE,
-    CREATE_CONTAINER: _fields(**_NEW, parent_cversion=INT31),
-    CREATE_TTL: _fields(**_NEW, parent_cversion=INT31, ttl=INT63),
-    DELETE: _fields(path=_STORED),
-    SET_DATA: _SET,
-}
+_STORED_FIELDS: dict[str, Strategy] = {
+    "path": _STORED, "data": _BYTES, "acl": st.none() | _ACL, "ephemeral": st.integers(0, 1), "ttl": INT63,
+    "paths_to_delete": st.lists(_STORED, max_size=3),
+}  # fmt: skip
 _SUB = st.one_of(
     *(
-        st.tuples(st.just(kind), body).map(lambda item: {"type": item[0], "data": item[1]})
-        for kind, body in _SUB_BODIES.items()
+        _fields(type=st.just(kind), data=_fields(**_fields_of(body, _STORED_FIELDS)))
+        for kind, body in SUB_BODIES.items()
     )
 )
-_BODIES: dict[int, Strategy] = {
-    **_SUB_BODIES,
-    CREATE: _CREATE | _fields(**_NEW, ephemeral=st.integers(0, 1)),
-    CREATE2: _CREATE,
-    SET_ACL: _fields(path=_STORED, acl=_ACL, version=INT31),
-    DELETE_CONTAINER: _fields(path=_STORED),
-    CREATE_SESSION: _fields(time_out=INT31),
-    CLOSE_SESSION: st.none() | _fields(paths_to_delete=st.lists(_STORED, max_size=3)),
-    MULTI: _fields(txns=st.lists(_SUB, max_size=3)),
-}
-assert set(_BODIES) < set(TYPE_NAMES)
+_STORED_FIELDS["txns"] = st.lists(_SUB, max_size=3)
+_BODIES = {kind: _fields(**_fields_of(body, _STORED_FIELDS)) for kind, body in BODIES.items()}
+_BODIES[CREATE] |= _fields(**_fields_of(CREATE_TXN_V0, _STORED_FIELDS))
+_BODIES[CLOSE_SESSION] |= st.none()
 _DIGEST = st.none() | _fields(version=st.just(2), tree_digest=INT63)
 
 
