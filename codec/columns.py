@@ -129,6 +129,13 @@ def counts_of(lists: pa.Array) -> Int64s:
     return np.asarray(lists.value_lengths().fill_null(-1)).astype(np.int64)
 
 
+def joined(parts: Sequence[bytes]) -> tuple[Bytes, Int64s]:
+    """Concatenate byte strings, such as frames that a format writes one by one. Part `i` is `data[starts[i] : starts[i + 1]]`."""
+    starts = np.zeros(len(parts) + 1, np.int64)
+    np.cumsum([len(part) for part in parts], out=starts[1:])
+    return np.frombuffer(b"".join(parts), np.uint8), starts
+
+
 def batch_of(arrays: Sequence[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBatch:
     """Return a batch of `rows` rows, possibly without columns."""
     if arrays:

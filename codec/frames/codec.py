@@ -20,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from logwright.codec.columns import contents, numbers, one_batch
+from logwright.codec.columns import joined as joined
 from logwright.codec.engine.reencode import Reencoder, Stored, absent, integers, match, need, stored
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
 from logwright.codec.frames import scanner
@@ -49,13 +50,6 @@ PORTION = 8 << 20
 """Bytes of frames that are decoded at a time, or one frame if it is larger."""
 _ROWS = 1 << 15
 """Rows that are encoded at a time."""
-
-
-def joined(frames: Sequence[bytes]) -> tuple[Bytes, Int64s]:
-    """Concatenate frames, as `FramedCodec.form` returns them. For formats that write them one by one."""
-    starts = np.zeros(len(frames) + 1, np.int64)
-    np.cumsum([len(frame) for frame in frames], out=starts[1:])
-    return np.frombuffer(b"".join(frames), np.uint8), starts
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,7 @@ def test_written_records_are_read() -> None:
 
 
 def test_records_of_many_blocks_are_read() -> None:
-    log = logged(put(n + 1, b"%05d" % n) for n in range(10_000))
+    log = logged([put(n + 1, b"%05d" % n) for n in range(10_000)])
     assert len(log) > 4 * BLOCK
     assert keys(log) == [b"%05d" % n for n in range(10_000)]
     sound(log)

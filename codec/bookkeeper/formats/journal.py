@@ -35,13 +35,13 @@ from logwright.codec.bookkeeper.formats.suspects import (
     DigestedCodec,
     sampled,
 )
-from logwright.codec.columns import binary, constant, contents, fixed_at, gather, numbers
+from logwright.codec.columns import binary, constant, contents, fixed_at, gather, joined, numbers
 from logwright.codec.deferred import compute as pc
 from logwright.codec.describe import I32BE, I64BE, Enclosed, Field, Int, Struct
 from logwright.codec.describe import Bytes as BytesType
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
 from logwright.codec.frames import scanner
-from logwright.codec.frames.codec import Part, joined
+from logwright.codec.frames.codec import Part
 from logwright.codec.frames.format import POSITION, FramedContext
 from logwright.codec.frames.scanner import MAIN
 from logwright.codec.frames.specification import CERTAIN, IMPOSSIBLE, PLAUSIBLE, FrameSpec, Length, Marker

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.columns import joined
 from logwright.codec.engine.repair import Change, Removed, RepairPlan
 from logwright.codec.fault import UnsupportedError, UsageError
 from logwright.codec.frames.walk import Hole, ListedFile, Stretch
@@ -204,7 +205,7 @@ class TableEdit:
         ]
         trailers = entries.trailers[stay]
         part = Unpacked(
-            len(stay), _joined(keys), _ends(keys), trailers, _joined(values), _ends(values),
+            len(stay), *joined(keys), trailers, *joined(values),
             np.array([len(stay)], np.int64), np.zeros(1, np.int64),
         )  # fmt: skip
         data = part.packed(int(portion.measured[i, INTERVAL]) or DEFAULT_INTERVAL)
@@ -214,15 +215,6 @@ class TableEdit:
             block, rows=len(stay), first=portion.entries.key(stay[0]), last=portion.entries.key(stay[-1]), key=None,
             low=int(sequences.min()), high=int(sequences.max()), rebuilt=sealed(content, kind),
         )  # fmt: skip
-
-
-def _joined(parts: Sequence[bytes]) -> npt.NDArray[np.uint8]:
-    # The kernel that reads keys reads beyond the last one.
-    return np.frombuffer(b"".join(parts) + bytes(8), np.uint8)
-
-
-def _ends(parts: Sequence[bytes]) -> Int64s:
-    return np.cumsum([0, *(len(part) for part in parts)], dtype=np.int64)
 
 
 def _rows(portion: Portion, surveyed: Table) -> pa.RecordBatch:
@@ -312,4 +304,4 @@ class LogEdit:
         parts: list[bytes] = []
         for start, low, high in zip(starts, stops[:-1].tolist(), stops[1:].tolist(), strict=True):
             parts += self._new.get(start, [data[low:high].tobytes()])
-        return np.frombuffer(b"".join(parts), np.uint8), _ends(parts)
+        return joined(parts)

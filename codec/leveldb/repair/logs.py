@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from logwright.codec import plural
+from logwright.codec.columns import joined
 from logwright.codec.engine.repair import Removed
 from logwright.codec.fault import Severity
 from logwright.codec.frames.walk import Hole, ListedFile, Stretch, Walk
@@ -21,7 +22,7 @@ from logwright.codec.leveldb.formats.log import codec as log
 from logwright.codec.leveldb.formats.log import layout
 from logwright.codec.leveldb.formats.log.layout import measure
 from logwright.codec.leveldb.formats.records.codec import MAX_RECORD, Payloads
-from logwright.codec.leveldb.formats.records.layout import BATCH_HEADER, Int64s, room_for, write_records
+from logwright.codec.leveldb.formats.records.layout import BATCH_HEADER, Int64s, written
 from logwright.codec.leveldb.keys import MAX_SEQUENCE
 from logwright.codec.option import Options
 from logwright.codec.store.extents import Copy, Extent
@@ -63,7 +64,7 @@ class Log:
 def unchanged_records(window: Window, frames: Frames) -> tuple[Bytes, Int64s]:
     """Return the records of some frames unchanged: see `rewritten`."""
     payloads = Payloads.of(window, frames, joined=True)
-    return payloads.data, np.concatenate((payloads.start[:1], payloads.end))
+    return payloads.data, payloads.stops
 
 
 def survey_log(listing: Listing, file: str, number: int, size: int, options: Options) -> Log:
@@ -132,11 +133,9 @@ def rewritten(
             continue
         frames = step.frames.pick(step.frames.start + step.window.offset >= first)
         if len(frames):
-            data, stops = records(step.window, frames)
-            out = np.empty(room_for(len(data), len(stops) - 1), np.uint8)
-            size = int(write_records(data, stops, at, out))
-            yield out[:size].tobytes()
-            at += size
+            data = written(*records(step.window, frames), at)
+            yield data.tobytes()
+            at += len(data)
 
 
 def walk_log(read: ListedFile, options: Options) -> Walk:
@@ -188,12 +187,7 @@ class _KeptBatches:
         """Return the kept payloads, one after the other, and where they end. A malformed batch is kept up to the malformed operation."""
         bad = self.why != ""
         if not bad.any():
-            stops = (
-                np.concatenate((self.payloads.start[:1], self.payloads.end))
-                if len(bad)
-                else np.zeros(1, np.int64)
-            )
-            return self.payloads.data, stops
+            return self.payloads.data, self.payloads.stops
         parts: list[bytes] = []
         for i in np.flatnonzero(~bad | (self.rows > 0)).tolist():
             start, end = int(self.payloads.start[i]), int(self.payloads.end[i])
@@ -205,5 +199,4 @@ class _KeptBatches:
             )
             data[_COUNT : _COUNT + 4] = int(self.rows[i]).to_bytes(4, "little")
             parts.append(bytes(data))
-        stops = np.cumsum([0, *(len(part) for part in parts)], dtype=np.int64)
-        return np.frombuffer(b"".join(parts), np.uint8), stops
+        return joined(parts)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-import numpy as np
-
+from logwright.codec.columns import joined
 from logwright.codec.fault import UnreadableError
 from logwright.codec.frames.walk import ListedFile
 from logwright.codec.leveldb.formats.current import NO_NEWLINE, manifest_of
 from logwright.codec.leveldb.formats.manifest.layout import EditField, form
-from logwright.codec.leveldb.formats.records.layout import room_for, write_records
+from logwright.codec.leveldb.formats.records.layout import written
 from logwright.codec.leveldb.names import CURRENT, FileType, manifest_name, parse, temp_name
 from logwright.codec.leveldb.startup.status import Corruption, IOFailure, NotFound, parsed
 from logwright.codec.leveldb.store.version import FileMetaData, Version, recover
@@ -205,13 +204,9 @@ def _new_file(level: int, file: FileMetaData) -> EditField:
     )
 
 
-def logged(payloads: Iterable[bytes], offset: int = 0) -> bytes:
+def logged(payloads: Sequence[bytes], offset: int = 0) -> bytes:
     """Return records as `log::Writer` writes them from byte `offset` of a file."""
-    parts = list(payloads)
-    data = np.frombuffer(b"".join(parts), np.uint8)
-    stops = np.cumsum([0, *(len(part) for part in parts)]).astype(np.int64)
-    out = np.empty(room_for(len(data), len(parts)), np.uint8)
-    return out[: int(write_records(data, stops, offset, out))].tobytes()
+    return written(*joined(payloads), offset).tobytes()
 
 
 def unreadable(disk: Overlay, name: str, error: UnreadableError) -> IOFailure:

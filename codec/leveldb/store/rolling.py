@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from logwright.codec.deferred import compute as pc
 from logwright.codec.leveldb.formats.log import codec as log
-from logwright.codec.leveldb.formats.records.layout import room_for, write_records
+from logwright.codec.leveldb.formats.records.layout import written
 from logwright.codec.leveldb.formats.table.write import TableBuilder, TableSettings
 from logwright.codec.leveldb.names import log_name, table_name
 from logwright.codec.leveldb.store.version import FileMetaData
@@ -128,10 +128,9 @@ class LogWriter:
             full = bool(reached.any())
             stop = at + 1 + int(np.argmax(reached)) if full else len(stops) - 1
             part = stops[at : stop + 1]
-            out = np.empty(room_for(int(part[-1] - part[0]), len(part) - 1), np.uint8)
-            size = int(write_records(payloads, part, self._at, out))
-            yield Piece(self._name, out[:size])
-            self._at += size
+            data = written(payloads, part, self._at)
+            yield Piece(self._name, data)
+            self._at += len(data)
             self._payload += int(part[-1] - part[0])
             if full:
                 yield from self._close()

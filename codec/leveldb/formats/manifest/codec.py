@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.columns import batch_of
+from logwright.codec.columns import batch_of, joined
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.leveldb.formats.manifest.layout import (
     VERSION_EDIT,
@@ -189,9 +189,7 @@ class Edits(Records):
         return np.full(self.count, 100, np.int64)
 
     def payloads(self, first: int, last: int) -> tuple[Bytes, Int64s]:
-        edits = [form(self._edit(record)) for record in range(first, last)]
-        stops = np.cumsum([0, *(len(edit) for edit in edits)])
-        return np.frombuffer(b"".join(edits), np.uint8), stops
+        return joined([form(self._edit(record)) for record in range(first, last)])
 
     def _edit(self, record: int) -> list[EditField]:
         rows = self.fields[int(self.cuts[record]) : int(self.cuts[record + 1])] if record >= 0 else []

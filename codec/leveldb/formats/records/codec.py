@@ -132,10 +132,10 @@ class Payloads:
             np.frombuffer(payload, np.uint8), np.zeros(1, np.int64), np.array([len(payload)], np.int64)
         )
 
-    def array(self) -> pa.Array:
-        """Return joined payloads as a column."""
-        ends = np.concatenate((np.zeros(1, np.int32), self.end.astype(np.int32)))
-        return from_offsets(ends, self.data)
+    @property
+    def stops(self) -> Int64s:
+        """Where each of several joined payloads starts, and where the last ends."""
+        return np.concatenate((np.zeros(1, np.int64), self.end))
 
 
 @dataclass(slots=True)
@@ -481,7 +481,8 @@ class RecordCodec(Codec):
             elif name == "size":
                 arrays.append(numbers(pa.int64(), frames.end - frames.start))
             elif name == "payload":
-                arrays.append(Payloads.of(window, frames, joined=True).array())
+                payloads = Payloads.of(window, frames, joined=True)
+                arrays.append(from_offsets(payloads.stops.astype(np.int32), payloads.data))
             else:
                 arrays.append(self.record_column(name, frames, context))
         return batch_of(arrays, self.records.schema(columns), len(frames))

@@ -393,6 +393,12 @@ def room_for(size: int, records: int) -> int:
     return size + (records + size // (BLOCK - HEADER) + records + 2) * 2 * HEADER
 
 
+def written(payloads: Bytes, stops: Int64s, at: int) -> Bytes:
+    """Return logical records as LevelDB writes them from byte `at` of a file on: see `write_records`."""
+    out = np.empty(room_for(int(stops[-1] - stops[0]), len(stops) - 1), np.uint8)
+    return out[: int(write_records(payloads, stops, at, out))]
+
+
 def fragmented(payload: bytes, offset: int) -> bytes:
     """Return a logical record as written at byte `offset` of a file. This follows the description and is the reference for
     `write_records`."""

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.columns import joined
 from logwright.codec.engine.reencode import Reencoder, Stored, absent, integers, match, need, stored
 from logwright.codec.fault import UsageError
 from logwright.codec.leveldb.formats.records.codec import Physical
@@ -23,8 +24,7 @@ from logwright.codec.leveldb.formats.records.layout import (
     Int64s,
     fragmented,
     put_record,
-    room_for,
-    write_records,
+    written,
 )
 from logwright.codec.single_frame import single_value
 from logwright.codec.window import Bytes, Chunk, Frames, Window, portions_of
@@ -80,9 +80,7 @@ class PlainRecords(Records):
         return np.asarray([len(value) for value in self.column.to_pylist()], np.int64)
 
     def payloads(self, first: int, last: int) -> tuple[Bytes, Int64s]:
-        values = self.column.slice(first, last - first).to_pylist()
-        stops = np.cumsum([0, *(len(value) for value in values)])
-        return np.frombuffer(b"".join(values), np.uint8), stops
+        return joined(self.column.slice(first, last - first).to_pylist())
 
     def says(self, payload: bytes, record: int) -> bool:
         return record >= 0 and bool(self.column[record].as_py() == payload)
@@ -93,7 +91,7 @@ def encode(codec: str, records: Records, frames: pa.Table | None, file: pa.Table
     if frames is None:
         at = 0
         for start, stop in records.portions(0, records.count):
-            data = _written(*records.payloads(start, stop), at)
+            data = written(*records.payloads(start, stop), at)
             at += len(data)
             yield data
     else:
@@ -155,12 +153,6 @@ class _Groups:
         return b"".join(parts) if all(part is not None for part in parts) else None
 
 
-def _written(payloads: Bytes, stops: Int64s, at: int) -> Bytes:
-    """Return payloads in physical records as LevelDB writes them from byte `at` of the file."""
-    out = np.empty(room_for(int(stops[-1] - stops[0]), len(stops) - 1), np.uint8)
-    return out[: int(write_records(payloads, stops, at, out))]
-
-
 class _Reencoder(Reencoder):
     """Writes the logical records of a file. The position of a record decides how it is split into physical ones."""
 
@@ -179,7 +171,7 @@ class _Reencoder(Reencoder):
         groups = self.groups
         for start, stop in self.input_records.portions(first, last):
             payloads, stops = self.input_records.payloads(start, stop)
-            data = _written(payloads, stops, self.at)
+            data = written(payloads, stops, self.at)
             group = frame + start - first
             rows = slice(int(groups.cuts[group]), int(groups.cuts[group + stop - start]))
             if self._same(data, rows):
@@ -195,11 +187,11 @@ class _Reencoder(Reencoder):
         """Return whether the written bytes have the same physical records as the frames table."""
         window = Window(data, self.at, self.at + len(data))
         frame = Frames(np.zeros(1, np.int64), np.array([len(data)]), np.empty(1), len(data))
-        written = Physical.of(window, frame)
+        records = Physical.of(window, frame)
         return (
-            np.array_equal(written.start + self.at, self.groups.position[rows])
-            and np.array_equal(written.length, self.groups.length[rows])
-            and np.array_equal(written.type, self.groups.type[rows])
+            np.array_equal(records.start + self.at, self.groups.position[rows])
+            and np.array_equal(records.length, self.groups.length[rows])
+            and np.array_equal(records.type, self.groups.type[rows])
         )
 
     def wrap(self, payload: bytes, frame: int) -> Chunk:
