@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from logwright.codec.leveldb import idb, keys
-from logwright.codec.leveldb.keys import BYTEWISE, TRAILER_SIZE
+from logwright.codec.leveldb.keys import BYTEWISE
 from logwright.codec.window import Bytes
 
 Order = tuple[bytes, int]
@@ -92,10 +92,3 @@ BYTEWISE_COMPARATOR = _KNOWN[BYTEWISE]
 def comparator_of(name: str | None) -> Comparator:
     """Return the comparator of that name; the default one for None."""
     return _KNOWN.get(name or BYTEWISE) or Comparator(name or BYTEWISE, None)
-
-
-def internal(
-    comparator: Comparator, data: Bytes, ends: npt.NDArray[Any]
-) -> tuple[Bytes, npt.NDArray[np.int64]]:
-    """Apply `Comparator.buffers` to internal keys."""
-    return comparator.buffers(data, ends, TRAILER_SIZE)

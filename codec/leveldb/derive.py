@@ -11,7 +11,7 @@ from logwright.codec.leveldb.formats.manifest.layout import EditField, form
 from logwright.codec.leveldb.formats.records.layout import fragmented
 from logwright.codec.leveldb.keys import BYTEWISE
 from logwright.codec.leveldb.names import manifest_name
-from logwright.codec.leveldb.store.version import FileMetaData
+from logwright.codec.leveldb.store.version import FileMetaData, snapshot_fields
 
 
 def snapshot(
@@ -31,21 +31,8 @@ def snapshot(
         EditField("prev_log_number", number=prev_log_number),
         EditField("next_file_number", number=next_file_number),
         EditField("last_sequence", number=last_sequence),
+        *snapshot_fields(levels, compact_pointers or {}),
     ]
-    for level, key in sorted((compact_pointers or {}).items()):
-        edit.append(EditField("compact_pointer", level=level, smallest=key))
-    for level, files in enumerate(levels):
-        edit += [
-            EditField(
-                "new_file",
-                level=level,
-                number=file.number,
-                size=file.size,
-                smallest=file.smallest,
-                largest=file.largest,
-            )
-            for file in files
-        ]
     return fragmented(form(edit), 0)
 
 

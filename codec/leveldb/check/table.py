@@ -14,6 +14,7 @@ from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.frames.walk import ListedFile
 from logwright.codec.leveldb import idb
 from logwright.codec.leveldb.comparators import Comparator
+from logwright.codec.leveldb.formats.table.compression import compression_of
 from logwright.codec.leveldb.formats.table.filter import META_PREFIX, POLICY, Filter, hash_keys
 from logwright.codec.leveldb.formats.table.index import (
     FILTER,
@@ -27,11 +28,13 @@ from logwright.codec.leveldb.formats.table.index import (
 )
 from logwright.codec.leveldb.formats.table.layout import (
     KEY_BYTES,
+    KEY_TRAILER,
+    NOTHING,
     TRAILER_SIZE,
     VALUE_BYTES,
     Slices,
     entries,
-    read_handles,
+    handles_of,
 )
 from logwright.codec.leveldb.formats.table.portions import (
     BEFORE,
@@ -39,9 +42,7 @@ from logwright.codec.leveldb.formats.table.portions import (
     INSIDE,
     LOW,
     Portion,
-    is_foreign,
     portions,
-    sorted_keys,
 )
 from logwright.codec.leveldb.formats.table.restarts import describe_wrong_points, hiding_fault, wrong_blocks
 from logwright.codec.leveldb.formats.table.rows import plain as plain_of
@@ -81,11 +82,9 @@ class TableCheck:
         """Number of blocks of an unsupported type, or with entries of an unsupported type."""
 
         keys = self.blocks.keys
-        self._index = (
-            keys if isinstance(keys, Slices) else Slices(np.empty(0, np.uint8), np.zeros(1, np.int64))
-        )
+        self._index = keys if isinstance(keys, Slices) else NOTHING
         if self.blocks.sound and comparator.known:
-            self._index = sorted_keys(self._index, comparator)
+            self._index = Slices(*comparator.buffers(self._index.data, self._index.ends, KEY_TRAILER))
         self._filter = filter_of(read, self.blocks)
         if self.blocks.sound:
             self._check_named_blocks()
@@ -101,7 +100,7 @@ class TableCheck:
 
     def release(self) -> None:
         """Release what only the check of blocks needs."""
-        self.blocks, self._index, self._filter = replace(self.blocks, keys=()), NO_INDEX, None
+        self.blocks, self._index, self._filter = replace(self.blocks, keys=()), NOTHING, None
 
     def _errors(self, window: Window, portion: Portion) -> None:
         for i, text in portion.errors.items():
@@ -112,9 +111,8 @@ class TableCheck:
             stored = window.data[start - window.offset : end - window.offset - TRAILER_SIZE]
             plain = portion.plain[int(portion.starts[i]) : int(portion.ends[i])]
             size = int(portion.measured[i, KEY_BYTES] + portion.measured[i, VALUE_BYTES])
-            self.foreign += is_foreign(stored, int(portion.frames.header["type"][i])) or bool(
-                unknown_types(plain, size)
-            )
+            unknown = compression_of(stored, int(portion.frames.header["type"][i])) is None
+            self.foreign += unknown or bool(unknown_types(plain, size))
 
     def _check_points(self, window: Window, portion: Portion) -> None:
         for i in wrong_blocks(portion.plain, portion.starts, portion.ends, portion.measured.reshape(-1)):
@@ -153,7 +151,7 @@ class TableCheck:
         order = self.comparator.order
         if not self.comparator.known:
             return
-        violations = portion.order_violations(self._index if self.blocks.sound else NO_INDEX, self.comparator)
+        violations = portion.order_violations(self._index if self.blocks.sound else NOTHING, self.comparator)
         first = portion.entries.key(0)
         if self.largest is not None and order(first) <= order(self.largest):
             violations = np.zeros(len(portion.frames), np.int64) if violations is None else violations
@@ -218,9 +216,6 @@ class TableCheck:
         self.faults.append(fault)
 
 
-NO_INDEX = Slices(np.empty(0, np.uint8), np.zeros(1, np.int64))
-
-
 def policies(read: ListedFile, blocks: Blocks, limit: int) -> Iterator[tuple[str, int, int]]:
     """Yield the filters that the metaindex names: policy name, offset and size of the block."""
     for i in np.flatnonzero(blocks.kind == METAINDEX).tolist():
@@ -230,9 +225,7 @@ def policies(read: ListedFile, blocks: Blocks, limit: int) -> Iterator[tuple[str
             continue
         block = plain_of(data[:size], int(data[size]), limit)
         names, values, _ = entries(block.data, limit)
-        offsets, sizes = np.empty(len(values), np.int64), np.empty(len(values), np.int64)
-        read_handles(values.data, values.ends, offsets, sizes)
-        for name, at, length in zip(names, offsets.tolist(), sizes.tolist(), strict=True):
+        for name, at, length in zip(names, *(column.tolist() for column in handles_of(values)), strict=True):
             if name.startswith(META_PREFIX.encode()) and at >= 0:
                 yield name[len(META_PREFIX) :].decode(errors="replace"), at, length
 

@@ -21,6 +21,10 @@ NO_NEWLINE = "CURRENT file does not end with newline"
 _COLUMNS = (Column("manifest", pa.string(), "name of the manifest", nullable=False),)
 
 
+LONGEST = 1 << 16
+"""Bytes read of CURRENT. No file name is longer."""
+
+
 def manifest_of(data: bytes) -> bytes:
     """Return the name as LevelDB reads it. Raises `ParseError` with LevelDB's message."""
     if not data.endswith(b"\n"):

@@ -301,7 +301,7 @@ class DatabaseRepair(RepairPlan, Repairer):
                     f"{log.file} is renamed to {log_name(log.number)}: LevelDB would not have found it."
                 )
         for table in surveyed.tables:
-            if table.opaque:
+            if table.unsupported:
                 self.notes.append(
                     f"{table.file} has blocks or entries of an unknown type: it is copied unchanged."
                 )

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from logwright.codec.engine.repair import Removed
 from logwright.codec.fault import Severity, UnreadableError
 from logwright.codec.frames.walk import Hole, walk_listed
-from logwright.codec.leveldb.formats.current import manifest_of
+from logwright.codec.leveldb.formats.current import LONGEST, manifest_of
 from logwright.codec.leveldb.formats.manifest import codec as manifest
 from logwright.codec.leveldb.formats.manifest.layout import EditError, EditField
 from logwright.codec.leveldb.formats.manifest.layout import parse as parse_edit
@@ -20,8 +20,6 @@ from logwright.codec.leveldb.names import CURRENT, FileType, parse
 from logwright.codec.leveldb.store.version import Version
 from logwright.codec.single_frame import ParseError
 from logwright.codec.store.listing import Listing
-
-_LONGEST = 1 << 16
 
 
 @dataclass
@@ -71,7 +69,7 @@ def _named(listing: Listing, sizes: dict[str, int]) -> str:
     if CURRENT not in sizes:
         return ""
     try:
-        return manifest_of(listing.read(CURRENT, 0, _LONGEST)).decode(errors="surrogateescape")
+        return manifest_of(listing.read(CURRENT, 0, LONGEST)).decode(errors="surrogateescape")
     except (ParseError, UnreadableError):
         return ""
 

@@ -51,7 +51,7 @@ class Table:
     holes: list[Fault] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     unsupported: bool = False
-    """Whether something in it is of an unknown type."""
+    """Whether it has blocks or entries of an unknown type. Such a table is copied, whatever its damage."""
     unreadable: bool = False
     """Whether the disk cannot read some of its bytes."""
     blocks: list[Block] | None = None
@@ -70,17 +70,12 @@ class Table:
         )
 
     @property
-    def opaque(self) -> bool:
-        """Whether it has blocks or entries of an unknown type. Such a table is copied, whatever its damage."""
-        return self.unsupported
-
-    @property
     def rows(self) -> int:
         return self.check.rows if self.blocks is None else sum(block.rows for block in self.blocks)
 
     @property
     def smallest(self) -> bytes | None:
-        if self.opaque and self.known is not None:
+        if self.unsupported and self.known is not None:
             return self.known.smallest
         if self.blocks is None:
             return self.check.smallest
@@ -88,7 +83,7 @@ class Table:
 
     @property
     def largest(self) -> bytes | None:
-        if self.opaque and self.known is not None:
+        if self.unsupported and self.known is not None:
             return self.known.largest
         if self.blocks is None:
             return self.check.largest

@@ -20,7 +20,7 @@ from logwright.codec.deferred import compute as pc
 from logwright.codec.engine.repair import Removed
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.frames.walk import Hole, ListedFile, Walk
-from logwright.codec.leveldb.check.table import NO_INDEX, TableCheck, policies
+from logwright.codec.leveldb.check.table import TableCheck, policies
 from logwright.codec.leveldb.comparators import Comparator
 from logwright.codec.leveldb.formats.table import codec as table
 from logwright.codec.leveldb.formats.table.compression import HEAD_SIZE, compression_of, sealed, stored
@@ -36,7 +36,14 @@ from logwright.codec.leveldb.formats.table.filter import (
     probes_of,
 )
 from logwright.codec.leveldb.formats.table.index import DATA, FILTER, contents
-from logwright.codec.leveldb.formats.table.layout import INTERVAL, NONE, TRAILER_SIZE, handle, pack_entries
+from logwright.codec.leveldb.formats.table.layout import (
+    INTERVAL,
+    NONE,
+    NOTHING,
+    TRAILER_SIZE,
+    handle,
+    pack_entries,
+)
 from logwright.codec.leveldb.formats.table.portions import INSIDE, Portion, portions
 from logwright.codec.leveldb.formats.table.rows import DEFAULT_INTERVAL, Int64s, Unpacked, plain
 from logwright.codec.leveldb.formats.table.tables import MAX_DECOMPRESSED
@@ -109,9 +116,9 @@ class Tables:
             if isinstance(step, Hole):
                 continue
             for portion in portions(step.window, step.frames, self.limit, repair=True):
-                violations = (
-                    portion.order_violations(NO_INDEX, self.comparator) if self.comparator.known else None
-                )
+                violations = None
+                if self.comparator.known:
+                    violations = portion.order_violations(NOTHING, self.comparator)
                 repaired += len(portion.repaired)
                 for i in range(len(portion.frames)):
                     block, why = self.block(table, step.window, portion, violations, i)

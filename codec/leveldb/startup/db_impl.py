@@ -29,7 +29,7 @@ from logwright.codec.leveldb.names import (
     parse,
     table_name,
 )
-from logwright.codec.leveldb.startup.memtable import Applied, Int64s, MemTable, Operations, batch_bounds, take
+from logwright.codec.leveldb.startup.memtable import Applied, Int64s, MemTable, batch_bounds, take
 from logwright.codec.leveldb.startup.status import Corruption, InvalidArgument, NotFound, Status
 from logwright.codec.leveldb.startup.version_set import VersionSet, unreadable
 from logwright.codec.leveldb.store.version import FileMetaData
@@ -164,7 +164,7 @@ class DBImpl:
                 limit = self.options["write_buffer_size"]
                 full = int(take(counts, row, applied.key_sizes, applied.value_sizes, limit, memory.state))
                 stop = row + int(counts[: full + 1].sum())
-                memory.add(applied.operations.slice(row, stop))
+                memory.add(applied.rows.slice(row, stop - row))
                 first, row = first + full + 1, stop
                 if full < len(counts):
                     compactions += 1
@@ -213,7 +213,7 @@ class DBImpl:
         for stop in [*np.flatnonzero(sizes < BATCH_HEADER).tolist(), len(start)]:
             if at < stop:
                 part = Payloads(records.data, records.start[at:stop], records.end[at:stop])
-                applied = Operations.of(part, start[at:stop] + records_read.window.offset)
+                applied = Applied.of(part, start[at:stop] + records_read.window.offset)
                 sequences = batch_bounds(part.data, part.start)
                 for i in np.flatnonzero((applied.status != SOUND) & (applied.status != TOO_HIGH)).tolist():
                     malformed = Corruption(MESSAGES[applied.status[i]])
@@ -252,12 +252,13 @@ class DBImpl:
         self.tables_from_logs[number] = origin
 
     def _built(self, memory: MemTable, log: int) -> tuple[TableBuilder, bytes, FromLog] | None:
-        for operations in memory.sorted():
-            builder = TableBuilder(self.settings)
-            data, _ = builder.add(operations.rows)
-            data += builder.finish()
-            return builder, data, FromLog(log, len(data), operations.position)
-        return None
+        rows = memory.sorted()
+        if rows is None:
+            return None
+        builder = TableBuilder(self.settings)
+        data, _ = builder.add(rows)
+        data += builder.finish()
+        return builder, data, FromLog(log, len(data), np.asarray(rows.column("position")))
 
     def remove_obsolete_files(self) -> None:
         """`DBImpl::RemoveObsoleteFiles`."""

@@ -8,20 +8,19 @@ Source: `db/memtable.cc`, `db/skiplist.h`, `util/arena.cc`, `util/random.h` of L
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.columns import constant, from_offsets, numbers, one_batch
+from logwright.codec.columns import numbers, one_batch
 from logwright.codec.deferred import compute as pc
 from logwright.codec.kernels.intrinsics import size_uvarlong
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.leveldb.comparators import BYTEWISE_COMPARATOR, Comparator
-from logwright.codec.leveldb.formats.log import layout as write_batch
-from logwright.codec.leveldb.formats.log.layout import MEASURES, OPERATIONS, STATUS
+from logwright.codec.leveldb.formats.log.codec import COLUMNS, Operations
+from logwright.codec.leveldb.formats.log.layout import OPERATIONS, STATUS
 from logwright.codec.leveldb.formats.records.codec import Payloads
 from logwright.codec.leveldb.keys import TRAILER_SIZE, TYPE_NAMES
 from logwright.codec.window import Bytes
@@ -97,71 +96,36 @@ def fresh() -> Int64s:
 
 
 @dataclass(slots=True)
-class Operations:
-    """The operations of some batches, with columns `key`, `value`, `sequence` and `type`, and their positions."""
+class Applied:
+    """The operations of some batches, and for each batch their number and its status (`formats.log.layout.MESSAGES`)."""
 
     rows: pa.RecordBatch
-    position: Int64s
-    """Byte of the log where the record of each starts."""
-
-    @classmethod
-    def of(cls, records: Payloads, positions: Int64s) -> Applied:
-        """Apply `WriteBatch::Iterate` to each record. A record has at least twelve bytes."""
-        count = len(records.start)
-        measured = np.empty((count, MEASURES), np.int64)
-        total = int(write_batch.measure(records.data, records.start, records.end, measured))
-        sequences, which = np.empty(total, np.int64), np.empty(total, np.int64)
-        kinds = np.empty(total, np.uint8)
-        keys = np.empty(int(measured[:, write_batch.KEY_BYTES].sum()), np.uint8)
-        values = np.empty(int(measured[:, write_batch.VALUE_BYTES].sum()), np.uint8)
-        key_ends, value_ends = np.zeros(total + 1, np.int32), np.zeros(total + 1, np.int32)
-        write_batch.unpack(
-            records.data, records.start, measured, sequences, which, kinds, key_ends, keys, value_ends, values
-        )
-        deleted = kinds == 0
-        rows = pa.RecordBatch.from_arrays(
-            [
-                from_offsets(key_ends, keys),
-                from_offsets(value_ends, values, deleted),
-                numbers(pa.int64(), sequences),
-                _types(deleted),
-            ],
-            names=["key", "value", "sequence", "type"],
-        )
-        sizes = np.diff(key_ends).astype(np.int64), np.diff(value_ends).astype(np.int64)
-        return Applied(cls(rows, positions[which]), measured[:, OPERATIONS], measured[:, STATUS], *sizes)
-
-    def slice(self, start: int, stop: int) -> Operations:
-        return Operations(self.rows.slice(start, stop - start), self.position[start:stop])
-
-
-@dataclass(slots=True)
-class Applied:
-    """Operations of some batches, and for each batch their number and its status (`write_batch.MESSAGES`)."""
-
-    operations: Operations
+    """Columns `key`, `value`, `sequence`, `type`, and `position`, the byte of the log where the operation's record starts."""
     counts: Int64s
     status: Int64s
     key_sizes: Int64s
     value_sizes: Int64s
 
+    @classmethod
+    def of(cls, records: Payloads, positions: Int64s) -> Applied:
+        """Apply `WriteBatch::Iterate` to each record. A record has at least twelve bytes."""
+        operations = Operations.of(records)
+        arrays = [operations.column(name) for name in COLUMNS]
+        arrays.append(numbers(pa.int64(), positions[operations.which]))
+        rows = pa.RecordBatch.from_arrays(arrays, names=[*COLUMNS, "position"])
+        sizes = (np.diff(ends).astype(np.int64) for ends in (operations.key_ends, operations.value_ends))
+        return cls(rows, operations.measured[:, OPERATIONS], operations.measured[:, STATUS], *sizes)
+
     def first(self, batches: int) -> Applied:
         """Return the first `batches` batches."""
         rows = int(self.counts[:batches].sum())
         return Applied(
-            self.operations.slice(0, rows),
+            self.rows.slice(0, rows),
             self.counts[:batches],
             self.status[:batches],
             self.key_sizes[:rows],
             self.value_sizes[:rows],
         )
-
-
-def _types(deleted: npt.NDArray[np.bool_]) -> pa.Array:
-    if not deleted.any():
-        return constant(pa.string(), TYPE_NAMES[1], len(deleted))
-    names = pa.array(TYPE_NAMES, pa.string())
-    return names.take(numbers(pa.int64(), np.where(deleted, 0, 1)))
 
 
 class MemTable:
@@ -170,34 +134,29 @@ class MemTable:
     def __init__(self, order: Comparator = BYTEWISE_COMPARATOR) -> None:
         self.order = order
         self.state = fresh()
-        self._parts: list[Operations] = []
+        self._parts: list[pa.RecordBatch] = []
 
-    def add(self, operations: Operations) -> None:
-        if len(operations.position):
-            self._parts.append(operations)
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Add operations (`Applied.rows`)."""
+        if rows.num_rows:
+            self._parts.append(rows)
 
-    def sorted(self) -> Iterator[Operations]:
-        """Yield all operations in the order of internal keys, in one batch. Of two operations with the same internal key
+    def sorted(self) -> pa.RecordBatch | None:
+        """Return all operations in the order of internal keys, or None without any. Of two operations with the same internal key
         the later one wins."""
         if not self._parts:
-            return
-        table = pa.Table.from_batches([part.rows for part in self._parts]).combine_chunks()
-        position = np.concatenate([part.position for part in self._parts])
-        order = np.arange(table.num_rows)
+            return None
+        table = pa.Table.from_batches(self._parts).combine_chunks()
         kind = np.asarray(pc.equal(table["type"], TYPE_NAMES[1])).astype(np.int64)
         columns = {
             "key": self.order.column(table["key"].combine_chunks()),
             "trailer": numbers(pa.int64(), -(np.asarray(table["sequence"]) << 1 | kind)),
-            "order": numbers(pa.int64(), -order),
+            "order": numbers(pa.int64(), -np.arange(table.num_rows)),
         }
         keys = [(name, "ascending") for name in columns]
-        chosen = np.asarray(pc.sort_indices(pa.table(columns), sort_keys=keys))
-        rows = one_batch(table.take(numbers(pa.int64(), chosen)))
+        rows = one_batch(table.take(pc.sort_indices(pa.table(columns), sort_keys=keys)))
         repeated = _repeated(rows)
-        if repeated.any():
-            chosen = chosen[~repeated]
-            rows = rows.filter(numbers(pa.bool_(), ~repeated))
-        yield Operations(rows, position[chosen])
+        return rows.filter(numbers(pa.bool_(), ~repeated)) if repeated.any() else rows
 
 
 def _repeated(rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:

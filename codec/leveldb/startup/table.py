@@ -16,16 +16,16 @@ from logwright.codec.fault import UnreadableError
 from logwright.codec.kernels.compress import CompressionError
 from logwright.codec.kernels.intrinsics import load_u32le
 from logwright.codec.kernels.kernel import kernel
-from logwright.codec.leveldb.comparators import Comparator, internal
+from logwright.codec.leveldb.comparators import Comparator
 from logwright.codec.leveldb.formats.table import layout
 from logwright.codec.leveldb.formats.table.compression import expand, expand_zstd
 from logwright.codec.leveldb.formats.table.index import FOOTER_SIZE, HANDLES_SIZE, handles
 from logwright.codec.leveldb.formats.table.layout import (
     Slices,
-    block_crc,
     entries,
+    handles_of,
+    is_sealed,
     measure_all,
-    read_handles,
     unpack_plain,
 )
 from logwright.codec.leveldb.formats.table.restarts import hiding_fault
@@ -62,7 +62,7 @@ class Chunk:
         """Return the chunk with keys that sort bytewise."""
         if order.bytewise or self.stored is not None:
             return self
-        keys, key_ends = internal(order, self.keys, self.key_ends)
+        keys, key_ends = order.buffers(self.keys, self.key_ends, layout.KEY_TRAILER)
         return replace(self, keys=keys, key_ends=key_ends, stored=(self.keys, self.key_ends))
 
     @property
@@ -180,17 +180,10 @@ class Reading:
     def block(self, file: TableFile, offset: int, size: int, *, verify: bool) -> tuple[Bytes, int]:
         """`ReadBlock`. Returns the contents and the type. Raises `Status`."""
         data = file.read(offset, size + layout.TRAILER_SIZE)
-        if verify and not _sound(data):
+        if verify and not is_sealed(data):
             raise Corruption("block checksum mismatch")
         kind = int(data[size])
         return self.uncompress(data[:size], kind), kind
-
-
-def _sound(block: Bytes) -> bool:
-    """Return whether the checksum of a block with its trailer is right."""
-    return block_crc(block, 0, len(block) - layout.TRAILER_SIZE) == int.from_bytes(
-        block[-4:].tobytes(), "little"
-    )
 
 
 class Table:
@@ -210,7 +203,7 @@ class Table:
         offset, size = places[1]
         index, _ = reading.block(file, offset, size, verify=reading.paranoid_checks)
         reading.doubtful |= (
-            not _sound(file.read(offset, size + layout.TRAILER_SIZE)) or hiding_fault(index) is not None
+            not is_sealed(file.read(offset, size + layout.TRAILER_SIZE)) or hiding_fault(index) is not None
         )
         _, values, status = entries(index, LIMIT)
         self.index_status = Corruption(layout.MESSAGES[status]) if status else None
@@ -261,8 +254,7 @@ class Table:
 
 def _places(values: Slices) -> list[tuple[int, int] | None]:
     """Return the handle at the start of each value, or None."""
-    offsets, sizes = np.empty(len(values), np.int64), np.empty(len(values), np.int64)
-    read_handles(values.data, values.ends, offsets, sizes)
+    offsets, sizes = handles_of(values)
     places: list[tuple[int, int] | None] = list(zip(offsets.tolist(), sizes.tolist(), strict=True))
     for i in np.flatnonzero(offsets < 0).tolist():
         # A malformed handle, or one with 64-bit numbers.

@@ -8,18 +8,18 @@ from collections.abc import Sequence
 from logwright.codec.columns import joined
 from logwright.codec.fault import UnreadableError
 from logwright.codec.frames.walk import ListedFile
-from logwright.codec.leveldb.formats.current import NO_NEWLINE, manifest_of
+from logwright.codec.leveldb.derive import current
+from logwright.codec.leveldb.formats.current import LONGEST, NO_NEWLINE, manifest_of
 from logwright.codec.leveldb.formats.manifest.layout import EditField, form
 from logwright.codec.leveldb.formats.records.layout import written
 from logwright.codec.leveldb.names import CURRENT, FileType, manifest_name, parse, temp_name
 from logwright.codec.leveldb.startup.status import Corruption, IOFailure, NotFound, parsed
-from logwright.codec.leveldb.store.version import FileMetaData, Version, recover
+from logwright.codec.leveldb.store.levels import COMPACTION_TRIGGER, max_bytes_for_level
+from logwright.codec.leveldb.store.version import FileMetaData, Version, recover, snapshot_fields
 from logwright.codec.option import Options
 from logwright.codec.single_frame import ParseError
 from logwright.codec.store.overlay import Overlay
 
-_LONGEST = 1 << 16
-"""Bytes read of CURRENT. No file name is longer."""
 _HERE = re.compile(r"^(?:/*\./+|/+)+(?=[^/])")
 _WRAP = (1 << 64) - 1
 
@@ -56,7 +56,7 @@ class VersionSet:
         """Read CURRENT and the manifest. Returns whether a new manifest must be written (`save_manifest`). Raises `Status`."""
         disk = self.disk
         try:
-            named = manifest_of(disk.read(CURRENT, 0, _LONGEST))
+            named = manifest_of(disk.read(CURRENT, 0, LONGEST))
         except ParseError:
             raise Corruption(NO_NEWLINE) from None
         except UnreadableError as error:
@@ -116,7 +116,7 @@ class VersionSet:
             EditField("prev_log_number", number=0),
             EditField("next_file_number", number=self.next_file_number),
             EditField("last_sequence", number=self.last_sequence),
-            *(_new_file(0, table) for table in tables),
+            *(table.new_file(0) for table in tables),
         ]
         records = [form(edit)]
         name = self._descriptor
@@ -136,13 +136,10 @@ class VersionSet:
 
     def _snapshot(self) -> list[EditField]:
         """`VersionSet::WriteSnapshot`."""
-        edit = [EditField("comparator", text=self.comparator.encode())]
-        for level, key in sorted(self.current.compact_pointers.items()):
-            if key:
-                edit.append(EditField("compact_pointer", level=level, smallest=key))
-        for level, files in enumerate(self.current.levels):
-            edit += [_new_file(level, file) for file in files]
-        return edit
+        return [
+            EditField("comparator", text=self.comparator.encode()),
+            *snapshot_fields(self.current.levels, self.current.compact_pointers),
+        ]
 
     def new_db(self) -> None:
         """`DBImpl::NewDB`: write the first manifest of a database, and CURRENT."""
@@ -159,24 +156,18 @@ class VersionSet:
         """`SetCurrentFile`: write a temporary file and rename it."""
         number = self.manifest_file_number if number is None else number
         self.disk.delete(temp_name(number))
-        self.disk.put(CURRENT, f"{manifest_name(number)}\n".encode())
+        self.disk.put(CURRENT, current(number))
 
     @property
     def compaction(self) -> str | None:
         """Return why a compaction starts right after opening, or None (`VersionSet::Finalize`)."""
         for level, files in enumerate(self.current.levels[:-1]):
             size = sum(file.size for file in files)
-            if level == 0 and len(files) >= _L0_TRIGGER:
+            if level == 0 and len(files) >= COMPACTION_TRIGGER:
                 return f"level 0 has {len(files)} tables"
-            if level > 0 and size >= _LEVEL_1 * 10 ** (level - 1):
+            if level > 0 and size >= max_bytes_for_level(level):
                 return f"level {level} has {size} bytes"
         return None
-
-
-_L0_TRIGGER = 4
-"""`config::kL0_CompactionTrigger`."""
-_LEVEL_1 = 10 << 20
-"""Bytes of level 1 at which it is compacted. The limit of each further level is ten times as high (`MaxBytesForLevel`)."""
 
 
 def save_to(version: Version) -> Version:
@@ -189,19 +180,8 @@ def save_to(version: Version) -> Version:
         version.last_sequence,
         dict(version.compact_pointers),
     )
-    new.apply([_new_file(level, file) for level, files in enumerate(version.levels) for file in files])
+    new.apply(snapshot_fields(version.levels, {}))
     return new
-
-
-def _new_file(level: int, file: FileMetaData) -> EditField:
-    return EditField(
-        "new_file",
-        level=level,
-        number=file.number,
-        size=file.size,
-        smallest=file.smallest,
-        largest=file.largest,
-    )
 
 
 def logged(payloads: Sequence[bytes], offset: int = 0) -> bytes:

@@ -26,6 +26,7 @@ from logwright.codec.leveldb.formats.table.tables import ROWS
 from logwright.codec.leveldb.keys import BYTEWISE, TYPE_NAMES, VALUE, readable
 from logwright.codec.leveldb.store.entry_states import BUDGET, LIVE, STATE_NAMES, EntryStates
 from logwright.codec.leveldb.store.newest import Shape, merge_newest, sort_newest
+from logwright.codec.leveldb.store.sorted_run import with_sort_keys, with_stored_keys
 from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role
 from logwright.codec.store.view import Group, Part, RowStream, Run, View
 from logwright.codec.table import Column, Table
@@ -301,39 +302,19 @@ def _iterate(
                 text += f": {readable(key)[:80]} comes after {readable(before)[:80]}"
             report(Fault(NAME, 0, 0, Kind.ORDER, text, Severity.ERROR, "LevelDB's iterators may skip keys"))
 
+    def sortable(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        return batches if order.bytewise else (with_sort_keys(batch, order) for batch in batches)
+
     # The numbers in logs have all been used. In tables, numbers above those of manifest and logs are not visible.
     shape, all_seen = Shape(marker, params["visible"]), Shape(marker)
     streams = [
-        sort_newest(_with_sort_keys(run(needed), order), all_seen)
+        sort_newest(sortable(run(needed)), all_seen)
         if run.params.get("log")
-        else map(shape.seen, _with_sort_keys(run(needed), order))
+        else map(shape.seen, sortable(run(needed)))
         for run in runs
     ]
     for batch in merge_newest(streams, all_seen, disorder):
-        yield _chosen(_with_stored_keys(batch, order), columns)
-
-
-_STORED = "user_key"
-"""The column of stored keys, if `key` holds sort keys."""
-
-
-def _with_sort_keys(batches: Iterable[pa.RecordBatch], order: Comparator) -> Iterable[pa.RecordBatch]:
-    """Replace `key` with sort keys."""
-    if order.bytewise:
-        return batches
-    return (
-        batch.append_column(_STORED, batch.column(KEY)).set_column(
-            batch.schema.get_field_index(KEY), batch.schema.field(KEY), order.column(batch.column(KEY))
-        )
-        for batch in batches
-    )
-
-
-def _with_stored_keys(batch: pa.RecordBatch, order: Comparator) -> pa.RecordBatch:
-    """Restore the stored keys."""
-    if order.bytewise:
-        return batch
-    return batch.set_column(batch.schema.get_field_index(KEY), batch.schema.field(KEY), batch.column(_STORED))
+        yield _chosen(with_stored_keys(batch), columns)
 
 
 def _chosen(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:

@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 
 from logwright.codec import plural
-from logwright.codec.columns import from_offsets, numbers
 from logwright.codec.fault import UsageError
 from logwright.codec.frames.walk import ListedFile
 from logwright.codec.leveldb.comparators import NAMES
@@ -20,7 +19,7 @@ from logwright.codec.leveldb.formats.log.codec import Operations
 from logwright.codec.leveldb.formats.log.layout import MESSAGES, SOUND, STATUS
 from logwright.codec.leveldb.formats.records.codec import Payloads
 from logwright.codec.leveldb.formats.records.log_reader import Dropped, read_records
-from logwright.codec.leveldb.keys import BYTEWISE, DELETION, MAX_SEQUENCE
+from logwright.codec.leveldb.keys import BYTEWISE, MAX_SEQUENCE
 from logwright.codec.leveldb.names import FileType, log_name, old_table_name, parse, table_name
 from logwright.codec.leveldb.store.descriptor import read_descriptor
 from logwright.codec.leveldb.store.sorted_run import ROWS
@@ -100,13 +99,5 @@ def log_rows(listing: Listing, name: str) -> Iterator[pa.RecordBatch]:
             text = MESSAGES[int(operations.measured[bad[0], STATUS])]
             raise UsageError(f"{name} is damaged: the batch at byte {at}: {text}", advice=_REPAIR)
         if operations.rows:
-            key, value = (
-                from_offsets(operations.key_ends, operations.keys),
-                from_offsets(operations.value_ends, operations.values, operations.kinds == DELETION),
-            )
-            arrays = [
-                key.cast(pa.large_binary()),
-                value.cast(pa.large_binary()),
-                numbers(pa.int64(), operations.sequences),
-            ]
+            arrays = [operations.column(field.name).cast(field.type) for field in ROWS]
             yield pa.RecordBatch.from_arrays(arrays, schema=ROWS)

@@ -17,7 +17,7 @@ ROWS = pa.schema(FIELDS)
 """The columns of a run. A row whose value is null is a deletion."""
 
 
-STORED = pa.field("stored_key", pa.large_binary(), nullable=False)
+STORED = pa.field("stored_key", pa.large_binary())
 """The column of the keys as stored, if `key` holds sort keys."""
 
 
@@ -27,19 +27,19 @@ def schema_of(order: Comparator) -> pa.Schema:
 
 
 def with_sort_keys(rows: pa.RecordBatch, order: Comparator) -> pa.RecordBatch:
-    """Return rows (`ROWS`) with keys that sort bytewise."""
+    """Return rows whose column `key` sorts bytewise. The stored keys are in an additional column `STORED`."""
     if order.bytewise:
         return rows
-    key = rows.column("key")
-    arrays = [order.column(key), *rows.columns[1:], key]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema_of(order))
+    at, key = rows.schema.get_field_index("key"), rows.column("key")
+    return rows.append_column(STORED.name, key).set_column(at, rows.schema.field(at), order.column(key))
 
 
 def with_stored_keys(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the rows of a run with their stored keys."""
+    """Return rows with their stored keys, which may have sort keys (`with_sort_keys`)."""
     if STORED.name not in rows.schema.names:
         return rows
-    return pa.RecordBatch.from_arrays([rows.column(STORED.name), *rows.columns[1:3]], schema=ROWS)
+    at = rows.schema.get_field_index("key")
+    return rows.set_column(at, rows.schema.field(at), rows.column(STORED.name)).drop_columns([STORED.name])
 
 
 def columns(rows: pa.RecordBatch, first_row: int, sequence: int | None) -> pa.RecordBatch:

@@ -6,7 +6,7 @@ formats them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from logwright.codec.leveldb.comparators import comparator_of
@@ -31,6 +31,29 @@ class FileMetaData:
     size: int
     smallest: bytes
     largest: bytes
+
+    def new_file(self, level: int) -> EditField:
+        """Return the field of an edit that adds the table to a level."""
+        return EditField(
+            "new_file",
+            level=level,
+            number=self.number,
+            size=self.size,
+            smallest=self.smallest,
+            largest=self.largest,
+        )
+
+
+def snapshot_fields(
+    levels: Sequence[Sequence[FileMetaData]], compact_pointers: Mapping[int, bytes]
+) -> list[EditField]:
+    """Return the fields of an edit with all tables, by level (`WriteSnapshot`). Empty compaction pointers are left out."""
+    pointers = [
+        EditField("compact_pointer", level=level, smallest=key)
+        for level, key in sorted(compact_pointers.items())
+        if key
+    ]
+    return pointers + [file.new_file(level) for level, files in enumerate(levels) for file in files]
 
 
 @dataclass

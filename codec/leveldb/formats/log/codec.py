@@ -186,6 +186,10 @@ def _measured(records: Payloads) -> tuple[Int64s, int]:
     return measured, int(total)
 
 
+COLUMNS = ("key", "value", "sequence", "type")
+"""The columns of an operation itself."""
+
+
 class Operations:
     """The operations of some batches as columns; `which` is the batch of each."""
 
@@ -214,20 +218,24 @@ class Operations:
         )
         return operations
 
+    def column(self, name: str) -> pa.Array:
+        """Return a column of `COLUMNS`."""
+        if name == "key":
+            return from_offsets(self.key_ends, self.keys)
+        if name == "value":
+            return from_offsets(self.value_ends, self.values, self.kinds == DELETION)
+        if name == "sequence":
+            return numbers(pa.int64(), self.sequences)
+        if self.rows and (self.kinds == self.kinds[0]).all():
+            return constant(pa.string(), TYPE_NAMES[int(self.kinds[0])], self.rows)
+        return _TYPES.take(numbers(pa.int64(), self.kinds.astype(np.int64)))
+
 
 def _column(
     name: str, window: Window, frames: Frames, operations: Operations, context: RecordContext
 ) -> pa.Array:
-    if name == "key":
-        return from_offsets(operations.key_ends, operations.keys)
-    if name == "value":
-        return from_offsets(operations.value_ends, operations.values, operations.kinds == DELETION)
-    if name == "sequence":
-        return numbers(pa.int64(), operations.sequences)
-    if name == "type":
-        if operations.rows and (operations.kinds == operations.kinds[0]).all():
-            return constant(pa.string(), TYPE_NAMES[int(operations.kinds[0])], operations.rows)
-        return _TYPES.take(numbers(pa.int64(), operations.kinds.astype(np.int64)))
+    if name in COLUMNS:
+        return operations.column(name)
     if name == "position":
         return numbers(pa.int64(), (frames.start + window.offset)[operations.which])
     return constant(ROWS[name].type, getattr(context, name), operations.rows)

@@ -22,7 +22,7 @@ from logwright.codec.kernels.kernel import kernel
 from logwright.codec.leveldb.formats.table import layout
 from logwright.codec.leveldb.formats.table.compression import ANOTHER_PROGRAM, UnknownTypeError, expand
 from logwright.codec.leveldb.formats.table.filter import META_PREFIX
-from logwright.codec.leveldb.formats.table.layout import Slices, block_crc, entries, read_handles
+from logwright.codec.leveldb.formats.table.layout import Slices, entries, handles_of, is_sealed
 from logwright.codec.leveldb.formats.table.restarts import PointFault, hiding_fault
 from logwright.codec.leveldb.formats.table.resync import MAGIC, WINDOW, Read, find, is_filter
 from logwright.codec.leveldb.keys import SEEK_TAG
@@ -251,8 +251,7 @@ class _BlockReader:
         data = self.read(offset, size + layout.TRAILER_SIZE)
         if len(data) < size + layout.TRAILER_SIZE:
             return None
-        sound = block_crc(data, 0, size) == int.from_bytes(data[size + 1 :].tobytes(), "little")
-        self.checked[offset, size] = sound
+        self.checked[offset, size] = sound = is_sealed(data)
         return data[:size], int(data[size]), sound
 
     def sound(self, offset: int, size: int) -> bool:
@@ -283,11 +282,7 @@ class _BlockReader:
 def contents(read: Read, offset: int, size: int) -> Bytes | None:
     """Return a block with its trailer, or None if its checksum is wrong."""
     data = read(offset, size + layout.TRAILER_SIZE)
-    if len(data) < size + layout.TRAILER_SIZE or block_crc(data, 0, size) != int.from_bytes(
-        data[size + 1 :].tobytes(), "little"
-    ):
-        return None
-    return data
+    return data if len(data) == size + layout.TRAILER_SIZE and is_sealed(data) else None
 
 
 class Searches:
@@ -314,13 +309,6 @@ class Searches:
 _SEARCHES = Searches(16 << 20)
 
 
-def _listed(values: Slices) -> tuple[Int64s, Int64s]:
-    """Return offsets and sizes of the handles at the start of values, or -1."""
-    offsets, sizes = np.empty(len(values), np.int64), np.empty(len(values), np.int64)
-    read_handles(values.data, values.ends, offsets, sizes)
-    return offsets, sizes
-
-
 def survey(read: Read, size: int, limit: int) -> Blocks:
     """Return the blocks of a table of `size` bytes. `limit` is the maximum size of a decompressed block."""
     reader = _BlockReader(read, size, limit)
@@ -330,7 +318,7 @@ def survey(read: Read, size: int, limit: int) -> Blocks:
     keys, values, complete = (
         reader.entries(*places[1]) if len(places) == 2 else (layout.NOTHING, layout.NOTHING, False)
     )
-    offsets, sizes = _listed(values)
+    offsets, sizes = handles_of(values)
     magic = tail.endswith(MAGIC)
     other = MAGICS.get(tail[-MAGIC_SIZE:])
     if other is not None:
@@ -361,7 +349,7 @@ def survey(read: Read, size: int, limit: int) -> Blocks:
     names, values, meta_sound = (
         reader.entries(*places[0]) if places else (layout.NOTHING, layout.NOTHING, False)
     )
-    for name, offset, length in zip(names, *(column.tolist() for column in _listed(values)), strict=True):
+    for name, offset, length in zip(names, *(column.tolist() for column in handles_of(values)), strict=True):
         if name.startswith(META_PREFIX.encode()) and offset >= 0:
             others.setdefault((offset, length), FILTER)
     if places:
@@ -452,7 +440,7 @@ def _rescued(
         place = int(blocks.offset[i]), int(blocks.size[i])
         keys_found, values, sound = reader.entries(*place)
         if sound and place not in there:
-            offsets, sizes = _listed(values)
+            offsets, sizes = handles_of(values)
             listed = {
                 block_handle: n
                 for n, block_handle in enumerate(zip(offsets.tolist(), sizes.tolist(), strict=True))
@@ -530,7 +518,7 @@ def _kind(reader: _BlockReader, offset: int, size: int, known: set[tuple[int, in
     # The footer directly follows the index. The blocks it names may be damaged or moved.
     if reader.read(offset + size + layout.TRAILER_SIZE, FOOTER_SIZE).tobytes().endswith(MAGIC):
         return INDEX
-    offsets, sizes = _listed(values)
+    offsets, sizes = handles_of(values)
     named = zip(offsets.tolist(), sizes.tolist(), strict=True)
     if are_before(offsets, sizes, offset) and any(named_handle in known for named_handle in named):
         return INDEX

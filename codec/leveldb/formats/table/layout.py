@@ -119,6 +119,12 @@ def block_crc(buf: Bytes, at: int, size: int) -> int:
     return masked(crc32c(buf, at, at + size + 1))
 
 
+def is_sealed(block: Bytes) -> bool:
+    """Return whether the checksum of a block with its trailer is right."""
+    size = len(block) - TRAILER_SIZE
+    return bool(block_crc(block, 0, size) == load_u32le(block, size + 1))
+
+
 # Reading. Why a block is read no further (`Block::NewIterator`, `DecodeEntry`, `ParseNextKey`):
 SOUND, BAD_CONTENTS, BAD_ENTRY, TOO_LARGE = range(4)
 MESSAGES = ("", "bad block contents", "bad entry in block", "the keys of the block are too large")
@@ -358,6 +364,13 @@ class Slices(Sequence[bytes]):
         if not 0 <= i < len(self):
             raise IndexError(i)
         return self.data[int(self.ends[i]) : int(self.ends[i + 1])].tobytes()
+
+
+def handles_of(values: Slices) -> tuple[Int64s, Int64s]:
+    """Return offsets and sizes of the handles at the start of values: see `read_handles`."""
+    offsets, sizes = np.empty(len(values), np.int64), np.empty(len(values), np.int64)
+    read_handles(values.data, values.ends, offsets, sizes)
+    return offsets, sizes
 
 
 NOTHING = Slices(np.empty(0, np.uint8), np.zeros(1, np.int64))

@@ -10,9 +10,8 @@ import numpy as np
 from logwright.codec.engine.merge import compare
 from logwright.codec.kernels.intrinsics import load_i64le
 from logwright.codec.kernels.kernel import kernel
-from logwright.codec.leveldb.comparators import BYTEWISE_COMPARATOR, Comparator, internal
+from logwright.codec.leveldb.comparators import BYTEWISE_COMPARATOR, Comparator
 from logwright.codec.leveldb.formats.table import layout as block
-from logwright.codec.leveldb.formats.table.compression import compression_of
 from logwright.codec.leveldb.formats.table.index import DATA
 from logwright.codec.leveldb.formats.table.layout import Slices, measure, measure_all
 from logwright.codec.leveldb.formats.table.restarts import with_repaired_points, wrong_blocks
@@ -139,7 +138,7 @@ class Portion:
     def order_violations(self, index: Slices, order: Comparator = BYTEWISE_COMPARATOR) -> Int64s | None:
         """Return the order violations of each block, or None if all are in order.
 
-        `index` has its keys as sort keys of `order` (`sorted_keys`).
+        `index` has its keys as sort keys of `order`.
         """
         out = np.empty(len(self.frames), np.int64)
         entry = np.ascontiguousarray(self.frames.header["entry"], np.int64)
@@ -225,13 +224,3 @@ def _replaced(
                 measures[i * block.MEASURES : (i + 1) * block.MEASURES],
             )
     return plain, starts, ends
-
-
-def is_foreign(contents: Bytes, kind: int) -> bool:
-    """Return whether a block is of an unknown type."""
-    return compression_of(contents, kind) is None
-
-
-def sorted_keys(index: Slices, order: Comparator) -> Slices:
-    """Return the internal keys of an index as sort keys of `order`."""
-    return index if order.bytewise else Slices(*internal(order, index.data, index.ends))
