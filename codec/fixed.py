@@ -20,9 +20,9 @@ from logwright.codec.describe import Struct, dtype_of
 from logwright.codec.explain import Focus, Node
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
 from logwright.codec.option import Options
-from logwright.codec.single_frame import conform, single_value
+from logwright.codec.single_frame import conform, ending_bytes, single_value
 from logwright.codec.table import RAW, Column, Table, ending, extent
-from logwright.codec.window import Bytes, Chunk, Decoded, Frames, Window, Zeros
+from logwright.codec.window import Bytes, Chunk, Decoded, Frames, Window
 
 Entries = npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]
@@ -299,8 +299,7 @@ class FixedCodec(Codec):
         starts = range(0, rows.num_rows, _BATCH)
         entries = (self._entries(rows.slice(at, _BATCH), base, at, alone=file is None) for at in starts)
         yield from _with_damage(entries, self.dtype.itemsize, frames)
-        yield single_value(file, "trailing") or b""
-        yield Zeros(single_value(file, "trailing_zeros") or 0)
+        yield from ending_bytes(file)
 
     def _entries(self, rows: pa.Table, base: int, first: int, *, alone: bool) -> bytes:
         """Encode rows. `first` is the number of the first one."""

@@ -19,7 +19,7 @@ from logwright.codec.describe import DescriptionError, Struct
 from logwright.codec.explain import Focus, Node
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
 from logwright.codec.table import Column, Table
-from logwright.codec.window import Chunk, Decoded, Frames, Window
+from logwright.codec.window import Chunk, Decoded, Frames, Window, Zeros
 
 FRAMES = Table(
     "frames",
@@ -137,8 +137,7 @@ class SmallFileCodec(Codec):
         if stored is not None and self._parses_to(stored, rows):
             yield stored
         elif single_value(file, "frames") == 0 and not rows.num_rows:
-            yield single_value(file, "trailing") or b""
-            yield bytes(single_value(file, "trailing_zeros") or 0)
+            yield from ending_bytes(file)
         else:
             try:
                 yield self.form(rows)
@@ -174,6 +173,12 @@ def conform(codec: str, rows: pa.Table, table: Table) -> pa.Table:
             raise UsageError(f"{codec}: column {column.name!r} must not be null")
         arrays.append(array)
     return pa.Table.from_arrays(arrays, schema=table.schema(table.names(detail=True)))
+
+
+def ending_bytes(file: pa.Table | None) -> Iterator[Chunk]:
+    """Return the bytes after the last frame of a file, from its row of the file table."""
+    yield single_value(file, "trailing") or b""
+    yield Zeros(single_value(file, "trailing_zeros") or 0)
 
 
 def single_value(table: pa.Table | None, column: str) -> Any:

@@ -41,8 +41,8 @@ from logwright.codec.frames.scanner import (
 from logwright.codec.frames.specification import Position, span_of
 from logwright.codec.frames.suspects import suspects
 from logwright.codec.kernels.bitflip import Flip
-from logwright.codec.single_frame import single_value
-from logwright.codec.window import Bytes, Chunk, Decoded, Frames, Window, Zeros
+from logwright.codec.single_frame import ending_bytes
+from logwright.codec.window import Bytes, Chunk, Decoded, Frames, Window
 
 Int64s = npt.NDArray[np.int64]
 
@@ -464,8 +464,7 @@ class FramedCodec(FrameFormat):
                 yield from self.closing(at, context)
         else:
             yield from _Reencoder(self, complete_rows, frames, file, context).write()
-        yield single_value(file, "trailing") or b""
-        yield Zeros(single_value(file, "trailing_zeros") or 0)
+        yield from ending_bytes(file)
 
     def complete(self, rows: pa.Table) -> pa.RecordBatch:
         """Return the rows as one batch with all columns of the table, in their types; null where a column is absent."""

@@ -44,31 +44,27 @@ class UndecodableKeyError(ValueError):
 
 def collate(key: bytes) -> bytes:
     """Return bytes that compare as the key does. A key that cannot be decoded comes last in its group and equals only itself."""
-    try:
-        at, head, ids = _prefix(key)
-    except UndecodableKeyError:
-        return _UNDECODABLE + key
-    try:
-        if not ids[0] or not ids[1]:
-            return head + _metadata(key, at, simple=_DATABASE_SIMPLE if ids[0] else _GLOBAL_SIMPLE)
-        return head + _data(key, at, ids[2])
-    except UndecodableKeyError:
-        # The type byte alone distinguishes metadata of different types.
-        metadata = not ids[0] or not ids[1]
-        return head + (key[at : at + 1] if metadata else b"") + _UNDECODABLE + key
+    return _collated(key)[0]
 
 
 def decodable(key: bytes) -> bool:
     """Return whether Chrome's comparator can decode the key."""
+    return _collated(key)[1]
+
+
+def _collated(key: bytes) -> tuple[bytes, bool]:
+    at, head, metadata = 0, b"", False
     try:
-        at, _, ids = _prefix(key)
-        if not ids[0] or not ids[1]:
-            _metadata(key, at, simple=_DATABASE_SIMPLE if ids[0] else _GLOBAL_SIMPLE)
+        at, head, ids = _prefix(key)
+        metadata = not ids[0] or not ids[1]
+        if metadata:
+            rest = _metadata(key, at, simple=_DATABASE_SIMPLE if ids[0] else _GLOBAL_SIMPLE)
         else:
-            _data(key, at, ids[2])
+            rest = _data(key, at, ids[2])
     except UndecodableKeyError:
-        return False
-    return True
+        # The type byte alone distinguishes metadata of different types.
+        return head + (key[at : at + 1] if metadata else b"") + _UNDECODABLE + key, False
+    return head + rest, True
 
 
 def _prefix(key: bytes) -> tuple[int, bytes, tuple[int, int, int]]:

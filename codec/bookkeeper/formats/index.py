@@ -33,7 +33,7 @@ from logwright.codec.describe import (
 )
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
 from logwright.codec.option import Option, Options, parse_bool
-from logwright.codec.single_frame import FRAMES, conform, single_value
+from logwright.codec.single_frame import FRAMES, conform, ending_bytes, single_value
 from logwright.codec.table import Column, Table, ending, extent
 from logwright.codec.window import Bytes as Buffer
 from logwright.codec.window import Chunk, Decoded, Frames, Window
@@ -327,8 +327,7 @@ class Index(Codec):
         if stored is not None and self._holds(stored, entries, locations):
             yield stored
         elif single_value(file, "frames") == 0 and not len(entries):
-            yield single_value(file, "trailing") or b""
-            yield bytes(single_value(file, "trailing_zeros") or 0)
+            yield from ending_bytes(file)
         else:
             try:
                 yield index_bytes(self._info(file, context), entries, locations, context.options[PAGE.name])

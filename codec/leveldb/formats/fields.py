@@ -33,11 +33,6 @@ _LARGEST = 0xFFFF
 """The largest length that two bytes hold."""
 
 
-def names_of_records(structures: Sequence[Struct]) -> list[str]:
-    """Return the names that a path of `edit_record` may end in."""
-    return address.names((LOGICAL_RECORD, *structures))
-
-
 def edit_record(
     holds: Struct, frame: bytes, path: address.Path, change: address.Change, *, reseal: bool
 ) -> bytes:
@@ -156,11 +151,6 @@ STORED_BLOCK = Struct(
 _LENGTHS = {"key_delta": "non_shared", "value": "value_length"}
 _ENTRIES = Struct("Entries", Field("entries", Repeated(WHOLE_ENTRY)))
 _RESTARTS = Struct("Restarts", Field("restarts", Repeated(block.RESTART)))
-
-
-def names_of_blocks() -> list[str]:
-    """Return the names that a path of `edit_block` may end in."""
-    return address.names((STORED_BLOCK, DATA_BLOCK))
 
 
 def edit_block(frame: bytes, path: address.Path, change: address.Change, *, reseal: bool) -> bytes:

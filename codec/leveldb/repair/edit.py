@@ -24,10 +24,8 @@ from logwright.codec.leveldb.comparators import comparator_of
 from logwright.codec.leveldb.formats.log import codec as log
 from logwright.codec.leveldb.formats.log.layout import WRITE_BATCH
 from logwright.codec.leveldb.formats.records.layout import Int64s
-from logwright.codec.leveldb.formats.table.compression import sealed, stored
-from logwright.codec.leveldb.formats.table.layout import INTERVAL
+from logwright.codec.leveldb.formats.table.entries import Entries
 from logwright.codec.leveldb.formats.table.portions import Portion, portions
-from logwright.codec.leveldb.formats.table.rows import DEFAULT_INTERVAL, Unpacked
 from logwright.codec.leveldb.keys import DELETION, MAX_SEQUENCE, TYPE_NAMES
 from logwright.codec.leveldb.names import parse
 from logwright.codec.leveldb.repair import logs
@@ -35,7 +33,7 @@ from logwright.codec.leveldb.repair.logs import Log
 from logwright.codec.leveldb.repair.rebuild import refuse_damaged
 from logwright.codec.leveldb.repair.repair import REPAIR_OPTIONS, DatabaseRepair
 from logwright.codec.leveldb.repair.table_blocks import Block, Table
-from logwright.codec.leveldb.repair.tables import Tables, compression
+from logwright.codec.leveldb.repair.tables import Tables, rebuilt
 from logwright.codec.leveldb.store.guess_comparator import guess
 from logwright.codec.option import Options
 from logwright.codec.store.extents import Copy, Extent
@@ -204,16 +202,11 @@ class TableEdit:
             for n in stay
         ]
         trailers = entries.trailers[stay]
-        part = Unpacked(
-            len(stay), *joined(keys), trailers, *joined(values),
-            np.array([len(stay)], np.int64), np.zeros(1, np.int64),
-        )  # fmt: skip
-        data = part.packed(int(portion.measured[i, INTERVAL]) or DEFAULT_INTERVAL)
-        kind, content = stored(data, compression(window, portion.frames, i))
+        part = Entries(len(stay), *joined(keys), trailers, *joined(values))
         sequences = trailers >> 8 & MAX_SEQUENCE
         return replace(
             block, rows=len(stay), first=portion.entries.key(stay[0]), last=portion.entries.key(stay[-1]), key=None,
-            low=int(sequences.min()), high=int(sequences.max()), rebuilt=sealed(content, kind),
+            low=int(sequences.min()), high=int(sequences.max()), rebuilt=rebuilt(window, portion, i, part),
         )  # fmt: skip
 
 

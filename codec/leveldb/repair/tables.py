@@ -60,7 +60,7 @@ from logwright.codec.leveldb.store.version import FileMetaData
 from logwright.codec.option import Options
 from logwright.codec.store.extents import Copy, Extent
 from logwright.codec.store.listing import Listing
-from logwright.codec.window import Frames, Window
+from logwright.codec.window import Bytes, Window
 
 _SLOTS = 8
 """Number of filters sampled to find the bits per key they were built with."""
@@ -164,17 +164,14 @@ class Tables:
             int(sequences.min()), int(sequences.max()),
         )  # fmt: skip
         if why:
-            part = Unpacked(
+            part = Entries(
                 high - low, entries.keys, entries.key_ends[low : high + 1], entries.trailers[low:high], entries.values,
-                entries.value_ends[low : high + 1], entries.per_block[i : i + 1], entries.skipped[i : i + 1],
+                entries.value_ends[low : high + 1],
             )  # fmt: skip
-            data = part.packed(int(portion.measured[i, INTERVAL]) or DEFAULT_INTERVAL)
-            kind, content = stored(data, compression(window, portion.frames, i))
-            block.rebuilt = sealed(content, kind)
+            block.rebuilt = rebuilt(window, portion, i, part)
             why += f"; {plural.count(block.rows, 'entry')} before it kept"
         elif i in portion.repaired:
-            kind, content = stored(portion.repaired[i], compression(window, portion.frames, i))
-            block.rebuilt = sealed(content, kind)
+            block.rebuilt = rebuilt(window, portion, i, portion.repaired[i])
         if violations is not None and violations[i] & INSIDE:
             block.mixed = True
             keys = sorted((portion.entries.key(row) for row in range(low, high)), key=self.comparator.order)
@@ -452,10 +449,14 @@ class Tables:
         return [data + builder.finish()]
 
 
-def compression(window: Window, frames: Frames, i: int) -> str:
-    """Return the name of the compression of a block; "none" for an unknown type."""
-    stored = window.data[int(frames.start[i]) : int(frames.end[i]) - TRAILER_SIZE]
-    return compression_of(stored, int(frames.header["type"][i])) or "none"
+def rebuilt(window: Window, portion: Portion, i: int, contents: Entries | Bytes) -> bytes:
+    """Return a block with other contents, stored as the old one was: with its restart interval and its compression."""
+    frames = portion.frames
+    if isinstance(contents, Entries):
+        contents = contents.packed(int(portion.measured[i, INTERVAL]) or DEFAULT_INTERVAL)
+    old = window.data[int(frames.start[i]) : int(frames.end[i]) - TRAILER_SIZE]
+    kind, content = stored(contents, compression_of(old, int(frames.header["type"][i])) or "none")
+    return sealed(content, kind)
 
 
 def _known(table: Table, which: str) -> bytes | None:

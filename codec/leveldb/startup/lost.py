@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from logwright.codec.base import Codec
+from logwright.codec.engine.merge import Keys
 from logwright.codec.engine.repair import Removed
 from logwright.codec.engine.startup import LostRows, lost_runs
 from logwright.codec.fault import Fault, Severity
@@ -80,13 +81,9 @@ def _all_entries(stretch: Stretch, columns: Sequence[str], context: TableContext
 
 def ids(batch: pa.RecordBatch) -> Ids:
     """Return a number for each row that identifies it, derived from its key and sequence number."""
-    keys = batch.column("key")
-    _, offsets, data = keys.buffers()
-    rows = batch.num_rows
-    ends = np.frombuffer(offsets, np.int32, rows + 1, keys.offset * 4).astype(np.int64)
-    content = np.frombuffer(data, np.uint8) if data is not None and data.size else np.empty(0, np.uint8)
-    hashes = np.empty(rows, np.int64)
-    hash_keys(content, ends, 0, rows, hashes)
+    keys = Keys.of(batch.column("key"))
+    hashes = np.empty(len(keys), np.int64)
+    hash_keys(keys.data, keys.ends, 0, len(keys), hashes)
     numbered: Ids = np.asarray(batch.column("sequence")) << 32
     return hashes | numbered
 

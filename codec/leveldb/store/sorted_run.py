@@ -9,7 +9,7 @@ import pyarrow as pa
 from logwright.codec.columns import constant
 from logwright.codec.fault import UsageError
 from logwright.codec.leveldb.comparators import Comparator
-from logwright.codec.leveldb.formats.table.write import prepare
+from logwright.codec.leveldb.formats.table.write import large_binary, prepare
 from logwright.codec.leveldb.keys import MAX_SEQUENCE
 from logwright.codec.sorting import FIELDS
 
@@ -53,7 +53,7 @@ def columns(rows: pa.RecordBatch, first_row: int, sequence: int | None) -> pa.Re
     input_columns = {name: rows.column(name) for name in names}
     for name in ("key", "value"):
         if name in input_columns and input_columns[name].type != pa.large_binary():
-            input_columns[name] = _binary(name, input_columns[name])
+            input_columns[name] = large_binary(name, input_columns[name])
     entries = prepare(pa.RecordBatch.from_pydict(input_columns) if input_columns else rows, first_row)
     if sequence is None:
         number = pa.array(entries.trailers >> 8 & MAX_SEQUENCE, pa.int64())
@@ -61,13 +61,6 @@ def columns(rows: pa.RecordBatch, first_row: int, sequence: int | None) -> pa.Re
         number = constant(pa.int64(), sequence, rows.num_rows)
     value = input_columns.get("value", pa.nulls(rows.num_rows, pa.large_binary()))
     return pa.RecordBatch.from_arrays([input_columns["key"], value, number], schema=ROWS)
-
-
-def _binary(name: str, array: pa.Array[Any]) -> pa.Array[Any]:
-    try:
-        return array.cast(pa.large_binary())
-    except pa.ArrowException:
-        raise UsageError(f"column {name!r} has type {array.type}; expected binary or text") from None
 
 
 def twice(row: dict[str, Any]) -> UsageError:

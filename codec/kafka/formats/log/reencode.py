@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.columns import one_batch
 from logwright.codec.engine.reencode import (
     absent,
     frames_of,
@@ -47,6 +48,7 @@ from logwright.codec.kafka.formats.log.tables import NAME, NOTHING_SERVED, LogCo
 from logwright.codec.kafka.formats.log.write import BatchEncoder, assemble, put_heads
 from logwright.codec.kafka.formats.payload import encoded, formats_of
 from logwright.codec.kernels.compress import CompressionError, compress
+from logwright.codec.single_frame import ending_bytes
 from logwright.codec.window import Bytes, Chunk, Frames, Window
 
 _PORTION = 1 << 17
@@ -70,15 +72,7 @@ def encode(
         formats = formats_of(context.options)
         batches = [encoded(formats, stored_rows(batch), 0) for batch in rows.to_batches()]
         yield from reencode(pa.Table.from_batches(batches) if batches else rows, frames, context)
-    if file is not None and file.num_rows:
-        trailing = file.column("trailing")[0].as_py() if "trailing" in file.column_names else None
-        zeros = file.column("trailing_zeros")[0].as_py() if "trailing_zeros" in file.column_names else None
-        if trailing:
-            yield trailing
-        left = zeros or 0
-        while left > 0:
-            yield bytes(min(left, 1 << 20))
-            left -= 1 << 20
+    yield from ending_bytes(file)
 
 
 def reencode(rows: pa.Table, frames: pa.Table, context: LogContext) -> Iterator[Chunk]:
@@ -170,7 +164,7 @@ class _Writer:
     def write(self, table: pa.Table, bounds: npt.NDArray[np.int64]) -> Iterator[Chunk]:
         frames = _read_frames(table)
         first, last = int(bounds[0]), int(bounds[-1])
-        batch = _one_batch(self.rows.slice(first, last - first))
+        batch = one_batch(self.rows.slice(first, last - first))
         counts = np.diff(bounds)
         cuts = bounds[:-1] - first
         base = frames.head["base_offset"].astype(np.int64)
@@ -222,7 +216,7 @@ class _Writer:
         magics = integers(table, "magic")
         frames = _read_frames(table)
         first, last = int(bounds[0]), int(bounds[-1])
-        batch = _one_batch(self.rows.slice(first, last - first))
+        batch = one_batch(self.rows.slice(first, last - first))
         counts, cuts = np.diff(bounds), bounds[:-1] - first
         plain = frames.head["attributes"] & COMPRESSION == 0
         usual = plain & (counts == 1) & absent(frames.payload) & absent(frames.raw)
@@ -427,13 +421,6 @@ class _Writer:
             raise UsageError(f"compression {codec} is unknown, so its records cannot be written")
         name = COMPRESSION_NAMES[codec]
         return compress(name, section, level=self.levels.get(name))
-
-
-def _one_batch(rows: pa.Table) -> pa.RecordBatch:
-    batches = rows.combine_chunks().to_batches()
-    if len(batches) == 1:
-        return batches[0]
-    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in rows.schema], schema=rows.schema)
 
 
 def _plain(

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec import plural
+from logwright.codec import address, plural
 from logwright.codec.base import Codec, Match
 from logwright.codec.columns import batch_of, contents, from_offsets, numbers
 from logwright.codec.describe import Struct, Type
@@ -336,6 +336,7 @@ class RecordCodec(Codec):
         length = state[layout.LENGTH]
         block_left = min(layout.BLOCK - place % layout.BLOCK, window.size - place)
         severity, system, resume = Severity.ERROR, _SYSTEM_BLOCK, Resume(place + 1)
+        text = log_reader.message(status, kind)
         if status in (layout.TORN_HEADER, layout.TORN, layout.TORN_CHAIN):
             fault_kind, severity, system = Kind.TRUNCATED, Severity.WARNING, _SYSTEM_END
             resume = Resume(place, damaged=True)
@@ -352,24 +353,23 @@ class RecordCodec(Codec):
             system = "LevelDB silently skips the rest of the block"
         elif status == layout.BAD_LENGTH:
             fault_kind = Kind.LENGTH
-            text = f"bad record length: {plural.count(length, 'byte')} of payload, but {block_left - layout.HEADER} left in the block"
+            text += f": {plural.count(length, 'byte')} of payload, but {block_left - layout.HEADER} left in the block"
             resume = Resume(place, damaged=True)
         elif status == layout.CHECKSUM:
             fault_kind, resume = Kind.CHECKSUM, Resume(place, damaged=True)
-            text = f"checksum mismatch of a {_type_name(kind)} record of {plural.count(length, 'byte')}"
+            text += f" of a {_type_name(kind)} record of {plural.count(length, 'byte')}"
         elif status == layout.UNKNOWN:
             fault_kind, resume = Kind.MAGIC, Resume(after, known=True)
-            text = log_reader.unknown(kind)
             system = {layout.EOF_TYPE: _SYSTEM_END, layout.BAD_TYPE: "LevelDB silently skips it"}.get(
                 kind, "LevelDB skips it"
             )
         elif status == layout.PARTIAL:
             fault_kind, resume = Kind.TRUNCATED, Resume(place, known=True)
-            text = f"partial record without end({1 if kind == layout.FULL else 2}): {plural.count(state[layout.GATHERED], 'byte')} of a record"
+            text += f": {plural.count(state[layout.GATHERED], 'byte')} of a record"
             system = "LevelDB skips it"
         elif status == layout.MISSING:
             fault_kind, resume = Kind.ORDER, Resume(after, known=True)
-            text = f"missing start of fragmented record({1 if kind == layout.MIDDLE else 2}): {plural.count(length, 'byte')} of a record"
+            text += f": {plural.count(length, 'byte')} of a record"
             system = "LevelDB skips it"
         else:
             assert status == layout.TOO_LONG
@@ -450,7 +450,7 @@ class RecordCodec(Codec):
     # Changing fields
 
     def field_names(self) -> Sequence[str]:
-        return fields.names_of_records(self.structures)
+        return address.names((fields.LOGICAL_RECORD, *self.structures))
 
     def edit(
         self, frame: bytes, path: Sequence[str | int], change: Callable[[bytes, Type], bytes], *, reseal: bool,

@@ -20,7 +20,6 @@ _NO_LIMIT = 1 << 62
 _CAPACITY = 1 << 15
 """Initial capacity for records. Room for as many as a window can have would take more memory than the window."""
 
-MESSAGES = {layout.BAD_LENGTH: "bad record length", layout.CHECKSUM: "checksum mismatch"}
 IN_MIDDLE = "error in middle of record"
 
 
@@ -109,23 +108,34 @@ def _reports(window: Window, status: int, state: list[int]) -> tuple[list[Droppe
     chained, gathered = state[layout.CHAIN] >= 0, state[layout.GATHERED]
     broken = [Dropped(at, gathered, IN_MIDDLE)] if chained else []
     block_end = min(at + layout.BLOCK - at % layout.BLOCK, window.size)
-    if status in MESSAGES:
-        return [Dropped(at, block_end - at, MESSAGES[status]), *broken], block_end - window.offset
+    text = message(status, kind)
+    if status in (layout.BAD_LENGTH, layout.CHECKSUM):
+        return [Dropped(at, block_end - at, text), *broken], block_end - window.offset
     if status == layout.ZEROS:
         return broken, block_end - window.offset
     if status == layout.PARTIAL:
-        text = f"partial record without end({1 if kind == layout.FULL else 2})"
         return [Dropped(at, gathered, text)], place
     if status == layout.MISSING:
-        text = f"missing start of fragmented record({1 if kind == layout.MIDDLE else 2})"
         return [Dropped(at, state[layout.LENGTH], text)], after
     if status == layout.UNKNOWN and kind != layout.EOF_TYPE:
         if kind == layout.BAD_TYPE:
             return broken, after
-        return [Dropped(at, state[layout.LENGTH] + (gathered if chained else 0), unknown(kind))], after
+        return [Dropped(at, state[layout.LENGTH] + (gathered if chained else 0), text)], after
     return [], -1
 
 
-def unknown(kind: int) -> str:
-    """Return LevelDB's message for an unknown type. It treats the byte as signed and prints it as an unsigned number."""
-    return f"unknown record type {kind if kind < 128 else kind + (1 << 32) - 256}"
+def message(status: int, kind: int) -> str:
+    """Return LevelDB's message for a record of that type at which a scan ended; "" where it has none."""
+    match status:
+        case layout.BAD_LENGTH:
+            return "bad record length"
+        case layout.CHECKSUM:
+            return "checksum mismatch"
+        case layout.PARTIAL:
+            return f"partial record without end({1 if kind == layout.FULL else 2})"
+        case layout.MISSING:
+            return f"missing start of fragmented record({1 if kind == layout.MIDDLE else 2})"
+        case layout.UNKNOWN:
+            # It treats the byte as signed and prints it as an unsigned number.
+            return f"unknown record type {kind if kind < 128 else kind + (1 << 32) - 256}"
+    return ""

@@ -26,7 +26,7 @@ from logwright.codec.leveldb.formats.records.layout import (
     put_record,
     written,
 )
-from logwright.codec.single_frame import single_value
+from logwright.codec.single_frame import ending_bytes
 from logwright.codec.window import Bytes, Chunk, Frames, Window, portions_of
 
 PORTION = 8 << 20
@@ -96,8 +96,7 @@ def encode(codec: str, records: Records, frames: pa.Table | None, file: pa.Table
             yield data
     else:
         yield from _Reencoder(records, _Groups.of(codec, records, frames)).write()
-    yield single_value(file, "trailing") or b""
-    yield bytes(single_value(file, "trailing_zeros") or 0)
+    yield from ending_bytes(file)
 
 
 @dataclass(slots=True)

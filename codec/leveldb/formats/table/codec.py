@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec import address
 from logwright.codec.base import Codec, Match, ProvedPart
 from logwright.codec.describe import Type
 from logwright.codec.explain import Focus, Node
@@ -233,7 +234,7 @@ class LevelDBTable(Codec):
         return {"bloom_bits_per_key": bits} if bits else {}
 
     def field_names(self) -> Sequence[str]:
-        return fields.names_of_blocks()
+        return address.names((fields.STORED_BLOCK, fields.DATA_BLOCK))
 
     def edit(
         self, frame: bytes, path: Sequence[str | int], change: Callable[[bytes, Type], bytes], *, reseal: bool,

@@ -46,6 +46,7 @@ from logwright.codec.leveldb.formats.table.write import (
     prepare,
 )
 from logwright.codec.leveldb.keys import order, separator, successor
+from logwright.codec.single_frame import ending_bytes, single_value
 from logwright.codec.window import Chunk
 
 DEFAULT_BITS = 10
@@ -195,16 +196,11 @@ class _Reencoder(Reencoder):
 
     def end(self, file: pa.Table | None) -> bytes:
         """Return the footer, or what is at the end instead."""
-        trailing = None
-        if file is not None and file.num_rows and "trailing" in file.column_names:
-            trailing = file.column("trailing")[0].as_py()
-            if "trailing_zeros" in file.column_names:
-                trailing += bytes(file.column("trailing_zeros")[0].as_py() or 0)
         rebuilt = None
         if self.metaindex is not None and self.index is not None:
             rebuilt = footer(self.metaindex, self.index)
-        if trailing is not None and (self.intact or rebuilt is None):
-            return bytes(trailing)
+        if single_value(file, "trailing") is not None and (self.intact or rebuilt is None):
+            return b"".join(map(bytes, ending_bytes(file)))
         return rebuilt or b""
 
 

@@ -225,8 +225,12 @@ def _faults(
         fault_of_points = hiding_fault(buf[int(starts[i]) : int(ends[i])])
         if fault_of_points is not None:
             hidden[i], wrong[i] = fault_of_points, True
-    for i in np.flatnonzero(wrong).tolist():
+
+    def note(i: int, kind: Kind, text: str, severity: Severity, system: str, lost: int | None = None) -> None:
         at, length = window.offset + int(frames.start[i]), int(frames.end[i] - frames.start[i])
+        faults.append((int(before[i]), Fault(NAME, at, length, kind, text, severity, system, lost)))
+
+    for i in np.flatnonzero(wrong).tolist():
         message = layout.MESSAGES[int(measured[i, layout.STATUS])]
         if message:
             place = int(measured[i, layout.STOPPED] - starts[i])
@@ -236,24 +240,9 @@ def _faults(
             kind, severity = (
                 (Kind.UNSUPPORTED, Severity.WARNING) if unsupported else (Kind.PAYLOAD, Severity.ERROR)
             )
-            fault = Fault(NAME, at, length, kind, text, severity, _SYSTEM + text.partition(":")[0])
-            faults.append((int(before[i]), fault))
+            note(i, kind, text, severity, _SYSTEM + text.partition(":")[0])
         if i in hidden:
-            fault_of_points = hidden[i]
-            faults.append(
-                (
-                    int(before[i]),
-                    Fault(
-                        NAME,
-                        at,
-                        length,
-                        Kind.PAYLOAD,
-                        fault_of_points.text,
-                        fault_of_points.severity,
-                        fault_of_points.system,
-                    ),
-                )
-            )
+            note(i, Kind.PAYLOAD, hidden[i].text, hidden[i].severity, hidden[i].system)
         if unpacked.skipped[i]:
             lost = int(unpacked.skipped[i])
             text = (
@@ -266,8 +255,7 @@ def _faults(
             if unknown:
                 kind, severity = Kind.UNSUPPORTED, Severity.WARNING
                 text += f"; types {', '.join(map(str, unknown))}: {ANOTHER_PROGRAM}"
-            fault = Fault(NAME, at, length, kind, text, severity, system, lost)
-            faults.append((int(before[i]), fault))
+            note(i, kind, text, severity, system, lost)
     return faults
 
 

@@ -155,11 +155,7 @@ def _binary(rows: pa.RecordBatch, name: str) -> tuple[Bytes, Int64s, npt.NDArray
         if name == "key":
             raise UsageError(f"{NAME} needs a column 'key'")
         return np.empty(0, np.uint8), np.zeros(rows.num_rows + 1, np.int64), np.ones(rows.num_rows, np.bool_)
-    array = rows.column(name)
-    try:
-        array = array.cast(pa.large_binary())
-    except pa.ArrowException:
-        raise UsageError(f"column {name!r} has type {array.type}; expected binary or text") from None
+    array = large_binary(name, rows.column(name))
     null = np.asarray(array.is_null()) if array.null_count else None
     if null is not None:
         array = pc.fill_null(array, b"")
@@ -171,6 +167,14 @@ def _binary(rows: pa.RecordBatch, name: str) -> tuple[Bytes, Int64s, npt.NDArray
     )
     content = np.frombuffer(data, np.uint8) if data is not None and data.size else np.empty(0, np.uint8)
     return content, np.ascontiguousarray(ends), null
+
+
+def large_binary(name: str, array: pa.Array[Any]) -> pa.Array[Any]:
+    """Return a column with 64-bit offsets. Raises `UsageError` for one of another type than binary or text."""
+    try:
+        return array.cast(pa.large_binary())
+    except pa.ArrowException:
+        raise UsageError(f"column {name!r} has type {array.type}; expected binary or text") from None
 
 
 def _kinds(rows: pa.RecordBatch, null: npt.NDArray[np.bool_], first_row: int) -> Int64s:
