@@ -70,6 +70,12 @@ def _numbered(kind: FileType, digits: str) -> FileName | None:
     return FileName(kind, int(significant))
 
 
+def number_in(name: str) -> int:
+    """Return the number of a file by its name; 0 if LevelDB does not know the name, or the file has none."""
+    known = parse(name)
+    return 0 if known is None else known.number
+
+
 def number_of(name: str, pattern: re.Pattern[str]) -> int | None:
     """Return the number in a name that matches `pattern`, if it fits a column of 64 signed bits."""
     match = pattern.fullmatch(name)

@@ -104,9 +104,7 @@ class TableCheck:
 
     def _errors(self, window: Window, portion: Portion) -> None:
         for i, text in portion.errors.items():
-            start, end = (
-                window.offset + int(edges[i]) for edges in (portion.frames.start, portion.frames.end)
-            )
+            start, end = portion.extent(window, i)
             self.unreadable.append((start, end, text))
             stored = window.data[start - window.offset : end - window.offset - TRAILER_SIZE]
             plain = portion.plain[int(portion.starts[i]) : int(portion.ends[i])]
@@ -120,10 +118,7 @@ class TableCheck:
             hidden = hiding_fault(data)
             if hidden is not None:
                 # Reading the rows reports it.
-                start, end = (
-                    window.offset + int(edges[i]) for edges in (portion.frames.start, portion.frames.end)
-                )
-                self.unreadable.append((start, end, hidden.text))
+                self.unreadable.append((*portion.extent(window, i), hidden.text))
                 continue
             wrong = describe_wrong_points(data)
             self._fault(window, portion, i, Kind.PAYLOAD, wrong.text, wrong.system, wrong.severity)
@@ -211,9 +206,8 @@ class TableCheck:
         system: str,
         severity: Severity = Severity.ERROR,
     ) -> None:
-        start, end = int(portion.frames.start[i]), int(portion.frames.end[i])
-        fault = Fault(NAME, window.offset + start, end - start, kind, text, severity, system, rows_lost=0)
-        self.faults.append(fault)
+        start, end = portion.extent(window, i)
+        self.faults.append(Fault(NAME, start, end - start, kind, text, severity, system, rows_lost=0))
 
 
 def policies(read: ListedFile, blocks: Blocks, limit: int) -> Iterator[tuple[str, int, int]]:

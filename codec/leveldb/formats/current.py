@@ -13,6 +13,7 @@ import pyarrow as pa
 from logwright.codec.describe import DescriptionError, Field, Struct
 from logwright.codec.fault import Kind
 from logwright.codec.single_frame import ParseError, SmallFileCodec
+from logwright.codec.store.listing import Listing
 from logwright.codec.table import Column
 from logwright.codec.text import Word
 
@@ -21,7 +22,7 @@ NO_NEWLINE = "CURRENT file does not end with newline"
 _COLUMNS = (Column("manifest", pa.string(), "name of the manifest", nullable=False),)
 
 
-LONGEST = 1 << 16
+_LONGEST = 1 << 16
 """Bytes read of CURRENT. No file name is longer."""
 
 
@@ -30,6 +31,11 @@ def manifest_of(data: bytes) -> bytes:
     if not data.endswith(b"\n"):
         raise ParseError(NO_NEWLINE, len(data), Kind.TRUNCATED)
     return data[:-1]
+
+
+def read_current(listing: Listing) -> bytes:
+    """Return the name in the file CURRENT of a directory. Raises `ParseError` and `UnreadableError`."""
+    return manifest_of(listing.read("CURRENT", 0, _LONGEST))
 
 
 def _parse(data: bytes) -> pa.Table:

@@ -27,7 +27,7 @@ from logwright.codec.leveldb.formats.records.layout import Int64s
 from logwright.codec.leveldb.formats.table.entries import Entries
 from logwright.codec.leveldb.formats.table.portions import Portion, portions
 from logwright.codec.leveldb.keys import DELETION, MAX_SEQUENCE, TYPE_NAMES
-from logwright.codec.leveldb.names import parse
+from logwright.codec.leveldb.names import number_in
 from logwright.codec.leveldb.repair import logs
 from logwright.codec.leveldb.repair.logs import Log
 from logwright.codec.leveldb.repair.rebuild import refuse_damaged
@@ -86,10 +86,9 @@ def edit_table(
 ) -> tuple[Sequence[Extent], Sequence[Removed]]:
     """See `codec.capability.EditFile`."""
     _refuse_null(change)
-    named = parse(file.name)
     comparator = options["comparator"] or guess(listing, [(file.name, file.size)])
     reader = Tables(listing, options, comparator_of(comparator))
-    table = reader.survey(file.name, 0 if named is None else named.number, file.size, None, None)
+    table = reader.survey(file.name, number_in(file.name), file.size, None, None)
     cut = TableEdit(reader, table, change).cut
     if table.smallest is None:
         raise UsageError(

@@ -11,7 +11,7 @@ from logwright.codec.fault import DamageError, Kind, Severity
 from logwright.codec.frames.walk import Hole, ListedFile, Walk
 from logwright.codec.leveldb.comparators import comparator_of
 from logwright.codec.leveldb.formats.manifest import codec as manifest
-from logwright.codec.leveldb.names import parse
+from logwright.codec.leveldb.names import number_in
 from logwright.codec.leveldb.repair import logs
 from logwright.codec.leveldb.repair.table_blocks import Table
 from logwright.codec.leveldb.repair.tables import Tables
@@ -27,7 +27,7 @@ def repair_log(
     listing: Listing, file: PlannedFile, strategy: Strategy, options: Options, *, correct: bool = True
 ) -> Pieces:
     """See `codec.capability.RepairFile`."""
-    surveyed = logs.survey_log(listing, file.name, _number(file.name), file.size, options)
+    surveyed = logs.survey_log(listing, file.name, number_in(file.name), file.size, options)
     prefix = strategy is Strategy.PREFIX
     if prefix and surveyed.first is not None:
         surveyed = surveyed.up_to_damage()
@@ -62,11 +62,11 @@ def repair_table(
     name, size = file.name, file.size
     named = guess(listing, [(name, size)])
     reader = Tables(listing, options, comparator_of(None if named == UNKNOWN else named))
-    surveyed = reader.survey(name, _number(name), size, None, None)
+    surveyed = reader.survey(name, number_in(name), size, None, None)
     wrong = sum(fault.kind is Kind.ORDER for fault in surveyed.check.faults)
     if wrong and (surveyed.check.blocks.sound or 2 * wrong > len(surveyed.blocks or [])):
         reader = Tables(listing, options, comparator_of(UNKNOWN))
-        surveyed = reader.survey(name, _number(name), size, None, None)
+        surveyed = reader.survey(name, number_in(name), size, None, None)
     cut = list(surveyed.cut)
     if strategy is Strategy.PREFIX and surveyed.blocks is not None and surveyed.lost:
         cut = _before(surveyed, size)
@@ -82,8 +82,3 @@ def _before(surveyed: Table, size: int) -> list[Removed]:
     first = next(cut for cut in surveyed.cut if cut.rows_lost != 0)
     surveyed.blocks = [block for block in surveyed.blocks or [] if block.start < first.offset]
     return [first.to_end(size)]
-
-
-def _number(name: str) -> int:
-    name_parts = parse(name)
-    return 0 if name_parts is None else name_parts.number

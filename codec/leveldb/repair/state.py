@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from logwright.codec.engine.repair import Removed
 from logwright.codec.fault import Severity, UnreadableError
 from logwright.codec.frames.walk import Hole, walk_listed
-from logwright.codec.leveldb.formats.current import LONGEST, manifest_of
+from logwright.codec.leveldb.formats.current import read_current
 from logwright.codec.leveldb.formats.manifest import codec as manifest
 from logwright.codec.leveldb.formats.manifest.layout import EditError, EditField
 from logwright.codec.leveldb.formats.manifest.layout import parse as parse_edit
@@ -69,7 +69,7 @@ def _named(listing: Listing, sizes: dict[str, int]) -> str:
     if CURRENT not in sizes:
         return ""
     try:
-        return manifest_of(listing.read(CURRENT, 0, LONGEST)).decode(errors="surrogateescape")
+        return read_current(listing).decode(errors="surrogateescape")
     except (ParseError, UnreadableError):
         return ""
 

@@ -125,8 +125,7 @@ class Tables:
                     if block is not None:
                         blocks.append(block)
                     if why:
-                        start, stop = (int(edge[i]) for edge in (portion.frames.start, portion.frames.end))
-                        dropped.append((step.window.offset + start, step.window.offset + stop, why))
+                        dropped.append((*portion.extent(step.window, i), why))
         if repaired:
             self.notes.append(
                 f"{table.file} has {repaired} {'blocks' if repaired > 1 else 'block'} with wrong restart points, which are rebuilt: all "
@@ -159,9 +158,8 @@ class Tables:
         entry = int(head["entry"][i])
         index = table.check.blocks
         block = Block(
-            window.offset + int(portion.frames.start[i]), window.offset + int(portion.frames.end[i]), high - low,
-            portion.entries.key(low), portion.entries.key(high - 1), index.keys[entry] if index.sound and entry >= 0 else None,
-            int(sequences.min()), int(sequences.max()),
+            *portion.extent(window, i), high - low, portion.entries.key(low), portion.entries.key(high - 1),
+            index.keys[entry] if index.sound and entry >= 0 else None, int(sequences.min()), int(sequences.max()),
         )  # fmt: skip
         if why:
             part = Entries(

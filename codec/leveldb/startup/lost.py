@@ -23,7 +23,7 @@ from logwright.codec.leveldb.formats.table.filter import hash_keys
 from logwright.codec.leveldb.formats.table.portions import portions
 from logwright.codec.leveldb.formats.table.tables import MAX_DECOMPRESSED, ROWS, TableContext
 from logwright.codec.leveldb.keys import readable
-from logwright.codec.leveldb.names import parse
+from logwright.codec.leveldb.names import number_in
 from logwright.codec.leveldb.store import live
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing, Plan, Role
@@ -141,8 +141,6 @@ def _skipped_records(listing: Listing, name: str, size: int) -> Iterator[Removed
         if isinstance(event, Delivered):
             seen.update((event.frames.start + event.window.offset).tolist())
     sorted_ = np.array(sorted(seen), np.int64)
-    named = parse(name)
-    number = 0 if named is None else named.number
     for stretch in walk_listed(listing, name, size, log.CODEC):
         if isinstance(stretch, Hole):
             fault = stretch.fault
@@ -157,7 +155,7 @@ def _skipped_records(listing: Listing, name: str, size: int) -> Iterator[Removed
             batches = head[low : high + 1]
             batches = batches[batches["size"] >= BATCH_HEADER]
             rows = int(np.maximum(batches["count"].astype(np.int64), 0).sum())
-            lost = {"file": number}
+            lost = {"file": number_in(name)}
             if rows:
                 lost["first_sequence"] = int(batches["sequence"][0])
                 lost["last_sequence"] = int(batches["sequence"][-1] + batches["count"][-1]) - 1

@@ -9,7 +9,7 @@ from logwright.codec.columns import joined
 from logwright.codec.fault import UnreadableError
 from logwright.codec.frames.walk import ListedFile
 from logwright.codec.leveldb.derive import current
-from logwright.codec.leveldb.formats.current import LONGEST, NO_NEWLINE, manifest_of
+from logwright.codec.leveldb.formats.current import NO_NEWLINE, read_current
 from logwright.codec.leveldb.formats.manifest.layout import EditField, form
 from logwright.codec.leveldb.formats.records.layout import written
 from logwright.codec.leveldb.names import CURRENT, FileType, manifest_name, parse, temp_name
@@ -56,7 +56,7 @@ class VersionSet:
         """Read CURRENT and the manifest. Returns whether a new manifest must be written (`save_manifest`). Raises `Status`."""
         disk = self.disk
         try:
-            named = manifest_of(disk.read(CURRENT, 0, LONGEST))
+            named = read_current(disk)
         except ParseError:
             raise Corruption(NO_NEWLINE) from None
         except UnreadableError as error:
@@ -124,7 +124,7 @@ class VersionSet:
             records.insert(0, form(self._snapshot()))
             name = manifest_name(self.manifest_file_number)
             self.disk.put(name, logged(records))
-            self.set_current()
+            self.set_current(self.manifest_file_number)
         else:
             before = self.disk.read(name)
             self.disk.put(name, before + logged(records, len(before)))
@@ -152,9 +152,8 @@ class VersionSet:
         self.disk.put(manifest_name(1), logged([form(edit)]))
         self.set_current(1)
 
-    def set_current(self, number: int | None = None) -> None:
+    def set_current(self, number: int) -> None:
         """`SetCurrentFile`: write a temporary file and rename it."""
-        number = self.manifest_file_number if number is None else number
         self.disk.delete(temp_name(number))
         self.disk.put(CURRENT, current(number))
 

@@ -34,7 +34,6 @@ from logwright.codec.leveldb.store.facts import facts
 from logwright.codec.leveldb.store.guess_comparator import UNKNOWN, guess
 from logwright.codec.leveldb.store.relatives import refuse
 from logwright.codec.leveldb.store.resume import resume
-from logwright.codec.leveldb.store.version import FileMetaData
 from logwright.codec.option import STARTS, Option, Options, parse_text, used_by
 from logwright.codec.store.build import Builder, Placement, Stage, Summary
 from logwright.codec.store.listing import Entry, Listing, Plan, PlannedFile, Role
@@ -109,7 +108,9 @@ class LevelDB(Layout):
         logs = any(
             file.type is FileType.LOG and file.opened and len(file.entry.name) < _DIGITS for file in files
         )
-        return Match.NAME if tables or (logs and FileType.CURRENT in types) else _alone(logs)
+        if tables or (logs and FileType.CURRENT in types):
+            return Match.NAME
+        return Match.MAYBE if logs else Match.NO
 
     # Reading
 
@@ -163,10 +164,6 @@ class LevelDB(Layout):
         )
 
 
-def _alone(logs: bool) -> Match:
-    return Match.MAYBE if logs else Match.NO
-
-
 _ORDER = (FileType.TABLE, FileType.LOG, FileType.DESCRIPTOR, FileType.CURRENT)
 
 
@@ -186,20 +183,19 @@ class _Planner:
         self.names = {file.entry.name for file in self.files}
         self.sound = descriptor.error is None
         self.live = self.version.files
-        self.gone = sorted(set(self.live) - {file.number for file in self.files if file.named is not None})
+        self.there = {file.number for file in self.files if file.named is not None}
+        """The numbers of all files."""
+        self.gone = sorted(set(self.live) - self.there)
         """Tables that the manifest names but that have no file."""
         self.faults: list[tuple[str, Fault]] = []
         requested = options["comparator"]
         self.named = self.version.comparator or requested
-        self.comparator = self.named or guess(listing, self._tables())
+        tables = [(file.entry.name, file.entry.size) for file in self.files if file.type is FileType.TABLE]
+        self.comparator = self.named or guess(listing, tables)
         self.order = comparator_of(self.comparator)
         if requested is not None and requested != self.comparator:
             text = f"Invalid argument: {self.comparator} does not match existing comparator : {requested}"
             self._fault("", text, Kind.LINK, system="LevelDB refuses to open")
-
-    def _tables(self) -> list[tuple[str, int]]:
-        """Return names and sizes of all tables."""
-        return [(file.entry.name, file.entry.size) for file in self.files if file.type is FileType.TABLE]
 
     def _fault(
         self,
@@ -292,6 +288,9 @@ class _Planner:
         note = f"{reason}; LevelDB deletes it when it opens the database" if removed else reason
         if self.sound:
             self._fault(file.entry.name, note, severity=Severity.INFO)
+        return self._unused(file, note)
+
+    def _unused(self, file: _File, note: str) -> PlannedFile:
         codec = None if file.type is None else _CODECS.get(file.type)
         return PlannedFile(file.entry.name, file.entry.size, Role.LEFTOVER, codec, self._hints(file), note)
 
@@ -319,19 +318,16 @@ class _Planner:
                 return self._leftover(file, "not named by the manifest")
             note = "newer than the manifest, which names missing tables"
         elif self.sound:
-            self._size(name, size, self.live[file.number][1])
+            known = self.live[file.number][1]
+            if size != known.size:
+                text = f"the file has {size} bytes, but the manifest says {known.size}"
+                system = "LevelDB looks for the footer where the manifest says and does not find it"
+                self._fault(name, text, Kind.LENGTH, system=system)
         return PlannedFile(name, size, Role.PRIMARY, TABLE, self._hints(file), note)
-
-    def _size(self, name: str, size: int, known: FileMetaData) -> None:
-        if size != known.size:
-            text = f"the file has {size} bytes, but the manifest says {known.size}"
-            system = "LevelDB looks for the footer where the manifest says and does not find it"
-            self._fault(name, text, Kind.LENGTH, system=system)
 
     def _misnamed(self, file: _File, text: str) -> PlannedFile:
         self._fault(file.entry.name, text, severity=Severity.WARNING)
-        codec = None if file.type is None else _CODECS.get(file.type)
-        return PlannedFile(file.entry.name, file.entry.size, Role.LEFTOVER, codec, self._hints(file), text)
+        return self._unused(file, text)
 
     def _log(self, file: _File) -> PlannedFile:
         number = file.number
@@ -344,13 +340,11 @@ class _Planner:
         return PlannedFile(file.entry.name, file.entry.size, Role.PRIMARY, LOG)
 
     def _missing(self) -> None:
-        there = {file.number for file in self.files if file.named is not None}
         readable = {file.number for file in self.files if file.type is FileType.TABLE and file.opened}
-        gone = sorted(set(self.live) - there)
-        if gone:
-            text = f"Corruption: {len(gone)} missing files; e.g.: {self.listing.name}/{table_name(gone[0])}"
+        if self.gone:
+            text = f"Corruption: {len(self.gone)} missing files; e.g.: {self.listing.name}/{table_name(self.gone[0])}"
             self._fault("", text, system="LevelDB refuses to open")
-        for number in sorted(set(self.live) & there - readable):
+        for number in sorted(set(self.live) & self.there - readable):
             text = f"IO error: {self.listing.name}/{table_name(number)}: No such file or directory"
             self._fault("", text, system="LevelDB opens, and its iterators end with this error")
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from logwright.codec.fault import UnreadableError
 from logwright.codec.frames.walk import ListedFile
-from logwright.codec.leveldb.formats.current import LONGEST, manifest_of
+from logwright.codec.leveldb.formats.current import read_current
 from logwright.codec.leveldb.names import CURRENT
 from logwright.codec.leveldb.store.version import Version, recover
 from logwright.codec.single_frame import ParseError
@@ -40,7 +40,7 @@ def read_descriptor(listing: Listing, *, comparator: str | None = None) -> Descr
         error = f"Invalid argument: {listing.name}: does not exist (create_if_missing is false)"
         return Descriptor(None, Version(), error)
     try:
-        named = manifest_of(listing.read(CURRENT, 0, LONGEST))
+        named = read_current(listing)
     except ParseError as wrong:
         return Descriptor(None, Version(), f"Corruption: {wrong.message}", CURRENT)
     except UnreadableError as wrong:

@@ -135,6 +135,10 @@ class Portion:
         """The first row of each block, and at the end the number of rows."""
         return np.concatenate(([0], np.cumsum(self.entries.per_block)))
 
+    def extent(self, window: Window, i: int) -> tuple[int, int]:
+        """Return where in the file a block starts and ends."""
+        return window.offset + int(self.frames.start[i]), window.offset + int(self.frames.end[i])
+
     def order_violations(self, index: Slices, order: Comparator = BYTEWISE_COMPARATOR) -> Int64s | None:
         """Return the order violations of each block, or None if all are in order.
 
