@@ -300,7 +300,7 @@ def test_payload_that_became_too_short(log: Path) -> None:
     ("frame", "path", "message"),
     [
         (b"abc", ("type",), "too few for a block"),
-        (b"abc", (), "to be resealed"),
+        (b"abc", (), "2 bytes too few"),
         (b"\xff\xff\xff\xff\0\0\0\0\0", ("entries", 0), "restart points in"),
         (b"\0\0\0\0\0", ("entries", 0), "restart points in"),
         (b"abc\1\0\0\0\0", ("entries", 0), "does not decompress"),

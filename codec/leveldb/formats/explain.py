@@ -12,7 +12,6 @@ from logwright.codec.describe import Bytes as BytesType
 from logwright.codec.explain import SKIPPED, Explainer, Focus, Node
 from logwright.codec.expression import LEFT
 from logwright.codec.kernels.compress import CompressionError
-from logwright.codec.leveldb.formats.fields import WHOLE_ENTRY
 from logwright.codec.leveldb.formats.records.layout import BLOCK, FIRST, FULL, HEADER, LAST, MIDDLE, RECORD
 from logwright.codec.leveldb.formats.table import index
 from logwright.codec.leveldb.formats.table.compression import expand
@@ -20,6 +19,7 @@ from logwright.codec.leveldb.formats.table.filter import FILTER_END
 from logwright.codec.leveldb.formats.table.index import Blocks, stored_block
 from logwright.codec.leveldb.formats.table.layout import (
     BLOCK_HANDLE,
+    ENTRY,
     NONE,
     RESTART,
     RESTART_SIZE,
@@ -130,6 +130,15 @@ class _Records:
 
 
 # Tables
+
+WHOLE_ENTRY = Struct(
+    "WholeBlockEntry",
+    *ENTRY.fields,
+    Field("key_delta", BytesType("non_shared"), "the rest of the key; sequence and type are its last eight bytes"),
+    Field("value", BytesType("value_length"), "the value; in an index the handle of a block"),
+    doc="An entry of a block.",
+    source="BlockBuilder::Add",
+)  # fmt: skip
 
 
 def _block(name: str, doc: str, *, leads: str = "", rows: bool = False) -> Struct:

@@ -11,12 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from logwright.codec import address, plural
-from logwright.codec.describe import Bytes, Field, Repeated, Struct
+from logwright.codec.describe import Bytes, Field, Repeated, Struct, Type
 from logwright.codec.fault import UsageError
 from logwright.codec.kernels.compress import CompressionError, compress
+from logwright.codec.leveldb.formats.explain import DATA_BLOCK, STORED, WHOLE_ENTRY
 from logwright.codec.leveldb.formats.records.layout import HEADER, RECORD
+from logwright.codec.leveldb.formats.table import index
 from logwright.codec.leveldb.formats.table import layout as block
-from logwright.codec.leveldb.formats.table.compression import compression_of, expand, sealed
+from logwright.codec.leveldb.formats.table.compression import compression_of, expand
 
 LIMIT = 256 << 20
 """Limit in bytes for a decompressed block: the default of option max.decompressed.bytes."""
@@ -123,31 +125,7 @@ def _sealed(frame: bytes) -> bytes:
 # Tables
 
 
-WHOLE_ENTRY = Struct(
-    "WholeBlockEntry",
-    *block.ENTRY.fields,
-    Field("key_delta", Bytes("non_shared"), "the rest of the key; sequence and type are its last eight bytes"),
-    Field("value", Bytes("value_length"), "the value; in an index the handle of a block"),
-    doc="An entry of a block.",
-    source="BlockBuilder::Add",
-)  # fmt: skip
-DATA_BLOCK = Struct(
-    "BlockContents",
-    Field("entries", Repeated(WHOLE_ENTRY), "up to the first restart point"),
-    Field(
-        "restarts", Repeated(block.RESTART), "positions of entries that share no bytes with the previous key"
-    ),
-    Field("num_restarts", block.RESTART["offset"].type, "number of restart points"),
-    doc="An uncompressed block.",
-    source="BlockBuilder::Finish",
-)
-STORED_BLOCK = Struct(
-    "StoredBlock",
-    Field("contents", Bytes("rest"), "the stored block"),
-    *block.TRAILER.fields,
-    doc="A block with its trailer.",
-    source="TableBuilder::WriteRawBlock",
-)
+STORED_BLOCK = STORED[index.DATA]
 _LENGTHS = {"key_delta": "non_shared", "value": "value_length"}
 _ENTRIES = Struct("Entries", Field("entries", Repeated(WHOLE_ENTRY)))
 _RESTARTS = Struct("Restarts", Field("restarts", Repeated(block.RESTART)))
@@ -159,30 +137,17 @@ def edit_block(frame: bytes, path: address.Path, change: address.Change, *, rese
     `contents`, `type` and `crc` are stored fields; `("entries", 3, "value")`, `("restarts", 0, "offset")` and `num_restarts` are within the
     contents.
     """
-    if not path:
-        changed = change(frame, STORED_BLOCK)
-        return _sealed_block(changed) if reseal else changed
-    if len(frame) < block.TRAILER_SIZE:
+    if path and len(frame) < block.TRAILER_SIZE:
         raise UsageError(
             f"{plural.count(len(frame), 'byte')}, too few for a block", advice="Name bytes instead, with at="
         )
-    contents, trailer = frame[: -block.TRAILER_SIZE], frame[-block.TRAILER_SIZE :]
-    if path[0] == "contents" and len(path) == 1:
-        contents = change(contents, Bytes("rest"))
-    elif path[0] in {field.name for field in block.TRAILER.fields}:
-        if path[0] == "crc" and reseal:
-            raise UsageError("crc is a checksum, which reseal would restore", advice="Leave out reseal")
-        trailer = address.edit(block.TRAILER, trailer, path, change, reseal=False)
-    else:
-        contents = _edit_contents(contents, trailer[0], path, change, reseal=reseal)
-    changed = contents + trailer
-    return _sealed_block(changed) if reseal else changed
+    if not path or path[0] in {field.name for field in STORED_BLOCK.fields}:
+        return address.edit(STORED_BLOCK, frame, path, change, reseal=reseal)
 
+    def within(contents: bytes, kind: Type) -> bytes:
+        return _edit_contents(contents, frame[-block.TRAILER_SIZE], path, change, reseal=reseal)
 
-def _sealed_block(frame: bytes) -> bytes:
-    if len(frame) < block.TRAILER_SIZE:
-        raise UsageError(f"{plural.count(len(frame), 'byte')}, too few for a block to be resealed")
-    return sealed(frame[: -block.TRAILER_SIZE], frame[-block.TRAILER_SIZE])
+    return address.edit(STORED_BLOCK, frame, ("contents",), within, reseal=reseal)
 
 
 def _edit_contents(

@@ -24,7 +24,7 @@ from logwright.codec.kernels.crc32c import crc32c_of_three, crc32c_update
 from logwright.codec.kernels.intrinsics import load_u32le
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.leveldb.formats import fields
-from logwright.codec.leveldb.formats.explain import STORED, TABLE, table_of
+from logwright.codec.leveldb.formats.explain import DATA_BLOCK, STORED, TABLE, table_of
 from logwright.codec.leveldb.formats.table import index, reencode, rows
 from logwright.codec.leveldb.formats.table import write as encode
 from logwright.codec.leveldb.formats.table.filter import BASE, FILTER_END, bits_per_key_of
@@ -124,7 +124,7 @@ _FEW = 256
 class LevelDBTable(Codec):
     name = index.NAME
     title = "LevelDB table: sorted blocks of keys and values"
-    structures = (TRAILER, fields.DATA_BLOCK, ENTRY, BLOCK_HANDLE, index.FOOTER, FILTER_END)
+    structures = (TRAILER, DATA_BLOCK, ENTRY, BLOCK_HANDLE, index.FOOTER, FILTER_END)
     described = (TABLE, *STORED.values())
     tables: Mapping[str, Table] = {"rows": ROWS, "frames": FRAMES, "file": FILE}
     options = OPTIONS
@@ -234,7 +234,7 @@ class LevelDBTable(Codec):
         return {"bloom_bits_per_key": bits} if bits else {}
 
     def field_names(self) -> Sequence[str]:
-        return address.names((fields.STORED_BLOCK, fields.DATA_BLOCK))
+        return address.names((fields.STORED_BLOCK, DATA_BLOCK))
 
     def edit(
         self, frame: bytes, path: Sequence[str | int], change: Callable[[bytes, Type], bytes], *, reseal: bool,
