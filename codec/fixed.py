@@ -69,6 +69,11 @@ class FixedContext:
     """The last entry of the previous window, and the byte of the file where it ends."""
 
 
+def entries_of(entry: Struct, data: bytes) -> Entries:
+    """Return the complete entries at the start of bytes."""
+    return np.frombuffer(data, entry.head_dtype, len(data) // entry.head_size)
+
+
 class FixedCodec(Codec):
     """A codec of fixed-width entries.
 

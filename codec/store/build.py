@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -80,6 +80,11 @@ class Placement:
 
     renames: tuple[tuple[Stage, str, str], ...]
     summary: Summary
+
+    def ordered(self, order: Callable[[Iterable[str]], Sequence[str]]) -> Placement:
+        """Return the same renames in the order of a layout (`Layout.order`)."""
+        place = {final: i for i, final in enumerate(order({final for _, _, final in self.renames}))}
+        return Placement(tuple(sorted(self.renames, key=lambda rename: place[rename[2]])), self.summary)
 
 
 def take(pieces: Iterable[Piece]) -> dict[str, bytes]:

@@ -22,7 +22,7 @@ from logwright.codec.kafka.formats.log.markers import ABORT, markers_between
 from logwright.codec.kafka.formats.producer_snapshot import unpack
 from logwright.codec.kafka.formats.txnindex import TXNINDEX_ENTRY
 from logwright.codec.kafka.names import segment_name
-from logwright.codec.kafka.state.producers import AbortedTxn, ProducerState
+from logwright.codec.kafka.state.producers import AbortedTxn, ProducerState, aborted_txns
 from logwright.codec.window import Positions
 
 _WIDTH = TXNINDEX_ENTRY.head_dtype.itemsize
@@ -39,9 +39,7 @@ class TxnIndexCheck:
 
     def __init__(self, data: bytes | None, base: int, trusted: bool) -> None:
         self.there, self.base, self.trusted = data is not None, base, trusted
-        data = data or b""
-        entries = np.frombuffer(data, TXNINDEX_ENTRY.head_dtype, len(data) // _WIDTH)
-        self.entries = [AbortedTxn(*(int(entry[name]) for name in AbortedTxn._fields)) for entry in entries]
+        self.entries = aborted_txns(data or b"")
         self.aborted: list[AbortedTxn] = []
         """Aborted transactions, by the log."""
         self.markers: dict[tuple[int, int], int] = {}

@@ -20,6 +20,7 @@ import numpy as np
 from logwright.codec import plural
 from logwright.codec.engine.repair import OutputFile, RepairPlan
 from logwright.codec.fault import DamageError, UsageError
+from logwright.codec.fixed import entries_of
 from logwright.codec.frames.walk import Hole, walk_file
 from logwright.codec.kafka.compact.batches import BatchFilter, Heads, LastRecords
 from logwright.codec.kafka.compact.offset_map import OffsetMap
@@ -201,7 +202,7 @@ class _Round(RepairPlan):
     def _largest_timestamp(self, base: int) -> int:
         """Return the last timestamp of the time index; without an index, the modification time of the log."""
         data = self.overlay.read(self.loaded.segments[base].timeindex_file)
-        entries = np.frombuffer(data, TIMEINDEX_ENTRY.head_dtype, len(data) // TIMEINDEX_ENTRY.head_size)
+        entries = entries_of(TIMEINDEX_ENTRY, data)
         largest = int(entries["timestamp"][-1]) if len(entries) else -1
         return largest if largest >= 0 else self._modified(base)
 

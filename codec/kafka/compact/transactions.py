@@ -17,9 +17,8 @@ import numpy.typing as npt
 from logwright.codec.fault import DamageError
 from logwright.codec.kafka.formats.log.layout import CONTROL, TRANSACTIONAL
 from logwright.codec.kafka.formats.log.markers import ABORT, COMMIT, failure
-from logwright.codec.kafka.formats.txnindex import TXNINDEX_ENTRY
 from logwright.codec.kafka.names import segment_name
-from logwright.codec.kafka.state.producers import AbortedTxn
+from logwright.codec.kafka.state.producers import AbortedTxn, aborted_txns
 from logwright.codec.store.overlay import Overlay
 
 Mask = npt.NDArray[np.bool_]
@@ -49,12 +48,7 @@ class AbortedTransactions:
 
 def _read(overlay: Overlay, base: int) -> list[AbortedTxn]:
     name = segment_name(base, ".txnindex")
-    if name not in overlay:
-        return []
-    data = overlay.read(name)
-    entries = np.frombuffer(data, TXNINDEX_ENTRY.head_dtype, len(data) // TXNINDEX_ENTRY.head_size)
-    columns = [entries[name].tolist() for name in AbortedTxn._fields]
-    return [AbortedTxn(*row) for row in zip(*columns, strict=True)]
+    return aborted_txns(overlay.read(name)) if name in overlay else []
 
 
 class Transactions:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from logwright.codec.describe import I32BE, Field, Struct
 from logwright.codec.fault import LogwrightError
-from logwright.codec.fixed import Entries, Findings, FixedCodec
+from logwright.codec.fixed import Entries, Findings, FixedCodec, entries_of
 from logwright.codec.table import Column
 
 INDEX_ENTRY = Struct(
@@ -54,8 +54,7 @@ class LastOffsets:
             data = self._read() if self._read is not None else b""
         except LogwrightError:
             return {}
-        size = INDEX_ENTRY.head_size
-        entries = np.frombuffer(data, INDEX_ENTRY.head_dtype, len(data) // size)
+        entries = entries_of(INDEX_ENTRY, data)
         offsets = entries["relative_offset"].astype(np.int64) + self._base
         return dict(zip(entries["position"].tolist(), offsets.tolist(), strict=True))
 

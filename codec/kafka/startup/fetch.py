@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import Fault, Kind
+from logwright.codec.fixed import entries_of
 from logwright.codec.kafka.formats.log import codec as log
 from logwright.codec.kafka.formats.log.consumer import consume_batch
 from logwright.codec.kafka.formats.log.deep_records import consume as consume_message
@@ -219,9 +220,7 @@ class Consumer:
         while later is not None:
             if later.txnindex_file in self.overlay:
                 content = self.overlay.read(later.txnindex_file)
-                stored = np.frombuffer(
-                    content, TXNINDEX_ENTRY.head_dtype, len(content) // TXNINDEX_ENTRY.head_size
-                )
+                stored = entries_of(TXNINDEX_ENTRY, content)
                 for entry in stored[stored["last_offset"] >= offset]:
                     out.append((int(entry["first_offset"]), int(entry["producer_id"])))
             later = self.loaded.higher(later.base_offset)
@@ -367,9 +366,9 @@ class Consumer:
                 for before, fault in decoded.faults:
                     stop = self._undecodable(chunk, fault)
                     if stop is not None:
-                        self._deliver(offsets[:before])
+                        self._got.append(offsets[:before])
                         return int(np.flatnonzero(chunk.position == fault.offset)[0]), stop
-                self._deliver(offsets)
+                self._got.append(offsets)
         control = chunk.header["attributes"][:upto] & CONTROL != 0
         ends = np.where(skip[:upto], chunk.last_offset[:upto], chunk.header["base_offset"][:upto])
         self._passed = max(self._passed, int(ends[skip[:upto] | control].max(initial=-1)) + 1)
@@ -410,9 +409,6 @@ class Consumer:
         else:
             thrown = consume_batch(batch, limit).error
         return None if thrown is None else self._thrown(thrown, fault.offset)
-
-    def _deliver(self, offsets: npt.NDArray[np.int64]) -> None:
-        self._got.append(offsets)
 
 
 class _Aborted:

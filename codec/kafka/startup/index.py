@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from logwright.codec.fixed import entries_of
 from logwright.codec.kafka.formats.index import INDEX_ENTRY
 from logwright.codec.kafka.startup.errors import InvalidOffset
 from logwright.codec.store.overlay import Overlay
@@ -21,7 +22,7 @@ class OffsetIndex:
 
     def __init__(self, base_offset: int, content: bytes, max_size: int) -> None:
         self.base_offset, self.max_size = base_offset, max_size
-        stored = np.frombuffer(content, INDEX_ENTRY.head_dtype, len(content) // _ENTRY)
+        stored = entries_of(INDEX_ENTRY, content)
         self._offset = stored["relative_offset"].astype(np.int64) + base_offset
         self._position = stored["position"].astype(np.int64)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from logwright.codec.fault import LogwrightError
+from logwright.codec.fixed import entries_of
 from logwright.codec.kafka.derive import EpochCache, SegmentIndexer, txnindex_bytes
 from logwright.codec.kafka.formats.log.markers import markers
 from logwright.codec.kafka.formats.timeindex import TIMEINDEX_ENTRY
@@ -64,6 +65,9 @@ class LogSegment:
             self._index = OffsetIndex.open(self.overlay, self.index_file, self.base_offset, self.max_index)
         return self._index
 
+    def _index_of(self, content: bytes) -> OffsetIndex:
+        return OffsetIndex(self.base_offset, content, self.max_index)
+
     # Opening
 
     def sanity_check(self, timeindex_is_new: bool) -> bool:
@@ -73,11 +77,7 @@ class LogSegment:
         if timeindex_is_new:
             self.overlay.put(self.timeindex_file, b"")
         if self.txnindex_file in self.overlay:
-            content = self.overlay.read(self.txnindex_file)
-            stored = np.frombuffer(
-                content, TXNINDEX_ENTRY.head_dtype, len(content) // TXNINDEX_ENTRY.head_size
-            )
-            for entry in stored:
+            for entry in entries_of(TXNINDEX_ENTRY, self.overlay.read(self.txnindex_file)):
                 if (version := int(entry["version"]) >> 8) > 0:  # the broker checks only the first byte
                     raise BrokerError(
                         f"Unexpected aborted transaction version {version} in transaction index "
@@ -160,16 +160,16 @@ class LogSegment:
             why = error
         except (BrokerError, LogwrightError):
             # The code that catches the exception sees the index as far as it was rebuilt.
-            self._index = OffsetIndex(self.base_offset, indexer.index_bytes(), self.max_index)
+            self._index = self._index_of(indexer.index_bytes())
             raise
         if indexer.time_backwards:
-            self._index = OffsetIndex(self.base_offset, indexer.index_bytes(), self.max_index)
+            self._index = self._index_of(indexer.index_bytes())
             self.overlay.truncate(self.log, valid)
             raise self._time_backwards(indexer)
         cut = self.size - valid
         self.cut = (valid, why)
         self.overlay.truncate(self.log, valid)
-        self._index = OffsetIndex(self.base_offset, indexer.index_bytes(), self.max_index)
+        self._index = self._index_of(indexer.index_bytes())
         self.overlay.put(self.index_file, indexer.index_bytes())
         self.overlay.put(self.timeindex_file, indexer.timeindex_bytes())
         if aborted or self.txnindex_file in self.overlay:
@@ -200,7 +200,7 @@ class LogSegment:
             if indexed < len(sound):
                 upto, refused = indexed, None
                 last = int(sound.last_offset[upto])
-                so_far = OffsetIndex(self.base_offset, indexer.index_bytes(), self.max_index)
+                so_far = self._index_of(indexer.index_bytes())
                 if not so_far.can_append(last):
                     raised = OffsetOverflow(
                         f"Detected offset overflow at offset {last} in segment {self.log}", self.base_offset
@@ -253,7 +253,7 @@ class LogSegment:
         cut = 0 if place is None else self.size - place[0]
         if place is not None:
             self.overlay.truncate(self.log, place[0])
-        self._index = OffsetIndex(self.base_offset, b"", self.max_index)
+        self._index = self._index_of(b"")
         self.overlay.put(self.index_file, b"")
         self.overlay.put(self.timeindex_file, b"")
         if self.txnindex_file in self.overlay:

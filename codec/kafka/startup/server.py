@@ -251,30 +251,28 @@ class Server:
 
     def _load(self) -> None:
         """Read `meta.properties` of each log directory (`MetaPropertiesEnsemble.Loader`)."""
+
+        def offline(path: str, reason: object, java: str = Offline.java) -> None:
+            text = f"Error while reading meta.properties file {path}/{META_PROPERTIES_FILE}: {reason}"
+            self._offline(path, text, java)
+
         for path, root in self.roots.items():
-            file = f"{path}/{META_PROPERTIES_FILE}"
             if root.state is DirectoryState.MISSING:
                 self.absent.append(path)
             elif root.listing is None:
                 reason = "Not a directory" if root.state is DirectoryState.FILE else root.error
-                self._offline(
-                    path,
-                    f"Error while reading meta.properties file {file}: {reason}",
-                    "java.nio.file.FileSystemException",
-                )
+                offline(path, reason, "java.nio.file.FileSystemException")
             elif META_PROPERTIES_FILE in root.folders:
-                self._offline(path, f"Error while reading meta.properties file {file}: Is a directory")
+                offline(path, "Is a directory")
             elif META_PROPERTIES_FILE not in _names(root):
                 self.absent.append(path)
             else:
                 try:
                     self.properties[path] = parse_meta_properties(_read(root.listing, META_PROPERTIES_FILE))
                 except MetaPropertiesError as error:
-                    self._offline(
-                        path, f"Error while reading meta.properties file {file}: {error}", error.java
-                    )
+                    offline(path, error, error.java)
                 except UnreadableError as error:
-                    self._offline(path, f"Error while reading meta.properties file {file}: {error.message}")
+                    offline(path, error.message)
 
     def _verify(self, node_id: int | None, *, needs_one: bool) -> None:
         """Check the identities against each other (`MetaPropertiesEnsemble.verify`). Raises `BrokerError`."""
@@ -414,7 +412,7 @@ class Server:
                     raised = text_error(f"{path}/{name}", error)
                     self._offline(path, raised.message, raised.java)
 
-    def _offline(self, path: str, text: str, java: str = "java.io.IOException") -> None:
+    def _offline(self, path: str, text: str, java: str = Offline.java) -> None:
         self.offline.setdefault(path, (text, java))
 
     # ZooKeeper

@@ -12,9 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from logwright.codec.fixed import entries_of
 from logwright.codec.kafka.formats.log.layout import CONTROL, TRANSACTIONAL
 from logwright.codec.kafka.formats.log.markers import ABORT, COMMIT
 from logwright.codec.kafka.formats.producer_snapshot import ENTRY, pack, unpack
+from logwright.codec.kafka.formats.txnindex import TXNINDEX_ENTRY
 from logwright.codec.kafka.state.java_map import hash_map_order
 from logwright.codec.kernels.kernel import kernel
 
@@ -45,6 +47,14 @@ class AbortedTxn(NamedTuple):
     first_offset: int
     last_offset: int
     last_stable_offset: int
+
+
+def aborted_txns(data: bytes) -> list[AbortedTxn]:
+    """Return the entries of a `.txnindex`."""
+    entries = entries_of(TXNINDEX_ENTRY, data)
+    return [
+        AbortedTxn(*row) for row in zip(*(entries[name].tolist() for name in AbortedTxn._fields), strict=True)
+    ]
 
 
 class Problem(NamedTuple):

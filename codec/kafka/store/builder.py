@@ -126,7 +126,8 @@ class PartitionBuilder:
     # Rows
 
     def add(self, rows: pa.RecordBatch) -> Iterator[Piece]:
-        rows = self._offsets(self._one_partition(rows))
+        self._check_partition(rows)
+        rows = self._offsets(rows)
         yield from self._append(self.encoder.add(rows))
         self.rows += rows.num_rows
 
@@ -169,16 +170,13 @@ class PartitionBuilder:
         times = [segment.indexer.max_timestamp for segment in self.segments]
         return min((segment for segment in times if segment >= 0), default=None)
 
-    def _one_partition(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+    def _check_partition(self, rows: pa.RecordBatch) -> None:
         """Check that all rows are of one partition."""
-        columns = [
-            pc.unique(rows.column(n)).drop_null().to_pylist() if n in rows.schema.names else []
-            for n in ("topic", "partition")
-        ]
-        for name, values in zip(("topic", "partition"), columns, strict=True):
-            self.places |= {(name, value) for value in values}
+        for name in ("topic", "partition"):
+            if name in rows.schema.names:
+                values = pc.unique(rows.column(name)).drop_null().to_pylist()
+                self.places |= {(name, value) for value in values}
         check_places(self.places)
-        return rows
 
     def _offsets(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         stored = "offset" in rows.schema.names and not pa.types.is_null(rows.schema.field("offset").type)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from logwright.codec.fault import UsageError
 from logwright.codec.kafka.formats.checkpoint import OFFSETS, Entry
 from logwright.codec.kafka.names import (
     BOOTSTRAP_FILE,
@@ -22,6 +21,7 @@ from logwright.codec.kafka.names import (
     parse_segment,
 )
 from logwright.codec.kafka.startup.server import STARTUP
+from logwright.codec.kafka.store.logdir_builder import pack_offsets, stored_offsets
 from logwright.codec.kafka.store.logdir_layout import LAYOUT
 from logwright.codec.layout import Layout, RepairedStore
 from logwright.codec.single_frame import ParseError
@@ -63,19 +63,11 @@ class LogDirectory:
             for name, ids in stores.items()
             if FIRST_DIRTY in ids and is_partition(name)
         }
-        stored: Sequence[Entry] = ()
-        if CLEANER_FILE in {entry.name for entry in listing.entries()}:
-            try:
-                stored = OFFSETS.unpack(listing.read(CLEANER_FILE))
-            except ParseError as error:
-                raise UsageError(
-                    f"{CLEANER_FILE} cannot be parsed: {error.message}", advice="Correct or remove it first"
-                ) from None
+        offsets = stored_offsets(listing, CLEANER_FILE)
         if not ends:
             return None
-        offsets = {(str(topic), int(number)): int(offset) for topic, number, offset in stored}
         offsets |= {(place.topic, place.partition): end for place, end in ends.items() if place is not None}
-        return CLEANER_FILE, OFFSETS.pack([(*place, offset) for place, offset in offsets.items()])
+        return CLEANER_FILE, pack_offsets(offsets)
 
     def after_repair(
         self, name: str, data: bytes, stores: Sequence[RepairedStore]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from logwright.codec.deferred import compute as pc
 from logwright.codec.fault import UsageError
 from logwright.codec.kafka.formats import meta_properties as meta
 from logwright.codec.kafka.formats import partition_metadata as metadata
-from logwright.codec.kafka.formats.checkpoint import OFFSETS, Entry
+from logwright.codec.kafka.formats.checkpoint import OFFSETS
 from logwright.codec.kafka.formats.log import arrow_input
 from logwright.codec.kafka.formats.quorum_state import METADATA_TOPIC
 from logwright.codec.kafka.names import (
@@ -113,6 +113,24 @@ def assemble(
     return Placement(tuple(renames), settings.summary(summaries, min(oldest, default=None)))
 
 
+def stored_offsets(listing: Listing, file: str) -> dict[tuple[str, int], int]:
+    """Return the offsets in a checkpoint of a log directory, by topic and partition; none if it is absent. Raises `UsageError`."""
+    if file not in {entry.name for entry in listing.entries()}:
+        return {}
+    try:
+        entries = OFFSETS.unpack(listing.read(file))
+    except ParseError as error:
+        raise UsageError(
+            f"{file} cannot be parsed: {error.message}", advice="Correct or remove it first"
+        ) from None
+    return {(str(topic), int(number)): int(offset) for topic, number, offset in entries}
+
+
+def pack_offsets(offsets: Mapping[tuple[str, int], int]) -> bytes:
+    """Return the content of a checkpoint."""
+    return OFFSETS.pack([(*place, offset) for place, offset in offsets.items()])
+
+
 def split(rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
     """Yield the rows of each partition in order, with the name of its directory. Raises `UsageError`."""
     if not rows.num_rows:
@@ -202,11 +220,10 @@ class Settings:
             if where is not None and "last_offset" in summary.ids:
                 ends[where] = summary.ids["last_offset"] + 1
         for file in CHECKPOINTS:
-            entries = {(str(topic), int(number)): int(offset) for topic, number, offset in self._stored(file)}
+            entries = {} if self.listing is None else stored_offsets(self.listing, file)
             if file != LOG_START_FILE:
                 entries |= ends
-            lines: list[Entry] = [(*place, offset) for place, offset in entries.items()]
-            yield Piece(file, OFFSETS.pack(lines), done=True)
+            yield Piece(file, pack_offsets(entries), done=True)
         if META_PROPERTIES_FILE in self._files and self.listing is not None:
             # Rewritten last: without it a broker does not start while the files of a commit are being renamed.
             yield Piece(META_PROPERTIES_FILE, self.listing.read(META_PROPERTIES_FILE), done=True)
@@ -217,16 +234,6 @@ class Settings:
                 self.options["directory.id"] or new_topic_id(),
             )
             yield Piece(META_PROPERTIES_FILE, identity, done=True)
-
-    def _stored(self, file: str) -> Iterable[Entry]:
-        if self.listing is None or file not in self._files:
-            return ()
-        try:
-            return OFFSETS.unpack(self.listing.read(file))
-        except ParseError as error:
-            raise UsageError(
-                f"{file} cannot be parsed: {error.message}", advice="Correct or remove it first"
-            ) from None
 
     @property
     def _has_identity(self) -> bool:

@@ -94,10 +94,7 @@ class LogDirectoryLayout(Layout):
         extra: Stage,
         options: Options,
     ) -> Placement:
-        placement = assemble(listing, parts, extra, options)
-        order = {final: i for i, final in enumerate(self.order({final for _, _, final in placement.renames}))}
-        renames = sorted(placement.renames, key=lambda rename: order[rename[2]])
-        return Placement(tuple(renames), placement.summary)
+        return assemble(listing, parts, extra, options).ordered(self.order)
 
 
 def _role(name: str) -> Role:

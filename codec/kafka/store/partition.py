@@ -48,7 +48,7 @@ from logwright.codec.kafka.startup.start import LOG_START_OFFSET, mode_of_direct
 from logwright.codec.kafka.startup.start import OPTIONS as START_OPTIONS
 from logwright.codec.kafka.state.producers import AbortedTxn
 from logwright.codec.kafka.store.assemble import assemble
-from logwright.codec.kafka.store.builder import OPTIONS, PartitionBuilder
+from logwright.codec.kafka.store.builder import OPTIONS, PartitionBuilder, Resumed
 from logwright.codec.kafka.store.evidence import Evidence, checkpoint_above
 from logwright.codec.kafka.store.facts import facts
 from logwright.codec.kafka.store.resume import resume, stored_epochs
@@ -319,13 +319,8 @@ class KafkaPartition(Layout):
                 advice="Name the directory TOPIC-NUMBER, like orders-0",
             )
         # The offsets of a task count from 0, whatever the partition has.
-        target = None if staged else listing
-        return PartitionBuilder(
-            options,
-            None if target is None else resume(target, self.plan(target, Options(self.read_options))),
-            staged=staged,
-            name=name,
-        )
+        resumed = self._resumed(None if staged else listing)
+        return PartitionBuilder(options, resumed, staged=staged, name=name)
 
     def assemble(
         self,
@@ -335,16 +330,10 @@ class KafkaPartition(Layout):
         extra: Stage,
         options: Options,
     ) -> Placement:
-        placement = assemble(
-            None if listing is None else resume(listing, self.plan(listing, Options(self.read_options))),
-            parts,
-            extra,
-            options,
-            name,
-        )
-        order = {final: i for i, final in enumerate(self.order({final for _, _, final in placement.renames}))}
-        renames = sorted(placement.renames, key=lambda rename: order[rename[2]])
-        return Placement(tuple(renames), placement.summary)
+        return assemble(self._resumed(listing), parts, extra, options, name).ordered(self.order)
+
+    def _resumed(self, listing: Listing | None) -> Resumed | None:
+        return None if listing is None else resume(listing, self.plan(listing, Options(self.read_options)))
 
 
 _LEFTOVERS = {

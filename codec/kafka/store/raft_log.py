@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from logwright.codec.kafka.formats import partition_metadata as metadata
 from logwright.codec.kafka.formats.log.consumer import consume_batch
 from logwright.codec.kafka.formats.log.layout import CONTROL, HEAD, HEAD_SIZE, LENGTH_END
 from logwright.codec.kafka.formats.log.scan import LEGACY_MIN
@@ -24,6 +25,7 @@ from logwright.codec.kafka.formats.quorum_state import (
 from logwright.codec.kafka.names import METADATA_FILE
 from logwright.codec.kafka.startup.errors import BrokerError
 from logwright.codec.kafka.startup.names import long_of
+from logwright.codec.single_frame import ParseError
 from logwright.codec.store.listing import Listing
 
 SNAPSHOT_SUFFIX = ".checkpoint"
@@ -77,9 +79,6 @@ def check_raft_log(listing: Listing, log_start_offset: int, folders: Collection[
 
 
 def _check_topic_id(listing: Listing, sizes: dict[str, int]) -> None:
-    from logwright.codec.kafka.formats import partition_metadata as metadata
-    from logwright.codec.single_frame import ParseError
-
     if METADATA_FILE not in sizes:
         return
     try:

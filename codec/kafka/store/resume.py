@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import Severity, UnreadableError, UsageError
+from logwright.codec.fixed import entries_of
 from logwright.codec.frames.walk import Hole, Stretch, walk_file
 from logwright.codec.kafka.derive import EpochCache, SegmentIndexer
 from logwright.codec.kafka.formats import partition_metadata as metadata
@@ -143,14 +144,13 @@ class Indexes:
     def __init__(self, listing: Listing, entries: Mapping[str, Entry], base: int) -> None:
         self._indexer = SegmentIndexer(base)
         self._names = segment_name(base, ".index"), segment_name(base, ".timeindex")
-        index = np.frombuffer(listing.read(self._names[0]), np.uint8)
-        width = INDEX_ENTRY.min_size
-        stored = index[: len(index) // width * width].view(INDEX_ENTRY.head_dtype)
+        index = listing.read(self._names[0])
+        stored = entries_of(INDEX_ENTRY, index)
         self._offset, self._position = (
             stored["relative_offset"] + np.int64(base),
             stored["position"].astype(np.int64),
         )
-        self._good = len(index) % width == 0 and self._times(listing, entries)
+        self._good = len(index) % INDEX_ENTRY.head_size == 0 and self._times(listing, entries)
         self._good &= bool((np.diff(self._offset) > 0).all() and (np.diff(self._position) > 0).all())
         self._matched = 0
         self._end = base

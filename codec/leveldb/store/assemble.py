@@ -5,7 +5,7 @@ A part is a sorted run in its own tables. Tables whose keys are in no other part
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -62,7 +62,6 @@ def assemble(
     parts: Sequence[tuple[Stage, Summary]],
     extra: Stage,
     options: Options,
-    order: Callable[[Iterable[str]], Sequence[str]],
 ) -> Placement:
     """See `Layout.assemble`. Raises `UsageError` for a repeated key."""
     check_options(options, staged=True)
@@ -82,11 +81,10 @@ def assemble(
     written_tables = assembler.run(tables)
     highest = max([summary.ids["last_sequence"] for _, summary in filled], default=0)
     assembler.take(assembler.next.finish(manifest, highest))
-    final = {name: (stage, staged, name) for stage, staged, name in assembler.renames}
     lowest = min([summary.ids["first_sequence"] for _, summary in filled], default=None)
     ids = {} if lowest is None else {"first_sequence": lowest, "last_sequence": highest}
     summary = Summary(sum(table.rows for table in written_tables), ids, assembler.next.warnings())
-    return Placement(tuple(final[name] for name in order(final)), summary)
+    return Placement(tuple(assembler.renames), summary)
 
 
 class _Assembler:

@@ -159,9 +159,8 @@ class LevelDB(Layout):
         extra: Stage,
         options: Options,
     ) -> Placement:
-        return assemble(
-            None if listing is None else resume(listing, options), parts, extra, options, self.order
-        )
+        resumed = None if listing is None else resume(listing, options)
+        return assemble(resumed, parts, extra, options).ordered(self.order)
 
 
 _ORDER = (FileType.TABLE, FileType.LOG, FileType.DESCRIPTOR, FileType.CURRENT)

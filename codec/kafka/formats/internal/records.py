@@ -13,7 +13,6 @@ from typing import Any
 from logwright.codec.kafka.formats.internal.definitions import CONTROL, Topic
 from logwright.codec.kafka.formats.internal.schema import RecordType
 from logwright.codec.kafka.formats.internal.serde import (
-    Writer,
     key_reader,
     key_writer,
     read_uvarint,
@@ -64,7 +63,7 @@ def encode(topic: Topic, message: Message) -> tuple[bytes | None, bytes | None]:
                 "a control record needs a version and a known type, or its stored key and value"
             )
         out += version.to_bytes(2, "big")
-        _write(value_writer(kind, version), out, values)
+        value_writer(kind, version)(out, values)
         return _CONTROL_KEY.pack(0, kind.id), bytes(out)
     if topic.framed:
         if version is None:
@@ -75,16 +74,12 @@ def encode(topic: Topic, message: Message) -> tuple[bytes | None, bytes | None]:
         out += version.to_bytes(2, "big")
     names = {each.name for each in kind.value}
     if version is not None:
-        _write(value_writer(kind, version), out, {name: values[name] for name in values if name in names})
+        value_writer(kind, version)(out, {name: values[name] for name in values if name in names})
     if topic.framed:
         return None, bytes(out)
     key = bytearray(kind.id.to_bytes(2, "big"))
-    _write(key_writer(kind), key, {name: values[name] for name in values if name not in names})
+    key_writer(kind)(key, {name: values[name] for name in values if name not in names})
     return bytes(key), None if version is None else bytes(out)
-
-
-def _write(writer: Writer, out: bytearray, values: Mapping[str, Any]) -> None:
-    writer(out, values)
 
 
 def _keyed(topic: Topic, key: bytes | None, value: bytes | None) -> Message:
@@ -131,8 +126,7 @@ def _framed(topic: Topic, value: bytes | None) -> Message:
     kind = next((kind for kind in topic.records if kind.id == number and not kind.control), None)
     if kind is None:
         return Message(note=f"unknown type {number}")
-    message = _valued(kind, version, value, at, {})
-    return message
+    return _valued(kind, version, value, at, {})
 
 
 def _valued(kind: RecordType, version: int, value: bytes, at: int, values: Mapping[str, Any]) -> Message:

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from logwright.codec.columns import constant, contents, numbers
+from logwright.codec.columns import batch_of, constant, contents, numbers
 from logwright.codec.kafka.formats.log.heads import heads_at
 from logwright.codec.kafka.formats.log.layout import (
+    CODEC_NAMES,
     COMPRESSION,
-    COMPRESSION_NAMES,
     CONTROL,
     DELETE_HORIZON,
     HEAD_SIZE,
@@ -31,9 +31,7 @@ from logwright.codec.kafka.formats.log.tables import NOTHING_SERVED, LogContext
 from logwright.codec.table import Table
 from logwright.codec.window import Decoded, Frames, Window
 
-_UNKNOWN = tuple(f"unknown {codec}" for codec in range(len(COMPRESSION_NAMES), COMPRESSION + 1))
-_NAMES = contents(pa.string(), [name.encode() for name in (*COMPRESSION_NAMES, *_UNKNOWN)])
-
+_NAMES = contents(pa.string(), [name.encode() for name in CODEC_NAMES])
 _BITS = {"is_transactional": TRANSACTIONAL, "is_control": CONTROL}
 
 
@@ -49,20 +47,9 @@ def decode(
             # Those of a wrapper are in its messages.
             stored[name] = np.where(stored["records_count"] < 0, frames.header[name], stored[name])
         frames = replace(frames, header=stored)
-    ends = np.cumsum(frames.end - frames.start) if "payload" in columns else None
-    at = 0
-    while at < len(frames):
-        stop = len(frames)
-        if ends is not None:
-            below = int(ends[at - 1]) if at else 0
-            stop = max(at + 1, int(np.searchsorted(ends, below + PORTION, "right")))
-        part = frames.pick(slice(at, stop))
+    for part in frames.portions(PORTION) if "payload" in columns else [frames] if len(frames) else ():
         arrays = [_column(name, window, part, schema.field(name).type, context) for name in columns]
-        if arrays:
-            yield Decoded(pa.RecordBatch.from_arrays(arrays, schema=schema))
-        else:
-            yield Decoded(pa.RecordBatch.from_struct_array(pa.nulls(stop - at, pa.struct([]))))
-        at = stop
+        yield Decoded(batch_of(arrays, schema, len(part)))
 
 
 def _column(name: str, window: Window, frames: Frames, kind: pa.DataType, context: LogContext) -> pa.Array:

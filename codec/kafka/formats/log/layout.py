@@ -40,6 +40,8 @@ from logwright.codec.kernels.crc32c import crc32c_bytes
 
 COMPRESSION_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 """By the number in the lowest three bits of `attributes`. 5 to 7 are undefined."""
+CODEC_NAMES = (*COMPRESSION_NAMES, *(f"unknown {codec}" for codec in range(len(COMPRESSION_NAMES), 8)))
+"""The names of all numbers, as tables show them."""
 
 NO_TIMESTAMP_TYPE, CREATE_TIME, LOG_APPEND_TIME = -1, 0, 1
 """Magic 0 has no timestamps."""

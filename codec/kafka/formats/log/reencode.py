@@ -30,6 +30,7 @@ from logwright.codec.kafka.formats.internal.view import stored_rows
 from logwright.codec.kafka.formats.log import arrow_input, message_write, pack, records
 from logwright.codec.kafka.formats.log.heads import heads_at
 from logwright.codec.kafka.formats.log.layout import (
+    CODEC_NAMES,
     COMPRESSION,
     COMPRESSION_NAMES,
     CONTROL,
@@ -525,8 +526,7 @@ def _core_attributes(table: pa.Table, attributes: npt.NDArray[np.int64]) -> npt.
     """Return attributes with the bits of the core columns."""
     if "compression" in table.column_names:
         names = table.column("compression").to_pylist()
-        known = {name: codec for codec, name in enumerate(COMPRESSION_NAMES)}
-        known |= {f"unknown {codec}": codec for codec in range(len(COMPRESSION_NAMES), 8)}
+        known = {name: codec for codec, name in enumerate(CODEC_NAMES)}
         wrong = [name for name in names if name is not None and name not in known]
         if wrong:
             raise UsageError(

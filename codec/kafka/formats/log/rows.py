@@ -21,6 +21,7 @@ from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.java import java_strings
 from logwright.codec.kafka.formats.log import messages, records
 from logwright.codec.kafka.formats.log.layout import (
+    CODEC_NAMES,
     COMPRESSION,
     COMPRESSION_NAMES,
     CONTROL,
@@ -38,13 +39,7 @@ from logwright.codec.window import Decoded, Frames, Window
 
 HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 
-_CODEC_NAMES = contents(
-    pa.string(),
-    [
-        name.encode()
-        for name in (*COMPRESSION_NAMES, *(f"unknown {i}" for i in range(len(COMPRESSION_NAMES), 8)))
-    ],
-)
+_CODEC_NAMES = contents(pa.string(), [name.encode() for name in CODEC_NAMES])
 _WANT = {
     "offset": records.WANT_OFFSET,
     "sequence": records.WANT_OFFSET,
