@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 from memory_directory import MemoryDirectory
 
 import logwright as lw
+from logwright.codec.leveldb.formats.table.filter import Filter, may_match
 from logwright.codec.leveldb.store.descriptor import Descriptor, read_descriptor
 from logwright.codec.leveldb.store.levels import max_bytes_for_level, user_key
 
@@ -28,6 +30,13 @@ def read_state(files: dict[str, bytes]) -> Descriptor:
     descriptor = read_descriptor(MemoryDirectory(files))
     assert descriptor.error is None
     return descriptor
+
+
+def missed_key(filter_: Filter, block_offset: int, hashes: np.ndarray) -> int | None:
+    """Return the first key of a data block, by hash, that the filter denies: the reference for `Filter.misses_of`."""
+    where = filter_.of(block_offset)
+    denied = [] if where is None else [not may_match(filter_.block, *where, int(h)) for h in hashes]
+    return denied.index(True) if True in denied else None
 
 
 def check_levels(files: dict[str, bytes]) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from leveldb_build import missed_key
 from leveldb_damage import (
     BLOOM,
     PLAIN,
@@ -87,7 +88,7 @@ def test_lost_block_costs_its_rows_only() -> None:
     hashes = np.empty(len(live), np.int64)
     hash_keys(np.frombuffer(keys, np.uint8), np.arange(len(live) + 1) * 6, 0, len(live), hashes)
     filter_ = Filter(np.frombuffer(made_anew[offset : offset + size], np.uint8))
-    assert filter_.misses(0, hashes[:2]) is None
+    assert missed_key(filter_, 0, hashes[:2]) is None
     # A matching manifest.
     assert version(result).last_sequence == 60
     assert sorted(repair_plan.removes) == [

@@ -7,6 +7,7 @@ import pytest
 from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from leveldb_build import missed_key
 
 from logwright.codec.leveldb.formats.table.filter import (
     Filter,
@@ -83,11 +84,11 @@ def test_filters_are_by_2_kib_of_the_file() -> None:
     parsed = Filter(block)
     assert parsed.of(0) == (0, 9)
     assert parsed.of(2048) == (9, 9)  # No block starts there: nothing matches.
-    assert parsed.misses(2048, hashes(b"a")) == 0
-    assert parsed.misses(0, hashes(b"a")) is None
-    assert parsed.misses(5000, hashes(b"b", b"c")) is None
+    assert missed_key(parsed, 2048, hashes(b"a")) == 0
+    assert missed_key(parsed, 0, hashes(b"a")) is None
+    assert missed_key(parsed, 5000, hashes(b"b", b"c")) is None
     assert parsed.of(9000) is None
-    assert parsed.misses(9000, hashes(b"x")) is None
+    assert missed_key(parsed, 9000, hashes(b"x")) is None
 
 
 def test_lost_bit_is_noticed() -> None:
@@ -95,9 +96,9 @@ def test_lost_bit_is_noticed() -> None:
     keys = [b"k%d" % n for n in range(20)]
     builder.add(hashes(*keys), 1000)
     block = np.frombuffer(builder.finish(), np.uint8).copy()
-    assert Filter(block).misses(0, hashes(*keys)) is None
+    assert missed_key(Filter(block), 0, hashes(*keys)) is None
     block[0] = 0
-    assert Filter(block).misses(0, hashes(*keys)) is not None
+    assert missed_key(Filter(block), 0, hashes(*keys)) is not None
 
 
 @pytest.mark.parametrize("data", [b"", b"\x0b", b"\xff\xff\xff\xff\x0b"])
@@ -149,7 +150,8 @@ def test_many_blocks_are_tested_as_one_by_one(
     rows = np.cumsum([0, *map(len, all_hashes)])
     together = np.concatenate([np.empty(0, np.int64), *all_hashes])
     expected = [
-        filter_.misses(offset, key_hashes) for offset, key_hashes in zip(offsets, all_hashes, strict=True)
+        missed_key(filter_, offset, key_hashes)
+        for offset, key_hashes in zip(offsets, all_hashes, strict=True)
     ]
     misses = filter_.misses_of(np.array(offsets, np.int64), rows, together)
     assert (misses is None) == all(entry is None for entry in expected)
@@ -170,8 +172,8 @@ def test_damaged_filter_misses_nothing() -> None:
     offsets = np.arange(7, dtype=np.int64) << 11
     expected = []
     for slot in range(7):
-        assert parsed.misses(slot << 11, ours) is None or slot != 0
-        first = parsed.misses(slot << 11, other)
+        assert missed_key(parsed, slot << 11, ours) is None or slot != 0
+        first = missed_key(parsed, slot << 11, other)
         expected.append(-1 if first is None else first)
     # The first is the filter; 9..5 and 7..9 are reversed, 5..900 exceeds the block; 901..901 is empty.
     rows = np.arange(8, dtype=np.int64)

@@ -279,7 +279,7 @@ class PartitionChecker:
         if not self._gaps:
             return
         compacted = self._compacted or self._evidence.checkpoints.compacted is True
-        reasons = [self._begun(*gap) for gap in self._gaps]
+        reasons = [self._begun(first, after) for _, first, after in self._gaps]
         if not self._compacted and None not in reasons:
             # The log is complete but for gaps between segments: only a checkpoint can prove compaction.
             for (_, first, after), reason in zip(self._gaps, reasons, strict=True):
@@ -306,7 +306,7 @@ class PartitionChecker:
             text += ": compacted away, or lost"
         self._faults.append(("", Fault(LAYOUT, 0, 0, Kind.ORDER, text, severity)))
 
-    def _begun(self, name: str, first: int, after: int) -> tuple[str, bool] | None:
+    def _begun(self, first: int, after: int) -> tuple[str, bool] | None:
         """Return why a segment may have begun in a gap, and whether that is proof; None without a reason."""
         if first not in self._between:
             return None

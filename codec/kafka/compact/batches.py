@@ -66,7 +66,6 @@ class Counts:
     """Dropped records that have no key."""
     markers: int = 0
     """Dropped transaction markers."""
-    rebuilt: int = 0
     emptied: int = 0
     """Batches that are kept without records."""
 
@@ -131,7 +130,6 @@ class BatchFilter:
                 kinds[which] = picked.kinds(discardable[which], stays[which])
                 rebuilt += picked.rebuild()
         self._refuse_old(head, kinds)
-        self.counts.rebuilt += int((kinds == _REBUILD).sum())
         self.counts.emptied += int((kinds == _EMPTY).sum())
         return _join(window, frames, kinds, rebuilt)
 

@@ -249,7 +249,7 @@ class Consumer:
         failed: _Stop | None = None
         try:
             for chunk in self._batches(segment.log, start, stop):
-                good, failed = self._deliver_valid(chunk, segment.log, aborted, context)
+                good, failed = self._deliver_valid(chunk, aborted, context)
                 if len(good):
                     upto = int(good.position[-1] + good.end[-1] - good.start[-1])
                     after = int(good.last_offset[-1]) + 1
@@ -302,9 +302,7 @@ class Consumer:
         if (good.header["base_offset"] < low).any() or (good.last_offset > high).any():
             self.served.in_order = False
 
-    def _deliver_valid(
-        self, chunk: Entries, file: str, aborted: _Aborted, context: Any
-    ) -> tuple[Entries, _Stop | None]:
+    def _deliver_valid(self, chunk: Entries, aborted: _Aborted, context: Any) -> tuple[Entries, _Stop | None]:
         """Deliver the records of batches. Return the batches that were read to their end, and the error of the next one."""
         bad = chunk.invalid()
         good = chunk if bad is None else chunk.pick(slice(bad[0]))

@@ -130,7 +130,7 @@ class DatabaseChecker:
             for number, (_, known) in live.items():
                 if number in self._tables:
                     self._check_manifest_entry(known, *self._tables[number])
-            self._check_ages(live)
+            self._check_ages()
         yield from self._faults
 
     def _check_missing(self, live: Mapping[int, tuple[int, FileMetaData]]) -> None:
@@ -209,7 +209,7 @@ class DatabaseChecker:
             text = f"its last key is {readable(user_key(check.largest))}, after {readable(user_key(known.largest))} in the manifest"
             self._report(name, Kind.LINK, text, Severity.ERROR, system)
 
-    def _check_ages(self, live: Mapping[int, tuple[int, FileMetaData]]) -> None:
+    def _check_ages(self) -> None:
         """Report overlapping tables if the one searched first does not have the newer entries: see `Version::Get`."""
         version = self._version
         assert version is not None

@@ -328,7 +328,7 @@ class Tables:
         if there is not None and not moved and not wrong:
             yield Copy(table.file, *there)
             return
-        bits = self._bits_for(table, there)
+        bits = self._bits_for(table)
         if not bits:
             return
         builder = FilterBuilder(bits)
@@ -346,7 +346,7 @@ class Tables:
                 return offset, offset + size + TRAILER_SIZE
         return None
 
-    def _bits_for(self, table: Table, there: tuple[int, int] | None) -> int:
+    def _bits_for(self, table: Table) -> int:
         """Return the bits per key for the filter of a table, 0 for none."""
         if self._bits is not None:
             return self._bits
@@ -439,10 +439,7 @@ class Tables:
         same[0] = False
         if same.any():
             batch = batch.filter(pa.array(~same))
-        there = self._old_filter(table)
-        builder = TableBuilder(
-            replace(self._settings(table), bloom_bits_per_key=self._bits_for(table, there))
-        )
+        builder = TableBuilder(replace(self._settings(table), bloom_bits_per_key=self._bits_for(table)))
         data, _ = builder.add(batch)
         return [data + builder.finish()]
 

@@ -196,9 +196,9 @@ class DBImpl:
                     break
                 else:
                     yield from self._delivered(event, reporter)
-        except UnreadableError as error:
+        except UnreadableError:
             # The reader drops what the disk cannot read, and takes it for the end of the file.
-            reporter.corruption(BLOCK, unreadable(self.disk, name, error))
+            reporter.corruption(BLOCK, unreadable(self.disk, name))
         self.silent |= end != self.disk.size(name)
         if reporter.status is not None:
             raise reporter.status

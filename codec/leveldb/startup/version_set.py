@@ -59,8 +59,8 @@ class VersionSet:
             named = read_current(disk)
         except ParseError:
             raise Corruption(NO_NEWLINE) from None
-        except UnreadableError as error:
-            raise unreadable(disk, CURRENT, error) from None
+        except UnreadableError:
+            raise unreadable(disk, CURRENT) from None
         # The operating system ends a name at a zero byte.
         name = named.partition(b"\0")[0].decode(errors="surrogateescape")
         # It also ignores path components that stay in the same directory.
@@ -74,9 +74,9 @@ class VersionSet:
                 comparator=self.comparator,
                 empty_pointers=self._empty_pointers,
             )
-        except UnreadableError as error:
+        except UnreadableError:
             # The reader reports a drop and then finds nothing more.
-            raise unreadable(disk, name, error) from None
+            raise unreadable(disk, name) from None
         if recovered.error is not None:
             raise parsed(recovered.error)
         version = recovered.version
@@ -188,6 +188,6 @@ def logged(payloads: Sequence[bytes], offset: int = 0) -> bytes:
     return written(*joined(payloads), offset).tobytes()
 
 
-def unreadable(disk: Overlay, name: str, error: UnreadableError) -> IOFailure:
+def unreadable(disk: Overlay, name: str) -> IOFailure:
     """Return the error for a file that the disk cannot read."""
     return IOFailure(f"{disk.name}/{name}", "Input/output error")

@@ -303,7 +303,7 @@ class LevelDBTable(Codec):
         self, rows: pa.Table, frames: pa.Table | None, file: pa.Table | None, context: TableContext
     ) -> Iterator[Chunk]:
         if frames is None:
-            return encode.encode(rows, file, context)
+            return encode.encode(rows, context)
         return reencode.encode(rows, frames, file, context)
 
 

@@ -100,15 +100,6 @@ def may_match(buf: Bytes, start: int, end: int, h: int) -> bool:
     return True
 
 
-@kernel("const u1[], i8, i8, const i8[]")
-def first_unmatched(buf: Bytes, start: int, end: int, hashes: Int64s) -> int:
-    """Return the first hash that the filter denies, or the number of hashes."""
-    for i in range(len(hashes)):
-        if not may_match(buf, start, end, int(hashes[i])):
-            return i
-    return len(hashes)
-
-
 @kernel("const u1[], i8, i8, i8, const i8[], const i8[], const i8[], i8[]")
 def missed(
     block: Bytes, array: int, lg: int, count: int, offsets: Int64s, rows: Int64s, hashes: Int64s, out: Int64s
@@ -212,14 +203,6 @@ class Filter:
         if start <= limit <= self._array:
             return start, limit
         return (0, 0) if start == limit else None
-
-    def misses(self, block_offset: int, hashes: Int64s) -> int | None:
-        """Return the first key of a data block, by hash, that `Get` would miss because of this filter, or None."""
-        where = self.of(block_offset)
-        if where is None:
-            return None
-        first = int(first_unmatched(self.block, *where, hashes))
-        return first if first < len(hashes) else None
 
     def misses_of(self, offsets: Int64s, rows: Int64s, hashes: Int64s) -> Int64s | None:
         """Apply `missed` to many data blocks. Returns None if no key is missed."""

@@ -333,7 +333,7 @@ class TableBuilder:
             return b"", 0
         carried = sum(open_rows.num_rows for open_rows in self._open)
         batch = rows if not carried else one_batch(pa.Table.from_batches([*self._open, rows]))
-        data, done = self._write(prepare(batch, self.rows - carried), batch, finish=False, limit=limit)
+        data, done = self._write(prepare(batch, self.rows - carried), finish=False, limit=limit)
         taken = done - carried if limit is not None and self.size >= limit else rows.num_rows
         self.rows += taken
         self._open = [batch.slice(done, carried + taken - done)] if carried + taken > done else []
@@ -344,13 +344,11 @@ class TableBuilder:
         data = b""
         if self._open:
             batch = self._open[0]
-            data, _ = self._write(prepare(batch, self.rows - batch.num_rows), batch, finish=True, limit=None)
+            data, _ = self._write(prepare(batch, self.rows - batch.num_rows), finish=True, limit=None)
             self._open = []
         return data + b"".join(self._end())
 
-    def _write(
-        self, entries: Entries, batch: pa.RecordBatch, *, finish: bool, limit: int | None
-    ) -> tuple[bytes, int]:
+    def _write(self, entries: Entries, *, finish: bool, limit: int | None) -> tuple[bytes, int]:
         """Write blocks of rows, from the first one on. Returns the bytes, and the row after them."""
         settings = self.settings
         self._check(entries, self.rows - sum(open_rows.num_rows for open_rows in self._open))
@@ -480,7 +478,7 @@ def _unordered(row: int, key: bytes, before: bytes, order: Comparator) -> UsageE
     return UsageError(text, advice=f"Sort the rows by key, {order_text}, and by sequence, descending")
 
 
-def encode(rows: pa.Table, file: pa.Table | None, context: TableContext) -> Iterator[Chunk]:
+def encode(rows: pa.Table, context: TableContext) -> Iterator[Chunk]:
     """Write a table from its rows. See `Codec.encode`."""
     builder = TableBuilder(TableSettings.of(context.options))
     for batch in rows.to_batches(max_chunksize=1 << 16):
