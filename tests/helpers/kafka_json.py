@@ -12,7 +12,7 @@ from typing import Any
 
 from logwright.codec.kafka.formats.internal.definitions import TOPICS, Topic
 from logwright.codec.kafka.formats.internal.schema import Field, Kind, RecordType, fields
-from logwright.codec.kafka.formats.internal.serde import value_reader
+from logwright.codec.kafka.formats.internal.serde import value_coder
 
 DECODERS = {
     "consumer_offsets": "--offsets-decoder",
@@ -67,7 +67,7 @@ def consumer_protocol(row: dict[str, Any]) -> dict[str, Any]:
         for name, schema in (("subscription", _SUBSCRIPTION), ("assignment", _ASSIGNMENT)):
             data = base64.b64decode(member[name])
             version = int.from_bytes(data[:2], "big")
-            reader = value_reader(RecordType(name, 0, name, (), schema, range(4), 4), version)
+            reader = value_coder(RecordType(name, 0, name, (), schema, range(4), 4), version).read
             member[name] = as_json(schema, version, reader(data, 2)[0])
     return row
 

@@ -12,14 +12,7 @@ from typing import Any
 
 from logwright.codec.kafka.formats.internal.definitions import CONTROL, Topic
 from logwright.codec.kafka.formats.internal.schema import RecordType
-from logwright.codec.kafka.formats.internal.serde import (
-    key_reader,
-    key_writer,
-    read_uvarint,
-    value_reader,
-    value_writer,
-    write_uvarint,
-)
+from logwright.codec.kafka.formats.internal.serde import key_coder, read_uvarint, value_coder, write_uvarint
 from logwright.codec.kafka.formats.payload import PayloadError
 
 _FRAME_VERSION = 1
@@ -63,7 +56,7 @@ def encode(topic: Topic, message: Message) -> tuple[bytes | None, bytes | None]:
                 "a control record needs a version and a known type, or its stored key and value"
             )
         out += version.to_bytes(2, "big")
-        value_writer(kind, version)(out, values)
+        value_coder(kind, version).write(out, values)
         return _CONTROL_KEY.pack(0, kind.id), bytes(out)
     if topic.framed:
         if version is None:
@@ -74,11 +67,11 @@ def encode(topic: Topic, message: Message) -> tuple[bytes | None, bytes | None]:
         out += version.to_bytes(2, "big")
     names = {each.name for each in kind.value}
     if version is not None:
-        value_writer(kind, version)(out, {name: values[name] for name in values if name in names})
+        value_coder(kind, version).write(out, {name: values[name] for name in values if name in names})
     if topic.framed:
         return None, bytes(out)
     key = bytearray(kind.id.to_bytes(2, "big"))
-    key_writer(kind)(key, {name: values[name] for name in values if name not in names})
+    key_coder(kind).write(key, {name: values[name] for name in values if name not in names})
     return bytes(key), None if version is None else bytes(out)
 
 
@@ -92,7 +85,7 @@ def _keyed(topic: Topic, key: bytes | None, value: bytes | None) -> Message:
     if kind is None:
         return Message(note=f"unknown type {number}")
     try:
-        values, _ = key_reader(kind)(key, 2)
+        values, _ = key_coder(kind).read(key, 2)
     except PayloadError as error:
         raise PayloadError(f"key of {kind.name}: {error}") from None
     if value is None:
@@ -134,7 +127,7 @@ def _valued(kind: RecordType, version: int, value: bytes, at: int, values: Mappi
     if version not in kind.versions:
         return Message(kind, version, values, f"unknown version {version} of {kind.name}")
     try:
-        read, _ = value_reader(kind, version)(value, at)
+        read, _ = value_coder(kind, version).read(value, at)
     except PayloadError as error:
         raise PayloadError(f"version {version} of {kind.name}: {error}") from None
     return Message(kind, version, {**values, **read})

@@ -11,7 +11,7 @@ import binascii
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from logwright.codec.java import java_string
 from logwright.codec.kafka.formats.internal.schema import ZERO_UUID, Field, Kind, RecordType
@@ -20,6 +20,14 @@ from logwright.codec.kafka.formats.payload import PayloadError
 Reader = Callable[[bytes, int], tuple[Any, int]]
 """`(data, at)` to the value that starts there, and the position after it. Raises `PayloadError`."""
 Writer = Callable[[bytearray, Any], None]
+
+
+class Coder(NamedTuple):
+    """The reader and the writer of a type."""
+
+    read: Reader
+    write: Writer
+
 
 _NUMBERS = {"int8": "b", "int16": "h", "uint16": "H", "int32": "i", "int64": "q", "float64": "d"}
 _SHORT = struct.Struct(">h")
@@ -53,27 +61,21 @@ def write_uvarint(out: bytearray, value: int) -> None:
 # Numbers, booleans and UUIDs
 
 
-def _number_reader(code: str) -> Reader:
-    unpack, width = struct.Struct(f">{code}").unpack_from, struct.calcsize(f">{code}")
+def _number(name: str) -> Coder:
+    form = struct.Struct(f">{_NUMBERS[name]}")
 
     def read(data: bytes, at: int) -> tuple[Any, int]:
-        if at + width > len(data):
-            raise PayloadError(f"ends at byte {len(data)}, inside a number of {width} bytes")
-        return unpack(data, at)[0], at + width
-
-    return read
-
-
-def _number_writer(name: str) -> Writer:
-    pack = struct.Struct(f">{_NUMBERS[name]}").pack
+        if at + form.size > len(data):
+            raise PayloadError(f"ends at byte {len(data)}, inside a number of {form.size} bytes")
+        return form.unpack_from(data, at)[0], at + form.size
 
     def write(out: bytearray, value: Any) -> None:
         try:
-            out += pack(value)
+            out += form.pack(value)
         except (struct.error, TypeError, OverflowError):
             raise PayloadError(f"{value!r} is not a value of type {name}") from None
 
-    return write
+    return Coder(read, write)
 
 
 def _read_bool(data: bytes, at: int) -> tuple[bool, int]:
@@ -127,7 +129,7 @@ def _write_length(out: bytearray, length: int, width: struct.Struct | None) -> N
         out += width.pack(length)
 
 
-def _content_reader(*, text: bool, width: struct.Struct | None, nullable: bool) -> Reader:
+def _content(*, text: bool, width: struct.Struct | None, nullable: bool) -> Coder:
     def read(data: bytes, at: int) -> tuple[Any, int]:
         length, at = _read_length(data, at, width)
         if length < 0:
@@ -138,10 +140,6 @@ def _content_reader(*, text: bool, width: struct.Struct | None, nullable: bool) 
         content = data[at : at + length]
         return java_string(content) if text else content, at + length
 
-    return read
-
-
-def _content_writer(*, text: bool, width: struct.Struct | None, nullable: bool) -> Writer:
     def write(out: bytearray, value: Any) -> None:
         if value is None:
             _refuse_null(nullable)
@@ -155,7 +153,7 @@ def _content_writer(*, text: bool, width: struct.Struct | None, nullable: bool) 
         _write_length(out, len(content), width)
         out += content
 
-    return write
+    return Coder(read, write)
 
 
 def _refuse_null(nullable: bool) -> None:
@@ -166,7 +164,7 @@ def _refuse_null(nullable: bool) -> None:
 # Arrays and structures
 
 
-def _array_reader(item: Reader, *, flexible: bool, nullable: bool) -> Reader:
+def _array(item: Coder, *, flexible: bool, nullable: bool) -> Coder:
     def read(data: bytes, at: int) -> tuple[Any, int]:
         # Each item has at least one byte.
         count, at = _read_length(data, at, None if flexible else _INT)
@@ -175,14 +173,10 @@ def _array_reader(item: Reader, *, flexible: bool, nullable: bool) -> Reader:
             return None, at
         items = []
         for _ in range(count):
-            value, at = item(data, at)
+            value, at = item.read(data, at)
             items.append(value)
         return items, at
 
-    return read
-
-
-def _array_writer(item: Writer, *, flexible: bool, nullable: bool) -> Writer:
     def write(out: bytearray, value: Any) -> None:
         if value is None:
             _refuse_null(nullable)
@@ -190,32 +184,30 @@ def _array_writer(item: Writer, *, flexible: bool, nullable: bool) -> Writer:
             raise PayloadError(f"{value!r} is not a list")
         _write_length(out, -1 if value is None else len(value), None if flexible else _INT)
         for each in value or ():
-            item(out, each)
+            item.write(out, each)
 
-    return write
+    return Coder(read, write)
 
 
-def _struct_reader(fields: Sequence[Field], version: int, *, flexible: bool) -> Reader:
-    plain = [
-        (field.name, _reader(field.kind, version, flexible))
-        for field in fields
-        if field.within(version) and field.tag is None
-    ]
+def _structure(fields: Sequence[Field], version: int, *, flexible: bool) -> Coder:
+    present = [field for field in fields if field.within(version)]
+    plain = [(field, _coder(field.kind, version, flexible)) for field in present if field.tag is None]
     tagged = {
-        field.tag: (field.name, _reader(field.kind, version, flexible, tagged=True))
-        for field in fields
-        if field.within(version) and field.tag is not None
+        field.tag: (field, _coder(field.kind, version, flexible, tagged=True))
+        for field in sorted(present, key=lambda field: field.tag or 0)
+        if field.tag is not None
     }
+    lacking = [field for field in fields if not field.within(version)]
     # A tag that is absent has the field's default. A field that the version lacks is null.
-    absent = {
-        field.name: field.default for field in fields if field.within(version) and field.tag is not None
-    }
-    absent |= {field.name: None for field in fields if not field.within(version)}
+    absent = {field.name: field.default for field, _ in tagged.values()}
+    absent |= {field.name: None for field in lacking}
+    known = {field.name for field in fields}
+    readers = [(field.name, coder.read) for field, coder in plain]
 
     def read(data: bytes, at: int) -> tuple[Any, int]:
         row = dict(absent)
-        for name, reader in plain:
-            row[name], at = reader(data, at)
+        for name, read_field in readers:
+            row[name], at = read_field(data, at)
         if flexible:
             count, at = read_uvarint(data, at)
             for _ in range(count):
@@ -224,58 +216,37 @@ def _struct_reader(fields: Sequence[Field], version: int, *, flexible: bool) -> 
                 if size > len(data) - at:
                     raise PayloadError(f"tag {tag} has {size} bytes, but {len(data) - at} are left")
                 if tag in tagged:
-                    name, reader = tagged[tag]
-                    row[name], end = reader(data[: at + size], at)
+                    field, coder = tagged[tag]
+                    row[field.name], end = coder.read(data[: at + size], at)
                     if end != at + size:
                         raise PayloadError(f"tag {tag} has {size} bytes, but its content {end - at}")
                 at += size
         return row, at
-
-    return read
-
-
-def _struct_writer(fields: Sequence[Field], version: int, *, flexible: bool) -> Writer:
-    plain = [
-        (field, _writer(field.kind, version, flexible))
-        for field in fields
-        if field.within(version) and field.tag is None
-    ]
-    tagged = (
-        sorted(
-            (field.tag, field, _writer(field.kind, version, flexible, tagged=True))
-            for field in fields
-            if field.within(version) and field.tag is not None
-        )
-        if flexible
-        else []
-    )
-    known = {field.name for field in fields}
-    absent = [field for field in fields if not field.within(version)]
 
     def write(out: bytearray, row: Any) -> None:
         if not isinstance(row, Mapping):
             raise PayloadError(f"{row!r} is not a structure")
         for name in row.keys() - known:
             raise PayloadError(f"there is no field {name}")
-        for field in absent:
+        for field in lacking:
             if row.get(field.name) not in (None, field.default):
                 raise PayloadError(
                     f"{field.name} is {row[field.name]!r}, but version {version} has no such field"
                 )
-        for field, writer in plain:
-            _named(field, writer, out, _value(field, row))
+        for field, coder in plain:
+            _named(field, coder.write, out, _value(field, row))
         if not flexible:
             return
-        tags = [entry for entry in tagged if _value(entry[1], row) != entry[1].default]
+        tags = {tag: entry for tag, entry in tagged.items() if _value(entry[0], row) != entry[0].default}
         write_uvarint(out, len(tags))
-        for tag, field, writer in tags:
+        for tag, (field, coder) in tags.items():
             content = bytearray()
-            _named(field, writer, content, _value(field, row))
+            _named(field, coder.write, content, _value(field, row))
             write_uvarint(out, tag)
             write_uvarint(out, len(content))
             out += content
 
-    return write
+    return Coder(read, write)
 
 
 def _value(field: Field, row: Mapping[str, Any]) -> Any:
@@ -293,8 +264,8 @@ def _named(field: Field, writer: Writer, out: bytearray, value: Any) -> None:
         raise PayloadError(f"{field.name}: {error}") from None
 
 
-def _nullable_reader(inner: Reader, *, tagged: bool) -> Reader:
-    """Read a structure after a byte that is negative for null. Under a tag it is a varint that is 0 for null."""
+def _nullable(inner: Coder, *, tagged: bool) -> Coder:
+    """Return the coder of a structure after a byte that is negative for null. Under a tag it is a varint that is 0 for null."""
 
     def read(data: bytes, at: int) -> tuple[Any, int]:
         if tagged:
@@ -303,46 +274,28 @@ def _nullable_reader(inner: Reader, *, tagged: bool) -> Reader:
             present, at = not data[at] & 0x80, at + 1
         else:
             raise PayloadError(f"ends at byte {len(data)}, before a structure")
-        return inner(data, at) if present else (None, at)
+        return inner.read(data, at) if present else (None, at)
 
-    return read
-
-
-def _nullable_writer(inner: Writer, *, tagged: bool) -> Writer:
     def write(out: bytearray, value: Any) -> None:
         out.append((0 if tagged else 0xFF) if value is None else 1)
         if value is not None:
-            inner(out, value)
+            inner.write(out, value)
 
-    return write
+    return Coder(read, write)
 
 
-def _reader(kind: Kind, version: int, flexible: bool, tagged: bool = False) -> Reader:
+def _coder(kind: Kind, version: int, flexible: bool, tagged: bool = False) -> Coder:
     if kind.item is not None:
-        return _array_reader(_reader(kind.item, version, flexible), flexible=flexible, nullable=kind.nullable)
+        return _array(_coder(kind.item, version, flexible), flexible=flexible, nullable=kind.nullable)
     if kind.fields is not None:
-        inner = _struct_reader(kind.fields, version, flexible=flexible)
-        return _nullable_reader(inner, tagged=tagged) if kind.nullable else inner
+        inner = _structure(kind.fields, version, flexible=flexible)
+        return _nullable(inner, tagged=tagged) if kind.nullable else inner
     if kind.name in _NUMBERS:
-        return _number_reader(_NUMBERS[kind.name])
+        return _number(kind.name)
     if kind.name in ("bool", "uuid"):
-        return _read_bool if kind.name == "bool" else _read_uuid
+        return Coder(_read_bool, _write_bool) if kind.name == "bool" else Coder(_read_uuid, _write_uuid)
     text = kind.name == "string"
-    return _content_reader(text=text, width=_width(text, flexible), nullable=kind.nullable)
-
-
-def _writer(kind: Kind, version: int, flexible: bool, tagged: bool = False) -> Writer:
-    if kind.item is not None:
-        return _array_writer(_writer(kind.item, version, flexible), flexible=flexible, nullable=kind.nullable)
-    if kind.fields is not None:
-        inner = _struct_writer(kind.fields, version, flexible=flexible)
-        return _nullable_writer(inner, tagged=tagged) if kind.nullable else inner
-    if kind.name in _NUMBERS:
-        return _number_writer(kind.name)
-    if kind.name in ("bool", "uuid"):
-        return _write_bool if kind.name == "bool" else _write_uuid
-    text = kind.name == "string"
-    return _content_writer(text=text, width=_width(text, flexible), nullable=kind.nullable)
+    return _content(text=text, width=_width(text, flexible), nullable=kind.nullable)
 
 
 def _width(text: bool, flexible: bool) -> struct.Struct | None:
@@ -355,20 +308,10 @@ def _width(text: bool, flexible: bool) -> struct.Struct | None:
 
 
 @cache
-def key_reader(kind: RecordType) -> Reader:
-    return _struct_reader(kind.key, 0, flexible=False)
+def key_coder(kind: RecordType) -> Coder:
+    return _structure(kind.key, 0, flexible=False)
 
 
 @cache
-def key_writer(kind: RecordType) -> Writer:
-    return _struct_writer(kind.key, 0, flexible=False)
-
-
-@cache
-def value_reader(kind: RecordType, version: int) -> Reader:
-    return _struct_reader(kind.value, version, flexible=version >= kind.flexible)
-
-
-@cache
-def value_writer(kind: RecordType, version: int) -> Writer:
-    return _struct_writer(kind.value, version, flexible=version >= kind.flexible)
+def value_coder(kind: RecordType, version: int) -> Coder:
+    return _structure(kind.value, version, flexible=version >= kind.flexible)
