@@ -175,6 +175,20 @@ def conform(codec: str, rows: pa.Table, table: Table) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=table.schema(table.names(detail=True)))
 
 
+def row_table(columns: Sequence[Column], *values: Any) -> pa.Table:
+    """Return the table of a file that is one row, from a value for each column."""
+    arrays = [pa.array([value], column.type) for value, column in zip(values, columns, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=pa.schema([column.field() for column in columns]))
+
+
+def only_row(rows: pa.Table) -> dict[str, Any]:
+    """Return the row of a file that is one row, the inverse of `row_table`. Raises `DescriptionError` if there are more or none."""
+    if rows.num_rows != 1:
+        raise DescriptionError(f"a file has one row, found {rows.num_rows}")
+    row: dict[str, Any] = rows.to_pylist()[0]
+    return row
+
+
 def ending_bytes(file: pa.Table | None) -> Iterator[Chunk]:
     """Return the bytes after the last frame of a file, from its row of the file table."""
     yield single_value(file, "trailing") or b""

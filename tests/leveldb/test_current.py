@@ -45,5 +45,5 @@ def test_invalid_current_yields_a_fault_and_no_rows(data: bytes, kind: Kind | No
 
 @pytest.mark.parametrize("names", [[], ["a", "b"]])
 def test_table_has_one_row(names: list[str]) -> None:
-    with pytest.raises(LogwrightError, match=f"{len(names)} rows, but CURRENT has one"):
+    with pytest.raises(LogwrightError, match=f"a file has one row, found {len(names)}"):
         specimen_of(b"").encode(pa.table({"manifest": pa.array(names, pa.string())}))

@@ -7,7 +7,7 @@ import re
 import pyarrow as pa
 
 from logwright.codec.describe import Bytes, DescriptionError, Field, Struct
-from logwright.codec.single_frame import ParseError, SmallFileCodec
+from logwright.codec.single_frame import ParseError, SmallFileCodec, only_row, row_table
 from logwright.codec.table import Column
 from logwright.codec.text import Word
 
@@ -78,8 +78,7 @@ def fields_of(data: bytes) -> tuple[int, dict[str, str]]:
 
 def _parse(data: bytes) -> pa.Table:
     version, fields = fields_of(data)
-    row = {"layout_version": version, **{column: fields.get(name) for name, column in FIELDS.items()}}
-    return pa.Table.from_pylist([row], schema=pa.schema([column.field() for column in COLUMNS]))
+    return row_table(COLUMNS, version, *map(fields.get, FIELDS))
 
 
 def _remark(data: bytes) -> str:
@@ -91,9 +90,7 @@ def _remark(data: bytes) -> str:
 
 
 def _form(rows: pa.Table) -> bytes:
-    if rows.num_rows != 1:
-        raise DescriptionError(f"{rows.num_rows} rows; the file has exactly one")
-    row = rows.to_pylist()[0]
+    row = only_row(rows)
     version = row["layout_version"] or NEWEST
     fields = {name: row[column] for name, column in FIELDS.items() if row[column] is not None}
     if version < PLAIN:

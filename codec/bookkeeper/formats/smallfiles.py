@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from logwright.codec.describe import I64BE, Bytes, DescriptionError, Field, Struct
 from logwright.codec.fault import Kind
-from logwright.codec.single_frame import ParseError, SmallFileCodec
+from logwright.codec.single_frame import ParseError, SmallFileCodec, only_row, row_table
 from logwright.codec.table import TIMESTAMP, Column
 from logwright.codec.text import Word
 
@@ -29,18 +29,6 @@ _STATUS = re.compile(
     rb"([0-9]{1,9}),(READ_WRITE|READ_ONLY),([+-]?[0-9]{1,18})(?:,(true|false))?", re.IGNORECASE
 )
 _LINE_END = re.compile(rb"\r\n|\r|\n")
-
-
-def _only_row(rows: pa.Table) -> dict[str, object]:
-    if rows.num_rows != 1:
-        raise DescriptionError(f"{rows.num_rows} rows; the file has exactly one")
-    row: dict[str, object] = rows.to_pylist()[0]
-    return row
-
-
-def _table(columns: tuple[Column, ...], *values: object) -> pa.Table:
-    row = {column.name: value for column, value in zip(columns, values, strict=True)}
-    return pa.Table.from_pylist([row], schema=pa.schema([column.field() for column in columns]))
 
 
 def _trailing_remark(data: bytes) -> str:
@@ -61,7 +49,7 @@ def _parse_mark(data: bytes) -> pa.Table:
         text = f"the file has {len(data)} bytes, expected {MARK_SIZE}"
         raise ParseError(text, kind=Kind.TRUNCATED)
     values, _ = MARK.unpack(data)
-    return _table(_MARK_COLUMNS, values["journal_id"], values["offset"])
+    return row_table(_MARK_COLUMNS, values["journal_id"], values["offset"])
 
 
 def _mark_remark(data: bytes) -> str:
@@ -77,7 +65,7 @@ LAST_MARK = SmallFileCodec(
     pattern=re.compile(r"lastMark(?:\.[0-9]+)?"),
     columns=_MARK_COLUMNS,
     parse=_parse_mark,
-    form=lambda rows: MARK.pack(_only_row(rows)),
+    form=lambda rows: MARK.pack(only_row(rows)),
     system="the bookie ignores the file; without another one it replays all journals",
     structures=(MARK,),
     remark=_mark_remark,
@@ -93,11 +81,11 @@ def _parse_id(data: bytes) -> pa.Table:
     number = int(line, 16) if _ID.fullmatch(line) else 1 << 63
     if not -(1 << 63) <= number < 1 << 63:
         raise ParseError(f"expected a hexadecimal number, found {line[:80].decode(errors='replace')!r}")
-    return _table(_ID_COLUMNS, number)
+    return row_table(_ID_COLUMNS, number)
 
 
 def _form_id(rows: pa.Table) -> bytes:
-    return f"{_only_row(rows)['log_id']:x}\n".encode()
+    return f"{only_row(rows)['log_id']:x}\n".encode()
 
 
 def _id_remark(data: bytes) -> str:
@@ -137,12 +125,12 @@ def _parse_status(data: bytes) -> pa.Table:
         raise ParseError(text)
     version, mode, time, manual = match.groups()
     manually = None if manual is None else manual.lower() == b"true"
-    return _table(_STATUS_COLUMNS, int(version), mode.decode().upper(), int(time), manually)
+    return row_table(_STATUS_COLUMNS, int(version), mode.decode().upper(), int(time), manually)
 
 
 def _form_status(rows: pa.Table) -> bytes:
     time = rows["last_update_time"].cast(pa.int64())[0].as_py() if rows.num_rows == 1 else 0
-    row = _only_row(rows.drop_columns(["last_update_time"]))
+    row = only_row(rows.drop_columns(["last_update_time"]))
     if row["mode"] not in _MODES:
         raise DescriptionError(f"mode is {row['mode']!r}, expected {' or '.join(_MODES)}")
     parts = [row["layout_version"], row["mode"], time]

@@ -8,14 +8,13 @@ from __future__ import annotations
 import base64
 import re
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 
 from logwright.codec.describe import Bytes, DescriptionError, Field, Struct
 from logwright.codec.kafka.names import META_PROPERTIES_FILE
 from logwright.codec.properties import properties, property_line
-from logwright.codec.single_frame import ParseError, SmallFileCodec
+from logwright.codec.single_frame import ParseError, SmallFileCodec, only_row, row_table
 from logwright.codec.table import Column
 
 ZOOKEEPER, KRAFT = "ZooKeeper", "KRaft"
@@ -148,13 +147,10 @@ def _parse(data: bytes) -> pa.Table:
         content = parse_meta_properties(data)
     except MetaPropertiesError as error:
         raise ParseError(str(error), upstream=f"{error.java}: {error}") from None
-    row: dict[str, Any] = {
-        "version": content.version,
-        "cluster_id": well_formed(content.cluster_id),
-        "node_id": content.node_id,
-        "directory_id": None if content.directory_id is None else uuid_text(content.directory_id),
-    }
-    return pa.Table.from_pylist([row], schema=pa.schema([column.field() for column in _COLUMNS]))
+    directory_id = None if content.directory_id is None else uuid_text(content.directory_id)
+    return row_table(
+        _COLUMNS, content.version, well_formed(content.cluster_id), content.node_id, directory_id
+    )
 
 
 def _remark(data: bytes) -> str:
@@ -163,9 +159,7 @@ def _remark(data: bytes) -> str:
 
 
 def _form(rows: pa.Table) -> bytes:
-    if rows.num_rows != 1:
-        raise DescriptionError(f"a file has one row, found {rows.num_rows}")
-    row = rows.to_pylist()[0]
+    row = only_row(rows)
     version, directory_id = row["version"], row["directory_id"]
     if version not in (0, 1):
         raise DescriptionError(f"version {version}, expected 0 or 1")

@@ -21,8 +21,8 @@ from logwright.codec.kafka.formats.checkpoint import (
     number,
     words,
 )
-from logwright.codec.single_frame import ParseError, SmallFileCodec
-from logwright.codec.table import Column, Table
+from logwright.codec.single_frame import ParseError, SmallFileCodec, only_row, row_table
+from logwright.codec.table import Column
 from logwright.codec.text import Word
 
 FILE = "partition.metadata"
@@ -100,16 +100,11 @@ _COLUMNS = (
 
 
 def _parse(data: bytes) -> pa.Table:
-    version, topic_id = unpack(data)
-    return pa.Table.from_pylist(
-        [{"version": version, "topic_id": topic_id}], schema=Table("rows", _COLUMNS).schema()
-    )
+    return row_table(_COLUMNS, *unpack(data))
 
 
 def _form(rows: pa.Table) -> bytes:
-    if rows.num_rows != 1:
-        raise DescriptionError(f"a file has one row, found {rows.num_rows}")
-    version, topic_id = rows["version"][0].as_py(), rows["topic_id"][0].as_py()
+    version, topic_id = only_row(rows).values()
     if version < VERSION:
         raise DescriptionError(f"version {version} is below {VERSION}")
     if not is_topic_id(topic_id):

@@ -16,7 +16,7 @@ from logwright.codec.describe import Bytes, DescriptionError, Field, Struct
 from logwright.codec.kafka.formats.checkpoint import FILE
 from logwright.codec.kafka.formats.meta_properties import UUID, is_uuid, uuid_text, well_formed
 from logwright.codec.kafka.startup.errors import BrokerError
-from logwright.codec.single_frame import ParseError, SmallFileCodec
+from logwright.codec.single_frame import ParseError, SmallFileCodec, only_row, row_table
 from logwright.codec.table import Column
 
 QUORUM_STATE_FILE = "quorum-state"
@@ -188,26 +188,17 @@ def _parse(data: bytes) -> pa.Table:
     except BrokerError as error:
         raise ParseError(error.message, upstream=f"{error.java}: {error.message}") from None
     version = _short(node["data_version"])
-    row: dict[str, Any] = {
-        "data_version": version,
-        "leader_id": None if node["leaderId"] == -1 else node["leaderId"],
-        "leader_epoch": node["leaderEpoch"],
-        "voted_id": None if node["votedId"] == -1 else node["votedId"],
-    }
+    leader, voted = (None if node[name] == -1 else node[name] for name in ("leaderId", "votedId"))
+    vote = (version, leader, node["leaderEpoch"], voted)
     if version:
         directory = uuid_text(base64.urlsafe_b64decode(node["votedDirectoryId"][:22] + "=="))
-        row["voted_directory_id"] = None if directory == _NO_DIRECTORY else directory
-    else:
-        row["cluster_id"] = well_formed(node["clusterId"])
-        row["applied_offset"] = node["appliedOffset"]
-        row["current_voters"] = [voter["voterId"] for voter in node["currentVoters"]]
-    return pa.Table.from_pylist([row], schema=pa.schema([column.field() for column in _COLUMNS]))
+        return row_table(_COLUMNS, *vote, None if directory == _NO_DIRECTORY else directory, None, None, None)
+    voters = [voter["voterId"] for voter in node["currentVoters"]]
+    return row_table(_COLUMNS, *vote, None, well_formed(node["clusterId"]), node["appliedOffset"], voters)
 
 
 def _form(rows: pa.Table) -> bytes:
-    if rows.num_rows != 1:
-        raise DescriptionError(f"a file has one row, found {rows.num_rows}")
-    row = rows.to_pylist()[0]
+    row = only_row(rows)
     version, directory = row["data_version"], row["voted_directory_id"]
     if version not in _VERSIONS:
         raise DescriptionError(f"data_version {version}, expected 0 or 1")

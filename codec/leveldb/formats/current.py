@@ -6,13 +6,12 @@ Source: `VersionSet::Recover` and `SetCurrentFile` of LevelDB. Everything before
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import pyarrow as pa
 
-from logwright.codec.describe import DescriptionError, Field, Struct
+from logwright.codec.describe import Field, Struct
 from logwright.codec.fault import Kind
-from logwright.codec.single_frame import ParseError, SmallFileCodec
+from logwright.codec.single_frame import ParseError, SmallFileCodec, only_row, row_table
 from logwright.codec.store.listing import Listing
 from logwright.codec.table import Column
 from logwright.codec.text import Word
@@ -20,8 +19,6 @@ from logwright.codec.text import Word
 NAME = "leveldb.current"
 NO_NEWLINE = "CURRENT file does not end with newline"
 _COLUMNS = (Column("manifest", pa.string(), "name of the manifest", nullable=False),)
-
-
 _LONGEST = 1 << 16
 """Bytes read of CURRENT. No file name is longer."""
 
@@ -44,14 +41,11 @@ def _parse(data: bytes) -> pa.Table:
         text = name.decode()
     except UnicodeDecodeError as error:
         raise ParseError("the name of the manifest is not text", error.start) from None
-    return pa.table({"manifest": pa.array([text], pa.string())})
+    return row_table(_COLUMNS, text)
 
 
 def _form(rows: pa.Table) -> bytes:
-    names: list[Any] = rows.column("manifest").to_pylist()
-    if len(names) != 1:
-        raise DescriptionError(f"{len(names)} rows, but CURRENT has one")
-    return str(names[0]).encode() + b"\n"
+    return str(only_row(rows)["manifest"]).encode() + b"\n"
 
 
 CURRENT = Struct(
