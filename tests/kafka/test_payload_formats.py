@@ -430,6 +430,6 @@ def test_values_that_exceed_their_type_are_faults(tmp_path: Path) -> None:
     format = _avro(_record(decimal, {"type": "long", "logicalType": "timestamp-millis"}))
     wide, late = b"\x04\x7f\xff\x00", b"\x02\x01" + b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"
     column = pa.array([b"\x02\x01\x00", wide, late])
-    values, bad = payload.typed(format, format.type(), column, pa.array([False] * 3))
+    values, bad = payload.decoded(format, format.type(), column, pa.array([False] * 3))
     assert values.is_null().to_pylist() == [False, True, True]
     assert sorted(bad) == [1, 2]

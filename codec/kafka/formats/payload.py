@@ -15,7 +15,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -37,6 +37,10 @@ _WIRE = b"\0"
 _PACKAGES = {"fastavro": "fastavro", "google": "protobuf"}
 """Names of packages by the names of their modules."""
 _ID_END = 5
+_NOT_AVRO, _TO_AVRO = "not Avro of this schema", "cannot be encoded as Avro"
+_NOT_PROTOBUF, _TO_PROTOBUF = "not a Protobuf message", "cannot be encoded as Protobuf"
+_In = TypeVar("_In")
+_Out = TypeVar("_Out")
 
 
 class PayloadError(ValueError):
@@ -76,6 +80,27 @@ class Schema:
                 advice=f"Pass the path of the schema as {self.side}.schema",
             )
         return self.file
+
+
+def _refusing(reason: str) -> Callable[[Callable[[Any, _In], _Out]], Callable[[Any, _In], _Out]]:
+    """Return a decorator of a method that raises `PayloadError` with this reason for any exception: the packages raise many kinds."""
+
+    def wrapped(method: Callable[[Any, _In], _Out]) -> Callable[[Any, _In], _Out]:
+        def refusing(self: Any, value: _In) -> _Out:
+            try:
+                return method(self, value)
+            except PayloadError:
+                raise
+            except Exception as error:
+                raise PayloadError(f"{reason}: {_reason(error)}") from None
+
+        return refusing
+
+    return wrapped
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
 def _package(name: str, side: str) -> Any:
@@ -145,12 +170,10 @@ class _Avro:
                 path=file.name,
             )
 
+    @_refusing(_NOT_AVRO)
     def decode(self, data: bytes) -> bytes:
-        out, value = io.StringIO(), self._value(data, self._schema)
-        try:
-            self._library.json_writer(out, self._schema, [value])
-        except Exception as error:
-            raise PayloadError(f"not Avro of this schema: {_reason(error)}") from None
+        out = io.StringIO()
+        self._library.json_writer(out, self._schema, [self._value(data, self._schema)])
         return out.getvalue().strip().encode()
 
     @cached_property
@@ -166,44 +189,32 @@ class _Avro:
         _is_recursive(self._typed, (), names)
         return avro_type(self._typed, names)
 
+    @_refusing(_NOT_AVRO)
     def decode_value(self, data: bytes) -> Any:
         return self._value(data, self._typed)
 
+    @_refusing(_TO_AVRO)
     def encode_value(self, value: Any) -> bytes:
         out = io.BytesIO()
-        try:
-            # Fields that the schema lacks are refused, instead of left out.
-            self._library.schemaless_writer(out, self._typed, value, strict_allow_default=True)
-        except Exception as error:
-            raise PayloadError(f"cannot be encoded as Avro: {_reason(error)}") from None
+        # Fields that the schema lacks are refused, instead of left out.
+        self._library.schemaless_writer(out, self._typed, value, strict_allow_default=True)
         return out.getvalue()
 
     def _value(self, data: bytes, schema: Any) -> Any:
         source = io.BytesIO(data)
-        try:
-            value = self._read(source, schema, None)
-        except Exception as error:
-            raise PayloadError(f"not Avro of this schema: {_reason(error)}") from None
+        value = self._read(source, schema, None)
         if source.tell() != len(data):
             raise PayloadError(f"{len(data) - source.tell()} bytes are left after the Avro value")
         return value
 
+    @_refusing(_TO_AVRO)
     def encode(self, text: bytes) -> bytes:
         out = io.BytesIO()
-        try:
-            values = list(self._library.json_reader(io.StringIO(text.decode()), self._schema))
-            if len(values) != 1:
-                raise PayloadError(f"{len(values)} JSON values, expected 1")
-            self._library.schemaless_writer(out, self._schema, values[0])
-        except PayloadError:
-            raise
-        except Exception as error:
-            raise PayloadError(f"cannot be encoded as Avro: {_reason(error)}") from None
+        values = list(self._library.json_reader(io.StringIO(text.decode()), self._schema))
+        if len(values) != 1:
+            raise PayloadError(f"{len(values)} JSON values, expected 1")
+        self._library.schemaless_writer(out, self._schema, values[0])
         return out.getvalue()
-
-
-def _reason(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
 def _without_logical_types(schema: Any, kept: frozenset[str] = frozenset()) -> Any:
@@ -296,38 +307,28 @@ class _Protobuf:
     def type(self) -> pa.DataType:
         return protobuf_type(self.descriptor)
 
+    @_refusing(_NOT_PROTOBUF)
     def decode_value(self, data: bytes) -> Any:
-        try:
-            return message_value(self._class.FromString(data))
-        except Exception as error:
-            raise PayloadError(f"not a Protobuf message: {_reason(error)}") from None
+        return message_value(self._class.FromString(data))
 
+    @_refusing(_TO_PROTOBUF)
     def encode_value(self, value: Any) -> bytes:
         message = self._class()
-        try:
-            fill_message(message, value)
-            data: bytes = message.SerializeToString(deterministic=True)
-        except Exception as error:
-            raise PayloadError(f"cannot be encoded as Protobuf: {_reason(error)}") from None
-        return data
+        fill_message(message, value)
+        return bytes(message.SerializeToString(deterministic=True))
 
+    @_refusing(_NOT_PROTOBUF)
     def decode(self, data: bytes) -> bytes:
-        try:
-            message = self._class.FromString(data)
-            text = self._json.MessageToJson(
-                message, preserving_proto_field_name=True, indent=None, descriptor_pool=self._pool
-            )
-        except Exception as error:
-            raise PayloadError(f"not a Protobuf message: {_reason(error)}") from None
+        message = self._class.FromString(data)
+        text = self._json.MessageToJson(
+            message, preserving_proto_field_name=True, indent=None, descriptor_pool=self._pool
+        )
         return str(text).encode()
 
+    @_refusing(_TO_PROTOBUF)
     def encode(self, text: bytes) -> bytes:
-        try:
-            message = self._json.Parse(text, self._class(), descriptor_pool=self._pool)
-            data: bytes = message.SerializeToString(deterministic=True)
-        except Exception as error:
-            raise PayloadError(f"cannot be encoded as Protobuf: {_reason(error)}") from None
-        return data
+        message = self._json.Parse(text, self._class(), descriptor_pool=self._pool)
+        return bytes(message.SerializeToString(deterministic=True))
 
     def path(self) -> list[int]:
         """Return the path of the message in its file: the index of each outer message, and its own."""
@@ -461,37 +462,29 @@ def types_of(options: Options) -> dict[str, pa.DataType]:
     return out
 
 
-def typed(
-    format: Format, kind: pa.DataType, column: pa.Array, control: pa.Array
+def decoded(
+    format: Format, kind: pa.DataType | None, column: pa.Array, control: pa.Array
 ) -> tuple[pa.Array, dict[int, str]]:
-    """Return a column of payloads as values of a type, null where one cannot be decoded, and the reasons by row. Payloads of `control`
-    records are null."""
+    """Return a column of payloads as values of a type, or as JSON text without one, and the reasons of those that cannot be decoded, which
+    are null, by row. The payloads of `control` records are null in the first case, and unchanged in the second one."""
     bad: dict[int, str] = {}
     out: list[Any] = []
     for row, (data, marker) in enumerate(zip(column.to_pylist(), control.to_pylist(), strict=True)):
-        value = None
+        value = data if kind is None else None
         try:
             if data is not None and not marker:
-                value = shaped(format.decode_value(data), kind)
-                pa.scalar(value, kind)
+                value = format.decode(data) if kind is None else _typed(format.decode_value(data), kind)
         except (PayloadError, pa.ArrowException, OverflowError) as error:
             bad[row], value = str(error), None
         out.append(value)
-    return pa.array(out, kind), bad
+    return contents(pa.binary(), out) if kind is None else pa.array(out, kind), bad
 
 
-def decoded(format: Format, column: pa.Array, control: pa.Array) -> tuple[pa.Array, dict[int, str]]:
-    """Return a column of payloads as JSON text, null where one cannot be decoded, and the reasons by row. Payloads of `control` records
-    are unchanged."""
-    bad: dict[int, str] = {}
-    out: list[bytes | None] = []
-    for row, (data, marker) in enumerate(zip(column.to_pylist(), control.to_pylist(), strict=True)):
-        try:
-            out.append(data if data is None or marker else format.decode(data))
-        except PayloadError as error:
-            bad[row] = str(error)
-            out.append(None)
-    return contents(pa.binary(), out), bad
+def _typed(value: Any, kind: pa.DataType) -> Any:
+    """Return a decoded value as PyArrow takes it. Raises `pa.ArrowException` and `OverflowError` if it is not of that type."""
+    out = shaped(value, kind)
+    pa.scalar(out, kind)
+    return out
 
 
 def encoded(formats: Mapping[str, Format], rows: pa.RecordBatch, first_row: int) -> pa.RecordBatch:

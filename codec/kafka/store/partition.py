@@ -49,7 +49,7 @@ from logwright.codec.kafka.startup.start import OPTIONS as START_OPTIONS
 from logwright.codec.kafka.state.producers import AbortedTxn
 from logwright.codec.kafka.store.assemble import assemble
 from logwright.codec.kafka.store.builder import OPTIONS, PartitionBuilder, Resumed
-from logwright.codec.kafka.store.evidence import Evidence, checkpoint_above
+from logwright.codec.kafka.store.evidence import Evidence, checkpoint_above, partition_of
 from logwright.codec.kafka.store.facts import facts
 from logwright.codec.kafka.store.resume import resume, stored_epochs
 from logwright.codec.kafka.store.transactions import transactions
@@ -140,101 +140,23 @@ class KafkaPartition(Layout):
     # Reading
 
     def plan(self, listing: Listing, options: Options) -> Plan:
-        entries = {entry.name: entry for entry in listing.entries()}
-        parsed = {name: parse_segment(name) for name in entries}
-        logs, replaced = _logs(listing, entries, parsed)
-        bases = sorted(logs)
+        directory = _Directory(listing)
         start, faults = log_start(listing, options)
-        clean = _is_clean(listing)
-        known = Evidence.of(
-            listing, {name: entry.size for name, entry in entries.items()}, bases, start, never_compacted
-        )
-        in_raft_log = listing.name == METADATA_PARTITION
-        files = [
-            self._planned(
-                name, entries[name].size, parsed, logs, bases, clean, replaced.get(name), known, in_raft_log
-            )
-            for name in sorted(entries, key=lambda name: _rank(name, parsed[name], read=logs.values()))
+        sizes = {name: entry.size for name, entry in directory.entries.items()}
+        known = Evidence.of(listing, sizes, directory.bases, start, never_compacted)
+        files = [directory.planned(name, known) for name in directory.names()]
+        faults += [
+            (file.name, fault) for file in files for fault in _faults(file, directory.parsed[file.name])
         ]
-        faults += [(file.name, fault) for file in files for fault in _faults(file, parsed[file.name])]
-        faults += _missing(files, entries, bases, clean, _is_kraft(listing))
-        if in_raft_log and QUORUM_STATE_FILE in entries:
-            faults += _vote_faults(listing, entries[QUORUM_STATE_FILE].size)
-        if start is not None and bases and start > bases[-1]:
+        faults += directory.missing(files)
+        if directory.in_raft_log and QUORUM_STATE_FILE in sizes:
+            faults += _vote_faults(listing, sizes[QUORUM_STATE_FILE])
+        if start is not None and directory.bases and start > directory.bases[-1]:
             faults += _beyond_end(listing, [file for file in files if file.role is Role.PRIMARY], start)
-        facts = self._facts(listing, entries, logs, start, clean)
+        facts = directory.facts(start)
         epochs = facts["leader_epochs"]
         missing = known.missing(epochs[0]["start_offset"] if epochs else None)
         return Plan(tuple(files), tuple(faults), facts, tuple(missing))
-
-    def _planned(
-        self,
-        name: str,
-        size: int,
-        parsed: Mapping[str, SegmentFile | None],
-        logs: Mapping[int, str],
-        bases: list[int],
-        clean: bool | None,
-        replaced: str | None,
-        known: Evidence,
-        in_raft_log: bool = False,
-    ) -> PlannedFile:
-        segment_file = parsed[name]
-        if segment_file is None:
-            if name == EPOCH_FILE:
-                return PlannedFile(name, size, Role.DERIVED, "kafka.leader_epoch_checkpoint")
-            if name == METADATA_FILE:
-                return PlannedFile(name, size, Role.METADATA, metadata.CODEC.name)
-            if in_raft_log and name == QUORUM_STATE_FILE:
-                return PlannedFile(name, size, Role.METADATA, note="the last vote of this KRaft node")
-            if in_raft_log and _SNAPSHOT.fullmatch(name):
-                return PlannedFile(
-                    name, size, Role.METADATA, "kafka.log", note="snapshot of the cluster's metadata"
-                )
-            return PlannedFile(name, size, Role.FOREIGN, note="not a file of Kafka, which ignores it")
-        codec = _CODECS[segment_file.suffix]
-        if replaced is not None:
-            return PlannedFile(name, size, Role.LEFTOVER, codec, note=f"the broker replaces it by {replaced}")
-        if logs.get(segment_file.base_offset) == name:
-            later = [base for base in bases if base > segment_file.base_offset]
-            hints = {
-                "base_offset": segment_file.base_offset, "next_base": later[0] if later else None, "last": not later, "clean": clean,
-                "last_offsets": known.last_offsets(segment_file.base_offset),
-            }  # fmt: skip
-            hints |= known.hints(segment_file.base_offset, name)
-            return PlannedFile(
-                name, size, Role.PRIMARY, codec, hints, note=_LEFTOVERS.get(segment_file.leftover, "")
-            )
-        if segment_file.leftover:
-            return PlannedFile(name, size, Role.LEFTOVER, codec, note=_LEFTOVERS[segment_file.leftover])
-        if segment_file.suffix != ".snapshot" and segment_file.base_offset not in logs:
-            return PlannedFile(name, size, Role.LEFTOVER, codec, note="without a log; the broker deletes it")
-        last = bool(bases) and segment_file.base_offset == bases[-1]
-        return PlannedFile(name, size, Role.DERIVED, codec, {"last": last, "clean": clean})
-
-    def _facts(
-        self,
-        listing: Listing,
-        entries: Mapping[str, Entry],
-        logs: Mapping[int, str],
-        start: int | None,
-        clean: bool | None,
-    ) -> dict[str, Any]:
-        bases = sorted(logs)
-        where = parse_directory(listing.name)
-        facts: dict[str, Any] = {}
-        if where is not None:
-            facts |= {"topic": where.topic, "partition": where.partition}
-        facts["topic_id"] = _topic_id(listing, entries)
-        facts["segments"] = len(bases)
-        facts["log_bytes"] = sum(entries[name].size for name in logs.values())
-        facts["first_segment"], facts["last_segment"] = (bases[0], bases[-1]) if bases else (None, None)
-        facts["log_start_offset"] = start if start is not None else (bases[0] if bases else 0)
-        facts["leader_epochs"] = [
-            {"epoch": epoch, "start_offset": offset} for epoch, offset in stored_epochs(listing)
-        ]
-        facts["clean_shutdown"] = clean
-        return facts
 
     def parts(self, listing: Listing, plan: Plan, view: str, options: Options) -> Sequence[Part]:
         segments = [file for file in plan.files if file.role is Role.PRIMARY]
@@ -336,6 +258,104 @@ class KafkaPartition(Layout):
         return None if listing is None else resume(listing, self.plan(listing, Options(self.read_options)))
 
 
+class _Directory:
+    """The files of a partition, and what the reader takes each of them for."""
+
+    def __init__(self, listing: Listing) -> None:
+        self._listing = listing
+        self.entries = {entry.name: entry for entry in listing.entries()}
+        self.parsed = {name: parse_segment(name) for name in self.entries}
+        self._logs, self._replaced = _logs(listing, self.entries, self.parsed)
+        self.bases = sorted(self._logs)
+        self._clean = _is_clean(listing)
+        self.in_raft_log = listing.name == METADATA_PARTITION
+
+    def names(self) -> list[str]:
+        """Return the names in the order in which the files are read."""
+        return sorted(self.entries, key=lambda name: _rank(name, self.parsed[name], read=self._logs.values()))
+
+    def planned(self, name: str, known: Evidence) -> PlannedFile:
+        """Return the role of a file, with the hints for a log."""
+        size, segment_file = self.entries[name].size, self.parsed[name]
+        if segment_file is None:
+            if name == EPOCH_FILE:
+                return PlannedFile(name, size, Role.DERIVED, "kafka.leader_epoch_checkpoint")
+            if name == METADATA_FILE:
+                return PlannedFile(name, size, Role.METADATA, metadata.CODEC.name)
+            if self.in_raft_log and name == QUORUM_STATE_FILE:
+                return PlannedFile(name, size, Role.METADATA, note="the last vote of this KRaft node")
+            if self.in_raft_log and _SNAPSHOT.fullmatch(name):
+                return PlannedFile(
+                    name, size, Role.METADATA, "kafka.log", note="snapshot of the cluster's metadata"
+                )
+            return PlannedFile(name, size, Role.FOREIGN, note="not a file of Kafka, which ignores it")
+        codec, base, leftover = _CODECS[segment_file.suffix], segment_file.base_offset, segment_file.leftover
+        if name in self._replaced:
+            note = f"the broker replaces it by {self._replaced[name]}"
+            return PlannedFile(name, size, Role.LEFTOVER, codec, note=note)
+        if self._logs.get(base) == name:
+            after = next((each for each in self.bases if each > base), None)
+            hints = {
+                "base_offset": base, "next_base": after, "last": after is None, "clean": self._clean,
+                "last_offsets": known.last_offsets(base), **known.hints(base, name),
+            }  # fmt: skip
+            return PlannedFile(name, size, Role.PRIMARY, codec, hints, note=_LEFTOVERS.get(leftover, ""))
+        if leftover:
+            return PlannedFile(name, size, Role.LEFTOVER, codec, note=_LEFTOVERS[leftover])
+        if segment_file.suffix != ".snapshot" and base not in self._logs:
+            return PlannedFile(name, size, Role.LEFTOVER, codec, note="without a log; the broker deletes it")
+        return PlannedFile(
+            name, size, Role.DERIVED, codec, {"last": base in self.bases[-1:], "clean": self._clean}
+        )
+
+    def facts(self, start: int | None) -> dict[str, Any]:
+        """Return the facts of `Plan`. `start` is the log start offset, if it is known."""
+        first, last = (self.bases[0], self.bases[-1]) if self.bases else (None, None)
+        return {
+            **partition_of(self._listing),
+            "topic_id": _topic_id(self._listing, self.entries),
+            "segments": len(self.bases),
+            "log_bytes": sum(self.entries[name].size for name in self._logs.values()),
+            "first_segment": first,
+            "last_segment": last,
+            "log_start_offset": start if start is not None else first or 0,
+            "leader_epochs": [
+                {"epoch": epoch, "start_offset": offset} for epoch, offset in stored_epochs(self._listing)
+            ],
+            "clean_shutdown": self._clean,
+        }
+
+    def missing(self, files: Sequence[PlannedFile]) -> list[tuple[str, Fault]]:
+        """Return the faults of missing files that a broker would have. Readers do not need them."""
+        faults = []
+
+        def absent(name: str, system: str, severity: Severity = Severity.INFO) -> None:
+            faults.append((name, Fault(NAME, 0, 0, Kind.LINK, "the file is missing", severity, system)))
+
+        for base in self.bases:
+            if segment_name(base, ".index") not in self.entries:
+                absent(segment_name(base, ".index"), "the broker recovers the segment when it starts")
+            elif segment_name(base, ".timeindex") not in self.entries:
+                absent(
+                    segment_name(base, ".timeindex"),
+                    "after a clean stop the broker makes an empty one: lookups by time skip the segment",
+                )
+        if METADATA_FILE not in self.entries:
+            # Brokers before 2.8 have none.
+            severity = Severity.ERROR if _is_kraft(self._listing) else Severity.INFO
+            absent(METADATA_FILE, "a KRaft broker treats the partition as stray", severity)
+        filled = any(file.role is Role.PRIMARY and file.size for file in files)
+        if filled and EPOCH_FILE not in self.entries:
+            absent(EPOCH_FILE, "after a clean stop the broker continues without the leader epochs")
+        if filled and self._clean and not any(file.codec == _CODECS[".snapshot"] for file in files):
+            text = "there is no snapshot of the producers"
+            effect = (
+                "after a clean stop the broker forgets all producers, and does not read them from the log"
+            )
+            faults.append(("", Fault(NAME, 0, 0, Kind.LINK, text, Severity.INFO, effect)))
+        return faults
+
+
 _LEFTOVERS = {
     ".deleted": "the broker removes it when it starts",
     ".swap": "left by a compaction or split, which the broker finishes when it starts",
@@ -417,42 +437,6 @@ def _beyond_end(listing: Listing, segments: Sequence[PlannedFile], start: int) -
     text = f"the log start offset is {start}, but the log ends at {end}"
     system = "the broker deletes all segments, and continues with an empty one at the log start offset"
     return [("", Fault(NAME, 0, 0, Kind.LINK, text, Severity.WARNING, system))]
-
-
-def _missing(
-    files: Sequence[PlannedFile],
-    entries: Mapping[str, Entry],
-    bases: Sequence[int],
-    clean: bool | None,
-    kraft: bool,
-) -> list[tuple[str, Fault]]:
-    """Return the faults of missing files that a broker would have. Readers do not need them."""
-    faults = []
-
-    def absent(name: str, system: str, severity: Severity = Severity.INFO) -> None:
-        faults.append((name, Fault(NAME, 0, 0, Kind.LINK, "the file is missing", severity, system)))
-
-    for base in bases:
-        if segment_name(base, ".index") not in entries:
-            absent(segment_name(base, ".index"), "the broker recovers the segment when it starts")
-        elif segment_name(base, ".timeindex") not in entries:
-            absent(
-                segment_name(base, ".timeindex"),
-                "after a clean stop the broker makes an empty one: lookups by time skip the segment",
-            )
-    if METADATA_FILE not in entries:
-        # Brokers before 2.8 have none.
-        severity = Severity.ERROR if kraft else Severity.INFO
-        absent(METADATA_FILE, "a KRaft broker treats the partition as stray", severity)
-    filled = any(file.role is Role.PRIMARY and file.size for file in files)
-    if filled and EPOCH_FILE not in entries:
-        absent(EPOCH_FILE, "after a clean stop the broker continues without the leader epochs")
-    if filled and clean and not any(file.codec == _CODECS[".snapshot"] for file in files):
-        effect = "after a clean stop the broker forgets all producers, and does not read them from the log"
-        faults.append(
-            ("", Fault(NAME, 0, 0, Kind.LINK, "there is no snapshot of the producers", Severity.INFO, effect))
-        )
-    return faults
 
 
 def _vote_faults(listing: Listing, size: int) -> list[tuple[str, Fault]]:

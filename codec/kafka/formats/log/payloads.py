@@ -17,8 +17,8 @@ from logwright.codec.kafka.formats.internal.view import DecodedMessages, with_fa
 from logwright.codec.kafka.formats.log import rows
 from logwright.codec.kafka.formats.log.layout import COMPRESSION, CONTROL, HEAD_SIZE, MAGIC
 from logwright.codec.kafka.formats.log.tables import NAME, ROWS, LogContext
-from logwright.codec.kafka.formats.payload import Format, typed, types_of
-from logwright.codec.kafka.formats.payload import decoded as decoded_column
+from logwright.codec.kafka.formats.payload import Format, types_of
+from logwright.codec.kafka.formats.payload import decoded as payload_column
 from logwright.codec.kernels.intrinsics import read_varint, read_varlong
 from logwright.codec.option import Options
 from logwright.codec.table import Table
@@ -73,10 +73,8 @@ def decode_formats(
         stored = {name: decoded.batch.column(i) for i, name in enumerate(read)}
         shown, bad = dict(stored), dict[int, str]()
         for side in formats.keys() & set(columns):
-            shown[side], wrong = (
-                typed(formats[side], types[side], stored[side], stored["is_control"])
-                if side in types
-                else decoded_column(formats[side], stored[side], stored["is_control"])
+            shown[side], wrong = payload_column(
+                formats[side], types.get(side), stored[side], stored["is_control"]
             )
             bad |= {row: f"{side}: {reason}" for row, reason in wrong.items()}
         out = table.batch(columns, shown.__getitem__, decoded.batch.num_rows)
