@@ -139,16 +139,31 @@ def _match(rows: pa.Table, frames: pa.Table) -> tuple[npt.NDArray[np.int64], pa.
 
 @dataclass(slots=True)
 class _Frames:
-    """A portion of the frames table."""
+    """A portion of the frames table, with its rows."""
 
     head: npt.NDArray[Any]
     payload: list[Any]
     raw: list[Any]
     stored: npt.NDArray[np.int64]
     """The compression of the payloads."""
+    table: pa.RecordBatch
+    bounds: npt.NDArray[np.int64]
+    """Frame i has rows `bounds[i]` to `bounds[i + 1]` of `table`."""
 
     def pick(self, at: int, stop: int) -> _Frames:
-        return _Frames(self.head[at:stop], self.payload[at:stop], self.raw[at:stop], self.stored[at:stop])
+        """Return some of the frames. Their headers are views."""
+        lists = self.payload[at:stop], self.raw[at:stop], self.stored[at:stop]
+        return _Frames(self.head[at:stop], *lists, self.table, self.bounds[at : stop + 1])
+
+    @property
+    def rows(self) -> pa.RecordBatch:
+        first, last = int(self.bounds[0]), int(self.bounds[-1])
+        return self.table.slice(first, last - first)
+
+    @property
+    def counts(self) -> npt.NDArray[np.int64]:
+        """The number of rows of each frame."""
+        return np.diff(self.bounds)
 
 
 class _Writer:
@@ -163,48 +178,32 @@ class _Writer:
         self.served = NOTHING_SERVED
 
     def write(self, table: pa.Table, bounds: npt.NDArray[np.int64]) -> Iterator[Chunk]:
-        frames = _read_frames(table)
-        first, last = int(bounds[0]), int(bounds[-1])
-        batch = one_batch(self.rows.slice(first, last - first))
-        counts = np.diff(bounds)
-        cuts = bounds[:-1] - first
-        base = frames.head["base_offset"].astype(np.int64)
-        offsets = self._offsets(batch, base, counts)
-        prepared = self._prepare(batch, offsets, frames, counts)
-        self._append_times(prepared, batch, frames, counts)
-        plain, ends = _plain(prepared, cuts, base, frames.head["base_timestamp"].astype(np.int64))
-        starts = ends[0]
-        served = np.maximum.accumulate(np.concatenate(([self.served], offsets)))
+        frames = self._read(table, bounds)
+        prepared = self._prepare(frames, frames.head["base_offset"].astype(np.int64))
+        plain, starts, ends = _plain(prepared, frames)
+        served = np.maximum.accumulate(np.concatenate(([self.served], prepared.offsets)))
         self.served = int(served[-1])
+        counts = frames.counts
         plain_only = (
             not (frames.head["attributes"] & COMPRESSION).any() and (frames.head["magic"] == MAGIC).all()
         )
         if plain_only and all(value is None for value in (*frames.payload, *frames.raw)):
             frames.head["records_count"] = counts
-            frames.head["batch_length"] = ends[1] - starts - LENGTH_END
-            put_heads(plain, starts, ends[1], frames.head.view(np.uint8))
+            frames.head["batch_length"] = ends - starts - LENGTH_END
+            put_heads(plain, starts, ends, frames.head.view(np.uint8))
             yield plain
             return
         sections: list[Any] = []
-        for i in range(len(base)):
+        for i in range(len(counts)):
             if frames.raw[i] is not None or frames.head["magic"][i] == 0:
                 sections.append(None)
                 continue
-            section = plain[int(starts[i]) + HEAD_SIZE : int(ends[1][i])]
+            section = plain[int(starts[i]) + HEAD_SIZE : int(ends[i])]
             codec = int(frames.head["attributes"][i]) & COMPRESSION
             payload = frames.payload[i]
             if payload is not None and codec == int(frames.stored[i]):
-                kept, section = self._payload(
-                    payload,
-                    codec,
-                    section,
-                    frames.head[i : i + 1],
-                    batch,
-                    cuts,
-                    counts,
-                    i,
-                    int(served[int(cuts[i])]),
-                )
+                before = int(served[int(frames.bounds[i])])
+                kept, section = self._payload(payload, codec, section, frames.pick(i, i + 1), before)
                 if kept:
                     sections.append(payload)
                     continue
@@ -215,41 +214,34 @@ class _Writer:
     def write_messages(self, table: pa.Table, bounds: npt.NDArray[np.int64]) -> Iterator[Chunk]:
         """Write the frames of magic 0 and 1."""
         magics = integers(table, "magic")
-        frames = _read_frames(table)
-        first, last = int(bounds[0]), int(bounds[-1])
-        batch = one_batch(self.rows.slice(first, last - first))
-        counts, cuts = np.diff(bounds), bounds[:-1] - first
+        frames = self._read(table, bounds)
         plain = frames.head["attributes"] & COMPRESSION == 0
-        usual = plain & (counts == 1) & absent(frames.payload) & absent(frames.raw)
+        usual = plain & (frames.counts == 1) & absent(frames.payload) & absent(frames.raw)
         edges = np.flatnonzero((np.diff(magics) != 0) | np.diff(usual) | ~usual[1:]) + 1
         for at, stop in itertools.pairwise([0, *edges.tolist(), len(magics)]):
-            rows = batch.slice(int(cuts[at]), int(counts[at:stop].sum()))
             magic, part = int(magics[at]), frames.pick(at, stop)
             if frames.raw[at] is not None:
                 yield frames.raw[at]
             elif usual[at]:
-                prepared, _ = self._messages(rows, part, counts[at:stop])
-                yield _written(prepared, magic, part.head["attributes"].astype(np.uint8))[0]
+                attributes = part.head["attributes"].astype(np.uint8)
+                yield _written(self._messages(part), magic, attributes)[0]
             else:
-                yield from self._message(rows, part, magic, int(counts[at]))
+                yield from self._message(part, magic)
 
-    def _messages(
-        self,
-        rows: pa.RecordBatch,
-        frames: _Frames,
-        counts: npt.NDArray[np.int64],
-        before: pack.Rows | None = None,
-    ) -> tuple[pack.Rows, pack.Int64s]:
-        """Return rows of these frames in the form of the kernel, and the time of each frame."""
+    def _read(self, table: pa.Table, bounds: npt.NDArray[np.int64]) -> _Frames:
+        """Return a portion of the frames table, whose rows have these bounds in the table of all rows."""
+        first, last = int(bounds[0]), int(bounds[-1])
+        return _read_frames(table, one_batch(self.rows.slice(first, last - first)), bounds - first)
+
+    def _messages(self, frames: _Frames, before: pack.Rows | None = None) -> pack.Rows:
+        """Return the rows of messages in the form of the kernel."""
         last = frames.head["base_offset"] + frames.head["last_offset_delta"].astype(np.int64)
-        base = last if "offset" in rows.schema.names else frames.head["base_offset"].astype(np.int64)
-        prepared = self._prepare(rows, self._offsets(rows, base, counts), frames, counts, before)
-        self._append_times(prepared, rows, frames, counts)
-        return prepared, frames.head["max_timestamp"].astype(np.int64)
+        given = "offset" in frames.table.schema.names
+        return self._prepare(frames, last if given else frames.head["base_offset"].astype(np.int64), before)
 
-    def _message(self, rows: pa.RecordBatch, frames: _Frames, magic: int, count: int) -> Iterator[bytes]:
+    def _message(self, frames: _Frames, magic: int) -> Iterator[bytes]:
         """Write a wrapper, or a message whose stored key and value are kept."""
-        head, payload = frames.head[0], frames.payload[0]
+        head, payload, count = frames.head[0], frames.payload[0], int(frames.counts[0])
         attributes, codec = int(head["attributes"]) & 0xFF, int(head["attributes"]) & COMPRESSION
         offset = int(head["base_offset"]) + int(head["last_offset_delta"])
         before, stored_entry = None, b""
@@ -264,7 +256,7 @@ class _Writer:
         if not codec and count > 1:
             raise UsageError(f"{count} rows are in the frame at offset {offset}, which is a single message")
         same = before is not None and before.count == count
-        prepared, times = self._messages(rows, frames, np.array([count]), before if same else None)
+        prepared = self._messages(frames, before if same else None)
         # Only messages of magic 1 have timestamps, also in a wrapper of magic 0.
         inner = 1 if codec and (prepared.times != -1).any() else magic
         data, starts = _written(prepared, inner, np.zeros(count, np.uint8))
@@ -274,7 +266,7 @@ class _Writer:
                 yield stored_entry
                 return
         append = bool(attributes & TIMESTAMP_TYPE)
-        time = int(times[0]) if append else int(prepared.times.max())
+        time = int(frames.head["max_timestamp"][0]) if append else int(prepared.times.max())
         if not codec:
             yield _written(prepared, magic, np.array([attributes], np.uint8))[0].tobytes()
             return
@@ -300,43 +292,18 @@ class _Writer:
                 return _rows_of(read, frame.header)
         return None
 
-    def _offsets(
-        self, batch: pa.RecordBatch, base: pack.Int64s, counts: npt.NDArray[np.int64]
-    ) -> pack.Int64s:
-        array = arrow_input.column(batch, "offset")
-        if array is None:
-            # Consecutive within each frame.
-            inside = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
-            return np.repeat(base, counts) + inside
-        if array.null_count:
-            raise UsageError("column 'offset' has nulls")
-        offsets = np.asarray(array.cast(pa.int64()))
-        delta = offsets - np.repeat(base, counts)
-        if len(delta) and (
-            int(delta.max()) > arrow_input.MAX_INT32 or int(delta.min()) < -arrow_input.MAX_INT32 - 1
-        ):
-            row = int(np.argmax(np.abs(delta)))
-            raise UsageError(
-                f"offset {int(offsets[row])} is more than 2147483647 away from the base_offset of its frame"
-            )
-        return offsets
-
-    def _prepare(
-        self,
-        batch: pa.RecordBatch,
-        offsets: pack.Int64s,
-        frames: _Frames,
-        counts: npt.NDArray[np.int64],
-        missing: pack.Rows | None = None,
-    ) -> pack.Rows:
-        kinds = (frames.head["attributes"].astype(np.int64) & TIMESTAMP_TYPE != 0).astype(np.uint8)
-        base = frames.head["base_timestamp"].astype(np.int64)
-        if missing is None:
-            spread = np.repeat(base, counts)
+    def _prepare(self, frames: _Frames, base: pack.Int64s, before: pack.Rows | None = None) -> pack.Rows:
+        """Return the rows of frames with these base offsets in the form of the kernel. Columns that they do not have are those of
+        `before`, or else follow from the headers, whose time is set from the rows of batches with append time."""
+        rows, head, counts = frames.rows, frames.head, frames.counts
+        offsets = _offsets(rows, base, counts)
+        if before is None:
+            kinds = (head["attributes"].astype(np.int64) & TIMESTAMP_TYPE != 0).astype(np.uint8)
+            spread = np.repeat(head["base_timestamp"].astype(np.int64), counts)
             kind = np.repeat(kinds, counts)
-            top = np.repeat(frames.head["max_timestamp"].astype(np.int64), counts)
-            missing = pack.Rows(
-                batch.num_rows,
+            top = np.repeat(head["max_timestamp"].astype(np.int64), counts)
+            before = pack.Rows(
+                rows.num_rows,
                 arrow_input.NOTHING,
                 arrow_input.NOTHING,
                 arrow_input.NO_HEADERS,
@@ -346,72 +313,38 @@ class _Writer:
                 offsets,
                 np.empty(0, np.int8),
             )
-        names = [name for name in batch.schema.names if name != "timestampType"]
-        return pack.prepare(batch.select(names), offsets, 0, 0, missing)
-
-    def _append_times(
-        self, prepared: pack.Rows, batch: pa.RecordBatch, frames: _Frames, counts: npt.NDArray[np.int64]
-    ) -> None:
-        """Set the time of batches with append time from their rows."""
-        if not prepared.kinds.any() or not {"timestamp", "timestamp_ms"} & set(batch.schema.names):
-            return
-        ends = np.cumsum(counts)
-        for i in np.flatnonzero(counts).tolist():
-            if not frames.head["attributes"][i] & TIMESTAMP_TYPE:
-                continue
-            times = prepared.times[int(ends[i] - counts[i]) : int(ends[i])]
-            if (times != times[0]).any():
-                raise UsageError(
-                    f"rows of the batch at offset {int(frames.head['base_offset'][i])} have different timestamps",
-                    advice="With LogAppendTime all records of a batch have the same timestamp",
-                )
-            frames.head["max_timestamp"][i] = times[0]
+        names = [name for name in rows.schema.names if name != "timestampType"]
+        prepared = pack.prepare(rows.select(names), offsets, 0, 0, before)
+        if prepared.kinds.any() and {"timestamp", "timestamp_ms"} & set(names):
+            _append_times(prepared, head, counts)
+        return prepared
 
     def _payload(
-        self,
-        payload: bytes,
-        codec: int,
-        section: Bytes,
-        head: npt.NDArray[Any],
-        batch: pa.RecordBatch,
-        cuts: npt.NDArray[np.int64],
-        counts: npt.NDArray[np.int64],
-        i: int,
-        served: int,
+        self, payload: bytes, codec: int, section: Bytes, frame: _Frames, served: int
     ) -> tuple[bool, Bytes]:
-        """Return whether a payload has the same content as the rows, and the section to write if not."""
+        """Return whether a payload has the same content as the rows of its frame, and the section to write if not."""
         stored = np.frombuffer(payload, np.uint8)
-        count = int(counts[i])
+        count = int(frame.counts[0])
         try:
             plain = np.asarray(expand(codec, stored, self.limit)) if codec else stored
         except CompressionError:
             return count == 0, section
         if (
             len(plain) == len(section)
-            and int(head["records_count"][0]) == count
+            and int(frame.head["records_count"][0]) == count
             and bool((plain == section).all())
         ):
             return True, section
         edges = np.array([0]), np.array([len(plain)])
-        read = Read(Sections(slice(0, 1), plain, *edges), head, records.WANT_ALL, served=served)
+        read = Read(Sections(slice(0, 1), plain, *edges), frame.head, records.WANT_ALL, served=served)
         if read.rows != count:
             return False, section
         if not count:
             return True, section
         # Columns that the rows do not have keep their old values.
-        before = _rows_of(read, head)
-        rows = batch.slice(int(cuts[i]), count)
-        frame = _Frames(head.copy(), [], [], np.empty(0, np.int64))
-        now = self._prepare(
-            rows,
-            self._offsets(rows, head["base_offset"].astype(np.int64), counts[i : i + 1]),
-            frame,
-            counts[i : i + 1],
-            before,
-        )
-        bases = head["base_offset"].astype(np.int64), head["base_timestamp"].astype(np.int64)
-        was = _plain(before, np.zeros(1, np.int64), *bases)[0][HEAD_SIZE:]
-        new = _plain(now, np.zeros(1, np.int64), *bases)[0][HEAD_SIZE:]
+        before = _rows_of(read, frame.head)
+        now = self._prepare(frame, frame.head["base_offset"].astype(np.int64), before)
+        was, new = (_plain(rows, frame)[0][HEAD_SIZE:] for rows in (before, now))
         same_times = bool((before.times == now.times).all())
         return len(was) == len(new) and bool((was == new).all()) and same_times, new
 
@@ -424,15 +357,50 @@ class _Writer:
         return compress(name, section, level=self.levels.get(name))
 
 
-def _plain(
-    prepared: pack.Rows, cuts: npt.NDArray[np.int64], base: pack.Int64s, times: pack.Int64s
-) -> tuple[Bytes, tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+def _offsets(rows: pa.RecordBatch, base: pack.Int64s, counts: npt.NDArray[np.int64]) -> pack.Int64s:
+    """Return the offsets of rows: consecutive within each frame without a column. Raises `UsageError`."""
+    array = arrow_input.column(rows, "offset")
+    if array is None:
+        inside = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
+        return np.repeat(base, counts) + inside
+    if array.null_count:
+        raise UsageError("column 'offset' has nulls")
+    offsets = np.asarray(array.cast(pa.int64()))
+    delta = offsets - np.repeat(base, counts)
+    if len(delta) and (
+        int(delta.max()) > arrow_input.MAX_INT32 or int(delta.min()) < -arrow_input.MAX_INT32 - 1
+    ):
+        row = int(np.argmax(np.abs(delta)))
+        raise UsageError(
+            f"offset {int(offsets[row])} is more than 2147483647 away from the base_offset of its frame"
+        )
+    return offsets
+
+
+def _append_times(prepared: pack.Rows, head: npt.NDArray[Any], counts: npt.NDArray[np.int64]) -> None:
+    """Set the time of batches with append time from their rows. Raises `UsageError` if these differ."""
+    ends = np.cumsum(counts)
+    for i in np.flatnonzero(counts).tolist():
+        if not head["attributes"][i] & TIMESTAMP_TYPE:
+            continue
+        times = prepared.times[int(ends[i] - counts[i]) : int(ends[i])]
+        if (times != times[0]).any():
+            raise UsageError(
+                f"rows of the batch at offset {int(head['base_offset'][i])} have different timestamps",
+                advice="With LogAppendTime all records of a batch have the same timestamp",
+            )
+        head["max_timestamp"][i] = times[0]
+
+
+def _plain(prepared: pack.Rows, frames: _Frames) -> tuple[Bytes, pack.Int64s, pack.Int64s]:
     """Write the records of frames, with room for a header before those of each. Return the bytes, and where frames start and end."""
+    cuts = frames.bounds[:-1] - frames.bounds[0]
+    bases = (frames.head[name].astype(np.int64) for name in ("base_offset", "base_timestamp"))
     buffer, out = pack.room(prepared.most + HEAD_SIZE * len(cuts))
     starts = np.empty(len(cuts), np.int64)
-    end = prepared.write(out, 0, pack.closed(), starts, cuts=(cuts, base, times))
+    end = prepared.write(out, 0, pack.closed(), starts, cuts=(cuts, *bases))
     del buffer
-    return out[:end], (starts, np.append(starts[1:], end))
+    return out[:end], starts, np.append(starts[1:], end)
 
 
 def _written(rows: pack.Rows, magic: int, attributes: Bytes) -> tuple[Bytes, pack.Int64s]:
@@ -463,7 +431,7 @@ def _rows_of(read: Read, head: npt.NDArray[Any]) -> pack.Rows:
     )
 
 
-def _read_frames(table: pa.Table) -> _Frames:
+def _read_frames(table: pa.Table, rows: pa.RecordBatch, bounds: npt.NDArray[np.int64]) -> _Frames:
     """Convert a portion of the frames table into headers. Absent columns get the values of a plain producer's batch."""
     count = table.num_rows
     head = np.zeros(count, HEAD)
@@ -504,7 +472,7 @@ def _read_frames(table: pa.Table) -> _Frames:
     assert base is not None
     # A row with neither a base offset nor raw bytes stands for the tail of the file, which is in the file table.
     head["magic"] = np.where(base[1], 0, 2)
-    return _Frames(head, payload, raw, codecs)
+    return _Frames(head, payload, raw, codecs, rows, bounds)
 
 
 def _put(
