@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.columns import contents, numbers, one_batch
+from logwright.codec.columns import batch_of, contents, numbers, one_batch
 from logwright.codec.columns import joined as joined
 from logwright.codec.engine.reencode import Reencoder, Stored, absent, integers, match, need, stored
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
@@ -351,8 +351,6 @@ class FramedCodec(FrameFormat):
 
     def batch(self, part: Part, columns: Sequence[str], context: Any) -> pa.RecordBatch:
         schema = self.rows.schema(columns)
-        if not columns:
-            return pa.RecordBatch.from_struct_array(pa.nulls(len(part), pa.struct([])))
         other_names = [name for name in columns if name not in self.fixed and name != "position"]
         more = self.columns(part, other_names, context) if other_names else {}
         arrays = []
@@ -362,12 +360,10 @@ class FramedCodec(FrameFormat):
             else:
                 values = part.start + part.offset if name == "position" else part.head[self.fixed[name]]
                 arrays.append(numbers(schema.field(i).type, values))
-        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+        return batch_of(arrays, schema, len(part))
 
     def _frames(self, window: Window, frames: Frames, columns: Sequence[str], context: Any) -> pa.RecordBatch:
         schema = self.tables["frames"].schema(columns)
-        if not columns:
-            return pa.RecordBatch.from_struct_array(pa.nulls(len(frames), pa.struct([])))
         kinds = frames.header["frame_kind"]
         marker = (
             () if self.spec.marker is None else tuple(field.name for field in self.spec.marker.struct.fields)
@@ -390,7 +386,7 @@ class FramedCodec(FrameFormat):
             else:
                 null = (kinds == HEADER) | (kinds == FILLER) | ((kinds == MARKER) & (name not in marker))
                 arrays.append(numbers(kind, np.where(null, 0, frames.header[name]), null))
-        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+        return batch_of(arrays, schema, len(frames))
 
     def _payloads(self, window: Window, frames: Frames, context: Any) -> pa.Array:
         """Return the bytes of frames that could not be rebuilt from the other columns and the row."""

@@ -67,6 +67,11 @@ class Entries:
         return self.start + self.window.offset
 
     @property
+    def stop(self) -> int:
+        """The position after the last one."""
+        return self.window.offset + int(self.end[-1])
+
+    @property
     def base_offset(self) -> Positions:
         """Raises `BrokerError` as `baseOffset()` does for a message of an older format, which it has to decompress."""
         if self.failure is not None:

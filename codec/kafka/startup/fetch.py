@@ -251,7 +251,7 @@ class Consumer:
             for chunk in self._batches(segment.log, start, stop):
                 good, failed = self._deliver_valid(chunk, aborted, context)
                 if len(good):
-                    upto = int(good.position[-1] + good.end[-1] - good.start[-1])
+                    upto = good.stop
                     after = int(good.last_offset[-1]) + 1
                     self._check_range(segment, good)
                     batches.append((good.header["base_offset"].astype(np.int64), good.last_offset + 1))
@@ -342,7 +342,7 @@ class Consumer:
             if not 0 <= magic <= MAGIC:  # such an entry is the only one
                 raise CorruptRecord(f"Invalid magic found in record: {magic}")
             yield chunk
-            at = int(chunk.position[-1] + chunk.end[-1] - chunk.start[-1])
+            at = chunk.stop
         if stop - at >= LENGTH_END:
             size = int.from_bytes(self.overlay.read(file, at + 8, 4), "big", signed=True)
             if size < LEGACY_MIN:

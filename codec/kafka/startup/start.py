@@ -283,7 +283,7 @@ def _append_warnings(overlay: Overlay, loaded: Loaded) -> Iterator[str]:
     end, highest = 0, active.base_offset - 1
     try:
         for chunk in entries(overlay, active.log, 0, active.size):
-            end = int(chunk.position[-1] + chunk.end[-1] - chunk.start[-1])
+            end = chunk.stop
             highest = max(highest, int(chunk.last_offset.max()))
     except BrokerError:
         pass  # the bytes after it are not a batch

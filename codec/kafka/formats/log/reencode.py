@@ -235,9 +235,10 @@ class _Writer:
 
     def _messages(self, frames: _Frames, before: pack.Rows | None = None) -> pack.Rows:
         """Return the rows of messages in the form of the kernel."""
-        last = frames.head["base_offset"] + frames.head["last_offset_delta"].astype(np.int64)
-        given = "offset" in frames.table.schema.names
-        return self._prepare(frames, last if given else frames.head["base_offset"].astype(np.int64), before)
+        base = frames.head["base_offset"].astype(np.int64)
+        if "offset" in frames.table.schema.names:
+            base += frames.head["last_offset_delta"]
+        return self._prepare(frames, base, before)
 
     def _message(self, frames: _Frames, magic: int) -> Iterator[bytes]:
         """Write a wrapper, or a message whose stored key and value are kept."""

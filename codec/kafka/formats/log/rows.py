@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from logwright.codec import plural
-from logwright.codec.columns import constant, contents, numbers
+from logwright.codec.columns import batch_of, constant, contents, numbers
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.java import java_strings
 from logwright.codec.kafka.formats.log import messages, records
@@ -315,11 +315,7 @@ class _Piece:
         context.served = self.read.served
         context.served_end = self.window.offset + int(self.frames.end[-1])
         arrays = [self._column(name) for name in columns]
-        if arrays:
-            batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
-        else:
-            batch = pa.RecordBatch.from_struct_array(pa.nulls(self.read.rows, pa.struct([])))
-        return Decoded(batch, faults)
+        return Decoded(batch_of(arrays, schema, self.read.rows), faults)
 
     # Faults
 
