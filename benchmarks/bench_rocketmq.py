@@ -28,7 +28,8 @@ from logwright.codec.kernels.memory import aligned
 from logwright.codec.option import Options
 from logwright.codec.rocketmq.formats.commitlog.codec import CODEC as LOG
 from logwright.codec.rocketmq.formats.commitlog.read import Messages
-from logwright.codec.rocketmq.repair.repair import OPTIONS, StoreRepair, derived_pieces, messages_of
+from logwright.codec.rocketmq.repair.repair import OPTIONS, StoreRepair, derived_pieces
+from logwright.codec.rocketmq.store.log import messages_of
 from logwright.codec.window import Zeros
 from logwright.readers.listing import LocalDirectory
 from logwright.readers.report import Report
@@ -145,7 +146,7 @@ def derived(home: Path, out: Path, options: Mapping[str, Any]) -> None:
     assert isinstance(target, DirectoryTarget)
     plan = StoreRepair([target.directory], [target.plan], Options(OPTIONS, options))
     files: dict[str, BinaryIO] = {}
-    for piece in derived_pieces(target.directory, plan.config, plan.options, messages=plan.read_log()):
+    for piece in derived_pieces(target.directory, plan.config, plan.options, messages=plan.log.read()):
         file = files.get(piece.name)
         if file is None:
             path = out / piece.name

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
+import numpy as np
+
 from logwright.codec import registry
 from logwright.codec.engine.correct import Correction, Fix, patched
 from logwright.codec.fault import Fault
@@ -22,14 +24,18 @@ Corrections = Mapping[str, Sequence[Fix]]
 
 
 class CorrectedSource:
-    """A source with corrections."""
+    """A source with corrections, and with more bytes at its end."""
 
-    def __init__(self, source: Source, corrections: Sequence[Fix]) -> None:
-        self.path, self.size = source.path, source.size
-        self.original, self._corrections = source, corrections
+    def __init__(self, source: Source, corrections: Sequence[Fix], rest: bytes = b"") -> None:
+        self.path, self.size = source.path, source.size + len(rest)
+        self.original, self._corrections, self._rest = source, corrections, np.frombuffer(rest, np.uint8)
 
     def pread(self, offset: int, length: int) -> Bytes:
-        return patched(self.original.pread(offset, length), offset, self._corrections)
+        data = patched(self.original.pread(offset, length), offset, self._corrections)
+        if not len(self._rest) or offset + length <= self.original.size:
+            return data
+        at = max(offset - self.original.size, 0)
+        return np.concatenate([data, self._rest[at : offset + length - self.original.size]])
 
     def ahead(self, offset: int, length: int) -> None:
         self.original.ahead(offset, length)
@@ -46,9 +52,9 @@ class CorrectedSource:
         self.close()
 
 
-def with_corrections(source: Source, corrections: Sequence[Fix]) -> Source:
-    """Return a source with corrections in its bytes."""
-    return CorrectedSource(source, corrections) if corrections else source
+def with_corrections(source: Source, corrections: Sequence[Fix], rest: bytes = b"") -> Source:
+    """Return a source with corrections in its bytes, and with the bytes `rest` at its end."""
+    return CorrectedSource(source, corrections, rest) if corrections or rest else source
 
 
 class CorrectedDirectory(Directory):

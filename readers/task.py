@@ -92,6 +92,8 @@ class Task:
     source: Source | None = None
     corrections: Sequence[Fix] = ()
     """Flipped bits that are corrected as the file is read."""
+    rest: bytes = b""
+    """See `codec.store.view.Part`."""
 
     @property
     def length(self) -> int | None:
@@ -104,7 +106,7 @@ class Task:
 
     def open(self) -> Source:
         return self.source or with_corrections(
-            open_source(self.real, self.path, Rescue.of(self.options)), self.corrections
+            open_source(self.real, self.path, Rescue.of(self.options)), self.corrections, self.rest
         )
 
     def context(self, codec: Codec) -> Any:

@@ -151,12 +151,17 @@ class FramedCodec(FrameFormat):
                 return replace(self._nothing(at), damage=header_or_fault)
             header = header_or_fault
         prefixes = prefixes_of(data, context.prefixes)
+        if context.displaced is None and context.begins is not None and context.begins[0] == place:
+            context.displaced, context.moved = context.begins[1], bool(context.begins[2])
         if context.displaced is None:
             base = self._claims(window, context)
             known = base == NO_BASE or not place
             context.displaced = 0 if known else displacement_of(self._scanner, window, at, base)
         claims = self._claims(window, context)
         good = self._scanner.frames(window, at + header, claims, check=check, prefixes=prefixes)
+        beyond = bool(context.displaced) and len(good.end) and int(good.end[-1]) + claims > context.claims[1]
+        if beyond:
+            good = good.up_to(context.claims[1] - claims)
         pieces = [(good.start, good.end, good.head)]
         if header:
             head = np.array([at], np.int64)
@@ -177,11 +182,13 @@ class FramedCodec(FrameFormat):
         part = self._main(window, frames)
         if check and len(part):
             frames.faults = list(self.findings(part, context))
-        if len(frames) and claims != NO_BASE:
-            context.claims = claims + int(frames.end[-1]), context.claims[1]
+        if len(part) and claims != NO_BASE:
+            context.claims = claims + int(part.end[-1]), context.claims[1]
         if context.moved and len(part):
             frames.faults = [self._moved(part, context), *frames.faults]
         context.damaged = -1
+        if beyond:
+            context.displaced = 0  # the displaced frames that follow belong to another file
         if good.why == scanner.NEED:
             frames.need = good.need
         elif good.why != scanner.END:
@@ -198,7 +205,9 @@ class FramedCodec(FrameFormat):
         """Return the fault of a frame whose displacement differs from those before."""
         context.moved = False
         assert isinstance(self.spec.claims, Position)
-        text = displacement_text(self.spec.claims.field, context.displaced)
+        begins = context.begins is not None and context.begins[0] == int(part.start[0]) + part.offset
+        text = context.begins[2] if begins else ""
+        text = text or displacement_text(self.spec.claims.field, context.displaced)
         fault = self.fault(part, 0, Kind.ORDER, text, system=self.systems.get(scanner.BAD_CLAIM, ""))
         return replace(fault, rows_lost=0)
 

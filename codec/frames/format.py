@@ -56,6 +56,8 @@ class FramedContext:
     """Sizes of frames that other files list, by the positions that they claim."""
     moved: bool = False
     """The search after damage found the next frame displaced otherwise than those before."""
+    begins: tuple[int, int, str] | None = None
+    """If the first scan is at this position: how far frames are displaced there, and what a report says about it ("" is nothing)."""
 
 
 class FrameStruct(Struct):
@@ -252,7 +254,9 @@ class FrameFormat(Codec):
         number = number if number is None or number < 1 << 62 else None
         claims = hints.get("claims", (number or 0, 1 << 62))
         listed = hints.get("listed", {})
-        return self.context_of(options, number, bool(hints.get("live")), claims=claims, listed=listed)
+        return self.context_of(
+            options, number, bool(hints.get("live")), claims=claims, listed=listed, begins=hints.get("begins")
+        )
 
     # Kinds of frames
 

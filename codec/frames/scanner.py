@@ -325,6 +325,12 @@ class Scanned:
     consecutive: bool
     """The ascending field of each frame is known to continue that of the frame before."""
 
+    def up_to(self, limit: int) -> Scanned:
+        """Return the frames before the first one that ends after `limit`, as if the scanner had stopped there at a wrong position."""
+        n = int(np.searchsorted(self.end, limit, "right"))
+        start, size = int(self.start[n]), int(self.end[n] - self.start[n])
+        return Scanned(self.start[:n], self.end[:n], self.head[:n], start, BAD_CLAIM, size, self.consecutive)
+
 
 class Scanner:
     """The scanner of a specification, on windows."""

@@ -201,6 +201,30 @@ def test_rebuild_refuses_a_damaged_log(tmp_path: Path) -> None:
         lw.rebuild(placed("dmg_cl_body_old", tmp_path), tmp_path / "out")
 
 
+def test_refused_message_after_a_wrong_queue_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The queues are found wrong before the message is read, so the comparison of the index is the first to meet it."""
+    monkeypatch.setattr("logwright.codec.rocketmq.store.log._STEP", 4096)
+    monkeypatch.setattr("logwright.codec.rocketmq.derive._PENDING", 1)
+    topic = "SCHEDULE_TOPIC_XXXX"
+    rows = [
+        {"topic": topic, "body": b"body %d" % n, "properties": [{"key": "DELAY", "value": "1"}]} for n in range(200)
+    ]  # fmt: skip
+    sizes = {"mappedFileSizeCommitLog": 1 << 16, "mappedFileSizeConsumeQueue": 400}
+    lw.write(rows, tmp_path / "store", "rocketmq.store", maxHashSlotNum=8, maxIndexNum=2000, **sizes)
+    log, queue = (
+        tmp_path / "store/commitlog" / ("0" * 20),
+        tmp_path / f"store/consumequeue/{topic}/0" / ("0" * 20),
+    )
+    head, tail = log.read_bytes()[:20_000], log.read_bytes()[20_000:]
+    log.write_bytes(head + tail.replace(b"DELAY\x011", b"DELAY\x01x", 1))
+    queue.write_bytes(b"\x40" + queue.read_bytes()[1:])
+    with pytest.raises(lw.DamageError, match="a broker ends the log at this message") as error:
+        lw.repair(tmp_path / "store", tmp_path / "out", **sizes)
+    assert (error.value.offset or 0) > 19_000
+
+
 @pytest.mark.parametrize("size", [91, 92, 110, 200, 40_000])
 def test_filler_is_a_message_of_the_given_size(size: int) -> None:
     data = filler(1000, size, 5)

@@ -36,9 +36,10 @@ from logwright.codec.rocketmq.formats.commitlog.layout import (
     body_crc,
     has_trailer,
 )
-from logwright.codec.rocketmq.repair.fillers import LostMessage, filler, placeholder
-from logwright.codec.rocketmq.repair.repair import StoreRepair, derived_pieces, log_frames, messages_of
+from logwright.codec.rocketmq.repair.fillers import filler, placeholder
+from logwright.codec.rocketmq.repair.repair import StoreRepair, derived_pieces
 from logwright.codec.rocketmq.store import tree
+from logwright.codec.rocketmq.store.log import LostMessage, log_frames, messages_of
 from logwright.codec.store.build import Piece
 from logwright.codec.store.extents import Copy, Extent
 from logwright.codec.store.listing import Entry, Listing, Plan

@@ -6,8 +6,6 @@ filler is used: a message of transaction type ROLLBACK, which is in no queue and
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from logwright.codec.rocketmq.formats.commitlog.layout import (
     BLANK,
     BLANK_MAGIC,
@@ -21,20 +19,10 @@ from logwright.codec.rocketmq.formats.commitlog.layout import (
     V2,
     body_crc,
 )
+from logwright.codec.rocketmq.store.log import LostMessage
 
 MARK = b"LW_LOST\x01true\x02"
 """The property that marks a placeholder."""
-
-
-@dataclass(frozen=True)
-class LostMessage:
-    """A lost message, known from its consume queue. `phy` is its physical offset, `number` its queue offset."""
-
-    phy: int
-    size: int
-    topic: str
-    queue_id: int
-    number: int
 
 
 def placeholder(lost: LostMessage, stored: int) -> bytes | None:

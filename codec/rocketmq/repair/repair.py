@@ -7,13 +7,12 @@ are rebuilt, and so are damaged index files.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from logwright.codec.base import Codec
 from logwright.codec.describe import dtype_of
@@ -21,14 +20,11 @@ from logwright.codec.engine.repair import OutputFile, Removed, Repairer, RepairP
 from logwright.codec.engine.startup import SystemRepair
 from logwright.codec.fault import DamageError, Severity
 from logwright.codec.frames.codec import Part
-from logwright.codec.frames.scanner import MAIN, MARKER
 from logwright.codec.frames.walk import Hole, ListedFile, Stretch, Walk
 from logwright.codec.option import Option, Options
 from logwright.codec.rocketmq.derive import Deriver, Gaps
 from logwright.codec.rocketmq.dispatch import Queues, dispatches
-from logwright.codec.rocketmq.formats.commitlog.codec import CODEC as LOG
-from logwright.codec.rocketmq.formats.commitlog.layout import INNER_BATCH, MESSAGE, parts_of
-from logwright.codec.rocketmq.formats.commitlog.read import Messages
+from logwright.codec.rocketmq.formats.commitlog.layout import MESSAGE, parts_of
 from logwright.codec.rocketmq.formats.consumequeue import FILLER, UNIT
 from logwright.codec.rocketmq.formats.consumequeue_ext import CODEC as EXT
 from logwright.codec.rocketmq.formats.consumequeue_ext import FIRST_TAG
@@ -36,24 +32,31 @@ from logwright.codec.rocketmq.formats.indexfile import CODEC as INDEX
 from logwright.codec.rocketmq.formats.indexfile import entry_at
 from logwright.codec.rocketmq.formats.page import PAGE, checkpoint
 from logwright.codec.rocketmq.repair.config_files import replaced
-from logwright.codec.rocketmq.repair.fillers import LostMessage, blank, filler, placeholder
+from logwright.codec.rocketmq.repair.fillers import blank, filler, placeholder
 from logwright.codec.rocketmq.repair.headers import Place, Sequences
-from logwright.codec.rocketmq.repair.log_files import LEAST_BLANK, LogFile, Run, runs_of
 from logwright.codec.rocketmq.startup.message_store import StoreConfig
 from logwright.codec.rocketmq.startup.start import STARTUP
 from logwright.codec.rocketmq.store import tree
 from logwright.codec.rocketmq.store.check_index import IndexCheck
 from logwright.codec.rocketmq.store.layout import LAYOUT
+from logwright.codec.rocketmq.store.log import (
+    LEAST_BLANK,
+    Log,
+    LogFile,
+    LostMessage,
+    Run,
+    log_frames,
+    messages_of,
+    units_of,
+)
 from logwright.codec.store.build import Piece
 from logwright.codec.store.extents import Copy, Extent
-from logwright.codec.store.listing import Entry, Listing, Plan, Role
+from logwright.codec.store.listing import Listing, Plan
 from logwright.codec.store.overlay import Overlay
-from logwright.codec.window import Frames, Window, Zeros
+from logwright.codec.window import Zeros
 
 _UNIT = dtype_of(UNIT)
 PLACEHOLDERS = "Lost messages were replaced by placeholders. Consumers get them, with the property LW_LOST."
-_STEP = 8 << 20
-"""Bytes of a commit log that are processed at a time."""
 REBUILDS = (tree.QUEUE, tree.INDEX, tree.CHECKPOINT)
 _QUEUES = (tree.QUEUE, tree.EXT, tree.BATCH)
 OPTIONS: tuple[Option, ...] = (*tree.READ_OPTIONS, tree.BROKER_VERSION)
@@ -67,8 +70,7 @@ class StoreRepair(Repairer):
     def __init__(self, copies: Sequence[Listing], plans: Sequence[Plan], options: Options) -> None:
         super().__init__(copies, plans, options)
         self.listing, self.plan = copies[0], plans[0]
-        self.config = tree.config_of(self.listing, options)
-        self.files: list[LogFile] = []
+        self.log = Log(self.listing, self.plan, options)
         self.preallocated: list[str] = []
         """Files of zeros after the last message."""
         self.corrections: dict[int, Place] = {}
@@ -82,57 +84,18 @@ class StoreRepair(Repairer):
 
     def survey(self) -> None:
         sequences = Sequences()
-        for _, part in self.read_log():
+        for _, part in self.log.read():
             self._follow(sequences, part)
-        if not self._add_strays() and self.correct:
+        if not sum(1 for _ in self.log.strays()) and self.correct:
             self.corrections = sequences.corrections(self._listed(sequences))
 
-    def read_log(self) -> Iterator[tuple[str, Part]]:
-        """Find the undamaged messages of the commit log. Iterate over them, with the names of their files."""
-        batches: set[str] = set()
-        for entry in tree.logs(self.listing):
-            file = LogFile(entry.name, tree.base_of(entry.name) or 0, entry.size)
-            claims = file.base, file.base + self.config.log_size
-            for window, frames in log_frames(self.listing, entry, claims, damaged=file.mark_damaged):
-                part = messages_of(window, frames)
-                if len(part):
-                    file.add(runs_of(entry.name, part, file.base))
-                size = self.config.log_size
-                for i in np.flatnonzero(frames.header["frame_kind"] == MARKER).tolist():
-                    start = int(frames.start[i]) + window.offset + file.moved
-                    file.blank = start if frames.header["total_size"][i] == size - start else -1
-                if len(part):
-                    yield entry.name, part
-                    inner = (part.head["sys_flag"] & INNER_BATCH) != 0
-                    if inner.any():
-                        batches.update(Messages(part.pick(inner), 1).column_topic().unique().to_pylist())
-            file.blank = file.blank if file.blank >= file.end else -1
-            self.files.append(file)
-        if batches and tree.topics(self.listing) is None:
-            self.config = replace(self.config, batch_topics=batches.union(self.config.batch_topics))
+    @property
+    def config(self) -> StoreConfig:
+        return self.log.config
 
-    def _add_strays(self) -> bool:
-        """Find the messages that are in another file than their own, and nowhere else, and displaced ones that a consume queue lists. Return
-        whether there are any."""
-        size, has_strays = self.config.log_size, False
-        files = {file.base: file for file in self.files}
-        damaged = [file for file in self.files if file.damaged]
-        listed = {lost.phy: lost.size for lost in self.lost_messages()} if damaged else {}
-        for file in damaged:
-            entry = Entry(file.name, file.size)
-            for window, frames in log_frames(self.listing, entry, (0, 1 << 62), listed):
-                part = messages_of(window, frames)
-                phy = part.head["physical_offset"].astype(np.int64)
-                bases, ends = phy // size * size, phy + part.end - part.start
-                sought = (bases != file.base) | np.isin(phy, list(listed))
-                for base in np.unique(bases[sought]).tolist():
-                    target = files.get(base) or LogFile(f"{tree.LOG}/{base:020d}", base, 0)
-                    stray = sought & (bases == base) & target.lacks(phy - base, ends - base, size)
-                    if stray.any():
-                        files[base], has_strays = target, True
-                        target.runs = sorted([*target.runs, *runs_of(file.name, part.pick(stray), base)])
-        self.files = [files[base] for base in sorted(files)]
-        return has_strays
+    @property
+    def files(self) -> list[LogFile]:
+        return self.log.files
 
     def _follow(self, sequences: Sequences, part: Part) -> None:
         try:
@@ -148,24 +111,11 @@ class StoreRepair(Repairer):
         """Return the units that point to the messages with a possibly wrong header, by physical offset."""
         out: dict[int, set[Place]] = {}
         candidates = np.array([phy for *_, phy in sequences.candidates()], np.int64)
-        for queue, first, units in self._units():
+        for queue, first, units in self.log.units():
             phy = units["physical_offset"].astype(np.int64)
             for i in np.flatnonzero(np.isin(phy, candidates) & (units["size"] > 0)).tolist():
                 out.setdefault(int(phy[i]), set()).add((*queue, first + i))
         return out
-
-    def _units(self) -> Iterator[tuple[tuple[str, int], int, npt.NDArray[np.void]]]:
-        """Yield for each consume queue file its queue, first queue offset and units."""
-        for file in self.plan.files:
-            queue = tree.queue_of(file.name)
-            if file.role is not Role.DERIVED or tree.first(file.name) != tree.QUEUE or queue is None:
-                continue
-            if not queue[0].startswith("%LMQ%"):
-                yield (
-                    queue,
-                    (tree.base_of(file.name) or 0) // _UNIT.itemsize,
-                    units_of(self.listing, file.name),
-                )
 
     def reorder(self) -> None:
         """Drop the files after the last message, but keep preallocated ones. The files are already in order."""
@@ -196,22 +146,6 @@ class StoreRepair(Repairer):
             )
         return StoreResult(self, kept)
 
-    def lost_messages(self) -> list[LostMessage]:
-        """Return the messages that consume queues list and that are in a gap of the log, by physical offset."""
-        runs = [(file.base + run.start, file.base + run.stop) for file in self.files for run in file.runs]
-        if not runs:
-            return []
-        starts, stops = np.array(runs, np.int64).T
-        out: dict[int, LostMessage] = {}
-        for queue, first, units in self._units():
-            phy, size = units["physical_offset"].astype(np.int64), units["size"].astype(np.int64)
-            before = np.searchsorted(starts, phy + size) - 1  # the last run that starts before the unit's end
-            lost = (phy >= 0) & (size > 0) & (size != FILLER) & (phy < stops[-1])
-            lost &= (before < 0) | (stops[np.maximum(before, 0)] <= phy)
-            for i in np.flatnonzero(lost).tolist():
-                out.setdefault(int(phy[i]), LostMessage(int(phy[i]), int(size[i]), *queue, first + i))
-        return [out[phy] for phy in sorted(out)]
-
 
 class StoreResult(RepairPlan):
     """The repaired store. `files` are the log files that are kept."""
@@ -226,7 +160,7 @@ class StoreResult(RepairPlan):
 
     @cached_property
     def lost(self) -> list[LostMessage]:
-        return self.repair.lost_messages()
+        return self.repair.log.lost_messages()
 
     # The commit log
 
@@ -251,10 +185,11 @@ class StoreResult(RepairPlan):
         for at in wrong[bisect_left(wrong, start) : bisect_left(wrong, run.stop)]:
             size = int.from_bytes(self.listing.read(run.name, at - run.moved, 4), "big")
             message = self.listing.read(run.name, at - run.moved, size)
-            yield from (run.copied(start, at), placed(message, *self.repair.corrections[file.base + at]))
+            yield from run.copied(start, at)
+            yield placed(message, *self.repair.corrections[file.base + at])
             self.notes.append("Wrong topics, queue ids or queue offsets of messages were corrected.")
             start = at + size
-        yield run.copied(start, run.stop)
+        yield from run.copied(start, run.stop)
 
     def _pieces(self, file: LogFile, *, last: bool) -> Iterator[Extent]:
         size, at = self.repair.config.log_size, 0
@@ -266,7 +201,8 @@ class StoreResult(RepairPlan):
             if start > at:
                 yield from self._fill(file.base + at, start - at, file.stored, False)
             yield from self._copied(file, run, start)
-            self._sources.setdefault(run.name, []).append((start - run.moved, run.stop - run.moved))
+            for source in run.copied(start, run.stop):
+                self._sources.setdefault(source.file, []).append((source.start, source.stop))
             at = run.stop
         if last and file.blank != at:
             yield Zeros(size - at)
@@ -286,7 +222,7 @@ class StoreResult(RepairPlan):
                 at = stop
             if at >= entry.size or (file is not None and file.blank - file.moved == at):
                 continue
-            if file in (None, self.kept[-1]) and not any(_blocks(self.listing, name, at, entry.size)):
+            if file in (None, *self.kept[-1:]) and not any(_blocks(self.listing, name, at, entry.size)):
                 continue
             why = "no undamaged message follows in the file" if at else "it has no undamaged message"
             self.cut.append(Removed(name, at, entry.size - at, why))
@@ -464,28 +400,6 @@ class StoreResult(RepairPlan):
         return True
 
 
-def log_frames(
-    listing: Listing, entry: Entry, claims: tuple[int, int] | None = None, listed: Mapping[int, int] | None = None, *, check: bool = True,
-    damaged: Callable[[], None] | None = None,
-) -> Iterator[tuple[Window, Frames]]:  # fmt: skip
-    """Iterate over the undamaged messages and blank records of a commit log file. `claims`: the range of their physical offsets, if they
-    are displaced. `listed`: sizes of messages that consume queues list, by physical offset. `damaged` is called at damage."""
-    hints: dict[str, object] = {} if claims is None else {"claims": claims, "listed": listed or {}}
-    context = LOG.context(entry.name.rpartition("/")[2], Options(LOG.options), **hints)
-    for item in Walk(ListedFile(listing, entry.name, entry.size), LOG, context, check=check, step=_STEP):
-        if isinstance(item, Hole) and item.fault.severity is not Severity.INFO and damaged is not None:
-            damaged()
-        if isinstance(item, Stretch) and len(item.frames):
-            yield item.window, item.frames
-
-
-def messages_of(window: Window, frames: Frames) -> Part:
-    """Return the messages among frames as the codec reads them."""
-    part = Part(window.data, frames.start, frames.end, frames.header, window.offset)
-    messages = frames.header["frame_kind"] == MAIN
-    return part if messages.all() else part.pick(messages)
-
-
 def placed(message: bytes, topic: str, queue_id: int, number: int) -> bytes:
     """Return a message with another topic of the same size, queue id and queue offset."""
     data = bytearray(message)
@@ -499,12 +413,6 @@ def placed(message: bytes, topic: str, queue_id: int, number: int) -> bytes:
     if len(topic) == size:
         data[at : at + size] = topic.encode()
     return bytes(data)
-
-
-def units_of(listing: Listing, name: str) -> npt.NDArray[np.void]:
-    """Return the units of a consume queue file."""
-    data = listing.read(name)
-    return np.frombuffer(data[: len(data) // _UNIT.itemsize * _UNIT.itemsize], _UNIT)
 
 
 def derived_pieces(
@@ -546,7 +454,7 @@ class StoreRebuild(RepairPlan):
         for name in self.sizes:
             if tree.first(name) not in dropped and name != tree.CHECKPOINT:
                 yield self.unchanged(name)
-        config, options, messages = self._repair.config, self._repair.options, self._repair.read_log()
+        config, options, messages = self._repair.config, self._repair.options, self._repair.log.read()
         yield from derived_pieces(
             self.listing, config, options, Gaps.APPEND, queues=queues, index=index, messages=messages
         )
@@ -584,9 +492,8 @@ def rebuild(listing: Listing, plan: Plan, kinds: Sequence[str], options: Options
     """See `codec.capability.Rebuild`. Raises `DamageError` if the commit log is damaged."""
     repair = StoreRepair([listing], [plan], options)
     if tree.topics(listing) is None:
-        for _ in repair.read_log():
+        for _ in repair.log.read():
             pass  # only the messages say which topics have batches
-        repair.files.clear()
     return StoreRebuild(repair, kinds)
 
 

@@ -18,15 +18,17 @@ from logwright.codec import plural
 from logwright.codec.describe import dtype_of
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.fixed import without_zeros
-from logwright.codec.frames.scanner import MAIN
+from logwright.codec.frames.scanner import BAD_CLAIM, MAIN
 from logwright.codec.option import Options
 from logwright.codec.rocketmq.dispatch import Dispatches, Queues, dispatches
 from logwright.codec.rocketmq.formats.batchconsumequeue import UNIT as BATCH_UNIT
+from logwright.codec.rocketmq.formats.commitlog.codec import CODEC as LOG
 from logwright.codec.rocketmq.formats.consumequeue import FILLER, UNIT
 from logwright.codec.rocketmq.formats.consumequeue_ext import ADDRESS, FIRST_TAG
 from logwright.codec.rocketmq.formats.indexfile import NAME as INDEX
 from logwright.codec.rocketmq.store import tree
 from logwright.codec.rocketmq.store.check_index import IndexCheck
+from logwright.codec.rocketmq.store.log import Log, begins_elsewhere
 from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role
 from logwright.codec.window import Bytes, Frames, Window
 
@@ -126,8 +128,9 @@ class StoreChecker:
     Memory is bounded by a block of messages, the messages without a correct unit, and those of one queue that has any.
     """
 
-    def __init__(self, listing: Listing, plan: Plan, *, live: bool, deep: bool) -> None:
-        self._listing, self._deep = listing, deep
+    def __init__(self, listing: Listing, plan: Plan, options: Options, *, live: bool, deep: bool) -> None:
+        self._listing, self._deep, self._live = listing, deep, live
+        self._log = Log(listing, plan, options)
         index = [file for file in plan.files if file.codec == INDEX] if deep else []
         self._index = IndexCheck(listing, index, live=live)
         self._ext = [file for file in plan.files if tree.first(file.name) == tree.EXT]
@@ -161,20 +164,26 @@ class StoreChecker:
         starts, stops = frames.start, frames.end
         if not messages.all():
             starts, stops, phy, size = (array[messages] for array in (starts, stops, phy, size))
-        added = self._dispatched(window.data, starts, stops) if self._deep else None
+        added = self._add(window.data, starts, stops, phy)
         if added is not None:
             self._index.add(added, size)
+
+    def _add(self, data: Bytes, starts: Int64s, stops: Int64s, phy: Int64s) -> Dispatches | None:
+        """Take messages for the comparison with their queues. Return what they add to queues and index, unless a broker refuses one."""
+        added = self._dispatched(data, starts, stops) if self._deep else None
+        if added is not None:
             units = added.units
             code = np.where(units.hashed, units.tags_code, _NOT_COMPARED)
             self._blocks.append((added.queue, units.phy, units.size, units.number, code))
         else:
-            queue, number = self._queues.of(window.data, starts, stops)
-            block = (queue, phy, size, number, np.full(len(queue), _NOT_COMPARED))
+            queue, number = self._queues.of(data, starts, stops)
+            block = (queue, phy, stops - starts, number, np.full(len(queue), _NOT_COMPARED))
             queued = queue >= 0
             self._blocks.append(block if queued.all() else tuple(array[queued] for array in block))
-        self._waiting += len(phy)
+        self._waiting += len(starts)
         if self._waiting >= _BLOCK:
             self._compare()
+        return added
 
     def _dispatched(self, data: Bytes, starts: Int64s, stops: Int64s) -> Dispatches | None:
         """Return what messages add to queues and index, or None if a broker refuses one of them."""
@@ -246,7 +255,30 @@ class StoreChecker:
                 Fault(NAME, 0, 0, Kind.LINK, text, Severity.WARNING, system, 0),
             )
 
+    def _strays(self) -> Iterator[tuple[str, Fault]]:
+        """If the log is damaged, find the messages that are in another file than their own, or split by the end of a file."""
+        name, at = self._locate(self._end)
+        torn = name and any(self._listing.read(name, at, 8))
+        logs = tree.logs(self._listing)
+        if self._live or not (
+            self._holes or torn or any(begins_elsewhere(self._listing, log) for log in logs)
+        ):
+            return
+        for _ in self._log.read():
+            pass
+        for part in self._log.strays():
+            self._add(part.data, part.start, part.end, part.head["physical_offset"].astype(np.int64))
+        for run, _, text in self._log.stray_runs():
+            place = run.extents[0]
+            yield (
+                run.name,
+                Fault(
+                    NAME, place.start, len(place), Kind.ORDER, text, Severity.ERROR, LOG.systems[BAD_CLAIM], 0
+                ),
+            )
+
     def finish(self) -> Iterator[tuple[str, Fault]]:
+        yield from self._strays()
         self._compare()
         for runs in self._runs.values():
             runs.sort(key=lambda run: int(run.phy[0]))
@@ -443,4 +475,4 @@ def check(
     deep: bool,
 ) -> StoreChecker:
     """See `codec.capability.Check`."""
-    return StoreChecker(listing, plan, live=bool(live), deep=deep)
+    return StoreChecker(listing, plan, options, live=bool(live), deep=deep)

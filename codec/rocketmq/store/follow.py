@@ -19,6 +19,8 @@ from logwright.codec.store.view import Part
 from logwright.codec.window import Frames
 
 VIEW, POSITION = "messages", "physical_offset"
+IN_ORDER = "messages in order"
+"""The view `messages` without those that are not in the file of their physical offset: a broker that writes moves none."""
 _HEAD = 8
 """Bytes of a message up to the end of its magic code."""
 
@@ -86,7 +88,7 @@ class StoreFollow:
         return None
 
     def read_view(self, view: str) -> str:
-        return view
+        return IN_ORDER
 
     def in_advance(self, listing: Listing, part: Part) -> bool:
         return not any(listing.read(part.file, 0, _HEAD))

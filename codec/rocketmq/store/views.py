@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,8 @@ from logwright.codec.rocketmq.formats.config import CONSUMER_OFFSETS
 from logwright.codec.rocketmq.formats.consumequeue import FILLER
 from logwright.codec.rocketmq.startup.index_service import key_hash
 from logwright.codec.rocketmq.store import tree
-from logwright.codec.rocketmq.store.follow import POSITION, bounds
+from logwright.codec.rocketmq.store.follow import IN_ORDER, POSITION, bounds
+from logwright.codec.rocketmq.store.log import Log, begins_elsewhere
 from logwright.codec.store.listing import Listing, Plan, Role
 from logwright.codec.store.view import Group, Part, Run, Stream, View
 from logwright.codec.table import Column, Table
@@ -81,22 +84,81 @@ def parts(listing: Listing, plan: Plan, view: str, options: Options) -> Sequence
     """See `codec.layout.Layout.parts`."""
     if view == "queues":
         return _queues(listing, plan)
-    codec = VIEWS[view].codec
-    limits = bounds(listing) if codec == LOG else {}
+    if view != "index":
+        messages = _messages(listing, plan)
+        displaced = view != IN_ORDER and any(begins_elsewhere(listing, entry) for entry in tree.logs(listing))
+        return _with_strays(messages, Log(listing, plan, options)) if displaced else messages
     selected = [
-        Part(file.name, codec, "rows", {**file.hints, "hides": True}, bounds={POSITION: limits[file.name]})
-        if codec == LOG
-        else Part(file.name, codec, "rows", file.hints)
+        Part(file.name, INDEX, "rows", file.hints)
         for file in plan.files
-        if file.codec == codec and file.role in (Role.PRIMARY, Role.DERIVED)
+        if file.codec == INDEX and file.role is Role.DERIVED
     ]
-    key = options[tree.KEY.name] if view == "index" else None
+    key = options[tree.KEY.name]
     if key is None:
         return selected
     topic, _, name = key.partition("#")
     return (
         [Group(tuple(Run((part,)) for part in selected), {"hash": key_hash(topic, name)})] if selected else []
     )
+
+
+def _messages(listing: Listing, plan: Plan) -> list[Part]:
+    """Return the commit log files, in each the messages that are in the file of their physical offset."""
+    limits = bounds(listing)
+    return [
+        Part(file.name, LOG, "rows", {**file.hints, "hides": True}, bounds={POSITION: limits[file.name]})
+        for file in plan.files
+        if file.role is Role.PRIMARY
+    ]
+
+
+def _with_strays(parts: Sequence[Part], log: Log) -> list[Part]:
+    """Return the parts with the messages that are elsewhere or split by the end of a file, in the order of physical offsets."""
+    for _ in log.read():
+        pass
+    own: dict[str, list[tuple[int, int, int]]] = {part.file: [(-1, -1, -1)] for part in parts}
+    for file in log.files:
+        for run in file.runs:
+            own[run.name].append((run.start - run.moved, file.base + run.start, file.base + run.stop))
+    for _ in log.strays():
+        pass
+    by_name, sizes = (
+        {part.file: part for part in parts},
+        {entry.name: entry.size for entry in tree.logs(log.listing)},
+    )
+    cuts: dict[str, list[tuple[int, int, tuple[int, Part] | None]]] = {part.file: [] for part in parts}
+    for run, phy, text in log.stray_runs():
+        part, (first, *more) = by_name[run.name], run.extents
+        by = phy - first.start - int(part.hints["number"])
+        stray = replace(
+            part, start=first.start, stop=first.stop, bounds={POSITION: (phy, phy + run.stop - run.start)},
+            hints={**part.hints, "claims": (0, 1 << 62), "begins": (first.start, by, text)},
+            rest=b"".join(log.listing.read(extent.file, extent.start, len(extent)) for extent in more),
+        )  # fmt: skip
+        cuts[run.name].append((first.start, first.stop, (phy, stray)))
+        for extent in more:
+            cuts[extent.file].append((extent.start, extent.stop, None))
+    out: list[tuple[int, Part]] = []
+    for part in parts:
+        at, number = 0, int(part.hints["number"])
+        size = sizes[part.file]
+        high = number + max(log.config.log_size, size)
+        places, phys, ends = np.array(sorted(own[part.file]), np.int64).T
+        ends = np.maximum.accumulate(ends)
+        for start, stop, placed in [*sorted(cuts[part.file], key=itemgetter(0)), (size, size, None)]:
+            if at < start:
+                i, j = np.searchsorted(places, (at, start)).tolist()
+                moved = int(phys[i - 1] - number - places[i - 1]) if i > 1 else 0
+                hints = {
+                    **part.hints,
+                    "claims": (max(number, int(ends[i - 1])), high),
+                    "begins": (at, moved, ""),
+                }
+                rest = replace(part, hints=hints, start=at, stop=start if start < size else None)
+                out.append((int(phys[i:j].min(initial=number + at if i == j else 1 << 62)), rest))
+            out += [placed] if placed is not None else []
+            at = max(at, stop)
+    return [part for _, part in sorted(out, key=lambda placed: placed[0])]
 
 
 def consumer_offsets(listing: Listing) -> dict[tuple[str, int], list[dict[str, Any]]]:

@@ -1,0 +1,412 @@
+"""The undamaged messages of a commit log: where they are, and where they belong.
+
+A message belongs at its physical offset. Bytes that were inserted, lost or exchanged put it elsewhere: at another place of its file, in
+another file, or across the boundary of two files, which a broker never writes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from logwright.codec import plural
+from logwright.codec.describe import dtype_of
+from logwright.codec.engine.repair import OutputFile
+from logwright.codec.fault import Severity, UsageError
+from logwright.codec.frames.codec import Part
+from logwright.codec.frames.scanner import MAIN, MARKER
+from logwright.codec.frames.walk import Hole, ListedFile, Stretch, Walk
+from logwright.codec.option import Options
+from logwright.codec.rocketmq.formats.commitlog.codec import CODEC
+from logwright.codec.rocketmq.formats.commitlog.layout import BLANK_MAGIC, INNER_BATCH, MESSAGE
+from logwright.codec.rocketmq.formats.commitlog.read import Messages, store_timestamps
+from logwright.codec.rocketmq.formats.consumequeue import FILLER, UNIT
+from logwright.codec.rocketmq.store import tree
+from logwright.codec.store.extents import Copy
+from logwright.codec.store.listing import Entry, Listing, Plan, Role
+from logwright.codec.store.overlay import Overlay
+from logwright.codec.window import Frames, Window
+
+LEAST_BLANK = 8
+"""Size of the smallest blank record in bytes."""
+_UNIT = dtype_of(UNIT)
+_STEP = 8 << 20
+"""Bytes of a commit log that are processed at a time."""
+
+
+@dataclass
+class Run:
+    """A range of contiguous undamaged messages. `stored` is the store time of the last one.
+
+    All places are those where the messages belong, in a file. They are in the file `name`, `moved` bytes before these places.
+    """
+
+    start: int
+    stop: int
+    count: int
+    first_stop: int
+    last_start: int
+    stored: int
+    name: str
+    moved: int
+    stray: bool = False
+    """Whether a search of the whole log found it: `Log.strays`."""
+    rest: Copy | None = None
+    """The end of a message that is split by the end of the file `name`."""
+
+    def copied(self, start: int, stop: int) -> list[Copy]:
+        """Return the bytes of messages of the run."""
+        if self.rest is None:
+            return [Copy(self.name, start - self.moved, stop - self.moved)]
+        return (
+            [Copy(self.name, start - self.moved, stop - self.moved - len(self.rest)), self.rest]
+            if start < stop
+            else []
+        )
+
+    @property
+    def extents(self) -> list[Copy]:
+        """All bytes of the run."""
+        return self.copied(self.start, self.stop)
+
+
+@dataclass
+class LogFile:
+    """A file of the commit log. `blank` is the offset of the final blank record, or -1. `damaged`: it has bytes that are neither messages nor
+    zeros after them."""
+
+    name: str
+    base: int
+    size: int
+    runs: list[Run] = field(default_factory=list)
+    blank: int = -1
+    damaged: bool = False
+
+    @property
+    def end(self) -> int:
+        return self.runs[-1].stop if self.runs else 0
+
+    @property
+    def stored(self) -> int:
+        return self.runs[-1].stored if self.runs else 0
+
+    @property
+    def moved(self) -> int:
+        return self.runs[-1].moved if self.runs else 0
+
+    @property
+    def moved_runs(self) -> list[Run]:
+        """The runs that are not where they belong."""
+        return [run for run in self.runs if run.moved or run.name != self.name]
+
+    @property
+    def whole(self) -> bool:
+        """Whether no message is missing before the last one."""
+        return len(self.runs) == 1 and not self.runs[0].start and not self.moved_runs
+
+    def mark_damaged(self) -> None:
+        self.damaged = True
+
+    def insert(self, runs: Iterable[Run]) -> None:
+        self.runs = sorted([*self.runs, *runs], key=lambda run: run.start)
+
+    def lacks(
+        self, start: npt.NDArray[np.int64], stop: npt.NDArray[np.int64], size: int
+    ) -> npt.NDArray[np.bool_]:
+        """Return which ranges hold no message so far, and can hold one in a file of `size` bytes."""
+        edges = np.array([(-1, 0), *((run.start, run.stop) for run in self.runs)], np.int64)
+        before = np.searchsorted(edges[:, 0], stop) - 1
+        limit = size - LEAST_BLANK if self.blank < 0 else self.blank
+        missing: npt.NDArray[np.bool_] = (edges[before, 1] <= start) & (stop <= limit)
+        return missing
+
+    def add(self, runs: Iterable[Run]) -> None:
+        """Add runs at the end."""
+        for run in runs:
+            last = self.runs[-1] if self.runs else run
+            if last.stop == run.start and (last.name, last.moved) == (run.name, run.moved):
+                self.runs.pop()
+                run = replace(run, start=last.start, count=last.count + run.count, first_stop=last.first_stop)
+            self.runs.append(run)
+
+
+def runs_of(name: str, part: Part, base: int) -> Iterator[Run]:
+    """Yield the runs of undamaged messages of a file. Their places are relative to the physical offset `base`."""
+    places = part.head["physical_offset"].astype(np.int64) - base
+    moved, ends = places - part.start - part.offset, places + part.end - part.start
+    edges = np.flatnonzero((places[1:] != ends[:-1]) | (moved[1:] != moved[:-1])) + 1
+    firsts, lasts = np.r_[0, edges], np.r_[edges, len(places)] - 1
+    times = store_timestamps(part.pick(lasts))
+    columns = (places[firsts], ends[lasts], lasts - firsts + 1, ends[firsts], places[lasts], times)
+    for numbers, by in zip(np.stack(columns, 1).tolist(), moved[firsts].tolist(), strict=True):
+        start, stop, count, first_stop, last_start, stored = numbers
+        yield Run(start, stop, count, first_stop, last_start, stored, name, by)
+
+
+@dataclass(frozen=True)
+class LostMessage:
+    """A lost message, known from its consume queue. `phy` is its physical offset, `number` its queue offset."""
+
+    phy: int
+    size: int
+    topic: str
+    queue_id: int
+    number: int
+
+
+@dataclass
+class _Edges:
+    """The first frame of a file, the end of its last one, and the number of bytes by which that one is displaced."""
+
+    start: int
+    stop: int
+    end: int
+    moved: int
+
+
+class Log:
+    """The commit log of a store. `read` and then `strays` fill `files`, the files as they should be."""
+
+    def __init__(self, listing: Listing, plan: Plan, options: Options) -> None:
+        self.listing, self.plan = listing, plan
+        self.config = tree.config_of(listing, options)
+        self._files: dict[int, LogFile] = {}
+        self._damaged: list[Entry] = []
+        self._edges: dict[str, _Edges] = {}
+        logs, size = tree.logs(listing), self.config.log_size
+        starts = Counter((tree.base_of(entry.name) or 0) % size for entry in logs)
+        self._origin = max(sorted(starts), key=lambda start: starts[start], default=0)
+
+    @cached_property
+    def files(self) -> list[LogFile]:
+        """The files, in order."""
+        return [self._files[base] for base in sorted(self._files)]
+
+    def _base(self, phy: int) -> int:
+        """Return the base offset of the file in which a physical offset is."""
+        return phy - (phy - self._origin) % self.config.log_size
+
+    def read(self) -> Iterator[tuple[str, Part]]:
+        """Find the undamaged messages that are in the file of their physical offset. Iterate over them, with the names of their files."""
+        batches: set[str] = set()
+        size = self.config.log_size
+        for collection in (self._files, self._damaged, self._edges):
+            collection.clear()
+        for entry in tree.logs(self.listing):
+            file = LogFile(entry.name, tree.base_of(entry.name) or 0, entry.size)
+            claims = file.base, file.base + max(size, entry.size)
+            for window, frames in log_frames(self.listing, entry, claims, damaged=file.mark_damaged):
+                part = messages_of(window, frames)
+                if len(part):
+                    file.add(runs_of(entry.name, part, file.base))
+                self._note_edges(entry.name, file.base, window, frames)
+                for i in np.flatnonzero(frames.header["frame_kind"] == MARKER).tolist():
+                    start = int(frames.start[i]) + window.offset + file.moved
+                    file.blank = start if frames.header["total_size"][i] == size - start else -1
+                if len(part):
+                    yield entry.name, part
+                    inner = (part.head["sys_flag"] & INNER_BATCH) != 0
+                    if inner.any():
+                        batches.update(Messages(part.pick(inner), 1).column_topic().unique().to_pylist())
+            file.blank = file.blank if file.blank >= file.end else -1
+            if file.damaged:
+                self._damaged.append(entry)
+            self._add(file)
+        self._changed()
+        if batches and tree.topics(self.listing) is None:
+            self.config = replace(self.config, batch_topics=batches.union(self.config.batch_topics))
+
+    def _add(self, file: LogFile) -> None:
+        """Add a file, or the messages of one that was joined from several or cut off another to the files where they belong."""
+        if (
+            self._base(file.base) == file.base
+            and file.end <= self.config.log_size
+            and file.base not in self._files
+        ):
+            self._files[file.base] = file
+            return
+        for run in file.runs:
+            target = self._target(file.base + run.start)
+            by = file.base - target.base
+            placed = replace(run, start=run.start + by, stop=run.stop + by, first_stop=run.first_stop + by, last_start=run.last_start + by,
+                             moved=run.moved + by)  # fmt: skip
+            if placed.stop > self.config.log_size and not run.moved:
+                raise UsageError(
+                    f"the messages from physical offset {file.base + run.start} on cross the end of a file of {self.config.log_size} bytes",
+                    path=file.name, advice="Pass the mappedFileSizeCommitLog of the broker",
+                )  # fmt: skip
+            if target.lacks(np.array([placed.start]), np.array([placed.stop]), self.config.log_size).all():
+                target.insert([placed])
+
+    def _target(self, phy: int) -> LogFile:
+        """Return the file of a physical offset, which may be a new one."""
+        base = self._base(phy)
+        return self._files.setdefault(base, LogFile(f"{tree.LOG}/{base:020d}", base, 0))
+
+    def _changed(self) -> None:
+        self.__dict__.pop("files", None)
+
+    def _note_edges(self, name: str, base: int, window: Window, frames: Frames) -> None:
+        start, stop, end = (
+            int(place) + window.offset for place in (frames.start[0], frames.end[0], frames.end[-1])
+        )
+        main = frames.header["frame_kind"][-1] == MAIN
+        known = self._edges.setdefault(name, _Edges(start, stop, 0, 0))
+        if start < known.start:
+            known.start, known.stop = start, stop
+        if end > known.end:
+            moved = int(frames.header["physical_offset"][-1]) - base - int(frames.start[-1]) - window.offset
+            known.end, known.moved = end, moved if main else known.moved
+
+    def strays(self) -> Iterator[Part]:
+        """Find the messages that are in another file than their own or split by the end of a file, and nowhere else, and displaced ones that
+        a consume queue lists. Iterate over them."""
+        listed = {lost.phy: lost.size for lost in self.lost_messages()} if self._damaged else {}
+        size = self.config.log_size
+        for entry in self._damaged:
+            base = tree.base_of(entry.name) or 0
+            span = size if self._base(base) == base and entry.size < size else entry.size
+            for window, frames in log_frames(self.listing, entry, (0, 1 << 62), listed):
+                self._note_edges(entry.name, base, window, frames)
+                part = messages_of(window, frames)
+                phy = part.head["physical_offset"].astype(np.int64)
+                sought = (phy < base) | (phy >= base + span) | np.isin(phy, list(listed))
+                for target, stray in self._lacking(part.pick(sought)):
+                    target.insert(replace(run, stray=True) for run in runs_of(entry.name, stray, target.base))
+                    yield stray
+        logs, damaged = tree.logs(self.listing), {entry.name for entry in self._damaged}
+        for before, after in pairwise(logs):
+            if after.name in damaged:
+                yield from self._split(before, after, listed)
+        self._changed()
+
+    def _lacking(self, part: Part) -> Iterator[tuple[LogFile, Part]]:
+        """Yield the messages that are not where they belong, by the file of that place."""
+        phy = part.head["physical_offset"].astype(np.int64)
+        ends = phy + part.end - part.start
+        bases = phy - (phy - self._origin) % self.config.log_size
+        for base in np.unique(bases).tolist():
+            own = np.flatnonzero(bases == base)
+            own = own[np.argsort(phy[own], kind="stable")]
+            own = own[phy[own] >= np.r_[0, np.maximum.accumulate(ends[own])[:-1]]]  # one of several copies
+            known = self._files.get(base, LogFile("", base, 0))
+            lacking = own[known.lacks(phy[own] - base, ends[own] - base, self.config.log_size)]
+            if len(lacking):
+                yield self._target(base), part.pick(np.sort(lacking))
+
+    def _split(self, before: Entry, after: Entry, listed: Mapping[int, int]) -> Iterator[Part]:
+        """Find the message that begins in one file and ends in the next."""
+        first, last = self._edges.get(after.name), self._edges.get(before.name, _Edges(0, 0, 0, 0))
+        room = before.size - last.end
+        if room <= 0 or (first is not None and not first.start):
+            return
+        number = max((tree.base_of(before.name) or 0) + last.end + last.moved, 0)
+        pieces = [
+            Copy(before.name, last.end, before.size),
+            Copy(after.name, 0, after.size if first is None else first.stop),
+        ]
+        joint = Overlay(self.listing, [OutputFile(f"{number:020d}", pieces)])
+        for window, frames in log_frames(joint, joint.entries()[0], (0, 1 << 62), listed):
+            part = messages_of(window, frames)
+            end = part.end + part.offset
+            for target, stray in self._lacking(part.pick(end > room)):
+                crosses = int(stray.start[0]) + stray.offset < room
+                if crosses:
+                    (run,) = runs_of(before.name, stray.pick(slice(0, 1)), target.base)
+                    rest = Copy(after.name, 0, int(stray.end[0]) + stray.offset - room)
+                    target.insert([replace(run, moved=run.moved - last.end, stray=True, rest=rest)])
+                if len(stray) > crosses:
+                    runs = runs_of(after.name, stray.pick(slice(int(crosses), None)), target.base)
+                    target.insert(replace(run, moved=run.moved + room, stray=True) for run in runs)
+                yield stray
+
+    def units(self) -> Iterator[tuple[tuple[str, int], int, npt.NDArray[np.void]]]:
+        """Yield for each consume queue file its queue, first queue offset and units."""
+        for file in self.plan.files:
+            queue = tree.queue_of(file.name)
+            if file.role is not Role.DERIVED or tree.first(file.name) != tree.QUEUE or queue is None:
+                continue
+            if not queue[0].startswith("%LMQ%"):
+                yield (
+                    queue,
+                    (tree.base_of(file.name) or 0) // _UNIT.itemsize,
+                    units_of(self.listing, file.name),
+                )
+
+    def lost_messages(self) -> list[LostMessage]:
+        """Return the messages that consume queues list and that are in a gap of the log, by physical offset."""
+        runs = [(file.base + run.start, file.base + run.stop) for file in self.files for run in file.runs]
+        if not runs:
+            return []
+        starts, stops = np.array(runs, np.int64).T
+        out: dict[int, LostMessage] = {}
+        for queue, first, units in self.units():
+            phy, size = units["physical_offset"].astype(np.int64), units["size"].astype(np.int64)
+            before = np.searchsorted(starts, phy + size) - 1  # the last run that starts before the unit's end
+            lost = (phy >= 0) & (size > 0) & (size != FILLER) & (phy < stops[-1])
+            lost &= (before < 0) | (stops[np.maximum(before, 0)] <= phy)
+            for i in np.flatnonzero(lost).tolist():
+                out.setdefault(int(phy[i]), LostMessage(int(phy[i]), int(size[i]), *queue, first + i))
+        return [out[phy] for phy in sorted(out)]
+
+    def stray_runs(self) -> Iterator[tuple[Run, int, str]]:
+        """Yield the runs that `strays` found, the physical offset of each, and what a report says about it."""
+        for file in self.files:
+            for run in file.runs:
+                phy = file.base + run.start
+                if run.rest is not None:
+                    text = f"the message of physical offset {phy} begins here and ends in {run.rest.file} ({len(run.rest)} bytes)"
+                elif run.stray:
+                    text = (
+                        f"{plural.count(run.count, 'message')} of {file.name} from physical offset {phy} on"
+                    )
+                else:
+                    continue
+                yield (
+                    run,
+                    phy,
+                    f"{text}; a repair moves {'it' if run.count == 1 else 'them'} to the place of the physical offset",
+                )
+
+
+def begins_elsewhere(listing: Listing, entry: Entry) -> bool:
+    """Return whether a commit log file begins with something else than its first message, a blank record or zeros."""
+    at, claim = MESSAGE.offset("magic_code"), MESSAGE.offset("physical_offset")
+    head = ListedFile(listing, entry.name, entry.size)(0, claim + 8).tobytes()
+    if not any(head[at : at + 4]) or int.from_bytes(head[at : at + 4], "big") == BLANK_MAGIC:
+        return False
+    return int.from_bytes(head[claim : claim + 8], "big") != tree.base_of(entry.name)
+
+
+def log_frames(
+    listing: Listing, entry: Entry, claims: tuple[int, int] | None = None, listed: Mapping[int, int] | None = None, *, check: bool = True,
+    damaged: Callable[[], None] | None = None,
+) -> Iterator[tuple[Window, Frames]]:  # fmt: skip
+    """Iterate over the undamaged messages and blank records of a commit log file. `claims`: the range of their physical offsets, if they
+    are displaced. `listed`: sizes of messages that consume queues list, by physical offset. `damaged` is called at damage."""
+    hints: dict[str, object] = {} if claims is None else {"claims": claims, "listed": listed or {}}
+    context = CODEC.context(entry.name.rpartition("/")[2], Options(CODEC.options), **hints)
+    for item in Walk(ListedFile(listing, entry.name, entry.size), CODEC, context, check=check, step=_STEP):
+        if isinstance(item, Hole) and item.fault.severity is not Severity.INFO and damaged is not None:
+            damaged()
+        if isinstance(item, Stretch) and len(item.frames):
+            yield item.window, item.frames
+
+
+def messages_of(window: Window, frames: Frames) -> Part:
+    """Return the messages among frames as the codec reads them."""
+    part = Part(window.data, frames.start, frames.end, frames.header, window.offset)
+    messages = frames.header["frame_kind"] == MAIN
+    return part if messages.all() else part.pick(messages)
+
+
+def units_of(listing: Listing, name: str) -> npt.NDArray[np.void]:
+    """Return the units of a consume queue file."""
+    data = listing.read(name)
+    return np.frombuffer(data[: len(data) // _UNIT.itemsize * _UNIT.itemsize], _UNIT)
