@@ -38,6 +38,7 @@ from logwright.codec.rocketmq.startup.message_store import StoreConfig
 from logwright.codec.rocketmq.startup.start import STARTUP
 from logwright.codec.rocketmq.store import tree
 from logwright.codec.rocketmq.store.check_index import IndexCheck
+from logwright.codec.rocketmq.store.check_times import StoreTimes, checkpoint_faults
 from logwright.codec.rocketmq.store.layout import LAYOUT
 from logwright.codec.rocketmq.store.log import (
     LEAST_BLANK,
@@ -75,6 +76,9 @@ class StoreRepair(Repairer):
         """Files of zeros after the last message."""
         self.corrections: dict[int, Place] = {}
         """The places of messages with a wrong topic, queue id or queue offset, by physical offset."""
+        self.times = StoreTimes()
+        self.stored: dict[int, int] = {}
+        """The store times of messages with a wrong one, by physical offset."""
         self.queues: set[tuple[str, int]] = set()
         """The queues of all messages."""
 
@@ -88,6 +92,7 @@ class StoreRepair(Repairer):
             self._follow(sequences, part)
         if not sum(1 for _ in self.log.strays()) and self.correct:
             self.corrections = sequences.corrections(self._listed(sequences))
+            self.stored = {time.phy: time.before for time in self.times.wrong if time.before == time.after}
 
     @property
     def config(self) -> StoreConfig:
@@ -102,6 +107,7 @@ class StoreRepair(Repairer):
             added = dispatches(part.data, part.start, part.end, tags=False)
         except IndexError:
             return  # a message that a broker refuses
+        self.times.add(part.data, part.start, part.end, added.phy, added.stored)
         self.queues.update(added.queues)
         for i, queue in enumerate(added.queues):
             if queue[0] not in self.config.batch_topics:
@@ -155,6 +161,8 @@ class StoreResult(RepairPlan):
         self.repair, self.kept = repair, files
         self._sources: dict[str, list[tuple[int, int]]] = {}
         """The ranges of each file that are kept."""
+        self._stored = 0
+        """The store time of the message before those that are written next."""
         self.rows = sum(run.count for file in files for run in file.runs)
         self.ids = {"last_physical_offset": files[-1].base + files[-1].runs[-1].last_start} if files else {}
 
@@ -170,7 +178,7 @@ class StoreResult(RepairPlan):
         for i, file in enumerate(self.kept):
             if i:
                 for base in range(self.kept[i - 1].base + size, file.base, size):
-                    filling = self._fill(base, size, file.stored, True)
+                    filling = self._fill(base, size, self._stored, True)
                     yield OutputFile(f"{tree.LOG}/{base:020d}", filling, self.kept[0].name)
             pieces = [piece for piece in self._pieces(file, last=i == len(self.kept) - 1) if len(piece)]
             like = file.name if file.name in self.sizes else None
@@ -180,14 +188,16 @@ class StoreResult(RepairPlan):
             self.notes.append("Displaced messages were moved back to their physical offsets.")
 
     def _copied(self, file: LogFile, run: Run, start: int) -> Iterator[Extent]:
-        """Return the messages of a run from `start` on, with wrong topics, queue ids and queue offsets replaced."""
-        wrong = sorted(phy - file.base for phy in self.repair.corrections)
+        """Return the messages of a run from `start` on, with wrong topics, queue ids, queue offsets and store times replaced."""
+        places, times = self.repair.corrections, self.repair.stored
+        wrong = sorted(phy - file.base for phy in {*places, *times})
         for at in wrong[bisect_left(wrong, start) : bisect_left(wrong, run.stop)]:
             size = int.from_bytes(self.listing.read(run.name, at - run.moved, 4), "big")
             message = self.listing.read(run.name, at - run.moved, size)
             yield from run.copied(start, at)
-            yield placed(message, *self.repair.corrections[file.base + at])
-            self.notes.append("Wrong topics, queue ids or queue offsets of messages were corrected.")
+            yield placed(message, places.get(file.base + at), times.get(file.base + at))
+            what = "topics, queue ids or queue offsets" if file.base + at in places else "store times"
+            self.notes.append(f"Wrong {what} of messages were corrected.")
             start = at + size
         yield from run.copied(start, run.stop)
 
@@ -195,19 +205,21 @@ class StoreResult(RepairPlan):
         size, at = self.repair.config.log_size, 0
         if file.whole and file.size == size and (file.blank == file.end or (last and self._clean_tail(file))):
             self._sources[file.name] = [(0, size)]
+            self._stored = file.stored
             yield from self._copied(file, replace(file.runs[0], stop=size), 0)
             return
         for run, start in self._runs(file):
             if start > at:
-                yield from self._fill(file.base + at, start - at, file.stored, False)
+                yield from self._fill(file.base + at, start - at, self._stored or run.stored, False)
             yield from self._copied(file, run, start)
+            self._stored = run.stored
             for source in run.copied(start, run.stop):
                 self._sources.setdefault(source.file, []).append((source.start, source.stop))
             at = run.stop
         if last and file.blank != at:
             yield Zeros(size - at)
         else:
-            yield from self._fill(file.base + at, size - at, file.stored, True, tile=file.blank != at)
+            yield from self._fill(file.base + at, size - at, self._stored, True, tile=file.blank != at)
 
     def _note_removed(self) -> None:
         """Note the bytes of the commit log that are not in the result."""
@@ -279,9 +291,13 @@ class StoreResult(RepairPlan):
         queues, index = self._sound_queues(result), self._sound_index() and self._leads_to_keys(result)
         damaged = not (same and queues and index)
         remade = set()
-        if self.kept and (damaged or self.sizes.get(tree.CHECKPOINT, PAGE) != PAGE):
+        last = self.kept[-1] if self.kept else None
+        if last is not None and (
+            damaged
+            or self.sizes.get(tree.CHECKPOINT, PAGE) != PAGE
+            or any(checkpoint_faults(self.listing, self.repair.times.newest, last.base + last.end))
+        ):
             remade = {tree.CHECKPOINT}
-            last = self.kept[-1]
             yield self.rewritten(
                 tree.CHECKPOINT, checkpoint(last.stored, last.base + last.runs[-1].last_start)
             )
@@ -400,10 +416,15 @@ class StoreResult(RepairPlan):
         return True
 
 
-def placed(message: bytes, topic: str, queue_id: int, number: int) -> bytes:
-    """Return a message with another topic of the same size, queue id and queue offset."""
+def placed(message: bytes, place: Place | None, time: int | None) -> bytes:
+    """Return a message with another topic of the same size, queue id and queue offset, or store time."""
     data = bytearray(message)
-    *_, at, size = parts_of(np.frombuffer(message, np.uint8), 0)
+    stored, *_, at, size = parts_of(np.frombuffer(message, np.uint8), 0)
+    if time is not None:
+        data[stored : stored + 8] = time.to_bytes(8, "big", signed=True)
+    if place is None:
+        return bytes(data)
+    topic, queue_id, number = place
     for name, value in (
         ("queue_id", queue_id.to_bytes(4, "big")),
         ("queue_offset", number.to_bytes(8, "big")),

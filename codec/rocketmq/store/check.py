@@ -28,12 +28,12 @@ from logwright.codec.rocketmq.formats.consumequeue_ext import ADDRESS, FIRST_TAG
 from logwright.codec.rocketmq.formats.indexfile import NAME as INDEX
 from logwright.codec.rocketmq.store import tree
 from logwright.codec.rocketmq.store.check_index import IndexCheck
+from logwright.codec.rocketmq.store.check_times import NAME, StoreTimes, checkpoint_faults
 from logwright.codec.rocketmq.store.log import Log, begins_elsewhere
 from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role
 from logwright.codec.window import Bytes, Frames, Window
 
 Int64s = npt.NDArray[np.int64]
-NAME = "rocketmq.store"
 ADVICE = (
     "Copy the store before a broker is started on it. The broker ends the log at the first bad message that it reads, and deletes all later "
     "files.",
@@ -133,6 +133,7 @@ class StoreChecker:
         self._log = Log(listing, plan, options)
         index = [file for file in plan.files if file.codec == INDEX] if deep else []
         self._index = IndexCheck(listing, index, live=live)
+        self._times = StoreTimes()
         self._ext = [file for file in plan.files if tree.first(file.name) == tree.EXT]
         self._base = -1
         self._queues = Queues()
@@ -167,6 +168,7 @@ class StoreChecker:
         added = self._add(window.data, starts, stops, phy)
         if added is not None:
             self._index.add(added, size)
+            self._times.add(window.data, starts, stops, added.phy, added.stored)
 
     def _add(self, data: Bytes, starts: Int64s, stops: Int64s, phy: Int64s) -> Dispatches | None:
         """Take messages for the comparison with their queues. Return what they add to queues and index, unless a broker refuses one."""
@@ -286,6 +288,12 @@ class StoreChecker:
         yield from self._units()
         yield from self._extensions()
         yield from self._index.finish()
+        for wrong in self._times.wrong[:_MOST]:
+            name, at = self._locate(wrong.phy)
+            yield name, wrong.fault(at)
+        if self._deep and not self._live:
+            for fault in checkpoint_faults(self._listing, self._times.newest, self._end):
+                yield tree.CHECKPOINT, fault
 
     def _continuity(self) -> Iterator[tuple[str, Fault]]:
         """Check that queue offsets rise by one. A batch takes several, so its topic is only checked for order."""
