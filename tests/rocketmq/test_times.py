@@ -141,9 +141,9 @@ def test_time_that_a_checksum_covers_is_right() -> None:
 @pytest.mark.parametrize(("case", "left"), [("dmg_cl_storets0_last", 0), ("dmg_cl_storets_future", 2)])
 def test_times_of_first_messages_decide_where_a_recovery_starts(case: str, left: int, tmp_path: Path) -> None:
     store = placed(case, tmp_path)
-    found = [fault for _, fault in lw.verify(store).faults if "store_timestamp" in fault.detail]
-    assert found
-    assert {fault.system for fault in found} == {
+    wrong = [fault for _, fault in lw.verify(store).faults if "store_timestamp" in fault.detail]
+    assert wrong
+    assert {fault.system for fault in wrong} == {
         "after an unclean stop a broker starts its recovery at another file"
     }
     lw.repair(store, tmp_path / "out")

@@ -34,6 +34,7 @@ from logwright.codec.rocketmq.formats.page import PAGE, checkpoint
 from logwright.codec.rocketmq.repair.config_files import replaced
 from logwright.codec.rocketmq.repair.fillers import blank, filler, placeholder
 from logwright.codec.rocketmq.repair.headers import Place, Sequences
+from logwright.codec.rocketmq.repair.tags import corrected, tags_of, wrong_codes
 from logwright.codec.rocketmq.startup.message_store import StoreConfig
 from logwright.codec.rocketmq.startup.start import STARTUP
 from logwright.codec.rocketmq.store import tree
@@ -59,6 +60,10 @@ from logwright.codec.window import Zeros
 _UNIT = dtype_of(UNIT)
 PLACEHOLDERS = "Lost messages were replaced by placeholders. Consumers get them, with the property LW_LOST."
 REBUILDS = (tree.QUEUE, tree.INDEX, tree.CHECKPOINT)
+_MOST_WRONG = 64
+"""The number of wrong tags in a part of a queue file that are corrected. If more are wrong, the queue is."""
+_ALIKE = 8
+"""The number of messages whose tags are compared."""
 _QUEUES = (tree.QUEUE, tree.EXT, tree.BATCH)
 OPTIONS: tuple[Option, ...] = (*tree.READ_OPTIONS, tree.BROKER_VERSION)
 
@@ -163,6 +168,10 @@ class StoreResult(RepairPlan):
         """The ranges of each file that are kept."""
         self._stored = 0
         """The store time of the message before those that are written next."""
+        self._tagged: dict[int, bytes] = {}
+        """Messages with corrected tags, by physical offset."""
+        self._wrong_tags = False
+        """Whether other messages have tags that their queues contradict."""
         self.rows = sum(run.count for file in files for run in file.runs)
         self.ids = {"last_physical_offset": files[-1].base + files[-1].runs[-1].last_start} if files else {}
 
@@ -196,8 +205,8 @@ class StoreResult(RepairPlan):
             message = self.listing.read(run.name, at - run.moved, size)
             yield from run.copied(start, at)
             yield placed(message, places.get(file.base + at), times.get(file.base + at))
-            what = "topics, queue ids or queue offsets" if file.base + at in places else "store times"
-            self.notes.append(f"Wrong {what} of messages were corrected.")
+            fields = "topics, queue ids or queue offsets" if file.base + at in places else "store times"
+            self.notes.append(f"Wrong {fields} of messages were corrected.")
             start = at + size
         yield from run.copied(start, run.stop)
 
@@ -282,13 +291,13 @@ class StoreResult(RepairPlan):
 
     def outputs(self) -> Iterator[OutputFile | Piece]:
         logs = list(self.logs())
-        changed = [
-            file for file in logs if file.pieces != [Copy(file.name, 0, self.sizes.get(file.name, -1))]
-        ]
-        preallocated = [] if changed else self.repair.preallocated
-        same = not changed and len(logs) + len(preallocated) == len(tree.logs(self.listing))
-        result = self.listing if same else Overlay(self.listing, logs)
-        queues, index = self._sound_queues(result), self._sound_index() and self._leads_to_keys(result)
+        result = self.listing if self._unchanged(logs) else Overlay(self.listing, logs)
+        queues = self._sound_queues(result)
+        if self._tagged:
+            result = Overlay(self.listing, logs := list(self._with_tags(logs)))
+        same = self._unchanged(logs)
+        preallocated = self.repair.preallocated if same else []
+        index = self._sound_index() and self._leads_to_keys(result)
         damaged = not (same and queues and index)
         remade = set()
         last = self.kept[-1] if self.kept else None
@@ -319,6 +328,24 @@ class StoreResult(RepairPlan):
         for name in preallocated:
             yield self.unchanged(name)
 
+    def _unchanged(self, logs: Sequence[OutputFile]) -> bool:
+        """Return whether these are the files of the commit log as they are."""
+        copied = [file.pieces == [Copy(file.name, 0, self.sizes.get(file.name, -1))] for file in logs]
+        return all(copied) and len(logs) + len(self.repair.preallocated) == len(tree.logs(self.listing))
+
+    def _with_tags(self, logs: Sequence[OutputFile]) -> Iterator[OutputFile]:
+        """Yield the files of the commit log with the messages in them whose tags were corrected."""
+        self.notes.append(
+            "Wrong tags of messages were corrected: their consume queue has the hash of the right ones."
+        )
+        result = Overlay(self.listing, logs)
+        for phy, message in sorted(self._tagged.items()):
+            name, at = next(_located(result, phy))
+            rest = result.extents(name, at + len(message), result.size(name))
+            result.assemble(name, [*result.extents(name, 0, at), message, *rest])
+        for file in logs:
+            yield replace(file, pieces=result.pieces(file.name))
+
     def _sound_queues(self, result: Listing) -> bool:
         """Return whether the existing queues point to the messages of the result."""
         remaining = {name for name in self.sizes if tree.first(name) in (tree.QUEUE, tree.BATCH)}
@@ -334,6 +361,8 @@ class StoreResult(RepairPlan):
             if self.sizes.get(piece.name, 0) < ends[piece.name] or not self._agrees(piece, start, result):
                 return False
         if any(self.sizes[name] != size for name, size in ends.items()):
+            return False
+        if self._wrong_tags:
             return False
         # Older queue files may point to deleted messages.
         low = self.kept[0].base if self.kept else -1
@@ -351,8 +380,7 @@ class StoreResult(RepairPlan):
         return bool((units_of(self.listing, name)["physical_offset"] < low).all())
 
     def _agrees(self, piece: Piece, start: int, result: Listing) -> bool:
-        """Return whether an existing queue file has these bytes, apart from tags codes that do not follow from the messages of the
-        result."""
+        """Return whether an existing queue file has these bytes, apart from tags codes. Correct or note wrong tags of messages."""
         stored, data = self.listing.read(piece.name, start, len(piece.data)), bytes(piece.data)
         if stored == data or tree.first(piece.name) == tree.BATCH:
             return stored == data
@@ -363,20 +391,27 @@ class StoreResult(RepairPlan):
         codes = old["tags_code"].astype(np.int64)
         hashes = (codes > FIRST_TAG) | (not self.repair.config.ext)
         other = np.flatnonzero(~filler & (codes != new["tags_code"]) & hashes & (new["size"] != 0))
-        return bool((same | filler).all()) and not any(
-            self._follows_from_tags(result, int(new["physical_offset"][i]), int(new["size"][i]))
-            for i in other.tolist()
-        )
+        if not (same | filler).all():
+            return False
+        computed, wrong = new["tags_code"].astype(np.int64), 0
+        for i in other.tolist():
+            message = self._message(result, new[i])
+            if not _is_hashed(message):
+                continue
+            wrong += 1
+            alike = wrong_codes(codes, computed, i) if self.repair.correct and wrong <= _MOST_WRONG else []
+            tags = {tags_of(self._message(result, new[k])) for k in alike[:_ALIKE]}
+            right = corrected(message, tags.pop()) if len(tags) == 1 else None
+            if right is not None:
+                self._tagged[int(new["physical_offset"][i])] = right
+            self._wrong_tags |= right is None
+            if wrong > _MOST_WRONG:
+                break
+        return True
 
-    def _follows_from_tags(self, result: Listing, phy: int, size: int) -> bool:
-        """Return whether the tags code of a message is known from its tags."""
-        for entry in tree.logs(result):
-            start = phy - (tree.base_of(entry.name) or 0)
-            if 0 <= start < entry.size:
-                message = np.frombuffer(result.read(entry.name, start, size), np.uint8)
-                added = dispatches(message, np.zeros(1, np.int64), np.array([size]), tags=False)
-                return bool(added.units.hashed.all())
-        return False
+    def _message(self, result: Listing, unit: np.void) -> bytes:
+        name, at = next(_located(result, int(unit["physical_offset"])))
+        return result.read(name, at, int(unit["size"]))
 
     def _sound_index(self) -> bool:
         """Return whether all index files are undamaged."""
@@ -516,6 +551,20 @@ def rebuild(listing: Listing, plan: Plan, kinds: Sequence[str], options: Options
         for _ in repair.log.read():
             pass  # only the messages say which topics have batches
     return StoreRebuild(repair, kinds)
+
+
+def _located(listing: Listing, phy: int) -> Iterator[tuple[str, int]]:
+    """Yield the file of a physical offset and the offset in it."""
+    for entry in tree.logs(listing):
+        if 0 <= (at := phy - (tree.base_of(entry.name) or 0)) < entry.size:
+            yield entry.name, at
+
+
+def _is_hashed(message: bytes) -> bool:
+    """Return whether the tags code of a message is the hash of its tags."""
+    data = np.frombuffer(message, np.uint8)
+    added = dispatches(data, np.zeros(1, np.int64), np.array([len(data)]), tags=False)
+    return bool(added.units.hashed.all())
 
 
 def _blocks(listing: Listing, name: str, start: int, stop: int) -> Iterator[bool]:

@@ -15,16 +15,17 @@ _LONGEST = 255
 """Longer tags, in bytes, are not corrected."""
 
 
-def wrong_codes(stored: npt.NDArray[np.int64], computed: npt.NDArray[np.int64], i: int) -> npt.NDArray[np.int64]:
+def wrong_codes(stored: npt.NDArray[np.int64], computed: npt.NDArray[np.int64], i: int) -> list[int]:
     """Return the units whose tags unit `i` has, if its message has other tags, by their codes in the queue and those of the messages.
 
-    There are none if another message has the same tags as this one, or if one flipped bit of the unit explains the difference.
+    The result is empty if another message has the same tags as this one, or if one flipped bit of the unit explains the difference.
     """
     agree = stored == computed
     one_bit = (int(stored[i]) ^ int(computed[i])).bit_count() == 1
     if one_bit or (agree & (computed == computed[i])).any():
-        return np.empty(0, np.int64)
-    return np.flatnonzero(agree & (stored == stored[i]))
+        return []
+    places: list[int] = np.flatnonzero(agree & (stored == stored[i])).tolist()
+    return places
 
 
 def properties_at(message: bytes) -> int:
@@ -39,11 +40,17 @@ def tags_of(message: bytes) -> bytes | None:
     return pairs[-1][5:] if pairs else None
 
 
-def corrected(message: bytes, tags: bytes) -> bytes | None:
+def corrected(message: bytes, tags: bytes | None) -> bytes | None:
     """Return a message with the only bit flipped that gives it these tags, or None if there is no or another one."""
+    if tags is None or len(tags) > _LONGEST:
+        return None
     start, pair = properties_at(message), np.frombuffer(b"\2TAGS\1" + tags + b"\2", np.uint8)
     data = np.frombuffer(b"\2" + message[start:] + b"\2"[message.endswith(b"\2") :], np.uint8)
-    if len(tags) > _LONGEST or len(pair) > len(data) or has_trailer(np.frombuffer(message, np.uint8), 0, len(message)):
+    if (
+        len(tags) > _LONGEST
+        or len(pair) > len(data)
+        or has_trailer(np.frombuffer(message, np.uint8), 0, len(message))
+    ):
         return None
     changes = np.lib.stride_tricks.sliding_window_view(data, len(pair)) ^ pair
     (alike,) = np.nonzero((changes != 0).sum(1) <= 1)

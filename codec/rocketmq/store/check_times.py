@@ -81,6 +81,8 @@ class StoreTimes:
 def out_of_order(times: Int64s, far: int) -> npt.NDArray[np.bool_]:
     """Return which times are more than `far` before or after both neighbours, which are in order."""
     odd = np.zeros(len(times), np.bool_)
+    if (times[1:] >= times[:-1]).all():
+        return odd
     before, after = times[:-2], times[2:]
     odd[1:-1] = (before <= after) & ((times[1:-1] < before - far) | (times[1:-1] > after + far))
     return odd
