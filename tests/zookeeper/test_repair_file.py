@@ -16,7 +16,8 @@ import logwright as lw
 from logwright.codec.fault import DamageError, DamageWarning, UsageError
 from logwright.codec.zookeeper.formats.bitflip import CHECKSUM, find_flipped_bit
 from logwright.codec.zookeeper.formats.txnlog.layout import ERROR, RECORD
-from logwright.codec.zookeeper.repair.fix_records import error_record, fix_record, follows
+from logwright.codec.zookeeper.names import continues
+from logwright.codec.zookeeper.repair.fix_records import error_record, fix_record
 
 RECORDS = [record(zxid, 1, create(b"/node%d" % zxid)) for zxid in range(1, 9)]
 WHOLE = log(*RECORDS)
@@ -232,12 +233,12 @@ def test_short_remains_are_not_kept(size: int) -> None:
 
 
 def test_next_zxid_increases_by_one_or_begins_an_epoch() -> None:
-    assert follows(2, 1)
-    assert not follows(3, 1)
-    assert not follows(1, 1)
-    assert follows(5 << 32 | 1, 1)
-    assert not follows(5 << 32 | 2, 1)
-    assert not follows(1, 5 << 32)
+    assert continues(2, 1)
+    assert not continues(3, 1)
+    assert not continues(1, 1)
+    assert continues(5 << 32 | 1, 1)
+    assert not continues(5 << 32 | 2, 1)
+    assert not continues(1, 5 << 32)
 
 
 def test_errors_say_that_nothing_was_changed() -> None:

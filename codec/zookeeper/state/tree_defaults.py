@@ -129,7 +129,7 @@ def config_list() -> bytes:
 @kernel("const i8[], const i8[], i8, i4[], i8[]")
 def from_children(parent: Int64s, czxid: Int64s, first: int, children: Int32s, last: Int64s) -> None:
     """Compute for nodes, from number `first` on: the number of children, and the latest of the transactions that created the node or a
-    child. `parent` is a number too; below 0 there is none."""
+    child. `parent` is a number too; below 0 means no parent."""
     for i in range(len(parent)):
         children[first + i] = 0
         last[first + i] = czxid[i]
