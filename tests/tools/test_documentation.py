@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,8 @@ def test_commands_without_shown_output_have_valid_options(words: list[str]) -> N
             JOBS[module.removeprefix("logwright.spark.")].parse_args(options)
         case ["make", target]:
             assert re.search(rf"^{target}:", (doc_examples.ROOT / "Makefile").read_text(), re.M)
+        case ["export", setting]:
+            assert setting.partition("=")[2] in metadata.entry_points(group="console_scripts").names
         case _:
             assert words == ["systemctl", "start", "kafka"]
 
