@@ -41,9 +41,12 @@ def run(work: Sequence[Callable[[], Any]], jobs: int, ahead: int | None = None) 
         for i in range(len(work)):
             yield shared.wait(i)
     finally:
-        shared.stopped = True
+        shared.stop()
         for worker in workers:
             worker.stop()
+        for worker in workers:
+            if worker.ident is not None:
+                worker.join()  # it may wait for the end of its process
 
 
 class _Shared:
@@ -57,6 +60,11 @@ class _Shared:
         """Number of results handed out."""
         self._done: dict[int, tuple[bool, Any]] = {}
         self._news = threading.Condition()
+
+    def stop(self) -> None:
+        with self._news:
+            self.stopped = True
+            self._news.notify_all()
 
     def take(self) -> int | None:
         with self._news:
