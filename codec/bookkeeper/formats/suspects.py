@@ -1,6 +1,6 @@
 """Find the flipped bits of a damaged entry by its digest.
 
-A CRC locates a single flipped bit. Nothing but the CRC shows a flipped bit of the payload, so long entries are not corrected
+A CRC locates a single flipped bit. Nothing but the CRC shows a flipped bit of the payload, so entries that are long are not corrected
 (`bitflip.LONGEST_ALONE`). An HMAC locates no bit: with the password, the bits of the header and of the HMAC itself are tried. Trying all
 would take quadratic time. Without a digest that can be checked, no correction is proved.
 """
