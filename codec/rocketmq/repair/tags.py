@@ -46,11 +46,7 @@ def corrected(message: bytes, tags: bytes | None) -> bytes | None:
         return None
     start, pair = properties_at(message), np.frombuffer(b"\2TAGS\1" + tags + b"\2", np.uint8)
     data = np.frombuffer(b"\2" + message[start:] + b"\2"[message.endswith(b"\2") :], np.uint8)
-    if (
-        len(tags) > _LONGEST
-        or len(pair) > len(data)
-        or has_trailer(np.frombuffer(message, np.uint8), 0, len(message))
-    ):
+    if len(pair) > len(data) or has_trailer(np.frombuffer(message, np.uint8), 0, len(message)):
         return None
     changes = np.lib.stride_tricks.sliding_window_view(data, len(pair)) ^ pair
     (alike,) = np.nonzero((changes != 0).sum(1) <= 1)

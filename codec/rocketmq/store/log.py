@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -64,11 +63,10 @@ class Run:
         """Return the bytes of messages of the run."""
         if self.rest is None:
             return [Copy(self.name, start - self.moved, stop - self.moved)]
-        return (
-            [Copy(self.name, start - self.moved, stop - self.moved - len(self.rest)), self.rest]
-            if start < stop
-            else []
-        )
+        if start == stop:
+            return []
+        # A run with a rest is one message.
+        return [Copy(self.name, start - self.moved, stop - self.moved - len(self.rest)), self.rest]
 
     @property
     def extents(self) -> list[Copy]:
@@ -176,17 +174,14 @@ class Log:
     def __init__(self, listing: Listing, plan: Plan, options: Options) -> None:
         self.listing, self.plan = listing, plan
         self.config = tree.config_of(listing, options)
+        self.files: list[LogFile] = []
+        """The files, in order."""
         self._files: dict[int, LogFile] = {}
         self._damaged: list[Entry] = []
         self._edges: dict[str, _Edges] = {}
         logs, size = tree.logs(listing), self.config.log_size
         starts = Counter((tree.base_of(entry.name) or 0) % size for entry in logs)
         self._origin = max(sorted(starts), key=lambda start: starts[start], default=0)
-
-    @cached_property
-    def files(self) -> list[LogFile]:
-        """The files, in order."""
-        return [self._files[base] for base in sorted(self._files)]
 
     def _base(self, phy: int) -> int:
         """Return the base offset of the file in which a physical offset is."""
@@ -218,7 +213,7 @@ class Log:
             if file.damaged:
                 self._damaged.append(entry)
             self._add(file)
-        self._changed()
+        self._sort()
         if batches and tree.topics(self.listing) is None:
             self.config = replace(self.config, batch_topics=batches.union(self.config.batch_topics))
 
@@ -249,8 +244,8 @@ class Log:
         base = self._base(phy)
         return self._files.setdefault(base, LogFile(f"{tree.LOG}/{base:020d}", base, 0))
 
-    def _changed(self) -> None:
-        self.__dict__.pop("files", None)
+    def _sort(self) -> None:
+        self.files = [self._files[base] for base in sorted(self._files)]
 
     def _note_edges(self, name: str, base: int, window: Window, frames: Frames) -> None:
         start, stop, end = (
@@ -284,7 +279,7 @@ class Log:
         for before, after in pairwise(logs):
             if after.name in damaged:
                 yield from self._split(before, after, listed)
-        self._changed()
+        self._sort()
 
     def _lacking(self, part: Part) -> Iterator[tuple[LogFile, Part]]:
         """Yield the messages that are not where they belong, by the file of that place."""

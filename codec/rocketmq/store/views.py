@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -116,49 +118,66 @@ def _with_strays(parts: Sequence[Part], log: Log) -> list[Part]:
     """Return the parts with the messages that are elsewhere or split by the end of a file, in the order of physical offsets."""
     for _ in log.read():
         pass
-    own: dict[str, list[tuple[int, int, int]]] = {part.file: [(-1, -1, -1)] for part in parts}
+    own: dict[str, list[_Place]] = {part.file: [] for part in parts}
     for file in log.files:
         for run in file.runs:
-            own[run.name].append((run.start - run.moved, file.base + run.start, file.base + run.stop))
+            own[run.name].append(_Place(run.start - run.moved, file.base + run.start, file.base + run.stop))
     for _ in log.strays():
         pass
-    by_name, sizes = (
-        {part.file: part for part in parts},
-        {entry.name: entry.size for entry in tree.logs(log.listing)},
-    )
-    cuts: dict[str, list[tuple[int, int, tuple[int, Part] | None]]] = {part.file: [] for part in parts}
+    strays, taken = _stray_parts({part.file: part for part in parts}, log)
+    sizes = {entry.name: entry.size for entry in tree.logs(log.listing)}
+    for part in parts:
+        size = sizes[part.file]
+        high = int(part.hints["number"]) + max(log.config.log_size, size)
+        strays += _rests(part, size, high, sorted(own[part.file]), sorted(taken[part.file]))
+    return [part for _, part in sorted(strays, key=itemgetter(0))]
+
+
+class _Place(NamedTuple):
+    """A run of messages: where it starts in a file, and its physical offsets."""
+
+    at: int
+    phy: int
+    stop: int
+
+
+def _stray_parts(
+    parts: Mapping[str, Part], log: Log
+) -> tuple[list[tuple[int, Part]], dict[str, list[tuple[int, int]]]]:
+    """Return a part for each run that is elsewhere, with its physical offset, and the ranges of each file that these parts read."""
+    strays: list[tuple[int, Part]] = []
+    taken: dict[str, list[tuple[int, int]]] = {name: [] for name in parts}
     for run, phy, text in log.stray_runs():
-        part, (first, *more) = by_name[run.name], run.extents
-        by = phy - first.start - int(part.hints["number"])
+        part, (first, *more) = parts[run.name], run.extents
+        moved = phy - first.start - int(part.hints["number"])
         stray = replace(
             part, start=first.start, stop=first.stop, bounds={POSITION: (phy, phy + run.stop - run.start)},
-            hints={**part.hints, "claims": (0, 1 << 62), "begins": (first.start, by, text)},
+            hints={**part.hints, "claims": (0, 1 << 62), "begins": (first.start, moved, text)},
             rest=b"".join(log.listing.read(extent.file, extent.start, len(extent)) for extent in more),
         )  # fmt: skip
-        cuts[run.name].append((first.start, first.stop, (phy, stray)))
-        for extent in more:
-            cuts[extent.file].append((extent.start, extent.stop, None))
-    out: list[tuple[int, Part]] = []
-    for part in parts:
-        at, number = 0, int(part.hints["number"])
-        size = sizes[part.file]
-        high = number + max(log.config.log_size, size)
-        places, phys, ends = np.array(sorted(own[part.file]), np.int64).T
-        ends = np.maximum.accumulate(ends)
-        for start, stop, placed in [*sorted(cuts[part.file], key=itemgetter(0)), (size, size, None)]:
-            if at < start:
-                i, j = np.searchsorted(places, (at, start)).tolist()
-                moved = int(phys[i - 1] - number - places[i - 1]) if i > 1 else 0
-                hints = {
-                    **part.hints,
-                    "claims": (max(number, int(ends[i - 1])), high),
-                    "begins": (at, moved, ""),
-                }
-                rest = replace(part, hints=hints, start=at, stop=start if start < size else None)
-                out.append((int(phys[i:j].min(initial=number + at if i == j else 1 << 62)), rest))
-            out += [placed] if placed is not None else []
-            at = max(at, stop)
-    return [part for _, part in sorted(out, key=lambda placed: placed[0])]
+        strays.append((phy, stray))
+        for extent in run.extents:
+            taken[extent.file].append((extent.start, extent.stop))
+    return strays, taken
+
+
+def _rests(
+    part: Part, size: int, high: int, own: Sequence[_Place], taken: Sequence[tuple[int, int]]
+) -> Iterator[tuple[int, Part]]:
+    """Yield the parts of a file of `size` bytes that no other part reads, each with the first physical offset in it. `own`: its messages, whose
+    physical offsets are below `high`."""
+    number, at = int(part.hints["number"]), 0
+    places = [place.at for place in own]
+    ends = list(accumulate((place.stop for place in own), max))
+    for start, stop in [*taken, (size, size)]:
+        if at < start:
+            i, j = bisect_left(places, at), bisect_left(places, start)
+            moved = own[i - 1].phy - number - own[i - 1].at if i else 0
+            claims = max(number, ends[i - 1] if i else 0), high
+            hints = {**part.hints, "claims": claims, "begins": (at, moved, "")}
+            first = min((place.phy for place in own[i:j]), default=number + at)
+            yield first, replace(part, hints=hints, start=at, stop=start if start < size else None)
+        at = max(at, stop)
 
 
 def consumer_offsets(listing: Listing) -> dict[tuple[str, int], list[dict[str, Any]]]:
