@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from logwright.codec.kernels.crc32c import appended, powers, slicing
-from logwright.codec.kernels.intrinsics import Bytes, load_i64le, load_u8, load_u32le
+from logwright.codec.kernels.intrinsics import Bytes, emit_loop, load_i64le, load_u8, load_u32le
 from logwright.codec.kernels.kernel import intrinsic, kernel
 
 _POLYNOMIAL = 0xEDB88320
@@ -138,23 +138,9 @@ def _emit_fold(typing_context: Any, crc: Any, buf: Any, at: Any, end: Any) -> An
         third = builder.add(second, step)
         if _has_product(triple, features):
             third, first = _emit_wide(builder, data, third, end, first, moved, _blocks(features))
-        before, body, after = (
-            builder.block,
-            *(builder.append_basic_block(name) for name in ("fold", "folded")),
+        _, (last,) = emit_loop(
+            builder, third, end, step, [first], lambda place, held: [moved(held[0], load(place))]
         )
-        builder.cbranch(builder.icmp_signed("<", third, end), body, after)
-        builder.position_at_end(body)
-        place, value = builder.phi(long), builder.phi(pair)
-        more = moved(value, load(place))
-        following = builder.add(place, step)
-        for phi, start, next_one in ((place, third, following), (value, first, more)):
-            phi.add_incoming(start, before)
-            phi.add_incoming(next_one, body)
-        builder.cbranch(builder.icmp_signed("<", following, end), body, after)
-        builder.position_at_end(after)
-        last = builder.phi(pair)
-        last.add_incoming(first, before)
-        last.add_incoming(more, body)
         return _emit_reduced(builder, last, product)
 
     return types.int64(types.int64, buf, types.int64, types.int64), generate
@@ -236,24 +222,16 @@ def _emit_vectors(builder: Any, data: Any, crc: Any, at: Any, end: Any) -> Any:
     )
     begun = builder.xor(begun, builder.bitcast(first, wide))
     second = builder.add(place, number(64))
-    entry, body, after = (
-        builder.block,
-        *(builder.append_basic_block(name) for name in ("fold_vectors", "folded_vectors")),
-    )
-    builder.cbranch(builder.icmp_signed("<", second, end), body, after)
-    builder.position_at_end(body)
-    place, value, carry = builder.phi(long), builder.phi(wide), builder.phi(wide)
-    more = builder.xor(builder.xor(moved(value, [_AT_ONCE] * _AT_ONCE), load(data, place)), carry)
-    following = builder.add(place, number(64))
     zeros = ir.Constant(wide, None)
-    for phi, start, next_one in ((place, second, following), (value, begun, more), (carry, carried, zeros)):
-        phi.add_incoming(start, entry)
-        phi.add_incoming(next_one, body)
-    builder.cbranch(builder.icmp_signed("<", following, end), body, after)
-    builder.position_at_end(after)
-    last = builder.phi(wide)
-    last.add_incoming(begun, entry)
-    last.add_incoming(more, body)
+
+    def folded(place: Any, held: list[Any]) -> list[Any]:
+        value, carry = held
+        return [
+            builder.xor(builder.xor(moved(value, [_AT_ONCE] * _AT_ONCE), load(data, place)), carry),
+            zeros,
+        ]
+
+    _, (last, _) = emit_loop(builder, second, end, number(64), [begun, carried], folded)
 
     def block(value: Any, which: int) -> Any:
         lanes = [ir.Constant(index, 2 * which + i) for i in (0, 1)]
@@ -310,39 +288,28 @@ def _emit_wide(
             value = builder.insert_element(value, both, lane)
         return value
 
-    before, begin, body, reduce, after = (
-        builder.block,
-        *(builder.append_basic_block(name) for name in ("begin_wide", "fold_wide", "reduce", "narrow")),
-    )
+    before, begin, after = builder.block, *(builder.append_basic_block(name) for name in ("wide", "narrow"))
     builder.cbranch(builder.icmp_signed("<=", builder.add(at, step), end), begin, after)
     builder.position_at_end(begin)
     started = load(at)
     started[0] = with_first(started[0], moved(value, ir.Constant(pair, [0, 0])))
     second = builder.add(at, step)
-    builder.cbranch(builder.icmp_signed("<=", builder.add(second, step), end), body, reduce)
-    builder.position_at_end(body)
-    place, states = builder.phi(long), [builder.phi(wide) for _ in vectors]
-    more = load(place)
-    folded = [
-        builder.xor(product(state, [_AT_ONCE] * blocks), added)
-        for state, added in zip(states, more, strict=True)
-    ]
-    following = builder.add(place, step)
-    for phi, start, next_one in zip([place, *states], [second, *started], [following, *folded], strict=True):
-        phi.add_incoming(start, begin)
-        phi.add_incoming(next_one, body)
-    builder.cbranch(builder.icmp_signed("<=", builder.add(following, step), end), body, reduce)
-    builder.position_at_end(reduce)
-    rest, lasts = builder.phi(long), [builder.phi(wide) for _ in vectors]
-    for phi, start, next_one in zip([rest, *lasts], [second, *started], [following, *folded], strict=True):
-        phi.add_incoming(start, begin)
-        phi.add_incoming(next_one, body)
+
+    def folded(place: Any, states: list[Any]) -> list[Any]:
+        return [
+            builder.xor(product(state, [_AT_ONCE] * blocks), added)
+            for state, added in zip(states, load(place), strict=True)
+        ]
+
+    limit = builder.sub(end, ir.Constant(long, 16 * _AT_ONCE - 1))  # from here on there are fewer bytes
+    rest, lasts = emit_loop(builder, second, limit, step, started, folded)
     sums = [
         block
         for i, last in zip(vectors, lasts, strict=True)
         for block in split(product(last, [_AT_ONCE - 1 - i - j for j in range(blocks)]))
     ]
     reduced = builder.xor(builder.xor(*sums[:2]), builder.xor(sums[2], split(lasts[-1])[-1]))
+    reduce = builder.block
     builder.branch(after)
     builder.position_at_end(after)
     out, result = builder.phi(long), builder.phi(pair)

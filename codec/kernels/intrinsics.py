@@ -277,6 +277,27 @@ def _below(builder: Any, n: Any, limit: int, short: Callable[[], None], other: C
             other()
 
 
+def emit_loop(
+    builder: Any, place: Any, end: Any, step: Any, values: Sequence[Any], change: Callable[[Any, list[Any]], Sequence[Any]]
+) -> tuple[Any, list[Any]]:  # fmt: skip
+    """Emit: while `place` is before `end`, let `change` compute the next values, and add `step` to it. Return the place and values after."""
+    before, body, after = builder.block, *(builder.append_basic_block(name) for name in ("loop", "looped"))
+    builder.cbranch(builder.icmp_signed("<", place, end), body, after)
+    builder.position_at_end(body)
+    firsts = [place, *values]
+    phis = [builder.phi(first.type) for first in firsts]
+    changed = change(phis[0], phis[1:])
+    following = [builder.add(phis[0], step), *changed]
+    builder.cbranch(builder.icmp_signed("<", following[0], end), body, after)
+    builder.position_at_end(after)
+    lasts = [builder.phi(first.type) for first in firsts]
+    for phi, last, first, next_one in zip(phis, lasts, firsts, following, strict=True):
+        for joined in (phi, last):
+            joined.add_incoming(first, before)
+            joined.add_incoming(next_one, body)
+    return lasts[0], lasts[1:]
+
+
 def _memmove(builder: Any, target: Any, source: Any, n: Any) -> None:
     """Emit memmove, not memcpy, because source and target may overlap. It is no slower."""
     from llvmlite import ir
@@ -508,21 +529,10 @@ def _emit_ascii(typing_context: Any, buf: Any, at: Any, n: Any) -> Any:
         def long() -> None:
             last = builder.sub(n, constant(_ASCII))
             end = load(many, last)
-            before = builder.block
-            body, after = (builder.append_basic_block(name) for name in ("look", "looked"))
-            builder.cbranch(builder.icmp_signed(">", last, constant(0)), body, after)
-            builder.position_at_end(body)
-            place, bits = builder.phi(n.type), builder.phi(many)
-            more = builder.or_(bits, load(many, place))
-            following = builder.add(place, constant(_ASCII))
-            for phi, first, next_one in ((place, constant(0), following), (bits, end, more)):
-                phi.add_incoming(first, before)
-                phi.add_incoming(next_one, body)
-            builder.cbranch(builder.icmp_signed("<", following, last), body, after)
-            builder.position_at_end(after)
-            all_of_it = builder.phi(many)
-            all_of_it.add_incoming(end, before)
-            all_of_it.add_incoming(more, body)
+            _, (all_of_it,) = emit_loop(
+                builder, constant(0), last, constant(_ASCII), [end],
+                lambda place, bits: [builder.or_(bits[0], load(many, place))],
+            )  # fmt: skip
             halves = builder.bitcast(all_of_it, ir.VectorType(wide, 2))
             low, high = (builder.extract_element(halves, ir.Constant(ir.IntType(32), i)) for i in range(2))
             builder.store(builder.or_(low, high), seen)
