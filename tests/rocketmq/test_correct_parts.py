@@ -127,7 +127,13 @@ def test_store_is_repaired_by_the_bit(tmp_path: Path) -> None:
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_gap_in_a_queue_that_a_correction_fills_is_not_lost(tmp_path: Path, jobs: int) -> None:
     rows = [{"topic": "T", "queue_id": 0, "body": b"body %d" % n} for n in range(5)]
-    lw.write(rows, tmp_path / "store", "rocketmq.store")
+    sizes = {
+        "mappedFileSizeCommitLog": 4096,
+        "mappedFileSizeConsumeQueue": 400,
+        "maxHashSlotNum": 8,
+        "maxIndexNum": 60,
+    }
+    lw.write(rows, tmp_path / "store", "rocketmq.store", **sizes)
     (log,) = (tmp_path / "store" / "commitlog").iterdir()
     data = bytearray(log.read_bytes())
     data[data.index(b"body 2")] ^= 1

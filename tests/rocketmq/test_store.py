@@ -277,6 +277,10 @@ def test_check_of_a_healthy_store_keeps_two_messages_per_queue(
     assert list(map(len, kept)) == [2, 2, 2]
 
 
+LARGER = {**SIZES, "mappedFileSizeCommitLog": 1 << 16, "mappedFileSizeConsumeQueue": 2000}
+"""Sizes of files that hold all messages of a test."""
+
+
 def flip(path: Path, place: int) -> None:
     """Flip the lowest bit of a byte."""
     data = bytearray(path.read_bytes())
@@ -298,7 +302,7 @@ def test_tags_code_of_a_unit_is_the_hash_of_the_tags_of_its_message(
     tmp_path: Path, unit: int, depth: str
 ) -> None:
     store = tmp_path / "store"
-    lw.write(TAGGED, store, "rocketmq.store", mappedFileSizeConsumeQueue=2000)
+    lw.write(TAGGED, store, "rocketmq.store", **LARGER)
     assert lw.verify(store).ok
     (queue,) = (store / "consumequeue").rglob("0" * 20)
     flip(queue, 20 * unit + 19)
@@ -318,7 +322,7 @@ def test_tags_code_of_a_unit_is_the_hash_of_the_tags_of_its_message(
 
 def test_tags_code_is_compared_in_a_queue_with_other_faults(tmp_path: Path) -> None:
     store = tmp_path / "store"
-    lw.write(TAGGED, store, "rocketmq.store", mappedFileSizeConsumeQueue=2000)
+    lw.write(TAGGED, store, "rocketmq.store", **LARGER)
     (queue,) = (store / "consumequeue").rglob("0" * 20)
     flip(queue, 7)
     flip(queue, 20 * 2 + 19)
@@ -379,7 +383,9 @@ def test_entries_of_lost_messages_are_no_fault_of_the_index(keyed: Path) -> None
 def test_extension_that_units_lead_to_must_exist(tmp_path: Path) -> None:
     store = tmp_path / "store"
     rows = [{"topic": "T", "queue_id": 0, "body": b"x", "tags": "A"} for _ in range(30)]
-    lw.write(rows, store, "rocketmq.store", enableConsumeQueueExt=True, mappedFileSizeConsumeQueueExt=512)
+    lw.write(
+        rows, store, "rocketmq.store", enableConsumeQueueExt=True, mappedFileSizeConsumeQueueExt=512, **LARGER
+    )
     assert faults_of(store) == []
     files = sorted((store / "consumequeue_ext").rglob("0" * 10 + "*"))
     assert len(files) > 1
