@@ -368,7 +368,7 @@ def _directory(
         )
     layout = layout or detected
     if layout is None:
-        layouts = ", ".join(layout.name for layout in registry.layouts())
+        layouts = ", ".join(item.name for item in (*registry.layouts(), *registry.containers()))
         raise UsageError(
             f"unrecognised directory: {contents(directory)}; known layouts: {layouts}",
             path=path,
