@@ -156,7 +156,8 @@ class Option:
     strategies: tuple[str, ...] = ()
     """The strategies of `repair` that use it. Empty: all."""
     secret: bool = False
-    """Whether no message may show its value. Parsing it gives an object whose printed form does not show it."""
+    """Whether no message may show its value. Parsing it gives an object whose printed form does not show it, and whose `origin` is the text
+    that says where the secret is, or None."""
 
     def read(self, value: Any) -> Any:
         if value is None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from logwright.codec.engine.correct import Fix, OfFile
 from logwright.codec.fault import Fault, Kind, Severity
+from logwright.codec.option import Verb
 
 VERSION = 1
 MAX_FAULTS = 1000
@@ -169,8 +170,8 @@ class ReportData(Mapping[str, Any]):
         """Number of rows that a repair would lose, if known, including rows that are lost already."""
         self.healed: frozenset[tuple[str, int]] = frozenset()
         """Damage from which a repair loses no row, as file and offset."""
-        self.flags = ""
-        """Command line options that name further roots of the store."""
+        self.flags: Mapping[Verb, str] = {}
+        """For the commands that the text names: the options of the caller, as the command line takes them."""
         self.leaves = False
         """Whether a repair leaves some damaged files unchanged."""
         self.strategy: str | None = None

@@ -14,6 +14,7 @@ from typing import Any
 
 from logwright.codec import registry
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
+from logwright.codec.option import Verb
 from logwright.codec.plural import count, plural
 from logwright.readers.corrected import healed_by_corrections, unproved
 from logwright.readers.report_data import ReportData
@@ -294,30 +295,34 @@ def _advice(report: ReportData) -> Iterator[str]:
 
 def next_command(report: ReportData) -> str:
     """Return the command to type next."""
-    path = f"{shlex.quote(report.path)}{report.flags}"
+
+    def command(verb: Verb) -> str:
+        name = "dump" if verb is Verb.READ else verb
+        return f"logwright {name} {shlex.quote(report.path)}{report.flags.get(verb, '')}"
+
     if not report.checked and report.ok and report.missing:
-        return f"logwright verify {path} --as-system   for details"
+        return f"{command(Verb.VERIFY)} --as-system   for details"
     if not report.checked and report.worst in (Severity.ERROR, Severity.WARNING):
-        return f"logwright verify {path}   for details"
+        return f"{command(Verb.VERIFY)}   for details"
     if report.unsupported and report.ok:
-        return f"logwright dump {path} --mode DROPMALFORMED   prints every readable {report.nouns[0]}"
+        return f"{command(Verb.READ)} --mode DROPMALFORMED   prints every readable {report.nouns[0]}"
     if report.ok:
         return (
-            f"logwright verify {path} --json   for the full list"
+            f"{command(Verb.VERIFY)} --json   for the full list"
             if report.worst is Severity.WARNING
-            else f"logwright dump {path} --limit 10"
+            else f"{command(Verb.READ)} --limit 10"
         )
     primary = any(file.errors for file in report.files if file.primary)
     if not report.repairs:
-        return f"logwright dump {path} --mode DROPMALFORMED   prints every undamaged {report.nouns[0]}"
+        return f"{command(Verb.READ)} --mode DROPMALFORMED   prints every undamaged {report.nouns[0]}"
     if not primary:
         more = " more" if any(fault.lost for _, fault in report.faults) else ""
-        return f"logwright repair {path} --out DIR   loses nothing{more}"
+        return f"{command(Verb.REPAIR)} --out DIR   loses nothing{more}"
     if report.strategy is not None:
-        return f"logwright repair {path} --strategy {report.strategy} --out DIR   keeps what is readable"
+        return f"{command(Verb.REPAIR)} --strategy {report.strategy} --out DIR   keeps what is readable"
     if report.repair_loss is not None:
         leaves = ", and leaves some damage in place" if report.leaves else ""
-        return f"logwright repair {path} --out DIR   loses {_more(report)}{leaves}"
+        return f"{command(Verb.REPAIR)} --out DIR   loses {_more(report)}{leaves}"
     losses = [
         0 if fault.offset in file.healed else fault.rows_lost
         for file in report.files
@@ -334,10 +339,10 @@ def next_command(report: ReportData) -> str:
         if fault.severity is not Severity.INFO
     ):
         more = " more" if any(fault.lost for _, fault in report.faults) else ""
-        return f"logwright repair {path} --out DIR   loses nothing{more}"
+        return f"{command(Verb.REPAIR)} --out DIR   loses nothing{more}"
     if None not in losses:
-        return f"logwright repair {path} --out DIR   loses {count(known, report.nouns[0]) if known else 'nothing'}"
-    return f"logwright repair {path} --out DIR   loses only damaged data"
+        return f"{command(Verb.REPAIR)} --out DIR   loses {count(known, report.nouns[0]) if known else 'nothing'}"
+    return f"{command(Verb.REPAIR)} --out DIR   loses only damaged data"
 
 
 def _more(report: ReportData) -> str:

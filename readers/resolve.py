@@ -368,9 +368,9 @@ def _directory(
         )
     layout = layout or detected
     if layout is None:
-        layouts = ", ".join(item.name for item in (*registry.layouts(), *registry.containers()))
+        names = [item.name for item in registry.layouts()] + [item.name for item in registry.containers()]
         raise UsageError(
-            f"unrecognised directory: {contents(directory)}; known layouts: {layouts}",
+            f"unrecognised directory: {contents(directory)}; known layouts: {', '.join(names)}",
             path=path,
             advice=suggestion(directory),
         )

@@ -13,11 +13,13 @@ from logwright.codec import registry
 from logwright.codec.base import Codec
 from logwright.codec.engine.correct import Fix
 from logwright.codec.layout import Container, Layout
-from logwright.codec.option import Option, Options, fold, parse_choice, sealed
+from logwright.codec.option import Option, Options, Verb, fold, parse_choice, sealed
 from logwright.codec.store.listing import Plan
+from logwright.readers import usage
 from logwright.readers.corrected import with_corrections
 from logwright.readers.listing import Directory, LoneFile
 from logwright.readers.paths import name_of
+from logwright.readers.rescue import OPTIONS as RESCUE_OPTIONS
 from logwright.readers.rescue import Rescue
 from logwright.readers.source import STDIN, Source, is_remote, local_path, open_source
 from logwright.readers.task import known_options
@@ -155,7 +157,38 @@ def kind(target: Target) -> str:
     return target.codec.name if isinstance(target, FileTarget) else target.layout.name
 
 
-def flags(target: DirectoryTarget) -> str:
-    """Return the command line options that name the further roots of a target."""
-    roots = {name: target.layout_options[name] for name in target.layout.root_options}
-    return "".join(f" --{name} {shlex.quote(str(path))}" for name, path in roots.items() if path is not None)
+def flags(target: Target, verb: Verb, *, roots: bool = True) -> str:
+    """Return the options of a target that a verb uses, as its command line takes them.
+
+    These are the options that the caller passed, those of a configuration file that differ from their defaults, and, unless `roots` is
+    false, the further roots of a directory.
+    """
+    owner, declared = _declared(target)
+    known = Options(declared, known_options(target.options, declared))
+    values: dict[str, Any] = {}
+    for option in declared:
+        value = known[option.name]
+        if isinstance(owner, Layout) and option.name in owner.root_options:
+            shown = value if roots else None
+        elif known.given(option.name) and value != option.default:
+            shown = _shown(target, option, value)
+        else:
+            shown = None
+        if shown is not None and usage.uses(target, option.name, verb):
+            values[option.name] = shown
+    return "".join(f" --{name} {shlex.quote(str(value))}" for name, value in values.items())
+
+
+def _declared(target: Target) -> tuple[Codec | Layout, Sequence[Option]]:
+    """Return the codec or layout of a target, and its options for reading."""
+    if isinstance(target, FileTarget):
+        return target.codec, (*target.codec.options, *RESCUE_OPTIONS)
+    return target.layout, (*target.layout.read_options, *RESCUE_OPTIONS)
+
+
+def _shown(target: Target, option: Option, value: Any) -> Any:
+    """Return the value of an option as the caller gave it, or for a secret one where it is."""
+    if option.secret:
+        return value.origin or "env:NAME"
+    given = next(given for name, given in target.options.items() if fold(name) == fold(option.name))
+    return given if isinstance(given, str | int | float) else value

@@ -53,11 +53,12 @@ def takes(owner: Codec | Layout, name: str, verb: Verb, view: str | None = None)
 def check(targets: Sequence[Any], verb: Verb) -> None:
     """Raise `UsageError` for an option that a verb does not use with any target (`readers.target.Target`)."""
     for name in dict.fromkeys(name for target in targets for name in target.passed_options):
-        if not any(_used(target, name, verb) for target in targets):
+        if not any(uses(target, name, verb) for target in targets):
             raise refused(name, targets[0], str(verb))
 
 
-def _used(target: Any, name: str, verb: Verb) -> bool:
+def uses(target: Any, name: str, verb: Verb) -> bool:
+    """Return whether a verb uses an option with a target."""
     if fold(name) in _RESCUE:
         return getattr(target, "source", None) is None
     if hasattr(target, "codec"):

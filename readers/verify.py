@@ -27,7 +27,7 @@ from logwright.codec.fault import (
     UsageError,
 )
 from logwright.codec.frames.walk import Stretch
-from logwright.codec.option import Options
+from logwright.codec.option import Options, Verb
 from logwright.codec.store.build import Piece
 from logwright.codec.store.extents import Copy
 from logwright.codec.store.listing import PlannedFile, Role
@@ -155,6 +155,7 @@ def _failed(target: Target, report: Report, error: LogwrightError) -> None:
 def _lone(
     target: FileTarget, report: Report, settings: VerifyOptions, meter: Meter, prefetcher: Prefetcher
 ) -> None:
+    introduce(report, target)
     source = target.open()
     try:
         entry = report.file(target.path, target.codec.name)
@@ -222,12 +223,16 @@ def _begin(target: DirectoryTarget, report: Report) -> None:
     introduce(report, target)
 
 
+_TYPED = (Verb.READ, Verb.VERIFY, Verb.REPAIR, Verb.REBUILD, Verb.EDIT)
+"""The verbs whose commands a report may name."""
+
+
 def introduce(report: Report, target: Target) -> None:
     """Fill in the names and the advice of a target's layout."""
+    report.flags = {verb: flags(target, verb) for verb in _TYPED}
     if isinstance(target, FileTarget):
         return
     layout = target.layout
-    report.flags = flags(target)
     report.known = dict(target.plan.facts)
     report.repairs = layout.capabilities.repair is not None
     report.nouns, report.advice = layout.nouns, layout.advice

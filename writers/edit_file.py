@@ -10,13 +10,13 @@ from typing import Protocol, cast
 from logwright.codec.base import Codec
 from logwright.codec.engine.repair import Change, Removed
 from logwright.codec.fault import UsageError
-from logwright.codec.option import Options
+from logwright.codec.option import Options, Verb
 from logwright.codec.store.extents import Copy, Extent
 from logwright.codec.store.listing import PlannedFile, Role
 from logwright.readers.report import Report
 from logwright.readers.source import STDIN, is_remote, local_path
 from logwright.readers.stream import named
-from logwright.readers.target import FileTarget
+from logwright.readers.target import FileTarget, flags
 from logwright.writers.filesystem import plain_errors
 from logwright.writers.repair_file import Alone, FileWriter, removed_entry
 from logwright.writers.repair_report import edited
@@ -81,4 +81,4 @@ def _tell(
         )
     if request.backup is not None and cuts and not request.dry_run:
         report.notes.append(f"the original is in {request.backup}, including everything removed")
-    report.next = f"logwright verify {shlex.quote(request.out or path)}"
+    report.next = f"logwright verify {shlex.quote(request.out or path)}{flags(target, Verb.VERIFY)}"

@@ -15,6 +15,7 @@ from logwright.codec import plural
 from logwright.codec.engine.repair import Removed, Strategy
 from logwright.codec.fault import BusyError, DamageError, Fault, Severity, UsageError
 from logwright.codec.frames.walk import Hole, Walk
+from logwright.codec.option import Verb
 from logwright.codec.plural import count
 from logwright.codec.store.extents import Copy, Extent
 from logwright.codec.store.listing import Entry, Listing, PlannedFile, Role
@@ -25,7 +26,7 @@ from logwright.readers.report import Report
 from logwright.readers.report_data import FileReport
 from logwright.readers.source import STDIN, Source, is_remote, local_path
 from logwright.readers.stream import named
-from logwright.readers.target import FileTarget
+from logwright.readers.target import FileTarget, flags
 from logwright.readers.task import codec_options
 from logwright.writers.backup import WINDOW, Backup, refuse_backup_inside
 from logwright.writers.file import Draft
@@ -254,9 +255,11 @@ class _Repair(FileWriter):
                 "files derived from this one are unchanged: rebuild its directory, or repair the directory instead"
             )
         if dry_run:
-            report.next = f"logwright repair {shlex.quote(target.path)} --out FILE"
+            report.next = (
+                f"logwright repair {shlex.quote(target.path)}{flags(target, Verb.REPAIR)} --out FILE"
+            )
         else:
-            report.next = f"logwright verify {shlex.quote(out or target.path)}"
+            report.next = f"logwright verify {shlex.quote(out or target.path)}{flags(target, Verb.VERIFY)}"
 
 
 def _one_frame(target: FileTarget, fault: Fault) -> DamageError:

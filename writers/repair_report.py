@@ -10,6 +10,7 @@ from typing import Any
 
 from logwright.codec.engine.repair import Removed
 from logwright.codec.fault import Fault, Severity
+from logwright.codec.option import Verb
 from logwright.codec.plural import count
 from logwright.codec.store.listing import Listing, Role
 from logwright.codec.store.roots import split
@@ -246,9 +247,7 @@ def _name_matters(copy: DirectoryTarget, out: str) -> bool:
 
 def _next(done: Done, copies: Sequence[DirectoryTarget], request: Request, verb: str) -> str:
     paths = " ".join(shlex.quote(copy.path) for copy in copies)
-    more = flags(copies[0])
     if request.dry_run and (done.written or done.removed):
-        return f"logwright {verb} {paths}{more} --out DIR"
-    return (
-        f"logwright verify {shlex.quote(request.out) if request.out else shlex.quote(copies[0].path) + more}"
-    )
+        return f"logwright {verb} {paths}{flags(copies[0], Verb(verb))} --out DIR"
+    options = flags(copies[0], Verb.VERIFY, roots=request.out is None)
+    return f"logwright verify {shlex.quote(request.out or copies[0].path)}{options}"

@@ -15,6 +15,7 @@ from typing import Any
 
 from logwright.codec.fault import ExistsError, LogwrightError, UsageError
 from logwright.codec.layout import Container, Layout, RepairedStore
+from logwright.codec.option import Verb
 from logwright.codec.store.roots import Roots
 from logwright.readers.report import Report
 from logwright.readers.source import is_remote, local_path
@@ -270,10 +271,12 @@ def _sum_up(report: Report, request: Request, verb: str) -> None:
         for note in dict.fromkeys(starts)
         if not any(name.endswith("checkpoint") and name in note for name in changed)
     ]
+    next_verb = Verb(verb) if request.dry_run else Verb.VERIFY
+    options = parts[0].flags.get(next_verb, "") if parts else ""
     if request.dry_run:
-        report.next = f"logwright {verb} {shlex.quote(report.path)} --out DIR"
+        report.next = f"logwright {verb} {shlex.quote(report.path)}{options} --out DIR"
     else:
-        report.next = f"logwright verify {shlex.quote(request.out or report.path)}"
+        report.next = f"logwright verify {shlex.quote(request.out or report.path)}{options}"
 
 
 def _of_part(part: Report, entry: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -91,7 +91,7 @@ def test_damaged_entry_is_left_out(mode: str) -> None:
 def test_mode_as_system_reads_what_a_client_gets() -> None:
     known = case("elog_flip_body")
     path = str(known.path)
-    with pytest.warns(UserWarning, match="1 served entries have a wrong digest"):
+    with pytest.warns(UserWarning, match="a wrong digest in 1 served entry"):
         assert len(lw.read(path, mode="AS_SYSTEM", **known.options)) == 26
     assert len(lw.read(path, mode="AS_SYSTEM", reader="bookie", **known.options)) == 27
 

@@ -90,9 +90,10 @@ def new_ledgers(ledgers: Int64s, sizes: Int64s, cache: Int64s, out: Int64s) -> i
 
 
 class Passwords:
-    """The passwords of ledgers: one for all, or one for each. `repr` hides them."""
+    """The passwords of ledgers: one for all, or one for each. `repr` hides them. `origin` is the text that says where they are, if any."""
 
-    def __init__(self, value: bytes | Mapping[int, bytes]) -> None:
+    def __init__(self, value: bytes | Mapping[int, bytes], origin: str | None = None) -> None:
+        self.origin = origin
         self._all = value if isinstance(value, bytes) else None
         self._each = {} if isinstance(value, bytes) else dict(value)
 
@@ -122,9 +123,11 @@ def parse_passwords(value: Any) -> Passwords:
         return Passwords(value)
     if isinstance(value, str) and _MAPPING.match(value):
         pairs = (pair.partition("=") for pair in value.split(","))
-        return Passwords({_ledger(ledger): host().read_secret(name.strip()) for ledger, _, name in pairs})
+        return Passwords(
+            {_ledger(ledger): host().read_secret(name.strip()) for ledger, _, name in pairs}, value
+        )
     if isinstance(value, str):
-        return Passwords(host().read_secret(value))
+        return Passwords(host().read_secret(value), value)
     if isinstance(value, Mapping):
         return Passwords({_ledger(ledger): _password(password) for ledger, password in value.items()})
     raise ValueError("expected bytes, env:NAME, file:PATH, or a mapping from ledger ids to passwords")

@@ -334,7 +334,7 @@ class RepairedBookie(RepairPlan):
         self.made_files[f"{place.prefix}{newest + 1:x}.txn"] = padded(pieces)
         count = sum(map(len, missing.values()))
         self.notes.append(
-            f"{count} entries are missing in the entry logs but exist in other files; the bookie adds them from journal {newest + 1:x}.txn"
+            f"the bookie adds {plural.count(count, 'entry')} that the entry logs lack but other files have, from journal {newest + 1:x}.txn"
         )
 
     def _key(self, ledger: int) -> bytes:

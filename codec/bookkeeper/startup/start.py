@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from logwright.codec import plural
 from logwright.codec.bookkeeper.formats.entrylog.codec import CODEC as LOG
 from logwright.codec.bookkeeper.startup.bookie import Bookie
 from logwright.codec.bookkeeper.startup.client import Client, LedgerRead
@@ -79,7 +80,7 @@ class ServedBookie(Served):
             wrong = [entry for entry, failure in read.failed.items() if failure.startswith("BKDigest")]
             if wrong:
                 out.append(
-                    f"ledger {read.ledger}: {len(wrong)} served entries have a wrong digest, the first is {wrong[0]}"
+                    f"ledger {read.ledger}: a wrong digest in {plural.count(len(wrong), 'served entry')}, the first is {wrong[0]}"
                 )
         if self.bookie.skipped:
             out.append(
