@@ -39,6 +39,8 @@ Int64s = npt.NDArray[np.int64]
 SOUND, UNSURE, NONE = range(3)
 """Results of a search: a frame; a possible frame that needs more bytes; nothing."""
 
+_TRIED = 16
+"""Positions that a search tries before it looks again whether zeros follow, which it skips."""
 _ZEROS = 64
 """Zero bytes at the end of a chain that show that no more frames follow."""
 
@@ -265,30 +267,34 @@ def finder(spec: FrameSpec) -> Find:
                 if zeros - p > peek + alignment:
                     p += (zeros - p - peek) // alignment * alignment
                     continue
-            passed = True
-            if tests:
-                value = load_test(buf, p + test_at)
-                passed = False
-                for test_value in test_values:
-                    if value == test_value:
-                        passed = True
-            size = load_length(buf, p + length_at) + bias
-            if passed and head <= size <= longest and size <= end - p:
-                if len(buf) - p < head:
-                    return p, UNSURE, head
+            for q in range(p, min(p + _TRIED * alignment, last + 1), alignment):
+                p = q + alignment
+                passed = True
+                if tests:
+                    value = load_test(buf, q + test_at)
+                    passed = False
+                    for test_value in test_values:
+                        if value == test_value:
+                            passed = True
+                if not passed:
+                    continue
+                size = load_length(buf, q + length_at) + bias
+                if size < head or size > longest or size > end - q:
+                    continue
+                if len(buf) - q < head:
+                    return q, UNSURE, head
                 if ascending:
                     # Cheaper than the rule of the head, and enough for most candidates.
-                    claim = load_claim(buf, p + claim_at)
+                    claim = load_claim(buf, q + claim_at)
                     passed = low <= claim <= high and (size <= reach or claim in (low, due))
                 if passed and tests_head:
-                    passed = head_rule(buf, p)
+                    passed = head_rule(buf, q)
                 if passed and padded:
-                    passed = not in_padding(buf, p, size)
+                    passed = not in_padding(buf, q, size)
                 if passed:
-                    outcome, need, _ = validated(buf, p, end - p, base, low, high, known, filled)
+                    outcome, need, _ = validated(buf, q, end - q, base, low, high, known, filled)
                     if outcome != NONE:
-                        return p, outcome, need
-            p += alignment
+                        return q, outcome, need
         return p, NONE, 0
 
     find_kernel: Find = named_kernel("const u1[], i8, i8, i8, i8, i8, i8, i8, i8[], i8[]", spec, "find", find)  # type: ignore[assignment]

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.kernels.crc32c import crc32c_bytes, slicing
+from logwright.codec.kernels.crc32c import crc32c_bytes, shifted, shifting, slicing
 from logwright.codec.kernels.kernel import kernel
 
 CRC32C, CRC32 = 0x82F63B78, 0xEDB88320
@@ -40,31 +41,50 @@ class Flip(NamedTuple):
     alone: bool = True
 
 
-def _backward(polynomial: int) -> npt.NDArray[np.int64]:
-    """Return by the highest byte of a register: the last byte that went into it, and (256 on) what that byte added."""
-    added = slicing(polynomial, 1)
-    out = np.empty(512, np.int64)
-    out[added >> 24] = np.arange(256)
-    out[256 + (added >> 24)] = added
-    return out
+_BLOCK = 512
+"""Bytes whose bits are compared with a change at once."""
+_ORDER = {CRC32C: (1 << 31) - 1, CRC32: (1 << 32) - 1}
+"""Appending this many zero bytes changes no raw checksum. So that number less n undoes appending n of them."""
 
 
-_BACKWARD_CRC32C, _BACKWARD_CRC32 = _backward(CRC32C), _backward(CRC32)
+class _Changes(NamedTuple):
+    """The changes of a CRC by each bit of the last `_BLOCK` bytes, in order, and the number of each: bytes behind it, times 8, plus the bit.
+    `back` is the table that undoes appending `_BLOCK` zero bytes."""
+
+    sorted: npt.NDArray[np.int64]
+    numbers: npt.NDArray[np.int64]
+    back: npt.NDArray[np.int64]
 
 
-@kernel("i8, i8, const i8[]")
-def _distance(change: int, size: int, backward: npt.NDArray[np.int64]) -> int:
-    """Return how many bytes behind the flipped bit are, times 8, plus the bit; -1 if it is not in the `size` bytes."""
-    for behind in range(size):
-        highest = change >> 24
-        change = (change ^ backward[256 + highest]) << 8 | backward[highest]
-        if change < 256 and change & change - 1 == 0 and change > 0:
-            bit = 0
-            while change > 1:
-                change >>= 1
-                bit += 1
-            return 8 * behind + bit
-    return -1
+@cache
+def _changes(polynomial: int) -> _Changes:
+    of_byte = slicing(polynomial, 1)
+    rows = [of_byte[1 << np.arange(8)]]
+    while len(rows) < _BLOCK:
+        rows.append(rows[-1] >> 8 ^ of_byte[rows[-1] & 0xFF])
+    changes = np.concatenate(rows)
+    numbers = np.argsort(changes)
+    return _Changes(changes[numbers], numbers, shifting(_ORDER[polynomial] - _BLOCK, polynomial))
+
+
+@kernel("i8, i8, const i8[], const i8[]")
+def _block_of(
+    change: int, count: int, changes: npt.NDArray[np.int64], back: npt.NDArray[np.int64]
+) -> tuple[int, int]:
+    """Return how many of `count` blocks are behind the flipped bit, and the place of what it changes in its block among the sorted
+    `changes`; -1 if no single bit changes this."""
+    for block in range(count):
+        low, high = 0, len(changes)
+        while high - low > 1:
+            middle = (low + high) // 2
+            if changes[middle] <= change:
+                low = middle
+            else:
+                high = middle
+        if changes[low] == change:
+            return block, low
+        change = shifted(change, back)
+    return -1, -1
 
 
 def flipped_bit(change: int, size: int, polynomial: int) -> tuple[int, int] | None:
@@ -72,9 +92,18 @@ def flipped_bit(change: int, size: int, polynomial: int) -> tuple[int, int] | No
 
     Takes time linear in `size`.
     """
-    backward = _BACKWARD_CRC32C if polynomial == CRC32C else _BACKWARD_CRC32
-    distance = int(_distance(change, size, backward))
-    return None if distance < 0 else (size - 1 - distance // 8, distance % 8)
+    known = _changes(polynomial)
+    if size <= _BLOCK:
+        block, place = 0, int(np.searchsorted(known.sorted, change))
+        if place == len(known.sorted) or known.sorted[place] != change:
+            return None
+    else:
+        block, place = map(int, _block_of(change, -(-size // _BLOCK), known.sorted, known.back))
+        if block < 0:
+            return None
+    behind, bit = divmod(int(known.numbers[place]), 8)
+    behind += block * _BLOCK
+    return (size - 1 - behind, bit) if behind < size else None
 
 
 def find_flipped_bit(

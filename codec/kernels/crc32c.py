@@ -7,6 +7,7 @@ Uses the processor's instruction if it has one, else tables. Callable inside ker
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -20,38 +21,13 @@ POLYNOMIAL = 0x82F63B78
 _ONES = 0xFFFFFFFF
 
 
-def _multiplied(a: int, b: int, polynomial: int) -> int:
-    """Return the product of two reflected polynomials (the highest bit is x**0) modulo that of a CRC."""
+def _multiplied(a: Any, b: Any, polynomial: int) -> Any:
+    """Return the product of two reflected polynomials (the highest bit is x**0), or of arrays of them, modulo that of a CRC."""
     product = 0
     for bit in range(31, -1, -1):
         product ^= b & -(a >> bit & 1)
         b = (b >> 1) ^ (polynomial & -(b & 1))
     return product
-
-
-def powers(polynomial: int) -> npt.NDArray[np.int64]:
-    """Return x**(8 * 2**k) for k from 0 to 62, the factors for appending 2**k zero bytes to a raw checksum."""
-    factors = [0x00800000]
-    while len(factors) < 63:
-        factors.append(_multiplied(factors[-1], factors[-1], polynomial))
-    return np.array(factors, np.int64)
-
-
-@kernel("i8, i8, const i8[], i8")
-def appended(crc: int, zeros: int, factors: npt.NDArray[np.int64], polynomial: int) -> int:
-    """Return the raw checksum after appending `zeros` zero bytes. `factors` are the `powers` of the polynomial."""
-    k = 0
-    while zeros > 0:
-        if zeros & 1:
-            factor = int(factors[k])
-            product = 0
-            for bit in range(31, -1, -1):
-                product ^= factor & -(crc >> bit & 1)
-                factor = (factor >> 1) ^ (polynomial & -(factor & 1))
-            crc = product
-        zeros >>= 1
-        k += 1
-    return crc
 
 
 def slicing(polynomial: int, count: int) -> npt.NDArray[np.int64]:
@@ -65,13 +41,60 @@ def slicing(polynomial: int, count: int) -> npt.NDArray[np.int64]:
     return np.concatenate(rows)
 
 
-def _shifting(zeros: int) -> npt.NDArray[np.int64]:
-    """Return tables, 256 values for each byte of a raw checksum, for appending `zeros` zero bytes (a power of two)."""
-    by = int(_POWERS[zeros.bit_length() - 1])
-    basis = [_multiplied(1 << bit, by, POLYNOMIAL) for bit in range(32)]
+_DIGITS = 16 * 16
+"""The values of the 16 hexadecimal digits of a number."""
+
+
+@cache
+def powers(polynomial: int) -> npt.NDArray[np.int64]:
+    """Return factors for appending zero bytes to a raw checksum: x**(8 * d * 16**k) at 16 * k + d. Those with one, two and three more zero
+    bytes follow."""
+    squares = [0x00800000]
+    while len(squares) < 64:
+        squares.append(_multiplied(squares[-1], squares[-1], polynomial))
+    by_bit = np.array(squares, np.int64).reshape(16, 4)
+    factors = np.full((16, 16), 1 << 31, np.int64)
+    for bit in range(4):
+        value = 1 << bit
+        factors[:, value] = by_bit[:, bit]
+        factors[:, value + 1 : 2 * value] = _multiplied(
+            factors[:, 1:value], by_bit[:, bit : bit + 1], polynomial
+        )
+    rows, row = [factors.reshape(-1)], slicing(polynomial, 1)
+    while len(rows) < 4:
+        rows.append(rows[-1] >> 8 ^ row[rows[-1] & 0xFF])
+    return np.concatenate(rows)
+
+
+@kernel("i8, i8, const i8[], i8")
+def appended(crc: int, zeros: int, factors: npt.NDArray[np.int64], polynomial: int) -> int:
+    """Return the raw checksum after appending `zeros` zero bytes. `factors` are the `powers` of the polynomial."""
+    at = 0
+    while zeros > 0:
+        # One multiplication per digit. The highest bit is x**0, so the highest byte takes the factor itself.
+        place = at + (zeros & 15)
+        first, second = int(factors[place]), int(factors[_DIGITS + place])
+        third, fourth = int(factors[2 * _DIGITS + place]), int(factors[3 * _DIGITS + place])
+        product = 0
+        for bit in range(8):
+            product = (
+                (product >> 1 ^ polynomial & -(product & 1))
+                ^ (first & -(crc >> 24 + bit & 1) ^ second & -(crc >> 16 + bit & 1))
+                ^ (third & -(crc >> 8 + bit & 1) ^ fourth & -(crc >> bit & 1))
+            )
+        crc = product
+        zeros >>= 4
+        at += 16
+    return crc
+
+
+def shifting(zeros: int, polynomial: int) -> npt.NDArray[np.int64]:
+    """Return tables, 256 values for each byte of a raw checksum, for appending `zeros` zero bytes."""
+    by = appended.py_func(1 << 31, zeros, powers(polynomial), polynomial)
+    basis = _multiplied(1 << np.arange(32), by, polynomial)
     table = np.zeros((4, 256), np.int64)
     values = np.arange(256)
-    for bit, image in enumerate(basis):
+    for bit, image in enumerate(basis.tolist()):
         table[bit // 8] ^= np.where(values >> bit % 8 & 1, image, 0)
     return table.reshape(-1)
 
@@ -81,8 +104,8 @@ _SLICES = slicing(POLYNOMIAL, 8)
 # Three parallel streams keep the CRC instruction busy: its latency is three cycles, its throughput one per cycle. Two sizes: the
 # larger the streams, the fewer the combinations but the longer the remainder.
 _LONG, _SHORT = 1024, 128
-_SHIFT_LONG, _SHIFT_LONG_2 = _shifting(_LONG), _shifting(2 * _LONG)
-_SHIFT_SHORT, _SHIFT_SHORT_2 = _shifting(_SHORT), _shifting(2 * _SHORT)
+_SHIFT_LONG, _SHIFT_LONG_2 = (shifting(zeros, POLYNOMIAL) for zeros in (_LONG, 2 * _LONG))
+_SHIFT_SHORT, _SHIFT_SHORT_2 = (shifting(zeros, POLYNOMIAL) for zeros in (_SHORT, 2 * _SHORT))
 
 
 def _crc_instruction(triple: str, features: str, width: int) -> str | None:
@@ -188,7 +211,7 @@ def _word(buf: Bytes, at: int) -> int:
 
 
 @kernel("i8, const i8[]")
-def _shifted(crc: int, table: npt.NDArray[np.int64]) -> int:
+def shifted(crc: int, table: npt.NDArray[np.int64]) -> int:
     """Return the raw checksum after appending the zero bytes that the table is for."""
     return (
         int(table[crc & 0xFF])
@@ -211,7 +234,7 @@ def _by_instruction(crc: int, buf: Bytes, at: int, end: int) -> int:
                 crc = _step_8(crc, buf, i)
                 second = _step_8(second, buf, i + _LONG)
                 third = _step_8(third, buf, i + 2 * _LONG)
-        crc = _shifted(crc, _SHIFT_LONG_2) ^ _shifted(second, _SHIFT_LONG) ^ third
+        crc = shifted(crc, _SHIFT_LONG_2) ^ shifted(second, _SHIFT_LONG) ^ third
         at += 3 * _LONG
     while end - at >= 3 * _SHORT:
         second = third = 0
@@ -219,7 +242,7 @@ def _by_instruction(crc: int, buf: Bytes, at: int, end: int) -> int:
             crc = _step_8(crc, buf, i)
             second = _step_8(second, buf, i + _SHORT)
             third = _step_8(third, buf, i + 2 * _SHORT)
-        crc = _shifted(crc, _SHIFT_SHORT_2) ^ _shifted(second, _SHIFT_SHORT) ^ third
+        crc = shifted(crc, _SHIFT_SHORT_2) ^ shifted(second, _SHIFT_SHORT) ^ third
         at += 3 * _SHORT
     while end - at >= 8:
         crc = _step_8(crc, buf, at)

@@ -44,6 +44,19 @@ def test_flipped_bit_outside_the_covered_bytes_is_not_found() -> None:
     assert find_flipped_bit(crc32c, crc32c(data), crc32c(changed), 5000) == (0, 0)
 
 
+@pytest.mark.parametrize("algorithm", [crc32c, stored_crc, zlib.crc32])
+@pytest.mark.parametrize("behind", [0, 1, 510, 511, 512, 513, 1023, 1024, 100_000])
+def test_flipped_bit_is_found_at_any_distance_from_the_end(algorithm: object, behind: int) -> None:
+    assert callable(algorithm)
+    data = bytearray(100_003)
+    right = algorithm(bytes(data))
+    data[len(data) - 1 - behind] ^= 0x10
+    wrong = algorithm(bytes(data))
+    assert find_flipped_bit(algorithm, right, wrong, len(data)) == (len(data) - 1 - behind, 4)
+    assert find_flipped_bit(algorithm, right, wrong, behind + 1) == (0, 4)
+    assert find_flipped_bit(algorithm, right, wrong, behind) is None
+
+
 @pytest.mark.parametrize(
     ("system", "case", "message"),
     [("kafka", "dmg_flip_lastdelta", "last_offset_delta"), ("kafka", "dmg_flip_count", "records_count")],
