@@ -5,6 +5,7 @@ A headline, what is lost, what the real system would do if it were started now, 
 
 from __future__ import annotations
 
+import re
 import shlex
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,6 +23,7 @@ from logwright.readers.report_data import ReportData
 WIDTH = 118
 """Longer lines are wrapped, except for paths and commands."""
 _NARROWEST = 60
+_DIGITS = re.compile(r"\d+")
 _SHOWN = 8
 """Number of faults to print."""
 _NOTES = 3
@@ -136,7 +138,7 @@ def _alike(faults: Iterable[tuple[str, Fault]]) -> list[_Shown]:
             if not here.fault.lost:
                 here.fault = replace(here.fault, lost=fault.lost, rows_lost=fault.rows_lost)
             continue
-        pattern = "".join(character for character in fault.detail if not character.isdigit())
+        pattern = _DIGITS.sub("", fault.detail)
         key = (path, fault.kind, fault.severity, pattern)
         first = known.get(key)
         # Faults that name lost rows are listed one by one.

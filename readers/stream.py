@@ -13,6 +13,7 @@ import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -332,8 +333,15 @@ class FileStream:
             row = {}
 
     def _row(self, values: Mapping[str, Any]) -> pa.RecordBatch:
-        arrays = [pa.array([values.get(field.name)], field.type) for field in self.schema]
+        arrays = [
+            pa.array([values[field.name]], field.type) if field.name in values else null
+            for field, null in zip(self.schema, self._nulls, strict=True)
+        ]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    @cached_property
+    def _nulls(self) -> list[pa.Array]:
+        return [pa.nulls(1, field.type) for field in self.schema]
 
     def _readable(self, offset: int, length: int, window: Window | None) -> bytes:
         """Return the bytes up to the first one that the disk cannot read."""

@@ -63,10 +63,13 @@ class _Layout:
         self.test_flips = self.test.flips()
         self.claim = _Number() if spec.claims is None else _Number.of(spec.struct, spec.claims.field)
         self.claim_flips = {(byte, bit): flip for byte, bit, flip in self.claim.flips()}
-        self.sums: list[tuple[Checksum, _Number, Span, int]] = [
-            (checksum, _Number.of(spec.struct, checksum.at), *span_of(spec, i))
-            for i, checksum in enumerate(spec.checksums)
-        ]
+        self.sums: list[tuple[Checksum, _Number, Span, int]] = []
+        for i, checksum in enumerate(spec.checksums):
+            span, mask = span_of(spec, i)
+            # As plain functions: a call of a kernel costs more than these few reads.
+            self.sums.append(
+                (checksum, _Number.of(spec.struct, checksum.at), getattr(span, "py_func", span), mask)
+            )
         values = () if spec.test is None else spec.test.values
         values += () if spec.marker is None else (spec.marker.value,)
         self.tested = set(values) | {value - (1 << 8 * self.test.width) for value in values}
@@ -161,17 +164,20 @@ def _by_checksums(
             places.append(at + size - 1)
         yield from _in_places(layout, view, at, places)
         return
-    for byte, bit, flip in layout.length_flips:
-        size_then = (length ^ flip) + bias
-        ends = low <= size_then <= longest and _may_end(layout, view, at + size_then, at + left)
-        if ends and _sums_agree(layout, data, at, size_then, (at + byte, bit)):
+    known: _Sums = {}
+    others = [((length ^ flip) + bias, byte, bit) for byte, bit, flip in layout.length_flips]
+    # From the smallest length on, so that each byte is summed once.
+    for size_then, byte, bit in sorted(other for other in others if low <= other[0] <= longest):
+        if _may_end(layout, view, at + size_then, at + left) and _sums_agree(
+            layout, data, at, size_then, (at + byte, bit), known
+        ):
             yield Flip(at + byte, bit)
     if spec.test is not None and len(spec.test.values) > 1:
         # The wrong kind of frame may have been tested.
         for byte, bit in layout.passing(view, at):
             # A marker frame has another length, and no checksum.
             if spec.marker is not None or (
-                complete and _sums_agree(layout, data, at, size, (at + byte, bit))
+                complete and _sums_agree(layout, data, at, size, (at + byte, bit), {})
             ):
                 yield Flip(at + byte, bit)
 
@@ -196,8 +202,15 @@ def _may_end(layout: _Layout, data: memoryview, end: int, stop: int) -> bool:
     return data[end : end + layout.head_size] == layout.no_head
 
 
-def _sums_agree(layout: _Layout, data: Bytes, at: int, size: int, flip: tuple[int, int]) -> bool:
-    """Return whether the checksums of the frame at `data[at]`, of `size` bytes, are right with a bit of its head flipped."""
+_Sums = dict[tuple[str, int], tuple[int, int]]
+"""By the name of a checksum and where it starts: where it ends, and its value."""
+
+
+def _sums_agree(
+    layout: _Layout, data: Bytes, at: int, size: int, flip: tuple[int, int], known: _Sums
+) -> bool:
+    """Return whether the checksums of the frame at `data[at]`, of `size` bytes, are right with a bit of its head flipped. Sums that do not
+    cover this bit are continued from the `known` ones."""
     view, (place, bit) = data.data, flip
     view[place] ^= 1 << bit
     try:
@@ -205,7 +218,16 @@ def _sums_agree(layout: _Layout, data: Bytes, at: int, size: int, flip: tuple[in
             start, stop, right = span(data, at, at + size)
             if start >= 0 and not at <= start <= stop <= at + size:
                 return False
-            if start >= 0 and int(checksum.algorithm.of(data, start, stop)) & mask != right:
+            if start < 0:
+                continue
+            algorithm, key = checksum.algorithm, (checksum.algorithm.name, start)
+            end, value = known.get(key, (start, algorithm.empty))
+            if start <= place < stop or end > stop:
+                computed = algorithm.of(data, start, stop)
+            else:
+                computed = algorithm.update(value, data, end, stop)
+                known[key] = stop, computed
+            if int(computed) & mask != right:
                 return False
         return True
     except IndexError:
