@@ -25,6 +25,8 @@ from typing import Any
 HERE = Path(__file__).parent
 ROUND_SECONDS = 0.25
 CODECS = {"kafka": "kafka.partition", "leveldb": "leveldb.db", "zookeeper": "zookeeper.datadir"}
+BAIT = 4 << 20
+"""Size of the files of adversarial bytes."""
 COMPRESSION = ("none", "snappy", "lz4", "zstd", "gzip")
 
 
@@ -111,6 +113,8 @@ class Worker:
         self._tables: dict[Path, Any] = {}
 
     def generate(self, rows: int) -> None:
+        from bench_salvage import deceptive
+
         for name in COMPRESSION:
             path = self.corpora / f"kafka-{name}-0"
             self.lw.generate("kafka.partition", path, rows=rows, seed=7, **{"compression.type": name})
@@ -120,18 +124,30 @@ class Worker:
         self.lw.write(table, self.corpora / "kafka-small-0", "kafka.partition", **{"batch.size": 200})
         for name in ("kafka-none-0", "kafka-small-0", "leveldb", "zookeeper"):
             self.lw.damage(self.corpora / name, out=self.corpora / f"damaged-{name}", seed=3, count=20)
+        self.lw.damage(
+            self.corpora / "kafka-small-0",
+            self.corpora / "damaged-flips-kafka-small-0",
+            [f"flip:frame={i},at={61 + i % 60},bit={i % 8}" for i in range(10, 2000, 20)],
+        )
+        for name, make in deceptive():
+            place = self.corpora / f"bait-{name.replace(' ', '-')}"
+            place.mkdir()
+            make(BAIT).tofile(place / f"{0:020d}.log")
 
     def tasks(self) -> list[str]:
         names = sorted(path.name for path in self.corpora.iterdir() if path.is_dir())
-        sound = [name for name in names if not name.startswith("damaged")]
+        sound = [name for name in names if not name.startswith(("damaged", "bait"))]
+        hurt = [name for name in names if name not in sound]
         return [
             *(f"read {name}" for name in sound),
             *(f"read frames of {name}" for name in sound),
             *(f"verify structure {name}" for name in sound),
             *(f"verify records {name}" for name in sound),
             *(f"write {name}" for name in sound),
-            *(f"verify records {name}" for name in names if name not in sound),
-            *(f"repair {name}" for name in names if name not in sound),
+            *(f"verify records {name}" for name in hurt),
+            *(f"read {mode} {name}" for mode in ("PERMISSIVE", "DROPMALFORMED") for name in hurt),
+            *(f"repair {name}" for name in hurt if name.startswith("damaged")),
+            *(f"salvage {name}" for name in names if "-none" in name or "kafka" not in name or name in hurt),
             *(f"read file {name}" for name in self._largest()),
         ]
 
@@ -166,6 +182,8 @@ class Worker:
 
     def _work(self, verb: str, path: Path) -> Callable[[], object]:
         lw = self.lw
+        if verb in ("read PERMISSIVE", "read DROPMALFORMED"):
+            return lambda: lw.read(self._store(path), mode=verb.split()[1])
         if verb in ("read", "read file"):
             return lambda: lw.read(self._store(path))
         if verb == "read frames of":
@@ -174,6 +192,8 @@ class Worker:
             return lambda: lw.verify(self._store(path), depth=verb.split()[1])
         if verb == "repair":
             return lambda: self._into(lambda out: lw.repair(self._store(path), out))
+        if verb == "salvage":
+            return lambda: self._into(lambda out: lw.repair(self._store(path), out, strategy="salvage"))
         if path not in self._tables:
             self._tables[path] = lw.read(path)
         codec = CODECS[path.name.split("-")[0]]
@@ -184,6 +204,8 @@ class Worker:
 
     def _store(self, path: Path) -> Path:
         """The damaged copy is in a folder beside `damage.json`."""
+        if path.name.startswith("bait"):
+            return next(path.iterdir())
         return (
             next(child for child in path.iterdir() if child.is_dir())
             if path.name.startswith("damaged")
