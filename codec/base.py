@@ -94,6 +94,9 @@ class Codec(ABC):
     """True if frames are found by an index in the file, so that a range of the file cannot be read alone."""
     scans_empty: bool = False
     """True if an empty file is scanned too, because a sound file is never empty."""
+    window: int = 4 << 20
+    """Bytes of a file that are read and decoded at a time. Measured on Kafka segments: smaller ones cost more calls than they save in the
+    cache, larger ones save nothing."""
     sequential: bool = False
     """True if the meaning of a frame may depend on earlier frames. Such a file is not split."""
     ordered: str | None = None

@@ -83,11 +83,12 @@ class Combined:
         mode: Mode = Mode.FAILFAST,
         filter: Filter | None = None,
         limit: int | None = None,
-        window: int = WINDOW,
+        window: int | None = None,
         prefetcher: Prefetcher = INLINE,
     ) -> Iterator[pa.RecordBatch]:
         combine = registry.get_layout(self.layout).capabilities.combine
         assert combine is not None
+        window = WINDOW if window is None else window
         room = max(window * _OPEN // max(_OPEN, len(self.runs)), min(window, _SMALLEST))
         reading = _Reading(self, report, mode, filter, room, prefetcher)
         needed = tuple(dict.fromkeys((*columns, *(filter.columns if filter is not None else ()))))

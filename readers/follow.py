@@ -25,7 +25,7 @@ from logwright.codec import registry
 from logwright.codec.capability import Follow, Settled
 from logwright.codec.engine.fold import Fold
 from logwright.codec.fault import LogwrightError, UsageError
-from logwright.codec.frames.walk import WINDOW, Stretch, Walk
+from logwright.codec.frames.walk import Stretch, Walk
 from logwright.codec.layout import Layout
 from logwright.codec.option import Option, Options
 from logwright.codec.store.view import FILE_POSITION, Group, Part
@@ -78,7 +78,7 @@ class Ranged:
         mode: Mode = Mode.FAILFAST,
         filter: filters.Filter | None = None,
         limit: int | None = None,
-        window: int = WINDOW,
+        window: int | None = None,
         prefetcher: Prefetcher = INLINE,
     ) -> Iterator[pa.RecordBatch]:
         column, base = self.column, 0

@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow as pa
 
 from logwright.codec.engine.startup import Started
-from logwright.codec.frames.walk import WINDOW
 from logwright.readers.filter import Filter
 from logwright.readers.prefetch import INLINE, Prefetcher
 from logwright.readers.report import Report
@@ -58,7 +57,7 @@ class ServedRows:
         mode: Mode = Mode.AS_SYSTEM,
         filter: Filter | None = None,
         limit: int | None = None,
-        window: int = WINDOW,
+        window: int | None = None,
         prefetcher: Prefetcher = INLINE,
     ) -> Iterator[pa.RecordBatch]:
         needed = tuple(dict.fromkeys((*columns, *(filter.columns if filter is not None else ()))))

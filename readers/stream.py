@@ -120,7 +120,7 @@ class FileStream:
         stop: int | None = None,
         filter: Filter | None = None,
         limit: int | None = None,
-        window: int = WINDOW,
+        window: int | None = None,
         on_corrupt: Callable[[pa.RecordBatch], None] | None = None,
         prefetcher: Prefetcher = INLINE,
     ) -> None:

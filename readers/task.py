@@ -14,7 +14,6 @@ from logwright.codec import registry
 from logwright.codec.base import Codec
 from logwright.codec.engine.correct import Fix
 from logwright.codec.fault import DamageError, Fault
-from logwright.codec.frames.walk import WINDOW
 from logwright.codec.option import Option, Options, fold
 from logwright.codec.window import RowFrames
 from logwright.readers import jobs as _jobs
@@ -57,7 +56,7 @@ class Work(Protocol):
         mode: Mode = Mode.FAILFAST,
         filter: Filter | None = None,
         limit: int | None = None,
-        window: int = WINDOW,
+        window: int | None = None,
         prefetcher: Prefetcher = INLINE,
     ) -> Iterator[pa.RecordBatch]:
         """Iterate over the rows, in batches of `stream.output_schema`."""
@@ -187,7 +186,7 @@ def run(
         for is_file, group in groupby(tasks, lambda task: isinstance(task, Task)):
             if is_file and limit is None:
                 files = [ReadJob(task, filter, report) for task in group if isinstance(task, Task)]
-                yield from run_jobs(files, columns, mode, WINDOW, prefetcher)
+                yield from run_jobs(files, columns, mode, None, prefetcher)
                 continue
             for task in group:
                 if limit == 0:
@@ -218,7 +217,11 @@ class ReadJob:
 
 
 def run_jobs(
-    jobs: Sequence[ReadJob], columns: Sequence[str] | None, mode: Mode, window: int, prefetcher: Prefetcher
+    jobs: Sequence[ReadJob],
+    columns: Sequence[str] | None,
+    mode: Mode,
+    window: int | None,
+    prefetcher: Prefetcher,
 ) -> Iterator[Any]:
     """Iterate over the rows of files, in order; with `columns` None over the frames that hold them.
 

@@ -24,7 +24,7 @@ from logwright.codec.frames.specification import (
     no_rule,
     span_of,
 )
-from logwright.codec.kernels.intrinsics import Bytes, copy, load_u8
+from logwright.codec.kernels.intrinsics import Bytes, copy, load_u8, prefetch
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.window import Window
 
@@ -59,6 +59,9 @@ LONGEST_FILL = 4096
 _NO_NUMBERS = np.empty(0, np.int64)
 _ROOM = 1 << 16
 """Frames that one call of a scanner finds at most."""
+_AHEAD, _AT_ONCE, _LINE = 1024, 512, 64
+"""Bytes that are prefetched with each frame, unless frames are shorter than a cache line: where they start, counted from the start of the
+frame, how many they are, and the size of a cache line. The processor itself stops prefetching at the end of each page and each checksum."""
 
 Scan = Callable[[Bytes, int, int, int, int, Int64s, Bytes, Int64s, Int64s], tuple[int, int, int, int, int]]
 
@@ -110,6 +113,7 @@ def scanner(spec: FrameSpec, *, prefixed: bool = False) -> Scan:
     fills, fill = (0, 0) if spec.fill is None else (1, spec.fill)
     load_length, length_at, bias = length_constants(spec)
     low, high = spec.length.low, spec.length.high
+    prefetched = _AT_ONCE if low > _LINE else 0
     zero_ends = 1 if spec.zero_ends else 0
     tests, load_test, test_at, test_values = equality_constants(spec)
     (
@@ -202,6 +206,8 @@ def scanner(spec: FrameSpec, *, prefixed: bool = False) -> Scan:
             if n >= len(starts):
                 return n, at, FULL, 0, odd
             here = len(buf) - at
+            for i in range(0, prefetched, _LINE):
+                prefetch(buf, at + _AHEAD + i)
             run = 0
             if fills:
                 while run < min(here, LONGEST_FILL) and load_u8(buf, at + run) == fill:

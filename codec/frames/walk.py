@@ -24,8 +24,8 @@ from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing, PlannedFile, Preads
 from logwright.codec.window import Bytes, Frames, Positions, Window, zeros_in
 
-WINDOW = 4 << 20
-"""Bytes of a window. Measured on Kafka segments: smaller ones cost more calls than they save in the cache, larger ones save nothing."""
+WINDOW = Codec.window
+"""Bytes of a window by default."""
 WHOLE_LIMIT = 1 << 30
 """A larger file whose codec reads it as one window (`Codec.single_frame`) is refused."""
 _AFTER_DAMAGE = 64 << 10
@@ -176,7 +176,7 @@ class Walk:
         start: int = 0,
         stop: int | None = None,
         check: bool = True,
-        step: int = WINDOW,
+        step: int | None = None,
     ) -> None:
         self.file, self.codec, self.context, self.check = file, codec, context, check
         self.size = file.size
@@ -184,7 +184,7 @@ class Walk:
         self.covered = start
         self.prefetched: Callable[[int, int], Bytes | None] | None = None
         """`(at, need)`: bytes from `at` on that were read ahead, `need` or more unless the file ends; None without such."""
-        self.full = max(step, _HEAD)
+        self.full = max(codec.window if step is None else step, _HEAD)
         """The length of a window where nothing is damaged."""
         self._step = self.full
         self._window = Window(np.empty(0, np.uint8), start, self.size)

@@ -13,9 +13,11 @@ import numpy.typing as npt
 
 from logwright.codec.java import java_string
 from logwright.codec.kernels.byte_masks import MASKED, equal_mask, lowest_bit
-from logwright.codec.kernels.intrinsics import load_i32be, load_i64be, load_u8, load_u32be
+from logwright.codec.kernels.intrinsics import load_i32be, load_i64be, load_u8, load_u32be, prefetch
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.rocketmq.formats.commitlog.layout import (
+    AHEAD,
+    AT_ONCE,
     LOST_FLAG,
     MESSAGE,
     PREPARED,
@@ -166,6 +168,8 @@ def read_facts(
         if keys + MOST_KEYS > len(hashes):
             return i, keys
         start = starts[i]
+        for k in range(0, AT_ONCE, MASKED):
+            prefetch(buf, start + AHEAD + k)
         stored, _, _, at, size = parts_of(buf, start)
         kind = load_i32be(buf, start + _SYS_FLAG) & TRANSACTION
         topic_at = at
@@ -202,8 +206,10 @@ def read_facts(
                 elif word in (_INNE, _DELA):
                     special = 1
             at = end + 1
+        tags_hash, tags_power = 0, 1
         if tags >= 0:
-            value = string_hash(buf, tags, tags_end, 0)
+            tags_hash, tags_power = ascii_hash(buf, tags, tags_end)
+            value = tags_hash if tags_hash >= 0 else utf8_hash(buf, tags, tags_end, 0)
             special |= value < 0
             facts[_CODE, i] = value - (_MASK + 1) if value >= _SIGN else value
         before = keys
@@ -229,7 +235,11 @@ def read_facts(
                 stop += 1
                 keys_at = stop
             if tags >= 0 and tags_indexed:
-                value = string_hash(buf, tags, tags_end, (prefix * 31 + 84) * 31 + 35 & _MASK)  # "T#"
+                value = (prefix * 31 + 84) * 31 + 35 & _MASK  # "T#"
+                if tags_hash >= 0:
+                    value = value * tags_power + tags_hash & _MASK
+                else:
+                    value = utf8_hash(buf, tags, tags_end, value)
                 hashes[keys], owners[keys] = _index_hash(max(value, 0)), i
                 keys += 1
         if special:

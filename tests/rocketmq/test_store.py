@@ -10,15 +10,20 @@ from typing import Any
 import numpy as np
 import pytest
 from golden_stores import CASES, HEALTHY, first, runs, store
+from hypothesis import given
+from hypothesis import strategies as st
 from memory_directory import MemoryDirectory
 
 import logwright as lw
 from logwright.codec.fault import Severity
+from logwright.codec.frames.walk import MemoryFile, Walk
 from logwright.codec.option import Options
+from logwright.codec.rocketmq.formats.commitlog.codec import CODEC
 from logwright.codec.rocketmq.formats.indexfile import entry_at, find_slots
 from logwright.codec.rocketmq.startup.start import STARTUP
 from logwright.codec.rocketmq.store import check
 from logwright.codec.rocketmq.store.layout import LAYOUT
+from logwright.codec.rocketmq.store.log import find_runs
 
 SILENT = (
     *("dmg_cl_props_last", "dmg_cl_props_old", "dmg_cl_storets0_last", "dmg_cl_storets_future"),
@@ -436,3 +441,44 @@ def test_number_of_slots_of_an_index_file_without_entries_fits_its_size(slots: i
     data = np.zeros(size, np.uint8)
     inferred = find_slots(lambda offset, length: data[offset : offset + length], size)
     assert (size - entry_at(inferred, 0)) % 20 == 0
+
+
+@pytest.mark.kernel_modes
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([0, 0, 0, 5]), st.integers(91, 300), st.sampled_from([0, 0, 0, -7, 40]))
+    )
+)
+def test_a_run_ends_where_messages_or_their_physical_offsets_are_not_adjacent(
+    messages: list[tuple[int, int, int]],
+) -> None:
+    """Each message: bytes before it, its size, and by how much its physical offset differs from the end of the one before."""
+    starts, ends, offsets = [], [], []
+    at = phy = 0
+    for gap, size, moved in messages:
+        at, phy = at + gap, phy + gap + moved
+        starts.append(at)
+        offsets.append(phy)
+        at, phy = at + size, phy + size
+        ends.append(at)
+    heads = np.zeros(len(messages), CODEC.spec.head)
+    heads["physical_offset"] = offsets
+    edges = np.full(len(messages) + 1, -1, np.int64)
+    count = find_runs(
+        heads.view(np.uint8), heads.itemsize, np.array(starts, np.int64), np.array(ends, np.int64), edges
+    )
+    expected = [i for i, (gap, _, moved) in enumerate(messages) if i == 0 or gap or moved]
+    assert edges[: count + 1].tolist() == [*expected, len(messages)]
+
+
+def test_a_walk_reads_as_many_bytes_at_a_time_as_the_codec_says() -> None:
+    read = []
+
+    class Recorded(MemoryFile):
+        def pread(self, offset: int, length: int) -> Any:
+            read.append(length)
+            return super().pread(offset, length)
+
+    data = np.zeros(2 * CODEC.window + 100, np.uint8)
+    list(Walk(Recorded(data), CODEC, CODEC.context("0" * 20, Options(CODEC.options))))
+    assert read[0] == max(read) == CODEC.window

@@ -21,6 +21,8 @@ from logwright.codec.fault import Severity, UsageError
 from logwright.codec.frames.codec import Part
 from logwright.codec.frames.scanner import MAIN, MARKER
 from logwright.codec.frames.walk import Hole, ListedFile, Stretch, Walk
+from logwright.codec.kernels.intrinsics import load_i64be
+from logwright.codec.kernels.kernel import kernel
 from logwright.codec.option import Options
 from logwright.codec.rocketmq.formats.commitlog.codec import CODEC
 from logwright.codec.rocketmq.formats.commitlog.layout import BLANK_MAGIC, INNER_BATCH, MESSAGE
@@ -30,13 +32,12 @@ from logwright.codec.rocketmq.store import tree
 from logwright.codec.store.extents import Copy
 from logwright.codec.store.listing import Entry, Listing, Plan, Role
 from logwright.codec.store.overlay import Overlay
-from logwright.codec.window import Frames, Window
+from logwright.codec.window import Bytes, Frames, Window
 
 LEAST_BLANK = 8
 """Size of the smallest blank record in bytes."""
 _UNIT = dtype_of(UNIT)
-_STEP = 8 << 20
-"""Bytes of a commit log that are processed at a time."""
+_PHY = MESSAGE.offset("physical_offset")
 
 
 @dataclass
@@ -134,15 +135,42 @@ class LogFile:
             self.runs.append(run)
 
 
+@kernel("const u1[], i8, const i8[], const i8[], i8[]")
+def find_runs(
+    heads: Bytes, width: int, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], edges: npt.NDArray[np.int64]
+) -> int:  # fmt: skip
+    """Return the number of runs of messages that are adjacent and whose physical offsets are. Set `edges` to the index of the first message
+    of each, and to the number of messages after the last one. `heads` has the heads of the messages, of `width` bytes each."""
+    count = 0
+    expected = -1
+    for i in range(len(starts)):
+        phy = load_i64be(heads, i * width + _PHY)
+        if i == 0 or phy != expected or starts[i] != ends[i - 1]:
+            edges[count] = i
+            count += 1
+        expected = phy + ends[i] - starts[i]
+    edges[count] = len(starts)
+    return count
+
+
 def runs_of(name: str, part: Part, base: int) -> Iterator[Run]:
     """Yield the runs of undamaged messages of a file. Their places are relative to the physical offset `base`."""
-    places = part.head["physical_offset"].astype(np.int64) - base
-    moved, ends = places - part.start - part.offset, places + part.end - part.start
-    edges = np.flatnonzero((places[1:] != ends[:-1]) | (moved[1:] != moved[:-1])) + 1
-    firsts, lasts = np.r_[0, edges], np.r_[edges, len(places)] - 1
+    starts, ends = np.ascontiguousarray(part.start), np.ascontiguousarray(part.end)
+    edges = np.empty(len(part) + 1, np.int64)
+    edges = edges[: find_runs(part.head.view(np.uint8), part.head.itemsize, starts, ends, edges) + 1]
+    firsts, lasts = edges[:-1], edges[1:] - 1
+
+    def places(index: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        return part.head["physical_offset"][index].astype(np.int64) - base
+
+    def sizes(index: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        return ends[index] - starts[index]
+
+    first, last = places(firsts), places(lasts)
     times = store_timestamps(part.pick(lasts))
-    columns = (places[firsts], ends[lasts], lasts - firsts + 1, ends[firsts], places[lasts], times)
-    for numbers, by in zip(np.stack(columns, 1).tolist(), moved[firsts].tolist(), strict=True):
+    columns = (first, last + sizes(lasts), lasts - firsts + 1, first + sizes(firsts), last, times)
+    moved = first - starts[firsts] - part.offset
+    for numbers, by in zip(np.stack(columns, 1).tolist(), moved.tolist(), strict=True):
         start, stop, count, first_stop, last_start, stored = numbers
         yield Run(start, stop, count, first_stop, last_start, stored, name, by)
 
@@ -387,7 +415,7 @@ def log_frames(
     are displaced. `listed`: sizes of messages that consume queues list, by physical offset. `damaged` is called at damage."""
     hints: dict[str, object] = {} if claims is None else {"claims": claims, "listed": listed or {}}
     context = CODEC.context(entry.name.rpartition("/")[2], Options(CODEC.options), **hints)
-    for item in Walk(ListedFile(listing, entry.name, entry.size), CODEC, context, check=check, step=_STEP):
+    for item in Walk(ListedFile(listing, entry.name, entry.size), CODEC, context, check=check):
         if isinstance(item, Hole) and item.fault.severity is not Severity.INFO and damaged is not None:
             damaged()
         if isinstance(item, Stretch) and len(item.frames):

@@ -97,6 +97,7 @@ class CommitLog(FramedCodec):
     }
     required = ("topic",)
     ordered = "physical_offset"
+    window = 8 << 20  # batches have many columns, each with a fixed cost
     context_of = CommitLogContext
     systems: Mapping[int, str] = {
         scanner.ZERO: "the log ends here for a broker",

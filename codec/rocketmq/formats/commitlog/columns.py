@@ -30,6 +30,8 @@ from logwright.codec.kernels.intrinsics import (
 )
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.rocketmq.formats.commitlog.layout import (
+    AHEAD,
+    AT_ONCE,
     MAX_PROPERTIES,
     MESSAGE,
     SMALLEST,
@@ -54,8 +56,6 @@ _SAMPLE = 256
 _MARGIN = 17 / 16
 _SLACK = 128
 """Bytes by which a copy may exceed what it copies."""
-_AHEAD, _AT_ONCE = 2048, 512
-"""The bytes that are prefetched with each message: where they start, counted from the start of the message, and how many they are."""
 _LONG = 1024
 """The size from which on memmove copies a body."""
 _SHORTEST = 3
@@ -115,8 +115,8 @@ def read_fields(
         at, stop = starts[i], stops[i]
         if at < 0 or stop - at < SMALLEST or stop > len(buf) - _SLACK:
             raise IndexError("a message outside of the buffer")
-        for k in range(0, _AT_ONCE, MASKED):
-            prefetch(buf, at + _AHEAD + k)
+        for k in range(0, AT_ONCE, MASKED):
+            prefetch(buf, at + AHEAD + k)
         stored, body, size, topic, topic_size = parts_of(buf, at)
         if body - at > stop - at or size < 0 or size > stop - body or topic_size < 0:
             raise IndexError("a body outside of its message")

@@ -153,6 +153,9 @@ CRC_NAME = "__CRC32#"
 CRC_NAME_NUMBER = int.from_bytes(CRC_NAME.encode(), "big")
 DIGITS = 10
 
+AHEAD, AT_ONCE = 2048, 512
+"""The bytes to prefetch with each message: where they start, counted from the start of the message, and how many they are."""
+
 
 @kernel("const u1[], i8, i8, i8")
 def message_rule(buf: Buffer, at: int, end: int, check: int) -> int:
