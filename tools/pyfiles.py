@@ -27,8 +27,8 @@ def pyfiles(wheel: Path) -> Path:
     target = wheel.with_name(f"{name}-{version}-py-files.zip")
     with zipfile.ZipFile(wheel) as source, zipfile.ZipFile(target, "w") as out:
         for member in sorted(source.namelist()):
-            # RECORD holds the wheel's own hashes, for installers.
-            if member.endswith(("/", ".dist-info/RECORD")):
+            # RECORD holds the wheel's own hashes, and .data/ the commands: both are for installers.
+            if member.endswith(("/", ".dist-info/RECORD")) or ".data/" in member:
                 continue
             entry = zipfile.ZipInfo(member, EPOCH)
             entry.compress_type = zipfile.ZIP_DEFLATED

@@ -15,9 +15,11 @@ Modules are imported when they are first used.
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # `typing` takes longer to import than all of this
 if TYPE_CHECKING:
+    from typing import Any
+
     from logwright.api import (
         convert,
         damage,

@@ -1,4 +1,4 @@
-"""`logwright-python` is the Python of its environment, without Spark's zips of packages that are installed with the same bytes."""
+"""`logwright-python` is the Python of its environment, without Spark's archives of modules that are installed too."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import logwright as lw
-from logwright.spark_python import executable, without_zips
+from logwright.spark_python import executable, without_archives
 
 MODULES = {"pyspark/__init__.py": "", "pyspark/sql/types.py": "LONG = 8\n"}
 
@@ -36,7 +36,7 @@ def test_zip_of_the_installed_package_is_left_out(tmp_path: Path) -> None:
         tmp_path / "pyspark.zip",
         MODULES | {"pyspark/sql/tests/test_types.py": "", "pyspark/README.md": "text"},
     )
-    assert without_zips(["/first", archive, "/last"], [archive, installed]) == ["/first", "/last"]
+    assert without_archives(["/first", archive, "/last"], [installed]) == ["/first", "/last"]
 
 
 @pytest.mark.parametrize(
@@ -49,13 +49,13 @@ def test_zip_of_the_installed_package_is_left_out(tmp_path: Path) -> None:
 )
 def test_zip_that_differs_from_the_installed_package_stays(tmp_path: Path, modules: dict[str, str]) -> None:
     archive = zipped(tmp_path / "pyspark.zip", modules)
-    assert without_zips([archive], [folder(tmp_path / "site", MODULES)]) == [archive]
+    assert without_archives([archive], [folder(tmp_path / "site", MODULES)]) == [archive]
 
 
 def test_zip_is_compared_with_the_package_that_python_would_import(tmp_path: Path) -> None:
     archive = zipped(tmp_path / "pyspark.zip", MODULES)
     other = folder(tmp_path / "other", MODULES | {"pyspark/sql/types.py": "LONG = 9\n"})
-    assert without_zips([archive], [other, folder(tmp_path / "site", MODULES)]) == [archive]
+    assert without_archives([archive], [other, folder(tmp_path / "site", MODULES)]) == [archive]
 
 
 def test_zips_that_are_not_spark_s_or_cannot_be_read_stay(tmp_path: Path) -> None:
@@ -65,23 +65,57 @@ def test_zips_that_are_not_spark_s_or_cannot_be_read_stay(tmp_path: Path) -> Non
     broken = tmp_path / "broken" / "pyspark.zip"
     broken.write_bytes(b"PK")
     places = [user, str(broken), str(tmp_path / "pyspark.zip"), installed, ""]
-    assert without_zips(places, [installed]) == places
+    assert without_archives(places, [installed]) == places
 
 
-def test_pyspark_s_own_zips_are_left_out_and_arguments_and_status_are_kept(tmp_path: Path) -> None:
+def test_zips_of_an_installed_pyspark_are_left_out_unless_another_py4j_is_installed(tmp_path: Path) -> None:
+    site = folder(tmp_path / "site", MODULES | {"py4j/__init__.py": "", "py4j-0.10.9.dist-info/METADATA": ""})
+    library = tmp_path / "site" / "pyspark" / "python" / "lib"
+    library.mkdir(parents=True)
+    own, same, other = (
+        zipped(library / name, {"py4j/__init__.py": "# not compared\n"})
+        for name in ("pyspark.zip", "py4j-0.10.9-src.zip", "py4j-0.10.8-src.zip")
+    )
+    assert without_archives([own, same, other], [site]) == [other]
+
+
+def test_jar_of_spark_s_core_is_left_out_and_those_of_users_stay() -> None:
+    assert without_archives(["/jars/spark-core_2.13-4.3.0.jar", "/jars/graphs.jar"], []) == [
+        "/jars/graphs.jar"
+    ]
+
+
+def test_jar_of_spark_s_core_has_no_python_modules() -> None:
     pyspark = pytest.importorskip("pyspark")
-    zips = sorted(map(str, Path(pyspark.__file__).parent.joinpath("python", "lib").glob("*.zip")))
-    assert len(zips) == 2
+    (jar,) = Path(pyspark.__file__).parent.joinpath("jars").glob("spark-core_*.jar")
+    with zipfile.ZipFile(jar) as archive:
+        assert [name for name in archive.namelist() if name.endswith((".py", ".pyc"))] == []
+
+
+@pytest.mark.parametrize("link", [False, True], ids=["command", "link to it"])
+def test_pyspark_s_own_archives_are_left_out_and_arguments_and_status_are_kept(
+    tmp_path: Path, link: bool
+) -> None:
+    pyspark = pytest.importorskip("pyspark")
+    home = Path(pyspark.__file__).parent
+    archives = [
+        *home.joinpath("python", "lib").glob("*.zip"),
+        *home.joinpath("jars").glob("spark-core_*.jar"),
+    ]
+    assert len(archives) == 3
+    command = Path(executable())
+    assert command.name == "logwright-python"
+    if link:
+        (tmp_path / "linked").symlink_to(command)
+        command = tmp_path / "linked"
     code = "import pyspark, py4j, os, sys; print(os.environ['PYTHONPATH'], sys.argv, sys.stdin.read()); sys.exit(7)"
     run = subprocess.run(
-        [sys.executable, "-c", "from logwright.spark_python import main; main()", "-c", code, "one", "two words"],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([*zips, str(tmp_path), *sys.path])},
+        [command, "-c", code, "one", "two words"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([*map(str, archives), str(tmp_path)])},
         input="the input", capture_output=True, text=True,
     )  # fmt: skip
     assert (run.returncode, run.stderr) == (7, "")
-    places, _, rest = run.stdout.partition(" ")
-    assert places == os.pathsep.join([str(tmp_path), *sys.path])
-    assert rest == "['-c', 'one', 'two words'] the input\n"
+    assert run.stdout == f"{tmp_path} ['-c', 'one', 'two words'] the input\n"
 
 
 SESSION = """

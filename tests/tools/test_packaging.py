@@ -176,10 +176,13 @@ def test_wheel_has_every_module_and_no_test_data(wheel: Path, checkout: Path) ->
         assert not any((entry.external_attr >> 16) & 0o170000 == 0o120000 for entry in archive.infolist())
         entry_points = next(name for name in names if name.endswith("entry_points.txt"))
         assert "logwright = logwright.cli:main" in archive.read(entry_points).decode()
+        (script,) = (name for name in names if name.endswith(".data/scripts/logwright-python"))
+        assert archive.read(script).startswith(b"#!/bin/sh\n")
+        assert (archive.getinfo(script).external_attr >> 16) & 0o111 == 0o111
     assert python_files(checkout) <= names
     assert "logwright/py.typed" in names
     assert not [name for name in names if "golden" in name or "tests" in name or "__pycache__" in name]
-    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} <= {
+    assert {name.split("/")[0] for name in names - {script} if ".dist-info/" not in name} <= {
         "logwright",
         "pyspark_logwright",
     }
@@ -190,6 +193,11 @@ def test_spark_zip_imports_and_is_reproducible(wheel: Path, tmp_path: Path) -> N
     assert zipped.name == f"logwright-{PROJECT['project']['version']}-py-files.zip"
     first = zipped.read_bytes()
     assert pyfiles.pyfiles(wheel).read_bytes() == first
+    with zipfile.ZipFile(zipped) as archive:
+        assert {name.split("/")[0] for name in archive.namelist() if ".dist-info/" not in name} == {
+            "logwright",
+            "pyspark_logwright",
+        }
     run(sys.executable, "-c", import_check(zipped.name), cwd=tmp_path, PYTHONPATH=str(zipped))
 
 
@@ -236,6 +244,8 @@ def test_wheel_built_from_the_sdist_installs_and_imports(
     run(fresh_python, "-m", "pip", "install", "-q", *runtime, built, cwd=tmp_path)
     run(fresh_python, "-c", import_check("site-packages"), cwd=tmp_path)
     assert "Usage" in run(fresh_python.parent / "logwright", "--help", cwd=tmp_path)
+    command = (fresh_python.parent / "logwright-python", "-c", "import sys; print(sys.executable)")
+    assert run(*command, cwd=tmp_path) == f"{fresh_python}\n"
 
 
 # --- the contracts ---------------------------------------------------------------------------------------------------
