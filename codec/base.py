@@ -13,20 +13,25 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import pyarrow as pa
 
-from logwright.codec import address
 from logwright.codec.capability import FileCapabilities
 from logwright.codec.deferred import compute as pc
-from logwright.codec.describe import Struct
-from logwright.codec.explain import Focus, Node, explain_values
+from logwright.codec.deferred import deferred
 from logwright.codec.fault import Fault
-from logwright.codec.kernels.bitflip import Flip
 from logwright.codec.option import Option, Options
 from logwright.codec.table import Table
 from logwright.codec.window import Bytes, Chunk, Decoded, Frames, RowFrames, Window
+
+if TYPE_CHECKING:
+    from logwright.codec import address, explain
+    from logwright.codec.describe import Struct
+    from logwright.codec.explain import Focus, Node
+    from logwright.codec.kernels.bitflip import Flip
+else:
+    address, explain = deferred("logwright.codec", "address", "explain")
 
 
 class Match(IntEnum):
@@ -270,7 +275,9 @@ class Codec(ABC):
 
         Never raises, whatever the bytes. The default explains the window as repetitions of the first structure.
         """
-        return explain_values(self.structures[0] if self.structures else None, window, focus, single=frame)
+        return explain.explain_values(
+            self.structures[0] if self.structures else None, window, focus, single=frame
+        )
 
     def field_names(self) -> Sequence[str]:
         """Return the names of all fields that a path of `edit` may contain."""

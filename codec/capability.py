@@ -7,19 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from logwright.codec.engine.fold import Fold
 from logwright.codec.engine.repair import Change, Removed, RepairPlan, Strategy
-from logwright.codec.engine.startup import Startup
 from logwright.codec.fault import Fault
 from logwright.codec.option import Option, Options
 from logwright.codec.store.extents import Extent
 from logwright.codec.store.listing import Listing, Plan, PlannedFile
 from logwright.codec.store.view import Part, Stream
 from logwright.codec.window import Frames
+
+if TYPE_CHECKING:
+    from logwright.codec.engine.fold import Fold
+    from logwright.codec.engine.startup import Startup
 
 # Files
 

@@ -1,25 +1,38 @@
-"""Packages that are imported when they are first used. Each takes longer to import than most of this library."""
+"""Modules that are imported when they are first used: large packages, and parts of a format that most processes do not need.
+
+Each process that Spark starts waits for its imports.
+"""
 
 from __future__ import annotations
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
+
+class _Deferred:
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(importlib.import_module(self._name), name)
+        setattr(self, name, value)
+        return value
+
+
+def deferred(package: str, *names: str) -> Any:
+    """Return modules of a package, each imported when an attribute of it is first used.
+
+    The caller imports them under `TYPE_CHECKING` as well, so that types and the direction of imports are checked.
+    """
+    modules = tuple(_Deferred(f"{package}.{name}") for name in names)
+    return modules if len(modules) > 1 else modules[0]
+
+
 if TYPE_CHECKING:
     import crc32c as crc32c_package
     import pyarrow.compute as compute
 else:
-
-    class _Deferred:
-        def __init__(self, name: str) -> None:
-            self._name = name
-
-        def __getattr__(self, name: str) -> Any:
-            value = getattr(importlib.import_module(self._name), name)
-            setattr(self, name, value)
-            return value
-
     compute = _Deferred("pyarrow.compute")
     crc32c_package = _Deferred("crc32c")
 
-__all__ = ["compute", "crc32c_package"]
+__all__ = ["compute", "crc32c_package", "deferred"]

@@ -11,17 +11,19 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from logwright.codec.base import Match
 from logwright.codec.capability import DirectoryCapabilities
-from logwright.codec.engine.startup import Startup
 from logwright.codec.option import Option, Options
 from logwright.codec.store.build import Builder, Placement, Stage, Summary
 from logwright.codec.store.listing import Listing, Plan
 from logwright.codec.store.roots import Root
 from logwright.codec.store.view import Group, Part, View
 from logwright.codec.table import Column
+
+if TYPE_CHECKING:
+    from logwright.codec.engine.startup import Startup
 
 STAGING_MARK = "logwright"
 """Part of the name of each folder with staged files, so most names are recognised without importing the systems."""
@@ -221,10 +223,13 @@ class Container(Protocol):
     """The names of the files that belong to the container itself."""
     lock: str
     """The name of the file in the container that the running system locks."""
-    startup: Startup
-    """The start of the system on all its containers, up to the point where it loads a store."""
     writer: Layout | None
     """The layout that writes rows of several stores as one directory, with the name of the container; None if there is none."""
+
+    @property
+    def startup(self) -> Startup:
+        """The start of the system on all its containers, up to the point where it loads a store."""
+        ...
 
     def recognise(self, listing: Listing) -> bool:
         """Recognise a container by its own files."""

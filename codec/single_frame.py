@@ -8,18 +8,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from logwright.codec import explain
 from logwright.codec.base import Codec, Match
+from logwright.codec.deferred import deferred
 from logwright.codec.describe import DescriptionError, Struct
-from logwright.codec.explain import Focus, Node
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
 from logwright.codec.table import Column, Table
 from logwright.codec.window import Chunk, Decoded, Frames, Window, Zeros
+
+if TYPE_CHECKING:
+    from logwright.codec import explain
+    from logwright.codec.explain import Focus, Node
+else:
+    explain = deferred("logwright.codec", "explain")
 
 FRAMES = Table(
     "frames",

@@ -16,21 +16,20 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from logwright.codec import registry
 from logwright.codec.capability import Follow, Settled
-from logwright.codec.engine.fold import Fold
+from logwright.codec.deferred import deferred
 from logwright.codec.fault import LogwrightError, UsageError
 from logwright.codec.frames.walk import Stretch, Walk
 from logwright.codec.layout import Layout
 from logwright.codec.option import Option, Options
 from logwright.codec.store.view import FILE_POSITION, Group, Part
 from logwright.codec.table import Table
-from logwright.readers import filter as filters
 from logwright.readers.plan import task_of
 from logwright.readers.prefetch import INLINE, Prefetcher
 from logwright.readers.replicas import copies_of
@@ -39,6 +38,12 @@ from logwright.readers.source import is_remote, local_path
 from logwright.readers.stream import Mode
 from logwright.readers.target import DirectoryTarget
 from logwright.readers.task import Task
+
+if TYPE_CHECKING:
+    from logwright.codec.engine.fold import Fold
+    from logwright.readers import filter as filters
+else:
+    filters = deferred("logwright.readers", "filter")
 
 _log = logging.getLogger("logwright")
 _STEP = 512 << 10

@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cache, cached_property
+from typing import TYPE_CHECKING
 
 from logwright.codec import registry
 from logwright.codec.base import Codec, Match
+from logwright.codec.deferred import deferred
 from logwright.codec.engine.correct import Fix
 from logwright.codec.fault import LogwrightError, NotFoundError, UnreadableError, UsageError
 from logwright.codec.layout import STAGING_MARK, Layout
@@ -23,9 +25,13 @@ from logwright.codec.option import Options
 from logwright.codec.store.listing import Entry, Listing
 from logwright.codec.store.roots import Roots, folder_of, holds_files, patterns_in, split
 from logwright.codec.window import Bytes
-from logwright.readers import journal
 from logwright.readers.rescue import STANDARD, Rescue
 from logwright.readers.source import Source, explain, file_system, is_remote, local_path, open_source
+
+if TYPE_CHECKING:
+    from logwright.readers import journal
+else:
+    journal = deferred("logwright.readers", "journal")
 
 _COPIED = 1 << 22
 """Bytes that are copied at a time."""

@@ -5,26 +5,31 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from logwright.codec import registry
-from logwright.codec.engine.startup import Started
+from logwright.codec.deferred import deferred
 from logwright.codec.fault import DamageError, Fault, UsageError
 from logwright.codec.option import Verb, fold
 from logwright.codec.store.listing import Plan, Role
 from logwright.codec.store.view import Group, Part, View
 from logwright.codec.table import Column, Table
 from logwright.readers import usage
-from logwright.readers.combined import Combined, TaskRun
-from logwright.readers.filter import Filter
 from logwright.readers.paths import folder_of
 from logwright.readers.replicas import choose_replicas
-from logwright.readers.report_text import after_stop, skips
-from logwright.readers.served import ServedRows
 from logwright.readers.target import DirectoryTarget, FileTarget, Target, alone, kind
 from logwright.readers.task import Task, Work, codec_options
+
+if TYPE_CHECKING:
+    from logwright.codec.engine.startup import Started
+    from logwright.readers import combined, report_text, served
+    from logwright.readers.combined import Combined
+    from logwright.readers.filter import Filter
+    from logwright.readers.served import ServedRows
+else:
+    combined, report_text, served = deferred("logwright.readers", "combined", "report_text", "served")
 
 GENERIC = ("rows", "frames", "file")
 """Views of every codec, and of a directory with the codec of its default view."""
@@ -227,7 +232,7 @@ def _as_system(target: DirectoryTarget, view: str, as_system: AsSystem) -> Readi
     if not verdict.opens:
         reason = f"{verdict.error_class}: {verdict.error}" if verdict.error_class else str(verdict.error)
         raise DamageError(
-            f"{after_stop(verdict.to_dict())} does not open it ({reason})",
+            f"{report_text.after_stop(verdict.to_dict())} does not open it ({reason})",
             path=target.path,
             advice="`logwright verify --as-system` shows details; mode=DROPMALFORMED reads what is undamaged",
         )
@@ -240,7 +245,7 @@ def _as_system(target: DirectoryTarget, view: str, as_system: AsSystem) -> Readi
     notes = target.directory.notes()
     if verdict.error is not None:
         stops = verdict.serves.get("stops_at")
-        continues = f"clients {skips(verdict.to_dict())}"
+        continues = f"clients {report_text.skips(verdict.to_dict())}"
         notes += (continues if stops is None else f"clients stop at {stops}: {verdict.error}",)
     return Reading(table, tasks, (), notes, (), target.live, (verdict.to_dict(),))
 
@@ -251,7 +256,7 @@ def _served(target: DirectoryTarget, view: str, as_system: AsSystem, started: St
         for file in target.plan.files
         if file.role is Role.PRIMARY and file.codec is not None
     )
-    return ServedRows(
+    return served.ServedRows(
         target.path,
         target.layout.name,
         target.options,
@@ -278,13 +283,15 @@ def _group(target: DirectoryTarget, view: str, group: Group, reported: set[str])
     names = {fold(option.name) for option in target.layout.read_options if option.narrows}
     options = {name: value for name, value in target.options.items() if fold(name) not in names}
     runs = tuple(
-        TaskRun(tuple(replace(task_of(target, part), options=options) for part in run.parts), run.params)
+        combined.TaskRun(
+            tuple(replace(task_of(target, part), options=options) for part in run.parts), run.params
+        )
         for run in group.runs
     )
     files = {task.file for run in runs for task in run.tasks}
     already_reported = frozenset(files & reported)
     reported |= files
-    return Combined(
+    return combined.Combined(
         target.path,
         target.layout.name,
         view,

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from logwright.readers import report_text
+from typing import TYPE_CHECKING
+
+from logwright.codec.deferred import deferred
 from logwright.readers.report_data import ReportData
+
+if TYPE_CHECKING:
+    from logwright.readers import report_text
+else:
+    report_text = deferred("logwright.readers", "report_text")
 
 
 class Report(ReportData):

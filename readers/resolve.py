@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from logwright.codec import plural, registry
 from logwright.codec.base import Codec, Match
+from logwright.codec.deferred import deferred
 from logwright.codec.fault import AccessError, LogwrightError, NotFoundError, UnsupportedError, UsageError
 from logwright.codec.frames.walk import zero_filled
 from logwright.codec.layout import Configuration, Container, Layout
@@ -28,7 +29,6 @@ from logwright.readers.source import (
     local_path,
     open_source,
 )
-from logwright.readers.store_search import HEAD, StoreSearch, contents, suggestion
 from logwright.readers.target import (
     REPLICA_OPTIONS,
     DirectoryTarget,
@@ -39,6 +39,11 @@ from logwright.readers.target import (
     layouts_of,
 )
 from logwright.readers.task import known_options
+
+if TYPE_CHECKING:
+    from logwright.readers import store_search
+else:
+    store_search = deferred("logwright.readers", "store_search")
 
 _CONFIGURATION = 1 << 20
 """Limit of the size of a configuration file."""
@@ -60,7 +65,7 @@ def detect(path: Path) -> str | None:
             (container.name for container in registry.containers() if container.layout in kinds), kinds[0]
         )
     with open_source(text) as source:
-        codec = registry.detect(name_of(text), zero_filled(source, 0, HEAD)[0].tobytes())
+        codec = registry.detect(name_of(text), zero_filled(source, 0, store_search.HEAD)[0].tobytes())
     return None if codec is None else codec.name
 
 
@@ -262,7 +267,7 @@ def _file(
     opened = open_source(path, rescue=rescue) if source is None else source
     try:
         # If the disk cannot read these bytes, the name alone decides.
-        head, size = zero_filled(opened, 0, HEAD)[0].tobytes(), opened.size
+        head, size = zero_filled(opened, 0, store_search.HEAD)[0].tobytes(), opened.size
         tail = zero_filled(opened, max(size - registry.TAIL, 0), registry.TAIL)[0].tobytes()
         if not is_remote(path) and not os.path.isfile(local_path(path)):
             source = opened  # standard input or a pipe cannot be read twice
@@ -358,21 +363,23 @@ def _directory(
     container = None if detected is not None else registry.container(directory)
     if container is not None:
         raise UsageError(
-            f"this {container.name} has no {container.layout}", path=path, advice=suggestion(directory)
+            f"this {container.name} has no {container.layout}",
+            path=path,
+            advice=store_search.suggestion(directory),
         )
     if layout is not None and layout.recognise(directory) is Match.NO:
         raise UsageError(
-            f"this directory does not look like {layout.name}: {contents(directory)}",
+            f"this directory does not look like {layout.name}: {store_search.contents(directory)}",
             path=path,
-            advice=f"It looks like {detected.name}" if detected else suggestion(directory),
+            advice=f"It looks like {detected.name}" if detected else store_search.suggestion(directory),
         )
     layout = layout or detected
     if layout is None:
         names = [item.name for item in registry.layouts()] + [item.name for item in registry.containers()]
         raise UsageError(
-            f"unrecognised directory: {contents(directory)}; known layouts: {', '.join(names)}",
+            f"unrecognised directory: {store_search.contents(directory)}; known layouts: {', '.join(names)}",
             path=path,
-            advice=suggestion(directory),
+            advice=store_search.suggestion(directory),
         )
     live = None
     if not is_remote(path):
@@ -411,7 +418,7 @@ def _below(
     container = registry.container(directory)
     if not (directory.folders() or container):
         return []
-    search = StoreSearch(layout, recursive, skipped, bounded=not recursive)
+    search = store_search.StoreSearch(layout, recursive, skipped, bounded=not recursive)
     targets: list[Target] = []
     for inner, store_layout in search.below(directory, own, 1 if own is None else 2):
         try:

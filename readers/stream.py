@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,11 +25,13 @@ from logwright.codec.fault import DamageError, Fault, Kind, LogwrightError, Seve
 from logwright.codec.frames.walk import WINDOW, Hole, Stretch, Walk, zero_filled
 from logwright.codec.table import Table
 from logwright.codec.window import Frames, RowFrames, Window
-from logwright.readers.filter import Filter
 from logwright.readers.prefetch import INLINE, Prefetcher
 from logwright.readers.readahead import walk_ahead
 from logwright.readers.report_data import FileReport
 from logwright.readers.source import Source
+
+if TYPE_CHECKING:
+    from logwright.readers.filter import Filter
 
 RECORD_LIMIT = 64 << 10
 """Limit of `_corrupt_record` in bytes."""

@@ -6,25 +6,30 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from itertools import groupby
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import pyarrow as pa
 
 from logwright.codec import registry
 from logwright.codec.base import Codec
+from logwright.codec.deferred import deferred
 from logwright.codec.engine.correct import Fix
 from logwright.codec.fault import DamageError, Fault
 from logwright.codec.option import Option, Options, fold
 from logwright.codec.window import RowFrames
-from logwright.readers import jobs as _jobs
 from logwright.readers.corrected import with_corrections
 from logwright.readers.filter import Filter
 from logwright.readers.prefetch import FEW, INLINE, Prefetcher, usable
 from logwright.readers.report import Report
 from logwright.readers.rescue import Rescue
 from logwright.readers.source import Source, open_source
-from logwright.readers.split import split
 from logwright.readers.stream import FileStream, FrameStream, Mode
+
+if TYPE_CHECKING:
+    from logwright.readers import jobs as _jobs
+    from logwright.readers import split as _split
+else:
+    _jobs, _split = deferred("logwright.readers", "jobs", "split")
 
 SPLIT_SIZE = 16 << 20
 """Size in bytes of the parts that processes share. Of smaller files, threads read several at a time."""
@@ -149,7 +154,7 @@ class Task:
         ):
             return [self]
         with self.open() as source:
-            ranges = split(source, codec, self.context(codec), max_bytes)
+            ranges = _split.split(source, codec, self.context(codec), max_bytes)
         out = []
         for start, stop in ranges:
             start, stop = max(start, self.start), stop if self.stop is None else min(stop, self.stop)

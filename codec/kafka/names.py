@@ -15,6 +15,8 @@ HIGH_WATERMARK_FILE = "replication-offset-checkpoint"
 RECOVERY_POINT_FILE = "recovery-point-offset-checkpoint"
 BOOTSTRAP_FILE = "bootstrap.checkpoint"
 LOCK_FILE = ".lock"
+CHECKPOINTS = (RECOVERY_POINT_FILE, HIGH_WATERMARK_FILE, LOG_START_FILE)
+"""The checkpoints of offsets that a broker writes for all partitions of a log directory."""
 REMOTE_INDEX_CACHE = "remote-log-index-cache"
 
 FIRST_DIRTY = "first_dirty_offset"
@@ -117,3 +119,9 @@ def delete_directory(name: str, token: str) -> str:
     topic, partition = (_NO_TOPIC.sub("_", name), 0) if parsed is None else parsed
     suffix = f"-{partition}.{token}-delete"
     return topic[: MAX_NAME - len(suffix)] + suffix
+
+
+def place_of(file: str) -> TopicPartition | None:
+    """Return the partition to which a file of a log directory belongs."""
+    folder, slash, _ = file.partition("/")
+    return parse_directory(folder) if slash and is_partition(folder) else None

@@ -36,9 +36,9 @@ from logwright.codec.kafka.store.evidence import (
     ends_early,
     gone,
     known_end,
+    stored_epochs,
 )
 from logwright.codec.kafka.store.partition import log_start
-from logwright.codec.kafka.store.resume import stored_epochs
 from logwright.codec.kafka.store.uncompacted import never_compacted
 from logwright.codec.kernels.crc32c import crc32c_bytes
 from logwright.codec.option import Options

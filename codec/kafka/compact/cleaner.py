@@ -37,14 +37,13 @@ from logwright.codec.kafka.formats.log.tables import MAX_DECOMPRESSED
 from logwright.codec.kafka.formats.quorum_state import METADATA_PARTITION
 from logwright.codec.kafka.formats.timeindex import TIMEINDEX_ENTRY
 from logwright.codec.kafka.names import CLEANER_FILE, FIRST_DIRTY, parse_directory, segment_name
+from logwright.codec.kafka.options import STARTING, WRITING
 from logwright.codec.kafka.repair.intervals import interval_of
 from logwright.codec.kafka.repair.repair import sound_segments
 from logwright.codec.kafka.startup.errors import BrokerError
 from logwright.codec.kafka.startup.loader import Loaded
 from logwright.codec.kafka.startup.segment import LogSegment
-from logwright.codec.kafka.startup.start import OPTIONS as START_OPTIONS
 from logwright.codec.kafka.startup.start import above_of, load
-from logwright.codec.kafka.store import builder
 from logwright.codec.kafka.store.evidence import checkpoint_above
 from logwright.codec.option import Option, Options, parse_bool
 from logwright.codec.store.build import Piece
@@ -57,8 +56,8 @@ _INT_MAX = (1 << 31) - 1
 _INDEX_ENTRY = 8
 _USED = ("log.start.offset", "recovery.point", "index.interval.bytes", "segment.index.bytes")
 OPTIONS = (
-    *(option for option in START_OPTIONS if option.name in _USED),
-    *(option for option in builder.OPTIONS if option.name == "segment.bytes"),
+    *(option for option in STARTING if option.name in _USED),
+    *(option for option in WRITING if option.name == "segment.bytes"),
     Option("now", None, "Time of the compaction in milliseconds. By default the current time", low=0),
     Option(
         "delete.retention.ms",

@@ -27,6 +27,7 @@ from logwright.codec.kafka.formats.log.layout import CONTROL, DELETE_HORIZON, LE
 from logwright.codec.kafka.formats.log.reencode import reencode
 from logwright.codec.kafka.formats.log.settings import OPTIONS, BatchSettings
 from logwright.codec.kafka.formats.log.tables import FRAMES, MAX_DECOMPRESSED, ROWS
+from logwright.codec.kafka.options import STARTING
 from logwright.codec.kafka.repair import resize
 from logwright.codec.kafka.repair.rebatch import rebatched
 from logwright.codec.kafka.repair.repair import (
@@ -39,7 +40,6 @@ from logwright.codec.kafka.repair.repair import (
 from logwright.codec.kafka.repair.resize import Resizer
 from logwright.codec.kafka.repair.runs import Run, append_extents
 from logwright.codec.kafka.repair.write import PartitionPlan
-from logwright.codec.kafka.startup.start import OPTIONS as START_OPTIONS
 from logwright.codec.kafka.store.evidence import partition_of
 from logwright.codec.option import Options
 from logwright.codec.store.extents import Extent
@@ -50,7 +50,7 @@ Mask = npt.NDArray[np.bool_]
 
 _COMPRESSING = tuple(option for option in OPTIONS if option.name in encode.COMPRESSING)
 FILE_OPTIONS = (MAX_DECOMPRESSED, *_COMPRESSING)
-EDIT_OPTIONS = (*START_OPTIONS, PRODUCER_EXPIRATION, *FILE_OPTIONS)
+EDIT_OPTIONS = (*STARTING, PRODUCER_EXPIRATION, *FILE_OPTIONS)
 _BATCH_SIZE = next(option for option in OPTIONS if option.name == "batch.size")
 MOVES = (*resize.OPTIONS, _BATCH_SIZE)
 RECODES = encode.COMPRESSING

@@ -16,13 +16,13 @@ from logwright.codec.kafka.derive import PartitionDeriver
 from logwright.codec.kafka.formats import partition_metadata as metadata
 from logwright.codec.kafka.formats.log.tables import MAX_DECOMPRESSED
 from logwright.codec.kafka.names import EPOCH_FILE, METADATA_FILE, claims_to_be_kafkas, segment_name
+from logwright.codec.kafka.options import STARTING
 from logwright.codec.kafka.repair.intervals import interval_of
 from logwright.codec.kafka.repair.reorder import reorder
 from logwright.codec.kafka.repair.replicas import Merged, merge
 from logwright.codec.kafka.repair.runs import Run, lost, removed_run
 from logwright.codec.kafka.repair.survey import SegmentSurvey, clock, survey
 from logwright.codec.kafka.repair.write import PartitionPlan, Segment, name_segments
-from logwright.codec.kafka.startup.start import OPTIONS as START_OPTIONS
 from logwright.codec.kafka.startup.start import STARTUP
 from logwright.codec.kafka.store.evidence import partition_of
 from logwright.codec.kafka.store.partition import LAYOUT
@@ -77,7 +77,7 @@ _OWN = (
     PRODUCER_EXPIRATION,
     *used_by((), MAX_DECOMPRESSED, strategies=_FRAMEWISE),
 )
-REPAIR_OPTIONS = (*START_OPTIONS, *_OWN)
+REPAIR_OPTIONS = (*STARTING, *_OWN)
 
 _LARGEST = 1 << 20
 _TEMPORARY = (f"{EPOCH_FILE}.tmp", f"{METADATA_FILE}.tmp")

@@ -43,9 +43,9 @@ from logwright.codec.kafka.names import (
     REMOTE_INDEX_CACHE,
     loads_directory,
 )
+from logwright.codec.kafka.options import STARTING
 from logwright.codec.kafka.startup.errors import BrokerError, Offline, text_error
 from logwright.codec.kafka.startup.start import (
-    OPTIONS,
     VERSIONS,
     mode_of_directory,
     mode_of_version,
@@ -354,7 +354,7 @@ class Server:
             return
         # The metadata log is recovered after any stop.
         partition_settings = replace(
-            self.start_settings, options=Options(OPTIONS), version_given=False, clean=False
+            self.start_settings, options=Options(STARTING), version_given=False, clean=False
         )
         outcome = start(Overlay(listing), partition_settings)
         if isinstance(outcome, Refused):

@@ -56,60 +56,15 @@ from logwright.codec.kafka.startup.fetch import Consumed, Consumer, Stretch
 from logwright.codec.kafka.startup.loader import Config, Loaded, LogLoader
 from logwright.codec.kafka.startup.lost import lost
 from logwright.codec.kafka.startup.segment import LogSegment
-from logwright.codec.kafka.store import builder
 from logwright.codec.kafka.store.evidence import checkpoint_above
 from logwright.codec.kafka.store.raft_log import check_raft_log
-from logwright.codec.option import Option, Options, parse_text
+from logwright.codec.option import Options
 from logwright.codec.single_frame import ParseError
 from logwright.codec.store.listing import Entry, Listing, PlannedFile, folders_of
 from logwright.codec.store.overlay import Overlay
 from logwright.codec.store.view import Part
 
 VERSIONS = ("4.3",)
-
-LOG_START_OFFSET = Option(
-    "log.start.offset",
-    None,
-    "Records below this offset are not served. By default the offset in ../log-start-offset-checkpoint",
-    low=0,
-    high=(1 << 63) - 1,
-)
-RECOVERY_POINT = Option(
-    "recovery.point",
-    None,
-    "After an unclean stop the segment with this offset and all later ones are recovered. By default the offset in "
-    "../recovery-point-offset-checkpoint, else 0",
-    low=0,
-    high=(1 << 63) - 1,
-)
-_WRITING = {option.name: option for option in builder.OPTIONS}
-INDEX_INTERVAL_BYTES, SEGMENT_INDEX_BYTES = (
-    _WRITING[name] for name in ("index.interval.bytes", "segment.index.bytes")
-)
-TOPIC_ID = Option(
-    "topic.id",
-    None,
-    "Topic id in the cluster's metadata. By default the one in partition.metadata",
-    parse_text,
-)
-
-PRODUCER_ID_EXPIRATION_MS = Option(
-    "producer.id.expiration.ms",
-    None,
-    "Producers idle for this many milliseconds are forgotten. By default none",
-    low=1,
-)
-NOW = Option("now", None, "Time of the start in milliseconds. By default the current time", low=0)
-
-OPTIONS = (
-    LOG_START_OFFSET,
-    RECOVERY_POINT,
-    INDEX_INTERVAL_BYTES,
-    SEGMENT_INDEX_BYTES,
-    TOPIC_ID,
-    PRODUCER_ID_EXPIRATION_MS,
-    NOW,
-)
 
 
 class ServedPartition(Served):

@@ -19,9 +19,7 @@ from logwright.codec.deferred import compute as pc
 from logwright.codec.fault import UsageError
 from logwright.codec.kafka.derive import EpochCache, SegmentIndexer
 from logwright.codec.kafka.formats import partition_metadata as metadata
-from logwright.codec.kafka.formats import payload
 from logwright.codec.kafka.formats.index import INDEX_ENTRY
-from logwright.codec.kafka.formats.log import settings
 from logwright.codec.kafka.formats.log.layout import COMPRESSION, MAGIC
 from logwright.codec.kafka.formats.log.markers import NO_MARKERS
 from logwright.codec.kafka.formats.log.settings import BatchSettings
@@ -29,27 +27,11 @@ from logwright.codec.kafka.formats.log.write import BatchEncoder, Encoded
 from logwright.codec.kafka.formats.timeindex import TIMEINDEX_ENTRY
 from logwright.codec.kafka.names import EPOCH_FILE, METADATA_FILE, parse_directory, segment_name
 from logwright.codec.kafka.state.producers import ProducerState
-from logwright.codec.option import Option, parse_choice, parse_text
 from logwright.codec.store.build import Piece, Summary
 
 _INT_MAX = (1 << 31) - 1
 LARGEST_OFFSET = (1 << 63) - 2
 """The largest offset. The log end offset, after which files are named, is one above, and must fit 64 bits."""
-
-OPTIONS = (
-    *settings.OPTIONS,
-    *payload.OPTIONS,
-    Option("segment.bytes", 1 << 30, "The largest segment", low=14, high=_INT_MAX),
-    Option("segment.ms", 604_800_000, "Time between the first batches of two segments", low=1),
-    Option("segment.index.bytes", 10_485_760, "The largest index. A new segment is rolled when it is full", low=12, high=_INT_MAX),
-    Option("index.interval.bytes", 4096, "Bytes of log between two index entries", low=0, high=_INT_MAX),
-    Option("max.message.bytes", 1_048_588, "The largest batch", low=0, high=_INT_MAX),
-    Option("offsets", None, "keep: use the column offset; assign: number the rows. By default keep if there is such a column",
-           parse_choice, ("keep", "assign")),
-    Option("first.offset", None, "First offset of a new partition if offsets are assigned. By default 0", low=0),
-    Option("topic.id", None, "UUID of the topic in URL-safe base64. By default that of the directory, or a random one", parse_text),
-)  # fmt: skip
-"""The options of writing a partition."""
 
 _ASSIGN = "Pass offsets=assign to number the rows in their order"
 RETENTION_MS = 604_800_000

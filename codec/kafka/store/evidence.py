@@ -24,9 +24,9 @@ import numpy as np
 import numpy.typing as npt
 
 from logwright.codec.describe import DescriptionError
-from logwright.codec.fault import Fault, Kind, LogwrightError, Severity
+from logwright.codec.fault import Fault, Kind, LogwrightError, Severity, UnreadableError
 from logwright.codec.kafka.formats import producer_snapshot as snapshot
-from logwright.codec.kafka.formats.checkpoint import OFFSETS
+from logwright.codec.kafka.formats.checkpoint import LEADER_EPOCH, OFFSETS
 from logwright.codec.kafka.formats.index import INDEX_ENTRY, LastOffsets
 from logwright.codec.kafka.formats.timeindex import TIMEINDEX_ENTRY
 from logwright.codec.kafka.names import (
@@ -43,6 +43,7 @@ from logwright.codec.kafka.names import (
 from logwright.codec.store.listing import Listing
 
 _LAYOUT, _LOG = "kafka.partition", "kafka.log"
+_LARGEST_EPOCHS = 16 << 20
 _INDEXES = (".index", ".timeindex", ".txnindex")
 _ENTRIES = {".index": INDEX_ENTRY.head_dtype, ".timeindex": TIMEINDEX_ENTRY.head_dtype}
 _LARGEST_INDEX = 64 << 20
@@ -417,3 +418,19 @@ class Evidence:
         """Return the fault of a missing log whose offsets from `low` to before `after` are lost."""
         lost = {**self.partition, "first_offset": low, "last_offset": after - 1}
         return gone(base, text, Severity.ERROR, system, lost)
+
+
+def stored_epochs(listing: Listing) -> list[tuple[int, int]]:
+    """Return the entries of leader-epoch-checkpoint; none if the file is absent or cannot be read."""
+    if EPOCH_FILE not in {entry.name for entry in listing.entries()}:
+        return []
+    try:
+        return parse_epochs(listing)
+    except (DescriptionError, UnreadableError):
+        return []
+
+
+def parse_epochs(listing: Listing) -> list[tuple[int, int]]:
+    """Return the entries of leader-epoch-checkpoint. Raises `ParseError`."""
+    data = listing.read(EPOCH_FILE, 0, _LARGEST_EPOCHS)
+    return [(int(epoch), int(offset)) for epoch, offset in LEADER_EPOCH.unpack(data)]

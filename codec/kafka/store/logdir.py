@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from logwright.codec.deferred import deferred
 from logwright.codec.kafka.formats.checkpoint import OFFSETS, Entry
 from logwright.codec.kafka.names import (
     BOOTSTRAP_FILE,
@@ -20,12 +21,18 @@ from logwright.codec.kafka.names import (
     parse_directory,
     parse_segment,
 )
-from logwright.codec.kafka.startup.server import STARTUP
-from logwright.codec.kafka.store.logdir_builder import pack_offsets, stored_offsets
 from logwright.codec.kafka.store.logdir_layout import LAYOUT
 from logwright.codec.layout import Layout, RepairedStore
 from logwright.codec.single_frame import ParseError
 from logwright.codec.store.listing import Listing
+
+if TYPE_CHECKING:
+    from logwright.codec.engine.startup import Startup
+    from logwright.codec.kafka.startup import server
+    from logwright.codec.kafka.store import logdir_builder
+else:
+    server = deferred("logwright.codec.kafka.startup", "server")
+    logdir_builder = deferred("logwright.codec.kafka.store", "logdir_builder")
 
 _ABOVE = {
     BOOTSTRAP_FILE,
@@ -47,9 +54,12 @@ class LogDirectory:
     title = "Kafka log directory: the partitions on one disk"
     layout = "kafka.partition"
     own_files: Collection[str] = frozenset({*_ABOVE, CLEANER_FILE, LOCK_FILE})
-    startup = STARTUP
     writer: Layout | None = LAYOUT
     lock = LOCK_FILE
+
+    @property
+    def startup(self) -> Startup:
+        return server.STARTUP
 
     def recognise(self, listing: Listing) -> bool:
         return any(entry.name in _ABOVE for entry in listing.entries())
@@ -63,11 +73,11 @@ class LogDirectory:
             for name, ids in stores.items()
             if FIRST_DIRTY in ids and is_partition(name)
         }
-        offsets = stored_offsets(listing, CLEANER_FILE)
+        offsets = logdir_builder.stored_offsets(listing, CLEANER_FILE)
         if not ends:
             return None
         offsets |= {(place.topic, place.partition): end for place, end in ends.items() if place is not None}
-        return CLEANER_FILE, pack_offsets(offsets)
+        return CLEANER_FILE, logdir_builder.pack_offsets(offsets)
 
     def after_repair(
         self, name: str, data: bytes, stores: Sequence[RepairedStore]

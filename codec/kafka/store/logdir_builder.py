@@ -17,34 +17,22 @@ from logwright.codec.kafka.formats.checkpoint import OFFSETS
 from logwright.codec.kafka.formats.log import arrow_input
 from logwright.codec.kafka.formats.quorum_state import METADATA_TOPIC
 from logwright.codec.kafka.names import (
-    HIGH_WATERMARK_FILE,
+    CHECKPOINTS,
     LOG_START_FILE,
     META_PROPERTIES_FILE,
     METADATA_FILE,
-    RECOVERY_POINT_FILE,
-    TopicPartition,
     is_partition,
     parse_directory,
 )
-from logwright.codec.kafka.store import builder
+from logwright.codec.kafka.options import LOG_DIRECTORY, WRITING
 from logwright.codec.kafka.store.builder import RETENTION_MS, PartitionBuilder, new_topic_id
 from logwright.codec.kafka.store.partition import LAYOUT as PARTITION
 from logwright.codec.kafka.store.subtree import FolderOf, StagedFolderOf, inside
-from logwright.codec.option import Option, Options, parse_text
+from logwright.codec.option import Options
 from logwright.codec.single_frame import ParseError
 from logwright.codec.store.build import Piece, Placement, Stage, Summary
 from logwright.codec.store.listing import Listing
 
-CHECKPOINTS = (RECOVERY_POINT_FILE, HIGH_WATERMARK_FILE, LOG_START_FILE)
-_OF_ONE = {"topic.id", "first.offset"}
-OPTIONS = (
-    *(option for option in builder.OPTIONS if option.name not in _OF_ONE),
-    Option("topic.ids", "", "Ids of topics, as TOPIC=UUID,TOPIC=UUID. By default those of the directory, or random ones", parse_text),
-    Option("cluster.id", "", "Id of the cluster: with node.id, meta.properties is written", parse_text),
-    Option("node.id", None, "Id of the broker", low=0, high=(1 << 31) - 1),
-    Option("directory.id", "", "UUID of the directory in meta.properties. By default a random one", parse_text),
-)  # fmt: skip
-"""Options of writing a log directory."""
 _SHOWN = 4
 """The number of topics that a message names."""
 
@@ -191,14 +179,14 @@ class Settings:
         assert where is not None
         values = {
             option.name: self.options[option.name]
-            for option in builder.OPTIONS
-            if option.name not in _OF_ONE and self.options.given(option.name)
+            for option in WRITING
+            if option in LOG_DIRECTORY and self.options.given(option.name)
         }
         if folder is None or where.topic in self._passed:
             if where.topic not in self.ids:
                 self.ids[where.topic] = self._stored_id(where.topic) or new_topic_id()
             values["topic.id"] = self.ids[where.topic]
-        return Options(builder.OPTIONS, values)
+        return Options(WRITING, values)
 
     def _stored_id(self, topic: str) -> str | None:
         """Return the id that another partition of the topic has."""
@@ -301,9 +289,3 @@ def _topic_ids(text: str) -> dict[str, str]:
             )
         out[topic] = id_
     return out
-
-
-def place_of(file: str) -> TopicPartition | None:
-    """Return the partition to which a file of a log directory belongs."""
-    folder, slash, _ = file.partition("/")
-    return parse_directory(folder) if slash and is_partition(folder) else None

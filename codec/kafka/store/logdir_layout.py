@@ -4,29 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from logwright.codec.base import Match
+from logwright.codec.deferred import deferred
 from logwright.codec.kafka.formats.quorum_state import METADATA_PARTITION
 from logwright.codec.kafka.names import (
+    CHECKPOINTS,
     CLEAN_SHUTDOWN_FILE,
     CLEANER_FILE,
     LOCK_FILE,
     META_PROPERTIES_FILE,
     delete_directory,
-)
-from logwright.codec.kafka.store.logdir_builder import (
-    CHECKPOINTS,
-    OPTIONS,
-    LogDirectoryBuilder,
-    assemble,
     place_of,
 )
+from logwright.codec.kafka.options import LOG_DIRECTORY
 from logwright.codec.kafka.store.partition import LAYOUT as PARTITION
 from logwright.codec.layout import Layout
 from logwright.codec.option import Options
 from logwright.codec.store.build import Builder, Placement, Stage, Summary
 from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role
 from logwright.codec.store.view import Part
+
+if TYPE_CHECKING:
+    from logwright.codec.kafka.store import logdir_builder
+else:
+    logdir_builder = deferred("logwright.codec.kafka.store", "logdir_builder")
 
 NAME = "kafka.logdir"
 _OWN = {*CHECKPOINTS, CLEANER_FILE, CLEAN_SHUTDOWN_FILE, LOCK_FILE, META_PROPERTIES_FILE}
@@ -39,7 +42,7 @@ class LogDirectoryLayout(Layout):
     title = "Kafka log directory: the partitions on one disk"
     views = PARTITION.views
     default_view = PARTITION.default_view
-    options = OPTIONS
+    options = LOG_DIRECTORY
     folders = tuple(f"{start}*-{'[0-9]' * digits}" for start in ("", ".") for digits in range(1, 11))
     nouns = PARTITION.nouns
     inner_staging = delete_directory("logwright", "0" * 32)
@@ -84,7 +87,7 @@ class LogDirectoryLayout(Layout):
         staged: bool = False,
         extra: Stage | None = None,
     ) -> Builder:
-        return LogDirectoryBuilder(options, None if staged else listing, staged=staged)
+        return logdir_builder.LogDirectoryBuilder(options, None if staged else listing, staged=staged)
 
     def assemble(
         self,
@@ -94,7 +97,7 @@ class LogDirectoryLayout(Layout):
         extra: Stage,
         options: Options,
     ) -> Placement:
-        return assemble(listing, parts, extra, options).ordered(self.order)
+        return logdir_builder.assemble(listing, parts, extra, options).ordered(self.order)
 
 
 def _role(name: str) -> Role:

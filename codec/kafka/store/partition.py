@@ -8,11 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from logwright.codec.base import Match
+from logwright.codec.deferred import deferred
 from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import Fault, Kind, Severity, UnreadableError, UnsupportedError, UsageError
 from logwright.codec.frames.walk import good_frames, walk_file
@@ -43,22 +44,26 @@ from logwright.codec.kafka.names import (
     segment_name,
     why_unserved,
 )
+from logwright.codec.kafka.options import LOG_START_OFFSET, STARTING, WRITING
 from logwright.codec.kafka.startup.errors import BrokerError
-from logwright.codec.kafka.startup.start import LOG_START_OFFSET, mode_of_directory
-from logwright.codec.kafka.startup.start import OPTIONS as START_OPTIONS
-from logwright.codec.kafka.state.producers import AbortedTxn
-from logwright.codec.kafka.store.assemble import assemble
-from logwright.codec.kafka.store.builder import OPTIONS, PartitionBuilder, Resumed
-from logwright.codec.kafka.store.evidence import Evidence, checkpoint_above, partition_of
-from logwright.codec.kafka.store.facts import facts
-from logwright.codec.kafka.store.resume import resume, stored_epochs
-from logwright.codec.kafka.store.transactions import transactions
-from logwright.codec.kafka.store.uncompacted import never_compacted
+from logwright.codec.kafka.store.evidence import Evidence, checkpoint_above, partition_of, stored_epochs
 from logwright.codec.layout import Layout
 from logwright.codec.option import STARTS, Options, Verb, used_by
 from logwright.codec.store.build import Builder, Placement, Stage, Summary
 from logwright.codec.store.listing import Entry, Listing, Plan, PlannedFile, Role, folders_of
 from logwright.codec.store.view import Part, View
+
+if TYPE_CHECKING:
+    from logwright.codec.kafka.startup import start as startup
+    from logwright.codec.kafka.state.producers import AbortedTxn
+    from logwright.codec.kafka.store import assemble, builder, facts, resume, transactions, uncompacted
+    from logwright.codec.kafka.store.builder import Resumed
+else:
+    startup = deferred("logwright.codec.kafka.startup", "start")
+    assemble, builder, facts, resume, transactions, uncompacted = deferred(
+        "logwright.codec.kafka.store",
+        "assemble", "builder", "facts", "resume", "transactions", "uncompacted",
+    )  # fmt: skip
 
 NAME = "kafka.partition"
 MAX_SEGMENT = (1 << 31) - 1
@@ -114,11 +119,11 @@ class KafkaPartition(Layout):
     title = "Kafka partition: segments with their indexes"
     views = VIEWS
     default_view = "read_uncommitted"
-    options = OPTIONS
+    options = WRITING
     read_options = (
         *used_by({Verb.READ}, LOG_START_OFFSET, views=SERVED),
         *used_by({*STARTS, Verb.INSPECT, Verb.EXPLAIN}, LOG_START_OFFSET),
-        *used_by(STARTS, *(option for option in START_OPTIONS if option is not LOG_START_OFFSET)),
+        *used_by(STARTS, *(option for option in STARTING if option is not LOG_START_OFFSET)),
     )
     identity_options = MappingProxyType({"topic.id": "topic_id"})
     nouns = ("record", "segment")
@@ -143,7 +148,7 @@ class KafkaPartition(Layout):
         directory = _Directory(listing)
         start, faults = log_start(listing, options)
         sizes = {name: entry.size for name, entry in directory.entries.items()}
-        known = Evidence.of(listing, sizes, directory.bases, start, never_compacted)
+        known = Evidence.of(listing, sizes, directory.bases, start, _never_compacted)
         files = [directory.planned(name, known) for name in directory.names()]
         faults += [
             (file.name, fault) for file in files for fault in _faults(file, directory.parsed[file.name])
@@ -167,7 +172,7 @@ class KafkaPartition(Layout):
         stable: int | None = None
         damaged: set[str] = set()
         if view == "read_committed":
-            txns, damaged = transactions(listing, segments)
+            txns, damaged = transactions.transactions(listing, segments)
             aborted, stable = txns.aborted, txns.state.first_unstable
         out = []
         for file in segments:
@@ -195,7 +200,8 @@ class KafkaPartition(Layout):
             out.append(Part(file.name, "kafka.log", table, hints, bounds=bounds))
         return out
 
-    facts = staticmethod(facts)
+    def facts(self, listing: Listing, plan: Plan) -> Mapping[str, Any]:
+        return facts.facts(listing, plan)
 
     def discards(self, name: str) -> bool:
         return name.endswith(DELETE_SUFFIX)
@@ -242,7 +248,7 @@ class KafkaPartition(Layout):
             )
         # The offsets of a task count from 0, whatever the partition has.
         resumed = self._resumed(None if staged else listing)
-        return PartitionBuilder(options, resumed, staged=staged, name=name)
+        return builder.PartitionBuilder(options, resumed, staged=staged, name=name)
 
     def assemble(
         self,
@@ -252,10 +258,14 @@ class KafkaPartition(Layout):
         extra: Stage,
         options: Options,
     ) -> Placement:
-        return assemble(self._resumed(listing), parts, extra, options, name).ordered(self.order)
+        return assemble.assemble(self._resumed(listing), parts, extra, options, name).ordered(self.order)
 
     def _resumed(self, listing: Listing | None) -> Resumed | None:
-        return None if listing is None else resume(listing, self.plan(listing, Options(self.read_options)))
+        return (
+            None
+            if listing is None
+            else resume.resume(listing, self.plan(listing, Options(self.read_options)))
+        )
 
 
 class _Directory:
@@ -429,6 +439,10 @@ def _end(listing: Listing, segment: PlannedFile) -> int | None:
     return end
 
 
+def _never_compacted(listing: Listing, name: str, size: int) -> bool:
+    return uncompacted.never_compacted(listing, name, size)
+
+
 def _beyond_end(listing: Listing, segments: Sequence[PlannedFile], start: int) -> list[tuple[str, Fault]]:
     """Return the fault of a log that ends before its log start offset. Only called if the last segment begins before it."""
     end = _end(listing, segments[-1])
@@ -493,7 +507,7 @@ def _is_kraft(listing: Listing) -> bool:
     names = set() if above is None else {entry.name for entry in above.entries()}
     if above is None or META_PROPERTIES_FILE not in names:
         return False
-    mode = mode_of_directory(above.read(META_PROPERTIES_FILE), {*names, *folders_of(above)})
+    mode = startup.mode_of_directory(above.read(META_PROPERTIES_FILE), {*names, *folders_of(above)})
     return mode.name == KRAFT and not mode.known_from.startswith("assumed")
 
 

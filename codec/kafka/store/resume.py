@@ -15,7 +15,6 @@ from logwright.codec.frames.walk import Hole, Stretch, walk_file
 from logwright.codec.kafka.derive import EpochCache, SegmentIndexer
 from logwright.codec.kafka.formats import partition_metadata as metadata
 from logwright.codec.kafka.formats import producer_snapshot as snapshot
-from logwright.codec.kafka.formats.checkpoint import LEADER_EPOCH
 from logwright.codec.kafka.formats.index import INDEX_ENTRY
 from logwright.codec.kafka.formats.log import codec as log
 from logwright.codec.kafka.formats.log.markers import markers
@@ -29,6 +28,7 @@ from logwright.codec.kafka.names import (
 )
 from logwright.codec.kafka.state.producers import ProducerState
 from logwright.codec.kafka.store.builder import Resumed
+from logwright.codec.kafka.store.evidence import parse_epochs, stored_epochs
 from logwright.codec.store.listing import Entry, Listing, Plan, PlannedFile, Role
 from logwright.codec.window import Frames, Positions, Window
 
@@ -184,22 +184,6 @@ class Indexes:
             return {}
         index, times = self._names
         return {index: self._indexer.index_bytes(), times: self._indexer.timeindex_bytes()}
-
-
-def stored_epochs(listing: Listing) -> list[tuple[int, int]]:
-    """Return the entries of leader-epoch-checkpoint; none if the file is absent or cannot be read."""
-    if EPOCH_FILE not in {entry.name for entry in listing.entries()}:
-        return []
-    try:
-        return parse_epochs(listing)
-    except (DescriptionError, UnreadableError):
-        return []
-
-
-def parse_epochs(listing: Listing) -> list[tuple[int, int]]:
-    """Return the entries of leader-epoch-checkpoint. Raises `ParseError`."""
-    data = listing.read(EPOCH_FILE, 0, _LARGEST)
-    return [(int(epoch), int(offset)) for epoch, offset in LEADER_EPOCH.unpack(data)]
 
 
 def _latest_snapshot(

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from logwright.codec.columns import contents, numbers
+from logwright.codec.deferred import deferred
 from logwright.codec.fault import Fault, UsageError
-from logwright.codec.kafka.formats.internal.arrays import spread, structures
 from logwright.codec.kafka.formats.internal.definitions import CONTROL, TOPICS, Topic
-from logwright.codec.kafka.formats.internal.offset_commits import TOMBSTONE, offset_commits
-from logwright.codec.kafka.formats.internal.records import Message, decode, encode
 from logwright.codec.kafka.formats.internal.schema import RecordType, struct_type
 from logwright.codec.kafka.formats.payload import PayloadError
 from logwright.codec.table import Column, Table
+
+if TYPE_CHECKING:
+    from logwright.codec.kafka.formats.internal import arrays, offset_commits, records
+else:
+    arrays, offset_commits, records = deferred(
+        "logwright.codec.kafka.formats.internal", "arrays", "offset_commits", "records"
+    )
 
 _OWN = ("type", "version", "note", "key", "value")
 
@@ -70,7 +75,7 @@ class DecodedMessages:
         self._pieces: dict[str, list[Any]] = {}
         self._types = np.full(len(key), -1, np.int64)
         self._names = [kind.name for kind in topic.records]
-        self._versions = np.full(len(key), TOMBSTONE, np.int64)
+        self._versions = np.full(len(key), offset_commits.TOMBSTONE, np.int64)
         self._notes: dict[int, str] = {}
         left = np.arange(len(key))
         if topic.topic == "__consumer_offsets" and len(key):
@@ -78,7 +83,7 @@ class DecodedMessages:
         self._read(topic, left.tolist())
 
     def _read_commits(self, kind: RecordType, left: Any) -> Any:
-        commits = offset_commits(kind, self._key, self._value)
+        commits = offset_commits.offset_commits(kind, self._key, self._value)
         if commits is None:
             return left
         self._types[commits.rows], self._versions[commits.rows] = commits.types, commits.versions
@@ -93,7 +98,7 @@ class DecodedMessages:
         columns = (_taken(array, rows) for array in (self._key, self._value, self._control))
         for row, key, value, control in zip(rows, *columns, strict=True):
             try:
-                message = decode(topic, key, value, control=control)
+                message = records.decode(topic, key, value, control=control)
             except PayloadError as error:
                 self.bad[row] = str(error)
                 continue
@@ -108,7 +113,7 @@ class DecodedMessages:
                     places.append(row)
                     fields.append(message.values)
         for column, (kind, places, fields) in messages.items():
-            piece = (np.array(places, np.int64), structures(kind.fields, fields))
+            piece = (np.array(places, np.int64), arrays.structures(kind.fields, fields))
             self._pieces.setdefault(column, []).append(piece)
 
     def column(self, column: Column) -> pa.Array:
@@ -132,7 +137,7 @@ class DecodedMessages:
             kept[list(self._notes)] = True
             stored = self._key if name == "key" else self._value
             return stored.take(numbers(pa.int64(), np.arange(rows), ~kept))
-        return spread(self._pieces.get(name, ()), column.type, rows)
+        return arrays.spread(self._pieces.get(name, ()), column.type, rows)
 
 
 def _taken(array: pa.Array, rows: list[int]) -> list[Any]:
@@ -215,7 +220,7 @@ def _stored(
     left = sorted(name for name in names if fields.get(name) is not None)
     if version is None and left:
         raise PayloadError(f"the version is null, for a tombstone, but {left[0]} is {fields[left[0]]!r}")
-    return encode(topic, Message(kind, version, fields))
+    return records.encode(topic, records.Message(kind, version, fields))
 
 
 def _content(value: Any) -> bytes | None:
@@ -227,7 +232,7 @@ def _says(
 ) -> bool:
     """Return whether stored bytes have the content of the row."""
     try:
-        message = decode(topic, key, value, control=kind.control)
+        message = records.decode(topic, key, value, control=kind.control)
     except PayloadError:
         return False
     stored = {field.name: message.values.get(field.name) for field in kind.fields}

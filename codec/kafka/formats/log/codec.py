@@ -10,31 +10,18 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from logwright.codec.base import Codec, LossyColumn, Match, ProvedPart
 from logwright.codec.columns import constant, contents, numbers
-from logwright.codec.describe import Struct, Type
-from logwright.codec.explain import Focus, Node, explain_values
+from logwright.codec.deferred import deferred
 from logwright.codec.fault import Fault, UsageError
-from logwright.codec.frames.suspects import suspects
 from logwright.codec.kafka.formats import payload
 from logwright.codec.kafka.formats.internal.view import BY_VIEW
-from logwright.codec.kafka.formats.log import (
-    fields,
-    frames,
-    markers,
-    payloads,
-    reencode,
-    rows,
-    scan,
-    settings,
-)
-from logwright.codec.kafka.formats.log import write as encode
-from logwright.codec.kafka.formats.log.heads import LIMIT, SPECIFICATION, may_be_entry
+from logwright.codec.kafka.formats.log import settings
 from logwright.codec.kafka.formats.log.layout import (
     COMPRESSION,
     CONTROL_RECORD_KEY,
@@ -55,12 +42,11 @@ from logwright.codec.kafka.formats.log.layout import (
     least_size,
     struct_at,
 )
-from logwright.codec.kafka.formats.log.resync import find_batch
-from logwright.codec.kafka.formats.log.suspects import odd_epochs, odd_offsets, part_proved, proved
 from logwright.codec.kafka.formats.log.tables import (
     DECODED,
     FILE,
     FRAMES,
+    LOSSY_COLUMNS,
     MAX_DECOMPRESSED,
     NAME,
     ROWS,
@@ -69,10 +55,35 @@ from logwright.codec.kafka.formats.log.tables import (
     LogContext,
 )
 from logwright.codec.kafka.store import evidence
-from logwright.codec.kernels.bitflip import Flip
 from logwright.codec.option import DECODES, ENCODES, Options, Verb, used_by
 from logwright.codec.table import Table
 from logwright.codec.window import Chunk, Decoded, Frames, Window
+
+if TYPE_CHECKING:
+    from logwright.codec import explain
+    from logwright.codec.describe import Struct, Type
+    from logwright.codec.explain import Focus, Node
+    from logwright.codec.frames import suspects as frame_suspects
+    from logwright.codec.kafka.formats.log import (
+        fields,
+        frames,
+        heads,
+        markers,
+        payloads,
+        reencode,
+        resync,
+        rows,
+        scan,
+        suspects,
+    )
+    from logwright.codec.kafka.formats.log import write as encode
+    from logwright.codec.kernels.bitflip import Flip
+else:
+    explain, frame_suspects = deferred("logwright.codec", "explain", "frames.suspects")
+    fields, frames, heads, markers, payloads, reencode, resync, rows, scan, suspects, encode = deferred(
+        "logwright.codec.kafka.formats.log",
+        "fields", "frames", "heads", "markers", "payloads", "reencode", "resync", "rows", "scan", "suspects", "write",
+    )  # fmt: skip
 
 _MAGIC, _ATTRIBUTES = RECORD_BATCH.offset("magic"), RECORD_BATCH.offset("attributes") + 1
 _FILE = re.compile(r"(\d{20})\.log(?:\.(?:deleted|swap|cleaned))?")
@@ -106,7 +117,7 @@ class KafkaLog(Codec):
     options = OPTIONS
     ordered = "offset"
     checksum = "CRC-32C"
-    lossy_columns = encode.LOSSY_COLUMNS
+    lossy_columns = LOSSY_COLUMNS
 
     def lossy(self, options: Options) -> Sequence[LossyColumn]:
         """See `Codec.lossy`."""
@@ -154,7 +165,7 @@ class KafkaLog(Codec):
 
     def explain(self, window: Window, context: Any, focus: Focus, *, frame: bool) -> Sequence[Node]:
         struct = struct_at(window.data[:HEAD_SIZE].tobytes(), 0)
-        nodes = explain_values(struct, window, focus, single=frame)
+        nodes = explain.explain_values(struct, window, focus, single=frame)
         if frame and struct is MESSAGE and not window.data[MESSAGE.offset("attributes")] & COMPRESSION:
             nodes[0].row = 0
         return nodes
@@ -223,7 +234,7 @@ class KafkaLog(Codec):
 
     def resync(self, window: Window, at: int, context: LogContext) -> tuple[int, int]:
         damaged = context.damaged
-        place, need = find_batch(window, at, context, damaged)
+        place, need = resync.find_batch(window, at, context, damaged)
         if damaged is not None and damaged.start >= window.offset and not (place >= 0 and need):
             stop = place if place >= 0 else len(window.data)
             scan.believe(window, damaged.start - window.offset, stop, context)
@@ -240,23 +251,23 @@ class KafkaLog(Codec):
     ) -> Iterator[Flip]:
         low = None if before is None or not len(before) else int(before.header["last_offset"][-1])
         high = None if after is None or not len(after) else int(after.header["base_offset"][0])
-        return suspects(SPECIFICATION, window, at, limit, (low, high))
+        return frame_suspects.suspects(heads.SPECIFICATION, window, at, limit, (low, high))
 
     def outliers(self, window: Window, frames: Frames, context: LogContext) -> Sequence[tuple[int, str]]:
         """Return batches whose leader epoch or offset the batches around them contradict, by one bit."""
-        return [*odd_epochs(frames.header), *odd_offsets(frames.header)]
+        return [*suspects.odd_epochs(frames.header), *suspects.odd_offsets(frames.header)]
 
     def proved(
         self, window: Window, frame: Frames, before: Frames | None, after: Frames | None, flip: tuple[int, int] | None,
         context: LogContext,
     ) -> bool:  # fmt: skip
-        return proved(window, frame, before, after, flip, context)
+        return suspects.proved(window, frame, before, after, flip, context)
 
     def part_proved(
         self, window: Window, frame: Frames, before: Frames | None, after: Frames | None, flip: tuple[int, int] | None,
         context: LogContext,
     ) -> ProvedPart | None:  # fmt: skip
-        return part_proved(window, frame, before, after, flip, context)
+        return suspects.part_proved(window, frame, before, after, flip, context)
 
     def loss_between(
         self, before: Frames | None, after: Frames | None, context: LogContext
@@ -369,7 +380,11 @@ def _is_message(head: bytes) -> bool:
     if size <= len(head):
         return zlib.crc32(head[_MAGIC:size]) == int.from_bytes(head[LENGTH_END:_MAGIC], "big")
     attributes = head[MESSAGE.offset("attributes")] if len(head) >= MESSAGE.head_size else 0
-    return size <= LENGTH_END + LIMIT and attributes < 16 and may_be_entry(np.frombuffer(head, np.uint8), 0)
+    return (
+        size <= LENGTH_END + heads.LIMIT
+        and attributes < 16
+        and heads.may_be_entry(np.frombuffer(head, np.uint8), 0)
+    )
 
 
 CODEC = KafkaLog()

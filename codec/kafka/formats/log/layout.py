@@ -7,10 +7,11 @@ Source: `DefaultRecordBatch`, `DefaultRecord`, `LegacyRecord`, `ControlRecordTyp
 from __future__ import annotations
 
 import zlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from logwright.codec.deferred import deferred
 from logwright.codec.describe import (
     I8,
     I16BE,
@@ -35,8 +36,12 @@ from logwright.codec.describe import (
     time_of,
 )
 from logwright.codec.expression import OUTER
-from logwright.codec.kernels.compress import CompressionError, decompress
 from logwright.codec.kernels.crc32c import crc32c_bytes
+
+if TYPE_CHECKING:
+    from logwright.codec.kernels import compress
+else:
+    compress = deferred("logwright.codec.kernels", "compress")
 
 COMPRESSION_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 """By the number in the lowest three bits of `attributes`. 5 to 7 are undefined."""
@@ -167,8 +172,8 @@ def codec_name(codec: int, magic: int = MAGIC) -> str:
 def _unpack(stored: bytes, scope: Scope, limit: int) -> bytes:
     name = codec_name(scope["attributes"] & COMPRESSION, scope["magic"])
     try:
-        return decompress(name, np.frombuffer(stored, np.uint8), limit).tobytes()
-    except CompressionError as error:
+        return compress.decompress(name, np.frombuffer(stored, np.uint8), limit).tobytes()
+    except compress.CompressionError as error:
         raise DescriptionError(f"the records do not decompress: {error}") from None
 
 

@@ -6,15 +6,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
+from logwright.codec.deferred import deferred
 from logwright.codec.fault import Fault, Kind
 from logwright.codec.kafka.formats.internal.definitions import Topic
 from logwright.codec.kafka.formats.internal.view import DecodedMessages, with_faults, without
-from logwright.codec.kafka.formats.log import rows
 from logwright.codec.kafka.formats.log.layout import COMPRESSION, CONTROL, HEAD_SIZE, MAGIC
 from logwright.codec.kafka.formats.log.tables import NAME, ROWS, LogContext
 from logwright.codec.kafka.formats.payload import Format, types_of
@@ -23,6 +23,11 @@ from logwright.codec.kernels.intrinsics import read_varint, read_varlong
 from logwright.codec.option import Options
 from logwright.codec.table import Table
 from logwright.codec.window import Decoded, Frames, Window
+
+if TYPE_CHECKING:
+    from logwright.codec.kafka.formats.log import rows
+else:
+    rows = deferred("logwright.codec.kafka.formats.log", "rows")
 
 
 def decode_topic(

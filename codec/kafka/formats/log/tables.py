@@ -7,19 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.frames.prefixes import Prefixes
+from logwright.codec.base import LossyColumn
 from logwright.codec.kafka.formats.index import LastOffsets
 from logwright.codec.kafka.formats.internal.definitions import TOPICS
 from logwright.codec.kafka.formats.internal.view import table_of
 from logwright.codec.kafka.formats.log.layout import CONTROL, TRANSACTIONAL
 from logwright.codec.option import Option, Options
 from logwright.codec.table import RAW, TIMESTAMP, Column, Table, ending, extent
+
+if TYPE_CHECKING:
+    from logwright.codec.frames.prefixes import Prefixes
 
 NAME = "kafka.log"
 NOTHING_SERVED = int(np.iinfo(np.int64).min)
@@ -247,3 +250,16 @@ class LogContext:
     served: int = NOTHING_SERVED
     """The highest offset of the records before `served_end`, a position in the file."""
     served_end: int = 0
+
+
+LOSSY_COLUMNS = (
+    LossyColumn(
+        "is_transactional",
+        (False,),
+        "belong to transactions, and become plain records",
+        "Choose: view read_committed drops aborted records, view read_uncommitted makes all of them plain records",
+    ),
+    LossyColumn("producer_id", (-1,), "have a producer id, epoch and sequence number"),
+    LossyColumn("leader_epoch", (-1, 0), "have a leader epoch"),
+)
+"""Columns that a producer does not set (`codec.base.Codec.lossy_columns`)."""

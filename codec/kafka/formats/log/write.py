@@ -37,6 +37,7 @@ from logwright.codec.kafka.formats.log.layout import (
 from logwright.codec.kafka.formats.log.markers import ABORT, COMMIT
 from logwright.codec.kafka.formats.log.message_write import MessageEncoder
 from logwright.codec.kafka.formats.log.settings import OPTIONS, BatchSettings, magic_of
+from logwright.codec.kafka.formats.log.tables import LOSSY_COLUMNS
 from logwright.codec.kafka.formats.payload import encoded
 from logwright.codec.kernels.compress import compress
 from logwright.codec.kernels.crc32c import crc32c
@@ -61,18 +62,6 @@ COMPRESSING = (
     "compression.lz4.level",
     "compression.zstd.level",
 )
-
-LOSSY_COLUMNS = (
-    LossyColumn(
-        "is_transactional",
-        (False,),
-        "belong to transactions, and become plain records",
-        "Choose: view read_committed drops aborted records, view read_uncommitted makes all of them plain records",
-    ),
-    LossyColumn("producer_id", (-1,), "have a producer id, epoch and sequence number"),
-    LossyColumn("leader_epoch", (-1, 0), "have a leader epoch"),
-)
-"""Columns that a producer does not set (`codec.base.Codec.lossy_columns`)."""
 
 _SINCE_2 = (
     LossyColumn("headers", (), "have headers"),
