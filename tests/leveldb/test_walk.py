@@ -12,7 +12,7 @@ from leveldb_records import batch, record, to_block_end, written
 from memory_directory import MemoryDirectory
 
 from logwright.codec.fault import Fault, Kind, Severity, UnreadableError
-from logwright.codec.frames.walk import Hole, ListedFile, Stretch, Walk, zero_filled
+from logwright.codec.frames.walk import WINDOW, Hole, ListedFile, Stretch, Walk, zero_filled
 from logwright.codec.leveldb.formats.log import codec as log
 from logwright.codec.leveldb.formats.records.layout import BLOCK, FIRST, FULL, MIDDLE
 from logwright.codec.leveldb.formats.table import codec as table
@@ -122,6 +122,7 @@ class Asking:
 
     name = "asking"
     single_frame = scans_empty = False
+    window = WINDOW
 
     def __init__(self, scans: Sequence[Frames] = (), searches: Sequence[tuple[int, int]] = ()) -> None:
         self.scans: Iterator[Frames] = iter(scans)

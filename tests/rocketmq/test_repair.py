@@ -11,6 +11,7 @@ from golden_stores import CASES, HEALTHY, HOME
 from test_store import ROWS, SIZES, path_options, placed
 
 import logwright as lw
+from logwright.codec.rocketmq.formats.commitlog.codec import CODEC
 from logwright.codec.rocketmq.formats.commitlog.layout import MESSAGE, V1, V2
 from logwright.codec.rocketmq.repair.fillers import LostMessage, filler, placeholder
 from logwright.codec.rocketmq.startup.message import Message, Rules, check
@@ -205,7 +206,7 @@ def test_refused_message_after_a_wrong_queue_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The queues are found wrong before the message is read, so the comparison of the index is the first to meet it."""
-    monkeypatch.setattr("logwright.codec.rocketmq.store.log._STEP", 4096)
+    monkeypatch.setattr(CODEC, "window", 4096)
     monkeypatch.setattr("logwright.codec.rocketmq.derive._PENDING", 1)
     topic = "SCHEDULE_TOPIC_XXXX"
     rows = [
