@@ -11,7 +11,7 @@ import pytest
 
 import logwright as lw
 from logwright.codec.kernels.crc32c import crc32c
-from logwright.codec.leveldb.formats.table import index
+from logwright.codec.leveldb.formats.table import index, resync
 from logwright.codec.leveldb.formats.table.index import Searches, survey
 from logwright.codec.leveldb.formats.table.layout import masked
 from logwright.codec.leveldb.formats.table.resync import numbers
@@ -105,3 +105,40 @@ def test_numbers_of_the_start_and_the_checksum_of_a_block_are_equal() -> None:
     assert [number_at[start] for start, _ in blocks] == [number_at[end] for _, end in blocks]
     assert len(set(number_at.values())) == len(blocks)
     assert number_at[300] == crc32c(data, 300, 400)
+
+
+@pytest.mark.parametrize("fill", ["zeros", "ones", "table"])
+def test_work_of_a_search_without_blocks_is_linear(fill: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resync, "WINDOW", 1 << 10)
+    monkeypatch.setattr(resync, "LIMIT", 1 << 14)
+    work = Counter[str]()
+    compute = resync.numbers
+
+    def counted(data: Any, places: Any, ends: Any, out: Any) -> None:
+        work["bytes"] += len(data)
+        work["places"] += len(places)
+        compute(data, places, ends, out)
+
+    monkeypatch.setattr(resync, "numbers", counted)
+    size = 1 << 18
+    before = np.frombuffer(bytes(range(256)) * 4, np.uint8) if fill == "table" else np.empty(0, np.uint8)
+    data = np.concatenate((before, np.full(size, 255 if fill == "ones" else 0, np.uint8)))
+    assert list(resync.find(lambda at, length: data[at : at + length], 0, len(data), len(data), LIMIT)) == []
+    assert size <= work["bytes"] <= 2.2 * size
+    assert (
+        work["places"] < size / 100
+    )  # nothing in a run of equal bytes is taken for the start or the end of a block
+
+
+def test_blocks_around_zeros_are_found() -> None:
+    block = np.frombuffer(
+        bytes([0, 9, 1]) + b"k" + bytes([1, *range(1, 8)]) + b"v" + bytes([0, 0, 0, 0, 1, 0, 0, 0]), np.uint8
+    )
+    sealed = np.concatenate((block, np.zeros(1, np.uint8)))
+    sealed = np.concatenate(
+        (sealed, np.frombuffer(int(masked(crc32c(sealed, 0, len(sealed)))).to_bytes(4, "little"), np.uint8))
+    )
+    for hole in (1, 100, 1 << 20, (1 << 20) + 7, 3 << 20):
+        data = np.concatenate((sealed, np.zeros(hole, np.uint8), sealed, np.zeros(hole, np.uint8)))
+        found = resync.find(lambda at, length: data[at : at + length], 0, len(data), len(data), LIMIT)
+        assert list(found) == [(0, len(block)), (len(sealed) + hole, len(block))]

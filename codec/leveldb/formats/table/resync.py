@@ -11,6 +11,7 @@ A pair matches at random once in four billion, so each match must also be readab
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import reduce
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +34,12 @@ WINDOW = 1 << 20
 LIMIT = 16 << 20
 """Maximum size of a block that is found this way."""
 _CRC_SIZE = 4
+_BEFORE_END = layout.RESTART_SIZE + 1
+"""Bytes before a checksum that are evidence of it: the number of restart points and the type."""
+_PART = 1 << 20
+"""Number of bytes in which places are looked for at a time."""
+_AHEAD = 16
+"""Bytes that are evidence of a start."""
 _VERIFY = 8
 """Limit for reading candidate blocks, in multiples of the window size."""
 _POSITION_BITS = 31
@@ -83,17 +90,17 @@ def _starts(data: Bytes) -> Int64s:
         mask = _at(data, pattern)
         starts[: len(mask)] |= mask
     # Zlib: the header of a stream (`layout.is_zlib`). Raw deflate: any first block except a stored one, which saves nothing.
-    header = data[:-1].astype(np.int64) << 8 | data[1:]
+    header = data[:-1].astype(np.uint16) << 8 | data[1:]
     starts[: len(header)] |= (header & 0x8F00 == 0x0800) & (header % 31 == 0)
     starts[:size] |= (data >> 1 & 3 == 1) | (data >> 1 & 3 == 2)
-    # Snappy: the length as a varint, a literal (its length in the tag or after it), whose first byte is 0.
+    # Snappy: the length as a varint, which is not 0, a literal (its length in the tag or after it), whose first byte is 0.
     padded = np.concatenate((data, np.full(16, 0xFF, np.uint8)))
     more, literal = padded >= 0x80, padded & 3 == 0
     zero = padded == 0
     first = np.zeros(size + 16, np.bool_)
     places = np.flatnonzero(literal[: size + 8])
     first[places] = zero[places + 1 + np.maximum(padded[places] >> 2, 59).astype(np.int64) - 59]
-    head = np.ones(size, np.bool_)
+    head = data != 0
     for length in range(1, 6):
         last = ~more[length - 1 : length - 1 + size]
         starts[:size] |= head & last & first[length : length + size]
@@ -101,22 +108,41 @@ def _starts(data: Bytes) -> Int64s:
     return np.flatnonzero(starts[:size])
 
 
-def _ends(data: Bytes) -> Int64s:
+def _ends(data: Bytes, skipped: int) -> Int64s:
     """Return where the checksum of a block may be stored, after its type: after a plausible number of restart points or the end of a
-    filter, or after anything that may be compressed."""
-    low = layout.RESTART_SIZE + 1
+    filter, or after anything that may be compressed. `skipped` is the number of bytes of the window before `data`.
+
+    Zeros have no ends, so that a hole takes little time: no restart point, the type 0 and a checksum of 0 are not taken for one.
+    """
+    low = _BEFORE_END
     kind, before = data[low - 1 : -_CRC_SIZE], data[low - 2 : -_CRC_SIZE - 1]
-    plain = np.flatnonzero((kind == layout.NONE) & (before == 0)) + low
+    around = (data[i : i + len(kind)] for i in range(low + _CRC_SIZE))
+    plain = (
+        np.flatnonzero((kind == layout.NONE) & (before == 0) & reduce(np.bitwise_or, around).astype(np.bool_))
+        + low
+    )
     count = sum(data[plain - low + i].astype(np.int64) << 8 * i for i in range(layout.RESTART_SIZE))
-    plain = plain[(count + 1) * layout.RESTART_SIZE < plain]
+    plain = plain[(count + 1) * layout.RESTART_SIZE < plain + skipped]
     other = np.flatnonzero(((kind == layout.NONE) & (before == BASE_LG)) | np.isin(kind, COMPRESSED)) + low
     return np.sort(np.concatenate((plain, other)))
 
 
+def _candidates(data: Bytes) -> tuple[Int64s, Int64s]:
+    """Return the results of `_starts` and `_ends`, computed in parts, as they take many times the memory of their input."""
+    starts, ends = [np.zeros(1, np.int64)], []
+    for at in range(0, max(len(data), 1), _PART):
+        part = _starts(data[at : at + _PART + _AHEAD])
+        starts.append(part[part < _PART] + at)
+        skipped = max(at - _BEFORE_END, 0)
+        part = _ends(data[skipped : at + _PART + _CRC_SIZE - 1], skipped) + skipped
+        ends.append(part)
+    return np.concatenate(starts), np.concatenate(ends)
+
+
 def pairs(data: Bytes) -> tuple[Int64s, Int64s]:
     """Return starts and checksum positions of blocks whose checksum is right; of several, the nearest."""
-    ends = _ends(data)
-    starts = np.sort(np.concatenate((np.zeros(1, np.int64), _starts(data), ends + _CRC_SIZE)), kind="stable")
+    starts, ends = _candidates(data)
+    starts = np.sort(np.concatenate((starts, ends + _CRC_SIZE)), kind="stable")
     starts = starts[np.diff(starts, prepend=-1) > 0]  # faster than np.union1d, which hashes
     starts = starts[starts <= len(data)]
     places = np.concatenate((starts, ends))
@@ -178,7 +204,7 @@ def find(read: Read, low: int, high: int, size: int, limit: int) -> Iterator[tup
             return
         # The last blocks of a window may be incomplete and are searched again in the next one.
         at += chained if blocks else len(data) // 2
-        step = WINDOW
+        step = WINDOW if blocks else step
 
 
 def _chains(data: Bytes, limit: int) -> tuple[list[tuple[int, int]], int]:
