@@ -130,7 +130,8 @@ def test_work_of_a_search_without_blocks_is_linear(fill: str, monkeypatch: pytes
     )  # nothing in a run of equal bytes is taken for the start or the end of a block
 
 
-def test_blocks_around_zeros_are_found() -> None:
+@pytest.mark.parametrize("hole", [1, 100, 1 << 20, (1 << 20) + 7, 3 << 20])
+def test_blocks_around_zeros_are_found(hole: int) -> None:
     block = np.frombuffer(
         bytes([0, 9, 1]) + b"k" + bytes([1, *range(1, 8)]) + b"v" + bytes([0, 0, 0, 0, 1, 0, 0, 0]), np.uint8
     )
@@ -138,7 +139,7 @@ def test_blocks_around_zeros_are_found() -> None:
     sealed = np.concatenate(
         (sealed, np.frombuffer(int(masked(crc32c(sealed, 0, len(sealed)))).to_bytes(4, "little"), np.uint8))
     )
-    for hole in (1, 100, 1 << 20, (1 << 20) + 7, 3 << 20):
-        data = np.concatenate((sealed, np.zeros(hole, np.uint8), sealed, np.zeros(hole, np.uint8)))
-        found = resync.find(lambda at, length: data[at : at + length], 0, len(data), len(data), LIMIT)
-        assert list(found) == [(0, len(block)), (len(sealed) + hole, len(block))]
+    zeros = np.zeros(hole, np.uint8)
+    data = np.concatenate((sealed, zeros, sealed, zeros))
+    found = resync.find(lambda at, length: data[at : at + length], 0, len(data), len(data), LIMIT)
+    assert list(found) == [(0, len(block)), (len(sealed) + hole, len(block))]

@@ -21,6 +21,7 @@ from logwright.codec.leveldb.comparators import comparator_of
 from logwright.codec.leveldb.formats.log import codec as log
 from logwright.codec.leveldb.formats.records.layout import BATCH_HEADER
 from logwright.codec.leveldb.formats.table import codec as table
+from logwright.codec.leveldb.formats.table.index import DATA, survey
 from logwright.codec.leveldb.formats.table.tables import MAX_DECOMPRESSED
 from logwright.codec.leveldb.keys import BYTEWISE, readable, user_key
 from logwright.codec.leveldb.names import FileType, log_name, parse
@@ -54,6 +55,8 @@ class DatabaseChecker:
         self._file: PlannedFile | None = None
         self._at: tuple[PlannedFile, TableCheck] | None = None
         self._tables: dict[int, tuple[str, TableCheck]] = {}
+        self._unread: dict[int, PlannedFile] = {}
+        """Tables without a good data block so far, by number."""
         self._sequence: int | None = None if self._version is None else self._version.last_sequence
         """The last sequence number of the logs so far."""
         self._highest = self._sequence or 0
@@ -65,13 +68,20 @@ class DatabaseChecker:
     def begin(self, file: PlannedFile) -> None:
         self._close()
         self._file = file
+        if file.codec == table.CODEC.name and (named := parse(file.name)) is not None:
+            self._unread[named.number] = file
 
     def add(self, window: Window, frames: Frames) -> None:
         file = self._file
         assert file is not None
         if file.codec == log.NAME:
             self._check_batches(file, window, frames)
-        elif file.codec == table.CODEC.name and self._deep:
+            return
+        if file.codec != table.CODEC.name:
+            return
+        if bool((frames.header["kind"] == DATA).any()) and (named := parse(file.name)) is not None:
+            self._unread.pop(named.number, None)
+        if self._deep:
             if self._at is None:
                 read = ListedFile(self._listing, file.name, file.size)
                 self._at = file, TableCheck(read, self._limit, self._comparator)
@@ -134,11 +144,12 @@ class DatabaseChecker:
         yield from self._faults
 
     def _check_missing(self, live: Mapping[int, tuple[int, FileMetaData]]) -> None:
-        """Report missing tables."""
+        """Report missing tables, and those of which no entry is readable."""
         there = {
             named.number for entry in self._listing.entries() if (named := parse(entry.name)) is not None
         }
-        gone = sorted(set(live) - there)
+        unread = [number for number in live if number in there and self._is_lost(number)]
+        gone = sorted({*set(live) - there, *unread})
         entries = None
         if self._deep:
             checks = [check for number, (_, check) in self._tables.items() if number in live]
@@ -147,9 +158,19 @@ class DatabaseChecker:
             )
         for number in gone:
             level, known = live[number]
-            text = describe(known, level, entries, len(gone))
+            missing = number not in there
+            text = describe(known, level, entries, len(gone), missing=missing)
             lost = loss_of(known, entries)
-            self._report("", Kind.LINK, text, Severity.ERROR, "LevelDB refuses to open", lost=lost)
+            name, system = ("", "LevelDB refuses to open") if missing else (self._unread[number].name, "")
+            self._report(name, Kind.LINK, text, Severity.ERROR, system, lost=lost)
+
+    def _is_lost(self, number: int) -> bool:
+        """Return whether no entry of a table is readable. With a sound index, the damaged blocks report which keys are lost."""
+        file = self._unread.get(number)
+        if file is None:
+            return False
+        blocks = survey(ListedFile(self._listing, file.name, file.size), file.size, self._limit)
+        return not blocks.sound and not blocks.unsupported
 
     def _check_numbers(self, live: Mapping[int, tuple[int, FileMetaData]]) -> None:
         version = self._version

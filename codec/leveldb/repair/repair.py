@@ -178,10 +178,6 @@ class DatabaseRepair(RepairPlan, Repairer):
     def salvage(self) -> RepairPlan:
         """Keep all sound parts, and choose levels and numbers."""
         surveyed = self.surveyed
-        for table in surveyed.tables:
-            self.cut += table.cut
-        for log in surveyed.logs:
-            self.cut += log.cut
         if surveyed.replaced:
             names = _names([table_name(known.number) for _, known in surveyed.missing])
             self.notes.append(
@@ -189,13 +185,9 @@ class DatabaseRepair(RepairPlan, Repairer):
                 "is adopted."
             )
             surveyed.missing = []
-        entries = self._missing_entries()
-        for level, known in surveyed.missing:
-            why = describe(known, level, entries, len(surveyed.missing))
-            self.cut.append(
-                Removed(table_name(known.number), 0, 0, why, 0, None, dict(loss_of(known, entries)))
-            )
-            self.notes.append(f"lost: {why}.")
+        self.cut += self._lost_tables()
+        for log in surveyed.logs:
+            self.cut += log.cut
         self.cut += surveyed.state.cut
         self._note_older_entries()
         surveyed.tables = [table for table in surveyed.tables if table.smallest is not None]
@@ -208,14 +200,33 @@ class DatabaseRepair(RepairPlan, Repairer):
             self.ids = {"first_sequence": low, "last_sequence": high}
         return self
 
-    def _missing_entries(self) -> int | None:
-        """Return the largest number of entries that the missing tables can have had."""
+    def _lost_tables(self) -> Iterator[Removed]:
+        """Return what is lost of the tables, and note those that are missing or have no readable entry."""
+        surveyed = self.surveyed
+        unread = [table for table in surveyed.tables if table.lost_whole]
+        gone = [known for _, known in surveyed.missing] + [table.known for table in unread if table.known]
+        entries = self._entries_of(gone)
+        for table in surveyed.tables:
+            known = table.known
+            if known is None or table.level is None or not table.lost_whole:
+                yield from table.cut
+                continue
+            why = describe(known, table.level, entries, len(gone), missing=False)
+            self.notes.append(f"lost: {why}.")
+            for cut in table.cut:
+                yield replace(cut, lost=dict(loss_of(known, entries))) if cut.lost else cut
+        for level, known in surveyed.missing:
+            why = describe(known, level, entries, len(gone))
+            self.notes.append(f"lost: {why}.")
+            yield Removed(table_name(known.number), 0, 0, why, 0, None, dict(loss_of(known, entries)))
+
+    def _entries_of(self, gone: Sequence[FileMetaData]) -> int | None:
+        """Return the largest number of entries that these tables can have had."""
         surveyed = self.surveyed
         live = surveyed.state.version.files
         last = max([surveyed.state.version.last_sequence or 0, *(log.high for log in surveyed.logs)])
         tables = [table.check for table in surveyed.tables if table.number in live]
-        missing = [known for _, known in surveyed.missing]
-        return max_missing_entries(last, missing, tables, sum(log.rows for log in surveyed.logs))
+        return max_missing_entries(last, gone, tables, sum(log.rows for log in surveyed.logs))
 
     def _assign_levels(self) -> None:
         """Choose a level for each table, and numbers that are ordered by age in level 0."""

@@ -70,6 +70,13 @@ class Table:
         )
 
     @property
+    def lost_whole(self) -> bool:
+        """Whether no entry is readable, of a table that the manifest names. With a sound index, its blocks report which keys are lost."""
+        return (
+            self.known is not None and self.smallest is None and not (self.sound or self.check.blocks.sound)
+        )
+
+    @property
     def rows(self) -> int:
         return self.check.rows if self.blocks is None else sum(block.rows for block in self.blocks)
 

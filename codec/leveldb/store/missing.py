@@ -1,4 +1,4 @@
-"""Tables that the manifest names but the directory lacks: what is known to be lost with them."""
+"""Tables that the manifest names but the directory lacks, or of which no entry is readable: what is known to be lost with them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from logwright.codec.leveldb.store.version import FileMetaData
 
 
 def max_missing_entries(
-    last_sequence: int, missing: Iterable[FileMetaData], tables: Iterable[TableCheck], logged: int
+    last_sequence: int, gone: Iterable[FileMetaData], tables: Iterable[TableCheck], logged: int
 ) -> int | None:
-    """Return the largest number of entries that can be in the missing tables, as each write has its own sequence number.
+    """Return the largest number of entries that can be in the tables that are gone, as each write has its own sequence number.
 
     Returns None if entries share sequence numbers, as those of one bulk write do, or if there are more entries than numbers.
     """
-    for known in missing:
+    for known in gone:
         (low, tag), (high, other) = order(known.smallest), order(known.largest)
         if low != high and tag == other:
             return None
@@ -33,7 +33,7 @@ def max_missing_entries(
 
 
 def loss_of(known: FileMetaData, entries: int | None) -> Mapping[str, Any]:
-    """Return what is lost with a table, for reports. `entries` is an upper bound for all missing tables together."""
+    """Return what is lost with a table, for reports. `entries` is an upper bound for all tables that are gone."""
     lost: dict[str, Any] = {
         "file": known.number,
         "smallest": readable(user_key(known.smallest)),
@@ -43,9 +43,12 @@ def loss_of(known: FileMetaData, entries: int | None) -> Mapping[str, Any]:
     return lost if entries is None else {**lost, "entries_at_most": entries}
 
 
-def describe(known: FileMetaData, level: int, entries: int | None, count: int) -> str:
-    """Describe one of `count` missing tables."""
+def describe(
+    known: FileMetaData, level: int, entries: int | None, count: int, *, missing: bool = True
+) -> str:
+    """Describe one of `count` tables that are gone. Unless it is `missing`, none of its entries is readable."""
     bound = "" if entries is None else f"; at most {plural.count(entries, 'entry')}"
-    together = f" in all {count} missing tables together" if bound and count > 1 else ""
+    together = f" in all {count} lost tables together" if bound and count > 1 else ""
     low, high = (readable(user_key(key)) for key in (known.smallest, known.largest))
-    return f"table {known.number} of level {level} is missing: {known.size:,} bytes, keys {low}..{high}{bound}{together}"
+    why = "is missing" if missing else "has no readable entry"
+    return f"table {known.number} of level {level} {why}: {known.size:,} bytes, keys {low}..{high}{bound}{together}"
