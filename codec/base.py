@@ -95,6 +95,8 @@ class Codec(ABC):
     """The options for decoding and encoding a single file."""
     single_frame: bool = False
     """True for small files of one frame, which are always read as a single window."""
+    largest: int = 1 << 30
+    """Bytes of the largest file of a single frame that is read. A larger one is refused."""
     indexed: bool = False
     """True if frames are found by an index in the file, so that a range of the file cannot be read alone."""
     scans_empty: bool = False

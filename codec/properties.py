@@ -8,7 +8,8 @@ from collections.abc import Iterator
 _BLANK = " \t\f"
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _LETTERS = {value: letter for letter, value in _ESCAPES.items()}
-_UNICODE = re.compile(r"[0-9a-fA-F]{4}")
+_NAME = re.compile(r"(?:[^\\=: \t\f]++|\\.?)*+", re.DOTALL)
+_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.?))", re.DOTALL)
 
 
 def properties(data: bytes, *, strict: bool = False) -> Iterator[tuple[str, str]]:
@@ -21,10 +22,14 @@ def properties(data: bytes, *, strict: bool = False) -> Iterator[tuple[str, str]
         line = line.lstrip(_BLANK)
         if not line or line[0] in "#!":
             continue
+        parts = [line]
         while (
             len(line) - len(line.rstrip("\\"))
         ) % 2 == 1:  # an odd number of backslashes: the line continues
-            line = line[:-1] + next(lines, "").lstrip(_BLANK)
+            line = next(lines, "").lstrip(_BLANK)
+            parts[-1] = parts[-1][:-1]
+            parts.append(line)
+        line = "".join(parts)
         end = _end_of_name(line)
         value = line[end:].lstrip(_BLANK)
         if value[:1] in ("=", ":"):
@@ -33,31 +38,19 @@ def properties(data: bytes, *, strict: bool = False) -> Iterator[tuple[str, str]
 
 
 def _end_of_name(line: str) -> int:
-    escaped = False
-    for i, letter in enumerate(line):
-        if not escaped and letter in "=: \t\f":
-            return i
-        escaped = letter == "\\" and not escaped
-    return len(line)
+    name = _NAME.match(line)
+    assert name is not None
+    return name.end()
 
 
 def _unescape(text: str, strict: bool) -> str:
-    out, i = [], 0
-    while i < len(text):
-        letter = text[i]
-        i += 1
-        if letter == "\\":
-            letter = text[i : i + 1]
-            i += 1
-            number = _UNICODE.match(text, i) if letter == "u" else None
-            if strict and letter == "u" and number is None:
-                raise ValueError("Malformed \\uxxxx encoding.")
-            if number is not None:
-                letter, i = chr(int(number[0], 16)), i + 4
-            else:
-                letter = _ESCAPES.get(letter, letter)
-        out.append(letter)
-    return "".join(out)
+    def letter(escape: re.Match[str]) -> str:
+        number, other = escape.groups()
+        if strict and other == "u":
+            raise ValueError("Malformed \\uxxxx encoding.")
+        return _ESCAPES.get(other, other) if number is None else chr(int(number, 16))
+
+    return _ESCAPE.sub(letter, text)
 
 
 def property_line(name: str, value: str) -> bytes:

@@ -47,6 +47,10 @@ FILE = Table(
 )
 
 
+FEW_VALUES = 1 << 20
+"""The limit of the size in bytes of a file of a few values."""
+
+
 class ParseError(DescriptionError):
     """The bytes cannot be parsed. `system` says what the real system does with the file, if not the usual. `upstream` is its exception,
     class and message."""
@@ -62,7 +66,8 @@ class SmallFileCodec(Codec):
     """A codec of a small file: `parse` returns its rows or raises `ParseError`; `form` is the inverse.
 
     Both use a table with all columns. `form` raises `DescriptionError` for rows that no file can hold. `text` describes a text file,
-    for `explain` and the docs. `remark` says what is odd about the bytes of a file that can be parsed, "" if nothing is.
+    for `explain` and the docs. `remark` says what is odd about the bytes of a file that can be parsed, "" if nothing is. A file of more
+    than `largest` bytes is refused.
     """
 
     single_frame = True
@@ -80,10 +85,11 @@ class SmallFileCodec(Codec):
         structures: tuple[Struct, ...] = (),
         text: Struct | None = None,
         remark: Callable[[bytes], str] = lambda data: "",
+        largest: int = Codec.largest,
     ) -> None:
         self.name, self.title, self.pattern, self.columns = name, title, pattern, columns
         self.parse, self.form, self.system, self.structures = parse, form, system, structures
-        self.remark = remark
+        self.remark, self.largest = remark, largest
         self.described = structures if text is None else (text,)
         self.tables = {"rows": Table("rows", columns, "One row per entry."), "frames": FRAMES, "file": FILE}
 

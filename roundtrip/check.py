@@ -17,7 +17,6 @@ from typing import Any
 
 from logwright.codec import registry
 from logwright.codec.fault import LogwrightError, Severity, UsageError
-from logwright.codec.frames.walk import WHOLE_LIMIT
 from logwright.codec.option import Verb, number
 from logwright.readers import jobs as _jobs
 from logwright.readers.paths import Path
@@ -273,7 +272,7 @@ class _Piece:
     def _look(self, source: Source, outcome: FileOutcome) -> FileOutcome:
         source_file = self.file
         codec = registry.get(source_file.codec)
-        if codec.single_frame and source.size > WHOLE_LIMIT:
+        if codec.single_frame and source.size > codec.largest:
             return replace(outcome, error=f"files of this kind are small, this one has {source.size} bytes")
         single = Specimen(codec, source_file.name, options=source_file.options, hints=source_file.hints)
         outcomes: dict[str, Outcome] = {}

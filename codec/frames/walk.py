@@ -26,8 +26,6 @@ from logwright.codec.window import Bytes, Frames, Positions, Window, zeros_in
 
 WINDOW = Codec.window
 """Bytes of a window by default."""
-WHOLE_LIMIT = 1 << 30
-"""A larger file whose codec reads it as one window (`Codec.single_frame`) is refused."""
 _AFTER_DAMAGE = 64 << 10
 """The smallest window after damage. Each sound window doubles it."""
 _DENSE = 8 << 10
@@ -211,11 +209,11 @@ class Walk:
     @property
     def refused(self) -> bool:
         """Whether the file has to be read in one window and is too large for that."""
-        return self.codec.single_frame and self.size > WHOLE_LIMIT
+        return self.codec.single_frame and self.size > self.codec.largest
 
     def __iter__(self) -> Iterator[Stretch | Hole]:
         if self.refused:
-            text = f"{self.size} bytes; files of this kind are small, at most {WHOLE_LIMIT} bytes are read"
+            text = f"{self.size} bytes; files of this kind are small, at most {self.codec.largest} bytes are read"
             yield Hole(Fault(self.codec.name, 0, self.size, Kind.LENGTH, text), tail=True)
             return
         if self.codec.single_frame:

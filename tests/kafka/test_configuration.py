@@ -210,3 +210,10 @@ def test_number_of_jobs_does_not_change_the_output(
             main(["dump", str(configuration), "--columns", "offset", "--format", "csv", "-j", jobs])
         assert status.value.code == 0
         assert capfdbinary.readouterr().out.split() == b'"offset" 0 1 2 0 1 2 3'.split()
+
+
+def test_property_continues_over_any_number_of_lines() -> None:
+    count = 1 << 16
+    assert list(properties(b"a\\\n \t" * count + b"b=c\\\\\\\nd")) == [("a" * count + "b", "c\\d")]
+    assert list(properties(b"a\\\\\nb\\\n")) == [("a\\", ""), ("b", "")]
+    assert list(properties(b"a\\=\\u0041\\q = \\t\\")) == [("a=Aq", "\t")]

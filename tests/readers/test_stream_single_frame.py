@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from fake_store import ToyNote
 
+import logwright as lw
+from logwright.codec import registry
 from logwright.codec.fault import DamageError
+from logwright.codec.single_frame import FEW_VALUES, SmallFileCodec
 from logwright.readers.report_data import FileReport
 from logwright.readers.source import MemorySource
 from logwright.readers.stream import FileStream, Mode
@@ -30,9 +34,38 @@ def test_single_frame_file_comes_in_one_window(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(DamageError, match="no note"):
         read_note(b"")
     assert [row["_corrupt_length"] for row in read_note(b"nothing", Mode.PERMISSIVE)] == [7]
-    monkeypatch.setattr("logwright.codec.frames.walk.WHOLE_LIMIT", 1000)
+    monkeypatch.setattr(ToyNote, "largest", 1000)
     with pytest.raises(DamageError, match="files of this kind are small"):
         read_note(b"note:" + text.encode())
     assert [row["_corrupt_length"] for row in read_note(b"note:" + text.encode(), Mode.PERMISSIVE)] == [
         100_005
     ]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "meta.properties",
+        "partition.metadata",
+        "quorum-state",
+        "acceptedEpoch",
+        "CURRENT",
+        "abort",
+        "VERSION",
+        "lastMark",
+        "lastId",
+    ],
+)
+def test_file_of_a_few_values_is_not_parsed_beyond_its_limit(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / name
+    with path.open("wb") as file:
+        file.truncate(FEW_VALUES + 1)
+    report = lw.verify(path)
+    codec = registry.get(report.files[0].codec)
+    assert isinstance(codec, SmallFileCodec)
+    ((_, fault),) = report.faults
+    assert f"{FEW_VALUES + 1} bytes; files of this kind are small, at most {FEW_VALUES} bytes" in fault.detail
+    monkeypatch.setattr(codec, "parse", None)  # calling it would fail
+    assert not lw.verify(path).ok

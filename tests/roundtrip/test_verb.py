@@ -13,6 +13,7 @@ import pytest
 
 import logwright as lw
 from logwright.cli import main
+from logwright.codec import registry
 from logwright.codec.fault import UsageError
 from logwright.corpora import cases
 from logwright.roundtrip import check, laws
@@ -270,7 +271,7 @@ def test_log_on_standard_input_round_trips(partition: Path, monkeypatch: pytest.
 def test_small_file_that_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "CURRENT"
     path.write_bytes(b"MANIFEST-000002\n")
-    monkeypatch.setattr(check, "WHOLE_LIMIT", 8)
+    monkeypatch.setattr(registry.get("leveldb.current"), "largest", 8)
     (file,) = lw.roundtrip(path).files
     assert "are small" in file.error
     assert lw.roundtrip(path).unchecked

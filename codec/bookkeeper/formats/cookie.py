@@ -7,7 +7,7 @@ import re
 import pyarrow as pa
 
 from logwright.codec.describe import Bytes, DescriptionError, Field, Struct
-from logwright.codec.single_frame import ParseError, SmallFileCodec, only_row, row_table
+from logwright.codec.single_frame import FEW_VALUES, ParseError, SmallFileCodec, only_row, row_table
 from logwright.codec.table import Column
 from logwright.codec.text import Word
 
@@ -126,6 +126,7 @@ CODEC = SmallFileCodec(
     title="BookKeeper VERSION: the identity of a bookie",
     pattern=re.compile("VERSION"),
     columns=COLUMNS,
+    largest=FEW_VALUES,
     parse=_parse,
     form=_form,
     system=_FAILS,

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from logwright.codec.describe import I64BE, Bytes, DescriptionError, Field, Struct
 from logwright.codec.fault import Kind
-from logwright.codec.single_frame import ParseError, SmallFileCodec, only_row, row_table
+from logwright.codec.single_frame import FEW_VALUES, ParseError, SmallFileCodec, only_row, row_table
 from logwright.codec.table import TIMESTAMP, Column
 from logwright.codec.text import Word
 
@@ -64,6 +64,7 @@ LAST_MARK = SmallFileCodec(
     title="BookKeeper lastMark: where the replay of the journal starts",
     pattern=re.compile(r"lastMark(?:\.[0-9]+)?"),
     columns=_MARK_COLUMNS,
+    largest=FEW_VALUES,
     parse=_parse_mark,
     form=lambda rows: MARK.pack(only_row(rows)),
     system="the bookie ignores the file; without another one it replays all journals",
@@ -100,6 +101,7 @@ LAST_ID = SmallFileCodec(
     title="BookKeeper lastId: the newest entry log of a directory",
     pattern=re.compile("lastId"),
     columns=_ID_COLUMNS,
+    largest=FEW_VALUES,
     parse=_parse_id,
     form=_form_id,
     system="the bookie looks for the newest entry log in the directory",
@@ -144,6 +146,7 @@ STATUS = SmallFileCodec(
     title="BookKeeper BOOKIE_STATUS: whether the bookie accepts writes",
     pattern=re.compile("BOOKIE_STATUS"),
     columns=_STATUS_COLUMNS,
+    largest=FEW_VALUES,
     parse=_parse_status,
     form=_form_status,
     system="the bookie ignores the file and starts writable",
@@ -171,6 +174,7 @@ DIRTY = SmallFileCodec(
     columns=(
         Column("content", pa.binary(), "the content; an empty file, as the bookie creates it, has no row"),
     ),
+    largest=FEW_VALUES,
     parse=_parse_dirty,
     form=_form_dirty,
     system="the bookie never reads it; only its existence matters",

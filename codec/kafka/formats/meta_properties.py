@@ -14,7 +14,7 @@ import pyarrow as pa
 from logwright.codec.describe import Bytes, DescriptionError, Field, Struct
 from logwright.codec.kafka.names import META_PROPERTIES_FILE
 from logwright.codec.properties import properties, property_line
-from logwright.codec.single_frame import ParseError, SmallFileCodec, only_row, row_table
+from logwright.codec.single_frame import FEW_VALUES, ParseError, SmallFileCodec, only_row, row_table
 from logwright.codec.table import Column
 
 ZOOKEEPER, KRAFT = "ZooKeeper", "KRaft"
@@ -176,6 +176,7 @@ CODEC = SmallFileCodec(
     title="Kafka identity of a log directory",
     pattern=re.compile(re.escape(META_PROPERTIES_FILE)),
     columns=_COLUMNS,
+    largest=FEW_VALUES,
     parse=_parse,
     form=_form,
     system="the broker takes the log directory offline",

@@ -11,7 +11,7 @@ import re
 import pyarrow as pa
 
 from logwright.codec.describe import DescriptionError, Field, Struct
-from logwright.codec.single_frame import ParseError, SmallFileCodec
+from logwright.codec.single_frame import FEW_VALUES, ParseError, SmallFileCodec
 from logwright.codec.table import Column
 from logwright.codec.text import Word
 
@@ -61,6 +61,7 @@ def _codec(
         title=title,
         pattern=re.compile(files),
         columns=(column,),
+        largest=FEW_VALUES,
         parse=parse,
         form=form,
         system=system,

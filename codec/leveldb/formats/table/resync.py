@@ -38,6 +38,8 @@ _BEFORE_END = layout.RESTART_SIZE + 1
 """Bytes before a checksum that are evidence of it: the number of restart points and the type."""
 _PART = 1 << 20
 """Number of bytes in which places are looked for at a time."""
+_COMPILED = 1 << 17
+"""Bytes from which `numbers` is compiled: interpreted, it takes far longer for a byte than other kernels, as it goes from bit to bit."""
 _AHEAD = 16
 """Bytes that are evidence of a start."""
 _VERIFY = 8
@@ -149,6 +151,8 @@ def pairs(data: Bytes) -> tuple[Int64s, Int64s]:
     order = np.argsort(places, kind="stable")
     place_numbers = np.empty(len(places), np.int64)
     kinds = np.concatenate((np.zeros(len(starts), np.uint8), np.ones(len(ends), np.uint8)))
+    if len(data) >= _COMPILED:
+        numbers.compile()
     numbers(data, places[order], kinds[order], place_numbers)
     keyed = np.empty(len(places), np.int64)
     keyed[order] = place_numbers
