@@ -141,5 +141,5 @@ def test_blocks_around_zeros_are_found(hole: int) -> None:
     )
     zeros = np.zeros(hole, np.uint8)
     data = np.concatenate((sealed, zeros, sealed, zeros))
-    found = resync.find(lambda at, length: data[at : at + length], 0, len(data), len(data), LIMIT)
-    assert list(found) == [(0, len(block)), (len(sealed) + hole, len(block))]
+    blocks = resync.find(lambda at, length: data[at : at + length], 0, len(data), len(data), LIMIT)
+    assert list(blocks) == [(0, len(block)), (len(sealed) + hole, len(block))]
