@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -357,3 +358,69 @@ def test_two_valid_instance_ids_are_decided_by_the_option(tmp_path: Path) -> Non
     options = case("cookie_instance").options | {"instanceId": instance}
     lw.repair(str(path), str(tmp_path / "b"), **options)
     assert {file.read_bytes() for file in (tmp_path / "b").glob("*/current/VERSION")} == {good}
+
+
+@pytest.mark.parametrize("ledger", [0, 1, 2])
+@pytest.mark.filterwarnings("ignore")
+def test_ledger_without_an_index_file_is_lost_by_the_bookie_and_restored_by_a_repair(
+    ledger: int, tmp_path: Path
+) -> None:
+    path, options = damaged("dmg_base", tmp_path), case("dmg_base").options
+    (Path(path) / f"ledger/current/0/{ledger}/{ledger}.idx").unlink()
+    report = lw.verify(path, as_system=True, **options)
+    assert report.ok
+    assert report.system is not None
+    assert report.system["rows_lost"] == 9
+    assert not report.safe
+    assert "repair" in report.text().splitlines()[-1]
+    lw.repair(path, tmp_path / "out", **options)
+    assert lw.verify(tmp_path / "out", as_system=True, **options).safe
+
+
+def test_prediction_counts_the_entries_that_the_real_bookie_does_not_serve_for_lack_of_an_index_file() -> (
+    None
+):
+    for name in ("idx_missing", "idx_missing_all"):
+        known = case(name)
+        served = sum("exception" not in line for line in known.lines.get("entry", ()))
+        report = lw.verify(str(known.path), as_system=True, **known.options)
+        assert report.system is not None
+        assert report.system["rows_lost"] == len(case("dmg_base").lines["entry"]) - served
+
+
+@pytest.mark.parametrize("verb", [lw.repair, lw.rebuild])
+@pytest.mark.filterwarnings("ignore")
+def test_report_names_the_ledgers_that_are_fenced_because_their_index_file_was_missing(
+    verb: Callable[..., lw.Report], tmp_path: Path
+) -> None:
+    """Ledger 2 was open. The new index file of ledger 1, which the journal fences, needs no note."""
+    path, options = damaged("dmg_base", tmp_path), case("dmg_base").options
+    before = lw.read(path, view="ledgers", columns=["ledger_id", "fenced"]).to_pylist()
+    assert [row["fenced"] for row in before] == [False, True, False]
+    for ledger in (1, 2):
+        (Path(path) / f"ledger/current/0/{ledger}/{ledger}.idx").unlink()
+    report = verb(path, tmp_path / "out", **options)
+    notes = [note for note in report.notes if "LedgerFencedException" in note]
+    assert len(notes) == 1
+    assert "ledger 2." in notes[0]
+    after = lw.read(tmp_path / "out", view="ledgers", columns=["ledger_id", "fenced"]).to_pylist()
+    assert [row["fenced"] for row in after] == [False, True, True]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_damaged_range_loses_nothing_if_an_undamaged_donor_has_whole_ledgers(tmp_path: Path) -> None:
+    options = case("dmg_jbase").options
+    path, donor = damaged("jrn_zero_sector", tmp_path), damaged("dmg_jbase", tmp_path / "donor")
+    alone = lw.repair(path, tmp_path / "alone", **options).to_dict()["cut"]
+    assert [cut["rows_lost"] for cut in alone] == [None]
+    report = lw.repair([path, donor], tmp_path / "whole", **options)
+    assert [cut["rows_lost"] for cut in report.to_dict()["cut"]] == [0]
+    assert report.rows == 39
+    entries = lw.read(donor, view="entries", columns=["ledger_id", "entry_id"])
+    assert lw.read(tmp_path / "whole", view="entries", columns=["ledger_id", "entry_id"]) == entries
+    # A donor without an entry in the middle of a ledger, and one that lacks the end of a ledger that the damaged bookie has.
+    for i, dropped in enumerate(("ledger_id == 1 and entry_id == 3", "ledger_id == 0 and entry_id >= 5")):
+        less = str(tmp_path / f"less{i}")
+        lw.edit(donor, less, drop=dropped, **options)
+        unknown = lw.repair([path, less], tmp_path / f"out{i}", **options).to_dict()["cut"]
+        assert [cut["rows_lost"] for cut in unknown] == [None]

@@ -29,7 +29,7 @@ from logwright.codec.bookkeeper.repair.databases import (
     true_locations,
 )
 from logwright.codec.bookkeeper.repair.log_files import JOURNAL_HEADER, padded, repaired_journal, repaired_log
-from logwright.codec.bookkeeper.repair.survey import LedgerState, Survey, SurveyedFile, sums_of
+from logwright.codec.bookkeeper.repair.survey import LedgerState, Survey, SurveyedFile, absent, sums_of
 from logwright.codec.bookkeeper.startup.bookie import KEY
 from logwright.codec.bookkeeper.startup.client import lac_matches
 from logwright.codec.bookkeeper.startup.entry_logger import (
@@ -56,6 +56,8 @@ INDEX, MAP = "index", "ledgersMap"
 REBUILDS = (INDEX, MAP, tree.LAST_ID, tree.LAST_MARK)
 _TEXT = 1 << 16
 """Bytes of a small file that are read to check it. Its first line counts."""
+_NAMED = 5
+"""Number of ledgers that a note names."""
 _MISSING = 64
 """A larger gap between the ids of journals is not filled."""
 
@@ -114,13 +116,6 @@ def _lengths(survey: Survey) -> Int64s:
     return np.concatenate(blocks)
 
 
-def absent(ids: Int64s, known: Int64s) -> npt.NDArray[np.bool_]:
-    """Return which rows (ledger, entry) are not among the known ones."""
-    _, index = np.unique(np.concatenate((known, ids)), axis=0, return_inverse=True)
-    index = index.reshape(-1)
-    return ~np.isin(index[len(known) :], index[: len(known)])
-
-
 def _first(ledger: Int64s, which: npt.NDArray[np.bool_]) -> dict[int, int]:
     """Return the index of the first of some records of each ledger."""
     at = np.flatnonzero(which)
@@ -143,6 +138,8 @@ class RepairedBookie(RepairPlan):
         """The ledgers with a master key in the part of the journals that the bookie replays."""
         self.unkeyed: set[int] = set()
         """The ledgers with other records in that part, before the one with the master key. The bookie skips them if it has no index file."""
+        self.fenced: set[int] = set()
+        """The ledgers that the repair marks as fenced, because nothing tells whether they were."""
         self.made_files: dict[str, Sequence[Extent]] = {}
         self._plan()
 
@@ -372,6 +369,16 @@ class RepairedBookie(RepairPlan):
         for ledger in sorted(ledgers):
             if ledger >= 0:
                 self._plan_index_file(ledger, *places.get(ledger, (np.empty(0, np.int64),) * 2), in_logs)
+        self._note_fenced()
+
+    def _note_fenced(self) -> None:
+        if self.fenced:
+            shown = ", ".join(map(str, sorted(self.fenced)[:_NAMED]))
+            more = f" and {len(self.fenced) - _NAMED:,} more" if len(self.fenced) > _NAMED else ""
+            self.notes.append(
+                f"fenced, since whether they were is unknown: {'ledger' if len(self.fenced) == 1 else 'ledgers'} {shown}{more}. Clients can "
+                "read, but a writer gets LedgerFencedException and has to continue in a new ledger"
+            )
 
     def _plan_index_file(
         self, ledger: int, entries: Int64s, locations: Int64s, in_logs: tuple[Int64s, Int64s, Int64s]
@@ -400,11 +407,12 @@ class RepairedBookie(RepairPlan):
         chosen = dict(zip(entries.tolist(), locations.tolist(), strict=True))
         chosen |= dict(zip(stored[good].tolist(), stored_locations[good].tolist(), strict=True))
         order = np.array(sorted(chosen), np.int64)
-        header = (
-            self.listing.read(name, 0, START)
-            if name is not None and headed and self.sizes[name] >= START
-            else index_header(self._key(ledger), fenced=state.fenced or not state.headed, lac=lac)
-        )
+        if name is not None and headed and self.sizes[name] >= START:
+            header = self.listing.read(name, 0, START)
+        else:
+            if not state.headed and not state.fenced:
+                self.fenced.add(ledger)
+            header = index_header(self._key(ledger), fenced=state.fenced or ledger in self.fenced, lac=lac)
         name = name or f"{self.tree.indexes[0].prefix}{tree.index_path(ledger)}"
         at = np.array([chosen[entry] for entry in order.tolist()], np.int64)
         self.made_files[name] = list(index_file(header, order, at, page))
@@ -419,11 +427,14 @@ class RepairedBookie(RepairPlan):
                 )
             index = self._locations_in(database.place.prefix)
             seen = {*index.ledgers(), *self.survey.ledgers}
+            known = set(database.ledgers)
             if complete_ledgers(database, seen, self._key, count):
+                self.fenced |= database.ledgers.keys() - known
                 self._put_database(database.folder(tree.LEDGERS), rocks.written_ledgers(database.ledgers))
             locations, differs = true_locations(database, index)
             if differs and (locations or database.locations):
                 self._put_database(database.folder(tree.LOCATIONS), rocks.written_locations(locations))
+        self._note_fenced()
 
     def _locations_in(self, prefix: str) -> LocationIndex:
         """Return the locations of all entries in the logs of a directory."""
@@ -482,7 +493,11 @@ class RepairedBookie(RepairPlan):
         self.cut.append(Removed(name, 0, self.sizes[name], why, rows_lost=0))
 
     def _count_losses(self, have: Int64s) -> None:
-        """Complete the removed ranges. Entries that exist in other files are not lost."""
+        """Complete the removed ranges. Entries that exist in other files are not lost.
+
+        A range of unknown entries loses nothing if the index lists all entries and the result has these, or if the result is exactly what
+        an undamaged donor has, in ledgers without gaps. A range that ends a file may have entries that no other bookie has yet.
+        """
         listed = [
             np.stack((np.full(len(entries), ledger), entries), axis=1)
             for ledger, (entries, _) in self.survey.index.items()
@@ -498,6 +513,8 @@ class RepairedBookie(RepairPlan):
             )
         known = set(map(tuple, have.tolist())) if any(removed.lost for removed in self.cut) else set()
         listed_all = bool(self.survey.index) and not len(lost)
+        whole = not len(lost) and any(donor.is_whole(have) for donor in self.donors)
+        last = {file.name: file.data_end for file in self.survey.files()} if whole else {}
         replayed = {
             name: start
             for number in range(len(self.tree.journals))
@@ -507,7 +524,9 @@ class RepairedBookie(RepairPlan):
             first = (removed.lost.get("ledger_id"), removed.lost.get("first_entry_id"))
             # The index need not list the entries that a bookie would add from the journals.
             flushed = removed.offset + removed.length <= replayed.get(removed.file, 1 << 63)
-            if first in known or (removed.rows_lost is None and listed_all and flushed):
+            followed = removed.offset + removed.length < last.get(removed.file, 0)
+            all_known = (listed_all and flushed) or (whole and followed)
+            if first in known or (removed.rows_lost is None and all_known):
                 self.cut[i] = replace(removed, rows_lost=0, lost={})
 
     def outputs(self) -> Iterator[OutputFile]:
@@ -548,7 +567,7 @@ def rebuild(listing: Listing, plan: Plan, kinds: Sequence[str], options: Options
     if MAP in kinds:
         rebuilt |= {file.name: repaired_log(listing, file) for _, file in survey.logs if len(file.entry)}
     result = RepairedBookie(repair.surveys, options)
-    planned, result.made_files = result.made_files, {}
+    planned, result.made_files, result.notes = result.made_files, {}, []
     if tree.LAST_MARK in kinds:
         marks = [name for name in planned if tree.mark_index(name.rpartition("/")[2]) is not None]
         rebuilt |= {name: planned[name] for name in marks}
@@ -576,5 +595,6 @@ def rebuild(listing: Listing, plan: Plan, kinds: Sequence[str], options: Options
             result._plan_index()
         rebuilt |= result.made_files
     out = Rebuild(listing, rebuilt, dropped)
+    out.notes = result.notes
     out.rows = sum(len(file.entry) for _, file in survey.logs)
     return out

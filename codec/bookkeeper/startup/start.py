@@ -91,14 +91,16 @@ class ServedBookie(Served):
     def lost(self) -> Iterator[LostRows]:
         """Compare the undamaged entries on disk with those that a client reads.
 
-        A ledger that the bookie does not know may have been deleted. Its entries count only if no ledger is known at all, or if they are
-        in a part of the journals that the bookie should replay.
+        The bookie deletes the index file of a deleted ledger, and later its entries from the logs. Whether a ledger without an index file
+        was deleted, only the cluster's metadata tell, so its entries in entry logs count. A RocksDB database loses no single ledger:
+        with DbLedgerStorage they count only if no ledger is known at all. Entries in a part of the journals that the bookie should
+        replay always count.
         """
         tree = self.bookie.tree
-        ids, in_journal = stored_entries(self.overlay.below, tree, self.client.options)
+        ids, in_log, in_journal = stored_entries(self.overlay.below, tree, self.client.options)
         known = np.array([read.ledger for read in self.ledgers], np.int64)
         served = {(read.ledger, entry) for read in self.ledgers for entry in self._chosen(read)}
-        counts = np.isin(ids[:, 0], known) | in_journal | (not len(known))
+        counts = np.isin(ids[:, 0], known) | in_journal | (in_log & (tree.storage != DB)) | (not len(known))
         mask = np.array(
             [bool(count) and (int(ledger), int(entry)) not in served for count, (ledger, entry) in zip(counts, ids, strict=True)],
             np.bool_,
@@ -115,6 +117,8 @@ class ServedBookie(Served):
         for run in lost_runs(pieces()):
             unknown = run.where["ledger_id"] not in known
             text = f"the bookie does not know ledger {run.where['ledger_id']}, which has undamaged entries"
+            if tree.storage != DB:
+                text += "; a repair restores it, and if it was deleted, the bookie deletes it again"
             yield LostRows(run.rows, run.where, False, text if unknown else "")
 
     def parts(self, view: str) -> None:
