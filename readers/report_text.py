@@ -84,7 +84,15 @@ def _one(report: ReportData) -> Iterator[str]:
 
 
 def _findings(report: ReportData) -> Iterator[str]:
-    groups = _alike(sorted(report.faults, key=lambda group: _RANK[group[1].severity]))
+    # Notes on the whole come before those on its files.
+    ranked = sorted(
+        report.faults,
+        key=lambda group: (
+            _RANK[group[1].severity],
+            group[1].severity is Severity.INFO and bool(group[0]),
+        ),
+    )
+    groups = _alike(ranked)
     grave = [group for group in groups if group.fault.severity is not Severity.INFO]
     shown = grave[:_SHOWN] if grave else groups[:_NOTES]
     alone = len(grave) == 1 and not grave[0].alike

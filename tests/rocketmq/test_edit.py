@@ -75,3 +75,26 @@ def test_body_longer_than_the_stored_one_is_refused(tmp_path: Path) -> None:
     with pytest.raises(lw.UsageError, match="no room for the new body"):
         lw.edit(tmp_path / "store", tmp_path / "out", redact="keys == k0", columns="body", with_=b"long")
     assert not (tmp_path / "out").exists()
+
+
+def test_messages_are_counted_without_those_that_replace_removed_ones(tmp_path: Path) -> None:
+    """A redaction adds fillers, which no consumer sees; a removal leaves placeholders, which verify counts in a note."""
+    home = tmp_path / "store"
+    rows = [{**row, "body": b"secret-%d " % n * (25 + n)} for n, row in enumerate(ROWS)]
+    lw.write(rows, home, "rocketmq.store", **{**SIZES, "mappedFileSizeCommitLog": 8192})
+    lw.edit(home, tmp_path / "less", drop="physical_offset == 0 or queue_offset == 1", columns="body")
+    kept = lw.read(tmp_path / "less", "rocketmq.store").num_rows
+    assert kept < len(rows)
+    for path in (tmp_path / "less", tmp_path / "redacted", tmp_path / "repaired"):
+        if path.name == "redacted":
+            assert lw.edit(tmp_path / "less", path, redact="queue_id >= 0", columns="body").rows == kept
+        if path.name == "repaired":
+            assert lw.repair(tmp_path / "less", path).rows == kept
+        report = lw.verify(path, "rocketmq.store")
+        assert (report.ok, report.rows) == (True, kept)
+        assert lw.read(path, "rocketmq.store").num_rows == kept
+        notes = [fault for _, fault in report.faults if "LW_LOST" in fault.detail]
+        assert [(note.severity, note.detail.split(" of ")[0]) for note in notes] == [
+            ("info", f"the log has {len(rows) - kept} placeholders")
+        ]
+    assert not any("LW_LOST" in fault.detail for _, fault in lw.verify(home, "rocketmq.store").faults)

@@ -36,6 +36,7 @@ from logwright.codec.rocketmq.formats.commitlog.layout import (
     body_crc,
     has_trailer,
 )
+from logwright.codec.rocketmq.formats.commitlog.read import replacements
 from logwright.codec.rocketmq.repair.fillers import filler, placeholder
 from logwright.codec.rocketmq.repair.repair import StoreRepair, derived_pieces
 from logwright.codec.rocketmq.store import tree
@@ -90,8 +91,10 @@ class StoreEdit(RepairPlan):
             part = messages_of(window, frames)
             rows = LOG.batch(part, self._change.columns, context)
             drop = self._change.drops(rows)
-            redact = self._change.redacts(rows) & ~drop
-            self.rows += int((~drop).sum())
+            present = ~replacements(part)
+            drop &= present
+            redact = self._change.redacts(rows) & ~drop & present
+            self.rows += int((~drop & present).sum())
             for i in (drop | redact).nonzero()[0].tolist():
                 start, stop = int(part.start[i]) + part.offset, int(part.end[i]) + part.offset
                 data = part.data[int(part.start[i]) : int(part.end[i])].tobytes()

@@ -23,13 +23,15 @@ from logwright.codec.option import Options
 from logwright.codec.rocketmq.dispatch import Dispatches, Queues, dispatches
 from logwright.codec.rocketmq.formats.batchconsumequeue import UNIT as BATCH_UNIT
 from logwright.codec.rocketmq.formats.commitlog.codec import CODEC as LOG
+from logwright.codec.rocketmq.formats.commitlog.layout import ROLLBACK, TRANSACTION
+from logwright.codec.rocketmq.formats.commitlog.read import replacements
 from logwright.codec.rocketmq.formats.consumequeue import FILLER, UNIT
 from logwright.codec.rocketmq.formats.consumequeue_ext import ADDRESS, FIRST_TAG
 from logwright.codec.rocketmq.formats.indexfile import NAME as INDEX
 from logwright.codec.rocketmq.store import tree
 from logwright.codec.rocketmq.store.check_index import IndexCheck
 from logwright.codec.rocketmq.store.check_times import NAME, StoreTimes, checkpoint_faults
-from logwright.codec.rocketmq.store.log import Log, begins_elsewhere
+from logwright.codec.rocketmq.store.log import Log, begins_elsewhere, messages_of
 from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role
 from logwright.codec.window import Bytes, Frames, Window
 
@@ -146,6 +148,7 @@ class StoreChecker:
         self._addresses: dict[tuple[str, int], tuple[int, int]] = {}
         """The least and the largest address in `consumequeue_ext` of the units of a queue."""
         self._end = -1
+        self._placeholders = 0
         self._holes: list[int] = []
         """The physical offsets of messages with unreadable or missing bytes before them."""
 
@@ -163,6 +166,9 @@ class StoreChecker:
         self._holes += phy[(phy != ends) & (ends >= 0)].tolist()
         self._end = int(phy[-1] + size[-1])
         starts, stops = frames.start, frames.end
+        part = messages_of(window, frames)
+        placeholders = replacements(part) & (part.head["sys_flag"] & TRANSACTION != ROLLBACK)
+        self._placeholders += int(np.count_nonzero(placeholders))
         if not messages.all():
             starts, stops, phy, size = (array[messages] for array in (starts, stops, phy, size))
         added = self._add(window.data, starts, stops, phy)
@@ -285,6 +291,10 @@ class StoreChecker:
         for runs in self._runs.values():
             runs.sort(key=lambda run: int(run.phy[0]))
         yield from self._continuity()
+        if self._placeholders:
+            text = f"the log has {plural.count(self._placeholders, 'placeholder')} of lost or removed messages, with the property LW_LOST"
+            system = "consumers get them as messages without content"
+            yield "", Fault(NAME, 0, 0, Kind.PADDING, text, Severity.INFO, system)
         yield from self._units()
         yield from self._extensions()
         yield from self._index.finish()

@@ -26,7 +26,7 @@ from logwright.codec.kernels.kernel import kernel
 from logwright.codec.option import Options
 from logwright.codec.rocketmq.formats.commitlog.codec import CODEC
 from logwright.codec.rocketmq.formats.commitlog.layout import BLANK_MAGIC, INNER_BATCH, MESSAGE
-from logwright.codec.rocketmq.formats.commitlog.read import Messages, store_timestamps
+from logwright.codec.rocketmq.formats.commitlog.read import Messages, replacements, store_timestamps
 from logwright.codec.rocketmq.formats.consumequeue import FILLER, UNIT
 from logwright.codec.rocketmq.store import tree
 from logwright.codec.store.extents import Copy
@@ -42,7 +42,8 @@ _PHY = MESSAGE.offset("physical_offset")
 
 @dataclass
 class Run:
-    """A range of contiguous undamaged messages. `stored` is the store time of the last one.
+    """A range of contiguous undamaged messages. `stored` is the store time of the last one, `count` their number without those that replace
+    lost or removed ones.
 
     All places are those where the messages belong, in a file. They are in the file `name`, `moved` bytes before these places.
     """
@@ -168,7 +169,9 @@ def runs_of(name: str, part: Part, base: int) -> Iterator[Run]:
 
     first, last = places(firsts), places(lasts)
     times = store_timestamps(part.pick(lasts))
-    columns = (first, last + sizes(lasts), lasts - firsts + 1, first + sizes(firsts), last, times)
+    messages = np.append(0, np.cumsum(~replacements(part)))
+    counts = messages[edges[1:]] - messages[firsts]
+    columns = (first, last + sizes(lasts), counts, first + sizes(firsts), last, times)
     moved = first - starts[firsts] - part.offset
     for numbers, by in zip(np.stack(columns, 1).tolist(), moved.tolist(), strict=True):
         start, stop, count, first_stop, last_start, stored = numbers

@@ -30,7 +30,6 @@ from logwright.codec.rocketmq.formats.commitlog.layout import (
     BLANK_MAGIC,
     CRC_NAME,
     CRC_NAME_NUMBER,
-    LOST_FLAG,
     MESSAGE,
     SMALLEST,
     SPECIFICATION,
@@ -40,7 +39,12 @@ from logwright.codec.rocketmq.formats.commitlog.layout import (
     has_trailer,
     trailer_of,
 )
-from logwright.codec.rocketmq.formats.commitlog.read import Messages, compressed, store_timestamp
+from logwright.codec.rocketmq.formats.commitlog.read import (
+    Messages,
+    compressed,
+    replacements,
+    store_timestamp,
+)
 from logwright.codec.rocketmq.formats.commitlog.rows import NAME, ROWS
 from logwright.codec.rocketmq.formats.commitlog.suspects import had_trailer, part_proved, suspects
 from logwright.codec.rocketmq.formats.commitlog.write import Writer
@@ -216,9 +220,8 @@ class CommitLog(FramedCodec):
 
     def _rows(self, part: Part, columns: Sequence[str], context: CommitLogContext) -> Decoded:
         if context.hides:
-            lost = part.head["flag"] == LOST_FLAG
+            lost = replacements(part)
             if lost.any():
-                lost[lost] = Messages(part.pick(lost), 0).zeroed()
                 part = part.pick(~lost)
         return super()._rows(part, columns, context)
 

@@ -27,6 +27,7 @@ from logwright.codec.rocketmq.formats.commitlog.layout import (
     HEAD,
     HOST_V4,
     HOST_V6,
+    LOST_FLAG,
     PREPARED_OFFSET,
     RECONSUME_TIMES,
     STORE_V6,
@@ -55,6 +56,14 @@ def places(part: Part) -> Int64s:
     out = np.empty((3, len(part)), np.int64)
     find_parts(part.data, np.ascontiguousarray(part.start), out)
     return out
+
+
+def replacements(part: Part) -> npt.NDArray[np.bool_]:
+    """Return which messages replace lost or removed ones: the placeholders and fillers of a repair or an edit."""
+    mask: npt.NDArray[np.bool_] = part.head["flag"] == LOST_FLAG
+    if mask.any():
+        mask[mask] = Messages(part.pick(mask), 0).zeroed()
+    return mask
 
 
 def store_timestamp(data: Bytes, at: int) -> int:
