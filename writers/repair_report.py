@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -45,12 +45,26 @@ def overlap(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
     return all(max(low) <= min(high) for low, high in _ranges(first, second))
 
 
-def _covers(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
-    """Return whether all that is lost in one place is lost in another too."""
-    if first and dict(first) == dict(second):
-        return True
-    ranges = _ranges(first, second)
-    return bool(ranges) and all(low[0] <= low[1] and high[0] >= high[1] for low, high in ranges)
+def _covered(lost: Mapping[str, Any], cuts: Iterable[Removed]) -> bool:
+    """Return whether all that is lost in one place is lost in others too, which may each have a part of its ids."""
+    parts = []
+    for part in (cut.lost for cut in cuts if cut.rows_lost != 0 and cut.lost):
+        if part == lost:
+            return True
+        ranges = _ranges(part, lost)
+        named = (name for name in part.keys() & lost.keys() if not name.startswith(("first_", "last_")))
+        if ranges and all(part[name] == lost[name] for name in named):
+            if all(low[0] <= low[1] and high[0] >= high[1] for low, high in ranges):
+                return True
+            parts += [(low[0], high[0], low[1], high[1]) for low, high in ranges[:1] if len(ranges) == 1]
+    reached: int | None = None
+    for low, high, first, last in sorted(parts):
+        reached = first if reached is None else reached
+        if low <= reached <= high:
+            reached = high + 1
+        if reached > last:
+            return True
+    return False
 
 
 def _ranges(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[tuple[list[Any], list[Any]]]:
@@ -106,12 +120,7 @@ def fill_report(
     ]
     report.cut = [removed_entry(cut, cut.file, saved_to(cut)) | where(cut.copy) for cut in done.cut[:room]]
     # No byte of these rows is left, so nothing is saved. A layout may already list them in what it removes.
-    missing = [
-        extent
-        for extent in gone
-        if verb != EDIT
-        and not any(cut.rows_lost != 0 and _covers(cut.lost, extent[1].lost) for cut in done.cut)
-    ]
+    missing = [extent for extent in gone if verb != EDIT and not _covered(extent[1].lost, done.cut)]
     report.cut += [
         removed_entry(replace(Removed.damaged(name, fault), why=fault.detail), name, None) | where(0)
         for name, fault in missing[: max(0, room - len(report.cut))]

@@ -323,3 +323,21 @@ def test_size_of_files_that_are_all_cut_off_follows_from_their_names(tmp_path: P
     lw.repair(tmp_path / "store", tmp_path / "out")
     assert {path.stat().st_size for path in (tmp_path / "out/commitlog").iterdir()} == {1024}
     assert lw.verify(tmp_path / "out", as_system="5.5.0").ok
+
+
+def test_lost_messages_of_a_damaged_range_are_counted_by_the_consume_queues(tmp_path: Path) -> None:
+    """Four adjacent messages of three queues: each counts once, although gaps in the queues show them too."""
+    home = tmp_path / "store"
+    lw.write(ROWS, home, "rocketmq.store", **{**SIZES, "mappedFileSizeCommitLog": 16384})
+    log = next((home / "commitlog").iterdir())
+    rows = lw.read(home, "rocketmq.store", columns=["physical_offset"]).to_pylist()
+    start, stop = rows[10]["physical_offset"], rows[14]["physical_offset"]
+    data = log.read_bytes()
+    log.write_bytes(data[:start] + b"\x55" * (stop - start) + data[stop:])
+    report = lw.repair(home, tmp_path / "out").to_dict()
+    assert sum(cut["length"] for cut in report["cut"]) == stop - start
+    assert sum(cut["rows_lost"] for cut in report["cut"]) == 4
+    assert lw.verify(tmp_path / "out", "rocketmq.store").rows == len(ROWS) - 4
+    shutil.rmtree(home / "consumequeue")
+    alone = lw.repair(home, tmp_path / "alone").to_dict()["cut"]
+    assert [cut["rows_lost"] for cut in alone if cut["length"]] == [None]

@@ -49,6 +49,7 @@ from logwright.codec.rocketmq.store.log import (
     Run,
     log_frames,
     messages_of,
+    runs_that_fill,
     units_of,
 )
 from logwright.codec.store.build import Piece
@@ -166,6 +167,9 @@ class StoreResult(RepairPlan):
         self.repair, self.kept = repair, files
         self._sources: dict[str, list[tuple[int, int]]] = {}
         """The ranges of each file that are kept."""
+        self._begins: dict[tuple[str, int], int] = {}
+        self._ends: dict[tuple[str, int], int] = {}
+        """The physical offsets at which these ranges begin and end, by file and position."""
         self._stored = 0
         """The store time of the message before those that are written next."""
         self._tagged: dict[int, bytes] = {}
@@ -222,8 +226,11 @@ class StoreResult(RepairPlan):
                 yield from self._fill(file.base + at, start - at, self._stored or run.stored, False)
             yield from self._copied(file, run, start)
             self._stored = run.stored
-            for source in run.copied(start, run.stop):
+            copied = run.copied(start, run.stop)
+            for source in copied:
                 self._sources.setdefault(source.file, []).append((source.start, source.stop))
+            self._begins[copied[0].file, copied[0].start] = file.base + start
+            self._ends[copied[-1].file, copied[-1].stop] = file.base + run.stop
             at = run.stop
         if last and file.blank != at:
             yield Zeros(size - at)
@@ -239,7 +246,7 @@ class StoreResult(RepairPlan):
                 continue
             for start, stop in sorted(self._sources.get(name, ())):
                 if start > at:
-                    self.cut.append(Removed(name, at, start - at, "damaged", 0, None, {}))
+                    self.cut += self._removed(name, at, start)
                 at = stop
             if at >= entry.size or (file is not None and file.blank - file.moved == at):
                 continue
@@ -247,6 +254,21 @@ class StoreResult(RepairPlan):
                 continue
             why = "no undamaged message follows in the file" if at else "it has no undamaged message"
             self.cut.append(Removed(name, at, entry.size - at, why))
+
+    def _removed(self, name: str, start: int, stop: int) -> list[Removed]:
+        """Return the removed bytes between kept messages: the lost messages if the consume queues list one for each byte, else one range."""
+        begin = self._ends.get((name, start), tree.base_of(name) if not start else None)
+        end = self._begins.get((name, stop))
+        runs = [] if begin is None or end is None else runs_that_fill(self.lost, begin, end)
+        if begin is None or end is None or not runs or (len(runs) > 1 and end - begin != stop - start):
+            return [Removed(name, start, stop - start, "damaged", 0, None, {})]
+        out = []
+        for run in runs:
+            first, last = run[0], run[-1]
+            size = stop - start if len(runs) == 1 else last.phy + last.size - first.phy
+            at = start + first.phy - begin
+            out.append(Removed(name, at, size, "damaged", 0, len(run), first.until(last)))
+        return out
 
     def _runs(self, file: LogFile) -> Iterator[tuple[Run, int]]:
         """Yield each run and where it starts. Its first message is dropped if the gap before it is too small for a filler."""

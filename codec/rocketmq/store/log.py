@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -187,6 +188,33 @@ class LostMessage:
     topic: str
     queue_id: int
     number: int
+
+    def until(self, last: LostMessage) -> dict[str, Any]:
+        """Return the messages of the queue up to `last` as in `Fault.lost`."""
+        return {
+            "topic": self.topic, "queue_id": self.queue_id, "first_offset": self.number, "last_offset": last.number,
+        }  # fmt: skip
+
+    def precedes(self, other: LostMessage) -> bool:
+        """Return whether another message is the next one of the same queue."""
+        return (self.topic, self.queue_id, self.number + 1) == (other.topic, other.queue_id, other.number)
+
+
+def runs_that_fill(lost: Iterable[LostMessage], begin: int, end: int) -> list[list[LostMessage]]:
+    """Return the lost messages between two physical offsets, by runs of one queue, if they fill every byte; else an empty list."""
+    out: list[list[LostMessage]] = []
+    at = begin
+    for item in lost:
+        if not begin <= item.phy < end:
+            continue
+        if item.phy != at:
+            return []
+        at += item.size
+        if out and out[-1][-1].precedes(item):
+            out[-1].append(item)
+        else:
+            out.append([item])
+    return out if at == end else []
 
 
 @dataclass
