@@ -316,8 +316,8 @@ def next_command(report: ReportData) -> str:
         return f"{command(Verb.VERIFY)}   for details"
     if report.unsupported and report.ok:
         return f"{command(Verb.READ)} --mode DROPMALFORMED   prints every readable {report.nouns[0]}"
-    known = any(fault.lost for _, fault in report.faults)
-    if report.ok and report.repairs and known and report.system is not None and report.system["lost"]:
+    gone = any(fault.lost for _, fault in report.faults)
+    if report.ok and report.repairs and gone and report.system is not None and report.system["lost"]:
         return f"{command(Verb.REPAIR)} --out DIR   keeps what {report.system['name']} loses"
     if report.ok:
         return (

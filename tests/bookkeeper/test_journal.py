@@ -215,7 +215,7 @@ def test_entries_of_a_ledger_whose_master_key_is_elsewhere_are_no_damage(tmp_pat
     (fault,) = report.to_dict()["files"][0]["faults"]
     assert fault["severity"] == "info"
     assert "the digests of ledger 7 are not verified" in fault["detail"]
-    assert "passwd=env:NAME or passwd=file:PATH; without one, pass digestType" in fault["detail"]
+    assert "--passwd env:NAME or --passwd file:PATH); without one, the option digestType" in fault["detail"]
     stored = lw.read(path, columns=["entry_id", "digest_type", "payload"]).to_pylist()
     assert [row["entry_id"] for row in stored] == [3, 5, 9]
     assert all(

@@ -58,7 +58,7 @@ def test_ledgers_without_a_matching_crc_and_a_password_are_noted_once_per_file()
         (note,) = [fault for fault in file["faults"] if "not verified" in fault["detail"]]
         assert (note["severity"], note["rows_lost"]) == ("info", None)
         assert note["detail"].startswith("the digests of ledger 2 are not verified")
-        assert "passwd=env:NAME or passwd=file:PATH" in note["detail"]
+        assert "--passwd env:NAME or --passwd file:PATH" in note["detail"]
     assert "the digests of ledger 2 are not verified" in report.text()
 
 

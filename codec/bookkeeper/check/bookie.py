@@ -139,7 +139,7 @@ class BookieChecker:
             return
         first = wrong[0]
         text = f"the ledgers map has {ledgers_map.sizes.get(first, 0)} bytes of ledger {first}, the log has {actual.get(first, 0)}"
-        more = f" (and {len(wrong) - 1} other ledgers differ)" if len(wrong) > 1 else ""
+        more = f" (and {count(len(wrong) - 1, 'other ledger')})" if len(wrong) > 1 else ""
         absent = [number for number in actual if number not in ledgers_map.sizes]
         system = (
             f"garbage collection ignores ledger {absent[0]} in this log, and may delete the log"

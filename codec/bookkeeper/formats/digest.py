@@ -43,7 +43,10 @@ _INDEX[list(NAMES)] = range(len(NAMES))
 MISMATCH, UNKNOWN = -1, -2
 """Stand for a size: the digest does not match; its type is unknown, so it cannot be separated from the payload."""
 _UNVERIFIED = "the digests of ledger {} are not verified: no CRC matches,"
-_NO_PASSWORD = "and the password is not known. To verify an HMAC, pass passwd=env:NAME or passwd=file:PATH; without one, pass digestType"
+_NO_PASSWORD = (
+    "and the password is not known. To verify an HMAC, pass the option passwd (--passwd env:NAME or --passwd file:PATH); without one, "
+    "the option digestType (--digestType HMAC)"
+)
 _WRONG_PASSWORD = "nor does an HMAC with the password"
 _OTHER_KEY = "and the password is wrong: the bookie has another master key of the ledger"
 _MAPPING = re.compile(r"\s*[0-9]+\s*=")

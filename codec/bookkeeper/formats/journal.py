@@ -101,7 +101,7 @@ _DETAILS: Mapping[int, Sequence[Field]] = {
 _MISMATCH = "digest mismatch"
 _STRANGER = (
     "digest mismatch, or an HMAC of a ledger without an index and without a master key in these journals: verify all directories of the "
-    "bookie together, or pass passwd=env:NAME or passwd=file:PATH"
+    "bookie together, or pass the option passwd (--passwd env:NAME or --passwd file:PATH)"
 )
 _META = -3
 """Stands for the size of a digest if the record is not an entry."""

@@ -103,7 +103,7 @@ def _fault(entry: Mapping[str, Any], error: Exception) -> Fault:
     text = f"entry {entry['entry_id']} of ledger {entry['ledger_id']}: {error}"
     foreign = isinstance(error, NotPulsarError)
     if entry["digest_type"] is None:
-        text += "; its digest type is unknown, so its payload starts with the digest: pass digestType"
+        text += "; its digest type is unknown, so its payload starts with the digest: pass the option digestType (--digestType)"
     severity = Severity.WARNING if foreign else Severity.ERROR
     size = len(entry["payload"])
     lost = None if foreign else 1

@@ -364,7 +364,7 @@ class RepairedBookie(RepairPlan):
         if unknown:
             self.notes.append(
                 f"the master key of {plural.count(len(unknown), 'ledger')} is unknown, the first is {unknown[0]}: the bookie skips their "
-                "records in the journals. The repair computes a key from the password: pass passwd=env:NAME"
+                "records in the journals. The repair computes a key from the password: pass the option passwd (--passwd env:NAME)"
             )
         for ledger in sorted(ledgers):
             if ledger >= 0:
