@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -47,6 +48,32 @@ def test_ambiguous_directory_is_no_partition(tmp_path: Path) -> None:
     ):
         lw.write([{"value": b"x"}], tmp_path / "orders", "kafka.partition")
     assert not list(tmp_path.iterdir())
+
+
+def renamed(tmp_path: Path, name: bytes) -> str:
+    """Return a partition whose directory got another name."""
+    lw.write([{"value": b"x"}], tmp_path / "orders-0", "kafka.partition")
+    path = os.fsdecode(os.fsencode(tmp_path) + b"/" + name)
+    os.rename(tmp_path / "orders-0", path)
+    return path
+
+
+def test_bytes_of_a_directory_name_that_are_not_utf8_are_escaped_in_the_topic(tmp_path: Path) -> None:
+    path = renamed(tmp_path, b"\xff\xfe-0")
+    rows = lw.read(path)
+    assert (rows["topic"].to_pylist(), rows["partition"].to_pylist()) == (["\\xff\\xfe"], [0])
+    assert lw.read(path, filter="topic == '\\xff\\xfe'").num_rows == 1
+    lw.convert(path, tmp_path / "rows.parquet")
+    assert lw.diff(path, path).equal
+    assert lw.diff(path, tmp_path / "rows.parquet", columns="topic").equal
+
+
+@pytest.mark.parametrize("name", ["orders-2147483648", "orders-99999999999", "orders-\u0661"])
+def test_partition_number_beyond_32_bits_or_in_other_digits_is_no_partition(
+    tmp_path: Path, name: str
+) -> None:
+    rows = lw.read(renamed(tmp_path, name.encode()))
+    assert (rows["topic"].to_pylist(), rows["partition"].to_pylist()) == ([None], [None])
 
 
 class Large(MemoryDirectory):

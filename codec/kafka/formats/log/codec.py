@@ -88,7 +88,7 @@ else:
 _MAGIC, _ATTRIBUTES = RECORD_BATCH.offset("magic"), RECORD_BATCH.offset("attributes") + 1
 _FILE = re.compile(r"(\d{20})\.log(?:\.(?:deleted|swap|cleaned))?")
 _CHECKPOINT = re.compile(r"\d{20}-\d{10}\.checkpoint(?:\.deleted)?|bootstrap\.checkpoint")
-_DIRECTORY = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)")
+_DIRECTORY = re.compile(r"(?P<topic>.+)-(?P<partition>[0-9]{1,10})")
 _MOVED = re.compile(r"(?P<name>\S+)\.[0-9a-f]{32}-(?:delete|future|stray)")
 
 OPTIONS = (
@@ -140,8 +140,8 @@ class KafkaLog(Codec):
         directory = hints.pop("directory", "")
         moved = _MOVED.fullmatch(directory)
         parsed = _DIRECTORY.fullmatch(moved["name"] if moved else directory)
-        if parsed is not None:
-            hints.setdefault("topic", parsed["topic"])
+        if parsed is not None and int(parsed["partition"]) < 1 << 31:
+            hints.setdefault("topic", _readable(parsed["topic"]))
             hints.setdefault("partition", int(parsed["partition"]))
         named = _FILE.fullmatch(name)
         if named is not None:
@@ -339,6 +339,11 @@ class KafkaLog(Codec):
         self, rows: pa.Table, frames: pa.Table | None, file: pa.Table | None, context: LogContext
     ) -> Iterator[Chunk]:
         return reencode.encode(rows, frames, file, context)
+
+
+def _readable(name: str) -> str:
+    """Return a name with the bytes that are not UTF-8 written as `\\xff`."""
+    return name.encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 
 def _partition(context: LogContext) -> dict[str, Any]:
