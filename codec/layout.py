@@ -103,6 +103,10 @@ class Layout(ABC):
         """Return why the system serves no rows of a directory of this name, as the predicate of a sentence; "" if it serves them."""
         return ""
 
+    def in_view(self, name: str, view: str) -> bool:
+        """Return whether a directory of this name, one of several, can have rows of the view."""
+        return True
+
     # Writing
 
     takes: Sequence[Column] = ()

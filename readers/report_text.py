@@ -520,7 +520,8 @@ def _line(part: ReportData, room: int) -> str:
         after.append(short)
     end = "".join(f"; {part}" for part in after)
     end = f", {len(faults)} faults{end}" if len(faults) > 1 else end
-    plain = worst.kind in _PLAIN or worst.detail.startswith("not checked")
+    # If a fault covers a file, its kind would say less than the name of the file.
+    plain = worst.kind in _PLAIN or worst.length == part.bytes or worst.detail.startswith("not checked")
     text = worst.detail if plain and worst.detail else str(worst.kind)
     word = _WORDS[worst.severity]
     left = max(20, room - len(f"{word}  {end}"))

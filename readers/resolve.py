@@ -78,6 +78,7 @@ def resolve(
     containers_only: bool = False,
     recursive: bool | None = None,
     served: bool = False,
+    view: str | None = None,
     verb: Verb | None = None,
 ) -> list[Target]:
     """Return what is at a path: a file, a directory, a list of them, a glob, a URI, or "-" for standard input.
@@ -87,7 +88,7 @@ def resolve(
     configuration file must name exactly one store. `containers_only`: only a directory of a known kind (`codec.layout.Container`) stands
     for its stores, and files beside them are left out. `recursive`: include the stores in all sub-folders (True), only mention them in
     `skipped` (False), or do not search (None). `served`: leave out stores of a directory or a configuration that the system does not serve
-    (`Layout.unserved`). With `verb`, options that it does not use are refused.
+    (`Layout.unserved`), and those that cannot have rows of `view` (`Layout.in_view`). With `verb`, options that it does not use are refused.
 
     Raises `NotFoundError`, `AccessError`, and `UsageError` if it is not recognised or is not a `codec`.
     """
@@ -100,13 +101,13 @@ def resolve(
         config = None if file_codec is not None else configuration(part)
         if config is not None:
             named = _configured(part, config, layout, options or {}, skipped, recursive)
-            targets += _served(named, skipped) if served and skipped is not None else named
+            targets += _served(named, skipped, part, view) if served and skipped is not None else named
             continue
         below: list[Target] = []
         if skipped is not None and (not containers_only or _gathers(part, container)):
             below = _below(part, file_codec, layout, dict(options or {}), skipped, recursive)
             below = [target for target in below if not containers_only or isinstance(target, DirectoryTarget)]
-            below = _served(below, skipped) if served else below
+            below = _served(below, skipped, part, view) if served else below
         targets += below or [_target(part, file_codec, layout, dict(options or {}))]
     if not targets:
         raise UsageError(
@@ -120,8 +121,9 @@ def resolve(
     return targets
 
 
-def _served(targets: Sequence[Target], skipped: list[str]) -> list[Target]:
-    """Return the targets that the system serves, and add a sentence about each of the others to `skipped`."""
+def _served(targets: Sequence[Target], skipped: list[str], path: str, view: str | None) -> list[Target]:
+    """Return the targets that the system serves, and add a sentence about each of the others to `skipped`. Those without rows of the view
+    are left out. Raises `UsageError` if that is all of them."""
     left = []
     for target in targets:
         why = "" if isinstance(target, FileTarget) else target.layout.unserved(target.directory.name)
@@ -129,7 +131,20 @@ def _served(targets: Sequence[Target], skipped: list[str]) -> list[Target]:
             skipped.append(f"{target.path} {why}: skipped; pass its own path to read it")
         else:
             left.append(target)
-    return left
+    if view is None:
+        return left
+    shown = [
+        target
+        for target in left
+        if isinstance(target, FileTarget) or target.layout.in_view(target.directory.name, view)
+    ]
+    if left and not shown:
+        raise UsageError(
+            f"no store there has rows of view {view!r} ({plural.count(len(left), 'store')} found)",
+            path=path,
+            advice="Use another view, or pass the path of one store to decode it all the same",
+        )
+    return shown
 
 
 def directories_of_stores(

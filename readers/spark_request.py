@@ -243,7 +243,10 @@ class Request:
     def _resolve(self, paths: Sequence[str]) -> list[Target]:
         try:
             self.skipped.clear()
-            targets = resolve(paths, self.words["codec"], self.options, skipped=self.skipped, served=True)
+            view = self.words["view"]
+            targets = resolve(
+                paths, self.words["codec"], self.options, skipped=self.skipped, served=True, view=view
+            )
             if all(target.path in paths for target in targets):
                 return targets
             # A folder stands for the directories in it that can be followed, as a log directory for its partitions.
@@ -253,7 +256,13 @@ class Request:
                 if isinstance(target, DirectoryTarget) and target.layout.capabilities.follow is not None
             ]
             return list(inside) or resolve(
-                paths, self.words["codec"], self.options, skipped=[], containers_only=True, served=True
+                paths,
+                self.words["codec"],
+                self.options,
+                skipped=[],
+                containers_only=True,
+                served=True,
+                view=view,
             )
         except UsageError as error:
             for name in self.options:

@@ -166,6 +166,10 @@ def verify(
         verdict = predict_start(path, codec, version=settings.system or None)
         settings = replace(settings, container=verdict is not None)
     report = _verify.verify(targets, report, settings, jobs=number("jobs", jobs, 1), show=show)
+    if settings.system is None and report.parts and not report.ok:
+        # The system may refuse to start before it loads any of the damaged stores.
+        verdict = predict_start(path, codec)
+        verdict = None if verdict is None or verdict.opens else verdict
     if verdict is not None:
         report.starts(verdict.to_dict())
     return report

@@ -145,10 +145,10 @@ class Scan:
         if self._mode is Mode.AS_SYSTEM:
             started = plan.AsSystem(None if as_system is None else str(as_system), flag("clean", clean))
         self._limit = None if limit is None else number("limit", limit)
-        self._resolve = functools.partial(
-            resolve.resolve, path, codec, options, containers_only=True, served=True
-        )
         self._view, self._started, self._skipped = word("view", view), started, list[str]()
+        self._resolve = functools.partial(
+            resolve.resolve, path, codec, options, containers_only=True, served=True, view=self._view
+        )
         targets = self._resolve(skipped=self._skipped)
         if correct:
             self._resolve = functools.partial(corrected, self._resolve, find_corrections(targets))

@@ -180,3 +180,20 @@ def test_job_repairs_replicas_set_aside_on_their_own(log_directory: Path) -> Non
     todo = many.plan([str(log_directory)])
     assert {len(item.paths) for item in todo.items} == {1}
     assert sum(item.name.startswith("orders-0") for item in todo.items) == 2
+
+
+def test_a_decoded_view_of_a_log_directory_reads_only_the_partitions_of_its_topic(tmp_path: Path) -> None:
+    keys = {"consumer_offsets": b"\0\1\0\1g\0\1t\0\0\0\0", "transaction_state": b"\0\0\0\1x"}
+    for topic, key in keys.items():
+        lw.write([{"key": key, "value": None}] * 2, tmp_path / f"__{topic}-0", "kafka.partition")
+    lw.write([{"value": b"no key"}], tmp_path / "orders-0", "kafka.partition")
+    (tmp_path / "meta.properties").write_text("broker.id=0\n")
+    assert lw.read(tmp_path, view="consumer_offsets").num_rows == 2
+    assert lw.read(tmp_path, view="transaction_state", jobs=2).num_rows == 2
+    assert lw.read(tmp_path).num_rows == 5
+    with pytest.raises(
+        lw.UsageError, match=r"no store there has rows of view 'share_group_state' \(3 stores found\)"
+    ):
+        lw.scan(tmp_path, view="share_group_state")
+    with pytest.raises(lw.UsageError, match="no view 'offsets'"):
+        lw.scan(tmp_path, view="offsets")

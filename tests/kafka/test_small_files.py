@@ -249,14 +249,16 @@ def test_rows_alone_write_an_identity_that_the_broker_reads(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("content", "fault"),
     [
-        (b"", None),
+        (b"broker.id=0\n", None),
+        (b"", "it has neither node.id nor broker.id"),
+        (b"version=0\ncluster.id=x\n", "it has neither node.id nor broker.id"),
         (b"version=2\n", "Unknown meta.properties version number 2"),
         (b"version=1\nnode.id=1\n", "cluster.id was not found"),
         (b"version=1\ncluster.id=x\n", "Failed to find node.id"),
         (b"version=1\ncluster.id=x\nnode.id=one\n", "Unable to read node.id as a base-10 number"),
         (b"cluster.id=\\u12\n", "Malformed"),
         (b"directory.id=short\n", "Unable to read directory.id as a Uuid"),
-        (b"rack=7\n", "unknown property 'rack'"),
+        (b"broker.id=0\nrack=7\n", "unknown property 'rack'"),
     ],
 )
 def test_faults_of_an_identity_are_those_of_the_broker(
@@ -296,6 +298,6 @@ def test_votes_that_no_file_can_hold_are_refused(tmp_path: Path, row: dict[str, 
 
 
 def test_surrogates_without_a_partner_become_replacement_characters(tmp_path: Path) -> None:
-    path = put(tmp_path, "meta.properties", b"cluster.id=\\uD83D\\uDE00\\uD800\n")
+    path = put(tmp_path, "meta.properties", b"broker.id=0\ncluster.id=\\uD83D\\uDE00\\uD800\n")
     assert lw.read(path)["cluster_id"].to_pylist() == ["\U0001f600\ufffd"]
     assert reencoded(path) == path.read_bytes()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -126,6 +127,20 @@ def test_unreadable_identity_takes_its_partitions_offline(tmp_path: Path) -> Non
     (tmp_path / "meta.properties").write_text("version=7\n")
     with pytest.raises(lw.LogwrightError, match=r"Unknown meta\.properties version number 7"):
         lw.read(tmp_path / "a-0", mode="AS_SYSTEM")
+
+
+def test_a_directory_without_a_node_id_is_the_reason_why_the_broker_does_not_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a-0", "b-0"):
+        lw.write([{"value": "a"}], tmp_path / name, "kafka.partition")
+    (tmp_path / "meta.properties").write_text("")
+    (tmp_path / "b-0" / "00000000000000000000.log").write_bytes(b"damage" * 20)
+    monkeypatch.chdir(tmp_path)
+    text = lw.verify(".").text()
+    assert "does not start: Error: node ID not found in .\n" in text
+    assert re.search(r"meta\.properties +DAMAGED +it has neither node\.id nor broker\.id", text)
+    assert "because of" not in text
 
 
 # ZooKeeper mode

@@ -36,7 +36,7 @@ class MetaPropertiesError(Exception):
 
 @dataclass(frozen=True)
 class MetaProperties:
-    """The content of the file. Only version 1 must have a cluster id and a node id."""
+    """The content of the file, as the broker's parser accepts it: only version 1 must have a cluster id and a node id."""
 
     version: int
     cluster_id: str | None
@@ -133,7 +133,7 @@ _NAMES = {"cluster.id", "directory.id", "node.id", "broker.id", "version"}
 _COLUMNS = (
     Column("version", pa.int32(), "1 with KRaft, 0 with ZooKeeper", nullable=False),
     Column("cluster_id", pa.string(), "cluster.id, which version 1 must have"),
-    Column("node_id", pa.int32(), "node.id, which version 1 must have; broker.id in version 0"),
+    Column("node_id", pa.int32(), "node.id; broker.id in version 0"),
     Column(
         "directory_id",
         pa.string(),
@@ -147,6 +147,9 @@ def _parse(data: bytes) -> pa.Table:
         content = parse_meta_properties(data)
     except MetaPropertiesError as error:
         raise ParseError(str(error), upstream=f"{error.java}: {error}") from None
+    if content.node_id is None:
+        # The broker's parser accepts it, the check that follows does not (`MetaPropertiesEnsemble.verify`).
+        raise ParseError("it has neither node.id nor broker.id", system="a KRaft broker does not start")
     directory_id = None if content.directory_id is None else uuid_text(content.directory_id)
     return row_table(
         _COLUMNS, content.version, well_formed(content.cluster_id), content.node_id, directory_id
@@ -163,9 +166,10 @@ def _form(rows: pa.Table) -> bytes:
     version, directory_id = row["version"], row["directory_id"]
     if version not in (0, 1):
         raise DescriptionError(f"version {version}, expected 0 or 1")
-    missing = [name for name in ("cluster_id", "node_id") if version and row[name] is None]
-    if missing:
-        raise DescriptionError(f"{missing[0]} is null, but version 1 must have it")
+    if row["node_id"] is None:
+        raise DescriptionError("node_id is null, but a broker must have one")
+    if version and row["cluster_id"] is None:
+        raise DescriptionError("cluster_id is null, but version 1 must have it")
     if directory_id is not None and not is_uuid(directory_id):
         raise DescriptionError(f"{directory_id!r} is not a UUID in URL-safe base64 (22 characters)")
     return pack(row["cluster_id"], row["node_id"], directory_id, version)

@@ -19,6 +19,7 @@ from logwright.codec.fault import Fault, Kind, Severity, UnreadableError, Unsupp
 from logwright.codec.frames.walk import good_frames, walk_file
 from logwright.codec.kafka.formats import partition_metadata as metadata
 from logwright.codec.kafka.formats.internal.definitions import TOPICS
+from logwright.codec.kafka.formats.internal.view import BY_VIEW
 from logwright.codec.kafka.formats.log import codec as log
 from logwright.codec.kafka.formats.log.tables import DECODED
 from logwright.codec.kafka.formats.meta_properties import KRAFT
@@ -208,6 +209,10 @@ class KafkaPartition(Layout):
 
     def unserved(self, name: str) -> str:
         return why_unserved(name)
+
+    def in_view(self, name: str, view: str) -> bool:
+        decoded, where = BY_VIEW.get(view), parse_directory(name)
+        return decoded is None or where is None or where.topic == decoded.topic
 
     # Writing
 
