@@ -377,8 +377,11 @@ def _directory(
         )
     container = None if detected is not None else registry.container(directory)
     if container is not None:
+        stores = sum(open_listing(directory.shown(name)).layout is not None for name in directory.folders())
         raise UsageError(
-            f"this {container.name} has no {container.layout}",
+            f"this is a {container.name} of {plural.count(stores, 'store')}: one {container.layout} was expected"
+            if stores
+            else f"this {container.name} has no {container.layout}",
             path=path,
             advice=store_search.suggestion(directory),
         )

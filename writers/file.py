@@ -7,13 +7,15 @@ import io
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO, Any, cast
 
 from logwright.codec import registry
 from logwright.codec.fault import ExistsError, StorageError, UsageError
 from logwright.codec.store.roots import Roots
 from logwright.codec.window import Chunk
+from logwright.readers.paths import Path, expand, is_directory
+from logwright.readers.source import STDIN, is_remote, local_path
 from logwright.writers.filesystem import (
     FileSystem,
     LocalFileSystem,
@@ -152,6 +154,20 @@ def whole_file(
         raw.over = True
         draft.undo()
         raise
+
+
+def refuse_inside(path: str, sources: Path | Sequence[Path]) -> None:
+    """Raise `UsageError` if the file `path` would be in one of the directories that it is made from."""
+    files = LocalFileSystem()
+    for source in expand(sources):
+        if source == STDIN or is_remote(source) or not is_directory(source):
+            continue
+        if files.real(path).startswith(f"{files.real(local_path(source)).rstrip('/')}/"):
+            raise UsageError(
+                "the result cannot be written into the input directory",
+                path=path,
+                advice="Pass a path outside of it",
+            )
 
 
 class _Stream(io.RawIOBase):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
+from logwright.codec import plural
 from logwright.codec.fault import UsageError
 from logwright.codec.option import Verb, number
 from logwright.codec.table import Table
@@ -28,6 +30,7 @@ def diff(
     if settings.mode is Mode.AS_SYSTEM:
         raise UsageError("diff does not support mode AS_SYSTEM", advice="Use FAILFAST or DROPMALFORMED")
     paths = [os.fspath(path) for path in (a, b)]
+    _refuse_several(paths, codec, options)
     verb = {"rows": None, "files": Verb.DIFF_FILES}.get(settings.by, Verb.DIFF)
     native = [None if is_table(path) else _target(path, codec, options, verb) for path in paths]
     # JSON lines are read with the columns of the native side.
@@ -35,6 +38,28 @@ def diff(
     table = _rows(known[0], view) if len(known) == 1 else None
     sides = [target or _loose(path, table) for path, target in zip(paths, native, strict=True)]
     return _diff(sides[0], sides[1], settings)
+
+
+def _refuse_several(paths: Sequence[str], codec: str | None, options: dict[str, Any]) -> None:
+    """Raise `UsageError` for a directory of several stores."""
+    names: list[list[str]] = []
+    for path in paths:
+        found = (
+            [] if is_table(path) else resolve.directories_of_stores(path, codec, options, [], recursive=None)
+        )
+        names.append([target.path for stores in found for target in stores.targets])
+    several = next((i for i, inner in enumerate(names) if inner), None)
+    if several is None:
+        return
+    first, second = ({os.path.basename(path): path for path in inner} for inner in names)
+    shared = next((name for name in first if name in second), None)
+    raise UsageError(
+        f"diff compares one store with one other; this is a directory of {plural.count(len(names[several]), 'store')}",
+        path=paths[several],
+        advice=f"Pass one of them, such as {names[several][0]}"
+        if shared is None
+        else f"Compare {first[shared]} with {second[shared]}, and so on",
+    )
 
 
 def _rows(target: Target, view: str | None) -> Table:

@@ -109,6 +109,64 @@ def test_output_file_is_written_atomically(partition: Path, tmp_path: Path, kind
     assert not (tmp_path / "no.parquet").exists()
 
 
+def test_dump_replaces_a_file_only_if_it_is_told_to(partition: Path, tmp_path: Path, capsys: Out) -> None:
+    out = tmp_path / "rows.jsonl"
+    out.write_text("old")
+    assert run("dump", str(partition), "-o", str(out)) == 1
+    assert "it already exists" in capsys.readouterr().err
+    assert out.read_text() == "old"
+    assert run("dump", str(partition), "-o", str(out), "--if-exists", "overwrite") == 0
+    assert len(out.read_text().splitlines()) == 4
+
+
+def test_ending_that_names_no_format_needs_the_option_format(
+    partition: Path, tmp_path: Path, capsys: Out
+) -> None:
+    out = tmp_path / "rows.xyz"
+    assert run("dump", str(partition), "-o", str(out)) == 2
+    assert (
+        "the format is unknown from the ending of the name. Pass it with --format" in capsys.readouterr().err
+    )
+    assert not out.exists()
+    assert run("dump", str(partition), "-o", str(out), "--format", "csv") == 0
+    assert out.read_text().startswith('"key","value"')
+
+
+@pytest.mark.parametrize("name", ["rows.parquet", "inner/rows.jsonl"])
+@pytest.mark.parametrize("verb", [["convert"], ["dump", "-o"]])
+def test_rows_are_not_written_into_the_directory_that_is_read(
+    partition: Path, capsys: Out, verb: list[str], name: str
+) -> None:
+    before = sorted(partition.iterdir())
+    for source in (partition, partition.parent):
+        paths = [str(source), str(partition / name)]
+        words = [*verb, *paths] if verb == ["convert"] else ["dump", paths[0], "-o", paths[1]]
+        if source == partition or verb == ["dump", "-o"]:
+            assert run(*words) == 2
+            assert "cannot be written into the input directory" in capsys.readouterr().err
+    assert sorted(partition.iterdir()) == before
+
+
+def test_page_of_explain_replaces_no_other_file(partition: Path, tmp_path: Path, capsys: Out) -> None:
+    page = tmp_path / "page.html"
+    page.write_text("mine")
+    assert run("explain", str(partition), "--html", str(page)) == 1
+    assert "Pass another name" in capsys.readouterr().err
+    page.unlink()
+    for _ in range(2):
+        assert run("explain", str(partition), "--html", str(page)) == 0
+
+
+def test_with_and_with_null_exclude_each_other(partition: Path, tmp_path: Path, capsys: Out) -> None:
+    words = ["edit", str(partition), "--redact", "offset == 3", "--with-null", "--out", str(tmp_path / "o")]
+    for text in ("x", ""):
+        assert run(*words, "--with", text) == 2
+        assert "--with and --with-null exclude each other" in capsys.readouterr().err
+    assert run(*words) == 0
+    assert run(*words[:4], "--out", str(tmp_path / "empty")) == 0
+    assert lw.read(tmp_path / "empty")["value"].to_pylist()[3] == b""
+
+
 def test_damage_sets_the_exit_status_to_3(partition: Path, capsys: Out) -> None:
     assert run("verify", str(partition)) == 0
     damaged = CASES["dmg_flip_payload"].partition

@@ -195,5 +195,25 @@ def test_a_decoded_view_of_a_log_directory_reads_only_the_partitions_of_its_topi
         lw.UsageError, match=r"no store there has rows of view 'share_group_state' \(3 stores found\)"
     ):
         lw.scan(tmp_path, view="share_group_state")
-    with pytest.raises(lw.UsageError, match="no view 'offsets'"):
+    with pytest.raises(lw.UsageError, match="unknown view 'offsets'"):
         lw.scan(tmp_path, view="offsets")
+
+
+def test_diff_and_edit_of_a_log_directory_name_the_stores_to_pass(tmp_path: Path) -> None:
+    for name in ("a/orders-0", "a/orders-1", "b/orders-1", "b/orders-2", "c/other-0"):
+        lw.write([{"value": b"x"}], tmp_path / name, "kafka.partition")
+    for name in "abc":
+        (tmp_path / name / "meta.properties").write_text("broker.id=0\n")
+    a, b, c = (str(tmp_path / name) for name in "abc")
+    with pytest.raises(lw.UsageError) as error:
+        lw.diff(a, b)
+    assert error.value.message == "diff compares one store with one other; this is a directory of 2 stores"
+    assert error.value.advice == f"Compare {a}/orders-1 with {b}/orders-1, and so on"
+    for others in ((a, c), (f"{c}/other-0", a)):
+        with pytest.raises(lw.UsageError, match=f"2 stores. Pass one of them, such as {a}/orders-"):
+            lw.diff(*others)
+    with pytest.raises(
+        lw.UsageError, match=r"this is a kafka\.logdir of 2 stores: one kafka\.partition was expected"
+    ):
+        lw.edit(a, tmp_path / "out", drop="offset == 0")
+    assert lw.diff(f"{a}/orders-1", f"{b}/orders-1", columns="value").equal

@@ -163,7 +163,7 @@ def filter_text(words: tuple[str, ...]) -> str | None:
 
 
 @contextmanager
-def output(path: str | None) -> Iterator[IO[bytes]]:
+def output(path: str | None, if_exists: str = "error") -> Iterator[IO[bytes]]:
     """Open standard output, or a file that is replaced atomically."""
     if path in (None, "-"):
         yield sys.stdout.buffer
@@ -172,7 +172,7 @@ def output(path: str | None) -> Iterator[IO[bytes]]:
     from logwright.writers.file import whole_file
 
     assert path is not None
-    with whole_file(path) as stream:
+    with whole_file(path, if_exists=if_exists) as stream:
         yield stream
 
 

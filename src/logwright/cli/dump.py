@@ -30,6 +30,13 @@ from logwright.cli.common import (
 )
 @click.option("-o", "--out", help="Write to a file instead of standard output.")
 @click.option(
+    "--if-exists",
+    type=click.Choice(["error", "overwrite"]),
+    default="error",
+    show_default=True,
+    help="What to do if the file exists.",
+)
+@click.option(
     "--bytes",
     "form",
     type=click.Choice(["auto", "hex", "base64", "utf8"]),
@@ -40,28 +47,37 @@ from logwright.cli.common import (
 @read_options
 @JOBS
 def command(
-    path: tuple[str, ...], kind: str | None, out: str | None, form: str, codec: str | None,
+    path: tuple[str, ...], kind: str | None, out: str | None, if_exists: str, form: str, codec: str | None,
     view: str | None, columns: str | None, filters: tuple[str, ...], limit: int | None, mode: str,
     as_system: str | None, clean: bool | None, jobs: int,
 ) -> int:  # fmt: skip
     """Print the rows of files or directories."""
     import logwright as lw
-    from logwright.formats.sink import Sink, format_of
+    from logwright.formats.sink import ENDINGS, Sink, format_of
+    from logwright.writers.file import refuse_inside
 
     paths, options = paths_and_options(path)
     if not paths:
         raise click.UsageError("missing argument PATH")
 
+    if out in (None, "-"):
+        kind = kind or ("text" if out is None and sys.stdout.isatty() else "jsonl")
+    else:
+        assert out is not None
+        kind = kind or format_of(out)
+        refuse_inside(out, paths)
     if kind is None:
-        kind = (format_of(out) if out else None) or (
-            "text" if out is None and sys.stdout.isatty() else "jsonl"
+        raise lw.UsageError(
+            "the format is unknown from the ending of the name",
+            path=out,
+            advice=f"Pass it with --format, or use one of the endings {', '.join(ENDINGS)}",
         )
     scan = lw.scan(
         paths if len(paths) > 1 else paths[0], codec, view=view, columns=columns, filter=filter_text(filters),
         limit=limit, **mode_of(mode, as_system, clean), jobs=jobs, **options,
     )  # fmt: skip
     with (
-        output(out) as stream,
+        output(out, if_exists) as stream,
         Sink(stream, kind, scan.schema, form=form, hexadecimal=scan.hexadecimal) as sink,
         progress("dump", scan.size) as show,
     ):

@@ -38,9 +38,7 @@ from logwright.cli.common import (
     show_default=True,
     help="Columns to redact, comma-separated: value, key, headers.",
 )
-@click.option(
-    "--with", "with_", metavar="TEXT", default="", help="Replacement for redacted values.  [default: empty]"
-)
+@click.option("--with", "with_", metavar="TEXT", help="Replacement for redacted values.  [default: empty]")
 @click.option("--with-null", is_flag=True, help="Replace with null; in Kafka this is a tombstone.")
 @click.option(
     "--allow-no-match", is_flag=True, help="Allow filters that match no row; the result is then a copy."
@@ -48,7 +46,7 @@ from logwright.cli.common import (
 @result_options
 @click.pass_context
 def command(
-    ctx: click.Context, path: str, codec: str | None, drops: tuple[str, ...], redacts: tuple[str, ...], columns: str, with_: str,
+    ctx: click.Context, path: str, codec: str | None, drops: tuple[str, ...], redacts: tuple[str, ...], columns: str, with_: str | None,
     with_null: bool, allow_no_match: bool, out: str | None, in_place: bool, backup: str | None, dry_run: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Remove rows, or redact values in them. All other frames keep their bytes, and derived files are rebuilt. Removed
@@ -63,9 +61,11 @@ def command(
     """
     import logwright as lw
 
+    if with_null and with_ is not None:
+        raise click.UsageError("--with and --with-null exclude each other")
     with progress("edit", None) as show:
         report = lw.edit(
-            path, out, drop=filter_text(drops), redact=filter_text(redacts), columns=columns, with_=None if with_null else with_,
+            path, out, drop=filter_text(drops), redact=filter_text(redacts), columns=columns, with_=None if with_null else with_ or "",
             codec=codec, in_place=in_place, backup=backup, dry_run=dry_run, allow_no_match=allow_no_match,
             show=show, **own_options(ctx),
         )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from contextlib import AbstractContextManager
@@ -11,6 +12,7 @@ import click
 
 from logwright.cli.common import ANY_OPTION, CODEC, output, paths_and_options
 from logwright.codec import plural
+from logwright.codec.fault import ExistsError
 
 _FRAMES, _ITEMS = 8, 12
 """Limits for a terminal if none are given."""
@@ -24,6 +26,10 @@ def _page(path: str) -> AbstractContextManager[IO[bytes]]:
             ours = b'content="logwright explain"' in there.read(2048)
     except OSError:
         ours = False
+    if not ours and path != "-" and os.path.lexists(path):
+        raise ExistsError(
+            "it already exists, and is no page of `logwright explain`", path=path, advice="Pass another name"
+        )
     if not ours:
         return output(path)
     from logwright.writers.file import whole_file

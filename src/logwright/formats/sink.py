@@ -20,6 +20,9 @@ _SUFFIXES = {
 }  # fmt: skip
 
 
+ENDINGS = tuple(_SUFFIXES)
+
+
 def format_of(name: str) -> str | None:
     """Return the format of a file name's extension."""
     return next((kind for suffix, kind in _SUFFIXES.items() if name.lower().endswith(suffix)), None)
