@@ -360,34 +360,6 @@ def test_two_valid_instance_ids_are_decided_by_the_option(tmp_path: Path) -> Non
     assert {file.read_bytes() for file in (tmp_path / "b").glob("*/current/VERSION")} == {good}
 
 
-@pytest.mark.parametrize("ledger", [0, 1, 2])
-@pytest.mark.filterwarnings("ignore")
-def test_ledger_without_an_index_file_is_lost_by_the_bookie_and_restored_by_a_repair(
-    ledger: int, tmp_path: Path
-) -> None:
-    path, options = damaged("dmg_base", tmp_path), case("dmg_base").options
-    (Path(path) / f"ledger/current/0/{ledger}/{ledger}.idx").unlink()
-    report = lw.verify(path, as_system=True, **options)
-    assert report.ok
-    assert report.system is not None
-    assert report.system["rows_lost"] == 9
-    assert not report.safe
-    assert "repair" in report.text().splitlines()[-1]
-    lw.repair(path, tmp_path / "out", **options)
-    assert lw.verify(tmp_path / "out", as_system=True, **options).safe
-
-
-def test_prediction_counts_the_entries_that_the_real_bookie_does_not_serve_for_lack_of_an_index_file() -> (
-    None
-):
-    for name in ("idx_missing", "idx_missing_all"):
-        known = case(name)
-        served = sum("exception" not in line for line in known.lines.get("entry", ()))
-        report = lw.verify(str(known.path), as_system=True, **known.options)
-        assert report.system is not None
-        assert report.system["rows_lost"] == len(case("dmg_base").lines["entry"]) - served
-
-
 @pytest.mark.parametrize("verb", [lw.repair, lw.rebuild])
 @pytest.mark.filterwarnings("ignore")
 def test_report_names_the_ledgers_that_are_fenced_because_their_index_file_was_missing(

@@ -74,9 +74,7 @@ class ServedBookie(Served):
             if read.error:
                 out.append(f"ledger {read.ledger} cannot be opened by a client: {read.error}")
             for entry, error in list(read.refused.items())[:1]:
-                more = (
-                    f" (and {plural.count(len(read.refused) - 1, 'other')})" if len(read.refused) > 1 else ""
-                )
+                more = f" (and {len(read.refused) - 1} others)" if len(read.refused) > 1 else ""
                 text = ": ".join(error.chain())
                 out.append(f"ledger {read.ledger}: entry {entry}{more} is not served: {text}")
             wrong = [entry for entry, failure in read.failed.items() if failure.startswith("BKDigest")]
@@ -93,16 +91,14 @@ class ServedBookie(Served):
     def lost(self) -> Iterator[LostRows]:
         """Compare the undamaged entries on disk with those that a client reads.
 
-        The bookie deletes the index file of a deleted ledger, and later its entries from the logs. Whether a ledger without an index file
-        was deleted, only the cluster's metadata tell, so its entries in entry logs count. A RocksDB database loses no single ledger:
-        with DbLedgerStorage they count only if no ledger is known at all. Entries in a part of the journals that the bookie should
-        replay always count.
+        A ledger that the bookie does not know may have been deleted. Its entries count only if no ledger is known at all, or if they are
+        in a part of the journals that the bookie should replay.
         """
         tree = self.bookie.tree
-        ids, in_log, in_journal = stored_entries(self.overlay.below, tree, self.client.options)
+        ids, in_journal = stored_entries(self.overlay.below, tree, self.client.options)
         known = np.array([read.ledger for read in self.ledgers], np.int64)
         served = {(read.ledger, entry) for read in self.ledgers for entry in self._chosen(read)}
-        counts = np.isin(ids[:, 0], known) | in_journal | (in_log & (tree.storage != DB)) | (not len(known))
+        counts = np.isin(ids[:, 0], known) | in_journal | (not len(known))
         mask = np.array(
             [bool(count) and (int(ledger), int(entry)) not in served for count, (ledger, entry) in zip(counts, ids, strict=True)],
             np.bool_,
@@ -119,8 +115,6 @@ class ServedBookie(Served):
         for run in lost_runs(pieces()):
             unknown = run.where["ledger_id"] not in known
             text = f"the bookie does not know ledger {run.where['ledger_id']}, which has undamaged entries"
-            if tree.storage != DB:
-                text += "; a repair restores it, and if it was deleted, the bookie deletes it again"
             yield LostRows(run.rows, run.where, False, text if unknown else "")
 
     def parts(self, view: str) -> None:

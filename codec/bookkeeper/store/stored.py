@@ -78,23 +78,18 @@ def files_of(tree: Tree) -> Iterator[tuple[str, FramedCodec, int]]:
             yield name, journal.CODEC, marked.get(name, -1)
 
 
-def stored_entries(listing: Listing, tree: Tree, options: Options) -> tuple[Int64s, Bools, Bools]:
-    """Return the distinct undamaged entries (ledger, entry) in order, which of them are in entry logs, and which the bookie replays from
-    its journals."""
-    blocks, logged, replayed = [np.empty((0, 2), np.int64)], [np.empty(0, np.bool_)], [np.empty(0, np.bool_)]
+def stored_entries(listing: Listing, tree: Tree, options: Options) -> tuple[Int64s, Bools]:
+    """Return the distinct undamaged entries (ledger, entry) in order, and which of them the bookie replays from its journals."""
+    blocks, replayed = [np.empty((0, 2), np.int64)], [np.empty(0, np.bool_)]
     known = known_ledgers(tree)
     for name, codec, position in files_of(tree):
         for stored in entries_of(listing, name, tree.sizes[name], codec, options, known):
             mask = stored.entry >= 0
             blocks.append(np.stack((stored.ledger[mask], stored.entry[mask]), axis=1))
-            logged.append(np.full(len(blocks[-1]), codec is entrylog.CODEC))
             replayed.append((stored.start[mask] >= position) & (position >= 0))
-    ids = np.concatenate(blocks)
-    order = np.lexsort((ids[:, 1], ids[:, 0]))
-    ids = ids[order]
-    first = np.flatnonzero(np.append(True, (ids[1:] != ids[:-1]).any(axis=1)))[: len(ids)]
-    in_logs, in_journals = (
-        np.logical_or.reduceat(np.concatenate(flags)[order], first) if len(ids) else np.empty(0, np.bool_)
-        for flags in (logged, replayed)
-    )
-    return ids[first], in_logs, in_journals
+    ids, flags = np.concatenate(blocks), np.concatenate(replayed)
+    order = np.lexsort((~flags, ids[:, 1], ids[:, 0]))
+    ids, flags = ids[order], flags[order]
+    first = np.ones(len(ids), np.bool_)
+    first[1:] = (ids[1:] != ids[:-1]).any(axis=1)
+    return ids[first], flags[first]
