@@ -357,6 +357,8 @@ def _walk_file(
     hints = target.hints(file.hints)
     if settings.clean is not None and "clean" in hints:
         hints["clean"] = settings.clean
+    if "hides" in hints:
+        hints["hides"] = True  # rows are counted as the views of the directory show them
     try:
         with target.directory.open(file.name) as source:
             yield from walk_file(

@@ -127,9 +127,8 @@ class Store(Layout):
                 name, entry.size, Role.LEFTOVER, note="left by an interrupted write; a broker does not start"
             )
         if tree.is_log(name) and base is not None:
-            return PlannedFile(
-                name, entry.size, Role.PRIMARY, "rocketmq.commitlog", {"number": base, "hides": True}
-            )
+            hints = {"number": base, "hides": False}
+            return PlannedFile(name, entry.size, Role.PRIMARY, "rocketmq.commitlog", hints)
         if folder == tree.INDEX and base is not None:
             return PlannedFile(name, entry.size, Role.DERIVED, _DERIVED[folder])
         if folder in _DERIVED and base is not None and tree.queue_of(name) is not None:

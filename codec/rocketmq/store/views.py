@@ -108,7 +108,7 @@ def _messages(listing: Listing, plan: Plan) -> list[Part]:
     """Return the commit log files, in each the messages that are in the file of their physical offset."""
     limits = bounds(listing)
     return [
-        Part(file.name, LOG, "rows", file.hints, bounds={POSITION: limits[file.name]})
+        Part(file.name, LOG, "rows", {**file.hints, "hides": True}, bounds={POSITION: limits[file.name]})
         for file in plan.files
         if file.role is Role.PRIMARY
     ]
