@@ -56,7 +56,9 @@ def unpacked(archive: Path) -> Path:
 def _unpacked(archive: Path) -> TemporaryDirectory[str]:
     folder = TemporaryDirectory(prefix="golden-")
     with tarfile.open(archive) as files:
-        files.extractall(folder.name, filter="data")
+        if hasattr(tarfile, "data_filter"):
+            files.extraction_filter = tarfile.data_filter  # Python before 3.11.4 has no filters
+        files.extractall(folder.name)
     return folder
 
 
