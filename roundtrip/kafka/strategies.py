@@ -253,7 +253,7 @@ ROWS: dict[str, Callable[[], Strategy]] = {
             }
         )
         | st.fixed_dictionaries(
-            {"version": st.just(0), "cluster_id": st.none() | st.text(), "node_id": st.none() | INT31}
+            {"version": st.just(0), "cluster_id": st.none() | st.text(), "node_id": INT31}
         ),
     ),
     "kafka.quorum_state": lambda: _one_row(

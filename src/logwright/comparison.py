@@ -48,7 +48,7 @@ def _refuse_several(paths: Sequence[str], codec: str | None, options: dict[str, 
             [] if is_table(path) else resolve.directories_of_stores(path, codec, options, [], recursive=None)
         )
         names.append([target.path for stores in found for target in stores.targets])
-    several = next((i for i, inner in enumerate(names) if inner), None)
+    several = next((i for i, inner in enumerate(names) if len(inner) > 1), None)
     if several is None:
         return
     first, second = ({os.path.basename(path): path for path in inner} for inner in names)

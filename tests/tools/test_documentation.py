@@ -7,7 +7,6 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +69,7 @@ def test_commands_without_shown_output_have_valid_options(words: list[str]) -> N
         case ["make", target]:
             assert re.search(rf"^{target}:", (doc_examples.ROOT / "Makefile").read_text(), re.M)
         case ["export", setting]:
-            assert setting.partition("=")[2] in metadata.entry_points(group="console_scripts").names
+            assert Path(sys.executable).with_name(setting.partition("=")[2]).exists()
         case _:
             assert words == ["systemctl", "start", "kafka"]
 
