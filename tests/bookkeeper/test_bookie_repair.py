@@ -380,19 +380,10 @@ def test_report_names_the_ledgers_that_are_fenced_because_their_index_file_was_m
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_damaged_range_loses_nothing_if_an_undamaged_donor_has_whole_ledgers(tmp_path: Path) -> None:
+def test_donor_does_not_prove_that_a_damaged_range_had_no_other_entry(tmp_path: Path) -> None:
+    """The donor is undamaged and its ledgers have no gaps, but the damaged range may have had the last entry of one."""
     options = case("dmg_jbase").options
     path, donor = damaged("jrn_zero_sector", tmp_path), damaged("dmg_jbase", tmp_path / "donor")
-    alone = lw.repair(path, tmp_path / "alone", **options).to_dict()["cut"]
-    assert [cut["rows_lost"] for cut in alone] == [None]
-    report = lw.repair([path, donor], tmp_path / "whole", **options)
-    assert [cut["rows_lost"] for cut in report.to_dict()["cut"]] == [0]
+    report = lw.repair([path, donor], tmp_path / "out", **options)
     assert report.rows == 39
-    entries = lw.read(donor, view="entries", columns=["ledger_id", "entry_id"])
-    assert lw.read(tmp_path / "whole", view="entries", columns=["ledger_id", "entry_id"]) == entries
-    # A donor without an entry in the middle of a ledger, and one that lacks the end of a ledger that the damaged bookie has.
-    for i, dropped in enumerate(("ledger_id == 1 and entry_id == 3", "ledger_id == 0 and entry_id >= 5")):
-        less = str(tmp_path / f"less{i}")
-        lw.edit(donor, less, drop=dropped, **options)
-        unknown = lw.repair([path, less], tmp_path / f"out{i}", **options).to_dict()["cut"]
-        assert [cut["rows_lost"] for cut in unknown] == [None]
+    assert [cut["rows_lost"] for cut in report.to_dict()["cut"]] == [None]

@@ -29,7 +29,7 @@ from logwright.codec.bookkeeper.repair.databases import (
     true_locations,
 )
 from logwright.codec.bookkeeper.repair.log_files import JOURNAL_HEADER, padded, repaired_journal, repaired_log
-from logwright.codec.bookkeeper.repair.survey import LedgerState, Survey, SurveyedFile, absent, sums_of
+from logwright.codec.bookkeeper.repair.survey import LedgerState, Survey, SurveyedFile, sums_of
 from logwright.codec.bookkeeper.startup.bookie import KEY
 from logwright.codec.bookkeeper.startup.client import lac_matches
 from logwright.codec.bookkeeper.startup.entry_logger import (
@@ -114,6 +114,13 @@ def _lengths(survey: Survey) -> Int64s:
     for file, i in survey.entries():
         blocks.append(np.stack((file.ledger[i], file.entry[i], file.length[i]), axis=1))
     return np.concatenate(blocks)
+
+
+def absent(ids: Int64s, known: Int64s) -> npt.NDArray[np.bool_]:
+    """Return which rows (ledger, entry) are not among the known ones."""
+    _, index = np.unique(np.concatenate((known, ids)), axis=0, return_inverse=True)
+    index = index.reshape(-1)
+    return ~np.isin(index[len(known) :], index[: len(known)])
 
 
 def _first(ledger: Int64s, which: npt.NDArray[np.bool_]) -> dict[int, int]:
@@ -495,8 +502,8 @@ class RepairedBookie(RepairPlan):
     def _count_losses(self, have: Int64s) -> None:
         """Complete the removed ranges. Entries that exist in other files are not lost.
 
-        A range of unknown entries loses nothing if the index lists all entries and the result has these, or if the result is exactly what
-        an undamaged donor has, in ledgers without gaps. A range that ends a file may have entries that no other bookie has yet.
+        A range of unknown entries loses nothing if the index lists all entries and the result has these. Donors prove less: any bookie may
+        have had an entry that no other one has.
         """
         listed = [
             np.stack((np.full(len(entries), ledger), entries), axis=1)
@@ -513,8 +520,6 @@ class RepairedBookie(RepairPlan):
             )
         known = set(map(tuple, have.tolist())) if any(removed.lost for removed in self.cut) else set()
         listed_all = bool(self.survey.index) and not len(lost)
-        whole = not len(lost) and any(donor.is_whole(have) for donor in self.donors)
-        last = {file.name: file.data_end for file in self.survey.files()} if whole else {}
         replayed = {
             name: start
             for number in range(len(self.tree.journals))
@@ -524,9 +529,7 @@ class RepairedBookie(RepairPlan):
             first = (removed.lost.get("ledger_id"), removed.lost.get("first_entry_id"))
             # The index need not list the entries that a bookie would add from the journals.
             flushed = removed.offset + removed.length <= replayed.get(removed.file, 1 << 63)
-            followed = removed.offset + removed.length < last.get(removed.file, 0)
-            all_known = (listed_all and flushed) or (whole and followed)
-            if first in known or (removed.rows_lost is None and all_known):
+            if first in known or (removed.rows_lost is None and listed_all and flushed):
                 self.cut[i] = replace(removed, rows_lost=0, lost={})
 
     def outputs(self) -> Iterator[OutputFile]:

@@ -143,13 +143,6 @@ def _columns(part: Part) -> tuple[Int64s, ...]:
     return ids[0], ids[1], part.start + part.offset, part.end + part.offset, length
 
 
-def absent(ids: Int64s, known: Int64s) -> npt.NDArray[np.bool_]:
-    """Return which rows (ledger, entry) are not among the known ones."""
-    _, index = np.unique(np.concatenate((known, ids)), axis=0, return_inverse=True)
-    index = index.reshape(-1)
-    return ~np.isin(index[len(known) :], index[: len(known)])
-
-
 @dataclass
 class LedgerState:
     """The state of a ledger by its index and the journals. `headed`: its index file has a readable header; `header_lac`: the explicit
@@ -252,24 +245,6 @@ class Survey:
                 if damaged or file.bad:
                     file.end_at(0 if damaged else file.bad[0][0])
                     damaged = True
-
-    def files(self) -> Iterator[SurveyedFile]:
-        """Yield the entry logs, then the journals."""
-        for files in (self.logs, *self.journals):
-            yield from (file for _, file in files)
-
-    def is_whole(self, ids: Int64s) -> bool:
-        """Return whether nothing is damaged, the entries are exactly these (ledger, entry; distinct), and each ledger has all from 0."""
-        if not len(ids) or any(file.bad for file in self.files()):
-            return False
-        own = [np.stack((file.ledger[i], file.entry[i]), axis=1) for file, i in self.entries()]
-        mine = np.unique(np.concatenate(own), axis=0)
-        if len(mine) != len(ids) or absent(ids, mine).any():
-            return False
-        starts = np.flatnonzero(np.append(True, np.diff(mine[:, 0]) != 0))
-        return bool(
-            (mine[:, 1] == np.arange(len(mine)) - np.repeat(starts, np.diff([*starts, len(mine)]))).all()
-        )
 
     def entries(self) -> Iterator[tuple[SurveyedFile, Int64s]]:
         """Yield the files, entry logs first, each with the indices of its entries."""
