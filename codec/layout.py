@@ -228,7 +228,7 @@ class Container(Protocol):
     lock: str
     """The name of the file in the container that the running system locks."""
     writer: Layout | None
-    """The layout that writes rows of several stores as one directory, with the name of the container; None if there is none."""
+    """The layout that writes rows of several stores as one directory, with the name of the container. None: it is only read."""
 
     @property
     def startup(self) -> Startup:

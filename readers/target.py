@@ -190,5 +190,5 @@ def _shown(target: Target, option: Option, value: Any) -> Any:
     """Return the value of an option as the caller gave it, or for a secret one where it is."""
     if option.secret:
         return value.origin or "env:NAME"
-    given = next(given for name, given in target.options.items() if fold(name) == fold(option.name))
-    return given if isinstance(given, str | int | float) else value
+    passed = next(text for name, text in target.options.items() if fold(name) == fold(option.name))
+    return passed if isinstance(passed, str | int | float) else value

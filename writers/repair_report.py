@@ -46,25 +46,25 @@ def overlap(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
 
 
 def _covered(lost: Mapping[str, Any], cuts: Iterable[Removed]) -> bool:
-    """Return whether all that is lost in one place is lost in others too, which may each have a part of its ids."""
-    parts = []
+    """Return whether all that is lost in one place is lost in others too, of which each may have a part of its ids."""
+    parts: list[tuple[int, int]] = []
+    first = last = 0
     for part in (cut.lost for cut in cuts if cut.rows_lost != 0 and cut.lost):
         if part == lost:
             return True
         ranges = _ranges(part, lost)
-        named = (name for name in part.keys() & lost.keys() if not name.startswith(("first_", "last_")))
-        if ranges and all(part[name] == lost[name] for name in named):
-            if all(low[0] <= low[1] and high[0] >= high[1] for low, high in ranges):
-                return True
-            parts += [(low[0], high[0], low[1], high[1]) for low, high in ranges[:1] if len(ranges) == 1]
-    reached: int | None = None
-    for low, high, first, last in sorted(parts):
-        reached = first if reached is None else reached
-        if low <= reached <= high:
-            reached = high + 1
-        if reached > last:
+        store = (name for name in part.keys() & lost.keys() if not name.startswith(("first_", "last_")))
+        if not ranges or any(part[name] != lost[name] for name in store):
+            continue
+        if all(low[0] <= low[1] and high[0] >= high[1] for low, high in ranges):
             return True
-    return False
+        if len(ranges) == 1:
+            ((low, first), (high, last)) = ranges[0]
+            parts.append((low, high))
+    for low, high in sorted(parts):
+        if low <= first <= high:
+            first = high + 1
+    return bool(parts) and first > last
 
 
 def _ranges(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[tuple[list[Any], list[Any]]]:

@@ -44,10 +44,10 @@ def _refuse_several(paths: Sequence[str], codec: str | None, options: dict[str, 
     """Raise `UsageError` for a directory of several stores."""
     names: list[list[str]] = []
     for path in paths:
-        found = (
+        folders = (
             [] if is_table(path) else resolve.directories_of_stores(path, codec, options, [], recursive=None)
         )
-        names.append([target.path for stores in found for target in stores.targets])
+        names.append([target.path for stores in folders for target in stores.targets])
     several = next((i for i, inner in enumerate(names) if len(inner) > 1), None)
     if several is None:
         return

@@ -24,6 +24,13 @@ PROVED = (
     "body",
 )
 
+SIZES = {
+    "mappedFileSizeCommitLog": 4096,
+    "mappedFileSizeConsumeQueue": 400,
+    "maxHashSlotNum": 8,
+    "maxIndexNum": 60,
+}
+
 
 @pytest.fixture(scope="module")
 def specimen() -> Specimen:
@@ -98,13 +105,7 @@ def test_store_is_repaired_by_the_bit(tmp_path: Path) -> None:
         }
         for n in range(12)
     ]
-    sizes = {
-        "mappedFileSizeCommitLog": 4096,
-        "mappedFileSizeConsumeQueue": 400,
-        "maxHashSlotNum": 8,
-        "maxIndexNum": 60,
-    }
-    lw.write(rows, tmp_path / "store", "rocketmq.store", **sizes)
+    lw.write(rows, tmp_path / "store", "rocketmq.store", **SIZES)
     (log,) = (tmp_path / "store/commitlog").iterdir()
     before = log.read_bytes()
     position = lw.read(log, view="frames", columns=["position"])["position"][3].as_py()
@@ -112,11 +113,11 @@ def test_store_is_repaired_by_the_bit(tmp_path: Path) -> None:
     data[position + 90] ^= 4
     log.write_bytes(data)
     text = "only the body is proved, no checksum covers the rest of the frame"
-    assert f"repair corrects 1 bit: {text}" in " ".join(str(lw.verify(tmp_path / "store", **sizes)).split())
+    assert f"repair corrects 1 bit: {text}" in " ".join(str(lw.verify(tmp_path / "store", **SIZES)).split())
     explained = str(lw.explain(log, at=position + 90))
     assert "Only the body has a checksum without __CRC32#" in explained
     assert f"Flipping bit 2 of byte {position + 90} would fix it" in explained
-    report = lw.repair(tmp_path / "store", tmp_path / "out" / "store", **sizes)
+    report = lw.repair(tmp_path / "store", tmp_path / "out" / "store", **SIZES)
     assert [(entry["offset"], entry["bit"], entry["part"]) for entry in report.corrected or []] == [
         (position + 90, 2, "the body")
     ]
@@ -127,13 +128,7 @@ def test_store_is_repaired_by_the_bit(tmp_path: Path) -> None:
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_gap_in_a_queue_that_a_correction_fills_is_not_lost(tmp_path: Path, jobs: int) -> None:
     rows = [{"topic": "T", "queue_id": 0, "body": b"body %d" % n} for n in range(5)]
-    sizes = {
-        "mappedFileSizeCommitLog": 4096,
-        "mappedFileSizeConsumeQueue": 400,
-        "maxHashSlotNum": 8,
-        "maxIndexNum": 60,
-    }
-    lw.write(rows, tmp_path / "store", "rocketmq.store", **sizes)
+    lw.write(rows, tmp_path / "store", "rocketmq.store", **SIZES)
     (log,) = (tmp_path / "store" / "commitlog").iterdir()
     data = bytearray(log.read_bytes())
     data[data.index(b"body 2")] ^= 1

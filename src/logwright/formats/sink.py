@@ -21,6 +21,7 @@ _SUFFIXES = {
 
 
 ENDINGS = tuple(_SUFFIXES)
+"""The endings of file names whose format is known."""
 
 
 def format_of(name: str) -> str | None:
