@@ -67,7 +67,7 @@ demo: $(STAMP) ## see what it does, in a minute or two
 	@$(BIN)/python -m logwright.demo $(ARGS)
 
 oracle: $(ORACLE) ## let the real systems judge what we write (Java 17, Maven)
-	$(BIN)/python -m pytest tests/oracle -q $(ARGS)
+	$(PYTEST) tests/oracle $(ARGS)
 
 nightly: $(STAMP) ## the long tests, and the properties with thousands of examples (hours)
 	HYPOTHESIS_PROFILE=nightly $(PYTEST) tests -m "nightly or not nightly" $(ARGS)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import functools
 import hashlib
 import json
@@ -17,7 +18,7 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -117,24 +118,29 @@ class Project:
             maven = shutil.which("mvn")
             if maven is None:
                 raise OracleError("needs Maven to fetch the jars, and there is no `mvn`: install Maven")
-            with _appearing(target) as (_, staging):
-                run = subprocess.run(
-                    [
-                        *(maven, "-q", "-B", "-ntp", "-f", self.pom, "dependency:copy-dependencies"),
-                        *("-DincludeScope=runtime", f"-DoutputDirectory={staging}"),
-                    ],
-                    capture_output=True,
-                    text=True,
-                    timeout=1200,
-                )
-                if run.returncode:
-                    error = next(
-                        (line for line in run.stdout.splitlines() if "ERROR" in line), run.stderr.strip()
-                    )
-                    raise OracleError(
-                        f"Maven could not fetch the jars of {self.pom.parent.name} (is there a network?): {error[:300]}"
-                    )
+            with _alone():
+                if not target.is_dir():
+                    self._fetch(maven, target)
         return target
+
+    def _fetch(self, maven: str, target: Path) -> None:
+        with _appearing(target) as (_, staging):
+            run = subprocess.run(
+                [
+                    *(maven, "-q", "-B", "-ntp", "-f", self.pom, "dependency:copy-dependencies"),
+                    *("-DincludeScope=runtime", f"-DoutputDirectory={staging}"),
+                ],
+                capture_output=True,
+                text=True,
+                timeout=1200,
+            )
+            if run.returncode:
+                error = next(
+                    (line for line in run.stdout.splitlines() if "ERROR" in line), run.stderr.strip()
+                )
+                raise OracleError(
+                    f"Maven could not fetch the jars of {self.pom.parent.name} (is there a network?): {error[:300]}"
+                )
 
     def _classes(self, jars: Path) -> Path:
         sources = sorted(path for folder in self._sources for path in folder.glob("*.java"))
@@ -154,6 +160,15 @@ class Project:
                         f"javac refused {', '.join(path.name for path in sources)}: {run.stderr[-2000:]}"
                     )
         return target
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """Run the block in one process at a time: several Mavens damage their common repository."""
+    cache_dir().mkdir(parents=True, exist_ok=True)
+    with (cache_dir() / "maven.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _jars_of(folder: Path) -> list[str]:
