@@ -102,15 +102,22 @@ public final class Bench {
         };
     }
 
-    /** Every record; key and value are copied into arrays. */
+    /**
+     * Every record; key and value are copied into arrays. Checksums are verified as a consumer verifies them ({@code CompletedFetch}, with
+     * {@code check.crcs}, which is the default): those of batches of magic 2, and those of older messages, one by one.
+     */
     private static long records(FileRecords log) {
         long count = 0;
         long bytes = 0;
         BufferSupplier buffers = BufferSupplier.create();
         for (FileChannelRecordBatch batch : log.batches()) {
+            if (batch.magic() >= RecordBatch.MAGIC_VALUE_V2) {
+                batch.ensureValid();
+            }
             try (CloseableIterator<Record> records = batch.streamingIterator(buffers)) {
                 while (records.hasNext()) {
                     Record record = records.next();
+                    record.ensureValid();
                     bytes += copied(record.key()) + copied(record.value());
                     count++;
                 }
