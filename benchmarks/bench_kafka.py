@@ -20,7 +20,8 @@ import logwright as lw
 from logwright.codec import registry
 from logwright.codec.frames.walk import Stretch, Walk
 from logwright.codec.kafka.formats.log.layout import CRC_START, HEAD_SIZE
-from logwright.codec.kafka.formats.log.write import BatchEncoder, BatchSettings
+from logwright.codec.kafka.formats.log.settings import BatchSettings
+from logwright.codec.kafka.formats.log.write import BatchEncoder
 from logwright.codec.kernels import compress
 from logwright.codec.option import Options
 from logwright.codec.window import Window

@@ -205,9 +205,15 @@ def section(place: Path, size: Size) -> list[str]:
     table = pa.Table.from_batches(list(lw.scan(segments["none"], columns=["value", "timestamp"])))
     work = all_work(table, segments, place)
     figures: dict[str, Figure] = {}
-    for group in groups(table, segments):
-        if any(size.only in name for name in (*group.ours, *group.others)):
-            figures |= measure(group, work, size.rounds)
+    chosen = [
+        group
+        for group in groups(table, segments)
+        if any(size.only in name for name in (*group.ours, *group.others))
+    ]
+    if not chosen:
+        raise SystemExit(f"no task has {size.only!r} in its name; the tasks are {', '.join(work)}")
+    for group in chosen:
+        figures |= measure(group, work, size.rounds)
     return [
         f"Kafka: {table.num_rows:,} records with values of {VALUE_BYTES} bytes, in batches of 16 KiB. Kafka's own classes run in a warm",
         "JVM, in turn with ours; rates are medians, each ratio is the median of the ratios of all rounds. Times are of the processor",
