@@ -13,8 +13,12 @@ import pytest
 import sampling
 from hypothesis import HealthCheck, Phase, settings
 
-# Run kernels compiled (or as NUMBA_DISABLE_JIT and NUMBA_BOUNDSCHECK say), however small the input.
-os.environ.setdefault("LOGWRIGHT_INTERPRET_BELOW", "0")
+from logwright.codec.kernels import kernel
+
+# Run kernels compiled (or as NUMBA_DISABLE_JIT and NUMBA_BOUNDSCHECK say), however small the input. Programs that tests start decide
+# by themselves, as those of users do.
+if "LOGWRIGHT_INTERPRET_BELOW" not in os.environ:
+    kernel._INTERPRET_BELOW = 0
 
 # A cold kernel compiles inside the first example: no deadline, and slow first examples are no ill health.
 settings.register_profile(

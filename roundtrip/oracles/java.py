@@ -166,9 +166,12 @@ class Project:
 def _alone() -> Iterator[None]:
     """Run the block in one process at a time: several Mavens damage their common repository."""
     cache_dir().mkdir(parents=True, exist_ok=True)
-    with (cache_dir() / "maven.lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    directory = os.open(cache_dir(), os.O_RDONLY)
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX)
         yield
+    finally:
+        os.close(directory)
 
 
 def _jars_of(folder: Path) -> list[str]:

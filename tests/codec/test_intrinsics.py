@@ -64,6 +64,11 @@ from logwright.codec.kernels.kernel import Kernel, kernel, mode
 
 pytestmark = pytest.mark.kernel_modes
 
+ELSEWHERE = pytest.mark.skipif(
+    mode() != module.COMPILED, reason="it compiles for another processor in a process of its own"
+)
+"""For tests that do the same in every mode."""
+
 int64s = st.integers(-(1 << 63), (1 << 63) - 1)
 int32s = st.integers(-(1 << 31), (1 << 31) - 1)
 # Near both ends and far beyond them: a sum of a place and a length must not wrap around either.
@@ -489,6 +494,7 @@ def test_instructions_are_called_as_llvm_declares_them(
         binding.parse_assembly(str(built)).verify()
 
 
+@ELSEWHERE
 def test_crc32c_without_the_cpu_instruction() -> None:
     """Compiled for a processor that lacks it, the checksum comes from the tables."""
     script = """
@@ -755,6 +761,7 @@ def test_crc32_of_every_length_is_that_of_zlib(crc: int) -> None:
         )
 
 
+@ELSEWHERE
 @pytest.mark.parametrize(
     ("features", "folds"),
     [("", False), ("+sse4.2,+pclmul", True), ("+sse4.2,+avx,+avx2,+pclmul,+vpclmulqdq", True)],

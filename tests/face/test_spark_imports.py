@@ -59,9 +59,8 @@ def partition(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ids=["lookup", "schema", "plan", "task"],
 )
 def test_each_process_of_a_query_imports_one_system_and_only_what_it_needs(
-    partition: Path, code: str, systems: list[str], imported: list[str], monkeypatch: pytest.MonkeyPatch
+    partition: Path, code: str, systems: list[str], imported: list[str]
 ) -> None:
-    monkeypatch.delenv("LOGWRIGHT_INTERPRET_BELOW", raising=False)  # the tests compile all kernels
     step = STEP.format(
         code=code.format(path=str(partition)), systems=registry.SYSTEMS, watched=(*HEAVY, *RARE, *DECODING)
     )

@@ -24,8 +24,6 @@ def spark() -> Iterator[Any]:
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
         # Spark starts a Python process for each schema, plan, batch and task: each is forked from one that has imported the library.
         patch.setenv("PYTHONPATH", PRELOAD, prepend=os.pathsep)
-        # Their inputs are small. Without this they interpret the kernels, as they do outside of the tests, and don't import numba.
-        patch.delenv("LOGWRIGHT_INTERPRET_BELOW", raising=False)
         session = (
             SparkSession.builder.master("local[2,2]")
             .config("spark.ui.enabled", "false")
