@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from logwright.codec.describe import Int
 from logwright.codec.frames.prefixes import BUDGET, Prefixes, range_sum
 from logwright.codec.frames.scanner import LONGEST_FILL, NO_BASE
 from logwright.codec.frames.specification import (
@@ -41,6 +42,8 @@ SOUND, UNSURE, NONE = range(3)
 
 _TRIED = 16
 """Positions that a search tries before it looks again whether zeros follow, which it skips."""
+_EACH_BYTE, _EACH_SIGN = 0x0101010101010101, -0x7F7F7F7F7F7F7F80
+"""The lowest and the highest bit of each byte of a signed integer of eight bytes."""
 _ZEROS = 64
 """Zero bytes at the end of a chain that show that no more frames follow."""
 
@@ -243,6 +246,10 @@ def finder(spec: FrameSpec) -> Find:
     )
     # Whether a candidate of zeros is rejected by its length or its test.
     skips = 0 if head <= bias <= longest and (not tests or 0 in test_values) else 1
+    length = spec.struct[spec.length.field].type
+    assert isinstance(length, Int)
+    highest_at = length_at + (0 if length.order == ">" else length.width - 1)
+    lower_bits, eight = 8 * (length.width - 1), 1 if alignment == 1 and bias <= head else 0
     validated = validate(spec)
 
     def find(
@@ -267,6 +274,13 @@ def finder(spec: FrameSpec) -> Find:
                 if zeros - p > peek + alignment:
                     p += (zeros - p - peek) // alignment * alignment
                     continue
+            # Eight positions at once, if the highest byte of each length is above that of the largest possible length.
+            above = (min(longest, end - p) - bias >> lower_bits) + 1
+            while eight and above < 128 and p + 7 <= last:
+                highest = load_i64le(buf, p + highest_at)
+                if (highest - above * _EACH_BYTE) & ~highest & _EACH_SIGN:
+                    break
+                p += 8
             for q in range(p, min(p + _TRIED * alignment, last + 1), alignment):
                 p = q + alignment
                 passed = True

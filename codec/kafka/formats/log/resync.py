@@ -441,14 +441,17 @@ def find_batch(
         place = damaged.end - window.offset
         return (place, 0) if place < min(len(window.data), window.size - window.offset) else (-1, 0)
     if context.next_batch is not None and damaged is not None and context.next_batch[0] == damaged.start:
-        place = context.next_batch[1] - window.offset
-        if at <= place <= len(window.data):
-            return place, 0
+        _, place, size = context.next_batch
+        if place < 0 and size == window.size and window.final:
+            return -1, 0
+        if at <= place - window.offset <= len(window.data):
+            return place - window.offset, 0
     while True:
         place, need, known = _find(window, at, context, damaged)
         if not known:
-            if first_damage is not None and place >= 0 and not need:
-                context.next_batch = first_damage.start, window.offset + place
+            if first_damage is not None and not need and (place >= 0 or window.final):
+                after = window.offset + place if place >= 0 else -1
+                context.next_batch = first_damage.start, after, window.size
             return place, need
         at, damaged = place + 1, damaged_at(window, place, context)
         context.damaged = damaged

@@ -243,8 +243,8 @@ class LogContext:
     last_end: int = 0
     damaged: Damaged | None = None
     prefixes: Prefixes | None = None
-    next_batch: tuple[int, int] | None = None
-    """The positions of the last damage and of the next batch after it, in the file."""
+    next_batch: tuple[int, int, int] | None = None
+    """The positions of the last damage and of the next batch after it (-1 without one), and the size of the file that was searched."""
     header_claims: dict[tuple[int, int], HeaderClaim] = field(default_factory=dict)
     """The contents of damaged batches by their headers, by their first offset and the one after the last."""
     served: int = NOTHING_SERVED
