@@ -140,7 +140,10 @@ def batch_of(arrays: Sequence[pa.Array], schema: pa.Schema, rows: int) -> pa.Rec
     """Return a batch of `rows` rows, possibly without columns."""
     if arrays:
         return pa.RecordBatch.from_arrays(list(arrays), schema=schema)
-    return pa.RecordBatch.from_struct_array(pa.nulls(rows, pa.struct([])))
+    return pa.RecordBatch.from_struct_array(pa.nulls(rows, _NO_COLUMNS))
+
+
+_NO_COLUMNS = pa.struct([])
 
 
 def one_batch(rows: pa.Table) -> pa.RecordBatch:

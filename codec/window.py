@@ -108,9 +108,6 @@ class Frames:
 
     def portions(self, limit: int) -> Iterator[Frames]:
         """Yield the frames in portions of up to `limit` bytes, or one frame if it is larger."""
-        if len(self) and int(self.end[-1] - self.start[0]) <= limit:
-            yield self
-            return
         for at, stop in portions_of(self.end - self.start, limit):
             yield self if stop - at == len(self) else self.pick(slice(at, stop))
 
@@ -118,6 +115,9 @@ class Frames:
 def portions_of(sizes: npt.NDArray[np.int64], limit: int) -> Iterator[tuple[int, int]]:
     """Yield the bounds of portions of items of these sizes: up to `limit` bytes together, or one item if it is larger."""
     ends = np.cumsum(sizes)
+    if len(sizes) and ends[-1] <= limit:
+        yield 0, len(sizes)
+        return
     at = 0
     while at < len(sizes):
         below = int(ends[at - 1]) if at else 0

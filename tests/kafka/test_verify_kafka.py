@@ -175,16 +175,12 @@ def test_lost_offsets_are_unknown_if_the_first_batch_has_a_wrong_offset(partitio
 def test_offsets_freed_by_a_misplaced_batch_are_searched_in_sound_bytes_only(
     partition: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    listing = LocalDirectory(str(partition))
-    size = (partition / log_name(86)).stat().st_size
+    data = np.fromfile(partition / log_name(86), np.uint8)
     frame = frame_rows(partition, 86)[0]
-    stop = frame["position"] + frame["size"]
-    assert list(_complete_batch(listing, log_name(86), frame["position"], stop)) == [
-        (86, frame["last_offset"])
-    ]
-    assert list(_complete_batch(listing, log_name(86), frame["position"], stop + 1)) == []
-    assert list(_complete_batch(listing, log_name(86), 0, 10)) == []
-    assert list(_complete_batch(listing, log_name(86), size - 10, size + 100)) == []
+    start, stop = frame["position"], frame["position"] + frame["size"]
+    assert list(_complete_batch(data[start:stop])) == [(86, frame["last_offset"])]
+    assert list(_complete_batch(data[start : stop + 1])) == []
+    assert list(_complete_batch(data[start : start + 10])) == []
     monkeypatch.setattr("logwright.codec.kafka.check.partition._HOLES", 0)
     assert any(fault.lost for _, fault in lw.verify(CASES["dmg_batch_swapped"].partition).faults)
 

@@ -194,7 +194,7 @@ class TimeIndexCheck(_Entries):
         self._untimed |= bool(batches.untimed.any())
         largest = np.maximum.accumulate(np.maximum(batches.timestamp, self._largest))
         before = self._before
-        if (np.diff(last) < 0).any() or (before is not None and last[0] < before[1]):
+        if (last[1:] < last[:-1]).any() or (before is not None and last[0] < before[1]):
             self._ordered = False  # an offset then does not imply a position
         if self._ordered:
             upto = int(np.searchsorted(self._sorted, last[-1], "right"))

@@ -40,10 +40,10 @@ from logwright.codec.kafka.store.evidence import (
 )
 from logwright.codec.kafka.store.partition import log_start
 from logwright.codec.kafka.store.uncompacted import never_compacted
-from logwright.codec.kernels.crc32c import crc32c_bytes
+from logwright.codec.kernels.crc32c import crc32c
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role
-from logwright.codec.window import Frames, Window
+from logwright.codec.window import Bytes, Frames, Positions, Window
 
 LAYOUT = "kafka.partition"
 _READ = 64 << 20
@@ -99,7 +99,8 @@ class PartitionChecker:
         base = head["base_offset"].astype(np.int64)
         last = head["last_offset"].astype(np.int64)
         batches = Batches(base, last, head["max_timestamp"].astype(np.int64), start, end, head["magic"] == 0)
-        self._gaps_of(segment, batches)
+        before_end = np.append(segment.end, end[:-1])
+        self._gaps_of(segment, batches, before_end)
         self._producers.compacted |= bool(self._gaps)
         for check in (segment.index, segment.times):
             if check is not None:
@@ -107,24 +108,29 @@ class PartitionChecker:
         records = head["attributes"].astype(np.int64) & CONTROL == 0
         self._compacted |= bool((head["records_count"] <= last - base)[records].any())
         self._epochs.add(file.name, head, start, end)
-        before = np.r_[segment.end, end[:-1]]
-        holes = np.flatnonzero(before != start).tolist()
+        holes = np.flatnonzero(before_end != start).tolist()
         cuts = sorted({0, *holes, len(frames)})
         for low, high in itertools.pairwise(cuts):
             if low in holes:
                 self._producers.lose()
-                self._stray(segment, int(before[low]), int(start[low]))
+                self._stray(segment, window, int(before_end[low]), int(start[low]))
             marks = markers(window, frames.pick(slice(low, high)))
             self._producers.add(file.name, head[low:high], start[low:high], marks, segment.transactions)
         segment.complete = segment.complete and not holes
         segment.end, segment.last = int(end[-1]), max(int(last.max()), segment.last)
         self._end = max(segment.last + 1, self._end or 0)
 
-    def _stray(self, segment: _Segment, start: int, stop: int) -> None:
+    def _stray(self, segment: _Segment, window: Window, start: int, stop: int) -> None:
         """Note the batch that fills a hole, if there is one: only its place is wrong."""
         segment.holes += 1
-        if segment.holes <= _HOLES:
-            segment.strays += _complete_batch(self._listing, segment.file.name, start, stop)
+        if segment.holes > _HOLES or stop - start > _READ:
+            return
+        if start >= window.offset:
+            data = window.data[start - window.offset : stop - window.offset]
+        else:
+            stored = _content(self._listing, segment.file.name, start, stop - start)
+            data = np.frombuffer(stored or b"", np.uint8)
+        segment.strays += _complete_batch(data)
 
     def begin(self, file: PlannedFile) -> None:
         """Begin the next segment, which the one before may overlap."""
@@ -160,10 +166,9 @@ class PartitionChecker:
         name = segment_name(base, suffix)
         return _content(self._listing, name) if name in self._derived else None
 
-    def _gaps_of(self, segment: _Segment, batches: Batches) -> None:
-        """Note offsets that no batch has, although no damage is between the batches."""
-        before_end = np.r_[segment.end, batches.end[:-1]]
-        before_last = np.maximum.accumulate(np.r_[segment.last, batches.last[:-1]])
+    def _gaps_of(self, segment: _Segment, batches: Batches, before_end: Positions) -> None:
+        """Note offsets that no batch has, although no damage is between the batches. `before_end`: where the batch before each one ends."""
+        before_last = np.maximum.accumulate(np.append(segment.last, batches.last[:-1]))
         for i in np.flatnonzero((batches.start == before_end) & (batches.base > before_last + 1)).tolist():
             self._gaps.append((segment.file.name, int(before_last[i]) + 1, int(batches.base[i])))
 
@@ -364,18 +369,12 @@ class _Segment:
         """First and last offset of complete batches that the scan took for damage."""
 
 
-def _complete_batch(listing: Listing, name: str, start: int, stop: int) -> Iterator[tuple[int, int]]:
-    """Return the offsets of the batch that fills a range of bytes, if there is one: only its place is wrong."""
-    if not HEAD_SIZE <= stop - start <= _READ:
+def _complete_batch(data: Bytes) -> Iterator[tuple[int, int]]:
+    """Return the offsets of the batch that these bytes are, if they are one: only its place is wrong."""
+    if len(data) < HEAD_SIZE:
         return
-    first = _content(listing, name, start, HEAD_SIZE) or b""
-    if len(first) < HEAD_SIZE:
-        return
-    head = np.frombuffer(first, HEAD, 1)[0]
-    if head["batch_length"] != stop - start - LENGTH_END:
-        return
-    data = _content(listing, name, start, stop - start) or b""
-    if head["crc"] == crc32c_bytes(data[CRC_START:]):
+    head = data[:HEAD_SIZE].view(HEAD)[0]
+    if head["batch_length"] == len(data) - LENGTH_END and head["crc"] == crc32c(data, CRC_START, len(data)):
         yield int(head["base_offset"]), int(head["base_offset"]) + int(head["last_offset_delta"])
 
 

@@ -102,7 +102,8 @@ class Consumed:
 
     def covers(self, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Return which offsets are in batches that it gets. Offsets that it skips on the way to a later file are not."""
-        self._runs = [joined(np.concatenate([NO_RUNS, *self._runs]))]
+        if len(self._runs) != 1:
+            self._runs = [joined(np.concatenate([NO_RUNS, *self._runs]))]
         return _within(offsets, self._runs[0])
 
 

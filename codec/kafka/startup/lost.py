@@ -15,7 +15,7 @@ from logwright.codec.frames.walk import Stretch, walk_file
 from logwright.codec.kafka.formats.log import codec as log
 from logwright.codec.kafka.formats.log.heads import heads_at
 from logwright.codec.kafka.formats.log.layout import CONTROL, HEAD_SIZE
-from logwright.codec.kafka.names import parse_directory, parse_segment, segment_name
+from logwright.codec.kafka.names import parse_directory, parse_segment
 from logwright.codec.kafka.startup.fetch import NO_RUNS, Consumed, joined
 from logwright.codec.option import Options
 from logwright.codec.store.extents import Copy
@@ -54,11 +54,10 @@ def _salvaged(
 ) -> Iterator[tuple[npt.NDArray[np.bool_], Callable[[int, int], Mapping[str, Any]]]]:
     """Salvage the records of a partition, each offset once. See `lost_runs`."""
     highest = max(deleted, 0) - 1
-    for window, frames, base in _good(listing, misplaced):
+    unread = log.CODEC.context("", Options(log.CODEC.options), topic="", partition=0, control=False)
+    for window, frames in _good(listing, misplaced):
         good.add(frames)
-        context = log.CODEC.context(
-            segment_name(base, ".log"), Options(log.CODEC.options), topic="", partition=0, control=False
-        )
+        context = log.CODEC.trial_context(unread)
         for decoded in log.CODEC.decode(window, frames, "rows", ("offset", "timestamp_ms"), context):
             offsets, times = (decoded.batch.column(i).to_numpy() for i in range(2))
             new = offsets > highest
@@ -116,9 +115,11 @@ class _Offsets:
         self._runs, self._new, self._waiting = NO_RUNS, list[Offsets](), 0
 
     def add(self, frames: Frames) -> None:
-        first, last = (frames.header[name].astype(np.int64) for name in ("base_offset", "last_offset"))
-        self._new.append(joined(np.stack([first, last + 1], axis=1)))
-        self._waiting += len(self._new[-1])
+        runs = np.empty((len(frames), 2), np.int64)
+        runs[:, 0], runs[:, 1] = frames.header["base_offset"], frames.header["last_offset"]
+        runs[:, 1] += 1
+        self._new.append(runs)
+        self._waiting += len(runs)
         if self._waiting > max(len(self._runs), 1 << 16):
             self.runs()
 
@@ -165,13 +166,13 @@ def _copies(listing: Listing, batches: list[_Misplaced]) -> set[tuple[int, int]]
     """Return the identities of those batches of which a good batch is a copy."""
     wanted = {batch.identity for batch in batches}
     found: set[tuple[int, int]] = set()
-    for _, frames, _ in _good(listing, []) if wanted else ():
+    for _, frames in _good(listing, []) if wanted else ():
         near = frames.header[np.isin(frames.header["base_offset"], [base for base, _ in wanted])]
         found |= wanted & set(zip(near["base_offset"].tolist(), near["crc"].tolist(), strict=True))
     return found
 
 
-def _good(listing: Listing, misplaced: list[_Misplaced]) -> Iterator[tuple[Window, Frames, int]]:
+def _good(listing: Listing, misplaced: list[_Misplaced]) -> Iterator[tuple[Window, Frames]]:
     """Iterate over the good batches of all logs, also of `.swap` and other leftover files. Misplaced batches go to `misplaced`."""
     logs = []
     for entry in listing.entries():
@@ -192,7 +193,7 @@ def _good(listing: Listing, misplaced: list[_Misplaced]) -> Iterator[tuple[Windo
                     batch.next_first = int(frames.header["base_offset"][0])
                 waiting = []
                 due = int(frames.header["last_offset"][-1]) + 1
-                yield window, frames, base
+                yield window, frames
             if damage is not None and damage.kind is Kind.ORDER and damage.length >= HEAD_SIZE:
                 head = heads_at(window.data, np.array([frames.stop], np.int64))[0]
                 waiting.append(_Misplaced(name, damage.offset, head, due))

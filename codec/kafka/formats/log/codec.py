@@ -215,10 +215,11 @@ class KafkaLog(Codec):
         head = frames.header
         if column in ("offset", "base_offset", "last_offset"):
             base, last = head["base_offset"].astype(np.int64), head["last_offset"].astype(np.int64)
-            # Old versions of librdkafka left wrappers at offset 0.
-            return base, np.maximum(
-                last, np.where(head["magic"] < MAGIC, base + head["records_count"] - 1, last)
-            )
+            old = head["magic"] < MAGIC
+            if old.any():
+                # Old versions of librdkafka left wrappers at offset 0.
+                last = np.maximum(last, np.where(old, base + head["records_count"] - 1, last))
+            return base, last
         if column == "timestamp":
             # A broker ensures that no record is above max_timestamp. If the first one is (base_timestamp, unless that is the
             # delete horizon), the writer was not a broker, and there is no upper bound. There is never a lower bound.

@@ -102,14 +102,16 @@ class Read:
     ) -> None:
         self.buf = part.buf
         base_offset, base_timestamp, max_timestamp, count, append = fields(head)
-        length = part.end - part.start
-        if part.sets is None:
-            # The most records that the bytes can hold: a wrong count allocates nothing.
-            most = length // MIN_RECORD
-            rows = int(np.where(count <= most, np.maximum(count, 0), most if partial else 0).sum())
-        else:
-            rows = int(part.sets.count.sum())
-        size = int(length.sum())
+        rows = size = 0
+        if want:
+            length = part.end - part.start
+            size = int(length.sum())
+            if part.sets is None:
+                # The most records that the bytes can hold: a wrong count allocates nothing.
+                most = length // MIN_RECORD
+                rows = int(np.where(count <= most, np.maximum(count, 0), most if partial else 0).sum())
+            else:
+                rows = int(part.sets.count.sum())
         frames = len(head)
 
         def room(bit: int, kind: Any, length: int) -> tuple[pa.Buffer, npt.NDArray[Any]]:
