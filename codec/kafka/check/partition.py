@@ -99,7 +99,7 @@ class PartitionChecker:
         base = head["base_offset"].astype(np.int64)
         last = head["last_offset"].astype(np.int64)
         batches = Batches(base, last, head["max_timestamp"].astype(np.int64), start, end, head["magic"] == 0)
-        before_end = np.append(segment.end, end[:-1])
+        before_end = np.concatenate(([segment.end], end[:-1]))
         self._gaps_of(segment, batches, before_end)
         self._producers.compacted |= bool(self._gaps)
         for check in (segment.index, segment.times):
@@ -168,7 +168,7 @@ class PartitionChecker:
 
     def _gaps_of(self, segment: _Segment, batches: Batches, before_end: Positions) -> None:
         """Note offsets that no batch has, although no damage is between the batches. `before_end`: where the batch before each one ends."""
-        before_last = np.maximum.accumulate(np.append(segment.last, batches.last[:-1]))
+        before_last = np.maximum.accumulate(np.concatenate(([segment.last], batches.last[:-1])))
         for i in np.flatnonzero((batches.start == before_end) & (batches.base > before_last + 1)).tolist():
             self._gaps.append((segment.file.name, int(before_last[i]) + 1, int(batches.base[i])))
 
