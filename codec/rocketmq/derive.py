@@ -6,7 +6,7 @@ Source: `ConsumeQueue.putMessagePositionInfo`, `BatchConsumeQueue`, `ConsumeQueu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum, auto
 
@@ -14,15 +14,16 @@ import numpy as np
 import numpy.typing as npt
 
 from logwright.codec.describe import dtype_of
-from logwright.codec.kernels.intrinsics import prefetch, store_32be, store_64be
+from logwright.codec.kernels.intrinsics import load_i32be, prefetch, store_32be, store_64be
 from logwright.codec.kernels.kernel import kernel
-from logwright.codec.rocketmq.dispatch import Queues, Units, dispatches
+from logwright.codec.rocketmq.dispatch import CODE, NUMBER, PHY, QUEUE, SIZE, Queues, Units, dispatches
 from logwright.codec.rocketmq.formats.batchconsumequeue import UNIT as BATCH_UNIT
 from logwright.codec.rocketmq.formats.commitlog.layout import SMALLEST
 from logwright.codec.rocketmq.formats.consumequeue import FILLER, UNIT
 from logwright.codec.rocketmq.formats.consumequeue_ext import ADDRESS
 from logwright.codec.rocketmq.formats.consumequeue_ext import UNIT as EXT_UNIT
-from logwright.codec.rocketmq.formats.indexfile import HEAD, HEADER, SIZE, entry_at
+from logwright.codec.rocketmq.formats.indexfile import HEAD, HEADER, entry_at
+from logwright.codec.rocketmq.formats.indexfile import SIZE as ENTRY
 from logwright.codec.rocketmq.startup.message_store import StoreConfig
 from logwright.codec.store.build import Piece
 from logwright.codec.window import Bytes, Zeros
@@ -158,9 +159,9 @@ class QueueWriter:
         return self.next
 
     def add(self, units: Units) -> None:
-        """Take units. Raises `GapError`."""
+        """Take units, which may be changed. Raises `GapError`."""
         if self.ext is not None:
-            units = replace(units, tags_code=self.ext.add(units))
+            units.tags_code[:] = self.ext.add(units)
         if self.gaps is Gaps.REFUSE:
             expected = np.r_[self.next, (units.number + units.count)[:-1]]
             for i in np.flatnonzero(units.number != expected)[:1].tolist():
@@ -251,60 +252,59 @@ class BatchQueueWriter(QueueWriter):
         return out.view(np.uint8)
 
 
-@kernel("const i4[], const i8[], i8[], i8[]")
-def count_units(queue: Int32s, number: Int64s, counts: Int64s, first: Int64s) -> None:
+@kernel("const i8[,], i8[], i8[]")
+def count_units(facts: Int64s, counts: Int64s, first: Int64s) -> None:
     """Count the units of each queue, and set `first` to the queue offset of its first one."""
-    for i in range(len(queue)):
-        if counts[queue[i]] == 0:
-            first[queue[i]] = number[i]
-        counts[queue[i]] += 1
+    for i in range(facts.shape[1]):
+        k = facts[QUEUE, i]
+        if counts[k] == 0:
+            first[k] = facts[NUMBER, i]
+        counts[k] += 1
 
 
-@kernel("const i4[], const i8[], const i8[], const i8[], const i8[], i8[], i8[], i8[], u1[], u1[]")
+@kernel("const i8[,], i8[], i8[], i8[], u1[], u1[]")
 def put_units(
-    queue: Int32s, number: Int64s, phy: Int64s, size: Int64s, code: Int64s, places: Int64s, following: Int64s, reached: Int64s,
-    irregular: Bytes, out: Bytes,
-) -> None:  # fmt: skip
+    facts: Int64s, places: Int64s, following: Int64s, reached: Int64s, irregular: Bytes, out: Bytes
+) -> None:
     """Write the units of each queue from byte `places[queue]` on, and set this to their end.
 
     `following` and `reached` are the next queue offset and the end of the last message of each queue. A queue with another queue offset, or
     with a message that is not after the last one, is marked as irregular.
     """
-    for i in range(len(queue)):
-        k = queue[i]
-        end = phy[i] + size[i]
-        if number[i] != following[k] or end <= reached[k]:
+    for i in range(facts.shape[1]):
+        k = facts[QUEUE, i]
+        phy, size = facts[PHY, i], facts[SIZE, i]
+        end = phy + size
+        if facts[NUMBER, i] != following[k] or end <= reached[k]:
             irregular[k] = 1
         following[k] += 1
         reached[k] = end
-        at = store_64be(out, places[k], phy[i])
-        at = store_32be(out, at, size[i])
-        places[k] = store_64be(out, at, code[i])
+        at = store_64be(out, places[k], phy)
+        at = store_32be(out, at, size)
+        places[k] = store_64be(out, at, facts[CODE, i])
 
 
 _BEGIN_TIME, _END_TIME, _BEGIN_PHY, _END_PHY, _USED, _COUNT = range(6)
 """The state of an index file, in the order of its header."""
-_SLOTS_AT_ONCE = 1 << 16
-"""Slots that are written at a time, while they are in the processor's cache."""
 _AHEAD = 16
 """Entries whose slots are prefetched: they are anywhere in memory."""
 
 
-@kernel("u1[], const i4[], const i4[], const i8[], const i8[], i8, i8, i8[], i4[]")
+@kernel("u1[], const i4[], const i4[], const i8[], const i8[], i8, i8, i8[], u1[]")
 def put_entries(
-    out: Bytes, hashes: Int32s, owners: Int32s, phy: Int64s, stored: Int64s, first: int, room: int, state: Int64s, last: Int32s
+    out: Bytes, hashes: Int32s, owners: Int32s, phy: Int64s, stored: Int64s, first: int, room: int, state: Int64s, front: Bytes
 ) -> tuple[int, int]:  # fmt: skip
     """Write entries from index `first` on until the file has `room` entries, including entry 0. Return the index of the next entry, and
-    the bytes written. A message before the last one in the index has no entries."""
-    slots = len(last)
+    the bytes written. `front` has the stored slots behind the header. A message before the last one in the index has no entries."""
+    slots = (len(front) - HEAD) // 4
     at = 0
     for i in range(first, min(first + _AHEAD, len(hashes))):
-        prefetch(last, hashes[i] % slots)
+        prefetch(front, HEAD + 4 * (hashes[i] % slots))
     while first < len(hashes) and state[_COUNT] < room:
         owner = owners[first]
         key = hashes[first]
         if first + _AHEAD < len(hashes):
-            prefetch(last, hashes[first + _AHEAD] % slots)
+            prefetch(front, HEAD + 4 * (hashes[first + _AHEAD] % slots))
         first += 1
         if phy[owner] < state[_END_PHY] and (first < 2 or owners[first - 2] != owner):
             while first < len(hashes) and owners[first] == owner:
@@ -315,9 +315,9 @@ def put_entries(
         if begin > 0 and stored[owner] > begin:
             seconds = min((stored[owner] - begin) // 1000, _INT_MAX)
         number = state[_COUNT]
-        slot = key % slots
-        previous = last[slot]
-        last[slot] = number
+        slot = HEAD + 4 * (key % slots)
+        previous = load_i32be(front, slot)
+        store_32be(front, slot, number)
         at = store_32be(out, at, key)
         at = store_64be(out, at, phy[owner])
         at = store_32be(out, at, seconds)
@@ -339,16 +339,18 @@ class IndexWriter:
         self.slots, self.room, self.newest = slots, room, newest
         self.name = ""
         self.state = np.zeros(6, np.int64)
-        self.last = np.zeros(0, np.int32)
+        self.front = np.zeros(0, np.uint8)
+        """The header, to be filled in, and the slots as they are stored."""
         self.full_at = 0
         """The store time of the last entry of the last full file."""
 
-    def resume(self, name: str, head: dict[str, int], slots: Int32s) -> None:
-        """Continue after a file whose entries are already written."""
+    def resume(self, name: str, front: bytes) -> None:
+        """Continue after a file with this header and these slots, whose entries are already written."""
+        head = HEADER.unpack(front, 0, HEAD)[0]
         self.state[:] = [head[field.name] for field in HEADER.fields[:-1]]
         self.state[_COUNT] = max(self.state[_COUNT], 1)
         if self.count < self.room:
-            self.name, self.last = name, slots
+            self.name, self.front = name, np.array(np.frombuffer(front, np.uint8))
         else:
             self._next()
 
@@ -367,7 +369,7 @@ class IndexWriter:
         moment = _EPOCH + timedelta(milliseconds=min(max(stored, 0), _LAST_TIME))
         self.newest = max(int(moment.strftime("%Y%m%d%H%M%S%f")[:-3]), self.newest + 1)
         self.name = f"index/{self.newest:017d}"
-        self.last = np.zeros(self.slots, np.int32)
+        self.front = np.zeros(HEAD + 4 * self.slots, np.uint8)
         self.state[_USED], self.state[_COUNT] = 0, 1
         yield Piece(self.name, Zeros(entry_at(self.slots, 1)))
 
@@ -384,8 +386,8 @@ class IndexWriter:
                 if following == len(stored):
                     return
                 yield from self._begin(int(stored[following]))
-            out = np.empty(SIZE * min(len(hashes) - at, self.room - self.count), np.uint8)
-            at, size = put_entries(out, hashes, owners, phy, stored, at, self.room, self.state, self.last)
+            out = np.empty(ENTRY * min(len(hashes) - at, self.room - self.count), np.uint8)
+            at, size = put_entries(out, hashes, owners, phy, stored, at, self.room, self.state, self.front)
             if size:
                 yield Piece(self.name, out[:size])
             if self.count < self.room:
@@ -396,13 +398,10 @@ class IndexWriter:
     def close(self) -> Iterator[Piece]:
         """Finish the file: pad it with zeros and write its header and slots."""
         if self.name:
-            yield Piece(self.name, Zeros(SIZE * (self.room - self.count)))
+            yield Piece(self.name, Zeros(ENTRY * (self.room - self.count)))
             head = dict(zip((field.name for field in HEADER.fields), self.state.tolist(), strict=False))
-            yield Piece(self.name, HEADER.pack({**head, "slots": b""}), offset=0)
-            for at in range(0, self.slots, _SLOTS_AT_ONCE):
-                stop = min(at + _SLOTS_AT_ONCE, self.slots)
-                slots = self.last[at:stop].astype(">i4").view(np.uint8)
-                yield Piece(self.name, slots, done=stop == self.slots, offset=HEAD + 4 * at)
+            self.front[:HEAD] = np.frombuffer(HEADER.pack({**head, "slots": b""}), np.uint8)
+            yield Piece(self.name, self.front, done=True, offset=0)
             self.name = ""
 
 
@@ -418,8 +417,8 @@ class Deriver:
         self.config, self.gaps, self.tags = config, gaps, tags
         self.queues: dict[tuple[str, int], QueueWriter] = {}
         self._numbered = Queues()
-        self._blocks: list[tuple[Int32s, Units]] = []
-        """Units that are not written yet, with the numbers of their queues."""
+        self._blocks: list[Units] = []
+        """Units that are not written yet."""
         self.index = IndexWriter(config.slots, config.entries)
         self.ends: Mapping[tuple[str, int], QueueEnd] = {}
         """The queues that exist already."""
@@ -443,19 +442,13 @@ class Deriver:
         """Take valid messages. Raises `GapError`, and `IndexError` with the index of a message that a broker refuses."""
         config = self.config
         added = dispatches(
-            buf,
-            starts,
-            ends,
-            tags=self.tags,
-            lmq=config.lmq,
-            batches=config.batch_topics,
-            queues=self._numbered,
-        )
+            buf, starts, ends, tags=self.tags, lmq=config.lmq, batches=config.batch_topics, queues=self._numbered
+        )  # fmt: skip
         if len(added.phy):
             self.phy, self.stored = int(added.phy[-1]), int(added.stored[-1])
-        if self._writes_queues and len(added.queue):
-            self._blocks.append((added.queue, added.units))
-            self._pending += len(added.queue)
+        if self._writes_queues and len(added.units):
+            self._blocks.append(added.units)
+            self._pending += len(added.units)
             if self._pending >= _PENDING:
                 yield from self._flush()
         if self._writes_index:
@@ -465,17 +458,9 @@ class Deriver:
         """Write the pending units. Raises `GapError`."""
         if not self._blocks:
             return
-        queue = np.concatenate([numbers for numbers, _ in self._blocks])
-        units = Units(
-            *(
-                np.concatenate([getattr(part, field.name) for _, part in self._blocks])
-                for field in fields(Units)
-            )
-        )
-        self._blocks.clear()
-        self._pending = 0
         counts, first = np.zeros((2, len(self._numbered.names)), np.int64)
-        count_units(queue, units.number, counts, first)
+        for block in self._blocks:
+            count_units(block.facts, counts, first)
         following, reached = np.zeros((2, len(counts)), np.int64)
         irregular = np.zeros(len(counts), np.uint8)
         present = np.flatnonzero(counts).tolist()
@@ -488,21 +473,15 @@ class Deriver:
             irregular[i] = not writer.plain
         stops = np.cumsum(counts)
         places = UNIT.min_size * (stops - counts)
-        out = np.empty(UNIT.min_size * len(queue), np.uint8)
-        put_units(
-            queue,
-            units.number,
-            units.phy,
-            units.size,
-            units.tags_code,
-            places,
-            following,
-            reached,
-            irregular,
-            out,
-        )
-        small = queue.astype(np.uint16) if len(counts) <= 1 << 16 else queue
-        order = np.argsort(small, kind="stable") if irregular[present].any() else np.empty(0, np.int64)
+        out = np.empty(UNIT.min_size * self._pending, np.uint8)
+        for block in self._blocks:
+            put_units(block.facts, places, following, reached, irregular, out)
+        if irregular[present].any():
+            units = Units(np.concatenate([block.facts for block in self._blocks], axis=1))
+            small = units.queue.astype(np.uint16) if len(counts) <= 1 << 16 else units.queue
+            units = units.pick(np.argsort(small, kind="stable"))
+        self._blocks.clear()
+        self._pending = 0
         for i in present:
             writer, start, stop = (
                 self.queues[self._numbered.names[i]],
@@ -510,7 +489,7 @@ class Deriver:
                 int(stops[i]),
             )
             if irregular[i]:
-                writer.add(units.pick(order[start:stop]))
+                writer.add(Units(units.facts[:, start:stop]))
             else:
                 writer.next, writer.reached = int(following[i]), int(reached[i])
                 writer.pending.append(out[UNIT.min_size * start : UNIT.min_size * stop])

@@ -5,8 +5,8 @@ Source: `CommitLog.checkMessageAndReturnSize`, `IndexService.buildIndex` and `In
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -43,8 +43,8 @@ _POWERS = tuple(31**count & _MASK for count in range(9))
 _LAST_BYTES = (*((1 << 8 * count) - 1 for count in range(8)), -1)
 _NOT_ASCII = -(1 << 63) | 0x0080808080808080
 _EVEN_BYTES, _EVEN_PAIRS = 0x00FF00FF00FF00FF, 0x0000FFFF0000FFFF
-FACTS = ("queue", "queue_offset", "phy", "stored", "tags_code", "special")
-_QUEUE, _NUMBER, _AT, _STORED, _CODE, _SPECIAL = range(len(FACTS))
+FACTS = ("queue", "number", "phy", "size", "tags_code", "stored", "count", "special")
+QUEUE, NUMBER, PHY, SIZE, CODE, _STORED, _COUNT, _SPECIAL = range(len(FACTS))
 MOST_KEYS = (1 << 14) + 2
 """Limit of the index keys of a message: its keys are separated by spaces in at most 32767 bytes; the unique key and the tag are added."""
 _PARSED, _PLACEHOLDER = 1, 2
@@ -182,11 +182,13 @@ def read_facts(
             if entry < 0:
                 return i, keys
             queue = queues[entry, _NUMBERED]
-        facts[_QUEUE, i] = queue
+        facts[QUEUE, i] = queue
+        facts[NUMBER, i] = load_i64be(buf, start + _QUEUE_OFFSET)
+        facts[PHY, i] = load_i64be(buf, start + _PHY)
+        facts[SIZE, i] = ends[i] - start
+        facts[CODE, i] = 0
         facts[_STORED, i] = load_i64be(buf, stored)
-        facts[_NUMBER, i] = load_i64be(buf, start + _QUEUE_OFFSET)
-        facts[_AT, i] = load_i64be(buf, start + _PHY)
-        facts[_CODE, i] = 0
+        facts[_COUNT, i] = 1
         at = topic_end + 2
         special = 0
         placeholder = load_i32be(buf, start + _FLAG) == LOST_FLAG
@@ -211,7 +213,7 @@ def read_facts(
             tags_hash, tags_power = ascii_hash(buf, tags, tags_end)
             value = tags_hash if tags_hash >= 0 else utf8_hash(buf, tags, tags_end, 0)
             special |= value < 0
-            facts[_CODE, i] = value - (_MASK + 1) if value >= _SIGN else value
+            facts[CODE, i] = value - (_MASK + 1) if value >= _SIGN else value
         before = keys
         if kind != ROLLBACK and (uniq >= 0 or keys_at >= 0 or (tags >= 0 and tags_indexed)):
             special |= topic_hash < 0
@@ -325,36 +327,36 @@ class Queues:
             self._insert(entry)
 
 
-@dataclass
 class Units:
-    """Units of one queue, in log order. `count` is the number of messages of a unit, `hashed` says whether its tags code is the hash of
-    TAGS."""
+    """Units of queues, in log order. `facts` has a row for each of `FACTS`, which are attributes too.
 
-    number: Int64s
-    phy: Int64s
-    size: Int64s
-    tags_code: Int64s
-    stored: Int64s
-    count: Int64s
-    hashed: npt.NDArray[np.bool_]
+    `queue` is the index of the queue, `count` the number of messages of a unit. `hashed` says whether its tags code is the hash of TAGS."""
+
+    def __init__(self, facts: Int64s) -> None:
+        self.facts = facts
+        self.queue, self.number, self.phy, self.size, self.tags_code, self.stored, self.count, self._special = facts
+
+    @property
+    def hashed(self) -> npt.NDArray[np.bool_]:
+        return self._special == 0
 
     def __len__(self) -> int:
         return len(self.number)
 
-    def pick(self, index: slice | Int64s) -> Self:
-        return type(self)(*(getattr(self, field.name)[index] for field in fields(self)))
+    def pick(self, index: Int64s) -> Units:
+        """Return a copy of some units."""
+        return Units(np.take(self.facts, index, axis=1))
 
 
 @dataclass
 class Dispatches:
     """The additions of a batch of messages to consume queues and index files.
 
-    `queue` has for each unit an index into `queues`. `hashes` are the index keys, and `owners` for each the index of its message in `phy` and
+    The queues of `units` are indices into `queues`. `hashes` are the index keys, and `owners` for each the index of its message in `phy` and
     `stored`.
     """
 
     queues: list[tuple[str, int]]
-    queue: Int32s
     units: Units
     hashes: Int32s
     owners: Int32s
@@ -384,16 +386,15 @@ def dispatches(
         elif done < len(starts):
             queues.add(buf[int(starts[done]) : int(ends[done])])
     hashes, owners = hashes[:keys], owners[:keys]
-    count = np.ones(len(starts), np.int64)
     light: list[tuple[int, str, int, int]] = []
     extra: list[tuple[int, int]] = []
     for i in np.flatnonzero(facts[_SPECIAL] & _PARSED).tolist():
         message = check(buf[int(starts[i]) : int(ends[i])].tobytes(), Rules(), crc=False)
         if not isinstance(message, Message):
             raise IndexError(i)
-        facts[_CODE, i] = message.tags_code
+        facts[CODE, i] = message.tags_code
         if message.topic in batches:
-            facts[_NUMBER, i], count[i] = batch_of(message)
+            facts[NUMBER, i], facts[_COUNT, i] = batch_of(message)
         try:
             light += [(i, *queue) for queue in (multi_dispatch(message) if lmq else ())]
         except ValueError:
@@ -405,27 +406,20 @@ def dispatches(
         order = np.argsort(owners, kind="stable")
         hashes = np.concatenate([hashes, np.array([value for _, value in extra], np.int32)])[order]
         owners = owners[order]
-    queue, phy, stored = facts[_QUEUE].astype(np.int32), facts[_AT], facts[_STORED]
-    units = Units(facts[_NUMBER], phy, ends - starts, facts[_CODE], stored, count, facts[_SPECIAL] == 0)
-    if len(queue) and queue.min() < 0:
-        queued = np.flatnonzero(queue >= 0)
-        queue, units = queue[queued], units.pick(queued)
-    if light:
-        queue, units = _with_light(queue, units, light, facts, ends - starts, queues)
-    return Dispatches(queues.names, queue, units, hashes, owners, phy, stored)
+    units = Units(facts)
+    if light or (len(facts[QUEUE]) and facts[QUEUE].min() < 0):
+        units = _with_light(units, light, queues)
+    return Dispatches(queues.names, units, hashes, owners, facts[PHY], facts[_STORED])
 
 
-def _with_light(
-    queue: Int32s, units: Units, light: list[tuple[int, str, int, int]], facts: Int64s, sizes: Int64s, queues: Queues
-) -> tuple[Int32s, Units]:  # fmt: skip
-    """Insert the units of light message queues: index of the message, name, queue id and queue offset. They follow the message's own unit."""
-    queued = np.flatnonzero(facts[_QUEUE] >= 0)
-    index = np.array([i for i, *_ in light])
-    numbers = np.array([queues.number(name, queue_id) for _, name, queue_id, _ in light], np.int32)
-    added = Units(
-        np.array([number for *_, number in light], np.int64), facts[_AT, index], sizes[index], facts[_CODE, index],
-        facts[_STORED, index], np.ones(len(light), np.int64), facts[_SPECIAL, index] == 0,
-    )  # fmt: skip
-    order = np.argsort(np.r_[queued, index], kind="stable")
-    both = Units(*(np.r_[getattr(units, field.name), getattr(added, field.name)] for field in fields(Units)))
-    return np.r_[queue, numbers][order], both.pick(order)
+def _with_light(units: Units, light: list[tuple[int, str, int, int]], queues: Queues) -> Units:
+    """Return the units of messages that are in a queue, and those of light message queues: index of the message, name, queue id and queue
+    offset. They follow the message's own unit."""
+    index = np.array([i for i, *_ in light], np.int64)
+    added = units.pick(index)
+    added.queue[:] = [queues.number(name, queue_id) for _, name, queue_id, _ in light]
+    added.number[:] = [number for *_, number in light]
+    added.count[:] = 1
+    queued = np.flatnonzero(units.queue >= 0)
+    both = Units(np.concatenate([units.pick(queued).facts, added.facts], axis=1))
+    return both.pick(np.argsort(np.r_[queued, index], kind="stable"))

@@ -76,8 +76,8 @@ def test_dispatched_values_equal_those_of_the_simulated_broker(
             )
         if expected.kind != ROLLBACK:
             keys += [(key_hash(expected.topic, key), expected.phy) for key in keys_of(expected, tags=True)]
-    columns = added.units.number, added.units.phy, added.units.size, added.units.tags_code
-    actual = zip(added.queue.tolist(), *(column.tolist() for column in columns), strict=True)
+    names = ("queue", "number", "phy", "size", "tags_code")
+    actual = zip(*(getattr(added.units, name).tolist() for name in names), strict=True)
     assert [(added.queues[queue][0], *values) for queue, *values in actual] == units
     assert list(zip(added.hashes.tolist(), added.phy[added.owners].tolist(), strict=True)) == keys
 
@@ -91,7 +91,7 @@ def test_any_number_of_queues_and_keys_is_dispatched() -> None:
     added = dispatches(*joined(messages), tags=True)
     queues = list(dict.fromkeys((topic.decode(), queue_id) for topic, queue_id, _ in rows))
     assert added.queues == queues
-    assert [queues[i] for i in added.queue] == [(topic.decode(), queue_id) for topic, queue_id, _ in rows]
+    assert [queues[i] for i in added.units.queue] == [(topic.decode(), queue_id) for topic, queue_id, _ in rows]
     assert np.bincount(added.owners).tolist() == [16380] * 3
     assert set(added.hashes.tolist()) == {key_hash(topic.decode(), "k") for topic, _, _ in rows[:3]}
 

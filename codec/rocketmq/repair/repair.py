@@ -117,7 +117,7 @@ class StoreRepair(Repairer):
         self.queues.update(added.queues)
         for i, queue in enumerate(added.queues):
             if queue[0] not in self.config.batch_topics:
-                sequences.add(queue, added.units.pick(np.flatnonzero(added.queue == i)))
+                sequences.add(queue, added.units.pick(np.flatnonzero(added.units.queue == i)))
 
     def _listed(self, sequences: Sequences) -> dict[int, set[Place]]:
         """Return the units that point to the messages with a possibly wrong header, by physical offset."""

@@ -251,10 +251,7 @@ class StoreBuilder:
         if names:
             index.newest = max(tree.base_of(name) or 0 for name in names)
             head = HEAD + 4 * self.config.slots
-            data = self.listing.read(names[-1], 0, head)
-            index.resume(
-                names[-1], HEADER.unpack(data, 0, head)[0], np.frombuffer(data[HEAD:], ">i4").astype(np.int32)
-            )
+            index.resume(names[-1], self.listing.read(names[-1], 0, head))
             if index.name:
                 yield Piece(index.name, Zeros(head))
                 yield from self._copied(index.name, head, entry_at(self.config.slots, index.count))

@@ -182,7 +182,7 @@ class StoreChecker:
         if added is not None:
             units = added.units
             code = np.where(units.hashed, units.tags_code, _NOT_COMPARED)
-            self._blocks.append((added.queue, units.phy, units.size, units.number, code))
+            self._blocks.append((units.queue, units.phy, units.size, units.number, code))
         else:
             queue, number = self._queues.of(data, starts, stops)
             block = (queue, phy, stops - starts, number, np.full(len(queue), _NOT_COMPARED))
