@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
@@ -46,6 +47,8 @@ class FileSource(AbstractContextManager["FileSource"]):
         holes = [self._own and self._files.is_hole(self.path, offset + at, part) for at, part in blocks]
         if not any(holes):
             return np.frombuffer(self._files.read(self.path, offset, size), np.uint8)
+        if all(holes):
+            return _zeros(size)
         out = np.zeros(size, np.uint8)
         for (at, part), hole in zip(blocks, holes, strict=True):
             block = out[at : at + part]
@@ -62,6 +65,14 @@ class FileSource(AbstractContextManager["FileSource"]):
     def close(self) -> None: ...
 
     def __exit__(self, *_: object) -> None: ...
+
+
+@functools.lru_cache(maxsize=1)
+def _zeros(size: int) -> Bytes:
+    """Return zeros, which most reads of holes share: windows have the same size."""
+    zeros = np.zeros(size, np.uint8)
+    zeros.flags.writeable = False
+    return zeros
 
 
 def tree_sizes(
@@ -113,6 +124,10 @@ class FolderListing:
 
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
         return self._files.read(self.real(name), offset, length)
+
+    def pread(self, name: str, offset: int, length: int) -> Bytes:
+        """See `codec.store.listing.Preads`."""
+        return self.open(name).pread(offset, length)
 
     def real(self, name: str) -> str:
         """Return the path of a file."""

@@ -500,10 +500,9 @@ class FramedCodec(FrameFormat):
             if array.null_count and column.name in self.required:
                 raise UsageError(f"{self.name}: column {column.name!r} has null values, but it is required")
             arrays.append(array)
+        present = set(rows.column_names)
         fields = [column.field().with_nullable(True) for column in table.columns]
-        fields = [
-            field if field.name in rows.column_names else field.with_metadata(_ABSENT) for field in fields
-        ]
+        fields = [field if field.name in present else field.with_metadata(_ABSENT) for field in fields]
         return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
     def row_of(self, frame: bytes, position: int, context: Any) -> pa.RecordBatch | None:

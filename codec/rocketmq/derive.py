@@ -297,38 +297,43 @@ def put_entries(
     """Write entries from index `first` on until the file has `room` entries, including entry 0. Return the index of the next entry, and
     the bytes written. `front` has the stored slots behind the header. A message before the last one in the index has no entries."""
     slots = (len(front) - HEAD) // 4
-    at = 0
+    # The reciprocal of `slots`, rounded up so that it divides 31-bit numbers exactly: a division takes as long as all the rest.
+    shift = 31
+    while 1 << (shift - 31) < slots:
+        shift += 1
+    factor = ((1 << shift) + slots - 1) // slots
+    at, number, used = 0, state[_COUNT], state[_USED]
+    begin, end_phy, end_time = state[_BEGIN_TIME], state[_END_PHY], state[_END_TIME]
     for i in range(first, min(first + _AHEAD, len(hashes))):
         prefetch(front, HEAD + 4 * (hashes[i] % slots))
-    while first < len(hashes) and state[_COUNT] < room:
+    while first < len(hashes) and number < room:
         owner = owners[first]
         key = hashes[first]
         if first + _AHEAD < len(hashes):
-            prefetch(front, HEAD + 4 * (hashes[first + _AHEAD] % slots))
+            ahead = hashes[first + _AHEAD]
+            prefetch(front, HEAD + 4 * (ahead - (ahead * factor >> shift) * slots))
         first += 1
-        if phy[owner] < state[_END_PHY] and (first < 2 or owners[first - 2] != owner):
+        if phy[owner] < end_phy and (first < 2 or owners[first - 2] != owner):
             while first < len(hashes) and owners[first] == owner:
                 first += 1
             continue
-        begin = state[_BEGIN_TIME]
         seconds = 0
         if begin > 0 and stored[owner] > begin:
             seconds = min((stored[owner] - begin) // 1000, _INT_MAX)
-        number = state[_COUNT]
-        slot = HEAD + 4 * (key % slots)
+        slot = HEAD + 4 * (key - (key * factor >> shift) * slots)
         previous = load_i32be(front, slot)
         store_32be(front, slot, number)
+        end_phy, end_time = phy[owner], stored[owner]
         at = store_32be(out, at, key)
-        at = store_64be(out, at, phy[owner])
+        at = store_64be(out, at, end_phy)
         at = store_32be(out, at, seconds)
         at = store_32be(out, at, previous)
         if number <= 1:
-            state[_BEGIN_PHY] = phy[owner]
-            state[_BEGIN_TIME] = stored[owner]
-        state[_USED] += previous == 0
-        state[_COUNT] = number + 1
-        state[_END_PHY] = phy[owner]
-        state[_END_TIME] = stored[owner]
+            state[_BEGIN_PHY], begin = end_phy, end_time
+        used += previous == 0
+        number += 1
+    state[_COUNT], state[_USED] = number, used
+    state[_BEGIN_TIME], state[_END_PHY], state[_END_TIME] = begin, end_phy, end_time
     return first, at
 
 

@@ -334,11 +334,21 @@ class Units:
 
     def __init__(self, facts: Int64s) -> None:
         self.facts = facts
-        self.queue, self.number, self.phy, self.size, self.tags_code, self.stored, self.count, self._special = facts
+        (
+            self.queue,
+            self.number,
+            self.phy,
+            self.size,
+            self.tags_code,
+            self.stored,
+            self.count,
+            self._special,
+        ) = facts
 
     @property
     def hashed(self) -> npt.NDArray[np.bool_]:
-        return self._special == 0
+        hashed: npt.NDArray[np.bool_] = self._special == 0
+        return hashed
 
     def __len__(self) -> int:
         return len(self.number)

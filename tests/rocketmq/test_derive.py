@@ -91,7 +91,9 @@ def test_any_number_of_queues_and_keys_is_dispatched() -> None:
     added = dispatches(*joined(messages), tags=True)
     queues = list(dict.fromkeys((topic.decode(), queue_id) for topic, queue_id, _ in rows))
     assert added.queues == queues
-    assert [queues[i] for i in added.units.queue] == [(topic.decode(), queue_id) for topic, queue_id, _ in rows]
+    assert [queues[i] for i in added.units.queue] == [
+        (topic.decode(), queue_id) for topic, queue_id, _ in rows
+    ]
     assert np.bincount(added.owners).tolist() == [16380] * 3
     assert set(added.hashes.tolist()) == {key_hash(topic.decode(), "k") for topic, _, _ in rows[:3]}
 

@@ -23,7 +23,7 @@ from logwright.codec.rocketmq.formats.indexfile import entry_at, find_slots
 from logwright.codec.rocketmq.startup.start import STARTUP
 from logwright.codec.rocketmq.store import check
 from logwright.codec.rocketmq.store.layout import LAYOUT
-from logwright.codec.rocketmq.store.log import find_runs
+from logwright.codec.rocketmq.store.log import Log, find_runs
 
 SILENT = (
     *("dmg_cl_props_last", "dmg_cl_props_old", "dmg_cl_storets0_last", "dmg_cl_storets_future"),
@@ -86,6 +86,23 @@ def test_zeros_after_a_blank_record_are_not_mentioned(tmp_path: Path) -> None:
     full.write_bytes(data)
     (fault,) = lw.verify(full).files[0].faults
     assert (fault.detail, str(fault.severity)) == ("undefined bytes after the blank record", "info")
+
+
+def test_check_reads_an_undamaged_log_of_several_files_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second pass searches for messages in the wrong place. A blank record at the end of a file is no missing message."""
+    lw.write(ROWS, tmp_path / "store", "rocketmq.store", **SIZES)
+    full, *_ = sorted((tmp_path / "store/commitlog").iterdir())
+    searches = []
+    search = Log.read
+    monkeypatch.setattr(Log, "read", lambda log: searches.append(log) or search(log))
+    assert lw.verify(tmp_path / "store", "rocketmq.store").ok
+    assert not searches
+    second = int.from_bytes(full.read_bytes()[:4], "big")
+    flip(full, second + 4)
+    lw.verify(tmp_path / "store", "rocketmq.store")
+    assert searches
 
 
 @pytest.mark.parametrize("case", [case for case in HEALTHY if "query" in first(case).lines])

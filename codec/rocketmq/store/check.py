@@ -162,6 +162,7 @@ class StoreChecker:
         size, phy = frames.end - frames.start, frames.header["physical_offset"].astype(np.int64)
         if not messages.all():
             phy = np.where(messages, phy, frames.start + window.offset + self._base)
+            size = np.where(messages, size, frames.header["total_size"])  # a blank record fills its file
         ends = np.r_[self._end, (phy + size)[:-1]]
         self._holes += phy[(phy != ends) & (ends >= 0)].tolist()
         self._end = int(phy[-1] + size[-1])

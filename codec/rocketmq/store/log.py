@@ -170,8 +170,7 @@ def runs_of(name: str, part: Part, base: int) -> Iterator[Run]:
 
     first, last = places(firsts), places(lasts)
     times = store_timestamps(part.pick(lasts))
-    messages = np.append(0, np.cumsum(~replacements(part)))
-    counts = messages[edges[1:]] - messages[firsts]
+    counts = np.add.reduceat(~replacements(part), firsts, dtype=np.int64)
     columns = (first, last + sizes(lasts), counts, first + sizes(firsts), last, times)
     moved = first - starts[firsts] - part.offset
     for numbers, by in zip(np.stack(columns, 1).tolist(), moved.tolist(), strict=True):
@@ -260,13 +259,14 @@ class Log:
                 if len(part):
                     file.add(runs_of(entry.name, part, file.base))
                 self._note_edges(entry.name, file.base, window, frames)
-                for i in np.flatnonzero(frames.header["frame_kind"] == MARKER).tolist():
+                blanks = frames.header["frame_kind"] == MARKER if len(part) < len(frames) else []
+                for i in np.flatnonzero(blanks).tolist():
                     start = int(frames.start[i]) + window.offset + file.moved
                     file.blank = start if frames.header["total_size"][i] == size - start else -1
                 if len(part):
                     yield entry.name, part
-                    inner = (part.head["sys_flag"] & INNER_BATCH) != 0
-                    if inner.any():
+                    if np.bitwise_or.reduce(part.head["sys_flag"]) & INNER_BATCH:
+                        inner = (part.head["sys_flag"] & INNER_BATCH) != 0
                         batches.update(Messages(part.pick(inner), 1).column_topic().unique().to_pylist())
             file.blank = file.blank if file.blank >= file.end else -1
             if file.damaged:
