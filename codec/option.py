@@ -230,6 +230,10 @@ class Options:
     def to_dict(self) -> dict[str, Any]:
         return dict(self._values)
 
+    def passed(self) -> dict[str, Any]:
+        """Return the options that the caller set."""
+        return {name: self._values[name] for name in self._given}
+
 
 def _nearest(name: str, known: Mapping[str, Option]) -> str:
     near = difflib.get_close_matches(fold(name), known, n=1, cutoff=0.5)
@@ -280,6 +284,8 @@ file_reader: Callable[[str], bytes] = _no_files
 
 
 def parse_file(value: Any) -> NamedFile:
-    """Accept the path of a file, and read it."""
+    """Accept the path of a file, and read it, or a file that has been read."""
+    if isinstance(value, NamedFile):
+        return value
     name = str(value)
     return NamedFile(name, file_reader(name))

@@ -216,6 +216,9 @@ def unequal(a: pa.Array, b: pa.Array) -> Mask:
     a, b = _combined(a), _same_type(_combined(b), a.type)
     null_a, null_b = _mask(a.is_null()), _mask(b.is_null())
     out: Mask = null_a ^ null_b
+    if pa.types.is_map(a.type):
+        entries = pa.list_(pa.struct([("key", a.type.key_type), ("value", a.type.item_type)]))
+        a, b = a.cast(entries), b.cast(entries)
     if _is_list(a.type):
         return _unequal_lists(a, b, out, ~(null_a | null_b))
     if pa.types.is_struct(a.type):

@@ -310,7 +310,7 @@ def _leaf(path: str, a: Node | None, b: Node | None, mine: _Space, other: _Space
     first = first_byte(mine.of(a), other.of(b)) if a is not None and b is not None else 0
     role = node.role or (SKIPPED if node.kind == SKIPPED else "")
     return FieldDifference(
-        path,
+        path or node.name,
         role,
         None if a is None else _field(a, mine, first),
         None if b is None else _field(b, other, first),

@@ -137,6 +137,13 @@ def every_option(own: Codec | Layout) -> Iterator[Option]:
     for owner in everything:
         if owner.name.partition(".")[0] == system:
             yield from (option for option, _ in declarations(owner))
+            yield from _moving(owner)
+
+
+def _moving(owner: Codec | Layout) -> Sequence[Option]:
+    """Return the options that `convert` uses between two directories of a layout."""
+    edit = owner.capabilities.edit if isinstance(owner, Layout) else None
+    return () if edit is None else edit.move_options
 
 
 def _works(name: str, own: Codec | Layout) -> str:
@@ -162,20 +169,21 @@ def _works(name: str, own: Codec | Layout) -> str:
                 if verb in verbs
             ]
             places.append(f"{owner.name}: {', '.join(words)}")
+        if any(fold(option.name) == fold(name) for option in _moving(owner)):
+            places.append(f"convert from one {owner.name} to another")
     return f"Omit it. It applies to {'; '.join(places)}" if places else "Omit it"
 
 
-def check_write(codec: Codec, path: str, options: Mapping[str, Any]) -> None:
-    """Raise `UsageError` for an option of a codec that writing a file does not use."""
+def check_write(owner: Codec | Layout, path: str, options: Mapping[str, Any]) -> None:
+    """Raise `UsageError` for an option of the same system that writing a file or directory does not use."""
     for name, value in options.items():
-        known = any(fold(option.name) == fold(name) for option in codec.options)
-        if known and value is not None and not takes(codec, name, Verb.WRITE):
-            error = UsageError(
-                f"option {name} does not apply to writing {codec.name}",
+        known = {fold(option.name): option.name for option in every_option(owner)}
+        if fold(name) in known and value is not None and not takes(owner, name, Verb.WRITE):
+            raise UsageError(
+                f"option {known[fold(name)]} does not apply to writing {owner.name}",
                 path=path,
-                advice=_works(name, codec),
+                advice=_works(name, owner),
             )
-            raise error
 
 
 def check_clean(targets: Sequence[Any]) -> None:

@@ -144,22 +144,27 @@ def _column(name: str, values: list[Any], type_: pa.DataType | None, seen: int) 
         why = str(error)
     if type_ is None:
         raise UsageError(f"column {name!r}: its values have no common type ({why})")
-    at = next((number for number, value in enumerate(values) if not _fits(value, type_)), None)
-    if at is None:
-        raise UsageError(f"column {name!r}: {why}")
-    raise UsageError(f"row {seen + at}, column {name!r}: {_short(values[at])} is not {type_}")
+    for number, value in enumerate(values):
+        misfit = _misfit(value, type_)
+        if misfit is not None:
+            raise UsageError(f"row {seen + number}, column {name!r}: {misfit}")
+    raise UsageError(f"column {name!r}: {why}")
 
 
-def _fits(value: Any, type_: pa.DataType) -> bool:
+def _misfit(value: Any, type_: pa.DataType) -> str | None:
+    """Return why a value is not of a type, or None."""
     try:
         pa.array([_shaped(value, type_)], type_)
-        return True
+    except UsageError as error:
+        return str(error)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        return False
+        return f"{_short(value)} is not {type_}"
+    return None
 
 
 def _shaped(value: Any, type_: pa.DataType) -> Any:
-    """Convert tuples to structures by position: a header may be `("name", b"value")`."""
+    """Convert tuples to structures by position: a header may be `("name", b"value")`. Raises `UsageError` for an unknown field, which
+    PyArrow would leave out."""
     if value is None:
         return None
     if isinstance(value, float) and not value.is_integer() and not pa.types.is_floating(type_):
@@ -168,6 +173,18 @@ def _shaped(value: Any, type_: pa.DataType) -> Any:
         return [_shaped(item, type_.value_type) for item in value]
     if pa.types.is_struct(type_) and isinstance(value, (list, tuple)) and len(value) == type_.num_fields:
         return {type_.field(at).name: item for at, item in enumerate(value)}
+    if pa.types.is_struct(type_) and isinstance(value, Mapping):
+        fields = {field.name: field.type for field in type_}
+        for name in value:
+            if name not in fields:
+                near = difflib.get_close_matches(str(name), fields, n=1)
+                hint = f"Did you mean {near[0]!r}?" if near else f"Valid values: {', '.join(fields)}"
+                raise UsageError(f"there is no field {name!r}", advice=hint)
+        return {name: _shaped(item, fields[name]) for name, item in value.items()}
+    if pa.types.is_timestamp(type_) and type_.unit == "us" and isinstance(value, int):
+        return value * 1000  # Numbers are milliseconds, as in JSON lines.
+    if pa.types.is_map(type_) and isinstance(value, Mapping):
+        return list(value.items())
     return value
 
 

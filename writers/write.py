@@ -15,6 +15,7 @@ from logwright.codec.option import Options, fold
 from logwright.codec.store.build import Summary
 from logwright.codec.store.roots import Roots
 from logwright.codec.table import Table
+from logwright.readers.plan import table_of
 from logwright.readers.prefetch import FEW, Prefetcher, usable
 from logwright.readers.resolve import configuration
 from logwright.readers.source import local_path
@@ -71,6 +72,7 @@ def write(
     target = registry.find_writer(codec) if isinstance(codec, str) else codec
     files = LocalFileSystem() if files is None else files
     with plain_errors(path):
+        check_write(target, path, options)
         if is_layout(target):
             path, options = configured(path, target, options)
             if frames is not None or file is not None:
@@ -79,7 +81,6 @@ def write(
                 )
             return _write_directory(data, path, target, mode, Options(target.options, options), files)
         file_codec = cast(Codec, target)
-        check_write(file_codec, path, options)
         return _write_file(
             data, path, file_codec, mode, Options(file_codec.options, options), files, frames, file
         )
@@ -115,9 +116,9 @@ def rows_table(layout: Layout) -> Table:
     return registry.table_of(view)
 
 
-def taken_table(layout: Layout) -> Table:
-    """Return the same table with further columns that the layout accepts (`Layout.takes`)."""
-    table = rows_table(layout)
+def taken_table(layout: Layout, options: Mapping[str, Any]) -> Table:
+    """Return the table of the rows that a layout accepts: with further columns (`Layout.takes`), and types that options choose."""
+    table = table_of(layout.views[layout.default_view], options)
     if not layout.takes:
         return table
     known = set(table.names(detail=True))
@@ -131,7 +132,7 @@ def taken_table(layout: Layout) -> Table:
 def _write_directory(
     data: Any, path: str, layout: Layout, mode: str, options: Options, files: FileSystem
 ) -> Written:
-    table = taken_table(layout)
+    table = taken_table(layout, options.passed())
     stream = rows.batches(data, table)
     names: set[str] = set()
     transaction = Transaction.begin(
@@ -164,13 +165,13 @@ def _write_file(
     frames: Any,
     file: Any,
 ) -> Written:
-    all_rows = rows.whole(data, codec.tables["rows"])
+    name = path.rstrip("/").rpartition("/")[2]
+    context = codec.context(name, options)
+    all_rows = rows.whole(data, codec.table_of("rows", context))
     others = [
         None if table is None else rows.whole(table, codec.tables[name])
         for table, name in ((frames, "frames"), (file, "file"))
     ]
-    name = path.rstrip("/").rpartition("/")[2]
-    context = codec.context(name, options)
     # Encode in a thread while earlier bytes are written: all rows are in memory.
     with Prefetcher(usable() if all_rows.nbytes >= FEW else 1) as prefetcher:
         size = put_whole(

@@ -136,7 +136,7 @@ def _from_tables(
 ) -> dict[str, Any]:  # fmt: skip
     from logwright.writers.write import write
 
-    table = _rows_table(codec)
+    table = _rows_table(codec, options)
     data: Any = open_table(source, _known(codec, table))
     frames = file = None
     if columns is not None or filter is not None or limit is not None:
@@ -267,12 +267,14 @@ def _matching(batch: pa.RecordBatch, chosen: Filter, table: Table) -> pa.Array[A
     return chosen.apply(numbered).column("")
 
 
-def _rows_table(codec: str) -> Table:
+def _rows_table(codec: str, options: Mapping[str, Any]) -> Table:
+    from logwright.readers.task import codec_options
     from logwright.writers.write import taken_table
 
-    return (
-        taken_table(registry.get_writer(codec)) if _is_layout(codec) else registry.get(codec).tables["rows"]
-    )
+    if _is_layout(codec):
+        return taken_table(registry.get_writer(codec), options)
+    owner = registry.get(codec)
+    return owner.table_of("rows", owner.context("", codec_options(owner, options)))
 
 
 def _known(codec: str, table: Table) -> Table:

@@ -115,3 +115,23 @@ def test_older_messages_become_batches(tmp_path: Path, name: str) -> None:
 def test_unknown_magic_or_compression_is_refused(tmp_path: Path, name: str, value: Any) -> None:
     with pytest.raises(lw.UsageError, match=f"column '{name}' has {value!r}"):
         lw.write([{"key": b"k", name: value}], tmp_path / "t-0", "kafka.partition")
+
+
+@pytest.mark.parametrize(
+    "name", ["v0_gzip", "v0_lz4", "v1_snappy", "v1_rolled", "mixed_v0_v1_v2", "v1_append_time_gzip"]
+)
+def test_a_wrapper_without_compression_becomes_its_messages(tmp_path: Path, name: str) -> None:
+    source = KAFKA[name].partition
+    out = tmp_path / source.name
+    lw.convert(source, out, compression_type="uncompressed")
+    assert rows(out) == [{**row, "compression": "none"} for row in rows(source)]
+    batches = lw.read(out, view="batches", columns=["magic", "records_count"]).to_pylist()
+    assert {batch["records_count"] for batch in batches if batch["magic"] < 2} == {1}
+    assert lw.verify(out).ok
+
+
+def test_messages_with_timestamps_in_a_wrapper_of_magic_0_keep_them_without_it(tmp_path: Path) -> None:
+    source = KAFKA["craft_v0_inner_magic1"].partition
+    lw.convert(source, tmp_path / source.name, compression_type="uncompressed")
+    columns = ["key", "value", "offset", "timestamp"]
+    assert lw.diff(source, tmp_path / source.name, columns=columns).equal

@@ -323,7 +323,7 @@ def test_every_prefix_of_a_message_is_refused_or_kept_raw() -> None:
         ({"version": None}, "the version is null, for a tombstone, but commit_timestamp is 0"),
         ({"version": 3}, "topic_id is 'AAAAAAAAAAAAAAAAAAAAAQ', but version 3 has no such field"),
         ({"offset_commit": None}, "column offset_commit is null"),
-        ({"offset": None}, "offset: None is not a value of type int64"),
+        ({"offset": None}, "offset: null, but the field is never null in this version"),
         ({"partition": 1 << 40}, "partition: 1099511627776 is not a value of type int32"),
         ({"topic_id": "x"}, "topic_id: 'x' is not a UUID"),
         ({"metadata": "x" * 40000}, "a string of 40000 bytes: at most 32767 are allowed"),
@@ -504,3 +504,24 @@ def test_uvarints_have_the_bytes_of_the_specification() -> None:
     for value in (0, 127, 128, 300, 16384, (1 << 32) - 1):
         write_uvarint(out, value)
     assert out.hex(" ") == "00 7f 80 01 ac 02 80 80 01 ff ff ff ff 0f"
+
+
+@pytest.mark.parametrize("row", [{"type": "OFFSET_COMMIT"}, {"offset_commit": {"group": "g"}}])
+def test_rows_without_a_type_or_structure_are_refused(row: dict[str, Any], tmp_path: Path) -> None:
+    """They would become records without key and value."""
+    with pytest.raises(UsageError, match="no key and no value"):
+        lw.write([row], tmp_path / "__consumer_offsets-0", "kafka.partition")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("type", ["GROUP_METADATA", None])
+def test_the_structure_of_another_type_is_refused(type: str | None) -> None:
+    row = {"type": type, "offset_commit": {"group": "g"}, "group_metadata": None}
+    with pytest.raises(UsageError, match="column offset_commit is not null, but belongs to another type"):
+        stored_rows(pa.RecordBatch.from_pylist([row]))
+
+
+def test_unknown_fields_of_a_structure_are_refused(tmp_path: Path) -> None:
+    row = {"type": "OFFSET_COMMIT", "offset_commit": {"group": "g", "leaderepoch": 7}}
+    with pytest.raises(UsageError, match=r"no field 'leaderepoch'\. Did you mean 'leader_epoch'"):
+        lw.write([row], tmp_path / "__consumer_offsets-0", "kafka.partition")

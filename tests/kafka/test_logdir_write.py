@@ -216,3 +216,31 @@ def test_a_broker_starts_on_all_rows_or_on_the_old_ones(name: str, tmp_path: Pat
             assert not any(item.name == LAYOUT.inner_staging for item in left.listdir(TARGET))
         seen.add(state)
     assert contents(files, tmp_path) == final
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        (f"orders={'A' * 21}g,orders={'A' * 21}w", "topic 'orders' is given twice"),
+        (f"orders={'A' * 21}g,a.b-1={'A' * 21}g", "is given to two topics"),
+    ],
+)
+def test_a_topic_has_one_id_and_an_id_one_topic(tmp_path: Path, ids: str, message: str) -> None:
+    with pytest.raises(lw.UsageError, match=message):
+        lw.write(rows(), tmp_path / "logs", "kafka.logdir", topic_ids=ids)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_id_of_a_topic_without_rows_is_reported(tmp_path: Path) -> None:
+    written = lw.write(rows(), tmp_path / "logs", "kafka.logdir", topic_ids=f"order={'A' * 21}g")
+    assert "topic.ids has topics without rows: order" in written.warnings
+
+
+def test_an_option_of_partitions_is_refused_for_a_log_directory(tmp_path: Path) -> None:
+    lw.write(rows(), tmp_path / "logs", "kafka.logdir")
+    with pytest.raises(
+        lw.UsageError, match=r"delete\.before\.offset does not apply.*one kafka\.partition to another"
+    ):
+        lw.convert(tmp_path / "logs", tmp_path / "copy", "kafka.logdir", delete_before_offset=3)
+    with pytest.raises(lw.UsageError, match=r"retention\.ms does not apply to writing kafka\.logdir"):
+        lw.write(rows(), tmp_path / "copy", "kafka.logdir", retention_ms=3)

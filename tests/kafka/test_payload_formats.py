@@ -433,3 +433,82 @@ def test_values_that_exceed_their_type_are_faults(tmp_path: Path) -> None:
     values, bad = payload.decoded(format, format.type(), column, pa.array([False] * 3))
     assert values.is_null().to_pylist() == [False, True, True]
     assert sorted(bad) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "value"),
+    [
+        ("json", "schema_id", 5), ("json", "message", "X"), ("avro", "schema_id", 5), ("protobuf", "schema_id", 5),
+        ("confluent-avro", "message", "X"),
+    ],
+)  # fmt: skip
+def test_options_that_a_format_does_not_use_are_refused(
+    name: str, option: str, value: Any, tmp_path: Path
+) -> None:
+    options = {**_options(tmp_path, name), f"value_{option}": value}
+    with pytest.raises(
+        UsageError, match=rf"value\.{option.replace('_', '.')} has no effect with value\.format={name}"
+    ):
+        lw.write([{"value": b"{}"}], tmp_path / "orders-0", "kafka.partition", **options)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"id": 1.5}, "Order.id is <1.5>"),
+        ({"id": True}, "Order.id is <True>"),
+        ({"tags": {"x": 1 << 40}}, "Order.tags is <1099511627776>"),
+        ({"other": 1}, "the schema has no field 'other'"),
+        ({"note": {"string": "x", "long": 1}}, "cannot be encoded"),
+    ],
+)
+def test_json_values_that_avro_would_change_are_refused(
+    change: dict[str, Any], reason: str, tmp_path: Path
+) -> None:
+    text = json.dumps(AVRO_ORDER | change)
+    with pytest.raises(UsageError, match=f"row 0: value: cannot be encoded as Avro: .*{reason}|{reason}"):
+        lw.write([{"value": text}], tmp_path / "orders-0", "kafka.partition", **_options(tmp_path, "avro"))
+
+
+@pytest.mark.parametrize("name", ["avro", "confluent-protobuf"])
+def test_structs_are_written_from_dicts_and_json_lines(name: str, tmp_path: Path) -> None:
+    options = {**_options(tmp_path, name), "value_as": "struct"}
+    value = STRUCTS[name.removeprefix("confluent-")]
+    lw.write([{"value": value}], tmp_path / "orders-0", "kafka.partition", **options)
+    assert lw.read(tmp_path / "orders-0")["value"].to_pylist() == [_case(name)[1]]
+    lw.convert(tmp_path / "orders-0", tmp_path / "rows.jsonl", **options)
+    lw.convert(tmp_path / "rows.jsonl", tmp_path / "copy-0", "kafka.partition", **options)
+    assert lw.diff(tmp_path / "orders-0", tmp_path / "copy-0", columns=["value"]).equal
+    assert lw.diff(tmp_path / "orders-0", tmp_path / "copy-0", columns=["value"], **options).equal
+
+
+def test_dates_decimals_and_microseconds_survive_json_lines(tmp_path: Path) -> None:
+    pytest.importorskip("fastavro")
+    decimal = {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2}
+    times = [{"type": "long", "logicalType": f"timestamp-{unit}"} for unit in ("micros", "millis")]
+    schema = _record(
+        {"type": "int", "logicalType": "date"}, decimal, *times, {"type": "map", "values": "bytes"}
+    )
+    (tmp_path / "r.avsc").write_text(json.dumps(schema))
+    options = {"value_format": "avro", "value_schema": str(tmp_path / "r.avsc"), "value_as": "struct"}
+    when = datetime(2020, 1, 1, 0, 0, 0, 7, UTC)
+    value = {
+        "f0": date(2020, 2, 29),
+        "f1": Decimal("-12.50"),
+        "f2": when,
+        "f3": 1700000000123,
+        "f4": {"x": b"\xff"},
+    }
+    lw.write([{"value": value}], tmp_path / "r-0", "kafka.partition", **options)
+    read = lw.read(tmp_path / "r-0", **options)["value"].to_pylist()
+    assert read == [{**value, "f3": datetime(2023, 11, 14, 22, 13, 20, 123000, UTC), "f4": [("x", b"\xff")]}]
+    lw.convert(tmp_path / "r-0", tmp_path / "rows.jsonl", **options)
+    lw.convert(tmp_path / "rows.jsonl", tmp_path / "copy-0", "kafka.partition", **options)
+    assert lw.diff(tmp_path / "r-0", tmp_path / "copy-0", columns=["value"]).equal
+
+
+def test_a_log_directory_is_written_in_a_format(tmp_path: Path) -> None:
+    text, stored = _case("confluent-avro")
+    row = {"topic": "orders", "partition": 0, "value": json.dumps(text)}
+    lw.write([row], tmp_path / "logs", "kafka.logdir", **_options(tmp_path, "confluent-avro"))
+    assert lw.read(tmp_path / "logs")["value"].to_pylist() == [stored]

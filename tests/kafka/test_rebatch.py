@@ -129,3 +129,13 @@ def test_batch_size_is_refused_with_offsets_to_delete(tmp_path: Path) -> None:
     source = CASES["v2_idempotent"].partition
     with pytest.raises(lw.UsageError, match=r"batch\.size cannot be combined with delete\.before\.offset"):
         lw.convert(source, tmp_path / source.name, batch_size=100, delete_before_offset=3)
+
+
+def test_sequence_0_does_not_continue_a_batch_without_sequence_numbers(tmp_path: Path) -> None:
+    """The group coordinator numbers its batches from 0, others without a producer have -1."""
+    source, out = tmp_path / "odd-0", tmp_path / "out" / "odd-0"
+    lw.generate("kafka.partition", source, rows=400, seed=3, recipe="odd")
+    before = records(source)
+    assert {-1, 0} <= {record["sequence"] for record in before if record["producer_id"] < 0}
+    lw.convert(source, out, batch_size=3000)
+    assert records(out) == before

@@ -462,3 +462,11 @@ def test_record_beyond_the_shown_ones_is_found(tmp_path: Path) -> None:
         first = lw.diff(a / "00000000000000000000.log", b / "00000000000000000000.log", by=by).first
         assert first is not None
         assert first["fields"][0]["field"] == "records[8765].value"
+
+
+def test_frames_of_different_kinds_are_named(tmp_path: Path) -> None:
+    source, out = KAFKA["v1_gzip"].partition, tmp_path / "out" / "v1_gzip-0"
+    lw.convert(source, out, magic=2)
+    text = str(lw.diff(source, out, by="frames"))
+    assert "field Message" in text
+    assert "also: RecordBatch" in text

@@ -131,3 +131,10 @@ def test_empty_batches_have_no_changes() -> None:
     empty = np.empty(0, np.int64)
     none = pa.record_batch({"id": pa.array([], pa.int64())})
     assert changed(Pairs(none, none, empty, empty, 0, 0), ["id"]) == {}
+
+
+def test_maps_are_compared_by_their_entries() -> None:
+    kind = pa.map_(pa.string(), pa.binary())
+    a = pa.array([[("x", b"1")], [("x", b"1")], None, []], kind)
+    b = pa.array([[("x", b"1")], [("x", b"2")], [], []], kind)
+    assert unequal(a, b).tolist() == [False, True, True, False]

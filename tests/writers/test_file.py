@@ -45,6 +45,9 @@ class Numbers:
     def context(self, name: str, options: Options, **hints: Any) -> str:
         return f"{name} {options['first']}"
 
+    def table_of(self, name: str, context: str) -> Table:
+        return self.tables[name]
+
     def encode(
         self, rows: pa.Table, frames: pa.Table | None, file: pa.Table | None, context: str
     ) -> Iterator[Chunk]:

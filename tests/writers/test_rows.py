@@ -177,3 +177,10 @@ def test_column_too_large_in_total(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows.pa, "array", array)
     with pytest.raises(UsageError, match="column 'key': more than 2 GiB"):
         list(rows.batches([{"key": b"1"}, {"key": b"2"}], TABLE))
+
+
+def test_unknown_fields_of_structures_are_refused() -> None:
+    with pytest.raises(
+        UsageError, match=r"row 1, column 'headers': there is no field 'val'\. Did you mean 'value'"
+    ):
+        list(rows.batches([{"headers": []}, {"headers": [{"key": "h", "val": "x"}]}], TABLE))

@@ -124,8 +124,7 @@ class _Json:
     """JSON text is kept as it is."""
 
     def __init__(self, schema: Schema) -> None:
-        if schema.file is not None or schema.message is not None:
-            raise UsageError(f"option {schema.side}.schema has no effect with {schema.side}.format=json")
+        """`schema` is not used."""
 
     def decode(self, data: bytes) -> bytes:
         try:
@@ -195,6 +194,7 @@ class _Avro:
 
     @_refusing(_TO_AVRO)
     def encode_value(self, value: Any) -> bytes:
+        self._check(value, self._typed)
         out = io.BytesIO()
         # Fields that the schema lacks are refused, instead of left out.
         self._library.schemaless_writer(out, self._typed, value, strict_allow_default=True)
@@ -213,8 +213,32 @@ class _Avro:
         values = list(self._library.json_reader(io.StringIO(text.decode()), self._schema))
         if len(values) != 1:
             raise PayloadError(f"{len(values)} JSON values, expected 1")
+        self._check(values[0], self._schema)
         self._library.schemaless_writer(out, self._schema, values[0])
+        field = _left_out(json.loads(text), json.loads(self.decode(out.getvalue())))
+        if field is not None:
+            raise PayloadError(f"{_TO_AVRO}: the schema has no field {field!r}")
         return out.getvalue()
+
+    def _check(self, value: Any, schema: Any) -> None:
+        """Refuse a value of another type, which fastavro's writer would convert: 1.5 to the long 1."""
+        try:
+            self._library.validation.validate(value, schema)
+        except self._library.validation.ValidationError as error:
+            raise PayloadError(f"{_TO_AVRO}: {'; '.join(map(str, error.errors))}") from None
+
+
+def _left_out(value: Any, stored: Any) -> str | None:
+    """Return the name of a field of a JSON value that the stored one lacks, or None."""
+    if isinstance(value, Mapping) and isinstance(stored, Mapping):
+        pairs = [(value[name], stored[name]) for name in value if name in stored]
+        missing = next((name for name in value if name not in stored), None)
+    elif isinstance(value, list) and isinstance(stored, list):
+        pairs, missing = list(zip(value, stored, strict=True)), None
+    else:
+        return None
+    names = (missing, *(_left_out(*pair) for pair in pairs))
+    return next((name for name in names if name is not None), None)
 
 
 def _without_logical_types(schema: Any, kept: frozenset[str] = frozenset()) -> Any:
@@ -410,6 +434,14 @@ FORMATS: Mapping[str, Callable[[Schema], Format]] = {
 
 @cache
 def _format(name: str, schema: Schema) -> Format:
+    for option, unused in (
+        ("schema", schema.file is not None and name.endswith("json")),
+        ("message", schema.message is not None and not name.endswith("protobuf")),
+        ("schema.id", schema.id is not None and not name.startswith("confluent")),
+    ):
+        if unused:
+            side = schema.side
+            raise UsageError(f"option {side}.{option} has no effect with {side}.format={name}")
     return FORMATS[name](schema)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -171,8 +171,7 @@ class _Editor:
                 yield Run.of(0, self.file, window, frames.pick(slice(low, high)))
                 continue
             for i in range(low, high):
-                content = next(edited)
-                if content:
+                for content in next(edited):
                     yield Run.patched(0, self.file, int(starts[i]), int(stops[i]), content)
 
     def _touched(self, window: Window, frames: Frames) -> Mask:
@@ -190,8 +189,9 @@ class _Editor:
                 out[np.searchsorted(starts, np.asarray(rows.column("position"))[mask])] = True
         return np.asarray(out & data, np.bool_)
 
-    def _encode(self, window: Window, frames: Frames, touched: Mask) -> list[bytes]:
-        """Return the changed batches, encoded again. A message of magic 0 or 1 without records is empty: only a batch can be."""
+    def _encode(self, window: Window, frames: Frames, touched: Mask) -> list[list[bytes]]:
+        """Return what each changed batch is encoded as again: one batch; for magic 0 and 1 nothing without records, and the messages of a
+        wrapper that is no longer compressed."""
         picked = frames.pick(touched)
         # A context must not see the same rows twice.
         context = log.CODEC.context(self.file.name, self.context.options, base_offset=self.base)
@@ -221,8 +221,10 @@ class _Editor:
                 where = partition_of(self.listing)
                 self.cut.append(Removed.edited(self.file.name, int(start), stop, gone, changed, where))
         entries = _split(data)
-        left = (after > 0) | (np.asarray(table.column("magic")) >= MAGIC)
-        return [next(entries) if kept else b"" for kept in left]
+        batch = np.asarray(table.column("magic")) >= MAGIC
+        plain = np.asarray(pc.equal(table.column("compression"), "none"))
+        counts = np.where(batch, 1, np.where(plain, after, np.minimum(after, 1)))
+        return [list(islice(entries, count)) for count in counts.tolist()]
 
     def _frames(self, table: pa.Table, rows: pa.Table, before: Any, after: Any) -> pa.Table:
         """Return the frames table with the headers of the edited batches."""

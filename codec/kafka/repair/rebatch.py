@@ -76,8 +76,10 @@ def _continue(frames: Frames) -> npt.NDArray[np.bool_]:
     size = before["last_offset"].astype(np.int64) - before["base_offset"].astype(np.int64) + 1
     sequence = before["base_sequence"].astype(np.int64)
     numbered = (sequence >= 0) | (after["base_sequence"] >= 0)
-    follows = (after["base_offset"] == before["last_offset"] + 1) & (
-        after["base_sequence"] == (sequence + size) & _LAST_SEQUENCE
+    follows = (
+        (sequence >= 0)
+        & (after["base_offset"] == before["last_offset"] + 1)
+        & (after["base_sequence"] == (sequence + size) & _LAST_SEQUENCE)
     )
     return np.asarray(out & (~numbered | follows), np.bool_)
 

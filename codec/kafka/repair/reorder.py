@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from logwright.codec.engine.repair import Removed
+from logwright.codec.kafka.formats.log.layout import COMPRESSION, MAGIC
 from logwright.codec.kafka.formats.log.scan import MAX_OFFSET_DELTA
 from logwright.codec.kafka.repair.runs import Run, join, lost, removed_run
 from logwright.codec.kafka.repair.survey import SegmentSurvey
@@ -82,6 +83,11 @@ def _rank(segment: SegmentSurvey) -> int:
 def _begins(segment: SegmentSurvey, run: Run) -> int:
     """Return 1 for a run with the offset that the file is named after, -1 for another one at its start."""
     return 1 if run.first == segment.base else -1 if not run.begin else 0
+
+
+def _shift(batch: Run) -> int:
+    """Return the difference between the offset that a batch stores and its first one: a wrapper of magic 0 or 1 stores its last one."""
+    return batch.last - batch.first if batch.heads["magic"][0] < MAGIC else 0
 
 
 class _Reorderer:
@@ -191,7 +197,8 @@ class _Reorderer:
         if low is None or base <= batch.first <= batch.last <= base + MAX_OFFSET_DELTA:
             return False
         top = base + MAX_OFFSET_DELTA if high is None else high
-        near = [(batch.first & _UNSIGNED) ^ (1 << bit) for bit in range(64)]
+        shift = _shift(batch)
+        near = [((batch.first + shift & _UNSIGNED) ^ (1 << bit)) - shift for bit in range(64)]
         fit = [offset for offset in near if low <= offset <= top - (batch.last - batch.first)]
         if len(fit) != 1:
             return False
@@ -216,9 +223,12 @@ class _Reorderer:
         return low, high
 
     def _move(self, batch: Run, to: int, why: str) -> bool:
-        if ((batch.first ^ to) & _UNSIGNED).bit_count() == 1 and not self.correct:
+        head, shift = batch.heads[0], _shift(batch)
+        if head["magic"] == 0 and head["attributes"] & COMPRESSION:
+            return False  # Its messages have absolute offsets, which the checksum covers.
+        if ((batch.first + shift ^ to + shift) & _UNSIGNED).bit_count() == 1 and not self.correct:
             return False
-        patch = to.to_bytes(8, "big") + batch.patch[8:]
+        patch = (to + shift).to_bytes(8, "big") + batch.patch[8:]
         start = batch.start if batch.patch else batch.start + len(patch)
         heads, marks = batch.heads.copy(), batch.markers.copy()
         for column in (heads["base_offset"], heads["last_offset"], marks["offset"]):

@@ -139,9 +139,8 @@ class _Surveyor:
         for fault in frames.faults:
             i = int(np.searchsorted(starts, fault.offset))
             head = frames.header[i]
-            corrected = int(head["last_offset"]) - int(head["base_offset"]) != _stored_delta(
-                window, frames, i
-            )
+            delta = int(head["last_offset"]) - int(head["base_offset"])
+            corrected = head["magic"] >= MAGIC and delta != _stored_delta(window, frames, i)
             order = _HEADER if corrected else _MISPLACED
             kind[i] = max(int(kind[i]), order if fault.kind is Kind.ORDER else _UNREADABLE)
             why.setdefault(i, fault)

@@ -254,6 +254,8 @@ class Settings:
         offsets = {name: part.ids.get("last_offset") for name, part in sorted(parts.items())}
         written = sorted({where.topic for where in map(parse_directory, parts) if where is not None})
         topic_ids = {topic: self.ids[topic] for topic in written if topic in self.ids}
+        if unused := sorted(self._passed.difference(written)):
+            warnings += (f"topic.ids has topics without rows: {', '.join(unused)}",)
         ids = {"partitions": len(parts), "last_offsets": offsets, "topic_ids": topic_ids}
         return Summary(rows, ids, warnings, tuple(self._advice(topic_ids, oldest)))
 
@@ -287,5 +289,9 @@ def _topic_ids(text: str) -> dict[str, str]:
                 f"topic.ids: {item!r} is not TOPIC=ID",
                 advice="An id is a UUID in URL-safe base64 (22 characters)",
             )
+        if topic in out:
+            raise UsageError(f"topic.ids: topic {topic!r} is given twice")
+        if id_ in out.values():
+            raise UsageError(f"topic.ids: id {id_} is given to two topics")
         out[topic] = id_
     return out

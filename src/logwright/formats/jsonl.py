@@ -1,7 +1,8 @@
 """Record batches as JSON lines, column by column: no Python object per row unless a value needs one.
 
 Bytes are by default a string if they are valid UTF-8, else `{"$hex": "..."}`, so nothing is lost; `hex`,
-`base64` and `utf8` choose one form throughout. Times are integers in milliseconds, null is null.
+`base64` and `utf8` choose one form throughout. Times are integers in milliseconds, null is null. In structures, times with microseconds are
+in ISO 8601, dates and decimals are text, and a map is a list of pairs.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import datetime
 import itertools
 import json
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -154,11 +156,11 @@ def plain(value: Any, form: str) -> Any:
             return value.decode("utf-8", "replace") if form == "utf8" else {"$hex": value.hex()}
     if isinstance(value, dict):
         return {name: plain(element, form) for name, element in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, (list, tuple)):
         return [plain(element, form) for element in value]
     if hasattr(value, "timestamp"):
-        return round(value.timestamp() * 1000)
-    return value
+        return value.isoformat() if value.microsecond % 1000 else round(value.timestamp() * 1000)
+    return str(value) if isinstance(value, (datetime.date, Decimal)) else value
 
 
 # Reading
@@ -268,6 +270,8 @@ def _value(value: Any, kind: pa.DataType) -> Any:
         return _plain_int(value)
     if pa.types.is_floating(kind):
         return value if isinstance(value, float) else float(_plain_int(value))
+    if pa.types.is_map(kind):
+        return [(_value(key, kind.key_type), _value(item, kind.item_type)) for key, item in value]
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         if not isinstance(value, list):
             raise TypeError
@@ -279,7 +283,9 @@ def _value(value: Any, kind: pa.DataType) -> Any:
         return {name: _value(value.get(name), field) for name, field in fields.items()}
     if not isinstance(value, str):
         raise TypeError
-    return value
+    if pa.types.is_date(kind):
+        return datetime.date.fromisoformat(value)
+    return Decimal(value) if pa.types.is_decimal(kind) else value
 
 
 def _plain_int(value: Any) -> int:

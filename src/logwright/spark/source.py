@@ -121,7 +121,7 @@ class DefaultSource(DataSource):
             trial.add(
                 _trial(
                     to_arrow_schema(schema, timezone="UTC"),
-                    taken_table(layout),
+                    taken_table(layout, options),
                     rows_table(layout).key,
                     layout.trial_row,
                 )

@@ -70,6 +70,8 @@ def _number(name: str) -> Coder:
         return form.unpack_from(data, at)[0], at + form.size
 
     def write(out: bytearray, value: Any) -> None:
+        if value is None:
+            _refuse_null(False)
         try:
             out += form.pack(value)
         except (struct.error, TypeError, OverflowError):

@@ -156,12 +156,16 @@ def stored_rows(rows: pa.RecordBatch, first_row: int = 0) -> pa.RecordBatch:
     the result has the control records. Raises `UsageError`, with the number of the row counted from `first_row`.
     """
     names = rows.schema.names
-    if "type" not in names:
-        return rows
     topics = [
         topic for topic in TOPICS if any(kind.fields and kind.column in names for kind in topic.records)
     ]
-    if not topics:
+    if "type" not in names or not topics:
+        # Rows of another table may have such a column too. Rows of a view without the other column would be written without key and value.
+        if ("type" in names or topics) and not {"key", "value"} & set(names):
+            raise UsageError(
+                "the rows have no key and no value, and not the columns of a decoded view",
+                advice="Such a row has its type in column type, and its fields in the column of that type",
+            )
         return rows
     if len(topics) > 1:
         raise UsageError(
@@ -201,9 +205,13 @@ def _stored(
 ) -> tuple[bytes | None, bytes | None]:
     """Return the key and value of a row."""
     key, value = _content(row.get("key")), _content(row.get("value"))
+    kind = kinds.get(row["type"])
+    own = None if kind is None else kind.column
+    other = next((name for name in row if name not in (*_OWN, own) and row[name] is not None), None)
+    if other is not None and (kind is not None or row["type"] is None):
+        raise PayloadError(f"column {other} is not null, but belongs to another type")
     if row["type"] is None:
         return key, value
-    kind = kinds.get(row["type"])
     if kind is None:
         raise PayloadError(f"unknown type: expected one of {', '.join(kinds)}")
     if kind is CONTROL:

@@ -241,7 +241,7 @@ class _Writer:
         return self._prepare(frames, base, before)
 
     def _message(self, frames: _Frames, magic: int) -> Iterator[bytes]:
-        """Write a wrapper, or a message whose stored key and value are kept."""
+        """Write a wrapper, the messages of one that is no longer compressed, or a message whose stored key and value are kept."""
         head, payload, count = frames.head[0], frames.payload[0], int(frames.counts[0])
         attributes, codec = int(head["attributes"]) & 0xFF, int(head["attributes"]) & COMPRESSION
         offset = int(head["base_offset"]) + int(head["last_offset_delta"])
@@ -254,12 +254,10 @@ class _Writer:
                 return
         if not count:
             return
-        if not codec and count > 1:
-            raise UsageError(f"{count} rows are in the frame at offset {offset}, which is a single message")
         same = before is not None and before.count == count
         prepared = self._messages(frames, before if same else None)
         # Only messages of magic 1 have timestamps, also in a wrapper of magic 0.
-        inner = 1 if codec and (prepared.times != -1).any() else magic
+        inner = 1 if (codec or count > 1) and (prepared.times != -1).any() else magic
         data, starts = _written(prepared, inner, np.zeros(count, np.uint8))
         if same and before is not None:
             was, _ = _written(before, inner, np.zeros(count, np.uint8))
@@ -269,7 +267,7 @@ class _Writer:
         append = bool(attributes & TIMESTAMP_TYPE)
         time = int(frames.head["max_timestamp"][0]) if append else int(prepared.times.max())
         if not codec:
-            yield _written(prepared, magic, np.array([attributes], np.uint8))[0].tobytes()
+            yield _written(prepared, inner, np.full(count, attributes, np.uint8))[0].tobytes()
             return
         name = COMPRESSION_NAMES[codec] if codec < len(COMPRESSION_NAMES) else ""
         yield message_write.wrapped(
