@@ -59,3 +59,32 @@ def test_text_of_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "removed: 125 bytes (1 range; 2 records lost)" in output
     assert "name the directory dmg_flip_payload-0" in output
     assert output.splitlines()[-1].strip() == f"logwright verify {out}"
+
+
+@pytest.mark.parametrize("name", ["v0_lz4", "v1_append_time_lz4", "v1_gzip", "mixed_v0_v1_v2"])
+def test_a_wrapper_that_occurs_twice_is_kept_once(name: str, tmp_path: Path) -> None:
+    source = CASES[name].partition
+    frames = lw.read(source, view="batches", columns=["records_count", "magic"]).to_pylist()
+    at = max(i for i, frame in enumerate(frames) if frame["magic"] < 2 and frame["records_count"] > 1)
+    lw.damage(source, out=tmp_path / "bad", op=f"duplicate:frame={at}")
+    report = lw.repair(tmp_path / "bad" / source.name, tmp_path / "out" / source.name)
+    assert not [cut for cut in report.cut if cut["rows_lost"]]
+    assert lw.diff(source, tmp_path / "out" / source.name).equal
+    log = "00000000000000000000.log"
+    assert (tmp_path / "out" / source.name / log).read_bytes() == (source / log).read_bytes()
+
+
+@pytest.mark.parametrize(("name", "bit"), [("v0_mixed_09", 1), ("v0_gzip", 2), ("v1_gzip", 40)])
+def test_the_offset_of_a_wrapper_is_restored(name: str, bit: int, tmp_path: Path) -> None:
+    """No checksum covers it. The messages of magic 0 prove it, in magic 1 the batches around it."""
+    source = CASES[name].partition
+    log = "00000000000000000000.log"
+    frames = lw.read(source, view="batches", columns=["position", "records_count", "compression"]).to_pylist()
+    (at, *_) = [f["position"] for f in frames if f["compression"] != "none" and f["records_count"] > 3]
+    copy = shutil.copytree(source, tmp_path / source.name)
+    data = bytearray((source / log).read_bytes())
+    data[at + 7 - bit // 8] ^= 1 << bit % 8
+    (copy / log).write_bytes(data)
+    assert not lw.verify(copy).ok
+    lw.repair(copy, tmp_path / "out" / source.name)
+    assert (tmp_path / "out" / source.name / log).read_bytes() == (source / log).read_bytes()

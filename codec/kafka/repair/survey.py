@@ -34,12 +34,13 @@ from logwright.codec.kafka.formats.log.layout import (
     TIMESTAMP_TYPE,
 )
 from logwright.codec.kafka.formats.log.markers import bad_markers
+from logwright.codec.kafka.formats.log.messages import open_wrappers
 from logwright.codec.kafka.formats.log.tables import LogContext
 from logwright.codec.kafka.names import segment_name
 from logwright.codec.kafka.repair.runs import Numbers, Run, join, lost, one_batch
 from logwright.codec.kafka.store.evidence import partition_of
 from logwright.codec.kernels.crc32c import crc32c_bytes
-from logwright.codec.kernels.intrinsics import load_i32be
+from logwright.codec.kernels.intrinsics import load_i32be, load_i64be
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing, PlannedFile
 from logwright.codec.window import Frames, Window
@@ -49,6 +50,7 @@ _LARGEST_PATCHED = 64 << 20
 _GOOD, _HEADER, _MISPLACED, _UNREADABLE = range(4)
 """What becomes of a batch: it is kept; it is kept with a corrected header; `repair.reorder` finds its place; a part of it is kept, or none."""
 _DELTA = RECORD_BATCH.offset("last_offset_delta")
+_OFFSET_SIZE = RECORD_BATCH.offset("batch_length")
 
 
 @dataclass
@@ -139,8 +141,7 @@ class _Surveyor:
         for fault in frames.faults:
             i = int(np.searchsorted(starts, fault.offset))
             head = frames.header[i]
-            delta = int(head["last_offset"]) - int(head["base_offset"])
-            corrected = head["magic"] >= MAGIC and delta != _stored_delta(window, frames, i)
+            corrected = int(head["last_offset"]) != _stored_last(window, frames, i)
             order = _HEADER if corrected else _MISPLACED
             kind[i] = max(int(kind[i]), order if fault.kind is Kind.ORDER else _UNREADABLE)
             why.setdefault(i, fault)
@@ -180,18 +181,30 @@ class _Surveyor:
             runs.append(Run.of(self.copy, self.file, window, frames.pick(slice(low, high))))
 
     def _correct(self, window: Window, batch: Frames, fault: Fault) -> None:
-        """Keep a batch with the last_offset_delta that its records and the other batches prove."""
+        """Keep a batch with the last_offset_delta that its records and the other batches prove; a wrapper of magic 0 with the offset."""
         start, end = int(batch.start[0]), int(batch.end[0])
+        last = int(batch.header["last_offset"][0])
+        if batch.header["magic"][0] < MAGIC:
+            at, rest = window.offset + start, window.data[start + _OFFSET_SIZE : end].tobytes()
+            self._error(self._removed(at, end - start, fault))
+            patch = last.to_bytes(_OFFSET_SIZE, "big")
+            self.result.good.append(Run.patched(self.copy, self.file, at, at + _OFFSET_SIZE, patch, rest))
+            self.result.notes.append(
+                f"{self.file.name}: offset of the message at byte {at} is changed from {_stored_last(window, batch, 0)} to {last}, which"
+                " the messages in it and the batches around it prove (no checksum covers the field)."
+            )
+            return
         at, rest = window.offset + start, window.data[start + HEAD_SIZE : end].tobytes()
-        delta = int(batch.header["last_offset"][0] - batch.header["base_offset"][0])
+        delta = last - int(batch.header["base_offset"][0])
         head = stored_heads(window.data, batch.start)
+        before = int(head["last_offset_delta"][0])
         head["last_offset_delta"] = delta
         self._error(self._removed(at, end - start, fault))
         self.result.good.append(
             Run.patched(self.copy, self.file, at, at + HEAD_SIZE, reseal(head, rest), rest)
         )
         self.result.notes.append(
-            f"{self.file.name}: last_offset_delta of the batch at byte {at} is changed from {_stored_delta(window, batch, 0)} to"
+            f"{self.file.name}: last_offset_delta of the batch at byte {at} is changed from {before} to"
             f" {delta}, which its records and the batches around it prove, and its checksum is computed again."
         )
 
@@ -242,11 +255,12 @@ class _Surveyor:
         damage, window, start = ended.damage, ended.window, ended.frames.stop
         assert damage is not None
         end = start + damage.length
-        if damage.kind is Kind.ORDER and damage.length >= HEAD_SIZE and end <= len(window.data):
+        if damage.kind is Kind.ORDER and end <= len(window.data):
             # Its checksum is right: the batch is complete, only its offset does not fit its place.
             starts = np.array([start], np.int64)
             head = heads_at(window.data, starts)
             batch = Frames(starts, np.array([end], np.int64), head, end)
+            open_wrappers(window, batch, self.context)
             if head["last_offset"][0] >= head["base_offset"][0] and self._is_sound(window, batch):
                 self._error(self._removed(damage.offset, damage.length, damage))
                 self.result.misplaced.append(Run.of(self.copy, self.file, window, batch))
@@ -315,8 +329,12 @@ def _why(fault: Fault) -> str:
     return f"{fault.kind}: {fault.detail}"
 
 
-def _stored_delta(window: Window, frames: Frames, i: int) -> int:
-    return load_i32be(window.data, int(frames.start[i]) + _DELTA)
+def _stored_last(window: Window, frames: Frames, i: int) -> int:
+    """Return the last offset that the header of a batch has."""
+    start = int(frames.start[i])
+    offset = load_i64be(window.data, start)
+    old = frames.header["magic"][i] < MAGIC
+    return offset if old else offset + load_i32be(window.data, start + _DELTA)
 
 
 def reseal(head: npt.NDArray[Any], rest: bytes) -> bytes:

@@ -411,7 +411,9 @@ class _Order:
             return False
         where = "the next batch" if limit == follower else "the next segment"
         records = f"its records end at offset {end}" if end >= first else "it has no records"
-        text = f"last_offset_delta is {last - first}: the batch claims offsets up to {last}, but {records} and {where} starts at {limit}"
+        old = self.frames.header["magic"][i] < MAGIC
+        field = f"offset is {last}" if old else f"last_offset_delta is {last - first}"
+        text = f"{field}: the batch claims offsets up to {last}, but {records} and {where} starts at {limit}"
         self._correct(
             i, limit - 1, text, "a consumer whose fetch ends with this batch skips the records in between"
         )
