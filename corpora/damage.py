@@ -23,7 +23,14 @@ from importlib import metadata
 from typing import Any
 
 from logwright.codec import plural
-from logwright.codec.fault import ExistsError, LogwrightError, NotFoundError, StorageError, UsageError
+from logwright.codec.fault import (
+    ExistsError,
+    LogwrightError,
+    NotFoundError,
+    StorageError,
+    UnsupportedError,
+    UsageError,
+)
 from logwright.codec.option import Verb, number
 from logwright.corpora.damage_apply import Surgeon
 from logwright.corpora.damage_expected import Rows, Untouched, expected
@@ -394,10 +401,13 @@ def _verdict(targets: Sequence[Target], staging: str, source: Input) -> dict[str
         if isinstance(target, DirectoryTarget) and predict is not None:
             verdicts: dict[str, Any] = {"target": prefix.sub("", target.path) or source.name}
             for name, clean in (("clean", True), ("unclean", False)):
-                started = predict.run(
-                    target.directory, target.plan, target.layout_options, version=None, clean=clean
-                )
-                verdicts[name] = started.verdict.to_dict()
+                try:
+                    started = predict.run(
+                        target.directory, target.plan, target.layout_options, version=None, clean=clean
+                    )
+                    verdicts[name] = started.verdict.to_dict()
+                except UnsupportedError as error:
+                    verdicts[name] = {"opens": None, "error": error.message}
             systems.append(verdicts)
     return {"verify": {**summary, "faults": faults[:MOST_FAULTS]}, "system": systems}
 

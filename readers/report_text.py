@@ -204,11 +204,7 @@ def _state(report: ReportData) -> str:
 
 def _consequences(report: ReportData) -> Iterator[str]:
     """Iterate over the lines on the total loss and on what the system would do."""
-    losses = [
-        fault
-        for path, fault in report.faults
-        if (fault.lost or fault.rows_lost) and (path, fault.offset) not in report.healed
-    ]
+    losses = [fault for fault in _lasting(report) if fault.lost or fault.rows_lost]
     rows, least = _rows_lost(losses)
     if len(losses) > 1 and rows:
         yield f"  lost in total: {least}{count(rows, report.nouns[0])}"
@@ -470,7 +466,7 @@ def _short(part: ReportData, report: ReportData) -> str:
 
 def _in_all(report: ReportData) -> Iterator[str]:
     """Iterate over the lines on the total loss and on the system's verdict for all stores."""
-    rows, least = _rows_lost(fault for _, fault in report.faults)
+    rows, least = _rows_lost(fault for part in report.parts for fault in _lasting(part))
     if rows:
         yield f"  lost in total: {least}{count(rows, _noun(report))}"
     if report.system is not None and not report.system["opens"]:
@@ -495,8 +491,22 @@ def _in_all(report: ReportData) -> Iterator[str]:
         yield f"{head}loses {count(sum(lost), _noun(report))} in {sum(map(bool, lost))} of them"
     elif not asked:
         yield f"{head}starts, and has nothing to load"
-    elif report.safe:
-        yield f"{head}opens {'both' if len(asked) == 2 else 'all'} and loses nothing"
+        return
+    closed = [part for part in asked if part.system and not part.system["opens"]]
+    if closed:
+        yield f"{head}does not open {len(closed)} of them"
+    elif (
+        asked
+        and not sum(lost)
+        and all(part.ok and not part.unchecked for part in report.parts if not part.system)
+    ):
+        more = "" if report.safe else " more"
+        yield f"{head}opens {'both' if len(asked) == 2 else 'all'} and loses nothing{more}"
+
+
+def _lasting(report: ReportData) -> list[Fault]:
+    """Return the faults whose rows do not come back in a repair."""
+    return [fault for path, fault in report.faults if (path, fault.offset) not in report.healed]
 
 
 def _rows_lost(faults: Iterable[Fault]) -> tuple[int, str]:
@@ -513,9 +523,11 @@ def _line(part: ReportData, room: int) -> str:
     faults = [fault for _, fault in part.faults if fault.severity is not Severity.INFO]
     worst = min(faults, key=lambda fault: _RANK[fault.severity])
     after = []
-    rows, least = _rows_lost(faults)
+    rows, least = _rows_lost(_lasting(part))
     if rows:
         after.append(f"lost: {least}{count(rows, part.nouns[0])}")
+    elif any(fault.rows_lost for fault in faults):
+        after.append("repair restores it")
     if part.system is not None and (short := _shortly(part.system, part)):
         after.append(short)
     end = "".join(f"; {part}" for part in after)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -327,3 +328,14 @@ def test_damage_command_accepts_record_header_and_entry(tmp_path: Path) -> None:
     nothing = ["set:frame=0,record=0,field=key,null,reseal", "flip:frame=0,record=0,field=key,at=0"]
     with pytest.raises(UsageError, match="is null"):
         lw.damage(base, tmp_path / "more", nothing)
+
+
+def test_damage_whose_start_cannot_be_simulated_is_written(tmp_path: Path) -> None:
+    """An entry with a negative magic and the right checksum: what a broker makes of it is unknown."""
+    source = CASES["v0_lz4"].partition
+    lw.damage(source, out=tmp_path / "bad", op="set:frame=1,field=magic,add=-1,reseal")
+    record = json.loads((tmp_path / "bad" / "damage.json").read_text())
+    (system,) = record["verdict"]["system"]
+    assert system["unclean"]["opens"] is None
+    assert "cannot be simulated" in system["unclean"]["error"]
+    assert not lw.verify(tmp_path / "bad" / source.name).ok

@@ -217,3 +217,24 @@ def test_diff_and_edit_of_a_log_directory_name_the_stores_to_pass(tmp_path: Path
     ):
         lw.edit(a, tmp_path / "out", drop="offset == 0")
     assert lw.diff(f"{a}/orders-1", f"{b}/orders-1", columns="value").equal
+
+
+def test_a_damaged_log_directory_has_a_verdict_and_counts_what_repair_cannot_restore(tmp_path: Path) -> None:
+    rows = [
+        {"topic": "t", "partition": number, "key": b"k%d" % i, "value": b"v" * 50}
+        for i in range(50)
+        for number in range(3)
+    ]
+    lw.write(rows, tmp_path / "logs", "kafka.logdir", cluster_id="q83vASNFZ4mrze8BI0VniQ", node_id=1)
+    log = "00000000000000000000.log"
+    for name, size in (("t-0", 1), ("t-1", 30)):
+        data = bytearray((tmp_path / "logs" / name / log).read_bytes())
+        data[200 : 200 + size] = bytes(byte ^ 1 for byte in data[200 : 200 + size])
+        (tmp_path / "logs" / name / log).write_bytes(data)
+    text = str(lw.verify(tmp_path / "logs", as_system=True))
+    assert "lost in total: 50 rows" in text
+    assert "kafka 4.3: opens all and loses nothing more" in text
+    assert "checksum mismatch; repair restores it" in text
+    shutil.rmtree(tmp_path / "logs" / "t-0")
+    (tmp_path / "logs" / "t-1" / "partition.metadata").unlink()
+    assert "kafka 4.3: does not open 1 of them" in str(lw.verify(tmp_path / "logs", as_system=True))
