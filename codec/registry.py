@@ -171,7 +171,7 @@ def _refuse_container(name: str) -> None:
         if item.name == name:
             raise UsageError(
                 f"{name} holds several directories of layout {item.layout}: this command takes one of them",
-                advice="Name one of its directories",
+                advice=f"Name one of its directories, or {item.layout} for a new one",
             )
 
 
