@@ -100,7 +100,9 @@ def resolve(
     for part in expand(path):
         config = None if file_codec is not None else configuration(part)
         if config is not None:
-            named = _configured(part, config, layout, options or {}, skipped, recursive)
+            named = _configured(
+                part, config, layout, options or {}, skipped, recursive, files=verb is Verb.VERIFY
+            )
             targets += _served(named, skipped, part, view) if served and skipped is not None else named
             continue
         below: list[Target] = []
@@ -198,8 +200,11 @@ def _configured(
     options: Mapping[str, Any],
     skipped: list[str] | None,
     recursive: bool | None = None,
+    *,
+    files: bool = False,
 ) -> list[Target]:
-    """Return the stores in the directories that a configuration names. Its options apply unless the caller passed them."""
+    """Return the stores in the directories that a configuration names, with `files` also the recognised files beside them. Its options
+    apply to the stores unless the caller passed them."""
     places = ", ".join(config.directories)
     if skipped is None:
         several = _configured(path, config, layout, options, [])
@@ -214,11 +219,14 @@ def _configured(
     from_config = {name: value for name, value in config.options.items() if fold(name) not in known}
     merged = from_config | dict(options)
     targets: list[Target] = []
+    beside: list[Target] = []
     for place in config.directories:
-        below = [
-            target
-            for target in _below(place, None, layout, merged, skipped, recursive)
-            if isinstance(target, DirectoryTarget)
+        inside = _below(place, None, layout, merged, skipped, recursive)
+        below = [target for target in inside if isinstance(target, DirectoryTarget)]
+        beside += [
+            replace(target, options=dict(options))
+            for target in inside
+            if isinstance(target, FileTarget) and files
         ]
         if not below and is_directory(place) and home(place).layout is not None:
             below = [_directory(place, None, layout, merged)]
@@ -227,7 +235,8 @@ def _configured(
         targets += below
     if not targets:
         raise UsageError(f"this configuration names {places}, but no store was found there", path=path)
-    return [replace(target, configured=frozenset(map(fold, from_config))) for target in targets]
+    stores = [replace(target, configured=frozenset(map(fold, from_config))) for target in targets]
+    return [*stores, *beside]
 
 
 def configuration(path: str) -> Configuration | None:

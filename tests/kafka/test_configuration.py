@@ -24,7 +24,7 @@ def logs(tmp_path: Path) -> Path:
             "kafka.partition",
             topic_id="Ya2V-lxYRvCfw1yxxg-oeQ",
         )
-    (place / "meta.properties").write_text("version=1\nnode.id=1\n")
+    (place / "meta.properties").write_text("version=1\ncluster.id=q83vASNFZ4mrze8BI0VniQ\nnode.id=1\n")
     (place / "recovery-point-offset-checkpoint").write_text("0\n0\n")
     return place
 
@@ -78,9 +78,18 @@ def test_verify_of_a_configuration_checks_all_partitions_and_hides_secrets(
 ) -> None:
     report = lw.verify(configuration)
     assert report.ok
-    assert [part.path for part in report.parts] == [f"{logs}/a-0", f"{logs}/a-1"]
+    names = ("a-0", "a-1", "meta.properties", "recovery-point-offset-checkpoint")
+    assert [part.path for part in report.parts] == [f"{logs}/{name}" for name in names]
     assert f"{tmp_path / 'empty'}: no store found" in report.notes
     assert "geheim" not in str(report.to_dict()) + report.text()
+
+
+def test_verify_of_a_configuration_checks_the_files_beside_the_partitions(
+    configuration: Path, logs: Path
+) -> None:
+    (logs / "recovery-point-offset-checkpoint").write_text("x")
+    report = lw.verify(configuration)
+    assert [part.path for part in report.parts if not part.ok] == [f"{logs}/recovery-point-offset-checkpoint"]
 
 
 @pytest.mark.parametrize("codec", [None, "kafka.logdir", "kafka.partition"])
