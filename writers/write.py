@@ -110,15 +110,14 @@ def is_layout(target: Codec | Layout) -> TypeGuard[Layout]:
     return hasattr(target, "inner_staging")
 
 
-def rows_table(layout: Layout) -> Table:
-    """Return the table of the rows that a layout is read as."""
-    view = layout.views[layout.default_view]
-    return registry.table_of(view)
+def rows_table(layout: Layout, options: Mapping[str, Any] | None = None) -> Table:
+    """Return the table of the rows that a layout is read as, with the types that options choose."""
+    return table_of(layout.views[layout.default_view], options or {})
 
 
 def taken_table(layout: Layout, options: Mapping[str, Any]) -> Table:
     """Return the table of the rows that a layout accepts: with further columns (`Layout.takes`), and types that options choose."""
-    table = table_of(layout.views[layout.default_view], options)
+    table = rows_table(layout, options)
     if not layout.takes:
         return table
     known = set(table.names(detail=True))

@@ -417,7 +417,7 @@ class Context:
 
 @pytest.fixture
 def target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr("logwright.writers.write.rows_table", lambda layout: toy.TABLE)
+    monkeypatch.setattr("logwright.writers.write.rows_table", lambda layout, *_: toy.TABLE)
     return tmp_path / "toys"
 
 

@@ -37,8 +37,7 @@ FILES = LocalFileSystem()
 
 @pytest.fixture(autouse=True)
 def known_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("logwright.writers.write.rows_table", lambda layout: toy.TABLE)
-    monkeypatch.setattr("logwright.writers.write.taken_table", lambda layout, options: toy.TABLE)
+    monkeypatch.setattr("logwright.writers.write.rows_table", lambda layout, *_: toy.TABLE)
 
 
 def put(path: Path | str, *values: int, **more: Any) -> Written:

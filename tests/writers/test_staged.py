@@ -34,7 +34,7 @@ LAYOUT = toy.ToyLayout()
 
 @pytest.fixture(autouse=True)
 def known_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("logwright.writers.write.rows_table", lambda layout: toy.TABLE)
+    monkeypatch.setattr("logwright.writers.write.rows_table", lambda layout, *_: toy.TABLE)
 
 
 def pickled(value: Any) -> Any:
