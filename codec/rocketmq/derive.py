@@ -308,9 +308,9 @@ def put_entries(
         prefetch(front, HEAD + 4 * (hashes[i] % slots))
     while first < len(hashes) and number < room:
         owner = owners[first]
-        key = hashes[first]
+        key = int(hashes[first])  # interpreted, it is a NumPy scalar of 32 bits
         if first + _AHEAD < len(hashes):
-            ahead = hashes[first + _AHEAD]
+            ahead = int(hashes[first + _AHEAD])
             prefetch(front, HEAD + 4 * (ahead - (ahead * factor >> shift) * slots))
         first += 1
         if phy[owner] < end_phy and (first < 2 or owners[first - 2] != owner):
