@@ -26,7 +26,7 @@ WRITING = (
 _OF_ONE = {"topic.id", "first.offset"}
 LOG_DIRECTORY = (
     *(option for option in WRITING if option.name not in _OF_ONE),
-    Option("topic.ids", "", "Ids of topics, as TOPIC=UUID,TOPIC=UUID. By default those of the directory, or random ones", parse_text),
+    Option("topic.ids", "", "Ids of topics, as TOPIC=UUID,TOPIC=UUID. By default random, or with append those there are", parse_text),
     Option("cluster.id", "", "Id of the cluster: with node.id, meta.properties is written", parse_text),
     Option("node.id", None, "Id of the broker", low=0, high=(1 << 31) - 1),
     Option("directory.id", "", "UUID of the directory in meta.properties. By default a random one", parse_text),
