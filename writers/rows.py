@@ -171,8 +171,11 @@ def _shaped(value: Any, type_: pa.DataType) -> Any:
         raise ValueError(f"{value} is not {type_}")  # pyarrow would truncate it
     if pa.types.is_list(type_) and isinstance(value, (list, tuple)):
         return [_shaped(item, type_.value_type) for item in value]
+    if pa.types.is_map(type_) and isinstance(value, (Mapping, list, tuple)):
+        pairs = value.items() if isinstance(value, Mapping) else value
+        return [(_shaped(key, type_.key_type), _shaped(item, type_.item_type)) for key, item in pairs]
     if pa.types.is_struct(type_) and isinstance(value, (list, tuple)) and len(value) == type_.num_fields:
-        return {type_.field(at).name: item for at, item in enumerate(value)}
+        value = {field.name: item for field, item in zip(type_, value, strict=True)}
     if pa.types.is_struct(type_) and isinstance(value, Mapping):
         fields = {field.name: field.type for field in type_}
         for name in value:
@@ -183,8 +186,6 @@ def _shaped(value: Any, type_: pa.DataType) -> Any:
         return {name: _shaped(item, fields[name]) for name, item in value.items()}
     if pa.types.is_timestamp(type_) and type_.unit == "us" and isinstance(value, int):
         return value * 1000  # Numbers are milliseconds, as in JSON lines.
-    if pa.types.is_map(type_) and isinstance(value, Mapping):
-        return list(value.items())
     return value
 
 

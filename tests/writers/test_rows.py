@@ -184,3 +184,21 @@ def test_unknown_fields_of_structures_are_refused() -> None:
         UsageError, match=r"row 1, column 'headers': there is no field 'val'\. Did you mean 'value'"
     ):
         list(rows.batches([{"headers": []}, {"headers": [{"key": "h", "val": "x"}]}], TABLE))
+
+
+@pytest.mark.parametrize("form", [dict, list])
+@pytest.mark.parametrize(
+    ("item", "message"), [({"x": 1, "y": 2}, "there is no field 'y'"), ({"x": 1.5}, "is not map<")]
+)
+def test_items_of_maps_are_checked_like_other_values(form: Any, item: dict[str, Any], message: str) -> None:
+    table = Table(
+        "rows", (Column("items", pa.map_(pa.string(), pa.struct([("x", pa.int32())])), "structures by name"),)
+    )
+    with pytest.raises(UsageError, match=f"row 0, column 'items': .*{message}"):
+        list(rows.batches([{"items": form({"a": item}.items())}], table))
+
+
+def test_fields_of_tuples_are_checked_like_other_values() -> None:
+    table = Table("rows", (Column("point", pa.struct([("x", pa.int32()), ("y", pa.int32())]), "numbers"),))
+    with pytest.raises(UsageError, match="row 0, column 'point'"):
+        list(rows.batches([{"point": (1, 1.5)}], table))
