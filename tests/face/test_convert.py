@@ -124,6 +124,25 @@ def test_invalid_json_lines_are_named(tmp_path: Path, line: str, match: str) -> 
         jsonl.from_lines(str(path), SMALL).read_all()
 
 
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (pa.decimal128(6, 2), '"abc"'),
+        (pa.date32(), '"2020-13-01"'),
+        (pa.map_(pa.string(), pa.string()), '["ab"]'),
+        (pa.map_(pa.string(), pa.string()), '{"ab": "x"}'),
+    ],
+)
+def test_decimals_dates_and_maps_of_another_form_are_refused(
+    tmp_path: Path, kind: pa.DataType, text: str
+) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text(f'{{"value": {text}}}\n')
+    table = Table("rows", (Column("value", kind, "any"),))
+    with pytest.raises(lw.UsageError, match=r"line 1, column 'value': expected .*, found"):
+        jsonl.from_lines(str(path), table).read_all()
+
+
 def test_times_as_text_and_missing_fields(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     path.write_text(

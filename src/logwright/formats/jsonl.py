@@ -12,7 +12,7 @@ import datetime
 import itertools
 import json
 from collections.abc import Callable, Iterator
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import numpy as np
@@ -271,6 +271,9 @@ def _value(value: Any, kind: pa.DataType) -> Any:
     if pa.types.is_floating(kind):
         return value if isinstance(value, float) else float(_plain_int(value))
     if pa.types.is_map(kind):
+        # A string of two characters, or an object with such keys, would pass for a pair.
+        if not isinstance(value, list) or not all(isinstance(pair, list) for pair in value):
+            raise TypeError
         return [(_value(key, kind.key_type), _value(item, kind.item_type)) for key, item in value]
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         if not isinstance(value, list):
@@ -285,7 +288,12 @@ def _value(value: Any, kind: pa.DataType) -> Any:
         raise TypeError
     if pa.types.is_date(kind):
         return datetime.date.fromisoformat(value)
-    return Decimal(value) if pa.types.is_decimal(kind) else value
+    if pa.types.is_decimal(kind):
+        try:
+            return Decimal(value)
+        except InvalidOperation:
+            raise ValueError(value) from None
+    return value
 
 
 def _plain_int(value: Any) -> int:
