@@ -15,8 +15,6 @@ from logwright.codec.fault import UsageError
 from logwright.codec.layout import ConfigFile, Configuration, Container, Layout
 from logwright.codec.option import fold, parse_hexadecimal
 from logwright.codec.store.listing import Listing
-from logwright.codec.store.view import View
-from logwright.codec.table import Table
 
 SYSTEMS = ("kafka", "leveldb", "zookeeper", "rocketmq", "bookkeeper")
 """Each is a folder beside this file whose `__init__` lists `CODECS` and `LAYOUTS`. The folders of the same name in `corpora` and
@@ -208,11 +206,6 @@ def get_layout(name: str) -> Layout:
     if layout is None:
         raise UsageError(f"{find(name).name} is the codec of a file; expected the layout of a directory")
     return layout
-
-
-def table_of(view: View) -> Table:
-    """Return the table of a view's rows."""
-    return view.rows or get(view.codec).tables[view.table]
 
 
 def detect(name: str, head: bytes) -> Codec | None:

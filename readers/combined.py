@@ -18,7 +18,7 @@ from logwright.readers.filter import Filter
 from logwright.readers.prefetch import INLINE, Prefetcher
 from logwright.readers.report import Report
 from logwright.readers.stream import CORRUPT, RECORD_LIMIT, Mode, output_schema
-from logwright.readers.task import ReadJob, Task, Work, run_jobs
+from logwright.readers.task import ReadJob, Task, Work, run_jobs, table_of
 
 _SMALLEST = 256 << 10
 """Smallest window in bytes, used when many runs are open at a time."""
@@ -73,7 +73,7 @@ class Combined:
 
     @property
     def table(self) -> Table:
-        return registry.table_of(registry.get_layout(self.layout).views[self.view])
+        return table_of(registry.get_layout(self.layout).views[self.view], {})
 
     def rows(
         self,

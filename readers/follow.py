@@ -37,7 +37,7 @@ from logwright.readers.report import Report
 from logwright.readers.source import is_remote, local_path
 from logwright.readers.stream import Mode
 from logwright.readers.target import DirectoryTarget
-from logwright.readers.task import Task
+from logwright.readers.task import Task, table_of
 
 if TYPE_CHECKING:
     from logwright.codec.engine.fold import Fold
@@ -129,7 +129,7 @@ class Followed:
 
     def __init__(self, layout: Layout, view: str, column: str) -> None:
         self.layout, self.view, self.column = layout, view, column
-        self._table = registry.table_of(layout.views[view])
+        self._table = table_of(layout.views[view], {})
         self._reached: _Reached | None = None
         self._places: dict[tuple[str, int], dict[int, _Place]] = {}
         self._fold: Fold[Settled] | None = None

@@ -14,13 +14,13 @@ from logwright.codec.deferred import deferred
 from logwright.codec.fault import DamageError, Fault, UsageError
 from logwright.codec.option import Verb, fold
 from logwright.codec.store.listing import Plan, Role
-from logwright.codec.store.view import Group, Part, View
+from logwright.codec.store.view import Group, Part
 from logwright.codec.table import Column, Table
 from logwright.readers import usage
 from logwright.readers.paths import folder_of
 from logwright.readers.replicas import choose_replicas
 from logwright.readers.target import DirectoryTarget, FileTarget, Target, alone, kind
-from logwright.readers.task import Task, Work, codec_options
+from logwright.readers.task import Task, Work, table_of, typed_table
 
 if TYPE_CHECKING:
     from logwright.codec.engine.startup import Started
@@ -179,7 +179,7 @@ def _of_directory(target: DirectoryTarget, view: str | None, as_system: AsSystem
         tasks = _tasks(target, view, layout.parts(directory, plan, view, target.layout_options))
     elif view in GENERIC:
         codec = layout.views[layout.default_view].codec
-        table = _typed(codec, view, target.options)
+        table = typed_table(codec, view, target.options)
         files = [file for file in plan.files if file.role is Role.PRIMARY and file.codec == codec]
         tasks = [task_of(target, Part(file.name, codec, view, file.hints)) for file in files]
     else:
@@ -190,16 +190,6 @@ def _of_directory(target: DirectoryTarget, view: str | None, as_system: AsSystem
     # A running system creates and deletes files during the listing, so missing files are not faults.
     faults += [] if target.live else plan.missing
     return Reading(table, tuple(tasks), tuple(faults), shown, (), target.live)
-
-
-def table_of(view: View, options: Mapping[str, Any]) -> Table:
-    """Return the table of a view's rows, with the column types that options choose."""
-    return view.rows or _typed(view.codec, view.table, options)
-
-
-def _typed(codec: str, table: str, options: Mapping[str, Any]) -> Table:
-    owner = registry.get(codec)
-    return owner.table_of(table, owner.context("", codec_options(owner, options)))
 
 
 def _decoded(target: DirectoryTarget, view: str, tasks: Sequence[Work]) -> set[tuple[str, str, bool]]:

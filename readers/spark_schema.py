@@ -15,6 +15,7 @@ from logwright.codec.table import Table
 from logwright.readers.plan import Reading
 from logwright.readers.spark_request import Request
 from logwright.readers.stream import CORRUPT, Mode
+from logwright.readers.task import table_of
 
 _MAX_MICROSECONDS = (1 << 63) // 1000
 RECORD = CORRUPT[0].name
@@ -52,7 +53,7 @@ def _table_of_nothing(request: Request) -> Table:
     """Return the table of a named layout that can be followed, whose directories may appear later."""
     for layout in registry.layouts():
         if layout.name == request.words["codec"] and layout.capabilities.follow is not None:
-            return registry.table_of(layout.views[request.following(layout, list).view])
+            return table_of(layout.views[request.following(layout, list).view], request.options)
     raise UsageError("nothing exists yet, so the columns are unknown", advice="Pass a schema: .schema(...)")
 
 

@@ -24,11 +24,12 @@ from pyspark.sql.types import StructType
 
 from logwright.codec.fault import UsageError
 from logwright.readers.follow import Following, Pace
-from logwright.readers.plan import Reading, table_of
+from logwright.readers.plan import Reading
 from logwright.readers.record import Recorder
 from logwright.readers.spark import SparkSource
 from logwright.readers.spark_request import Request
 from logwright.readers.stream import Mode
+from logwright.readers.task import table_of
 from logwright.readers.traceback import short_traceback
 
 

@@ -16,6 +16,8 @@ from logwright.codec.deferred import deferred
 from logwright.codec.engine.correct import Fix
 from logwright.codec.fault import DamageError, Fault
 from logwright.codec.option import Option, Options, fold
+from logwright.codec.store.view import View
+from logwright.codec.table import Table
 from logwright.codec.window import RowFrames
 from logwright.readers.corrected import with_corrections
 from logwright.readers.filter import Filter
@@ -364,3 +366,14 @@ def codec_options(codec: Codec, options: Mapping[str, Any]) -> Options:
 @lru_cache(maxsize=64)
 def _defaults(codec: Hashable) -> Options:
     return Options(cast(Codec, codec).options)
+
+
+def typed_table(codec: str, table: str, options: Mapping[str, Any]) -> Table:
+    """Return a table of a codec, with the column types that options choose."""
+    owner = registry.get(codec)
+    return owner.table_of(table, owner.context("", codec_options(owner, options)))
+
+
+def table_of(view: View, options: Mapping[str, Any]) -> Table:
+    """Return the table of a view's rows, with the column types that options choose."""
+    return view.rows or typed_table(view.codec, view.table, options)

@@ -15,10 +15,10 @@ from logwright.codec.option import Options, fold
 from logwright.codec.store.build import Summary
 from logwright.codec.store.roots import Roots
 from logwright.codec.table import Table
-from logwright.readers.plan import table_of
 from logwright.readers.prefetch import FEW, Prefetcher, usable
 from logwright.readers.resolve import configuration
 from logwright.readers.source import local_path
+from logwright.readers.task import table_of
 from logwright.readers.usage import check_write
 from logwright.writers import rows
 from logwright.writers.commit import Transaction

@@ -268,13 +268,12 @@ def _matching(batch: pa.RecordBatch, chosen: Filter, table: Table) -> pa.Array[A
 
 
 def _rows_table(codec: str, options: Mapping[str, Any]) -> Table:
-    from logwright.readers.task import codec_options
+    from logwright.readers.task import typed_table
     from logwright.writers.write import taken_table
 
     if _is_layout(codec):
         return taken_table(registry.get_writer(codec), options)
-    owner = registry.get(codec)
-    return owner.table_of("rows", owner.context("", codec_options(owner, options)))
+    return typed_table(codec, "rows", options)
 
 
 def _known(codec: str, table: Table) -> Table:

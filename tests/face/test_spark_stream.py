@@ -70,6 +70,17 @@ def test_micro_batches_follow_a_growing_partition(tmp_path: Path) -> None:
     reader.stop()
 
 
+def test_schema_of_a_path_that_appears_later_has_the_types_that_options_choose(tmp_path: Path) -> None:
+    pytest.importorskip("fastavro")
+    schema = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
+    (tmp_path / "order.avsc").write_text(json.dumps(schema))
+    payloads = {"value.format": "avro", "value.schema": tmp_path / "order.avsc", "value.as": "struct"}
+    words = {**payloads, "codec": "kafka.partition", "ignoreMissingFiles": True}
+    before = data_source(tmp_path / "a-0", **words).schema()
+    lw.write([{"value": {"id": 1}}], tmp_path / "a-0", "kafka.partition", **payloads)
+    assert before == data_source(tmp_path / "a-0", **words).schema()
+
+
 def test_bytes_and_files_per_trigger_limit_a_batch(tmp_path: Path) -> None:
     write(tmp_path / "a-0", 0, 400)
     for words, limit in (
