@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib
 import io
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any, Protocol, TypeVar
@@ -81,6 +81,13 @@ class Schema:
             )
         return self.file
 
+    def refuse_unused(self, used: Collection[str], why: str) -> None:
+        """Raise `UsageError` for an option that was passed and is not among the used ones."""
+        passed = {"schema": self.file, "message": self.message, "schema.id": self.id}
+        for option, value in passed.items():
+            if value is not None and option not in used:
+                raise UsageError(f"option {self.side}.{option} has no effect {why}")
+
 
 def _refusing(reason: str) -> Callable[[Callable[[Any, _In], _Out]], Callable[[Any, _In], _Out]]:
     """Return a decorator of a method that raises `PayloadError` with this reason for any exception: the packages raise many kinds."""
@@ -122,9 +129,6 @@ def _refuse_constant(name: str) -> Any:
 
 class _Json:
     """JSON text is kept as it is."""
-
-    def __init__(self, schema: Schema) -> None:
-        """`schema` is not used."""
 
     def decode(self, data: bytes) -> bytes:
         try:
@@ -215,6 +219,7 @@ class _Avro:
             raise PayloadError(f"{len(values)} JSON values, expected 1")
         self._check(values[0], self._schema)
         self._library.schemaless_writer(out, self._schema, values[0])
+        # fastavro's JSON reader leaves out fields that the schema lacks.
         field = _left_out(json.loads(text), json.loads(self.decode(out.getvalue())))
         if field is not None:
             raise PayloadError(f"{_TO_AVRO}: the schema has no field {field!r}")
@@ -371,9 +376,9 @@ class _Protobuf:
 class _Confluent:
     """A payload after the id of its schema."""
 
-    def __init__(self, schema: Schema, inner: Callable[[Schema], Format]) -> None:
-        self._schema, self._inner = schema, inner(schema)
-        path = self._inner.path() if isinstance(self._inner, _Protobuf) else None
+    def __init__(self, schema: Schema, inner: Format) -> None:
+        self._schema, self._inner = schema, inner
+        path = inner.path() if isinstance(inner, _Protobuf) else None
         self._path = b"" if path is None else b"\0" if path == [0] else _varints([len(path), *path])
 
     def decode(self, data: bytes) -> bytes:
@@ -422,27 +427,26 @@ def _varints(numbers: list[int]) -> bytes:
     return bytes(out)
 
 
-FORMATS: Mapping[str, Callable[[Schema], Format]] = {
-    "json": _Json,
-    "avro": _Avro,
-    "protobuf": _Protobuf,
-    "confluent-json": lambda schema: _Confluent(schema, _Json),
-    "confluent-avro": lambda schema: _Confluent(schema, _Avro),
-    "confluent-protobuf": lambda schema: _Confluent(schema, _Protobuf),
+FORMATS: Mapping[str, tuple[Callable[[Schema], Format], Collection[str]]] = {
+    "json": (lambda _: _Json(), ()),
+    "avro": (_Avro, ("schema",)),
+    "protobuf": (_Protobuf, ("schema", "message")),
+    "confluent-json": (lambda schema: _Confluent(schema, _Json()), ("schema.id",)),
+    "confluent-avro": (lambda schema: _Confluent(schema, _Avro(schema)), ("schema", "schema.id")),
+    "confluent-protobuf": (
+        lambda schema: _Confluent(schema, _Protobuf(schema)),
+        ("schema", "message", "schema.id"),
+    ),
 }
+"""How to make each format, and the options of `Schema` that it uses."""
 
 
 @cache
-def _format(name: str, schema: Schema) -> Format:
-    for option, unused in (
-        ("schema", schema.file is not None and name.endswith("json")),
-        ("message", schema.message is not None and not name.endswith("protobuf")),
-        ("schema.id", schema.id is not None and not name.startswith("confluent")),
-    ):
-        if unused:
-            side = schema.side
-            raise UsageError(f"option {side}.{option} has no effect with {side}.format={name}")
-    return FORMATS[name](schema)
+def format_of(name: str, schema: Schema) -> Format:
+    """Return a format. Raises `UsageError` for a wrong schema, and for options that the format does not use."""
+    make, used = FORMATS[name]
+    schema.refuse_unused(used, f"with {schema.side}.format={name}")
+    return make(schema)
 
 
 # Options and columns
@@ -467,13 +471,15 @@ def formats_of(options: Options) -> dict[str, Format]:
     out = {}
     for side in SIDES:
         name = options[f"{side}.format"]
-        schema = options[f"{side}.schema"], options[f"{side}.message"], options[f"{side}.schema.id"]
+        schema = Schema(
+            side, options[f"{side}.schema"], options[f"{side}.message"], options[f"{side}.schema.id"]
+        )
         if name is not None:
-            out[side] = _format(name, Schema(side, *schema))
+            out[side] = format_of(name, schema)
         elif options[f"{side}.as"] != TEXT:
             raise UsageError(f"option {side}.as has no effect without {side}.format")
-        elif schema != (None, None, None):
-            raise UsageError(f"option {side}.schema has no effect without {side}.format")
+        else:
+            schema.refuse_unused((), f"without {side}.format")
     return out
 
 
