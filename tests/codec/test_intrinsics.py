@@ -65,7 +65,7 @@ from logwright.codec.kernels.kernel import Kernel, kernel, mode
 pytestmark = pytest.mark.kernel_modes
 
 ELSEWHERE = pytest.mark.skipif(
-    mode() != module.COMPILED, reason="it compiles for another processor in a process of its own"
+    mode() != module.COMPILED, reason="it starts a process that compiles for another processor"
 )
 """For tests that do the same in every mode."""
 

@@ -164,12 +164,12 @@ def _lost_misplaced(
 
 def _copies(listing: Listing, batches: list[_Misplaced]) -> set[tuple[int, int]]:
     """Return the identities of those batches of which a good batch is a copy."""
-    wanted = {batch.identity for batch in batches}
-    found: set[tuple[int, int]] = set()
-    for _, frames in _good(listing, []) if wanted else ():
-        near = frames.header[np.isin(frames.header["base_offset"], [base for base, _ in wanted])]
-        found |= wanted & set(zip(near["base_offset"].tolist(), near["crc"].tolist(), strict=True))
-    return found
+    identities = {batch.identity for batch in batches}
+    copied: set[tuple[int, int]] = set()
+    for _, frames in _good(listing, []) if identities else ():
+        near = frames.header[np.isin(frames.header["base_offset"], [base for base, _ in identities])]
+        copied |= identities & set(zip(near["base_offset"].tolist(), near["crc"].tolist(), strict=True))
+    return copied
 
 
 def _good(listing: Listing, misplaced: list[_Misplaced]) -> Iterator[tuple[Window, Frames]]:
