@@ -24,12 +24,12 @@ from logwright.readers.task import Task, Work, table_of, typed_table
 
 if TYPE_CHECKING:
     from logwright.codec.engine.startup import Started
-    from logwright.readers import combined, report_text, served
+    from logwright.readers import combined, served, verdict_text
     from logwright.readers.combined import Combined
     from logwright.readers.filter import Filter
     from logwright.readers.served import ServedRows
 else:
-    combined, report_text, served = deferred("logwright.readers", "combined", "report_text", "served")
+    combined, served, verdict_text = deferred("logwright.readers", "combined", "served", "verdict_text")
 
 GENERIC = ("rows", "frames", "file")
 """Views of every codec, and of a directory with the codec of its default view."""
@@ -222,7 +222,7 @@ def _as_system(target: DirectoryTarget, view: str, as_system: AsSystem) -> Readi
     if not verdict.opens:
         reason = f"{verdict.error_class}: {verdict.error}" if verdict.error_class else str(verdict.error)
         raise DamageError(
-            f"{report_text.after_stop(verdict.to_dict())} does not open it ({reason})",
+            f"{verdict_text.after_stop(verdict.to_dict())} does not open it ({reason})",
             path=target.path,
             advice="`logwright verify --as-system` shows details; mode=DROPMALFORMED reads what is undamaged",
         )
@@ -235,7 +235,7 @@ def _as_system(target: DirectoryTarget, view: str, as_system: AsSystem) -> Readi
     notes = target.directory.notes()
     if verdict.error is not None:
         stops = verdict.serves.get("stops_at")
-        continues = f"clients {report_text.skips(verdict.to_dict())}"
+        continues = f"clients {verdict_text.skips(verdict.to_dict())}"
         notes += (continues if stops is None else f"clients stop at {stops}: {verdict.error}",)
     return Reading(table, tasks, (), notes, (), target.live, (verdict.to_dict(),))
 

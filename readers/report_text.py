@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -19,6 +19,7 @@ from logwright.codec.option import Verb
 from logwright.codec.plural import count, plural
 from logwright.readers.corrected import healed_by_corrections, unproved
 from logwright.readers.report_data import ReportData
+from logwright.readers.verdict_text import SCOPES, system, system_in_brief, title
 
 WIDTH = 118
 """Longer lines are wrapped, except for paths and commands."""
@@ -213,78 +214,6 @@ def _consequences(report: ReportData) -> Iterator[str]:
         if not report.system["truncates"]:
             # Otherwise the warnings repeat the line above.
             yield from (f"    {warning}" for warning in report.system["warnings"][:_WARNINGS])
-
-
-def title(verdict: Mapping[str, Any]) -> str:
-    """Return the name of the system in a verdict."""
-    return str(verdict.get("title") or f"{verdict['name']} {verdict['version']}")
-
-
-def after_stop(verdict: Mapping[str, Any]) -> str:
-    """Return the system in a verdict, with the kind of stop if it makes a difference."""
-    name = title(verdict)
-    if not verdict["clean_from"]:
-        return name
-    return f"{name}, after {'a clean' if verdict['clean'] else 'an unclean'} stop"
-
-
-def skips(verdict: Mapping[str, Any]) -> str:
-    """Describe clients that continue after an error."""
-    return f"skip unreadable data and end with the error {verdict['error']!r}"
-
-
-def system(verdict: Mapping[str, Any], report: ReportData) -> str:
-    """Describe what the real system would do if it were started now."""
-    row, file = report.nouns
-    head = f"{after_stop(verdict)}: "
-    faults = [fault for _, fault in report.faults if fault.severity is not Severity.INFO]
-    if not verdict["opens"]:
-        refusal = _SCOPES.get(str(verdict["scope"]), "does not open it")
-        why = verdict["error"] or verdict["error_class"] or ""
-        # The error may repeat a fault above.
-        known = any(fault.detail and fault.detail in why for fault in faults)
-        return f"{head}{refusal}" if known or not why else f"{head}{refusal}: {why}"
-    actions = ["opens it"]
-    truncated = dict(verdict["truncates"])
-    if len(truncated) > 2:
-        actions.append(f"truncates {len(truncated)} files")
-    else:
-        named = _only_file(report)
-        actions += [
-            f"truncates {'this file' if name == named else name} to {count(size, 'byte')}"
-            for name, size in truncated.items()
-        ]
-    primary = {entry.path for entry in report.files if entry.primary}
-    deleted = [name for name in verdict["removes"] if name in primary]
-    if deleted:
-        later = "later " if truncated and all(name > max(truncated) for name in deleted) else ""
-        actions.append(f"deletes {count(len(deleted), later + file)}")
-    if verdict["rows_lost"]:
-        loss = f"loses {count(verdict['rows_lost'], row)}"
-    elif verdict["rows_lost"] is None and verdict["lost"]:
-        loss = f"loses {plural(row)}"
-    else:
-        loss = "loses nothing more" if any(fault.lost for fault in faults) else "loses nothing"
-    stops = verdict["serves"].get("stops_at")
-    clients = ""
-    if stops is not None:
-        clients = f"; clients stop with an error at {stops}"
-    elif verdict["error"]:
-        clients = f"; clients {skips(verdict)}"
-    return f"{head}{', '.join(actions)} and {loss}{clients}"
-
-
-_SCOPES = {
-    "process": "does not start",
-    "log_dir": "starts without this log directory",
-    "partition": "starts without this partition",
-}
-
-
-def _only_file(report: ReportData) -> str | None:
-    """Return the file that the headline names."""
-    named = {path for path, fault in report.faults if fault.severity is not Severity.INFO}
-    return named.pop() if len(named) == 1 else None
 
 
 # Advice
@@ -484,7 +413,7 @@ def _in_all(report: ReportData) -> Iterator[str]:
         closed = [part for part in asked if part.system and part.system["scope"] == scope]
         if closed:
             more = f" and {len(closed) - 1} more" if len(closed) > 1 else ""
-            yield f"{head}{_SCOPES[scope]}, because of {_short(closed[0], report)}{more}"
+            yield f"{head}{SCOPES[scope]}, because of {_short(closed[0], report)}{more}"
             return
     lost = [int(part.system["rows_lost"] or 0) for part in asked if part.system]
     if sum(lost):
@@ -528,7 +457,7 @@ def _line(part: ReportData, room: int) -> str:
         after.append(f"lost: {least}{count(rows, part.nouns[0])}")
     elif any(fault.rows_lost for fault in faults):
         after.append("repair restores it")
-    if part.system is not None and (short := _shortly(part.system, part)):
+    if part.system is not None and (short := system_in_brief(part.system, part)):
         after.append(short)
     end = "".join(f"; {part}" for part in after)
     end = f", {len(faults)} faults{end}" if len(faults) > 1 else end
@@ -540,19 +469,6 @@ def _line(part: ReportData, room: int) -> str:
     if len(text) > left:
         text = f"{text[: left - 3]}..."
     return f"{word}  {text}{end}"
-
-
-def _shortly(verdict: Mapping[str, Any], report: ReportData) -> str:
-    """Describe in a few words what the real system would do; "" if nothing is lost."""
-    name = title(verdict)
-    if not verdict["opens"]:
-        return f"{name} {_SCOPES.get(str(verdict['scope']), 'does not open it')}"
-    if verdict["rows_lost"]:
-        return f"{name} loses {count(verdict['rows_lost'], report.nouns[0])}"
-    stops = verdict["serves"].get("stops_at")
-    if stops is not None:
-        return f"{name}'s clients stop at {stops}"
-    return f"{name}'s clients end with an error" if verdict["error"] else ""
 
 
 def _about(part: ReportData) -> str:

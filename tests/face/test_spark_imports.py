@@ -19,7 +19,8 @@ KAFKA = "logwright.codec.kafka"
 RARE = (
     f"{KAFKA}.startup.start", f"{KAFKA}.repair", f"{KAFKA}.store.builder", f"{KAFKA}.store.assemble", f"{KAFKA}.formats.log.write",
     f"{KAFKA}.formats.log.reencode", f"{KAFKA}.formats.internal.records", "logwright.codec.engine.startup", "logwright.codec.address",
-    "logwright.readers.report_text", "logwright.readers.journal", "logwright.readers.combined", "logwright.readers.served",
+    "logwright.readers.report_text", "logwright.readers.verdict_text", "logwright.readers.journal", "logwright.readers.combined",
+    "logwright.readers.served",
 )  # fmt: skip
 """Modules that no process of a query on a sound partition needs: starts, repair, writing, internal topics, reports."""
 DECODING = (
