@@ -136,14 +136,14 @@ def joined(parts: Sequence[bytes]) -> tuple[Bytes, Int64s]:
     return np.frombuffer(b"".join(parts), np.uint8), starts
 
 
+_NO_COLUMNS = pa.struct([])
+
+
 def batch_of(arrays: Sequence[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBatch:
     """Return a batch of `rows` rows, possibly without columns."""
     if arrays:
         return pa.RecordBatch.from_arrays(list(arrays), schema=schema)
     return pa.RecordBatch.from_struct_array(pa.nulls(rows, _NO_COLUMNS))
-
-
-_NO_COLUMNS = pa.struct([])
 
 
 def one_batch(rows: pa.Table) -> pa.RecordBatch:

@@ -415,20 +415,16 @@ def _in_all(report: ReportData) -> Iterator[str]:
             more = f" and {len(closed) - 1} more" if len(closed) > 1 else ""
             yield f"{head}{SCOPES[scope]}, because of {_short(closed[0], report)}{more}"
             return
+    if not asked:
+        yield f"{head}starts, and has nothing to load"
+        return
     lost = [int(part.system["rows_lost"] or 0) for part in asked if part.system]
     if sum(lost):
         yield f"{head}loses {count(sum(lost), _noun(report))} in {sum(map(bool, lost))} of them"
-    elif not asked:
-        yield f"{head}starts, and has nothing to load"
-        return
     closed = [part for part in asked if part.system and not part.system["opens"]]
     if closed:
         yield f"{head}does not open {len(closed)} of them"
-    elif (
-        asked
-        and not sum(lost)
-        and all(part.ok and not part.unchecked for part in report.parts if not part.system)
-    ):
+    elif not sum(lost) and all(part.ok and not part.unchecked for part in report.parts if not part.system):
         more = "" if report.safe else " more"
         yield f"{head}opens {'both' if len(asked) == 2 else 'all'} and loses nothing{more}"
 

@@ -176,8 +176,8 @@ def _works(name: str, own: Codec | Layout) -> str:
 
 def check_write(owner: Codec | Layout, path: str, options: Mapping[str, Any]) -> None:
     """Raise `UsageError` for an option of the same system that writing a file or directory does not use."""
+    known = {fold(option.name): option.name for option in every_option(owner)} if options else {}
     for name, value in options.items():
-        known = {fold(option.name): option.name for option in every_option(owner)}
         if fold(name) in known and value is not None and not takes(owner, name, Verb.WRITE):
             raise UsageError(
                 f"option {known[fold(name)]} does not apply to writing {owner.name}",

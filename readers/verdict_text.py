@@ -1,4 +1,4 @@
-"""What the real system would do with a store, in words: its verdict for reports and messages."""
+"""The predicted start of the real system on a store, in words, for reports and messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SCOPES = {
     "log_dir": "starts without this log directory",
     "partition": "starts without this partition",
 }
-"""What a system does instead of opening a store, by the scope of its error."""
+"""Refusals of a system to open a store, by the scope of its error."""
 
 
 def title(verdict: Mapping[str, Any]) -> str:

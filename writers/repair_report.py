@@ -47,8 +47,7 @@ def overlap(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
 
 def _covered(lost: Mapping[str, Any], cuts: Iterable[Removed]) -> bool:
     """Return whether all that is lost in one place is lost in others too, of which each may have a part of its ids."""
-    parts: list[tuple[int, int]] = []
-    first = last = 0
+    parts = []
     for part in (cut.lost for cut in cuts if cut.rows_lost != 0 and cut.lost):
         if part == lost:
             return True
@@ -59,12 +58,14 @@ def _covered(lost: Mapping[str, Any], cuts: Iterable[Removed]) -> bool:
         if all(low[0] <= low[1] and high[0] >= high[1] for low, high in ranges):
             return True
         if len(ranges) == 1:
-            ((low, first), (high, last)) = ranges[0]
-            parts.append((low, high))
-    for low, high in sorted(parts):
-        if low <= first <= high:
-            first = high + 1
-    return bool(parts) and first > last
+            parts += ranges
+    if not parts:
+        return False
+    (_, missing), (_, last) = parts[0]
+    for (low, _), (high, _) in sorted(parts):
+        if low <= missing <= high:
+            missing = high + 1
+    return missing > last
 
 
 def _ranges(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[tuple[list[Any], list[Any]]]:

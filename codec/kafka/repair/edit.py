@@ -190,8 +190,8 @@ class _Editor:
         return np.asarray(out & data, np.bool_)
 
     def _encode(self, window: Window, frames: Frames, touched: Mask) -> list[list[bytes]]:
-        """Return what each changed batch is encoded as again: one batch; for magic 0 and 1 nothing without records, and the messages of a
-        wrapper that is no longer compressed."""
+        """Encode the changed batches again, and return what replaces each: one batch. For magic 0 and 1 it is nothing if no record is left,
+        and several messages if a wrapper is no longer compressed."""
         picked = frames.pick(touched)
         # A context must not see the same rows twice.
         context = log.CODEC.context(self.file.name, self.context.options, base_offset=self.base)

@@ -160,7 +160,7 @@ def stored_rows(rows: pa.RecordBatch, first_row: int = 0) -> pa.RecordBatch:
         topic for topic in TOPICS if any(kind.fields and kind.column in names for kind in topic.records)
     ]
     if "type" not in names or not topics:
-        # Rows of another table may have such a column too. Rows of a view without the other column would be written without key and value.
+        # Rows of other tables may have a column `type` too. Without key and value, what the view's column says would be lost.
         if ("type" in names or topics) and not {"key", "value"} & set(names):
             raise UsageError(
                 "the rows have no key and no value, and not the columns of a decoded view",
@@ -206,14 +206,14 @@ def _stored(
     """Return the key and value of a row."""
     key, value = _content(row.get("key")), _content(row.get("value"))
     kind = kinds.get(row["type"])
+    if kind is None and row["type"] is not None:
+        raise PayloadError(f"unknown type: expected one of {', '.join(kinds)}")
     own = None if kind is None else kind.column
     other = next((name for name in row if name not in (*_OWN, own) and row[name] is not None), None)
-    if other is not None and (kind is not None or row["type"] is None):
+    if other is not None:
         raise PayloadError(f"column {other} is not null, but belongs to another type")
-    if row["type"] is None:
-        return key, value
     if kind is None:
-        raise PayloadError(f"unknown type: expected one of {', '.join(kinds)}")
+        return key, value
     if kind is CONTROL:
         if key is None or value is None:
             raise PayloadError("key or value is null")
