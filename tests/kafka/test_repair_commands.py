@@ -88,3 +88,21 @@ def test_the_offset_of_a_wrapper_is_restored(name: str, bit: int, tmp_path: Path
     assert not lw.verify(copy).ok
     lw.repair(copy, tmp_path / "out" / source.name)
     assert (tmp_path / "out" / source.name / log).read_bytes() == (source / log).read_bytes()
+
+
+def test_note_on_a_moved_wrapper_has_the_stored_offsets(tmp_path: Path) -> None:
+    """A wrapper stores its last offset, a batch of magic 2 its first one."""
+    source = CASES["v1_gzip"].partition
+    log = "00000000000000000000.log"
+    frames = lw.read(source, view="batches", columns=["position", "records_count", "last_offset"]).to_pylist()
+    frame = next(frame for frame in frames[1:] if frame["records_count"] > 3)
+    copy = shutil.copytree(source, tmp_path / source.name)
+    data = bytearray((source / log).read_bytes())
+    damaged = frame["last_offset"] ^ 3 << 40
+    data[frame["position"] : frame["position"] + 8] = damaged.to_bytes(8, "big")
+    (copy / log).write_bytes(data)
+    report = lw.repair(copy, tmp_path / "out" / source.name)
+    assert (tmp_path / "out" / source.name / log).read_bytes() == (source / log).read_bytes()
+    change = f"at byte {frame['position']} is changed from {damaged} to {frame['last_offset']}: "
+    (note,) = [note for note in report.notes if change in note]
+    assert ": offset of the " in note

@@ -238,9 +238,10 @@ class _Reorderer:
         moved = replace(batch, heads=heads, markers=marks, start=start, patch=patch, origin=batch.begin)
         if not self._insert(moved):
             return False
+        field = "base_offset" if head["magic"] >= MAGIC else "offset"
         self.order.notes.append(
-            f"{batch.file}: base_offset of the batch at byte {batch.begin} is changed from {batch.first} to {to}: {why} (no checksum"
-            " covers the field)."
+            f"{batch.file}: {field} of the batch at byte {batch.begin} is changed from {batch.first + shift} to {to + shift}: {why} (no"
+            " checksum covers the field)."
         )
         return True
 
