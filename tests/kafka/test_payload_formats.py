@@ -460,14 +460,14 @@ def test_options_that_a_format_does_not_use_are_refused(
         ({"id": True}, "Order.id is <True>"),
         ({"tags": {"x": 1 << 40}}, "Order.tags is <1099511627776>"),
         ({"other": 1}, "the schema has no field 'other'"),
-        ({"note": {"string": "x", "long": 1}}, "cannot be encoded"),
+        ({"note": {"string": "x", "long": 1}}, ""),
     ],
 )
 def test_json_values_that_avro_would_change_are_refused(
     change: dict[str, Any], reason: str, tmp_path: Path
 ) -> None:
     text = json.dumps(AVRO_ORDER | change)
-    with pytest.raises(UsageError, match=f"row 0: value: cannot be encoded as Avro: .*{reason}|{reason}"):
+    with pytest.raises(UsageError, match=f"row 0: value: cannot be encoded as Avro: .*{reason}"):
         lw.write([{"value": text}], tmp_path / "orders-0", "kafka.partition", **_options(tmp_path, "avro"))
 
 
