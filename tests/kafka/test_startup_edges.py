@@ -241,3 +241,19 @@ def test_identity_and_end_of_a_replica() -> None:
     assert asked(partition_directory({LOG: batch(0)}, "backup")) == (None, 1)
     moved = "orders-3.0123456789abcdef0123456789abcdef-future"
     assert asked(partition_directory({}, moved)) == (("orders-3", None), 0)
+
+
+def test_emptied_segment_keeps_the_transaction_index_that_its_recovery_created() -> None:
+    """An offset that an index refuses empties the segment, after the recovery has indexed the aborted transaction before it."""
+    large = [record(value=bytes(300))]
+    marker = record(key=bytes(4), value=bytes(6))
+    directory = partition(
+        batch(5, large, attributes=TRANSACTIONAL, **TXN),
+        batch(6, [marker], attributes=TRANSACTIONAL | CONTROL, **TXN | {"base_sequence": -1}),
+        batch(7, large),
+        batch(8, large),
+        batch(2, large),
+    )
+    directory.files |= {INDEX: b"", TIMEINDEX: b""}
+    started = predict_start(directory, **INTERVAL)
+    assert [started.after.read(name) for name in (LOG, TXNINDEX)] == [b"", b""]

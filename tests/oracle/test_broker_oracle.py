@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
 import shutil
 from collections import Counter
@@ -54,7 +53,7 @@ def compare(kafka: Any, seed: int, place: Path, *, old: bool = False) -> str:
     )
     verdict = result.verdict
     loaded = None
-    with contextlib.suppress(JavaError):
+    try:
         loaded = kafka.load(
             real,
             clean=clean,
@@ -63,6 +62,9 @@ def compare(kafka: Any, seed: int, place: Path, *, old: bool = False) -> str:
             index_interval_bytes=250,
             segment_index_bytes=4096,
         )
+    except JavaError as error:
+        if error.java_class == "java.lang.OutOfMemoryError":
+            return "out of memory"  # a damaged size: the files do not say how much memory a broker has
     if loaded is None:
         assert not verdict.opens, target
         return "refused"
@@ -109,6 +111,7 @@ def test_random_damage_of_older_magics(kafka: Any, tmp_path: Path) -> None:
 def test_much_random_damage_of_older_magics(kafka: Any, tmp_path: Path) -> None:
     counts = run(kafka, range(10_000, 15_000), tmp_path, old=True)
     assert counts["loaded"] > 3500
+    assert counts["out of memory"] <= 5
 
 
 @pytest.mark.nightly

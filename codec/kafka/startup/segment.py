@@ -161,10 +161,12 @@ class LogSegment:
         except (BrokerError, LogwrightError):
             # The code that catches the exception sees the index as far as it was rebuilt.
             self._index = self._index_of(indexer.index_bytes())
+            self._put_aborted(aborted)
             raise
         if indexer.time_backwards:
             self._index = self._index_of(indexer.index_bytes())
             self.overlay.truncate(self.log, valid)
+            self._put_aborted(aborted)
             raise self._time_backwards(indexer)
         cut = self.size - valid
         self.cut = (valid, why)
@@ -172,9 +174,13 @@ class LogSegment:
         self._index = self._index_of(indexer.index_bytes())
         self.overlay.put(self.index_file, indexer.index_bytes())
         self.overlay.put(self.timeindex_file, indexer.timeindex_bytes())
+        self._put_aborted(aborted)
+        return cut
+
+    def _put_aborted(self, aborted: list[AbortedTxn]) -> None:
+        """Write the transaction index, which the first aborted transaction creates."""
         if aborted or self.txnindex_file in self.overlay:
             self.overlay.put(self.txnindex_file, txnindex_bytes(aborted))
-        return cut
 
     def _take(
         self,
