@@ -65,7 +65,7 @@ def _covered(lost: Mapping[str, Any], cuts: Iterable[Removed]) -> bool:
     for (low, _), (high, _) in sorted(parts):
         if low <= missing <= high:
             missing = high + 1
-    return missing > last
+    return bool(missing > last)
 
 
 def _ranges(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[tuple[list[Any], list[Any]]]:
