@@ -9,12 +9,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 
-class _Deferred:
+class Deferred:
+    """A module that is imported when an attribute of it is first used."""
+
     def __init__(self, name: str) -> None:
-        self._name = name
+        self.__name__ = name
 
     def __getattr__(self, name: str) -> Any:
-        value = getattr(importlib.import_module(self._name), name)
+        value = getattr(importlib.import_module(self.__name__), name)
         setattr(self, name, value)
         return value
 
@@ -24,15 +26,20 @@ def deferred(package: str, *names: str) -> Any:
 
     The caller imports them under `TYPE_CHECKING` as well, so that types and the direction of imports are checked.
     """
-    modules = tuple(_Deferred(f"{package}.{name}") for name in names)
+    modules = tuple(Deferred(f"{package}.{name}") for name in names)
     return modules if len(modules) > 1 else modules[0]
 
 
 if TYPE_CHECKING:
     import crc32c as crc32c_package
     import pyarrow.compute as compute
-else:
-    compute = _Deferred("pyarrow.compute")
-    crc32c_package = _Deferred("crc32c")
+    from llvmlite import ir
 
-__all__ = ["compute", "crc32c_package", "deferred"]
+    cgutils: Any
+else:
+    cgutils = Deferred("numba.core.cgutils")
+    ir = Deferred("llvmlite.ir")
+    compute = Deferred("pyarrow.compute")
+    crc32c_package = Deferred("crc32c")
+
+__all__ = ["Deferred", "cgutils", "compute", "crc32c_package", "deferred", "ir"]

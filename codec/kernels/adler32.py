@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 import sys
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from logwright.codec.kernels.intrinsics import load_u8
+from logwright.codec.deferred import cgutils, ir
+from logwright.codec.kernels.intrinsics import emit_loop, load_u8
 from logwright.codec.kernels.kernel import INTERPRETED, intrinsic, kernel
 from logwright.codec.kernels.kernel import mode as kernel_mode
 from logwright.codec.window import Bytes
@@ -52,96 +53,70 @@ def _kept() -> bool:
     return adler32.cached()
 
 
-def _emit_sums(typing_context: Any, buf: Any, at: Any, n: Any) -> Any:
-    from numba.core import types
+def _emit_sums(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    data = context.make_array(signature.args[0])(context, builder, args[0]).data
+    at, n = args[1], args[2]
+    byte, half, wide, long = (ir.IntType(bits) for bits in (8, 16, 32, 64))
+    bytes_, halves, wides = (ir.VectorType(item, _LANES) for item in (byte, half, wide))
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        from llvmlite import ir
-        from numba.core import cgutils
+    def load(place: Any) -> Any:
+        pointer = builder.bitcast(builder.gep(data, [place]), bytes_.as_pointer())
+        return builder.load(pointer, align=1)
 
-        pack: Any = cgutils.pack_array
-        data = context.make_array(signature.args[0])(context, builder, args[0]).data
-        at, n = args[1], args[2]
-        byte, half, wide, long = (ir.IntType(bits) for bits in (8, 16, 32, 64))
-        bytes_, halves, wides = (ir.VectorType(item, _LANES) for item in (byte, half, wide))
+    def widened(values: Any) -> Any:
+        return builder.zext(values, halves)
 
-        def constant(value: int) -> Any:
-            return ir.Constant(long, value)
+    # The first unit begins before `at` unless the size is a multiple of a unit. The bytes before `at` are masked.
+    pad = builder.and_(builder.neg(n), long(_UNIT - 1))
+    first = builder.sub(at, pad)
+    padded = builder.insert_element(
+        ir.Constant(bytes_, ir.Undefined), builder.trunc(pad, byte), ir.Constant(wide, 0)
+    )
+    pads = builder.shuffle_vector(padded, padded, ir.Constant(wides, [0] * _LANES))
+    zeros = ir.Constant(bytes_, [0] * _LANES)
 
-        def load(place: Any) -> Any:
-            pointer = builder.bitcast(builder.gep(data, [place]), bytes_.as_pointer())
-            return builder.load(pointer, align=1)
+    def begin(k: int) -> Any:
+        counts = builder.icmp_unsigned(">=", ir.Constant(bytes_, list(range(k, k + _LANES))), pads)
+        return widened(builder.select(counts, load(builder.add(first, long(k))), zeros))
 
-        def widened(values: Any) -> Any:
-            return builder.zext(values, halves)
+    def summed_up(values: Iterable[Any], total: Any, sums: Any) -> tuple[Any, Any]:
+        for value in values:
+            total = builder.add(total, value)
+            sums = builder.add(sums, total)
+        return total, sums
 
-        # The first unit begins before `at` unless the size is a multiple of a unit. The bytes before `at` are masked.
-        pad = builder.and_(builder.neg(n), constant(_UNIT - 1))
-        first = builder.sub(at, pad)
-        padded = builder.insert_element(
-            ir.Constant(bytes_, ir.Undefined), builder.trunc(pad, byte), ir.Constant(wide, 0)
-        )
-        pads = builder.shuffle_vector(padded, padded, ir.Constant(wides, [0] * _LANES))
-        zeros = ir.Constant(bytes_, [0] * _LANES)
+    places = range(0, _UNIT, _LANES)
+    none = ir.Constant(halves, [0] * _LANES)
+    begun = summed_up(map(begin, places), none, none)
 
-        def begin(k: int) -> Any:
-            counts = builder.icmp_unsigned(">=", ir.Constant(bytes_, list(range(k, k + _LANES))), pads)
-            return widened(builder.select(counts, load(builder.add(first, constant(k))), zeros))
+    def more(place: Any, sums: Sequence[Any]) -> tuple[Any, Any]:
+        return summed_up((widened(load(builder.add(place, long(k)))) for k in places), *sums)
 
-        def summed_up(values: Iterable[Any], total: Any, sums: Any) -> tuple[Any, Any]:
-            for value in values:
-                total = builder.add(total, value)
-                sums = builder.add(sums, total)
-            return total, sums
+    second, end = builder.add(first, long(_UNIT)), builder.add(at, n)
+    _, (lanes, weights) = emit_loop(builder, second, end, long(_UNIT), begun, more)
 
-        places = range(0, _UNIT, _LANES)
-        none = ir.Constant(halves, [0] * _LANES)
-        begun = summed_up(map(begin, places), none, none)
-        before, body, after = builder.block, *(builder.append_basic_block(name) for name in ("sum", "done"))
-        end = builder.add(at, n)
-        second = builder.add(first, constant(_UNIT))
-        builder.cbranch(builder.icmp_signed("<", second, end), body, after)
-        builder.position_at_end(body)
-        place, total, sums = (builder.phi(kind) for kind in (long, halves, halves))
-        more = summed_up((widened(load(builder.add(place, constant(k)))) for k in places), total, sums)
-        following = builder.add(place, constant(_UNIT))
-        for phi, start, next_one in zip(
-            (place, total, sums), (second, *begun), (following, *more), strict=True
-        ):
-            phi.add_incoming(start, before)
-            phi.add_incoming(next_one, body)
-        builder.cbranch(builder.icmp_signed("<", following, end), body, after)
-        builder.position_at_end(after)
-        lanes, weights = builder.phi(halves), builder.phi(halves)
-        for phi, start, last in zip((lanes, weights), begun, more, strict=True):
-            phi.add_incoming(start, before)
-            phi.add_incoming(last, body)
+    def summed(values: Any) -> Any:
+        width = _LANES
+        while width > 1:
+            width //= 2
+            low, high = (
+                ir.Constant(ir.VectorType(wide, width), list(range(k, k + width))) for k in (0, width)
+            )
+            values = builder.add(
+                builder.shuffle_vector(values, values, low), builder.shuffle_vector(values, values, high)
+            )
+        return builder.zext(builder.extract_element(values, ir.Constant(wide, 0)), long)
 
-        def summed(values: Any) -> Any:
-            width = _LANES
-            while width > 1:
-                width //= 2
-                low, high = (
-                    ir.Constant(ir.VectorType(wide, width), list(range(k, k + width))) for k in (0, width)
-                )
-                values = builder.add(
-                    builder.shuffle_vector(values, values, low), builder.shuffle_vector(values, values, high)
-                )
-            return builder.zext(builder.extract_element(values, ir.Constant(wide, 0)), long)
-
-        # A byte is weighted by the number of bytes from it to the end: by blocks, minus its position in the block.
-        lanes, weights = builder.zext(lanes, wides), builder.zext(weights, wides)
-        weighted = builder.sub(
-            builder.mul(weights, ir.Constant(wides, [_LANES] * _LANES)),
-            builder.mul(lanes, ir.Constant(wides, list(range(_LANES)))),
-        )
-        return pack(builder, [summed(lanes), summed(weighted)])
-
-    pair: Any = types.UniTuple
-    return pair(types.int64, 2)(buf, types.int64, types.int64), generate
+    # A byte is weighted by the number of bytes from it to the end: by blocks, minus its position in the block.
+    lanes, weights = builder.zext(lanes, wides), builder.zext(weights, wides)
+    weighted = builder.sub(
+        builder.mul(weights, ir.Constant(wides, [_LANES] * _LANES)),
+        builder.mul(lanes, ir.Constant(wides, list(range(_LANES)))),
+    )
+    return cgutils.pack_array(builder, [summed(lanes), summed(weighted)])
 
 
-@intrinsic(_emit_sums)
+@intrinsic("const u1[], i8, i8 -> i8, i8", _emit_sums)
 def _sums(buf: Bytes, at: int, n: int) -> tuple[int, int]:
     """Return the sum of 1 to `_BLOCK` bytes from `at` on, and the sum of all prefix sums. Unchecked: `at` must be at least `_UNIT`, because
     bytes before it are read."""

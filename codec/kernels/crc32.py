@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from logwright.codec.kernels.crc32c import appended, powers, slicing
+from logwright.codec.deferred import cgutils, ir
+from logwright.codec.kernels.crc32c import appended, powers, processor, slicing
 from logwright.codec.kernels.intrinsics import Bytes, emit_loop, load_i64le, load_u8, load_u32le
 from logwright.codec.kernels.kernel import intrinsic, kernel
 
@@ -56,101 +57,77 @@ def _blocks(features: str) -> int:
     return 4 if "+avx512bw" in has else 2
 
 
-def _emit_can_fold(typing_context: Any) -> Any:
-    from numba.core import types
-    from numba.core.registry import cpu_target
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        triple, _, features = cpu_target.target_context.codegen().magic_tuple()
-        return context.get_constant(types.boolean, _has_product(triple, features))
-
-    return types.boolean(), generate
+def _emit_can_fold(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    return ir.Constant(ir.IntType(1), _has_product(*processor()))
 
 
-@intrinsic(_emit_can_fold)
+@intrinsic("-> b1", _emit_can_fold)
 def _can_fold() -> bool:
     """Return whether the processor has carry-less multiplication. Known when a kernel is compiled."""
     return False
 
 
-def _emit_fold(typing_context: Any, crc: Any, buf: Any, at: Any, end: Any) -> Any:
-    from numba.core import types
-    from numba.core.registry import cpu_target
+def _emit_fold(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    crc, array, at, end = args
+    data = context.make_array(signature.args[1])(context, builder, array).data
+    long, byte, index = (ir.IntType(bits) for bits in (64, 8, 32))
+    pair = ir.VectorType(long, 2)
+    has_product = _has_product(*processor())
+    blocks = _blocks(processor()[1])
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        from llvmlite import ir
-        from numba.core import cgutils
+    def load(place: Any) -> Any:
+        return builder.load(builder.bitcast(builder.gep(data, [place]), pair.as_pointer()), align=1)
 
-        crc, array, at, end = args
-        data = context.make_array(signature.args[1])(context, builder, array).data
-        long, byte, index = (ir.IntType(bits) for bits in (64, 8, 32))
-        pair = ir.VectorType(long, 2)
-        triple, _, features = cpu_target.target_context.codegen().magic_tuple()
+    def product(value: Any, factors: Sequence[int], which: int) -> Any:
+        if not has_product:
+            return value  # in a branch that never runs
+        kind = ir.FunctionType(pair, [pair, pair, byte])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.pclmulqdq")
+        return builder.call(function, [value, ir.Constant(pair, factors), ir.Constant(byte, which)])
 
-        def number(value: int) -> Any:
-            return ir.Constant(long, value)
+    def moved(value: Any, onto: Any) -> Any:
+        factors = _FACTORS[1]
+        return builder.xor(builder.xor(product(value, factors, 0x00), product(value, factors, 0x11)), onto)
 
-        def load(place: Any) -> Any:
-            return builder.load(builder.bitcast(builder.gep(data, [place]), pair.as_pointer()), align=1)
+    def low(value: Any) -> Any:
+        return builder.insert_element(ir.Constant(pair, [0, 0]), value, ir.Constant(index, 0))
 
-        def product(value: Any, factors: Sequence[int], which: int) -> Any:
-            if not _has_product(triple, features):
-                return value  # in a branch that never runs
-            declared: Any = cgutils.get_or_insert_function
-            kind = ir.FunctionType(pair, [pair, pair, byte])
-            function = declared(builder.module, kind, "llvm.x86.pclmulqdq")
-            return builder.call(function, [value, ir.Constant(pair, factors), ir.Constant(byte, which)])
+    def shifted(value: Any, size: Any) -> Any:
+        """Return a block of zeros that ends with the first `size` bytes of `value`."""
+        if not has_product:
+            return value
+        block = ir.VectorType(byte, 16)
+        kind = ir.FunctionType(block, [block, block])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.ssse3.pshuf.b.128")
+        places = cgutils.global_constant(builder, "places", ir.Constant(ir.ArrayType(byte, 32), _PLACES))
+        which = builder.gep(builder.bitcast(places, byte.as_pointer()), [size])
+        which = builder.load(builder.bitcast(which, block.as_pointer()), align=1)
+        return builder.bitcast(builder.call(function, [builder.bitcast(value, block), which]), pair)
 
-        def moved(value: Any, onto: Any) -> Any:
-            factors = _FACTORS[1]
-            return builder.xor(
-                builder.xor(product(value, factors, 0x00), product(value, factors, 0x11)), onto
-            )
-
-        def low(value: Any) -> Any:
-            return builder.insert_element(ir.Constant(pair, [0, 0]), value, ir.Constant(index, 0))
-
-        def shifted(value: Any, size: Any) -> Any:
-            """Return a block of zeros that ends with the first `size` bytes of `value`."""
-            if not _has_product(triple, features):
-                return value
-            utils: Any = cgutils
-            block = ir.VectorType(byte, 16)
-            kind = ir.FunctionType(block, [block, block])
-            function = utils.get_or_insert_function(builder.module, kind, "llvm.x86.ssse3.pshuf.b.128")
-            places = utils.global_constant(builder, "places", ir.Constant(ir.ArrayType(byte, 32), _PLACES))
-            which = builder.gep(builder.bitcast(places, byte.as_pointer()), [size])
-            which = builder.load(builder.bitcast(which, block.as_pointer()), align=1)
-            return builder.bitcast(builder.call(function, [builder.bitcast(value, block), which]), pair)
-
-        if _has_product(triple, features) and _blocks(features) == _AT_ONCE:
-            return _emit_reduced(builder, _emit_vectors(builder, data, crc, at, end), product)
-        # The first 1 to 16 bytes become the end of a block that starts with zeros, so that the rest consists of complete blocks.
-        size = builder.add(builder.and_(builder.sub(builder.sub(end, at), number(1)), number(15)), number(1))
-        begun = shifted(builder.xor(load(at), low(crc)), size)
-        # A register of four bytes reaches into the second block if the first has fewer.
-        shift = builder.shl(size, number(3))
-        reaches = builder.icmp_signed("<", size, number(4))
-        left = builder.select(reaches, builder.lshr(crc, builder.and_(shift, number(63))), number(0))
-        second = builder.add(at, size)
-        first = moved(begun, builder.xor(load(second), low(left)))
-        step = number(16)
-        third = builder.add(second, step)
-        if _has_product(triple, features):
-            third, first = _emit_wide(builder, data, third, end, first, moved, _blocks(features))
-        _, (last,) = emit_loop(
-            builder, third, end, step, [first], lambda place, held: [moved(held[0], load(place))]
-        )
-        return _emit_reduced(builder, last, product)
-
-    return types.int64(types.int64, buf, types.int64, types.int64), generate
+    if has_product and blocks == _AT_ONCE:
+        return _emit_reduced(builder, _emit_vectors(builder, data, crc, at, end), product)
+    # The first 1 to 16 bytes become the end of a block that starts with zeros, so that the rest consists of complete blocks.
+    size = builder.add(builder.and_(builder.sub(builder.sub(end, at), long(1)), long(15)), long(1))
+    begun = shifted(builder.xor(load(at), low(crc)), size)
+    # A register of four bytes reaches into the second block if the first has fewer.
+    shift = builder.shl(size, long(3))
+    reaches = builder.icmp_signed("<", size, long(4))
+    left = builder.select(reaches, builder.lshr(crc, builder.and_(shift, long(63))), long(0))
+    second = builder.add(at, size)
+    first = moved(begun, builder.xor(load(second), low(left)))
+    step = long(16)
+    third = builder.add(second, step)
+    if has_product:
+        third, first = _emit_wide(builder, data, third, end, first, moved, blocks)
+    _, (last,) = emit_loop(
+        builder, third, end, step, [first], lambda place, held: [moved(held[0], load(place))]
+    )
+    return _emit_reduced(builder, last, product)
 
 
 def _emit_reduced(builder: Any, block: Any, product: Callable[[Any, Sequence[int], int], Any]) -> Any:
     """Emit: reduce a block from 16 to 12 to 8 bytes, and by Barrett's reduction to 4. Only in vectors, since moving a number out of one and
     back takes as long as a product."""
-    from llvmlite import ir
-
     long, index = ir.IntType(64), ir.IntType(32)
     pair, words = ir.VectorType(long, 2), ir.VectorType(index, 4)
 
@@ -171,57 +148,60 @@ def _emit_reduced(builder: Any, block: Any, product: Callable[[Any, Sequence[int
     return builder.zext(builder.extract_element(result, ir.Constant(index, 1)), long)
 
 
+def _emit_moved(builder: Any, multiply: Any, value: Any, distances: Sequence[int]) -> Any:
+    """Emit: move each of the blocks of a vector forward by its number of blocks. `multiply` is the function for vectors of this size."""
+    factors = ir.Constant(value.type, [factor for distance in distances for factor in _FACTORS[distance]])
+    halves = [builder.call(multiply, [value, factors, ir.IntType(8)(which)]) for which in (0x00, 0x11)]
+    return builder.xor(*halves)
+
+
+def _emit_block(builder: Any, value: Any, which: int) -> Any:
+    """Emit: a block of a vector, by its number."""
+    lanes = ir.VectorType(ir.IntType(32), 2)([2 * which, 2 * which + 1])
+    return builder.shuffle_vector(value, value, lanes)
+
+
 def _emit_vectors(builder: Any, data: Any, crc: Any, at: Any, end: Any) -> Any:
     """Emit: fold vectors of 64 bytes. Return a block with the same checksum.
 
     The first 1 to 64 bytes are loaded as the end of a vector that starts with zeros. So the only branch is that of the loop over vectors:
     branches on the size of a rest are mispredicted when sizes vary."""
-    from llvmlite import ir
-    from numba.core import cgutils
-
-    utils: Any = cgutils
     long, byte, index = (ir.IntType(bits) for bits in (64, 8, 32))
     wide, bytes_ = ir.VectorType(long, 8), ir.VectorType(byte, 64)
     bits = ir.VectorType(ir.IntType(1), 64)
     kind = ir.FunctionType(wide, [wide, wide, byte])
-    multiply = utils.get_or_insert_function(builder.module, kind, "llvm.x86.pclmulqdq.512")
+    multiply = cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.pclmulqdq.512")
     kind = ir.FunctionType(bytes_, [bytes_.as_pointer(), index, bits, bytes_])
-    load_some = utils.get_or_insert_function(builder.module, kind, "llvm.masked.load.v64i8.p0")
+    load_some = cgutils.get_or_insert_function(builder.module, kind, "llvm.masked.load.v64i8.p0")
 
     def load(array: Any, place: Any) -> Any:
         return builder.load(builder.bitcast(builder.gep(array, [place]), wide.as_pointer()), align=1)
 
     def moved(value: Any, distances: Sequence[int]) -> Any:
-        """Move each of the blocks forward by its number of blocks."""
-        factors = ir.Constant(wide, [factor for distance in distances for factor in _FACTORS[distance]])
-        halves = [
-            builder.call(multiply, [value, factors, ir.Constant(byte, which)]) for which in (0x00, 0x11)
-        ]
-        return builder.xor(*halves)
+        return _emit_moved(builder, multiply, value, distances)
 
-    def number(value: int) -> Any:
-        return ir.Constant(long, value)
-
-    before = builder.and_(builder.sub(at, end), number(63))  # zeros in front
-    mask = builder.bitcast(builder.shl(number(-1), before), bits)
+    before = builder.and_(builder.sub(at, end), long(63))  # zeros in front
+    mask = builder.bitcast(builder.shl(long(-1), before), bits)
     place = builder.sub(at, before)
     pointer = builder.bitcast(builder.gep(data, [place]), bytes_.as_pointer())
     first = builder.call(load_some, [pointer, ir.Constant(index, 1), mask, ir.Constant(bytes_, None)])
     # The register, rotated to where its bytes belong, in up to two vectors.
-    turn = builder.and_(builder.shl(before, number(3)), number(31))
-    both = builder.shl(builder.or_(crc, builder.shl(crc, number(32))), turn)
-    turned = builder.lshr(both, number(32))
-    turned = builder.or_(turned, builder.shl(turned, number(32)))
+    turn = builder.and_(builder.shl(before, long(3)), long(31))
+    both = builder.shl(builder.or_(crc, builder.shl(crc, long(32))), turn)
+    turned = builder.lshr(both, long(32))
+    turned = builder.or_(turned, builder.shl(turned, long(32)))
     all_lanes = ir.Constant(ir.VectorType(index, 8), [0] * 8)
     register = builder.insert_element(ir.Constant(wide, ir.Undefined), turned, ir.Constant(index, 0))
     register = builder.shuffle_vector(register, register, all_lanes)
-    table = utils.global_constant(builder, "register_at", ir.Constant(ir.ArrayType(byte, 192), _REGISTER_AT))
+    table = cgutils.global_constant(
+        builder, "register_at", ir.Constant(ir.ArrayType(byte, 192), _REGISTER_AT)
+    )
     table = builder.bitcast(table, byte.as_pointer())
     begun, carried = (
-        builder.and_(register, load(table, builder.sub(number(size), before))) for size in (64, 128)
+        builder.and_(register, load(table, builder.sub(long(size), before))) for size in (64, 128)
     )
     begun = builder.xor(begun, builder.bitcast(first, wide))
-    second = builder.add(place, number(64))
+    second = builder.add(place, long(64))
     zeros = ir.Constant(wide, None)
 
     def folded(place: Any, held: list[Any]) -> list[Any]:
@@ -231,15 +211,11 @@ def _emit_vectors(builder: Any, data: Any, crc: Any, at: Any, end: Any) -> Any:
             zeros,
         ]
 
-    _, (last, _) = emit_loop(builder, second, end, number(64), [begun, carried], folded)
-
-    def block(value: Any, which: int) -> Any:
-        lanes = [ir.Constant(index, 2 * which + i) for i in (0, 1)]
-        return builder.shuffle_vector(value, value, ir.Constant(ir.VectorType(index, 2), lanes))
+    _, (last, _) = emit_loop(builder, second, end, long(64), [begun, carried], folded)
 
     near = moved(last, range(_AT_ONCE - 1, -1, -1))
-    reduced = builder.xor(block(near, 0), block(near, 1))
-    return builder.xor(builder.xor(reduced, block(near, 2)), block(last, 3))
+    first, second, third = (_emit_block(builder, near, which) for which in range(3))
+    return builder.xor(builder.xor(builder.xor(first, second), third), _emit_block(builder, last, 3))
 
 
 def _emit_wide(
@@ -248,15 +224,13 @@ def _emit_wide(
     """Emit: fold 64 bytes at a time while there are as many. Return where the rest starts, and the value of what is before it.
 
     An instruction moves a vector of `blocks`."""
-    from llvmlite import ir
-    from numba.core import cgutils
-
     long, byte, index = (ir.IntType(bits) for bits in (64, 8, 32))
     pair, wide = ir.VectorType(long, 2), ir.VectorType(long, 2 * blocks)
-    declared: Any = cgutils.get_or_insert_function
     kind = ir.FunctionType(wide, [wide, wide, byte])
     name = "llvm.x86.pclmulqdq"
-    function = declared(builder.module, kind, name if blocks == 1 else f"{name}.{128 * blocks}")
+    function = cgutils.get_or_insert_function(
+        builder.module, kind, name if blocks == 1 else f"{name}.{128 * blocks}"
+    )
     step = ir.Constant(long, 16 * _AT_ONCE)
     vectors = range(0, _AT_ONCE, blocks)
 
@@ -266,19 +240,11 @@ def _emit_wide(
         return [builder.load(pointer, align=1) for pointer in pointers]
 
     def product(value: Any, distances: Sequence[int]) -> Any:
-        """Move each of the blocks forward by its number of blocks."""
-        factors = ir.Constant(wide, [factor for distance in distances for factor in _FACTORS[distance]])
-        halves = [
-            builder.call(function, [value, factors, ir.Constant(byte, which)]) for which in (0x00, 0x11)
-        ]
-        return builder.xor(*halves)
+        return _emit_moved(builder, function, value, distances)
 
     def split(value: Any) -> list[Any]:
         """Return the blocks of a vector."""
-        lanes = [[ir.Constant(index, 2 * block + i) for i in (0, 1)] for block in range(blocks)]
-        return [
-            builder.shuffle_vector(value, value, ir.Constant(ir.VectorType(index, 2), pair)) for pair in lanes
-        ]
+        return [_emit_block(builder, value, block) for block in range(blocks)]
 
     def with_first(value: Any, first: Any) -> Any:
         """Add to the first of the blocks."""
@@ -319,7 +285,7 @@ def _emit_wide(
     return out, result
 
 
-@intrinsic(_emit_fold)
+@intrinsic("i8, const u1[], i8, i8 -> i8", _emit_fold)
 def _fold(crc: int, buf: Bytes, at: int, end: int) -> int:
     """Return the raw checksum after `buf[at:end]`, at least 32 bytes. Unchecked."""
     raise NotImplementedError("only where `_can_fold`")

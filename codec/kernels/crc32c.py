@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.deferred import crc32c_package
+from logwright.codec.deferred import cgutils, crc32c_package, ir
 from logwright.codec.kernels.intrinsics import Bytes, emit_load, load_u8, prefetch, view
 from logwright.codec.kernels.kernel import intrinsic, kernel
 
@@ -118,20 +118,16 @@ def _crc_instruction(triple: str, features: str, width: int) -> str | None:
     return None
 
 
-def _our_crc_instruction(width: int) -> str | None:
-    """Return the instruction of the processor that numba compiles for."""
+def processor() -> tuple[str, str]:
+    """Return the target triple and the features of the processor that numba compiles for."""
     from numba.core.registry import cpu_target
 
     triple, _, features = cpu_target.target_context.codegen().magic_tuple()
-    return _crc_instruction(triple, features, width)
+    return triple, features
 
 
 def _emit_crc(builder: Any, instruction: str, crc: Any, word: Any, width: int) -> Any:
     """Emit a call of the instruction on a checksum and a word, both in 64 bits."""
-    from llvmlite import ir
-    from numba.core import cgutils
-
-    declared: Any = cgutils.get_or_insert_function
     i64, i32 = ir.IntType(64), ir.IntType(32)
     # Arm's instructions use 32 bits except for the word of eight bytes; Intel's take words of 1, 2, 4 or 8 bytes.
     arm = "aarch64" in instruction
@@ -141,21 +137,18 @@ def _emit_crc(builder: Any, instruction: str, crc: Any, word: Any, width: int) -
         crc = builder.trunc(crc, result)
     if operand != i64:
         word = builder.trunc(word, operand)
-    function = declared(builder.module, ir.FunctionType(result, [result, operand]), instruction)
+    function = cgutils.get_or_insert_function(
+        builder.module, ir.FunctionType(result, [result, operand]), instruction
+    )
     after = builder.call(function, [crc, word])
     return after if result == i64 else builder.zext(after, i64)
 
 
-def _emit_has_instruction(typing_context: Any) -> Any:
-    from numba.core import types
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return context.get_constant(types.boolean, _our_crc_instruction(8) is not None)
-
-    return types.boolean(), generate
+def _emit_has_instruction(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    return ir.Constant(ir.IntType(1), _crc_instruction(*processor(), 8) is not None)
 
 
-@intrinsic(_emit_has_instruction)
+@intrinsic("-> b1", _emit_has_instruction)
 def _has_instruction() -> bool:
     """Return whether the processor computes CRC-32C. Known when a kernel is compiled, so the other branch costs nothing."""
     return False
@@ -164,19 +157,14 @@ def _has_instruction() -> bool:
 def _step(name: str, width: int) -> Any:
     """Make an unchecked intrinsic `(crc, buf, at) -> crc`: the raw checksum after `width` more bytes."""
 
-    def emit(typing_context: Any, crc: Any, buf: Any, at: Any) -> Any:
-        from numba.core import types
-
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            instruction = _our_crc_instruction(width)
-            if instruction is None:
-                # In a branch that never runs.
-                return args[0]
-            data, _ = view(context, builder, signature.args[1], args[1])
-            word = emit_load(builder, data, args[2], width, "little", False)
-            return _emit_crc(builder, instruction, args[0], word, width)
-
-        return types.int64(types.int64, buf, types.int64), generate
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        instruction = _crc_instruction(*processor(), width)
+        if instruction is None:
+            # In a branch that never runs.
+            return args[0]
+        data, _ = view(context, builder, signature.args[1], args[1])
+        word = emit_load(builder, data, args[2], width, "little", False)
+        return _emit_crc(builder, instruction, args[0], word, width)
 
     def step(crc: int, buf: Bytes, at: int) -> int:
         for byte in buf[at : at + width].tobytes():
@@ -185,7 +173,7 @@ def _step(name: str, width: int) -> Any:
 
     step.__name__ = step.__qualname__ = name
     step.__doc__ = f"The raw checksum after {width} more bytes."
-    return intrinsic(emit)(step)
+    return intrinsic("i8, const u1[], i8 -> i8", generate)(step)
 
 
 _step_8: Callable[[int, Bytes, int], int] = _step("_step_8", 8)
@@ -194,17 +182,12 @@ _step_2: Callable[[int, Bytes, int], int] = _step("_step_2", 2)
 _step_1: Callable[[int, Bytes, int], int] = _step("_step_1", 1)
 
 
-def _load_unchecked(typing_context: Any, buf: Any, at: Any) -> Any:
-    from numba.core import types
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        data, _ = view(context, builder, signature.args[0], args[0])
-        return emit_load(builder, data, args[1], 8, "little", True)
-
-    return types.int64(buf, types.int64), generate
+def _load_unchecked(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    data, _ = view(context, builder, signature.args[0], args[0])
+    return emit_load(builder, data, args[1], 8, "little", True)
 
 
-@intrinsic(_load_unchecked)
+@intrinsic("const u1[], i8 -> i8", _load_unchecked)
 def _word(buf: Bytes, at: int) -> int:
     """Load eight bytes, unchecked."""
     return int.from_bytes(buf[at : at + 8].tobytes(), "little", signed=True)

@@ -11,27 +11,17 @@ All integers are int64.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from logwright.codec.deferred import cgutils, ir
 from logwright.codec.kernels.kernel import CHECKED, intrinsic, kernel, mode
 
 Bytes = npt.NDArray[np.uint8]
-
-
-def is_bytes(array: Any) -> bool:
-    """Return whether a numba type is an array of bytes."""
-    from numba.core import types
-
-    return (
-        isinstance(array, types.Array)
-        and array.dtype == types.uint8
-        and array.ndim == 1
-        and array.layout == "C"
-    )
 
 
 def view(context: Any, builder: Any, array_type: Any, value: Any) -> tuple[Any, Any]:
@@ -48,8 +38,6 @@ def refuse(context: Any, builder: Any, bad: Any, message: str) -> None:
 
 def outside(builder: Any, at: Any, width: Any, length: Any) -> Any:
     """Emit: whether `[at, at + width)` exceeds `length`. `width` is not negative. Cannot overflow."""
-    from llvmlite import ir
-
     before = builder.icmp_signed("<", at, ir.Constant(at.type, 0))
     return builder.or_(before, builder.icmp_signed(">", at, builder.sub(length, width)))
 
@@ -61,22 +49,11 @@ def _load(name: str, width: int, order: str, *, signed: bool) -> Any:
     """Make an intrinsic `(buf, at) -> int64` that reads `width` bytes."""
     message = f"{name} reads outside of the buffer"
 
-    def emit(typing_context: Any, buf: Any, at: Any) -> Any:
-        from numba.core import types
-
-        if not is_bytes(buf) or not isinstance(at, types.Integer):
-            return None
-
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            from llvmlite import ir
-
-            data, length = view(context, builder, signature.args[0], args[0])
-            refuse(
-                context, builder, outside(builder, args[1], ir.Constant(args[1].type, width), length), message
-            )
-            return emit_load(builder, data, args[1], width, order, signed)
-
-        return types.int64(buf, types.int64), generate
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        data, length = view(context, builder, signature.args[0], args[0])
+        size = ir.Constant(args[1].type, width)
+        refuse(context, builder, outside(builder, args[1], size, length), message)
+        return emit_load(builder, data, args[1], width, order, signed)
 
     def load(buf: Bytes, at: int) -> int:
         if at < 0 or at + width > len(buf):
@@ -87,14 +64,10 @@ def _load(name: str, width: int, order: str, *, signed: bool) -> Any:
 
     load.__name__ = load.__qualname__ = name
     load.__doc__ = f"The {8 * width}-bit {order}-endian {'signed' if signed else 'unsigned'} integer at `at`."
-    return intrinsic(emit)(load)
+    return intrinsic("const u1[], i8 -> i8", generate)(load)
 
 
 def emit_load(builder: Any, data: Any, at: Any, width: int, order: str, signed: bool) -> Any:
-    import sys
-
-    from llvmlite import ir
-
     number, wide = ir.IntType(8 * width), ir.IntType(64)
     pointer = builder.bitcast(builder.gep(data, [at]), number.as_pointer())
     value = builder.load(pointer, align=1)
@@ -110,30 +83,18 @@ def _store(name: str, width: int, order: str) -> Any:
     message = f"{name} writes outside of the buffer"
     mask = (1 << 8 * width) - 1
 
-    def emit(typing_context: Any, buf: Any, at: Any, value: Any) -> Any:
-        from numba.core import types
-
-        if not is_bytes(buf) or not buf.mutable or not isinstance(at, types.Integer):
-            return None
-
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            import sys
-
-            from llvmlite import ir
-
-            buffer, at, value = args
-            data, length = view(context, builder, signature.args[0], buffer)
-            size = ir.Constant(at.type, width)
-            refuse(context, builder, outside(builder, at, size, length), message)
-            number = ir.IntType(8 * width)
-            if width < 8:
-                value = builder.trunc(value, number)
-            if order != sys.byteorder and width > 1:
-                value = builder.bswap(value)
-            builder.store(value, builder.bitcast(builder.gep(data, [at]), number.as_pointer()), align=1)
-            return builder.add(at, size)
-
-        return types.int64(buf, types.int64, types.int64), generate
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        buffer, at, value = args
+        data, length = view(context, builder, signature.args[0], buffer)
+        size = ir.Constant(at.type, width)
+        refuse(context, builder, outside(builder, at, size, length), message)
+        number = ir.IntType(8 * width)
+        if width < 8:
+            value = builder.trunc(value, number)
+        if order != sys.byteorder and width > 1:
+            value = builder.bswap(value)
+        builder.store(value, builder.bitcast(builder.gep(data, [at]), number.as_pointer()), align=1)
+        return builder.add(at, size)
 
     def store(buf: Bytes, at: int, value: int) -> int:
         if at < 0 or at + width > len(buf):
@@ -146,7 +107,7 @@ def _store(name: str, width: int, order: str) -> Any:
     store.__doc__ = (
         f"Write the low {8 * width} bits of a value at `at`, {order}-endian; returns where they end."
     )
-    return intrinsic(emit)(store)
+    return intrinsic("u1[], i8, i8 -> i8", generate)(store)
 
 
 Load = Callable[[Bytes, int], int]
@@ -172,27 +133,18 @@ store_32le: Store = _store("store_32le", 4, "little")
 store_16le: Store = _store("store_16le", 2, "little")
 
 
-def _emit_prefetch(typing_context: Any, buf: Any, at: Any) -> Any:
-    from numba.core import types
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        from llvmlite import ir
-        from numba.core import cgutils
-
-        declared: Any = cgutils.get_or_insert_function
-        data, _ = view(context, builder, signature.args[0], args[0])
-        place, number = ir.IntType(8).as_pointer(), ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [place, number, number, number])
-        function = declared(builder.module, kind, "llvm.prefetch.p0")
-        # For reading, into all cache levels, data.
-        hints = [ir.Constant(number, value) for value in (0, 3, 1)]
-        builder.call(function, [builder.bitcast(builder.gep(data, [args[1]]), place), *hints])
-        return context.get_dummy_value()
-
-    return types.none(buf, types.int64), generate
+def _emit_prefetch(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    data, _ = view(context, builder, signature.args[0], args[0])
+    place, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+    kind = ir.FunctionType(ir.VoidType(), [place, number, number, number])
+    function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+    # For reading, into all cache levels, data.
+    hints = [ir.Constant(number, value) for value in (0, 3, 1)]
+    builder.call(function, [builder.bitcast(builder.gep(data, [args[1]]), place), *hints])
+    return context.get_dummy_value()
 
 
-@intrinsic(_emit_prefetch)
+@intrinsic("any[], i8 -> none", _emit_prefetch)
 def prefetch(array: npt.NDArray[Any], at: int) -> None:
     """Prefetch the item with flat index `at` into the processor's cache. Does nothing for an index
     outside of the array."""
@@ -210,45 +162,35 @@ def _copying(
     number of bytes available at both. `emit_short` copies `_SHORT` bytes, for an `n` up to that where they are available."""
     message = f"{name} outside of a buffer"
 
-    def emit(typing_context: Any, dst: Any, dst_at: Any, src: Any, src_at: Any, n: Any) -> Any:
-        from numba.core import types
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        dst, dst_at, src, src_at, n = args
+        dst_data, dst_length = view(context, builder, signature.args[0], dst)
+        src_data, src_length = view(context, builder, signature.args[2], src)
+        target, source = builder.gep(dst_data, [dst_at]), builder.gep(src_data, [src_at])
 
-        if not is_bytes(dst) or not dst.mutable or not is_bytes(src):
-            return None
+        def beyond(size: Any) -> Any:
+            return builder.or_(
+                outside(builder, dst_at, size, dst_length), outside(builder, src_at, size, src_length)
+            )
 
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            from llvmlite import ir
+        def checked() -> None:
+            bad = builder.or_(builder.icmp_signed("<", n, ir.Constant(n.type, 0)), beyond(n))
+            refuse(context, builder, bad, message)
+            to_end, from_end = builder.sub(dst_length, dst_at), builder.sub(src_length, src_at)
+            room = builder.select(builder.icmp_signed("<", to_end, from_end), to_end, from_end)
+            emit_move(builder, target, source, n, room)
 
-            dst, dst_at, src, src_at, n = args
-            dst_data, dst_length = view(context, builder, signature.args[0], dst)
-            src_data, src_length = view(context, builder, signature.args[2], src)
-            target, source = builder.gep(dst_data, [dst_at]), builder.gep(src_data, [src_at])
-
-            def checked() -> None:
-                bad = builder.icmp_signed("<", n, ir.Constant(n.type, 0))
-                bad = builder.or_(bad, outside(builder, dst_at, n, dst_length))
-                bad = builder.or_(bad, outside(builder, src_at, n, src_length))
-                refuse(context, builder, bad, message)
-                to_end, from_end = builder.sub(dst_length, dst_at), builder.sub(src_length, src_at)
-                room = builder.select(builder.icmp_signed("<", to_end, from_end), to_end, from_end)
-                emit_move(builder, target, source, n, room)
-
-            if emit_short is None:
-                checked()
-            else:
-                size = ir.Constant(n.type, _SHORT)
-                beyond = builder.or_(
-                    outside(builder, dst_at, size, dst_length), outside(builder, src_at, size, src_length)
-                )
-                beyond = builder.or_(beyond, builder.icmp_unsigned(">", n, size))
-                with builder.if_else(beyond, likely=False) as (yes, no):
-                    with yes:
-                        checked()
-                    with no:
-                        emit_short(builder, target, source)
-            return context.get_dummy_value()
-
-        return types.none(dst, types.int64, src, types.int64, types.int64), generate
+        if emit_short is None:
+            checked()
+        else:
+            size = ir.Constant(n.type, _SHORT)
+            is_long = builder.or_(beyond(size), builder.icmp_unsigned(">", n, size))
+            with builder.if_else(is_long, likely=False) as (yes, no):
+                with yes:
+                    checked()
+                with no:
+                    emit_short(builder, target, source)
+        return context.get_dummy_value()
 
     def move(dst: Bytes, dst_at: int, src: Bytes, src_at: int, n: int) -> None:
         if n < 0 or dst_at < 0 or src_at < 0 or dst_at + n > len(dst) or src_at + n > len(src):
@@ -256,7 +198,7 @@ def _copying(
         dst[dst_at : dst_at + n] = src[src_at : src_at + n]
 
     move.__name__ = move.__qualname__ = name
-    return intrinsic(emit)(move)
+    return intrinsic("u1[], i8, const u1[], i8, i8 -> none", generate)(move)
 
 
 def _move(builder: Any, kind: Any, target: Any, source: Any, places: Sequence[Any]) -> None:
@@ -268,8 +210,6 @@ def _move(builder: Any, kind: Any, target: Any, source: Any, places: Sequence[An
 
 
 def _below(builder: Any, n: Any, limit: int, short: Callable[[], None], other: Callable[[], None]) -> None:
-    from llvmlite import ir
-
     with builder.if_else(builder.icmp_signed("<", n, ir.Constant(n.type, limit))) as (yes, no):
         with yes:
             short()
@@ -300,18 +240,11 @@ def emit_loop(
 
 def _memmove(builder: Any, target: Any, source: Any, n: Any) -> None:
     """Emit memmove, not memcpy, because source and target may overlap. It is no slower."""
-    from llvmlite import ir
-    from numba.core import cgutils
-
-    raw_memmove: Any = cgutils.raw_memmove
-    raw_memmove(builder, target, source, n, ir.Constant(n.type, 1))
+    cgutils.raw_memmove(builder, target, source, n, ir.Constant(n.type, 1))
 
 
 def _emit_copy(builder: Any, target: Any, source: Any, n: Any, room: Any) -> None:
-    from llvmlite import ir
-
-    def constant(value: int) -> Any:
-        return ir.Constant(n.type, value)
+    constant = n.type
 
     def move(kind: Any, *places: Any) -> None:
         _move(builder, kind, target, source, places)
@@ -352,13 +285,10 @@ _AT_ONCE = 64, 128, 256
 
 
 def _emit_append(builder: Any, target: Any, source: Any, n: Any, room: Any) -> None:
-    from llvmlite import ir
-
     few, more, many = _AT_ONCE
     kind, width = ir.VectorType(ir.IntType(8), 32), 32
 
-    def constant(value: int) -> Any:
-        return ir.Constant(n.type, value)
+    constant = n.type
 
     def move(size: int) -> Callable[[], None]:
         return lambda: _move(
@@ -387,8 +317,6 @@ _SHORT = 32
 
 
 def _emit_append_short(builder: Any, target: Any, source: Any) -> None:
-    from llvmlite import ir
-
     _move(builder, ir.VectorType(ir.IntType(8), _SHORT), target, source, [ir.Constant(ir.IntType(64), 0)])
 
 
@@ -399,39 +327,21 @@ append_short.__doc__ = """Like `append`, for values that are rarely longer than 
 # Without a check of each access
 
 
-def _checks() -> bool:
-    """Return whether kernels are compiled with bounds checks."""
-    return mode() == CHECKED
-
-
 def _block_copy(width: int) -> Any:
     """Make an intrinsic `(dst, dst_at, src, src_at)` that copies `width` bytes."""
     message = f"copy_{width} outside of a buffer"
 
-    def emit(typing_context: Any, dst: Any, dst_at: Any, src: Any, src_at: Any) -> Any:
-        from numba.core import types
-
-        if not is_bytes(dst) or not dst.mutable or not is_bytes(src):
-            return None
-
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            from llvmlite import ir
-
-            dst, dst_at, src, src_at = args
-            dst_data, dst_length = view(context, builder, signature.args[0], dst)
-            src_data, src_length = view(context, builder, signature.args[2], src)
-            if _checks():
-                size = ir.Constant(dst_at.type, width)
-                bad = outside(builder, dst_at, size, dst_length)
-                refuse(
-                    context, builder, builder.or_(bad, outside(builder, src_at, size, src_length)), message
-                )
-            target, source = builder.gep(dst_data, [dst_at]), builder.gep(src_data, [src_at])
-            kind = ir.VectorType(ir.IntType(8), width)
-            _move(builder, kind, target, source, [ir.Constant(ir.IntType(64), 0)])
-            return context.get_dummy_value()
-
-        return types.none(dst, types.int64, src, types.int64), generate
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        dst, dst_at, src, src_at = args
+        dst_data, dst_length = view(context, builder, signature.args[0], dst)
+        src_data, src_length = view(context, builder, signature.args[2], src)
+        if mode() == CHECKED:
+            size = ir.Constant(dst_at.type, width)
+            bad = outside(builder, dst_at, size, dst_length)
+            refuse(context, builder, builder.or_(bad, outside(builder, src_at, size, src_length)), message)
+        target, source = builder.gep(dst_data, [dst_at]), builder.gep(src_data, [src_at])
+        _move(builder, ir.VectorType(ir.IntType(8), width), target, source, [ir.Constant(ir.IntType(64), 0)])
+        return context.get_dummy_value()
 
     def move(dst: Bytes, dst_at: int, src: Bytes, src_at: int) -> None:
         if min(dst_at, src_at) < 0 or dst_at + width > len(dst) or src_at + width > len(src):
@@ -440,33 +350,27 @@ def _block_copy(width: int) -> Any:
 
     move.__name__ = move.__qualname__ = f"copy_{width}"
     move.__doc__ = f"""Copy {width} bytes. Compiled, the ranges are not checked, like indices of arrays: the kernel has done it."""
-    return intrinsic(emit)(move)
+    return intrinsic("u1[], i8, const u1[], i8 -> none", generate)(move)
 
 
 copy_32: Callable[[Bytes, int, Bytes, int], None] = _block_copy(32)
 copy_64: Callable[[Bytes, int, Bytes, int], None] = _block_copy(64)
 
 
-def _emit_put(typing_context: Any, array: Any, at: Any, value: Any) -> Any:
-    from numba.core import types
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        data, length = view(context, builder, signature.args[0], args[0])
-        if _checks():
-            from llvmlite import ir
-
-            bad = outside(builder, args[1], ir.Constant(args[1].type, 1), length)
-            refuse(context, builder, bad, "put outside of the array")
-        number, value = data.type.pointee, args[2]
-        builder.store(
-            builder.trunc(value, number) if number != value.type else value, builder.gep(data, [args[1]])
-        )
-        return context.get_dummy_value()
-
-    return types.none(array, types.int64, types.int64), generate
+def _emit_put(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    array, at, value = args
+    data, length = view(context, builder, signature.args[0], array)
+    if mode() == CHECKED:
+        bad = outside(builder, at, ir.Constant(at.type, 1), length)
+        refuse(context, builder, bad, "put outside of the array")
+    number = data.type.pointee
+    if number != value.type:
+        value = builder.trunc(value, number)
+    builder.store(value, builder.gep(data, [at]))
+    return context.get_dummy_value()
 
 
-@intrinsic(_emit_put)
+@intrinsic("any[], i8, i8 -> none", _emit_put)
 def put(array: npt.NDArray[Any], at: int, value: int) -> None:
     """Store `array[at] = value`, without the test for an index that counts from the end. Checked as `copy_32`."""
     if at < 0:
@@ -481,76 +385,61 @@ _ASCII = 16
 """The number of bytes tested at a time."""
 
 
-def _emit_ascii(typing_context: Any, buf: Any, at: Any, n: Any) -> Any:
-    from numba.core import types
+def _emit_ascii(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    at, n = args[1:]
+    data, length = view(context, builder, signature.args[0], args[0])
+    bad = builder.or_(builder.icmp_signed("<", n, ir.Constant(n.type, 0)), outside(builder, at, n, length))
+    refuse(context, builder, bad, "is_ascii reads outside of the buffer")
+    start = builder.gep(data, [at])
+    byte, wide = ir.IntType(8), ir.IntType(64)
+    many = ir.VectorType(byte, _ASCII)
+    # The bitwise or of all bytes, in 64 bits.
+    seen = cgutils.alloca_once_value(builder, ir.Constant(wide, 0))
 
-    if not is_bytes(buf):
-        return None
+    constant = n.type
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        from llvmlite import ir
-        from numba.core import cgutils
+    def load(kind: Any, place: Any) -> Any:
+        return builder.load(builder.bitcast(builder.gep(start, [place]), kind.as_pointer()), align=1)
 
-        at, n = args[1:]
-        data, length = view(context, builder, signature.args[0], args[0])
-        bad = builder.or_(
-            builder.icmp_signed("<", n, ir.Constant(n.type, 0)), outside(builder, at, n, length)
+    def ends(kind: Any, width: int) -> Callable[[], None]:
+        """Test `width` to `2 * width` bytes as the first and the last `width` bytes."""
+
+        def look() -> None:
+            both = builder.or_(load(kind, constant(0)), load(kind, builder.sub(n, constant(width))))
+            builder.store(builder.zext(both, wide) if width < 8 else both, seen)
+
+        return look
+
+    def one_to_three() -> None:
+        first, middle, last = (
+            load(byte, place)
+            for place in (constant(0), builder.lshr(n, constant(1)), builder.sub(n, constant(1)))
         )
-        refuse(context, builder, bad, "is_ascii reads outside of the buffer")
-        start = builder.gep(data, [at])
-        byte, wide = ir.IntType(8), ir.IntType(64)
-        many = ir.VectorType(byte, _ASCII)
-        allocated: Any = cgutils.alloca_once_value
-        # The bitwise or of all bytes, in 64 bits.
-        seen = allocated(builder, ir.Constant(wide, 0))
+        builder.store(builder.zext(builder.or_(first, builder.or_(middle, last)), wide), seen)
 
-        def constant(value: int) -> Any:
-            return ir.Constant(n.type, value)
+    def long() -> None:
+        last = builder.sub(n, constant(_ASCII))
+        end = load(many, last)
+        _, (all_of_it,) = emit_loop(
+            builder, constant(0), last, constant(_ASCII), [end],
+            lambda place, bits: [builder.or_(bits[0], load(many, place))],
+        )  # fmt: skip
+        halves = builder.bitcast(all_of_it, ir.VectorType(wide, 2))
+        low, high = (builder.extract_element(halves, ir.Constant(ir.IntType(32), i)) for i in range(2))
+        builder.store(builder.or_(low, high), seen)
 
-        def load(kind: Any, place: Any) -> Any:
-            return builder.load(builder.bitcast(builder.gep(start, [place]), kind.as_pointer()), align=1)
+    def below(limit: int, short: Callable[[], None], other: Callable[[], None]) -> None:
+        _below(builder, n, limit, short, other)
 
-        def ends(kind: Any, width: int) -> Callable[[], None]:
-            """Test `width` to `2 * width` bytes as the first and the last `width` bytes."""
+    def up_to_seven() -> None:
+        below(4, lambda: below(1, lambda: None, one_to_three), ends(ir.IntType(32), 4))
 
-            def look() -> None:
-                both = builder.or_(load(kind, constant(0)), load(kind, builder.sub(n, constant(width))))
-                builder.store(builder.zext(both, wide) if width < 8 else both, seen)
-
-            return look
-
-        def one_to_three() -> None:
-            first, middle, last = (
-                load(byte, place)
-                for place in (constant(0), builder.lshr(n, constant(1)), builder.sub(n, constant(1)))
-            )
-            builder.store(builder.zext(builder.or_(first, builder.or_(middle, last)), wide), seen)
-
-        def long() -> None:
-            last = builder.sub(n, constant(_ASCII))
-            end = load(many, last)
-            _, (all_of_it,) = emit_loop(
-                builder, constant(0), last, constant(_ASCII), [end],
-                lambda place, bits: [builder.or_(bits[0], load(many, place))],
-            )  # fmt: skip
-            halves = builder.bitcast(all_of_it, ir.VectorType(wide, 2))
-            low, high = (builder.extract_element(halves, ir.Constant(ir.IntType(32), i)) for i in range(2))
-            builder.store(builder.or_(low, high), seen)
-
-        def below(limit: int, short: Callable[[], None], other: Callable[[], None]) -> None:
-            _below(builder, n, limit, short, other)
-
-        def up_to_seven() -> None:
-            below(4, lambda: below(1, lambda: None, one_to_three), ends(ir.IntType(32), 4))
-
-        below(_ASCII, lambda: below(8, up_to_seven, ends(wide, 8)), long)
-        high_bits = builder.and_(builder.load(seen), ir.Constant(wide, 0x8080808080808080))
-        return builder.icmp_unsigned("==", high_bits, ir.Constant(wide, 0))
-
-    return types.boolean(buf, types.int64, types.int64), generate
+    below(_ASCII, lambda: below(8, up_to_seven, ends(wide, 8)), long)
+    high_bits = builder.and_(builder.load(seen), ir.Constant(wide, 0x8080808080808080))
+    return builder.icmp_unsigned("==", high_bits, ir.Constant(wide, 0))
 
 
-@intrinsic(_emit_ascii)
+@intrinsic("const u1[], i8, i8 -> b1", _emit_ascii)
 def is_ascii(buf: Bytes, at: int, n: int) -> bool:
     """Return whether all of `buf[at : at + n]` are below 128. Raises IndexError for a range outside of the buffer."""
     if n < 0 or at < 0 or at + n > len(buf):

@@ -29,6 +29,7 @@ import contextlib
 import dis
 import enum
 import hashlib
+import inspect
 import itertools
 import os
 import pickle
@@ -43,6 +44,8 @@ from pathlib import Path
 from typing import Any, Generic, ParamSpec, TypeVar, get_type_hints, overload
 
 import numpy as np
+
+from logwright.codec.deferred import Deferred
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -301,14 +304,12 @@ def kernel(
 
 
 class Intrinsic(Generic[P, R]):
-    """A function whose compiled form is LLVM code; called from Python it is the plain function it was made from.
+    """A function whose compiled form is LLVM code; called from Python it is the plain function it was made from."""
 
-    `emit(typing_context, *types)` is what `numba.extending.intrinsic` takes: it returns a signature and a code generator.
-    """
-
-    def __init__(self, function: Callable[P, R], emit: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[P, R], signature: str, generate: Callable[..., Any]) -> None:
         self.py_func = function
-        self.emit = emit
+        self.signature = signature
+        self.generate = generate
         self.__doc__ = function.__doc__
         self.__name__ = function.__name__
         self.__qualname__ = function.__qualname__
@@ -326,7 +327,7 @@ class Intrinsic(Generic[P, R]):
             from numba.core.registry import cpu_target
             from numba.extending import intrinsic as numba_intrinsic
 
-            function = numba_intrinsic(self.emit)
+            function = numba_intrinsic(_typing(self))
             cpu_target.typing_context.refresh()
             self._type = cpu_target.typing_context.resolve_value_type(function)
         return self._type
@@ -335,12 +336,47 @@ class Intrinsic(Generic[P, R]):
         return self.__qualname__
 
 
-def intrinsic(emit: Callable[..., Any]) -> Callable[[Callable[P, R]], Intrinsic[P, R]]:
-    """Make an intrinsic from its plain function: `@intrinsic(emit)`."""
-    return lambda function: Intrinsic(function, emit)
+def intrinsic(signature: str, generate: Callable[..., Any]) -> Callable[[Callable[P, R]], Intrinsic[P, R]]:
+    """Make an intrinsic from its plain function: `@intrinsic("const u1[], i8 -> i8", generate)`.
+
+    An argument is `i8` for any integer, `u1[]` or `const u1[]` for bytes, or `any[]` for any array. Results are those of kernels, or `none`.
+    `generate` is a code generator of numba, `(context, builder, signature, args)`.
+    """
+    return lambda function: Intrinsic(function, signature, generate)
 
 
 # Signatures
+
+
+def _typing(function: Intrinsic[..., Any]) -> Callable[..., Any]:
+    """Return what `numba.extending.intrinsic` takes: a function from types to a signature and a code generator."""
+    from numba.core import types
+    from numba.core.typing import signature
+
+    arguments, _, results = function.signature.partition("->")
+    words, kinds = [word.strip() for word in arguments.split(",")], _numba_signature(results)
+    several: Any = types.Tuple
+    result = several(kinds) if len(kinds) > 1 else kinds[0]
+
+    def accepts(word: str, actual: Any) -> bool:
+        if not word.endswith("[]"):
+            return isinstance(actual, types.Integer)
+        if word == "any[]" or not isinstance(actual, types.Array):
+            return isinstance(actual, types.Array)
+        is_bytes = (actual.dtype, actual.ndim, actual.layout) == (types.uint8, 1, "C")
+        return is_bytes and (actual.mutable or word.startswith("const "))
+
+    def typed(typing_context: Any, *actual: Any) -> Any:
+        if not all(map(accepts, words, actual)):
+            return None
+        taken = [kind if isinstance(kind, types.Array) else types.int64 for kind in actual]
+        return signature(result, *taken), function.generate
+
+    # numba takes the names of the arguments from here.
+    plain = inspect.signature(function.py_func)
+    context = inspect.Parameter("typing_context", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    typed.__signature__ = plain.replace(parameters=[context, *plain.parameters.values()])  # type: ignore[attr-defined]
+    return typed
 
 
 def _nbytes(args: Iterable[object]) -> int:
@@ -430,12 +466,13 @@ def _feed(digest: Any, value: Any, function: Any, seen: set[int]) -> None:
         digest.update(b"inline;" if value.inline else b"")
         _feed_function(digest, value.py_func, seen)
     elif isinstance(value, Intrinsic):
-        _feed_function(digest, value.emit, seen)
+        digest.update(f"intrinsic {value.signature};".encode())
+        _feed_function(digest, value.generate, seen)
     elif isinstance(value, python_types.FunctionType):
         _feed_function(digest, value, seen)
     elif isinstance(value, type | python_types.BuiltinFunctionType | np.ufunc):
         digest.update(f"name {getattr(value, '__module__', '')}.{value.__name__};".encode())
-    elif isinstance(value, python_types.ModuleType):
+    elif isinstance(value, python_types.ModuleType | Deferred):
         digest.update(f"module {value.__name__};".encode())
     else:
         raise _UnknownError(f"{function.__qualname__} uses {value!r}")

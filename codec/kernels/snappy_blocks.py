@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from logwright.codec.deferred import ir
 from logwright.codec.kernels.intrinsics import (
     copy,
     load_u8,
@@ -56,49 +57,38 @@ def _entry(tag: int) -> int:
 _ELEMENTS = np.array([_entry(tag) for tag in range(256)], np.int64)
 
 
-def _emit_copy(
-    typing_context: Any, out: Any, to: Any, buf: Any, at: Any, back: Any, copied: Any, size: Any
-) -> Any:
-    from numba.core import types
+def _emit_copy(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    out, to, buf, at, back, copied, size = args
+    target, room = view(context, builder, signature.args[0], out)
+    stored, length = view(context, builder, signature.args[2], buf)
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        from llvmlite import ir
+    constant = to.type
+    bad = builder.or_(
+        outside(builder, to, constant(_WIDTH), room), outside(builder, at, constant(_WIDTH), length)
+    )
+    bad = builder.or_(bad, builder.icmp_unsigned(">", back, to))
+    refuse(context, builder, bad, "copy outside of a buffer")
+    to_place = builder.gep(target, [to])
+    # Selecting the source takes no branch: literals and copies alternate without a pattern.
+    source = builder.select(
+        builder.icmp_signed("<", copied, constant(0)),
+        builder.gep(target, [builder.sub(to, back)]),
+        builder.gep(stored, [at]),
+    )
+    half = ir.VectorType(ir.IntType(8), _WIDTH // 2)
 
-        out, to, buf, at, back, copied, size = args
-        target, room = view(context, builder, signature.args[0], out)
-        stored, length = view(context, builder, signature.args[2], buf)
+    def move(place: int) -> None:
+        first = builder.bitcast(builder.gep(source, [constant(place)]), half.as_pointer())
+        last = builder.bitcast(builder.gep(to_place, [constant(place)]), half.as_pointer())
+        builder.store(builder.load(first, align=1), last, align=1)
 
-        def constant(value: int) -> Any:
-            return ir.Constant(to.type, value)
-
-        bad = builder.or_(
-            outside(builder, to, constant(_WIDTH), room), outside(builder, at, constant(_WIDTH), length)
-        )
-        bad = builder.or_(bad, builder.icmp_unsigned(">", back, to))
-        refuse(context, builder, bad, "copy outside of a buffer")
-        to_place = builder.gep(target, [to])
-        # Selecting the source takes no branch: literals and copies alternate without a pattern.
-        source = builder.select(
-            builder.icmp_signed("<", copied, constant(0)),
-            builder.gep(target, [builder.sub(to, back)]),
-            builder.gep(stored, [at]),
-        )
-        half = ir.VectorType(ir.IntType(8), _WIDTH // 2)
-
-        def move(place: int) -> None:
-            first = builder.bitcast(builder.gep(source, [constant(place)]), half.as_pointer())
-            last = builder.bitcast(builder.gep(to_place, [constant(place)]), half.as_pointer())
-            builder.store(builder.load(first, align=1), last, align=1)
-
-        move(0)
-        with builder.if_then(builder.icmp_signed(">", size, constant(_WIDTH // 2)), likely=False):
-            move(_WIDTH // 2)
-        return context.get_dummy_value()
-
-    return types.none(out, *(types.int64,), buf, *(types.int64,) * 4), generate
+    move(0)
+    with builder.if_then(builder.icmp_signed(">", size, constant(_WIDTH // 2)), likely=False):
+        move(_WIDTH // 2)
+    return context.get_dummy_value()
 
 
-@intrinsic(_emit_copy)
+@intrinsic("u1[], i8, const u1[], i8, i8, i8, i8 -> none", _emit_copy)
 def _copy_element(out: Bytes, to: int, buf: Bytes, at: int, back: int, copied: int, size: int) -> None:
     """Copy the `size` bytes of an element to `out[to:]`, of which `_WIDTH` bytes become undefined: from `buf[at:]`, or if `copied` is -1
     from `back` bytes before, of which there are at least `size`."""

@@ -535,7 +535,7 @@ def test_kernels_are_cached_when_imported_from_a_zip(tiny: Tiny) -> None:
             for name, text in tiny.texts.items():
                 out.writestr(f"tiny/{name}.py", text)
             out.writestr("logwright/__init__.py", "")
-            for name in ("__init__", "kernels/__init__", "kernels/kernel", "kernels/intrinsics"):
+            for name in ("__init__", "deferred", "kernels/__init__", "kernels/kernel", "kernels/intrinsics"):
                 out.write(Path(ROOT, "codec", f"{name}.py"), f"logwright/codec/{name}.py")
         return archive
 
@@ -707,10 +707,12 @@ def test_digest_ignores_comments_and_formatting() -> None:
 
 
 def test_intrinsics_are_part_of_the_digest() -> None:
-    def using(emit: Any) -> str | None:
-        return digest("def f():\n    return g()", g=intrinsic(emit)(lambda: 0))
+    def using(signature: str, generate: Any) -> str | None:
+        return digest("def f():\n    return g()", g=intrinsic(signature, generate)(lambda: 0))
 
-    assert using(lambda context: 1) != using(lambda context: 2)
+    plain = using("-> i8", lambda context: 1)
+    assert plain != using("-> i8", lambda context: 2)
+    assert plain != using("-> i4", lambda context: 1)
 
 
 def test_every_kernel_can_be_cached() -> None:

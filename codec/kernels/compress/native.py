@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from logwright.codec.deferred import ir
 from logwright.codec.kernels.compress.payload import Bytes
 from logwright.codec.kernels.intrinsics import outside, refuse, view
 from logwright.codec.kernels.kernel import intrinsic
@@ -147,16 +148,12 @@ def functions(*, zstd: bool, inflate: bool) -> npt.NDArray[np.int64]:
 
 def _called(builder: Any, address: Any, result: Any, arguments: list[Any]) -> Any:
     """Emit a call of the C function at `address`."""
-    from llvmlite import ir
-
     kind = ir.FunctionType(result, [argument.type for argument in arguments])
     return builder.call(builder.inttoptr(address, kind.as_pointer()), arguments)
 
 
 def _places(context: Any, builder: Any, signature: Any, args: Any) -> tuple[Any, Any]:
     """Emit the check of `(buf, at, size, out, to, room)`; returns the addresses of the payload and of its place."""
-    from llvmlite import ir
-
     buf, at, size, out, to, room = args
     (data, length), (target, total) = (
         view(context, builder, kind, array) for kind, array in zip(signature, (buf, out), strict=True)
@@ -169,25 +166,15 @@ def _places(context: Any, builder: Any, signature: Any, args: Any) -> tuple[Any,
     return builder.gep(data, [at]), builder.gep(target, [to])
 
 
-def _emit_lz4(
-    typing_context: Any, address: Any, buf: Any, at: Any, size: Any, out: Any, to: Any, room: Any
-) -> Any:
-    from numba.core import types
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        from llvmlite import ir
-
-        source, target = _places(context, builder, (signature.args[1], signature.args[4]), args[1:])
-        number = ir.IntType(32)
-        sizes = [builder.trunc(args[3], number), builder.trunc(args[6], number)]
-        got = _called(builder, args[0], number, [source, target, *sizes])
-        return builder.sext(got, ir.IntType(64))
-
-    integers = (types.int64,) * 2
-    return types.int64(types.int64, buf, *integers, out, *integers), generate
+def _emit_lz4(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    source, target = _places(context, builder, (signature.args[1], signature.args[4]), args[1:])
+    number = ir.IntType(32)
+    sizes = [builder.trunc(args[3], number), builder.trunc(args[6], number)]
+    got = _called(builder, args[0], number, [source, target, *sizes])
+    return builder.sext(got, ir.IntType(64))
 
 
-@intrinsic(_emit_lz4)
+@intrinsic("i8, const u1[], i8, i8, u1[], i8, i8 -> i8", _emit_lz4)
 def decompress_lz4(address: int, buf: Bytes, at: int, size: int, out: Bytes, to: int, room: int) -> int:
     """Decompress the LZ4 block `buf[at : at + size]` to `out[to : to + room]`; returns its size, negative if it is damaged or does not fit.
 
@@ -197,23 +184,13 @@ def decompress_lz4(address: int, buf: Bytes, at: int, size: int, out: Bytes, to:
     return int(kind(address)(source, target, size, room))
 
 
-def _emit_zstd(
-    typing_context: Any, address: Any, state: Any, buf: Any, at: Any, size: Any, out: Any, to: Any, room: Any
-) -> Any:  # fmt: skip
-    from numba.core import types
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        from llvmlite import ir
-
-        source, target = _places(context, builder, (signature.args[2], signature.args[5]), args[2:])
-        state = builder.inttoptr(args[1], ir.IntType(8).as_pointer())
-        return _called(builder, args[0], ir.IntType(64), [state, target, args[7], source, args[4]])
-
-    integers = (types.int64,) * 2
-    return types.int64(*integers, buf, *integers, out, *integers), generate
+def _emit_zstd(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    source, target = _places(context, builder, (signature.args[2], signature.args[5]), args[2:])
+    state = builder.inttoptr(args[1], ir.IntType(8).as_pointer())
+    return _called(builder, args[0], ir.IntType(64), [state, target, args[7], source, args[4]])
 
 
-@intrinsic(_emit_zstd)
+@intrinsic("i8, i8, const u1[], i8, i8, u1[], i8, i8 -> i8", _emit_zstd)
 def decompress_zstd(
     address: int, state: int, buf: Bytes, at: int, size: int, out: Bytes, to: int, room: int
 ) -> int:
@@ -226,38 +203,28 @@ def decompress_zstd(
     return int(kind(address)(state, target, room, source, size))
 
 
-def _emit_inflate(
-    typing_context: Any, address: Any, state: Any, buf: Any, at: Any, size: Any, out: Any, to: Any, room: Any
-) -> Any:  # fmt: skip
-    from numba.core import types
+def _emit_inflate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    source, target = _places(context, builder, (signature.args[2], signature.args[5]), args[2:])
+    number, wide = ir.IntType(32), ir.IntType(64)
+    state = builder.inttoptr(args[1], ir.IntType(8).as_pointer())
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        from llvmlite import ir
+    def place(field: Any, kind: Any) -> Any:
+        at = builder.gep(state, [ir.Constant(wide, field.offset)])
+        return builder.bitcast(at, kind.as_pointer())
 
-        source, target = _places(context, builder, (signature.args[2], signature.args[5]), args[2:])
-        number, wide = ir.IntType(32), ir.IntType(64)
-        state = builder.inttoptr(args[1], ir.IntType(8).as_pointer())
-
-        def place(field: Any, kind: Any) -> Any:
-            at = builder.gep(state, [ir.Constant(wide, field.offset)])
-            return builder.bitcast(at, kind.as_pointer())
-
-        builder.store(source, place(_Inflate.next_in, source.type))
-        builder.store(builder.trunc(args[4], number), place(_Inflate.avail_in, number))
-        builder.store(target, place(_Inflate.next_out, target.type))
-        builder.store(builder.trunc(args[7], number), place(_Inflate.avail_out, number))
-        result = _called(builder, args[0], number, [state])
-        wrong = builder.or_(result, builder.load(place(_Inflate.avail_in, number)))
-        got = builder.zext(builder.load(place(_Inflate.total_out, number)), wide)
-        return builder.select(
-            builder.icmp_signed("==", wrong, ir.Constant(number, 0)), got, ir.Constant(wide, -1)
-        )
-
-    integers = (types.int64,) * 2
-    return types.int64(*integers, buf, *integers, out, *integers), generate
+    builder.store(source, place(_Inflate.next_in, source.type))
+    builder.store(builder.trunc(args[4], number), place(_Inflate.avail_in, number))
+    builder.store(target, place(_Inflate.next_out, target.type))
+    builder.store(builder.trunc(args[7], number), place(_Inflate.avail_out, number))
+    result = _called(builder, args[0], number, [state])
+    wrong = builder.or_(result, builder.load(place(_Inflate.avail_in, number)))
+    got = builder.zext(builder.load(place(_Inflate.total_out, number)), wide)
+    return builder.select(
+        builder.icmp_signed("==", wrong, ir.Constant(number, 0)), got, ir.Constant(wide, -1)
+    )
 
 
-@intrinsic(_emit_inflate)
+@intrinsic("i8, i8, const u1[], i8, i8, u1[], i8, i8 -> i8", _emit_inflate)
 def inflate(address: int, state: int, buf: Bytes, at: int, size: int, out: Bytes, to: int, room: int) -> int:
     """Decompress the deflate stream `buf[at : at + size]` to `out[to : to + room]`; returns its size, -1 if it is damaged, does not fit, or
     ends before or after `size` bytes.
