@@ -7,7 +7,6 @@ A path consists of the names that `explain` shows: `("records", 3, "headers", 0,
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,7 +27,7 @@ from logwright.codec.describe import (
     Type,
     structures,
 )
-from logwright.codec.fault import UsageError
+from logwright.codec.fault import UsageError, did_you_mean
 
 Path = Sequence[str | int]
 Change = Callable[[bytes, Type], bytes]
@@ -138,12 +137,6 @@ def spell(path: Path) -> str:
     return out or "the frame"
 
 
-def nearest(name: str, known: Sequence[str]) -> str:
-    """Suggest a name that may have been meant."""
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"Did you mean {near[0]!r}?" if near else f"Valid values: {', '.join(known)}"
-
-
 def _find(
     kind: Type, buf: bytes, at: int, end: int, scope: Scope, path: list[str | int], target: Target
 ) -> None:
@@ -160,7 +153,7 @@ def _find(
         bit = next((each for each in kind.bits if each.name == path[0]), None)
         if bit is None or len(path) > 1:
             known = [each.name for each in kind.bits]
-            raise UsageError(f"no bits named {path[0]!r}", advice=nearest(str(path[0]), known))
+            raise UsageError(f"no bits named {path[0]!r}", advice=did_you_mean(str(path[0]), known))
         integer, stop = kind.unpack(buf, at, end, scope)
         target.start, target.stop, target.type = at, stop, _Bits(kind, bit, integer)
     elif isinstance(kind, Enclosed) and path != ["length"]:
@@ -179,7 +172,7 @@ def _find_field(struct: Struct, buf: bytes, at: int, end: int, path: list[str | 
     if name not in known:
         holders = _holders(struct, name)
         if len(holders) != 1:
-            raise UsageError(f"{struct.name} has no field {name!r}", advice=nearest(name, known))
+            raise UsageError(f"{struct.name} has no field {name!r}", advice=did_you_mean(name, known))
         _find_field(struct, buf, at, end, [*holders, *path], target)
         return
     around = Within(struct, {}, end, name)

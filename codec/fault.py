@@ -6,7 +6,8 @@ Codecs return faults. Readers raise them or not, depending on the mode, and repo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -163,6 +164,15 @@ class UsageError(LogwrightError, ValueError):
     """An unknown option."""
     known: tuple[str, ...] = ()
     """The known options, if one is unknown."""
+
+
+def did_you_mean(
+    name: object, known: Iterable[str], *, cutoff: float = 0.6, otherwise: str = "Valid values"
+) -> str:
+    """Return the advice about an unknown name: the known one that is most similar, or all of them."""
+    names = list(known)
+    near = difflib.get_close_matches(str(name), names, n=1, cutoff=cutoff)
+    return f"Did you mean {str(near[0])!r}?" if near else f"{otherwise}: {', '.join(names)}"
 
 
 class UnsupportedError(LogwrightError, NotImplementedError):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from logwright.codec.base import Match
 from logwright.codec.capability import DirectoryCapabilities
 from logwright.codec.option import Option, Options
-from logwright.codec.store.build import Builder, Placement, Stage, Summary
+from logwright.codec.store.build import Builder, Parts, Placement, Stage
 from logwright.codec.store.listing import Listing, Plan
 from logwright.codec.store.roots import Root
 from logwright.codec.store.view import Group, Part, View
@@ -163,12 +163,7 @@ class Layout(ABC):
 
     @abstractmethod
     def assemble(
-        self,
-        listing: Listing | None,
-        name: str,
-        parts: Sequence[tuple[Stage, Summary]],
-        extra: Stage,
-        options: Options,
+        self, listing: Listing | None, name: str, parts: Parts, extra: Stage, options: Options
     ) -> Placement:
         """Join staged parts, in this order unless the rows require another. Files that have to be rewritten go to `extra`."""
         ...

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import importlib.util
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from logwright.codec.base import Codec, Match
-from logwright.codec.fault import UsageError
+from logwright.codec.fault import UsageError, did_you_mean
 from logwright.codec.layout import ConfigFile, Configuration, Container, Layout
 from logwright.codec.option import fold, parse_hexadecimal
 from logwright.codec.store.listing import Listing
@@ -158,8 +157,7 @@ def find(name: str) -> Codec | Layout:
     if name in known:
         return known[name]
     _refuse_container(name)
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
-    hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(known)}"
+    hint = did_you_mean(name, known, cutoff=0.4, otherwise="Known")
     raise UsageError(f"no codec or layout {name!r}", advice=hint)
 
 

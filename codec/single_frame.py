@@ -169,21 +169,26 @@ def conform(codec: str, rows: pa.Table, table: Table) -> pa.Table:
     """
     arrays = []
     for column in table.columns:
-        places = rows.schema.get_all_field_indices(column.name)
-        if len(places) > 1:
-            raise UsageError(f"{codec}: there are {len(places)} columns {column.name!r}")
-        if not places and not column.detail:
+        array = typed_column(codec, rows, column)
+        if array is None and not column.detail:
             raise UsageError(f"{codec} needs a column {column.name!r}")
-        try:
-            array = (
-                rows.column(places[0]).cast(column.type) if places else pa.nulls(rows.num_rows, column.type)
-            )
-        except pa.ArrowException as error:
-            raise UsageError(f"{codec}: column {column.name!r} is not {column.type}: {error}") from None
+        if array is None:
+            array = pa.nulls(rows.num_rows, column.type)
         if array.null_count and not column.nullable:
             raise UsageError(f"{codec}: column {column.name!r} must not be null")
         arrays.append(array)
     return pa.Table.from_arrays(arrays, schema=table.schema(table.names(detail=True)))
+
+
+def typed_column(codec: str, rows: pa.Table, column: Column) -> Any:
+    """Return a column of rows in its type; None if it is absent. Raises `UsageError` for a wrong type, and for several of this name."""
+    places = rows.schema.get_all_field_indices(column.name)
+    if len(places) > 1:
+        raise UsageError(f"{codec}: there are {len(places)} columns {column.name!r}")
+    try:
+        return rows.column(places[0]).cast(column.type) if places else None
+    except (pa.ArrowException, ValueError) as error:
+        raise UsageError(f"{codec}: column {column.name!r} is not {column.type}: {error}") from None
 
 
 def row_table(columns: Sequence[Column], *values: Any) -> pa.Table:

@@ -6,7 +6,6 @@ All types are supported by Spark, Parquet, DuckDB and Polars: no unsigned intege
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,7 +13,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from logwright.codec.columns import batch_of
-from logwright.codec.fault import UsageError
+from logwright.codec.fault import UsageError, did_you_mean
 
 TIMESTAMP = pa.timestamp("ms", tz="UTC")
 
@@ -95,9 +94,7 @@ class Table:
             return name
         if not isinstance(name, str):
             raise UsageError(f"a column name is text, not {name!r}")
-        near = difflib.get_close_matches(name, names, n=1)
-        hint = f"Did you mean {near[0]!r}?" if near else f"Valid values: {', '.join(names)}"
-        raise UsageError(f"no column {name!r} in table {self.name!r}", advice=hint)
+        raise UsageError(f"no column {name!r} in table {self.name!r}", advice=did_you_mean(name, names))
 
 
 # Columns that the tables of codecs share

@@ -33,10 +33,10 @@ from logwright.codec.fault import (
 )
 from logwright.codec.option import Verb, number
 from logwright.corpora.damage_apply import Surgeon
-from logwright.corpora.damage_expected import Rows, Untouched, expected
 from logwright.corpora.damage_image import STEP, Image, Known, Tree
 from logwright.corpora.damage_ops import Operation, parse
 from logwright.corpora.damage_random import at_random
+from logwright.corpora.expected import Rows, Untouched, expected
 from logwright.readers import verify as _verify
 from logwright.readers.plan import reading
 from logwright.readers.report import Report

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from logwright.codec import address, plural
 from logwright.codec.base import Codec
 from logwright.codec.describe import Bytes, DescriptionError, Repeated, Struct, Switch, Type, structures
-from logwright.codec.fault import Severity, UsageError
+from logwright.codec.fault import Severity, UsageError, did_you_mean
 from logwright.codec.frames.walk import Stretch, Walk
 from logwright.codec.option import Options, fold
 from logwright.codec.store.listing import Role
@@ -318,11 +318,11 @@ def _path(operation: Operation, codec: Codec) -> list[str | int]:
             ]
             raise UsageError(
                 f"{codec.name} has no items named {step!r}",
-                advice=address.nearest(step, single) if single else "",
+                advice=did_you_mean(step, single) if single else "",
             )
         path += [field, number]
     if tail and isinstance(tail[0], str) and tail[0] not in known:
-        raise UsageError(f"{codec.name} has no field {tail[0]!r}", advice=address.nearest(tail[0], known))
+        raise UsageError(f"{codec.name} has no field {tail[0]!r}", advice=did_you_mean(tail[0], known))
     if path and tail and tail[0] not in _inner(codec, path) and tail[0] in _outer(codec):
         return tail
     return path + tail

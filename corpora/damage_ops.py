@@ -27,8 +27,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from logwright.codec.address import nearest
-from logwright.codec.fault import UsageError
+from logwright.codec.fault import UsageError, did_you_mean
 from logwright.codec.option import parse_int
 
 CONTENT = ("hex", "text", "random", "zeros")
@@ -109,7 +108,7 @@ def parse(spec: str | Mapping[str, Any]) -> Operation:
         raise UsageError(f"an operation is text or a mapping, not {spec!r}")
     name = _ALIASES.get(name.strip(), name.strip())
     if name not in OPERATIONS:
-        raise UsageError(f"{text}: no operation {name!r}", advice=nearest(name, list(OPERATIONS)))
+        raise UsageError(f"{text}: no operation {name!r}", advice=did_you_mean(name, OPERATIONS))
     known = OPERATIONS[name]
     out: dict[str, Any] = {}
     steps: list[tuple[str, int]] = []
@@ -121,7 +120,7 @@ def parse(spec: str | Mapping[str, Any]) -> Operation:
         elif name in _WITHIN and _is_number(value) and not _mistyped(key, known):
             steps.append((key, parse_int(value)))
         else:
-            raise UsageError(f"{text}: {name} has no parameter {key!r}", advice=nearest(key, known))
+            raise UsageError(f"{text}: {name} has no parameter {key!r}", advice=did_you_mean(key, known))
     operation = Operation(name, {key: out[key] for key in known if key in out}, tuple(steps), text)
     _check(operation)
     return operation

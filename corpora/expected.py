@@ -1,16 +1,33 @@
-"""Rows as JSON lines, in the form of `logwright dump --format jsonl`, for comparison with its output.
+"""The rows that a reader must return, as JSON lines in the form of `logwright dump --format jsonl`, for comparison with its output.
+
+Of damaged files these are the rows of all frames that no operation touched. More rows may be read, from frames that were changed outside of
+their checksums or resealed.
 
 Bytes are a string if they are valid UTF-8, else `{"$hex": ...}`. Times are integers in milliseconds.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from logwright.codec import registry
+from logwright.codec.frames.walk import Stretch, Walk
+from logwright.codec.window import Frames
+from logwright.corpora.damage_image import Image
+from logwright.readers import stream
+from logwright.readers.difference import plain
+from logwright.readers.plan import reading
+from logwright.readers.target import Target
+from logwright.readers.task import Task, Work
 
 _SAFE = np.ones(256, np.bool_)
 _SAFE[:32] = _SAFE[127:] = False
@@ -47,7 +64,7 @@ def _json(column: Any) -> Any:
         quote = pa.scalar('"')
         quoted = pc.binary_join_element_wise(quote, column.cast(pa.string()), quote, pa.scalar(""))
         return pc.fill_null(quoted, "null")
-    return pa.array([json.dumps(_value(value), ensure_ascii=False) for value in column.to_pylist()])
+    return pa.array([json.dumps(plain(value), ensure_ascii=False) for value in column.to_pylist()])
 
 
 def _plain(column: Any) -> bool:
@@ -56,14 +73,93 @@ def _plain(column: Any) -> bool:
     return data is None or bool(_SAFE[np.frombuffer(data, np.uint8)].all())
 
 
-def _value(value: Any) -> Any:
-    if isinstance(value, bytes):
-        try:
-            return value.decode()
-        except UnicodeDecodeError:
-            return {"$hex": value.hex()}
-    if isinstance(value, dict):
-        return {name: _value(element) for name, element in value.items()}
-    if isinstance(value, list):
-        return [_value(element) for element in value]
-    return value
+@dataclass
+class Rows:
+    """The number of rows, and the SHA-256 of their form in `logwright dump --format jsonl`."""
+
+    rows: int = 0
+    frames: int = 0
+    frames_touched: int = 0
+    files: dict[str, int] = field(default_factory=dict)
+    digest: Any = field(default_factory=hashlib.sha256)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "rows": self.rows,
+            "sha256": self.digest.hexdigest(),
+            "frames": self.frames,
+            "frames_touched": self.frames_touched,
+            "files": self.files,
+        }
+
+
+class Untouched:
+    """The ranges of the original files that the damaged files still contain."""
+
+    def __init__(self, images: Iterable[Image]) -> None:
+        runs: dict[str, list[tuple[int, int]]] = {}
+        for image in images:
+            for origin, start, stop in image.untouched():
+                runs.setdefault(origin, []).append((start, stop))
+        self._runs = {name: np.array(sorted(spans), np.int64) for name, spans in runs.items()}
+
+    def holds(self, name: str, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> Any:
+        """Return which frames `[starts, ends)` of an original file are untouched."""
+        runs = self._runs.get(name)
+        if runs is None:
+            return np.zeros(len(starts), np.bool_)
+        at = np.searchsorted(runs[:, 0], starts, "right") - 1
+        return (at >= 0) & (runs[at, 1] >= ends)
+
+
+def expected(
+    targets: Sequence[Target], untouched: Untouched, named: Callable[[str], str], folder: str | None = None
+) -> Rows:
+    """Return the untouched rows of the original `targets` in the default view. `named` maps paths to the names in `untouched`.
+    `folder`: the name of the folder in which the damaged files are read."""
+    out = Rows()
+    for target in targets:
+        plan = reading([target])
+        columns = plan.table.select(None)
+        for task in _files(plan.tasks, columns):
+            if folder is not None:
+                task = replace(task, hints={**task.hints, "directory": folder})
+            _file(task, columns, untouched, named(task.real), out)
+    return out
+
+
+def _files(works: Sequence[Work], columns: Sequence[str]) -> Iterator[Task]:
+    """Yield the files of a view. If its rows are merged from frames, yield each file once with the rows of its codec."""
+    seen = set()
+    for task in (file for work in works for file in work.files):
+        tables = registry.get(task.codec).tables
+        if set(columns) <= set(tables[task.table].names(detail=True)):
+            yield task
+        elif task.real not in seen:
+            seen.add(task.real)
+            yield replace(task, table="rows", start=0, stop=None)
+
+
+def _file(task: Task, columns: Sequence[str], untouched: Untouched, name: str, out: Rows) -> None:
+    codec = registry.get(task.codec)
+    context = task.context(codec)
+    table = codec.tables[task.table]
+    if not set(columns) <= set(table.names(detail=True)):
+        columns = table.select(None)
+    before = out.rows
+    with task.open() as source, stream.named(source):
+        for stretch in Walk(source, codec, context, start=task.start, stop=task.stop):
+            if not isinstance(stretch, Stretch) or not len(stretch.frames):
+                continue
+            frames: Frames = stretch.frames
+            offset = stretch.window.offset
+            same = untouched.holds(name, frames.start + offset, frames.end + offset)
+            out.frames += int(same.sum())
+            out.frames_touched += int((~same).sum())
+            frames = frames.pick(same)
+            if not len(frames):
+                continue
+            for decoded in codec.decode(stretch.window, frames, task.table, columns, context):
+                out.rows += decoded.batch.num_rows
+                out.digest.update(lines(decoded.batch))
+    out.files[name] = out.files.get(name, 0) + out.rows - before

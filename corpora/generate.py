@@ -10,7 +10,6 @@ x.manifest.json                recipe, seed, options, version; each file with it
 
 from __future__ import annotations
 
-import difflib
 import functools
 import hashlib
 import json
@@ -21,7 +20,7 @@ from importlib import metadata
 from typing import Any
 
 from logwright.codec import registry
-from logwright.codec.fault import ExistsError, StorageError, UsageError
+from logwright.codec.fault import ExistsError, StorageError, UsageError, did_you_mean
 from logwright.codec.layout import Layout
 from logwright.codec.option import Options, parse_int
 from logwright.corpora.expected import lines
@@ -76,12 +75,7 @@ def _recipe(codec: str, name: str | None) -> Recipe:
     for recipe in known:
         if recipe.name == name:
             return recipe
-    near = difflib.get_close_matches(name, [recipe.name for recipe in known], n=1)
-    hint = (
-        f"Did you mean {near[0]!r}?"
-        if near
-        else f"Valid values: {', '.join(recipe.name for recipe in known)}"
-    )
+    hint = did_you_mean(name, (recipe.name for recipe in known))
     raise UsageError(f"no recipe {name!r} for {codec}", advice=hint)
 
 

@@ -5,14 +5,13 @@ Bytes that are equal at the start and at the end of both files are not decoded, 
 
 from __future__ import annotations
 
-import difflib
 from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
 
 from logwright.codec import registry
-from logwright.codec.fault import UsageError
+from logwright.codec.fault import UsageError, did_you_mean
 from logwright.codec.store.listing import PlannedFile
 from logwright.readers.compare import Pairs, changed
 from logwright.readers.diff_fields import Opened, Span, fields
@@ -30,9 +29,7 @@ def by_of(name: str) -> str:
     """Return a valid unit of comparison. Raises `UsageError`."""
     if name in BY:
         return name
-    near = difflib.get_close_matches(str(name), BY, n=1)
-    hint = f"Did you mean {near[0]!r}?" if near else f"Valid values: {', '.join(BY)}"
-    raise UsageError(f"cannot compare by {name!r}", advice=hint)
+    raise UsageError(f"cannot compare by {name!r}", advice=did_you_mean(name, BY))
 
 
 def diff(a: Target | Loose, b: Target | Loose, options: DiffOptions) -> Difference:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ import pyarrow as pa
 
 from logwright.codec import registry
 from logwright.codec.deferred import deferred
-from logwright.codec.fault import DamageError, Fault, UsageError
+from logwright.codec.fault import DamageError, Fault, UsageError, did_you_mean
 from logwright.codec.option import Verb, fold
 from logwright.codec.store.listing import Plan, Role
 from logwright.codec.store.view import Group, Part
@@ -160,9 +159,7 @@ def _table_of(target: FileTarget, view: str) -> str:
 
 
 def _no_view(view: str, known: Sequence[str], path: str) -> UsageError:
-    near = difflib.get_close_matches(view, known, n=1)
-    hint = f"Did you mean {near[0]!r}?" if near else f"Valid values: {', '.join(known)}"
-    return UsageError(f"unknown view {view!r}", path=path, advice=hint)
+    return UsageError(f"unknown view {view!r}", path=path, advice=did_you_mean(view, known))
 
 
 def _of_directory(target: DirectoryTarget, view: str | None, as_system: AsSystem | None) -> Reading:

@@ -9,7 +9,6 @@ returns what the real system would serve: `readers.plan` chooses the ranges, and
 from __future__ import annotations
 
 import contextlib
-import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
@@ -21,7 +20,7 @@ import pyarrow as pa
 
 from logwright.codec.base import Codec
 from logwright.codec.engine.correct import Corrector, OfFile
-from logwright.codec.fault import DamageError, Fault, Kind, LogwrightError, Severity, UsageError
+from logwright.codec.fault import DamageError, Fault, Kind, LogwrightError, Severity, UsageError, did_you_mean
 from logwright.codec.frames.walk import WINDOW, Hole, Stretch, Walk, zero_filled
 from logwright.codec.table import Table
 from logwright.codec.window import Frames, RowFrames, Window
@@ -60,9 +59,7 @@ class Mode(StrEnum):
         try:
             return cls(str(name).upper())
         except ValueError:
-            near = difflib.get_close_matches(str(name).upper(), list(cls), n=1)
-            hint = f"Did you mean {str(near[0])!r}?" if near else f"Valid values: {', '.join(cls)}"
-            raise UsageError(f"unknown mode {name!r}", advice=hint) from None
+            raise UsageError(f"unknown mode {name!r}", advice=did_you_mean(str(name).upper(), cls)) from None
 
 
 def output_schema(table: Table, columns: Sequence[str], mode: Mode) -> pa.Schema:

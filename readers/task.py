@@ -356,6 +356,15 @@ def known_options(options: Mapping[str, Any], declared: Sequence[Option]) -> dic
     return {name: value for name, value in options.items() if fold(name) in names}
 
 
+def separated(
+    options: Mapping[str, Any], declared: Sequence[Option], shared: Sequence[Option]
+) -> tuple[Options, dict[str, Any]]:
+    """Divide options into those declared by a verb, and those for reading: the others, and those that are also `shared` by reading."""
+    own = {fold(option.name) for option in declared} - {fold(option.name) for option in shared}
+    reading = {name: value for name, value in options.items() if fold(name) not in own}
+    return Options(declared, known_options(options, declared)), reading
+
+
 def codec_options(codec: Codec, options: Mapping[str, Any]) -> Options:
     """Return a codec's options, picked out of all options that were passed."""
     if not options:

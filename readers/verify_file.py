@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
@@ -19,6 +18,7 @@ from logwright.codec.fault import (
     StorageError,
     UnsupportedError,
     UsageError,
+    did_you_mean,
 )
 from logwright.codec.frames.walk import Hole, Stretch, Walk
 from logwright.readers.prefetch import Prefetcher
@@ -41,8 +41,7 @@ class Depth(StrEnum):
         try:
             return cls(str(name).lower())
         except ValueError:
-            near = difflib.get_close_matches(str(name).lower(), list(cls), n=1, cutoff=0.4)
-            hint = f"Did you mean {str(near[0])!r}?" if near else f"Valid values: {', '.join(cls)}"
+            hint = did_you_mean(str(name).lower(), cls, cutoff=0.4)
             raise UsageError(f"unknown depth {name!r}", advice=hint) from None
 
 

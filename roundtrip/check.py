@@ -10,13 +10,12 @@ Damaged files obey the laws too: damaged bytes are reproduced. The damage is rep
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from logwright.codec import registry
-from logwright.codec.fault import LogwrightError, Severity, UsageError
+from logwright.codec.fault import LogwrightError, Severity, UsageError, did_you_mean
 from logwright.codec.option import Verb, number
 from logwright.readers import jobs as _jobs
 from logwright.readers.paths import Path
@@ -204,9 +203,7 @@ def _chosen(law: str | Sequence[str] | None) -> tuple[str, ...]:
     names = [name.strip() for name in law.split(",")] if isinstance(law, str) else list(law)
     for item in names:
         if item not in LAWS:
-            near = difflib.get_close_matches(item, LAWS, n=1)
-            hint = f"Did you mean {near[0]!r}?" if near else f"Valid values: {', '.join(LAWS)}"
-            raise UsageError(f"no law {item!r}", advice=hint)
+            raise UsageError(f"no law {item!r}", advice=did_you_mean(item, LAWS))
     return tuple(item for item in LAWS if item in names)
 
 

@@ -229,7 +229,6 @@ def every_crash(
     command: Callable[[MemoryFileSystem], Any],
     judge: Callable[[MemoryFileSystem, str], None],
     *,
-    kept: Sequence[tuple[Kept, int]] = KEPT,
     step: int = 1,
 ) -> Figures:
     """Run a command on a copy of a file system, and pass the judge the disk after a crash behind each of its changes.
@@ -240,7 +239,7 @@ def every_crash(
     command(copy)
     figures = Figures()
     for prefix in range(len(copy.trace) + 1):
-        for number, (kept_part, seed) in enumerate(kept):
+        for number, (kept_part, seed) in enumerate(KEPT):
             if (prefix + number) % step:
                 continue
             judge(

@@ -34,7 +34,7 @@ from logwright.codec.store.build import Piece, Summary
 from logwright.codec.store.extents import Copy, Extent
 from logwright.codec.store.listing import Entry, Listing, Plan, Role
 from logwright.codec.store.roots import name_without_roots
-from logwright.codec.window import Chunk, Zeros
+from logwright.codec.window import Bytes, Chunk, Zeros
 from logwright.readers.corrected import corrects, original
 from logwright.readers.source import Source, is_remote, local_path
 from logwright.writers.backup import WINDOW, Backup
@@ -425,15 +425,19 @@ def _windows(copies: Sequence[Original], extent: Extent | Chunk) -> Iterator[Chu
         yield extent
         return
     with copies[extent.copy].open(extent.file) as source:
-        at = extent.start
-        while at < extent.stop:
-            data = source.pread(at, min(WINDOW, extent.stop - at))
-            if not len(data):
-                raise BusyError(
-                    "the file was truncated while it was being read; nothing was written", path=source.path
-                )
-            yield data
-            at += len(data)
+        yield from copied(source, extent.start, extent.stop)
+
+
+def copied(source: Source, at: int, stop: int) -> Iterator[Bytes]:
+    """Iterate over the bytes `[at, stop)` of a file, in windows. Raises `BusyError` if it ends before."""
+    while at < stop:
+        data = source.pread(at, min(WINDOW, stop - at))
+        if not len(data):
+            raise BusyError(
+                "the file was truncated while it was being read; nothing was written", path=source.path
+            )
+        yield data
+        at += len(data)
 
 
 class _Comparison:

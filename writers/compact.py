@@ -10,14 +10,14 @@ from logwright.codec import registry
 from logwright.codec.engine.repair import RepairPlan
 from logwright.codec.fault import UsageError
 from logwright.codec.layout import Container
-from logwright.codec.option import Options, Verb, fold
+from logwright.codec.option import Options, Verb
 from logwright.codec.store.listing import Plan
 from logwright.codec.store.roots import Roots
 from logwright.readers.report import Report
 from logwright.readers.resolve import resolve
 from logwright.readers.source import local_path
 from logwright.readers.target import DirectoryTarget, Target, kind
-from logwright.readers.task import known_options
+from logwright.readers.task import known_options, separated
 from logwright.writers.apply_plan import Original
 from logwright.writers.edit import refuse_damaged
 from logwright.writers.file import put_whole
@@ -46,12 +46,7 @@ def compact(
             path=first.path,
             advice="Pass the directory of a Kafka partition",
         )
-    own = Options(able.options, known_options(options, able.options))
-    names = {fold(option.name) for option in able.options}
-    shared = {fold(option.name) for option in first.layout.read_options}
-    reading = {
-        name: value for name, value in options.items() if fold(name) not in names or fold(name) in shared
-    }
+    own, reading = separated(options, able.options, first.layout.read_options)
     edit = first.layout.capabilities.edit
     moves = () if edit is None else known_options(reading, edit.move_options)
     for name in moves:

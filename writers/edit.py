@@ -16,7 +16,7 @@ from logwright.codec.base import Codec
 from logwright.codec.engine.repair import OutputFile, RepairPlan
 from logwright.codec.fault import DamageError, NotFoundError, UsageError
 from logwright.codec.layout import Layout
-from logwright.codec.option import Option, Options, Verb, fold
+from logwright.codec.option import Option, Options, Verb
 from logwright.codec.store.build import Piece, Summary
 from logwright.codec.store.listing import Plan
 from logwright.codec.table import Table
@@ -24,7 +24,7 @@ from logwright.readers.filter import Conditions, Filter, understand
 from logwright.readers.report import Report
 from logwright.readers.resolve import resolve
 from logwright.readers.target import FileTarget, Target, kind
-from logwright.readers.task import known_options
+from logwright.readers.task import known_options, separated
 from logwright.readers.verify import VerifyOptions, verify
 from logwright.writers.apply_plan import Original
 from logwright.writers.edit_file import edit_file
@@ -170,14 +170,8 @@ def _resolve(
         if not change.copies and (known := known_options(options, moves)):
             raise UsageError(f"edit does not use {next(iter(known))}", advice="It is an option of convert")
         declared += moves
-    names = {fold(option.name) for option in declared}
-    reads = (
-        {} if isinstance(first, FileTarget) else {fold(option.name) for option in first.layout.read_options}
-    )
-    reading = {
-        name: value for name, value in options.items() if fold(name) not in names or fold(name) in reads
-    }
-    own = Options(declared, known_options(options, declared))
+    shared = () if isinstance(first, FileTarget) else first.layout.read_options
+    own, reading = separated(options, declared, shared)
     return (resolve(path, codec, reading, verb=Verb.EDIT) if reading else targets), own, change
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from logwright.codec.capability import DirectoryRepair
 from logwright.codec.engine.repair import RepairPlan, Strategy
-from logwright.codec.fault import BusyError, ExistsError, LogwrightError, UsageError
+from logwright.codec.fault import BusyError, ExistsError, LogwrightError, UsageError, did_you_mean
 from logwright.codec.layout import Layout
 from logwright.codec.option import Option, Options, Verb, fold
 from logwright.codec.plural import count
@@ -166,7 +166,9 @@ def _strategy(name: str | None) -> Strategy | None:
     try:
         return Strategy(str(name).lower())
     except ValueError:
-        raise UsageError(f"unknown strategy {name!r}", advice=_nearest(str(name), list(Strategy))) from None
+        raise UsageError(
+            f"unknown strategy {name!r}", advice=did_you_mean(str(name).lower(), Strategy, cutoff=0.5)
+        ) from None
 
 
 def _what(what: str | Sequence[str] | None, known: Sequence[str]) -> list[str]:
@@ -182,15 +184,11 @@ def _what(what: str | Sequence[str] | None, known: Sequence[str]) -> list[str]:
     names = {name.lower(): name for name in known}
     for name in requested:
         if name not in names:
-            raise UsageError(f"{name!r} cannot be rebuilt", advice=_nearest(name, known))
+            raise UsageError(
+                f"{name!r} cannot be rebuilt", advice=did_you_mean(name.lower(), known, cutoff=0.5)
+            )
     requested = [names[name] for name in requested]
     return [name for name in known if name in requested]
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    known = [str(choice) for choice in known]
-    near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
-    return f"Did you mean {near[0]!r}?" if near else f"Valid values: {', '.join(known)}"
 
 
 def _resolve(

@@ -28,7 +28,8 @@ from logwright.readers.source import STDIN, Source, is_remote, local_path
 from logwright.readers.stream import named
 from logwright.readers.target import FileTarget, flags
 from logwright.readers.task import codec_options
-from logwright.writers.backup import WINDOW, Backup, refuse_backup_inside
+from logwright.writers.apply_plan import copied
+from logwright.writers.backup import Backup, refuse_backup_inside
 from logwright.writers.file import Draft
 from logwright.writers.filesystem import FileSystem, plain_errors
 from logwright.writers.stage import FileSource
@@ -286,18 +287,10 @@ def _others(gone: Stretches, size: int) -> Stretches:
 
 def _windows(source: Source, pieces: Pieces) -> Iterator[Chunk]:
     for piece in pieces:
-        if not isinstance(piece, Copy):
+        if isinstance(piece, Copy):
+            yield from copied(source, piece.start, piece.stop)
+        else:
             yield piece
-            continue
-        at = piece.start
-        while at < piece.stop:
-            data = source.pread(at, min(WINDOW, piece.stop - at))
-            if not len(data):
-                raise BusyError(
-                    "the file was truncated while it was being read; nothing was written", path=source.path
-                )
-            yield data
-            at += len(data)
 
 
 def removed_entry(cut: Removed, file: str, saved_to: str | None) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from logwright.codec.fault import UsageError
+from logwright.codec.fault import UsageError, did_you_mean
 from logwright.codec.table import Table
 
 BATCH_ROWS = 1 << 16
@@ -76,9 +76,8 @@ def whole(data: Any, table: Table) -> pa.Table:
 def _refuse_unknown(names: Sequence[str], table: Table) -> None:
     known = table.names(detail=True)
     if names and not set(names) & set(known):
-        near = difflib.get_close_matches(names[0], known, n=1)
-        hint = f"Did you mean {near[0]!r}?" if near else f"Valid values: {', '.join(known)}"
-        raise UsageError(f"unknown columns: {', '.join(map(str, names[:5]))}", advice=hint)
+        wrong = ", ".join(map(str, names[:5]))
+        raise UsageError(f"unknown columns: {wrong}", advice=did_you_mean(names[0], known))
 
 
 def misspelt(names: Iterable[str], table: Table) -> list[str]:
@@ -180,9 +179,7 @@ def _shaped(value: Any, type_: pa.DataType) -> Any:
         fields = {field.name: field.type for field in type_}
         for name in value:
             if name not in fields:
-                near = difflib.get_close_matches(str(name), fields, n=1)
-                hint = f"Did you mean {near[0]!r}?" if near else f"Valid values: {', '.join(fields)}"
-                raise UsageError(f"there is no field {name!r}", advice=hint)
+                raise UsageError(f"there is no field {name!r}", advice=did_you_mean(name, fields))
         return {name: _shaped(item, fields[name]) for name, item in value.items()}
     if pa.types.is_timestamp(type_) and type_.unit == "us" and isinstance(value, int):
         return value * 1000  # Numbers are milliseconds, as in JSON lines.

@@ -14,7 +14,7 @@ import errno
 import os
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,24 +51,16 @@ class TaskMessage:
     summary: Summary
 
 
+@dataclass(frozen=True)
 class TaskWriter:
     """One attempt of one task."""
 
-    def __init__(
-        self,
-        files: FileSystem,
-        task: int,
-        path: str,
-        stage: StagedFolder,
-        scratch: ScratchFolder,
-        builder: Builder,
-    ) -> None:
-        self._files = files
-        self._task = task
-        self._path = path
-        self._stage = stage
-        self._scratch = scratch
-        self._builder = builder
+    _files: FileSystem
+    _task: int
+    _path: str
+    _stage: StagedFolder
+    _scratch: ScratchFolder
+    _builder: Builder
 
     def add(self, batch: pa.RecordBatch) -> None:
         with plain_errors(self._path):
@@ -92,6 +84,22 @@ class TaskWriter:
         for folder in self._stage.roots:
             with contextlib.suppress(OSError):
                 remove_tree(self._files, folder)
+
+
+def repeated(remove: Callable[[], object]) -> bool:
+    """Remove folders to which tasks that are being stopped may still add: repeat `remove` until it does not find them filled again.
+
+    Return whether it succeeded in the end.
+    """
+    for wait in _PATIENCE:
+        try:
+            remove()
+            return True
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            time.sleep(wait)
+    return False
 
 
 def begin_task(
@@ -188,14 +196,8 @@ class StagedWrite:
         to nobody and are removed by the next write.
         """
         with plain_errors(self.path):
-            for wait in _PATIENCE:
-                try:
-                    return self._undo()
-                except OSError as error:
-                    if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                        raise
-                    time.sleep(wait)
-            self._undo()
+            if not repeated(self._undo):
+                self._undo()
 
     def _undo(self) -> None:
         try:

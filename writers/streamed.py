@@ -12,11 +12,9 @@ it alone as long as the driver runs.
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import os
 import secrets
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -32,15 +30,13 @@ from logwright.writers.commit import Method, Transaction, refuse_foreign, way
 from logwright.writers.filesystem import FileSystem, LocalFileSystem, make_above, plain_errors
 from logwright.writers.lock import claim_as, refuse_running
 from logwright.writers.recover import discard_beside, discard_inside, finish_or_undo, make_places
-from logwright.writers.staged import SHARED, TaskMessage, TaskWriter, begin_task, put_together
+from logwright.writers.staged import SHARED, TaskMessage, TaskWriter, begin_task, put_together, repeated
 from logwright.writers.target import Target, meant, refuse_remote
 from logwright.writers.transactions import Repeated
 from logwright.writers.write import Written
 
 _OURS = 16
 """Number of hexadecimal digits of a token that identify the application."""
-_PATIENCE = (0.05, 0.2, 0.5, 1.0, 2.0, 0.0)
-"""Seconds between attempts to remove files to which tasks that are being stopped still add."""
 
 
 @dataclass(frozen=True)
@@ -203,13 +199,9 @@ class StreamWrite:
 
     def _sweep(self) -> None:
         """Remove everything that attempts of this application staged. Tasks that are being stopped may still add to it."""
-        for wait in _PATIENCE:
-            try:
-                return self._remove()
-            except OSError as error:
-                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                    raise
-                time.sleep(wait)
+        if not repeated(self._remove):
+            with contextlib.suppress(OSError):  # left to the next writer
+                self._remove()
 
     def _remove(self) -> None:
         files, target = self._files, self._target()

@@ -41,7 +41,7 @@ from logwright.codec.frames.scanner import (
 from logwright.codec.frames.specification import Position, span_of
 from logwright.codec.frames.suspects import suspects
 from logwright.codec.kernels.bitflip import Flip
-from logwright.codec.single_frame import ending_bytes
+from logwright.codec.single_frame import ending_bytes, typed_column
 from logwright.codec.window import Bytes, Chunk, Decoded, Frames, Window
 
 Int64s = npt.NDArray[np.int64]
@@ -480,23 +480,13 @@ class FramedCodec(FrameFormat):
         arrays = []
         table = self.rows
         for column in table.columns:
-            places = rows.schema.get_all_field_indices(column.name)
-            if len(places) > 1:
-                raise UsageError(f"{self.name}: there are {len(places)} columns {column.name!r}")
-            if not places and column.name in self.required:
+            array = typed_column(self.name, rows, column)
+            if array is None and column.name in self.required:
                 raise UsageError(
                     f"{self.name} needs a column {column.name!r}; the rows have {', '.join(rows.column_names)}"
                 )
-            try:
-                array = (
-                    rows.column(places[0]).cast(column.type)
-                    if places
-                    else pa.nulls(rows.num_rows, column.type)
-                )
-            except (pa.ArrowException, ValueError) as error:
-                raise UsageError(
-                    f"{self.name}: column {column.name!r} is not {column.type}: {error}"
-                ) from None
+            if array is None:
+                array = pa.nulls(rows.num_rows, column.type)
             if array.null_count and column.name in self.required:
                 raise UsageError(f"{self.name}: column {column.name!r} has null values, but it is required")
             arrays.append(array)

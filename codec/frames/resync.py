@@ -227,10 +227,9 @@ def validate(spec: FrameSpec) -> Find:
 
 
 def finder(spec: FrameSpec) -> Find:
-    """Return the kernel `find(buf, at, left, base, low, high, due, origin, known, filled) -> (place, outcome, bytes needed from there)`.
+    """Return the kernel `find(buf, at, left, base, low, high, due, known, filled) -> (place, outcome, bytes needed from there)`.
 
-    See `validate` for the arguments. A frame above the length's `reach` must claim `low` or `due`. `origin` is the file position of
-    `buf[0]`.
+    See `validate` for the arguments. A frame above the length's `reach` must claim `low` or `due`.
     """
     peek, least, shortest = spec.peek, spec.least, spec.length.low
     load_length, length_at, bias = length_constants(spec)
@@ -240,7 +239,6 @@ def finder(spec: FrameSpec) -> Find:
     tests_head, head_rule = (0, any_head) if spec.head_rule is None else (1, spec.head_rule)
     head = max(shortest, spec.struct.head_size if tests_head else 0)
     tests, load_test, test_at, test_values = equality_constants(spec)
-    alignment = spec.alignment
     padded, in_padding = (
         (0, no_padding) if spec.marker is None or spec.marker.length is None else (1, padding_test(spec))
     )
@@ -249,17 +247,14 @@ def finder(spec: FrameSpec) -> Find:
     length = spec.struct[spec.length.field].type
     assert isinstance(length, Int)
     highest_at = length_at + (0 if length.order == ">" else length.width - 1)
-    lower_bits, eight = 8 * (length.width - 1), 1 if alignment == 1 and bias <= head else 0
+    lower_bits, eight = 8 * (length.width - 1), 1 if bias <= head else 0
     validated = validate(spec)
 
     def find(
-        buf: Bytes, at: int, left: int, base: int, low: int, high: int, due: int, origin: int, known: Int64s, filled: Int64s,
+        buf: Bytes, at: int, left: int, base: int, low: int, high: int, due: int, known: Int64s, filled: Int64s,
     ) -> tuple[int, int, int]:  # fmt: skip
         end = at + left
         p = at
-        # Alignment is of positions in the file, not in the window.
-        if alignment > 1:
-            p += -(origin + p) % alignment
         last = min(end - least, len(buf) - peek)
         while p <= last:
             if skips and load_u8(buf, p) == 0:
@@ -271,8 +266,8 @@ def finder(spec: FrameSpec) -> Find:
                     | load_i64le(buf, zeros + 24)
                 ) == 0:  # fmt: skip
                     zeros += 32
-                if zeros - p > peek + alignment:
-                    p += (zeros - p - peek) // alignment * alignment
+                if zeros - p > peek + 1:
+                    p += zeros - p - peek
                     continue
             # Eight positions at once, if the highest byte of each length is above that of the largest possible length.
             above = (min(longest, end - p) - bias >> lower_bits) + 1
@@ -281,8 +276,8 @@ def finder(spec: FrameSpec) -> Find:
                 if (highest - above * _EACH_BYTE) & ~highest & _EACH_SIGN:
                     break
                 p += 8
-            for q in range(p, min(p + _TRIED * alignment, last + 1), alignment):
-                p = q + alignment
+            for q in range(p, min(p + _TRIED, last + 1)):
+                p = q + 1
                 passed = True
                 if tests:
                     value = load_test(buf, q + test_at)
@@ -311,7 +306,7 @@ def finder(spec: FrameSpec) -> Find:
                         return q, outcome, need
         return p, NONE, 0
 
-    find_kernel: Find = named_kernel("const u1[], i8, i8, i8, i8, i8, i8, i8, i8[], i8[]", spec, "find", find)  # type: ignore[assignment]
+    find_kernel: Find = named_kernel("const u1[], i8, i8, i8, i8, i8, i8, i8[], i8[]", spec, "find", find)  # type: ignore[assignment]
     return find_kernel
 
 
@@ -375,8 +370,6 @@ class Finder:
     ) -> tuple[int, int, int]:  # fmt: skip
         """Return the next candidate from `window.data[at]` on, its outcome, and the bytes needed from there. See `validate`."""
         left = window.size - window.offset - at
-        result = self.find(
-            window.data, at, left, base, low, high, due, window.offset, prefixes.known, prefixes.filled
-        )
+        result = self.find(window.data, at, left, base, low, high, due, prefixes.known, prefixes.filled)
         place, outcome, need = map(int, result)
         return place, outcome, need

@@ -151,7 +151,7 @@ class FrameSpec:
     """The frames of a format. `struct` describes the frames of the main kind.
 
     `mark`: the field and the value of the last byte of each frame. `zero_ends`: a length field of 0 ends the frames; preallocated zeros
-    follow. `alignment`: frames start at multiples of it. `followers`: without checksums, the number of plausible frames (or the end of the
+    follow. `followers`: without checksums, the number of plausible frames (or the end of the
     frames) that must follow a plausible candidate of the search. `head_rule`: a further test of the head of a candidate. `fill`: a run of
     this byte, where a frame should start, is a frame too. `verdicts`: the head of each frame keeps the verdict of the rule, by which
     the rule can pass on what it computed.
@@ -168,7 +168,6 @@ class FrameSpec:
     rule: Rule | None = None
     followers: int = 0
     zero_ends: bool = False
-    alignment: int = 1
     head_rule: HeadRule | None = None
     fill: int | None = None
     heads: Heads | None = None

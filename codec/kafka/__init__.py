@@ -12,11 +12,9 @@ from logwright.codec.capability import (
 )
 from logwright.codec.kafka.formats import (
     checkpoint,
-    index,
+    indexes,
     meta_properties,
     quorum_state,
-    timeindex,
-    txnindex,
 )
 from logwright.codec.kafka.formats import partition_metadata as metadata
 from logwright.codec.kafka.formats import producer_snapshot as snapshot
@@ -38,7 +36,7 @@ def _partition() -> DirectoryCapabilities:
     from logwright.codec.kafka.repair.rebuild import REBUILDS, rebuild
     from logwright.codec.kafka.repair.repair import REPAIR_OPTIONS, PartitionRepair
     from logwright.codec.kafka.startup.start import STARTUP
-    from logwright.codec.kafka.store import copies
+    from logwright.codec.kafka.store import facts
     from logwright.codec.kafka.store.follow import PartitionFollow
 
     return DirectoryCapabilities(
@@ -47,16 +45,16 @@ def _partition() -> DirectoryCapabilities:
         repair=DirectoryRepair(PartitionRepair.repair, rebuild, REBUILDS, REPAIR_OPTIONS),
         edit=DirectoryEdit(edit, EDIT_OPTIONS, RECODES, MOVES),
         compact=DirectoryCompact(compact, OPTIONS),
-        replicas=Replicas(copies.copy_of, copies.reaches),
+        replicas=Replicas(facts.copy_of, facts.reaches),
         follow=PartitionFollow(),
     )
 
 
 CODECS: tuple[Codec, ...] = (
     log.CODEC.with_capabilities(_log),
-    index.CODEC,
-    timeindex.CODEC,
-    txnindex.CODEC,
+    indexes.INDEX,
+    indexes.TIMEINDEX,
+    indexes.TXNINDEX,
     snapshot.CODEC,
     checkpoint.LEADER_EPOCH_CODEC,
     checkpoint.OFFSETS_CODEC,
@@ -65,5 +63,5 @@ CODECS: tuple[Codec, ...] = (
     quorum_state.CODEC,
 )
 LAYOUTS: tuple[Layout, ...] = (partition.LAYOUT.with_capabilities(_partition),)
-CONTAINERS: tuple[Container, ...] = (logdir.LOG_DIRECTORY,)
+CONTAINERS: tuple[Container, ...] = (logdir.CONTAINER,)
 CONFIG_FILES: tuple[ConfigFile, ...] = (configuration.CONFIGURATION,)

@@ -13,10 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from logwright.codec.kafka.formats.checkpoint import LEADER_EPOCH
-from logwright.codec.kafka.formats.index import INDEX_ENTRY
+from logwright.codec.kafka.formats.indexes import INDEX_ENTRY, TIMEINDEX_ENTRY, TXNINDEX_ENTRY
 from logwright.codec.kafka.formats.log.markers import markers
-from logwright.codec.kafka.formats.timeindex import TIMEINDEX_ENTRY
-from logwright.codec.kafka.formats.txnindex import TXNINDEX_ENTRY
 from logwright.codec.kafka.names import EPOCH_FILE, segment_name
 from logwright.codec.kafka.state.producers import AbortedTxn, ProducerState
 from logwright.codec.kernels.kernel import kernel

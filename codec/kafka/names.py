@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from logwright.codec.kafka.startup.errors import BrokerError
+
 EPOCH_FILE = "leader-epoch-checkpoint"
 METADATA_FILE = "partition.metadata"
 CLEANER_FILE = "cleaner-offset-checkpoint"
@@ -125,3 +127,26 @@ def place_of(file: str) -> TopicPartition | None:
     """Return the partition to which a file of a log directory belongs."""
     folder, slash, _ = file.partition("/")
     return parse_directory(folder) if slash and is_partition(folder) else None
+
+
+_LONG = re.compile(r"[+-]?[0-9]+")
+
+
+def number_of(name: str) -> int | None:
+    """Return the number before the first dot; None without a dot. Raises `BrokerError` if it is not a 64-bit number."""
+    prefix, dot, _ = name.partition(".")
+    return long_of(prefix) if dot else None
+
+
+def long_of(text: str) -> int:
+    """Return a number as `Long.parseLong` does. Raises `BrokerError`."""
+    if not _LONG.fullmatch(text) or not -(1 << 63) <= int(text) < 1 << 63:
+        raise BrokerError(f'For input string: "{text}"', "java.lang.NumberFormatException")
+    return int(text)
+
+
+def offset_of(name: str) -> int:
+    """Return the number of a file whose name ends in one of Kafka's suffixes."""
+    number = number_of(name)
+    assert number is not None  # all suffixes have a dot
+    return number

@@ -351,7 +351,6 @@ def intrinsic(signature: str, generate: Callable[..., Any]) -> Callable[[Callabl
 def _typing(function: Intrinsic[..., Any]) -> Callable[..., Any]:
     """Return what `numba.extending.intrinsic` takes: a function from types to a signature and a code generator."""
     from numba.core import types
-    from numba.core.typing import signature
 
     arguments, _, results = function.signature.partition("->")
     words, kinds = [word.strip() for word in arguments.split(",")], _numba_signature(results)
@@ -370,7 +369,7 @@ def _typing(function: Intrinsic[..., Any]) -> Callable[..., Any]:
         if not all(map(accepts, words, actual)):
             return None
         taken = [kind if isinstance(kind, types.Array) else types.int64 for kind in actual]
-        return signature(result, *taken), function.generate
+        return result(*taken), function.generate
 
     # numba takes the names of the arguments from here.
     plain = inspect.signature(function.py_func)

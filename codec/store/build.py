@@ -71,6 +71,10 @@ class Stage(Listing, Protocol):
         ...
 
 
+Parts = Sequence[tuple[Stage, Summary]]
+"""Staged parts of a directory, each with its summary."""
+
+
 @dataclass(frozen=True)
 class Placement:
     """The renames that turn staged files into the directory: `(stage, staged name, final name)` in order.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import pyarrow as pa
 
 from logwright.codec.sorting import framed, read_framed
-from logwright.codec.store.build import Builder, Piece, Placement, Stage, Summary
+from logwright.codec.store.build import Builder, Parts, Piece, Placement, Stage, Summary
 
 
 class RowStager:
@@ -35,7 +35,7 @@ class RowStager:
 def assemble(
     builder: Builder,
     staged: str,
-    parts: Sequence[tuple[Stage, Summary]],
+    parts: Parts,
     extra: Stage,
     order: Callable[[Iterable[str]], Sequence[str]],
 ) -> Placement:

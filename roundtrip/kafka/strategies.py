@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from logwright.codec import registry
 from logwright.codec.describe import Bytes, Field, Struct
-from logwright.codec.kafka.formats.index import INDEX_ENTRY
+from logwright.codec.kafka.formats.indexes import INDEX_ENTRY, TIMEINDEX_ENTRY, TXNINDEX_ENTRY
 from logwright.codec.kafka.formats.log.layout import (
     COMPRESSION_NAMES,
     CONTROL,
@@ -20,8 +20,6 @@ from logwright.codec.kafka.formats.log.layout import (
 )
 from logwright.codec.kafka.formats.meta_properties import uuid_text
 from logwright.codec.kafka.formats.producer_snapshot import PRODUCER_SNAPSHOT
-from logwright.codec.kafka.formats.timeindex import TIMEINDEX_ENTRY
-from logwright.codec.kafka.formats.txnindex import TXNINDEX_ENTRY
 from logwright.codec.kernels.compress import compress
 
 Strategy = st.SearchStrategy[Any]

@@ -23,6 +23,7 @@ from logwright.readers.target import DirectoryTarget, Target, kind
 from logwright.scanning import Paths, codec_of, shown
 
 if TYPE_CHECKING:
+    from logwright.codec.table import Table
     from logwright.corpora.damage import Damaged
     from logwright.corpora.generate import Generated
     from logwright.explanation import Explanation
@@ -286,15 +287,8 @@ def repair(
     from logwright.writers.request import Request
 
     request = Request(_text(out), in_place, _text(backup), dry_run, correct, show=show or _unseen)
-    return repair(
-        path,
-        codec,
-        strategy,
-        request,
-        lambda targets: _report(targets, max_faults),
-        options,
-        bool(flag("recursive", recursive)),
-    )
+    deep = bool(flag("recursive", recursive))
+    return repair(path, codec, strategy, request, _reports(max_faults), options, deep)
 
 
 def rebuild(
@@ -321,15 +315,8 @@ def rebuild(
     from logwright.writers.request import Request
 
     request = Request(_text(out), in_place, _text(backup), dry_run, show=show or _unseen)
-    return rebuild(
-        path,
-        codec,
-        what,
-        request,
-        lambda targets: _report(targets, max_faults),
-        options,
-        bool(flag("recursive", recursive)),
-    )
+    deep = bool(flag("recursive", recursive))
+    return rebuild(path, codec, what, request, _reports(max_faults), options, deep)
 
 
 def edit(
@@ -368,16 +355,12 @@ def edit(
     from logwright.writers.request import Request
 
     request = Request(_text(out), in_place, _text(backup), dry_run, show=show or _unseen)
-    return _edit(
-        path,
-        codec,
-        lambda table: Rows(
-            table, drop, redact, columns, with_, allow_no_match=bool(flag("allow_no_match", allow_no_match))
-        ),
-        request,
-        lambda targets: _report(targets, max_faults),
-        options,
-    )
+    any_match = bool(flag("allow_no_match", allow_no_match))
+
+    def rows(table: Table) -> Rows:
+        return Rows(table, drop, redact, columns, with_, allow_no_match=any_match)
+
+    return _edit(path, codec, rows, request, _reports(max_faults), options)
 
 
 def damage(
@@ -439,8 +422,11 @@ def _text(path: Path | None) -> str | None:
     return None if path is None else os.fspath(path)
 
 
-def _report(targets: Sequence[Target], max_faults: int) -> Report:
-    return Report(shown([target.path for target in targets]), codec_of(targets), max_faults=max_faults)
+def _reports(max_faults: int) -> Callable[[Sequence[Target]], Report]:
+    """Return a function that makes the report of some targets."""
+    return lambda targets: Report(
+        shown([target.path for target in targets]), codec_of(targets), max_faults=max_faults
+    )
 
 
 def inspect(

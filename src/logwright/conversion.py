@@ -10,9 +10,9 @@ Otherwise rows are encoded again, and data that rows do not carry is reported, o
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -29,6 +29,9 @@ from logwright.readers.stream import CORRUPT
 from logwright.readers.usage import declarations, takes
 from logwright.scanning import read
 from logwright.scanning import scan as scan_of
+
+if TYPE_CHECKING:
+    from logwright.writers.write import Written
 
 TABLES = ("frames", "file")
 _TABLE_FORMATS = ("parquet", "arrow", "jsonl")
@@ -145,7 +148,7 @@ def _from_tables(
         tables = registry.get(codec).tables
         frames, file = (_optional(beside(source, name), tables[name]) for name in TABLES)
     written = write(data, target, codec, frames=frames, file=file, mode=if_exists, **options)
-    return {"files": written.files, "rows": written.rows, "report": None, "written": written, "notes": ()}
+    return _result(written, None)
 
 
 def _to_tables(
@@ -342,7 +345,13 @@ def _done(target: str, report: Any) -> dict[str, Any]:
             note.partition(": ")[2] for note in report.notes if note.startswith("before starting")
         ),
     )
-    return {"files": written.files, "rows": written.rows, "report": report, "written": written, "notes": ()}
+    return _result(written, report)
+
+
+def _result(written: Written, report: Any, notes: Iterable[str] = ()) -> dict[str, Any]:
+    return {
+        "files": written.files, "rows": written.rows, "report": report, "written": written, "notes": tuple(notes),
+    }  # fmt: skip
 
 
 class Native:
@@ -487,13 +496,7 @@ class Native:
         written = write(
             scan, self.target, self.codec, frames=frames, file=file, mode=self.if_exists, **self.options
         )
-        return {
-            "files": written.files,
-            "rows": written.rows,
-            "report": scan.report,
-            "written": written,
-            "notes": (),
-        }
+        return _result(written, scan.report)
 
     def _rows(self) -> dict[str, Any]:
         """Convert rows only, and report the data that they do not carry."""
@@ -562,13 +565,7 @@ class Native:
             view = layout.views.get(reading["view"] or layout.default_view)
             if view is not None and view.leaves:
                 notes.append(f"these are the rows of view {view.name}, without {view.leaves}")
-        return {
-            "files": written.files,
-            "rows": written.rows,
-            "report": scan.report,
-            "written": written,
-            "notes": tuple(notes),
-        }
+        return _result(written, scan.report, notes)
 
     def _alike(self, view: str | None) -> bool:
         """Return whether all columns, including detail columns, have the same meaning in both."""

@@ -13,7 +13,8 @@ import logwright as lw
 from logwright.cli import group
 from logwright.codec.explain import Bits, Node
 from logwright.corpora.cases import cases
-from logwright.explanation.value import cut, of_bytes, plain, quoted, safe, short, summary
+from logwright.explanation.value import cut, of_bytes, plain, quoted, short, summary
+from logwright.formats.text import escape
 
 KAFKA, LEVELDB = cases("kafka"), cases("leveldb")
 SEGMENT = KAFKA["v2_gzip_aiokafka"].partition / "00000000000000000000.log"
@@ -157,7 +158,7 @@ def test_values_are_shortened_to_one_line() -> None:
         == ""
     )
     assert cut("abc", 3) == "abc"
-    assert safe("a\x1b\u202eb\ud800") == "a\\x1b\\u202eb\\ud800"
+    assert escape("a\x1b\u202eb\ud800") == "a\\x1b\\u202eb\\ud800"
     assert quoted("ä\t") == '"ä\\t"'
     assert plain(b"a") == "a"
     assert plain(b"\xff") == {"$hex": "ff"}

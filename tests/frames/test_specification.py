@@ -64,7 +64,7 @@ def scanned(spec: FrameSpec, data: Bytes, at: int = 0) -> tuple[list[int], int, 
 def next_frame(spec: FrameSpec, data: Bytes, at: int = 0, base: int = NO_BASE) -> tuple[int, int]:
     prefixes = Finder(spec).prefixes(data)
     place, target, _ = finder_of(spec)(
-        data, at, len(data) - at, base, LOWEST, HIGHEST, LOWEST, 0, prefixes.known, prefixes.filled
+        data, at, len(data) - at, base, LOWEST, HIGHEST, LOWEST, prefixes.known, prefixes.filled
     )
     return int(place), int(target)
 

@@ -9,10 +9,8 @@ from kafka_log import as_heads
 from logwright.codec.kafka.check.epochs import _MOST, EpochCheck
 from logwright.codec.kafka.check.indexes import Batches, IndexCheck, TimeIndexCheck
 from logwright.codec.kafka.check.producers import TxnIndexCheck
-from logwright.codec.kafka.formats.index import INDEX_ENTRY
+from logwright.codec.kafka.formats.indexes import INDEX_ENTRY, TIMEINDEX_ENTRY, TXNINDEX_ENTRY
 from logwright.codec.kafka.formats.log.layout import HEAD
-from logwright.codec.kafka.formats.timeindex import TIMEINDEX_ENTRY
-from logwright.codec.kafka.formats.txnindex import TXNINDEX_ENTRY
 
 
 def batches(*rows: tuple[int, int, int]) -> Batches:

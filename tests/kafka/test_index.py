@@ -10,12 +10,12 @@ import pytest
 from logwright.codec.base import Match
 from logwright.codec.fault import Kind, Severity
 from logwright.codec.fixed import FixedCodec
-from logwright.codec.kafka.formats import index, timeindex, txnindex
+from logwright.codec.kafka.formats.indexes import INDEX, TIMEINDEX, TXNINDEX
 from logwright.codec.option import Options
 from logwright.codec.window import Window
 
 BASE = 20
-CODECS = (index.CODEC, timeindex.CODEC, txnindex.CODEC)
+CODECS = (INDEX, TIMEINDEX, TXNINDEX)
 
 
 def faults(codec: FixedCodec, *entries: dict[str, int], tail: bytes = b"") -> list[tuple[int, str]]:
@@ -65,12 +65,12 @@ def test_indexes_are_recognised_by_name_with_any_suffix_of_a_broker(codec: Any) 
 @pytest.mark.parametrize(
     ("codec", "entries"),
     [
-        (index.CODEC, [at(0, 0)]),
-        (index.CODEC, [at(3, 153), at(5, 303)]),
-        (timeindex.CODEC, [when(0, 0)]),
-        (timeindex.CODEC, [when(-(1 << 63), 3), when((1 << 63) - 1, 3)]),
-        (txnindex.CODEC, [txn(4, 21), txn(5, 22)]),
-        (txnindex.CODEC, [txn(4, 21, version=255)]),
+        (INDEX, [at(0, 0)]),
+        (INDEX, [at(3, 153), at(5, 303)]),
+        (TIMEINDEX, [when(0, 0)]),
+        (TIMEINDEX, [when(-(1 << 63), 3), when((1 << 63) - 1, 3)]),
+        (TXNINDEX, [txn(4, 21), txn(5, 22)]),
+        (TXNINDEX, [txn(4, 21, version=255)]),
     ],
 )
 def test_valid_indexes_have_no_faults(codec: Any, entries: list[dict[str, int]]) -> None:
@@ -80,17 +80,17 @@ def test_valid_indexes_have_no_faults(codec: Any, entries: list[dict[str, int]])
 @pytest.mark.parametrize(
     ("codec", "entries", "place", "text"),
     [
-        (index.CODEC, [at(3, 153), at(3, 303)], 8, "not above"),
-        (index.CODEC, [at(3, 153), at(5, 153)], 8, "not above"),
-        (index.CODEC, [at(3, -1)], 0, "position is negative"),
-        (index.CODEC, [at(-1, 153)], 0, "below 20"),
-        (timeindex.CODEC, [when(5, 3), when(5, 4)], 12, "not above"),
-        (timeindex.CODEC, [when(5, 3), when(6, 2)], 12, "offset is below"),
-        (timeindex.CODEC, [when((1 << 63) - 1, 3), when(-(1 << 63), 4)], 12, "not above"),
-        (txnindex.CODEC, [txn(4, 19)], 0, "last_offset is below 20"),
-        (txnindex.CODEC, [txn(22, 21)], 0, "first_offset is above"),
-        (txnindex.CODEC, [txn(4, 21), txn(5, 21)], 34, "not above"),
-        (txnindex.CODEC, [txn(4, 21), txn(5, 22, version=256)], 34, "version 256"),
+        (INDEX, [at(3, 153), at(3, 303)], 8, "not above"),
+        (INDEX, [at(3, 153), at(5, 153)], 8, "not above"),
+        (INDEX, [at(3, -1)], 0, "position is negative"),
+        (INDEX, [at(-1, 153)], 0, "below 20"),
+        (TIMEINDEX, [when(5, 3), when(5, 4)], 12, "not above"),
+        (TIMEINDEX, [when(5, 3), when(6, 2)], 12, "offset is below"),
+        (TIMEINDEX, [when((1 << 63) - 1, 3), when(-(1 << 63), 4)], 12, "not above"),
+        (TXNINDEX, [txn(4, 19)], 0, "last_offset is below 20"),
+        (TXNINDEX, [txn(22, 21)], 0, "first_offset is above"),
+        (TXNINDEX, [txn(4, 21), txn(5, 21)], 34, "not above"),
+        (TXNINDEX, [txn(4, 21), txn(5, 22, version=256)], 34, "version 256"),
     ],
 )
 def test_wrong_index_entry_is_located(
@@ -102,13 +102,13 @@ def test_wrong_index_entry_is_located(
 
 
 def test_only_mapped_indexes_are_preallocated() -> None:
-    assert faults(index.CODEC, at(3, 153), tail=bytes(80)) == []
-    assert faults(timeindex.CODEC, when(5, 3), tail=bytes(120)) == []
-    ((offset, detail),) = faults(txnindex.CODEC, txn(4, 21), tail=bytes(34))
+    assert faults(INDEX, at(3, 153), tail=bytes(80)) == []
+    assert faults(TIMEINDEX, when(5, 3), tail=bytes(120)) == []
+    ((offset, detail),) = faults(TXNINDEX, txn(4, 21), tail=bytes(34))
     assert offset == 34
     assert "zero bytes" in detail
 
 
 def test_full_size_as_a_broker_allocates_it() -> None:
-    assert faults(index.CODEC, at(3, 153), tail=bytes(10_485_760 - 8)) == []
-    assert faults(timeindex.CODEC, when(5, 3), tail=bytes(10_485_756 - 12)) == []
+    assert faults(INDEX, at(3, 153), tail=bytes(10_485_760 - 8)) == []
+    assert faults(TIMEINDEX, when(5, 3), tail=bytes(10_485_756 - 12)) == []

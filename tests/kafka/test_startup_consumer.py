@@ -12,7 +12,7 @@ from logwright.codec.kafka.formats.log.layout import CONTROL, TRANSACTIONAL
 from logwright.codec.kafka.names import segment_name
 from logwright.codec.kafka.startup import fetch
 from logwright.codec.kafka.startup import lost as losing
-from logwright.codec.kafka.startup.index import OffsetIndex
+from logwright.codec.kafka.startup.segment import OffsetIndex
 from logwright.codec.store.overlay import Overlay
 
 # Consumers

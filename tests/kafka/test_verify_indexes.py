@@ -11,8 +11,7 @@ import pytest
 from kafka_verify import ERROR, WARNING, frame_rows, severe_faults
 
 import logwright as lw
-from logwright.codec.kafka.formats.index import INDEX_ENTRY
-from logwright.codec.kafka.formats.timeindex import TIMEINDEX_ENTRY
+from logwright.codec.kafka.formats.indexes import INDEX_ENTRY, TIMEINDEX_ENTRY
 from logwright.codec.kafka.names import segment_name
 
 

@@ -10,9 +10,9 @@ from kafka_log import batch
 from kafka_verify import ERROR, data_batch, end_marker, log_name, severe_faults
 
 import logwright as lw
+from logwright.codec.kafka.formats.indexes import TXNINDEX_ENTRY
 from logwright.codec.kafka.formats.log.codec import CODEC
 from logwright.codec.kafka.formats.log.markers import markers
-from logwright.codec.kafka.formats.txnindex import TXNINDEX_ENTRY
 from logwright.codec.kafka.names import segment_name
 from logwright.codec.kafka.state.producers import ProducerState
 from logwright.codec.option import Options

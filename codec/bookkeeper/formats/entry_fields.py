@@ -27,6 +27,8 @@ from logwright.codec.fault import UsageError
 
 _TYPES: dict[int, Type] = {CRC32C: U32BE, CRC32: I64BE, HMAC: Bytes(HMAC)}
 DIGEST, PAYLOAD = "digest", "payload"
+_AT = 4
+"""Where the entry starts in its frame, after the size."""
 
 
 def _digest(content: bytes, digests: Digests | None) -> int:
@@ -71,19 +73,20 @@ def details(struct: Struct, kept: Sequence[str], *more: Field) -> Struct:
     )
 
 
-def resealed(old: bytes, new: bytes, at: int, path: address.Path, digests: Digests | None) -> bytes:
-    """Return the changed frame with the digest of its entry. The entry starts at byte `at`; `old` is the frame before the change.
+def resealed(old: bytes, new: bytes, path: address.Path, digests: Digests | None) -> bytes:
+    """Return the changed frame with the digest of its entry. `old` is the frame before the change.
 
     Raises `UsageError` if the digest is neither a CRC nor an HMAC of a known password.
     """
     if path and path[0] == DIGEST:
         raise UsageError("reseal would overwrite the new digest", advice="Leave out reseal")
-    size = _digest(old[at:], digests)
+    size = _digest(old[_AT:], digests)
     if not size:
         raise UsageError(
             "the digest of this entry is neither CRC32C nor CRC32 nor an HMAC with a known password, so it cannot be recomputed",
             advice="Pass the option passwd, or leave out reseal and set the length separately",
         )
-    password = _password(old[at:], digests) if size == HMAC else None
-    head, payload = new[at : at + HEADER], new[at + HEADER + size :]
-    return new[: at + HEADER] + digest_of(head + payload, size, password) + payload
+    password = _password(old[_AT:], digests) if size == HMAC else None
+    body = _AT + HEADER
+    head, payload = new[_AT:body], new[body + size :]
+    return new[:body] + digest_of(head + payload, size, password) + payload

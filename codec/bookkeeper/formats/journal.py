@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec import address
 from logwright.codec.bookkeeper.formats import digest, entry_fields
 from logwright.codec.bookkeeper.formats.digest import (
     MISMATCH,
@@ -29,12 +28,8 @@ from logwright.codec.bookkeeper.formats.digest import (
     matched_sizes,
     matching_digest,
 )
-from logwright.codec.bookkeeper.formats.entries import DIGEST_COLUMNS, LARGEST, REACH, EntryWriter
-from logwright.codec.bookkeeper.formats.suspects import (
-    SAMPLE,
-    DigestedCodec,
-    sampled,
-)
+from logwright.codec.bookkeeper.formats.entries import DIGEST_COLUMNS, LARGEST, REACH
+from logwright.codec.bookkeeper.formats.suspects import SAMPLE, DigestedCodec, DigestedContext, sampled
 from logwright.codec.columns import binary, constant, contents, fixed_at, gather, joined, numbers
 from logwright.codec.deferred import compute as pc
 from logwright.codec.describe import I32BE, I64BE, Enclosed, Field, Int, Struct
@@ -42,8 +37,7 @@ from logwright.codec.describe import Bytes as BytesType
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
 from logwright.codec.frames import scanner
 from logwright.codec.frames.codec import Part
-from logwright.codec.frames.format import POSITION, FramedContext
-from logwright.codec.frames.scanner import MAIN
+from logwright.codec.frames.format import POSITION
 from logwright.codec.frames.specification import CERTAIN, IMPOSSIBLE, PLAUSIBLE, FrameSpec, Length, Marker
 from logwright.codec.kernels.intrinsics import load_i32be, load_i64be
 from logwright.codec.kernels.kernel import kernel
@@ -156,17 +150,13 @@ _TEXTS = {MASTER_KEY: "masterKey", FENCE: "fenceKey", EXPLICIT_LAC: "explicitLAC
 
 
 @dataclass
-class JournalContext(FramedContext):
-    """`version`: of the file. `writer`: writes entries. `known_ledgers`: those with a master key in the file; `of_bookie`: those with an
+class JournalContext(DigestedContext):
+    """`version`: of the file. `known_ledgers`: those with a master key in the file; `of_bookie`: those with an
     index, or a master key in any journal of the bookie."""
 
     version: int = NEWEST
-    digests: Digests = field(default_factory=Digests)
-    writer: EntryWriter | None = None
     known_ledgers: set[int] = field(default_factory=set)
     of_bookie: Container[int] = ()
-    sized: tuple[Part, Int64s] | None = None
-    """The last frames, and the sizes of their digests."""
 
 
 class Journal(DigestedCodec):
@@ -204,11 +194,7 @@ class Journal(DigestedCodec):
     def context(self, name: str, options: Options, **hints: Any) -> JournalContext:
         context = super().context(name, options, **hints)
         assert isinstance(context, JournalContext)
-        kind = options[digest.DIGEST_TYPE.name]
-        context.digests = Digests(options[digest.PASSWORD.name], None if kind is None else digest.SIZES[kind])
         context.of_bookie = hints.get("ledgers", ())
-        context.digests.keys = hints.get("ledgers")
-        context.writer = EntryWriter(NAME, options[digest.PASSWORD.name], kind)
         return context
 
     def prepare(self, read: Callable[[int, int], Bytes], size: int, context: JournalContext) -> None:
@@ -233,14 +219,8 @@ class Journal(DigestedCodec):
             fields = (*_NUMBERS, *entry_fields.content_fields(frame[4:], known))
         return entry_fields.detailed(RECORD, _IDS, fields)
 
-    def edit(
-        self, frame: bytes, path: address.Path, change: address.Change, *, reseal: bool, context: Any = None
-    ) -> bytes:
-        new = super().edit(frame, path, change, reseal=reseal, context=context)
-        is_entry = self.kind_at(frame, self._edited_at(frame)) == MAIN and not frame[12] >> 7
-        if not reseal or not is_entry:
-            return new
-        return entry_fields.resealed(frame, new, 4, path, None if context is None else context.digests)
+    def is_entry(self, frame: bytes) -> bool:
+        return super().is_entry(frame) and not frame[12] >> 7
 
     # Versions
 
@@ -309,17 +289,7 @@ class Journal(DigestedCodec):
         length = fixed_at(part.data, start + 24, ">i8").astype(np.int64)
         return data, Entries(part.data, start, part.end[data], ledger, entry, length)
 
-    def digest_sizes(self, part: Part, context: JournalContext) -> Int64s:
-        """Return the digest size of each entry, `MISMATCH` or `UNKNOWN`; `_META` for other records."""
-        if context.sized is None or context.sized[0] is not part:
-            context.sized = part, self._digest_sizes(part, context)
-        return context.sized[1]
-
-    def _digest_sizes(self, part: Part, context: JournalContext) -> Int64s:
-        if all_match(part.head["verdict"]):
-            sizes: Int64s = part.head["verdict"].astype(np.int64) - CERTAIN
-            context.digests.note(part.head["ledger_id"].astype(np.int64), sizes)
-            return sizes
+    def unmatched_sizes(self, part: Part, context: JournalContext) -> Int64s:
         ledger = part.head["ledger_id"].astype(np.int64)
         context.known_ledgers |= set(ledger[part.head["entry_id"] == MASTER_KEY].tolist())
         sizes = np.full(len(part), _META)

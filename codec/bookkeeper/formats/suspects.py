@@ -7,32 +7,43 @@ would take quadratic time. Without a digest that can be checked, no correction i
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from logwright.codec import address
 from logwright.codec.base import Codec
+from logwright.codec.bookkeeper.formats import entry_fields
 from logwright.codec.bookkeeper.formats.digest import (
     CRC32,
     CRC32C,
+    DIGEST_TYPE,
     HEADER,
     HMAC,
+    PASSWORD,
+    SIZES,
     UNKNOWN,
     Digests,
     Int64s,
+    all_match,
     hmac_matches,
     hmac_of,
     matching_digest,
 )
+from logwright.codec.bookkeeper.formats.entries import EntryWriter
 from logwright.codec.frames import scanner
-from logwright.codec.frames.codec import FramedCodec
+from logwright.codec.frames.codec import FramedCodec, Part
+from logwright.codec.frames.format import FramedContext
+from logwright.codec.frames.specification import CERTAIN
 from logwright.codec.kernels import bitflip
 from logwright.codec.kernels.bitflip import Flip
 from logwright.codec.kernels.crc32 import crc32_update
 from logwright.codec.kernels.crc32c import crc32c_update
 from logwright.codec.kernels.intrinsics import load_i32be, load_i64be
+from logwright.codec.option import Options
 from logwright.codec.window import Bytes, Frames, Window
 
 _SIZE = 4
@@ -42,11 +53,60 @@ _HOLES = 64
 """Damaged ranges that a sample passes."""
 
 
+@dataclass
+class DigestedContext(FramedContext):
+    """`writer`: writes entries."""
+
+    digests: Digests = field(default_factory=Digests)
+    writer: EntryWriter | None = None
+    sized: tuple[Part, Int64s] | None = None
+    """The last frames, and the sizes of their digests."""
+
+
 class DigestedCodec(FramedCodec):
-    """A codec whose main frames are entries. Its contexts have `digests`."""
+    """A codec whose main frames are entries."""
 
     checksum = "digest"
     refuses = True
+
+    def context(self, name: str, options: Options, **hints: Any) -> Any:
+        context = super().context(name, options, **hints)
+        assert isinstance(context, DigestedContext)
+        password, kind = options[PASSWORD.name], options[DIGEST_TYPE.name]
+        context.digests = Digests(password, None if kind is None else SIZES[kind], hints.get("ledgers"))
+        context.writer = EntryWriter(self.name, password, kind)
+        return context
+
+    def digest_sizes(self, part: Part, context: Any) -> Int64s:
+        """Return the size of the digest of each entry, `MISMATCH` or `UNKNOWN`; another number for frames that are not entries."""
+        if context.sized is None or context.sized[0] is not part:
+            context.sized = part, self._digest_sizes(part, context)
+        sizes: Int64s = context.sized[1]
+        return sizes
+
+    def _digest_sizes(self, part: Part, context: Any) -> Int64s:
+        verdicts = part.head["verdict"]
+        if not all_match(verdicts):
+            return self.unmatched_sizes(part, context)
+        sizes: Int64s = verdicts.astype(np.int64) - CERTAIN
+        context.digests.note(part.head["ledger_id"].astype(np.int64), sizes)
+        return sizes
+
+    @abstractmethod
+    def unmatched_sizes(self, part: Part, context: Any) -> Int64s:
+        """Do the same for frames of which some have no matching CRC."""
+
+    def is_entry(self, frame: bytes) -> bool:
+        """Return whether a frame is an entry with a digest."""
+        return self.kind_at(frame, self._edited_at(frame)) == scanner.MAIN
+
+    def edit(
+        self, frame: bytes, path: address.Path, change: address.Change, *, reseal: bool, context: Any = None
+    ) -> bytes:
+        new = super().edit(frame, path, change, reseal=reseal, context=context)
+        if not reseal or not self.is_entry(frame):
+            return new
+        return entry_fields.resealed(frame, new, path, None if context is None else context.digests)
 
     def suspects(
         self, window: Window, at: int, limit: int, before: Frames | None, after: Frames | None, context: Any

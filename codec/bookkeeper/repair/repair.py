@@ -208,7 +208,7 @@ class RepairedBookie(RepairPlan):
         last = max((number for number, _ in self.survey.journals[i]), default=0)
         for number, file in self.survey.journals[i]:
             conflicts = self._conflicting_keys(file, keys)
-            complete, _ = self.survey.replays(file, 0, self.options["Xmx"])
+            complete = self.survey.replays(file, 0, self.options["Xmx"])
             if complete and not conflicts and not file.bad:
                 kept[number] = file
                 continue
@@ -255,7 +255,7 @@ class RepairedBookie(RepairPlan):
             return 0, 0
         file = kept.get(identity)
         sound = file is not None and file.name not in self.replaced and 0 <= offset <= file.size
-        if file is not None and sound and self.survey.replays(file, offset, self.options["Xmx"])[0]:
+        if file is not None and sound and self.survey.replays(file, offset, self.options["Xmx"]):
             return identity, offset
         self.notes.append(
             f"lastMark was at {offset} of {identity:x}.txn; the bookie replays all journals instead"

@@ -254,8 +254,8 @@ class Survey:
             for _, file in files:
                 yield file, np.flatnonzero(file.entry >= 0)
 
-    def replays(self, file: SurveyedFile, position: int, heap: int) -> tuple[bool, bool]:
-        """Return whether a bookie that starts at a position reads all undamaged records of a journal, and whether it reads without an error."""
+    def replays(self, file: SurveyedFile, position: int, heap: int) -> bool:
+        """Return whether a bookie that starts at a position reads all undamaged records of a journal without an error."""
         starts: list[int] = []
 
         def process(version: int, at: int, body: bytes) -> None:
@@ -268,9 +268,9 @@ class Survey:
         try:
             system_journal.scan(reader, position, process, heap, skip_invalid=False)
         except JavaError:
-            return False, False
+            return False
         good = file.start[file.start >= position]
-        return starts == good.tolist(), True
+        return bool(starts == good.tolist())
 
 
 def sums_of(file: SurveyedFile) -> dict[int, int]:

@@ -121,7 +121,8 @@ class Client:
             yield pa.RecordBatch.from_arrays(arrays, schema=schema) if arrays else batch
 
     def _context(self) -> EntryLogContext:
-        return LOG.context("", self.options)
+        context: EntryLogContext = LOG.context("", self.options)
+        return context
 
     def _contents(
         self, ledger: int, out: LedgerRead, context: EntryLogContext

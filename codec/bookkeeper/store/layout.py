@@ -19,7 +19,7 @@ from logwright.codec.fault import Fault, Kind, LogwrightError, Severity
 from logwright.codec.layout import Layout
 from logwright.codec.option import STARTS, Options, used_by
 from logwright.codec.plural import count
-from logwright.codec.store.build import Builder, Placement, Stage, Summary
+from logwright.codec.store.build import Builder, Parts, Placement, Stage
 from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role, folders_of
 from logwright.codec.store.roots import Root
 from logwright.codec.store.staged_rows import RowStager, assemble
@@ -111,12 +111,7 @@ class Bookie(Layout):
         return RowStager(builder.STAGED) if staged else builder.BookieBuilder(listing, name, options)
 
     def assemble(
-        self,
-        listing: Listing | None,
-        name: str,
-        parts: Sequence[tuple[Stage, Summary]],
-        extra: Stage,
-        options: Options,
+        self, listing: Listing | None, name: str, parts: Parts, extra: Stage, options: Options
     ) -> Placement:
         new_bookie = builder.BookieBuilder(listing, name, options)
         return assemble(new_bookie, builder.STAGED, parts, extra, self.order)

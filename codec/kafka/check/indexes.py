@@ -17,8 +17,7 @@ import numpy.typing as npt
 
 from logwright.codec import plural
 from logwright.codec.fault import Fault, Kind, Severity
-from logwright.codec.kafka.formats.index import INDEX_ENTRY
-from logwright.codec.kafka.formats.timeindex import TIMEINDEX_ENTRY
+from logwright.codec.kafka.formats.indexes import INDEX_ENTRY, TIMEINDEX_ENTRY
 from logwright.codec.kafka.store.evidence import used
 
 Numbers = npt.NDArray[np.int64]

@@ -17,10 +17,10 @@ import numpy.typing as npt
 
 from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import Fault, Kind, Severity
+from logwright.codec.kafka.formats.indexes import TXNINDEX_ENTRY
 from logwright.codec.kafka.formats.log.layout import CONTROL
 from logwright.codec.kafka.formats.log.markers import ABORT, markers_between
 from logwright.codec.kafka.formats.producer_snapshot import unpack
-from logwright.codec.kafka.formats.txnindex import TXNINDEX_ENTRY
 from logwright.codec.kafka.names import segment_name
 from logwright.codec.kafka.state.producers import AbortedTxn, ProducerState, aborted_txns
 from logwright.codec.window import Positions

@@ -26,6 +26,7 @@ from logwright.codec.kafka.compact.batches import BatchFilter, Heads, LastRecord
 from logwright.codec.kafka.compact.offset_map import OffsetMap
 from logwright.codec.kafka.compact.transactions import AbortedTransactions, Transactions
 from logwright.codec.kafka.derive import ACCEPTED, SegmentIndexer, txnindex_bytes
+from logwright.codec.kafka.formats.indexes import TIMEINDEX_ENTRY
 from logwright.codec.kafka.formats.log import arrow_input, records
 from logwright.codec.kafka.formats.log import codec as log
 from logwright.codec.kafka.formats.log.heads import heads_at
@@ -35,7 +36,6 @@ from logwright.codec.kafka.formats.log.rows import Read
 from logwright.codec.kafka.formats.log.sections import sections
 from logwright.codec.kafka.formats.log.tables import MAX_DECOMPRESSED
 from logwright.codec.kafka.formats.quorum_state import METADATA_PARTITION
-from logwright.codec.kafka.formats.timeindex import TIMEINDEX_ENTRY
 from logwright.codec.kafka.names import CLEANER_FILE, FIRST_DIRTY, parse_directory, segment_name
 from logwright.codec.kafka.options import STARTING, WRITING
 from logwright.codec.kafka.repair.intervals import interval_of

@@ -13,7 +13,7 @@ import numpy as np
 
 from logwright.codec.fault import LogwrightError
 from logwright.codec.frames.walk import good_frames, walk_file
-from logwright.codec.kafka.formats.index import INDEX_ENTRY
+from logwright.codec.kafka.formats.indexes import INDEX_ENTRY
 from logwright.codec.kafka.formats.log import codec as log
 from logwright.codec.kafka.names import segment_name
 from logwright.codec.kafka.repair.runs import Numbers

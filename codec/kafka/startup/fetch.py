@@ -16,6 +16,7 @@ import numpy.typing as npt
 from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import Fault, Kind
 from logwright.codec.fixed import entries_of
+from logwright.codec.kafka.formats.indexes import TXNINDEX_ENTRY
 from logwright.codec.kafka.formats.log import codec as log
 from logwright.codec.kafka.formats.log.consumer import consume_batch
 from logwright.codec.kafka.formats.log.deep_records import consume as consume_message
@@ -29,7 +30,6 @@ from logwright.codec.kafka.formats.log.layout import (
 )
 from logwright.codec.kafka.formats.log.markers import ABORT, failure, markers, unusual
 from logwright.codec.kafka.formats.log.scan import LEGACY_MIN, MAX_OFFSET_DELTA
-from logwright.codec.kafka.formats.txnindex import TXNINDEX_ENTRY
 from logwright.codec.kafka.startup.entries import Entries, entries
 from logwright.codec.kafka.startup.errors import BrokerError, CorruptRecord
 from logwright.codec.kafka.startup.loader import Loaded

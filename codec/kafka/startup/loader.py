@@ -12,10 +12,9 @@ import numpy as np
 
 from logwright.codec.kafka.derive import EpochCache, SegmentIndexer
 from logwright.codec.kafka.formats.log.markers import markers
-from logwright.codec.kafka.names import segment_name
+from logwright.codec.kafka.names import number_of, offset_of, segment_name
 from logwright.codec.kafka.startup.entries import entries
 from logwright.codec.kafka.startup.errors import BrokerError, CorruptIndex, InvalidOffset, OffsetOverflow
-from logwright.codec.kafka.startup.names import number_of, offset_of
 from logwright.codec.kafka.startup.producers import ProducerStateManager, check
 from logwright.codec.kafka.startup.segment import LogSegment
 from logwright.codec.store.overlay import Overlay

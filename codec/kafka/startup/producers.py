@@ -15,10 +15,9 @@ from logwright.codec.describe import DescriptionError
 from logwright.codec.kafka.formats.log.java_streams import INVALID_RECORD
 from logwright.codec.kafka.formats.log.layout import CONTROL, MAGIC, TRANSACTIONAL
 from logwright.codec.kafka.formats.log.markers import failure, markers, reason
-from logwright.codec.kafka.names import segment_name
+from logwright.codec.kafka.names import offset_of, segment_name
 from logwright.codec.kafka.startup.entries import Entries
 from logwright.codec.kafka.startup.errors import BrokerError, CorruptRecord
-from logwright.codec.kafka.startup.names import offset_of
 from logwright.codec.kafka.state.producers import AbortedTxn, ProducerState
 from logwright.codec.store.overlay import Overlay
 

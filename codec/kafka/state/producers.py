@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from logwright.codec.fixed import entries_of
+from logwright.codec.kafka.formats.indexes import TXNINDEX_ENTRY
 from logwright.codec.kafka.formats.log.layout import CONTROL, TRANSACTIONAL
 from logwright.codec.kafka.formats.log.markers import ABORT, COMMIT
 from logwright.codec.kafka.formats.producer_snapshot import ENTRY, pack, unpack
-from logwright.codec.kafka.formats.txnindex import TXNINDEX_ENTRY
 from logwright.codec.kafka.state.java_map import hash_map_order
 from logwright.codec.kernels.kernel import kernel
 

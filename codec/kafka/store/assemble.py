@@ -6,7 +6,6 @@ no checksum covers base offsets. Indexes have offsets relative to the base of th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,7 @@ from logwright.codec.kafka.store.builder import (
 )
 from logwright.codec.kernels.intrinsics import load_i32be, load_i64be, load_u8, store_32be, store_64be
 from logwright.codec.kernels.kernel import kernel
-from logwright.codec.store.build import Placement, Stage, Summary
+from logwright.codec.store.build import Parts, Placement, Stage, Summary
 from logwright.codec.window import Bytes
 
 _WINDOW = 4 << 20
@@ -38,13 +37,7 @@ _MANY = 64
 _SMALL = 1 << 20
 
 
-def assemble(
-    resumed: Resumed | None,
-    parts: Sequence[tuple[Stage, Summary]],
-    extra: Stage,
-    options: Any,
-    name: str = "",
-) -> Placement:
+def assemble(resumed: Resumed | None, parts: Parts, extra: Stage, options: Any, name: str = "") -> Placement:
     """See `Layout.assemble`. Raises `UsageError` if kept offsets overlap."""
     check_options(options, resumed)
     filled = [(stage, summary) for stage, summary in parts if summary.rows]
@@ -120,7 +113,7 @@ def _new(extra: Stage, name: str, data: bytes) -> tuple[Stage, str, str]:
     return (extra, name, name)
 
 
-def _refuse_overlap(parts: Sequence[tuple[Stage, Summary]], resumed: Resumed | None) -> None:
+def _refuse_overlap(parts: Parts, resumed: Resumed | None) -> None:
     end = resumed.next_offset if resumed is not None else 0
     for _, summary in parts:
         if summary.ids["first_offset"] < end:

@@ -19,12 +19,11 @@ from logwright.codec.deferred import compute as pc
 from logwright.codec.fault import UsageError
 from logwright.codec.kafka.derive import EpochCache, SegmentIndexer
 from logwright.codec.kafka.formats import partition_metadata as metadata
-from logwright.codec.kafka.formats.index import INDEX_ENTRY
+from logwright.codec.kafka.formats.indexes import INDEX_ENTRY, TIMEINDEX_ENTRY
 from logwright.codec.kafka.formats.log.layout import COMPRESSION, MAGIC
 from logwright.codec.kafka.formats.log.markers import NO_MARKERS
 from logwright.codec.kafka.formats.log.settings import BatchSettings
 from logwright.codec.kafka.formats.log.write import BatchEncoder, Encoded
-from logwright.codec.kafka.formats.timeindex import TIMEINDEX_ENTRY
 from logwright.codec.kafka.names import EPOCH_FILE, METADATA_FILE, parse_directory, segment_name
 from logwright.codec.kafka.state.producers import ProducerState
 from logwright.codec.store.build import Piece, Summary

@@ -27,8 +27,7 @@ from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import Fault, Kind, LogwrightError, Severity, UnreadableError
 from logwright.codec.kafka.formats import producer_snapshot as snapshot
 from logwright.codec.kafka.formats.checkpoint import LEADER_EPOCH, OFFSETS
-from logwright.codec.kafka.formats.index import INDEX_ENTRY, LastOffsets
-from logwright.codec.kafka.formats.timeindex import TIMEINDEX_ENTRY
+from logwright.codec.kafka.formats.indexes import INDEX_ENTRY, TIMEINDEX_ENTRY, LastOffsets
 from logwright.codec.kafka.names import (
     CLEANER_FILE,
     EPOCH_FILE,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,11 +28,11 @@ from logwright.codec.kafka.names import (
 from logwright.codec.kafka.options import LOG_DIRECTORY, WRITING
 from logwright.codec.kafka.store.builder import RETENTION_MS, PartitionBuilder, new_topic_id
 from logwright.codec.kafka.store.partition import LAYOUT as PARTITION
-from logwright.codec.kafka.store.subtree import FolderOf, StagedFolderOf, inside
 from logwright.codec.option import Options
 from logwright.codec.single_frame import ParseError
-from logwright.codec.store.build import Piece, Placement, Stage, Summary
-from logwright.codec.store.listing import Listing
+from logwright.codec.store.build import Parts, Piece, Placement, Stage, Summary
+from logwright.codec.store.listing import Entry, Listing
+from logwright.codec.window import Chunk
 
 _SHOWN = 4
 """The number of topics that a message names."""
@@ -70,9 +71,7 @@ class LogDirectoryBuilder:
         return {name: partition.summary() for name, partition in self.partitions.items()}
 
 
-def assemble(
-    listing: Listing | None, parts: Sequence[tuple[Stage, Summary]], extra: Stage, options: Options
-) -> Placement:
+def assemble(listing: Listing | None, parts: Parts, extra: Stage, options: Options) -> Placement:
     """See `Layout.assemble`."""
     settings = Settings(options, listing)
     names = sorted({name for _, summary in parts for name in summary.facts["partitions"]})
@@ -295,3 +294,46 @@ def _topic_ids(text: str) -> dict[str, str]:
             raise UsageError(f"topic.ids: id {id_} is given to two topics")
         out[topic] = id_
     return out
+
+
+class FolderOf:
+    """A `codec.store.listing.Listing` of one folder of another listing, which is its parent."""
+
+    def __init__(self, listing: Listing, name: str) -> None:
+        self.name, self._listing = name, listing
+
+    def entries(self) -> Sequence[Entry]:
+        start = f"{self.name}/"
+        names = ((entry.name, entry.size) for entry in self._listing.entries())
+        return [Entry(name.removeprefix(start), size) for name, size in names if name.startswith(start)]
+
+    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        return self._listing.read(f"{self.name}/{name}", offset, length)
+
+    def parent(self) -> Listing | None:
+        return self._listing
+
+
+class StagedFolderOf(FolderOf):
+    """A `codec.store.build.Stage` for one folder of another stage."""
+
+    def __init__(self, stage: Stage, name: str) -> None:
+        super().__init__(stage, name)
+        self.stage = stage
+
+    def patch(self, name: str, offset: int, data: Chunk) -> None:
+        self.stage.patch(f"{self.name}/{name}", offset, data)
+
+    def append(self, name: str, data: Chunk) -> None:
+        self.stage.append(f"{self.name}/{name}", data)
+
+    def take(self, pieces: Iterable[Piece]) -> None:
+        self.stage.take(inside(self.name, pieces))
+
+    def drop(self, name: str) -> None:
+        self.stage.drop(f"{self.name}/{name}")
+
+
+def inside(folder: str, pieces: Iterable[Piece]) -> Iterable[Piece]:
+    """Yield pieces of files as pieces of files in a folder."""
+    return (replace(piece, name=f"{folder}/{piece.name}") for piece in pieces)

@@ -50,7 +50,7 @@ from logwright.codec.kafka.startup.errors import BrokerError
 from logwright.codec.kafka.store.evidence import Evidence, checkpoint_above, partition_of, stored_epochs
 from logwright.codec.layout import Layout
 from logwright.codec.option import STARTS, Options, Verb, used_by
-from logwright.codec.store.build import Builder, Placement, Stage, Summary
+from logwright.codec.store.build import Builder, Parts, Placement, Stage
 from logwright.codec.store.listing import Entry, Listing, Plan, PlannedFile, Role, folders_of
 from logwright.codec.store.view import Part, View
 
@@ -256,12 +256,7 @@ class KafkaPartition(Layout):
         return builder.PartitionBuilder(options, resumed, staged=staged, name=name)
 
     def assemble(
-        self,
-        listing: Listing | None,
-        name: str,
-        parts: Sequence[tuple[Stage, Summary]],
-        extra: Stage,
-        options: Options,
+        self, listing: Listing | None, name: str, parts: Parts, extra: Stage, options: Options
     ) -> Placement:
         return assemble.assemble(self._resumed(listing), parts, extra, options, name).ordered(self.order)
 

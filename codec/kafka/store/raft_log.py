@@ -22,9 +22,8 @@ from logwright.codec.kafka.formats.quorum_state import (
     parse_quorum_state,
     unreadable,
 )
-from logwright.codec.kafka.names import METADATA_FILE
+from logwright.codec.kafka.names import METADATA_FILE, long_of
 from logwright.codec.kafka.startup.errors import BrokerError
-from logwright.codec.kafka.startup.names import long_of
 from logwright.codec.single_frame import ParseError
 from logwright.codec.store.listing import Listing
 

@@ -15,10 +15,9 @@ from logwright.codec.frames.walk import Hole, Stretch, walk_file
 from logwright.codec.kafka.derive import EpochCache, SegmentIndexer
 from logwright.codec.kafka.formats import partition_metadata as metadata
 from logwright.codec.kafka.formats import producer_snapshot as snapshot
-from logwright.codec.kafka.formats.index import INDEX_ENTRY
+from logwright.codec.kafka.formats.indexes import INDEX_ENTRY, TIMEINDEX_ENTRY
 from logwright.codec.kafka.formats.log import codec as log
 from logwright.codec.kafka.formats.log.markers import markers
-from logwright.codec.kafka.formats.timeindex import TIMEINDEX_ENTRY
 from logwright.codec.kafka.names import (
     EPOCH_FILE,
     METADATA_FILE,

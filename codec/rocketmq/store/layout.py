@@ -18,7 +18,7 @@ from logwright.codec.rocketmq.formats.commitlog.codec import BODY_LIMIT
 from logwright.codec.rocketmq.formats.commitlog.codec import CODEC as COMMIT_LOG
 from logwright.codec.rocketmq.store import builder, tree, views
 from logwright.codec.rocketmq.store.check import ADVICE
-from logwright.codec.store.build import Builder, Placement, Stage, Summary
+from logwright.codec.store.build import Builder, Parts, Placement, Stage
 from logwright.codec.store.listing import Entry, Listing, Plan, PlannedFile, Role, folders_of
 from logwright.codec.store.roots import Root
 from logwright.codec.store.staged_rows import RowStager, assemble
@@ -182,12 +182,7 @@ class Store(Layout):
         return RowStager(builder.STAGED) if staged else builder.StoreBuilder(listing, options)
 
     def assemble(
-        self,
-        listing: Listing | None,
-        name: str,
-        parts: Sequence[tuple[Stage, Summary]],
-        extra: Stage,
-        options: Options,
+        self, listing: Listing | None, name: str, parts: Parts, extra: Stage, options: Options
     ) -> Placement:
         return assemble(builder.StoreBuilder(listing, options), builder.STAGED, parts, extra, self.order)
 

@@ -24,14 +24,21 @@ ANY_OPTION = {"ignore_unknown_options": True, "allow_extra_args": True, "help_op
 
 def own_options(ctx: click.Context) -> dict[str, Any]:
     """Return the options that click does not know. They are checked once the codec is known."""
-    paths, options = paths_and_options(tuple(ctx.args))
+    paths, options = _split(tuple(ctx.args))
     if paths:
         raise click.UsageError(f"unexpected argument {paths[0]!r}")
     return options
 
 
 def paths_and_options(words: tuple[str, ...]) -> tuple[list[str], dict[str, Any]]:
-    """Split the arguments that click did not parse into paths and options with values."""
+    """Split the arguments that click did not parse into one or more paths and options with values."""
+    paths, options = _split(words)
+    if not paths:
+        raise click.UsageError("missing argument PATH")
+    return paths, options
+
+
+def _split(words: tuple[str, ...]) -> tuple[list[str], dict[str, Any]]:
     paths: list[str] = []
     options: dict[str, Any] = {}
     rest = list(words)

@@ -57,8 +57,6 @@ def command(
     from logwright.writers.file import refuse_inside
 
     paths, options = paths_and_options(path)
-    if not paths:
-        raise click.UsageError("missing argument PATH")
 
     if out in (None, "-"):
         kind = kind or ("text" if out is None and sys.stdout.isatty() else "jsonl")

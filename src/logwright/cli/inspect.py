@@ -21,8 +21,6 @@ def command(path: tuple[str, ...], codec: str | None, recursive: bool, as_json: 
     import logwright as lw
 
     paths, options = paths_and_options(path)
-    if not paths:
-        raise click.UsageError("missing argument PATH")
 
     if recursive:
         options["recursive"] = True

@@ -47,8 +47,6 @@ def command(
     import logwright as lw
 
     paths, options = paths_and_options(path)
-    if not paths:
-        raise click.UsageError("missing argument PATH")
 
     with progress("repair", None) as show:
         report = lw.repair(

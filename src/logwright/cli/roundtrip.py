@@ -35,8 +35,6 @@ def command(path: tuple[str, ...], codec: str | None, laws: tuple[str, ...], job
     from logwright.roundtrip.check import roundtrip
 
     paths, options = paths_and_options(path)
-    if not paths:
-        raise click.UsageError("missing argument PATH")
     result = roundtrip(
         paths if len(paths) > 1 else paths[0], codec, law=list(laws) or None, jobs=jobs, **options
     )

@@ -54,8 +54,6 @@ def command(
     import logwright as lw
 
     paths, options = paths_and_options(path)
-    if not paths:
-        raise click.UsageError("missing argument PATH")
 
     with progress("verify", None) as show:
         report = lw.verify(

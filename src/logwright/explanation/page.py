@@ -16,7 +16,8 @@ from importlib import resources
 from typing import Any
 
 from logwright.codec.explain import Node, Space
-from logwright.explanation.value import safe, short, summary
+from logwright.explanation.value import short, summary
+from logwright.formats.text import escape
 from logwright.readers.explain import Explained, Piece
 
 _VALUE = 240
@@ -30,12 +31,12 @@ def page(explained: Explained) -> str:
     for piece in explained.pieces:
         builder.piece(piece)
     data = {
-        "path": safe(explained.path),
+        "path": escape(explained.path),
         "codec": explained.codec.name,
         "title": explained.codec.title,
         "size": explained.size,
-        "notes": [safe(note) for note in explained.notes],
-        "strings": [safe(string) for string in builder.strings],
+        "notes": [escape(note) for note in explained.notes],
+        "strings": [escape(string) for string in builder.strings],
         "nodes": {name: builder.columns[name] for name in _COLUMNS},
         "more": builder.more,
         "spaces": builder.finished(),
@@ -53,7 +54,7 @@ def page(explained: Explained) -> str:
     before, after = frame.split("__DATA__")
     before = before.replace("__STYLE_HASH__", _hash(style)).replace("__SCRIPT_HASH__", _hash(script))
     before = before.replace("__STYLE__", style)
-    before = before.replace("__TITLE__", html.escape(safe(f"{name}: {explained.codec.name}")))
+    before = before.replace("__TITLE__", html.escape(escape(f"{name}: {explained.codec.name}")))
     return before + text + after.replace("__SCRIPT__", script)
 
 
@@ -93,7 +94,7 @@ class _Data:
             )
             systems = [fault.system for fault in faults if fault.system]
             if systems:
-                self.more[i] = {"system": safe(systems[0])}
+                self.more[i] = {"system": escape(systems[0])}
             depth = 1
         for node in piece.nodes:
             self._node(node, depth, 0)

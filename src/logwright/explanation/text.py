@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from logwright.codec import plural
 from logwright.codec.explain import PADDING, SKIPPED, UNEXPLAINED, Bits, Node, Space
 from logwright.codec.fault import Fault, Severity
-from logwright.explanation.value import cut, safe, short, summary
+from logwright.explanation.value import cut, short, summary
+from logwright.formats.text import escape
 from logwright.readers.explain import Explained, Piece, spell
 
 _BYTES = 8
@@ -43,8 +44,8 @@ class _Text:
     def lines(self) -> Iterator[str]:
         explained = self.explained
         size = plural.count(explained.size, "byte")
-        yield f"{self._ink('bold', safe(explained.path))}  {explained.codec.name}: {explained.codec.title}, {size}"
-        yield from (f"  {safe(note)}" for note in explained.notes)
+        yield f"{self._ink('bold', escape(explained.path))}  {explained.codec.name}: {explained.codec.title}, {size}"
+        yield from (f"  {escape(note)}" for note in explained.notes)
         for piece in explained.pieces:
             yield ""
             yield from self._piece(piece)
@@ -64,9 +65,9 @@ class _Text:
 
     def _fault(self, fault: Fault) -> Iterator[str]:
         ink = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "dim"}[fault.severity]
-        yield "  " + self._ink(ink, safe(fault.detail))
+        yield "  " + self._ink(ink, escape(fault.detail))
         if fault.system:
-            yield "  " + self._ink("dim", safe(fault.system))
+            yield "  " + self._ink("dim", escape(fault.system))
 
     def _nodes(
         self, nodes: Sequence[Node], data: bytes, base: int, around: tuple[int, ...], depth: int, piece: Piece,
@@ -208,7 +209,7 @@ class _Text:
 
     def _problem(self, node: Node, depth: int) -> Iterator[str]:
         if node.problem:
-            yield self._line("", "", depth, f"✗ {safe(node.problem)}", "", "", ink="red")
+            yield self._line("", "", depth, f"✗ {escape(node.problem)}", "", "", ink="red")
 
     def _marked(self, node: Node, around: tuple[int, ...], piece: Piece) -> bool:
         """Return whether the node is the requested row, or the innermost field of the requested byte."""
@@ -233,7 +234,7 @@ class _Text:
         room = self.width - len(left) - 2
         if text:
             free = room - len(right) - 1
-            text = cut(safe(text), free) if free > 8 else ""
+            text = cut(escape(text), free) if free > 8 else ""
         if not text:
             right = right.rstrip()
         plain = f"{'►' if mark else ' '} {left if right else left.rstrip()}"

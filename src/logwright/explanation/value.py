@@ -93,10 +93,3 @@ def quoted(text: str) -> str:
 
 def cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
-def safe(text: str) -> str:
-    """Escape control characters in a line that may contain bytes of a file."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from logwright.codec.fault import ExistsError, LogwrightError, NotFoundError, UsageError
 from logwright.spark import many
 from logwright.spark.many import Item
-from logwright.spark.session import reason, session
+from logwright.spark.session import exit_status, reason, session
 from logwright.writers.file import whole_file
 from logwright.writers.repair import check
 
@@ -31,15 +31,7 @@ HOPELESS = 5
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run the job and return the exit status."""
-    parsed = parser().parse_args(args)
-    try:
-        return _run(parsed)
-    except UsageError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except LogwrightError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    return exit_status(_run, parser().parse_args(args))
 
 
 def parser() -> argparse.ArgumentParser:

@@ -28,7 +28,7 @@ from logwright.readers.source import local_path
 from logwright.readers.target import DirectoryTarget
 from logwright.spark.conversion import Work, check_options, convert_all
 from logwright.spark.many import options_of
-from logwright.spark.session import reason, session
+from logwright.spark.session import exit_status, reason, session
 from logwright.writers.file import whole_file
 
 NATIVE = "logwright"
@@ -42,20 +42,16 @@ _MOST = 10_000
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run the job and return the exit status."""
-    parsed = parser().parse_args(args)
+    return exit_status(_run, parser().parse_args(args))
+
+
+def _run(args: argparse.Namespace) -> int:
+    job = Job.of(args)
+    spark = session("logwright replay")
     try:
-        job = Job.of(parsed)
-        spark = session("logwright replay")
-        try:
-            return run(spark, job)
-        finally:
-            spark.stop()
-    except UsageError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except LogwrightError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+        return run(spark, job)
+    finally:
+        spark.stop()
 
 
 def parser() -> argparse.ArgumentParser:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import shutil
+import sys
+from collections.abc import Callable
 from typing import Any
 
 from logwright import spark_python
-from logwright.codec.fault import LogwrightError
+from logwright.codec.fault import LogwrightError, UsageError
 
 _ERROR = re.compile(r"[\w.]*(Error|Exception|Interrupt|Exit)\b")
 _OURS = re.compile(r"logwright\.codec\.fault\.\w+: (.+)")
@@ -31,6 +34,15 @@ def session(name: str) -> Any:
         return SparkSession.builder.appName(name).getOrCreate()
     except PySparkException as error:
         raise LogwrightError(f"Spark failed to start: {str(error).splitlines()[0]}") from None
+
+
+def exit_status(job: Callable[[argparse.Namespace], int], args: argparse.Namespace) -> int:
+    """Run a job and return its exit status. An error is printed: 2 for wrong usage, 1 for any other."""
+    try:
+        return job(args)
+    except LogwrightError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2 if isinstance(error, UsageError) else 1
 
 
 def reason(error: Exception) -> str:

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec import address
 from logwright.codec.bookkeeper.formats import digest, entry_fields
 from logwright.codec.bookkeeper.formats.digest import (
     MISMATCH,
@@ -25,7 +24,7 @@ from logwright.codec.bookkeeper.formats.digest import (
     digest_columns,
     matched_sizes,
 )
-from logwright.codec.bookkeeper.formats.entries import DIGEST_COLUMNS, LARGEST, EntryWriter
+from logwright.codec.bookkeeper.formats.entries import DIGEST_COLUMNS, LARGEST
 from logwright.codec.bookkeeper.formats.entrylog.layout import (
     BLOCK,
     HEADER,
@@ -47,6 +46,7 @@ from logwright.codec.bookkeeper.formats.entrylog.ledgersmap import (
 from logwright.codec.bookkeeper.formats.suspects import (
     SAMPLE,
     DigestedCodec,
+    DigestedContext,
     lone_entries,
     sampled,
 )
@@ -55,12 +55,11 @@ from logwright.codec.describe import Struct
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.frames import scanner
 from logwright.codec.frames.codec import Part
-from logwright.codec.frames.format import POSITION, FramedContext
+from logwright.codec.frames.format import POSITION
 from logwright.codec.frames.scanner import MAIN
 from logwright.codec.frames.scanner import MARKER as MARKER_KIND
-from logwright.codec.frames.specification import CERTAIN
 from logwright.codec.kernels.intrinsics import load_i32be
-from logwright.codec.option import Option, Options, parse_bool
+from logwright.codec.option import Option, parse_bool
 from logwright.codec.table import Column, Table
 from logwright.codec.window import Bytes, Chunk, Frames, Window
 
@@ -98,19 +97,15 @@ WRITE_MAP = Option(
 
 
 @dataclass
-class EntryLogContext(FramedContext):
+class EntryLogContext(DigestedContext):
     """`map`: the ledgers map, None without a header. `direct`: whether the direct-I/O writer wrote the file."""
 
-    digests: Digests = field(default_factory=Digests)
-    writer: EntryWriter | None = None
     map: LedgersMap | None = None
     direct: bool = False
     first_damage: int = 1 << 62
     """Where the first scan stopped at damage."""
     searched: int = 0
     """Bytes searched so far for ends of damaged entries."""
-    sized: tuple[Part, Int64s] | None = None
-    """The last frames, and the sizes of their digests."""
     sought: int = -1
     """The damaged entry for which more bytes were requested."""
 
@@ -141,16 +136,6 @@ class EntryLog(DigestedCodec):
         scanner.BAD_RULE: "the bookie takes it for an entry of another ledger",
         scanner.UNFOLLOWED: "the bookie reads garbage from here on",
     }
-
-    def context(self, name: str, options: Options, **hints: Any) -> EntryLogContext:
-        context = super().context(name, options, **hints)
-        assert isinstance(context, EntryLogContext)
-        kind = options["digestType"]
-        context.digests = Digests(
-            options["passwd"], None if kind is None else digest.SIZES[kind], hints.get("ledgers")
-        )
-        context.writer = EntryWriter(NAME, options["passwd"], kind)
-        return context
 
     # Finding entries
 
@@ -276,15 +261,6 @@ class EntryLog(DigestedCodec):
             self.spec.struct, _NUMBERS, entry_fields.content_fields(frame[4:], known)
         )
 
-    def edit(
-        self, frame: bytes, path: address.Path, change: address.Change, *, reseal: bool, context: Any = None
-    ) -> bytes:
-        new = super().edit(frame, path, change, reseal=reseal, context=context)
-        is_entry = self.kind_at(frame, self._edited_at(frame)) == MAIN
-        if not reseal or not is_entry:
-            return new
-        return entry_fields.resealed(frame, new, 4, path, None if context is None else context.digests)
-
     # Correcting
 
     def outliers(self, window: Window, frames: Frames, context: EntryLogContext) -> Sequence[tuple[int, str]]:
@@ -304,18 +280,8 @@ class EntryLog(DigestedCodec):
         entries = self._located(part)
         return entries, matched_sizes(part.head["verdict"], part.data, entries.start, entries.end)
 
-    def digest_sizes(self, part: Part, context: EntryLogContext) -> Int64s:
-        """Return the size of the digest of each entry, `MISMATCH` or `UNKNOWN`."""
-        if context.sized is None or context.sized[0] is not part:
-            context.sized = part, self._digest_sizes(part, context)
-        return context.sized[1]
-
-    def _digest_sizes(self, part: Part, context: EntryLogContext) -> Int64s:
-        if not all_match(part.head["verdict"]):
-            return context.digests.sizes(*self._entries(part))
-        sizes: Int64s = part.head["verdict"].astype(np.int64) - CERTAIN
-        context.digests.note(part.head["ledger_id"].astype(np.int64), sizes)
-        return sizes
+    def unmatched_sizes(self, part: Part, context: EntryLogContext) -> Int64s:
+        return context.digests.sizes(*self._entries(part))
 
     def refused(self, part: Part, context: EntryLogContext) -> Sequence[tuple[int, Fault]]:
         sizes = self.digest_sizes(part, context)

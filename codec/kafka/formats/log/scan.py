@@ -8,7 +8,7 @@ by the bytes that follow.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -278,22 +278,18 @@ def _is_in_question(window: Window, frames: Frames) -> bool:
     return follower is not None and follower <= int(head["last_offset"])
 
 
+@dataclass
 class _Order:
     """Check the offsets of suspect batches against those before and after them."""
 
-    def __init__(
-        self,
-        window: Window,
-        frames: Frames,
-        base: npt.NDArray[np.int64],
-        last: npt.NDArray[np.int64],
-        before: int | None,
-        low: int,
-        high: int,
-        context: LogContext,
-    ) -> None:
-        self.window, self.frames, self.base, self.last = window, frames, base, last
-        self.top, self.low, self.high, self.context = before, low, high, context
+    window: Window
+    frames: Frames
+    base: npt.NDArray[np.int64]
+    last: npt.NDArray[np.int64]
+    top: int | None
+    low: int
+    high: int
+    context: LogContext
 
     def check(self, suspect: npt.NDArray[np.bool_]) -> int:
         """Check the suspect frames one by one. A fault is noted, and damage ends the scan. Return how many frames are left."""

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from logwright.codec.base import LossyColumn
-from logwright.codec.kafka.formats.index import LastOffsets
+from logwright.codec.kafka.formats.indexes import LastOffsets
 from logwright.codec.kafka.formats.internal.definitions import TOPICS
 from logwright.codec.kafka.formats.internal.view import table_of
 from logwright.codec.kafka.formats.log.layout import CONTROL, TRANSACTIONAL
