@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import pyarrow as pa
 
+from logwright.codec.arrays import Bytes
 from logwright.codec.capability import FileCapabilities
 from logwright.codec.deferred import compute as pc
 from logwright.codec.deferred import deferred
 from logwright.codec.fault import Fault
 from logwright.codec.option import Option, Options
 from logwright.codec.table import Table
-from logwright.codec.window import Bytes, Chunk, Decoded, Frames, RowFrames, Window
+from logwright.codec.window import Chunk, Decoded, Frames, RowFrames, Window
 
 if TYPE_CHECKING:
     from logwright.codec import address, explain

@@ -12,10 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.kernels.intrinsics import Bytes, append, copy
+from logwright.codec.arrays import Bools, Bytes, Int32s, Int64s
+from logwright.codec.kernels.intrinsics import append, copy
 from logwright.codec.kernels.kernel import kernel
-
-Int64s = npt.NDArray[np.int64]
 
 _BOOLEAN = pa.bool_().id
 _INTEGERS = (pa.int8, pa.int16, pa.int32, pa.int64, pa.uint8, pa.uint16, pa.uint32, pa.uint64)
@@ -24,9 +23,7 @@ _DTYPES: dict[int, Any] = {
 }  # fmt: skip
 
 
-def numbers(
-    kind: pa.DataType, values: npt.NDArray[Any], null: npt.NDArray[np.bool_] | None = None
-) -> pa.Array:
+def numbers(kind: pa.DataType, values: npt.NDArray[Any], null: Bools | None = None) -> pa.Array:
     """Return an array of numbers or booleans. `null` marks null values. The array may share the memory of `values`."""
     if kind.id == _BOOLEAN:
         data = np.packbits(values, bitorder="little")
@@ -67,14 +64,14 @@ def _repeated(kind: pa.DataType, value: Any, rows: int) -> pa.Array:
     return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(ends), pa.py_buffer(data * rows)])
 
 
-def _bits(null: npt.NDArray[np.bool_] | None) -> pa.Buffer | None:
+def _bits(null: Bools | None) -> pa.Buffer | None:
     if null is None or not null.any():
         return None
     return pa.py_buffer(np.packbits(~null, bitorder="little"))
 
 
 @kernel("const u1[], const i8[], const i8[], i4[], u1[]")
-def gather(buf: Bytes, starts: Int64s, lengths: Int64s, ends: npt.NDArray[np.int32], out: Bytes) -> int:
+def gather(buf: Bytes, starts: Int64s, lengths: Int64s, ends: Int32s, out: Bytes) -> int:
     """Copy `lengths[i]` bytes from `starts[i]`, concatenated. Null (-1) copies no bytes. `ends` is filled with Arrow's offsets."""
     at = 0
     ends[0] = 0
@@ -109,7 +106,7 @@ def binary(buf: Bytes, starts: Int64s, lengths: Int64s) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), len(starts), [bits, pa.py_buffer(ends), pa.py_buffer(out)])
 
 
-def from_offsets(ends: npt.NDArray[Any], data: Bytes, null: npt.NDArray[np.bool_] | None = None) -> pa.Array:
+def from_offsets(ends: npt.NDArray[Any], data: Bytes, null: Bools | None = None) -> pa.Array:
     """Return a column whose value `i` is `data[ends[i] : ends[i + 1]]`: binary for 32-bit offsets, else large binary."""
     kind = pa.binary() if ends.dtype == np.int32 else pa.large_binary()
     return pa.Array.from_buffers(kind, len(ends) - 1, [_bits(null), pa.py_buffer(ends), pa.py_buffer(data)])
@@ -158,13 +155,13 @@ def one_batch(rows: pa.Table) -> pa.RecordBatch:
     return batch
 
 
-def distinct(values: npt.NDArray[np.int64]) -> tuple[list[int], npt.NDArray[np.int64]]:
+def distinct(values: Int64s) -> tuple[list[int], Int64s]:
     """Return the distinct values in the order of their first occurrence, and the index of each value among them."""
     encoded = numbers(pa.int64(), values).dictionary_encode()
     return encoded.dictionary.to_pylist(), np.asarray(encoded.indices, np.int64)
 
 
-def values_of(array: pa.Array) -> tuple[Bytes, npt.NDArray[np.int32]]:
+def values_of(array: pa.Array) -> tuple[Bytes, Int32s]:
     """Return the bytes of a binary or string column, and offsets: value `i` is `[ends[i], ends[i + 1])`. Null is empty."""
     kind = pa.binary() if pa.types.is_binary(array.type) else pa.string()
     plain = array.cast(kind) if array.null_count == 0 else array.cast(pa.binary()).fill_null(b"")

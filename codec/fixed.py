@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from logwright.codec import plural
+from logwright.codec.arrays import Bools, Bytes, Int64s
 from logwright.codec.base import Codec, Match
 from logwright.codec.describe import Struct, dtype_of
 from logwright.codec.explain import Focus, Node
@@ -22,11 +23,10 @@ from logwright.codec.fault import Fault, Kind, Severity, UsageError
 from logwright.codec.option import Options
 from logwright.codec.single_frame import conform, ending_bytes, single_value
 from logwright.codec.table import RAW, Column, Table, ending, extent
-from logwright.codec.window import Bytes, Chunk, Decoded, Frames, Window
+from logwright.codec.window import Chunk, Decoded, Frames, Window
 
 Entries = npt.NDArray[Any]
-Mask = npt.NDArray[np.bool_]
-Findings = Iterable[tuple[Mask, str]]
+Findings = Iterable[tuple[Bools, str]]
 """Masks of the entries that break a rule, each with its message."""
 
 _MOST_FAULTS = 100
@@ -103,7 +103,7 @@ class FixedCodec(Codec):
         version: str | None = None,
         allocated: bool = True,
         numbered: str | None = None,
-        impossible: tuple[Callable[[Entries], Mask], str] | None = None,
+        impossible: tuple[Callable[[Entries], Bools], str] | None = None,
         count: int | None = None,
     ) -> None:
         self.name, self.title, self.pattern, self.columns = name, title, pattern, columns
@@ -260,12 +260,12 @@ class FixedCodec(Codec):
 
     def _values(
         self, window: Window, frames: Frames, table: str, column: str, context: FixedContext
-    ) -> npt.NDArray[np.int64]:
+    ) -> Int64s:
         if table == "frames":
             return frames.start + window.offset if column == "position" else frames.end - frames.start
         if column == self.numbered:
             return (frames.start + window.offset + (context.base or 0)) // self.dtype.itemsize
-        values: npt.NDArray[np.int64] = frames.header[self.relative.get(column, column)].astype(np.int64)
+        values: Int64s = frames.header[self.relative.get(column, column)].astype(np.int64)
         if column not in self.relative:
             return values
         # If this wraps, the scan reports a fault, and encoding wraps back.
@@ -345,7 +345,7 @@ class FixedCodec(Codec):
 def _fits(
     codec: str,
     column: str,
-    numbers: npt.NDArray[np.int64],
+    numbers: Int64s,
     dtype: np.dtype[Any],
     first: int,
     low: int | None = None,

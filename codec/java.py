@@ -5,9 +5,9 @@ from __future__ import annotations
 import codecs
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Bools
 from logwright.codec.columns import contents
 
 
@@ -16,7 +16,7 @@ def java_string(data: bytes) -> str:
     return data.decode("utf-8", "logwright.java")
 
 
-def java_strings(stored: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_] | None]:
+def java_strings(stored: pa.Array) -> tuple[pa.Array, Bools | None]:
     """Decode a binary column as Java does; also return which values are not valid UTF-8 (None: none). Nulls stay null."""
     if pa.types.is_binary(stored.type):
         data = stored.buffers()[2]

@@ -10,10 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Bools, Int64s
+from logwright.codec.arrays import Bytes as Bytes
 from logwright.codec.fault import Fault
-
-Bytes = npt.NDArray[np.uint8]
-Positions = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +80,8 @@ class Frames:
     the decoding of these frames; there may be nothing, or that of other frames.
     """
 
-    start: Positions
-    end: Positions
+    start: Int64s
+    end: Int64s
     header: npt.NDArray[Any]
     stop: int
     need: int = 0
@@ -93,7 +92,7 @@ class Frames:
     def __len__(self) -> int:
         return len(self.start)
 
-    def pick(self, mask: npt.NDArray[np.bool_] | Positions | slice) -> Frames:
+    def pick(self, mask: Bools | Int64s | slice) -> Frames:
         """Return the result with only some of the frames."""
         return Frames(
             self.start[mask],
@@ -112,7 +111,7 @@ class Frames:
             yield self if stop - at == len(self) else self.pick(slice(at, stop))
 
 
-def portions_of(sizes: npt.NDArray[np.int64], limit: int) -> Iterator[tuple[int, int]]:
+def portions_of(sizes: Int64s, limit: int) -> Iterator[tuple[int, int]]:
     """Yield the bounds of portions of items of these sizes: up to `limit` bytes together, or one item if it is larger."""
     ends = np.cumsum(sizes)
     if len(sizes) and ends[-1] <= limit:

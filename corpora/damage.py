@@ -88,7 +88,20 @@ def damage(
     apply: str | os.PathLike[str] | Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Damaged:
-    """See `logwright.damage`."""
+    """Copy a file or directory to `out/<its name>`, damage the copy deliberately, and describe the damage in `out/damage.json`.
+
+    `op`: one operation or several, as text ("flip:at=1234,bit=3") or mappings ({"op": "flip", "at": 1234, "bit": 3}), executed in order;
+    positions refer to the bytes at the time when the operation runs. `logwright damage --help` lists the operations,
+    `logwright.corpora.damage_ops` documents them. `count`: number of additional random operations; `seed` makes them reproducible. `apply`:
+    repeat the operations of a damage.json on the same files. `out` must be absent or empty; the input is only read. `options`: those of
+    `verify`, such as the password that recomputing an HMAC needs; damage.json does not hold them.
+
+    damage.json holds every operation in full, sizes and SHA-256 of all files before and after, the number and SHA-256 of the rows in frames
+    that no operation touched, what `verify` finds, and what the real system would do.
+
+    Raises `UsageError` for an unknown operation, field or position, and for files other than those in damage.json; `ExistsError`,
+    `NotFoundError`, `AccessError`, `StorageError`.
+    """
     source, target = os.fspath(path), os.fspath(out)
     for name in (source, target):
         if is_remote(name) or name == STDIN:

@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from logwright.codec import address, plural
+from logwright.codec.arrays import Int64s
 from logwright.codec.base import Codec
 from logwright.codec.describe import Bytes, DescriptionError, Repeated, Struct, Switch, Type, structures
 from logwright.codec.fault import Severity, UsageError, did_you_mean
@@ -31,7 +31,7 @@ IN_MEMORY = 256 << 20
 class Stretches:
     """A sequence of ranges (start, stop), possibly millions."""
 
-    def __init__(self, spans: npt.NDArray[np.int64]) -> None:
+    def __init__(self, spans: Int64s) -> None:
         self._spans = spans
 
     def __len__(self) -> int:
@@ -47,11 +47,7 @@ class Surgeon:
     """Carries out operations on a tree. `seed` determines the bytes of `random=N`. `options` are those of codecs, where they have them."""
 
     def __init__(
-        self,
-        tree: Tree,
-        seed: int = 0,
-        codec: Codec | None = None,
-        options: Mapping[str, Any] | None = None,
+        self, tree: Tree, seed: int = 0, codec: Codec | None = None, options: Mapping[str, Any] | None = None
     ) -> None:
         self.tree, self.seed, self.codec = tree, seed, codec
         self._options = {fold(name): value for name, value in (options or {}).items()}

@@ -12,13 +12,13 @@ from types import TracebackType
 import numpy as np
 
 from logwright.codec import registry
+from logwright.codec.arrays import Bytes
 from logwright.codec.base import Codec
 from logwright.codec.fault import UsageError
 from logwright.codec.layout import Layout
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Entry, Plan, PlannedFile
 from logwright.codec.store.roots import folder_of, holds_files
-from logwright.codec.window import Bytes
 from logwright.readers.source import Source
 
 HEAD = 4096

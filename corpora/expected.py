@@ -15,11 +15,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from logwright.codec import registry
+from logwright.codec.arrays import Int64s
 from logwright.codec.frames.walk import Stretch, Walk
 from logwright.codec.window import Frames
 from logwright.corpora.damage_image import Image
@@ -103,7 +103,7 @@ class Untouched:
                 runs.setdefault(origin, []).append((start, stop))
         self._runs = {name: np.array(sorted(spans), np.int64) for name, spans in runs.items()}
 
-    def holds(self, name: str, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> Any:
+    def holds(self, name: str, starts: Int64s, ends: Int64s) -> Any:
         """Return which frames `[starts, ends)` of an original file are untouched."""
         runs = self._runs.get(name)
         if runs is None:

@@ -13,6 +13,8 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from logwright.codec.arrays import Int64s
+
 T = TypeVar("T")
 
 _MASK = (1 << 64) - 1
@@ -57,7 +59,7 @@ class Rng:
             out *= np.uint64(factor)
         return out ^ out >> np.uint64(_LAST)
 
-    def numbers(self, start: int, count: int, below: int) -> npt.NDArray[np.int64]:
+    def numbers(self, start: int, count: int, below: int) -> Int64s:
         """Return numbers in [0, `below`), from these words of the stream. `below` is at most 2**32."""
         high = self.words(start, count) >> np.uint64(32)
         return (high * np.uint64(below) >> np.uint64(32)).astype(np.int64)

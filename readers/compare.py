@@ -12,14 +12,11 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Bools, Int64s
 from logwright.codec.deferred import compute as pc
 from logwright.codec.fault import UsageError
-
-Mask = npt.NDArray[np.bool_]
-Numbers = npt.NDArray[np.int64]
 
 _SMALL, _LARGE = 1 << 10, 1 << 16
 """Number of rows of each side to match one by one after keys differ; it doubles while they keep differing."""
@@ -38,8 +35,8 @@ class Pairs:
 
     a: pa.RecordBatch
     b: pa.RecordBatch
-    ia: Numbers
-    ib: Numbers
+    ia: Int64s
+    ib: Int64s
     first_a: int
     first_b: int
 
@@ -184,7 +181,7 @@ def _values(column: pa.Array) -> list[Any]:
 _BY_PLACE = "Match them one by one with an empty key (--key ''), or by other columns"
 
 
-def _merge(a: list[tuple[Any, ...]], b: list[tuple[Any, ...]]) -> tuple[Numbers, Numbers]:
+def _merge(a: list[tuple[Any, ...]], b: list[tuple[Any, ...]]) -> tuple[Int64s, Int64s]:
     """Merge two lists of keys up to the end of the shorter one."""
     i = j = 0
     ia: list[int] = []
@@ -208,14 +205,14 @@ def _merge(a: list[tuple[Any, ...]], b: list[tuple[Any, ...]]) -> tuple[Numbers,
 # Columns
 
 
-def unequal(a: pa.Array, b: pa.Array) -> Mask:
+def unequal(a: pa.Array, b: pa.Array) -> Bools:
     """Return in which rows two columns of equal length differ. Null equals only null."""
     kind = a.type
     if pa.types.is_dictionary(kind):
         return unequal(a.dictionary_decode(), b)
     a, b = _combined(a), _same_type(_combined(b), a.type)
     null_a, null_b = _mask(a.is_null()), _mask(b.is_null())
-    out: Mask = null_a ^ null_b
+    out: Bools = null_a ^ null_b
     if pa.types.is_map(a.type):
         entries = pa.list_(pa.struct([("key", a.type.key_type), ("value", a.type.item_type)]))
         a, b = a.cast(entries), b.cast(entries)
@@ -230,7 +227,7 @@ def unequal(a: pa.Array, b: pa.Array) -> Mask:
     return out | _mask(pc.fill_null(pc.not_equal(a, b), False))
 
 
-def _unequal_lists(a: pa.Array, b: pa.Array, out: Mask, both: Mask) -> Mask:
+def _unequal_lists(a: pa.Array, b: pa.Array, out: Bools, both: Bools) -> Bools:
     sizes_a, sizes_b = (np.asarray(pc.fill_null(pc.list_value_length(side), 0)) for side in (a, b))
     out |= both & (sizes_a != sizes_b)
     full = both & (sizes_a == sizes_b) & (sizes_a > 0)
@@ -263,23 +260,23 @@ def _same_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
         ) from None
 
 
-def _mask(values: Any) -> Mask:
+def _mask(values: Any) -> Bools:
     return np.asarray(values.to_numpy(zero_copy_only=False), np.bool_)
 
 
-def changed(pairs: Pairs, columns: Sequence[str]) -> dict[str, Mask]:
+def changed(pairs: Pairs, columns: Sequence[str]) -> dict[str, Bools]:
     """Return for each column with a difference the pairs that differ in it. Rows without a match differ in none."""
     if not len(pairs.ia):
         return {}
     a, b = pairs.a, pairs.b
     aligned = pairs.aligned
-    both: Mask = np.ones(len(pairs.ia), np.bool_)
+    both: Bools = np.ones(len(pairs.ia), np.bool_)
     if not aligned:
         both = (pairs.ia >= 0) & (pairs.ib >= 0)
         if not both.any():
             return {}
         a, b = a.take(pa.array(pairs.ia[both])), b.take(pa.array(pairs.ib[both]))
-    out: dict[str, Mask] = {}
+    out: dict[str, Bools] = {}
     for name in columns:
         different = unequal(a.column(name), b.column(name))
         if different.any():

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from logwright.codec import registry
+from logwright.codec.arrays import Bytes
 from logwright.codec.engine.correct import Correction, Fix, patched
 from logwright.codec.fault import Fault
 from logwright.codec.store.listing import Entry, PlannedFile, Role
-from logwright.codec.window import Bytes
 from logwright.readers.listing import Directory
 from logwright.readers.report_data import ReportData
 from logwright.readers.source import Source

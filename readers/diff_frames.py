@@ -14,10 +14,11 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
+from logwright.codec.arrays import Bytes, Int64s
 from logwright.codec.columns import numbers
 from logwright.codec.frames.walk import Hole
-from logwright.codec.window import Bytes, Frames
-from logwright.readers.compare import Disordered, Numbers, Pairs, match
+from logwright.codec.window import Frames
+from logwright.readers.compare import Disordered, Pairs, match
 from logwright.readers.diff_fields import Opened
 from logwright.readers.source import Source
 from logwright.readers.stream import named
@@ -194,25 +195,25 @@ def _stretches(file: Opened, same: Same, *, bare: bool = False) -> Iterator[pa.R
         yield _one(file, same, last, sub + 1, at, size, BETWEEN)
 
 
-def _runs(starts: Numbers, stops: Numbers, at: int) -> Iterator[tuple[int, int]]:
+def _runs(starts: Int64s, stops: Int64s, at: int) -> Iterator[tuple[int, int]]:
     """Iterate over groups of adjacent frames."""
     gaps = np.flatnonzero(starts[1:] != stops[:-1]) + 1
     edges = [0, *gaps.tolist(), len(starts)]
     yield from pairwise(edges)
 
 
-def _ids(file: Opened, frames: Frames) -> Numbers | None:
+def _ids(file: Opened, frames: Frames) -> Int64s | None:
     if file.codec.ordered is None:
         return None
     low, _ = file.codec.frame_bounds(frames, file.codec.ordered)
     return None if low is None else np.asarray(low, np.int64)
 
 
-def _digests(data: Bytes, base: int, starts: Numbers, stops: Numbers, same: Same, size: int) -> Numbers:
+def _digests(data: Bytes, base: int, starts: Int64s, stops: Int64s, same: Same, size: int) -> Int64s:
     """Return digests: equal for equal bytes, and different otherwise with near certainty. Within the equal start or end the position is
     enough."""
     tail = (starts >= size - same.tail) & (stops > same.head)
-    out: Numbers = (np.where(tail, starts - size, starts) + (stops - starts) * _MIX) * 2
+    out: Int64s = (np.where(tail, starts - size, starts) + (stops - starts) * _MIX) * 2
     for i in np.flatnonzero((stops > same.head) & ~tail).tolist():
         out[i] = hash(data[int(starts[i]) - base : int(stops[i]) - base].tobytes()) | 1
     return out

@@ -43,7 +43,7 @@ class DiffOptions:
     view: str | None = None
     columns: Sequence[str] | str | None = None
     filter: Conditions = None
-    key: Sequence[str] | None = None
+    key: Sequence[str] | str | None = None
     mode: Mode = Mode.FAILFAST
     limit: int = 10
 

@@ -20,9 +20,9 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Bools
 from logwright.codec.base import Codec
 from logwright.codec.deferred import compute as pc
 from logwright.codec.fault import UsageError
@@ -144,7 +144,7 @@ class Filter:
             result = conjunction if result is None else pc.or_(result, conjunction)
         return result
 
-    def frames(self, codec: Codec, frames: Frames) -> npt.NDArray[np.bool_] | None:
+    def frames(self, codec: Codec, frames: Frames) -> Bools | None:
         """Return which frames can hold a matching row; None if unknown."""
         bounds: dict[str, tuple[Any, Any]] = {}
         for group in self._any:

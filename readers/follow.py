@@ -267,6 +267,15 @@ class Followed:
         self._folded = seen
         return self._fold.finish()
 
+    def _within(
+        self, target: DirectoryTarget, start: int, end: int
+    ) -> Iterator[tuple[Part, int, int | None]]:
+        """Iterate over the parts that may hold rows in `[start, end)`, with their bounds."""
+        for part in self._parts(target, self._read_view):
+            low, high = self.bounds(part)
+            if low < end and (high is None or start <= high):
+                yield part, low, high
+
     def between(
         self, target: DirectoryTarget, start: int, end: int, most: int | None = None
     ) -> Iterator[Ranged]:
@@ -275,10 +284,7 @@ class Followed:
             _check_count(self.column, "maxRecordsPerPartition", "maxPartitionBytes")
         settled = self._settled(target, start)
         hints = {} if settled is None else settled.hints(start, end)
-        for part in self._parts(target, self._read_view):
-            low, high = self.bounds(part)
-            if end <= low or (high is not None and start > high):
-                continue
+        for part, low, high in self._within(target, start, end):
             task = task_of(target, replace(part, hints={**part.hints, **hints}))
             first, behind = max(start, low), end if high is None else min(end, high + 1)
             step = most or max(1, behind - first)
@@ -294,10 +300,7 @@ class Followed:
         """Return the position that `most` bytes of frames from `start` on reach: at least one frame, at most `end`."""
         left = most
         reached = start
-        for part in self._parts(target, self._read_view):
-            low, high = self.bounds(part)
-            if end <= low or (high is not None and start > high):
-                continue
+        for part, low, _ in self._within(target, start, end):
             task = task_of(target, part)
             begin = self._place(task, start).start if start > low else 0
             for step, (_, highs), starts, _ in self._walk(task, begin):
@@ -317,10 +320,7 @@ class Followed:
 
     def files_before(self, target: DirectoryTarget, start: int, end: int, most: int) -> int:
         """Return the position that the rows of `most` files from `start` on reach."""
-        for part in self._parts(target, self._read_view):
-            low, high = self.bounds(part)
-            if end <= low or (high is not None and start > high):
-                continue
+        for _, low, _ in self._within(target, start, end):
             if not most:
                 return max(start, low)
             most -= 1

@@ -169,22 +169,23 @@ def link_json(of: str) -> str:
 
 def parse_link(text: str | bytes) -> str:
     """Return the staging folder of the commit record. Raises `JournalError`."""
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise JournalError(f"not JSON: {error}") from None
+    data = _json(text)
     of = data.get("of") if isinstance(data, dict) and data.get("link") == _VERSION else None
     if not isinstance(of, str) or not _absolute(of):
         raise JournalError(f'expected "link": {_VERSION} and an absolute path')
     return of
 
 
-def parse(text: str | bytes) -> Journal:
-    """Parse a commit record. Raises `JournalError`, since a file may hold anything."""
+def _json(text: str | bytes) -> Any:
     try:
-        data = json.loads(text)
+        return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise JournalError(f"not JSON: {error}") from None
+
+
+def parse(text: str | bytes) -> Journal:
+    """Parse a commit record. Raises `JournalError`, since a file may hold anything."""
+    data = _json(text)
     if not isinstance(data, dict) or data.get("journal") != VERSION:
         raise JournalError(f'expected "journal": {VERSION}')
     roots = data.get("roots", {})
@@ -231,10 +232,7 @@ def _txn(data: Any) -> Txn:
 
 def parse_transactions(text: str | bytes) -> dict[str, Txn]:
     """Return the last transaction of each application. Raises `JournalError`."""
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise JournalError(f"not JSON: {error}") from None
+    data = _json(text)
     apps = data.get("apps") if isinstance(data, dict) and data.get("transactions") == _VERSION else None
     if not isinstance(apps, dict):
         raise JournalError(f'expected "transactions": {_VERSION}')

@@ -16,6 +16,7 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 from logwright.codec import registry
+from logwright.codec.arrays import Bytes
 from logwright.codec.base import Codec, Match
 from logwright.codec.deferred import deferred
 from logwright.codec.engine.correct import Fix
@@ -24,7 +25,6 @@ from logwright.codec.layout import STAGING_MARK, Layout
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Entry, Listing
 from logwright.codec.store.roots import Roots, folder_of, holds_files, patterns_in, split
-from logwright.codec.window import Bytes
 from logwright.readers.rescue import STANDARD, Rescue
 from logwright.readers.source import Source, explain, file_system, is_remote, local_path, open_source
 

@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Generator, Iterator
 from functools import partial
 
+from logwright.codec.arrays import Bytes
 from logwright.codec.fault import LogwrightError
 from logwright.codec.frames.walk import Hole, RandomAccess, Stretch, Walk
-from logwright.codec.window import Bytes
 from logwright.readers.prefetch import Prefetcher
 
 _OVERLAP = 8 << 10

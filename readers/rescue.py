@@ -25,10 +25,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from logwright.codec import plural
+from logwright.codec.arrays import Bytes
 from logwright.codec.fault import LogwrightError, NotFoundError, UnreadableError, UsageError
 from logwright.codec.kernels.memory import aligned
 from logwright.codec.option import Option, Options, fold, parse_int, parse_text
-from logwright.codec.window import Bytes
 
 SECTOR = 512
 """Smallest size and alignment of a read."""

@@ -22,6 +22,7 @@ from typing import Any, BinaryIO, Protocol
 import numpy as np
 
 from logwright.codec import option
+from logwright.codec.arrays import Bytes
 from logwright.codec.fault import (
     AccessError,
     LogwrightError,
@@ -30,7 +31,6 @@ from logwright.codec.fault import (
     UsageError,
 )
 from logwright.codec.frames.walk import RandomAccess
-from logwright.codec.window import Bytes
 from logwright.readers.rescue import STANDARD, Memory, Rescue, Rescuer, memory
 
 STDIN = "-"

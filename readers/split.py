@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from logwright.codec.arrays import Int64s
 from logwright.codec.base import Codec
 from logwright.codec.frames.walk import Walk
-from logwright.codec.window import Frames, Positions
+from logwright.codec.window import Frames
 from logwright.readers.source import Source
 
 _STEP = 512 << 10
@@ -39,7 +40,7 @@ class _Order:
         self.codec, self.kept = codec, True
         self._highest: int | None = None
 
-    def watch(self, frames_found: Iterable[tuple[Positions, Frames | None]]) -> Iterator[Positions]:
+    def watch(self, frames_found: Iterable[tuple[Int64s, Frames | None]]) -> Iterator[Int64s]:
         for starts, frames in frames_found:
             yield starts
             if self.codec.ordered is None or frames is None:
@@ -51,7 +52,7 @@ class _Order:
             self._highest = int(high[-1])
 
 
-def cut(starts: Iterable[Positions], size: int, max_bytes: int) -> list[tuple[int, int]]:
+def cut(starts: Iterable[Int64s], size: int, max_bytes: int) -> list[tuple[int, int]]:
     """Return the ranges, given the starts of frames in order."""
     cuts, last = [0], 0
     for group in starts:

@@ -180,7 +180,15 @@ def roundtrip(
     jobs: int | str = 1,
     **options: Any,
 ) -> Roundtrip:
-    """See `logwright.api.roundtrip`."""
+    """Check the laws that every codec obeys on your own files: one file, or all files of directories.
+
+    `law`: a list of names, or text with commas; None for all. decode_encode: a file that is decoded and encoded again has the same bytes.
+    encode_without_payloads: encoded without any stored payload, it has the same rows. any_split: read in parts, it has the same rows.
+    kernel_equals_description: the compiled kernels return what the format description says (slow; only the first MiB of a file unless
+    named). `jobs`: number of processes; each holds 64 MiB of a file and its tables in memory.
+
+    Violations and damage are in the result; `.ok` is true without any. Raises `LogwrightError` for a path that cannot be opened.
+    """
     chosen = _chosen(law)
     notes: list[str] = []
     targets = resolve(path, codec, options, skipped=notes, verb=Verb.ROUNDTRIP)

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from logwright.codec import plural, registry
+from logwright.codec.arrays import Bytes
 from logwright.codec.engine.fold import Fold
 from logwright.codec.engine.repair import Removed, RepairPlan
 from logwright.codec.fault import (
@@ -34,7 +35,7 @@ from logwright.codec.store.build import Piece, Summary
 from logwright.codec.store.extents import Copy, Extent
 from logwright.codec.store.listing import Entry, Listing, Plan, Role
 from logwright.codec.store.roots import name_without_roots
-from logwright.codec.window import Bytes, Chunk, Zeros
+from logwright.codec.window import Chunk, Zeros
 from logwright.readers.corrected import corrects, original
 from logwright.readers.source import Source, is_remote, local_path
 from logwright.writers.backup import WINDOW, Backup

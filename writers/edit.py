@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Bools
 from logwright.codec.base import Codec
 from logwright.codec.engine.repair import OutputFile, RepairPlan
 from logwright.codec.fault import DamageError, NotFoundError, UsageError
@@ -70,13 +70,13 @@ class Rows:
             if not self.values:
                 raise UsageError("no columns to redact")
 
-    def drops(self, rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    def drops(self, rows: pa.RecordBatch) -> Bools:
         return self._counted("drop", _mask(self._drop, rows))
 
-    def redacts(self, rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    def redacts(self, rows: pa.RecordBatch) -> Bools:
         return self._counted("redact", _mask(self._redact, rows))
 
-    def _counted(self, name: str, mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    def _counted(self, name: str, mask: Bools) -> Bools:
         if name in self._unmatched and mask.any():
             del self._unmatched[name]
         return mask
@@ -116,7 +116,7 @@ def _refuse_column(table: Table, name: str) -> None:
         )
 
 
-def _mask(filter: Filter | None, rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+def _mask(filter: Filter | None, rows: pa.RecordBatch) -> Bools:
     out = np.zeros(len(rows), np.bool_)
     if filter is not None:
         out[filter.places(rows)] = True

@@ -88,17 +88,9 @@ class SparkSink(DataSourceArrowWriter):
 
     @short_traceback
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
-        keep_freed_memory()
-        context = TaskContext.get()
-        assert context is not None
+        context = _context()
         task = self._write.task(context.partitionId(), context.taskAttemptId())
-        try:
-            for batch in _larger(iterator):
-                task.add(batch)
-            return Message(task.commit())
-        except BaseException:
-            task.abort()
-            raise
+        return Message(_filled(task, iterator))
 
     @short_traceback
     def commit(self, messages: list[Any]) -> None:
@@ -126,18 +118,10 @@ class StreamSink(DataSourceStreamArrowWriter):
 
     @short_traceback
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StreamMessage:
-        keep_freed_memory()
-        context = TaskContext.get()
-        assert context is not None
+        context = _context()
         query = context.getLocalProperty(_QUERY_ID)
         task = self._write.task(context.partitionId(), context.taskAttemptId(), query)
-        try:
-            for batch in _larger(iterator):
-                task.add(batch)
-            return StreamMessage(task.commit())
-        except BaseException:
-            task.abort()
-            raise
+        return StreamMessage(_filled(task, iterator))
 
     @short_traceback
     def commit(self, messages: list[Any], batchId: int) -> None:
@@ -155,6 +139,25 @@ class DoneAlready(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return WriterCommitMessage()
+
+
+def _context() -> TaskContext:
+    """Return the task of this process, which belongs to Spark."""
+    keep_freed_memory()
+    context = TaskContext.get()
+    assert context is not None
+    return context
+
+
+def _filled(task: Any, batches: Iterator[pa.RecordBatch]) -> Any:
+    """Add all batches to an attempt of a task, and return its result. After an error nothing of it remains."""
+    try:
+        for batch in _larger(batches):
+            task.add(batch)
+        return task.commit()
+    except BaseException:
+        task.abort()
+        raise
 
 
 def _larger(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

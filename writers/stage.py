@@ -11,11 +11,12 @@ from contextlib import AbstractContextManager
 
 import numpy as np
 
+from logwright.codec.arrays import Bytes
 from logwright.codec.fault import LogwrightError, StorageError
 from logwright.codec.store.build import Piece
 from logwright.codec.store.listing import Entry, Listing
 from logwright.codec.store.roots import Roots, holds_files, patterns_in, split
-from logwright.codec.window import Bytes, Chunk
+from logwright.codec.window import Chunk
 from logwright.readers.journal import COMMIT, LINK
 from logwright.readers.listing import exported
 from logwright.readers.source import Source

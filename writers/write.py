@@ -155,14 +155,7 @@ def _write_directory(
 
 
 def _write_file(
-    data: Any,
-    path: str,
-    codec: Codec,
-    mode: str,
-    options: Options,
-    files: FileSystem,
-    frames: Any,
-    file: Any,
+    data: Any, path: str, codec: Codec, mode: str, options: Options, files: FileSystem, frames: Any, file: Any
 ) -> Written:
     name = path.rstrip("/").rpartition("/")[2]
     context = codec.context(name, options)

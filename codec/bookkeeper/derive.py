@@ -9,12 +9,10 @@ import itertools
 from collections.abc import Iterator, Mapping
 
 import numpy as np
-import numpy.typing as npt
 
+from logwright.codec.arrays import Int64s
 from logwright.codec.bookkeeper.startup.index_file import FENCED, MAGIC, START
 from logwright.codec.window import Zeros
-
-Int64s = npt.NDArray[np.int64]
 
 
 def index_header(key: bytes, *, fenced: bool = False, lac: bytes = b"", version: int = 1) -> bytes:

@@ -13,12 +13,12 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from logwright.codec.arrays import Bytes, Int64s
 from logwright.codec.base import Codec, ProvedPart
 from logwright.codec.fault import Fault, Kind, Severity, UnreadableError
 from logwright.codec.frames.walk import LAST, Hole, RandomAccess, Stretch, Walk, zero_filled
-from logwright.codec.window import Bytes, Frames, Window
+from logwright.codec.window import Frames, Window
 
 Read = Callable[[int, int], Bytes]
 LARGEST = 64 << 20
@@ -390,7 +390,7 @@ def _in_order(codec: Codec, column: str, frame: Frames, before: Frames | None, a
     return True
 
 
-def _runs(places: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
+def _runs(places: Int64s) -> list[tuple[int, int]]:
     """Return runs of places, as (start, stop). Places at most `_GAP` apart are in one run."""
     if not len(places):
         return []

@@ -10,14 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Bools, Bytes, Int64s
 from logwright.codec.kernels.intrinsics import load_i64be, load_u8
 from logwright.codec.kernels.kernel import kernel
-from logwright.codec.window import Bytes
 
-Int64s = npt.NDArray[np.int64]
 Tags = Callable[[pa.RecordBatch], Int64s]
 """Returns the tag of each row."""
 
@@ -286,7 +284,7 @@ class Keys:
         fill_prefixes(self.data, self.ends[:-1], self.ends[1:], skip, prefixes)
         return prefixes
 
-    def first_rows(self, previous: bytes | None = None) -> tuple[npt.NDArray[np.bool_], int, int]:
+    def first_rows(self, previous: bytes | None = None) -> tuple[Bools, int, int]:
         """Return which rows are the first of their key, how many are not, and the first row out of order, or -1."""
         first = np.empty(len(self), np.uint8)
         before = np.frombuffer(previous or b"", np.uint8)

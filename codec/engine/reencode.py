@@ -16,14 +16,11 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Bools, Int64s
 from logwright.codec.fault import UsageError
 from logwright.codec.window import Chunk
-
-Int64s = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 
 
 def stored(frames: pa.Table, name: str) -> list[Any]:
@@ -31,7 +28,7 @@ def stored(frames: pa.Table, name: str) -> list[Any]:
     return frames[name].to_pylist() if name in frames.column_names else [None] * frames.num_rows
 
 
-def absent(values: list[Any]) -> Mask:
+def absent(values: list[Any]) -> Bools:
     """Return a mask of the values that are None."""
     return np.array([value is None for value in values], np.bool_)
 
@@ -57,7 +54,7 @@ def need(codec: str, frames: pa.Table, *names: str) -> None:
             raise UsageError(f"{codec} needs a column {name!r} in the frames table")
 
 
-def frames_of(codec: str, rows: pa.Table, frames: Int64s, holds: Mask) -> Int64s:
+def frames_of(codec: str, rows: pa.Table, frames: Int64s, holds: Bools) -> Int64s:
     """Return the frame of each row, by position; -1 for none.
 
     `frames` are the positions of the frames, `holds` marks those that can hold rows. Raises `UsageError` for rows without positions.
@@ -86,7 +83,7 @@ def unplaced(codec: str, row: int) -> UsageError:
     )
 
 
-def match(codec: str, rows: pa.Table, cuts: Int64s, frames: Int64s, holds: Mask) -> Int64s:
+def match(codec: str, rows: pa.Table, cuts: Int64s, frames: Int64s, holds: Bools) -> Int64s:
     """Return the record that each frame holds, -1 for none. Record `i` is the rows `cuts[i]` to `cuts[i + 1]`.
 
     Raises `UsageError` for a record without its own frame, and for frames that are not in the order of the records.
@@ -102,7 +99,7 @@ def match(codec: str, rows: pa.Table, cuts: Int64s, frames: Int64s, holds: Mask)
     return owner
 
 
-def match_rows(codec: str, rows: pa.Table, frames: Int64s, holds: Mask) -> Int64s:
+def match_rows(codec: str, rows: pa.Table, frames: Int64s, holds: Bools) -> Int64s:
     """Return the rows of each frame, any number: frame `i` holds the rows `bounds[i]` to `bounds[i + 1]`. Raises as `match` does."""
     frame = frames_of(codec, rows, frames, holds)
     wrong = frame < 0
@@ -121,7 +118,7 @@ class Stored:
     raw: list[Any]
     """The bytes of damaged ranges."""
     payload: list[Any]
-    usual: Mask
+    usual: Bools
     """Marks frames of which only the rows are stored."""
 
     def runs(self) -> Iterator[tuple[int, int, bool]]:

@@ -22,10 +22,9 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, ClassVar, Protocol, Self
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Bools
 from logwright.codec.fault import Fault, UsageError
 from logwright.codec.option import Options
 from logwright.codec.store.build import Piece, Summary
@@ -229,10 +228,10 @@ class Change(Protocol):
         """Whether all frames are rewritten, including those without changed rows."""
         ...
 
-    def drops(self, rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    def drops(self, rows: pa.RecordBatch) -> Bools:
         """Return a mask of the rows to drop."""
         ...
 
-    def redacts(self, rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    def redacts(self, rows: pa.RecordBatch) -> Bools:
         """Return a mask of the rows to redact."""
         ...

@@ -16,9 +16,9 @@ from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Bools
 from logwright.codec.engine.repair import OutputFile, Removed, RepairPlan
 from logwright.codec.fault import DamageError, UsageError, join_lost
 from logwright.codec.option import Options
@@ -222,7 +222,7 @@ class Start(Protocol):
 
 
 def lost_runs(
-    salvaged: Iterable[tuple[npt.NDArray[np.bool_], Callable[[int, int], Mapping[str, Any]]]],
+    salvaged: Iterable[tuple[Bools, Callable[[int, int], Mapping[str, Any]]]],
 ) -> Iterator[LostRows]:
     """Yield the runs of lost rows among batches of salvaged rows.
 

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Bytes, Int64s
 from logwright.codec.columns import batch_of, contents, numbers, one_batch
 from logwright.codec.columns import joined as joined
 from logwright.codec.engine.reencode import Reencoder, Stored, absent, integers, match, need, stored
@@ -42,9 +43,7 @@ from logwright.codec.frames.specification import Position, span_of
 from logwright.codec.frames.suspects import suspects
 from logwright.codec.kernels.bitflip import Flip
 from logwright.codec.single_frame import ending_bytes, typed_column
-from logwright.codec.window import Bytes, Chunk, Decoded, Frames, Window
-
-Int64s = npt.NDArray[np.int64]
+from logwright.codec.window import Chunk, Decoded, Frames, Window
 
 PORTION = 8 << 20
 """Bytes of frames that are decoded at a time, or one frame if it is larger."""

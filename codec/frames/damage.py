@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from logwright.codec import plural
+from logwright.codec.arrays import Bytes
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.frames import scanner
 from logwright.codec.frames.format import FrameFormat
 from logwright.codec.frames.specification import FrameSpec
-from logwright.codec.window import Bytes, Window
+from logwright.codec.window import Window
 
 
 def field_at(spec: FrameSpec, data: Bytes, at: int, name: str) -> int:

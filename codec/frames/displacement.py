@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from logwright.codec.arrays import Bytes
 from logwright.codec.frames.damage import field_at
 from logwright.codec.frames.prefixes import Prefixes
 from logwright.codec.frames.resync import NONE, SOUND, Finder
 from logwright.codec.frames.scanner import MAIN, NEED, NO_BASE, Scanner
 from logwright.codec.frames.specification import FrameSpec, Position
-from logwright.codec.kernels.intrinsics import Bytes
 from logwright.codec.window import Window
 
 REACH = 8 << 20

@@ -10,12 +10,10 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-import numpy.typing as npt
 
+from logwright.codec.arrays import Bytes, Int64s
 from logwright.codec.frames.specification import NO_ALGORITHM, Algorithm, FrameSpec, named_kernel
-from logwright.codec.kernels.intrinsics import Bytes
 
-Int64s = npt.NDArray[np.int64]
 Sum = Callable[[Bytes, Int64s, Int64s, int, int], int]
 
 STEP = 1024

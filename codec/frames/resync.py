@@ -11,9 +11,7 @@ from collections.abc import Callable
 from functools import cache, cached_property
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
+from logwright.codec.arrays import Bytes, Int64s
 from logwright.codec.describe import Int
 from logwright.codec.frames.prefixes import BUDGET, Prefixes, range_sum
 from logwright.codec.frames.scanner import LONGEST_FILL, NO_BASE
@@ -31,11 +29,9 @@ from logwright.codec.frames.specification import (
     no_rule,
     span_of,
 )
-from logwright.codec.kernels.intrinsics import Bytes, load_i64le, load_u8
+from logwright.codec.kernels.intrinsics import load_i64le, load_u8
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.window import Window
-
-Int64s = npt.NDArray[np.int64]
 
 SOUND, UNSURE, NONE = range(3)
 """Results of a search: a frame; a possible frame that needs more bytes; nothing."""

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from logwright.codec.arrays import Bytes, Int64s
 from logwright.codec.frames.prefixes import BUDGET, DIRECT, Prefixes, Sum, algorithm_of, range_sum
 from logwright.codec.frames.specification import (
     CERTAIN,
@@ -24,11 +25,9 @@ from logwright.codec.frames.specification import (
     no_rule,
     span_of,
 )
-from logwright.codec.kernels.intrinsics import Bytes, copy, load_u8, prefetch
+from logwright.codec.kernels.intrinsics import copy, load_u8, prefetch
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.window import Window
-
-Int64s = npt.NDArray[np.int64]
 
 (
     END,

@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from logwright.codec.arrays import Bytes
 from logwright.codec.describe import Flags, Int, Struct
 from logwright.codec.expression import UNBOUNDED
 from logwright.codec.kernels.adler32 import adler32, adler32_between, adler32_update
 from logwright.codec.kernels.crc32 import crc32, crc32_combine, crc32_update
 from logwright.codec.kernels.crc32c import crc32c, crc32c_combine, crc32c_update
 from logwright.codec.kernels.intrinsics import (
-    Bytes,
     Load,
     load_i16be,
     load_i32be,

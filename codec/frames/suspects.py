@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
+from logwright.codec.arrays import Bytes
 from logwright.codec.describe import Flags, Int, Struct
 from logwright.codec.frames.specification import CRC32, CRC32C, Checksum, FrameSpec, Span, span_of
 from logwright.codec.kernels import bitflip
 from logwright.codec.kernels.bitflip import Flip
-from logwright.codec.window import Bytes, Window
+from logwright.codec.window import Window
 
 _POLYNOMIALS = {CRC32.name: bitflip.CRC32, CRC32C.name: bitflip.CRC32C}
 

@@ -18,11 +18,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from logwright.codec.arrays import Bytes, Int64s
 from logwright.codec.base import Codec
 from logwright.codec.fault import Fault, Kind, Severity, UnreadableError
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing, PlannedFile, Preads
-from logwright.codec.window import Bytes, Frames, Positions, Window, zeros_in
+from logwright.codec.window import Frames, Window, zeros_in
 
 WINDOW = Codec.window
 """Bytes of a window by default."""
@@ -306,7 +307,7 @@ class Walk:
         )
         return replace(frames, damage=known.damage)
 
-    def starts(self) -> Iterator[tuple[Positions, Frames | None]]:
+    def starts(self) -> Iterator[tuple[Int64s, Frames | None]]:
         """Iterate over the places where frames start, by their lengths alone, with the frames that fit the window.
 
         The walk jumps over longer frames. For planning splits.

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from logwright.codec.arrays import Int64s
 from logwright.codec.kafka.formats.checkpoint import LEADER_EPOCH
 from logwright.codec.kafka.formats.indexes import INDEX_ENTRY, TIMEINDEX_ENTRY, TXNINDEX_ENTRY
 from logwright.codec.kafka.formats.log.markers import markers
@@ -19,7 +20,7 @@ from logwright.codec.kafka.names import EPOCH_FILE, segment_name
 from logwright.codec.kafka.state.producers import AbortedTxn, ProducerState
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.store.listing import PlannedFile
-from logwright.codec.window import Frames, Positions, Window
+from logwright.codec.window import Frames, Window
 
 NO_TIMESTAMP = -1
 _INT_MAX = (1 << 31) - 1
@@ -35,8 +36,8 @@ that of the entry before; it starts beyond byte 2147483647; or a time entry woul
 
 @kernel("const i8[], const i8[], const i8[], i8, i8, i8[], i8[], i8[], i8[], i8[]")
 def _index(
-    last_offset: Positions, max_timestamp: Positions, position: Positions, base: int, interval: int, state: Positions,
-    out_offset: Positions, out_position: Positions, out_timestamp: Positions, out_time_offset: Positions,
+    last_offset: Int64s, max_timestamp: Int64s, position: Int64s, base: int, interval: int, state: Int64s,
+    out_offset: Int64s, out_position: Int64s, out_timestamp: Int64s, out_time_offset: Int64s,
 ) -> tuple[int, int, int]:  # fmt: skip
     """Make entries for batches in order. Return how many, how many time entries, and how many batches were taken until one is refused."""
     entries = 0
@@ -96,7 +97,7 @@ class SegmentIndexer:
         """The largest timestamp of any batch so far, -1 without batches."""
         return int(self._state[_TIMESTAMP])
 
-    def add(self, heads: npt.NDArray[Any], start: Positions) -> int:
+    def add(self, heads: npt.NDArray[Any], start: Int64s) -> int:
         """Take batches: their `HEADS`, and the byte of the file where each starts. Return how many are indexed: none after a refusal."""
         if not len(heads) or self.refusal:
             return 0
@@ -128,13 +129,13 @@ class SegmentIndexer:
         return b"".join(self._times) + closing
 
 
-def _index_bytes(relative: Positions, position: Positions) -> bytes:
+def _index_bytes(relative: Int64s, position: Int64s) -> bytes:
     out = np.empty(len(relative), INDEX_ENTRY.head_dtype)
     out["relative_offset"], out["position"] = relative, position
     return out.tobytes()
 
 
-def _time_bytes(timestamp: Positions, relative: Positions) -> bytes:
+def _time_bytes(timestamp: Int64s, relative: Int64s) -> bytes:
     out = np.empty(len(timestamp), TIMEINDEX_ENTRY.head_dtype)
     out["timestamp"], out["relative_offset"] = timestamp, relative
     return out.tobytes()
@@ -258,7 +259,7 @@ class PartitionDeriver:
         self.next_offset = max(self.next_offset, base_offset)
         self._segment = SegmentIndexer(base_offset, self.interval)
 
-    def add_batches(self, heads: npt.NDArray[Any], start: Positions, markers: npt.NDArray[Any]) -> None:
+    def add_batches(self, heads: npt.NDArray[Any], start: Int64s, markers: npt.NDArray[Any]) -> None:
         """Take batches of the segment: their `HEADS`, the byte where each starts, and their `MARKER`s by index in `heads`."""
         if self._segment is None:
             raise ValueError("batches before the first segment")

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from logwright.codec.arrays import Bytes
 from logwright.codec.deferred import cgutils, ir
 from logwright.codec.kernels.intrinsics import emit_loop, load_u8
 from logwright.codec.kernels.kernel import INTERPRETED, intrinsic, kernel
 from logwright.codec.kernels.kernel import mode as kernel_mode
-from logwright.codec.window import Bytes
 
 MOD = 65521
 """The largest prime below 2**16 (`BASE` in RFC 1950)."""

@@ -14,8 +14,8 @@ from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from logwright.codec.arrays import Int64s
 from logwright.codec.kernels.crc32c import crc32c_bytes, shifted, shifting, slicing
 from logwright.codec.kernels.kernel import kernel
 
@@ -51,9 +51,9 @@ class _Changes(NamedTuple):
     """The changes of a CRC by each bit of the last `_BLOCK` bytes, in order, and the number of each: bytes behind it, times 8, plus the bit.
     `back` is the table that undoes appending `_BLOCK` zero bytes."""
 
-    sorted: npt.NDArray[np.int64]
-    numbers: npt.NDArray[np.int64]
-    back: npt.NDArray[np.int64]
+    sorted: Int64s
+    numbers: Int64s
+    back: Int64s
 
 
 @cache
@@ -68,9 +68,7 @@ def _changes(polynomial: int) -> _Changes:
 
 
 @kernel("i8, i8, const i8[], const i8[]")
-def _block_of(
-    change: int, count: int, changes: npt.NDArray[np.int64], back: npt.NDArray[np.int64]
-) -> tuple[int, int]:
+def _block_of(change: int, count: int, changes: Int64s, back: Int64s) -> tuple[int, int]:
     """Return how many of `count` blocks are behind the flipped bit, and the place of what it changes in its block among the sorted
     `changes`; -1 if no single bit changes this."""
     for block in range(count):

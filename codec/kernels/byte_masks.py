@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from logwright.codec.arrays import Bytes
 from logwright.codec.deferred import ir
-from logwright.codec.kernels.intrinsics import Bytes, load_u8, outside, refuse, view
+from logwright.codec.kernels.intrinsics import load_u8, outside, refuse, view
 from logwright.codec.kernels.kernel import CHECKED, intrinsic, kernel, mode
 
 MASKED = 64

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from logwright.codec.arrays import Bytes
 from logwright.codec.deferred import cgutils, ir
 from logwright.codec.kernels.crc32c import appended, powers, processor, slicing
-from logwright.codec.kernels.intrinsics import Bytes, emit_loop, load_i64le, load_u8, load_u32le
+from logwright.codec.kernels.intrinsics import emit_loop, load_i64le, load_u8, load_u32le
 from logwright.codec.kernels.kernel import intrinsic, kernel
 
 _POLYNOMIAL = 0xEDB88320

@@ -11,10 +11,10 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from logwright.codec.arrays import Bytes, Int64s
 from logwright.codec.deferred import cgutils, crc32c_package, ir
-from logwright.codec.kernels.intrinsics import Bytes, emit_load, load_u8, prefetch, view
+from logwright.codec.kernels.intrinsics import emit_load, load_u8, prefetch, view
 from logwright.codec.kernels.kernel import intrinsic, kernel
 
 POLYNOMIAL = 0x82F63B78
@@ -30,7 +30,7 @@ def _multiplied(a: Any, b: Any, polynomial: int) -> Any:
     return product
 
 
-def slicing(polynomial: int, count: int) -> npt.NDArray[np.int64]:
+def slicing(polynomial: int, count: int) -> Int64s:
     """Return tables of a reflected 32-bit CRC. Row k holds the contribution of a byte that is followed by k more bytes."""
     row = np.arange(256, dtype=np.int64)
     for _ in range(8):
@@ -46,7 +46,7 @@ _DIGITS = 16 * 16
 
 
 @cache
-def powers(polynomial: int) -> npt.NDArray[np.int64]:
+def powers(polynomial: int) -> Int64s:
     """Return factors for appending zero bytes to a raw checksum: x**(8 * d * 16**k) at 16 * k + d. Those with one, two and three more zero
     bytes follow."""
     squares = [0x00800000]
@@ -67,7 +67,7 @@ def powers(polynomial: int) -> npt.NDArray[np.int64]:
 
 
 @kernel("i8, i8, const i8[], i8")
-def appended(crc: int, zeros: int, factors: npt.NDArray[np.int64], polynomial: int) -> int:
+def appended(crc: int, zeros: int, factors: Int64s, polynomial: int) -> int:
     """Return the raw checksum after appending `zeros` zero bytes. `factors` are the `powers` of the polynomial."""
     at = 0
     while zeros > 0:
@@ -88,7 +88,7 @@ def appended(crc: int, zeros: int, factors: npt.NDArray[np.int64], polynomial: i
     return crc
 
 
-def shifting(zeros: int, polynomial: int) -> npt.NDArray[np.int64]:
+def shifting(zeros: int, polynomial: int) -> Int64s:
     """Return tables, 256 values for each byte of a raw checksum, for appending `zeros` zero bytes."""
     by = appended.py_func(1 << 31, zeros, powers(polynomial), polynomial)
     basis = _multiplied(1 << np.arange(32), by, polynomial)
@@ -194,7 +194,7 @@ def _word(buf: Bytes, at: int) -> int:
 
 
 @kernel("i8, const i8[]")
-def shifted(crc: int, table: npt.NDArray[np.int64]) -> int:
+def shifted(crc: int, table: Int64s) -> int:
     """Return the raw checksum after appending the zero bytes that the table is for."""
     return (
         int(table[crc & 0xFF])

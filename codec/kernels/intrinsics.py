@@ -18,10 +18,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from logwright.codec.arrays import Bytes as Bytes
 from logwright.codec.deferred import cgutils, ir
 from logwright.codec.kernels.kernel import CHECKED, intrinsic, kernel, mode
-
-Bytes = npt.NDArray[np.uint8]
 
 
 def view(context: Any, builder: Any, array_type: Any, value: Any) -> tuple[Any, Any]:

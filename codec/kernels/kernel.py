@@ -28,6 +28,7 @@ from __future__ import annotations
 import contextlib
 import dis
 import enum
+import functools
 import hashlib
 import inspect
 import itertools
@@ -112,6 +113,8 @@ def warmup() -> Iterator[tuple[str, float]]:
 class Kernel(Generic[P, R]):
     """A kernel, called like its plain function `py_func`."""
 
+    __qualname__: str
+
     def __init__(
         self,
         function: Callable[P, R],
@@ -126,11 +129,7 @@ class Kernel(Generic[P, R]):
         self._brief = brief
         self.inline = inline
         self.name = f"{function.__module__}.{function.__qualname__}"
-        self.__doc__ = function.__doc__
-        self.__name__ = function.__name__
-        self.__qualname__ = function.__qualname__
-        self.__module__ = function.__module__
-        self.__wrapped__ = function
+        functools.update_wrapper(self, function)
         self._python = function if python is None else python
         # The function that calls run, once a call was worth compiling.
         self._run: Callable[..., Any] | None = (
@@ -306,15 +305,13 @@ def kernel(
 class Intrinsic(Generic[P, R]):
     """A function whose compiled form is LLVM code; called from Python it is the plain function it was made from."""
 
+    __qualname__: str
+
     def __init__(self, function: Callable[P, R], signature: str, generate: Callable[..., Any]) -> None:
         self.py_func = function
         self.signature = signature
         self.generate = generate
-        self.__doc__ = function.__doc__
-        self.__name__ = function.__name__
-        self.__qualname__ = function.__qualname__
-        self.__module__ = function.__module__
-        self.__wrapped__ = function
+        functools.update_wrapper(self, function)
         self._type: Any = None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:

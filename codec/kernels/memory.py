@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
+
+from logwright.codec.arrays import Bytes
 
 _LINE = 64
 """The size of a cache line in bytes."""
 
 
-def aligned(size: int) -> npt.NDArray[np.uint8]:
+def aligned(size: int) -> Bytes:
     """Return an uninitialised buffer of `size` bytes that starts at a cache line.
 
     The C library places large arrays 16 bytes after the start of a page. Copies by the operating system to such an address,

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from logwright.codec.arrays import Bytes, Int64s
 from logwright.codec.deferred import ir
 from logwright.codec.kernels.intrinsics import (
     copy,
@@ -23,9 +23,6 @@ from logwright.codec.kernels.intrinsics import (
     view,
 )
 from logwright.codec.kernels.kernel import intrinsic, kernel
-from logwright.codec.window import Bytes
-
-Int64s = npt.NDArray[np.int64]
 
 LITERAL, NEAR, FAR, FARTHEST = range(4)
 """The low two bits of a tag: literal bytes, or a copy from up to 2**11, 2**16, 2**32 bytes before."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
+from logwright.codec.arrays import Bytes
 from logwright.codec.fault import Fault, UsageError
-from logwright.codec.window import Bytes
 
 
 class Role(StrEnum):

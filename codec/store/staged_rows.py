@@ -33,11 +33,7 @@ class RowStager:
 
 
 def assemble(
-    builder: Builder,
-    staged: str,
-    parts: Parts,
-    extra: Stage,
-    order: Callable[[Iterable[str]], Sequence[str]],
+    builder: Builder, staged: str, parts: Parts, extra: Stage, order: Callable[[Iterable[str]], Sequence[str]]
 ) -> Placement:
     """Pass the staged rows of all tasks to a builder. See `codec.layout.Layout.assemble`."""
     names: dict[str, None] = {}

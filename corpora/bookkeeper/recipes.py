@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from logwright.codec import registry
+from logwright.codec.arrays import Int64s
 from logwright.codec.bookkeeper.formats import digest, journal
 from logwright.codec.bookkeeper.formats.entrylog import codec as entrylog
 from logwright.codec.bookkeeper.store import tree
@@ -60,7 +60,6 @@ _LEFT_OUT = (*(option.name for option in tree.ROOTS), _PASSWORD.name, "on_duplic
 """Options that name directories other than the target, or that have no effect."""
 _NAMES = ("ledger_id", "entry_id", "last_add_confirmed", "length", "payload")
 _ENTRIES, _JOURNAL = entrylog.ROWS.schema(_NAMES), journal.ROWS.schema((*_NAMES, "kind"))
-Int64s = npt.NDArray[np.int64]
 
 
 # Large and plain

@@ -21,17 +21,13 @@ if TYPE_CHECKING:
     from typing import Any
 
     from logwright.api import (
-        convert,
-        damage,
         detect,
-        diff,
         edit,
         explain,
         generate,
         inspect,
         rebuild,
         repair,
-        roundtrip,
         verify,
         write,
     )
@@ -49,11 +45,13 @@ if TYPE_CHECKING:
         UnsupportedError,
         UsageError,
     )
-    from logwright.corpora.damage import Damaged
+    from logwright.comparison import diff
+    from logwright.conversion import convert
+    from logwright.corpora.damage import Damaged, damage
     from logwright.explanation import Explanation
     from logwright.readers.difference import Difference
     from logwright.readers.report import Report
-    from logwright.roundtrip.check import Roundtrip
+    from logwright.roundtrip.check import Roundtrip, roundtrip
     from logwright.scanning import Scan as Scan
     from logwright.scanning import read as read
     from logwright.scanning import scan as scan
@@ -62,10 +60,7 @@ if TYPE_CHECKING:
 _HOME = {
     **dict.fromkeys(
         (
-            "convert",
-            "damage",
             "detect",
-            "diff",
             "edit",
             "explain",
             "generate",
@@ -95,7 +90,9 @@ _HOME = {
     ),
     **dict.fromkeys(("Scan", "read", "scan"), "logwright.scanning"),
     "codecs": "logwright.catalogue",
-    "Damaged": "logwright.corpora.damage",
+    **dict.fromkeys(("Damaged", "damage"), "logwright.corpora.damage"),
+    "convert": "logwright.conversion",
+    "diff": "logwright.comparison",
     "Explanation": "logwright.explanation",
     "Difference": "logwright.readers.difference",
     "Report": "logwright.readers.report",

@@ -24,11 +24,8 @@ from logwright.scanning import Paths, codec_of, shown
 
 if TYPE_CHECKING:
     from logwright.codec.table import Table
-    from logwright.corpora.damage import Damaged
     from logwright.corpora.generate import Generated
     from logwright.explanation import Explanation
-    from logwright.readers.difference import Difference
-    from logwright.roundtrip.check import Roundtrip
     from logwright.writers.write import Written
 
 Operations = str | Mapping[str, Any] | Iterable[str | Mapping[str, Any]]
@@ -65,44 +62,6 @@ def write(
             "codec is missing", advice="Pass the format to write, such as codec='kafka.partition'"
         )
     return _write(data, path, codec, frames=frames, file=file, mode=mode, **options)
-
-
-def convert(
-    source: Path,
-    target: Path,
-    codec: str | None = None,
-    *,
-    view: str | None = None,
-    columns: Sequence[str] | str | None = None,
-    filter: Conditions = None,
-    limit: int | None = None,
-    mode: str = "FAILFAST",
-    as_system: str | None = None,
-    clean: bool | None = None,
-    if_exists: str = "error",
-    rows_only: bool = False,
-    jobs: int | str = 1,
-    compact: bool = False,
-    **options: Any,
-) -> dict[str, Any]:
-    """Convert native files to a table file (.parquet, .arrow, .jsonl), back, or to native files with another format, compression or segment
-    size.
-
-    `codec`: format of the native side; None detects it. `if_exists`: "error", "append" or "overwrite", as `mode` of `write`. `rows_only`:
-    write only the table of rows; the original bytes cannot be restored from the result. `compact`: keep only the newest record of each key,
-    exactly as the system's own compaction does. The other arguments are those of `scan`; further
-    options are those of the native side.
-
-    Returns `{"files": [...], "rows": n, "report": Report of the input or None, "written": Written or None}`. Raises `LogwrightError` as
-    `scan` and `write` do.
-    """
-    from logwright.conversion import convert as _convert
-
-    return _convert(
-        os.fspath(source), os.fspath(target), codec, view=view, columns=columns, filter=filter, limit=limit, mode=mode,
-        if_exists=if_exists, rows_only=rows_only, as_system=as_system, clean=clean, jobs=number("jobs", jobs, 1),
-        compact=bool(flag("compact", compact)), **options,
-    )  # fmt: skip
 
 
 def generate(
@@ -213,39 +172,6 @@ def explain(
             f"{len(targets)} files or directories match; explain takes one", advice="Explain them one by one"
         )
     return Explanation(_explain(targets[0], settings, Report(shown(path), codec_of(targets))))
-
-
-def diff(
-    a: Path,
-    b: Path,
-    codec: str | None = None,
-    *,
-    by: str = "rows",
-    view: str | None = None,
-    columns: Sequence[str] | str | None = None,
-    filter: Conditions = None,
-    key: Sequence[str] | str | None = None,
-    mode: str = "FAILFAST",
-    limit: int | str = 10,
-    **options: Any,
-) -> Difference:
-    """Compare two files or two directories. `.equal` of the result tells whether they are the same.
-
-    `by`: "rows" compares the rows of a view, matched by the key of the view (the offset of a record, the key of a LevelDB entry), or one by
-    one if it has none. `key` names other columns; the rows must be sorted by them; () matches one by one. "frames" compares stored frames
-    and names the fields that differ; "fields" reports each such field separately; "files" compares names, sizes and bytes. `columns`,
-    `filter`, `view` and `mode` are those of `scan` and apply to rows only. Either side may be a table file (Parquet, Arrow, JSON lines).
-    `limit`: maximum number of differences to describe; the counts include all.
-
-    The first difference is located exactly: the row, its columns and both values, and in each file the frame, field and byte.
-
-    Raises `UsageError` for sides that cannot be compared, and what reading raises.
-    """
-    from logwright.comparison import diff as _diff
-
-    return _diff(
-        a, b, codec, by=by, view=view, columns=columns, filter=filter, key=key, mode=mode, limit=limit, **options
-    )  # fmt: skip
 
 
 def repair(
@@ -361,58 +287,6 @@ def edit(
         return Rows(table, drop, redact, columns, with_, allow_no_match=any_match)
 
     return _edit(path, codec, rows, request, _reports(max_faults), options)
-
-
-def damage(
-    path: Path,
-    out: Path,
-    op: Operations = (),
-    *,
-    codec: str | None = None,
-    seed: int | str = 0,
-    count: int | str = 0,
-    apply: Path | Mapping[str, Any] | None = None,
-    **options: Any,
-) -> Damaged:
-    """Copy a file or directory to `out/<its name>`, damage the copy deliberately, and describe the damage in `out/damage.json`.
-
-    `op`: one operation or several, as text ("flip:at=1234,bit=3") or mappings ({"op": "flip", "at": 1234, "bit": 3}), executed in order;
-    positions refer to the bytes at the time when the operation runs. `logwright damage --help` lists the operations,
-    `logwright.corpora.damage_ops` documents them. `count`: number of additional random operations; `seed` makes them reproducible. `apply`:
-    repeat the operations of a damage.json on the same files. `out` must be absent or empty; the input is only read. `options`: those of
-    `verify`, such as the password that recomputing an HMAC needs; damage.json does not hold them.
-
-    damage.json holds every operation in full, sizes and SHA-256 of all files before and after, the number and SHA-256 of the rows in frames
-    that no operation touched, what `verify` finds, and what the real system would do.
-
-    Raises `UsageError` for an unknown operation, field or position, and for files other than those in damage.json; `ExistsError`,
-    `NotFoundError`, `AccessError`, `StorageError`.
-    """
-    from logwright.corpora.damage import damage as _damage
-
-    return _damage(path, out, op, codec=codec, seed=seed, count=count, apply=apply, **options)
-
-
-def roundtrip(
-    path: Paths,
-    codec: str | None = None,
-    *,
-    law: str | Sequence[str] | None = None,
-    jobs: int | str = 1,
-    **options: Any,
-) -> Roundtrip:
-    """Check the laws that every codec obeys on your own files: one file, or all files of directories.
-
-    `law`: a list of names, or text with commas; None for all. decode_encode: a file that is decoded and encoded again has the same bytes.
-    encode_without_payloads: encoded without any stored payload, it has the same rows. any_split: read in parts, it has the same rows.
-    kernel_equals_description: the compiled kernels return what the format description says (slow; only the first MiB of a file unless
-    named). `jobs`: number of processes; each holds 64 MiB of a file and its tables in memory.
-
-    Violations and damage are in the result; `.ok` is true without any. Raises `LogwrightError` for a path that cannot be opened.
-    """
-    from logwright.roundtrip.check import roundtrip as _roundtrip
-
-    return _roundtrip(path, codec, law=law, jobs=jobs, **options)
 
 
 def _unseen(done: int) -> None: ...

@@ -17,15 +17,29 @@ from logwright.readers.diff import by_of
 from logwright.readers.diff import diff as _diff
 from logwright.readers.diff_rows import DiffOptions, Loose
 from logwright.readers.difference import Difference
+from logwright.readers.filter import Conditions
+from logwright.readers.paths import Path
 from logwright.readers.stream import Mode
 from logwright.readers.target import Target
 
 
 def diff(
-    a: str | os.PathLike[str], b: str | os.PathLike[str], codec: str | None = None, *, by: str, view: str | None,
-    columns: Any, filter: Any, key: Any, mode: str, limit: int | str, **options: Any,
+    a: Path, b: Path, codec: str | None = None, *, by: str = "rows", view: str | None = None,
+    columns: Sequence[str] | str | None = None, filter: Conditions = None, key: Sequence[str] | str | None = None,
+    mode: str = "FAILFAST", limit: int | str = 10, **options: Any,
 ) -> Difference:  # fmt: skip
-    """See `logwright.diff`."""
+    """Compare two files or two directories. `.equal` of the result tells whether they are the same.
+
+    `by`: "rows" compares the rows of a view, matched by the key of the view (the offset of a record, the key of a LevelDB entry), or one by
+    one if it has none. `key` names other columns; the rows must be sorted by them; () matches one by one. "frames" compares stored frames
+    and names the fields that differ; "fields" reports each such field separately; "files" compares names, sizes and bytes. `columns`,
+    `filter`, `view` and `mode` are those of `scan` and apply to rows only. Either side may be a table file (Parquet, Arrow, JSON lines).
+    `limit`: maximum number of differences to describe; the counts include all.
+
+    The first difference is located exactly: the row, its columns and both values, and in each file the frame, field and byte.
+
+    Raises `UsageError` for sides that cannot be compared, and what reading raises.
+    """
     settings = DiffOptions(by_of(by), view, columns, filter, key, Mode.of(mode), number("limit", limit))
     if settings.mode is Mode.AS_SYSTEM:
         raise UsageError("diff does not support mode AS_SYSTEM", advice="Use FAILFAST or DROPMALFORMED")

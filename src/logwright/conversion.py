@@ -10,7 +10,7 @@ Otherwise rows are encoded again, and data that rows do not carry is reported, o
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +21,11 @@ from logwright.codec.base import Codec
 from logwright.codec.deferred import compute as pc
 from logwright.codec.fault import NotFoundError, UsageError
 from logwright.codec.layout import Layout
-from logwright.codec.option import Options, Verb, fold, number
+from logwright.codec.option import Options, Verb, flag, fold, number
 from logwright.codec.table import Table
 from logwright.formats.sink import Sink, format_of
 from logwright.readers.filter import Conditions, Filter, understand
+from logwright.readers.paths import Path
 from logwright.readers.stream import CORRUPT
 from logwright.readers.usage import declarations, takes
 from logwright.scanning import read
@@ -41,17 +42,24 @@ _CORRUPT = {field.name for field in CORRUPT}
 
 
 def convert(
-    source: str, target: str, codec: str | None = None, *, view: str | None = None, columns: Any = None,
-    filter: Any = None, limit: int | None = None, mode: str = "FAILFAST", if_exists: str = "error",
-    rows_only: bool = False, as_system: str | None = None, clean: bool | None = None, jobs: int = 1, compact: bool = False,
+    source: Path, target: Path, codec: str | None = None, *, view: str | None = None, columns: Sequence[str] | str | None = None,
+    filter: Conditions = None, limit: int | None = None, mode: str = "FAILFAST", as_system: str | None = None,
+    clean: bool | None = None, if_exists: str = "error", rows_only: bool = False, jobs: int | str = 1, compact: bool = False,
     **options: Any,
 ) -> dict[str, Any]:  # fmt: skip
-    """Convert `source` to `target`. Their names, or `codec` for the native side, determine the formats.
+    """Convert native files to a table file (.parquet, .arrow, .jsonl), back, or to native files with another format, compression or segment
+    size.
 
-    Returns `{"files": [...], "rows": n, "report": Report of the input or None, "written": Written, "notes": sentences on data missing in
-    the result}`. Raises `UsageError` if both are table files, `ExistsError` if the target exists.
+    `codec`: format of the native side; None detects it. `if_exists`: "error", "append" or "overwrite", as `mode` of `write`. `rows_only`:
+    write only the table of rows; the original bytes cannot be restored from the result. `compact`: keep only the newest record of each key,
+    exactly as the system's own compaction does. The other arguments are those of `scan`; further
+    options are those of the native side.
+
+    Returns `{"files": [...], "rows": n, "report": Report of the input or None, "written": Written or None, "notes": sentences on data missing
+    in the result}`. Raises `LogwrightError` as `scan` and `write` do; `UsageError` if both are table files, `ExistsError` if the target exists.
     """
-    if compact:
+    source, target, jobs = os.fspath(source), os.fspath(target), number("jobs", jobs, 1)
+    if flag("compact", compact):
         reading = {"view": view, "columns": columns, "filter": filter, "limit": limit, "as_system": as_system}
         _refuse_with_compact({**reading, "rows_only": rows_only or None}, mode, if_exists, jobs)
         return _compacted(source, target, codec, options, clean)

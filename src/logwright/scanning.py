@@ -67,23 +67,10 @@ def read(
     return table
 
 
-def scan(
-    path: Paths,
-    codec: str | None = None,
-    *,
-    view: str | None = None,
-    columns: Sequence[str] | str | None = None,
-    filter: Conditions = None,
-    limit: int | None = None,
-    mode: str = "FAILFAST",
-    as_system: str | None = None,
-    clean: bool | None = None,
-    correct: bool = False,
-    jobs: int | str = 1,
-    max_faults: int = MAX_FAULTS,
-    **options: Any,
-) -> Scan:
-    """Return a file, a directory or several as a stream of record batches, which pandas, Polars and DuckDB accept as it is.
+class Scan:
+    """A file, a directory or several as a stream of record batches, which pandas, Polars and DuckDB accept as it is, and a report.
+
+    Each iteration reads the files again; `.report` describes the last one.
 
     `path`: a file, a directory, a list, a glob, a URI of a file system that `pyarrow.fs` knows, "-" for standard input, or a system's
     configuration file, which stands for the directories that it names. `codec`: name of the format; None detects it. `view`: what to read;
@@ -99,43 +86,26 @@ def scan(
     Raises `LogwrightError`. `NotFoundError`, `AccessError` and `UsageError` are raised by this call; `DamageError` while iterating, or by
     this call if the real system would not open the directory.
     """
-    return Scan(
-        path,
-        codec,
-        view,
-        columns,
-        filter,
-        limit,
-        mode,
-        max_faults,
-        options,
-        as_system,
-        clean,
-        number("jobs", jobs, 1),
-        bool(flag("correct", correct)),
-    )
-
-
-class Scan:
-    """A stream of record batches and a report. Each iteration reads the files again; `.report` describes the last one."""
 
     def __init__(
         self,
         path: Paths,
-        codec: str | None,
-        view: str | None,
-        columns: Sequence[str] | str | None,
-        filter: Conditions,
-        limit: int | None,
-        mode: str,
-        max_faults: int,
-        options: dict[str, Any],
+        codec: str | None = None,
+        *,
+        view: str | None = None,
+        columns: Sequence[str] | str | None = None,
+        filter: Conditions = None,
+        limit: int | None = None,
+        mode: str = "FAILFAST",
         as_system: str | None = None,
         clean: bool | None = None,
-        jobs: int = 1,
         correct: bool = False,
+        jobs: int | str = 1,
+        max_faults: int = MAX_FAULTS,
+        **options: Any,
     ) -> None:
-        self._mode, self._jobs = Mode.of(mode), jobs
+        self._jobs, corrects = number("jobs", jobs, 1), flag("correct", correct)
+        self._mode = Mode.of(mode)
         if self._mode is not Mode.AS_SYSTEM and (as_system is not None or clean is not None):
             raise UsageError(
                 "as_system and clean need mode AS_SYSTEM",
@@ -150,11 +120,11 @@ class Scan:
             resolve.resolve, path, codec, options, containers_only=True, served=True, view=self._view
         )
         targets = self._resolve(skipped=self._skipped)
-        if correct:
+        if corrects:
             self._resolve = functools.partial(corrected, self._resolve, find_corrections(targets))
             targets = self._resolve(skipped=[])
         self._targets = targets
-        usage.check_jobs(targets, jobs)
+        usage.check_jobs(targets, self._jobs)
         self._reading = plan.reading(targets, self._view, started)
         table = self._reading.table
         self._columns = table.select(columns)
@@ -215,6 +185,10 @@ class Scan:
 
     def __repr__(self) -> str:
         return f"<Scan {self._path}: {', '.join(self.schema.names)}>"
+
+
+scan = Scan
+"""`logwright.scan(...)`."""
 
 
 def shown(path: Paths) -> str:

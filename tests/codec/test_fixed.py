@@ -14,10 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from logwright.codec.arrays import Bools
 from logwright.codec.base import Match
 from logwright.codec.describe import I16BE, I32BE, Field, Struct
 from logwright.codec.fault import Kind, Severity, UsageError
-from logwright.codec.fixed import Entries, FixedCodec, Mask
+from logwright.codec.fixed import Entries, FixedCodec
 from logwright.codec.frames.walk import Hole, Walk
 from logwright.codec.option import Options
 from logwright.codec.table import Column
@@ -27,7 +28,7 @@ from logwright.readers.source import MemorySource
 PAIR = Struct("Pair", Field("version", I16BE, default=0), Field("near", I32BE))
 
 
-def ascending(entries: Entries, base: int) -> Iterator[tuple[Mask, str]]:
+def ascending(entries: Entries, base: int) -> Iterator[tuple[Bools, str]]:
     near = entries["near"].astype(np.int64)
     yield np.r_[False, np.diff(near) <= 0][: len(near)], "near is not above the one before"
 

@@ -60,7 +60,7 @@ def test_roundtrip_is_a_verb_and_a_package(partition: Path) -> None:
     import logwright.roundtrip.laws
 
     assert logwright.roundtrip(log, law=["decode_encode"]).ok  # type: ignore[operator]
-    from logwright.api import roundtrip
+    from logwright.roundtrip.check import roundtrip
 
     assert roundtrip(log, law="any_split,decode_encode").ok
     assert lw.roundtrip.laws is laws  # type: ignore[attr-defined]

@@ -9,8 +9,8 @@ from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
+from logwright.codec.arrays import Bools, Int64s
 from logwright.codec.bookkeeper.formats.entrylog.ledgersmap import LedgersMap, read_map
 from logwright.codec.bookkeeper.startup.bookie import KEY, Bookie
 from logwright.codec.bookkeeper.startup.client import lac_matches
@@ -28,7 +28,6 @@ from logwright.codec.store.listing import Listing, Plan, PlannedFile
 from logwright.codec.store.overlay import Overlay
 from logwright.codec.window import Frames, Window
 
-Int64s = npt.NDArray[np.int64]
 Locations = dict[int, tuple[str, Int64s, Int64s]]
 """File, entries and locations, by ledger."""
 NAME = "bookkeeper.bookie"
@@ -320,7 +319,7 @@ class BookieChecker:
     def _resolve(
         self, log: tuple[Int64s, Int64s, Int64s, Int64s] | None, ledger: int, entries: Int64s, places: Int64s,
         shifts: list[int],
-    ) -> npt.NDArray[np.bool_]:  # fmt: skip
+    ) -> Bools:  # fmt: skip
         """Return which locations are correct, and append to `shifts` the distance of each wrong one from its entry."""
         if log is None or not len(log[0]):
             return np.zeros(len(entries), np.bool_)
@@ -335,7 +334,7 @@ class BookieChecker:
             if len(order):
                 hits = ids[order][k] == entries[~good]
                 shifts.extend((starts[order][k] - frames[~good])[hits].tolist())
-        sound: npt.NDArray[np.bool_] = good
+        sound: Bools = good
         return sound
 
     def _unindexed(
@@ -452,13 +451,7 @@ def _known(options: Options) -> dict[str, object]:
 
 
 def check(
-    listing: Listing,
-    plan: Plan,
-    options: Options,
-    *,
-    clean: bool | None,
-    live: bool | None,
-    deep: bool,
+    listing: Listing, plan: Plan, options: Options, *, clean: bool | None, live: bool | None, deep: bool
 ) -> BookieChecker:
     """See `codec.capability.Check`."""
     return BookieChecker(listing, plan, options)

@@ -19,17 +19,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Bytes, Int64s
 from logwright.codec.columns import binary, constant, contents, from_offsets, gather_fixed, numbers
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.frames.specification import CERTAIN
 from logwright.codec.host import host
 from logwright.codec.kernels.crc32 import crc32_update
 from logwright.codec.kernels.crc32c import crc32c_bytes, crc32c_update
-from logwright.codec.kernels.intrinsics import Bytes, load_u32be
+from logwright.codec.kernels.intrinsics import load_u32be
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.option import Option
-
-Int64s = npt.NDArray[np.int64]
 
 HEADER = 32
 """Size of the header of an entry: ledger id, entry id, last-add-confirmed and length."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Bools, Bytes, Int32s, Int64s
 from logwright.codec.bookkeeper.formats.digest import (
     CRC32,
     CRC32C,
@@ -23,12 +23,10 @@ from logwright.codec.fault import UsageError
 from logwright.codec.frames.codec import was_given
 from logwright.codec.kernels.crc32 import crc32_update
 from logwright.codec.kernels.crc32c import crc32c_update
-from logwright.codec.kernels.intrinsics import Bytes, copy, store_32be, store_64be
+from logwright.codec.kernels.intrinsics import copy, store_32be, store_64be
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.table import Column
 
-Int64s = npt.NDArray[np.int64]
-Int32s = npt.NDArray[np.int32]
 STORED = -1
 """Stands for the type of a digest that is copied from the column `digest`."""
 SMALLEST, LARGEST, REACH = 36, 1 << 28, 16 << 20
@@ -73,9 +71,7 @@ def put_entries(
 
 
 @kernel("const i8[], const i8[], const b1[], i8[], i8[]")
-def put_lengths(
-    groups: Int64s, sizes: Int64s, absent: npt.NDArray[np.bool_], totals: Int64s, out: Int64s
-) -> None:
+def put_lengths(groups: Int64s, sizes: Int64s, absent: Bools, totals: Int64s, out: Int64s) -> None:
     """Replace the absent values of `out` by the running totals of the ledgers, which the other values set."""
     for i in range(len(groups)):
         if absent[i]:

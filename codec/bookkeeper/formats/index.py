@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Int64s
 from logwright.codec.base import Codec, Match
 from logwright.codec.bookkeeper.formats.digest import PASSWORD, master_key
 from logwright.codec.columns import numbers
@@ -37,8 +37,6 @@ from logwright.codec.single_frame import FRAMES, conform, ending_bytes, single_v
 from logwright.codec.table import Column, Table, ending, extent
 from logwright.codec.window import Bytes as Buffer
 from logwright.codec.window import Chunk, Decoded, Frames, Window
-
-Int64s = npt.NDArray[np.int64]
 
 NAME = "bookkeeper.index"
 MAGIC, NEWEST, FENCED = b"BKLE", 1, 1

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Bytes, Int64s
 from logwright.codec.bookkeeper.formats import digest, entry_fields
 from logwright.codec.bookkeeper.formats.digest import (
     MISMATCH,
@@ -44,9 +44,7 @@ from logwright.codec.kernels.kernel import kernel
 from logwright.codec.option import Option, Options
 from logwright.codec.single_frame import single_value
 from logwright.codec.table import Column, Table
-from logwright.codec.window import Bytes, Chunk, Window, Zeros
-
-Int64s = npt.NDArray[np.int64]
+from logwright.codec.window import Chunk, Window, Zeros
 
 NAME = "bookkeeper.journal"
 MAGIC, PADDING_MASK, NEWEST = b"BKLG", -0x100, 6

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from logwright.codec import address
+from logwright.codec.arrays import Bytes, Int64s
 from logwright.codec.base import Codec
 from logwright.codec.bookkeeper.formats import entry_fields
 from logwright.codec.bookkeeper.formats.digest import (
@@ -27,7 +28,6 @@ from logwright.codec.bookkeeper.formats.digest import (
     SIZES,
     UNKNOWN,
     Digests,
-    Int64s,
     all_match,
     hmac_matches,
     hmac_of,
@@ -44,7 +44,7 @@ from logwright.codec.kernels.crc32 import crc32_update
 from logwright.codec.kernels.crc32c import crc32c_update
 from logwright.codec.kernels.intrinsics import load_i32be, load_i64be
 from logwright.codec.option import Options
-from logwright.codec.window import Bytes, Frames, Window
+from logwright.codec.window import Frames, Window
 
 _SIZE = 4
 SAMPLE = 1 << 20

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
+from logwright.codec.arrays import Bools, Int64s
 from logwright.codec.bookkeeper.derive import LocationIndex
 from logwright.codec.bookkeeper.startup.errors import JavaError
 from logwright.codec.bookkeeper.store import rocks, tree
@@ -23,7 +23,6 @@ from logwright.codec.bookkeeper.store.rocks import LedgerData
 from logwright.codec.bookkeeper.store.tree import Place, Tree
 from logwright.codec.store.listing import Listing
 
-Int64s = npt.NDArray[np.int64]
 Locations = dict[int, tuple[Int64s, Int64s]]
 """Entries and locations by ledger, in order."""
 _NOTHING = np.empty(0, np.int64), np.empty(0, np.int64)
@@ -111,13 +110,13 @@ def true_locations(databases: Databases, index: LocationIndex) -> tuple[Location
 
 def are_located(
     ledger: int, entries: Int64s, locations: Int64s, in_logs: tuple[Int64s, Int64s, Int64s]
-) -> npt.NDArray[np.bool_]:
+) -> Bools:
     """Return which stored locations are correct. `in_logs` are ledger, entry and location of all entries in the logs, by location."""
     ledgers, ids, places = in_logs
     if not len(places):
         return np.zeros(len(entries), np.bool_)
     at = np.minimum(np.searchsorted(places, locations), len(places) - 1)
-    good: npt.NDArray[np.bool_] = (places[at] == locations) & (ledgers[at] == ledger) & (ids[at] == entries)
+    good: Bools = (places[at] == locations) & (ledgers[at] == ledger) & (ids[at] == entries)
     return good
 
 

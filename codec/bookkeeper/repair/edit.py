@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Bools, Int64s
 from logwright.codec.bookkeeper.formats import digest
 from logwright.codec.bookkeeper.formats.digest import HEADER, HMAC, Passwords
 from logwright.codec.bookkeeper.formats.entrylog.codec import CODEC as LOG
@@ -39,7 +39,6 @@ from logwright.codec.store.extents import Copy, Extent, cut
 from logwright.codec.store.listing import Listing, Plan, PlannedFile
 from logwright.codec.window import Zeros
 
-Int64s = npt.NDArray[np.int64]
 OPTIONS: tuple[Option, ...] = (*tree.READ_OPTIONS, *tree.SETTINGS, *digest.OPTIONS)
 _PAYLOAD = "payload"
 Replacement = tuple[int, int, bytes]
@@ -128,7 +127,7 @@ class BookieEdit(RepairPlan):
 
     def _changes(
         self, name: str, part: Part, rows: pa.RecordBatch, sizes: Int64s
-    ) -> tuple[list[Replacement], npt.NDArray[np.bool_]]:
+    ) -> tuple[list[Replacement], Bools]:
         """Return the changed frames of a part, and which of its entries are dropped."""
         drop = self._change.drops(rows)
         redact = self._change.redacts(rows) & ~drop

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from logwright.codec.arrays import Int64s
 from logwright.codec.bookkeeper.formats import journal
 from logwright.codec.bookkeeper.formats.entrylog.layout import BLOCK, FILL
 from logwright.codec.bookkeeper.formats.entrylog.ledgersmap import map_bytes
-from logwright.codec.bookkeeper.repair.survey import Int64s, SurveyedFile, filler, sums_of
+from logwright.codec.bookkeeper.repair.survey import SurveyedFile, filler, sums_of
 from logwright.codec.bookkeeper.startup.entry_logger import HEADER_SIZE, log_header
 from logwright.codec.bookkeeper.startup.journal import MAGIC
 from logwright.codec.bookkeeper.store import rocks

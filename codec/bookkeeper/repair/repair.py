@@ -14,9 +14,9 @@ from itertools import pairwise
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from logwright.codec import plural
+from logwright.codec.arrays import Bools, Int64s
 from logwright.codec.bookkeeper.derive import LocationIndex, index_file, index_header
 from logwright.codec.bookkeeper.formats import digest, smallfiles
 from logwright.codec.bookkeeper.formats.digest import master_key
@@ -50,7 +50,6 @@ from logwright.codec.single_frame import ParseError, SmallFileCodec
 from logwright.codec.store.extents import Copy, Extent
 from logwright.codec.store.listing import Listing, Plan
 
-Int64s = npt.NDArray[np.int64]
 OPTIONS: tuple[Option, ...] = (*tree.READ_OPTIONS, *tree.SETTINGS, *digest.OPTIONS)
 INDEX, MAP = "index", "ledgersMap"
 REBUILDS = (INDEX, MAP, tree.LAST_ID, tree.LAST_MARK)
@@ -116,14 +115,14 @@ def _lengths(survey: Survey) -> Int64s:
     return np.concatenate(blocks)
 
 
-def absent(ids: Int64s, known: Int64s) -> npt.NDArray[np.bool_]:
+def absent(ids: Int64s, known: Int64s) -> Bools:
     """Return which rows (ledger, entry) are not among the known ones."""
     _, index = np.unique(np.concatenate((known, ids)), axis=0, return_inverse=True)
     index = index.reshape(-1)
     return ~np.isin(index[len(known) :], index[: len(known)])
 
 
-def _first(ledger: Int64s, which: npt.NDArray[np.bool_]) -> dict[int, int]:
+def _first(ledger: Int64s, which: Bools) -> dict[int, int]:
     """Return the index of the first of some records of each ledger."""
     at = np.flatnonzero(which)
     ledgers, first = np.unique(ledger[at], return_index=True)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
+from logwright.codec.arrays import Int64s
 from logwright.codec.bookkeeper.formats import digest, journal
 from logwright.codec.bookkeeper.formats.entrylog import codec as entrylog
 from logwright.codec.bookkeeper.formats.entrylog.layout import MAP_ENTRY
@@ -28,7 +28,6 @@ from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing
 from logwright.codec.store.overlay import Overlay
 
-Int64s = npt.NDArray[np.int64]
 _HEAP = 600 << 20
 _VERSIONS = {
     KEY: system_journal.HAS_KEYS,

@@ -7,8 +7,8 @@ Source: `FileInfo`, `IndexPersistenceMgr`, `IndexInMemPageMgr`, `LedgerEntryPage
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from logwright.codec.arrays import Int64s
 from logwright.codec.bookkeeper.startup.errors import (
     BOOKIE,
     ILLEGAL_ARGUMENT,
@@ -31,7 +31,6 @@ LAC_OFFSET = 20
 _MOST_SLOTS = 1 << 24
 _OVERFLOW = "java.nio.BufferOverflowException"
 SHORT_READ = f"{BOOKIE}ShortReadException"
-Int64s = npt.NDArray[np.int64]
 
 
 class IndexFile:

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from logwright.codec.arrays import Int64s
 from logwright.codec.bookkeeper.startup.entry_logger import EntryLogger
 from logwright.codec.bookkeeper.startup.errors import (
     BOOKIE,
@@ -28,7 +28,6 @@ from logwright.codec.bookkeeper.store.tree import DIRTY, Tree, index_path
 from logwright.codec.store.extents import Copy
 from logwright.codec.store.overlay import Overlay
 
-Int64s = npt.NDArray[np.int64]
 LAST_ENTRY = -1
 _IN_MEMORY = -1
 """Stands for a location if the entry could not be flushed."""

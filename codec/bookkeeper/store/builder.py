@@ -13,9 +13,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Bytes, Int64s
 from logwright.codec.bookkeeper.derive import LocationIndex, index_file, index_header
 from logwright.codec.bookkeeper.formats import digest, journal
 from logwright.codec.bookkeeper.formats.digest import Passwords, master_key
@@ -41,10 +41,8 @@ from logwright.codec.option import Option, Options, parse_bool, parse_choice, pa
 from logwright.codec.store.build import Piece, Summary
 from logwright.codec.store.listing import Listing
 from logwright.codec.store.overlay import Overlay
-from logwright.codec.table import Column
 from logwright.codec.window import Chunk, Zeros
 
-Int64s = npt.NDArray[np.int64]
 _JOURNAL_HEADER, _ALIGNMENT = 512, 512
 WRITE_JOURNAL = Option("journalWriteData", False, "Whether entries are written to a journal too", parse_bool)
 JOURNAL_SIZE = Option("journalMaxSizeMB", 2048, "Size in MiB at which a journal is rolled", low=1)
@@ -56,7 +54,6 @@ OPTIONS = (
     *tree.ROOTS, tree.STORAGE, tree.PAGE_SIZE, tree.LOG_SIZE, tree.INSTANCE, WRITE_JOURNAL, JOURNAL_SIZE, BOOKIE_ID, DUPLICATES,
     *digest.OPTIONS,
 )  # fmt: skip
-TAKES: tuple[Column, ...] = ()
 STAGED = "rows"
 
 
@@ -112,9 +109,7 @@ class _LogWriter:
     def _name(self) -> str:
         return f"{self.place.prefix}{self.id:x}.log"
 
-    def add(
-        self, ledger: Int64s, entry: Int64s, data: npt.NDArray[np.uint8], starts: Int64s
-    ) -> Iterator[Piece]:
+    def add(self, ledger: Int64s, entry: Int64s, data: Bytes, starts: Int64s) -> Iterator[Piece]:
         """Add entries, which start at `starts` in `data`; the last start is the end of the last entry."""
         at = 0
         while at < len(ledger):
@@ -150,9 +145,7 @@ class _LogWriter:
             self._at = 0
 
 
-def _frames(
-    data: npt.NDArray[np.uint8], starts: Int64s, chosen: Int64s
-) -> tuple[npt.NDArray[np.uint8], Int64s]:
+def _frames(data: Bytes, starts: Int64s, chosen: Int64s) -> tuple[Bytes, Int64s]:
     """Return the selected frames in `data`, where each starts, and where the last one ends."""
     if len(chosen) == len(starts) - 1:
         return data, starts
@@ -293,7 +286,7 @@ class BookieBuilder:
         password = None if self.passwords is None else self.passwords.of(ledger)
         return master_key(password or b"")
 
-    def _journal(self, ledger: Int64s, data: npt.NDArray[np.uint8], starts: Int64s) -> Iterator[Piece]:
+    def _journal(self, ledger: Int64s, data: Bytes, starts: Int64s) -> Iterator[Piece]:
         if self.journal_at > self.options[JOURNAL_SIZE.name] << 20:
             yield from self._close_journal()
         if not self.journal_at:

@@ -52,7 +52,6 @@ class Bookie(Layout):
     read_options = (*tree.READ_OPTIONS, *digest.OPTIONS, *used_by(STARTS, *tree.SETTINGS))
     folders = tree.FOLDERS
     root_options = tuple(option.name for option in tree.ROOTS)
-    takes = builder.TAKES
     nouns = ("entry", "log")
     advice = ADVICE
 

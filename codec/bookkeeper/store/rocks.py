@@ -14,14 +14,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from logwright.codec.arrays import Int64s
 from logwright.codec.bookkeeper.startup.errors import JavaError, io_error
 from logwright.codec.fault import MissingPackageError
 from logwright.codec.host import host
 from logwright.codec.store.listing import Listing, export
 
-Int64s = npt.NDArray[np.int64]
 _PACKAGE = "rocksdict"
 _BATCH = 1 << 16
 """Number of rows in one write to a database."""

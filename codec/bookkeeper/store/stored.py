@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Bools, Int64s
 from logwright.codec.bookkeeper.formats import journal
 from logwright.codec.bookkeeper.formats.entrylog import codec as entrylog
 from logwright.codec.bookkeeper.store.known import KnownLedgers, context_of, known_ledgers
@@ -19,9 +19,6 @@ from logwright.codec.frames.walk import ListedFile, Walk, good_frames
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing
 from logwright.codec.table import Column, Table
-
-Int64s = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 ENTRIES = Table(
     "entries",

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Int64s
 from logwright.codec.bookkeeper.formats.entrylog.ledgersmap import read_map
 from logwright.codec.bookkeeper.pulsar.messages import ENTRY_COLUMNS, MESSAGES, message_rows
 from logwright.codec.bookkeeper.startup.errors import JavaError
@@ -33,7 +33,6 @@ from logwright.codec.store.overlay import Overlay
 from logwright.codec.store.view import FILE_POSITION, Group, Part, Run, Stream, View
 from logwright.codec.table import Column, Table
 
-Int64s = npt.NDArray[np.int64]
 compute: Any = pc
 _CHUNK = 512 << 20
 """Bytes of entries that are sorted in memory. If there are more, they go through a temporary file."""
@@ -210,11 +209,7 @@ def locate(runs: Sequence[Stream]) -> Located:
 
 
 def combine(
-    view: str,
-    params: Mapping[str, Any],
-    runs: Sequence[Stream],
-    columns: Sequence[str],
-    report: Report,
+    view: str, params: Mapping[str, Any], runs: Sequence[Stream], columns: Sequence[str], report: Report
 ) -> Iterator[pa.RecordBatch]:
     """See `codec.capability.Combine`."""
     if view == "ledgers":

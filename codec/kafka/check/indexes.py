@@ -13,14 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from logwright.codec import plural
+from logwright.codec.arrays import Bools, Int64s
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.kafka.formats.indexes import INDEX_ENTRY, TIMEINDEX_ENTRY
 from logwright.codec.kafka.store.evidence import used
-
-Numbers = npt.NDArray[np.int64]
 
 _REBUILT = "the broker rebuilds it when it starts after an unclean stop"
 
@@ -29,12 +27,12 @@ _REBUILT = "the broker rebuilds it when it starts after an unclean stop"
 class Batches:
     """Good batches of a segment, in columns: offsets, largest timestamps, and positions in the file."""
 
-    base: Numbers
-    last: Numbers
-    timestamp: Numbers
-    start: Numbers
-    end: Numbers
-    untimed: npt.NDArray[np.bool_]
+    base: Int64s
+    last: Int64s
+    timestamp: Int64s
+    start: Int64s
+    end: Int64s
+    untimed: Bools
     """Those of magic 0, which have no timestamps."""
 
 
@@ -66,7 +64,7 @@ class _Entries:
     def __init__(self, data: bytes, base: int, trusted: bool) -> None:
         self.base, self.trusted = base, trusted
         self.entries = used(data, self.dtype)
-        self.offset: Numbers = self.entries["relative_offset"].astype(np.int64) + base
+        self.offset: Int64s = self.entries["relative_offset"].astype(np.int64) + base
         self.findings: dict[str, Finding] = {}
 
     def wrong(
@@ -113,7 +111,7 @@ class IndexCheck(_Entries):
 
     def __init__(self, data: bytes, base: int, trusted: bool) -> None:
         super().__init__(data, base, trusted)
-        self.position: Numbers = self.entries["position"].astype(np.int64)
+        self.position: Int64s = self.entries["position"].astype(np.int64)
         # The codec reports entries that are out of order. Each is checked against its own position all the same.
         self._order = np.argsort(self.position, kind="stable")
         self._sorted = self.position[self._order]
@@ -134,7 +132,7 @@ class IndexCheck(_Entries):
                 self._later.pop(offset, None)
         self._before = (int(batches.end[-1]), int(batches.last[-1]))
 
-    def _look(self, batches: Batches, covered: Numbers) -> None:
+    def _look(self, batches: Batches, covered: Int64s) -> None:
         place = np.searchsorted(batches.start, self.position[covered], "right") - 1
         for entry, i in zip(covered.tolist(), place.tolist(), strict=True):
             at, offset = int(self.position[entry]), int(self.offset[entry])
@@ -178,7 +176,7 @@ class TimeIndexCheck(_Entries):
 
     def __init__(self, data: bytes, base: int, trusted: bool) -> None:
         super().__init__(data, base, trusted)
-        self.timestamp: Numbers = self.entries["timestamp"].astype(np.int64)
+        self.timestamp: Int64s = self.entries["timestamp"].astype(np.int64)
         self._order = np.argsort(self.offset, kind="stable")
         self._sorted = self.offset[self._order]
         self._done = 0

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from logwright.codec import plural
+from logwright.codec.arrays import Bytes, Int64s
 from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import Fault, Kind, LogwrightError, Severity
 from logwright.codec.kafka.check.epochs import EpochCheck
@@ -43,7 +44,7 @@ from logwright.codec.kafka.store.uncompacted import never_compacted
 from logwright.codec.kernels.crc32c import crc32c
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role
-from logwright.codec.window import Bytes, Frames, Positions, Window
+from logwright.codec.window import Frames, Window
 
 LAYOUT = "kafka.partition"
 _READ = 64 << 20
@@ -166,7 +167,7 @@ class PartitionChecker:
         name = segment_name(base, suffix)
         return _content(self._listing, name) if name in self._derived else None
 
-    def _gaps_of(self, segment: _Segment, batches: Batches, before_end: Positions) -> None:
+    def _gaps_of(self, segment: _Segment, batches: Batches, before_end: Int64s) -> None:
         """Note offsets that no batch has, although no damage is between the batches. `before_end`: where the batch before each one ends."""
         before_last = np.maximum.accumulate(np.concatenate(([segment.last], batches.last[:-1])))
         for i in np.flatnonzero((batches.start == before_end) & (batches.base > before_last + 1)).tolist():

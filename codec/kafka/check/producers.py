@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from logwright.codec.arrays import Int64s
 from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.kafka.formats.indexes import TXNINDEX_ENTRY
@@ -23,7 +24,6 @@ from logwright.codec.kafka.formats.log.markers import ABORT, markers_between
 from logwright.codec.kafka.formats.producer_snapshot import unpack
 from logwright.codec.kafka.names import segment_name
 from logwright.codec.kafka.state.producers import AbortedTxn, ProducerState, aborted_txns
-from logwright.codec.window import Positions
 
 _WIDTH = TXNINDEX_ENTRY.head_dtype.itemsize
 _CODEC, _SNAPSHOT = "kafka.txnindex", "kafka.producer_snapshot"
@@ -130,7 +130,7 @@ class ProducerCheck:
         self.known = False
 
     def add(
-        self, name: str, header: npt.NDArray[Any], start: Positions, markers: npt.NDArray[Any], index: TxnIndexCheck
+        self, name: str, header: npt.NDArray[Any], start: Int64s, markers: npt.NDArray[Any], index: TxnIndexCheck
     ) -> None:  # fmt: skip
         """Take batches of the segment `name`, the bytes of the file where they start, and their markers."""
         for marker in markers[markers["type"] == ABORT].tolist() if len(markers) else []:
@@ -157,7 +157,7 @@ class ProducerCheck:
         self._ended[producer] = marker[1]
 
     def _take(
-        self, name: str, header: npt.NDArray[Any], start: Positions, markers: npt.NDArray[Any], low: int, high: int,
+        self, name: str, header: npt.NDArray[Any], start: Int64s, markers: npt.NDArray[Any], low: int, high: int,
         index: TxnIndexCheck,
     ) -> None:  # fmt: skip
         mine = markers_between(markers, low, high)

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Bools, Bytes, Int64s
 from logwright.codec.fault import DamageError, UsageError
 from logwright.codec.kafka.compact.offset_map import OffsetMap
 from logwright.codec.kafka.formats.log import arrow_input, pack, records
@@ -37,10 +38,8 @@ from logwright.codec.kafka.formats.log.sections import Sections, sections
 from logwright.codec.kafka.formats.log.write import Encoded, assemble, put_heads
 from logwright.codec.kafka.state.producers import Producer
 from logwright.codec.kernels.compress import compress
-from logwright.codec.window import Bytes, Frames, Window
+from logwright.codec.window import Frames, Window
 
-Mask = npt.NDArray[np.bool_]
-Int64s = npt.NDArray[np.int64]
 Heads = npt.NDArray[Any]
 
 _DROP, _COPY, _REBUILD, _EMPTY = range(4)
@@ -80,7 +79,7 @@ class LastRecords:
         self._offsets = np.array([producers[i].last_offset for i in ids], np.int64)
         self._epochs = np.array([producers[i].producer_epoch for i in ids], np.int64)
 
-    def mask(self, head: Heads) -> Mask:
+    def mask(self, head: Heads) -> Bools:
         """Return which batches are the last one of their producer."""
         producer_ids = head["producer_id"].astype(np.int64)
         if not len(self._ids):
@@ -109,7 +108,7 @@ class BatchFilter:
     """Whether tombstones of magic 0 and 1 are kept. They have no delete horizon."""
     counts: Counts = field(default_factory=Counts)
 
-    def filter(self, window: Window, frames: Frames, discardable: Mask) -> tuple[Bytes, Int64s]:
+    def filter(self, window: Window, frames: Frames, discardable: Bools) -> tuple[Bytes, Int64s]:
         """Return the filtered batches, and where each starts. `discardable` are those that no transaction needs."""
         head = frames.header
         flags = head["attributes"].astype(np.int64)
@@ -133,12 +132,12 @@ class BatchFilter:
         self.counts.emptied += int((kinds == _EMPTY).sum())
         return _join(window, frames, kinds, rebuilt)
 
-    def _count_discarded(self, head: Heads, control: Mask, discarded: Mask) -> None:
+    def _count_discarded(self, head: Heads, control: Bools, discarded: Bools) -> None:
         counts = np.maximum(head["records_count"].astype(np.int64), 0)
         self.counts.records += int(counts[discarded & ~control].sum())
         self.counts.markers += int(counts[discarded & control].sum())
 
-    def _refuse_old(self, head: Heads, kinds: npt.NDArray[np.int64]) -> None:
+    def _refuse_old(self, head: Heads, kinds: Int64s) -> None:
         old = (kinds == _EMPTY) & (head["magic"] < MAGIC)
         if old.any():
             offset = int(head["last_offset"][int(np.argmax(old))])
@@ -152,7 +151,9 @@ class BatchFilter:
 class _Portion:
     """Batches whose records are read and filtered together."""
 
-    def __init__(self, rules: BatchFilter, part: Sections, head: Heads, control: Mask, horizon: Mask) -> None:
+    def __init__(
+        self, rules: BatchFilter, part: Sections, head: Heads, control: Bools, horizon: Bools
+    ) -> None:
         self.rules, self.part, self.head, self.control, self.horizon = rules, part, head, control, horizon
         self.read = _sound(part, head, records.WANT_OFFSET | records.WANT_KEY | records.WANT_VALUE)
         self.frame = np.repeat(np.arange(len(head)), self.read.per_frame)
@@ -160,7 +161,7 @@ class _Portion:
         self._rebuilt = np.zeros(len(head), np.bool_)
         self._needs = self._rebuilt
 
-    def _keep(self) -> Mask:
+    def _keep(self) -> Bools:
         """Return which records are kept."""
         rules, head, frame = self.rules, self.head, self.frame
         offsets = self.read.offsets[: self.read.rows]
@@ -182,7 +183,7 @@ class _Portion:
         rules.counts.without_key += int((~later & ~has_key & data).sum())
         return np.asarray(keep | ~data, np.bool_)
 
-    def kinds(self, discardable: Mask, stays: Mask) -> npt.NDArray[np.int64]:
+    def kinds(self, discardable: Bools, stays: Bools) -> Int64s:
         """Return whether each batch is copied, rebuilt, emptied or dropped."""
         count = len(self.head)
         self.kept = np.bincount(self.frame[self.keep], minlength=count)
@@ -234,8 +235,8 @@ class _Portion:
     def _headers(
         self,
         head: Heads,
-        needs: Mask,
-        horizon: Mask,
+        needs: Bools,
+        horizon: Bools,
         counts: Int64s,
         cuts: Int64s,
         times: Int64s,
@@ -334,9 +335,7 @@ def _emptied(head: Heads) -> Encoded:
     return assemble(out, [b""] * len(out))
 
 
-def _join(
-    window: Window, frames: Frames, kinds: npt.NDArray[np.int64], rebuilt: list[Encoded]
-) -> tuple[Bytes, Int64s]:
+def _join(window: Window, frames: Frames, kinds: Int64s, rebuilt: list[Encoded]) -> tuple[Bytes, Int64s]:
     """Join copied, rebuilt and empty batches in their original order."""
     left = np.flatnonzero(kinds != _DROP)
     kinds = kinds[left]

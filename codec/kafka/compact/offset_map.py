@@ -9,14 +9,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 
+from logwright.codec.arrays import Bools, Bytes, Int32s, Int64s
 from logwright.codec.kafka.formats.log import arrow_input, pack
 from logwright.codec.kernels.intrinsics import load_u8, load_u32le
 from logwright.codec.kernels.kernel import kernel
-from logwright.codec.window import Bytes
-
-Int64s = npt.NDArray[np.int64]
 
 BYTES_PER_KEY = 24
 """Size of an entry in the broker's map: a digest of 16 bytes, and the offset."""
@@ -100,7 +97,7 @@ def _md5(data: Bytes, at: int, size: int, words: Int64s, state: Int64s) -> tuple
 
 
 @kernel("const i8[,], i8, i8")
-def _place(entries: npt.NDArray[np.int64], low: int, high: int) -> int:
+def _place(entries: Int64s, low: int, high: int) -> int:
     """Return the row of a digest, or the free row for it."""
     mask = entries.shape[0] - 1
     at: int = low & mask
@@ -110,7 +107,7 @@ def _place(entries: npt.NDArray[np.int64], low: int, high: int) -> int:
 
 
 @kernel("const i8[,], i8[,]")
-def _move(old: npt.NDArray[np.int64], new: npt.NDArray[np.int64]) -> None:
+def _move(old: Int64s, new: Int64s) -> None:
     """Insert all entries of a map into a larger one."""
     for i in range(old.shape[0]):
         if old[i, _OFFSET] >= 0:
@@ -121,8 +118,8 @@ def _move(old: npt.NDArray[np.int64], new: npt.NDArray[np.int64]) -> None:
 
 @kernel("i8, const i4[], const u1[], i8, const u1[], i8, const i8[], i8, i8, i8, i8[,], i8[], i8[], i8[]")
 def _put(
-    first: int, ends: npt.NDArray[np.int32], data: Bytes, mode: int, bits: Bytes, bit: int, offsets: Int64s, start: int,
-    limit: int, room: int, entries: npt.NDArray[np.int64], state: Int64s, words: Int64s, digest: Int64s,
+    first: int, ends: Int32s, data: Bytes, mode: int, bits: Bytes, bit: int, offsets: Int64s, start: int,
+    limit: int, room: int, entries: Int64s, state: Int64s, words: Int64s, digest: Int64s,
 ) -> int:  # fmt: skip
     """Insert the keys from row `first` on. Return the row at which the map must grow or is full; the number of rows if neither."""
     for i in range(first, len(offsets)):
@@ -149,8 +146,8 @@ def _put(
 
 @kernel("const i4[], const u1[], i8, const u1[], i8, const i8[], i8, const i8[,], i8[], i8[], u1[]")
 def _is_latest(
-    ends: npt.NDArray[np.int32], data: Bytes, mode: int, bits: Bytes, bit: int, offsets: Int64s, latest: int,
-    entries: npt.NDArray[np.int64], words: Int64s, digest: Int64s, out: Bytes,
+    ends: Int32s, data: Bytes, mode: int, bits: Bytes, bit: int, offsets: Int64s, latest: int,
+    entries: Int64s, words: Int64s, digest: Int64s, out: Bytes,
 ) -> None:  # fmt: skip
     """Set `out[i]` to whether the map has no later offset for the key of row i. Rows without a key, or above `latest`, are left as they are."""
     for i in range(len(offsets)):
@@ -198,7 +195,7 @@ class OffsetMap:
             _move(self._entries, larger)
             self._entries = larger
 
-    def is_latest(self, keys: arrow_input.Binary, offsets: Int64s) -> npt.NDArray[np.bool_]:
+    def is_latest(self, keys: arrow_input.Binary, offsets: Int64s) -> Bools:
         """Return which rows are the latest of their key. Rows without a key, or after the last offset, count as latest."""
         out = np.ones(len(offsets), np.uint8)
         _is_latest(
@@ -207,7 +204,7 @@ class OffsetMap:
         return out.view(np.bool_)
 
 
-def _empty(rows: int) -> npt.NDArray[np.int64]:
+def _empty(rows: int) -> Int64s:
     out = np.empty((rows, 3), np.int64)
     out[:, _OFFSET] = -1
     return out

@@ -14,14 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from logwright.codec.arrays import Bools
 from logwright.codec.fault import DamageError
 from logwright.codec.kafka.formats.log.layout import CONTROL, TRANSACTIONAL
 from logwright.codec.kafka.formats.log.markers import ABORT, COMMIT, failure
 from logwright.codec.kafka.names import segment_name
 from logwright.codec.kafka.state.producers import AbortedTxn, aborted_txns
 from logwright.codec.store.overlay import Overlay
-
-Mask = npt.NDArray[np.bool_]
 
 
 class AbortedTransactions:
@@ -74,7 +73,7 @@ class Transactions:
             self._count += 1
             heapq.heappush(self._ahead, (txn.first_offset, self._count, txn))
 
-    def read(self, head: npt.NDArray[Any], markers: npt.NDArray[Any]) -> Mask:
+    def read(self, head: npt.NDArray[Any], markers: npt.NDArray[Any]) -> Bools:
         """Process batches in order (`HEADS` and `MARKER`), and return which can be discarded: data of aborted transactions, and markers of
         transactions without batches. Raises `DamageError` for a marker that a broker cannot parse."""
         out = np.zeros(len(head), np.bool_)

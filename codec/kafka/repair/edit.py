@@ -14,9 +14,9 @@ from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Bools, Int64s
 from logwright.codec.deferred import compute as pc
 from logwright.codec.engine.repair import Change, Removed, RepairPlan
 from logwright.codec.fault import UsageError
@@ -45,8 +45,6 @@ from logwright.codec.option import Options
 from logwright.codec.store.extents import Extent
 from logwright.codec.store.listing import Listing, Plan, PlannedFile
 from logwright.codec.window import Frames, Window
-
-Mask = npt.NDArray[np.bool_]
 
 _COMPRESSING = tuple(option for option in OPTIONS if option.name in encode.COMPRESSING)
 FILE_OPTIONS = (MAX_DECOMPRESSED, *_COMPRESSING)
@@ -115,10 +113,10 @@ class _Below:
     def of(cls, change: Change, offset: int | None) -> Change:
         return change if offset is None else cls(change, offset)
 
-    def drops(self, rows: pa.RecordBatch) -> Mask:
+    def drops(self, rows: pa.RecordBatch) -> Bools:
         return self._change.drops(rows) | (np.asarray(rows.column("offset")) < self._offset)
 
-    def redacts(self, rows: pa.RecordBatch) -> Mask:
+    def redacts(self, rows: pa.RecordBatch) -> Bools:
         return self._change.redacts(rows)
 
 
@@ -174,7 +172,7 @@ class _Editor:
                 for content in next(edited):
                     yield Run.patched(0, self.file, int(starts[i]), int(stops[i]), content)
 
-    def _touched(self, window: Window, frames: Frames) -> Mask:
+    def _touched(self, window: Window, frames: Frames) -> Bools:
         """Return which batches change."""
         data = frames.header["attributes"].astype(np.int64) & CONTROL == 0
         if self.change.every:
@@ -189,7 +187,7 @@ class _Editor:
                 out[np.searchsorted(starts, np.asarray(rows.column("position"))[mask])] = True
         return np.asarray(out & data, np.bool_)
 
-    def _encode(self, window: Window, frames: Frames, touched: Mask) -> list[list[bytes]]:
+    def _encode(self, window: Window, frames: Frames, touched: Bools) -> list[list[bytes]]:
         """Encode the changed batches again, and return what replaces each: one batch. For magic 0 and 1 it is nothing if no record is left,
         and several messages if a wrapper is no longer compressed."""
         picked = frames.pick(touched)
@@ -250,7 +248,7 @@ class _Editor:
         return _put(table, "max_timestamp", pa.array(top))
 
 
-def _per_frame(rows: pa.Table, frames: pa.Table) -> npt.NDArray[np.int64]:
+def _per_frame(rows: pa.Table, frames: pa.Table) -> Int64s:
     starts = np.asarray(frames.column("position"))
     which = np.searchsorted(starts, np.asarray(rows.column("position")))
     return np.bincount(which, minlength=len(starts)).astype(np.int64)
@@ -261,7 +259,7 @@ def _put(table: pa.Table, name: str, column: Any) -> pa.Table:
     return table.set_column(i, table.schema.field(i), column)
 
 
-def _redacted(rows: pa.Table, mask: Mask, change: Change) -> pa.Table:
+def _redacted(rows: pa.Table, mask: Bools, change: Change) -> pa.Table:
     if not mask.any():
         return rows
     for name, value in change.values.items():

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
+from logwright.codec.arrays import Int64s
 from logwright.codec.fault import LogwrightError
 from logwright.codec.frames.walk import good_frames, walk_file
 from logwright.codec.kafka.formats.indexes import INDEX_ENTRY
 from logwright.codec.kafka.formats.log import codec as log
 from logwright.codec.kafka.names import segment_name
-from logwright.codec.kafka.repair.runs import Numbers
 from logwright.codec.kafka.repair.survey import SegmentSurvey
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role
@@ -59,9 +59,7 @@ def _roundest(low: int, high: int) -> int:
     return next((number for number in [*powers, *rounded] if low <= number < high), low)
 
 
-def _segments(
-    listing: Listing, plan: Plan, known: Mapping[str, Numbers]
-) -> Iterator[tuple[Numbers, Numbers]]:
+def _segments(listing: Listing, plan: Plan, known: Mapping[str, Int64s]) -> Iterator[tuple[Int64s, Int64s]]:
     """Return for some segments the positions of their first batches, and of those that have an entry."""
     sizes = {file.name: file.size for file in plan.files if file.role is Role.DERIVED}
     count = 0
@@ -77,14 +75,14 @@ def _segments(
             yield starts, places
 
 
-def _starts(listing: Listing, file: PlannedFile) -> Numbers:
+def _starts(listing: Listing, file: PlannedFile) -> Int64s:
     """Return the positions of the batches in a segment's first window."""
     for window, frames in good_frames(walk_file(listing, file, log.CODEC, check=False)):
         return frames.start + window.offset
     return np.empty(0, np.int64)
 
 
-def _places(listing: Listing, name: str) -> Numbers:
+def _places(listing: Listing, name: str) -> Int64s:
     width = INDEX_ENTRY.min_size
     data = listing.read(name, 0, width << 14)
     entries = np.frombuffer(data[: len(data) // width * width], INDEX_ENTRY.head_dtype)
@@ -93,13 +91,13 @@ def _places(listing: Listing, name: str) -> Numbers:
     return places[: int(np.argmin(places > 0)) if (places <= 0).any() else len(places)]
 
 
-def _before(starts: Numbers, places: Numbers) -> list[int]:
+def _before(starts: Int64s, places: Int64s) -> list[int]:
     """Return the distance of the batch before each entry from the entry before."""
     batch = starts[np.searchsorted(starts, places) - 1]
     return (batch - np.concatenate(([0], places[:-1]))).tolist()  # type: ignore[no-any-return]
 
 
-def _matches(interval: int, starts: Numbers, places: Numbers) -> bool:
+def _matches(interval: int, starts: Int64s, places: Int64s) -> bool:
     """Return whether an index with this interval has exactly these entries, up to the last one."""
     at, expected = 0, []
     for start in starts[starts <= places[-1]].tolist():

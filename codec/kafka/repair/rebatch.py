@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Bools
 from logwright.codec.frames.scanner import concatenate_heads
 from logwright.codec.kafka.formats.log import codec as log
 from logwright.codec.kafka.formats.log.heads import stored_heads
@@ -64,7 +65,7 @@ def rebatched(
         yield low, high, _encoded(part, head[low:high], settings) if may[low] else []
 
 
-def _continue(frames: Frames) -> npt.NDArray[np.bool_]:
+def _continue(frames: Frames) -> Bools:
     """Return for all frames but the first whether they continue the one before, as parts of one batch would."""
     head = frames.header
     after, before = head[1:], head[:-1]

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from logwright.codec.arrays import Int64s
 from logwright.codec.engine.repair import Removed
 from logwright.codec.kafka.formats.log import codec as log
 from logwright.codec.kafka.formats.log.heads import heads_at
@@ -25,7 +26,6 @@ from logwright.codec.store.extents import Copy, Extent
 from logwright.codec.store.listing import Listing, PlannedFile
 from logwright.codec.window import Frames, Window
 
-Numbers = npt.NDArray[np.int64]
 Heads = npt.NDArray[Any]
 
 
@@ -90,7 +90,7 @@ class Run:
         return self.start if self.origin is None else self.origin
 
     @property
-    def edges(self) -> Numbers:
+    def edges(self) -> Int64s:
         """The byte of the run where each batch starts, and where the last one ends."""
         return np.concatenate(
             [np.zeros(1, np.int64), np.cumsum(self.heads["size"].astype(np.uint32), dtype=np.int64)]
@@ -130,7 +130,7 @@ class Run:
         parts = self.parts(*[cut for cut in (low, high) if cut])
         return [parts[1] if low else parts[0]]
 
-    def split(self, points: Sequence[int] | Numbers) -> list[Run]:
+    def split(self, points: Sequence[int] | Int64s) -> list[Run]:
         """Return the run cut before the first batch at or above each of these offsets, which ascend."""
         base, _ = offsets(self.heads)
         return self.parts(*(np.flatnonzero(np.diff(np.searchsorted(points, base, "right"))) + 1).tolist())
@@ -179,7 +179,7 @@ def one_batch(data: bytes) -> tuple[Window, Frames]:
     return window, frames
 
 
-def offsets(heads: Heads) -> tuple[Numbers, Numbers]:
+def offsets(heads: Heads) -> tuple[Int64s, Int64s]:
     """Return the first and the last offset of each batch."""
     return heads["base_offset"], heads["last_offset"]
 

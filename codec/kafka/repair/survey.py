@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from logwright.codec import plural
+from logwright.codec.arrays import Int64s
 from logwright.codec.engine.repair import Removed
 from logwright.codec.fault import Fault, Kind, Severity, UnreadableError
 from logwright.codec.frames.walk import Hole, ListedFile, Stretch, Walk
@@ -37,7 +38,7 @@ from logwright.codec.kafka.formats.log.markers import bad_markers
 from logwright.codec.kafka.formats.log.messages import open_wrappers
 from logwright.codec.kafka.formats.log.tables import LogContext
 from logwright.codec.kafka.names import segment_name
-from logwright.codec.kafka.repair.runs import Numbers, Run, join, lost, one_batch
+from logwright.codec.kafka.repair.runs import Run, join, lost, one_batch
 from logwright.codec.kafka.store.evidence import partition_of
 from logwright.codec.kernels.crc32c import crc32c_bytes
 from logwright.codec.kernels.intrinsics import load_i32be, load_i64be
@@ -77,7 +78,7 @@ class SegmentSurvey:
         return int(self.file.hints["base_offset"])
 
     @property
-    def starts(self) -> Numbers:
+    def starts(self) -> Int64s:
         """The bytes where the first batches start, up to the first damage."""
         return self.good[0].begin + self.good[0].edges[:-1] if self.good else np.empty(0, np.int64)
 

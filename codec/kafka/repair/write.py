@@ -10,8 +10,8 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
+from logwright.codec.arrays import Bools
 from logwright.codec.engine.repair import OutputFile, Removed, RepairPlan
 from logwright.codec.fault import DamageError
 from logwright.codec.kafka.derive import PartitionDeriver
@@ -29,7 +29,6 @@ from logwright.codec.store.build import Piece
 from logwright.codec.store.extents import Extent
 from logwright.codec.store.listing import Listing, PlannedFile, Role
 
-Mask = npt.NDArray[np.bool_]
 _INT_MAX = (1 << 31) - 1
 
 
@@ -205,7 +204,7 @@ class PartitionPlan(RepairPlan):
         self.ids = {"first_offset": self.ids.get("first_offset", first), "last_offset": last}
         self._time = max(self._time, int(heads["max_timestamp"].max()))
 
-    def _refuse(self, run: Run, keep: Mask, forbidden: Mask) -> None:
+    def _refuse(self, run: Run, keep: Bools, forbidden: Bools) -> None:
         """Cut the batches that are not kept: forbidden ones, and those after the first damage."""
         edges = run.edges
         for i in np.flatnonzero(~keep).tolist():
@@ -221,7 +220,7 @@ class PartitionPlan(RepairPlan):
 
     # Transactions
 
-    def _forbidden(self, run: Run) -> Mask:
+    def _forbidden(self, run: Run) -> Bools:
         """Return which batches are outside an open transaction of their producer."""
         header = run.heads
         out = np.zeros(len(header), np.bool_)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from logwright.codec.arrays import Bytes, Int64s
 from logwright.codec.fault import UnsupportedError
 from logwright.codec.kafka.formats.log.deep_records import first_offset
 from logwright.codec.kafka.formats.log.heads import SCANNER, heads_at
@@ -32,7 +33,7 @@ from logwright.codec.kernels.crc32c import crc32c
 from logwright.codec.kernels.intrinsics import load_u8, load_u32be
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.store.listing import Listing
-from logwright.codec.window import Bytes, Frames, Positions, Window
+from logwright.codec.window import Frames, Window
 
 _WINDOW = 1 << 20
 _READ_IN_FULL = 64 << 20
@@ -51,8 +52,8 @@ class Entries:
     """
 
     window: Window
-    start: Positions
-    end: Positions
+    start: Int64s
+    end: Int64s
     header: npt.NDArray[Any]
     odd: bool = False
     complete: bool = True
@@ -62,7 +63,7 @@ class Entries:
         return len(self.start)
 
     @property
-    def position(self) -> Positions:
+    def position(self) -> Int64s:
         """Their positions in the file."""
         return self.start + self.window.offset
 
@@ -72,14 +73,14 @@ class Entries:
         return self.window.offset + int(self.end[-1])
 
     @property
-    def base_offset(self) -> Positions:
+    def base_offset(self) -> Int64s:
         """Raises `BrokerError` as `baseOffset()` does for a message of an older format, which it has to decompress."""
         if self.failure is not None:
             raise self.failure
         return self.header["base_offset"].astype(np.int64)
 
     @property
-    def last_offset(self) -> Positions:
+    def last_offset(self) -> Int64s:
         return self.header["last_offset"].astype(np.int64)
 
     def frames(self) -> Frames:
@@ -114,7 +115,7 @@ class Entries:
 
 
 @kernel("const u1[], const i8[], const i8[]")
-def _first_bad(buf: Bytes, starts: Positions, ends: Positions) -> int:
+def _first_bad(buf: Bytes, starts: Int64s, ends: Int64s) -> int:
     """Return the first entry with a wrong checksum, or the number of entries."""
     for i in range(len(starts)):
         at = starts[i]
@@ -153,7 +154,7 @@ def entries(listing: Listing, file: str, start: int, end: int, *, check: bool = 
     Raises `CorruptRecord` for a length that is too small.
     """
     at, length = start, _WINDOW
-    data: npt.NDArray[np.uint8] = np.empty(0, np.uint8)
+    data: Bytes = np.empty(0, np.uint8)
     first = start
     while True:
         if at - first + HEAD_SIZE > len(data) or length > len(data) - (at - first):

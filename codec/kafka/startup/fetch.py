@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from logwright.codec.arrays import Bools, Int64s
 from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import Fault, Kind
 from logwright.codec.fixed import entries_of
@@ -77,15 +77,10 @@ class Consumed:
     """The error that it would get next, after it has read everything."""
     in_order: bool = True
     """Whether the offsets of its batches ascend and stay within the range of their segments."""
-    _runs: list[npt.NDArray[np.int64]] = field(default_factory=list)
+    _runs: list[Int64s] = field(default_factory=list)
     """The offsets of the batches that it has got, as pairs `[first, next)`."""
 
-    def note(
-        self,
-        got: npt.NDArray[np.int64],
-        batches: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]],
-        position: int,
-    ) -> None:
+    def note(self, got: Int64s, batches: list[tuple[Int64s, Int64s]], position: int) -> None:
         """Note one fetch from `position` on: the sorted offsets of its records, and the first and the next offset of each batch."""
         end, runs = position, [NO_RUNS]
         for first, following in batches:
@@ -100,7 +95,7 @@ class Consumed:
         rest = got[~_within(got, covered)]
         self._runs += [covered, np.array([[rest[0], rest[-1] + 1]], np.int64)] if len(rest) else [covered]
 
-    def covers(self, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    def covers(self, offsets: Int64s) -> Bools:
         """Return which offsets are in batches that it gets. Offsets that it skips on the way to a later file are not."""
         if len(self._runs) != 1:
             self._runs = [joined(np.concatenate([NO_RUNS, *self._runs]))]
@@ -110,15 +105,15 @@ class Consumed:
 NO_RUNS = np.empty((0, 2), np.int64)
 
 
-def _within(offsets: npt.NDArray[np.int64], runs: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+def _within(offsets: Int64s, runs: Int64s) -> Bools:
     if not len(runs):
         return np.zeros(len(offsets), np.bool_)
     at = np.searchsorted(runs[:, 0], offsets, side="right") - 1
-    inside: npt.NDArray[np.bool_] = (at >= 0) & (offsets < runs[at, 1])
+    inside: Bools = (at >= 0) & (offsets < runs[at, 1])
     return inside
 
 
-def joined(runs: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def joined(runs: Int64s) -> Int64s:
     """Return the runs in order, with those joined that touch or overlap."""
     if not len(runs):
         return runs
@@ -151,7 +146,7 @@ class Consumer:
         self.end = loaded.log_end_offset if stable is None else min(stable, loaded.log_end_offset)
         self.limit = self._limit(stable)
         self.served = Consumed(position=loaded.log_start_offset)
-        self._got: list[npt.NDArray[np.int64]] = []
+        self._got: list[Int64s] = []
         """The offsets of the records of the current fetch."""
         self._passed = 0
         """The offset after the last control batch, or batch of an aborted transaction, of the current fetch."""
@@ -246,7 +241,7 @@ class Consumer:
         self._got = []
         self._passed = position
         upto, after = start, None
-        batches: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]] = []
+        batches: list[tuple[Int64s, Int64s]] = []
         failed: _Stop | None = None
         try:
             for chunk in self._batches(segment.log, start, stop):
@@ -381,7 +376,7 @@ class Consumer:
             )
         return None
 
-    def _bad_control(self, chunk: Entries, skip: npt.NDArray[np.bool_]) -> tuple[int, _Stop] | None:
+    def _bad_control(self, chunk: Entries, skip: Bools) -> tuple[int, _Stop] | None:
         """Return the first control batch whose records cannot be read. The consumer parses them although it does not deliver them."""
         for at in unusual(chunk.window, chunk.frames()).tolist():
             if not skip[at]:
@@ -417,7 +412,7 @@ class _Aborted:
         self._waiting, self._active = transactions, set[int]()
         self._skipped: list[tuple[int, int, int]] = []
 
-    def take(self, chunk: Entries) -> tuple[npt.NDArray[np.bool_], int | None]:
+    def take(self, chunk: Entries) -> tuple[Bools, int | None]:
         """Return which batches are skipped, and the first control batch whose key cannot be parsed."""
         skip = np.zeros(len(chunk), np.bool_)
         flags = chunk.header["attributes"].astype(np.int64)

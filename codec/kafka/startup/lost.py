@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from logwright.codec.arrays import Bools, Int64s
 from logwright.codec.engine.startup import LostRows, lost_runs
 from logwright.codec.fault import Kind
 from logwright.codec.frames.walk import Stretch, walk_file
@@ -23,7 +23,7 @@ from logwright.codec.store.listing import Listing, PlannedFile, Role
 from logwright.codec.store.overlay import Overlay
 from logwright.codec.window import Frames, Window
 
-Offsets = npt.NDArray[np.int64]
+Offsets = Int64s
 
 
 def lost(overlay: Overlay, consumed: Consumed | None, deleted: int) -> Iterator[LostRows]:
@@ -51,7 +51,7 @@ def _salvaged(
     deleted: int,
     good: _Offsets,
     misplaced: list[_Misplaced],
-) -> Iterator[tuple[npt.NDArray[np.bool_], Callable[[int, int], Mapping[str, Any]]]]:
+) -> Iterator[tuple[Bools, Callable[[int, int], Mapping[str, Any]]]]:
     """Salvage the records of a partition, each offset once. See `lost_runs`."""
     highest = max(deleted, 0) - 1
     unread = log.CODEC.context("", Options(log.CODEC.options), topic="", partition=0, control=False)

@@ -11,14 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 import numpy as np
-import numpy.typing as npt
+
+from logwright.codec.arrays import Int64s
 
 _FIRST_CAPACITY = 16
 _TREES_FROM = 64
 _CROWD, _FEW = 8, 6
 """A bucket with more than `_CROWD` keys becomes a tree. One with at most `_FEW` keys after a split becomes a list again."""
 
-Keys = npt.NDArray[np.int64]
+Keys = Int64s
 
 
 def hash_map_order(keys: Keys | Iterable[int]) -> Keys:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from logwright.codec.arrays import Int64s
 from logwright.codec.fixed import entries_of
 from logwright.codec.kafka.formats.indexes import TXNINDEX_ENTRY
 from logwright.codec.kafka.formats.log.layout import CONTROL, TRANSACTIONAL
@@ -23,8 +24,7 @@ from logwright.codec.kernels.kernel import kernel
 NONE = -1
 _INT_MAX = (1 << 31) - 1
 
-Matrix = npt.NDArray[np.int64]
-Numbers = npt.NDArray[np.int64]
+Matrix = Int64s
 
 # The columns of `ProducerState._state`, and their names in a snapshot.
 _EPOCH, _SEQUENCE, _OFFSET, _DELTA, _TIMESTAMP, _COORDINATOR, _FIRST = range(7)
@@ -138,7 +138,7 @@ def _enter_epoch(state: Matrix, slot: int, epoch: int) -> None:
 
 @kernel("const i8[,], const i8[,], i8[,], i8[,], i8[], i8[,]")
 def _apply(
-    batches: Matrix, markers: Matrix, state: Matrix, heap: Matrix, counters: Numbers, aborted: Matrix
+    batches: Matrix, markers: Matrix, state: Matrix, heap: Matrix, counters: Int64s, aborted: Matrix
 ) -> int:
     """Apply batches one by one. Return the number of rows written to `aborted`: (slot, first, last, last stable offset).
 
@@ -249,7 +249,7 @@ class ProducerState:
         other._put(ids, state)
         return other
 
-    def seen_in(self, ids: Numbers, known: int) -> ProducerState:
+    def seen_in(self, ids: Int64s, known: int) -> ProducerState:
         """Return the state of a broker that took many batches at once, whose producers were `ids`, in the order of their first batches.
         The first `known` producers existed before.
 
@@ -332,16 +332,16 @@ class ProducerState:
     def _rows(self) -> Matrix:
         return self._state[: len(self._slots)]
 
-    def _ids(self) -> Numbers:
+    def _ids(self) -> Int64s:
         return np.fromiter(self._slots, np.int64, len(self._slots))
 
-    def _ordered(self) -> tuple[Numbers, Matrix]:
+    def _ordered(self) -> tuple[Int64s, Matrix]:
         """Return ids and state in the order of the broker's HashMap."""
         ids = hash_map_order(self._ids())
         slots = np.fromiter((self._slots[key] for key in ids.tolist()), np.int64, len(ids))
         return ids, self._state[slots]
 
-    def _slots_of(self, ids: Numbers) -> Numbers:
+    def _slots_of(self, ids: Int64s) -> Int64s:
         """Return the rows of producers. New producers get one, in order."""
         unique, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
         keys = unique.tolist()
@@ -354,10 +354,10 @@ class ProducerState:
             grown[len(self._state) :] = _NEW
             self._state = grown
         slots = np.fromiter((self._slots[key] for key in keys), np.int64, len(keys))
-        taken: Numbers = slots[inverse]
+        taken: Int64s = slots[inverse]
         return taken
 
-    def _put(self, ids: Numbers, state: Matrix) -> None:
+    def _put(self, ids: Int64s, state: Matrix) -> None:
         """Set entries. Of those with the same id the last one counts."""
         if len(ids):
             slots = self._slots_of(ids)
@@ -378,7 +378,7 @@ class ProducerState:
         self._heap[: self._open, 1] = slots
 
 
-def _first_markers(markers: npt.NDArray[Any], places: Numbers) -> Numbers:
+def _first_markers(markers: npt.NDArray[Any], places: Int64s) -> Int64s:
     """Return for each batch the index of its first marker, the only one that counts; -1 for none."""
     out = np.full(len(places), -1, np.int64)
     if len(markers):
@@ -390,7 +390,7 @@ def _first_markers(markers: npt.NDArray[Any], places: Numbers) -> Numbers:
     return out
 
 
-def _problem(batch: int, producer_id: int, counters: Numbers) -> Problem:
+def _problem(batch: int, producer_id: int, counters: Int64s) -> Problem:
     detail = int(counters[_DETAIL])
     if counters[_WHAT] == _PLAIN:
         text = (

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from logwright.codec.arrays import Bytes
 from logwright.codec.fault import LogwrightError, UsageError
 from logwright.codec.kafka.derive import EpochCache
 from logwright.codec.kafka.formats.log.layout import LENGTH_END, MAGIC, MIN_MESSAGE
@@ -30,7 +31,6 @@ from logwright.codec.kafka.store.builder import (
 from logwright.codec.kernels.intrinsics import load_i32be, load_i64be, load_u8, store_32be, store_64be
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.store.build import Parts, Placement, Stage, Summary
-from logwright.codec.window import Bytes
 
 _WINDOW = 4 << 20
 _MANY = 64

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from logwright.codec.arrays import Int64s
 from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import Severity, UnreadableError, UsageError
 from logwright.codec.fixed import entries_of
@@ -29,7 +30,7 @@ from logwright.codec.kafka.state.producers import ProducerState
 from logwright.codec.kafka.store.builder import Resumed
 from logwright.codec.kafka.store.evidence import parse_epochs, stored_epochs
 from logwright.codec.store.listing import Entry, Listing, Plan, PlannedFile, Role
-from logwright.codec.window import Frames, Positions, Window
+from logwright.codec.window import Frames, Window
 
 _LARGEST = 16 << 20
 """Read limit of small files in bytes."""
@@ -162,7 +163,7 @@ class Indexes:
             return False
         return entry.size == 0 or any(listing.read(entry.name, entry.size - width, width))
 
-    def add(self, header: npt.NDArray[Any], start: Positions) -> None:
+    def add(self, header: npt.NDArray[Any], start: Int64s) -> None:
         """Take batches of the segment, and the byte where each starts."""
         self._indexer.add(header, start)
         self._end = int(header["last_offset"][-1]) + 1

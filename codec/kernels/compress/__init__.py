@@ -26,9 +26,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from logwright.codec.arrays import Bytes
 from logwright.codec.kernels.compress import deflate, gzip, lz4, snappy, zstd
 from logwright.codec.kernels.compress.lz4 import xxhash32
-from logwright.codec.kernels.compress.payload import BombError, Bytes, CompressionError, Data, Output, array
+from logwright.codec.kernels.compress.payload import BombError, CompressionError, Data, Output, array
 
 __all__ = [
     "BombError",

@@ -6,9 +6,7 @@ other payload, which is left to these readers.
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
-
+from logwright.codec.arrays import Bytes, Int64s
 from logwright.codec.kernels.compress import gzip, lz4, snappy, zstd
 from logwright.codec.kernels.compress.lz4 import xxhash32
 from logwright.codec.kernels.compress.native import (
@@ -22,15 +20,13 @@ from logwright.codec.kernels.compress.native import (
     functions,
     inflate,
 )
-from logwright.codec.kernels.compress.payload import Bytes, Output
+from logwright.codec.kernels.compress.payload import Output
 from logwright.codec.kernels.compress.zstd import frame
 from logwright.codec.kernels.crc32 import crc32
 from logwright.codec.kernels.intrinsics import copy, load_i32be, load_i64be, load_u8, load_u32le, read_uvarint
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.kernels.snappy_blocks import RATIO
 from logwright.codec.kernels.snappy_blocks import decompress as snappy_block
-
-Int64s = npt.NDArray[np.int64]
 
 NUMBERS = {"none": 0, "snappy": 1, "lz4": 2, "lz4-magic0": 3, "zstd": 4, "gzip": 5}
 """The decompressors of `fill`."""

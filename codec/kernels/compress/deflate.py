@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import zlib
 
-from logwright.codec.kernels.compress.payload import BombError, Bytes, CompressionError, array, reason
+from logwright.codec.arrays import Bytes
+from logwright.codec.kernels.compress.payload import BombError, CompressionError, array, reason
 
 
 def read_zlib(codec: str, data: memoryview, limit: int) -> Bytes:

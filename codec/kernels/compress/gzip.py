@@ -8,7 +8,8 @@ import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from logwright.codec.kernels.compress.payload import BombError, Bytes, CompressionError, array, reason
+from logwright.codec.arrays import Bytes
+from logwright.codec.kernels.compress.payload import BombError, CompressionError, array, reason
 
 _MAGIC = b"\x1f\x8b\x08"
 PLAIN = _MAGIC + b"\x00"

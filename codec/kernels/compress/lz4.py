@@ -11,7 +11,8 @@ from typing import Any
 import cramjam
 import numpy as np
 
-from logwright.codec.kernels.compress.payload import BombError, Bytes, CompressionError, Output, array
+from logwright.codec.arrays import Bytes
+from logwright.codec.kernels.compress.payload import BombError, CompressionError, Output, array
 from logwright.codec.kernels.intrinsics import load_u8, load_u32le
 from logwright.codec.kernels.kernel import kernel
 

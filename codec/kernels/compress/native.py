@@ -14,10 +14,9 @@ import zlib
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from logwright.codec.arrays import Bytes, Int64s
 from logwright.codec.deferred import ir
-from logwright.codec.kernels.compress.payload import Bytes
 from logwright.codec.kernels.intrinsics import outside, refuse, view
 from logwright.codec.kernels.kernel import intrinsic
 
@@ -131,7 +130,7 @@ def inflate_state() -> int:
 LZ4, ZSTD, ZSTD_CONTEXT, INFLATE, INFLATE_STATE = range(5)
 
 
-def functions(*, zstd: bool, inflate: bool) -> npt.NDArray[np.int64]:
+def functions(*, zstd: bool, inflate: bool) -> Int64s:
     """Return the addresses of the functions and of this thread's states, at the positions above. Those that are not wanted are 0."""
     context = zstd_context() if zstd else 0
     address = inflate_address() if inflate else 0

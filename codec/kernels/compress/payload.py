@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Bytes = npt.NDArray[np.uint8]
+from logwright.codec.arrays import Bytes
+
 Data = bytes | bytearray | memoryview | Bytes
 
 

@@ -10,7 +10,8 @@ import cramjam
 import numpy as np
 import snappy
 
-from logwright.codec.kernels.compress.payload import BombError, Bytes, CompressionError, Output
+from logwright.codec.arrays import Bytes
+from logwright.codec.kernels.compress.payload import BombError, CompressionError, Output
 
 # python-snappy cannot decompress into an existing array, which is 1.2 times as fast (measured).
 # Arrays are buffers, which the type checker does not know before Python 3.12.

@@ -6,7 +6,8 @@ import functools
 import threading
 from typing import TYPE_CHECKING
 
-from logwright.codec.kernels.compress.payload import BombError, Bytes, CompressionError, array, reason
+from logwright.codec.arrays import Bytes
+from logwright.codec.kernels.compress.payload import BombError, CompressionError, array, reason
 from logwright.codec.kernels.intrinsics import load_u8, load_u16le, load_u32le
 from logwright.codec.kernels.kernel import kernel
 

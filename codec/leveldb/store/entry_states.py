@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.engine.merge import Int64s, Keys, sequences, sorted_order
+from logwright.codec.arrays import Int64s
+from logwright.codec.engine.merge import Keys, sequences, sorted_order
 from logwright.codec.kernels.intrinsics import load_u8, load_u32be
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.leveldb.comparators import BYTEWISE_COMPARATOR, Comparator

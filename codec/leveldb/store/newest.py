@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Int64s
 from logwright.codec.deferred import compute as pc
-from logwright.codec.engine.merge import Int64s, Keys, SortedRun, merge, sequences, sorted_order
+from logwright.codec.engine.merge import Keys, SortedRun, merge, sequences, sorted_order
 
 SORT_BYTES = 64 << 20
 """Bytes of unsorted rows that are collected before they are sorted."""

@@ -7,9 +7,10 @@ import re
 import numpy as np
 import pyarrow as pa
 
+from logwright.codec.arrays import Bools
 from logwright.codec.base import Match
 from logwright.codec.describe import I16BE, I32BE, I64BE, Field, Struct
-from logwright.codec.fixed import Entries, Findings, FixedCodec, Mask
+from logwright.codec.fixed import Entries, Findings, FixedCodec
 from logwright.codec.rocketmq.formats.commitlog.codec import CODEC as COMMIT_LOG
 from logwright.codec.table import Column
 
@@ -29,8 +30,8 @@ UNIT = Struct(
 _SIZE, _COMPACTED, _END = UNIT.offset("size"), UNIT.offset("compacted_offset"), UNIT.min_size
 
 
-def _impossible(entries: Entries) -> Mask:
-    mask: Mask = (
+def _impossible(entries: Entries) -> Bools:
+    mask: Bools = (
         (entries["physical_offset"] < 0)
         | (entries["size"] <= 0)
         | (entries["base_offset"] < 0)

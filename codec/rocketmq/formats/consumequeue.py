@@ -7,9 +7,10 @@ import re
 import numpy as np
 import pyarrow as pa
 
+from logwright.codec.arrays import Bools
 from logwright.codec.base import Match
 from logwright.codec.describe import I32BE, I64BE, Field, Struct
-from logwright.codec.fixed import Entries, Findings, FixedCodec, Mask
+from logwright.codec.fixed import Entries, Findings, FixedCodec
 from logwright.codec.rocketmq.formats.commitlog.codec import CODEC as COMMIT_LOG
 from logwright.codec.table import Column
 
@@ -29,9 +30,9 @@ FILLER = (1 << 31) - 1
 """The size of filler units, which precede the first message of a queue that starts above 0."""
 
 
-def _impossible(entries: Entries) -> Mask:
+def _impossible(entries: Entries) -> Bools:
     """Return a mask of the units that end the queue for a broker."""
-    mask: Mask = (entries["physical_offset"] < 0) | (entries["size"] <= 0)
+    mask: Bools = (entries["physical_offset"] < 0) | (entries["size"] <= 0)
     return mask
 
 

@@ -16,9 +16,9 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Bytes
 from logwright.codec.deferred import compute as pc
 from logwright.codec.fault import UsageError
 from logwright.codec.table import Table
@@ -100,7 +100,7 @@ def _quoted(column: pa.Array) -> pa.Array:
     return text
 
 
-def _characters(column: pa.Array) -> npt.NDArray[np.uint8]:
+def _characters(column: pa.Array) -> Bytes:
     """Return the bytes of a string array, possibly with those of its neighbours in the same buffer."""
     data = column.buffers()[2]
     return np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)

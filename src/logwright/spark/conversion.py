@@ -35,7 +35,8 @@ class Work:
         return os.path.join(self.to, os.path.basename(os.path.realpath(path)))
 
     def __call__(self, path: str) -> dict[str, Any]:
-        from logwright.api import convert, inspect
+        from logwright.api import inspect
+        from logwright.conversion import convert
 
         target = self.target(path)
         try:

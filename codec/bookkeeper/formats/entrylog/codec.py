@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Bytes, Int64s
 from logwright.codec.bookkeeper.formats import digest, entry_fields
 from logwright.codec.bookkeeper.formats.digest import (
     MISMATCH,
@@ -61,9 +62,7 @@ from logwright.codec.frames.scanner import MARKER as MARKER_KIND
 from logwright.codec.kernels.intrinsics import load_i32be
 from logwright.codec.option import Option, parse_bool
 from logwright.codec.table import Column, Table
-from logwright.codec.window import Bytes, Chunk, Frames, Window
-
-Int64s = npt.NDArray[np.int64]
+from logwright.codec.window import Chunk, Frames, Window
 
 _SERVED = "the bookie serves it; clients refuse it"
 _SEARCHED = 64 << 20

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
+from logwright.codec.arrays import Bytes, Int64s
 from logwright.codec.bookkeeper.formats.entrylog.layout import (
     HEADER,
     INVALID_LEDGER,
@@ -17,9 +17,6 @@ from logwright.codec.bookkeeper.formats.entrylog.layout import (
     MOST_LEDGERS,
 )
 from logwright.codec.columns import distinct
-from logwright.codec.window import Bytes
-
-Int64s = npt.NDArray[np.int64]
 
 _BATCH = struct.Struct(">iqqi")
 _FACTOR, _MASK = 0xC6A4A7935BD1E995, (1 << 64) - 1

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Bools, Int64s
 from logwright.codec.columns import contents, numbers
 from logwright.codec.kafka.formats.internal.schema import Field, Kind, struct_type
 
@@ -33,9 +33,7 @@ def build(kind: Kind, values: Sequence[Any]) -> pa.Array:
     return numbers(arrow, filled, null)
 
 
-def structures(
-    fields: Sequence[Field], values: Sequence[Any], null: npt.NDArray[np.bool_] | None = None
-) -> pa.StructArray:
+def structures(fields: Sequence[Field], values: Sequence[Any], null: Bools | None = None) -> pa.StructArray:
     """Return an array of structures, each a mapping. A field that a mapping lacks is null."""
     children = [
         build(field.kind, [None if value is None else value.get(field.name) for value in values])
@@ -45,9 +43,7 @@ def structures(
     return pa.StructArray.from_arrays(children, fields=list(struct_type(tuple(fields))), mask=mask)
 
 
-def spread(
-    pieces: Sequence[tuple[npt.NDArray[np.int64], pa.Array]], kind: pa.DataType, rows: int
-) -> pa.Array:
+def spread(pieces: Sequence[tuple[Int64s, pa.Array]], kind: pa.DataType, rows: int) -> pa.Array:
     """Return a column of `rows` rows. Each piece is the rows that it fills and their values; the others are null."""
     if not pieces:
         return pa.nulls(rows, kind)

@@ -9,22 +9,13 @@ import base64
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Bytes, Int64s
 from logwright.codec.columns import binary, contents, numbers, slices, values_of
 from logwright.codec.kafka.formats.internal.schema import ZERO_UUID, RecordType, struct_type
-from logwright.codec.kernels.intrinsics import (
-    Bytes,
-    load_i16be,
-    load_i32be,
-    load_i64be,
-    load_u8,
-    read_uvarint,
-)
+from logwright.codec.kernels.intrinsics import load_i16be, load_i32be, load_i64be, load_u8, read_uvarint
 from logwright.codec.kernels.kernel import kernel
-
-Int64s = npt.NDArray[np.int64]
 
 _LEGACY, _CURRENT = 0, 1
 _LAST_VERSION = 4
@@ -39,12 +30,7 @@ TOMBSTONE = -1
 
 @kernel("const u1[], const i8[], const u1[], const i8[], const u1[], i8[]")
 def read_commits(
-    keys: Bytes,
-    key_ends: Int64s,
-    values: Bytes,
-    value_ends: Int64s,
-    null: Bytes,
-    out: Int64s,
+    keys: Bytes, key_ends: Int64s, values: Bytes, value_ends: Int64s, null: Bytes, out: Int64s
 ) -> int:
     """Fill a row of `out` for each offset commit with `FIELDS` numbers: values, positions in `keys` and `values`, and sizes. For other
     records TYPE is -1. Return the number of commits."""

@@ -5,16 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Bools, Bytes, Int32s, Int64s
 from logwright.codec.fault import UsageError
 from logwright.codec.java import java_string
 from logwright.codec.kafka.formats.log.tables import HEADER_RAW
-from logwright.codec.window import Bytes
-
-Int64s = npt.NDArray[np.int64]
-Int32s = npt.NDArray[np.int32]
 
 MAX_INT32 = (1 << 31) - 1
 MAX_HEADER_OVERHEAD = 10
@@ -163,7 +159,7 @@ def _without_nulls(array: pa.Array) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(ends), array.flatten())
 
 
-def milliseconds(array: pa.Array, name: str) -> tuple[Int64s, npt.NDArray[np.bool_]]:
+def milliseconds(array: pa.Array, name: str) -> tuple[Int64s, Bools]:
     """Return a column of times in milliseconds, and where it is null. Times without a zone are UTC. Raises `UsageError`."""
     kind = array.type
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):

@@ -17,6 +17,7 @@ from typing import Protocol
 
 import numpy as np
 
+from logwright.codec.arrays import Bytes
 from logwright.codec.kafka.formats.log.java_streams import (
     ILLEGAL,
     INVALID_RECORD,
@@ -28,7 +29,6 @@ from logwright.codec.kafka.formats.log.java_streams import (
 )
 from logwright.codec.kafka.formats.log.layout import COMPRESSION, COMPRESSION_NAMES, HEAD, HEAD_SIZE
 from logwright.codec.kernels.intrinsics import read_varint, read_varlong
-from logwright.codec.window import Bytes
 
 _EARLY = "Incorrect declared batch size, premature EOF reached"
 

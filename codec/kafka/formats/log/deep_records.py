@@ -10,6 +10,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 
+from logwright.codec.arrays import Bytes
 from logwright.codec.kafka.formats.log.java_streams import (
     ILLEGAL,
     INVALID_RECORD,
@@ -26,7 +27,6 @@ from logwright.codec.kafka.formats.log.layout import (
     MESSAGE_TIME,
     MIN_MESSAGE,
 )
-from logwright.codec.window import Bytes
 
 _CORRUPT = "org.apache.kafka.common.errors.CorruptRecordException"
 _LEAST = MIN_MESSAGE - LENGTH_END

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from logwright.codec.arrays import Bytes, Int64s
 from logwright.codec.describe import Field, Struct
 from logwright.codec.frames.resync import Finder
 from logwright.codec.frames.scanner import Scanner
@@ -48,7 +49,6 @@ from logwright.codec.kernels.intrinsics import (
     store_64le,
 )
 from logwright.codec.kernels.kernel import kernel
-from logwright.codec.window import Bytes
 
 LIMIT = 64 << 20
 """The search after damage accepts a larger batch only with exactly the offset that is due, and a larger damaged batch hides nothing.
@@ -225,21 +225,21 @@ SCANNER, FINDER = Scanner(SPECIFICATION), Finder(SPECIFICATION)
 
 
 @kernel("const u1[], const i8[], u1[]")
-def gather_heads(buf: Bytes, starts: npt.NDArray[np.int64], heads: Bytes) -> None:
+def gather_heads(buf: Bytes, starts: Int64s, heads: Bytes) -> None:
     """Write the headers of the entries at `starts` one after the other."""
     for i in range(len(starts)):
         at = starts[i]
         put_head(heads, i * _ROW, buf, at, (LENGTH_END + load_i32be(buf, at + _LENGTH)) & 0xFFFFFFFF)
 
 
-def heads_at(buf: Bytes, starts: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+def heads_at(buf: Bytes, starts: Int64s) -> npt.NDArray[Any]:
     """Return the headers of the entries that start at `starts`, as a scan makes them."""
     out = np.empty(len(starts), HEADS)
     gather_heads(buf, starts, out.view(np.uint8))
     return out
 
 
-def stored_heads(buf: Bytes, starts: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+def stored_heads(buf: Bytes, starts: Int64s) -> npt.NDArray[Any]:
     """Return the headers of the batches of magic 2 that start at `starts`, as an array of `HEAD`: the bytes as they are stored."""
     out: npt.NDArray[Any] = buf[starts[:, None] + np.arange(HEAD_SIZE)].view(HEAD)[:, 0]
     return out

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from logwright.codec.arrays import Int64s
 from logwright.codec.fault import Fault, Kind
 from logwright.codec.kafka.formats.log.consumer import consume_batch
 from logwright.codec.kafka.formats.log.java_streams import INVALID_RECORD, KAFKA_EXCEPTION, Thrown
@@ -75,9 +76,9 @@ def markers_between(marks: npt.NDArray[Any], low: int, high: int) -> npt.NDArray
     return out
 
 
-def unusual(window: Window, frames: Frames) -> npt.NDArray[np.int64]:
+def unusual(window: Window, frames: Frames) -> Int64s:
     """Return which frames are control batches other than those with which a broker ends transactions."""
-    control: npt.NDArray[np.int64] = np.flatnonzero(frames.header["attributes"] & CONTROL)
+    control: Int64s = np.flatnonzero(frames.header["attributes"] & CONTROL)
     return _usual(window, frames, control)[1] if len(control) else control
 
 
@@ -90,9 +91,7 @@ _TYPE_AT = len(_USUAL) - END_TXN_MARKER.min_size - 3  # its low byte
 _EPOCH_AT = len(_USUAL) - 5
 
 
-def _usual(
-    window: Window, frames: Frames, control: npt.NDArray[np.int64]
-) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+def _usual(window: Window, frames: Frames, control: Int64s) -> tuple[npt.NDArray[Any], Int64s]:
     """Return the markers of control batches as brokers write them, and which of the batches have another form."""
     head = frames.header[control]
     start, end = frames.start[control] + HEAD_SIZE, frames.end[control]

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from logwright.codec.arrays import Bytes, Int32s, Int64s
 from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import UsageError
 from logwright.codec.kafka.formats.log import arrow_input, pack
@@ -33,10 +34,6 @@ from logwright.codec.kernels.compress import compress
 from logwright.codec.kernels.crc32 import crc32
 from logwright.codec.kernels.intrinsics import copy, load_i64be, store_32be, store_64be
 from logwright.codec.kernels.kernel import kernel
-from logwright.codec.window import Bytes
-
-Int64s = npt.NDArray[np.int64]
-Int32s = npt.NDArray[np.int32]
 
 _SIZE, _CRC, _MAGIC, _ATTRIBUTES = (
     MESSAGE.offset(name) for name in ("message_size", "crc", "magic", "attributes")

@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
+from logwright.codec.arrays import Bytes, Int8s, Int32s, Int64s
 from logwright.codec.describe import DescriptionError
 from logwright.codec.kafka.formats.log.layout import (
     COMPRESSION,
@@ -42,10 +42,7 @@ from logwright.codec.kernels.compress.bulk import NUMBERS, OTHER, fill, function
 from logwright.codec.kernels.crc32 import crc32
 from logwright.codec.kernels.intrinsics import append, load_i32be, load_i64be, load_u8, load_u32be
 from logwright.codec.kernels.kernel import kernel
-from logwright.codec.window import Bytes, Frames, Window
-
-Int64s = npt.NDArray[np.int64]
-Int32s = npt.NDArray[np.int32]
+from logwright.codec.window import Frames, Window
 
 _SIZE, _CRC, _MAGIC, _ATTRIBUTES = (
     MESSAGE.offset(name) for name in ("message_size", "crc", "magic", "attributes")
@@ -111,7 +108,7 @@ def read_messages(
     want: int, partial: int, served: int, low: int, high: int,
     offsets: Int64s, timestamps: Int64s, timestamp_bits: Bytes, creates: Int64s,
     key_ends: Int32s, key_bits: Bytes, key_data: Bytes, value_ends: Int32s, value_bits: Bytes, value_data: Bytes,
-    header_ends: Int32s, header_at: Int64s, attributes: npt.NDArray[np.int8],
+    header_ends: Int32s, header_at: Int64s, attributes: Int8s,
     rows: Int64s, left_out: Int64s, odd_frames: Int64s, bad: Int64s, bad_record: Int64s, pair: Int64s, sums: Int64s,
 ) -> int:  # fmt: skip
     """Read the messages of sets. Return the number of rows. The arguments from `want` on are those of `records.read_records`.

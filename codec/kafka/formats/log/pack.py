@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Bytes, Int8s, Int32s, Int64s
 from logwright.codec.fault import UsageError
 from logwright.codec.kafka.formats.log.arrow_input import (
     ALL_NULL,
@@ -53,11 +53,6 @@ from logwright.codec.kernels.intrinsics import (
     write_varlong,
 )
 from logwright.codec.kernels.kernel import kernel
-from logwright.codec.window import Bytes
-
-Int64s = npt.NDArray[np.int64]
-Int32s = npt.NDArray[np.int32]
-Int8s = npt.NDArray[np.int8]
 
 _LENGTH = RECORD_BATCH.offset("batch_length")
 _EPOCH = RECORD_BATCH.offset("partition_leader_epoch")

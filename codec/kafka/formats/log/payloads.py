@@ -65,11 +65,7 @@ def _typed_rows(types: tuple[tuple[str, pa.DataType], ...]) -> Table:
 
 
 def decode_formats(
-    window: Window,
-    frames: Frames,
-    formats: Mapping[str, Format],
-    columns: Sequence[str],
-    context: LogContext,
+    window: Window, frames: Frames, formats: Mapping[str, Format], columns: Sequence[str], context: LogContext
 ) -> Iterator[Decoded]:
     """Return plain rows with the selected keys and values as JSON text or structs."""
     table, types = typed_rows(context.options), types_of(context.options)

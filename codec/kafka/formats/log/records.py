@@ -6,18 +6,11 @@ records that Kafka's consumer skips: those whose offset is not above the one bef
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
-
+from logwright.codec.arrays import Bytes, Int8s, Int32s, Int64s
 from logwright.codec.kafka.formats.log.layout import MIN_RECORD
 from logwright.codec.kafka.formats.log.varints import varint, varlong
 from logwright.codec.kernels.intrinsics import append, copy, load_i64le, load_u8
 from logwright.codec.kernels.kernel import kernel
-from logwright.codec.window import Bytes
-
-Int64s = npt.NDArray[np.int64]
-Int32s = npt.NDArray[np.int32]
-Int8s = npt.NDArray[np.int8]
 
 WANT_OFFSET, WANT_TIMESTAMP, WANT_CREATE, WANT_KEY, WANT_VALUE, WANT_HEADERS, WANT_ATTRIBUTES = (
     1 << bit for bit in range(7)

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Bools, Bytes, Int64s
 from logwright.codec.columns import one_batch
 from logwright.codec.engine.reencode import (
     absent,
@@ -50,7 +51,7 @@ from logwright.codec.kafka.formats.log.write import BatchEncoder, assemble, put_
 from logwright.codec.kafka.formats.payload import encoded, formats_of
 from logwright.codec.kernels.compress import CompressionError, compress
 from logwright.codec.single_frame import ending_bytes
-from logwright.codec.window import Bytes, Chunk, Frames, Window
+from logwright.codec.window import Chunk, Frames, Window
 
 _PORTION = 1 << 17
 """The number of frames, or of records, that are written at a time."""
@@ -93,7 +94,7 @@ def reencode(rows: pa.Table, frames: pa.Table, context: LogContext) -> Iterator[
         at = stop
 
 
-def _is_old(frames: pa.Table) -> npt.NDArray[np.bool_]:
+def _is_old(frames: pa.Table) -> Bools:
     """Return which frames are messages of magic 0 or 1. Raises `UsageError` for another magic."""
     magics = _numbers(frames, "magic")
     if magics is None:
@@ -105,7 +106,7 @@ def _is_old(frames: pa.Table) -> npt.NDArray[np.bool_]:
     return ~magics[1] & (magics[0] < MAGIC)
 
 
-def _numbers(table: pa.Table, name: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]] | None:
+def _numbers(table: pa.Table, name: str) -> tuple[Int64s, Bools] | None:
     """Return a column as integers, and where it is null; None if it is absent."""
     if name not in table.column_names:
         return None
@@ -113,7 +114,7 @@ def _numbers(table: pa.Table, name: str) -> tuple[npt.NDArray[np.int64], npt.NDA
     return np.asarray(column.fill_null(0)), np.asarray(column.is_null())
 
 
-def _match(rows: pa.Table, frames: pa.Table) -> tuple[npt.NDArray[np.int64], pa.Table]:
+def _match(rows: pa.Table, frames: pa.Table) -> tuple[Int64s, pa.Table]:
     """Return the rows in the order of their frames, and the bounds of each frame: rows `bounds[i]` to `bounds[i + 1]`."""
     need(NAME, frames, "base_offset")
     base = _numbers(frames, "base_offset")
@@ -144,10 +145,10 @@ class _Frames:
     head: npt.NDArray[Any]
     payload: list[Any]
     raw: list[Any]
-    stored: npt.NDArray[np.int64]
+    stored: Int64s
     """The compression of the payloads."""
     table: pa.RecordBatch
-    bounds: npt.NDArray[np.int64]
+    bounds: Int64s
     """Frame i has rows `bounds[i]` to `bounds[i + 1]` of `table`."""
 
     def pick(self, at: int, stop: int) -> _Frames:
@@ -161,7 +162,7 @@ class _Frames:
         return self.table.slice(first, last - first)
 
     @property
-    def counts(self) -> npt.NDArray[np.int64]:
+    def counts(self) -> Int64s:
         """The number of rows of each frame."""
         return np.diff(self.bounds)
 
@@ -177,7 +178,7 @@ class _Writer:
         }
         self.served = NOTHING_SERVED
 
-    def write(self, table: pa.Table, bounds: npt.NDArray[np.int64]) -> Iterator[Chunk]:
+    def write(self, table: pa.Table, bounds: Int64s) -> Iterator[Chunk]:
         frames = self._read(table, bounds)
         prepared = self._prepare(frames, frames.head["base_offset"].astype(np.int64))
         plain, starts, ends = _plain(prepared, frames)
@@ -211,7 +212,7 @@ class _Writer:
             sections.append(self._compress(codec, section))
         yield from _emit(frames, sections)
 
-    def write_messages(self, table: pa.Table, bounds: npt.NDArray[np.int64]) -> Iterator[Chunk]:
+    def write_messages(self, table: pa.Table, bounds: Int64s) -> Iterator[Chunk]:
         """Write the frames of magic 0 and 1."""
         magics = integers(table, "magic")
         frames = self._read(table, bounds)
@@ -228,7 +229,7 @@ class _Writer:
             else:
                 yield from self._message(part, magic)
 
-    def _read(self, table: pa.Table, bounds: npt.NDArray[np.int64]) -> _Frames:
+    def _read(self, table: pa.Table, bounds: Int64s) -> _Frames:
         """Return a portion of the frames table, whose rows have these bounds in the table of all rows."""
         first, last = int(bounds[0]), int(bounds[-1])
         return _read_frames(table, one_batch(self.rows.slice(first, last - first)), bounds - first)
@@ -291,7 +292,7 @@ class _Writer:
                 return _rows_of(read, frame.header)
         return None
 
-    def _prepare(self, frames: _Frames, base: pack.Int64s, before: pack.Rows | None = None) -> pack.Rows:
+    def _prepare(self, frames: _Frames, base: Int64s, before: pack.Rows | None = None) -> pack.Rows:
         """Return the rows of frames with these base offsets in the form of the kernel. Columns that they do not have are those of
         `before`, or else follow from the headers, whose time is set from the rows of batches with append time."""
         rows, head, counts = frames.rows, frames.head, frames.counts
@@ -356,7 +357,7 @@ class _Writer:
         return compress(name, section, level=self.levels.get(name))
 
 
-def _offsets(rows: pa.RecordBatch, base: pack.Int64s, counts: npt.NDArray[np.int64]) -> pack.Int64s:
+def _offsets(rows: pa.RecordBatch, base: Int64s, counts: Int64s) -> Int64s:
     """Return the offsets of rows: consecutive within each frame without a column. Raises `UsageError`."""
     array = arrow_input.column(rows, "offset")
     if array is None:
@@ -376,7 +377,7 @@ def _offsets(rows: pa.RecordBatch, base: pack.Int64s, counts: npt.NDArray[np.int
     return offsets
 
 
-def _append_times(prepared: pack.Rows, head: npt.NDArray[Any], counts: npt.NDArray[np.int64]) -> None:
+def _append_times(prepared: pack.Rows, head: npt.NDArray[Any], counts: Int64s) -> None:
     """Set the time of batches with append time from their rows. Raises `UsageError` if these differ."""
     ends = np.cumsum(counts)
     for i in np.flatnonzero(counts).tolist():
@@ -391,7 +392,7 @@ def _append_times(prepared: pack.Rows, head: npt.NDArray[Any], counts: npt.NDArr
         head["max_timestamp"][i] = times[0]
 
 
-def _plain(prepared: pack.Rows, frames: _Frames) -> tuple[Bytes, pack.Int64s, pack.Int64s]:
+def _plain(prepared: pack.Rows, frames: _Frames) -> tuple[Bytes, Int64s, Int64s]:
     """Write the records of frames, with room for a header before those of each. Return the bytes, and where frames start and end."""
     cuts = frames.bounds[:-1] - frames.bounds[0]
     bases = (frames.head[name].astype(np.int64) for name in ("base_offset", "base_timestamp"))
@@ -402,7 +403,7 @@ def _plain(prepared: pack.Rows, frames: _Frames) -> tuple[Bytes, pack.Int64s, pa
     return out[:end], starts, np.append(starts[1:], end)
 
 
-def _written(rows: pack.Rows, magic: int, attributes: Bytes) -> tuple[Bytes, pack.Int64s]:
+def _written(rows: pack.Rows, magic: int, attributes: Bytes) -> tuple[Bytes, Int64s]:
     """Return rows as uncompressed messages, and where each starts."""
     buffer, out = pack.room(message_write.most(rows))
     starts = np.empty(rows.count, np.int64)
@@ -430,7 +431,7 @@ def _rows_of(read: Read, head: npt.NDArray[Any]) -> pack.Rows:
     )
 
 
-def _read_frames(table: pa.Table, rows: pa.RecordBatch, bounds: npt.NDArray[np.int64]) -> _Frames:
+def _read_frames(table: pa.Table, rows: pa.RecordBatch, bounds: Int64s) -> _Frames:
     """Convert a portion of the frames table into headers. Absent columns get the values of a plain producer's batch."""
     count = table.num_rows
     head = np.zeros(count, HEAD)
@@ -474,9 +475,7 @@ def _read_frames(table: pa.Table, rows: pa.RecordBatch, bounds: npt.NDArray[np.i
     return _Frames(head, payload, raw, codecs, rows, bounds)
 
 
-def _put(
-    head: npt.NDArray[Any], name: str, numbers: tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]] | None
-) -> None:
+def _put(head: npt.NDArray[Any], name: str, numbers: tuple[Int64s, Bools] | None) -> None:
     if numbers is None:
         return
     values, null = numbers
@@ -489,7 +488,7 @@ def _put(
     head[name] = np.where(null, head[name].astype(np.int64), values)
 
 
-def _core_attributes(table: pa.Table, attributes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _core_attributes(table: pa.Table, attributes: Int64s) -> Int64s:
     """Return attributes with the bits of the core columns."""
     if "compression" in table.column_names:
         names = table.column("compression").to_pylist()

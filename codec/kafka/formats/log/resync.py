@@ -29,6 +29,7 @@ of any magic: for these rules a message of magic 0 or 1 is a batch whose records
 
 from __future__ import annotations
 
+from logwright.codec.arrays import Bytes
 from logwright.codec.frames.prefixes import range_sum
 from logwright.codec.frames.resync import BROKEN, CUT, NONE, OVER, SOUND, follower
 from logwright.codec.kafka.formats.log.heads import BATCHES, FINDER, LIMIT, MESSAGES, SPECIFICATION
@@ -57,7 +58,7 @@ from logwright.codec.kernels.intrinsics import (
     read_varlong,
 )
 from logwright.codec.kernels.kernel import kernel
-from logwright.codec.window import Bytes, Window
+from logwright.codec.window import Window
 
 _LENGTH = RECORD_BATCH.offset("batch_length")
 _EPOCH = RECORD_BATCH.offset("partition_leader_epoch")

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from logwright.codec import plural
+from logwright.codec.arrays import Bools, Int64s
 from logwright.codec.columns import batch_of, constant, contents, numbers
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.java import java_strings
@@ -67,9 +68,9 @@ def decode(
         yield _Piece(window, frames.pick(part.frames), part, context).decode(columns, schema)
 
 
-def _served_mask(head: npt.NDArray[Any], context: LogContext) -> npt.NDArray[np.bool_] | None:
+def _served_mask(head: npt.NDArray[Any], context: LogContext) -> Bools | None:
     """Return which batches have rows to serve, by their headers; None for all."""
-    mask: npt.NDArray[np.bool_] | None = None
+    mask: Bools | None = None
     if context.start_offset is not None or context.end_offset is not None:
         base = head["base_offset"].astype(np.int64)
         mask = np.ones(len(head), np.bool_)
@@ -235,7 +236,7 @@ class Read:
                 raw = self._raw_headers(stored, value, wrong)
         return self._list(HEADER, [key, value]), raw
 
-    def _raw_headers(self, key: pa.Array, value: pa.Array, wrong: npt.NDArray[np.bool_]) -> pa.Array:
+    def _raw_headers(self, key: pa.Array, value: pa.Array, wrong: Bools) -> pa.Array:
         """Return the headers with raw keys for the rows with a key that is not UTF-8, null elsewhere."""
         ends = self.header_ends[: self.rows + 1].astype(np.int64)
         before = np.concatenate(([0], np.cumsum(wrong)))
@@ -261,7 +262,7 @@ def records_end(window: Window, batch: Frames, limit: int) -> int | None:
     return int(batch.header["base_offset"][0]) - 1
 
 
-def fields(head: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], ...]:
+def fields(head: npt.NDArray[Any]) -> tuple[Int64s, ...]:
     """Return for each header base_offset, base_timestamp, max_timestamp, records_count, and whether it has append time (0 or 1)."""
     names = ("base_offset", "base_timestamp", "max_timestamp", "records_count")
     append = head["attributes"] & TIMESTAMP_TYPE != 0
@@ -354,7 +355,7 @@ class _Piece:
                 faults.append((int(before[i + 1]), fault))
         return faults
 
-    def _displaced(self, i: int, fault: Fault, reached: npt.NDArray[np.int64]) -> Fault:
+    def _displaced(self, i: int, fault: Fault, reached: Int64s) -> Fault:
         """Return the fault of a batch all of whose records are skipped: its own offsets are wrong, and the batches around it show what
         is lost. `reached` is the offset after each batch and all before it."""
         if i and int(reached[i - 1]) <= int(self.head["base_offset"][i]):

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from logwright.codec import plural
+from logwright.codec.arrays import Bools, Bytes, Int64s
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.frames import scanner
 from logwright.codec.frames.prefixes import prefixes_of
@@ -37,7 +38,7 @@ from logwright.codec.kernels.crc32 import crc32
 from logwright.codec.kernels.crc32c import crc32c
 from logwright.codec.kernels.intrinsics import load_i32be, load_i32le, load_i64le, load_u8, load_u32be
 from logwright.codec.kernels.kernel import kernel
-from logwright.codec.window import Bytes, Frames, Window
+from logwright.codec.window import Frames, Window
 
 _LENGTH = RECORD_BATCH.offset("batch_length")
 _MAGIC = RECORD_BATCH.offset("magic")
@@ -284,14 +285,14 @@ class _Order:
 
     window: Window
     frames: Frames
-    base: npt.NDArray[np.int64]
-    last: npt.NDArray[np.int64]
+    base: Int64s
+    last: Int64s
     top: int | None
     low: int
     high: int
     context: LogContext
 
-    def check(self, suspect: npt.NDArray[np.bool_]) -> int:
+    def check(self, suspect: Bools) -> int:
         """Check the suspect frames one by one. A fault is noted, and damage ends the scan. Return how many frames are left."""
         done = 0
         for i in np.flatnonzero(suspect).tolist():
@@ -446,7 +447,7 @@ _UNCOVERED = "no checksum covers base_offset: the broker and its consumers accep
 _UNKNOWN = -1 << 63
 
 
-def _next_base(window: Window, frames: Frames, base: npt.NDArray[np.int64], i: int) -> int | None:
+def _next_base(window: Window, frames: Frames, base: Int64s, i: int) -> int | None:
     """Return the base_offset of the batch after frame i; None at the end of the file, `_UNKNOWN` if the window ends before it."""
     if i + 1 < len(base):
         return int(base[i + 1])

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from logwright.codec.arrays import Bytes, Int64s
 from logwright.codec.kafka.formats.log.consumer import consume
 from logwright.codec.kafka.formats.log.layout import COMPRESSION, COMPRESSION_NAMES, HEAD_SIZE, MAGIC
 from logwright.codec.kafka.formats.log.messages import Sets, message_sets
 from logwright.codec.kernels.compress import CompressionError, Output, append, decompress
 from logwright.codec.kernels.compress.bulk import NUMBERS, OTHER, fill_output
-from logwright.codec.window import Bytes, Frames, Window, portions_of
+from logwright.codec.window import Frames, Window, portions_of
 
 PORTION = 32 << 20
 """Bytes of records in a portion, unless a single batch is larger."""
@@ -27,8 +27,8 @@ class Sections:
 
     frames: slice
     buf: Bytes
-    start: npt.NDArray[np.int64]
-    end: npt.NDArray[np.int64]
+    start: Int64s
+    end: Int64s
     faults: dict[int, str] = field(default_factory=dict)
     """The errors of sections that could not be decompressed, by batch. Such a section is empty."""
     sets: Sets | None = None

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Bools
 from logwright.codec.base import LossyColumn
 from logwright.codec.kafka.formats.indexes import LastOffsets
 from logwright.codec.kafka.formats.internal.definitions import TOPICS
@@ -183,7 +184,7 @@ class Aborted:
     def __bool__(self) -> bool:
         return bool(self._ranges)
 
-    def mask(self, head: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    def mask(self, head: npt.NDArray[Any]) -> Bools:
         """Return which batches have data of an aborted transaction."""
         out = np.zeros(len(head), np.bool_)
         flags = head["attributes"].astype(np.int64)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from logwright.codec.arrays import Bytes
 from logwright.codec.kernels.intrinsics import load_u8
 from logwright.codec.kernels.kernel import kernel
-from logwright.codec.window import Bytes
 
 
 @kernel("const u1[], i8, i8")

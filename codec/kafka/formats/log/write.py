@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Bytes, Int64s
 from logwright.codec.base import LossyColumn
 from logwright.codec.deferred import compute as pc
 from logwright.codec.fault import UsageError
@@ -44,7 +45,6 @@ from logwright.codec.kernels.crc32c import crc32c
 from logwright.codec.kernels.intrinsics import copy, store_32be
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.option import Options
-from logwright.codec.window import Bytes
 
 _CRC = RECORD_BATCH.offset("crc")
 _CONTROL_KEY = CONTROL_RECORD_KEY.head_size
@@ -99,7 +99,7 @@ class Encoded:
     """Complete batches: their bytes, where each starts, and their headers (an array of `HEADS`)."""
 
     data: Bytes
-    start: npt.NDArray[np.int64]
+    start: Int64s
     header: npt.NDArray[Any]
 
 
@@ -130,7 +130,7 @@ class BatchEncoder:
     """The lowest offset of the next row."""
     rows: int = 0
     _open: Bytes = field(default_factory=lambda: np.empty(0, np.uint8))
-    _state: pack.Int64s = field(default_factory=pack.closed)
+    _state: Int64s = field(default_factory=pack.closed)
     _queue: list[pack.Rows] = field(default_factory=list)
     _queued: int = 0
     _messages: MessageEncoder = field(default_factory=MessageEncoder)
@@ -194,7 +194,7 @@ class BatchEncoder:
             yield default.kept(*divmod(int(code[at]), len(names))), at, stop
 
     def _divided(
-        self, runs: Sequence[tuple[BatchSettings, int, int]], types: pack.Int64s | None
+        self, runs: Sequence[tuple[BatchSettings, int, int]], types: Int64s | None
     ) -> list[tuple[BatchSettings, int, int]]:
         """Divide runs of rows into data and control batches, by the types of control records (-1: data)."""
         if types is None:
@@ -221,7 +221,7 @@ class BatchEncoder:
         """Return the batches that are left. The last one need not be full."""
         return self._write(finish=True)
 
-    def _offsets(self, rows: pa.RecordBatch, first_offset: int | None) -> pack.Int64s:
+    def _offsets(self, rows: pa.RecordBatch, first_offset: int | None) -> Int64s:
         array = arrow_input.column(rows, "offset")
         if array is None or pa.types.is_null(array.type):
             first = self.next_offset if first_offset is None else first_offset
@@ -297,7 +297,7 @@ class BatchEncoder:
         return Encoded(np.frombuffer(buffer, np.uint8), start, header)
 
 
-def _codes(rows: pa.RecordBatch, name: str, known: Sequence[Any], default: int) -> pack.Int64s | None:
+def _codes(rows: pa.RecordBatch, name: str, known: Sequence[Any], default: int) -> Int64s | None:
     """Return the places of a column's values in `known`, that of nulls being `default`; None if the column is absent."""
     array = arrow_input.column(rows, name)
     if array is None or pa.types.is_null(array.type):
@@ -313,7 +313,7 @@ def _codes(rows: pa.RecordBatch, name: str, known: Sequence[Any], default: int) 
     return np.asarray(places.cast(pa.int64()).fill_null(default))
 
 
-def _groups(rows: pa.RecordBatch, at: int, stop: int, settings: BatchSettings) -> pack.Int64s | None:
+def _groups(rows: pa.RecordBatch, at: int, stop: int, settings: BatchSettings) -> Int64s | None:
     """Return for each row the position of its batch if it is compressed, -1 if not; None if batches are not kept.
 
     A broker that converts a batch to magic 0 or 1 keeps it in one wrapper.
@@ -328,7 +328,7 @@ def _groups(rows: pa.RecordBatch, at: int, stop: int, settings: BatchSettings) -
     return np.where(np.asarray(plain), -1, np.asarray(position.cast(pa.int64())))
 
 
-def _compressed(out: Bytes, start: pack.Int64s, end: int, settings: BatchSettings) -> Encoded:
+def _compressed(out: Bytes, start: Int64s, end: int, settings: BatchSettings) -> Encoded:
     """Return the same batches with compressed records."""
     header = stored_heads(out, start)
     # There may be no batch yet: the rows added so far may not fill one.
@@ -356,7 +356,7 @@ def assemble(header: npt.NDArray[Any], sections: list[Any]) -> Encoded:
 
 
 @kernel("u1[], const i8[], const i8[], const u1[]")
-def put_heads(out: Bytes, starts: pack.Int64s, ends: pack.Int64s, heads: Bytes) -> None:
+def put_heads(out: Bytes, starts: Int64s, ends: Int64s, heads: Bytes) -> None:
     """Write headers where batches start, with their checksums."""
     for i in range(len(starts)):
         at = starts[i]
@@ -364,7 +364,7 @@ def put_heads(out: Bytes, starts: pack.Int64s, ends: pack.Int64s, heads: Bytes) 
         store_32be(out, at + _CRC, crc32c(out, at + CRC_START, ends[i]))
 
 
-def _control_types(rows: pa.RecordBatch, first_row: int) -> pack.Int64s | None:
+def _control_types(rows: pa.RecordBatch, first_row: int) -> Int64s | None:
     """Return the type of each control record, and -1 for data; None if all rows are data.
 
     Raises `UsageError` for the end of a transaction: written from rows alone it would end none.
