@@ -90,6 +90,12 @@ def _shorter(last: bytes, candidate: bytes) -> bytes:
     return candidate + SEEK_TAG if len(candidate) < len(last) - TRAILER_SIZE else last
 
 
+def key_range(smallest: bytes | None, largest: bytes | None) -> dict[str, str]:
+    """Return a range of user keys for `Fault.lost`, without unknown ends."""
+    ends = {"smallest": smallest, "largest": largest}
+    return {name: readable(key) for name, key in ends.items() if key is not None}
+
+
 def readable(key: bytes) -> str:
     """Format a key for display: text if it is printable, otherwise hexadecimal."""
     text = key.decode("utf-8", "replace")

@@ -10,12 +10,12 @@ import re
 from dataclasses import dataclass
 from enum import IntEnum
 
+from logwright.codec.store.listing import Entry, Listing
+
 MAX_NUMBER = (1 << 64) - 1
 """Larger numbers are not file names (`ConsumeDecimalNumber`)."""
 
 CURRENT, LOCK, INFO_LOG, OLD_INFO_LOG = "CURRENT", "LOCK", "LOG", "LOG.old"
-LOST = "lost"
-"""The subdirectory to which RepairDB moves files that it has read."""
 
 
 class FileType(IntEnum):
@@ -68,6 +68,12 @@ def _numbered(kind: FileType, digits: str) -> FileName | None:
     if len(significant) > 20 or int(significant) > MAX_NUMBER:
         return None
     return FileName(kind, int(significant))
+
+
+def named_files(listing: Listing, *types: FileType) -> list[tuple[Entry, FileName]]:
+    """Return the files of a directory whose names LevelDB knows, of these types only if any are given."""
+    known = [(entry, named) for entry in listing.entries() if (named := parse(entry.name)) is not None]
+    return [(entry, named) for entry, named in known if not types or named.type in types]
 
 
 def number_in(name: str) -> int:

@@ -14,8 +14,8 @@ from memory_directory import MemoryDirectory
 
 import logwright as lw
 from logwright.codec.leveldb.formats.table.filter import Filter, may_match
-from logwright.codec.leveldb.store.descriptor import Descriptor, read_descriptor
 from logwright.codec.leveldb.store.levels import max_bytes_for_level, user_key
+from logwright.codec.leveldb.store.version import Descriptor, read_descriptor
 
 
 def batch(rows: Sequence[dict[str, Any]]) -> pa.RecordBatch:

@@ -14,8 +14,7 @@ from logwright.codec.leveldb.formats.records.log_reader import Delivered, read_r
 from logwright.codec.leveldb.formats.table.index import survey
 from logwright.codec.leveldb.formats.table.write import TableSettings
 from logwright.codec.leveldb.startup.version_set import logged
-from logwright.codec.leveldb.store.descriptor import read_descriptor
-from logwright.codec.leveldb.store.version import Version
+from logwright.codec.leveldb.store.version import Version, read_descriptor
 
 Rows = list[tuple[bytes, int, bytes | None]]
 PLAIN = TableSettings(compression="none", block_size=128)

@@ -27,7 +27,7 @@ from logwright.codec.leveldb.formats.manifest.layout import EditField, form
 from logwright.codec.leveldb.keys import internal_key
 from logwright.codec.leveldb.names import manifest_name
 from logwright.codec.leveldb.startup.version_set import logged
-from logwright.codec.leveldb.store.descriptor import read_descriptor
+from logwright.codec.leveldb.store.version import read_descriptor
 from logwright.codec.store.listing import Entry
 
 # Levels and manifests

@@ -114,7 +114,7 @@ def test_records_of_a_manifest() -> None:
     assert records["payload"].to_pylist() == [form(FIRST_EDIT), form(SECOND_EDIT), form(THIRD_EDIT)]
     assert manifest.encode(records) == DATA
     with pytest.raises(KeyError):
-        CODEC.record_column("sequence", None, None)  # type: ignore[arg-type]
+        CODEC.record_column("sequence", None)  # type: ignore[arg-type]
 
 
 NO_EDIT = [

@@ -15,12 +15,12 @@ from leveldb_build import missed_key
 
 from logwright.codec.fault import DamageError, UsageError
 from logwright.codec.kernels.kernel import INTERPRETED, mode
-from logwright.codec.leveldb.formats.table.codec import Keys, readable
+from logwright.codec.leveldb.formats.table.codec import Keys
 from logwright.codec.leveldb.formats.table.compression import sealed
 from logwright.codec.leveldb.formats.table.filter import Filter, hash_keys
 from logwright.codec.leveldb.formats.table.layout import pack_entries
 from logwright.codec.leveldb.formats.table.write import TableBuilder, TableSettings
-from logwright.codec.leveldb.keys import BYTEWISE, internal_key, order
+from logwright.codec.leveldb.keys import BYTEWISE, internal_key, order, readable
 from logwright.readers.filter import understand
 from logwright.readers.report_data import FileReport
 from logwright.readers.stream import FileStream, Mode

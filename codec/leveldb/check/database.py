@@ -24,10 +24,9 @@ from logwright.codec.leveldb.formats.table import codec as table
 from logwright.codec.leveldb.formats.table.index import DATA, survey
 from logwright.codec.leveldb.formats.table.tables import MAX_DECOMPRESSED
 from logwright.codec.leveldb.keys import BYTEWISE, readable, user_key
-from logwright.codec.leveldb.names import FileType, log_name, parse
-from logwright.codec.leveldb.store.descriptor import read_descriptor
+from logwright.codec.leveldb.names import FileType, log_name, named_files, number_in
 from logwright.codec.leveldb.store.missing import describe, loss_of, max_missing_entries
-from logwright.codec.leveldb.store.version import FileMetaData
+from logwright.codec.leveldb.store.version import FileMetaData, read_descriptor
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing, Plan, PlannedFile
 from logwright.codec.window import Frames, Window
@@ -68,8 +67,8 @@ class DatabaseChecker:
     def begin(self, file: PlannedFile) -> None:
         self._close()
         self._file = file
-        if file.codec == table.CODEC.name and (named := parse(file.name)) is not None:
-            self._unread[named.number] = file
+        if file.codec == table.CODEC.name:
+            self._unread[number_in(file.name)] = file
 
     def add(self, window: Window, frames: Frames) -> None:
         file = self._file
@@ -79,8 +78,8 @@ class DatabaseChecker:
             return
         if file.codec != table.CODEC.name:
             return
-        if bool((frames.header["kind"] == DATA).any()) and (named := parse(file.name)) is not None:
-            self._unread.pop(named.number, None)
+        if bool((frames.header["kind"] == DATA).any()):
+            self._unread.pop(number_in(file.name), None)
         if self._deep:
             if self._at is None:
                 read = ListedFile(self._listing, file.name, file.size)
@@ -92,9 +91,7 @@ class DatabaseChecker:
             return
         (file, check), self._at = self._at, None
         self._faults += [(file.name, fault) for fault in check.faults]
-        named = parse(file.name)
-        assert named is not None
-        self._tables[named.number] = file.name, check
+        self._tables[number_in(file.name)] = file.name, check
         check.release()
 
     # Logs
@@ -145,9 +142,7 @@ class DatabaseChecker:
 
     def _check_missing(self, live: Mapping[int, tuple[int, FileMetaData]]) -> None:
         """Report missing tables, and those of which no entry is readable."""
-        there = {
-            named.number for entry in self._listing.entries() if (named := parse(entry.name)) is not None
-        }
+        there = {named.number for _, named in named_files(self._listing)}
         unread = [number for number in live if number in there and self._is_lost(number)]
         gone = sorted({*set(live) - there, *unread})
         entries = None
@@ -182,16 +177,12 @@ class DatabaseChecker:
                 system = "LevelDB gives the number to a new file and overwrites the table"
                 self._report(self._manifest, Kind.LINK, text, Severity.ERROR, system)
         first = version.log_number or 0
-        logs = {
+        logs = [
             named.number
-            for entry in self._listing.entries()
-            if (named := parse(entry.name)) is not None
-            and named.type is FileType.LOG
-            and entry.name == log_name(named.number)
-        }
-        if first and not any(
-            log_number >= first or log_number == version.prev_log_number for log_number in logs
-        ):
+            for entry, named in named_files(self._listing, FileType.LOG)
+            if entry.name == log_name(named.number)
+        ]
+        if first and not any(number >= first or number == version.prev_log_number for number in logs):
             text = f"{log_name(first)}, the current log by the manifest, is missing"
             system = "LevelDB opens without an error, and what was written to the log is lost"
             self._report("", Kind.LINK, text, Severity.WARNING, system)

@@ -9,7 +9,8 @@ A log is copied up to the first batch that changes. The records after it are wri
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from logwright.codec.columns import joined
+from logwright.codec.deferred import compute as pc
 from logwright.codec.engine.repair import Change, Removed, RepairPlan
 from logwright.codec.fault import UnsupportedError, UsageError
 from logwright.codec.frames.walk import Hole, ListedFile, Stretch
@@ -26,7 +28,7 @@ from logwright.codec.leveldb.formats.log.layout import WRITE_BATCH
 from logwright.codec.leveldb.formats.records.layout import Int64s
 from logwright.codec.leveldb.formats.table.entries import Entries
 from logwright.codec.leveldb.formats.table.portions import Portion, portions
-from logwright.codec.leveldb.keys import DELETION, MAX_SEQUENCE, TYPE_NAMES
+from logwright.codec.leveldb.keys import MAX_SEQUENCE, TYPE_NAMES, VALUE
 from logwright.codec.leveldb.names import number_in
 from logwright.codec.leveldb.repair import logs
 from logwright.codec.leveldb.repair.logs import Log
@@ -131,18 +133,18 @@ def _sound(walk: Iterable[Stretch | Hole]) -> Iterator[Stretch]:
 # Tables
 
 
-@dataclass
-class _Decision:
-    """Which entries to drop and which to redact."""
+def _decided(rows: pa.RecordBatch, change: Change) -> tuple[Mask, Mask]:
+    """Return which entries to drop and which to redact."""
+    drop = change.drops(rows)
+    # A deletion has no value.
+    has_value = np.asarray(pc.equal(rows.column("type"), TYPE_NAMES[VALUE]))
+    return drop, change.redacts(rows) & ~drop & has_value
 
-    drop: Mask
-    redact: Mask
 
-    @classmethod
-    def of(cls, rows: pa.RecordBatch, change: Change, kinds: Int64s) -> _Decision:
-        drop = change.drops(rows)
-        # A deletion has no value.
-        return cls(drop, change.redacts(rows) & ~drop & (kinds != DELETION))
+def _cut(surveyed: Table | Log, start: int, stop: int, drop: Mask, redact: Mask) -> Removed:
+    """Return the range of a block or batch in which these entries change."""
+    counts = int(drop.sum()), int(redact.sum())
+    return Removed.edited(surveyed.file, start, stop, *counts, {"file": surveyed.number})
 
 
 class TableEdit:
@@ -160,23 +162,12 @@ class TableEdit:
         blocks: list[Block] = []
         for stretch in _sound(reader.walk(ListedFile(reader.listing, surveyed.file, surveyed.size))):
             for portion in portions(stretch.window, stretch.frames, reader.limit):
-                decision = _Decision.of(_rows(portion, surveyed), change, portion.entries.trailers & 0xFF)
-                rows = portion.rows
-                for i in range(len(portion.frames)):
+                dropped, redacted = _decided(_rows(portion, surveyed), change)
+                for i, (low, high) in enumerate(pairwise(portion.rows.tolist())):
                     block, _ = reader.block(surveyed, stretch.window, portion, None, i)
-                    low, high = int(rows[i]), int(rows[i + 1])
-                    drop, redact = decision.drop[low:high], decision.redact[low:high]
+                    drop, redact = dropped[low:high], redacted[low:high]
                     if block is not None and (drop.any() or redact.any()):
-                        self.cut.append(
-                            Removed.edited(
-                                surveyed.file,
-                                block.start,
-                                block.stop,
-                                int(drop.sum()),
-                                int(redact.sum()),
-                                {"file": surveyed.number},
-                            )
-                        )
+                        self.cut.append(_cut(surveyed, block.start, block.stop, drop, redact))
                         block = self._block(stretch.window, portion, i, block, drop, redact)
                     if block is not None:
                         blocks.append(block)
@@ -241,27 +232,15 @@ class LogEdit:
             starts = stretch.frames.start + stretch.window.offset
             for decoded in log.CODEC.decode(stretch.window, stretch.frames, "rows", columns, context):
                 rows = decoded.batch
-                kinds = np.array(
-                    [name == TYPE_NAMES[1] for name in rows.column("type").to_pylist()], np.int64
-                )
-                decision = _Decision.of(rows, change, kinds)
+                dropped, redacted = _decided(rows, change)
                 places = np.asarray(rows.column("position"))
-                for place in np.unique(places[decision.drop | decision.redact]).tolist():
+                for place in np.unique(places[dropped | redacted]).tolist():
                     mine = np.flatnonzero(places == place)
-                    drop, redact = decision.drop[mine], decision.redact[mine]
+                    drop, redact = dropped[mine], redacted[mine]
                     stop = int(ends[np.searchsorted(starts, place)])
-                    self.cut.append(
-                        Removed.edited(
-                            surveyed.file,
-                            place,
-                            stop,
-                            int(drop.sum()),
-                            int(redact.sum()),
-                            {"file": surveyed.number},
-                        )
-                    )
+                    self.cut.append(_cut(surveyed, place, stop, drop, redact))
                     self._new[place] = self._batches(rows.slice(int(mine[0]), len(mine)), drop, redact)
-        surveyed.rows -= sum(stretch.rows_lost or 0 for stretch in self.cut)
+        surveyed.rows -= sum(cut.rows_lost or 0 for cut in self.cut)
 
     def _batches(self, rows: pa.RecordBatch, drop: Mask, redact: Mask) -> list[bytes]:
         """Return the rest of a batch as one batch for each run of sequence numbers."""

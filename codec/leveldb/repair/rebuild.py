@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 
 from logwright.codec.engine.derive import Rebuild
 from logwright.codec.engine.repair import RepairPlan
@@ -44,16 +45,9 @@ def refuse_damaged(surveyed: Survey) -> None:
     """Raise `DamageError` for the first table or log that is not sound."""
     for table in surveyed.tables:
         if not table.sound:
-            cut = min(table.cut, key=lambda cut: cut.offset, default=None)
-            fault = min(table.check.faults, key=lambda fault: fault.offset, default=None)
-            at, why = (
-                (cut.offset, cut.why)
-                if cut is not None
-                else (fault.offset, fault.detail)
-                if fault is not None
-                else (0, "damaged")
-            )
-            raise damage(table.file, at, why)
+            cuts = [(cut.offset, cut.why) for cut in table.cut]
+            faults = [(fault.offset, fault.detail) for fault in table.check.faults]
+            raise damage(table.file, *min(cuts or faults or [(0, "damaged")], key=itemgetter(0)))
     for log in surveyed.logs:
         if log.cut:
             raise damage(log.file, log.cut[0].offset, log.cut[0].why)

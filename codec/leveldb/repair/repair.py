@@ -22,7 +22,7 @@ from logwright.codec.leveldb.derive import current, snapshot
 from logwright.codec.leveldb.formats.manifest.layout import LEVELS
 from logwright.codec.leveldb.formats.records.codec import MAX_RECORD
 from logwright.codec.leveldb.formats.table.tables import MAX_DECOMPRESSED
-from logwright.codec.leveldb.keys import MAX_SEQUENCE, readable, user_key
+from logwright.codec.leveldb.keys import MAX_SEQUENCE, key_range, readable, user_key
 from logwright.codec.leveldb.names import CURRENT, log_name, manifest_name, old_table_name, table_name
 from logwright.codec.leveldb.repair import logs
 from logwright.codec.leveldb.repair.levels import APART, NEWER, OLDER, TANGLED, Span, assign_levels
@@ -146,7 +146,9 @@ class DatabaseRepair(RepairPlan, Repairer):
                     if table.number in lossy
                     else "it is newer than the first lost entry"
                 )
-                self.cut.append(Removed(table.file, 0, table.size, why, 0, table.rows or None, _range(table)))
+                ends = (None if key is None else user_key(key) for key in (table.smallest, table.largest))
+                lost = {"file": table.number, **key_range(*ends)}
+                self.cut.append(Removed(table.file, 0, table.size, why, 0, table.rows or None, lost))
             else:
                 self._refuse(f"{table.file} has entries from before and after the first lost one")
         if not kept and any(table.rows for table in surveyed.tables):
@@ -471,14 +473,6 @@ def _oldest(low: int, known: FileMetaData | None) -> int:
         if len(key) >= 8:
             low = min(low, int.from_bytes(key[-8:], "little") >> 8)
     return low
-
-
-def _range(table: Table) -> dict[str, object]:
-    lost: dict[str, object] = {"file": table.number}
-    for name, key in (("smallest", table.smallest), ("largest", table.largest)):
-        if key is not None:
-            lost[name] = readable(user_key(key))
-    return lost
 
 
 def _span(table: Table, order: Comparator) -> Span:

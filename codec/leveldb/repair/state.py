@@ -16,7 +16,7 @@ from logwright.codec.leveldb.formats.manifest import codec as manifest
 from logwright.codec.leveldb.formats.manifest.layout import EditError, EditField
 from logwright.codec.leveldb.formats.manifest.layout import parse as parse_edit
 from logwright.codec.leveldb.formats.records.codec import Payloads
-from logwright.codec.leveldb.names import CURRENT, FileType, parse
+from logwright.codec.leveldb.names import CURRENT, FileType, named_files, number_in
 from logwright.codec.leveldb.store.version import Version
 from logwright.codec.single_frame import ParseError
 from logwright.codec.store.listing import Listing
@@ -57,9 +57,9 @@ def read_state(listing: Listing) -> State:
             state.current = True
             return state
     others = [
-        _read(listing, name, size)
-        for name, size in sizes.items()
-        if name != named and (known := parse(name)) is not None and known.type is FileType.DESCRIPTOR
+        _read(listing, entry.name, entry.size)
+        for entry, _ in named_files(listing, FileType.DESCRIPTOR)
+        if entry.name != named
     ]
     best = max(others, key=lambda candidate: candidate.rank, default=State())
     return best if best.version.edits else State()
@@ -105,14 +105,12 @@ def _read(listing: Listing, name: str, size: int) -> State:
     state.gone = deleted - set(state.version.files)
     complete = state.version.missing() is None
     state.sound = state.sound and complete
-    named = parse(name)
-    state.rank = (state.sound, complete, -1 if named is None else named.number)
+    state.rank = (state.sound, complete, number_in(name))
     return state
 
 
 def _first(state: State, name: str, edit: Sequence[EditField]) -> None:
     """Note that LevelDB started a manifest on opening: its first edit lists all tables, without numbers (`WriteSnapshot`)."""
     fields = {change.name for change in edit}
-    named = parse(name)
-    if named is not None and "comparator" in fields and not fields & {"next_file_number", "last_sequence"}:
-        state.complete_below = named.number
+    if "comparator" in fields and not fields & {"next_file_number", "last_sequence"}:
+        state.complete_below = number_in(name)

@@ -37,7 +37,6 @@ class Survey:
     """Files not in use, and the reason."""
     others: list[str] = field(default_factory=list)
     """Files other than tables, logs and metadata, and files unknown to LevelDB."""
-    manifests: list[str] = field(default_factory=list)
     adopted: list[Table] = field(default_factory=list)
     """Tables that no manifest names."""
     highest: int = 0
@@ -103,8 +102,6 @@ def _sort(
             result.left.append((entry.name, "a log whose writes are in tables, according to the manifest"))
         else:
             result.logs.append(logs.survey_log(result.listing, entry.name, name.number, entry.size, options))
-    elif name.type is FileType.DESCRIPTOR:
-        result.manifests.append(entry.name)
     elif name.type is FileType.TEMP:
         result.left.append((entry.name, "a temporary file"))
 

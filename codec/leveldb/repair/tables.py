@@ -47,14 +47,8 @@ from logwright.codec.leveldb.formats.table.layout import (
 from logwright.codec.leveldb.formats.table.portions import INSIDE, Portion, portions
 from logwright.codec.leveldb.formats.table.rows import DEFAULT_INTERVAL, Int64s, Unpacked, plain
 from logwright.codec.leveldb.formats.table.tables import MAX_DECOMPRESSED
-from logwright.codec.leveldb.formats.table.write import (
-    Closing,
-    TableBuilder,
-    TableSettings,
-    footer,
-    metaindex_block,
-)
-from logwright.codec.leveldb.keys import MAX_SEQUENCE, readable, user_key
+from logwright.codec.leveldb.formats.table.write import Closing, TableBuilder, TableSettings
+from logwright.codec.leveldb.keys import MAX_SEQUENCE, key_range, user_key
 from logwright.codec.leveldb.repair.table_blocks import Block, Table
 from logwright.codec.leveldb.store.version import FileMetaData
 from logwright.codec.option import Options
@@ -197,27 +191,11 @@ class Tables:
                 low = user_key(blocks[kept - 1].last) if kept else _known(table, "smallest")
                 high = user_key(blocks[kept].first) if kept < len(blocks) else _known(table, "largest")
                 table.lost.append((low, high))
-                lost = {
-                    name: readable(key)
-                    for name, key in (("smallest", low), ("largest", high))
-                    if key is not None
-                }
-                lost |= dict(fault.lost) if fault is not None else {}
-            table.cut.append(
-                Removed(
-                    table.file,
-                    start,
-                    stop - start,
-                    why,
-                    0,
-                    rows,
-                    {"file": table.number, **lost} if rows != 0 else {},
-                )
-            )
-        for fault in table.faults:
-            table.cut.append(
-                Removed(table.file, fault.offset, fault.length, f"{fault.kind}: {fault.detail}", 0, 0)
-            )
+                lost = {"file": table.number, **key_range(low, high), **({} if fault is None else fault.lost)}
+            table.cut.append(Removed(table.file, start, stop - start, why, 0, rows, lost))
+        table.cut += [
+            replace(Removed.damaged(table.file, fault), rows_lost=0, lost={}) for fault in table.faults
+        ]
 
     # Assembling a table
 
@@ -236,8 +214,7 @@ class Tables:
             extents = self._sorted(table)
         else:
             extents = self._around(table)
-        size = sum(piece.stop - piece.start if isinstance(piece, Copy) else len(piece) for piece in extents)
-        return extents, FileMetaData(table.number, size, smallest, largest)
+        return extents, FileMetaData(table.number, sum(map(len, extents)), smallest, largest)
 
     def _around(self, table: Table) -> list[Extent]:
         """Return the blocks, and what follows them."""
@@ -255,13 +232,9 @@ class Tables:
         place = None
         for piece in self._filter(table):
             out.append(piece)
-            size = piece.stop - piece.start if isinstance(piece, Copy) else len(piece)
-            place = handle(closing.size, size - TRAILER_SIZE)
-            closing.size += size
-        data, meta = closing.compressed(metaindex_block(place, DEFAULT_INTERVAL))
-        out.append(data)
-        data, where = closing.compressed(pack_entries(index, 1))
-        return [*out, data, footer(meta, where)]
+            place = handle(closing.size, len(piece) - TRAILER_SIZE)
+            closing.size += len(piece)
+        return [*out, closing.finish(place, pack_entries(index, 1))]
 
     def _index_key(self, block: Block, following: bytes | None) -> bytes:
         comparator = self.comparator

@@ -26,7 +26,7 @@ from logwright.codec.leveldb.names import (
     OLD_INFO_LOG,
     FileType,
     log_name,
-    parse,
+    named_files,
     table_name,
 )
 from logwright.codec.leveldb.startup.memtable import Applied, Int64s, MemTable, batch_bounds, take
@@ -124,10 +124,7 @@ class DBImpl:
             raise InvalidArgument(self.name, "exists (error_if_exists is true)")
         save_manifest = versions.recover()
         expected, logs = versions.live, []
-        for entry in disk.entries():
-            named = parse(entry.name)
-            if named is None:
-                continue
+        for _, named in named_files(disk):
             # LevelDB accepts a file of any type with that number.
             expected.discard(named.number)
             if named.type is FileType.LOG and (
@@ -263,10 +260,7 @@ class DBImpl:
     def remove_obsolete_files(self) -> None:
         """`DBImpl::RemoveObsoleteFiles`."""
         disk, versions, live = self.disk, self.versions, self.versions.live
-        for entry in disk.entries():
-            named = parse(entry.name)
-            if named is None:
-                continue
+        for entry, named in named_files(disk):
             number = named.number
             match named.type:
                 case FileType.LOG:

@@ -22,7 +22,7 @@ from logwright.codec.leveldb.formats.table import codec as table
 from logwright.codec.leveldb.formats.table.filter import hash_keys
 from logwright.codec.leveldb.formats.table.portions import portions
 from logwright.codec.leveldb.formats.table.tables import MAX_DECOMPRESSED, ROWS, TableContext
-from logwright.codec.leveldb.keys import readable
+from logwright.codec.leveldb.keys import key_range
 from logwright.codec.leveldb.names import number_in
 from logwright.codec.leveldb.store import live
 from logwright.codec.option import Options
@@ -103,11 +103,7 @@ def _salvaged(listing: Listing, plan: Plan) -> Iterator[pa.RecordBatch]:
 
 
 def _range(batch: pa.RecordBatch) -> Callable[[int, int], Mapping[str, Any]]:
-    def where(start: int, stop: int) -> Mapping[str, Any]:
-        first, last = (readable(batch.column("key")[i].as_py()) for i in (start, stop - 1))
-        return {"smallest": first, "largest": last}
-
-    return where
+    return lambda start, stop: key_range(*(batch.column("key")[i].as_py() for i in (start, stop - 1)))
 
 
 def _absent(numbers: Ids, sorted_: Ids) -> npt.NDArray[np.bool_]:

@@ -21,8 +21,7 @@ from logwright.codec.leveldb.startup.lost import lost, removed
 from logwright.codec.leveldb.startup.status import Status
 from logwright.codec.leveldb.startup.table import MAIN, Reading, Table, TableFile, find
 from logwright.codec.leveldb.store import live
-from logwright.codec.leveldb.store.descriptor import read_descriptor
-from logwright.codec.leveldb.store.version import FileMetaData
+from logwright.codec.leveldb.store.version import FileMetaData, read_descriptor
 from logwright.codec.option import Option, parse_bool
 from logwright.codec.store.listing import Plan
 from logwright.codec.store.overlay import Overlay

@@ -18,7 +18,7 @@ from logwright.codec.kernels.intrinsics import load_u32le
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.leveldb.comparators import Comparator
 from logwright.codec.leveldb.formats.table import layout
-from logwright.codec.leveldb.formats.table.compression import expand, expand_zstd
+from logwright.codec.leveldb.formats.table.compression import expand_as
 from logwright.codec.leveldb.formats.table.index import FOOTER_SIZE, HANDLES_SIZE, handles
 from logwright.codec.leveldb.formats.table.layout import (
     Slices,
@@ -171,7 +171,8 @@ class Reading:
         if kind not in (layout.SNAPPY, layout.ZSTD) or (kind == layout.ZSTD and self.version != MAIN):
             raise Corruption("bad block type")
         try:
-            return expand_zstd(contents, LIMIT) if kind == layout.ZSTD else expand(contents, kind, LIMIT)
+            # LevelDB itself has no zlib, which is type 2 in Mojang's fork.
+            return expand_as("zstd" if kind == layout.ZSTD else "snappy", contents, LIMIT)
         except CompressionError as error:
             if self.version != MAIN:
                 raise Corruption("corrupted compressed block contents") from None

@@ -29,11 +29,11 @@ from logwright.codec.leveldb.startup import start
 from logwright.codec.leveldb.store import live
 from logwright.codec.leveldb.store.assemble import assemble
 from logwright.codec.leveldb.store.builder import OPTIONS, DatabaseBuilder
-from logwright.codec.leveldb.store.descriptor import Descriptor, read_descriptor
 from logwright.codec.leveldb.store.facts import facts
 from logwright.codec.leveldb.store.guess_comparator import UNKNOWN, guess
 from logwright.codec.leveldb.store.relatives import refuse
 from logwright.codec.leveldb.store.resume import resume
+from logwright.codec.leveldb.store.version import Descriptor, read_descriptor
 from logwright.codec.option import STARTS, Option, Options, parse_text, used_by
 from logwright.codec.store.build import Builder, Placement, Stage, Summary
 from logwright.codec.store.listing import Entry, Listing, Plan, PlannedFile, Role

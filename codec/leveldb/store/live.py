@@ -345,18 +345,15 @@ def _history(
     params: Mapping[str, Any], runs: Sequence[RowStream], columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     referenced = [bool(run.params.get("referenced")) for run in runs]
-    stored_columns = tuple(name for name in columns if name != "state")
-    if "state" not in columns:
-        for run in runs:
-            for batch in run(stored_columns or ("sequence",)):
-                yield _with_states(batch, columns, None)
-        return
-    order = comparator_of(params["comparator"])
-    entries = EntryStates(runs, referenced, _limits(params, runs), BUDGET, order).compute()
-    for batch, states in entries.rows(stored_columns or ("sequence",)):
-        yield _with_states(batch, columns, _STATES.take(numbers(pa.int64(), states.astype(np.int64))))
-
-
-def _with_states(batch: pa.RecordBatch, columns: Sequence[str], states: pa.Array | None) -> pa.RecordBatch:
-    arrays = [states if name == "state" else batch.column(name) for name in columns]
-    return batch_of(arrays, HISTORY.schema(columns), batch.num_rows)
+    stored_columns = tuple(name for name in columns if name != "state") or ("sequence",)
+    if "state" in columns:
+        order = comparator_of(params["comparator"])
+        rows = (
+            EntryStates(runs, referenced, _limits(params, runs), BUDGET, order).compute().rows(stored_columns)
+        )
+    else:
+        rows = ((batch, np.empty(0, np.uint8)) for run in runs for batch in run(stored_columns))
+    for batch, states in rows:
+        names = _STATES.take(numbers(pa.int64(), states.astype(np.int64)))
+        arrays = [names if name == "state" else batch.column(name) for name in columns]
+        yield batch_of(arrays, HISTORY.schema(columns), batch.num_rows)

@@ -7,7 +7,7 @@ from typing import Any
 
 from logwright.codec import plural
 from logwright.codec.leveldb.check.table import TableCheck
-from logwright.codec.leveldb.keys import order, readable, user_key
+from logwright.codec.leveldb.keys import key_range, order, readable, user_key
 from logwright.codec.leveldb.store.version import FileMetaData
 
 
@@ -36,8 +36,7 @@ def loss_of(known: FileMetaData, entries: int | None) -> Mapping[str, Any]:
     """Return what is lost with a table, for reports. `entries` is an upper bound for all tables that are gone."""
     lost: dict[str, Any] = {
         "file": known.number,
-        "smallest": readable(user_key(known.smallest)),
-        "largest": readable(user_key(known.largest)),
+        **key_range(user_key(known.smallest), user_key(known.largest)),
         "bytes": known.size,
     }
     return lost if entries is None else {**lost, "entries_at_most": entries}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from logwright.codec.fault import UnreadableError, UnsupportedError
-from logwright.codec.leveldb.names import FileType, parse
+from logwright.codec.leveldb.names import FileType, named_files
 from logwright.codec.store.listing import Listing
 
 ROCKSDB, PEBBLE = "RocksDB", "Pebble"
@@ -30,13 +30,7 @@ def refuse(listing: Listing) -> None:
         for entry in listing.entries():
             if pattern.fullmatch(entry.name):
                 raise _refused(system, f"it has a file {entry.name}")
-    tables = [
-        entry
-        for entry in listing.entries()
-        if (named := parse(entry.name)) is not None
-        and named.type is FileType.TABLE
-        and entry.size >= MAGIC_SIZE
-    ]
+    tables = [entry for entry, _ in named_files(listing, FileType.TABLE) if entry.size >= MAGIC_SIZE]
     for entry in tables[:_TABLES]:
         try:
             owner = MAGICS.get(bytes(listing.read(entry.name, entry.size - MAGIC_SIZE, MAGIC_SIZE)))

@@ -20,10 +20,9 @@ from logwright.codec.leveldb.formats.log.layout import MESSAGES, SOUND, STATUS
 from logwright.codec.leveldb.formats.records.codec import Payloads
 from logwright.codec.leveldb.formats.records.log_reader import Dropped, read_records
 from logwright.codec.leveldb.keys import BYTEWISE, MAX_SEQUENCE
-from logwright.codec.leveldb.names import FileType, log_name, old_table_name, parse, table_name
-from logwright.codec.leveldb.store.descriptor import read_descriptor
+from logwright.codec.leveldb.names import FileType, log_name, named_files, old_table_name, table_name
 from logwright.codec.leveldb.store.sorted_run import ROWS
-from logwright.codec.leveldb.store.version import Version
+from logwright.codec.leveldb.store.version import Version, read_descriptor
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing
 
@@ -45,8 +44,8 @@ class Resumed:
 def resume(listing: Listing, options: Options) -> Resumed:
     """Return the state of a database before an append, with its own comparator unless `options` name one. Raises `UsageError` if LevelDB
     would not open it or would lose data."""
-    named = read_descriptor(listing).version.comparator
-    comparator = named if named in NAMES and not options.given("comparator") else options["comparator"]
+    recorded = read_descriptor(listing).version.comparator
+    comparator = recorded if recorded in NAMES and not options.given("comparator") else options["comparator"]
     descriptor = read_descriptor(listing, comparator=comparator)
     if descriptor.error is not None:
         raise UsageError(f"LevelDB does not open the database: {descriptor.error}", advice=_REPAIR)
@@ -58,13 +57,11 @@ def resume(listing: Listing, options: Options) -> Resumed:
         if names.get(name) != file.size:
             problem = "is missing" if name not in names else f"has {names[name]} bytes, not {file.size}"
             raise UsageError(f"{table_name(number)}, a table of the database, {problem}", advice=_REPAIR)
-    parsed = {name: kind for name in names if (kind := parse(name)) is not None}
     live = sorted(
-        kind.number
-        for name, kind in parsed.items()
-        if kind.type is FileType.LOG
-        and name == log_name(kind.number)
-        and (kind.number >= (version.log_number or 0) or kind.number == version.prev_log_number)
+        named.number
+        for entry, named in named_files(listing, FileType.LOG)
+        if entry.name == log_name(named.number)
+        and (named.number >= (version.log_number or 0) or named.number == version.prev_log_number)
     )
     logs, last = [], version.last_sequence or 0
     for number in live:
@@ -74,7 +71,7 @@ def resume(listing: Listing, options: Options) -> Resumed:
             last = max(last, int(np.asarray(batch.column("sequence")).max()))
         if rows:
             logs.append(log_name(number))
-    highest = max((kind.number for kind in parsed.values()), default=0)
+    highest = max((named.number for _, named in named_files(listing)), default=0)
     if last >= MAX_SEQUENCE:
         raise UsageError(f"the database has used up its sequence numbers: the last one is {last}")
     return Resumed(listing, version, max(version.next_file_number or 0, highest + 1), logs, last, comparator)

@@ -1,4 +1,4 @@
-"""The result of a manifest's edits: the tables of each level, and the numbers.
+"""Read CURRENT and the manifest: the result of the edits is the tables of each level, and the numbers.
 
 Source: `VersionSet::Recover` and `VersionSet::Builder` in `db/version_set.cc` of LevelDB. Errors are in its words, as `Status::ToString`
 formats them.
@@ -7,9 +7,12 @@ formats them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from logwright.codec.fault import UnreadableError
+from logwright.codec.frames.walk import ListedFile
 from logwright.codec.leveldb.comparators import comparator_of
+from logwright.codec.leveldb.formats.current import read_current
 from logwright.codec.leveldb.formats.manifest.layout import (
     LEVELS,
     EditError,
@@ -20,6 +23,9 @@ from logwright.codec.leveldb.formats.manifest.layout import (
 from logwright.codec.leveldb.formats.records.codec import Payloads
 from logwright.codec.leveldb.formats.records.log_reader import Dropped, read_records
 from logwright.codec.leveldb.keys import BYTEWISE
+from logwright.codec.leveldb.names import CURRENT
+from logwright.codec.single_frame import ParseError
+from logwright.codec.store.listing import Listing
 from logwright.codec.window import Bytes
 
 
@@ -127,15 +133,21 @@ class Version:
 
 
 @dataclass(frozen=True, slots=True)
-class Recovered:
-    """The result of `VersionSet::Recover`: the version up to where edits were applied, and the error, or None."""
+class Descriptor:
+    """The state of a database by its metadata. `error` is why LevelDB would not open it, as `Status::ToString`; `version` is then the
+    state before the error."""
 
     version: Version
     error: str | None
-    position: int | None = None
-    """Byte of the manifest where the reader met the error."""
+    position: int = 0
+    """Byte of the file where the reader met the error."""
     unsupported: bool = False
-    """Whether the error is an unknown tag under a right checksum."""
+    """Whether the error is an unknown field type in an edit with a right checksum."""
+    manifest: str | None = None
+    file: str = ""
+    """The file with the error, or "" for the directory itself."""
+    hint: str = ""
+    """Advice on the error."""
 
 
 def recover(
@@ -144,7 +156,7 @@ def recover(
     *,
     comparator: str | None = BYTEWISE,
     empty_pointers: bool = False,
-) -> Recovered:
+) -> Descriptor:
     """Read a manifest of `size` bytes as LevelDB does on opening. `comparator` is the one of the opener; None accepts any.
     `empty_pointers` as in `version_edit.parse`.
 
@@ -153,7 +165,7 @@ def recover(
     version = Version()
     for event in read_records(read, size):
         if isinstance(event, Dropped):
-            return Recovered(version, f"Corruption: {event.reason}", event.position)
+            return Descriptor(version, f"Corruption: {event.reason}", event.position)
         records = Payloads.of(event.window, event.frames)
         for start, end, at in zip(
             records.start.tolist(), records.end.tolist(), event.frames.start.tolist(), strict=True
@@ -163,13 +175,43 @@ def recover(
                 edit = parse(records.data[start:end].tobytes(), empty_pointers=empty_pointers)
             except EditError as error:
                 unsupported = isinstance(error, UnknownTagError)
-                return Recovered(version, f"Corruption: {error}", position, unsupported)
+                return Descriptor(version, f"Corruption: {error}", position, unsupported)
             names = [
                 change.text for change in edit if change.name == "comparator" and change.text is not None
             ]
             if names and comparator is not None and names[-1] != comparator.encode():
                 name = names[-1].decode("utf-8", "replace")
                 text = f"Invalid argument: {name} does not match existing comparator : {comparator}"
-                return Recovered(version, text, position)
+                return Descriptor(version, text, position)
             version.apply(edit)
-    return Recovered(version, version.missing())
+    return Descriptor(version, version.missing())
+
+
+def read_descriptor(listing: Listing, *, comparator: str | None = None) -> Descriptor:
+    """Read CURRENT, then the manifest that it names. `comparator` is the one of the opener; None accepts any."""
+    sizes = {entry.name: entry.size for entry in listing.entries()}
+    if CURRENT not in sizes:
+        return Descriptor(
+            Version(), f"Invalid argument: {listing.name}: does not exist (create_if_missing is false)"
+        )
+    try:
+        named = read_current(listing)
+    except ParseError as wrong:
+        return Descriptor(Version(), f"Corruption: {wrong.message}", file=CURRENT)
+    except UnreadableError as wrong:
+        return Descriptor(Version(), f"IO error: {CURRENT}: {wrong.message}", wrong.start, file=CURRENT)
+    name = named.decode(errors="surrogateescape")
+    if name not in sizes:
+        shown = named.decode(errors="replace")
+        error = (
+            "Corruption: CURRENT points to a non-existent file: NotFound: "
+            f"{listing.name}/{shown}: No such file or directory"
+        )
+        crlf = name.endswith("\r")
+        hint = "CURRENT ends in CRLF, as after a text conversion: LevelDB needs a single LF" if crlf else ""
+        return Descriptor(Version(), error, file=CURRENT, hint=hint)
+    try:
+        recovered = recover(ListedFile(listing, name, sizes[name]).pread, sizes[name], comparator=comparator)
+    except UnreadableError as wrong:
+        recovered = Descriptor(Version(), f"IO error: {name}: {wrong.message}", wrong.start)
+    return replace(recovered, manifest=name, file=name)

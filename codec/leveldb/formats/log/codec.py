@@ -128,15 +128,9 @@ class LevelDBLog(RecordCodec):
         if after is not None and after.header["size"][0] >= BATCH_HEADER:
             next_first = int(after.header["sequence"][0])
             lost["last_sequence"] = next_first - 1
-        if first is None or next_first is None:
+        if first is None or next_first is None or next_first < first:
             return None, lost
-        return (
-            (next_first - first, lost)
-            if next_first > first
-            else (0, {})
-            if next_first == first
-            else (None, lost)
-        )
+        return (next_first - first, lost) if next_first > first else (0, {})
 
     def frame_bounds(self, frames: Frames, column: str) -> tuple[Any, Any]:
         """Return bounds of the sequence numbers of a batch, by its size, whatever operation count it stores."""
@@ -152,18 +146,14 @@ class LevelDBLog(RecordCodec):
         plain: npt.NDArray[np.bool_] = _measured(records)[0][:, layout.PLAIN] == 1
         return plain
 
-    def record_column(self, name: str, frames: Frames, context: RecordContext) -> pa.Array:
+    def record_column(self, name: str, frames: Frames) -> pa.Array:
         null = frames.header["size"] < BATCH_HEADER
         return numbers(pa.int64(), np.where(null, 0, frames.header[name].astype(np.int64)), null)
 
     def decode_rows(
-        self,
-        window: Window,
-        frames: Frames,
-        records: Payloads,
-        columns: Sequence[str],
-        context: RecordContext,
+        self, window: Window, frames: Frames, columns: Sequence[str], context: RecordContext
     ) -> Decoded:
+        records = Payloads.of(window, frames)
         operations = Operations.of(records)
         arrays = [_column(name, window, frames, operations, context) for name in columns]
         batch = batch_of(arrays, ROWS.schema(columns), operations.rows)

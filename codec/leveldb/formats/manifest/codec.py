@@ -73,9 +73,6 @@ class LevelDBManifest(RecordCodec):
     pattern = MANIFEST_NAME
     rows = ROWS
 
-    def seen(self, window: Window, frames: Frames, context: RecordContext) -> None:
-        """Edits have no order."""
-
     def plausible(self, window: Window, place: int, following: int, context: RecordContext) -> bool:
         """Return whether the record is an edit."""
         size = int(window.data[place + 4 : place + 6].view("<u2")[0])
@@ -84,23 +81,15 @@ class LevelDBManifest(RecordCodec):
         except EditError:
             return False
 
-    def record_column(self, name: str, frames: Frames, context: RecordContext) -> pa.Array:
-        raise KeyError(name)
-
     def is_canonical(self, records: Payloads) -> npt.NDArray[np.bool_]:
         return np.array([_encodes_alike(payload) for payload in _each(records)], np.bool_)
 
     def decode_rows(
-        self,
-        window: Window,
-        frames: Frames,
-        records: Payloads,
-        columns: Sequence[str],
-        context: RecordContext,
+        self, window: Window, frames: Frames, columns: Sequence[str], context: RecordContext
     ) -> Decoded:
         rows: list[dict[str, Any]] = []
         faults: list[tuple[int, Fault]] = []
-        for i, payload in enumerate(_each(records)):
+        for i, payload in enumerate(_each(Payloads.of(window, frames))):
             at = window.offset + int(frames.start[i])
             try:
                 rows += [_row(field, at) for field in parse(payload)]
@@ -173,7 +162,7 @@ class Edits(Records):
 
     def __init__(self, rows: pa.Table) -> None:
         self.rows = rows
-        needed = rows if "position" in rows.column_names else _with_position(rows)
+        needed = rows
         for column in ROWS.columns:
             if column.nullable and column.name not in needed.column_names:
                 needed = needed.append_column(column.field(), pa.nulls(rows.num_rows, column.type))
@@ -201,11 +190,6 @@ class Edits(Records):
         except EditError:
             return record < 0
         return [_field(_row(field, 0)) for field in fields] == self._edit(record)
-
-
-def _with_position(rows: pa.Table) -> pa.Table:
-    zeros = pa.array(np.zeros(rows.num_rows, np.int64))
-    return rows.append_column(ROWS["position"].field(), zeros)
 
 
 assert RECORDS.names() == ("position", "size", "payload")

@@ -223,18 +223,17 @@ class RecordCodec(Codec):
 
     @abstractmethod
     def decode_rows(
-        self,
-        window: Window,
-        frames: Frames,
-        records: Payloads,
-        columns: Sequence[str],
-        context: RecordContext,
+        self, window: Window, frames: Frames, columns: Sequence[str], context: RecordContext
     ) -> Decoded:
-        """Decode the rows of frames with these payloads."""
+        """Decode the rows of frames."""
 
-    @abstractmethod
-    def record_column(self, name: str, frames: Frames, context: RecordContext) -> pa.Array:
+    def record_column(self, name: str, frames: Frames) -> pa.Array:
         """Return a column of the records table that is specific to this codec."""
+        raise KeyError(name)
+
+    def seen(self, window: Window, frames: Frames, context: RecordContext) -> None:
+        """Take note of good frames, at least one."""
+        return
 
     @abstractmethod
     def is_canonical(self, records: Payloads) -> npt.NDArray[np.bool_]:
@@ -307,10 +306,6 @@ class RecordCodec(Codec):
                 yield from (Flip(byte, bit) for bit in range(8))
             return
 
-    @abstractmethod
-    def seen(self, window: Window, frames: Frames, context: RecordContext) -> None:
-        """Take note of good frames, at least one."""
-
     def _need(self, window: Window, stop: int, state: list[int], *, check: bool) -> int:
         """Return how many bytes the record at `stop` needs, as far as is known."""
         at = window.offset + stop
@@ -380,9 +375,6 @@ class RecordCodec(Codec):
             text = f"{text} at byte {place}, in the middle of a record"
         context.resume = resume
         return Fault(self.name, at, left, fault_kind, text, severity, system)
-
-    def frame_bounds(self, frames: Frames, column: str) -> tuple[Any, Any]:
-        return None, None
 
     def file_facts(
         self, head: Window, size: int, tail: bytes, zeros: int, context: RecordContext
@@ -467,13 +459,11 @@ class RecordCodec(Codec):
             if table == "frames":
                 yield Decoded(self._frames(window, part, columns))
             elif table == "records":
-                yield Decoded(self._records(window, part, columns, context))
+                yield Decoded(self._records(window, part, columns))
             else:
-                yield self.decode_rows(window, part, Payloads.of(window, part), columns, context)
+                yield self.decode_rows(window, part, columns, context)
 
-    def _records(
-        self, window: Window, frames: Frames, columns: Sequence[str], context: RecordContext
-    ) -> pa.RecordBatch:
+    def _records(self, window: Window, frames: Frames, columns: Sequence[str]) -> pa.RecordBatch:
         arrays = []
         for name in columns:
             if name == "position":
@@ -484,35 +474,29 @@ class RecordCodec(Codec):
                 payloads = Payloads.of(window, frames, joined=True)
                 arrays.append(from_offsets(payloads.stops.astype(np.int32), payloads.data))
             else:
-                arrays.append(self.record_column(name, frames, context))
+                arrays.append(self.record_column(name, frames))
         return batch_of(arrays, self.records.schema(columns), len(frames))
 
     def _frames(self, window: Window, frames: Frames, columns: Sequence[str]) -> pa.RecordBatch:
         records = Physical.of(window, frames)
+        integers = {
+            "position": records.start + window.offset,
+            "size": records.end - records.start,
+            "length": records.length,
+            "crc": records.crc,
+            "record": frames.start[records.owner] + window.offset,
+        }
         arrays = []
         for name in columns:
             kind = FRAMES[name].type
-            if name == "position":
-                array = numbers(kind, records.start + window.offset)
-            elif name == "size":
-                array = numbers(kind, records.end - records.start)
-            elif name == "length":
-                array = numbers(kind, records.length)
+            if name in integers:
+                array = numbers(kind, integers[name])
             elif name == "type":
                 array = _TYPES.take(numbers(pa.int64(), records.type))
-            elif name == "crc":
-                array = numbers(kind, records.crc)
-            elif name == "record":
-                array = numbers(kind, frames.start[records.owner] + window.offset)
             elif name == "payload":
-                canonical = self.is_canonical(Payloads.of(window, frames))[records.owner]
-                array = contents(
-                    kind,
-                    [
-                        None if is_canonical else records.payload(window, i)
-                        for i, is_canonical in enumerate(canonical.tolist())
-                    ],
-                )
+                canonical = self.is_canonical(Payloads.of(window, frames))[records.owner].tolist()
+                stored = [None if same else records.payload(window, i) for i, same in enumerate(canonical)]
+                array = contents(kind, stored)
             elif name == "padding":
                 array = contents(kind, records.paddings(window))
             else:

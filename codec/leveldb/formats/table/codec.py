@@ -6,6 +6,7 @@ A frame is a block; the footer follows the last one. The positions of blocks are
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -40,7 +41,7 @@ from logwright.codec.leveldb.formats.table.layout import (
 )
 from logwright.codec.leveldb.formats.table.resync import MAGIC
 from logwright.codec.leveldb.formats.table.tables import FILE, FRAMES, MAX_DECOMPRESSED, ROWS, TableContext
-from logwright.codec.leveldb.keys import BYTEWISE, readable
+from logwright.codec.leveldb.keys import BYTEWISE, key_range
 from logwright.codec.leveldb.keys import TRAILER_SIZE as KEY_TRAILER
 from logwright.codec.option import DECODES, ENCODES, Options, Verb, used_by
 from logwright.codec.table import Table
@@ -59,29 +60,18 @@ HEAD = np.dtype([("kind", "u1"), ("type", "u1"), ("size", "<i8"), ("entry", "<i8
 `Blocks` whose index bounds its keys, or None."""
 
 
+def _of_each(test: Callable[[bytes, bytes], bool]) -> Callable[[Keys, bytes], npt.NDArray[np.bool_]]:
+    return lambda keys, other: np.array([test(key, other) for key in keys.keys], np.bool_)
+
+
 class Keys:
     """Keys of frames, for comparison with a key. A NumPy array would drop trailing zero bytes."""
 
     def __init__(self, keys: Iterable[bytes]) -> None:
         self.keys = list(keys)
 
-    def _each(self, test: Callable[[bytes], bool]) -> npt.NDArray[np.bool_]:
-        return np.array([test(key) for key in self.keys], np.bool_)
-
-    def __lt__(self, other: bytes) -> npt.NDArray[np.bool_]:
-        return self._each(lambda key: key < other)
-
-    def __le__(self, other: bytes) -> npt.NDArray[np.bool_]:
-        return self._each(lambda key: key <= other)
-
-    def __gt__(self, other: bytes) -> npt.NDArray[np.bool_]:
-        return self._each(lambda key: key > other)
-
-    def __ge__(self, other: bytes) -> npt.NDArray[np.bool_]:
-        return self._each(lambda key: key >= other)
-
-    def __ne__(self, other: object) -> npt.NDArray[np.bool_]:  # type: ignore[override]
-        return self._each(lambda key: key != other)
+    __lt__, __le__, __gt__, __ge__ = map(_of_each, (operator.lt, operator.le, operator.gt, operator.ge))
+    __ne__ = _of_each(operator.ne)  # type: ignore[assignment]
 
 
 _CRC_SIZE = 4
@@ -281,19 +271,10 @@ class LevelDBTable(Codec):
         flip = index.flip_of_footer(read, size)
         if flip is None:
             return None
-        place, bit = flip
-        text = "a bit of the footer is flipped"
-        fault = Fault(
-            self.name,
-            size - index.FOOTER_SIZE,
-            index.FOOTER_SIZE,
-            Kind.LENGTH,
-            text,
-            Severity.WARNING,
-            rows_lost=0,
-        )
+        start, text = size - index.FOOTER_SIZE, "a bit of the footer is flipped"
+        fault = Fault(self.name, start, index.FOOTER_SIZE, Kind.LENGTH, text, Severity.WARNING, rows_lost=0)
         proofs = ("the CRC-32C of the index and the metaindex", "their places")
-        return fault, place, bit, ProvedPart(size - index.FOOTER_SIZE, size, "", proofs)
+        return fault, *flip, ProvedPart(start, size, "", proofs)
 
     def resync(self, window: Window, at: int, context: TableContext) -> tuple[int, int]:
         blocks = self._blocks(window, context)
@@ -330,18 +311,12 @@ def _cut(window: Window, blocks: Blocks, frames: Frames, bad: int, first: int) -
     stored, computed = load_u32le(window.data, end - 4), block_crc(window.data, start, size)
     text = f"block checksum mismatch: the {kind} block stores {stored:#010x}, computed {computed:#010x}"
     rows_lost, lost = _lost(blocks, first + bad)
-    fault = Fault(
-        index.NAME,
-        window.offset + start,
-        end - start,
-        Kind.CHECKSUM,
-        text,
-        system=_READS,
-        rows_lost=rows_lost,
-        lost=lost,
-    )
+    offset = window.offset + start
     frames = frames.pick(slice(0, bad))
-    frames.stop, frames.damage = start, fault
+    frames.stop, frames.damage = (
+        start,
+        Fault(index.NAME, offset, end - start, Kind.CHECKSUM, text, Severity.ERROR, _READS, rows_lost, lost),
+    )
     return frames
 
 
@@ -360,8 +335,7 @@ def _lost(blocks: Blocks, i: int) -> tuple[int | None, dict[str, str]]:
     n = int(blocks.entry[i])
     if n < 0:
         return None, {}
-    lost = {"smallest": readable(blocks.keys[n - 1][:-KEY_TRAILER])} if n else {}
-    return None, lost | {"largest": readable(blocks.keys[n][:-KEY_TRAILER])}
+    return None, key_range(blocks.keys[n - 1][:-KEY_TRAILER] if n else None, blocks.keys[n][:-KEY_TRAILER])
 
 
 def _gap(window: Window, blocks: Blocks, place: int, following: int) -> Fault:

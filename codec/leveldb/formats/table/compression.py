@@ -5,7 +5,6 @@ Source: `TableBuilder::WriteBlock` and `ReadBlock` of LevelDB, and Mojang's fork
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -38,17 +37,20 @@ def sealed(contents: Any, kind: int) -> bytes:
     return data + crc.to_bytes(4, "little")
 
 
-def _snappy(data: Bytes, limit: int) -> Bytes:
-    _, after = read_uvarint(data, 0, len(data))
-    if after < 0:
+def expand_as(name: str, data: Bytes, limit: int) -> Bytes:
+    """Decompress a block of a named compression. Raises CompressionError with the message of LevelDB or of Mojang's fork."""
+    program = f"{name} " if name in ("snappy", "zstd") else ""
+    if name == "snappy" and read_uvarint(data, 0, len(data))[1] < 0:
         raise CompressionError("corrupted snappy compressed block length")
+    if name == "zstd":
+        _check_zstd_size(data)
     try:
-        return decompress("snappy-raw", data, limit)
+        return decompress(STREAMS[name].removesuffix("-sized"), data, limit)
     except CompressionError as error:
-        raise _named(error, "corrupted snappy compressed block contents") from None
+        raise type(error)(f"corrupted {program}compressed block contents ({error})") from None
 
 
-def _zstd(data: Bytes, limit: int) -> Bytes:
+def _check_zstd_size(data: Bytes) -> None:
     import zstandard
 
     try:
@@ -57,37 +59,8 @@ def _zstd(data: Bytes, limit: int) -> Bytes:
         raise CompressionError(f"corrupted zstd compressed block length ({error})") from None
     if size <= 0:
         raise CompressionError("corrupted zstd compressed block length")
-    try:
-        return decompress("zstd", data, limit)
-    except CompressionError as error:
-        raise _named(error, "corrupted zstd compressed block contents") from None
 
 
-def _named(error: CompressionError, message: str) -> CompressionError:
-    return type(error)(f"{message} ({error})")
-
-
-def _zlib(data: Bytes, limit: int) -> Bytes:
-    return _inflated("zlib", data, limit)
-
-
-def _zlib_raw(data: Bytes, limit: int) -> Bytes:
-    return _inflated("deflate", data, limit)
-
-
-def _inflated(name: str, data: Bytes, limit: int) -> Bytes:
-    try:
-        return decompress(name, data, limit)
-    except CompressionError as error:
-        raise _named(error, "corrupted compressed block contents") from None
-
-
-_EXPAND: dict[str, Callable[[Bytes, int], Bytes]] = {
-    "snappy": _snappy,
-    "zstd": _zstd,
-    "zlib": _zlib,
-    "zlib_raw": _zlib_raw,
-}
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 HEAD_SIZE = len(ZSTD_MAGIC)
 """Bytes of a stored block that `compression_of` needs."""
@@ -135,12 +108,7 @@ def expand(contents: Bytes, kind: int, limit: int) -> Bytes:
     if name is None:
         detail = ", and the bytes are neither zstd nor zlib" if kind == ZSTD else ""
         raise UnknownTypeError(f"bad block type ({kind}){detail}: {ANOTHER_PROGRAM}")
-    return _EXPAND[name](contents, limit)
-
-
-def expand_zstd(contents: Bytes, limit: int) -> Bytes:
-    """Decompress a block of type 2 as LevelDB itself does, which has no zlib. Raises CompressionError with its message."""
-    return _zstd(contents, limit)
+    return expand_as(name, contents, limit)
 
 
 @kernel("const u1[], const i8[], const i8[], const u1[], u1[], const i8[], u1[]")

@@ -234,6 +234,15 @@ class Closing:
         kind, contents = stored(plain, self.settings.compression, self.settings.zstd_compression_level)
         return self.block(contents, kind)
 
+    def finish(self, filter_handle: bytes | None, index: Bytes | bytes) -> bytes:
+        """Return the metaindex, the index and the footer."""
+        metaindex, meta = self.compressed(
+            metaindex_block(filter_handle, self.settings.block_restart_interval)
+        )
+        stored_index, place = self.compressed(index)
+        self.size += FOOTER_SIZE
+        return metaindex + stored_index + footer(meta, place)
+
 
 def footer(metaindex: bytes, index: bytes) -> bytes:
     """Return the footer, from stored handles."""
@@ -346,7 +355,12 @@ class TableBuilder:
             batch = self._open[0]
             data, _ = self._write(prepare(batch, self.rows - batch.num_rows), finish=True, limit=None)
             self._open = []
-        return data + b"".join(self._end())
+        self._emit(None)
+        place = None
+        if self._filter is not None:
+            filter_block, place = self._closing.block(self._filter.finish(), NONE)
+            data += filter_block
+        return data + self._closing.finish(place, self._index.block())
 
     def _write(self, entries: Entries, *, finish: bool, limit: int | None) -> tuple[bytes, int]:
         """Write blocks of rows, from the first one on. Returns the bytes, and the row after them."""
@@ -449,20 +463,6 @@ class TableBuilder:
         order = self.settings.order
         self._index.put(order.successor(last) if following is None else order.separator(last, following))
         self._pending = None
-
-    def _end(self) -> Iterator[bytes]:
-        closing, settings = self._closing, self.settings
-        filter_place = None
-        if self._filter is not None:
-            data, filter_place = closing.block(self._filter.finish(), NONE)
-            yield data
-        data, meta = closing.compressed(metaindex_block(filter_place, settings.block_restart_interval))
-        yield data
-        self._emit(None)
-        data, index = closing.compressed(self._index.block())
-        yield data
-        closing.size += FOOTER_SIZE
-        yield footer(meta, index)
 
 
 def _unordered(row: int, key: bytes, before: bytes, order: Comparator) -> UsageError:
