@@ -11,7 +11,7 @@ import re
 import pyarrow as pa
 
 from logwright.codec.describe import DescriptionError, Field, Struct
-from logwright.codec.single_frame import FEW_VALUES, ParseError, SmallFileCodec
+from logwright.codec.single_frame import FEW_VALUES, ParseError, SmallFileCodec, row_table
 from logwright.codec.table import Column
 from logwright.codec.text import Word
 
@@ -31,30 +31,23 @@ def parse_number(data: bytes) -> int:
 
 
 def _codec(
-    name: str,
-    title: str,
-    files: str,
-    column: Column,
-    system: str,
-    low: int | None,
-    high: int | None,
-    source: str,
+    name: str, title: str, files: str, column: Column, system: str, source: str, *, most: int | None = None
 ) -> SmallFileCodec:
+    """Return the codec of a file with one number; `most`: from 1 to this one."""
+
+    def checked(value: int) -> int:
+        if most is not None and not 1 <= value <= most:
+            raise ParseError(f"expected a number from 1 to {most}, found {value}")
+        return value
+
     def parse(data: bytes) -> pa.Table:
-        value = parse_number(data)
-        _check(value)
-        return pa.table({column.name: pa.array([value], column.type)})
+        return row_table((column,), checked(parse_number(data)))
 
     def form(rows: pa.Table) -> bytes:
         values = rows[column.name].to_pylist()
         if len(values) != 1:
             raise DescriptionError(f"{len(values)} rows, but the file holds one number")
-        _check(values[0])
-        return str(values[0]).encode()
-
-    def _check(value: int) -> None:
-        if low is not None and high is not None and not low <= value <= high:
-            raise ParseError(f"expected a number from {low} to {high}, found {value}")
+        return str(checked(values[0])).encode()
 
     return SmallFileCodec(
         name=name,
@@ -80,8 +73,6 @@ ACCEPTED_EPOCH = _codec(
     r"acceptedEpoch(?:\.tmp)?",
     Column("epoch", pa.int64(), "the epoch of the last NEWEPOCH that was acknowledged", nullable=False),
     "the server does not start: IOException",
-    None,
-    None,
     "QuorumPeer.readLongFromFile",
 )
 CURRENT_EPOCH = _codec(
@@ -90,8 +81,6 @@ CURRENT_EPOCH = _codec(
     r"currentEpoch(?:\.tmp)?",
     Column("epoch", pa.int64(), "the epoch of the last NEWLEADER that was acknowledged", nullable=False),
     "the server does not start: IOException",
-    None,
-    None,
     "QuorumPeer.readLongFromFile",
 )
 MYID = _codec(
@@ -100,8 +89,7 @@ MYID = _codec(
     r"myid",
     Column("myid", pa.int64(), f"1 to {MOST_MYID}", nullable=False),
     "the server does not start: IllegalArgumentException",
-    1,
-    MOST_MYID,
     "QuorumPeerConfig.setupMyId",
+    most=MOST_MYID,
 )
 CODECS = (ACCEPTED_EPOCH, CURRENT_EPOCH, MYID)

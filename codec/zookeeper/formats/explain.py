@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from logwright.codec.describe import Repeated
 from logwright.codec.explain import Check, Explainer, Focus, Node, Space, explain_values
@@ -12,7 +13,7 @@ from logwright.codec.window import Window
 from logwright.codec.zookeeper.formats.snapshot import sections
 from logwright.codec.zookeeper.formats.snapshot.acl import ACLS
 from logwright.codec.zookeeper.formats.snapshot.layout import NODE
-from logwright.codec.zookeeper.formats.snapshot.sections import Ending, Seal, Shape
+from logwright.codec.zookeeper.formats.snapshot.sections import Shape
 from logwright.codec.zookeeper.formats.txnlog.layout import FILE_HEADER, MAGIC, MULTI_TXN, RECORD, TXN
 from logwright.codec.zookeeper.formats.txnlog.layout import HEADER_SIZE as LOG_HEADER_SIZE
 
@@ -84,7 +85,7 @@ def snapshot_of(window: Window, shape: Shape | None, focus: Focus, *, frame: boo
     if kind is None:
         nodes[0].row = 0
     elif shape is not None:
-        _seal(nodes[0], kind, window.offset, shape)
+        _seal(nodes[0], kind, shape)
     return nodes
 
 
@@ -96,25 +97,15 @@ def _section_at(shape: Shape, place: int) -> str | None:
         return "sessions"
     if place == shape.acls_at:
         return "acls"
-    return next((seal.name for seal in _seals(shape) if seal.start == place), None)
+    return next((seal.name for seal in shape.seals if seal.start == place), None)
 
 
-def _ending(shape: Shape) -> Ending | None:
-    return shape.ending or shape.behind
-
-
-def _seals(shape: Shape) -> Sequence[Seal]:
-    ending = _ending(shape)
-    return () if ending is None else ending.seals
-
-
-def _seal(node: Node, kind: str, place: int, shape: Shape) -> None:
+def _seal(node: Node, kind: str, shape: Shape) -> None:
     """Explain the range that the checksum at the end of a section covers: all bytes before it."""
-    ending = _ending(shape)
-    index = next((i for i, seal in enumerate(_seals(shape)) if seal.name == kind), None)
-    if ending is None or index is None:
+    seal = next((seal for seal in shape.seals if seal.name == kind), None)
+    if seal is None:
         return
-    seal, computed = ending.seals[index], shape.sums_of(ending)[index]
+    computed = shape.computed(seal)
     for child in node.children:
         if child.name == "checksum":
             child.role, child.check = "checksum", Check(seal.stored, computed, 0, seal.at)
@@ -153,18 +144,15 @@ def _inside(data: bytes, shape: Shape | None, focus: Focus) -> list[Node]:
     if shape is None or shape.header is None or shape.acls_at is None or shape.nodes is None:
         return explainer.rest(0, len(data), "not understood")
     nodes: list[Node] = []
-    ending = _ending(shape)
-    for kind, at, end in (
-        ("header", 0, sections.HEADER_SIZE),
-        ("sessions", sections.HEADER_SIZE, shape.acls_at),
-        ("acls", shape.acls_at, shape.nodes),
-    ):
+    ending = shape.found_ending
+    places = (0, sections.HEADER_SIZE, shape.acls_at, shape.nodes)
+    for kind, (at, end) in zip(("header", "sessions", "acls"), pairwise(places), strict=True):
         nodes += explainer.all(_UNIT[kind], at, end)
     end = len(data) if ending is None else ending.end
     nodes += explainer.all(_NODES, shape.nodes, end, {}, "nodes", rows=True)
-    for seal in _seals(shape):
+    for seal in shape.seals:
         children = explainer.all(_UNIT[seal.name], seal.start, seal.stop)
-        _seal(children[0], seal.name, seal.start, shape)
+        _seal(children[0], seal.name, shape)
         nodes += children
     if ending is not None:
         nodes += explainer.rest(ending.stop, len(data))

@@ -15,7 +15,7 @@ from logwright.codec.window import Decoded, Frames, Window
 from logwright.codec.zookeeper.formats.snapshot import sections, tables
 from logwright.codec.zookeeper.formats.snapshot import write as encode
 from logwright.codec.zookeeper.formats.snapshot.expand import Expanded
-from logwright.codec.zookeeper.formats.snapshot.sections import Ending, Read, Shape
+from logwright.codec.zookeeper.formats.snapshot.sections import Read, Shape
 
 
 @dataclass
@@ -47,16 +47,13 @@ class SnapshotContext:
 def decode_frames(
     window: Window, frames: Frames, columns: Sequence[str], context: SnapshotContext
 ) -> Iterator[Decoded]:
-    def column(name: str) -> pa.Array:
-        return _frame_column(name, tables.FRAMES[name].type, window, frames, context)
+    yield Decoded(
+        tables.FRAMES.batch(columns, lambda name: _frame_column(name, window, frames, context), len(frames))
+    )
 
-    yield Decoded(tables.FRAMES.batch(columns, column, len(frames)))
 
-
-def _frame_column(
-    name: str, kind: pa.DataType, window: Window, frames: Frames, context: SnapshotContext
-) -> pa.Array:
-    kinds = frames.header["kind"].astype(np.int64)
+def _frame_column(name: str, window: Window, frames: Frames, context: SnapshotContext) -> pa.Array:
+    kind, kinds = tables.FRAMES[name].type, frames.header["kind"].astype(np.int64)
     if name == "position":
         return numbers(kind, frames.start + window.offset)
     if name == "size":
@@ -75,19 +72,11 @@ def _frame_column(
             out[i] = None if _comes_again(int(kinds[i]), stored, context) else stored
         return contents(kind, out)
     shape = context.shape
-    ending = None if shape is None else shape.ending or shape.behind
     values, null = np.zeros(len(frames), np.int64), np.ones(len(frames), np.bool_)
-    for i in special:
-        seal = None
-        if ending is not None:
-            at = window.offset + int(frames.start[i])
-            seal = next((seal for seal in ending.seals if seal.start == at), None)
-        if seal is not None and shape is not None:
-            null[i] = False
-            if name == "checksum":
-                values[i] = seal.stored
-            else:
-                values[i] = shape.sums_of(ending)[ending.seals.index(seal)]  # type: ignore[arg-type, union-attr]
+    for seal in () if shape is None else shape.seals:
+        for i in np.flatnonzero(frames.start[special] == seal.start - window.offset).tolist():
+            null[special[i]] = False
+            values[special[i]] = seal.stored if name == "checksum" or shape is None else shape.computed(seal)
     return numbers(kind, values, null)
 
 
@@ -102,11 +91,8 @@ def _comes_again(kind: int, stored: bytes, context: SnapshotContext) -> bool:
         return encode.sessions_bytes(_described_sessions(shape) or []) == stored
     if kind == tables.ACLS_FRAME:
         return encode.acls_bytes(_described_acls(shape)) == stored
-    ending: Ending | None = shape.ending or shape.behind
-    assert ending is not None
-    seal = next(seal for seal in ending.seals if tables.SEAL_FRAMES[seal.name] == kind)
-    right = dict(zip((seal.at for seal in ending.seals), shape.sums_of(ending), strict=True))[seal.at]
-    return seal.mark == b"/" and right == seal.stored
+    seal = next(seal for seal in shape.seals if tables.SEAL_FRAMES[seal.name] == kind)
+    return seal.mark == b"/" and shape.computed(seal) == seal.stored
 
 
 def _described_sessions(shape: Shape) -> list[dict[str, int]] | None:
@@ -153,7 +139,7 @@ def describe(size: int, frames: int, tail: bytes, zeros: int, context: SnapshotC
 
 
 def _ending_facts(shape: Shape) -> dict[str, int]:
-    ending = shape.ending or shape.behind
+    ending = shape.found_ending
     out: dict[str, int] = {}
     if ending is None:
         return out

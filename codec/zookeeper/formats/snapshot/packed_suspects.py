@@ -189,10 +189,9 @@ def _length(stream: zlib._Decompress, piece: bytes, data: bytes, at: int, limit:
 def _flips_of_snappy(data: Bytes, content: Bytes) -> Iterator[Flip]:
     """Yield the bits of the chunks without which the first seal may be right: those that change the Adler-32 of the content to it."""
     shape = Shape.of(lambda at, length: content[at : at + length], len(content))
-    ending = shape.ending or shape.behind
-    if ending is None:
+    if not shape.seals:
         return
-    seal = ending.seals[0]
+    seal = shape.seals[0]
     work, at, total = _WORK, SNAPPY_HEADER_SIZE, 0
     while at + 4 <= len(data) and total < seal.at:
         end = at + 4 + load_i32be(data, at)

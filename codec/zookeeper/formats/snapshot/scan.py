@@ -45,8 +45,7 @@ def sections_of(shape: Shape) -> dict[int, tuple[int, int]]:
         out[HEADER_SIZE] = tables.SESSIONS_FRAME, shape.acls_at
         if shape.nodes is not None:
             out[shape.acls_at] = tables.ACLS_FRAME, shape.nodes
-    ending = shape.ending or shape.behind
-    for seal in ending.seals if ending is not None else ():
+    for seal in shape.seals:
         out[seal.start] = tables.SEAL_FRAMES[seal.name], seal.stop
     return out
 
@@ -103,7 +102,7 @@ class Scan:
             bad = self._head_damage(place)
             if bad is not None:
                 return 0, bad
-            ending = shape.ending or shape.behind
+            ending = shape.found_ending
             if ending is not None and place >= ending.end:
                 return 0, self._leftover(place)
             status, need = self._hop()
@@ -214,11 +213,8 @@ class Scan:
             text = "the file does not begin with ZKSN: mismatching magic headers"
             return Fault(tables.NAME, 0, HEADER_SIZE, Kind.MAGIC, text, system=NEXT)
         if place == HEADER_SIZE and shape.sessions is None:
-            kind, text = (
-                Kind.LENGTH,
-                "the number of sessions is impossible: the file is too short for it",
-            )
-            return Fault(tables.NAME, place, min(left, layout.LENGTH), kind, text, system=NEXT)
+            text = "the number of sessions is impossible: the file is too short for it"
+            return Fault(tables.NAME, place, min(left, layout.LENGTH), Kind.LENGTH, text, system=NEXT)
         if place == shape.acls_at and shape.nodes is None:
             text = f"only {len(shape.acls.ids)} lists of the ACL table can be read"
             return Fault(tables.NAME, place, min(left, layout.LENGTH), Kind.PAYLOAD, text, system=NEXT)
@@ -239,21 +235,17 @@ class Scan:
 
     def _unfinished(self, place: int) -> Fault | None:
         """Handle the end of the file. It is sound if an ending was found."""
-        ending = self.shape.ending or self.shape.behind
-        if ending is not None:
+        if self.shape.found_ending is not None:
             return None
         return Fault(tables.NAME, place, 0, Kind.TRUNCATED, "the file ends within its tree", system=NEXT)
 
     def _leftover(self, place: int) -> Fault:
         left = self.window.size - place
         system = "the server requires a seal at the end of the file: it loads the next older snapshot"
+        text, kind = f"{plural.count(left, 'byte')} after the last section", Kind.PADDING
         if left < DIGEST_SIZE + LAST_SIZE:
-            text, kind = (
-                f"the file ends within a section, after {plural.count(left, 'byte')} of it",
-                Kind.TRUNCATED,
-            )
-        else:
-            text, kind = f"{plural.count(left, 'byte')} after the last section", Kind.PADDING
+            text = f"the file ends within a section, after {plural.count(left, 'byte')} of it"
+            kind = Kind.TRUNCATED
         return Fault(tables.NAME, place, left, kind, text, Severity.WARNING, system)
 
 
@@ -264,16 +256,8 @@ def seal_faults(shape: Shape) -> list[Fault]:
         return []
     if shape.ending is None:
         text = "the file does not end with a seal: no checksum covers its nodes, so all rows are suspect"
-        return [
-            Fault(
-                tables.NAME,
-                0,
-                size,
-                Kind.TRUNCATED,
-                text,
-                system=f"the server does not consider it: {NEXT}",
-            )
-        ]
+        system = f"the server does not consider it: {NEXT}"
+        return [Fault(tables.NAME, 0, size, Kind.TRUNCATED, text, system=system)]
     faults = []
     for mismatch in shape.wrong():
         seal = mismatch.seal

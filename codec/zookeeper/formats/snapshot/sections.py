@@ -288,6 +288,21 @@ class Shape:
         return shape
 
     @property
+    def found_ending(self) -> Ending | None:
+        """The ending, which may be before the end of the file."""
+        return self.ending or self.behind
+
+    @property
+    def seals(self) -> tuple[Seal, ...]:
+        """The seals of that ending."""
+        return () if self.found_ending is None else self.found_ending.seals
+
+    def computed(self, seal: Seal) -> int:
+        """Return the checksum of all bytes before one of these seals."""
+        assert self.found_ending is not None
+        return self.sums_of(self.found_ending)[self.seals.index(seal)]
+
+    @property
     def end(self) -> int:
         """Where the tree ends; the end of the file if that is not known."""
         return self.size if self.ending is None else self.ending.end

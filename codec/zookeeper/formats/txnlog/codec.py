@@ -218,11 +218,8 @@ class TxnLog(Codec):
 
     def outliers(self, window: Window, frames: Frames, context: TxnLogContext) -> Sequence[tuple[int, str]]:
         first = window.offset + int(frames.start[0]) == 0 and frames.header["kind"][0] == FILE_HEADER_FRAME
-        return (
-            [(0, fault.detail) for fault in _odd_header(window.data[int(frames.start[0]) :])][:1]
-            if first
-            else []
-        )
+        odd = _odd_header(window.data[int(frames.start[0]) :]) if first else ()
+        return [(0, fault.detail) for fault in odd][:1]
 
     def proved(
         self, window: Window, frame: Frames, before: Frames | None, after: Frames | None, flip: tuple[int, int] | None,
