@@ -37,7 +37,7 @@ def _table() -> FileCapabilities:
 
 
 def _database() -> DirectoryCapabilities:
-    from logwright.codec.leveldb.check.database import check
+    from logwright.codec.leveldb.check.database import DatabaseChecker
     from logwright.codec.leveldb.repair.edit import EDIT_OPTIONS, edit
     from logwright.codec.leveldb.repair.rebuild import REBUILDS, rebuild
     from logwright.codec.leveldb.repair.repair import REPAIR_OPTIONS, DatabaseRepair
@@ -47,7 +47,7 @@ def _database() -> DirectoryCapabilities:
     return DirectoryCapabilities(
         combine=live.combine,
         predict=STARTUP,
-        check=check,
+        check=DatabaseChecker,
         repair=DirectoryRepair(DatabaseRepair.repair, rebuild, REBUILDS, REPAIR_OPTIONS),
         edit=DirectoryEdit(edit, EDIT_OPTIONS),
     )

@@ -28,7 +28,7 @@ def _snapshot() -> FileCapabilities:
 
 def _data_directory() -> DirectoryCapabilities:
     from logwright.codec.engine.repair import Strategy
-    from logwright.codec.zookeeper.check.datadir import check
+    from logwright.codec.zookeeper.check.datadir import DataDirChecker
     from logwright.codec.zookeeper.repair.edit import EDIT_OPTIONS, edit
     from logwright.codec.zookeeper.repair.rebuild import REBUILDS, rebuild
     from logwright.codec.zookeeper.repair.repair import REPAIR_OPTIONS, DataDirRepair
@@ -38,7 +38,7 @@ def _data_directory() -> DirectoryCapabilities:
     return DirectoryCapabilities(
         combine=views.combine,
         predict=STARTUP,
-        check=check,
+        check=DataDirChecker,
         repair=DirectoryRepair(DataDirRepair.repair, rebuild, REBUILDS, REPAIR_OPTIONS, Strategy.PREFIX),
         edit=DirectoryEdit(edit, EDIT_OPTIONS),
     )

@@ -43,7 +43,16 @@ ADVICE = (
 class DatabaseChecker:
     """See `logwright.codec.capability.Check`. With `deep`, the contents of blocks are checked."""
 
-    def __init__(self, listing: Listing, plan: Plan, *, deep: bool) -> None:
+    def __init__(
+        self,
+        listing: Listing,
+        plan: Plan,
+        options: Options,
+        *,
+        clean: bool | None,
+        live: bool | None,
+        deep: bool,
+    ) -> None:
         self._listing, self._deep = listing, deep
         descriptor = read_descriptor(listing)
         self._version = descriptor.version if descriptor.error is None else None
@@ -268,10 +277,3 @@ class DatabaseChecker:
     ) -> None:
         codec = log.NAME if name.endswith(".log") else LAYOUT
         self._faults.append((name, Fault(codec, at, 0, kind, text, severity, system, lost=dict(lost or {}))))
-
-
-def check(
-    listing: Listing, plan: Plan, options: Options, *, clean: bool | None, live: bool | None, deep: bool
-) -> DatabaseChecker:
-    """See `codec.capability.Check`."""
-    return DatabaseChecker(listing, plan, deep=deep)

@@ -21,12 +21,11 @@ from logwright.codec.zookeeper.formats.snapshot.tables import NAME as SNAPSHOT
 from logwright.codec.zookeeper.formats.txnlog.codec import CODEC as LOG
 from logwright.codec.zookeeper.formats.txnlog.layout import HEADER_SIZE
 from logwright.codec.zookeeper.formats.txnlog.scan import TXN_FRAME
-from logwright.codec.zookeeper.jute import Int64s
 from logwright.codec.zookeeper.names import epoch_of, zxid_text
 from logwright.codec.zookeeper.repair import continuity, snapshots
-from logwright.codec.zookeeper.repair.logs import Log
+from logwright.codec.zookeeper.repair.logs import Log, Part
 from logwright.codec.zookeeper.repair.snapshots import Snapshot
-from logwright.codec.zookeeper.repair.survey import superseded_by, zxids
+from logwright.codec.zookeeper.repair.survey import first_zxid, last_zxid, superseded_by
 from logwright.codec.zookeeper.state.columns import TTL_MASK
 from logwright.codec.zookeeper.state.tree import Tree
 from logwright.codec.zookeeper.store import files, trace
@@ -52,11 +51,20 @@ _MOST = 20
 class DataDirChecker:
     """See `logwright.codec.capability.Check`. `deep`: replay the transactions and compare digests."""
 
-    def __init__(self, listing: Listing, plan: Plan, *, deep: bool) -> None:
+    def __init__(
+        self,
+        listing: Listing,
+        plan: Plan,
+        options: Options,
+        *,
+        clean: bool | None,
+        live: bool | None,
+        deep: bool,
+    ) -> None:
         self._listing, self._plan, self._deep = listing, plan, deep
         self._faults: list[tuple[str, Fault]] = []
         self._file: PlannedFile | None = None
-        self._records: dict[str, list[tuple[Int64s, Int64s, Int64s]]] = {}
+        self._records: dict[str, list[Part]] = {}
         self._nodes: dict[str, snapshots.NodeSurvey] = {}
 
     def begin(self, file: PlannedFile) -> None:
@@ -67,9 +75,8 @@ class DataDirChecker:
         if file is not None and file.codec == LOG.name:
             frames = frames.pick(frames.header["kind"] == TXN_FRAME)
             place = frames.start + window.offset, frames.end + window.offset
-            self._records.setdefault(file.name, []).append(
-                (*place, np.ascontiguousarray(frames.header["zxid"]))
-            )
+            part = *place, np.ascontiguousarray(frames.header["zxid"])
+            self._records.setdefault(file.name, []).append(part)
         elif file is not None and file.codec == SNAPSHOT and self._deep:
             self._nodes.setdefault(file.name, snapshots.NodeSurvey()).add(window, frames)
 
@@ -78,39 +85,31 @@ class DataDirChecker:
         for log in logs:
             for cut in log.cut:
                 if cut.why:
-                    self._report(
-                        log.file,
-                        Kind.ORDER,
-                        cut.why,
-                        Severity.WARNING,
-                        "the server does not see it",
-                        cut.offset,
-                    )
+                    system = "the server does not see it"
+                    self._report(log.file, cut.why, system, Kind.ORDER, Severity.WARNING, cut.offset)
         snapshots_read = self._snapshots()
         sound = [snapshot for snapshot in snapshots_read if snapshot.sound and not snapshot.cut]
         for snapshot in sound:
             if snapshot.early:
                 system = "the server trusts the name: it skips the transactions in between, and reports different digests for later ones"
-                self._report(snapshot.file, Kind.LINK, snapshot.early, Severity.ERROR, system)
-        self._without(snapshots_read, sound, logs)
-        base = max((snapshot.zxid for snapshot in sound), default=0)
+                self._report(snapshot.file, snapshot.early, system)
+        if not sound:
+            self._without(snapshots_read, logs)
+        newest = max((snapshot.zxid for snapshot in sound), default=0)
         if sound or continuity.fresh(logs):
-            self._gaps(logs, base, sound)
+            self._gaps(logs, newest, sound)
             self._fuzzy(logs, sound)
-        self._epochs(int(max([base, *zxids(logs)[-1:].tolist()])))
+        self._epochs(last_zxid(logs, newest))
         if self._deep:
             self._replay(logs, sound)
         yield from self._faults
 
     def _log(self, file: DataFile) -> Log:
-        parts = self._records.get(file.name, [])
-        empty = np.empty(0, np.int64)
-        start, end, zxid = (np.concatenate([empty, *(part[k] for part in parts)]) for k in range(3))
-        log = Log(file.name, file.size, file.zxid, start, end, zxid)
-        gaps = np.flatnonzero(start != np.concatenate(([HEADER_SIZE], end[:-1]))) if len(start) else empty
+        log = Log.of(file.name, file.size, file.zxid, self._records.get(file.name, []))
+        gaps = log.start[log.start != np.concatenate(([HEADER_SIZE], log.end))[: len(log.end)]]
         if len(gaps):
             # The damage itself is reported already. Only the transactions after it matter here.
-            log.cut = [Removed(file.name, int(start[gaps[0]]), 0, "")]
+            log.cut = [Removed(file.name, int(gaps[0]), 0, "")]
         return log
 
     def _snapshots(self) -> list[Snapshot]:
@@ -129,38 +128,34 @@ class DataDirChecker:
 
     # Missing transactions
 
-    def _without(self, present: list[Snapshot], sound: list[Snapshot], logs: list[Log]) -> None:
-        """Report that all snapshots are damaged."""
-        if sound:
+    def _without(self, damaged: list[Snapshot], logs: list[Log]) -> None:
+        """Report that no snapshot is sound."""
+        first = first_zxid(logs)
+        if first is None and not damaged:
             return
-        first = next((log.first for log in logs if len(log.zxid)), None)
-        reason = "all snapshots are damaged" if present else "there is no snapshot"
+        text = "all snapshots are damaged" if damaged else "there is no snapshot"
         if first is None:
-            if present:
-                self._report("", Kind.LINK, f"{reason}, and there are no transactions", Severity.ERROR, "")
-            return
-        if continuity.fresh(logs):
-            text = f"{reason}; the logs begin with the first transaction, so the tree can be rebuilt from them alone"
-            self._report("", Kind.LINK, text, Severity.ERROR, "")
-            return
-        text = f"{reason}, and the logs begin with {zxid_text(first)}: all earlier transactions are missing"
-        self._report("", Kind.LINK, text, Severity.ERROR, "")
+            text += ", and there are no transactions"
+        elif continuity.fresh(logs):
+            text += "; the logs begin with the first transaction, so the tree can be rebuilt from them alone"
+        else:
+            text += f", and the logs begin with {zxid_text(first)}: all earlier transactions are missing"
+        self._report("", text, "")
 
-    def _gaps(self, logs: list[Log], base: int, sound: list[Snapshot]) -> None:
+    def _gaps(self, logs: list[Log], newest: int, sound: list[Snapshot]) -> None:
         oldest = min((snapshot.zxid for snapshot in sound), default=0)
         for gap in continuity.gaps(logs, oldest):
-            log, at = continuity.place(logs, gap.record)
-            if log.start[at] != (log.end[at - 1] if at else HEADER_SIZE):
+            log, i = continuity.place(logs, gap.record)
+            at = int(log.start[i])
+            if at != (log.end[i - 1] if i else HEADER_SIZE):
                 continue  # the damage between them is reported already
-            span = continuity.zxid_range(gap)
-            rows, lost = gap.last - gap.first + 1, {"first_zxid": gap.first, "last_zxid": gap.last}
-            if gap.last <= base:
-                text = f"{span} {continuity.is_or_are(gap)} in no log; a later snapshot includes their effect"
+            if gap.last <= newest:
+                text = f"{gap.text()} in no log; a later snapshot includes their effect"
                 system = "the server does not need them as long as that snapshot is undamaged"
-                self._report(log.file, Kind.LINK, text, Severity.WARNING, system, int(log.start[at]))
-                continue
-            text = f"{span} {continuity.is_or_are(gap)} in no log and no snapshot"
-            self._report(log.file, Kind.LINK, text, Severity.ERROR, _SILENT, int(log.start[at]), rows, lost)
+                self._report(log.file, text, system, severity=Severity.WARNING, at=at)
+            else:
+                text = f"{gap.text()} in no log and no snapshot"
+                self._report(log.file, text, _SILENT, at=at, rows=gap.count, lost=gap.lost)
 
     def _fuzzy(self, logs: list[Log], sound: list[Snapshot]) -> None:
         if not sound:
@@ -173,9 +168,7 @@ class DataDirChecker:
                 f"{zxid_text(until)}: the tree may contain some of the others"
             )
             lost = {"first_zxid": until + 1, "last_zxid": newest.until}
-            self._report(
-                newest.file, Kind.LINK, text, Severity.ERROR, "the server does not notice", lost=lost
-            )
+            self._report(newest.file, text, "the server does not notice", lost=lost)
 
     def _epochs(self, last: int) -> None:
         """Source: `QuorumPeer.loadDataBase`."""
@@ -183,13 +176,13 @@ class DataDirChecker:
         if current is not None and current < epoch_of(last):
             text = f"the current epoch is {current}, but the last transaction, {zxid_text(last)}, has epoch {epoch_of(last)}"
             system = f"in an ensemble the server does not start: The current epoch, {current}, is older than the last zxid, {last}"
-            self._report(names.CURRENT_EPOCH, Kind.ORDER, text, Severity.ERROR, system)
+            self._report(names.CURRENT_EPOCH, text, system, Kind.ORDER)
         if current is not None and accepted is not None and accepted < current:
             text = f"the accepted epoch is {accepted}, below the current epoch, {current}"
             system = (
                 "in an ensemble the server does not start: The accepted epoch is less than the current epoch"
             )
-            self._report(names.ACCEPTED_EPOCH, Kind.ORDER, text, Severity.ERROR, system)
+            self._report(names.ACCEPTED_EPOCH, text, system, Kind.ORDER)
 
     # The content of the tree
 
@@ -225,10 +218,10 @@ class DataDirChecker:
                 if len(orphans) > _MOST and path == orphans[_MOST - 1]:
                     text += f" (and {plural.count(len(orphans) - _MOST, 'more node')} without one)"
                 system = "Invalid Datatree, unable to find parent: the server loads the next older snapshot"
-                self._report(candidate.name, Kind.LINK, text, Severity.ERROR, system)
+                self._report(candidate.name, text, system)
             if right is False and not orphans:
                 text = "the digest of its tree differs from the stored one"
-                self._report(candidate.name, Kind.CHECKSUM, text, Severity.ERROR, _LOGGED)
+                self._report(candidate.name, text, _LOGGED, Kind.CHECKSUM)
             self._owners(candidate.name, tree)
             if not orphans:
                 return candidate, loaded
@@ -241,7 +234,7 @@ class DataDirChecker:
             for i in np.flatnonzero(strange)[:_MOST].tolist():
                 text = f"the owner of {batch.column(0)[i].as_py()}, {zxid_text(int(owners[i]))}, is not valid"
                 system = "with extendedTypesEnabled the server does not start: IllegalArgumentException: Invalid ephemeralOwner"
-                self._report(name, Kind.PAYLOAD, text, Severity.WARNING, system)
+                self._report(name, text, system, Kind.PAYLOAD, Severity.WARNING)
 
     def _report_mismatches(
         self, traced: Trace, name: str, later: Trace | None = None, newest: str = ""
@@ -253,46 +246,31 @@ class DataDirChecker:
                 system = (
                     "the server does not need the missing transactions as long as that snapshot is undamaged"
                 )
-                self._report(mismatch.file, Kind.LINK, text, Severity.WARNING, system, mismatch.offset)
+                self._report(mismatch.file, text, system, Kind.LINK, Severity.WARNING, mismatch.offset)
                 continue
             text = (
                 f"the digest of the tree after {zxid_text(mismatch.zxid)}: stored {mismatch.stored & _ALL:#x}, computed "
-                f"{mismatch.computed & _ALL:#x}; "
-                "the data differs from what was written, from this transaction on"
+                f"{mismatch.computed & _ALL:#x}; the data differs from what was written, from this transaction on"
             )
-            self._report(mismatch.file, Kind.CHECKSUM, text, Severity.ERROR, _LOGGED, mismatch.offset)
+            self._report(mismatch.file, text, _LOGGED, Kind.CHECKSUM, at=mismatch.offset)
         if traced.never is not None:
             mismatch = traced.never
             text = f"the digests of transactions from {zxid_text(mismatch.zxid)} on are not those of the tree of {name or 'a new server'}"
-            self._report(mismatch.file, Kind.CHECKSUM, text, Severity.WARNING, _LOGGED, mismatch.offset)
+            self._report(mismatch.file, text, _LOGGED, Kind.CHECKSUM, Severity.WARNING, mismatch.offset)
 
     def _report(
         self,
         name: str,
-        kind: Kind,
         text: str,
-        severity: Severity,
         system: str,
+        kind: Kind = Kind.LINK,
+        severity: Severity = Severity.ERROR,
         at: int = 0,
         rows: int | None = None,
         lost: Mapping[str, int] | None = None,
     ) -> None:
-        self._faults.append(
-            (name, Fault(LAYOUT, at, 0, kind, text, severity, system, rows, dict(lost or {})))
-        )
+        fault = Fault(LAYOUT, at, 0, kind, text, severity, system, rows, dict(lost or {}))
+        self._faults.append((name, fault))
 
 
 _ALL = (1 << 64) - 1
-
-
-def check(
-    listing: Listing,
-    plan: Plan,
-    options: Options,
-    *,
-    clean: bool | None,
-    live: bool | None,
-    deep: bool,
-) -> DataDirChecker:
-    """See `codec.capability.Check`."""
-    return DataDirChecker(listing, plan, deep=deep)

@@ -26,6 +26,21 @@ class Gap:
     first: int
     last: int
 
+    @property
+    def count(self) -> int:
+        return self.last - self.first + 1
+
+    @property
+    def lost(self) -> dict[str, int]:
+        """The transactions, as in `Removed`."""
+        return {"first_zxid": self.first, "last_zxid": self.last}
+
+    def text(self, where: str = "") -> str:
+        """Return the zxids with their verb: "0x1 is", "0x1 to 0x3 are"; `where` comes before the verb."""
+        if self.first == self.last:
+            return f"{zxid_text(self.first)}{where} is"
+        return f"{zxid_text(self.first)} to {zxid_text(self.last)}{where} are"
+
 
 @dataclass(frozen=True, slots=True)
 class Base:
@@ -71,9 +86,7 @@ def ends(logs: Sequence[Log], base: int) -> list[Gap]:
 def furthest(logs: Sequence[Log], base: int) -> int:
     """Return the last transaction before the first gap."""
     missing = gaps(logs, base)
-    all_ = zxids(logs)
-    contiguous = all_[: missing[0].record] if missing else all_
-    return int(max([base, *([int(contiguous.max())] if len(contiguous) else [])]))
+    return int(zxids(logs)[: missing[0].record if missing else None].max(initial=base))
 
 
 def fresh(logs: Sequence[Log]) -> bool:
@@ -112,14 +125,3 @@ def place(logs: Sequence[Log], record: int) -> tuple[Log, int]:
     ends = np.cumsum([len(log.zxid) for log in logs])
     i = int(np.searchsorted(ends, record, "right"))
     return logs[i], record - int(ends[i]) + len(logs[i].zxid)
-
-
-def zxid_range(gap: Gap) -> str:
-    """Return the zxids of a gap as text."""
-    return (
-        zxid_text(gap.first) if gap.first == gap.last else f"{zxid_text(gap.first)} to {zxid_text(gap.last)}"
-    )
-
-
-def is_or_are(gap: Gap) -> str:
-    return "is" if gap.first == gap.last else "are"

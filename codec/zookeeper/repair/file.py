@@ -10,7 +10,7 @@ from logwright.codec.option import Options
 from logwright.codec.store.extents import Copy, Extent
 from logwright.codec.store.listing import Listing, PlannedFile
 from logwright.codec.zookeeper.repair import logs, snapshots
-from logwright.codec.zookeeper.repair.continuity import gaps, is_or_are, up_to, zxid_range
+from logwright.codec.zookeeper.repair.continuity import gaps, up_to
 
 Pieces = tuple[Iterator[Extent], Sequence[Removed]]
 
@@ -25,8 +25,7 @@ def repair_log(
     if strategy is Strategy.PREFIX and len(log.zxid):
         missing = gaps([log], log.first - 1)
         if missing:
-            gap = missing[0]
-            log = up_to(log, gap.record, f"{zxid_range(gap)} before it {is_or_are(gap)} missing")
+            log = up_to(log, missing[0].record, f"{missing[0].text(' before it')} missing")
     if log.sound:
         return iter([Copy(log.file, 0, log.size)]), ()
     return logs.pieces(log), log.cut

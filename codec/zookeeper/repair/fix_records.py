@@ -139,12 +139,5 @@ DATA_INCONSISTENCY, UNIMPLEMENTED = -3, -6
 
 def error_record(session_id: int, cxid: int, zxid: int, time: int, err: int) -> bytes:
     """Return a transaction that changes nothing but the last zxid, as a server writes it for a failed request."""
-    payload = {
-        "client_id": session_id,
-        "cxid": cxid,
-        "zxid": zxid,
-        "time": time,
-        "type": ERROR,
-        "body": {"err": err},
-    }
-    return record_of(PAYLOAD.pack(payload))
+    header = {"client_id": session_id, "cxid": cxid, "zxid": zxid, "time": time, "type": ERROR}
+    return record_of(PAYLOAD.pack({**header, "body": {"err": err}}))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -25,11 +26,14 @@ from logwright.codec.zookeeper.formats.txnlog.scan import BODY, TXN_FRAME
 from logwright.codec.zookeeper.formats.txnlog.tables import LIMITS as TXNLOG_LIMITS
 from logwright.codec.zookeeper.jute import Int64s
 from logwright.codec.zookeeper.repair.fix_records import FIRST, UNIMPLEMENTED, error_record, fix_record
+from logwright.codec.zookeeper.store.files import base
 
 LIMITS = TXNLOG_LIMITS
 _MOST = 16 << 20
 """Bytes of a damaged region that are searched for correctable records."""
 _TIME = PAYLOAD.offset("time")
+Part = tuple[Int64s, Int64s, Int64s]
+"""The starts, ends and zxids of some records of a file."""
 
 
 @dataclass
@@ -50,10 +54,17 @@ class Log:
     """The file header, if it must be rewritten; empty if there is neither a header nor a record."""
     largest: int = 0
     """Size of the largest payload, if a server with the default limits refuses it."""
-    doubtful: frozenset[int] = frozenset()
+    doubtful: set[int] = field(default_factory=set)
     """The starts of records whose correction a digest has to confirm."""
     wrong: Removed | None = None
     """The first damage that is more than a torn tail."""
+
+    @classmethod
+    def of(cls, file: str, size: int, named: int, parts: Sequence[Part] = ()) -> Self:
+        """Return a log without damage that has these records."""
+        none = np.empty(0, np.int64)
+        start, end, zxid = (np.concatenate([none, *(part[k] for part in parts)]) for k in range(3))
+        return cls(file, size, named, start, end, zxid)
 
     @property
     def sound(self) -> bool:
@@ -104,56 +115,36 @@ def _lost(cut: Removed, zxid: int | None) -> Removed:
 
 def survey(listing: Listing, file: str, size: int, options: Options, *, correct: bool = True) -> Log:
     """Read a log from end to end. `correct`: whether single flipped bits are corrected."""
-    return _LogSurvey(listing, file, size, options, correct=correct).log()
+    return _LogSurvey(listing, file, size, options, correct=correct).run()
 
 
 class _LogSurvey:
     def __init__(self, listing: Listing, file: str, size: int, options: Options, *, correct: bool) -> None:
-        self.file, self.size, self.correct = file, size, correct
+        self.correct = correct
         self.read = ListedFile(listing, file, size)
         own = {limit.name: options[limit.name] for limit in LIMITS if options.given(limit.name)}
-        name = file.rpartition("/")[2]
-        self.context = txnlog.CODEC.context(name, Options(txnlog.CODEC.options, own))
-        named = names.parse(name)
+        self.context = txnlog.CODEC.context(base(file), Options(txnlog.CODEC.options, own))
+        named = names.parse(base(file))
         self.named = None if named is None else named.zxid
-        self.cut: list[Removed] = []
-        self.replacements: dict[int, bytes] = {}
-        self.header: bytes | None = None
-        self.largest = 0
-        self.wrong: Removed | None = None
-        self.doubtful: set[int] = set()
-        self.parts: list[tuple[Int64s, Int64s, Int64s]] = []
+        self.log = Log.of(file, size, self.named or 0)
+        self.parts: list[Part] = []
         self.last: int | None = None
 
-    def log(self) -> Log:
+    def run(self) -> Log:
+        log = self.log
         for step in Walk(self.read, txnlog.CODEC, self.context):
             if isinstance(step, Stretch):
                 self._records(step.window, step.frames)
             elif step.fault.severity is not Severity.INFO:
-                before = len(self.cut)
+                before = len(log.cut)
                 self._hole(step)
                 if step.fault.severity is Severity.ERROR:
-                    self.wrong = self.wrong or self.cut[before]
-        empty = np.empty(0, np.int64)
-        start, end, zxid = (np.concatenate([empty, *(part[k] for part in self.parts)]) for k in range(3))
-        named = 0 if self.named is None else self.named
-        self.cut.sort(key=lambda removed: removed.offset)
-        if not len(start) and self.cut and self.cut[0].offset == 0:
-            self.header = b""
-        return Log(
-            self.file,
-            self.size,
-            named,
-            start,
-            end,
-            zxid,
-            self.replacements,
-            self.cut,
-            self.header,
-            self.largest,
-            frozenset(self.doubtful),
-            self.wrong,
-        )
+                    log.wrong = log.wrong or log.cut[before]
+        read = Log.of(log.file, log.size, log.named, self.parts)
+        log.cut.sort(key=lambda removed: removed.offset)
+        if not self.parts and log.cut and log.cut[0].offset == 0:
+            log.header = b""
+        return replace(log, start=read.start, end=read.end, zxid=read.zxid)
 
     def _records(self, window: Window, frames: Frames) -> None:
         frames = frames.pick(frames.header["kind"] == TXN_FRAME)
@@ -171,46 +162,44 @@ class _LogSurvey:
         self.last = int(zxid[-1])
         size = int(frames.header["length"].max())
         if size > self.context.limit:
-            self.largest = max(self.largest, size)
+            self.log.largest = max(self.log.largest, size)
 
     def _replaced(self, window: Window, frames: Frames, i: int, status: int) -> bool:
         """Return whether a record with a right checksum, which no server reads or writes, is replaced by one that changes nothing."""
         start, end = int(frames.start[i]), int(frames.end[i])
         head = frames.header[i]
         zxid, kind = int(head["zxid"]), int(head["type"])
-        at, length = window.offset + start, end - start
+        file, at, length = self.log.file, window.offset + start, end - start
         if zxid < FIRST:
             # The snapshot before it would have a name that no server accepts (`Long.parseLong` of 16 digits).
             why = f"its checksum is right, but no server gives the zxid {names.zxid_text(zxid)}: zxids count up from 1"
-            self._cut(Removed(self.file, at, length, why, 0, 1))
+            self._cut(Removed(file, at, length, why, 0, 1))
             return False
         if status == UNSUPPORTED and kind == CHECK:
-            self.replacements[at] = error_record(
-                int(head["session_id"]), int(head["cxid"]), zxid, int(head["time"]), UNIMPLEMENTED
-            )
+            session_id, cxid, time = (int(head[name]) for name in ("session_id", "cxid", "time"))
+            self.log.replacements[at] = error_record(session_id, cxid, zxid, time, UNIMPLEMENTED)
             why = (
                 "a check outside of a multi, which no server reads (Unsupported Txn with type=13): replaced by an error, which "
                 "changes nothing either"
             )
-            self._cut(Removed(self.file, at, length, why, 0, 0))
+            self._cut(Removed(file, at, length, why, 0, 0))
             return True
         problem = f"Unsupported Txn with type={kind}" if status == UNSUPPORTED else WORDS[status][0]
         lost = {"first_zxid": zxid, "last_zxid": zxid}
-        self._cut(Removed(self.file, at, length, f"its checksum is right, but {problem}", 0, 1, lost))
+        self._cut(Removed(file, at, length, f"its checksum is right, but {problem}", 0, 1, lost))
         return False
 
     def _cut(self, cut: Removed) -> None:
-        self.cut.append(cut)
-        self.wrong = self.wrong or cut
+        self.log.cut.append(cut)
+        self.log.wrong = self.log.wrong or cut
 
     def _hole(self, hole: Hole) -> None:
-        fault = hole.fault_if_removed(txnlog.CODEC, self.context)
+        log, fault = self.log, hole.fault_if_removed(txnlog.CODEC, self.context)
         at, stop = fault.offset, fault.offset + fault.length
+        problem = f"{fault.kind}: {fault.detail}"
         if at == 0 and stop >= HEADER_SIZE:
-            self.header = FILE_HEADER.pack({})
-            self.cut.append(
-                Removed(self.file, 0, HEADER_SIZE, f"{fault.kind}: {fault.detail}: rewritten", 0, 0)
-            )
+            log.header = FILE_HEADER.pack({})
+            log.cut.append(Removed(log.file, 0, HEADER_SIZE, f"{problem}: rewritten", 0, 0))
             at = HEADER_SIZE
         data = self.read(at, min(stop - at, _MOST))
         place = 0
@@ -219,14 +208,14 @@ class _LogSurvey:
             if record is None or (record.bits == 1 and not self.correct):
                 break
             offset = at + record.start
-            self.replacements[offset] = record.record
+            log.replacements[offset] = record.record
             if record.doubt:
-                self.doubtful.add(offset)
-            single_values = (np.array([value], np.int64) for value in (offset, at + record.stop, record.zxid))
-            self.parts.append(tuple(single_values))  # type: ignore[arg-type]
+                log.doubtful.add(offset)
+            start, end, zxid = np.array([[offset], [at + record.stop], [record.zxid]], np.int64)
+            self.parts.append((start, end, zxid))
             self.last = record.zxid
-            why = f"{fault.kind}: {fault.detail}; {record.why}" if not place else record.why
-            self.cut.append(Removed(self.file, offset, record.stop - record.start, why, 0, 0))
+            why = record.why if place else f"{problem}; {record.why}"
+            log.cut.append(Removed(log.file, offset, record.stop - record.start, why, 0, 0))
             place = record.stop
         if at + place < stop or not fault.length:
             self._lost(fault, at + place, stop, fixed=bool(place))
@@ -241,7 +230,7 @@ class _LogSurvey:
             rows = last - self.last if last > self.last else None
             lost = {"first_zxid": self.last + 1} | ({"last_zxid": last} if rows is not None else {})
         if not (fault.offset == 0 and stop == HEADER_SIZE):
-            self.cut.append(Removed(self.file, at, stop - at, why, 0, rows, lost))
+            self.log.cut.append(Removed(self.log.file, at, stop - at, why, 0, rows, lost))
 
 
 # Writing
@@ -254,12 +243,8 @@ def pieces(log: Log, fills: dict[int, Iterator[bytes]] | None = None) -> Iterato
     for low, high in pairwise(edges):
         if fills and low in fills:
             yield from fills[low]
-        replacement = log.replacements.get(int(log.start[low]))
-        yield (
-            Copy(log.file, int(log.start[low]), int(log.end[high - 1]))
-            if replacement is None
-            else replacement
-        )
+        at = int(log.start[low])
+        yield log.replacements.get(at) or Copy(log.file, at, int(log.end[high - 1]))
 
 
 def _runs(log: Log, fills: dict[int, Iterator[bytes]]) -> list[int]:

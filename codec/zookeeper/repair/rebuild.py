@@ -17,7 +17,7 @@ from logwright.codec.zookeeper.names import snapshot_name, zxid_text
 from logwright.codec.zookeeper.repair import continuity
 from logwright.codec.zookeeper.repair.continuity import Base
 from logwright.codec.zookeeper.repair.repair import BEFORE_QUORUM, DataDirRepair
-from logwright.codec.zookeeper.repair.survey import Survey
+from logwright.codec.zookeeper.repair.survey import Survey, zxids
 from logwright.codec.zookeeper.store import files, write
 from logwright.codec.zookeeper.store.trace import trace
 
@@ -29,17 +29,11 @@ def rebuild(listing: Listing, plan: Plan, kinds: Sequence[str], options: Options
     """See `codec.capability.Rebuild`. Raises `DamageError` if a log is damaged or transactions are missing."""
     survey = DataDirRepair([listing], [plan], options).prepared().surveyed
     sound = [snapshot for snapshot in survey.snapshots if snapshot.sound]
-    last = max(
-        [
-            0,
-            *(snapshot.zxid for snapshot in sound),
-            *(int(log.zxid.max()) for log in survey.logs if len(log.zxid)),
-        ]
-    )
+    last = int(zxids(survey.logs).max(initial=max((snapshot.zxid for snapshot in sound), default=0)))
     snapshots_made: dict[str, Iterable[bytes]] = {}
     dropped: list[str] = []
     out = Rebuild(listing, snapshots_made, dropped)
-    out.rows = sum(snapshot.rows for snapshot in sound) + sum(len(log.zxid) for log in survey.logs)
+    out.rows = sum(snapshot.rows for snapshot in sound) + len(zxids(survey.logs))
     if SNAPSHOT in kinds:
         base = _base(survey)
         last = continuity.furthest(survey.logs, base.zxid)
@@ -68,7 +62,8 @@ def _snapshot(out: RepairPlan, survey: Survey, base: Base) -> Iterator[bytes]:
     """Replay the logs on a snapshot, and yield the snapshot of the tree."""
     ours = {file.name: file for file in files.snapshots(survey.listing)}
     replayed = trace(survey.listing, None if base.snapshot is None else ours[base.snapshot.file])
-    for mismatch in (*replayed.wrong[:1], *([replayed.never] if replayed.never is not None else [])):
+    never = [] if replayed.never is None else [replayed.never]
+    for mismatch in replayed.wrong[:1] + never:
         out.notes.append(
             f"The digest stored with {zxid_text(mismatch.zxid)} is not that of the tree: see verify."
         )
@@ -96,11 +91,7 @@ def _base(survey: Survey) -> Base:
         if not continuity.gaps(survey.logs, base.zxid) and continuity.settled(base, survey.logs):
             return base
     missing = continuity.gaps(survey.logs, bases[0].zxid) if bases else []
-    why = (
-        f"{continuity.zxid_range(missing[0])} {continuity.is_or_are(missing[0])} in no log"
-        if missing
-        else "the logs do not begin with the first transaction"
-    )
+    why = f"{missing[0].text()} in no log" if missing else "the logs do not begin with the first transaction"
     raise DamageError(
         f"no undamaged snapshot is followed by all later transactions: {why}",
         path=survey.listing.name,

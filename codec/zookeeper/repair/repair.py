@@ -31,14 +31,22 @@ from logwright.codec.zookeeper.repair.continuity import Base, Gap, up_to
 from logwright.codec.zookeeper.repair.fix_records import DATA_INCONSISTENCY, error_record
 from logwright.codec.zookeeper.repair.logs import Log
 from logwright.codec.zookeeper.repair.snapshots import Snapshot
-from logwright.codec.zookeeper.repair.survey import LIMITS, Survey, reorder, survey, zxids
-from logwright.codec.zookeeper.repair.validate import validate
+from logwright.codec.zookeeper.repair.survey import (
+    LIMITS,
+    Survey,
+    first_zxid,
+    last_zxid,
+    reorder,
+    survey,
+    zxids,
+)
+from logwright.codec.zookeeper.repair.validate import replay, validate
 from logwright.codec.zookeeper.startup.settings import AUTOCREATE
 from logwright.codec.zookeeper.startup.settings import OPTIONS as START_OPTIONS
 from logwright.codec.zookeeper.startup.start import STARTUP
 from logwright.codec.zookeeper.store import files
 from logwright.codec.zookeeper.store.datadir import LAYOUT
-from logwright.codec.zookeeper.store.trace import Trace, trace
+from logwright.codec.zookeeper.store.trace import trace
 
 CHOP = Option(
     "chop.zxid",
@@ -125,9 +133,8 @@ class DataDirRepair(RepairPlan, Repairer):
         until = continuity.furthest(survey.logs, base.zxid)
         missing = continuity.gaps(survey.logs, base.zxid)
         why = "after missing transactions"
-        if missing:
-            gap = missing[0]
-            why = f"{continuity.zxid_range(gap)} before it {continuity.is_or_are(gap)} missing"
+        for gap in missing[:1]:
+            why = f"{gap.text(' before it')} missing"
             if self.chop is None or gap.first <= self.chop:
                 self._missing(gap)
         if self.chop is not None and self.chop < until:
@@ -136,12 +143,10 @@ class DataDirRepair(RepairPlan, Repairer):
             if gap.first <= until:
                 until, why = gap.first - 1, _lost_end(gap)
         if self.options[MISMATCH.name] == CUT:
-            wrong = self._traced(base).wrong
-            if wrong and wrong[0].zxid <= until:
-                until, why = (
-                    wrong[0].zxid - 1,
-                    f"the digest of {zxid_text(wrong[0].zxid)} is not that of the tree after it",
-                )
+            wrong = [mismatch.zxid for mismatch in replay(survey, base).wrong[:1]]
+            if wrong and wrong[0] <= until:
+                until = wrong[0] - 1
+                why = f"the digest of {zxid_text(wrong[0])} is not that of the tree after it"
         self._cut_logs(until, why)
         self._snapshots(until, base)
         return self._finish(base, until)
@@ -167,7 +172,7 @@ class DataDirRepair(RepairPlan, Repairer):
                 f"{zxid_text(until)}"
             )
         reason = "all snapshots are damaged" if survey.snapshots else "there is no snapshot"
-        first = next((log.first for log in survey.logs if len(log.zxid)), None)
+        first = first_zxid(survey.logs)
         begin = "there are no transactions" if first is None else f"the logs begin with {zxid_text(first)}"
         self._refuse(f"{reason}, and {begin}")
 
@@ -175,24 +180,12 @@ class DataDirRepair(RepairPlan, Repairer):
         """Find epochs whose last transactions are lost. Digests are the only sign of that."""
         survey = self.surveyed
         ends = continuity.ends(survey.logs, base.zxid)
-        wrong = self._traced(base).wrong if ends else []
-        first = min((mismatch.zxid for mismatch in wrong), default=None)
+        wrong = replay(survey, base).wrong if ends else []
+        if not wrong:
+            return []
+        epoch = epoch_of(min(mismatch.zxid for mismatch in wrong))
         all_ = zxids(survey.logs)
-        return [
-            gap for gap in ends if first is not None and epoch_of(int(all_[gap.record])) == epoch_of(first)
-        ]
-
-    def _traced(self, base: Base) -> Trace:
-        """Replay the corrected files from a snapshot on."""
-        survey = self.surveyed
-        pieces = [
-            OutputFile(snapshot.name, snapshot.pieces or [])
-            for snapshot in survey.snapshots
-            if snapshot is base.snapshot
-        ]
-        pieces += [OutputFile(log.file, list(logs.pieces(log))) for log in survey.logs]
-        seen = Overlay(survey.listing, pieces)
-        return trace(seen, next(iter(files.snapshots(seen)), None))
+        return [gap for gap in ends if epoch_of(int(all_[gap.record])) == epoch]
 
     def _refuse(self, why: str) -> NoReturn:
         raise DamageError(
@@ -217,9 +210,8 @@ class DataDirRepair(RepairPlan, Repairer):
                 f"{zxid_text(until)}: the tree may contain only some of the others."
             )
         self._fill(base)
-        self._snapshots(None if self.chop is None else self.chop, base)
-        last = int(max([base.zxid, *zxids(survey.logs)[-1:].tolist()]))
-        return self._finish(base, last)
+        self._snapshots(self.chop, base)
+        return self._finish(base, last_zxid(survey.logs, base.zxid))
 
     def _left(self) -> Base:
         """Return a tree of everything readable, if all snapshots are damaged and the logs do not begin with the first transaction."""
@@ -242,7 +234,7 @@ class DataDirRepair(RepairPlan, Repairer):
                     "(as super, or with skipACL=yes)."
                 )
             return Base(snapshot.zxid, snapshot)
-        first = next((log.first for log in survey.logs if len(log.zxid)), None)
+        first = first_zxid(survey.logs)
         if first is None:
             raise DamageError(
                 "nothing is left: no snapshot is readable, and there are no transactions",
@@ -257,22 +249,16 @@ class DataDirRepair(RepairPlan, Repairer):
 
     def _cut_logs(self, until: int, why: str) -> None:
         """Cut logs before the first transaction after `until`."""
-        kept: list[Log] = []
-        done = False
-        for log in self.surveyed.logs:
+        survey = self.surveyed
+        for i, log in enumerate(survey.logs):
             later = np.flatnonzero(log.zxid > until)
-            if done:
-                self._drop(log, why)
-            elif len(later):
-                done = True
+            if len(later):
                 at = int(later[0])
-                if at:
-                    kept.append(up_to(log, at, why))
-                else:
-                    self._drop(log, why)
-            else:
-                kept.append(log)
-        self.surveyed.logs = kept
+                part = [up_to(log, at, why)] if at else []
+                for dropped in survey.logs[i + len(part) :]:
+                    self._drop(dropped, why)
+                survey.logs = survey.logs[:i] + part
+                return
 
     def _drop(self, log: Log, why: str) -> None:
         """Drop a whole log."""
@@ -285,25 +271,25 @@ class DataDirRepair(RepairPlan, Repairer):
 
     def _fill(self, base: Base) -> None:
         left = MOST_FILLED
-        lost = self._lost_ends(base)
-        for gap in lost:
+        for gap in self._lost_ends(base):
             self.fills.append(gap)
             self.notes.append(
                 f"{_lost_end(gap)}, an unknown number. They are replaced by {zxid_text(gap.first)}, a transaction that changes nothing."
             )
         for gap in continuity.gaps(self.surveyed.logs, base.zxid):
-            count = gap.last - gap.first + 1
-            reason = f"{continuity.zxid_range(gap)} {continuity.is_or_are(gap)} missing"
+            reason = f"{gap.text()} missing"
             self._missing(gap)
-            if count > left:
+            if gap.count > left:
                 self.notes.append(f"{reason}, too many to be replaced: servers from 3.9.4 on do not start.")
                 continue
-            left -= count
+            left -= gap.count
             self.fills.append(gap)
+            instead = "a transaction that changes nothing is in its place"
+            if gap.count > 1:
+                instead = "transactions that change nothing are in their place"
             self.notes.append(
-                f"{reason}: {'transactions that change nothing are' if count > 1 else 'a transaction that changes nothing is'} in "
-                f"{'their' if count > 1 else 'its'} place, so that servers from 3.9.4 on start. What came later is applied to a tree "
-                f"that never was: nodes may be missing, or have older data."
+                f"{reason}: {instead}, so that servers from 3.9.4 on start. What came later is applied to a tree that never was: nodes may "
+                "be missing, or have older data."
             )
 
     # Snapshots
@@ -313,12 +299,7 @@ class DataDirRepair(RepairPlan, Repairer):
         survey = self.surveyed
         kept: list[Snapshot] = []
         if base.snapshot is None:
-            plain = (
-                {}
-                if not base.zxid
-                else {"digest.enabled": False, "serializeLastProcessedZxid.enabled": False}
-            )
-            self.made_files[snapshot_name(base.zxid)] = _empty_tree(base.zxid, plain)
+            self.made_files[snapshot_name(base.zxid)] = _empty_tree(base.zxid)
             if not base.zxid:
                 self.notes.append(
                     "snapshot.0 is the tree of a new server: the logs begin with the first transaction."
@@ -347,42 +328,38 @@ class DataDirRepair(RepairPlan, Repairer):
 
     def _missing(self, gap: Gap) -> None:
         """Report the gaps that no damage explains."""
-        left = gap.last - gap.first + 1
-        lost = {"first_zxid": gap.first, "last_zxid": gap.last}
+        left = gap.count
         for log in self.surveyed.logs:
             for i, cut in enumerate(log.cut):
                 if not gap.first <= cut.lost.get("first_zxid", 0) <= gap.last:
                     continue
                 if cut.rows_lost is None:
-                    log.cut[i] = replace(cut, rows_lost=left, lost=lost)
+                    log.cut[i] = replace(cut, rows_lost=left, lost=gap.lost)
                     return
                 left -= cut.rows_lost
         if left > 0:
             log, at = continuity.place(self.surveyed.logs, gap.record)
-            why = f"{continuity.zxid_range(gap)} {continuity.is_or_are(gap)} in no file"
-            self.cut.append(Removed(log.file, int(log.start[at]), 0, why, 0, left, lost))
+            why = f"{gap.text()} in no file"
+            self.cut.append(Removed(log.file, int(log.start[at]), 0, why, 0, left, gap.lost))
 
     def _finish(self, base: Base, until: int) -> RepairPlan:
         survey = self.surveyed
-        for log in [*survey.logs]:
-            if not log.sound and not len(log.zxid):
-                survey.logs.remove(log)
+        for log in survey.logs:
             self.cut += log.cut
+        survey.logs = [log for log in survey.logs if log.sound or len(log.zxid)]
         for file, other in survey.twice:
             why = f"{other} has the same zxid, and a server reads both"
             self.cut.append(Removed(file, 0, self.sizes[file], why, 0, 0))
         for snapshot in survey.snapshots:
             self.cut += snapshot.cut
         self._check_losses(base)
-        self.rows += sum(snapshot.rows for snapshot in survey.snapshots) + sum(
-            len(log.zxid) for log in survey.logs
-        )
+        all_ = zxids(survey.logs)
+        self.rows += sum(snapshot.rows for snapshot in survey.snapshots) + len(all_)
         self._epochs(until)
         self._report(until)
         large = max((log.largest for log in survey.logs), default=0)
         if large:
             self.before_you_start.append(f"set jute.maxbuffer to at least {large}, the size of a transaction")
-        all_ = zxids(survey.logs)
         if len(all_):
             self.ids = {"first_zxid": zxid_text(int(all_.min())), "last_zxid": zxid_text(int(all_.max()))}
         return self
@@ -397,33 +374,27 @@ class DataDirRepair(RepairPlan, Repairer):
         )
         for mismatch in traced.wrong[:1]:
             self.notes.append(
-                f"The digest stored with {zxid_text(mismatch.zxid)} is not that of the tree: "
-                f"the data differs from what was written, though all "
-                f"checksums are right. {MISMATCH.name}={CUT} goes back to before it."
+                f"The digest stored with {zxid_text(mismatch.zxid)} is not that of the tree: the data differs from what was written, "
+                f"though all checksums are right. {MISMATCH.name}={CUT} goes back to before it."
             )
 
     def _check_losses(self, base: Base) -> None:
         """A removal without missing transactions has lost none."""
         survey = self.surveyed
-        missing = continuity.gaps(
-            survey.logs, min([base.zxid, *(snapshot.zxid for snapshot in survey.snapshots)])
-        )
+        oldest = min([base.zxid, *(snapshot.zxid for snapshot in survey.snapshots)])
+        missing = continuity.gaps(survey.logs, oldest)
         firsts = [log.first for log in survey.logs if len(log.zxid)]
         for i, cut in enumerate(self.cut):
             first = cut.lost.get("first_zxid")
-            if cut.rows_lost is not None or first is None:
+            if cut.rows_lost is not None or first is None or not any(later >= first for later in firsts):
                 continue
-            behind = any(later >= first for later in firsts)
-            if behind and not any(gap.first <= first <= gap.last for gap in missing):
+            if not any(gap.first <= first <= gap.last for gap in missing):
                 self.cut[i] = Removed(cut.file, cut.offset, cut.length, cut.why, cut.copy, 0)
-        older = [snapshot for snapshot in survey.snapshots if snapshot.zxid < base.zxid]
-        holes = [gap for gap in missing if gap.last <= base.zxid]
-        for snapshot in older:
-            gap = next((gap for gap in holes if gap.first > snapshot.zxid), None)
-            if gap is not None:
+        for snapshot in survey.snapshots:
+            after = [gap for gap in missing if snapshot.zxid < gap.first and gap.last <= base.zxid]
+            if after:
                 self.notes.append(
-                    f"{continuity.zxid_range(gap)} {continuity.is_or_are(gap)} missing after {snapshot.name}, an older snapshot: only its own "
-                    "state can be restored from it."
+                    f"{after[0].text()} missing after {snapshot.name}, an older snapshot: only its own state can be restored from it."
                 )
                 break
 
@@ -432,20 +403,16 @@ class DataDirRepair(RepairPlan, Repairer):
         known = self.surveyed.epochs
         for name, value in startable_epochs(known, until).items() if known else ():
             was = known.get(name)
-            if was != value:
-                self.made_files[name] = [str(value).encode()]
-                epochs_text = (
-                    "cannot be read"
-                    if name in known and was is None
-                    else f"is {was}"
-                    if name in known
-                    else "is missing"
-                )
-                self.notes.append(
-                    f"{name} {epochs_text}; it is set to {value}, the smallest value with which a server starts."
-                )
-                if name in known:
-                    self.cut.append(Removed(name, 0, self.sizes[name], f"it {epochs_text}", 0, 0))
+            if was == value:
+                continue
+            self.made_files[name] = [str(value).encode()]
+            state = "is missing"
+            if name in known:
+                state = "cannot be read" if was is None else f"is {was}"
+                self.cut.append(Removed(name, 0, self.sizes[name], f"it {state}", 0, 0))
+            self.notes.append(
+                f"{name} {state}; it is set to {value}, the smallest value with which a server starts."
+            )
         if known:
             self.before_you_start.append(BEFORE_QUORUM)
 
@@ -487,12 +454,11 @@ class DataDirRepair(RepairPlan, Repairer):
             if gap is not None and self._log_name(gap) in own:
                 pieces = [FILE_HEADER.pack({}), *self._filled(log, 0, here.pop(0))]
                 yield OutputFile(self._log_name(gap), pieces, log.file)
-            name = log.file
             if log.sound and not here:
-                yield self.unchanged(log.file, name)
+                yield self.unchanged(log.file)
             else:
                 fills = {at: self._filled(log, at, gap) for at, gap in here.items()}
-                yield OutputFile(name, list(logs.pieces(log, fills)), log.file)
+                yield OutputFile(log.file, list(logs.pieces(log, fills)), log.file)
 
     def _filled(self, log: Log, at: int, gap: Gap) -> Iterator[bytes]:
         """Yield transactions that change nothing, with the time of the one after them."""
@@ -506,9 +472,8 @@ def _lost_end(gap: Gap) -> str:
     return f"transactions at the end of epoch {epoch_of(gap.first)} are lost: the digests of the next epoch belong to another tree"
 
 
-def _empty_tree(zxid: int, digest_options: dict[str, bool]) -> Sequence[Chunk]:
-    """Return the snapshot of a new server."""
-    context = snapshot_codec.CODEC.context(
-        snapshot_name(zxid), Options(snapshot_codec.CODEC.options, digest_options)
-    )
-    return list(snapshot_codec.CODEC.encode(ROWS.schema().empty_table(), None, None, context))
+def _empty_tree(zxid: int) -> Sequence[Chunk]:
+    """Return the snapshot of a new server, or of an empty tree after a transaction."""
+    codec = snapshot_codec.CODEC
+    context = codec.context(snapshot_name(zxid), Options(codec.options, snapshots.NO_DIGESTS if zxid else {}))
+    return list(codec.encode(ROWS.schema().empty_table(), None, None, context))

@@ -30,19 +30,17 @@ from logwright.codec.zookeeper.formats.snapshot import codec as snapshot
 from logwright.codec.zookeeper.formats.snapshot import reencode
 from logwright.codec.zookeeper.formats.snapshot.frames import SnapshotContext, describe
 from logwright.codec.zookeeper.formats.snapshot.rows import stats_of
-from logwright.codec.zookeeper.formats.snapshot.sections import (
-    END_MARK,
-    SEAL_SIZE,
-    Ending,
-    Shape,
-)
+from logwright.codec.zookeeper.formats.snapshot.sections import END_MARK, Ending, Seal, Shape
 from logwright.codec.zookeeper.formats.snapshot.suspects import flip_of
 from logwright.codec.zookeeper.formats.snapshot.tables import GZIP_FRAME, NODE_FRAME, ROWS
 from logwright.codec.zookeeper.names import epoch_of, zxid_text
+from logwright.codec.zookeeper.store.files import base
 
 LIMITS = (snapshot.MAX_DECOMPRESSED,)
 _ZXIDS = ("czxid", "mzxid", "pzxid")
 _NOBODY = [{"perms": 0, "scheme": "world", "id": "anyone"}]
+NO_DIGESTS = {"digest.enabled": False, "serializeLastProcessedZxid.enabled": False}
+"""The options of a snapshot of a tree without a known digest."""
 Patches = list[tuple[int, bytes]]
 Way = tuple[Patches, int, str]
 """Bytes to write over a file, its new end, and the reason."""
@@ -128,7 +126,7 @@ class ReadSnapshot:
 
 def _context(name: str, options: Options) -> SnapshotContext:
     own = {limit.name: options[limit.name] for limit in LIMITS if options.given(limit.name)}
-    return snapshot.CODEC.context(name.rpartition("/")[2], Options(snapshot.CODEC.options, own))
+    return snapshot.CODEC.context(base(name), Options(snapshot.CODEC.options, own))
 
 
 class NodeSurvey:
@@ -162,8 +160,7 @@ def read_only(
     """Read a snapshot from end to end, and correct nothing. If `nodes` is the result for a sound one, only what is around its nodes is
     read."""
     read = ListedFile(listing, file, size)
-    base = file.rpartition("/")[2]
-    named = names.parse(base)
+    named = names.parse(base(file))
     if nodes is not None and nodes.sound and nodes.end == size:
         context = _context(file, options)
         snapshot.CODEC.prepare(read, size, context)
@@ -171,7 +168,7 @@ def read_only(
     else:
         result = ReadSnapshot.of(read, options)
     zxid = 0 if named is None else named.zxid
-    out = Snapshot(file, size, zxid, None, [], max(result.until, zxid), result.rows, base)
+    out = Snapshot(file, size, zxid, None, [], max(result.until, zxid), result.rows, base(file))
     if not result.faults:
         out.pieces, out.held = [Copy(file, 0, size)], result.held
     else:
@@ -235,9 +232,8 @@ def _ways(read: ListedFile, context: SnapshotContext, *, correct: bool) -> Itera
         (at, bit), proofs = flip
         correction = Correction(at, bit, int(read(at, 1)[0]), 0, shape.size, proofs)
         yield [(at, correction.data)], shape.size, correction.note("")
-    ending = shape.ending or shape.behind
-    if ending is not None:
-        yield from _by_seals(shape, ending)
+    if shape.found_ending is not None:
+        yield from _by_seals(shape, shape.found_ending)
 
 
 def _bits(read: ListedFile, at: int, new: bytes) -> int:
@@ -247,27 +243,24 @@ def _bits(read: ListedFile, at: int, new: bytes) -> int:
 
 
 def _by_seals(shape: Shape, ending: Ending) -> Iterator[Way]:
+    """Correct seals that alone are wrong, or end after the last right one."""
+    if shape.ending is not None:
+        wrong = [mismatch for mismatch in shape.wrong() if mismatch.itself]
+        patches = [(mismatch.seal.at, I64BE.pack(mismatch.computed, {})) for mismatch in wrong]
+        patches += _mark(ending.seals[-1])
+        if patches:
+            yield patches, shape.size, "only the seal is damaged"
     sums = shape.sums_of(ending)
     right = [seal for seal, computed in zip(ending.seals, sums, strict=True) if seal.stored == computed]
-    if shape.ending is not None:
-        yield from _seals(shape, ending)
     if right:
         # The bytes after the last right seal are not needed: files of older versions end there.
         last = right[-1]
-        mark = [(last.stop - len(END_MARK), END_MARK)] if last.mark != END_MARK[4:] else []
-        yield mark, last.stop, f"the seal at byte {last.at} is right, the bytes after it are damaged"
+        yield _mark(last), last.stop, f"the seal at byte {last.at} is right, the bytes after it are damaged"
 
 
-def _seals(shape: Shape, ending: Ending) -> Iterator[Way]:
-    """Correct seals that alone are wrong."""
-    patches: Patches = [
-        (mismatch.seal.at, I64BE.pack(mismatch.computed, {})) for mismatch in shape.wrong() if mismatch.itself
-    ]
-    last = ending.seals[-1]
-    if last.mark != END_MARK[4:]:
-        patches.append((last.at + SEAL_SIZE - len(END_MARK), END_MARK))
-    if patches:
-        yield patches, shape.size, "only the seal is damaged"
+def _mark(seal: Seal) -> Patches:
+    """Correct the mark after a seal."""
+    return [] if seal.mark == END_MARK[4:] else [(seal.stop - len(END_MARK), END_MARK)]
 
 
 def _patched(file: str, patches: Patches, stop: int) -> Iterator[Extent]:
@@ -335,11 +328,6 @@ def left_of(
 
 def written(left: Left, zxid: int) -> Sequence[Chunk]:
     """Yield a snapshot of these nodes. It ends with its first seal, because no digest of the tree is known."""
-    plain = {
-        "digest.enabled": False,
-        "serializeLastProcessedZxid.enabled": False,
-        "snapshot.compression.method": "none",
-    }
-    options = Options(snapshot.CODEC.options, plain)
+    options = Options(snapshot.CODEC.options, {**NO_DIGESTS, "snapshot.compression.method": "none"})
     file = pa.Table.from_batches([left.file])
     return list(reencode.encode(left.rows, None, file, options, zxid, "none"))

@@ -15,6 +15,7 @@ from logwright.codec.store.listing import Listing
 from logwright.codec.zookeeper import names
 from logwright.codec.zookeeper.derive import EPOCHS
 from logwright.codec.zookeeper.formats.epochs import parse_number
+from logwright.codec.zookeeper.jute import Int64s
 from logwright.codec.zookeeper.repair import logs, snapshots
 from logwright.codec.zookeeper.repair.logs import Log
 from logwright.codec.zookeeper.repair.snapshots import Snapshot
@@ -81,13 +82,9 @@ def _once(surveyed: Survey) -> None:
     kept: list[Log] = []
     for named in sorted({log.named for log in surveyed.logs}):
         same = [log for log in surveyed.logs if log.named == named]
-        best = max(
-            same,
-            key=lambda log: (len(log.zxid), log.sound, log.file.rpartition("/")[2] == names.log_name(named)),
-        )
+        name = names.log_name(named)
         # Corrected records are right, and sound ones may be corrections.
-        plain = next((log for log in same if log.file.rpartition("/")[2] == names.log_name(named)), best)
-        best = plain if len(plain.zxid) >= len(best.zxid) else best
+        best = max(same, key=lambda log: (len(log.zxid), files.base(log.file) == name, log.sound))
         kept.append(best)
         surveyed.twice += [(log.file, best.file) for log in same if log is not best]
     surveyed.logs = kept
@@ -117,6 +114,16 @@ def superseded_by(logs: Sequence[Log]) -> list[Log]:
     return out
 
 
-def zxids(log_list: Sequence[Log]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def zxids(log_list: Sequence[Log]) -> Int64s:
     """Return the zxids of all records, in the order in which a server reads them."""
     return np.concatenate([np.empty(0, np.int64), *(log.zxid for log in log_list)])
+
+
+def first_zxid(log_list: Sequence[Log]) -> int | None:
+    """Return the zxid of the first record; None without one."""
+    return next((log.first for log in log_list if len(log.zxid)), None)
+
+
+def last_zxid(log_list: Sequence[Log], base: int) -> int:
+    """Return the zxid of the last record, or `base` if that is later."""
+    return int(max([base, *zxids(log_list)[-1:].tolist()]))

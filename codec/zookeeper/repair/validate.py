@@ -6,53 +6,49 @@ A digest covers all nodes: if it is right, so is everything that the tree was ma
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from logwright.codec.engine.repair import OutputFile, Removed
 from logwright.codec.store.overlay import Overlay
 from logwright.codec.zookeeper.repair import continuity, logs
+from logwright.codec.zookeeper.repair.continuity import Base
 from logwright.codec.zookeeper.repair.snapshots import Snapshot
 from logwright.codec.zookeeper.repair.survey import Survey
 from logwright.codec.zookeeper.store import files
-from logwright.codec.zookeeper.store.trace import load, trace
+from logwright.codec.zookeeper.store.trace import Trace, load, trace
 
 
 def validate(survey: Survey) -> None:
     """Mark snapshots that a server refuses as unsound, newest first, up to a good one. Do the same with those whose digest is wrong, if
     that one and the logs have everything in them. Records in doubt are removed unless a digest confirms them."""
     doubtful: list[Snapshot] = []
-    well = False
-    for snapshot in reversed(survey.snapshots):
-        if not snapshot.sound or well:
-            continue
-        orphan, right = _look(survey, snapshot)
+    for snapshot in [snapshot for snapshot in reversed(survey.snapshots) if snapshot.sound]:
+        seen = Overlay(survey.listing, [OutputFile(snapshot.name, snapshot.pieces or [])])
+        tree, right, _ = load(seen, files.snapshots(seen)[0])
+        orphan = next(iter(tree.orphans()), None)
         if orphan is not None:
-            _drop(
-                snapshot,
-                f"{orphan.decode(errors='replace')} has no parent: Invalid Datatree, unable to find parent",
-            )
+            path = orphan.decode(errors="replace")
+            _drop(snapshot, f"{path} has no parent: Invalid Datatree, unable to find parent")
         elif right is False or snapshot.early:
             doubtful.append(snapshot)
         else:
-            well = True
             _records(survey)
-            if continuity.furthest(survey.logs, snapshot.zxid) >= max(
-                (other.zxid for other in doubtful), default=0
-            ):
+            highest = max((other.zxid for other in doubtful), default=0)
+            if continuity.furthest(survey.logs, snapshot.zxid) >= highest:
                 for other in doubtful:
-                    _drop(
-                        other,
-                        other.why or other.early or "the digest of its tree differs from the stored one",
-                    )
-    if not well:
-        _records(survey)
+                    why = "the digest of its tree differs from the stored one"
+                    _drop(other, other.why or other.early or why)
+            return
+    _records(survey)
 
 
-def _look(survey: Survey, snapshot: Snapshot) -> tuple[bytes | None, bool | None]:
-    """Return a node without a parent, and whether the digest is right (None without a digest)."""
-    seen = Overlay(survey.listing, [OutputFile(snapshot.name, snapshot.pieces or [])])
-    tree, right, _ = load(seen, files.snapshots(seen)[0])
-    return next(iter(tree.orphans()), None), right
+def replay(
+    survey: Survey, base: Base, *, upto: int | None = None, watch: frozenset[int] = frozenset()
+) -> Trace:
+    """Replay the corrected logs on a snapshot. `upto` and `watch` as in `trace`."""
+    chosen = [] if base.snapshot is None else [OutputFile(base.snapshot.name, base.snapshot.pieces or [])]
+    seen = Overlay(
+        survey.listing, [*chosen, *(OutputFile(log.file, [*logs.pieces(log)]) for log in survey.logs)]
+    )
+    return trace(seen, next(iter(files.snapshots(seen)), None), upto=upto, watch=watch)
 
 
 def _drop(snapshot: Snapshot, why: str) -> None:
@@ -71,11 +67,5 @@ def _records(survey: Survey) -> None:
         if not later:
             continue
         doubtful -= later
-        pieces = (
-            [OutputFile(base.snapshot.name, base.snapshot.pieces or [])] if base.snapshot is not None else []
-        )
-        pieces += [OutputFile(log.file, list(logs.pieces(replace(log, cut=[])))) for log in survey.logs]
-        seen = Overlay(survey.listing, pieces)
-        start = next(iter(files.snapshots(seen)), None)
-        right |= trace(seen, start, upto=max(later), watch=frozenset(later)).right
+        right |= replay(survey, base, upto=max(later), watch=frozenset(later)).right
     survey.logs = [log.certain(right) for log in survey.logs]
