@@ -91,6 +91,14 @@ class Placement:
         return Placement(tuple(sorted(self.renames, key=lambda rename: place[rename[2]])), self.summary)
 
 
+def noted(pieces: Iterable[Piece], names: list[str]) -> Iterator[Piece]:
+    """Yield the pieces, and add the name of each finished file to `names`."""
+    for piece in pieces:
+        if piece.done:
+            names.append(piece.name)
+        yield piece
+
+
 def take(pieces: Iterable[Piece]) -> dict[str, bytes]:
     """Join pieces to the contents of files. For small directories and tests."""
     files: dict[str, bytearray] = {}

@@ -25,7 +25,7 @@ from logwright.codec.leveldb.store.rolling import WrittenTable
 from logwright.codec.leveldb.store.sorted_run import ROWS, twice, with_sort_keys
 from logwright.codec.option import Options
 from logwright.codec.sorting import unique
-from logwright.codec.store.build import Piece, Placement, Stage, Summary
+from logwright.codec.store.build import Piece, Placement, Stage, Summary, noted
 from logwright.codec.store.listing import Listing
 from logwright.codec.window import Window
 
@@ -97,14 +97,7 @@ class _Assembler:
     def take(self, pieces: Iterable[Piece]) -> None:
         """Write new files."""
         names: list[str] = []
-
-        def noted() -> Iterator[Piece]:
-            for piece in pieces:
-                if piece.done:
-                    names.append(piece.name)
-                yield piece
-
-        self.extra.take(noted())
+        self.extra.take(noted(pieces, names))
         self.renames += [(self.extra, name, name) for name in names]
 
     def run(self, tables: Sequence[_Staged]) -> list[WrittenTable]:

@@ -107,9 +107,8 @@ class ReadSnapshot:
         """Add what the sections after the nodes say."""
         shape = self.context.plain
         if shape is not None and shape.ending is not None:
-            facts = describe(0, 0, b"", 0, self.context).select(["digest_zxid", "last_processed_zxid"])
-            self.until = max([self.until, *(until or 0 for until in facts.to_pylist()[0].values())])
-            self.held = facts["last_processed_zxid"][0].as_py()
+            self.until = max([self.until, *shape.ending.zxids(shape.read)])
+            self.held = shape.ending.facts(shape.read).get("last_processed_zxid")
         return self
 
     def _nodes(self, stretch: Stretch) -> None:

@@ -18,8 +18,7 @@ from logwright.codec.zookeeper.formats.snapshot.codec import CODEC as SNAPSHOT
 from logwright.codec.zookeeper.formats.snapshot.expand import expand
 from logwright.codec.zookeeper.formats.snapshot.layout import NODE, OPEN_ACL
 from logwright.codec.zookeeper.formats.snapshot.scan import NEXT, seal_faults
-from logwright.codec.zookeeper.formats.snapshot.sections import DIGEST as DIGEST_SECTION
-from logwright.codec.zookeeper.formats.snapshot.sections import DIGEST_SIZE, Shape
+from logwright.codec.zookeeper.formats.snapshot.sections import Shape
 from logwright.codec.zookeeper.formats.snapshot.tables import NODE_FRAME
 from logwright.codec.zookeeper.jute import STAT_PERSISTED
 from logwright.codec.zookeeper.state import tree_fields as f
@@ -129,17 +128,13 @@ class TreeLoader(TreeArrays):
         """Load the sections around the nodes: sessions, ACL table, digest. `zxid` is that of the file name."""
         self._acls.load(shape.acls)
         if shape.sessions is not None:
-            for number, timeout in zip(
-                shape.sessions["id"].tolist(), shape.sessions["timeout"].tolist(), strict=True
-            ):
+            for number, timeout in shape.sessions.tolist():
                 self.add_session(number, timeout)
         self._s[f.LAST] = zxid
         self._target = None
-        ending = shape.ending
-        if ending is not None and ending.digest is not None:
-            digest, _ = DIGEST_SECTION.unpack(shape.read(ending.digest, DIGEST_SIZE).tobytes())
-            if digest["zxid"] > 0 and digest["zxid"] >= zxid:
-                self._target = digest["zxid"], digest["digest_version"], digest["digest"]
+        facts = {} if shape.ending is None else shape.ending.facts(shape.read)
+        if facts.get("digest_zxid", 0) >= max(zxid, 1):
+            self._target = facts["digest_zxid"], facts["digest_version"], facts["digest"]
 
     def load_frames(self, window: Window, frames: Frames, shape: Shape) -> Loaded:
         """Load nodes of an uncompressed snapshot, as the scan of its codec finds them; sections among them are skipped. Of two nodes

@@ -12,7 +12,7 @@ from logwright.codec.engine.merge import SortedRun, merge
 from logwright.codec.fault import UsageError
 from logwright.codec.option import Options
 from logwright.codec.sorting import read_framed, unique
-from logwright.codec.store.build import Piece, Placement, Stage, Summary
+from logwright.codec.store.build import Piece, Placement, Stage, Summary, noted
 from logwright.codec.zookeeper.state.sorted_run import ROWS, twice
 from logwright.codec.zookeeper.store.builder import RUN, SnapshotWriter, Transactions, as_logs
 from logwright.codec.zookeeper.store.resume import Resumed
@@ -59,12 +59,5 @@ def _placed(
     order: Callable[[Iterable[str]], Sequence[str]],
 ) -> Placement:
     names_made: list[str] = []
-    extra.take(_noted(pieces, names_made))
+    extra.take(noted(pieces, names_made))
     return Placement(tuple((extra, name, name) for name in order(names_made)), writer.summary())
-
-
-def _noted(pieces: Iterable[Piece], names_made: list[str]) -> Iterator[Piece]:
-    for piece in pieces:
-        if piece.done:
-            names_made.append(piece.name)
-        yield piece

@@ -80,10 +80,9 @@ WRITE_AS = Option(
     choices=("snapshot", "logs"),
 )
 OPTIONS = (*encode.OPTIONS, *rolling.OPTIONS, EPOCH, SERVER, WRITE_AS, LAST, SORT_BUFFER)
-"""The input columns of a data directory."""
 
 TAKES = (*NODES.columns, *(column for column in TXNS.columns if column.name in {*SCHEMA.names, "time"}))
-"""Columns of transactions are accepted too, and those that only a snapshot has of a node."""
+"""The input columns: those of transactions are accepted too, and those that only a snapshot has of a node."""
 
 RUN = "run"
 """The file that a task stages: its rows in order."""

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
 
-from logwright.codec.engine.fold import result
 from logwright.codec.frames.walk import frames_of, good_frames, walk_listed
-from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role
-from logwright.codec.window import Frames, Window
+from logwright.codec.store.listing import Listing, Plan, Role
+from logwright.codec.window import Frames
 from logwright.codec.zookeeper.formats.snapshot import codec as snapshot
 from logwright.codec.zookeeper.formats.snapshot.tables import NODE_FRAME
 from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
@@ -30,9 +30,12 @@ def facts(listing: Listing, plan: Plan) -> Mapping[str, Any]:
     """See `codec.layout.Layout.facts`."""
     primary = {file.name: file for file in plan.files if file.role is Role.PRIMARY}
     files = [primary[log.name] for log in logs(listing) if log.name in primary]
-    transactions = result(frames_of(listing, files, txnlog.CODEC, check=False), TransactionFacts())
+    transactions = _Transactions()
+    for _, windows in frames_of(listing, files, txnlog.CODEC, check=False):
+        for _, frames in windows:
+            transactions.add(frames)
     newest = next(iter(candidates(listing)), None)
-    return {**transactions, **({} if newest is None else _snapshot(listing, newest))}
+    return {**transactions.facts(), **({} if newest is None else _snapshot(listing, newest))}
 
 
 def _snapshot(listing: Listing, file: DataFile) -> dict[str, Any]:
@@ -50,33 +53,24 @@ def _snapshot(listing: Listing, file: DataFile) -> dict[str, Any]:
     }
 
 
-class TransactionFacts:
-    """Fold the headers of transactions into facts."""
+class _Transactions:
+    """The facts of the headers of transactions."""
 
     def __init__(self) -> None:
-        self.count = 0
-        self.types: dict[str, int] = {}
+        self.types: Counter[str] = Counter()
         self.ranges: list[list[int]] = []
-        self.times: tuple[int, int] | None = None
+        self.times: list[int] = []
+        """The first and the last one."""
 
-    def begin(self, file: PlannedFile) -> None:
-        pass
-
-    def add(self, window: Window, frames: Frames) -> None:
+    def add(self, frames: Frames) -> None:
         head = frames.header[frames.header["kind"] == TXN_FRAME]
-        if len(head):
-            self._add(np.ascontiguousarray(head["zxid"]), head["time"], np.ascontiguousarray(head["type"]))
-
-    def _add(self, zxids: Int64s, times: Int64s, types: Int64s) -> None:
-        self.count += len(zxids)
-        kinds, counts = np.unique(types, return_counts=True)
-        for name, count in zip(type_names(kinds).to_pylist(), counts.tolist(), strict=True):
-            self.types[name] = self.types.get(name, 0) + count
-        low, high = int(times.min()), int(times.max())
-        self.times = (
-            (low, high) if self.times is None else (min(low, self.times[0]), max(high, self.times[1]))
-        )
-        self._extend(zxids)
+        if not len(head):
+            return
+        kinds, counts = np.unique(np.ascontiguousarray(head["type"]), return_counts=True)
+        self.types.update(dict(zip(type_names(kinds).to_pylist(), counts.tolist(), strict=True)))
+        times = [*self.times, int(head["time"].min()), int(head["time"].max())]
+        self.times = [min(times), max(times)]
+        self._extend(np.ascontiguousarray(head["zxid"]))
 
     def _extend(self, zxids: Int64s) -> None:
         """Ranges of zxids without a gap, at least one per epoch."""
@@ -91,12 +85,12 @@ class TransactionFacts:
             if len(self.ranges) < _MANY:
                 self.ranges.append([int(zxids[start]), int(zxids[stop - 1])])
 
-    def finish(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, Any]:
         return {
-            "transactions": self.count,
-            "types": dict(sorted(self.types.items(), key=lambda kind: -kind[1])),
+            "transactions": self.types.total(),
+            "types": dict(self.types.most_common()),
             "zxids": [[zxid_text(low), zxid_text(high)] for low, high in self.ranges],
-            "times": None if self.times is None else [_time(time) for time in self.times],
+            "times": [_time(time) for time in self.times] or None,
         }
 
 

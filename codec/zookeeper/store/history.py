@@ -98,15 +98,15 @@ def _explode(batch: pa.RecordBatch, owners: _Owners) -> pa.RecordBatch:
     gone = _gone(batch, closed, owners)
     changes = np.flatnonzero(~_mask(pc.is_in(types, _NO_CHANGE)))
     if not any(gone):
-        return _row(batch, changes)
+        return batch.take(pa.array(changes))
     counts = np.array([len(paths) for paths in gone])
     of = np.concatenate((changes, np.repeat(closed, counts)))
     paths = contents(pa.string(), [path.encode() for paths_of_row in gone for path in paths_of_row])
-    row = _row(batch, of)
+    row = batch.take(pa.array(of))
     place = row.schema.get_field_index("path")
     own = row.column("path").slice(0, len(changes))
     row = row.set_column(place, HISTORY["path"].field(), pa.concat_arrays([own, paths]))
-    return _row(row, np.argsort(of, kind="stable"))
+    return row.take(pa.array(np.argsort(of, kind="stable")))
 
 
 def _gone(batch: pa.RecordBatch, closed: Int64s, owners: _Owners) -> list[list[str]]:
@@ -114,7 +114,8 @@ def _gone(batch: pa.RecordBatch, closed: Int64s, owners: _Owners) -> list[list[s
     types, paths, sessions = (batch.column(name) for name in ("type", "path", "session_id"))
     ephemeral = pc.and_(pc.fill_null(batch.column("ephemeral"), False), paths.is_valid())
     creates = _mask(pc.and_(pc.is_in(types, _CREATES), ephemeral))
-    looked = creates | _at(closed, len(batch))
+    looked = creates.copy()
+    looked[closed] = True
     deletes = np.zeros(len(batch), np.bool_)
     if owners or creates.any():
         deletes = _mask(pc.is_in(types, _DELETES))
@@ -133,22 +134,12 @@ def _gone(batch: pa.RecordBatch, closed: Int64s, owners: _Owners) -> list[list[s
     return out
 
 
-def _at(places: Int64s, rows: int) -> npt.NDArray[np.bool_]:
-    out = np.zeros(rows, np.bool_)
-    out[places] = True
-    return out
-
-
 def _failed(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
     """Return the rows of multis that have an error."""
     subs = np.asarray(pc.fill_null(batch.column("sub"), -1))
     multi = np.cumsum(subs <= 0)
     errors = (subs >= 0) & _mask(pc.equal(batch.column("type"), TYPE_NAMES[ERROR]))
     return (subs >= 0) & np.isin(multi, multi[errors])
-
-
-def _row(batch: pa.RecordBatch, which: Int64s) -> pa.RecordBatch:
-    return batch.take(pa.array(which))
 
 
 def _mask(values: pa.Array) -> npt.NDArray[np.bool_]:

@@ -46,11 +46,15 @@ _MAX = (1 << 63) - 1
 
 def log_parts(listing: Listing, logs: Sequence[DataFile], **hints: Any) -> list[Part]:
     """Return the logs in order, each up to where the next one replaces its transactions. `hints`: see `Part`."""
-    following: list[int | None] = [*(log.zxid for log in logs[1:]), None]
     return [
         Part(log.name, LOG, "rows", hints, stop=stop_of(listing, log, after))
-        for log, after in zip(logs, following[: len(logs)], strict=True)
+        for log, after in zip(logs, _following(logs), strict=True)
     ]
+
+
+def _following(logs: Sequence[DataFile]) -> list[int | None]:
+    """Return the zxid in the name of the next log, for each one."""
+    return [*(log.zxid for log in logs[1:]), None][: len(logs)]
 
 
 def group(listing: Listing, logs: Sequence[DataFile], params: Mapping[str, Any]) -> Group:
@@ -61,35 +65,22 @@ def group(listing: Listing, logs: Sequence[DataFile], params: Mapping[str, Any])
     bases = [file for file in (*intact, *rest) if upto is None or file.zxid <= upto]
     done = [file for file in bases if upto is None or _reaches(listing, file) <= upto]
     complete = bool(logs) and logs[0].zxid <= 1
+    late = bool(bases) and not done and not complete
     missing = not bases and not complete and bool(intact or rest)
-    params = {
-        **params,
-        "complete": complete,
-        "late": bool(bases) and not done and not complete,
-        "missing": missing,
-    }
-    if not params["late"]:
+    params = {**params, "complete": complete, "late": late, "missing": missing}
+    if not late:
         bases = done
     runs: list[Run] = []
     for place, file in enumerate(bases):
-        part = Part(file.name, SNAPSHOT, "rows", {})
-        runs.append(
-            Run((part,), {"base": place, "zxid": file.zxid, "name": file.name, "whole": file in intact})
-        )
+        facts = {"base": place, "zxid": file.zxid, "name": file.name, "whole": file in intact}
+        runs.append(Run((Part(file.name, SNAPSHOT, "rows", {}),), facts))
     first = 0 if complete else min((file.zxid for file in bases), default=0) + 1
+    kept = [log for log, after in zip(logs, _following(logs), strict=True) if after is None or after > first]
     runs += [
-        Run((part,), {"base": None, "zxid": zxid, "next": after})
-        for part, zxid, after in _from(listing, logs, first)
+        Run((part,), {"base": None, "next": _MAX if after is None else after})
+        for part, after in zip(log_parts(listing, kept), _following(kept), strict=True)
     ]
     return Group(tuple(runs), params)
-
-
-def _from(listing: Listing, logs: Sequence[DataFile], first: int) -> Iterator[tuple[Part, int, int]]:
-    """Return the logs that may hold a zxid from `first` on, with their own and the next one's zxid."""
-    following = [*(log.zxid for log in logs[1:]), _MAX]
-    kept = [(log, after) for log, after in zip(logs, following[: len(logs)], strict=True) if after > first]
-    for part, (log, after) in zip(log_parts(listing, [log for log, _ in kept]), kept, strict=True):
-        yield part, log.zxid, after
 
 
 def check_alone(listing: Listing, at: int) -> None:
@@ -111,11 +102,8 @@ def _shape_of(listing: Listing, file: DataFile) -> Shape | None:
 def _reaches(listing: Listing, file: DataFile) -> int:
     """Return the last transaction that a snapshot may contain a part of: it is written while others are applied."""
     shape = _shape_of(listing, file)
-    ending = None if shape is None else shape.ending
-    if shape is None or ending is None:
-        return file.zxid
-    zxids = [shape.read(at, 8).tobytes() for at in (ending.digest, ending.last) if at is not None]
-    return max([file.zxid, *(int.from_bytes(zxid, "big", signed=True) for zxid in zxids)])
+    zxids = () if shape is None or shape.ending is None else shape.ending.zxids(shape.read)
+    return max([file.zxid, *zxids])
 
 
 # Replaying

@@ -70,16 +70,10 @@ def check_time(at: int, zxid: int | None, shape: Shape | None) -> None:
         raise _cannot(at, "the file name does not give the zxid of the snapshot")
     if zxid != at:
         raise _cannot(at, f"this snapshot holds the tree of zxid {zxid_text(zxid)}")
-    ending = None if shape is None else shape.ending
-    places = (
-        []
-        if ending is None
-        else [position for position in (ending.digest, ending.last) if position is not None]
-    )
-    if shape is None or not places:
+    zxids = () if shape is None or shape.ending is None else shape.ending.zxids(shape.read)
+    if not zxids:
         raise _cannot(at, "this snapshot does not record the last transaction in it and may hold later ones")
-    last = max(int.from_bytes(shape.read(place, 8).tobytes(), "big", signed=True) for place in places)
-    check_latest(at, last)
+    check_latest(at, max(zxids))
 
 
 def check_latest(at: int, last: int) -> None:

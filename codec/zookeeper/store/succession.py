@@ -9,10 +9,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.engine.fold import result
-from logwright.codec.frames.walk import frames_of
-from logwright.codec.store.listing import Listing, PlannedFile, Role
-from logwright.codec.window import Frames, Window
+from logwright.codec.frames.walk import good_frames, walk_listed
+from logwright.codec.store.listing import Listing
 from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
 from logwright.codec.zookeeper.formats.txnlog.scan import TXN_FRAME
 from logwright.codec.zookeeper.jute import Int64s
@@ -20,25 +18,12 @@ from logwright.codec.zookeeper.store.files import DataFile
 
 
 class Succession:
-    """Fold a log into the byte of its first dead transaction, or None: after a gap, and not below the next log."""
+    """Find the first dead transaction of a log: after a gap, and not below the next log."""
 
     def __init__(self, first: int, following: int) -> None:
         self.following = following
         """The zxid in the name of the next log; `first` is that in its own name."""
         self._last, self._broken = first - 1, False
-        self._stop: int | None = None
-
-    def begin(self, file: PlannedFile) -> None:
-        pass
-
-    def add(self, window: Window, frames: Frames) -> None:
-        if self._stop is None:
-            frames = frames.pick(frames.header["kind"] == TXN_FRAME)
-            dead = self.first_dead(np.ascontiguousarray(frames.header["zxid"]))
-            self._stop = None if dead < 0 else window.offset + int(frames.start[dead])
-
-    def finish(self) -> int | None:
-        return self._stop
 
     def first_dead(self, zxids: Int64s) -> int:
         """Return the index of the first dead one among these, which come next, or -1."""
@@ -54,8 +39,13 @@ def stop_of(listing: Listing, log: DataFile, following: int | None) -> int | Non
     """Return the byte of a log from which its transactions are dead; None if none are. `following` as in `Succession`."""
     if following is None or following <= log.zxid or not log.size:
         return None
-    file = PlannedFile(log.name, log.size, Role.PRIMARY, txnlog.CODEC.name)
-    return result(frames_of(listing, [file], txnlog.CODEC, check=False), Succession(log.zxid, following))
+    succession = Succession(log.zxid, following)
+    for window, frames in good_frames(walk_listed(listing, log.name, log.size, txnlog.CODEC, check=False)):
+        frames = frames.pick(frames.header["kind"] == TXN_FRAME)
+        dead = succession.first_dead(np.ascontiguousarray(frames.header["zxid"]))
+        if dead >= 0:
+            return window.offset + int(frames.start[dead])
+    return None
 
 
 def gaps(last: int, zxids: Int64s) -> list[tuple[int, int]]:

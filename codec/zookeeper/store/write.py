@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,14 +47,10 @@ class _Replayed:
     """The nodes of a tree. See `write.NodeSource`."""
 
     def __init__(self, tree: Tree) -> None:
-        self._tree = tree
+        self._tree, self._count = tree, len(tree)
 
     def __len__(self) -> int:
         return self._count
-
-    @cached_property
-    def _count(self) -> int:
-        return len(self._tree)
 
     def chunks(self, first: int, stop: int, *, digest: bool = False) -> Iterator[Piece]:
         """Yield all nodes in pieces."""

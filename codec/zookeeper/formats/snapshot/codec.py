@@ -165,28 +165,23 @@ class ZooKeeperSnapshot(Codec):
         if not window.final:
             nothing.need = window.size
             return nothing
+        kind = GZIP_FRAME if context.compression == "gzip" else SNAPPY_FRAME
+        frames = frames_of(window, [(kind, 0, window.size)], len(window.data))
         if not check:
-            return frames_of(window, [(self._packed_kind(context), 0, window.size)], len(window.data))
+            return frames
         expanded = self._expand(window, context)
         if not len(expanded.data):
             text = expanded.error or "the file is empty"
             nothing.damage = Fault(NAME, 0, window.size, expanded.kind, text, system=NEXT)
             return nothing
-        frames = frames_of(window, [(self._packed_kind(context), 0, window.size)], len(window.data))
         assert context.inner is not None
         inside = seal_faults(_shape(context.inner))
         if expanded.error:
-            effect = (
-                "all rows are suspect" if inside else "the checksum of the tree is right, and so are the rows"
-            )
-            frames.faults.append(
-                Fault(NAME, 0, window.size, expanded.kind, f"{expanded.error}: {effect}", system=NEXT)
-            )
+            effect = "the checksum of the tree is right, and so are the rows"
+            text = f"{expanded.error}: {'all rows are suspect' if inside else effect}"
+            frames.faults.append(Fault(NAME, 0, window.size, expanded.kind, text, system=NEXT))
         frames.faults += [outside(fault, window.size) for fault in inside]
         return frames
-
-    def _packed_kind(self, context: SnapshotContext) -> int:
-        return GZIP_FRAME if context.compression == "gzip" else SNAPPY_FRAME
 
     def _expand(self, window: Window, context: SnapshotContext) -> Expanded:
         if context.expanded is None:
@@ -213,8 +208,9 @@ class ZooKeeperSnapshot(Codec):
             return nearest, 0
         if candidate >= 0:
             return candidate, 0
-        # A record that does not fit the window is searched for reencode.
-        return -1, min(max(len(window.data) - at - 1, 0), _longest(len(window.data)))
+        # A record may begin in the last bytes of the window, and not fit into it.
+        size = len(window.data)
+        return -1, min(max(size - at - 1, 0), max(size // 2, NODE_MIN))
 
     def flip_of_file(
         self, read: Read, size: int, context: SnapshotContext
@@ -404,11 +400,6 @@ def _prepare_from(codec: ZooKeeperSnapshot, window: Window, context: SnapshotCon
         return window.data[low : max(offset - window.offset + length, 0)]
 
     codec.prepare(read, window.size, context)
-
-
-def _longest(size: int) -> int:
-    """Return how many of the last bytes of a window without records may belong to one."""
-    return max(size // 2, NODE_MIN)
 
 
 CODEC = ZooKeeperSnapshot()

@@ -12,7 +12,7 @@ import pyarrow as pa
 from logwright.codec.columns import contents, numbers
 from logwright.codec.option import Options
 from logwright.codec.window import Decoded, Frames, Window
-from logwright.codec.zookeeper.formats.snapshot import sections, tables
+from logwright.codec.zookeeper.formats.snapshot import tables
 from logwright.codec.zookeeper.formats.snapshot import write as encode
 from logwright.codec.zookeeper.formats.snapshot.expand import Expanded
 from logwright.codec.zookeeper.formats.snapshot.sections import Read, Shape
@@ -98,12 +98,7 @@ def _comes_again(kind: int, stored: bytes, context: SnapshotContext) -> bool:
 def _described_sessions(shape: Shape) -> list[dict[str, int]] | None:
     if shape.sessions is None:
         return None
-    return [
-        {"session_id": number, "timeout": timeout}
-        for number, timeout in zip(
-            shape.sessions["id"].tolist(), shape.sessions["timeout"].tolist(), strict=True
-        )
-    ]
+    return [{"session_id": number, "timeout": timeout} for number, timeout in shape.sessions.tolist()]
 
 
 def _described_acls(shape: Shape) -> pa.Array:
@@ -130,25 +125,10 @@ def describe(size: int, frames: int, tail: bytes, zeros: int, context: SnapshotC
         row |= shape.header or {}
         row["sessions"] = _described_sessions(shape)
         acls = _described_acls(shape)
-        row |= _ending_facts(shape)
+        if shape.found_ending is not None:
+            row |= shape.found_ending.facts(shape.read)
     arrays = [
         acls if column.name == "acls" else pa.array([row.get(column.name)], column.type)
         for column in tables.FILE.columns
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=tables.FILE.schema(tables.FILE.names(detail=True)))
-
-
-def _ending_facts(shape: Shape) -> dict[str, int]:
-    ending = shape.found_ending
-    out: dict[str, int] = {}
-    if ending is None:
-        return out
-    data = shape.read(ending.end, ending.stop - ending.end).tobytes()
-    if ending.digest is not None:
-        digest, _ = sections.DIGEST.unpack(data, ending.digest - ending.end)
-        out["digest_zxid"] = digest["zxid"]
-        out |= {name: digest[name] for name in ("digest_version", "digest")}
-    if ending.last is not None:
-        digest, _ = sections.LAST_PROCESSED.unpack(data, ending.last - ending.end)
-        out["last_processed_zxid"] = digest["last_processed_zxid"]
-    return out

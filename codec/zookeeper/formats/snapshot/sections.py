@@ -187,6 +187,23 @@ class Ending:
     def stop(self) -> int:
         return self.seals[-1].stop
 
+    def facts(self, read: Read) -> dict[str, int]:
+        """Return the fields of the sections behind the first seal."""
+        facts: dict[str, int] = {}
+        if self.digest is not None:
+            stored, _ = DIGEST.unpack(read(self.digest, DIGEST_SIZE).tobytes())
+            facts["digest_zxid"] = stored["zxid"]
+            facts |= {name: stored[name] for name in ("digest_version", "digest")}
+        if self.last is not None:
+            stored, _ = LAST_PROCESSED.unpack(read(self.last, LAST_SIZE).tobytes())
+            facts["last_processed_zxid"] = stored["last_processed_zxid"]
+        return facts
+
+    def zxids(self, read: Read) -> tuple[int, ...]:
+        """Return the last transactions in the tree, by these sections."""
+        facts = self.facts(read)
+        return tuple(facts[name] for name in ("digest_zxid", "last_processed_zxid") if name in facts)
+
 
 def size_of(form: tuple[bool, bool]) -> int:
     return END_SIZE + form[0] * DIGEST_SIZE + form[1] * LAST_SIZE
@@ -232,14 +249,9 @@ def flips_of_endings(tail: bytes, size: int) -> Iterator[tuple[int, int]]:
 
 def endings(tail: bytes, offset: int) -> list[Ending]:
     """Return the endings that the last bytes of a file, from `offset` on, may be; the most likely first."""
-    endings_read = []
-    for form in FORMS:
-        at = offset + len(tail) - size_of(form)
-        if at >= offset:
-            ending = Ending.at(tail, offset, at, form, exact=True)
-            if ending is not None:
-                endings_read.append(ending)
-    return endings_read
+    places = [(offset + len(tail) - size_of(form), form) for form in FORMS]
+    found = (Ending.at(tail, offset, at, form, exact=True) for at, form in places if at >= offset)
+    return [ending for ending in found if ending is not None]
 
 
 def ending_behind(tail: bytes, offset: int) -> Ending | None:
@@ -301,6 +313,12 @@ class Shape:
         """Return the checksum of all bytes before one of these seals."""
         assert self.found_ending is not None
         return self.sums_of(self.found_ending)[self.seals.index(seal)]
+
+    @property
+    def sealed(self) -> bool:
+        """Whether all seals are right, including the string of the last one."""
+        ending = self.ending
+        return ending is not None and not list(self.wrong()) and ending.seals[-1].mark == END_MARK[4:]
 
     @property
     def end(self) -> int:

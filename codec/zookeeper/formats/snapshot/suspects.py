@@ -22,12 +22,8 @@ from logwright.codec.zookeeper.formats.snapshot.frames import SnapshotContext
 from logwright.codec.zookeeper.formats.snapshot.layout import NODE_MIN
 from logwright.codec.zookeeper.formats.snapshot.sections import (
     DBID,
-    DIGEST,
-    DIGEST_SIZE,
     END_MARK,
     LARGEST_ENDING,
-    LAST_PROCESSED,
-    LAST_SIZE,
     VERSION,
     Ending,
     Read,
@@ -101,7 +97,7 @@ def flip_of(
     shape = context.shape
     if shape is None or context.compression != "none" or size < LARGEST_ENDING:
         return None
-    if shape.ending is not None and not list(shape.wrong()) and shape.ending.seals[-1].mark == END_MARK[4:]:
+    if shape.sealed:
         return None
     context = replace(context, shape=None, read=None)
     if shape.ending is None:
@@ -152,10 +148,11 @@ def facts_of(codec: Codec, read: Read, size: int, context: SnapshotContext) -> S
     assert shape is not None
     facts.sound, facts.damage = damage is None, damage or 0
     facts.header = shape.header == {"version": VERSION, "dbid": DBID}
-    ending = shape.ending
-    if ending is not None:
-        facts.sealed = not list(shape.wrong()) and ending.seals[-1].mark == END_MARK[4:]
-        facts.digest, facts.zxids = _of_end(read, ending)
+    if shape.ending is not None:
+        facts.sealed, facts.zxids = shape.sealed, shape.ending.zxids(read)
+        stored = shape.ending.facts(read)
+        if stored.get("digest_version") == DIGEST_VERSION:
+            facts.digest = stored["digest"]
     return facts
 
 
@@ -167,18 +164,6 @@ def _digest(stretch: Stretch) -> int:
     paths, data = (np.ascontiguousarray(nodes.header[name]) for name in ("path", "data"))
     starts = np.ascontiguousarray(nodes.start)
     return int(node_digests(stretch.window.data, starts, paths, data, np.empty(len(nodes), np.int64)))
-
-
-def _of_end(read: Read, ending: Ending) -> tuple[int | None, tuple[int, ...]]:
-    """Return the stored digest of the tree, and the zxids of the sections behind the nodes."""
-    digest, zxids = None, []
-    if ending.digest is not None:
-        stored, _ = DIGEST.unpack(read(ending.digest, DIGEST_SIZE).tobytes())
-        digest = stored["digest"] if stored["digest_version"] == DIGEST_VERSION else None
-        zxids.append(stored["zxid"])
-    if ending.last is not None:
-        zxids.append(LAST_PROCESSED.unpack(read(ending.last, LAST_SIZE).tobytes())[0]["last_processed_zxid"])
-    return digest, tuple(zxids)
 
 
 def _of_seals(shape: Shape, ending: Ending) -> Iterator[Flip]:
@@ -256,7 +241,4 @@ def _is_of_seal(shape: Shape, place: int, facts: SnapshotFacts) -> bool:
 
 def _next_seal(patched: PatchedFile, size: int) -> tuple[str, ...]:
     """Return the proof of a seal by what it and the next one cover, if all are right."""
-    shape = Shape.of(patched.pread, size)
-    ending = shape.ending
-    sealed = ending is not None and not list(shape.wrong()) and ending.seals[-1].mark == END_MARK[4:]
-    return ("Adler-32", "the sections around the seal") if sealed else ()
+    return ("Adler-32", "the sections around the seal") if Shape.of(patched.pread, size).sealed else ()
