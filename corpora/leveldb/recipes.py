@@ -14,7 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from logwright.codec import registry
+from logwright.codec.base import Codec
 from logwright.codec.fault import UsageError
+from logwright.codec.layout import Layout
 from logwright.codec.leveldb.formats.log import codec as log
 from logwright.codec.leveldb.formats.table import codec as table
 from logwright.codec.leveldb.formats.table.layout import COMPRESSION_NAMES
@@ -25,6 +27,8 @@ from logwright.corpora.bulk import cut, numbered
 from logwright.corpora.leveldb.script import Script, content_hash
 from logwright.corpora.recipe import PIECE, Generator, Made, Order, Recipe, batches_of, settings
 from logwright.corpora.rng import text
+
+Makes = Callable[[Order], Made]
 
 _LAYOUT = "leveldb.db"
 OPTIONS = (Option("value.bytes", 100, "Average size of a value in bytes", low=0, high=1 << 20),)
@@ -86,9 +90,7 @@ def _as_written(order: Order) -> Callable[[], Iterator[pa.RecordBatch]]:
     return batches
 
 
-def _plain(
-    view: str, written: Callable[[Order], Any], read: Callable[[Order], Any]
-) -> Callable[[Order], Made]:
+def _plain(view: str, written: Callable[[Order], Any], read: Callable[[Order], Any]) -> Makes:
     def make(order: Order) -> Made:
         corpus = Made({view: read(order)}, batches=written(order), options=order.given(OPTIONS))
         if LOG_NAME.fullmatch(order.name) is None:
@@ -139,49 +141,25 @@ _MIXED_DOC = (
 
 def generators() -> tuple[Generator, ...]:
     """Return the generators. Created on demand, since the options are the writers' own."""
-    layout = registry.get_layout(_LAYOUT)
-    return (
-        Generator(
-            _LAYOUT,
-            (
-                Recipe(
-                    "plain",
-                    _PLAIN_DOC,
-                    _plain("live", _as_written, _by_key),
-                    settings(layout.options, _LEFT_OUT, OPTIONS),
-                ),
-                Recipe("mixed", _MIXED_DOC, _database, (_COMPRESSION,)),
-            ),
+    of_log = "puts, overwrites and deletions in batches, records over many blocks"
+    of_table = "versions and deletions of keys, empty ones, values larger than a block"
+    targets: tuple[tuple[Codec | Layout, Makes, Recipe], ...] = (
+        (
+            registry.get_layout(_LAYOUT),
+            _plain("live", _as_written, _by_key),
+            Recipe("mixed", _MIXED_DOC, _database, (_COMPRESSION,)),
         ),
-        Generator(
-            log.CODEC.name,
-            (
-                Recipe(
-                    "plain",
-                    _PLAIN_DOC,
-                    _plain("rows", _as_written, _as_written),
-                    settings(log.CODEC.options, _LEFT_OUT, OPTIONS),
-                ),
-                Recipe(
-                    "mixed", "puts, overwrites and deletions in batches, records over many blocks", _one_log
-                ),
-            ),
+        (log.CODEC, _plain("rows", _as_written, _as_written), Recipe("mixed", of_log, _one_log)),
+        (
+            table.CODEC,
+            _plain("rows", _by_key, _by_key),
+            Recipe("mixed", of_table, _one_table, (_COMPRESSION,)),
         ),
+    )
+    return tuple(
         Generator(
-            table.CODEC.name,
-            (
-                Recipe(
-                    "plain",
-                    _PLAIN_DOC,
-                    _plain("rows", _by_key, _by_key),
-                    settings(table.CODEC.options, _LEFT_OUT, OPTIONS),
-                ),
-                Recipe(
-                    "mixed",
-                    "versions and deletions of keys, empty ones, values larger than a block",
-                    _one_table,
-                    (_COMPRESSION,),
-                ),
-            ),
-        ),
+            target.name,
+            (Recipe("plain", _PLAIN_DOC, make, settings(target.options, _LEFT_OUT, OPTIONS)), mixed),
+        )
+        for target, make, mixed in targets
     )

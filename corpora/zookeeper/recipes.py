@@ -15,7 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from logwright.codec import registry
+from logwright.codec.base import Codec
 from logwright.codec.fault import UsageError
+from logwright.codec.layout import Layout
 from logwright.codec.option import Option
 from logwright.codec.zookeeper import names
 from logwright.codec.zookeeper.formats.snapshot import codec as snapshot
@@ -26,6 +28,8 @@ from logwright.corpora.bulk import cut, numbered
 from logwright.corpora.recipe import PIECE, Generator, Made, Order, Reads, Recipe, batches_of, settings
 from logwright.corpora.rng import text
 from logwright.corpora.zookeeper.script import EPOCH_TIME, Script
+
+Makes = Callable[[Order], Made]
 
 _LAYOUT = "zookeeper.datadir"
 _GROUP = 1000
@@ -105,7 +109,7 @@ def _in_groups(order: Order, zxid: int) -> Iterator[pa.RecordBatch]:
     yield batch(list(_SYSTEM))
 
 
-def _plain_tree(view: str) -> Callable[[Order], Made]:
+def _plain_tree(view: str) -> Makes:
     def make(order: Order) -> Made:
         def batches() -> Iterator[pa.RecordBatch]:
             return (_nodes(order, piece) for piece in _pieces(order))
@@ -195,39 +199,25 @@ _MIXED_DOC = (
 
 def generators() -> tuple[Generator, ...]:
     """Build the generator lazily, because it needs the writers' options."""
-    layout = registry.get_layout(_LAYOUT)
-    return (
-        Generator(
-            _LAYOUT,
-            (
-                Recipe(
-                    "plain", _PLAIN_DOC, _plain_tree("tree"), settings(layout.options, _LEFT_OUT, OPTIONS)
-                ),
-                Recipe("mixed", _MIXED_DOC, _directory),
-            ),
+    changes = "as many changes of data as you like, in bulk"
+    targets: tuple[tuple[Codec | Layout, str, Makes, Recipe], ...] = (
+        (
+            registry.get_layout(_LAYOUT),
+            _PLAIN_DOC,
+            _plain_tree("tree"),
+            Recipe("mixed", _MIXED_DOC, _directory),
         ),
-        Generator(
-            txnlog.CODEC.name,
-            (
-                Recipe(
-                    "plain",
-                    "as many changes of data as you like, in bulk",
-                    _plain_log,
-                    settings(txnlog.CODEC.options, _LEFT_OUT, OPTIONS),
-                ),
-                Recipe("mixed", "transactions of every type", _one_log),
-            ),
+        (txnlog.CODEC, changes, _plain_log, Recipe("mixed", "transactions of every type", _one_log)),
+        (
+            snapshot.CODEC,
+            _PLAIN_DOC,
+            _plain_tree("rows"),
+            Recipe("mixed", "nodes of every kind, with sessions and ACLs", _one_snapshot),
         ),
+    )
+    return tuple(
         Generator(
-            snapshot.CODEC.name,
-            (
-                Recipe(
-                    "plain",
-                    _PLAIN_DOC,
-                    _plain_tree("rows"),
-                    settings(snapshot.CODEC.options, _LEFT_OUT, OPTIONS),
-                ),
-                Recipe("mixed", "nodes of every kind, with sessions and ACLs", _one_snapshot),
-            ),
-        ),
+            target.name, (Recipe("plain", doc, make, settings(target.options, _LEFT_OUT, OPTIONS)), mixed)
+        )
+        for target, doc, make, mixed in targets
     )

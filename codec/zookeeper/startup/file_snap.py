@@ -17,7 +17,7 @@ from logwright.codec.store.overlay import Overlay
 from logwright.codec.window import Frames, Window
 from logwright.codec.zookeeper.formats.snapshot.acl import AclTable
 from logwright.codec.zookeeper.formats.snapshot.layout import HEAD, LENGTH, NODE_MIN, STAT
-from logwright.codec.zookeeper.formats.snapshot.sections import Shape
+from logwright.codec.zookeeper.formats.snapshot.sections import HEADER_SIZE, SESSION_DTYPE, Shape
 from logwright.codec.zookeeper.formats.snapshot.tables import NODE_FRAME
 from logwright.codec.zookeeper.jute import STAT_PERSISTED
 from logwright.codec.zookeeper.names import parse_hex, zxid_text
@@ -42,7 +42,6 @@ from logwright.codec.zookeeper.store.files import CANDIDATES, DataFile, looks_co
 
 MAGIC = 0x5A4B534E
 """`FileSnap.SNAP_MAGIC`, "ZKSN"."""
-_HEADER, _SESSION = 16, 12
 _OLD_DIGEST = 2
 """Digests of versions below are strings of hexadecimal digits."""
 _MOST_SESSIONS = 1 << 20
@@ -135,8 +134,8 @@ class Reading:
     def deserialize(self, zxid: int) -> None:
         """`FileSnap.deserialize` with all of its seals. Raises `Thrown`."""
         magic = self._int()
-        self._need(_HEADER - 4)
-        self.at = _HEADER
+        self._need(HEADER_SIZE - 4)
+        self.at = HEADER_SIZE
         if magic != MAGIC:
             raise IOFailure(f"mismatching magic headers {magic} !=  {MAGIC}")
         self._sessions()
@@ -183,15 +182,13 @@ class Reading:
 
     def _sessions(self) -> None:
         count = max(self._int(), 0)
-        complete = min(count, (len(self.data) - self.at) // _SESSION)
-        table = self.data[self.at : self.at + complete * _SESSION].view(
-            np.dtype([("id", ">i8"), ("timeout", ">i4")])
-        )
-        kept = table[:_MOST_SESSIONS]
-        self.loaded.sessions |= zip(kept["id"].tolist(), kept["timeout"].tolist(), strict=True)
-        self.at += complete * _SESSION
+        size = SESSION_DTYPE.itemsize
+        complete = min(count, (len(self.data) - self.at) // size)
+        table = self.data[self.at : self.at + complete * size].view(SESSION_DTYPE)
+        self.loaded.sessions |= table[:_MOST_SESSIONS].tolist()
+        self.at += complete * size
         if complete < count:
-            self._need(_SESSION)
+            self._need(size)
 
     def _acls(self) -> None:
         """`ReferenceCountedACLCache.deserialize`."""
@@ -243,8 +240,7 @@ class Reading:
         )
         self.nodes = frames.pick(slice(0, min(orphan, stranger)))
         if orphan < len(frames) and orphan <= stranger:
-            start = int(frames.start[orphan]) + LENGTH
-            path = data[start : start + int(frames.header["path"][orphan])].tobytes()
+            path = self._path(frames, orphan)
             above, child = (java_string(part) for part in (path.rpartition(b"/")[0], path))
             raise IOFailure(f"Invalid Datatree, unable to find parent {above} of path {child}")
         if stranger < len(frames):
@@ -271,11 +267,13 @@ class Reading:
             if self.settings.extended_types:
                 normal &= kinds != TTLS
             for i in np.flatnonzero(normal).tolist():
-                start = int(self.nodes.start[first + i]) + LENGTH
-                path = self.data[start : start + int(self.nodes.header["path"][first + i])].tobytes()
-                if b"/" not in path:
-                    continue
-                self.loaded.ephemerals.setdefault(int(owners[i]), set()).add(path)
+                path = self._path(self.nodes, first + i)
+                if b"/" in path:
+                    self.loaded.ephemerals.setdefault(int(owners[i]), set()).add(path)
+
+    def _path(self, nodes: Frames, i: int) -> bytes:
+        start = int(nodes.start[i]) + LENGTH
+        return self.data[start : start + int(nodes.header["path"][i])].tobytes()
 
     def _seal(self) -> None:
         """`SnapStream.checkSealIntegrity`."""

@@ -33,6 +33,10 @@ _SINCE = {
 }
 """Types of transactions that were added later."""
 _WRITING = {option.name: option for option in (*encode.OPTIONS, *TXNLOG_LIMITS)}
+_OF_TREE = (
+    *("digests", "extended_types", "close_session_txn", "acl_lookups", "existing_by_path", "monotonic"),
+    *("containers", "create2_in_multi"),
+)
 
 TRUST_EMPTY = Option(
     "snapshot.trust.empty",
@@ -124,9 +128,9 @@ class ServerSettings:
     """Whether a new tree has /zookeeper/config, with its own ACL: ZOOKEEPER-107."""
     null_paths = Since((3, 5, 0))
     """Whether a node with a null path is read before the start fails; up to 3.4 it failed at once."""
-    looks_up_acls = Since((3, 9, 2), (3, 8, 4))
+    acl_lookups = Since((3, 9, 2), (3, 8, 4))
     """Whether a transaction looks up the ACL of its node, which fails if the table lacks it: ZOOKEEPER-4799."""
-    finds_by_path = Since((3, 9, 4), (3, 8, 5))
+    existing_by_path = Since((3, 9, 4), (3, 8, 5))
     """Whether a node exists if its path is known, even if its parent does not list it as a child: ZOOKEEPER-4846."""
     monotonic = Since((3, 6, 0))
     """Whether the counters of a parent only grow when transactions are applied again: ZOOKEEPER-3125, ZOOKEEPER-3249."""
@@ -159,16 +163,7 @@ class ServerSettings:
     @property
     def tree(self) -> dict[str, bool]:
         """The arguments of trees (`tree.Tree`)."""
-        return {
-            "digests": self.digests,
-            "extended_types": self.extended_types,
-            "close_session_txn": self.close_session_txn,
-            "acl_lookups": self.looks_up_acls,
-            "existing_by_path": self.finds_by_path,
-            "monotonic": self.monotonic,
-            "containers": self.containers,
-            "create2_in_multi": self.create2_in_multi,
-        }
+        return {name: getattr(self, name) for name in _OF_TREE}
 
     @property
     def method(self) -> str:

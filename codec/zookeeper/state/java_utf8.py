@@ -19,7 +19,6 @@ from logwright.codec.zookeeper.formats.txnlog.bodies import measure_body
 from logwright.codec.zookeeper.formats.txnlog.scan import TYPE
 from logwright.codec.zookeeper.jute import BAD_TEXT, Int64s, text_kind
 
-_SUB_DATA = layout.TXN.offset("data")
 _HIGHEST_SUB = layout.LOWEST + len(layout.SUB_RECIPE_ARRAY)
 
 
@@ -72,10 +71,10 @@ def nodes_as_read(buf: Bytes, starts: Int64s, paths: Int32s, data: Int32s) -> tu
 def strange_multi(buf: Bytes, end: int, bodies: Int64s, i: int, part: Int64s) -> int:
     at = bodies[measured.LIST_AT, i] + 4
     for _ in range(bodies[measured.LIST_COUNT, i]):
-        if end - at < _SUB_DATA + 4:
+        if end - at < layout.SUB_DATA_AT + 4:
             return 0
         kind = load_i32be(buf, at)
-        start = at + _SUB_DATA + 4
+        start = at + layout.SUB_DATA_AT + 4
         at = start + load_i32be(buf, start - 4)
         fields = layout.SUB_RECIPE_ARRAY[kind - layout.LOWEST] if layout.LOWEST <= kind < _HIGHEST_SUB else 0
         if at < start or at > end or fields == 0:
@@ -145,7 +144,7 @@ def _parts(data: bytes, count: int) -> bytes:
     """Convert the parts of a multi, each of which begins with its path. From an unreadable one on they stay unchanged."""
     out, at = bytearray(data[:4]), 4
     for _ in range(count):
-        start = at + _SUB_DATA + 4
+        start = at + layout.SUB_DATA_AT + 4
         stop = start + _number(data, start - 4)
         if start > len(data) or stop < start or stop > len(data) or stop - start < 4:
             break

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -105,9 +105,7 @@ class Tree(TreeLoader, TreeReader):
             )
             parts.append(digests)
             if out.died is not None:
-                at_fault = out.died
-                place = int(which[done + at_fault.index])
-                out.died = Death(place, at_fault.code, at_fault.detail, at_fault.error)
+                out.died = replace(out.died, index=int(which[done + out.died.index]))
             if out.died is not None or out.reached:
                 break
         out.digests = np.concatenate(parts)
@@ -121,15 +119,8 @@ class Tree(TreeLoader, TreeReader):
         digests = np.empty(len(starts), np.int64)
         part = np.empty((MEASURES, 1), np.int64)
         s = self._s
-        s[[f.RECORD, f.SUB, f.POSITION, f.UPTO, f.NOTES, f.COUNTED, f.UNAPPLIED]] = (
-            0,
-            -1,
-            0,
-            upto,
-            0,
-            0,
-            0,
-        )
+        s[[f.RECORD, f.POSITION, f.NOTES, f.COUNTED, f.UNAPPLIED]] = 0
+        s[f.SUB], s[f.UPTO] = -1, upto
         crcs = np.empty(len(starts), np.int64)
         apply.hash_paths(buf, measured, crcs)
         died: Death | None = None
@@ -176,22 +167,20 @@ class Tree(TreeLoader, TreeReader):
         """As `compareDigest` and `compareSnapshotDigests`: nothing is compared up to the zxid of the snapshot's digest."""
         first = 0
         if self._target is not None:
-            zxid, version, stored = self._target
+            zxid, version, target = self._target
             there = np.flatnonzero(heads[:, ZXID] == zxid)
             if not len(there):
                 return
             first = int(there[0])
             self._target = None
-            if check and version == VERSION and stored != digests[first]:
-                out.mismatches.append(Mismatch(zxid, stored, int(digests[first])))
+            if check and version == VERSION and target != digests[first]:
+                out.mismatches.append(Mismatch(zxid, target, int(digests[first])))
         if check and self._s[f.DIGESTS]:
-            wrong = (computed[DIGEST, first:] == VERSION) & (
-                computed[DIGEST_VALUE, first:] != digests[first:]
-            )
-            for i in (np.flatnonzero(wrong) + first).tolist():
-                out.mismatches.append(
-                    Mismatch(int(heads[i, ZXID]), int(computed[DIGEST_VALUE, i]), int(digests[i]))
-                )
+            stored = computed[DIGEST_VALUE]
+            wrong = (computed[DIGEST] == VERSION) & (stored != digests)
+            wrong[:first] = False
+            for i in np.flatnonzero(wrong).tolist():
+                out.mismatches.append(Mismatch(int(heads[i, ZXID]), int(stored[i]), int(digests[i])))
 
     def after_load(self, zxid: int | None = None, *, extended_types: bool | None = None) -> list[bytes]:
         """Finish as a server does after the replay: delete ephemeral nodes of sessions that are not open, and return their paths.

@@ -30,7 +30,7 @@ from logwright.codec.zookeeper.state.tree_arrays import TreeArrays
 COLUMNS = (
     *NODE_COLUMNS,
     Column("cversion", pa.int32(), "changes of its children, as a client sees it"),
-    Column("num_children", pa.int32(), "children"),
+    Column("num_children", pa.int32(), "how many children it has"),
 )
 """The columns of `Tree.nodes`."""
 STATS = {

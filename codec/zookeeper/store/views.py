@@ -19,23 +19,20 @@ from logwright.codec.table import Column, Table
 from logwright.codec.zookeeper.formats.snapshot import codec as snapshot
 from logwright.codec.zookeeper.formats.snapshot.tables import ACL_ROWS, SESSION_ROWS
 from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
-from logwright.codec.zookeeper.state.columns import NODE_COLUMNS
+from logwright.codec.zookeeper.state.tree_read import COLUMNS
 from logwright.codec.zookeeper.store import history, materialize
 from logwright.codec.zookeeper.store.files import DataFile, logs
 from logwright.codec.zookeeper.store.selection import AT_ZXID, PATH_PREFIX, prefix_of
 
 LOG, SNAPSHOT = txnlog.CODEC.name, snapshot.CODEC.name
-_STORED = {column.name: column for column in NODE_COLUMNS}
+_COLUMNS = {column.name: column for column in COLUMNS}
+_FIRST = (
+    *("path", "data", "acl", "czxid", "mzxid", "ctime", "mtime", "version", "cversion", "aversion"),
+    *("ephemeral_owner", "pzxid", "kind", "ttl", "data_length", "num_children", "stored_cversion"),
+)
 TREE = Table(
     "tree",
-    (
-        *(_STORED[name] for name in ("path", "data", "acl", "czxid", "mzxid", "ctime", "mtime", "version")),
-        Column("cversion", pa.int32(), "changes of its children, as a client sees it"),
-        *(_STORED[name] for name in ("aversion", "ephemeral_owner", "pzxid", "kind", "ttl", "data_length")),
-        Column("num_children", pa.int32(), "how many children it has"),
-        _STORED["stored_cversion"],
-        *(column for column in NODE_COLUMNS if column.detail),
-    ),
+    (*(_COLUMNS[name] for name in _FIRST), *(column for column in COLUMNS if column.detail)),
     "One row per node, in the order of their paths.",
     key=("path",),
 )
