@@ -403,10 +403,13 @@ def dispatches(
         if not isinstance(message, Message):
             raise IndexError(i)
         facts[CODE, i] = message.tags_code
-        if message.topic in batches:
+        batch = message.topic in batches
+        if batch:
             facts[NUMBER, i], facts[_COUNT, i] = batch_of(message)
+        # Only a consume queue that gets a unit passes the message on to light queues.
+        has_light = lmq and facts[QUEUE, i] >= 0 and not batch
         try:
-            light += [(i, *queue) for queue in (multi_dispatch(message) if lmq else ())]
+            light += [(i, *queue) for queue in (multi_dispatch(message) if has_light else ())]
         except ValueError:
             raise IndexError(i) from None
         if message.kind != ROLLBACK:
