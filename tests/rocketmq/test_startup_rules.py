@@ -11,6 +11,7 @@ from test_write import TIME, batch, light
 
 import logwright as lw
 from logwright.codec.option import Options
+from logwright.codec.rocketmq.formats.commitlog.layout import PREPARED, ROLLBACK
 from logwright.codec.rocketmq.startup.batch_consume_queue import search
 from logwright.codec.rocketmq.startup.start import STARTUP, ServedStore
 from logwright.codec.rocketmq.store.layout import LAYOUT
@@ -159,3 +160,58 @@ def test_queue_offset_whose_position_overflows_is_compared_as_a_broker_does(tmp_
     assert queue.max_offset == 6
     files[log] = changed(data, second + 20, (-1).to_bytes(8, "big", signed=True))
     assert store_of(start(files, clean=False)).queues["T", 0].max_offset == 5
+
+
+@pytest.mark.parametrize(
+    ("name", "loads"),
+    [("0" * 21, True), ("+" + "0" * 19, True), (f"{1 << 63}", False), ("0" * 19 + "x", False)],
+)
+def test_name_of_a_log_file_is_a_number_of_64_bits(tmp_path: Any, name: str, loads: bool) -> None:
+    files = written(tmp_path, ROWS[:3])
+    files[f"commitlog/{name}"] = files.pop("commitlog/00000000000000000000")
+    assert start(files).verdict.opens is loads
+
+
+@pytest.mark.parametrize("number", ["007", "+7"])
+def test_queue_folder_with_another_spelling_of_its_number_is_not_read(tmp_path: Any, number: str) -> None:
+    """A broker creates the queue, but reads the files of the folder with the plain number."""
+    files = written(tmp_path, ROWS)
+    name = "consumequeue/T/0/00000000000000000000"
+    files[name.replace("/0/", f"/{number}/")] = files[name]
+    store = store_of(start(files))
+    assert store.queues["T", 7].max_offset == 0
+    assert store.queues["T", 0].max_offset == 6
+
+
+@pytest.mark.parametrize("number", ["--3", "²", f"{1 << 31}", "1.0", "x"])
+def test_queue_folder_whose_name_is_no_number_is_skipped(tmp_path: Any, number: str) -> None:
+    files = written(tmp_path, ROWS)
+    for kind in ("consumequeue", "batchconsumequeue"):
+        files[f"{kind}/T/{number}/00000000000000000000"] = bytes(7)
+    started = start(files)
+    assert list(store_of(started).queues) == [("T", 0)]
+    assert started.verdict.opens
+
+
+@pytest.mark.parametrize("sys_flag", [PREPARED, ROLLBACK])
+def test_message_in_no_queue_is_in_no_light_queue(tmp_path: Any, sys_flag: int) -> None:
+    files = written(tmp_path, [light(0), {**light(1), "sys_flag": sys_flag}, light(1)], enableLmq=True)
+    rebuilt_as_by_a_broker(files, tmp_path, enableLmq=True)
+
+
+def test_message_of_a_batch_queue_is_in_no_light_queue(tmp_path: Any) -> None:
+    rows = [light(0), {**light(1), "topic": "B"}, light(1)]
+    files = written(tmp_path, rows, enableLmq=True, batch_topics="B")
+    rebuilt_as_by_a_broker(files, tmp_path, enableLmq=True)
+
+
+def rebuilt_as_by_a_broker(files: dict[str, bytes], tmp_path: Any, **options: Any) -> None:
+    """Check that written and rebuilt queues of the store in `tmp_path` are those of a broker that has only the log."""
+    log = {name: data for name, data in files.items() if name.startswith(("commitlog", "config"))}
+    after = start(log, clean=False, **options).after
+    queues = [entry.name for entry in after.entries() if "consumequeue" in entry.name]
+    assert "consumequeue/%LMQ%a/0/00000000000000000000" in queues
+    lw.rebuild(tmp_path / "store", tmp_path / "out", **options)
+    for name in queues:
+        assert files[name] == after.read(name)
+        assert (tmp_path / "out" / name).read_bytes() == after.read(name)

@@ -13,7 +13,9 @@ from logwright.codec.store.extents import Extent
 from logwright.codec.store.overlay import Overlay
 from logwright.codec.window import Zeros
 
-_LONG = re.compile(r"[+-]?[0-9]{1,20}")
+_LONG = re.compile(r"[+-]?[0-9]+")
+_LEAST = -(1 << 63)
+"""The least number that `Long.parseLong` accepts."""
 _PAGE = 4096
 
 
@@ -104,7 +106,7 @@ class MappedFileQueue:
                     f"{name}\t{size} length not matched message store config value, please check it manually"
                 )
             base = name.rpartition("/")[2]
-            if not _LONG.fullmatch(base):
+            if not _LONG.fullmatch(base) or not _LEAST <= int(base) <= -_LEAST - 1:
                 raise LoadError(f'NumberFormatException: For input string: "{base}"')
             self.files.append(MappedFile(self.overlay, name, int(base), self.size))
 

@@ -105,7 +105,7 @@ def properties_of(stored: bytes) -> dict[str, str]:
     return out
 
 
-def _integer(text: str, bits: int) -> int:
+def integer(text: str, bits: int) -> int:
     """`Short.parseShort`, `Integer.parseInt` or `Long.parseLong`. Raises `ValueError`."""
     if (
         len(text) > _LONGEST
@@ -124,7 +124,7 @@ def _split(text: str) -> list[str]:
 def batch_of(message: Message) -> tuple[int, int]:
     """Return the queue offset of the first message of a batch, and the number of its messages. Raises `ValueError`."""
     if INNER_NUM in message.properties and INNER_BASE in message.properties:
-        return _integer(message.properties[INNER_BASE], 64), _integer(message.properties[INNER_NUM], 16)
+        return integer(message.properties[INNER_BASE], 64), integer(message.properties[INNER_NUM], 16)
     return message.queue_offset, 1
 
 
@@ -203,7 +203,7 @@ def _check(buffer: Buffer, rules: Rules, *, crc: bool) -> Message | Refused:
                 return Refused(-1, "CRC check failed")
         tags_code = string_hash(properties.get("TAGS", ""))
         if topic == SCHEDULE_TOPIC and "DELAY" in properties:
-            level = min(_integer(properties["DELAY"], 32), len(DELAYS))
+            level = min(integer(properties["DELAY"], 32), len(DELAYS))
             if level > 0 and rules.deliver_times:
                 tags_code = stored + DELAYS[level - 1]
     elif crc and rules.force_property_crc:
@@ -265,7 +265,7 @@ def multi_dispatch(message: Message) -> list[tuple[str, int, int]]:
     if system or len(names) != len(numbers):
         return []
     return [
-        (name, 0 if name.startswith("%LMQ%") else message.queue_id, _integer(number, 64))
+        (name, 0 if name.startswith("%LMQ%") else message.queue_id, integer(number, 64))
         for name, number in zip(names, numbers, strict=True)
         if "/" not in name
     ]

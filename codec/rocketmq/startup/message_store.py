@@ -20,6 +20,7 @@ from logwright.codec.rocketmq.startup.message import (
     check,
     decodes,
     int32,
+    integer,
     multi_dispatch,
     reach,
 )
@@ -157,23 +158,25 @@ class MessageStore:
         self.index.flush()
 
     def _load_queues(self, folders: dict[str, list[str]], old: bool) -> None:
-        for folder, names in folders.items():
+        for folder in folders:
             kind, _, rest = folder.partition("/")
-            topic, _, number = rest.rpartition("/")
-            if (
-                kind not in ("consumequeue", "batchconsumequeue")
-                or not topic
-                or not number.lstrip("-").isdigit()
-            ):
+            topic, _, number = rest.partition("/")
+            if kind not in ("consumequeue", "batchconsumequeue"):
                 continue
-            if kind == "batchconsumequeue" and self.version.old:
+            try:
+                queue_id = integer(number, 32)
+            except ValueError:
+                continue
+            if (kind == "batchconsumequeue" and self.version.old) or (topic, queue_id) in self.queues:
                 continue
             if (kind == "batchconsumequeue") is not (topic in self.config.batch_topics):
                 raise LoadError(f"[BUG]Queue type of topic {topic} is not that of {folder}")
-            self._open(topic, int(number)).queue.load(names, old=old)
-            queue = self.queues[topic, int(number)]
+            # The files of a queue are in the folder with the plain number, even if `folder` is 007.
+            names = folders.get(f"{kind}/{topic}/{queue_id}", [])
+            queue = self._open(topic, queue_id)
+            queue.queue.load(names, old=old)
             if isinstance(queue, ConsumeQueue) and queue.ext is not None:
-                queue.ext.queue.load(folders.get(f"consumequeue_ext/{rest}", []), old=old)
+                queue.ext.queue.load(folders.get(f"consumequeue_ext/{topic}/{queue_id}", []), old=old)
 
     def _open(self, topic: str, queue_id: int) -> Queue:
         """`findOrCreateConsumeQueue`."""

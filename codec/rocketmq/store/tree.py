@@ -316,9 +316,8 @@ def batch_topics(listing: Listing) -> frozenset[str]:
     """Return the topics with batch consume queues: from topics.json, else from the folders."""
     rows = topics(listing)
     if rows is None:
-        return frozenset(
-            entry.name.split("/")[1] for entry in listing.entries() if first(entry.name) == BATCH
-        )
+        queues = [queue_of(entry.name) for entry in listing.entries() if first(entry.name) == BATCH]
+        return frozenset(queue[0] for queue in queues if queue)
     return frozenset(row["topic"] for row in rows if BATCH_ATTRIBUTE in row["attributes"])
 
 
