@@ -172,6 +172,7 @@ class QueueWriter:
 
     def _begin(self, number: int) -> int:
         """Begin the first file, and return its next queue offset."""
+        number = max(number, 0)
         used = number * UNIT.min_size % self.file.size
         self.file.at = number * UNIT.min_size - used
         filler = UNIT.pack({"physical_offset": 0, "size": FILLER, "tags_code": 0})
@@ -190,7 +191,8 @@ class QueueWriter:
         for i, (number, phy, end) in enumerate(
             zip(units.number.tolist(), units.phy.tolist(), ends.tolist(), strict=True)
         ):
-            if end <= self.reached or 0 < number < self.next:
+            dropped = number != 0 if self.gaps is Gaps.APPEND else number > 0
+            if end <= self.reached or (dropped and number < self.next):
                 continue
             gap = number - self.next
             if self.gaps is Gaps.REPEAT and 0 < gap <= (phy - max(self.reached, 0)) // SMALLEST:
@@ -254,10 +256,10 @@ class BatchQueueWriter(QueueWriter):
 
 @kernel("const i8[,], i8[], i8[]")
 def count_units(facts: Int64s, counts: Int64s, first: Int64s) -> None:
-    """Count the units of each queue, and set `first` to the queue offset of its first one."""
+    """Count the units of each queue, and set `first` to the queue offset of its first one, or the first that is not negative."""
     for i in range(facts.shape[1]):
         k = facts[QUEUE, i]
-        if counts[k] == 0:
+        if counts[k] == 0 or first[k] < 0:
             first[k] = facts[NUMBER, i]
         counts[k] += 1
 

@@ -215,3 +215,63 @@ def rebuilt_as_by_a_broker(files: dict[str, bytes], tmp_path: Any, **options: An
     for name in queues:
         assert files[name] == after.read(name)
         assert (tmp_path / "out" / name).read_bytes() == after.read(name)
+
+
+def test_message_with_a_negative_queue_offset_creates_its_queue_but_gets_no_unit(tmp_path: Any) -> None:
+    """The file begins at the offset rounded towards 0, and the next message is preceded by fillers."""
+    lw.write(ROWS, tmp_path / "store", "rocketmq.store", **OPTIONS)
+    log = "commitlog/00000000000000000000"
+    data = (tmp_path / "store" / log).read_bytes()
+    files = {log: changed(data, 20, (-1).to_bytes(8, "big", signed=True))}
+    started = start(files)
+    name = "consumequeue/T/0/00000000000000000000"
+    assert store_of(started).queues["T", 0].min_offset == 1
+    units = started.after.read(name)
+    assert units[:20] == struct.pack(">qiq", 0, 0x7FFFFFFF, 0)
+    (tmp_path / "store" / log).write_bytes(files[log])
+    lw.rebuild(tmp_path / "store", tmp_path / "out")
+    assert (tmp_path / "out" / name).read_bytes() == units
+
+
+def test_queue_file_that_begins_inside_a_unit_is_read_by_units_of_its_own(tmp_path: Any) -> None:
+    """The file's name is not a multiple of its size. The number of a unit follows from the name and the position in the file."""
+    files = written(tmp_path, [*ROWS[:4], *({**row, "queue_id": 1} for row in ROWS[:4])])
+    files["consumequeue/T/0/00000000000000000124"] = files.pop("consumequeue/T/0/00000000000000000000")
+    store = store_of(start(files))
+    queue = store.queues["T", 0]
+    assert (queue.min_offset, queue.max_offset) == (6, 10)
+    assert [unit.number for unit in store.pull(queue, 7)[0]] == [8, 9]
+
+
+def test_checkpoint_time_that_underflows_lets_recovery_start_at_the_last_file(tmp_path: Any) -> None:
+    """The margin of three seconds makes it a time in the far future, so 5.3.3 does not notice damage in an older file."""
+    rows = [{**ROWS[0], "body": b"x" * 300, "store_timestamp_ms": TIME + n} for n in range(6)]
+    files = written(tmp_path, rows)
+    log = "commitlog/00000000000000000000"
+    files[log] = changed(files[log], 120, b"?")
+    files["checkpoint"] = changed(files["checkpoint"], 0, struct.pack(">q", -(1 << 63)))
+    listing = MemoryDirectory(files, "store")
+    chosen = Options(LAYOUT.read_options, OPTIONS)
+    started = STARTUP.run(listing, LAYOUT.plan(listing, chosen), chosen, version="5.3.3", clean=False)
+    assert store_of(started).max_phy > 1024
+
+
+@pytest.mark.parametrize(("name", "read"), [("+0000000000000001", True), ("x", False), ("9" * 20, False)])
+def test_name_of_an_index_file_is_a_number_of_64_bits(tmp_path: Any, name: str, read: bool) -> None:
+    files = written(tmp_path, [{**ROWS[0], "keys": "k"}])
+    (index,) = (file for file in files if file.startswith("index/"))
+    files[f"index/{name}"] = files.pop(index)
+    assert store_of(start(files)).query("T", "k") == ([0] if read else [])
+
+
+def test_old_releases_do_not_know_force_verify_of_the_property_checksum(tmp_path: Any) -> None:
+    files = written(tmp_path, ROWS)
+    listing = MemoryDirectory(files, "store")
+    chosen = Options(LAYOUT.read_options, {**OPTIONS, "forceVerifyPropCRC": True})
+    plan = LAYOUT.plan(listing, chosen)
+    ends = [
+        store_of(STARTUP.run(listing, plan, chosen, version=version, clean=False)).max_phy
+        for version in ("5.5.0", "5.3.3", "4.9.7")
+    ]
+    assert ends[:2] == [0, 0]
+    assert ends[2] > 0

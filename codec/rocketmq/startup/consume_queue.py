@@ -22,6 +22,10 @@ FILTERED = 16_000
 """Limit of the bytes of units that one pull reads (`maxFilterMessageSize`)."""
 
 
+def _phy_at(data: bytes, at: int) -> int:
+    return int.from_bytes(data[at : at + 8], "big", signed=True)
+
+
 @dataclass(frozen=True)
 class Unit:
     """A unit as a pull returns it: queue offset, number of messages, and their physical offset and size."""
@@ -174,9 +178,8 @@ class ConsumeQueue:
         if message.phy + message.size <= self.max_phy:
             return True
         expected = int64(number * SIZE)
-        first = not self.queue.files
         file = self.queue.last_for(expected)
-        if first and number and not file.wrote:
+        if file.is_first and number and not file.wrote:
             self.min_logic = expected
             file.append(_UNIT.pack(0, FILLER, 0) * (expected % file.size // SIZE if expected > 0 else 0))
         if number and expected < file.base + file.wrote:
@@ -209,22 +212,20 @@ class ConsumeQueue:
             start = max(start, 0)
             if start >= file.wrote:
                 return
-            units = list(_UNIT.iter_unpack(file.read(start, file.wrote - start)))
-            if intact and units[0][0] >= min_phy:
+            data = file.read(start, file.wrote - start)
+            if len(data) < 8 or (intact and _phy_at(data, 0) >= min_phy):
                 return
-            low, high = 0, len(units) - 1
-            while high - low > 1:
-                middle = (low + high) // 2
-                if units[middle][0] == min_phy:
-                    low = high = middle
-                elif units[middle][0] > min_phy:
-                    high = middle
-                else:
-                    low = middle
-            for i in range(low, high + 1):
-                if units[i][0] >= min_phy:
-                    self.min_logic = file.base + start + i * SIZE
-                    address = self._address(units[i][2], address)
+            # If the file's name is not a multiple of its size, the last unit may be incomplete.
+            low, high = 0, len(data) - SIZE
+            while high - low > SIZE:
+                middle = (low + high) // 2 // SIZE * SIZE
+                phy = _phy_at(data, middle)
+                low, high = low if phy > min_phy else middle, middle if phy >= min_phy else high
+            for at in range(low, high + 1, SIZE):
+                phy, _, tags_code = _UNIT.unpack_from(data, at)
+                if phy >= min_phy:
+                    self.min_logic = file.base + start + at
+                    address = self._address(tags_code, address)
                     break
         if self.ext is not None:
             self.ext.truncate_from(address)
@@ -235,10 +236,16 @@ class ConsumeQueue:
         file = self.queue.find(offset) if offset >= self.min_logic else None
         if file is None or offset % file.size >= file.wrote:
             return None
-        data = file.read(
-            offset % file.size, min(file.wrote - offset % file.size, (self.most_units + 1) * SIZE)
-        )
-        return (Unit(number + i, 1, *values) for i, values in enumerate(_UNIT.iter_unpack(data)))
+        start = offset % file.size
+        data = file.read(start, min(file.wrote - start, (self.most_units + 1) * SIZE))
+        return self._units(data, (file.base + start) // SIZE)
+
+    def _units(self, data: bytes, number: int) -> Iterator[Unit]:
+        """Yield units, the first with this queue offset. Raises `ThrownError` if the last one is incomplete."""
+        for at in range(0, len(data), SIZE):
+            if at + SIZE > len(data):
+                raise ThrownError("java.nio.BufferUnderflowException")
+            yield Unit(number + at // SIZE, 1, *_UNIT.unpack_from(data, at))
 
     def check_extension(self, unit: Unit) -> None:
         """Raise `ThrownError` if a unit's extension address is wrong such that the bitmap there exceeds its file."""

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from logwright.codec.rocketmq.formats.commitlog.layout import ROLLBACK
 from logwright.codec.rocketmq.formats.indexfile import HEAD, SIZE, entry_at
 from logwright.codec.rocketmq.startup.mapped_file import MappedFile
-from logwright.codec.rocketmq.startup.message import Message, int32, string_hash
+from logwright.codec.rocketmq.startup.message import Message, int32, int64, integer, string_hash
 from logwright.codec.store.overlay import Overlay
 from logwright.codec.window import Zeros
 
@@ -67,7 +67,7 @@ class IndexFile:
         previous = self._slot(slot)
         if not 0 < previous <= self.count:
             previous = 0
-        diff = max(stored - self.begin_timestamp, 0) // 1000 if self.begin_timestamp > 0 else 0
+        diff = max(int64(stored - self.begin_timestamp), 0) // 1000 if self.begin_timestamp > 0 else 0
         entry = _ENTRY.pack(hash_value, phy, min(diff, _INT_MAX), previous)
         self.file.write(entry_at(self.slots, self.count), entry)
         self.file.write(HEAD + 4 * slot, self.count.to_bytes(4, "big"))
@@ -127,12 +127,14 @@ class IndexService:
     def load(self, names: list[str], *, clean: bool, checkpoint: int) -> None:
         """Load files. After an unclean stop the files newer than `checkpoint` are deleted."""
         for name in sorted(names):
-            if not name.rpartition("/")[2].isdigit():
+            try:
+                number = integer(name.rpartition("/")[2], 64)
+            except ValueError:
                 continue
             short = self.size - self.overlay.size(name)
             if short > 0:
                 self.overlay.assemble(name, [*self.overlay.pieces(name), Zeros(short)])
-            self.newest = max(self.newest, int(name.rpartition("/")[2]))
+            self.newest = max(self.newest, number)
             file = IndexFile(MappedFile(self.overlay, name, 0, self.size), self.slots, self.entries)
             if not clean and file.end_timestamp > checkpoint:
                 self.overlay.delete(name)

@@ -6,16 +6,13 @@ after it stay.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
+from logwright.codec.rocketmq.startup.message import integer
 from logwright.codec.store.extents import Extent
 from logwright.codec.store.overlay import Overlay
 from logwright.codec.window import Zeros
 
-_LONG = re.compile(r"[+-]?[0-9]+")
-_LEAST = -(1 << 63)
-"""The least number that `Long.parseLong` accepts."""
 _PAGE = 4096
 
 
@@ -28,6 +25,8 @@ class MappedFile:
 
     def __init__(self, overlay: Overlay, name: str, base: int, size: int) -> None:
         self.overlay, self.name, self.base, self.size, self.wrote = overlay, name, base, size, size
+        self.is_first = False
+        """Whether it was created as the first file of its queue (`isFirstCreateInQueue`)."""
         self._pages: dict[int, bytearray] = {}
 
     def read(self, position: int = 0, length: int | None = None) -> bytes:
@@ -105,10 +104,11 @@ class MappedFileQueue:
                 raise LoadError(
                     f"{name}\t{size} length not matched message store config value, please check it manually"
                 )
-            base = name.rpartition("/")[2]
-            if not _LONG.fullmatch(base) or not _LEAST <= int(base) <= -_LEAST - 1:
-                raise LoadError(f'NumberFormatException: For input string: "{base}"')
-            self.files.append(MappedFile(self.overlay, name, int(base), self.size))
+            try:
+                base = integer(name.rpartition("/")[2], 64)
+            except ValueError as error:
+                raise LoadError(f"NumberFormatException: {error}") from None
+            self.files.append(MappedFile(self.overlay, name, base, self.size))
 
     @property
     def min_offset(self) -> int:
@@ -142,8 +142,10 @@ class MappedFileQueue:
         """
         if self.files and not self.files[-1].full:
             return self.files[-1]
-        base = self.files[-1].base + self.size if self.files else offset - offset % self.size
-        name = f"{self.folder}/{base:020d}"
+        # The remainder in Java has the sign of the offset.
+        rest = offset % self.size if offset >= 0 else -(-offset % self.size)
+        base = self.files[-1].base + self.size if self.files else offset - rest
+        name = f"{self.folder}/{'-' if base < 0 else ''}{abs(base):020d}"
         file = MappedFile(self.overlay, name, base, self.size)
         if name not in self.overlay:
             self.overlay.create(name, self.size)
@@ -151,6 +153,7 @@ class MappedFileQueue:
             present = self.overlay.size(name)
             self.overlay.assemble(name, [*self.overlay.extents(name, 0, present), Zeros(self.size - present)])
         file.wrote = 0
+        file.is_first = not self.files
         self.files.append(file)
         return file
 

@@ -20,6 +20,7 @@ from logwright.codec.rocketmq.startup.message import (
     check,
     decodes,
     int32,
+    int64,
     integer,
     multi_dispatch,
     reach,
@@ -120,7 +121,10 @@ class MessageStore:
 
     def __init__(self, overlay: Overlay, config: StoreConfig, version: Version, *, clean: bool) -> None:
         self.overlay, self.config, self.version, self.clean = overlay, config, version, clean
-        self.rules = replace(config.rules, v2=version.number >= (5, 1, 0), sized=not version.old)
+        force = config.rules.force_property_crc and version.number >= (5, 2, 0)
+        self.rules = replace(
+            config.rules, v2=version.number >= (5, 1, 0), sized=not version.old, force_property_crc=force
+        )
         self.log = MappedFileQueue(overlay, "commitlog", config.log_size)
         self.queues: dict[tuple[str, int], Queue] = {}
         self.index = IndexService(overlay, config.slots, config.entries, tags=version.bounded)
@@ -274,7 +278,7 @@ class MessageStore:
         if self.clean:
             return phy <= reached
         if not self.version.bounded:
-            return stored <= max(0, min(physic, logics) - _MARGIN)
+            return stored <= max(0, int64(min(physic, logics) - _MARGIN))
         return phy <= flushed if flushed > 0 else stored <= logics
 
     def _destroy(self) -> None:
