@@ -344,9 +344,10 @@ def _around(path: str, codec: Codec) -> dict[str, Any]:
     if path == STDIN or is_remote(path):
         return {}
     folder, name = os.path.split(os.path.abspath(local_path(path)))
-    deepest = max(
-        (pattern.count("/") + 1 for layout in registry.layouts() for pattern in layout.folders), default=0
-    )
+    # The files of a layout are all of one system.
+    system = codec.name.partition(".")[0]
+    own = (layout for layout in registry.layouts() if layout.name.partition(".")[0] == system)
+    deepest = max((pattern.count("/") + 1 for layout in own for pattern in layout.folders), default=0)
     for _ in range(deepest + 1):
         try:
             directory = open_listing(folder)

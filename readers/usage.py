@@ -42,8 +42,9 @@ def declarations(owner: Codec | Layout) -> Iterator[tuple[Option, frozenset[Verb
 
 def takes(owner: Codec | Layout, name: str, verb: Verb, view: str | None = None) -> bool:
     """Return whether a codec or layout uses an option in a verb, and in a view of it if given."""
+    folded = fold(name)
     return any(
-        fold(option.name) == fold(name)
+        fold(option.name) == folded
         and verb in verbs
         and (view is None or not option.views or view in option.views)
         for option, verbs in declarations(owner)

@@ -177,22 +177,24 @@ def find_slots(read: Callable[[int, int], Buffer], size: int) -> int:
     words = data[HEAD : HEAD + (size - HEAD) // 4 * 4].view(">i4")
     if not words.any():
         return usual
-    if size <= _SEARCHED:
-        tried = list(range(1, max_slots + 1))
-    else:
-        # Entry 1 follows 20 zero bytes, has the physical offset in the header and no previous entry.
-        zero = np.concatenate([[0], np.cumsum(words != 0)])
-        at = np.arange(5, len(words) - 4)
+    # Entry 0 is empty, and a later one is not.
+    filled = np.concatenate([[0], np.cumsum(words != 0)])
+    possible = np.arange(1, max_slots + 1)
+    empty = filled[possible + 5] == filled[possible]
+    possible = possible[empty & (filled[possible + 5] < filled[-1])]
+    if size > _SEARCHED:
+        # Entry 1 has the physical offset in the header and no previous entry.
+        possible = possible[possible < len(words) - 9]
+        at = possible + 5
         phy = words[at + 1].astype(np.int64) << 32 | words[at + 2].astype(np.int64) & 0xFFFFFFFF
-        first = (
-            (zero[at] == zero[at - 5])
-            & (words[at + 4] == 0)
-            & (phy == head["begin_physical_offset"])
-            & (words[at] > 0)
-        )
-        tried = [slots for slots in [usual, *(at[first][:_TRIED] - 5).tolist()] if 0 < slots <= max_slots]
+        first = (words[at + 4] == 0) & (phy == head["begin_physical_offset"]) & (words[at] > 0)
+        possible = np.concatenate([[usual], possible[first][:_TRIED]])
     score, _, slots = max(
-        (_fit(words, head, slots), (size - HEAD - 4 * slots) % SIZE == 0, slots) for slots in tried
+        (
+            (_fit(words, head, slots), (size - HEAD - 4 * slots) % SIZE == 0, slots)
+            for slots in possible.tolist()
+        ),
+        default=(-1.0, False, -1),
     )
     return slots if score > 0 else -1
 
