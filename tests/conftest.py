@@ -26,8 +26,8 @@ settings.register_profile(
 )
 # The same examples at each run, so that a red build is red for its change.
 settings.register_profile("ci", parent=settings.get_profile("dev"), derandomize=True, database=None)
-# `make test`: a fifth of the examples, the same at each run.
-settings.register_profile("sample", parent=settings.get_profile("ci"), max_examples=20)
+# `make test`: a tenth of the examples, the same at each run.
+settings.register_profile("sample", parent=settings.get_profile("ci"), max_examples=10)
 settings.register_profile("nightly", parent=settings.get_profile("dev"), max_examples=5_000)
 # Interpreted kernels under coverage: a hundredfold slower, and a failure is shrunk by the other profiles.
 settings.register_profile(

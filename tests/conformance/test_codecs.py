@@ -6,7 +6,7 @@ A format takes part by being registered with a sample in `roundtrip/<system>/spe
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -33,19 +33,46 @@ DESCRIBED = sorted(strategies.FILES)
 FIRST = {name: samples(name)[0] for name in CODECS}
 
 
+def _richest(system: str) -> list[str]:
+    """Return the two codecs of a system that have the most fields."""
+    own = [codec for codec in registry.codecs() if codec.name.startswith(f"{system}.")]
+    return [codec.name for codec in sorted(own, key=lambda codec: -len(codec.field_names()))[:2]]
+
+
+# Where a rule takes long, `make test` tries it with these only.
+RICHEST = {name for system in registry.SYSTEMS for name in _richest(system)}
+
+
 def each_sample(rule: Callable[..., None]) -> Callable[..., None]:
     return pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.label)(rule)
 
 
-def first_samples(rule: Callable[..., None]) -> Callable[..., None]:
-    """Try the rule with one sample of each codec in `make test`, with all samples in `make test-all`."""
+def in_sample(chosen: bool) -> Any:
+    """Return the marks of a parameter that `make test` tries if it is chosen, and `make test-all` in any case."""
+    return () if chosen else pytest.mark.extended
+
+
+def _first_samples_of(codecs: Collection[str]) -> pytest.MarkDecorator:
     subset = [
         pytest.param(
-            sample, id=sample.label, marks=() if sample == FIRST[sample.codec] else pytest.mark.extended
+            sample, id=sample.label, marks=in_sample(sample.codec in codecs and sample == FIRST[sample.codec])
         )
         for sample in SAMPLES
     ]
-    return pytest.mark.parametrize("sample", subset)(rule)
+    return pytest.mark.parametrize("sample", subset)
+
+
+first_samples = _first_samples_of(CODECS)
+"""Try the rule with one sample of each codec in `make test`, with all samples in `make test-all`."""
+samples_of_richest = _first_samples_of(RICHEST)
+"""Try the rule with one sample of each of the richest codecs in `make test`, with all samples in `make test-all`."""
+
+
+def richest_of(codecs: Iterable[str]) -> pytest.MarkDecorator:
+    """Try the rule with the richest of these codecs in `make test`, with all of them in `make test-all`."""
+    return pytest.mark.parametrize(
+        "codec", [pytest.param(name, marks=in_sample(name in RICHEST)) for name in codecs]
+    )
 
 
 def holds(verdict: laws.Verdict) -> None:
@@ -201,7 +228,7 @@ def test_any_read_call_may_fail(sample: Sample) -> None:
     assert trust.reading(sample).failures >= 12
 
 
-@first_samples
+@samples_of_richest
 def test_write_survives_any_failure_and_crash(sample: Sample) -> None:
     figures = trust.writing(sample)
     assert figures.failures > 40
@@ -217,7 +244,7 @@ def test_mutated_samples_are_read_or_refused(codec: str, count: int) -> None:
 # Generated rows, files and bytes
 
 
-@pytest.mark.parametrize("codec", CODECS)
+@richest_of(CODECS)
 @given(data=st.data())
 def test_generated_rows_round_trip(codec: str, data: Any) -> None:
     rows = data.draw(strategies.rows(codec))
@@ -225,7 +252,7 @@ def test_generated_rows_round_trip(codec: str, data: Any) -> None:
     holds(laws.encode_decode(rows, codec, name=strategies.name_of(codec), **options))
 
 
-@pytest.mark.parametrize("codec", DESCRIBED)
+@richest_of(DESCRIBED)
 @given(data=st.data())
 def test_generated_files_keep_the_laws(codec: str, data: Any) -> None:
     """They round-trip, the kernels equal the description, and any split gives the same rows."""
@@ -236,7 +263,7 @@ def test_generated_files_keep_the_laws(codec: str, data: Any) -> None:
     holds(laws.any_split(file, codec, sizes=sizes, name=strategies.name_of(codec)))
 
 
-@pytest.mark.parametrize("codec", DESCRIBED)
+@richest_of(DESCRIBED)
 @given(data=st.data())
 def test_damaged_generated_files_are_reported(codec: str, data: Any) -> None:
     """No crash in any mode; codecs that keep damaged ranges round-trip the file."""
@@ -250,7 +277,7 @@ def test_damaged_generated_files_are_reported(codec: str, data: Any) -> None:
         holds(laws.decode_encode(file, codec, name=strategies.name_of(codec)))
 
 
-@pytest.mark.parametrize("codec", DESCRIBED)
+@richest_of(DESCRIBED)
 @settings(max_examples=examples(10))
 @given(data=st.data())
 def test_flips_and_truncations_of_generated_files_are_reported(codec: str, data: Any) -> None:

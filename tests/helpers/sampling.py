@@ -1,11 +1,12 @@
 """The sample of tests that `make test` runs, in less than four minutes on two cores. Each rule is met by at least one test of it.
 
 - Golden cases: of the tests of one function that differ only in the golden case, few that have all traits (see `golden_traits`).
-- Random seeds: of the tests that differ only in the seed, the first tenth, and at least `SEEDS`.
+- Random seeds: of the tests that differ only in the seed, the first tenth (those of `make nightly` not counted), and at least `SEEDS`.
 - Crashes and failing calls: every fifth, wherever there are hundreds of them (`STEPS`).
 - Spark: a table that is written and read.
-- Kernels bounds-checked and interpreted: the tests of the shared kernels and of one format (see `modes`).
-- Properties: a fifth of the examples, the same ones in each run (the Hypothesis profile `sample` in `tests/conftest.py`).
+- Kernels bounds-checked and interpreted: the tests of the shared kernels, and the laws of one format (see `modes`).
+- Slow laws of codecs: the two codecs of each system that have the most fields (`tests/conformance/test_codecs.py`).
+- Properties: a tenth of the examples, the same ones in each run (the Hypothesis profile `sample` in `tests/conftest.py`).
 - All other tests, except those that their own file marks as `extended`: slow tests whose rule a faster one proves.
 
 `make test-all` then runs the rest, and the properties with all their examples.
@@ -41,7 +42,7 @@ def mark_extended(items: Iterable[pytest.Item]) -> None:
         if call is None:
             continue
         function = item.nodeid.partition("[")[0]
-        if "seed" in call.params:
+        if "seed" in call.params and item.get_closest_marker("nightly") is None:
             seeds[function + _without(call.id, str(call.params["seed"]))].append(item)
         for value in call.params.values():
             case = _golden_case(value, item.path)

@@ -14,7 +14,7 @@ from logwright.codec import registry
 from logwright.codec.explain import SKIPPED
 from logwright.codec.single_frame import SmallFileCodec
 
-_MOST = 6
+_MOST = 12
 """Number of groups into which the cases of a system are divided."""
 EVERY = pytest.mark.parametrize("every", [29, pytest.param(7, marks=pytest.mark.extended)])
 """Try every n-th file."""

@@ -18,9 +18,10 @@ class Item:
         self.path = sampling.TESTS / system / "test_x.py"
         self.callspec = SimpleNamespace(id=test_id, params=params)
         self.extended = False
+        self.nightly = False
 
-    def get_closest_marker(self, name: str) -> None:
-        return None
+    def get_closest_marker(self, name: str) -> Any:
+        return getattr(pytest.mark, name) if name == "nightly" and self.nightly else None
 
     def add_marker(self, marker: Any) -> None:
         assert marker == pytest.mark.extended
@@ -74,6 +75,13 @@ def test_first_tenth_of_random_seeds_is_in_the_sample() -> None:
     assert [item.callspec.params["seed"] for item in kept] == [*range(8), *range(8)]
     few = [Item("test_few", str(seed), seed=seed) for seed in range(7)]
     assert len(sampled(few)) == sampling.SEEDS
+
+
+def test_seeds_of_nightly_tests_do_not_count() -> None:
+    items = [Item("test_it", str(seed), seed=seed) for seed in range(600)]
+    for item in items[60:]:
+        item.nightly = True
+    assert [item.callspec.params["seed"] for item in sampled(items) if not item.nightly] == [*range(6)]
 
 
 def test_test_without_parameters_is_in_the_sample() -> None:
