@@ -15,6 +15,7 @@ import pyarrow as pa
 from logwright.codec.arrays import Bools, Bytes, Int32s, Int64s
 from logwright.codec.kernels.intrinsics import append, copy
 from logwright.codec.kernels.kernel import kernel
+from logwright.codec.kernels.memory import aligned
 
 _BOOLEAN = pa.bool_().id
 _INTEGERS = (pa.int8, pa.int16, pa.int32, pa.int64, pa.uint8, pa.uint16, pa.uint32, pa.uint64)
@@ -100,7 +101,7 @@ def binary(buf: Bytes, starts: Int64s, lengths: Int64s) -> pa.Array:
     """Return a binary column of values anywhere in `buf`, in total less than 2 GiB. A length of -1 is null."""
     null = lengths < 0
     size = int(lengths.sum() + np.count_nonzero(null))
-    out, ends = np.empty(size, np.uint8), np.empty(len(starts) + 1, np.int32)
+    out, ends = aligned(size), np.empty(len(starts) + 1, np.int32)
     gather(buf, starts, lengths, ends, out)
     bits = pa.py_buffer(np.packbits(~null, bitorder="little")) if null.any() else None
     return pa.Array.from_buffers(pa.binary(), len(starts), [bits, pa.py_buffer(ends), pa.py_buffer(out)])

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from logwright.codec.describe import dtype_of
 from logwright.codec.kernels.intrinsics import load_i32be, prefetch, store_32be, store_64be
 from logwright.codec.kernels.kernel import kernel
+from logwright.codec.kernels.memory import aligned
 from logwright.codec.rocketmq.dispatch import CODE, NUMBER, PHY, QUEUE, SIZE, Queues, Units, dispatches
 from logwright.codec.rocketmq.formats.batchconsumequeue import UNIT as BATCH_UNIT
 from logwright.codec.rocketmq.formats.commitlog.layout import SMALLEST
@@ -393,7 +394,7 @@ class IndexWriter:
                 if following == len(stored):
                     return
                 yield from self._begin(int(stored[following]))
-            out = np.empty(ENTRY * min(len(hashes) - at, self.room - self.count), np.uint8)
+            out = aligned(ENTRY * min(len(hashes) - at, self.room - self.count))
             at, size = put_entries(out, hashes, owners, phy, stored, at, self.room, self.state, self.front)
             if size:
                 yield Piece(self.name, out[:size])
@@ -480,7 +481,7 @@ class Deriver:
             irregular[i] = not writer.plain
         stops = np.cumsum(counts)
         places = UNIT.min_size * (stops - counts)
-        out = np.empty(UNIT.min_size * self._pending, np.uint8)
+        out = aligned(UNIT.min_size * self._pending)
         for block in self._blocks:
             put_units(block.facts, places, following, reached, irregular, out)
         if irregular[present].any():

@@ -29,6 +29,7 @@ from logwright.codec.kernels.intrinsics import (
     put,
 )
 from logwright.codec.kernels.kernel import kernel
+from logwright.codec.kernels.memory import aligned
 from logwright.codec.rocketmq.formats.commitlog.layout import (
     AHEAD,
     AT_ONCE,
@@ -340,7 +341,8 @@ class Columns:
         for k, (done, room, more) in enumerate(zip(used, least, expected, strict=True), -len(least)):
             size = done + room + int(factor * more)
             if len(arrays[k]) < size:
-                kept, arrays[k] = arrays[k][: done + 1], np.empty(size, arrays[k].dtype)
+                kept, dtype = arrays[k][: done + 1], arrays[k].dtype
+                arrays[k] = aligned(size * dtype.itemsize).view(dtype)
                 arrays[k][: len(kept)] = kept
         self._out = Arrays(*arrays)
 

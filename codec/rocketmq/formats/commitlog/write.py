@@ -25,6 +25,7 @@ from logwright.codec.kernels.intrinsics import (
     store_64be,
 )
 from logwright.codec.kernels.kernel import kernel
+from logwright.codec.kernels.memory import aligned
 from logwright.codec.rocketmq.formats.commitlog import bodies, hosts
 from logwright.codec.rocketmq.formats.commitlog.layout import (
     BORN_V6,
@@ -226,7 +227,7 @@ class Writer:
 
     def part(self, first: int, last: int, offsets: Int64s) -> Bytes:
         """Return the messages of some rows, concatenated. `offsets` has the physical offsets of all rows."""
-        out = np.empty(int(self.starts[last] - self.starts[first]), np.uint8)
+        out = aligned(int(self.starts[last] - self.starts[first]))
         versions, ids, flags, numbers, *others = self._numbers
         put_messages(
             out, first, last, self.starts, versions, ids, flags, numbers, offsets, *others, *self._parts, *self._texts.arrays
