@@ -25,7 +25,7 @@ from logwright.codec.rocketmq.formats.commitlog.layout import (
     TRANSACTION,
     parts_of,
 )
-from logwright.codec.rocketmq.formats.commitlog.properties import next_property
+from logwright.codec.rocketmq.formats.commitlog.properties import next_end
 from logwright.codec.rocketmq.startup.index_service import key_hash, keys_of
 from logwright.codec.rocketmq.startup.message import Message, Rules, batch_of, check, multi_dispatch
 from logwright.codec.window import Bytes
@@ -194,17 +194,20 @@ def read_facts(
         placeholder = load_i32be(buf, start + _FLAG) == LOST_FLAG
         tags = keys_at = uniq = -1
         tags_end = keys_end = uniq_end = -1
-        chunk, ones, twos = at - MASKED, 0, 0
+        chunk, twos = at - MASKED, 0
         while at < ends[i]:
-            middle, end, chunk, ones, twos = next_property(buf, ends[i], chunk, ones, twos)
-            if middle > at and end - middle > 1 and middle - at >= 4:
+            end, chunk, twos = next_end(buf, ends[i], chunk, twos)
+            if end - at > 5:  # a name of four bytes, 0x01 and a value
                 word = load_u32be(buf, at)
-                if word == _TAGS and middle - at == 4:
-                    tags, tags_end = middle + 1, end
-                elif word == _KEYS and middle - at == 4:
-                    keys_at, keys_end = middle + 1, end
-                elif word == _UNIQ and middle - at == 8 and load_u32be(buf, at + 4) == _KEY:
-                    uniq, uniq_end = middle + 1, end
+                if word == _TAGS:
+                    if load_u8(buf, at + 4) == 1:
+                        tags, tags_end = at + 5, end
+                elif word == _KEYS:
+                    if load_u8(buf, at + 4) == 1:
+                        keys_at, keys_end = at + 5, end
+                elif word == _UNIQ:
+                    if end - at > 9 and load_u32be(buf, at + 4) == _KEY and load_u8(buf, at + 8) == 1:
+                        uniq, uniq_end = at + 9, end
                 elif word in (_INNE, _DELA):
                     special = 1
             at = end + 1
