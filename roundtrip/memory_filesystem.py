@@ -194,6 +194,11 @@ class MemoryFileSystem:
         data = self._state.contents[self._file(path)]
         return bytes(data[offset:] if length is None else data[offset : offset + length])
 
+    def read_into(self, path: str, offset: int, out: memoryview) -> int:
+        data = self.read(path, offset, len(out))
+        out[: len(data)] = data
+        return len(data)
+
     def is_hole(self, path: str, offset: int, length: int) -> bool:
         return False
 

@@ -94,6 +94,10 @@ class FileSystem(Protocol):
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes: ...
 
+    def read_into(self, path: str, offset: int, out: memoryview) -> int:
+        """Fill `out` with the bytes from `offset` on. Return how many there were, which may be less at the end of the file."""
+        ...
+
     def is_hole(self, path: str, offset: int, length: int) -> bool:
         """Return whether a range is known to be a hole, so that its bytes are zeros. Only for files that this process wrote."""
         ...
@@ -248,6 +252,14 @@ class LocalFileSystem:
         with open(path, "rb") as file:
             file.seek(offset)
             return file.read() if length is None else file.read(length)
+
+    def read_into(self, path: str, offset: int, out: memoryview) -> int:
+        with open(path, "rb", buffering=0) as file:
+            file.seek(offset)
+            done = 0
+            while done < len(out) and (count := file.readinto(out[done:])):
+                done += count
+            return done
 
     def is_hole(self, path: str, offset: int, length: int) -> bool:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -13,6 +13,7 @@ import numpy as np
 
 from logwright.codec.arrays import Bytes
 from logwright.codec.fault import LogwrightError, StorageError
+from logwright.codec.kernels.memory import aligned
 from logwright.codec.store.build import Piece
 from logwright.codec.store.listing import Entry, Listing
 from logwright.codec.store.roots import Roots, holds_files, patterns_in, split
@@ -46,19 +47,17 @@ class FileSource(AbstractContextManager["FileSource"]):
         size = max(0, min(length, self.size - offset))
         blocks = [(at, min(_BLOCK, size - at)) for at in range(0, size, _BLOCK)]
         holes = [self._own and self._files.is_hole(self.path, offset + at, part) for at, part in blocks]
-        if not any(holes):
-            return np.frombuffer(self._files.read(self.path, offset, size), np.uint8)
-        if all(holes):
+        if blocks and all(holes):
             return _zeros(size)
-        out = np.zeros(size, np.uint8)
+        out = aligned(size)
+        if not any(holes):
+            return out[: self._files.read_into(self.path, offset, out.data)]
         for (at, part), hole in zip(blocks, holes, strict=True):
             block = out[at : at + part]
             if hole:
-                continue
-            data = self._files.read(self.path, offset + at, len(block))
-            block[: len(data)] = np.frombuffer(data, np.uint8)
-            if len(data) < len(block):
-                return out[: at + len(data)]  # the file became shorter
+                block[:] = 0
+            elif (count := self._files.read_into(self.path, offset + at, block.data)) < part:
+                return out[: at + count]  # the file became shorter
         return out
 
     def ahead(self, offset: int, length: int) -> None: ...
