@@ -1,12 +1,7 @@
 """ZooKeeper: the files of a data directory."""
 
 from logwright.codec.base import Codec
-from logwright.codec.capability import (
-    DirectoryCapabilities,
-    DirectoryEdit,
-    DirectoryRepair,
-    FileCapabilities,
-)
+from logwright.codec.capability import DirectoryCapabilities, DirectoryEdit, DirectoryRepair, FileCapabilities
 from logwright.codec.layout import ConfigFile, Layout
 from logwright.codec.zookeeper.formats import epochs
 from logwright.codec.zookeeper.formats.snapshot import codec as snapshot

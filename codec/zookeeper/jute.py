@@ -15,18 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from logwright.codec.columns import binary, contents, counts_of, list_of, numbers
-from logwright.codec.describe import (
-    I32BE,
-    I64BE,
-    Bit,
-    Field,
-    Flags,
-    Int,
-    Repeated,
-    Scope,
-    Struct,
-    Type,
-)
+from logwright.codec.describe import I32BE, I64BE, Bit, Field, Flags, Int, Repeated, Scope, Struct, Type
 from logwright.codec.describe import Bytes as BytesType
 from logwright.codec.java import java_string
 from logwright.codec.kernels.intrinsics import copy, is_ascii, load_i32be, load_u8, store_32be

@@ -123,9 +123,9 @@ def _node_rows(draw: Any) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=table.schema(list(rows[0])))
 
 
-def _number(codec: str, column: str, numbers: Strategy) -> Callable[[], Strategy]:
+def _number(codec: str, column: str, numbers: Strategy) -> Strategy:
     schema = registry.get(codec).tables["rows"].schema()
-    return lambda: numbers.map(lambda number: pa.table({column: [number]}, schema=schema))
+    return numbers.map(lambda number: pa.table({column: [number]}, schema=schema))
 
 
 NAMES: dict[str, str] = {
@@ -139,9 +139,9 @@ NAMES: dict[str, str] = {
 ROWS: dict[str, Callable[[], Strategy]] = {
     "zookeeper.txnlog": _txn_rows,
     "zookeeper.snapshot": _node_rows,
-    "zookeeper.accepted_epoch": lambda: _number("zookeeper.accepted_epoch", "epoch", INT63)(),
-    "zookeeper.current_epoch": lambda: _number("zookeeper.current_epoch", "epoch", INT63)(),
-    "zookeeper.myid": lambda: _number("zookeeper.myid", "myid", st.integers(1, 255))(),
+    "zookeeper.accepted_epoch": lambda: _number("zookeeper.accepted_epoch", "epoch", INT63),
+    "zookeeper.current_epoch": lambda: _number("zookeeper.current_epoch", "epoch", INT63),
+    "zookeeper.myid": lambda: _number("zookeeper.myid", "myid", st.integers(1, 255)),
 }
 OPTIONS: dict[str, Callable[[], Strategy]] = {
     "zookeeper.snapshot": lambda: st.fixed_dictionaries(
@@ -153,24 +153,14 @@ OPTIONS: dict[str, Callable[[], Strategy]] = {
 # Files
 
 _STORED = PATHS.map(str.encode)
-_ACL = st.lists(
-    st.fixed_dictionaries(
-        {
-            "perms": st.integers(0, 31),
-            "id": st.fixed_dictionaries(
-                {
-                    "scheme": st.sampled_from([b"world", b"ip"]),
-                    "id": st.sampled_from([b"anyone", b"", b"10.0.0.1"]),
-                }
-            ),
-        }
-    ),
-    max_size=2,
-)
 
 
 def _fields(**fields: Strategy) -> Strategy:
     return st.fixed_dictionaries(fields)
+
+
+_ID = _fields(scheme=st.sampled_from([b"world", b"ip"]), id=st.sampled_from([b"anyone", b"", b"10.0.0.1"]))
+_ACL = st.lists(_fields(perms=st.integers(0, 31), id=_ID), max_size=2)
 
 
 _STORED_FIELDS: dict[str, Strategy] = {

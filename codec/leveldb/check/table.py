@@ -36,14 +36,7 @@ from logwright.codec.leveldb.formats.table.layout import (
     entries,
     handles_of,
 )
-from logwright.codec.leveldb.formats.table.portions import (
-    BEFORE,
-    HIGH,
-    INSIDE,
-    LOW,
-    Portion,
-    portions,
-)
+from logwright.codec.leveldb.formats.table.portions import BEFORE, HIGH, INSIDE, LOW, Portion, portions
 from logwright.codec.leveldb.formats.table.restarts import describe_wrong_points, hiding_fault, wrong_blocks
 from logwright.codec.leveldb.formats.table.rows import plain as plain_of
 from logwright.codec.leveldb.formats.table.rows import unknown_types

@@ -91,11 +91,10 @@ class _Records:
             node = self.explainer.node(self.record, at, block_end, {}, RECORD.name)
             shown += 1
             kind = next((child.value for child in node.children if child.name == "type"), None)
-            if node.broken or kind not in (FIRST, MIDDLE, LAST):
+            fragment = not node.broken and kind in (FIRST, MIDDLE, LAST)
+            if kind == FIRST or not fragment:
                 yield from self._chained()
-            if not node.broken and kind in (FIRST, MIDDLE, LAST):
-                if kind == FIRST:
-                    yield from self._chained()
+            if fragment:
                 self.chain.append(node)
                 if kind == LAST:
                     yield from self._gathered()

@@ -55,10 +55,7 @@ class Log:
         """Return the log up to its first damage."""
         assert self.first is not None
         behind = replace(self.cut[0], offset=self.first).to_end(self.size)
-        return Log(
-            self.file, self.number, self.size, self.rows_before, self.low, self.high_before, [behind], self.first,
-            self.rows_before, self.high_before,
-        )  # fmt: skip
+        return replace(self, rows=self.rows_before, high=self.high_before, cut=[behind])
 
 
 def unchanged_records(window: Window, frames: Frames) -> tuple[Bytes, Int64s]:
@@ -80,15 +77,13 @@ def survey_log(listing: Listing, file: str, number: int, size: int, options: Opt
         kept = _KeptBatches.of(step.window, step.frames)
         for i in np.flatnonzero(kept.why != "").tolist():
             start, end = (step.window.offset + int(edge[i]) for edge in (step.frames.start, step.frames.end))
-            text = (
-                f"{kept.why[i]}; {plural.count(int(kept.rows[i]), 'operation')} before it kept"
-                if kept.rows[i]
-                else kept.why[i]
-            )
+            text = str(kept.why[i])
+            if kept.rows[i]:
+                text += f"; {plural.count(int(kept.rows[i]), 'operation')} before it kept"
             lost: dict[str, Any] = {"file": number}
             if kept.first[i] >= 0:
                 lost["first_sequence"] = int(kept.first[i] + kept.rows[i])
-            _cut(surveyed, Removed(file, start, end - start, str(text), 0, kept.lost(i), lost))
+            _cut(surveyed, Removed(file, start, end - start, text, 0, kept.lost(i), lost))
         surveyed.rows += int(kept.rows.sum())
         before = kept.rows > 0
         if before.any():

@@ -138,14 +138,11 @@ class DatabaseRepair(RepairPlan, Repairer):
         surveyed = self.surveyed
         kept: list[Table] = []
         for table in surveyed.tables:
-            if table.number not in lossy and table.high < sequence:
+            incomplete = table.number in lossy
+            if not incomplete and table.high < sequence:
                 kept.append(table)
-            elif table.number in lossy or table.low >= sequence:
-                why = (
-                    "it has lost entries"
-                    if table.number in lossy
-                    else "it is newer than the first lost entry"
-                )
+            elif incomplete or table.low >= sequence:
+                why = "it has lost entries" if incomplete else "it is newer than the first lost entry"
                 ends = (None if key is None else user_key(key) for key in (table.smallest, table.largest))
                 lost = {"file": table.number, **key_range(*ends)}
                 self.cut.append(Removed(table.file, 0, table.size, why, 0, table.rows or None, lost))

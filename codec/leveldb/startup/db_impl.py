@@ -71,13 +71,8 @@ class DBImpl:
         self.disk, self.options = disk, options
         self.name = disk.name
         self.paranoid = options["paranoid_checks"]
-        self.settings = TableSettings(
-            options["block_size"],
-            options["block_restart_interval"],
-            options["compression"],
-            bloom_bits_per_key=options["bloom_bits_per_key"],
-            comparator=comparator,
-        )
+        writing = ("block_size", "block_restart_interval", "compression", "bloom_bits_per_key")
+        self.settings = TableSettings(comparator=comparator, **{name: options[name] for name in writing})
         self.order = comparator_of(comparator)
         self.versions = VersionSet(disk, options, comparator, empty_pointers=empty_pointers)
         self.info_log: list[str] = []

@@ -208,19 +208,16 @@ class _Planner:
         self.faults.append((name, Fault(NAME, at, 0, kind, text, severity, system)))
 
     def plan(self) -> Plan:
-        if self.descriptor.error is not None:
-            where = (
-                f" (byte {self.descriptor.position} of {self.descriptor.file})"
-                if self.descriptor.file
-                else ""
-            )
-            text = f"LevelDB would not open it: {self.descriptor.error}{where}; reading all tables and logs"
-            if self.descriptor.hint:
-                text += f". {self.descriptor.hint}"
+        known = self.descriptor
+        if known.error is not None:
+            where = f" (byte {known.position} of {known.file})" if known.file else ""
+            text = f"LevelDB would not open it: {known.error}{where}; reading all tables and logs"
+            if known.hint:
+                text += f". {known.hint}"
             kind, severity = Kind.LINK, Severity.ERROR
-            if self.descriptor.unsupported:
+            if known.unsupported:
                 kind, severity = Kind.UNSUPPORTED, Severity.WARNING
-            self._fault("", text, kind, severity, f"LevelDB refuses to open: {self.descriptor.error}")
+            self._fault("", text, kind, severity, f"LevelDB refuses to open: {known.error}")
         planned = [self._planned(file) for file in self.files]
         if self.sound:
             self._missing()

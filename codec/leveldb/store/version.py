@@ -7,7 +7,7 @@ formats them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 
 from logwright.codec.fault import UnreadableError
 from logwright.codec.frames.walk import ListedFile
@@ -40,14 +40,7 @@ class FileMetaData:
 
     def new_file(self, level: int) -> EditField:
         """Return the field of an edit that adds the table to a level."""
-        return EditField(
-            "new_file",
-            level=level,
-            number=self.number,
-            size=self.size,
-            smallest=self.smallest,
-            largest=self.largest,
-        )
+        return EditField("new_file", level=level, **asdict(self))
 
 
 def snapshot_fields(

@@ -43,10 +43,8 @@ def warnings(listing: Listing, restored: Restored, deleted: Deleted) -> Iterator
         yield f"the tree ends at {zxid_text(restored.last_processed)}, although there is a snapshot of {zxid_text(newest_snapshot(listing))}"
     yield from _jump(restored)
     if restored.mismatches:
-        first = zxid_text(restored.mismatches[0])
-        times = (
-            f"{len(restored.mismatches)} transactions" if len(restored.mismatches) > 1 else "one transaction"
-        )
+        first, count = zxid_text(restored.mismatches[0]), len(restored.mismatches)
+        times = f"{count} transactions" if count > 1 else "one transaction"
         yield f"Digests are not matching: the tree differs from the original one from zxid {first} on ({times})"
     if restored.uncovered is not None:
         yield (

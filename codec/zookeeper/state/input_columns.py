@@ -15,12 +15,7 @@ from logwright.codec.deferred import compute as pc
 from logwright.codec.fault import UsageError
 from logwright.codec.table import Column
 from logwright.codec.zookeeper.formats.snapshot.acl import packed, texts
-from logwright.codec.zookeeper.formats.snapshot.acl_lists import (
-    AclLists,
-    Coded,
-    coded,
-    coded_lists,
-)
+from logwright.codec.zookeeper.formats.snapshot.acl_lists import AclLists, Coded, coded, coded_lists
 from logwright.codec.zookeeper.formats.snapshot.layout import OPEN_ACL, SLASH
 from logwright.codec.zookeeper.formats.snapshot.pack import Values
 from logwright.codec.zookeeper.jute import ACL_TYPE, Int64s, acl_column, flat, raw_lists, stored_strings

@@ -20,12 +20,7 @@ from logwright.codec.kernels.intrinsics import load_i32le, load_i64le
 from logwright.codec.leveldb.formats.log import layout
 from logwright.codec.leveldb.formats.log.layout import measure, pack, room_for, unpack
 from logwright.codec.leveldb.formats.records import reencode
-from logwright.codec.leveldb.formats.records.codec import (
-    RECORDS,
-    Payloads,
-    RecordCodec,
-    RecordContext,
-)
+from logwright.codec.leveldb.formats.records.codec import RECORDS, Payloads, RecordCodec, RecordContext
 from logwright.codec.leveldb.formats.records.layout import BATCH_HEADER, HEADER, Int64s
 from logwright.codec.leveldb.formats.records.reencode import PlainRecords, Records
 from logwright.codec.leveldb.formats.table.compression import ANOTHER_PROGRAM

@@ -24,12 +24,7 @@ from logwright.codec.leveldb.formats.manifest.layout import (
     parse,
 )
 from logwright.codec.leveldb.formats.records import reencode
-from logwright.codec.leveldb.formats.records.codec import (
-    RECORDS,
-    Payloads,
-    RecordCodec,
-    RecordContext,
-)
+from logwright.codec.leveldb.formats.records.codec import RECORDS, Payloads, RecordCodec, RecordContext
 from logwright.codec.leveldb.formats.records.layout import HEADER, Int64s
 from logwright.codec.leveldb.formats.records.reencode import PlainRecords, Records
 from logwright.codec.leveldb.formats.table.compression import ANOTHER_PROGRAM

@@ -28,13 +28,7 @@ from logwright.codec.leveldb.formats.table.filter import (
     hash_keys,
 )
 from logwright.codec.leveldb.formats.table.index import NAME
-from logwright.codec.leveldb.formats.table.layout import (
-    COMPRESSION_NAMES,
-    NONE,
-    TYPES,
-    entries,
-    pack_entries,
-)
+from logwright.codec.leveldb.formats.table.layout import COMPRESSION_NAMES, NONE, TYPES, entries, pack_entries
 from logwright.codec.leveldb.formats.table.rows import Unpacked, plain
 from logwright.codec.leveldb.formats.table.tables import TableContext
 from logwright.codec.leveldb.formats.table.write import (

@@ -23,12 +23,7 @@ from logwright.codec.leveldb.formats.table.compression import (
 )
 from logwright.codec.leveldb.formats.table.entries import Entries
 from logwright.codec.leveldb.formats.table.index import DATA, KIND_NAMES, NAME
-from logwright.codec.leveldb.formats.table.layout import (
-    entries,
-    measure,
-    measure_some,
-    unpack_rows,
-)
+from logwright.codec.leveldb.formats.table.layout import entries, measure, measure_some, unpack_rows
 from logwright.codec.leveldb.formats.table.restarts import PointFault, hiding_fault
 from logwright.codec.leveldb.formats.table.tables import TableContext
 from logwright.codec.leveldb.keys import DELETION, TYPE_NAMES, VALUE

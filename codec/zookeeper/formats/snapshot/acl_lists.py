@@ -13,13 +13,7 @@ import pyarrow as pa
 
 from logwright.codec.columns import numbers
 from logwright.codec.kernels.kernel import kernel
-from logwright.codec.zookeeper.formats.snapshot.acl import (
-    OPEN,
-    AclTable,
-    packed,
-    packed_list,
-    table_bytes,
-)
+from logwright.codec.zookeeper.formats.snapshot.acl import OPEN, AclTable, packed, packed_list, table_bytes
 from logwright.codec.zookeeper.formats.snapshot.layout import OPEN_ACL
 from logwright.codec.zookeeper.jute import Int64s, Strings, raw_lists
 from logwright.codec.zookeeper.state.paths import shared

@@ -168,13 +168,11 @@ def _specials(frames: pa.Table, rows: int) -> list[tuple[dict[str, Any], int]] |
     column = frames["kind"].combine_chunks()
     node = np.asarray(pc.equal(column, NODE).fill_null(False))
     before = np.cumsum(node)
-    if int(node.sum()) != rows:
-        special = np.flatnonzero(~node)
-        each_special = [(frames.slice(i, 1).to_pylist()[0], int(before[i])) for i in special.tolist()]
-        return each_special if _packed(each_special) else None
     names = [name for name in ("kind", "payload", "raw", "computed") if name in frames.column_names]
     chosen = frames.select(names)
     each = [(chosen.slice(i, 1).to_pylist()[0], int(before[i])) for i in np.flatnonzero(~node).tolist()]
+    if int(node.sum()) != rows:
+        return each if _packed(each) else None
     # Trailing bytes that no frame covers are in the file table.
     return [
         (special, at)

@@ -139,12 +139,8 @@ class Scan:
         )
         if count:
             head = np.empty(count, layout.HEAD)
-            head["kind"], head["path"], head["data"], head["acl"] = (
-                tables.NODE_FRAME,
-                paths[:count],
-                data[:count],
-                acls[:count],
-            )
+            head["kind"] = tables.NODE_FRAME
+            head["path"], head["data"], head["acl"] = paths[:count], data[:count], acls[:count]
             starts = starts[:count].copy()
             ends = np.append(starts[1:], stop)
             self.nodes.append((starts, ends, head))

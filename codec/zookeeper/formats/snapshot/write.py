@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from logwright.codec.describe import I32BE
+from logwright.codec.describe import I32BE, Struct
 from logwright.codec.fault import UsageError
 from logwright.codec.kernels.adler32 import adler32_of
 from logwright.codec.kernels.compress import compress_pieces
@@ -178,13 +178,8 @@ class Snapshot:
 
     def section(self, kind: str, *, keep: bool = False) -> bytes:
         if kind == "header":
-            version, dbid = self.file.get("version"), self.file.get("dbid")
-            return sections.HEADER.pack(
-                {
-                    "version": sections.VERSION if version is None else version,
-                    "dbid": sections.DBID if dbid is None else dbid,
-                }
-            )
+            known = {name: self.file.get(name) for name in ("version", "dbid")}
+            return sections.HEADER.pack({name: value for name, value in known.items() if value is not None})
         if kind == "sessions":
             return sessions_bytes(self.sessions)
         if kind == "acls":
@@ -195,11 +190,13 @@ class Snapshot:
             values = dict(self.ending.get("digest") or {"zxid": 0, "digest_version": VERSION, "digest": None})
             if values["digest"] is None or (not keep and values["zxid"]):
                 values |= {"digest_version": VERSION, "digest": signed(self.digest)}
-            head = {**values, "checksum": 0}
-            body = sections.DIGEST.pack(head)[: -sections.SEAL_SIZE]
-            return sections.DIGEST.pack({**values, "checksum": adler32_of(body, self.sum)})
+            return self._sealed(sections.DIGEST, values)
         if kind == "last_processed":
             values = {"last_processed_zxid": self.ending["last_processed"]}
-            body = sections.LAST_PROCESSED.pack({**values, "checksum": 0})[: -sections.SEAL_SIZE]
-            return sections.LAST_PROCESSED.pack({**values, "checksum": adler32_of(body, self.sum)})
+            return self._sealed(sections.LAST_PROCESSED, values)
         raise UsageError(f"zookeeper.snapshot: there are no frames of kind {kind!r}")
+
+    def _sealed(self, struct: Struct, values: dict[str, Any]) -> bytes:
+        """Return a section with the checksum of all bytes before it."""
+        body = struct.pack({**values, "checksum": 0})[: -sections.SEAL_SIZE]
+        return struct.pack({**values, "checksum": adler32_of(body, self.sum)})

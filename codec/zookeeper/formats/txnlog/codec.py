@@ -31,21 +31,8 @@ from logwright.codec.zookeeper import names
 from logwright.codec.zookeeper.formats.explain import log_of
 from logwright.codec.zookeeper.formats.txnlog import layout, reencode
 from logwright.codec.zookeeper.formats.txnlog import scan as records
-from logwright.codec.zookeeper.formats.txnlog.bodies import (
-    PLAIN,
-    SOUND,
-    STATUS,
-    Bodies,
-    type_names,
-)
-from logwright.codec.zookeeper.formats.txnlog.rows import (
-    NAME,
-    ROWS,
-    START_FAILS,
-    STOPS,
-    Rows,
-    digest_column,
-)
+from logwright.codec.zookeeper.formats.txnlog.bodies import PLAIN, SOUND, STATUS, Bodies, type_names
+from logwright.codec.zookeeper.formats.txnlog.rows import NAME, ROWS, START_FAILS, STOPS, Rows, digest_column
 from logwright.codec.zookeeper.formats.txnlog.scan import (
     BODY,
     FILE_HEADER_FRAME,
@@ -57,13 +44,7 @@ from logwright.codec.zookeeper.formats.txnlog.scan import (
     TXN_FRAME,
 )
 from logwright.codec.zookeeper.formats.txnlog.suspects import proved, suspects
-from logwright.codec.zookeeper.formats.txnlog.tables import (
-    FILE,
-    FRAMES,
-    OPTIONS,
-    RECORDS,
-    TxnLogContext,
-)
+from logwright.codec.zookeeper.formats.txnlog.tables import FILE, FRAMES, OPTIONS, RECORDS, TxnLogContext
 from logwright.codec.zookeeper.formats.txnlog.txn_fast_path import rows_at_once
 from logwright.codec.zookeeper.formats.version1 import is_old_log, refused
 from logwright.codec.zookeeper.names import PRINTED

@@ -10,19 +10,11 @@ import pyarrow as pa
 from logwright.codec.engine.reencode import Reencoder, Stored, absent, integers, match, need, stored
 from logwright.codec.single_frame import single_value
 from logwright.codec.window import Chunk, Window, Zeros
-from logwright.codec.zookeeper.formats.txnlog.layout import (
-    DIGEST_VERSION,
-    record_of,
-)
+from logwright.codec.zookeeper.formats.txnlog.layout import DIGEST_VERSION, record_of
 from logwright.codec.zookeeper.formats.txnlog.rows import NAME, ROWS, Rows
 from logwright.codec.zookeeper.formats.txnlog.scan import frames_of
 from logwright.codec.zookeeper.formats.txnlog.tables import TxnLogContext
-from logwright.codec.zookeeper.formats.txnlog.write import (
-    Transactions,
-    allocated,
-    file_header,
-    records_of,
-)
+from logwright.codec.zookeeper.formats.txnlog.write import Transactions, allocated, file_header, records_of
 from logwright.codec.zookeeper.jute import Int64s
 
 

@@ -22,12 +22,7 @@ from logwright.codec.window import Bytes, Zeros
 from logwright.codec.zookeeper.formats.txnlog import layout
 from logwright.codec.zookeeper.formats.txnlog.bodies import TXNS_TYPE
 from logwright.codec.zookeeper.formats.txnlog.columns import TxnColumns, ends_of, integers
-from logwright.codec.zookeeper.formats.txnlog.pack import (
-    NO_DIGEST,
-    Bodies,
-    put_multis,
-    put_records,
-)
+from logwright.codec.zookeeper.formats.txnlog.pack import NO_DIGEST, Bodies, put_multis, put_records
 from logwright.codec.zookeeper.formats.txnlog.rows import NAME, ROWS
 from logwright.codec.zookeeper.formats.txnlog.scan import BODY, MOST
 from logwright.codec.zookeeper.formats.txnlog.tables import TxnLogContext
