@@ -499,3 +499,16 @@ def test_a_walk_reads_as_many_bytes_at_a_time_as_the_codec_says() -> None:
     data = np.zeros(2 * CODEC.window + 100, np.uint8)
     list(Walk(Recorded(data), CODEC, CODEC.context("0" * 20, Options(CODEC.options))))
     assert read[0] == max(read) == CODEC.window
+
+
+def test_files_of_another_size_than_configured_are_damage(tmp_path: Path) -> None:
+    lw.write([{"topic": "T", "body": b"x"}], tmp_path / "store", "rocketmq.store", **SIZES)
+    assert lw.verify(tmp_path / "store", **SIZES).ok
+    for option, folder in (
+        ("mappedFileSizeCommitLog", "commitlog"),
+        ("mappedFileSizeConsumeQueue", "consumequeue/T/0"),
+    ):
+        report = lw.verify(tmp_path / "store", **{**SIZES, option: 4000})
+        faults = [(file, fault.detail) for file, fault in report.faults if fault.severity is Severity.ERROR]
+        text = f"the file has {SIZES[option]} bytes, expected 4000 as configured"
+        assert faults == [(f"{folder}/00000000000000000000", text)]

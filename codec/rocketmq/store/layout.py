@@ -31,8 +31,13 @@ _DERIVED = {
     tree.EXT: "rocketmq.consumequeue_ext",
     tree.INDEX: "rocketmq.indexfile",
 }
-_MAPPED = {"rocketmq.commitlog", *(_DERIVED[folder] for folder in (tree.QUEUE, tree.BATCH, tree.EXT))}
-"""The kinds of files that a broker maps completely: all have the configured size."""
+_MAPPED = {
+    "rocketmq.commitlog": tree.FILE_SIZE,
+    _DERIVED[tree.QUEUE]: tree.QUEUE_SIZE,
+    _DERIVED[tree.BATCH]: tree.BATCH_SIZE,
+    _DERIVED[tree.EXT]: tree.EXT_SIZE,
+}
+"""The kinds of files that a broker maps completely: all have the size that the option configures."""
 _METADATA = {
     tree.CHECKPOINT: "rocketmq.checkpoint",
     tree.ABORT: "rocketmq.abort",
@@ -116,7 +121,7 @@ class Store(Layout):
                 files[i] = replace(file, hints={**file.hints, "claims": claims})
         logs = [Entry(file.name, file.size) for file in files if file.role is Role.PRIMARY]
         missing = tuple(_gaps(logs))
-        faults = (*_sizes(files), *_bad_names(files))
+        faults = (*_sizes(files, options), *_bad_names(files))
         return Plan(tuple(files), faults, self._facts(files, logs), missing)
 
     def _planned(self, entry: Entry) -> PlannedFile:
@@ -202,18 +207,18 @@ def _gaps(logs: Sequence[Entry]) -> Iterator[tuple[str, Fault]]:
             yield after.name, Fault(NAME, 0, 0, Kind.LINK, text, Severity.ERROR, system)
 
 
-def _sizes(files: Sequence[PlannedFile]) -> Iterator[tuple[str, Fault]]:
-    """Yield faults of files of a different size than most of their kind. A broker does not load a store with them."""
+def _sizes(files: Sequence[PlannedFile], options: Options) -> Iterator[tuple[str, Fault]]:
+    """Yield faults of files of a different size than configured, or than most of their kind. A broker does not load a store with them."""
     kinds: dict[str, list[Entry]] = {}
     for file in files:
         if file.codec in _MAPPED:
             kinds.setdefault(file.codec, []).append(Entry(file.name, file.size))
-    for entries in kinds.values():
-        yield from _sizes_of_kind(entries)
+    for codec, entries in kinds.items():
+        yield from _sizes_of_kind(entries, options[_MAPPED[codec].name])
 
 
-def _sizes_of_kind(entries: Sequence[Entry]) -> Iterator[tuple[str, Fault]]:
-    usual = tree.size_of(entries) or 0
+def _sizes_of_kind(entries: Sequence[Entry], configured: int | None) -> Iterator[tuple[str, Fault]]:
+    usual = configured or tree.size_of(entries) or 0
     names_of_last = {tree.mapped_queue(entry.name): entry.name for entry in entries}
     for entry in entries:
         if entry.size == usual and usual:
@@ -225,6 +230,7 @@ def _sizes_of_kind(entries: Sequence[Entry]) -> Iterator[tuple[str, Fault]]:
             else "a broker does not load the store"
         )
         others = " like the other files" if any(other.size == usual for other in entries) else ""
+        others = " as configured" if configured else others
         text = f"the file has {entry.size} bytes, expected {usual}{others}"
         kind = Kind.TRUNCATED if entry.size < usual else Kind.LENGTH
         severity = Severity.WARNING if last else Severity.ERROR
