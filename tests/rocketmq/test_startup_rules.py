@@ -275,3 +275,12 @@ def test_old_releases_do_not_know_force_verify_of_the_property_checksum(tmp_path
     ]
     assert ends[:2] == [0, 0]
     assert ends[2] > 0
+
+
+def test_last_extension_unit_whose_bitmap_exceeds_its_file_stops_the_start(tmp_path: Any) -> None:
+    files = written(tmp_path, ROWS[:2], enableConsumeQueueExt=True)
+    name = "consumequeue_ext/T/0/00000000000000000000"
+    files[name] = changed(files[name], 38, b"\x00\x99")
+    started = start(files, enableConsumeQueueExt=True)
+    assert not started.verdict.opens
+    assert "java.nio.BufferUnderflowException" in started.verdict.error

@@ -67,10 +67,12 @@ class ConsumeQueueExt:
             self.queue.truncate(self.queue.files[-1].base + position)
 
     def truncate_to(self, address: int) -> None:
-        """Truncate the extension after the unit at `address`."""
+        """Truncate the extension after the unit at `address`. Raises `LoadError` if its bitmap exceeds the file."""
         offset = address + ADDRESS
         file = self.queue.find(offset) if address <= FIRST_TAG else None
         if file is not None and file.wrote > offset % file.size:
+            if self.breaks(address):
+                raise LoadError("java.nio.BufferUnderflowException")
             self.queue.truncate(offset + max(self._size_at(file, offset % file.size), 0))
 
     def breaks(self, address: int) -> bool:
