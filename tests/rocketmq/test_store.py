@@ -512,3 +512,25 @@ def test_files_of_another_size_than_configured_are_damage(tmp_path: Path) -> Non
         faults = [(file, fault.detail) for file, fault in report.faults if fault.severity is Severity.ERROR]
         text = f"the file has {SIZES[option]} bytes, expected 4000 as configured"
         assert faults == [(f"{folder}/00000000000000000000", text)]
+
+
+def test_messages_that_are_not_dispatched_yet_are_no_damage_after_an_unclean_stop(tmp_path: Path) -> None:
+    """A broker adds messages to their queues in log order, so only units of the last messages may be missing."""
+    rows = [
+        {"topic": "T", "queue_id": n % 2, "body": b"x" * 30, "store_timestamp_ms": n + 1} for n in range(6)
+    ]
+    home = tmp_path / "store"
+    lw.write(rows, home, "rocketmq.store", **SIZES)
+    queues = [home / f"consumequeue/T/{n}/00000000000000000000" for n in range(2)]
+    whole = [queue.read_bytes() for queue in queues]
+    queues[1].write_bytes(whole[1][:40].ljust(len(whole[1]), b"\0"))
+    assert "no unit for 1 message of queue 1 of T" in lw.verify(home).text()
+    (home / "abort").write_text("1")
+    report = lw.verify(home)
+    notes = [str(fault.detail) for _, fault in report.faults]
+    assert report.ok
+    assert any(note.startswith("no unit yet for the last message of the log") for note in notes), notes
+    assert not lw.verify(home, clean=True).ok
+    queues[1].write_bytes(whole[1])
+    queues[0].write_bytes(whole[0][:40].ljust(len(whole[0]), b"\0"))
+    assert "no unit for 1 message of queue 0 of T" in lw.verify(home).text()

@@ -5,7 +5,7 @@ Source: `ConsumeQueue.putMessagePositionInfo`, `CommitLog.getMessage` of RocketM
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise, zip_longest
@@ -130,8 +130,13 @@ class StoreChecker:
     Memory is bounded by a block of messages, the messages without a correct unit, and those of one queue that has any.
     """
 
-    def __init__(self, listing: Listing, plan: Plan, options: Options, *, live: bool, deep: bool) -> None:
+    def __init__(
+        self, listing: Listing, plan: Plan, options: Options, *, clean: bool | None, live: bool, deep: bool
+    ) -> None:
         self._listing, self._deep, self._live = listing, deep, live
+        aborted = any(entry.name == tree.ABORT for entry in listing.entries())
+        self._dispatches = live or (aborted if clean is None else not clean)
+        """Whether messages at the end of the log may still be without units, which a broker adds."""
         self._log = Log(listing, plan, options)
         index = [file for file in plan.files if file.codec == INDEX] if deep else []
         self._index = IndexCheck(listing, index, live=live)
@@ -401,10 +406,12 @@ class StoreChecker:
         if not files:
             return  # a broker rebuilds all queues
         codes = {self._queues.names[code]: code for code in self._runs}
+        reached, absent = -1, []
         for queue in sorted({*files, *codes}):
             runs = self._runs.get(codes.get(queue, -1), [])
             if len(runs) == 1 and runs[0].listed:
                 first, stop = int(runs[0].number[0]), int(runs[0].number[-1]) + 1
+                reached = max(reached, int(runs[0].phy[-1]))
                 if not self._files.lists_others(queue, first, stop, low):
                     continue
             offsets, sizes, number, tags = self._messages(codes.get(queue, -1))
@@ -414,6 +421,7 @@ class StoreChecker:
                 at = units["physical_offset"].astype(np.int64)
                 listed.append(at)
                 if np.array_equal(at, offsets) and np.array_equal(units["size"], sizes):
+                    reached = max(reached, int(at[-1]) if len(at) else -1)
                     yield from self._codes(file, units, tags, range(len(units)))
                     continue
                 is_light = queue[0].startswith("%LMQ%")
@@ -424,6 +432,7 @@ class StoreChecker:
                 matches = known[index] == at if len(known) else np.zeros(len(at), np.bool_)
                 if not is_light and len(offsets):
                     matches &= sizes[index] == units["size"]
+                reached = max(reached, int(at[matches].max(initial=-1)))
                 faulty = np.flatnonzero(~matches & (units["size"] != FILLER) & (at >= low))
                 for i in faulty[:_MOST].tolist():
                     unit_size = int(units["size"][i])
@@ -440,12 +449,30 @@ class StoreChecker:
             known = np.sort(np.concatenate([np.array([-1]), *listed]))
             expected = offsets[~_repeated(np.diff(number))[: len(number)]]
             missing = expected[known[np.searchsorted(known, expected, "right") - 1] != expected]
-            if len(missing):
-                text = f"no unit for {plural.count(len(missing), 'message')} of queue {queue[1]} of {queue[0]}, the first at {int(missing[0])}"
-                system = "consumers do not get these messages unless the broker recovers that part of the log"
-                lost = {"topic": queue[0], "queue_id": queue[1]}
-                name = files[queue][-1].name if queue in files else ""
-                yield name, Fault(NAME, 0, 0, Kind.LINK, text, Severity.ERROR, system, 0, lost)
+            absent.append((queue, missing))
+        yield from self._absent(absent, reached if self._dispatches else np.iinfo(np.int64).max)
+
+    def _absent(
+        self, absent: Sequence[tuple[tuple[str, int], Int64s]], reached: int
+    ) -> Iterator[tuple[str, Fault]]:
+        """Report the messages of each queue that have no unit. Those after `reached` are not dispatched yet."""
+        late = np.sort(np.concatenate([np.zeros(0, np.int64), *(phy[phy > reached] for _, phy in absent)]))
+        for queue, phy in absent:
+            missing = phy[phy <= reached]
+            if not len(missing):
+                continue
+            text = f"no unit for {plural.count(len(missing), 'message')} of queue {queue[1]} of {queue[0]}, the first at {int(missing[0])}"
+            system = "consumers do not get these messages unless the broker recovers that part of the log"
+            lost = {"topic": queue[0], "queue_id": queue[1]}
+            files = self._files.by_queue.get(queue)
+            name = files[-1].name if files else ""
+            yield name, Fault(NAME, 0, 0, Kind.LINK, text, Severity.ERROR, system, 0, lost)
+        if len(late):
+            name, at = self._locate(int(late[0]))
+            last = "last message" if len(late) == 1 else f"last {len(late)} messages"
+            text = f"no unit yet for the {last} of the log, from offset {int(late[0])} on"
+            system = "a broker adds them when it runs, or in its recovery after an unclean stop"
+            yield name, Fault(NAME, at, 0, Kind.LINK, text, Severity.INFO, system, 0)
 
     def _codes(
         self, file: PlannedFile, units: npt.NDArray[np.void], tags: Int64s, among: Iterable[int]
@@ -494,4 +521,4 @@ def check(
     deep: bool,
 ) -> StoreChecker:
     """See `codec.capability.Check`."""
-    return StoreChecker(listing, plan, options, live=bool(live), deep=deep)
+    return StoreChecker(listing, plan, options, clean=clean, live=bool(live), deep=deep)
