@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from memory_directory import MemoryDirectory
 
 import logwright as lw
-from logwright.codec.fault import Severity
+from logwright.codec.fault import Kind, Severity
 from logwright.codec.frames.walk import MemoryFile, Walk
 from logwright.codec.option import Options
 from logwright.codec.rocketmq.formats.commitlog.codec import CODEC
@@ -534,3 +534,15 @@ def test_messages_that_are_not_dispatched_yet_are_no_damage_after_an_unclean_sto
     queues[1].write_bytes(whole[1])
     queues[0].write_bytes(whole[0][:40].ljust(len(whole[0]), b"\0"))
     assert "no unit for 1 message of queue 0 of T" in lw.verify(home).text()
+
+
+def test_store_without_its_commit_log_is_one_fault(tmp_path: Path) -> None:
+    """The log may be in another directory, which only an option names."""
+    home = tmp_path / "store"
+    lw.write([{"topic": "T", "body": b"x"}] * 30, home, "rocketmq.store", **SIZES)
+    (home / "commitlog").rename(tmp_path / "elsewhere")
+    report = lw.verify(home)
+    (text,) = [str(fault.detail) for _, fault in report.faults if fault.kind is Kind.LINK]
+    assert "pass storePathCommitLog" in text
+    assert not report.ok
+    assert lw.verify(home, storePathCommitLog=str(tmp_path / "elsewhere")).ok

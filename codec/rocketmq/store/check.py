@@ -405,6 +405,14 @@ class StoreChecker:
         files = self._files.by_queue
         if not files:
             return  # a broker rebuilds all queues
+        if not logs:
+            text = "the commit log has no file, but consume queues point into it; if it is in other directories, pass storePathCommitLog"
+            system = "a broker deletes the consume queues"
+            yield (
+                next(iter(files.values()))[0].name,
+                Fault(NAME, 0, 0, Kind.LINK, text, Severity.ERROR, system, 0),
+            )
+            return
         codes = {self._queues.names[code]: code for code in self._runs}
         reached, absent = -1, []
         for queue in sorted({*files, *codes}):
