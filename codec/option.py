@@ -18,13 +18,10 @@ from logwright.codec.fault import UsageError
 _IGNORED = str.maketrans("", "", "._-")
 
 
+@functools.lru_cache(maxsize=1 << 12)
 def fold(name: str) -> str:
-    """Return the form of an option name that is compared."""
+    """Return the form of an option name that is compared. Every opened file needs those of all declared names again."""
     return name.lower().translate(_IGNORED)
-
-
-_fold_declared = functools.lru_cache(maxsize=1 << 12)(fold)
-"""`fold` for declared names, which every opened file needs again."""
 
 
 def parse_bool(text: Any) -> bool:
@@ -201,7 +198,7 @@ class Options:
     """The values of a set of options, by upstream name: `options["segment.bytes"]`. Immutable, picklable."""
 
     def __init__(self, declared: Iterable[Option], values: Mapping[str, Any] | None = None) -> None:
-        by_fold = {_fold_declared(option.name): option for option in declared}
+        by_fold = {fold(option.name): option for option in declared}
         self._values = {option.name: option.default for option in by_fold.values()}
         self._given: set[str] = set()
         for name, value in (values or {}).items():
@@ -248,7 +245,7 @@ def _nearest(name: str, known: Mapping[str, Option]) -> str:
 
 def sealed(values: Mapping[str, Any], declared: Iterable[Option]) -> Mapping[str, Any]:
     """Return the values with those of secret options parsed, so that no printed form shows them."""
-    secret = {_fold_declared(option.name): option for option in declared if option.secret}
+    secret = {fold(option.name): option for option in declared if option.secret}
     if not secret or not any(fold(name) in secret for name in values):
         return values
     return {

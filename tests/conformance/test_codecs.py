@@ -150,7 +150,7 @@ def test_single_column_has_the_same_values(sample: Sample) -> None:
             assert specimen.read(table, columns=name).table.column(name) == complete.column(name)
 
 
-@first_samples
+@samples_of_richest
 def test_every_byte_is_explained_once(sample: Sample, tmp_path: Path) -> None:
     path = tmp_path / sample.name
     path.write_bytes(sample.specimen().all_bytes())
@@ -164,7 +164,7 @@ def test_every_byte_is_explained_once(sample: Sample, tmp_path: Path) -> None:
             check_covers_file(lw.explain(torn), torn.read_bytes())
 
 
-@first_samples
+@samples_of_richest
 def test_fields_are_changed_by_name(sample: Sample) -> None:
     """In the first, second and last frame: an unchanged field leaves the frame unchanged, even if lengths and checksums are recomputed;
     a file with a changed field is still read and round-trips."""
@@ -198,7 +198,7 @@ def another_value(old: bytes, kind: Type) -> bytes:
     return bytes([*old[:-1], old[-1] ^ 1]) if old else old
 
 
-@first_samples
+@samples_of_richest
 def test_flips_and_truncations_are_reported(sample: Sample) -> None:
     """Nothing is invented, nothing sound is lost, and all damage is reported by offset: see `laws.damage_is_seen`."""
     specimen = sample.specimen()
@@ -235,7 +235,7 @@ def test_write_survives_any_failure_and_crash(sample: Sample) -> None:
     assert figures.crashes > 40
 
 
-@pytest.mark.parametrize("codec", CODECS)
+@richest_of(CODECS)
 @pytest.mark.parametrize("count", [8, pytest.param(80, marks=pytest.mark.extended)])
 def test_mutated_samples_are_read_or_refused(codec: str, count: int) -> None:
     assert fuzz.fuzz(codec, count=count, seed=1).mutations == count
@@ -289,7 +289,7 @@ def test_flips_and_truncations_of_generated_files_are_reported(codec: str, data:
     holds(laws.damage_is_seen(file, codec, name=strategies.name_of(codec), cuts=cuts, flips=flips))
 
 
-@pytest.mark.parametrize("codec", CODECS)
+@richest_of(CODECS)
 @settings(max_examples=examples(30))
 @given(data=st.binary(max_size=400))
 def test_any_bytes_are_read_or_refused(codec: str, data: bytes) -> None:

@@ -124,6 +124,6 @@ def test_write_survives_any_failure_and_crash(box: DirectorySample, way: str) ->
 
 @each_layout
 def test_append_survives_failures_and_crashes_at_some_operations(box: DirectorySample) -> None:
-    figures = trust.writing_directory(box, ["append"], step=7)
-    assert figures.failures > 14
-    assert figures.crashes > 14
+    figures = trust.writing_directory(box, ["append"], step=21)
+    assert figures.failures > 4
+    assert figures.crashes > 4

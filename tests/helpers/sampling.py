@@ -25,7 +25,7 @@ import golden_traits
 import pytest
 
 TESTS = Path(__file__).resolve().parents[1]
-SEEDS = 5
+SEEDS = 3
 STEPS = pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.extended)])
 """For tests of crashes and failing calls: every fifth of them in the sample."""
 SPARK = frozenset({"tests/spark/test_partition.py::test_written_rows_are_read[none]"})

@@ -121,7 +121,13 @@ def test_retention_by_time_removes_segments_of_older_records(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("name", [ROLLED, "v2_gzip_java", "v1_gzip", "dmg_tbase", "v2_idempotent"])
 @pytest.mark.parametrize(
-    "extra", [{}, {"segment_bytes": 600}, {"compression_type": "lz4"}], ids=["", "divided", "lz4"]
+    "extra",
+    [
+        pytest.param({}, id=""),
+        pytest.param({"segment_bytes": 600}, id="divided"),
+        # Compressed again, whatever else is done: `tests/face/test_convert.py`.
+        pytest.param({"compression_type": "lz4"}, id="lz4", marks=pytest.mark.extended),
+    ],
 )
 def test_records_below_an_offset_are_removed(tmp_path: Path, name: str, extra: dict[str, Any]) -> None:
     source, out = CASES[name].partition, tmp_path / "t-0"

@@ -75,7 +75,9 @@ def test_properties_are_split_as_upstream_does(tmp_path: Path, seed: int) -> Non
     check(tmp_path, [("topic", chosen(generator, 12), b"body") for _ in range(60)])
 
 
-@pytest.mark.parametrize("size", range(56, 72))
+@pytest.mark.parametrize(
+    "size", [pytest.param(n, marks=() if 62 <= n <= 66 else pytest.mark.extended) for n in range(56, 72)]
+)
 def test_the_last_value_ends_at_any_distance_from_the_chunks_of_the_search(tmp_path: Path, size: int) -> None:
     for value in (b"v" * (size - 5), b"v" * (size - 6) + b"\x02", b"v" * (size - 7) + b"\x02\x02"):
         check(tmp_path, [("topic", b"TAGS\x01" + value, b"")])

@@ -140,7 +140,7 @@ def test_message_stored_twice_is_a_warning(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("queues", [True, False])
-@pytest.mark.parametrize("number", [0, 7, 20, 39])
+@pytest.mark.parametrize("number", [0, 20, *(pytest.param(n, marks=pytest.mark.extended) for n in (7, 39))])
 @pytest.mark.parametrize(
     ("name", "width", "value"),
     [("queue_id", 4, 2), ("queue_id", 4, 9), ("queue_offset", 8, 2), ("queue_offset", 8, 1 << 60)],
