@@ -20,7 +20,7 @@ _READING = ("open", "stat", "lstat", "fstat", "scandir", "listdir", "preadv", "r
 _CHANGING = (
     "pwrite", "fsync", "mkdir", "rename", "replace", "unlink", "rmdir", "link", "chmod", "chown", "utime", "ftruncate",
 )  # fmt: skip
-_OUR_OWN = ("logwright.codec.kernels.kernel", "logwright.roundtrip")
+_OUR_OWN = ("logwright.codec.kernels.kernel", "logwright.codec.kernels.disk_cache", "logwright.roundtrip")
 """Modules whose calls never fail: the kernel cache and the harness."""
 _DEPTH = 6
 

@@ -25,7 +25,6 @@ scalars. Kernels do not allocate: output arrays are arguments.
 
 from __future__ import annotations
 
-import contextlib
 import dis
 import enum
 import functools
@@ -33,20 +32,18 @@ import hashlib
 import inspect
 import itertools
 import os
-import pickle
 import sys
-import tempfile
 import threading
 import time
 import types as python_types
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any, Generic, ParamSpec, TypeVar, get_type_hints, overload
 
 import numpy as np
 
 from logwright.codec.deferred import Deferred
+from logwright.codec.kernels.disk_cache import cache_place, disk_cache, listing
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -62,8 +59,6 @@ INTERPRETED_BYTES_PER_SECOND = 8_000_000
 
 WORTH_COMPILING = 256 << 20
 """Bytes for which the compiled form of a kernel pays that saves a part of the time of other functions."""
-
-KEPT_SECONDS = 60 * 24 * 3600
 
 
 def _environment_number(name: str) -> int | None:
@@ -242,10 +237,10 @@ class Kernel(Generic[P, R]):
             options["_nrt"] = False
         dispatcher = self._making = njit(**options)(self.py_func)
         try:
-            place = _cache_place()
+            place = cache_place(_MODE)
             digest = None if place is None else fingerprint(self.py_func)
             if place is not None and digest is not None:
-                dispatcher._cache = _disk_cache(place, self.name, digest, options)
+                dispatcher._cache = disk_cache(place, self.name, digest, options)
             if self.signature is not None:
                 dispatcher.compile(_numba_signature(self.signature, self.py_func.__globals__))
                 # A missing conversion is an error, instead of compiling for another type.
@@ -262,11 +257,11 @@ class Kernel(Generic[P, R]):
 
     def cached(self) -> bool:
         """Return whether the cache seems to hold this kernel, for any version of numba, which is not imported."""
-        place = _cache_place()
+        place = cache_place(_MODE)
         digest = None if place is None else fingerprint(self.py_func)
         if place is None or digest is None:
             return False
-        return any(entry.startswith(f"{self.name}-{digest}-") for entry in _listing(place))
+        return any(entry.startswith(f"{self.name}-{digest}-") for entry in listing(place))
 
     def __reduce__(self) -> str:
         return self.__qualname__
@@ -506,116 +501,3 @@ def _attributes(code: python_types.CodeType, name: str) -> list[str]:
             and after.opname in ("LOAD_ATTR", "LOAD_METHOD")
         }
     )
-
-
-# The cache
-
-
-def _cache_places() -> Iterator[Path]:
-    chosen = os.environ.get("LOGWRIGHT_CACHE_DIR")
-    if chosen:
-        yield Path(chosen)
-        return
-    import platformdirs
-
-    yield Path(platformdirs.user_cache_dir("logwright"))
-    # Spark's executors often have no writable home. Anybody could have created this directory, so it must be ours alone.
-    shared = Path(tempfile.gettempdir(), f"logwright-{os.getuid()}")
-    with contextlib.suppress(OSError):
-        shared.mkdir(mode=0o700, exist_ok=True)
-        if not shared.is_symlink() and _is_ours(shared):
-            yield shared
-
-
-def _is_ours(directory: Path) -> bool:
-    """Return whether only this user can write to a directory from which code is loaded."""
-    status = directory.stat()
-    return status.st_uid == os.getuid() and not status.st_mode & 0o022
-
-
-_place: tuple[Path | None] | None = None
-
-
-def _cache_place() -> Path | None:
-    """Return the directory of compiled kernels; None if nothing can be written."""
-    global _place
-    if _place is None:
-        _place = (next((place for place in map(_usable, _cache_places()) if place is not None), None),)
-    return _place[0]
-
-
-def _usable(root: Path) -> Path | None:
-    place = root / "kernels" / f"{sys.implementation.cache_tag}-{_MODE}"
-    try:
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return place if _is_ours(place) and os.access(place, os.W_OK) else None
-    except OSError:
-        return None
-
-
-_listings: dict[Path, frozenset[str]] = {}
-
-
-def _listing(place: Path) -> frozenset[str]:
-    if place not in _listings:
-        try:
-            _listings[place] = frozenset(os.listdir(place))
-        except OSError:
-            _listings[place] = frozenset()
-    return _listings[place]
-
-
-def _remove_old(place: Path, name: str) -> None:
-    """Remove old compiled forms of a kernel."""
-    for old in place.glob(f"{name}-*"):
-        if time.time() - old.stat().st_mtime > KEPT_SECONDS:
-            old.unlink(missing_ok=True)
-
-
-def _disk_cache(place: Path, name: str, digest: str, options: dict[str, bool]) -> Any:
-    """Return a numba cache of one kernel's compiled forms."""
-    import llvmlite
-    import numba
-    from numba.core.caching import NullCache
-    from numba.core.compiler import CompileResult
-    from numba.core.serialize import dumps
-
-    rebuild: Any = CompileResult._rebuild
-    dump: Any = dumps
-
-    class DiskCache(NullCache):
-        cache_path = str(place)
-
-        def _path(self, signature: Any, codegen: Any) -> Path:
-            made_by = (
-                numba.__version__,
-                llvmlite.__version__,
-                codegen.magic_tuple(),
-                str(signature),
-                options,
-            )
-            return place / f"{name}-{digest}-{hashlib.sha256(repr(made_by).encode()).hexdigest()[:16]}"
-
-        def load_overload(self, sig: Any, target_context: Any) -> Any:
-            target_context.refresh()
-            try:
-                stored = self._path(sig, target_context.codegen()).read_bytes()
-                return rebuild(target_context, *pickle.loads(stored))
-            except Exception:
-                # The entry may be missing, truncated or of another build; recompile.
-                return None
-
-        def save_overload(self, sig: Any, data: Any) -> None:
-            if data.library.has_dynamic_globals or any(not lifted.can_cache for lifted in data.lifted):
-                return
-            path = self._path(sig, data.codegen)
-            beside = path.with_name(f".{path.name[-16:]}-{os.getpid()}-{threading.get_ident()}")
-            try:
-                beside.write_bytes(dump(data._reduce()))
-                os.replace(beside, path)
-                _remove_old(place, name)
-            except OSError:
-                with contextlib.suppress(OSError):
-                    beside.unlink(missing_ok=True)
-
-    return DiskCache()

@@ -214,7 +214,7 @@ def test_crc32c_compiles_without_a_cache(monkeypatch: pytest.MonkeyPatch) -> Non
     """Without the cache, so that each run tests newly emitted code."""
     if mode() == "interpreted":
         pytest.skip("nothing is compiled with the JIT off")
-    monkeypatch.setattr(module, "_cache_place", lambda: None)
+    monkeypatch.setattr(module, "cache_place", lambda mode: None)
     monkeypatch.setattr(module, "_registry", {})
 
     def compiled(item: Any) -> Any:

@@ -473,7 +473,7 @@ def test_intrinsics_compile_without_a_cache(monkeypatch: pytest.MonkeyPatch) -> 
     """Without the cache, so that each run tests newly emitted code."""
     if mode() == "interpreted":
         pytest.skip("nothing is compiled with the JIT off")
-    monkeypatch.setattr(module, "_cache_place", lambda: None)
+    monkeypatch.setattr(module, "cache_place", lambda mode: None)
     monkeypatch.setattr(module, "_registry", {})
 
     def compiled(item: Any) -> Any:

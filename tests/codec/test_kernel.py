@@ -25,7 +25,7 @@ import platformdirs
 import pytest
 from modes import MODES, ROOT, environment
 
-from logwright.codec.kernels import intrinsics
+from logwright.codec.kernels import disk_cache, intrinsics
 from logwright.codec.kernels import kernel as module
 from logwright.codec.kernels.intrinsics import load_u8
 from logwright.codec.kernels.kernel import Kernel, fingerprint, intrinsic, kernel, kernels, mode, warmup
@@ -277,7 +277,7 @@ def test_kernel_with_a_signature_returns_no_array() -> None:
 @compiled_only
 def test_arrays_may_be_sliced_in_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """No reference to the slices or arrays is left, though references are not counted."""
-    monkeypatch.setattr(module, "_cache_place", lambda: None)
+    monkeypatch.setattr(module, "cache_place", lambda mode: None)
 
     def sliced_(buf: Any, times: int) -> int:
         sum_ = 0
@@ -357,7 +357,7 @@ def eval_types(text: str) -> Any:
 
 
 def test_kernel_may_call_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_cache_place", lambda: None)
+    monkeypatch.setattr(module, "cache_place", lambda mode: None)
     assert factorial(20) == math.factorial(20)
 
 
@@ -379,7 +379,7 @@ def test_python_replacement_runs_instead() -> None:
 
 @compiled_only
 def test_concurrent_first_calls_compile_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_cache_place", lambda: None)
+    monkeypatch.setattr(module, "cache_place", lambda mode: None)
     monkeypatch.setattr(module, "_INTERPRET_BELOW", 0)
 
     def inner_(x: int) -> int:
@@ -535,7 +535,14 @@ def test_kernels_are_cached_when_imported_from_a_zip(tiny: Tiny) -> None:
             for name, text in tiny.texts.items():
                 out.writestr(f"tiny/{name}.py", text)
             out.writestr("logwright/__init__.py", "")
-            for name in ("__init__", "deferred", "kernels/__init__", "kernels/kernel", "kernels/intrinsics"):
+            for name in (
+                "__init__",
+                "deferred",
+                "kernels/__init__",
+                "kernels/disk_cache",
+                "kernels/kernel",
+                "kernels/intrinsics",
+            ):
                 out.write(Path(ROOT, "codec", f"{name}.py"), f"logwright/codec/{name}.py")
         return archive
 
@@ -551,42 +558,46 @@ def test_kernels_are_cached_when_imported_from_a_zip(tiny: Tiny) -> None:
 def test_cache_places_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The configured place, the user's cache directory, or a private directory in the shared temporary directory."""
     monkeypatch.setenv("LOGWRIGHT_CACHE_DIR", str(tmp_path / "chosen"))
-    assert list(module._cache_places()) == [tmp_path / "chosen"]
+    assert list(disk_cache._cache_places()) == [tmp_path / "chosen"]
     monkeypatch.delenv("LOGWRIGHT_CACHE_DIR")
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
     shared = tmp_path / f"logwright-{os.getuid()}"
-    assert list(module._cache_places()) == [Path(platformdirs.user_cache_dir("logwright")), shared]
+    assert list(disk_cache._cache_places()) == [Path(platformdirs.user_cache_dir("logwright")), shared]
     # Cached code is run, so the cache must not be writable by others or a link to another place.
     shared.chmod(0o777)
-    assert list(module._cache_places())[1:] == []
+    assert list(disk_cache._cache_places())[1:] == []
     shared.rmdir()
     (tmp_path / "mine").mkdir()
     shared.symlink_to(tmp_path / "mine")
-    assert list(module._cache_places())[1:] == []
+    assert list(disk_cache._cache_places())[1:] == []
     shared.unlink()
     shared.write_bytes(b"")
-    assert list(module._cache_places())[1:] == []
+    assert list(disk_cache._cache_places())[1:] == []
 
 
 def test_cache_place_must_be_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = module._usable(tmp_path)
+    place = disk_cache._usable(tmp_path, "compiled")
     assert place is not None
     assert place.stat().st_mode & 0o777 == 0o700
     place.chmod(0o777)
-    assert module._usable(tmp_path) is None
+    assert disk_cache._usable(tmp_path, "compiled") is None
     (tmp_path / "file").write_bytes(b"")
-    assert module._usable(tmp_path / "file") is None
-    monkeypatch.setattr(module, "_place", None)
-    monkeypatch.setattr(module, "_cache_places", lambda: iter([tmp_path / "file", tmp_path / "new"]))
-    actual = module._cache_place()
-    assert actual is not None
-    assert actual.parent == tmp_path / "new" / "kernels"
-    assert module._cache_place() is actual
+    assert disk_cache._usable(tmp_path / "file", "compiled") is None
+    places = [tmp_path / "file", tmp_path / "new"]
+    monkeypatch.setattr(disk_cache, "_cache_places", lambda: iter(places))
+    disk_cache.cache_place.cache_clear()
+    try:
+        actual = disk_cache.cache_place("compiled")
+        assert actual is not None
+        assert actual.parent == tmp_path / "new" / "kernels"
+        assert disk_cache.cache_place("compiled") is actual
+    finally:
+        disk_cache.cache_place.cache_clear()
 
 
 @compiled_only
 def test_damaged_cache_entry_is_recompiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_cache_place", lambda: tmp_path)
+    monkeypatch.setattr(module, "cache_place", lambda mode: tmp_path)
 
     def hits() -> int:
         result = Kernel(weighed.py_func, "i8, i8", None)
@@ -604,7 +615,7 @@ def test_damaged_cache_entry_is_recompiled(tmp_path: Path, monkeypatch: pytest.M
 
 @compiled_only
 def test_full_disk_is_not_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_cache_place", lambda: tmp_path)
+    monkeypatch.setattr(module, "cache_place", lambda mode: tmp_path)
 
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
@@ -621,7 +632,7 @@ def test_old_cache_entries_are_removed(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(b"")
         if name.endswith("old"):
             os.utime(tmp_path / name, (0, 0))
-    module._remove_old(tmp_path, "a.b")
+    disk_cache._remove_old(tmp_path, "a.b")
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["a.b-new", "a.c-old"]
 
 
@@ -638,24 +649,24 @@ def test_kernels_with_process_addresses_are_not_cached(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """numba refers to a large constant array by its address."""
-    monkeypatch.setattr(module, "_cache_place", lambda: tmp_path)
+    monkeypatch.setattr(module, "cache_place", lambda mode: tmp_path)
     assert from_huge.compile()(1234) == 1234
     assert list(tmp_path.iterdir()) == []
 
 
 @compiled_only
 def test_cached_does_not_import_numba(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_cache_place", lambda: tmp_path)
-    monkeypatch.setattr(module, "_listings", {})
+    monkeypatch.setattr(module, "cache_place", lambda mode: tmp_path)
+    module.listing.cache_clear()
     result = kernel("i8")(lambda x: x + 4)
     assert not result.cached()
     result.compile()
-    monkeypatch.setattr(module, "_listings", {})
+    module.listing.cache_clear()
     assert result.cached()
     assert result.cached()
-    monkeypatch.setattr(module, "_cache_place", lambda: tmp_path / "gone")
+    monkeypatch.setattr(module, "cache_place", lambda mode: tmp_path / "gone")
     assert not result.cached()
-    monkeypatch.setattr(module, "_cache_place", lambda: None)
+    monkeypatch.setattr(module, "cache_place", lambda mode: None)
     assert not result.cached()
 
 
