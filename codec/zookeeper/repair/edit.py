@@ -89,23 +89,16 @@ def _plan(
     options: Options,
 ) -> RepairPlan:
     tree = resumed.tree
-    changed = bool(dropped or redacted)
-    if not changed:
-        out = Rebuild(listing, {})
-    else:
+    out = Rebuild(listing, {})
+    if dropped or redacted:
         _carry_out(resumed, dropped, redacted, change)
         data = [*files.snapshots(listing), *files.logs(listing)]
-        named = {name: options[name] for name in _NAMES if options.given(name)}
+        asked = [option.name for option in EDIT_OPTIONS if option is not BELOW and options.given(option.name)]
+        written = Options(encode.OPTIONS, {name: options[name] for name in asked})
         name = snapshot_name(tree.zxid, encode.method(options) or CHECKED)
-
-        out = Rebuild(
-            listing,
-            {name: map(bytes, of_tree(tree, Options(encode.OPTIONS, named)))},
-            [file.name for file in data],
-        )
-        why = (
-            f"{edit_text(len(dropped), len(redacted))}; a snapshot of the tree without these takes its place"
-        )
+        out = Rebuild(listing, {name: map(bytes, of_tree(tree, written))}, [file.name for file in data])
+        what = edit_text(len(dropped), len(redacted))
+        why = f"{what}; a snapshot of the tree without these takes its place"
         out.cut = [
             Removed(file.name, 0, file.size, why, rows_lost=0 if i else len(dropped))
             for i, file in enumerate(data)
@@ -135,6 +128,3 @@ def _carry_out(resumed: Resumed, dropped: Sequence[bytes], redacted: Sequence[by
         # Only the log's effect on the tree is needed, not the log.
         for _ in writer.add(txns, at):
             pass
-
-
-_NAMES = tuple(option.name for option in EDIT_OPTIONS if option is not BELOW)

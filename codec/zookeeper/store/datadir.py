@@ -234,40 +234,41 @@ class _Planner:
             return PlannedFile(entry.name, entry.size, Role.METADATA, note=note)
         if name.removesuffix(TEMP) in _EPOCHS:
             note = "of an epoch that was being written"
-            self._fault(entry.name, note, severity=Severity.INFO)
-            return PlannedFile(
-                entry.name, entry.size, Role.LEFTOVER, _EPOCHS[name.removesuffix(TEMP)], note=note
-            )
+            return self._leftover(entry, _EPOCHS[name.removesuffix(TEMP)], note)
         kind = name.partition(".")[0]
         if kind in _CODECS and "." in name:
-            note = "no zxid in its name: a server never reads it"
-            self._fault(entry.name, note, severity=Severity.INFO)
-            return PlannedFile(entry.name, entry.size, Role.LEFTOVER, _CODECS[kind], note=note)
+            return self._leftover(entry, _CODECS[kind], "no zxid in its name: a server never reads it")
         return PlannedFile(entry.name, entry.size, Role.FOREIGN, note="not ZooKeeper's, ignored by it")
 
+    def _leftover(
+        self,
+        entry: Entry,
+        codec: str,
+        note: str,
+        kind: Kind = Kind.LINK,
+        severity: Severity = Severity.INFO,
+        system: str = "",
+    ) -> PlannedFile:
+        """Report a file that a server does not read."""
+        self._fault(entry.name, note, kind, severity, system)
+        return PlannedFile(entry.name, entry.size, Role.LEFTOVER, codec, note=note)
+
     def _data(self, entry: Entry, named: FileName) -> PlannedFile:
-        codec = _CODECS[named.kind]
-        if named.kind == (SNAPSHOT if folder(entry.name) else LOG) and (
-            folder(entry.name) or self.separate_logs
-        ):
-            return self._misplaced(entry, named)
-        note = ""
+        codec, apart = _CODECS[named.kind], folder(entry.name)
+        if (apart or self.separate_logs) and named.kind == (SNAPSHOT if apart else LOG):
+            error = "LogDirContentCheckException" if apart else "SnapDirContentCheckException"
+            note = f"a {named.kind} in the directory of the {'logs' if apart else 'snapshots'}"
+            system = f"the server does not start: {error}"
+            return self._leftover(entry, codec, note, severity=Severity.ERROR, system=system)
         if named.zxid < 0:
             note = f"a server never reads it: its zxid is {named.zxid}"
-            self._fault(entry.name, note, Kind.ORDER, Severity.WARNING)
-            return PlannedFile(entry.name, entry.size, Role.LEFTOVER, codec, note=note)
+            return self._leftover(entry, codec, note, Kind.ORDER, Severity.WARNING)
+        note = ""
         odd = named.rest if named.compression == "" else named.rest.rpartition(".")[0]
         if odd:
             note = f"a server treats it as a {named.kind} of zxid {zxid_text(named.zxid)}, although the name continues with {odd!r}"
             self._fault(entry.name, note, severity=Severity.WARNING)
         return PlannedFile(entry.name, entry.size, Role.PRIMARY, codec, note=note)
-
-    def _misplaced(self, entry: Entry, named: FileName) -> PlannedFile:
-        """Report a snapshot among the logs, or a log among the snapshots, if these have separate directories."""
-        error = "LogDirContentCheckException" if named.kind == SNAPSHOT else "SnapDirContentCheckException"
-        note = f"a {named.kind} in the directory of the {'logs' if named.kind == SNAPSHOT else 'snapshots'}"
-        self._fault(entry.name, note, system=f"the server does not start: {error}")
-        return PlannedFile(entry.name, entry.size, Role.LEFTOVER, _CODECS[named.kind], note=note)
 
     def _missing_files(self, facts: Mapping[str, Any]) -> None:
         """Report problems of the directory as a whole, by its file names."""
