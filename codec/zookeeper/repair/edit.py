@@ -97,8 +97,8 @@ def _plan(
         written = Options(encode.OPTIONS, {name: options[name] for name in asked})
         name = snapshot_name(tree.zxid, encode.method(options) or CHECKED)
         out = Rebuild(listing, {name: map(bytes, of_tree(tree, written))}, [file.name for file in data])
-        what = edit_text(len(dropped), len(redacted))
-        why = f"{what}; a snapshot of the tree without these takes its place"
+        counts = edit_text(len(dropped), len(redacted))
+        why = f"{counts}; a snapshot of the tree without these takes its place"
         out.cut = [
             Removed(file.name, 0, file.size, why, rows_lost=0 if i else len(dropped))
             for i, file in enumerate(data)

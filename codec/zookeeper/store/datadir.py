@@ -254,10 +254,10 @@ class _Planner:
         return PlannedFile(entry.name, entry.size, Role.LEFTOVER, codec, note=note)
 
     def _data(self, entry: Entry, named: FileName) -> PlannedFile:
-        codec, apart = _CODECS[named.kind], folder(entry.name)
-        if (apart or self.separate_logs) and named.kind == (SNAPSHOT if apart else LOG):
-            error = "LogDirContentCheckException" if apart else "SnapDirContentCheckException"
-            note = f"a {named.kind} in the directory of the {'logs' if apart else 'snapshots'}"
+        codec, of_logs = _CODECS[named.kind], folder(entry.name)
+        if (of_logs or self.separate_logs) and named.kind == (SNAPSHOT if of_logs else LOG):
+            error = "LogDirContentCheckException" if of_logs else "SnapDirContentCheckException"
+            note = f"a {named.kind} in the directory of the {'logs' if of_logs else 'snapshots'}"
             system = f"the server does not start: {error}"
             return self._leftover(entry, codec, note, severity=Severity.ERROR, system=system)
         if named.zxid < 0:

@@ -250,8 +250,8 @@ def flips_of_endings(tail: bytes, size: int) -> Iterator[tuple[int, int]]:
 def endings(tail: bytes, offset: int) -> list[Ending]:
     """Return the endings that the last bytes of a file, from `offset` on, may be; the most likely first."""
     places = [(offset + len(tail) - size_of(form), form) for form in FORMS]
-    found = (Ending.at(tail, offset, at, form, exact=True) for at, form in places if at >= offset)
-    return [ending for ending in found if ending is not None]
+    possible = (Ending.at(tail, offset, at, form, exact=True) for at, form in places if at >= offset)
+    return [ending for ending in possible if ending is not None]
 
 
 def ending_behind(tail: bytes, offset: int) -> Ending | None:
