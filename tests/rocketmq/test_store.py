@@ -522,8 +522,8 @@ def test_messages_that_are_not_dispatched_yet_are_no_damage_after_an_unclean_sto
     home = tmp_path / "store"
     lw.write(rows, home, "rocketmq.store", **SIZES)
     queues = [home / f"consumequeue/T/{n}/00000000000000000000" for n in range(2)]
-    whole = [queue.read_bytes() for queue in queues]
-    queues[1].write_bytes(whole[1][:40].ljust(len(whole[1]), b"\0"))
+    content = [queue.read_bytes() for queue in queues]
+    queues[1].write_bytes(content[1][:40].ljust(len(content[1]), b"\0"))
     assert "no unit for 1 message of queue 1 of T" in lw.verify(home).text()
     (home / "abort").write_text("1")
     report = lw.verify(home)
@@ -531,8 +531,8 @@ def test_messages_that_are_not_dispatched_yet_are_no_damage_after_an_unclean_sto
     assert report.ok
     assert any(note.startswith("no unit yet for the last message of the log") for note in notes), notes
     assert not lw.verify(home, clean=True).ok
-    queues[1].write_bytes(whole[1])
-    queues[0].write_bytes(whole[0][:40].ljust(len(whole[0]), b"\0"))
+    queues[1].write_bytes(content[1])
+    queues[0].write_bytes(content[0][:40].ljust(len(content[0]), b"\0"))
     assert "no unit for 1 message of queue 0 of T" in lw.verify(home).text()
 
 

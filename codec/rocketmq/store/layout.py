@@ -14,7 +14,7 @@ from logwright.codec.base import Match
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.layout import Layout
 from logwright.codec.option import STARTS, Options, used_by
-from logwright.codec.rocketmq.formats.commitlog.codec import BODY_LIMIT
+from logwright.codec.rocketmq.formats.commitlog.codec import BODY_LIMIT, FILE_SIZE
 from logwright.codec.rocketmq.formats.commitlog.codec import CODEC as COMMIT_LOG
 from logwright.codec.rocketmq.store import builder, tree, views
 from logwright.codec.rocketmq.store.check import ADVICE
@@ -32,7 +32,7 @@ _DERIVED = {
     tree.INDEX: "rocketmq.indexfile",
 }
 _MAPPED = {
-    "rocketmq.commitlog": tree.FILE_SIZE,
+    "rocketmq.commitlog": FILE_SIZE,
     _DERIVED[tree.QUEUE]: tree.QUEUE_SIZE,
     _DERIVED[tree.BATCH]: tree.BATCH_SIZE,
     _DERIVED[tree.EXT]: tree.EXT_SIZE,
