@@ -28,7 +28,7 @@ from logwright.readers.task import known_options, separated
 from logwright.readers.verify import VerifyOptions, verify
 from logwright.writers.apply_plan import Original
 from logwright.writers.edit_file import edit_file
-from logwright.writers.repair import carry_out, refuse_busy
+from logwright.writers.repair import carry_out, refuse_busy, with_configuration
 from logwright.writers.repair_report import EDIT
 from logwright.writers.request import Request
 from logwright.writers.write import rows_table
@@ -171,7 +171,8 @@ def _resolve(
             raise UsageError(f"edit does not use {next(iter(known))}", advice="It is an option of convert")
         declared += moves
     shared = () if isinstance(first, FileTarget) else first.layout.read_options
-    own, reading = separated(options, declared, shared)
+    _, reading = separated(options, declared, shared)
+    own = Options(declared, known_options(with_configuration(first, options, Verb.EDIT), declared))
     return (resolve(path, codec, reading, verb=Verb.EDIT) if reading else targets), own, change
 
 

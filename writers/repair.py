@@ -55,7 +55,7 @@ def repair(
     if containers := directories_of_stores(paths, codec, {}, skipped, recursive=recursive):
 
         def repair_store(target: DirectoryTarget, place: Request) -> Report:
-            merged = _with_configuration(target, options, Verb.REPAIR)
+            merged = with_configuration(target, options, Verb.REPAIR)
             return repair(target.path, target.layout.name, strategy, place, report_of, merged, None)
 
         return repair_stores(
@@ -111,7 +111,7 @@ def rebuild(
     if containers := directories_of_stores(paths, codec, {}, skipped, recursive=recursive):
 
         def rebuild_store(target: DirectoryTarget, place: Request) -> Report:
-            merged = _with_configuration(target, options, Verb.REBUILD)
+            merged = with_configuration(target, options, Verb.REBUILD)
             return rebuild(target.path, target.layout.name, what, place, report_of, merged, None)
 
         def check_options(path: str, codec: str) -> None:
@@ -205,7 +205,8 @@ def _resolve(
         shared = {fold(option.name) for option in first.layout.read_options}
         own = {fold(option.name): option.name for option in declared if fold(option.name) not in shared}
     reading = {name: value for name, value in options.items() if fold(name) not in own}
-    repairing = Options(declared, known_options(options, declared))
+    merged = with_configuration(first, options, verb)
+    repairing = Options(declared, known_options(merged, declared))
     for name in options:
         if fold(name) in own and isinstance(first, DirectoryTarget) and not takes(first.layout, name, verb):
             raise usage.refused(name, first, str(verb))
@@ -220,8 +221,10 @@ def _resolve(
         raise
 
 
-def _with_configuration(target: DirectoryTarget, options: Mapping[str, Any], verb: Verb) -> dict[str, Any]:
+def with_configuration(target: Target, options: Mapping[str, Any], verb: Verb) -> dict[str, Any]:
     """Return the caller's options with those of the configuration file that the verb uses."""
+    if isinstance(target, FileTarget):
+        return dict(options)
     passed = {fold(name) for name in options}
     more = {
         name: value

@@ -450,7 +450,8 @@ class Deriver:
         """Take valid messages. Raises `GapError`, and `IndexError` with the index of a message that a broker refuses."""
         config = self.config
         added = dispatches(
-            buf, starts, ends, tags=self.tags, lmq=config.lmq, batches=config.batch_topics, queues=self._numbered
+            buf, starts, ends, tags=self.tags, lmq=config.lmq, batches=config.batch_topics, queues=self._numbered,
+            delays=config.rules.delays,
         )  # fmt: skip
         if len(added.phy):
             self.phy, self.stored = int(added.phy[-1]), int(added.stored[-1])

@@ -27,7 +27,7 @@ from logwright.codec.rocketmq.formats.commitlog.layout import (
 )
 from logwright.codec.rocketmq.formats.commitlog.properties import next_end
 from logwright.codec.rocketmq.startup.index_service import key_hash, keys_of
-from logwright.codec.rocketmq.startup.message import Message, Rules, batch_of, check, multi_dispatch
+from logwright.codec.rocketmq.startup.message import DELAYS, Message, Rules, batch_of, check, multi_dispatch
 from logwright.codec.window import Bytes
 
 Int64s = npt.NDArray[np.int64]
@@ -378,10 +378,11 @@ class Dispatches:
 
 
 def dispatches(
-    buf: Bytes, starts: Int64s, ends: Int64s, *, tags: bool, lmq: bool = False, batches: Any = (), queues: Queues | None = None
+    buf: Bytes, starts: Int64s, ends: Int64s, *, tags: bool, lmq: bool = False, batches: Any = (), queues: Queues | None = None,
+    delays: tuple[int, ...] = DELAYS,
 ) -> Dispatches:  # fmt: skip
-    """Return what valid messages add. `tags` are index keys from 5.4.0 on, `batches` are the topics with batch consume queues. New queues are
-    added to `queues`.
+    """Return what valid messages add. `tags` are index keys from 5.4.0 on, `batches` are the topics with batch consume queues, `delays` those
+    of the delay levels in milliseconds. New queues are added to `queues`.
 
     Raises `IndexError` with the index of a message that a broker refuses.
     """
@@ -399,10 +400,11 @@ def dispatches(
         elif done < len(starts):
             queues.add(buf[int(starts[done]) : int(ends[done])])
     hashes, owners = hashes[:keys], owners[:keys]
+    rules = Rules(delays=delays)
     light: list[tuple[int, str, int, int]] = []
     extra: list[tuple[int, int]] = []
     for i in np.flatnonzero(facts[_SPECIAL] & _PARSED).tolist():
-        message = check(buf[int(starts[i]) : int(ends[i])].tobytes(), Rules(), crc=False)
+        message = check(buf[int(starts[i]) : int(ends[i])].tobytes(), rules, crc=False)
         if not isinstance(message, Message):
             raise IndexError(i)
         facts[CODE, i] = message.tags_code

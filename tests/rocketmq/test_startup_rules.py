@@ -58,6 +58,37 @@ def test_offset_in_a_gap_of_a_batch_queue_is_answered_with_the_batch_before(tmp_
     assert [store.pull(queue, number)[0][0].number for number in (4, 5, 8, 9)] == [4, 4, 4, 9]
 
 
+def test_delay_levels_of_the_configuration_give_the_delivery_times_in_units(tmp_path: Any) -> None:
+    topic, levels = "SCHEDULE_TOPIC_XXXX", {"messageDelayLevel": "2s 1d"}
+    rows = [
+        {"topic": topic, "store_timestamp_ms": TIME + n, "properties": [{"key": "DELAY", "value": str(n)}]}
+        for n in range(4)
+    ]
+    files = written(tmp_path, rows, **levels)
+    name = f"consumequeue/{topic}/0/{0:020d}"
+    codes = [code for *_, code in struct.iter_unpack(">qiq", files[name][:80])]
+    assert codes == [0, TIME + 1 + 2000, TIME + 2 + 86_400_000, TIME + 3 + 86_400_000]
+    (tmp_path / "broker.conf").write_text(
+        f"storePathRootDir={tmp_path}/store\nmessageDelayLevel={levels['messageDelayLevel']}\n"
+    )
+    lw.edit(tmp_path / "broker.conf", tmp_path / "edited", drop="physical_offset == 0", **OPTIONS)
+    assert (tmp_path / "edited" / name).read_bytes()[20:] == files[name][20:]
+    broken = tmp_path / "store" / name
+    broken.write_bytes(bytes(100))
+    for number, verb in enumerate((lw.rebuild, lw.repair)):
+        verb(tmp_path / "broker.conf", tmp_path / f"{number}", **OPTIONS)
+        assert (tmp_path / f"{number}" / name).read_bytes() == files[name]
+    logs = {name: data for name, data in files.items() if name.startswith("commitlog")}
+    started = start(logs, clean=False, **levels)
+    assert started.after.read(name) == (tmp_path / "0" / name).read_bytes()
+
+
+@pytest.mark.parametrize("levels", ["", "1s  2s", "1", "s", "1w", "1s,2s"])
+def test_delay_levels_with_which_no_broker_starts_are_refused(levels: str, tmp_path: Any) -> None:
+    with pytest.raises(lw.UsageError, match=r"option messageDelayLevel: .* is not valid"):
+        written(tmp_path, [], messageDelayLevel=levels)
+
+
 @pytest.mark.parametrize(
     ("offsets", "number", "index"),
     [

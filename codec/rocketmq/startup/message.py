@@ -21,12 +21,12 @@ from logwright.codec.rocketmq.formats.commitlog.layout import (
 )
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
-_DELAYS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
-_SECONDS = {"s": 1, "m": 60, "h": 3600}
-DELAYS = [1000 * int(delay[:-1]) * _SECONDS[delay[-1]] for delay in _DELAYS.split()]
-"""`messageDelayLevel`, in milliseconds; the first is level 1."""
 _DIGITS, _LONGEST = re.compile(r"[+-]?[0-9]+"), 4000
 """Python refuses to convert numbers of more than 4300 digits. Java accepts any number of leading zeros."""
+DEFAULT_DELAYS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+"""The default of `messageDelayLevel`."""
+_UNITS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+"""Units of delays in milliseconds."""
 INNER_NUM, INNER_BASE = "INNER_NUM", "INNER_BASE"
 
 
@@ -58,18 +58,6 @@ class Refused:
 Buffer = bytes | memoryview
 BLANK = None
 """The result for a blank record: the next message is in the next file."""
-
-
-@dataclass(frozen=True)
-class Rules:
-    """The checks of a version with its settings."""
-
-    v2: bool = True
-    sized: bool = True
-    """Check the size against the remaining bytes before the magic, as from 5.0.0 on."""
-    force_property_crc: bool = False
-    deliver_times: bool = True
-    """Whether the delay levels are known. A recovery of 4.x does not know them yet."""
 
 
 class ThrownError(Exception):
@@ -114,6 +102,33 @@ def integer(text: str, bits: int) -> int:
     ):
         raise ValueError(f'For input string: "{text}"')
     return int(text)
+
+
+def delays_of(text: str) -> tuple[int, ...]:
+    """Parse `messageDelayLevel` and return the delays in milliseconds, from level 1 on (`ScheduleMessageService.parseDelayLevel`).
+
+    Raises `ValueError` for text with which a broker does not start.
+    """
+    parts = text.rstrip(" ").split(" ")
+    for part in parts:
+        if part[-1:] not in _UNITS:
+            raise ValueError(f"expected numbers with unit s, m, h or d, separated by one space, not {part!r}")
+    return tuple(int64(integer(part[:-1], 64) * _UNITS[part[-1]]) for part in parts)
+
+
+DELAYS = delays_of(DEFAULT_DELAYS)
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The checks of a version with its settings."""
+
+    v2: bool = True
+    sized: bool = True
+    """Check the size against the remaining bytes before the magic, as from 5.0.0 on."""
+    force_property_crc: bool = False
+    delays: tuple[int, ...] = DELAYS
+    """The delays of the levels in milliseconds, from level 1 on. A recovery of 4.x does not know them yet."""
 
 
 def _split(text: str) -> list[str]:
@@ -203,9 +218,9 @@ def _check(buffer: Buffer, rules: Rules, *, crc: bool) -> Message | Refused:
                 return Refused(-1, "CRC check failed")
         tags_code = string_hash(properties.get("TAGS", ""))
         if topic == SCHEDULE_TOPIC and "DELAY" in properties:
-            level = min(integer(properties["DELAY"], 32), len(DELAYS))
-            if level > 0 and rules.deliver_times:
-                tags_code = stored + DELAYS[level - 1]
+            level = min(integer(properties["DELAY"], 32), len(rules.delays))
+            if level > 0:
+                tags_code = int64(stored + rules.delays[level - 1])
     elif crc and rules.force_property_crc:
         return Refused(-1, "CRC check failed")
     size = at + max(length, 0)

@@ -227,7 +227,9 @@ class MessageStore:
 
     def _recover_file(self, file: MappedFile, reached: int) -> tuple[int, bool]:
         """Return the end of the messages in a file, and whether the log ends there."""
-        reader = LogReader(file, file.size, replace(self.rules, deliver_times=not self.version.old))
+        reader = LogReader(
+            file, file.size, replace(self.rules, delays=() if self.version.old else self.rules.delays)
+        )
         position = 0
         while True:
             message = reader.check(position, crc=True)

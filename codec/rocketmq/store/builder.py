@@ -43,7 +43,8 @@ OFFSETS = Option(
     str, choices=("keep", "assign"),
 )  # fmt: skip
 OPTIONS = (
-    tree.LOG_PATH, *tree.GEOMETRY, OFFSETS, tree.EXT_ENABLED, tree.LMQ, tree.BATCH_TOPICS, tree.BROKER_VERSION
+    tree.LOG_PATH, *tree.GEOMETRY, OFFSETS, tree.EXT_ENABLED, tree.LMQ, tree.DELAY_LEVELS, tree.BATCH_TOPICS,
+    tree.BROKER_VERSION,
 )  # fmt: skip
 
 

@@ -27,7 +27,7 @@ from logwright.codec.rocketmq.formats.indexfile import (
     SLOTS,
     find_slots,
 )
-from logwright.codec.rocketmq.startup.message import Rules
+from logwright.codec.rocketmq.startup.message import DEFAULT_DELAYS, Rules, delays_of
 from logwright.codec.rocketmq.startup.message_store import StoreConfig
 from logwright.codec.store.listing import Entry, Listing
 from logwright.codec.store.roots import Root
@@ -110,6 +110,21 @@ CHECK_OFFSET = Option(
     "After an unclean stop, end the log at a message that belongs in another file",
     parse_flag,
 )
+
+
+def parse_delays(value: Any) -> str:
+    """Check delay levels as `1s 5s 1m`, and return them. Raises `ValueError`."""
+    text = parse_text(value)
+    delays_of(text)
+    return text
+
+
+DELAY_LEVELS = Option(
+    "messageDelayLevel",
+    DEFAULT_DELAYS,
+    "Delays of the delay levels, from level 1 on. The units of SCHEDULE_TOPIC_XXXX have the delivery times",
+    parse_delays,
+)
 BATCH_TOPICS = Option(
     "batch_topics",
     None,
@@ -133,7 +148,7 @@ BROKER_VERSION = Option(
 )
 BATCH_ATTRIBUTE = {"key": "queue.type", "value": "BatchCQ"}
 GEOMETRY = (FILE_SIZE, QUEUE_SIZE, BATCH_SIZE, EXT_SIZE, HASH_SLOTS, MAX_ENTRIES)
-SETTINGS = (EXT_ENABLED, LMQ, RECOVER_MAX, FORCE_CRC, CHECK_OFFSET)
+SETTINGS = (EXT_ENABLED, LMQ, RECOVER_MAX, FORCE_CRC, CHECK_OFFSET, DELAY_LEVELS)
 READ_OPTIONS = (LOG_PATH, *GEOMETRY, *SETTINGS)
 
 
@@ -233,7 +248,7 @@ def config_of(listing: Listing, options: Options) -> StoreConfig:
         lmq=has_light_queues if options[LMQ.name] is None else options[LMQ.name],
         batch_topics=batch_topics(listing),
         recover_max=options[RECOVER_MAX.name],
-        rules=Rules(force_property_crc=options[FORCE_CRC.name]),
+        rules=Rules(force_property_crc=options[FORCE_CRC.name], delays=delays_of(options[DELAY_LEVELS.name])),
         check_offset=options[CHECK_OFFSET.name],
     )
 
@@ -245,6 +260,7 @@ def config_of_new(options: Options) -> StoreConfig:
         "batch_queue_size": options[BATCH_SIZE.name], "ext_size": options[EXT_SIZE.name], "slots": options[HASH_SLOTS.name],
         "entries": options[MAX_ENTRIES.name], "ext": options[EXT_ENABLED.name], "lmq": options[LMQ.name],
         "batch_topics": options[BATCH_TOPICS.name] and options[BATCH_TOPICS.name].split(","),
+        "rules": Rules(delays=delays_of(options[DELAY_LEVELS.name])),
     }  # fmt: skip
     return StoreConfig(**{name: value for name, value in values.items() if value is not None})
 
