@@ -17,7 +17,7 @@ from logwright.codec.rocketmq.repair.fillers import LostMessage, filler, placeho
 from logwright.codec.rocketmq.startup.message import Message, Rules, check
 
 pytestmark = pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
-DAMAGED = [name for name in CASES if name not in HEALTHY]
+DAMAGED = [name for name in CASES if name not in HEALTHY and name != "dmg_cl_missing_all"]
 SOUND = [name for name in HEALTHY if not name.startswith("hand")]
 
 
@@ -51,6 +51,23 @@ def test_repaired_store_is_undamaged_and_has_every_undamaged_message(case: str, 
     assert report.system is not None
     assert report.system["opens"], report.system["error"]
     assert report.system["rows_lost"] == 0
+
+
+@pytest.mark.parametrize("strategy", ["salvage", "prefix"])
+def test_store_without_a_commit_log_is_neither_repaired_nor_rebuilt(strategy: str, tmp_path: Path) -> None:
+    home, out = placed("dmg_cl_missing_all", tmp_path), tmp_path / "out"
+    error = "nothing is left: the commit log has no undamaged message.*pass storePathCommitLog"
+    with pytest.raises(lw.DamageError, match=f"(?s){error}"):
+        lw.repair(home, out, strategy=strategy)
+    with pytest.raises(lw.DamageError, match=f"(?s){error}"):
+        lw.rebuild(home, out)
+    assert not out.exists()
+
+
+def test_store_that_never_had_a_message_is_repaired_unchanged(tmp_path: Path) -> None:
+    home, out = placed("empty", tmp_path), tmp_path / "out"
+    lw.repair(home, out, codec="rocketmq.store")
+    assert {path.name for path in out.iterdir()} == {path.name for path in home.iterdir()}
 
 
 def test_stray_bytes_after_the_last_message_are_reported_and_need_no_placeholder(tmp_path: Path) -> None:

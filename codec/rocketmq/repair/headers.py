@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from logwright.codec.rocketmq.dispatch import Units
+from logwright.codec.rocketmq.formats.commitlog.layout import MESSAGE, parts_of
 
 Place = tuple[str, int, int]
 """Topic, queue id and queue offset."""
@@ -123,3 +124,23 @@ class Sequences:
             and (gap.before is None or (gap.before[0] == number - 1 and gap.before[1] < phy))
             for gap in self.steps
         )  # fmt: skip
+
+
+def placed(message: bytes, place: Place | None, time: int | None) -> bytes:
+    """Return a message with another topic of the same size, queue id and queue offset, or store time."""
+    data = bytearray(message)
+    stored, *_, at, size = parts_of(np.frombuffer(message, np.uint8), 0)
+    if time is not None:
+        data[stored : stored + 8] = time.to_bytes(8, "big", signed=True)
+    if place is None:
+        return bytes(data)
+    topic, queue_id, number = place
+    for name, value in (
+        ("queue_id", queue_id.to_bytes(4, "big")),
+        ("queue_offset", number.to_bytes(8, "big")),
+    ):
+        start = MESSAGE.offset(name)
+        data[start : start + len(value)] = value
+    if len(topic) == size:
+        data[at : at + size] = topic.encode()
+    return bytes(data)

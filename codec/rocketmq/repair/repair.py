@@ -24,7 +24,6 @@ from logwright.codec.frames.walk import Hole, ListedFile, Stretch, Walk
 from logwright.codec.option import Option, Options
 from logwright.codec.rocketmq.derive import Deriver, Gaps
 from logwright.codec.rocketmq.dispatch import Queues, dispatches
-from logwright.codec.rocketmq.formats.commitlog.layout import MESSAGE, parts_of
 from logwright.codec.rocketmq.formats.consumequeue import FILLER, UNIT
 from logwright.codec.rocketmq.formats.consumequeue_ext import CODEC as EXT
 from logwright.codec.rocketmq.formats.consumequeue_ext import FIRST_TAG
@@ -33,7 +32,7 @@ from logwright.codec.rocketmq.formats.indexfile import entry_at
 from logwright.codec.rocketmq.formats.page import PAGE, checkpoint
 from logwright.codec.rocketmq.repair.config_files import replaced
 from logwright.codec.rocketmq.repair.fillers import blank, filler, placeholder
-from logwright.codec.rocketmq.repair.headers import Place, Sequences
+from logwright.codec.rocketmq.repair.headers import Place, Sequences, placed
 from logwright.codec.rocketmq.repair.tags import corrected, tags_of, wrong_codes
 from logwright.codec.rocketmq.startup.message_store import StoreConfig
 from logwright.codec.rocketmq.startup.start import STARTUP
@@ -130,11 +129,24 @@ class StoreRepair(Repairer):
         return out
 
     def reorder(self) -> None:
-        """Drop the files after the last message, but keep preallocated ones. The files are already in order."""
+        """Drop the files after the last message, but keep preallocated ones. The files are already in order.
+
+        Raises `DamageError` if none is left of a store that had messages.
+        """
         while self.files and not self.files[-1].runs:
             file = self.files.pop()
             if file.size == self.config.log_size and not any(_blocks(self.listing, file.name, 0, file.size)):
                 self.preallocated.append(file.name)
+        had = any(
+            tree.is_log(entry.name) or tree.first(entry.name) in (*_QUEUES, tree.INDEX)
+            for entry in self.listing.entries()
+        )
+        if had and not self.files and not self.preallocated:
+            raise DamageError(
+                "nothing is left: the commit log has no undamaged message",
+                path=self.listing.name,
+                advice="If the commit log is in other directories, pass storePathCommitLog",
+            )
 
     def salvage(self) -> RepairPlan:
         return StoreResult(self, self.files)
@@ -471,26 +483,6 @@ class StoreResult(RepairPlan):
             ):
                 return False
         return True
-
-
-def placed(message: bytes, place: Place | None, time: int | None) -> bytes:
-    """Return a message with another topic of the same size, queue id and queue offset, or store time."""
-    data = bytearray(message)
-    stored, *_, at, size = parts_of(np.frombuffer(message, np.uint8), 0)
-    if time is not None:
-        data[stored : stored + 8] = time.to_bytes(8, "big", signed=True)
-    if place is None:
-        return bytes(data)
-    topic, queue_id, number = place
-    for name, value in (
-        ("queue_id", queue_id.to_bytes(4, "big")),
-        ("queue_offset", number.to_bytes(8, "big")),
-    ):
-        start = MESSAGE.offset(name)
-        data[start : start + len(value)] = value
-    if len(topic) == size:
-        data[at : at + size] = topic.encode()
-    return bytes(data)
 
 
 def derived_pieces(
