@@ -5,6 +5,7 @@ Source: `ConsumeQueue.putMessagePositionInfo`, `BatchConsumeQueue`, `ConsumeQueu
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -17,9 +18,19 @@ from logwright.codec.describe import dtype_of
 from logwright.codec.kernels.intrinsics import load_i32be, prefetch, store_32be, store_64be
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.kernels.memory import aligned
-from logwright.codec.rocketmq.dispatch import CODE, NUMBER, PHY, QUEUE, SIZE, Queues, Units, dispatches
+from logwright.codec.rocketmq.dispatch import (
+    CODE,
+    NUMBER,
+    PHY,
+    QUEUE,
+    SIZE,
+    Dispatches,
+    Queues,
+    Units,
+    dispatches,
+)
 from logwright.codec.rocketmq.formats.batchconsumequeue import UNIT as BATCH_UNIT
-from logwright.codec.rocketmq.formats.commitlog.layout import SMALLEST
+from logwright.codec.rocketmq.formats.commitlog.layout import BLANK, SMALLEST
 from logwright.codec.rocketmq.formats.consumequeue import FILLER, UNIT
 from logwright.codec.rocketmq.formats.consumequeue_ext import ADDRESS
 from logwright.codec.rocketmq.formats.consumequeue_ext import UNIT as EXT_UNIT
@@ -47,9 +58,9 @@ class Gaps(Enum):
 
     REFUSE = auto()  # GapError
     APPEND = auto()  # like a broker: a later one is appended, an earlier one is dropped
-    REPEAT = (
-        auto()
-    )  # the gap before a later one is filled with copies of it, so that messages keep their queue offsets
+    REPEAT = auto()
+    """The gap before a later one is filled with copies of it, so that messages keep their queue offsets. In a light queue only if the log has
+    lost messages there: brokers leave gaps in these queues, and append."""
 
 
 class GapError(Exception):
@@ -140,9 +151,12 @@ class QueueWriter:
     folder = "consumequeue"
 
     def __init__(
-        self, topic: str, queue_id: int, size: int, gaps: Gaps, end: QueueEnd | None, read: Read, ext: ExtWriter | None = None
+        self, topic: str, queue_id: int, size: int, gaps: Gaps, end: QueueEnd | None, read: Read, lost: Sequence[int],
+        ext: ExtWriter | None = None,
     ) -> None:  # fmt: skip
         self.queue, self.gaps, self.ext = (topic, queue_id), gaps, ext
+        self.lost, self.skipped = lost, 0
+        """Places of lost messages in the log, in order; and the number of queue offsets that a broker gave no message of this light queue."""
         self.writes = topic not in ("", ".", "..") and not {"/", "\0"} & set(topic)
         self.next, self.reached = None if end is None else end.next, -1
         at = 0 if end is None else end.units
@@ -195,13 +209,20 @@ class QueueWriter:
             dropped = number != 0 if self.gaps is Gaps.APPEND else number > 0
             if end <= self.reached or (dropped and number < self.next):
                 continue
-            gap = number - self.next
-            if self.gaps is Gaps.REPEAT and 0 < gap <= (phy - max(self.reached, 0)) // SMALLEST:
+            gap = number - self.next - self.skipped
+            if gap > 0 and self._is_intact(phy):
+                self.skipped += gap
+            elif self.gaps is Gaps.REPEAT and 0 < gap <= (phy - max(self.reached, 0)) // SMALLEST:
                 rows += [i] * gap
-                self.next = number
+                self.next += gap
             rows.append(i)
             self.next, self.reached = self.next + 1, end
         return units.pick(np.array(rows, np.int64))
+
+    def _is_intact(self, phy: int) -> bool:
+        """Return whether this is a light queue, and nothing is lost in the log between its last message and the one at `phy`."""
+        lost = bisect_right(self.lost, phy) - bisect_left(self.lost, self.reached)
+        return self.queue[0].startswith("%LMQ%") and not lost
 
     def _stored(self, units: Units) -> Bytes:
         out = np.empty(len(units), dtype_of(UNIT))
@@ -431,8 +452,10 @@ class Deriver:
         self.ends: Mapping[tuple[str, int], QueueEnd] = {}
         """The queues that exist already."""
         self.read: Read = lambda name: b""
-        self.phy = self.stored = -1
-        """Physical offset and store time of the last message."""
+        self.phy = self.stored = self.end = -1
+        """Physical offset, store time and end of the last message."""
+        self.lost: list[int] = []
+        """Physical offsets of messages before which, or instead of which, others are lost."""
         self._writes_queues, self._writes_index = queues, index
         self._pending = 0
 
@@ -440,11 +463,15 @@ class Deriver:
         config, extension = self.config, None
         end = self.ends.get((topic, queue_id), QueueEnd(0, 0) if self.gaps is Gaps.REFUSE else None)
         if topic in config.batch_topics:
-            return BatchQueueWriter(topic, queue_id, config.batch_queue_size, self.gaps, end, self.read)
+            return BatchQueueWriter(
+                topic, queue_id, config.batch_queue_size, self.gaps, end, self.read, self.lost
+            )
         if config.ext and not topic.startswith("%LMQ%"):
             at = 0 if end is None else end.ext
             extension = ExtWriter(f"consumequeue_ext/{topic}/{queue_id}", config.ext_size, at, self.read)
-        return QueueWriter(topic, queue_id, config.queue_size, self.gaps, end, self.read, extension)
+        return QueueWriter(
+            topic, queue_id, config.queue_size, self.gaps, end, self.read, self.lost, extension
+        )
 
     def add(self, buf: Bytes, starts: Int64s, ends: Int64s) -> Iterator[Piece]:
         """Take valid messages. Raises `GapError`, and `IndexError` with the index of a message that a broker refuses."""
@@ -455,6 +482,8 @@ class Deriver:
         )  # fmt: skip
         if len(added.phy):
             self.phy, self.stored = int(added.phy[-1]), int(added.stored[-1])
+            if config.lmq:
+                self._note_lost(added, np.asarray(ends) - starts)
         if self._writes_queues and len(added.units):
             self._blocks.append(added.units)
             self._pending += len(added.units)
@@ -462,6 +491,14 @@ class Deriver:
                 yield from self._flush()
         if self._writes_index:
             yield from self.index.add(added.hashes, added.owners, added.phy, added.stored)
+
+    def _note_lost(self, added: Dispatches, size: Int64s) -> None:
+        """Note placeholders and fillers, and the messages for which there is room before them: a broker leaves less at the end of a file."""
+        after = added.phy + size
+        before = np.r_[self.end if self.end >= 0 else added.phy[0], after[:-1]]
+        follows = added.phy[added.phy - before >= size + BLANK.min_size]
+        self.lost += np.union1d(added.replaced, follows).tolist()
+        self.end = int(after[-1])
 
     def _flush(self) -> Iterator[Piece]:
         """Write the pending units. Raises `GapError`."""

@@ -366,7 +366,7 @@ class Dispatches:
     """The additions of a batch of messages to consume queues and index files.
 
     The queues of `units` are indices into `queues`. `hashes` are the index keys, and `owners` for each the index of its message in `phy` and
-    `stored`.
+    `stored`. `replaced` are the physical offsets of placeholders and fillers.
     """
 
     queues: list[tuple[str, int]]
@@ -375,6 +375,7 @@ class Dispatches:
     owners: Int32s
     phy: Int64s
     stored: Int64s
+    replaced: Int64s
 
 
 def dispatches(
@@ -427,7 +428,8 @@ def dispatches(
     units = Units(facts)
     if light or (len(facts[QUEUE]) and facts[QUEUE].min() < 0):
         units = _with_light(units, light, queues)
-    return Dispatches(queues.names, units, hashes, owners, facts[PHY], facts[_STORED])
+    replaced = facts[PHY, facts[_SPECIAL] & _PLACEHOLDER != 0]
+    return Dispatches(queues.names, units, hashes, owners, facts[PHY], facts[_STORED], replaced)
 
 
 def _with_light(units: Units, light: list[tuple[int, str, int, int]], queues: Queues) -> Units:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from struct import iter_unpack
 from typing import Any
 
 import pytest
 from golden_stores import CASES, HEALTHY, HOME
 from test_store import ROWS, SIZES, path_options, placed
+from test_write import light
 
 import logwright as lw
 from logwright.codec.rocketmq.formats.commitlog.codec import CODEC
@@ -68,6 +70,41 @@ def test_store_that_never_had_a_message_is_repaired_unchanged(tmp_path: Path) ->
     home, out = placed("empty", tmp_path), tmp_path / "out"
     lw.repair(home, out, codec="rocketmq.store")
     assert {path.name for path in out.iterdir()} == {path.name for path in home.iterdir()}
+
+
+def test_gap_that_a_broker_left_in_a_light_queue_stays(tmp_path: Path) -> None:
+    """Only where the log has lost messages, units are repeated, so that later messages keep their place in the queue."""
+    options = {**SIZES, "mappedFileSizeCommitLog": 1 << 16, "enableLmq": True}
+    rows = [row for n in range(8) for row in (light(n), {**light(n), "properties": [], "body": b"z" * 400})]
+    lw.write(rows, tmp_path / "written", "rocketmq.store", **options)
+    (log,) = (tmp_path / "written" / "commitlog").iterdir()
+    data = log.read_bytes()
+    for n in range(3, 8):
+        data = data.replace(b"QUEUE_OFFSET\1%d" % (10 - n), b"QUEUE_OFFSET\1%d" % (12 - n))
+    log.write_bytes(data)
+    home, light_queue = tmp_path / "home", "consumequeue/%LMQ%a/0"
+    lw.rebuild(tmp_path / "written", home, **options)
+
+    def units(path: Path) -> list[int]:
+        pairs = [
+            data
+            for file in sorted((path / light_queue).iterdir())
+            for data in iter_unpack(">qiq", file.read_bytes())
+        ]
+        return [phy for phy, size, _ in pairs if size]
+
+    before = units(home)
+    assert len(before) == 8
+    lw.repair(home, tmp_path / "same", **options)
+    assert lw.diff(home, tmp_path / "same", by="files").equal
+    log = home / "commitlog" / log.name
+    lost = before[5]
+    log.write_bytes(data[: lost + 4] + bytes(4) + data[lost + 8 :])
+    shutil.rmtree(home / light_queue)
+    for name in ("first", "second"):
+        lw.repair(home, tmp_path / name, **options)
+        home = tmp_path / name
+        assert units(home) == [*before[:5], before[6], *before[6:]]
 
 
 def test_stray_bytes_after_the_last_message_are_reported_and_need_no_placeholder(tmp_path: Path) -> None:
