@@ -58,6 +58,51 @@ def test_offset_in_a_gap_of_a_batch_queue_is_answered_with_the_batch_before(tmp_
     assert [store.pull(queue, number)[0][0].number for number in (4, 5, 8, 9)] == [4, 4, 4, 9]
 
 
+def pulled(store: Any, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Return queue offset and number of messages of each unit that pulls return, and fail at the thousandth pull."""
+    pull, calls = store.pull, iter(range(1000))
+
+    def counted(*args: Any) -> Any:
+        assert next(calls, None) is not None
+        return pull(*args)
+
+    monkeypatch.setattr(store, "pull", counted)
+    return [(served.unit.number, served.unit.count) for served in store.read_all()]
+
+
+@pytest.mark.parametrize("base", [200, 10**6, 4 * 10**18, 9 * 10**18])
+def test_gap_of_any_length_between_queue_files_takes_few_pulls(
+    base: int, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = written(tmp_path, ROWS)
+    files[f"consumequeue/T/0/{base:020d}"] = files.pop(f"consumequeue/T/0/{100:020d}")
+    units = pulled(store_of(start(files)), monkeypatch)
+    assert units == [*((n, 1) for n in range(5)), (base // 20, 1)]
+
+
+@pytest.mark.parametrize("base", [100, 200, 240, 333, 999])
+def test_skipped_gap_ends_where_steps_of_a_file_end(base: int, tmp_path: Any) -> None:
+    files = written(tmp_path, ROWS)
+    files[f"consumequeue/T/0/{base:020d}"] = files.pop(f"consumequeue/T/0/{100:020d}")
+    queue = store_of(start(files)).queues["T", 0]
+    for number in range(queue.max_offset):
+        step = number
+        while step < queue.max_offset and queue.queue.find(step * 20) is None:
+            step = queue.next_file(step)
+        assert min(queue.skip(number), queue.max_offset) == min(step, queue.max_offset)
+
+
+@pytest.mark.parametrize("number", [400, 1 << 20, 1 << 62])
+def test_gap_of_any_length_in_a_batch_queue_takes_few_pulls(
+    number: int, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = written(tmp_path, [batch(*args) for args in ((0, 1), (1, 3), (4, 1), (5, 10))], batch_topics="B")
+    name = "batchconsumequeue/B/1/00000000000000000138"
+    files[name] = changed(files[name], 28, struct.pack(">q", number))
+    units = pulled(store_of(start(files)), monkeypatch)
+    assert list(dict.fromkeys(units)) == [(0, 1), (1, 3), (4, 1), (number, 10)]
+
+
 def test_delay_levels_of_the_configuration_give_the_delivery_times_in_units(tmp_path: Any) -> None:
     topic, levels = "SCHEDULE_TOPIC_XXXX", {"messageDelayLevel": "2s 1d"}
     rows = [

@@ -150,5 +150,10 @@ class BatchConsumeQueue:
     def next_file(self, number: int) -> int:
         return number + 1
 
+    def skip(self, number: int) -> int:
+        """Return the first queue offset from `number` on whose answer has other units than that of `number`, at the earliest."""
+        later = [unit[4] for file in self.queue.files for unit in self._written(file) if unit[4] >= number]
+        return max(number, min(later) - self.most_units + 1 if later else self.max_offset)
+
     def flush(self) -> None:
         self.queue.flush()

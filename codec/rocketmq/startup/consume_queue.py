@@ -258,6 +258,16 @@ class ConsumeQueue:
         per_file = self.queue.size // SIZE
         return number + per_file - number % per_file
 
+    def skip(self, number: int) -> int:
+        """Return the first queue offset from `number` on, by steps of `next_file`, that a file has; or the end of the queue."""
+        offset, size = number * SIZE, self.queue.size
+        steps = [
+            offset if file.base <= offset else -(-file.base // size) * size
+            for file in self.queue.files
+            if offset < file.base + size
+        ]
+        return min(steps) // SIZE if steps else max(number, self.max_offset)
+
     def flush(self) -> None:
         for queue in (self.queue, *(() if self.ext is None else (self.ext.queue,))):
             queue.flush()

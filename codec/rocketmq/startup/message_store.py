@@ -414,11 +414,13 @@ class MessageStore:
         return picked, status, following
 
     def read_all(self) -> Iterator[Served]:
-        """Pull every queue from its first offset to its last."""
+        """Pull every queue from its first offset to its last. A gap of any length takes a bounded number of pulls."""
         for (topic, queue_id), queue in sorted(self.queues.items()):
             number = queue.min_offset
             while number < queue.max_offset:
-                units, _, following = self.pull(queue, number)
+                units, status, following = self.pull(queue, number)
                 for unit in units:
                     yield Served(topic, queue_id, unit)
-                number = following if following > number else number + 1
+                if following <= number or status == "OFFSET_FOUND_NULL":
+                    following = queue.skip(max(following, number + 1))
+                number = following
