@@ -546,3 +546,29 @@ def test_store_without_its_commit_log_is_one_fault(tmp_path: Path) -> None:
     assert "pass storePathCommitLog" in text
     assert not report.ok
     assert lw.verify(home, storePathCommitLog=str(tmp_path / "elsewhere")).ok
+
+
+@pytest.mark.parametrize("folder", ["commitlog", "consumequeue/T0/0"])
+@pytest.mark.parametrize(
+    ("name", "loads"),
+    [
+        ("+" + "0" * 19, True),
+        ("0" * 21, True),
+        ("-" + "0" * 20, True),
+        ("9" * 20, False),
+        ("abc", False),
+        ("0" * 20 + ".tmp", False),
+    ],
+)
+def test_fault_of_a_file_name_says_whether_a_broker_loads_the_file(
+    folder: str, name: str, loads: bool, tmp_path: Path
+) -> None:
+    home = tmp_path / "store"
+    lw.write(ROWS, home, "rocketmq.store", **SIZES)
+    min((home / folder).iterdir()).rename(home / folder / name)
+    report = lw.verify(home, as_system="5.5.0", **SIZES)
+    assert report.system is not None
+    assert report.system["opens"] == loads
+    (fault,) = (fault for file in report.files for fault in file.faults if "name is not that" in fault.detail)
+    expected = "a broker loads it as the file of offset 0" if loads else "a broker does not load the store"
+    assert fault.system == expected

@@ -16,6 +16,7 @@ from logwright.codec.layout import Layout
 from logwright.codec.option import STARTS, Options, used_by
 from logwright.codec.rocketmq.formats.commitlog.codec import BODY_LIMIT, FILE_SIZE
 from logwright.codec.rocketmq.formats.commitlog.codec import CODEC as COMMIT_LOG
+from logwright.codec.rocketmq.startup.message import integer
 from logwright.codec.rocketmq.store import builder, tree, views
 from logwright.codec.rocketmq.store.check import ADVICE
 from logwright.codec.store.build import Builder, Parts, Placement, Stage
@@ -243,16 +244,22 @@ def _bad_names(files: Sequence[PlannedFile]) -> Iterator[tuple[str, Fault]]:
         queue = tree.first(file.name) in (tree.QUEUE, tree.BATCH, tree.EXT) and tree.queue_of(file.name)
         if file.role is Role.FOREIGN and (tree.is_log(file.name) or queue):
             text = "the name is not that of a store file"
-            yield (
-                file.name,
-                Fault(NAME, 0, 0, Kind.LINK, text, Severity.ERROR, "a broker does not load the store"),
-            )
+            yield file.name, Fault(NAME, 0, 0, Kind.LINK, text, Severity.ERROR, _loaded(file.name))
         elif tree.is_log(file.name) and file.role is Role.PRIMARY and len(_file_name(file.name)) != 20:
             text = "the name is not padded to 20 digits; files are loaded in alphabetical order"
             yield (
                 file.name,
                 Fault(NAME, 0, 0, Kind.ORDER, text, Severity.WARNING, "a broker may truncate the log"),
             )
+
+
+def _loaded(name: str) -> str:
+    """Return how a broker loads a file whose name is not as usual."""
+    try:
+        number = integer(_file_name(name), 64)
+    except ValueError:
+        return "a broker does not load the store"
+    return f"a broker loads it as the file of offset {number}"
 
 
 LAYOUT = Store()

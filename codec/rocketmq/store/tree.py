@@ -40,7 +40,7 @@ TOPICS_FILE, OFFSETS_FILE = f"{CONFIG}/topics.json", f"{CONFIG}/consumerOffset.j
 FOLDERS = (LOG, f"{LOG}-*", f"{QUEUE}/*/*", f"{BATCH}/*/*", f"{EXT}/*/*", INDEX, TIMER, CONFIG)
 BARRIER = f"{LOG}/-"
 """A file that keeps a broker from starting. Its size is not that of a commit log file, and it does not sort last."""
-_NUMBER = re.compile(r"\d{1,20}")
+_NUMBER = re.compile(r"[0-9]{1,20}")
 _DEFAULTS = {LOG: 1 << 30, QUEUE: 6_000_000, BATCH: 13_800_000, EXT: 50_331_648}
 
 LOG_PATH = Option(
@@ -162,9 +162,9 @@ def is_log(name: str) -> bool:
 
 
 def base_of(name: str) -> int | None:
-    """Return the number in a file name, or None if the name is not a number."""
+    """Return the number in a file name, or None if the name is not a number below 2^63."""
     digits = name.rpartition("/")[2]
-    return int(digits) if _NUMBER.fullmatch(digits) else None
+    return int(digits) if _NUMBER.fullmatch(digits) and int(digits) < 1 << 63 else None
 
 
 def queue_of(name: str) -> tuple[str, int] | None:
