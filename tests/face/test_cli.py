@@ -47,6 +47,27 @@ def test_every_verb_has_help(capsys: Out) -> None:
     assert run("--help") == 0
 
 
+@pytest.mark.parametrize("place", range(3))
+@pytest.mark.parametrize("words", [["--compression-type", "gzip"], ["--compression.type=gzip"]])
+def test_options_of_a_codec_may_be_before_between_and_after_paths(
+    place: int, words: list[str], partition: Path, tmp_path: Path
+) -> None:
+    paths = [str(partition), str(tmp_path / "out-0")]
+    assert run("convert", "--limit", "2", *paths[:place], *words, *paths[place:]) == 0
+    assert (
+        lw.read(tmp_path / "out-0", view="batches", columns="compression")["compression"][0].as_py() == "gzip"
+    )
+    paths[0] = paths[1]
+    words = ["--max.decompressed.bytes", "1m", "--by", "rows"]
+    assert run("diff", *paths[:place], *words, *paths[place:]) == 0
+
+
+def test_value_of_an_option_of_the_verb_may_look_like_an_option(partition: Path, tmp_path: Path) -> None:
+    drop = ["--redact", "offset == 0", "--with", "--none"]
+    assert run("edit", str(partition), *drop, "-o", str(tmp_path / "out-0")) == 0
+    assert lw.read(tmp_path / "out-0", columns="value")["value"][0].as_py() == b"--none"
+
+
 def test_misspelt_verb_is_named(capsys: Out) -> None:
     assert run("dmp") == 2
     assert "Did you mean 'dump'" in capsys.readouterr().err

@@ -80,7 +80,32 @@ MODES = ("FAILFAST", "PERMISSIVE", "DROPMALFORMED", "AS_SYSTEM")
 """The names of `readers.stream.Mode`, repeated here so that --help needs no slow import."""
 
 
-class AsSystemCommand(click.Command):
+class OwnOptionsCommand(click.Command):
+    """A command that takes the options of a codec before, between and after its paths. They are moved behind them, to `own_options`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
+        known = {text: option for option in options for text in (*option.opts, *option.secondary_opts)}
+        words: list[str] = []
+        own: list[str] = []
+        rest = list(args)
+        while rest and rest[0] != "--":
+            word = rest.pop(0)
+            option = known.get(word.partition("=")[0])
+            foreign = option is None and word.startswith("--")
+            target = own if foreign else words
+            target.append(word)
+            if option is not None:
+                has_value = not option.is_flag and not option.count
+            else:
+                has_value = foreign and bool(rest) and not rest[0].startswith("--")
+            if has_value and "=" not in word:
+                target += rest[:1]
+                del rest[:1]
+        return super().parse_args(ctx, [*words, *rest, *own])
+
+
+class AsSystemCommand(OwnOptionsCommand):
     """A command whose `--as-system` takes an optional value: the next word is its value only if it is a version number."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
-from logwright.cli.common import ANY_OPTION, CODEC, own_options
+from logwright.cli.common import ANY_OPTION, CODEC, OwnOptionsCommand, own_options
 from logwright.codec import plural
 
 
-@click.command("damage", context_settings=ANY_OPTION)
+@click.command("damage", cls=OwnOptionsCommand, context_settings=ANY_OPTION)
 @click.argument("path")
 @click.option(
     "--op", "operations", multiple=True, metavar="OPERATION", help="Operation to apply; may be repeated."

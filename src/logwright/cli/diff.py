@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from logwright.cli.common import ANY_OPTION, CODEC, filter_text, own_options, print_json
+from logwright.cli.common import ANY_OPTION, CODEC, OwnOptionsCommand, filter_text, own_options, print_json
 
 
-@click.command("diff", context_settings=ANY_OPTION)
+@click.command("diff", cls=OwnOptionsCommand, context_settings=ANY_OPTION)
 @click.argument("a")
 @click.argument("b")
 @click.option(

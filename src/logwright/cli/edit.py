@@ -7,6 +7,7 @@ import click
 from logwright.cli.common import (
     ANY_OPTION,
     CODEC,
+    OwnOptionsCommand,
     filter_text,
     own_options,
     print_report,
@@ -15,7 +16,7 @@ from logwright.cli.common import (
 )
 
 
-@click.command("edit", context_settings=ANY_OPTION)
+@click.command("edit", cls=OwnOptionsCommand, context_settings=ANY_OPTION)
 @click.argument("path")
 @CODEC
 @click.option(

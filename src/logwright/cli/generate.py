@@ -6,11 +6,11 @@ import os
 
 import click
 
-from logwright.cli.common import ANY_OPTION, own_options
+from logwright.cli.common import ANY_OPTION, OwnOptionsCommand, own_options
 from logwright.codec.plural import count
 
 
-@click.command("generate", context_settings=ANY_OPTION)
+@click.command("generate", cls=OwnOptionsCommand, context_settings=ANY_OPTION)
 @click.argument("codec")
 @click.argument("path", required=False)
 @click.option("--rows", default="1000", show_default=True, help="Number of rows.")

@@ -8,6 +8,7 @@ from logwright.cli.common import (
     ANY_OPTION,
     CODEC,
     RECURSIVE,
+    OwnOptionsCommand,
     own_options,
     print_report,
     progress,
@@ -15,7 +16,7 @@ from logwright.cli.common import (
 )
 
 
-@click.command("rebuild", context_settings=ANY_OPTION)
+@click.command("rebuild", cls=OwnOptionsCommand, context_settings=ANY_OPTION)
 @click.argument("path")
 @CODEC
 @click.option("--what", help="Comma-separated names.  [default: everything that can be rebuilt]")
