@@ -422,6 +422,24 @@ def test_extension_that_units_lead_to_must_exist(tmp_path: Path) -> None:
     assert faults_of(tmp_path / "out") == []
 
 
+@pytest.mark.parametrize("units", [1, 3, 50])
+@pytest.mark.parametrize("files", ["first", "all"])
+def test_queue_file_with_the_name_of_another_one_is_an_error(units: int, files: str, tmp_path: Path) -> None:
+    size = 20 * units
+    home = tmp_path / "store"
+    rows = [{"topic": "T", "queue_id": 0, "body": b"x"} for _ in range(5)]
+    lw.write(rows, home, "rocketmq.store", mappedFileSizeConsumeQueue=size, mappedFileSizeCommitLog=4096)
+    assert lw.verify(home).ok
+    queue = sorted((home / "consumequeue" / "T" / "0").iterdir(), reverse=True)
+    for file in queue if files == "all" else queue[-1:]:
+        file.rename(file.with_name(f"{int(file.name) + 100 * size:020d}"))
+    report = lw.verify(home)
+    assert not report.ok
+    wrong = {name: fault.detail for name, fault in report.faults if fault.kind is Kind.ORDER}
+    name = f"consumequeue/T/0/{100 * size:020d}"
+    assert "queue offset 0 on" in wrong[name] and f"should be {0:020d}" in wrong[name]
+
+
 def test_queue_file_that_is_shorter_than_others_is_damage(keyed: Path, tmp_path: Path) -> None:
     """A broker does not load a store with such a file."""
     queue = sorted((keyed / "consumequeue").rglob("0" * 10 + "*"))[1]

@@ -430,6 +430,7 @@ class StoreChecker:
                 listed.append(at)
                 if np.array_equal(at, offsets) and np.array_equal(units["size"], sizes):
                     reached = max(reached, int(at[-1]) if len(at) else -1)
+                    yield from self._misplaced(file, number, np.arange(len(units)))
                     yield from self._codes(file, units, tags, range(len(units)))
                     continue
                 is_light = queue[0].startswith("%LMQ%")
@@ -451,6 +452,7 @@ class StoreChecker:
                         Fault(NAME, position, units.dtype.itemsize, Kind.LINK, text, Severity.ERROR, "", 0),
                     )
                 if not is_light and len(offsets):
+                    yield from self._misplaced(file, number[index[matches]], np.flatnonzero(matches))
                     yield from self._codes(file, units, tags[index], np.flatnonzero(matches))
             if len(listed) == 1 and np.array_equal(listed[0], offsets):
                 continue
@@ -481,6 +483,23 @@ class StoreChecker:
             text = f"no unit yet for the {last} of the log, from offset {int(late[0])} on"
             system = "a broker adds them when it runs, or in its recovery after an unclean stop"
             yield name, Fault(NAME, at, 0, Kind.LINK, text, Severity.INFO, system, 0)
+
+    def _misplaced(
+        self, file: PlannedFile, number: Int64s, places: npt.NDArray[np.int_]
+    ) -> Iterator[tuple[str, Fault]]:
+        """Check that the units at these places of a file are at the queue offsets of their messages, which are consecutive: otherwise the
+        file has the name of another one."""
+        queue, (base, beyond) = tree.queue_of(file.name), divmod(tree.base_of(file.name) or 0, _UNIT.itemsize)
+        if queue is None or queue[0] in self._batches or beyond or not len(places):
+            return
+        shifts = base + places - number
+        if shifts[0] == 0 or (shifts != shifts[0]).any() or (np.diff(number) != 1).any():
+            return
+        first = int(number[0] - places[0])
+        text = f"the units are those from queue offset {first} on, so the name of the file should be {first * _UNIT.itemsize:020d}"
+        system = "consumers get these messages under other queue offsets, or not at all"
+        lost = {"topic": queue[0], "queue_id": queue[1]}
+        yield file.name, Fault(NAME, 0, 0, Kind.ORDER, text, Severity.ERROR, system, 0, lost)
 
     def _codes(
         self, file: PlannedFile, units: npt.NDArray[np.void], tags: Int64s, among: Iterable[int]
