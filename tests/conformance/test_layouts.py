@@ -122,8 +122,11 @@ def test_write_survives_any_failure_and_crash(box: DirectorySample, way: str) ->
     assert figures.crashes > 100
 
 
+@pytest.mark.parametrize(("step", "least"), [(21, 4), pytest.param(7, 14, marks=pytest.mark.extended)])
 @each_layout
-def test_append_survives_failures_and_crashes_at_some_operations(box: DirectorySample) -> None:
-    figures = trust.writing_directory(box, ["append"], step=21)
-    assert figures.failures > 4
-    assert figures.crashes > 4
+def test_append_survives_failures_and_crashes_at_some_operations(
+    box: DirectorySample, step: int, least: int
+) -> None:
+    figures = trust.writing_directory(box, ["append"], step=step)
+    assert figures.failures > least
+    assert figures.crashes > least
