@@ -437,7 +437,8 @@ def test_queue_file_with_the_name_of_another_one_is_an_error(units: int, files: 
     assert not report.ok
     wrong = {name: fault.detail for name, fault in report.faults if fault.kind is Kind.ORDER}
     name = f"consumequeue/T/0/{100 * size:020d}"
-    assert "queue offset 0 on" in wrong[name] and f"should be {0:020d}" in wrong[name]
+    assert "queue offset 0 on" in wrong[name]
+    assert f"should be {0:020d}" in wrong[name]
 
 
 def test_queue_file_that_is_shorter_than_others_is_damage(keyed: Path, tmp_path: Path) -> None:
