@@ -45,6 +45,7 @@ _AHEAD = 16
 _VERIFY = 8
 """Limit for reading candidate blocks, in multiples of the window size."""
 _POSITION_BITS = 31
+_POSITION = (1 << _POSITION_BITS) - 1
 COMPRESSED = (layout.SNAPPY, layout.ZSTD, layout.ZLIB_RAW)
 _EMPTY_HEAD = b"\x00\x00\x00\x00\x01"
 MAGIC = bytes.fromhex("57fb808b247547db")
@@ -157,12 +158,15 @@ def pairs(data: Bytes) -> tuple[Int64s, Int64s]:
     keyed = np.empty(len(places), np.int64)
     keyed[order] = place_numbers
     keyed = keyed << _POSITION_BITS | places
-    left, right = keyed[: len(starts)], np.sort(keyed[len(starts) :])
-    if not len(right):
+    if not len(ends):
         return starts[:0], ends
-    nearest = np.minimum(np.searchsorted(right, left, "right"), len(right) - 1)
-    match = (right[nearest] > left) & (right[nearest] >> _POSITION_BITS == left >> _POSITION_BITS)
-    return starts[match], right[nearest[match]] & ((1 << _POSITION_BITS) - 1)
+    # Both are sorted: a search for numbers in any order would wait for memory at each step.
+    left, right = np.sort(keyed[: len(starts)]), np.sort(keyed[len(starts) :])
+    nearest = right[np.minimum(np.searchsorted(right, left, "right"), len(right) - 1)]
+    match = (nearest > left) & (nearest >> _POSITION_BITS == left >> _POSITION_BITS)
+    starts, ends = left[match] & _POSITION, nearest[match] & _POSITION
+    order = np.argsort(starts)
+    return starts[order], ends[order]
 
 
 def is_filter(block: Bytes) -> bool:
