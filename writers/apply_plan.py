@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -18,7 +19,7 @@ import pyarrow as pa
 from logwright.codec import plural, registry
 from logwright.codec.arrays import Bytes
 from logwright.codec.engine.fold import Fold
-from logwright.codec.engine.repair import Removed, RepairPlan
+from logwright.codec.engine.repair import OutputFile, Removed, RepairPlan
 from logwright.codec.fault import (
     BusyError,
     DamageError,
@@ -28,15 +29,17 @@ from logwright.codec.fault import (
     Severity,
     UnreadableError,
 )
-from logwright.codec.frames.walk import Hole, Walk
+from logwright.codec.frames.walk import Hole, Stretch, Walk
 from logwright.codec.layout import Layout
 from logwright.codec.option import Options
 from logwright.codec.store.build import Piece, Summary
 from logwright.codec.store.extents import Copy, Extent
-from logwright.codec.store.listing import Entry, Listing, Plan, Role
+from logwright.codec.store.listing import Entry, Listing, Plan, PlannedFile, Role
 from logwright.codec.store.roots import name_without_roots
 from logwright.codec.window import Chunk, Zeros
 from logwright.readers.corrected import corrects, original
+from logwright.readers.prefetch import FEW, Prefetcher, usable
+from logwright.readers.readahead import weight
 from logwright.readers.source import Source, is_remote, local_path
 from logwright.writers.backup import WINDOW, Backup
 from logwright.writers.commit import Method, Transaction
@@ -183,54 +186,55 @@ class PlanWriter:
         model = next((file.name for file in plans[0].files if file.role is Role.PRIMARY), "")
         done = Done()
         comparisons: dict[str, _Comparison] = {}
-        for output in plan.files():
-            name = checked(name_without_roots(output.name, self._roots) if self._gathers else output.name)
-            if name in done.untouched or name in done.written:
-                raise LogwrightError(f"layout {self._layout.name} made {name} twice")
-            if isinstance(output, Piece):
-                comparison = comparisons.setdefault(name, _Comparison(copies, name, before.get(name)))
-                comparison.add(output)
-                if stage is not None:
-                    stage.take([replace(output, name=name)])
-                    self._show(len(output.data))
-                if not output.done:
-                    continue
-                same, like, extents = comparison.finish(), name, []
-                if stage is not None and same and not everything:
-                    stage.drop(name)
-            else:
-                extents, like = _joined(output.pieces), output.like or ""
-                same = _same(copies, name, extents, before.get(name))
-            done.kept += [
-                extent
-                for extent in extents
-                if isinstance(extent, Copy) and roles[extent.copy].get(extent.file) is Role.PRIMARY
-            ]
-            if same:
-                done.untouched.append(name)
-            else:
-                done.written.append(name)
-                if name in before:
-                    done.changed.add(name)
-                    if roles[0].get(name) is Role.DERIVED:
-                        done.derived.add(name)
-            if stage is not None and (everything or not same):
-                try:
+        with _prefetcher(sum(before.values())) as prefetcher:
+            for output in prefetcher.iterate([plan.files], _weight_of_output):
+                name = checked(name_without_roots(output.name, self._roots) if self._gathers else output.name)
+                if name in done.untouched or name in done.written:
+                    raise LogwrightError(f"layout {self._layout.name} made {name} twice")
+                if isinstance(output, Piece):
+                    comparison = comparisons.setdefault(name, _Comparison(copies, name, before.get(name)))
+                    comparison.add(output)
+                    if stage is not None:
+                        stage.take([replace(output, name=name)])
+                        self._show(len(output.data))
+                    if not output.done:
+                        continue
+                    same, like, extents = comparison.finish(), name, []
+                    if stage is not None and same and not everything:
+                        stage.drop(name)
+                else:
+                    extents, like = _joined(output.pieces), output.like or ""
+                    same = _same(copies, name, extents, before.get(name))
+                done.kept += [
+                    extent
+                    for extent in extents
+                    if isinstance(extent, Copy) and roles[extent.copy].get(extent.file) is Role.PRIMARY
+                ]
+                if same:
+                    done.untouched.append(name)
+                else:
+                    done.written.append(name)
+                    if name in before:
+                        done.changed.add(name)
+                        if roles[0].get(name) is Role.DERIVED:
+                            done.derived.add(name)
+                if stage is not None and (everything or not same):
+                    try:
+                        if not isinstance(output, Piece):
+                            self._stage(stage, copies, name, extents)
+                    except UnreadableError as error:
+                        if not same or roles[0].get(name) in (Role.PRIMARY, Role.DERIVED):
+                            raise
+                        # The file was not checked, and nothing depends on it.
+                        stage.drop(name)
+                        done.warnings.append(
+                            f"{name} cannot be read from the disk and is not in the result: {error.message}"
+                        )
+                        continue
+                    like = name if same else like if like in before else model
+                    self._adopt(stage.real(name), copies[0], like, done, times=same)
                     if not isinstance(output, Piece):
-                        self._stage(stage, copies, name, extents)
-                except UnreadableError as error:
-                    if not same or roles[0].get(name) in (Role.PRIMARY, Role.DERIVED):
-                        raise
-                    # The file was not checked, and nothing depends on it.
-                    stage.drop(name)
-                    done.warnings.append(
-                        f"{name} cannot be read from the disk and is not in the result: {error.message}"
-                    )
-                    continue
-                like = name if same else like if like in before else model
-                self._adopt(stage.real(name), copies[0], like, done, times=same)
-                if not isinstance(output, Piece):
-                    stage.close_file(name)
+                        stage.close_file(name)
         done.cut, done.summary, done.leaves_gaps = tuple(plan.cut), plan.summary(), plan.leaves_gaps
         done.removed = tuple(name for name in plan.removes if name in before)
         return done
@@ -368,23 +372,50 @@ def _in_files(
     listing: Opens, layout: Layout, plan: Plan, checker: Fold[Iterable[tuple[str, Fault]]] | None
 ) -> Iterator[tuple[str, Fault]]:
     """Iterate over the faults of the files of a directory, with checksums verified. Their frames go to the checker."""
-    for file in plan.files:
-        if file.codec is None or file.role in (Role.LEFTOVER, Role.FOREIGN):
-            continue
-        codec = registry.get(file.codec)
-        hints = {"directory": listing.name, "live": False, **file.hints}
-        context = codec.context(file.name.rpartition("/")[2], Options(codec.options), **hints)
-        fold = checker if file.role is Role.PRIMARY else None
-        if fold is not None:
-            fold.begin(file)
-        with listing.open(file.name) as source:
-            for step in Walk(source, codec, context):
-                if isinstance(step, Hole):
-                    yield file.name, step.fault
-                    continue
+    files = [
+        file
+        for file in plan.files
+        if file.codec is not None and file.role not in (Role.LEFTOVER, Role.FOREIGN)
+    ]
+    with _prefetcher(sum(file.size for file in files)) as prefetcher:
+        walks = [partial(_walk, listing, file) for file in files]
+        for file, step in prefetcher.iterate(walks, _weight_of_step):
+            fold = checker if file.role is Role.PRIMARY else None
+            if isinstance(step, Hole):
+                yield file.name, step.fault
+            elif isinstance(step, Stretch):
                 yield from ((file.name, fault) for fault in step.faults)
                 if fold is not None and len(step.frames):
                     fold.add(step.window, step.frames)
+            elif fold is not None:
+                fold.begin(file)
+
+
+def _walk(listing: Opens, file: PlannedFile) -> Iterator[tuple[PlannedFile, Stretch | Hole | None]]:
+    """Iterate over the steps of a walk over a file, after None for its beginning."""
+    assert file.codec is not None
+    yield file, None
+    codec = registry.get(file.codec)
+    hints = {"directory": listing.name, "live": False, **file.hints}
+    context = codec.context(file.name.rpartition("/")[2], Options(codec.options), **hints)
+    with listing.open(file.name) as source:
+        for step in Walk(source, codec, context):
+            yield file, step
+
+
+def _prefetcher(size: int) -> Prefetcher:
+    """Return threads that work ahead while `size` bytes are read or written."""
+    return Prefetcher(1 if size < FEW else usable())
+
+
+def _weight_of_step(item: tuple[PlannedFile, Stretch | Hole | None]) -> int:
+    return 0 if item[1] is None else weight(item[1])
+
+
+def _weight_of_output(output: OutputFile | Piece) -> int:
+    """Return the number of bytes that are kept in memory with an output, at least 1: so that it is written before all others are known."""
+    chunks = [output.data] if isinstance(output, Piece) else output.pieces
+    return max(1, sum(len(chunk) for chunk in chunks if not isinstance(chunk, Copy | Zeros)))
 
 
 # Extents
