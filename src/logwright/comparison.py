@@ -10,7 +10,7 @@ from logwright.codec import plural
 from logwright.codec.fault import UsageError
 from logwright.codec.option import Verb, number
 from logwright.codec.table import Table
-from logwright.conversion import is_table, open_table
+from logwright.conversion.table_files import is_table, open_table
 from logwright.formats.sink import format_of
 from logwright.readers import plan, resolve
 from logwright.readers.diff import by_of
