@@ -1,7 +1,8 @@
 """RocketMQ: a store read, checked, written and rebuilt, beside the store's own classes in a JVM, fetched by Maven.
 
 Run by `benchmarks/run.py`; alone it prints its section of the table. Without Java or Maven the section says so. Times are of the processor,
-on both sides and of all threads. The JVM is warm, and its garbage collector is single-threaded. Nothing waits for the disk.
+for one thread of ours and all threads of the JVM, except in rows of the wall clock. The JVM is warm, and its garbage collector is
+single-threaded. Nothing waits for the disk.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import pyarrow as pa
 from bench_zookeeper import Unsynced
-from rounds import Size, Task, in_turn, jvm, print_section, python, second
+from rounds import Size, in_turn, jvm, print_section, python, second
 from threads import alone
 
 import logwright as lw
@@ -184,9 +185,9 @@ def section(place: Path, size: Size) -> list[str]:
     lines = [
         f"RocketMQ: a store of {count:,} messages of four topics, {bytes_ / 1e6:.0f} MB of commit log. The store's own classes",
         f"({rocketmq.VERSIONS[0]}) run in a warm JVM, in turn with ours; each ratio is the median of the ratios of all rounds. Times are",
-        "of the processor and all threads; those of writing and rebuilding are on the wall clock too. Nothing waits for the disk. `decode`",
-        "returns one object per message, with its properties in a hash map, which is dropped at once: users of tables need columns, which are",
-        "measured too. The row `only read, summed and copied` is what any reader of bodies does at least.",
+        "of the processor, for one thread of ours and all threads of the JVM, where the row does not name the wall clock. Nothing waits for",
+        "the disk. `decode` returns one object per message, with its properties in a hash map, which is dropped at once: users of tables need",
+        "columns, which are measured too. The row `only read, summed and copied` is what any reader of bodies does at least.",
         "",
         "| task | logwright | beside it | ratio |",
         "|---|---|---|---|",
@@ -210,8 +211,8 @@ def section(place: Path, size: Size) -> list[str]:
         remove()
         derived(log_alone, out, options)
 
-    def rows(columns: Any) -> Task:
-        return python(alone(lambda: sum(batch.num_rows for batch in lw.scan(home, columns=columns))))
+    def rows(columns: Any = None) -> int:
+        return sum(batch.num_rows for batch in lw.scan(home, columns=columns))
 
     command = [
         *(java.command("java"), "-Xmx2g", "-XX:+UseSerialGC", *rocketmq.FLAGS, "-cp", _JVM.classpath()),
@@ -224,8 +225,9 @@ def section(place: Path, size: Size) -> list[str]:
             "columns": server.task("columns", units=count),
             "least": python(least(home)),
             "check": python(alone(lambda: check(home))),
-            "rows": rows(None),
-            "all": rows("*"),
+            "rows": python(alone(rows)),
+            "all": python(alone(lambda: rows("*"))),
+            "cores": python(rows),
         }
         measured = in_turn(reading, size.rounds)
         million, decode = count / 1e6, "MessageDecoder.decode with CRC"
@@ -237,26 +239,29 @@ def section(place: Path, size: Size) -> list[str]:
             ("only read, summed and copied", "least", decode, "decode"),
         ):
             lines.append(measured.row(label, million, "M/s", task, name, peer))
+        for name, peer in ((f"{decode}, then into columns", "columns"), (decode, "decode")):
+            label = "messages to Arrow, default columns, all cores, wall clock"
+            lines.append(measured.row(label, million, "M/s", "cores", name, peer, wall=True))
         writing = {
             "put": server.task("put", units=count),
             "rebuild": server.task("rebuild", units=count),
             "store": python(alone(store), remove),  # the peer's store only grows
             "rebuilt": python(alone(rebuild)),
+            "cores": python(rebuild),
             "derived": python(alone(derive)),
         }
         measured = in_turn({name: second(task) for name, task in writing.items()}, few)
-        for label, task, name, peer in (
-            ("a store written, queues and index included", "store", "putMessage and dispatch", "put"),
-            ("queues and index of a log", "derived", "DefaultMessageStore.load of a log alone", "rebuild"),
-            (
-                "the same, the log copied, input and result checked",
-                "rebuilt",
-                "DefaultMessageStore.load of a log alone",
-                "rebuild",
-            ),
+        load = "DefaultMessageStore.load of a log alone"
+        checked = "the same, the log copied, input and result checked"
+        for label, task, name, peer, clock in (
+            ("a store written, queues and index included", "store", "putMessage and dispatch", "put", (0, 1)),
+            ("queues and index of a log", "derived", load, "rebuild", (0, 1)),
+            (checked, "rebuilt", load, "rebuild", (0,)),
+            (f"{checked}, all cores", "cores", load, "rebuild", (1,)),
         ):
-            lines.append(measured.row(label, million, "M/s", task, name, peer))
-            lines.append(measured.row(f"{label}, wall clock", million, "M/s", task, name, peer, wall=True))
+            for wall in clock:
+                full = f"{label}, wall clock" if wall else label
+                lines.append(measured.row(full, million, "M/s", task, name, peer, wall=bool(wall)))
     return lines
 
 
