@@ -276,7 +276,8 @@ def _sum_up(report: Report, request: Request, verb: str) -> None:
     if request.dry_run:
         report.next = f"logwright {verb} {shlex.quote(report.path)}{options} --out DIR"
     else:
-        report.next = f"logwright verify {shlex.quote(request.out or report.path)}{options}"
+        result = request.out if done else None  # nothing is written if all stores failed
+        report.next = f"logwright verify {shlex.quote(result or report.path)}{options}"
 
 
 def _of_part(part: Report, entry: Mapping[str, Any]) -> Mapping[str, Any]:

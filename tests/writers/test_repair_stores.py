@@ -237,6 +237,15 @@ def test_failing_store_does_not_stop_the_others(tmp_path: Path, capsys: pytest.C
     assert lw.verify(out).ok
 
 
+def test_report_of_a_repair_that_wrote_nothing_leads_to_the_original(tmp_path: Path) -> None:
+    source = tmp_path / "databases"
+    lw.generate("zookeeper.datadir", source / "db", rows=20, seed=7)
+    overwrite(next((source / "db" / "version-2").glob("snapshot.*")), 500)
+    report = lw.repair(source, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    assert report.text().splitlines()[-1] == f"  logwright verify {source}"
+
+
 def test_invalid_requests_are_refused_before_anything_is_written(tmp_path: Path) -> None:
     source = databases(tmp_path / "Default")
     before = files(tmp_path)
