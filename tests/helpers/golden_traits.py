@@ -6,8 +6,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gzip
+import hashlib
 import json
 import re
 import tarfile
@@ -16,7 +18,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-GOLDEN = Path(__file__).resolve().parents[2] / "corpora/golden"
+ROOT = Path(__file__).resolve().parents[2]
+GOLDEN = ROOT / "corpora/golden"
 
 _ROWS = {"node", "acl_cache", "persisted", "journal_record"}
 """Kinds of JSON lines that hold rows, not answers."""
@@ -47,18 +50,23 @@ def cases(system: str) -> Mapping[str, Path]:
     return folders
 
 
-def unpacked(archive: Path) -> Path:
-    """Return the folder of an archive's files, which this process has until it ends."""
-    return Path(_unpacked(archive).name)
-
-
 @functools.cache
-def _unpacked(archive: Path) -> TemporaryDirectory[str]:
-    folder = TemporaryDirectory(prefix="golden-")
-    with tarfile.open(archive) as files:
-        if hasattr(tarfile, "data_filter"):
-            files.extraction_filter = tarfile.data_filter  # Python before 3.11.4 has no filters
-        files.extractall(folder.name)
+def unpacked(archive: Path) -> Path:
+    """Return the folder of an archive's files. They are unpacked once, into `.cache/`, and no test changes them."""
+    place = ROOT / ".cache/golden"
+    folder = place / hashlib.sha256(archive.read_bytes()).hexdigest()[:16]
+    if not folder.exists():
+        place.mkdir(parents=True, exist_ok=True)
+        with (
+            TemporaryDirectory(dir=place, ignore_cleanup_errors=True) as draft,
+            tarfile.open(archive) as files,
+        ):
+            if hasattr(tarfile, "data_filter"):
+                files.extraction_filter = tarfile.data_filter  # Python before 3.11.4 has no filters
+            files.extractall(draft)
+            # Another worker may have been faster.
+            with contextlib.suppress(OSError):
+                Path(draft).rename(folder)
     return folder
 
 
@@ -71,11 +79,14 @@ def traits(folder: Path) -> frozenset[str]:
     """
     masked_traits: set[str] = set()
     answers = list(_answers(folder))
-    for text in {text[:_LONG] for answer in answers for text in _scalars(answer, "")}:
+    texts: set[str] = set()
+    for answer in answers:
+        _add_scalars(answer, "", texts)
+    for text in texts:
         masked_traits |= {f"throws {name}" for name in _EXCEPTION.findall(text)}
         masked_traits.add(_masked(text.replace(folder.name, "CASE"))[:_PREFIX])
-    for path in folder.rglob("*"):
-        if path.is_file() and path.parent != folder and path.parent.name != "tools":
+    for path in folder.glob("*/**/*"):
+        if path.parent.name != "tools" and path.is_file():
             masked_traits.add(f"file {kind_of_file(path)}")
             if path.suffix == ".log" and folder.parent.name == "kafka":
                 masked_traits |= _batch_traits(path.read_bytes())
@@ -107,20 +118,19 @@ def _answers(folder: Path) -> Iterator[dict[str, Any]]:
             )
 
 
-def _scalars(value: Any, place: str) -> Iterator[str]:
-    """Yield `place=value` for each text and truth value. Numbers count a particular case, so they are no traits."""
+def _add_scalars(value: Any, place: str, found: set[str]) -> None:
+    """Add `place=value` of each text and truth value. Numbers count a particular case, so they are no traits."""
     if isinstance(value, dict):
         for name, inner in value.items():
             if name not in _SKIPPED:
-                yield from _scalars(inner, f"{place}.{name}" if place else name)
+                _add_scalars(inner, f"{place}.{name}" if place else name, found)
     elif isinstance(value, list):
         for inner in value:
             # Of a message's properties, the names.
-            yield from _scalars(
-                inner[0] if place.endswith("properties") and isinstance(inner, list) else inner, place
-            )
+            named = isinstance(inner, list) and place.endswith("properties")
+            _add_scalars(inner[0] if named else inner, place, found)
     elif isinstance(value, bool | str):
-        yield f"{place}={value}"
+        found.add(f"{place}={value}"[:_LONG])
 
 
 def _batch_traits(data: bytes) -> set[str]:
