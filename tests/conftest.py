@@ -79,6 +79,10 @@ def pytest_collection() -> Iterator[None]:
         gc.enable()
 
 
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # so that nothing is called a leak when the process ends
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests outside the sample as `extended`, and run the slowest files first, so that the workers finish together."""

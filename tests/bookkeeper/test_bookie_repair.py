@@ -31,6 +31,7 @@ def damaged(name: str, tmp_path: Path) -> str:
     return str(tmp_path / "in")
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("name", REPAIRED)
 @pytest.mark.filterwarnings("ignore")
 def test_repaired_bookie_serves_all_entries_that_are_anywhere_on_it(name: str, tmp_path: Path) -> None:

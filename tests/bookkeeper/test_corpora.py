@@ -27,6 +27,7 @@ def rows_of(table: Any) -> list[dict[str, Any]]:
     return [json.loads(line) for batch in table.to_batches() for line in lines(batch).splitlines()]
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("rows", [0, 1, 300])
 @pytest.mark.parametrize(("codec", "recipe"), RECIPES)
 def test_generated_files_read_as_expected(codec: str, recipe: str, rows: int, tmp_path: Path) -> None:

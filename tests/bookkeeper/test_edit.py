@@ -81,6 +81,7 @@ def test_entries_keep_their_positions_in_entry_logs(tmp_path: Path) -> None:
     check_served(tmp_path / "out", len(after), **options)
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("payload", [b"gone", *(pytest.param(value, marks=_SLOW) for value in (b"", None))])
 @pytest.mark.parametrize("ledger", [0, 1, 0x102, 3])
 def test_redacted_payload_gets_the_digest_of_its_ledger(
@@ -155,6 +156,7 @@ def test_files_of_a_real_bookie_are_edited(name: str, tmp_path: Path) -> None:
     assert report.ok == lw.verify(golden.path, **golden.options).ok or "db_" in name
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(
     ("field", "change"), [("payload", "text=changed"), ("last_add_confirmed", "value=1")]
 )

@@ -70,6 +70,7 @@ def test_healthy_logs_have_the_entries_that_the_real_scanner_reads(name: str) ->
             assert "hex" not in line or content(row) == line["hex"]
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("name", HEALTHY)
 def test_healthy_logs_are_written_with_the_same_bytes(name: str) -> None:
     for path in logs(name):

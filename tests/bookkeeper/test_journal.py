@@ -55,6 +55,7 @@ def without_position(row: dict[str, Any]) -> str:
     return repr({name: value for name, value in row.items() if name != "position"})
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("case", HEALTHY)
 def test_healthy_journals_decode_and_encode_to_the_same_bytes(case: str) -> None:
     records = golden_bookies.case(case).lines.get("journal_record", [])

@@ -150,6 +150,7 @@ def test_single_column_has_the_same_values(sample: Sample) -> None:
             assert specimen.read(table, columns=name).table.column(name) == complete.column(name)
 
 
+@pytest.mark.alike
 @samples_of_richest
 def test_every_byte_is_explained_once(sample: Sample, tmp_path: Path) -> None:
     path = tmp_path / sample.name
@@ -164,6 +165,7 @@ def test_every_byte_is_explained_once(sample: Sample, tmp_path: Path) -> None:
             check_covers_file(lw.explain(torn), torn.read_bytes())
 
 
+@pytest.mark.alike
 @samples_of_richest
 def test_fields_are_changed_by_name(sample: Sample) -> None:
     """In the first, second and last frame: an unchanged field leaves the frame unchanged, even if lengths and checksums are recomputed;
@@ -198,6 +200,7 @@ def another_value(old: bytes, kind: Type) -> bytes:
     return bytes([*old[:-1], old[-1] ^ 1]) if old else old
 
 
+@pytest.mark.alike
 @samples_of_richest
 def test_flips_and_truncations_are_reported(sample: Sample) -> None:
     """Nothing is invented, nothing sound is lost, and all damage is reported by offset: see `laws.damage_is_seen`."""
@@ -228,6 +231,7 @@ def test_any_read_call_may_fail(sample: Sample) -> None:
     assert trust.reading(sample).failures >= 12
 
 
+@pytest.mark.alike
 @samples_of_richest
 def test_write_survives_any_failure_and_crash(sample: Sample) -> None:
     figures = trust.writing(sample)
@@ -235,6 +239,7 @@ def test_write_survives_any_failure_and_crash(sample: Sample) -> None:
     assert figures.crashes > 40
 
 
+@pytest.mark.alike
 @richest_of(CODECS)
 @pytest.mark.parametrize("count", [8, pytest.param(80, marks=pytest.mark.extended)])
 def test_mutated_samples_are_read_or_refused(codec: str, count: int) -> None:
@@ -244,6 +249,7 @@ def test_mutated_samples_are_read_or_refused(codec: str, count: int) -> None:
 # Generated rows, files and bytes
 
 
+@pytest.mark.alike
 @richest_of(CODECS)
 @given(data=st.data())
 def test_generated_rows_round_trip(codec: str, data: Any) -> None:
@@ -252,6 +258,7 @@ def test_generated_rows_round_trip(codec: str, data: Any) -> None:
     holds(laws.encode_decode(rows, codec, name=strategies.name_of(codec), **options))
 
 
+@pytest.mark.alike
 @richest_of(DESCRIBED)
 @given(data=st.data())
 def test_generated_files_keep_the_laws(codec: str, data: Any) -> None:
@@ -263,6 +270,7 @@ def test_generated_files_keep_the_laws(codec: str, data: Any) -> None:
     holds(laws.any_split(file, codec, sizes=sizes, name=strategies.name_of(codec)))
 
 
+@pytest.mark.alike
 @richest_of(DESCRIBED)
 @given(data=st.data())
 def test_damaged_generated_files_are_reported(codec: str, data: Any) -> None:
@@ -277,6 +285,7 @@ def test_damaged_generated_files_are_reported(codec: str, data: Any) -> None:
         holds(laws.decode_encode(file, codec, name=strategies.name_of(codec)))
 
 
+@pytest.mark.alike
 @richest_of(DESCRIBED)
 @settings(max_examples=examples(10))
 @given(data=st.data())
@@ -289,6 +298,7 @@ def test_flips_and_truncations_of_generated_files_are_reported(codec: str, data:
     holds(laws.damage_is_seen(file, codec, name=strategies.name_of(codec), cuts=cuts, flips=flips))
 
 
+@pytest.mark.alike
 @richest_of(CODECS)
 @settings(max_examples=examples(30))
 @given(data=st.binary(max_size=400))

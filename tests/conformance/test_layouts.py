@@ -42,6 +42,7 @@ def contents(path: Path) -> dict[str, bytes]:
     return {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
 
 
+@pytest.mark.alike
 @each_layout
 def test_written_rows_are_read_in_every_mode(box: DirectorySample, directory: Path) -> None:
     written = [row[box.key] for row in (*box.old, *box.new)]
@@ -49,6 +50,7 @@ def test_written_rows_are_read_in_every_mode(box: DirectorySample, directory: Pa
         assert sorted(keys(box, directory, mode=mode)) == sorted(written), mode
 
 
+@pytest.mark.alike
 @each_layout
 def test_parallel_jobs_give_the_same_rows(box: DirectorySample, directory: Path) -> None:
     assert keys(box, directory, jobs=2) == keys(box, directory)
@@ -100,6 +102,7 @@ def test_repair_of_a_sound_directory_keeps_its_bytes(
     assert keys(box, repaired) == keys(box, directory)
 
 
+@pytest.mark.alike
 @each_layout
 @pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
 def test_a_repair_does_not_depend_on_the_number_of_threads(
@@ -150,6 +153,7 @@ def test_write_survives_any_failure_and_crash(box: DirectorySample, way: str) ->
     assert figures.crashes > 100
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(("step", "least"), [(21, 4), pytest.param(7, 14, marks=pytest.mark.extended)])
 @each_layout
 def test_append_survives_failures_and_crashes_at_some_operations(

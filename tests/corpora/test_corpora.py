@@ -42,6 +42,7 @@ def objects(data: bytes) -> list[Any]:
 # Rows equal the manifest's
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("rows", [0, 1, 150])
 @pytest.mark.parametrize(("codec", "recipe"), RECIPES)
 def test_generated_corpora_read_as_expected(codec: str, recipe: str, rows: int, tmp_path: Path) -> None:
@@ -63,6 +64,7 @@ def test_generated_corpora_read_as_expected(codec: str, recipe: str, rows: int, 
     assert report.ok, report.text()
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("recipe", SMALL)
 def test_laws_hold_on_generated_corpora(recipe: str, tmp_path: Path) -> None:
     path = target("kafka.partition", tmp_path)

@@ -104,6 +104,7 @@ DAMAGE = {
 }
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("name", DAMAGE)
 def test_expected_rows_equal_salvage(name: str, partition: Path, tmp_path: Path) -> None:
     damage = lw.damage(partition, tmp_path / "out", DAMAGE[name])

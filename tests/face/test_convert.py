@@ -184,6 +184,7 @@ def test_file_to_file_keeps_the_bytes(tmp_path: Path, name: str, path: Path) -> 
     assert done["notes"] == ()
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(
     "name", ["v2_txn_interleaved", "craft_append_time", "craft_empty_batches", "craft_header_key_bytes"]
 )

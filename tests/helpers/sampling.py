@@ -1,6 +1,8 @@
 """The sample of tests that `make test` runs, in less than four minutes on two cores. Each rule is met by at least one test of it.
 
 - Golden cases: of the tests of one function that differ only in the golden case, few that have all traits (see `golden_traits`).
+- Cases marked `alike`, that is slow ones that prove one rule: of each three in a row one, at another place in each three and for each
+  function, so that the sample has all systems, codecs and values of the other parameters. A file marks them so.
 - Random seeds: of the tests that differ only in the seed, the first tenth (those of `make nightly` not counted), and at least `SEEDS`.
 - Crashes and failing calls: every fifth, wherever there are hundreds of them (`STEPS`).
 - Spark: a table that is written and read.
@@ -35,6 +37,7 @@ def mark_extended(items: Iterable[pytest.Item]) -> None:
     """Mark the items that `make test` leaves out as `extended`."""
     golden: defaultdict[str, list[tuple[pytest.Item, frozenset[str]]]] = defaultdict(list)
     seeds: defaultdict[str, list[pytest.Item]] = defaultdict(list)
+    alike: defaultdict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
         if item.get_closest_marker("spark") and item.nodeid not in SPARK:
             item.add_marker(pytest.mark.extended)
@@ -42,6 +45,8 @@ def mark_extended(items: Iterable[pytest.Item]) -> None:
         if call is None:
             continue
         function = item.nodeid.partition("[")[0]
+        if item.get_closest_marker("alike"):
+            alike[function].append(item)
         if "seed" in call.params and item.get_closest_marker("nightly") is None:
             seeds[function + _without(call.id, str(call.params["seed"]))].append(item)
         for value in call.params.values():
@@ -59,6 +64,11 @@ def mark_extended(items: Iterable[pytest.Item]) -> None:
     for same_but_seed in seeds.values():
         for item in same_but_seed[max(SEEDS, math.ceil(len(same_but_seed) / 10)) :]:
             item.add_marker(pytest.mark.extended)
+    for function, same_but_parameters in alike.items():
+        in_sample = [item for item in same_but_parameters if not item.get_closest_marker("extended")]
+        for place, item in enumerate(in_sample):
+            if (place + place // 3 + len(function)) % 3 and len(in_sample) >= 3:
+                item.add_marker(pytest.mark.extended)
 
 
 def is_short(item: pytest.Item) -> bool:

@@ -21,6 +21,7 @@ def log_of(name: str) -> Path:
     return min(KAFKA[name].partition.glob("*.log"))
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("name", ["v0_none", "v0_lz4", "v1_none", "v1_append_time_gzip", "mixed_v0_v1_v2"])
 @pytest.mark.parametrize(
     "options", [{"compression_type": "snappy"}, {"batch_size": 300}], ids=["codec", "size"]

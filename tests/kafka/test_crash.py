@@ -52,6 +52,7 @@ def rows_after_recovery(files: MemoryFileSystem, reader: Reader) -> Rows | None:
     return reader.rows(files, overlay=False)
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("name", ["append", "append by tasks", "new"])
 def test_broker_started_in_between_sees_a_sound_prefix(name: str, reader: Reader) -> None:
     files, act, old, new = prepared(name)

@@ -219,6 +219,7 @@ def base_of(case: Case) -> Path:
     return CASES[case.base].partition
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(
     "name", ["flip_payload", "fix_count_plus", "seg_missing_mid", "left_swap_indexes", "txn_marker_type"]
 )

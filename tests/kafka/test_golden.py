@@ -128,6 +128,7 @@ def test_decode_and_encode_gives_the_same_bytes(kind: str) -> None:
     assert not broken, "\n".join(broken)
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("case", [case for case in SERVED if any(case.partition.glob("*.log"))], **BY_NAME)
 def test_reencoded_batches_have_the_same_rows(case: Case) -> None:
     for path in sorted(case.partition.glob("*.log")):
@@ -199,6 +200,7 @@ SPLIT = [
 ]
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("name", SPLIT)
 def test_any_split_gives_each_row_once(name: str) -> None:
     for path in sorted(CASES[name].partition.glob("*.log")):

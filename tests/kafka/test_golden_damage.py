@@ -59,6 +59,7 @@ def sound(batch: Any) -> Any:
     return batch.select(COLUMNS.split(","))
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("case", of_class("damaged"), **BY_NAME)
 def test_no_row_is_invented(case: Case, mode: str) -> None:

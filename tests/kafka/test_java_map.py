@@ -60,6 +60,7 @@ def keys(step: int, jump: int, size: int) -> list[int]:
     return [step * (i * jump % 10007) for i in range(size)]
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(("step", "jump", "digest"), JAVA)
 def test_hash_map_order_equals_that_of_java(step: int, jump: int, digest: str) -> None:
     orders = [hash_map_order(keys(step, jump, size)) for size in SIZES]

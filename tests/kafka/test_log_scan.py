@@ -207,6 +207,7 @@ def segment_of_four(offset: int) -> bytes:
     return batch(offset, [record(i, value=b"%d" % offset) for i in range(4)])
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("bit", range(64))
 @pytest.mark.parametrize("i", range(3))
 def test_no_row_has_an_offset_that_its_neighbours_exclude(i: int, bit: int) -> None:

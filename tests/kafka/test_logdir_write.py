@@ -179,6 +179,7 @@ def contents(files: MemoryFileSystem, scratch: Path) -> dict[tuple[str, int], li
         shutil.rmtree(place)
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(
     "name",
     [

@@ -476,6 +476,7 @@ def test_files_are_committed_segment_by_segment_with_the_index_last() -> None:
 # Round trip
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_rows_may_come_in_any_chunks(compression: str, tmp_path: Path) -> None:
     """Also if many rows are collected before a batch is full, compressed or not."""

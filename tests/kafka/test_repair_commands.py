@@ -26,6 +26,7 @@ def files(path: Path) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("name", SOME)
 def test_in_place_equals_out_of_place_and_is_idempotent(name: str, tmp_path: Path) -> None:
     case = CASES[name]

@@ -19,6 +19,7 @@ UNSUPPORTED = ("dmg_fix_codec5",)
 NO_TOPIC = ("dmg_pm_empty", "dmg_pm_garbage", "dmg_pm_missing", "dmg_pm_zero_id")
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("case", of_class("damaged", "refused"), **BY_NAME)
 def test_broker_accepts_salvage_of_golden_damage(case: Case) -> None:
     was = read_partition(case.partition)
@@ -41,6 +42,7 @@ def test_broker_accepts_salvage_of_golden_damage(case: Case) -> None:
     assert repaired_again.files == repaired.files
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("case", of_class("damaged", "refused"), **BY_NAME)
 def test_prefix_ends_before_the_first_lost_record(case: Case) -> None:
     if case.name in NO_TOPIC:

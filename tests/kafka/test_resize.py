@@ -119,6 +119,7 @@ def test_retention_by_time_removes_segments_of_older_records(tmp_path: Path) -> 
     assert done["notes"] == (f"removed: 1 segment, {first} records below offset {first}",)
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("name", [ROLLED, "v2_gzip_java", "v1_gzip", "dmg_tbase", "v2_idempotent"])
 @pytest.mark.parametrize(
     "extra",

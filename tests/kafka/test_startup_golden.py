@@ -96,6 +96,7 @@ def test_prediction_of_the_start_equals_the_brokers(case: Case, run: str) -> Non
         assert verdict.error_class is None or f"{verdict.error_class}: {verdict.error}".strip() in data
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(("case", "run"), MINE, ids=IDS)
 def test_predicted_files_equal_those_after_the_start(case: Case, run: str) -> None:
     """Names, and every byte of truncated and rewritten files, except the leader epochs, to which a leading broker appends."""
@@ -135,6 +136,7 @@ CONSUMED = [
 ]
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(("case", "run"), CONSUMED, ids=[f"{case.name}-{run}" for case, run in CONSUMED])
 def test_served_rows_equal_those_of_the_real_consumer(case: Case, run: str) -> None:
     for view, real in case.runs[run]["consumer"].items():

@@ -67,6 +67,7 @@ def test_flips_and_cuts_of_all_files(path: Path) -> None:
     assert trust.damaged(path.read_bytes(), "kafka.log", path.name).cuts == path.stat().st_size
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("codec", ["kafka.log", "kafka.producer_snapshot", "kafka.txnindex"])
 def test_mutated_files_of_brokers(codec: str) -> None:
     assert fuzz.fuzz(codec, count=60, seed=5, more=pool(codec)).mutations == 60

@@ -31,6 +31,7 @@ def read(path: Path, codec: str) -> list[Any]:
     return [object_ for batch in rows.to_batches() for object_ in objects(lines(batch))]
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("rows", [0, 1, 2, 150])
 @pytest.mark.parametrize(("codec", "recipe"), RECIPES)
 def test_generated_file_reads_as_expected(codec: str, recipe: str, rows: int, tmp_path: Path) -> None:

@@ -94,6 +94,7 @@ SHORT = ("both", "names", "current")
 """Scenarios in the sample; the others take longer."""
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(
     "kind", [pytest.param(fault, marks=() if fault in SHORT else pytest.mark.nightly) for fault in DAMAGE]
 )

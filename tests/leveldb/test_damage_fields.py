@@ -224,6 +224,7 @@ FLIPS = [name for name in CASES if _damage(name).get("what") == "bit_flip"]
 ZEROS = [name for name in CASES if _damage(name).get("new_is") == "zeros" and "at" in _damage(name)]
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("name", FLIPS)
 def test_golden_bit_flips_are_recreated(name: str, tmp_path: Path) -> None:
     """Flipped back the files are sound; flipped again they equal the golden bytes."""

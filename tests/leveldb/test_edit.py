@@ -17,6 +17,7 @@ plyvel = pytest.importorskip("plyvel")
 # LevelDB
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("compression", ["none", "snappy"])
 @pytest.mark.parametrize("write_as", ["tables", "logs"])
 def test_database_entries_are_dropped_and_redacted(tmp_path: Path, compression: str, write_as: str) -> None:

@@ -82,6 +82,7 @@ def _sizes(path: Path, count: int) -> list[int]:
     return sorted({*range(1, min(size, count)), *range(1, size, max(1, size // count))})
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("path", [*LOGS, *TABLES], ids=_id)
 def test_splits_give_each_row_once(path: Path) -> None:
     verdict = laws.any_split(path, sizes=_sizes(path, 12))

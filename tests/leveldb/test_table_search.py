@@ -130,6 +130,7 @@ def test_work_of_a_search_without_blocks_is_linear(fill: str, monkeypatch: pytes
     )  # nothing in a run of equal bytes is taken for the start or the end of a block
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("hole", [1, 100, 1 << 20, (1 << 20) + 7, 3 << 20])
 def test_blocks_around_zeros_are_found(hole: int) -> None:
     block = np.frombuffer(

@@ -73,6 +73,7 @@ def test_compressions_of_mojang_are_read_written_repaired_and_named(tmp_path: Pa
     assert lw.read(tmp_path / "edited", columns="key,value").to_pylist() == ROWS[:7] + ROWS[8:]
 
 
+@pytest.mark.alike
 @MOJANG
 @pytest.mark.parametrize("index", [True, False])
 def test_repair_of_a_mojang_table_keeps_every_good_block(

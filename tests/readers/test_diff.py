@@ -81,6 +81,7 @@ def bytes_at(path: str, place: str, length: int) -> bytes:
 # Rows
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("compression", ["none", "zstd"])
 @pytest.mark.parametrize("at", [0, 1234, ROWS - 1])
 def test_one_changed_value_is_reported_with_its_bytes(tmp_path: Path, compression: str, at: int) -> None:
@@ -273,6 +274,7 @@ def test_unordered_offsets_are_matched_by_position(tmp_path: Path) -> None:
 # Table files
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("kind", ["parquet", "arrow", "jsonl"])
 def test_directory_is_compared_with_a_table_file(tmp_path: Path, kind: str) -> None:
     a = partition(tmp_path / "orders-0", table())

@@ -34,6 +34,7 @@ def files(system: str) -> list[Path]:
     return list(by_bytes.values())
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(
     "group", [0, *(pytest.param(group, marks=pytest.mark.extended) for group in range(1, _MOST))]
 )
@@ -43,6 +44,7 @@ def test_every_byte_of_every_file_is_explained(system: str, group: int) -> None:
         check_covers_file(lw.explain(path), path.read_bytes())
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("system", registry.SYSTEMS)
 @EVERY
 def test_every_byte_is_explained_if_the_limit_is_low(system: str, every: int) -> None:
@@ -55,6 +57,7 @@ def test_every_byte_is_explained_if_the_limit_is_low(system: str, every: int) ->
         assert all(any(each.kind == SKIPPED for each in items.children) for items in readable)
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("system", registry.SYSTEMS)
 @EVERY
 def test_text_json_and_html_are_written_without_an_error(system: str, every: int) -> None:
@@ -76,6 +79,7 @@ def test_golden_files_cover_all_codecs() -> None:
     assert seen >= {codec for codec in registry.codecs() if codec.name not in compressed}
 
 
+@pytest.mark.alike
 @pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
 @pytest.mark.parametrize("system", registry.SYSTEMS)
 @EVERY

@@ -88,6 +88,7 @@ def test_each_row_comes_once_however_the_log_grows(tmp_path: Path, fresh: bool) 
     assert seen == list(range(500))
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("view", ["read_uncommitted", "log", "read_committed", "batches"])
 @pytest.mark.parametrize("name", ["v2_txn_interleaved", "v2_headers", "craft_txn_open"])
 def test_any_step_size_gives_the_rows_of_a_batch_read(name: str, view: str) -> None:

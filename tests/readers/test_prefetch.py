@@ -187,6 +187,7 @@ def _one_thread(path: Path, **options: Any) -> lw.Scan:
     return lw.scan(path, limit=1 << 40, **options)
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(
     "options", [{}, {"filter": "key >= k004"}, {"columns": ["value"]}, {"mode": "PERMISSIVE"}]
 )
@@ -220,6 +221,7 @@ def test_error_is_the_same(place: Path) -> None:
     assert not _threads()
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("depth", ["checksums", "records"])
 def test_verify_report_is_the_same(place: Path, depth: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verify, "FEW", 0)
@@ -269,6 +271,7 @@ def test_scan_abandoned_at_exit_does_not_hang(place: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("codec", ["kafka.log", "leveldb.log", "leveldb.table"])
 def test_large_file_is_prefetched(codec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from logwright.readers import stream

@@ -158,6 +158,7 @@ def test_each_byte_is_read_about_once() -> None:
     assert source.largest == SMALL
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("claim", [500, 3000, 100_000, 300_000])
 def test_fake_headers_cost_few_reads(claim: int) -> None:
     """A file full of headers, each claiming a large part of the rest."""

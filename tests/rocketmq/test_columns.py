@@ -75,6 +75,7 @@ def test_properties_are_split_as_upstream_does(tmp_path: Path, seed: int) -> Non
     check(tmp_path, [("topic", chosen(generator, 12), b"body") for _ in range(60)])
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(
     "size", [pytest.param(n, marks=() if 62 <= n <= 66 else pytest.mark.extended) for n in range(56, 72)]
 )
@@ -90,6 +91,7 @@ def test_columns_grow_where_later_messages_are_larger(tmp_path: Path) -> None:
     check(tmp_path, [*small, *large, *many, *small])
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("size", [0, 1, 31, 32, 33, 63, 64, 65, 127, 128, 1023, 1024, 1025, 70_000])
 def test_bodies_and_topics_of_all_sizes(tmp_path: Path, size: int) -> None:
     check(

@@ -17,6 +17,7 @@ RECIPES = [
 NAMES = {"rocketmq.store": "store", "rocketmq.commitlog": "00000000000000000000"}
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("rows", [0, 1, 300])
 @pytest.mark.parametrize(("codec", "recipe"), RECIPES)
 def test_generated_store_reads_as_expected(codec: str, recipe: str, rows: int, tmp_path: Path) -> None:

@@ -51,6 +51,7 @@ def test_every_bit_of_a_field_with_a_second_witness_comes_back(specimen: Specime
         assert set(counts[f"Message.{name}"]) == {Outcome.RESTORED}, name
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("kind", DAMAGE[1:])
 def test_no_byte_is_corrected_to_another_value(specimen: Specimen, kind: str) -> None:
     assert outcomes(specimen, kind, range(300))[Outcome.WRONG] == 0

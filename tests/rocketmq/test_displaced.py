@@ -150,6 +150,7 @@ def swapped(store: Path) -> dict[str, bytes]:
     return {first.name: second.read_bytes(), second.name: first.read_bytes()}
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("change", [100, -100, 1000, -1000, 5000, -5000])
 def test_messages_displaced_into_another_file_or_split_by_its_end_are_moved_back(
     store: Path, tmp_path: Path, change: int
@@ -162,6 +163,7 @@ def test_messages_displaced_into_another_file_or_split_by_its_end_are_moved_back
     assert set(check_repair(store, damaged, tmp_path / "out")) == left
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(
     "way", ["100", "-5000", "swapped", *(pytest.param(way, marks=pytest.mark.extended) for way in OTHER_WAYS)]
 )
@@ -254,6 +256,7 @@ def test_pieces_of_a_log_in_any_order_give_no_message_twice_and_no_other(
     shutil.rmtree(home)
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("way", ["between two others", "last", "exchanged"])
 def test_single_displaced_message_is_moved_back_if_its_queue_lists_it(
     store: Path, tmp_path: Path, way: str

@@ -27,6 +27,7 @@ def rows_by_offset(home: Path, **options: Any) -> dict[int, dict[str, Any]]:
     return {row["physical_offset"]: row for row in rows}
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("case", CASES)
 def test_dropped_message_is_not_served_and_others_keep_their_offsets(case: str, tmp_path: Path) -> None:
     home, out = placed(case, tmp_path), tmp_path / "out"
@@ -43,6 +44,7 @@ def test_dropped_message_is_not_served_and_others_keep_their_offsets(case: str, 
     assert report.system["rows_lost"] == 0
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("body", [b"", b"gone", b"x" * 37])
 def test_redacted_bodies_are_gone_and_the_broker_accepts_the_messages(body: bytes, tmp_path: Path) -> None:
     home, out = tmp_path / "store", tmp_path / "out"

@@ -54,6 +54,7 @@ def messages(case: str) -> list[dict[str, Any]]:
     return [row for rows in actual for row in rows]
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("case", HEALTHY)
 def test_healthy_files_decode_and_encode_to_the_same_bytes(case: str) -> None:
     for path, codec in own_files(case):
@@ -120,6 +121,7 @@ def test_queue_entries_point_to_their_messages(case: str) -> None:
             )
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("case", DAMAGED_LOGS)
 def test_damaged_logs_give_no_invented_message(case: str) -> None:
     """Ignoring fields without a checksum: messages are compared by position and body."""

@@ -42,6 +42,7 @@ def real_rows(path: Path, **options: Any) -> list[int]:
     )
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("case", DAMAGED)
 def test_repaired_store_is_undamaged_and_has_every_undamaged_message(case: str, tmp_path: Path) -> None:
     home, out = placed(case, tmp_path), tmp_path / "out"
@@ -121,6 +122,7 @@ def test_stray_bytes_after_the_last_message_are_reported_and_need_no_placeholder
     assert real_rows(out, **options) == real_rows(home, **options)
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("case", SOUND)
 def test_repair_of_an_undamaged_store_changes_nothing(case: str, tmp_path: Path) -> None:
     home, out = placed(case, tmp_path), tmp_path / "out"
@@ -193,6 +195,7 @@ def test_message_stored_twice_is_a_warning(tmp_path: Path) -> None:
     ).read_bytes()
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("queues", [True, False])
 @pytest.mark.parametrize("number", [0, 20, *(pytest.param(n, marks=pytest.mark.extended) for n in (7, 39))])
 @pytest.mark.parametrize(

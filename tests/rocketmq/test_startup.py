@@ -100,6 +100,7 @@ def _plain(units: list[list[Any]], old: bool) -> list[list[Any]]:
     return [[*unit[:2], *unit[3 if old else 2 :]] for unit in units]
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("case", CASES)
 def test_queues_and_keys_equal_the_real_stores(case: str) -> None:
     for run in simulated(case):

@@ -155,6 +155,7 @@ UNREPORTED = (
 """No damage, times that nothing contradicts, files that a broker ignores, and missing files that it makes again."""
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("case", [case for case in CASES if case.startswith("dmg")])
 def test_damage_is_reported_unless_a_file_is_missing_or_nothing_contradicts_a_time(
     case: str, tmp_path: Path
@@ -162,6 +163,7 @@ def test_damage_is_reported_unless_a_file_is_missing_or_nothing_contradicts_a_ti
     assert bool(faults_of(placed(case, tmp_path))) == (case not in UNREPORTED)
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(
     "case", [case for case in CASES if case.startswith(("dmg_cl", "dmgk_body", "dmgk_torn"))]
 )
@@ -186,6 +188,7 @@ def test_queue_that_contradicts_the_log_is_an_error(case: str, tmp_path: Path) -
     assert not report.ok
 
 
+@pytest.mark.alike
 @pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
 @pytest.mark.parametrize(
     "case",
@@ -265,6 +268,7 @@ def test_store_with_an_abort_file_is_not_appended_to(tmp_path: Path) -> None:
         lw.write(ROWS[:1], home, "rocketmq.store", mode="append")
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(
     "case",
     ["lmq", "batchcq", "dmg_cl_queueoffset_old", "dmg_cl_missing_mid", "dmg_cq_dup", "dmg_cq_missing_one", "dmg_cq_zero_unit_old"],
@@ -365,6 +369,7 @@ def keyed(tmp_path: Path) -> Path:
     return tmp_path / "store"
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(("field", "place"), [("hash", 3), ("offset", 11), ("offset beyond the log", 5)])
 @pytest.mark.parametrize("file", [0, 1, 2])
 def test_entry_of_an_index_file_leads_to_a_message_with_its_key(
@@ -422,6 +427,7 @@ def test_extension_that_units_lead_to_must_exist(tmp_path: Path) -> None:
     assert faults_of(tmp_path / "out") == []
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("units", [1, 3, 50])
 @pytest.mark.parametrize("files", ["first", "all"])
 def test_queue_file_with_the_name_of_another_one_is_an_error(units: int, files: str, tmp_path: Path) -> None:

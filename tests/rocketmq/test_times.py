@@ -56,6 +56,7 @@ def faults(store: Path) -> list[tuple[str, int, str]]:
     ]
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("wrong", [0, TIME - HOUR, TIME + HOUR, -1, 1 << 62])
 @pytest.mark.parametrize("number", [1, 98, *(pytest.param(n, marks=pytest.mark.extended) for n in (20, 60))])
 def test_store_time_far_from_those_around_it_is_reported_and_loses_nothing(

@@ -102,6 +102,7 @@ READERS: dict[str, tuple[str, Command]] = {
 }
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("step", [31, pytest.param(1, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("name", READERS)
 def test_any_call_of_a_reader_may_fail(place: Path, name: str, step: int) -> None:
@@ -133,6 +134,7 @@ LINES = {
 }
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("step", [17, pytest.param(1, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("name", LINES)
 def test_any_call_of_a_command_line_may_fail(
@@ -225,6 +227,7 @@ def seen(path: Path) -> Any:
     return scan.to_table().to_pylist()
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("step", [211, pytest.param(1, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("name", WRITERS)
 def test_any_call_of_a_writer_may_fail(place: Path, name: str, step: int) -> None:

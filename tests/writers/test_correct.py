@@ -46,6 +46,7 @@ LEAST = {
 """Of 60 files with one flipped bit, those that come back. The others have it in bytes that nothing proves."""
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("label", sorted(LEAST))
 def test_single_flipped_bits_of_primary_files_come_back(label: str) -> None:
     specimen = next(sample for sample in PRIMARY_SAMPLES if sample.label == label).specimen()

@@ -74,6 +74,7 @@ CASES: dict[str, tuple[str, list[dict[str, Any]], dict[str, Any], str, Callable[
 }
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("case", sorted(CASES))
 def test_flipped_bit_of_a_derived_file_comes_back(case: str, tmp_path: Path) -> None:
     codec, rows, options, name, places = CASES[case]

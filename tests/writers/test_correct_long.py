@@ -75,6 +75,7 @@ def flipped(specimen: Specimen, *bits: int) -> bytes:
     return bytes(data)
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("compression", ["none", "snappy", "lz4", "zstd"])
 def test_three_bits_that_look_like_one_are_left(compression: str) -> None:
     """The values do not compress, so that they decompress whatever their bits are."""

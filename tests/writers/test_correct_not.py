@@ -57,6 +57,7 @@ STORES: dict[str, tuple[str, list[dict[str, Any]], dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("name", sorted(STORES))
 def test_no_correct_leaves_every_bit(name: str, tmp_path: Path) -> None:
     codec, rows, options, pattern = STORES[name]

@@ -33,6 +33,7 @@ __all__ = ["known_staging"]
 OTHERS = [71, 72, 73, 74]
 
 
+@pytest.mark.alike
 @STEPS
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -82,6 +83,7 @@ def test_one_of_two_concurrent_writers_wins(name: str, mode: str, step: int) -> 
         assert len(outcomes) > 1
 
 
+@pytest.mark.alike
 @STEPS
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_cleaning_up_spares_a_running_writer(name: str, step: int) -> None:

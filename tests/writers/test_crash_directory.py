@@ -26,6 +26,7 @@ __all__ = ["known_staging"]
 KEPT = [(kept, 0) for kept in Kept if kept is not Kept.SOME] + [(Kept.SOME, seed) for seed in range(6)]
 
 
+@pytest.mark.alike
 @STEPS
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_crash_leaves_the_old_or_the_new_rows(name: str, step: int) -> None:
@@ -48,6 +49,7 @@ def test_crash_leaves_the_old_or_the_new_rows(name: str, step: int) -> None:
     assert all(rows_for_readers(files.crash(len(files.trace), kept, seed)) == new for kept, seed in KEPT)
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_kill_leaves_the_old_or_the_new_rows(name: str) -> None:
     files, act, old, new = prepare(name)
@@ -59,6 +61,7 @@ def test_kill_leaves_the_old_or_the_new_rows(name: str) -> None:
         assert rows_after_recovery(disk) == rows
 
 
+@pytest.mark.alike
 @STEPS
 @pytest.mark.parametrize("name", ["append", "overwrite", "overwrite without exchange", "new"])
 def test_crash_during_recovery_changes_nothing(name: str, step: int) -> None:

@@ -13,6 +13,7 @@ from logwright.roundtrip.trust import every_operation
 __all__ = ["known_staging"]
 
 
+@pytest.mark.alike
 @STEPS
 @pytest.mark.parametrize("failure", [*Failure, None])
 @pytest.mark.parametrize("name", SCENARIOS)

@@ -113,6 +113,7 @@ def distinct(disks: Iterable[MemoryFileSystem]) -> Iterator[MemoryFileSystem]:
             yield disk
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_crash_leaves_the_old_or_the_new_files(name: str) -> None:
     act, strategy, path, old, new = SCENARIOS[name]
@@ -167,6 +168,7 @@ def test_system_started_in_between_sees_no_index_of_other_bytes(name: str) -> No
                 assert data in (old.get(index), new.get(index))
 
 
+@pytest.mark.alike
 @STEPS
 @pytest.mark.parametrize(
     "failure", [Failure.EIO, Failure.SHORT, None, pytest.param(Failure.ENOSPC, marks=pytest.mark.nightly)]

@@ -87,6 +87,7 @@ def before_batch(name: str) -> tuple[MemoryFileSystem, str, int, list[int] | Non
     return files, mode, number, old, new
 
 
+@pytest.mark.alike
 @THOROUGH
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_each_row_is_written_once_after_a_crash(name: str, each: int) -> None:
@@ -109,6 +110,7 @@ def test_each_row_is_written_once_after_a_crash(name: str, each: int) -> None:
     assert outcomes == {False, True}
 
 
+@pytest.mark.alike
 @THOROUGH
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_each_row_is_written_once_if_the_driver_survives(name: str, each: int) -> None:
@@ -136,6 +138,7 @@ def test_stream_killed_twice_writes_each_row_once(name: str) -> None:
             assert rows_after_recovery(disk) == new
 
 
+@pytest.mark.alike
 @THOROUGH
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_every_operation_fails_once(name: str, each: int) -> None:

@@ -60,6 +60,7 @@ def partition(path: Path, **options: Any) -> Path:
 # Kafka
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 def test_records_with_a_key_are_dropped(tmp_path: Path, compression: str) -> None:
     source = partition(tmp_path / "a" / "orders-0", compression_type=compression)
@@ -217,6 +218,7 @@ def stores(path: Path) -> dict[str, Path]:
     return {"partition": log.parent, "file": log, "db": db, "zookeeper": zookeeper}
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("kind", ["partition", "file", "db", "zookeeper"])
 @pytest.mark.parametrize("column", ["drop", "redact", "both"])
 def test_filter_without_a_match_is_an_error_and_writes_nothing(

@@ -32,6 +32,7 @@ def read(path: Path, codec: str, columns: list[str]) -> list[Any]:
     return [item for batch in table.to_batches() for item in objects(lines(batch))]
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("rows", [0, 1, 2, 150])
 @pytest.mark.parametrize(("codec", "recipe"), RECIPES)
 def test_generated_directories_read_as_their_manifest_says(

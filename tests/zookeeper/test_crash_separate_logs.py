@@ -180,6 +180,7 @@ SCENARIOS: dict[str, tuple[Callable[[Places], MemoryFileSystem], Act, bool]] = {
 SAMPLE = {"new logs", "append by tasks", "overwrite by a snapshot"}
 
 
+@pytest.mark.alike
 @STEPS
 @pytest.mark.parametrize(
     "name",

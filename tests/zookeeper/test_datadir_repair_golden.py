@@ -97,6 +97,7 @@ GONE = {
 """Their content follows from the remaining files."""
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("strategy", ["prefix", "salvage"])
 @pytest.mark.parametrize("case", sorted(GONE))
 def test_unreadable_snapshots_are_removed_if_older_ones_suffice(case: str, strategy: str) -> None:
@@ -247,6 +248,7 @@ def test_wrong_digest_is_reported_or_truncated(case: str) -> None:
     assert served(result)
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("strategy", ["prefix", "salvage"])
 @pytest.mark.parametrize("case", [*DAMAGED, *CRAFTED])
 def test_result_is_sound_and_a_second_repair_changes_nothing(case: str, strategy: str) -> None:

@@ -201,6 +201,7 @@ def some_txns(rng: random.Random, wrong: bool) -> list[dict[str, Any]]:
     return rows or [{"type": "error", "err": 1}]
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("kept", [False, True])
 @pytest.mark.parametrize("wrong", [False, True])
 def test_batched_edit_of_transactions_equals_row_by_row(wrong: bool, kept: bool) -> None:

@@ -42,6 +42,7 @@ def partitions(path: Path, **options: Any) -> tuple[int, pa.Table]:
     return len(parts), pa.Table.from_batches(batches, to_arrow_schema(expected, timezone="UTC"))
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("size", [1, 999, 20_000, 60_000])
 def test_log_partitions_give_each_transaction_once(directory: Path, size: int) -> None:
     table = lw.read(directory, view="txns", columns=["zxid", "path", "data"])
@@ -53,6 +54,7 @@ def test_log_partitions_give_each_transaction_once(directory: Path, size: int) -
     assert actual["zxid"].to_pylist() == list(range(8, 1508))
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("size", [1, 999, 20_000, 60_000])
 def test_snapshot_partitions_give_each_node_once(directory: Path, size: int) -> None:
     (snapshot,) = (directory / "version-2").glob("snapshot.*")

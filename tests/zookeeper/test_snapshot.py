@@ -68,6 +68,7 @@ def test_golden_snapshots_exist() -> None:
     assert {Specimen.of(path).codec.name for path in FILES} == {"zookeeper.snapshot"}
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("path", FILES, ids=_id)
 def test_golden_snapshots_decode_and_encode_to_the_same_bytes(path: Path) -> None:
     verdict = laws.decode_encode(path)
@@ -92,6 +93,7 @@ def test_kernels_read_what_the_description_says(path: Path) -> None:
     assert verdict.checked > 5
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("path", PLAIN, ids=_id)
 def test_splits_give_each_row_once(path: Path) -> None:
     size = path.stat().st_size

@@ -463,6 +463,7 @@ def test_node_between_damaged_nodes_is_found() -> None:
     assert paths(table) == ["/", *(f"/n{i}" for i in range(6))]
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("check", [True, False])
 @pytest.mark.parametrize("tail", [b"", b"\0" * 9])
 def test_any_window_size_gives_the_same_rows(check: bool, tail: bytes) -> None:

@@ -107,6 +107,7 @@ def _as_client(row: dict[str, Any]) -> dict[str, Any]:
     return {"path": row["path"], "acl": row["acl"], "stat": stat, **data}
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("name", RESTORED)
 def test_tree_from_rows_is_the_same(name: str) -> None:
     by_frames, item = restored(CASES[name])

@@ -40,6 +40,7 @@ def test_golden_logs_exist() -> None:
     assert len(FILES) > 140
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("multi", ["nested", "exploded"])
 @pytest.mark.parametrize("path", FILES, ids=file_id)
 def test_golden_logs_decode_and_encode_to_the_same_bytes(path: Path, multi: str) -> None:
