@@ -130,6 +130,7 @@ def test_entries_are_taken_from_another_bookie(tmp_path: Path) -> None:
     assert len(lw.read(str(tmp_path / "out"), mode="AS_SYSTEM", **case("dmg_base").options)) == 27
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("suffix", [".log", ".txn"])
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.filterwarnings("ignore")

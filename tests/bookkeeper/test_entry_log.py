@@ -55,6 +55,7 @@ def sound() -> set[str]:
     return {content(row) for row in rows}
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("name", HEALTHY)
 def test_healthy_logs_have_the_entries_that_the_real_scanner_reads(name: str) -> None:
     for path in logs(name):
@@ -79,6 +80,7 @@ def test_healthy_logs_are_written_with_the_same_bytes(name: str) -> None:
             assert verdict, verdict
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("name", HEALTHY)
 def test_rows_alone_give_finished_logs_with_their_maps(name: str) -> None:
     """Header, digests, and the order of the map are those of the real entry logger."""
@@ -100,6 +102,7 @@ def test_splits_of_golden_logs_have_each_entry_once(name: str) -> None:
         assert verdict, verdict
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("name", DAMAGED)
 def test_damaged_logs_give_no_entry_that_was_not_there(name: str) -> None:
     for path in logs(name):

@@ -125,6 +125,7 @@ def test_every_mode_and_window_gives_the_same_rows(sample: Sample) -> None:
             assert tables_differ(rows, read.table.select(rows.schema.names)) is None
 
 
+@pytest.mark.alike
 @first_samples
 @pytest.mark.parametrize("ending", [b"", b"\x05stray"], ids=["zeros", "zeros_and_other_bytes"])
 def test_faults_after_the_last_frame_do_not_depend_on_the_window(sample: Sample, ending: bytes) -> None:

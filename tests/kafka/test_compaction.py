@@ -425,6 +425,7 @@ def test_malformed_cleaner_checkpoint_stops_the_compaction_before_it_writes(sour
     assert (logs / "cleaner-offset-checkpoint").read_text() == "0\n1\norders\n"
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("compression", ["none", "gzip"])
 def test_messages_of_old_formats_are_filtered_one_by_one(magic, compression, tmp_path):

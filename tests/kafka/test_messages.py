@@ -36,6 +36,7 @@ def write(path: Path, magic: int, compression: str = "none", **options: Any) -> 
     return path
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 @pytest.mark.parametrize("magic", [0, 1])
 def test_written_partition_is_served_completely(tmp_path: Path, magic: int, compression: str) -> None:

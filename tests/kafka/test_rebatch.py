@@ -50,6 +50,7 @@ def logs(path: Path) -> bytes:
     return b"".join(log.read_bytes() for log in sorted(path.glob("*.log")))
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("size", [70, 1 << 20])
 @pytest.mark.parametrize("name", NAMES)
 def test_records_keep_all_but_their_batch(tmp_path: Path, name: str, size: int) -> None:

@@ -78,6 +78,7 @@ def test_without_times_of_the_broker_the_clock_decides_who_was_idle(monkeypatch:
         assert unpack(rebuilt.files[segment_name(5, ".snapshot")])["producer_id"].tolist() == known
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("case", of_class("damaged", "refused"), **BY_NAME)
 def test_damaged_log_is_refused(case: Case) -> None:
     """All other damaged files are rebuilt."""

@@ -69,6 +69,7 @@ CASES |= {
 }  # fmt: skip
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("window", [61, 200, 1000])
 @pytest.mark.parametrize("name", CASES)
 def test_windows_of_any_size_keep_the_same_batches(

@@ -46,6 +46,7 @@ CONVENTIONS: dict[str, Entry] = {
 }
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("step", [2, 3, 100])
 @pytest.mark.parametrize("convention", CONVENTIONS)
 def test_index_with_only_true_entries_has_no_fault(partition: Path, convention: str, step: int) -> None:

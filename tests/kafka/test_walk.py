@@ -70,6 +70,7 @@ def test_each_walk_gives_each_batch_once(window: int) -> None:
     assert disk.most <= max(window, 2 * (max(map(len, BATCHES)) + 61)), "a window, or twice a batch"
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_next_good_batch_after_damage(damage: str, window: int) -> None:
     data, gone = DAMAGE[damage]

@@ -129,6 +129,7 @@ def scenarios_in_the_sample(*names: str) -> list[Any]:
     return [pytest.param(name, marks=[] if name in SHORT else pytest.mark.nightly) for name in names]
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("name", [name for name in SCENARIOS if name != "overwrite without exchange"])
 def test_leveldb_started_in_between_sees_the_old_or_the_new_rows(name: str, reader: Reader) -> None:
     files, act, old, new = prepared(name)

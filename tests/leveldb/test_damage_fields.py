@@ -202,6 +202,7 @@ def test_unknown_fields_of_a_block_are_refused(table: Path) -> None:
             changed(table, operation)
 
 
+@pytest.mark.alike
 def test_random_choice_of_frames(table: Path, log: Path, tmp_path: Path) -> None:
     for n, path in enumerate((table, log)):
         damaged = lw.damage(path, tmp_path / f"chance{n}", seed=n, count=40)

@@ -131,6 +131,7 @@ HIDDEN = {"reuse_logs_torn"}
 """The rows after the damage are newer."""
 
 
+@pytest.mark.alike
 @pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
 @pytest.mark.parametrize("case", [*HEALTHY, *DAMAGED], ids=lambda case: case.name)
 def test_history_view_contains_the_live_rows(case: Path) -> None:

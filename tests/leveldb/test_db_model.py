@@ -121,6 +121,7 @@ def three_level_database() -> Database:
     return Database(tables=levels, logs={9: [Op(b"key0100", 20_000, b"log"), Op(b"key0599", 20_001, None)]})
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("size", [1, 2_000, 10_000, 1 << 30])
 def test_key_ranges_together_give_all_rows(place: Path, size: int) -> None:
     database = three_level_database()

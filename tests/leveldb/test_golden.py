@@ -53,6 +53,7 @@ def test_golden_files_exist() -> None:
     assert len(SOUND) > 80
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("path", FILES, ids=_id)
 def test_golden_files_decode_and_encode_to_the_same_bytes(path: Path) -> None:
     verdict = laws.decode_encode(path)

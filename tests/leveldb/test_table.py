@@ -55,6 +55,7 @@ def test_golden_tables_exist() -> None:
     assert len(TABLES) >= 40
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("path", TABLES, ids=ids)
 def test_golden_tables_round_trip(path: Path) -> None:
     for law in (laws.decode_encode, laws.encode_without_payloads):

@@ -200,6 +200,7 @@ def test_rows_are_the_same(place: Path, options: dict[str, Any], monkeypatch: py
     assert not _threads()
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("mode", ["PERMISSIVE", "DROPMALFORMED"])
 def test_damage_is_the_same(place: Path, mode: str) -> None:
     damage_file(place)

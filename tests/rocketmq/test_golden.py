@@ -64,6 +64,7 @@ def test_healthy_files_decode_and_encode_to_the_same_bytes(case: str) -> None:
         assert [fault for fault in report.faults if fault.severity != "info"] == []
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("case", ["basic", "props", "v2topic", "ipv6", "propcrc", "w497"])
 def test_laws_hold_on_golden_files(case: str) -> None:
     for path in files(case, LOG)[:1]:

@@ -156,6 +156,7 @@ def test_strategy_system_keeps_the_messages_that_a_broker_keeps(case: str, tmp_p
     assert real_rows(out, **options) == served["physical_offset"].to_pylist()
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(
     "case",
     [name for name in SOUND if (HOME / name / "after" / "5.5.0").exists() and name != "multipath"]
@@ -223,6 +224,7 @@ def test_wrong_queue_id_or_offset_is_corrected(
     assert (out / "commitlog" / log.name).read_bytes() == sound
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("topic", [b"T0", b"T5", b"T\xb1", b"\0\xff"])
 @pytest.mark.parametrize("number", [1, 7, 39])
 def test_wrong_topic_is_corrected_if_a_queue_lists_the_message(

@@ -81,6 +81,7 @@ def test_predicted_start_equals_each_releases(case: str) -> None:
             assert sorted(_plain(actual, old)) == sorted(_plain(expected, old)), run.name
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("case", [case for case in CASES if case.startswith(("dmg_cl_c", "dmg_cl_body"))])
 def test_start_does_not_depend_on_how_much_of_the_log_is_read_at_a_time(
     case: str, monkeypatch: pytest.MonkeyPatch

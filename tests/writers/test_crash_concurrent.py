@@ -143,6 +143,7 @@ def test_foreign_files_that_appear_during_a_write_are_kept(name: str, intruder: 
         at += 1
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_cleaning_up_while_a_writer_begins(name: str) -> None:
     clean, act, _, new = prepare(name)

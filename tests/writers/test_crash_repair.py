@@ -234,6 +234,7 @@ def test_single_file_survives_every_crash(out: str | None) -> None:
     assert files_for_readers == {False, True}
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("failure", [Failure.EIO, Failure.SHORT, None])
 @pytest.mark.parametrize("out", [None, f"{OUT}/new.toy"])
 def test_single_file_survives_any_failing_operation(out: str | None, failure: Failure | None) -> None:

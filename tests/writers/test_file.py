@@ -112,6 +112,7 @@ def test_invalid_requests_are_refused(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["numbers"]
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("existing", [True, False])
 def test_crash_leaves_the_old_or_the_new_file(existing: bool) -> None:
     files, outcomes = prepared(existing)
@@ -129,6 +130,7 @@ def test_crash_leaves_the_old_or_the_new_file(existing: bool) -> None:
     assert all(files.crash(len(files.trace), kept).tree().get("data/numbers") == outcomes[1] for kept in Kept)
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("failure", [*Failure, None])
 @pytest.mark.parametrize("existing", [True, False])
 def test_any_operation_may_fail(existing: bool, failure: Failure | None) -> None:

@@ -254,9 +254,9 @@ def test_write_reports_warnings_and_advice(tmp_path: Path) -> None:
 # Memory
 
 
-@pytest.mark.parametrize("count", [10_000, pytest.param(30_000, marks=pytest.mark.extended)])
+@pytest.mark.parametrize("count", [6_000, pytest.param(30_000, marks=pytest.mark.extended)])
 def test_memory_of_the_builder_is_bounded(count: int) -> None:
-    """Of 10 MB and more, no more than a few times the buffer is in memory."""
+    """Of 6 MB and more, no more than a few times the buffer is in memory."""
     builder = LAYOUT.builder(
         None, "version-2", Options(LAYOUT.options, {"sort_buffer_size": 1 << 18}), extra=MemoryDirectory()
     )

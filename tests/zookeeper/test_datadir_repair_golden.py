@@ -46,6 +46,7 @@ HEALED = {
 """All is as it was before the damage, byte for byte, but for the padding of logs."""
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("strategy", ["prefix", "salvage"])
 @pytest.mark.parametrize("case", sorted(HEALED))
 def test_unambiguous_damage_is_fixed_completely(case: str, strategy: str) -> None:

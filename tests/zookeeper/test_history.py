@@ -85,6 +85,7 @@ def test_gaps_between_zxids_respect_epochs() -> None:
 # Transactions
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("case", CASES)
 def test_txns_view_is_the_rows_of_the_logs(case: str) -> None:
     """Except dead transactions, which only some damaged directories have."""

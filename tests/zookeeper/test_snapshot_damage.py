@@ -290,6 +290,7 @@ def test_bytes_that_are_not_a_node(bad: bytes, kind: Kind) -> None:
     assert laws.any_split(specimen(data), sizes=[1, 100, 300])
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("size", [0, 1, 3000, 4090, 5000, 70_000])
 def test_unlikely_nodes_are_read(size: int) -> None:
     """If another node or the end follows, whatever it claims, and at any window position."""

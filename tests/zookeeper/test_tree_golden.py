@@ -34,6 +34,7 @@ def test_golden_cases_exist() -> None:
     assert len(STARTED) == 73
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("name", RESTORED)
 def test_tree_equals_the_servers_memory(name: str) -> None:
     case = CASES[name]
@@ -66,6 +67,7 @@ def test_tree_equals_the_servers_memory(name: str) -> None:
         assert {"kind": "persisted", **as_told(node)} == item
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("name", STARTED)
 def test_tree_equals_what_clients_saw(name: str) -> None:
     case = CASES[name]
