@@ -39,7 +39,7 @@ def _richest(system: str) -> list[str]:
     return [codec.name for codec in sorted(own, key=lambda codec: -len(codec.field_names()))[:2]]
 
 
-# Where a rule takes long, `make test` tries it with these only.
+# Where a rule takes long, `make test` tries it with these only, or with a third of them (`alike`).
 RICHEST = {name for system in registry.SYSTEMS for name in _richest(system)}
 
 
@@ -65,11 +65,11 @@ def _first_samples_of(codecs: Collection[str]) -> pytest.MarkDecorator:
 first_samples = _first_samples_of(CODECS)
 """Try the rule with one sample of each codec in `make test`, with all samples in `make test-all`."""
 samples_of_richest = _first_samples_of(RICHEST)
-"""Try the rule with one sample of each of the richest codecs in `make test`, with all samples in `make test-all`."""
+"""Try the rule with one sample of each of `RICHEST` in `make test`, with all samples in `make test-all`."""
 
 
 def richest_of(codecs: Iterable[str]) -> pytest.MarkDecorator:
-    """Try the rule with the richest of these codecs in `make test`, with all of them in `make test-all`."""
+    """Try the rule with those of these codecs that are in `RICHEST` in `make test`, with all of them in `make test-all`."""
     return pytest.mark.parametrize(
         "codec", [pytest.param(name, marks=in_sample(name in RICHEST)) for name in codecs]
     )

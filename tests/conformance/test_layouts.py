@@ -42,7 +42,6 @@ def contents(path: Path) -> dict[str, bytes]:
     return {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
 
 
-@pytest.mark.alike
 @each_layout
 def test_written_rows_are_read_in_every_mode(box: DirectorySample, directory: Path) -> None:
     written = [row[box.key] for row in (*box.old, *box.new)]

@@ -118,19 +118,19 @@ def _answers(folder: Path) -> Iterator[dict[str, Any]]:
             )
 
 
-def _add_scalars(value: Any, place: str, found: set[str]) -> None:
+def _add_scalars(value: Any, place: str, texts: set[str]) -> None:
     """Add `place=value` of each text and truth value. Numbers count a particular case, so they are no traits."""
     if isinstance(value, dict):
         for name, inner in value.items():
             if name not in _SKIPPED:
-                _add_scalars(inner, f"{place}.{name}" if place else name, found)
+                _add_scalars(inner, f"{place}.{name}" if place else name, texts)
     elif isinstance(value, list):
         for inner in value:
             # Of a message's properties, the names.
             named = isinstance(inner, list) and place.endswith("properties")
-            _add_scalars(inner[0] if named else inner, place, found)
+            _add_scalars(inner[0] if named else inner, place, texts)
     elif isinstance(value, bool | str):
-        found.add(f"{place}={value}"[:_LONG])
+        texts.add(f"{place}={value}"[:_LONG])
 
 
 def _batch_traits(data: bytes) -> set[str]:

@@ -1,8 +1,8 @@
 """The sample of tests that `make test` runs, in less than four minutes on two cores. Each rule is met by at least one test of it.
 
 - Golden cases: of the tests of one function that differ only in the golden case, few that have all traits (see `golden_traits`).
-- Cases marked `alike`, that is slow ones that prove one rule: of each three in a row one, at another place in each three and for each
-  function, so that the sample has all systems, codecs and values of the other parameters. A file marks them so.
+- Cases marked `alike`, slow ones that prove one rule: a third of those that are left, one of each three in a row. Its place changes from
+  three to three and from function to function, so that every system, codec and other parameter occurs.
 - Random seeds: of the tests that differ only in the seed, the first tenth (those of `make nightly` not counted), and at least `SEEDS`.
 - Crashes and failing calls: every fifth, wherever there are hundreds of them (`STEPS`).
 - Spark: a table that is written and read.
@@ -67,7 +67,7 @@ def mark_extended(items: Iterable[pytest.Item]) -> None:
     for function, same_but_parameters in alike.items():
         in_sample = [item for item in same_but_parameters if not item.get_closest_marker("extended")]
         for place, item in enumerate(in_sample):
-            if (place + place // 3 + len(function)) % 3 and len(in_sample) >= 3:
+            if (place - place // 3 - len(function)) % 3 and len(in_sample) >= 3:
                 item.add_marker(pytest.mark.extended)
 
 
