@@ -16,6 +16,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections import defaultdict
@@ -101,5 +102,10 @@ def _golden_case(value: Any, test_file: Path) -> Path | None:
         if isinstance(path, Path) and path.is_relative_to(golden_traits.GOLDEN):
             return golden_traits.GOLDEN.joinpath(*path.relative_to(golden_traits.GOLDEN).parts[:2])
         name = getattr(value, "case", None)
-    system = test_file.relative_to(TESTS).parts[0]
-    return golden_traits.cases(system).get(name) if isinstance(name, str) else None
+    return golden_traits.cases(_system(test_file)).get(name) if isinstance(name, str) else None
+
+
+@functools.cache
+def _system(test_file: Path) -> str:
+    """Return the folder of a file of tests, which may be a system."""
+    return test_file.relative_to(TESTS).parts[0]
