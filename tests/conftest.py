@@ -70,7 +70,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Search for no garbage while tests are collected, nor later among them: nothing of them is freed before the end."""
+    """Turn the garbage collector off while tests are collected, and let it skip them later: they are needed to the end."""
     gc.disable()
     try:
         return (yield)
