@@ -19,7 +19,7 @@ import pyarrow as pa
 from logwright.codec import plural, registry
 from logwright.codec.arrays import Bytes
 from logwright.codec.engine.fold import Fold
-from logwright.codec.engine.repair import OutputFile, Removed, RepairPlan
+from logwright.codec.engine.repair import Removed, RepairPlan
 from logwright.codec.fault import (
     BusyError,
     DamageError,
@@ -186,55 +186,54 @@ class PlanWriter:
         model = next((file.name for file in plans[0].files if file.role is Role.PRIMARY), "")
         done = Done()
         comparisons: dict[str, _Comparison] = {}
-        with _prefetcher(sum(before.values())) as prefetcher:
-            for output in prefetcher.iterate([plan.files], _weight_of_output):
-                name = checked(name_without_roots(output.name, self._roots) if self._gathers else output.name)
-                if name in done.untouched or name in done.written:
-                    raise LogwrightError(f"layout {self._layout.name} made {name} twice")
-                if isinstance(output, Piece):
-                    comparison = comparisons.setdefault(name, _Comparison(copies, name, before.get(name)))
-                    comparison.add(output)
-                    if stage is not None:
-                        stage.take([replace(output, name=name)])
-                        self._show(len(output.data))
-                    if not output.done:
-                        continue
-                    same, like, extents = comparison.finish(), name, []
-                    if stage is not None and same and not everything:
-                        stage.drop(name)
-                else:
-                    extents, like = _joined(output.pieces), output.like or ""
-                    same = _same(copies, name, extents, before.get(name))
-                done.kept += [
-                    extent
-                    for extent in extents
-                    if isinstance(extent, Copy) and roles[extent.copy].get(extent.file) is Role.PRIMARY
-                ]
-                if same:
-                    done.untouched.append(name)
-                else:
-                    done.written.append(name)
-                    if name in before:
-                        done.changed.add(name)
-                        if roles[0].get(name) is Role.DERIVED:
-                            done.derived.add(name)
-                if stage is not None and (everything or not same):
-                    try:
-                        if not isinstance(output, Piece):
-                            self._stage(stage, copies, name, extents)
-                    except UnreadableError as error:
-                        if not same or roles[0].get(name) in (Role.PRIMARY, Role.DERIVED):
-                            raise
-                        # The file was not checked, and nothing depends on it.
-                        stage.drop(name)
-                        done.warnings.append(
-                            f"{name} cannot be read from the disk and is not in the result: {error.message}"
-                        )
-                        continue
-                    like = name if same else like if like in before else model
-                    self._adopt(stage.real(name), copies[0], like, done, times=same)
+        for output in plan.files():
+            name = checked(name_without_roots(output.name, self._roots) if self._gathers else output.name)
+            if name in done.untouched or name in done.written:
+                raise LogwrightError(f"layout {self._layout.name} made {name} twice")
+            if isinstance(output, Piece):
+                comparison = comparisons.setdefault(name, _Comparison(copies, name, before.get(name)))
+                comparison.add(output)
+                if stage is not None:
+                    stage.take([replace(output, name=name)])
+                    self._show(len(output.data))
+                if not output.done:
+                    continue
+                same, like, extents = comparison.finish(), name, []
+                if stage is not None and same and not everything:
+                    stage.drop(name)
+            else:
+                extents, like = _joined(output.pieces), output.like or ""
+                same = _same(copies, name, extents, before.get(name))
+            done.kept += [
+                extent
+                for extent in extents
+                if isinstance(extent, Copy) and roles[extent.copy].get(extent.file) is Role.PRIMARY
+            ]
+            if same:
+                done.untouched.append(name)
+            else:
+                done.written.append(name)
+                if name in before:
+                    done.changed.add(name)
+                    if roles[0].get(name) is Role.DERIVED:
+                        done.derived.add(name)
+            if stage is not None and (everything or not same):
+                try:
                     if not isinstance(output, Piece):
-                        stage.close_file(name)
+                        self._stage(stage, copies, name, extents)
+                except UnreadableError as error:
+                    if not same or roles[0].get(name) in (Role.PRIMARY, Role.DERIVED):
+                        raise
+                    # The file was not checked, and nothing depends on it.
+                    stage.drop(name)
+                    done.warnings.append(
+                        f"{name} cannot be read from the disk and is not in the result: {error.message}"
+                    )
+                    continue
+                like = name if same else like if like in before else model
+                self._adopt(stage.real(name), copies[0], like, done, times=same)
+                if not isinstance(output, Piece):
+                    stage.close_file(name)
         done.cut, done.summary, done.leaves_gaps = tuple(plan.cut), plan.summary(), plan.leaves_gaps
         done.removed = tuple(name for name in plan.removes if name in before)
         return done
@@ -404,18 +403,12 @@ def _walk(listing: Opens, file: PlannedFile) -> Iterator[tuple[PlannedFile, Stre
 
 
 def _prefetcher(size: int) -> Prefetcher:
-    """Return threads that work ahead while `size` bytes are read or written."""
+    """Return threads that walk ahead over `size` bytes."""
     return Prefetcher(1 if size < FEW else usable())
 
 
 def _weight_of_step(item: tuple[PlannedFile, Stretch | Hole | None]) -> int:
     return 0 if item[1] is None else weight(item[1])
-
-
-def _weight_of_output(output: OutputFile | Piece) -> int:
-    """Return the number of bytes that are kept in memory with an output, at least 1: so that it is written before all others are known."""
-    chunks = [output.data] if isinstance(output, Piece) else output.pieces
-    return max(1, sum(len(chunk) for chunk in chunks if not isinstance(chunk, Copy | Zeros)))
 
 
 # Extents
