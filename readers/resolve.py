@@ -395,7 +395,7 @@ def _directory(
             path=path,
             advice=store_search.suggestion(directory),
         )
-    if layout is not None and layout.recognise(directory) is Match.NO:
+    if layout is not None and _is_no(layout, directory, options):
         raise UsageError(
             f"this directory does not look like {layout.name}: {store_search.contents(directory)}",
             path=path,
@@ -412,7 +412,7 @@ def _directory(
     live = None
     if not is_remote(path):
         live = _live(local_path(path), layout)
-    known = Options(layout.read_options, known_options(options, layout.read_options))
+    known = _known(layout, options)
     directory = open_store(directory, layout, known)
     try:
         plan = layout.plan(directory, known)
@@ -420,6 +420,18 @@ def _directory(
         error.path = error.path or path
         raise
     return DirectoryTarget(path, directory, layout, options, plan, live)
+
+
+def _known(layout: Layout, options: Mapping[str, Any]) -> Options:
+    return Options(layout.read_options, known_options(options, layout.read_options))
+
+
+def _is_no(layout: Layout, directory: Directory, options: Mapping[str, Any]) -> bool:
+    """Return whether a directory is not recognised as this layout, even with its further roots."""
+    return (
+        layout.recognise(directory) is Match.NO
+        and layout.recognise(open_store(directory, layout, _known(layout, options))) is Match.NO
+    )
 
 
 def reopened(target: DirectoryTarget) -> Directory:

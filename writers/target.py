@@ -98,14 +98,22 @@ class Target:
         return tree_sizes(self.files, self.roots, self.layout.folders, foreign)
 
     def occupied(self) -> bool:
-        """Return whether its directories contain anything except staging folders."""
-        for path in self.roots:
+        """Return whether its directories contain anything except staging folders and each other."""
+        roots = [*self.roots]
+        for path in roots:
+            inner = {
+                os.path.relpath(other, path).split(os.sep)[0] for other in roots if _is_below(other, path)
+            }
             status = self.files.stat(path)
             if status is not None and any(
-                item.name != self.layout.inner_staging for item in self.files.listdir(path)
+                item.name not in (self.layout.inner_staging, *inner) for item in self.files.listdir(path)
             ):
                 return True
         return False
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return path != folder and os.path.commonpath([path, folder]) == folder
 
 
 def _further(files: FileSystem, layout: Layout, root: Root, own: str) -> str:

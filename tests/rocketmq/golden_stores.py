@@ -14,6 +14,7 @@ import pyarrow as pa
 from memory_directory import MemoryDirectory
 
 from logwright.codec.rocketmq.formats.config import TOPICS
+from logwright.codec.rocketmq.store.tree import is_log
 
 HOME = Path(__file__).resolve().parents[2] / "corpora" / "golden" / "rocketmq"
 CASES: dict[str, dict[str, Any]] = {
@@ -54,9 +55,9 @@ def directory(case: str, *, logs_only: bool = False) -> MemoryDirectory:
     """Return a store as the layout lists it: the second commit log path is a separate root."""
     files = {}
     for name, path in store(case).items():
-        for disk, root in (("disk1/commitlog", "commitlog"), ("disk2/commitlog", "commitlog-2")):
+        for disk, root in (("disk1/commitlog", "commitlog"), ("disk2/commitlog", "storePathCommitLog-2")):
             name = name.replace(f"{disk}/", f"{root}/")
-        if name != "timerwheel.gz" and (not logs_only or name.startswith("commitlog")):
+        if name != "timerwheel.gz" and (not logs_only or is_log(name)):
             files[name] = path.read_bytes()
     batches = CASES[case]["config"].get("x.batchTopics")
     if batches:

@@ -44,9 +44,10 @@ def simulated(case: str) -> list[Run]:
 
 def sizes(files: dict[str, int]) -> dict[str, int]:
     return {
-        name.replace("disk1/", "").replace("disk2/commitlog", "commitlog-2"): size
+        name.replace("disk1/", "").replace("disk2/commitlog", "storePathCommitLog-2"): size
         for name, size in files.items()
-        if name.replace("disk1/", "").replace("disk2/", "").partition("/")[0] in (*_FOLDERS, "commitlog-2")
+        if name.replace("disk1/", "").replace("disk2/", "").partition("/")[0]
+        in (*_FOLDERS, "storePathCommitLog-2")
     }
 
 

@@ -71,20 +71,6 @@ def test_broker_serves_a_written_store_and_changes_nothing(kind: str, tmp_path: 
     ] == []
 
 
-def test_files_of_several_commit_log_paths_are_written_in_turn(tmp_path: Path) -> None:
-    paths = [tmp_path / "disk1", tmp_path / "disk2"]
-    options = {**SIZES, "storePathCommitLog": ",".join(map(str, paths))}
-    lw.write(ROWS[:30], tmp_path / "store", "rocketmq.store", **options)
-    lw.write(ROWS[30:], tmp_path / "store", "rocketmq.store", mode="append", **options)
-    for i, path in enumerate(paths):
-        names = sorted(int(file.name) for file in path.iterdir())
-        assert len(names) > 1
-        assert all(number // 1024 % 2 == i for number in names)
-    assert lw.read(tmp_path / "store", storePathCommitLog=options["storePathCommitLog"]).num_rows == len(ROWS)
-    lw.write(ROWS, tmp_path / "one", "rocketmq.store", **SIZES)
-    assert files(tmp_path / "one", "consumequeue") == files(tmp_path / "store", "consumequeue")
-
-
 def test_index_for_an_older_broker_has_no_tags(tmp_path: Path) -> None:
     lw.write(ROWS, tmp_path / "new", "rocketmq.store", **SIZES)
     lw.write(ROWS, tmp_path / "old", "rocketmq.store", broker_version="5.3.3", **SIZES)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from logwright.codec.rocketmq.formats.commitlog.layout import BORN_V6, PREPARED, ROLLBACK, V1, V2
@@ -46,6 +46,8 @@ class StoreConfig:
     """The settings of a store, in upstream's terms."""
 
     log_size: int
+    log_folders: Sequence[str] = ("commitlog",)
+    """The folders of the commit log in the order in which a broker lists them. Of two files with the same name, the first comes first."""
     queue_size: int = 6_000_000
     batch_queue_size: int = 13_800_000
     ext_size: int = 50_331_648
@@ -142,12 +144,7 @@ class MessageStore:
         for entry in self.overlay.entries():
             folders.setdefault(entry.name.rpartition("/")[0], []).append(entry.name)
         old = self.version.number < (5, 1, 3)
-        logs = [
-            name
-            for folder, names in folders.items()
-            if folder == "commitlog" or folder.startswith("commitlog-")
-            for name in names
-        ]
+        logs = [name for folder in self.config.log_folders for name in folders.get(folder, ())]
         self.log.load(logs, old=old)
         self._load_queues(folders, old)
         values = self.overlay.read("checkpoint", 0, 48) if "checkpoint" in self.overlay else b""

@@ -43,7 +43,7 @@ OFFSETS = Option(
     str, choices=("keep", "assign"),
 )  # fmt: skip
 OPTIONS = (
-    tree.LOG_PATH, *tree.GEOMETRY, OFFSETS, tree.EXT_ENABLED, tree.LMQ, tree.DELAY_LEVELS, tree.BATCH_TOPICS,
+    *tree.ROOTS, *tree.GEOMETRY, OFFSETS, tree.EXT_ENABLED, tree.LMQ, tree.DELAY_LEVELS, tree.BATCH_TOPICS,
     tree.BROKER_VERSION,
 )  # fmt: skip
 
@@ -147,8 +147,7 @@ class StoreBuilder:
         self.state = resume(listing, options)
         self.config = self.state.config
         self.rows = 0
-        folders = [root.name for root in tree.roots(options)] or [tree.LOG]
-        self.log = FilledFile(folders, self.config.log_size, self.state.end)
+        self.log = FilledFile(tree.writable(options), self.config.log_size, self.state.end)
         self.opened = False
         self.counts = {key: end.next for key, end in self.state.queues.items()}
         self.derived = Deriver(self.config, Gaps.REFUSE, tags=tree.indexes_tags(options))

@@ -12,7 +12,7 @@ from logwright.codec.rocketmq.store import tree
 
 _ROOT = "storePathRootDir"
 _OURS = ("brokerName", "brokerClusterName", "namesrvAddr", _ROOT)
-_OPTIONS = (tree.LOG_PATH, *tree.GEOMETRY, *tree.SETTINGS)
+_OPTIONS = (*tree.ROOTS, *tree.GEOMETRY, *tree.SETTINGS)
 
 
 class BrokerConfiguration:
@@ -28,10 +28,11 @@ class BrokerConfiguration:
         if not any(name in values for name in _OURS) or "log.dirs" in values:
             return None
         root = values.get(_ROOT, "")
-        paths = [root, *(path.strip() for path in values.get(tree.LOG_PATH.name, root).split(","))]
+        texts = [root, *(values.get(option.name, root) for option in tree.ROOTS)]
+        paths = [path.strip() for text in texts for path in text.split(",")]
         if not root or not all(path.startswith("/") for path in paths):
             raise UsageError(
-                f"{_ROOT} and {tree.LOG_PATH.name} are {', '.join(map(repr, paths))}, expected absolute paths",
+                f"{_ROOT} and commit log paths are {', '.join(map(repr, paths))}, expected absolute paths",
                 advice="Pass the store directory instead of the configuration file",
             )
         options = {option.name: values[option.name] for option in _OPTIONS if values.get(option.name)}

@@ -57,7 +57,7 @@ _ROLES = (Role.PRIMARY, Role.DERIVED, Role.METADATA, Role.LEFTOVER, Role.FOREIGN
 _OWN = {tree.CHECKPOINT, tree.LOCK, f"{tree.ABORT}.bak"}
 _FOLDERS = {pattern.partition("/")[0] for pattern in tree.FOLDERS}
 READ_OPTIONS = (
-    tree.LOG_PATH, *tree.GEOMETRY, BODY_LIMIT, *views.OPTIONS, *used_by(STARTS, *tree.SETTINGS),
+    *tree.ROOTS, *tree.GEOMETRY, BODY_LIMIT, *views.OPTIONS, *used_by(STARTS, *tree.SETTINGS),
 )  # fmt: skip
 
 
@@ -71,7 +71,7 @@ class Store(Layout):
     options = builder.OPTIONS
     read_options = READ_OPTIONS
     folders = tree.FOLDERS
-    root_options = (tree.LOG_PATH.name,)
+    root_options = tuple(option.name for option in tree.ROOTS)
     barrier = tree.BARRIER
     nouns = ("message", "file")
     advice = ADVICE
@@ -88,7 +88,7 @@ class Store(Layout):
             return Match.NAME
         folders = set(folders_of(listing))
         known = tree.CHECKPOINT in names and folders & _FOLDERS
-        if len(_OWN & set(names)) > 1 or known or {tree.LOG, tree.QUEUE} <= folders:
+        if len(_OWN & set(names)) > 1 or known or (tree.QUEUE in folders and len(folders & _FOLDERS) > 1):
             return Match.NAME
         only = tree.LOG in folders and folders <= _FOLDERS and not set(names) - _METADATA.keys()
         return Match.MAYBE if only else Match.NO

@@ -27,7 +27,7 @@ from logwright.codec.rocketmq.formats.indexfile import (
     SLOTS,
     find_slots,
 )
-from logwright.codec.rocketmq.startup.message import DEFAULT_DELAYS, Rules, delays_of
+from logwright.codec.rocketmq.startup.message import DEFAULT_DELAYS, Rules, delays_of, string_hash
 from logwright.codec.rocketmq.startup.message_store import StoreConfig
 from logwright.codec.store.listing import Entry, Listing
 from logwright.codec.store.roots import Root
@@ -37,7 +37,9 @@ LOG, QUEUE, BATCH, EXT, INDEX = "commitlog", "consumequeue", "batchconsumequeue"
 TIMER, CONFIG = "timerlog", "config"
 CHECKPOINT, ABORT, LOCK = "checkpoint", "abort", "lock"
 TOPICS_FILE, OFFSETS_FILE = f"{CONFIG}/topics.json", f"{CONFIG}/consumerOffset.json"
-FOLDERS = (LOG, f"{LOG}-*", f"{QUEUE}/*/*", f"{BATCH}/*/*", f"{EXT}/*/*", INDEX, TIMER, CONFIG)
+_FURTHER_LOG = "storePathCommitLog-"
+"""The start of the names of the second and later commit log directories. A broker has no folder of this name."""
+FOLDERS = (LOG, f"{_FURTHER_LOG}*", f"{QUEUE}/*/*", f"{BATCH}/*/*", f"{EXT}/*/*", INDEX, TIMER, CONFIG)
 BARRIER = f"{LOG}/-"
 """A file that keeps a broker from starting. Its size is not that of a commit log file, and it does not sort last."""
 _NUMBER = re.compile(r"[0-9]{1,20}")
@@ -47,6 +49,14 @@ LOG_PATH = Option(
     "storePathCommitLog",
     None,
     "Commit log directories, comma-separated, if not commitlog/",
+    parse_text,
+)
+
+
+READ_ONLY = Option(
+    "readOnlyCommitLogStorePaths",
+    None,
+    "Further commit log directories, comma-separated, in which no file is created",
     parse_text,
 )
 
@@ -149,7 +159,8 @@ BROKER_VERSION = Option(
 BATCH_ATTRIBUTE = {"key": "queue.type", "value": "BatchCQ"}
 GEOMETRY = (FILE_SIZE, QUEUE_SIZE, BATCH_SIZE, EXT_SIZE, HASH_SLOTS, MAX_ENTRIES)
 SETTINGS = (EXT_ENABLED, LMQ, RECOVER_MAX, FORCE_CRC, CHECK_OFFSET, DELAY_LEVELS)
-READ_OPTIONS = (LOG_PATH, *GEOMETRY, *SETTINGS)
+ROOTS = (LOG_PATH, READ_ONLY)
+READ_OPTIONS = (*ROOTS, *GEOMETRY, *SETTINGS)
 
 
 def first(name: str) -> str:
@@ -158,7 +169,7 @@ def first(name: str) -> str:
 
 def is_log(name: str) -> bool:
     """Return whether a file is in a commit log folder."""
-    return first(name) == LOG or first(name).startswith(f"{LOG}-")
+    return first(name) == LOG or first(name).startswith(_FURTHER_LOG)
 
 
 def base_of(name: str) -> int | None:
@@ -179,11 +190,38 @@ def mapped_queue(name: str) -> str:
     return LOG if is_log(name) else name.rpartition("/")[0]
 
 
+def _paths(options: Options) -> tuple[list[str], list[str]]:
+    """Return the commit log directories, and those in which no file is created. Of a single directory a broker ignores these."""
+    value = options[LOG_PATH.name] or ""
+    more = options[READ_ONLY.name] or "" if "," in value else ""
+    paths, read_only = (
+        sorted({path.strip() for path in text.split(",") if path.strip()}) for text in (value, more)
+    )
+    return [*paths, *(path for path in read_only if path not in paths)], read_only
+
+
 def roots(options: Options) -> Sequence[Root]:
     """Return the commit log directories. Each may hold some of the files."""
-    value = options[LOG_PATH.name]
-    paths = sorted({path.strip() for path in value.split(",") if path.strip()}) if value else []
-    return [Root(LOG if not i else f"{LOG}-{i + 1}", path, LOG) for i, path in enumerate(paths)]
+    paths, _ = _paths(options)
+    return [Root(f"{_FURTHER_LOG}{i + 1}" if i else LOG, path, LOG) for i, path in enumerate(paths)]
+
+
+def writable(options: Options) -> list[str]:
+    """Return the folders in which commit log files are created, in turn."""
+    _, read_only = _paths(options)
+    return [root.name for root in roots(options) if root.path not in read_only] or [LOG]
+
+
+def _log_folders(listing: Listing, options: Options) -> list[str]:
+    """Return the folders of the commit log in the order of their paths in a Java `HashSet` (`MultiPathMappedFileQueue.load`)."""
+    paths = {root.name: root.path for root in roots(options)}
+    spread = 1 << max(int(len(paths) / 0.75).bit_length(), 4)
+
+    def place(folder: str) -> int:
+        value = string_hash(paths.get(folder, "")) % (1 << 32)
+        return (value ^ value >> 16) % spread
+
+    return sorted({first(entry.name) for entry in listing.entries() if is_log(entry.name)}, key=place)
 
 
 def logs(listing: Listing) -> list[Entry]:
@@ -239,6 +277,7 @@ def config_of(listing: Listing, options: Options) -> StoreConfig:
     has_light_queues = any(entry.name.startswith(f"{QUEUE}/%LMQ%") for entry in entries)
     return StoreConfig(
         configured_or_usual(LOG, FILE_SIZE),
+        _log_folders(listing, options),
         configured_or_usual(QUEUE, QUEUE_SIZE, 20),
         configured_or_usual(BATCH, BATCH_SIZE, 46),
         configured_or_usual(EXT, EXT_SIZE),

@@ -1,0 +1,88 @@
+"""A commit log in one or several directories that settings name."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from memory_directory import MemoryDirectory
+from test_store import ROWS, SIZES
+from test_write import files
+
+import logwright as lw
+from logwright.codec.option import Options
+from logwright.codec.rocketmq.store.layout import LAYOUT
+from logwright.codec.rocketmq.store.tree import config_of
+
+
+def test_files_of_several_commit_log_paths_are_written_in_turn(tmp_path: Path) -> None:
+    paths = [tmp_path / "disk1", tmp_path / "disk2"]
+    options = {**SIZES, "storePathCommitLog": ",".join(map(str, paths))}
+    lw.write(ROWS[:30], tmp_path / "store", "rocketmq.store", **options)
+    lw.write(ROWS[30:], tmp_path / "store", "rocketmq.store", mode="append", **options)
+    for i, path in enumerate(paths):
+        names = sorted(int(file.name) for file in path.iterdir())
+        assert len(names) > 1
+        assert all(number // 1024 % 2 == i for number in names)
+    assert lw.read(tmp_path / "store", storePathCommitLog=options["storePathCommitLog"]).num_rows == len(ROWS)
+    lw.write(ROWS, tmp_path / "one", "rocketmq.store", **SIZES)
+    assert files(tmp_path / "one", "consumequeue") == files(tmp_path / "store", "consumequeue")
+
+
+@pytest.mark.parametrize(
+    "paths", [["store/commitlog"], ["store/commitlog", "other"], ["store/a/log", "store/b"]]
+)
+def test_commit_log_path_may_be_below_the_store(paths: list[str], tmp_path: Path) -> None:
+    home, named = tmp_path / "store", ",".join(str(tmp_path / path) for path in paths)
+    lw.write(ROWS[:30], home, "rocketmq.store", storePathCommitLog=named, **SIZES)
+    lw.write(ROWS[30:], home, "rocketmq.store", mode="append", storePathCommitLog=named, **SIZES)
+    assert all(any((tmp_path / path).iterdir()) for path in paths)
+    assert lw.verify(home, storePathCommitLog=named).rows == len(ROWS)
+    with pytest.raises(lw.LogwrightError, match="already exists"):
+        lw.write(ROWS, home, "rocketmq.store", storePathCommitLog=named, **SIZES)
+
+
+def test_read_only_paths_are_read_and_get_no_file(tmp_path: Path) -> None:
+    home, old, new = (tmp_path / name for name in ("store", "old", "new"))
+    options = {**SIZES, "storePathCommitLog": f"{old},{new}"}
+    lw.write(ROWS[:30], home, "rocketmq.store", **options)
+    before = sorted(old.iterdir())
+    conf = tmp_path / "broker.conf"
+    conf.write_text(
+        f"storePathRootDir={home}\nstorePathCommitLog={new},{tmp_path / 'newest'}\nreadOnlyCommitLogStorePaths={old}\n"
+    )
+    (tmp_path / "newest").mkdir()
+    assert lw.read(conf).num_rows == 30
+    options |= {"storePathCommitLog": f"{new},{old}", "readOnlyCommitLogStorePaths": str(old)}
+    lw.write(ROWS[30:], home, "rocketmq.store", mode="append", **options)
+    assert sorted(old.iterdir()) == before
+    report = lw.verify(conf, as_system="5.5.0")
+    assert report.ok
+    assert report.rows == len(ROWS)
+
+
+def test_copy_of_the_log_beside_it_is_not_part_of_it(tmp_path: Path) -> None:
+    lw.write(ROWS, tmp_path, "rocketmq.store", mode="overwrite", **SIZES)
+    shutil.copytree(tmp_path / "commitlog", tmp_path / "commitlog-2")
+    assert lw.read(tmp_path).num_rows == len(ROWS)
+
+
+def test_store_is_recognised_without_its_log_and_checkpoint(tmp_path: Path) -> None:
+    options = {"storePathCommitLog": str(tmp_path / "log")}
+    lw.write(ROWS, tmp_path / "store", "rocketmq.store", **SIZES, **options)
+    (tmp_path / "store/checkpoint").unlink()
+    assert lw.read(tmp_path / "store", **options).num_rows == len(ROWS)
+    for folder in ("consumequeue", "index"):
+        shutil.rmtree(tmp_path / "store" / folder)
+    assert lw.read(tmp_path / "store", "rocketmq.store", **options).num_rows == len(ROWS)
+
+
+@pytest.mark.parametrize(("paths", "first"), [("/a,/b", "commitlog"), ("/a,/p", "storePathCommitLog-2")])
+def test_of_two_log_files_with_one_name_that_of_the_first_path_of_a_hash_set_is_first(
+    paths: str, first: str
+) -> None:
+    names = [f"{folder}/{0:020d}" for folder in ("commitlog", "storePathCommitLog-2")]
+    listing = MemoryDirectory(dict.fromkeys(names, bytes(1024)), "store")
+    options = Options(LAYOUT.read_options, {"storePathCommitLog": paths})
+    assert config_of(listing, options).log_folders[0] == first
