@@ -14,6 +14,7 @@ from logwright.codec.fault import AccessError, LogwrightError, NotFoundError, Un
 from logwright.codec.frames.walk import zero_filled
 from logwright.codec.layout import Configuration, Container, Layout
 from logwright.codec.option import Option, Options, Verb, fold, word
+from logwright.codec.store.listing import PlannedFile
 from logwright.codec.store.pointer import LARGEST as POINTER_SIZE
 from logwright.codec.store.pointer import pointer_of
 from logwright.readers import usage
@@ -307,6 +308,10 @@ def _file(
             advice=f"Fetch the data first: {pointer[1]}",
         )
     detected = registry.detect(name, head) or registry.detect_by_end(tail)
+    if codec is None and (detected is None or detected.recognise(name, head) is Match.MAYBE):
+        # Its place tells more than its bytes, which may be damaged.
+        planned = _planned(path, registry.layouts())
+        detected = detected if planned is None else registry.get(planned[2].codec or "")
     if layout is not None:
         if detected is not None:
             advice = f"The file looks like {detected.name}"
@@ -341,13 +346,22 @@ def _file(
 
 def _around(path: str, codec: Codec) -> dict[str, Any]:
     """Return what the plan of the surrounding directory says about a file; {} without a plan."""
-    if path == STDIN or is_remote(path):
-        return {}
-    folder, name = os.path.split(os.path.abspath(local_path(path)))
     # The files of a layout are all of one system.
     system = codec.name.partition(".")[0]
-    own = (layout for layout in registry.layouts() if layout.name.partition(".")[0] == system)
-    deepest = max((pattern.count("/") + 1 for layout in own for pattern in layout.folders), default=0)
+    own = [layout for layout in registry.layouts() if layout.name.partition(".")[0] == system]
+    planned = _planned(path, own)
+    if planned is None or planned[2].codec != codec.name:
+        return {}
+    folder, layout, file = planned
+    return {"live": _live(folder, layout), **file.hints}
+
+
+def _planned(path: str, layouts: Sequence[Layout]) -> tuple[str, Layout, PlannedFile] | None:
+    """Return the surrounding store of one of these layouts, and the plan of a file of it that has a codec."""
+    if path == STDIN or is_remote(path):
+        return None
+    folder, name = os.path.split(os.path.abspath(local_path(path)))
+    deepest = max((pattern.count("/") + 1 for layout in layouts for pattern in layout.folders), default=0)
     for _ in range(deepest + 1):
         try:
             directory = open_listing(folder)
@@ -356,13 +370,13 @@ def _around(path: str, codec: Codec) -> dict[str, Any]:
                 options = Options(layout.read_options)
                 plan = layout.plan(open_store(directory, layout, options), options)
                 for file in plan.files:
-                    if file.name == name and file.codec == codec.name:
-                        return {"live": _live(folder, layout), **file.hints}
+                    if file.name == name and file.codec:
+                        return folder, layout, file
         except LogwrightError:
             pass
         folder, above = os.path.split(folder)
         name = f"{above}/{name}"
-    return {}
+    return None
 
 
 def _live(path: str, layout: Layout) -> bool | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import shutil
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from typing import Any
 import pytest
 from golden_stores import CASES, HEALTHY, HOME, codec_of, first, own_files, store
 
+import logwright as lw
 from logwright.codec import registry
 from logwright.codec.base import Match
 from logwright.roundtrip.laws import (
@@ -264,3 +267,24 @@ def test_every_file_of_a_store_is_recognised_by_its_name_and_first_bytes() -> No
                 detected = registry.detect(path.name, path.read_bytes()[:4096])
                 assert detected is not None, name
                 assert detected.name == codec_of(name), name
+
+
+@pytest.mark.parametrize(
+    "damage", [bytes, lambda size: b"\xff" * size, lambda size: b"\0\0\0\1" * (size // 4)]
+)
+def test_damaged_file_of_a_store_is_recognised_by_its_place(
+    damage: Callable[[int], bytes], tmp_path: Path
+) -> None:
+    for case in ("batchcq", "cqext"):
+        for name, path in store(case).items():
+            target = tmp_path / case / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, target)
+    for case in ("batchcq", "cqext"):
+        for name, path in store(case).items():
+            target = tmp_path / case / name
+            if name.partition("/")[0] not in ("lock", "config", "rocksdbstore"):
+                data = path.read_bytes()
+                target.write_bytes(damage(64) + data[64:])
+                assert lw.explain(target).codec == codec_of(name), name
+                target.write_bytes(data)

@@ -55,7 +55,7 @@ class ConsumeQueue(FixedCodec):
             int.from_bytes(head[:8], "big", signed=True),
             int.from_bytes(head[8:12], "big", signed=True),
         )
-        return Match.NAME if offset >= 0 and size > 0 and len(head) >= UNIT.head_size else Match.NO
+        return Match.MAYBE if offset >= 0 and size > 0 and len(head) >= UNIT.head_size else Match.NO
 
 
 CODEC = ConsumeQueue(
