@@ -264,7 +264,8 @@ class FixedCodec(Codec):
         if table == "frames":
             return frames.start + window.offset if column == "position" else frames.end - frames.start
         if column == self.numbered:
-            return (frames.start + window.offset + (context.base or 0)) // self.dtype.itemsize
+            whole, rest = divmod(context.base or 0, self.dtype.itemsize)
+            return whole + (frames.start + window.offset + rest) // self.dtype.itemsize
         values: Int64s = frames.header[self.relative.get(column, column)].astype(np.int64)
         if column not in self.relative:
             return values

@@ -27,7 +27,15 @@ from logwright.codec.rocketmq.formats.commitlog.layout import (
 )
 from logwright.codec.rocketmq.formats.commitlog.properties import next_end
 from logwright.codec.rocketmq.startup.index_service import key_hash, keys_of
-from logwright.codec.rocketmq.startup.message import DELAYS, Message, Rules, batch_of, check, multi_dispatch
+from logwright.codec.rocketmq.startup.message import (
+    DELAYS,
+    SCHEDULE_TOPIC,
+    Message,
+    Rules,
+    batch_of,
+    check,
+    multi_dispatch,
+)
 from logwright.codec.window import Bytes
 
 Int64s = npt.NDArray[np.int64]
@@ -333,7 +341,7 @@ class Queues:
 class Units:
     """Units of queues, in log order. `facts` has a row for each of `FACTS`, which are attributes too.
 
-    `queue` is the index of the queue, `count` the number of messages of a unit. `hashed` says whether its tags code is the hash of TAGS."""
+    `queue` is the index of the queue, `count` the number of messages of a unit. `coded` says whether its tags code follows from the message."""
 
     def __init__(self, facts: Int64s) -> None:
         self.facts = facts
@@ -349,9 +357,9 @@ class Units:
         ) = facts
 
     @property
-    def hashed(self) -> npt.NDArray[np.bool_]:
-        hashed: npt.NDArray[np.bool_] = self._special == 0
-        return hashed
+    def coded(self) -> npt.NDArray[np.bool_]:
+        coded: npt.NDArray[np.bool_] = self._special & _PLACEHOLDER == 0
+        return coded
 
     def __len__(self) -> int:
         return len(self.number)
@@ -359,6 +367,15 @@ class Units:
     def pick(self, index: Int64s) -> Units:
         """Return a copy of some units."""
         return Units(np.take(self.facts, index, axis=1))
+
+
+def differing(topic: str, stored: Int64s, computed: Int64s, compared: npt.NDArray[np.bool_]) -> list[int]:
+    """Return which of the compared units of a queue file have another tags code than their messages. If all delivery times differ, the
+    broker has other delay levels than are known, so none is wrong."""
+    differ = compared & (stored != computed)
+    if topic == SCHEDULE_TOPIC and np.array_equal(differ, compared):
+        return []
+    return np.flatnonzero(differ).tolist()
 
 
 @dataclass

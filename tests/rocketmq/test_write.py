@@ -123,3 +123,16 @@ def test_rows_without_the_type_of_a_transaction_are_refused(tmp_path: Path) -> N
 def test_start_that_is_no_offset_is_refused() -> None:
     with pytest.raises(lw.UsageError, match="expected earliest, latest or a number"):
         Options(OPTIONS, {"startingPhysicalOffset": "first"})
+
+
+@pytest.mark.parametrize("base", [220, 300, 1 << 62, (1 << 63) - 1])
+def test_store_whose_last_queue_file_has_another_name_is_not_appended_to(base: int, tmp_path: Path) -> None:
+    lw.write(ROWS, tmp_path, "rocketmq.store", mode="overwrite", **SIZES)
+    last = max((tmp_path / "consumequeue/T0/0").iterdir())
+    last.rename(last.with_name(f"{base // 20 * 20:020d}"))
+    (row,) = lw.read(
+        tmp_path, view="queues", filter="topic == T0 and queue_id == 0", mode="PERMISSIVE"
+    ).to_pylist()
+    assert row["max_offset"] == base // 20 + 2
+    with pytest.raises(lw.UsageError, match="at other queue offsets than those of their messages"):
+        lw.write(ROWS, tmp_path, "rocketmq.store", mode="append")

@@ -23,7 +23,7 @@ from logwright.codec.frames.codec import Part
 from logwright.codec.frames.walk import Hole, ListedFile, Stretch, Walk
 from logwright.codec.option import Option, Options
 from logwright.codec.rocketmq.derive import Deriver, Gaps
-from logwright.codec.rocketmq.dispatch import Queues, dispatches
+from logwright.codec.rocketmq.dispatch import Queues, differing, dispatches
 from logwright.codec.rocketmq.formats.consumequeue import FILLER, UNIT
 from logwright.codec.rocketmq.formats.consumequeue_ext import CODEC as EXT
 from logwright.codec.rocketmq.formats.consumequeue_ext import FIRST_TAG
@@ -34,6 +34,7 @@ from logwright.codec.rocketmq.repair.config_files import replaced
 from logwright.codec.rocketmq.repair.fillers import blank, filler, placeholder
 from logwright.codec.rocketmq.repair.headers import Place, Sequences, placed
 from logwright.codec.rocketmq.repair.tags import corrected, tags_of, wrong_codes
+from logwright.codec.rocketmq.startup.message import SCHEDULE_TOPIC
 from logwright.codec.rocketmq.startup.message_store import StoreConfig
 from logwright.codec.rocketmq.startup.start import STARTUP
 from logwright.codec.rocketmq.store import tree
@@ -424,16 +425,18 @@ class StoreResult(RepairPlan):
         filler = new["size"] == FILLER
         codes = old["tags_code"].astype(np.int64)
         hashes = (codes > FIRST_TAG) | (not self.repair.config.ext)
-        other = np.flatnonzero(~filler & (codes != new["tags_code"]) & hashes & (new["size"] != 0))
+        compared = ~filler & hashes & (new["size"] != 0)
         if not (same | filler).all():
             return False
         computed, wrong = new["tags_code"].astype(np.int64), 0
-        for i in other.tolist():
+        topic = piece.name.split("/")[1]
+        for i in differing(topic, codes, computed, compared):
             message = self._message(result, new[i])
-            if not _is_hashed(message):
+            if not _is_coded(message):
                 continue
             wrong += 1
-            alike = wrong_codes(codes, computed, i) if self.repair.correct and wrong <= _MOST_WRONG else []
+            correct = self.repair.correct and wrong <= _MOST_WRONG and topic != SCHEDULE_TOPIC
+            alike = wrong_codes(codes, computed, i) if correct else []
             tags = {tags_of(self._message(result, new[k])) for k in alike[:_ALIKE]}
             right = corrected(message, tags.pop()) if len(tags) == 1 else None
             if right is not None:
@@ -574,11 +577,11 @@ def _located(listing: Listing, phy: int) -> Iterator[tuple[str, int]]:
             yield entry.name, at
 
 
-def _is_hashed(message: bytes) -> bool:
-    """Return whether the tags code of a message is the hash of its tags."""
+def _is_coded(message: bytes) -> bool:
+    """Return whether the tags code of a unit follows from this message."""
     data = np.frombuffer(message, np.uint8)
     added = dispatches(data, np.zeros(1, np.int64), np.array([len(data)]), tags=False)
-    return bool(added.units.hashed.all())
+    return bool(added.units.coded.all())
 
 
 def _blocks(listing: Listing, name: str, start: int, stop: int) -> Iterator[bool]:

@@ -23,6 +23,7 @@ from logwright.codec.rocketmq.formats.indexfile import HEAD, HEADER, SIZE, entry
 from logwright.codec.rocketmq.formats.page import checkpoint
 from logwright.codec.rocketmq.startup.consume_queue import ConsumeQueue
 from logwright.codec.rocketmq.startup.mapped_file import LoadError
+from logwright.codec.rocketmq.startup.message import Message, check
 from logwright.codec.rocketmq.startup.message_store import MessageStore, StoreConfig, Version
 from logwright.codec.rocketmq.store import tree
 from logwright.codec.store.build import Piece, Summary
@@ -88,6 +89,12 @@ def resume(listing: Listing | None, options: Options) -> State:
             f"a broker would change {changed[0]} when it starts",
             advice="Start and stop a broker, or repair the store first",
         )
+    for queue in store.queues.values():
+        if isinstance(queue, ConsumeQueue) and _is_misnamed(store, queue):
+            raise UsageError(
+                f"the units in {queue.queue.files[-1].name} are at other queue offsets than those of their messages",
+                advice="Repair the store first",
+            )
     queues = {
         key: QueueEnd(
             queue.max_offset, queue.queue.max_offset,
@@ -96,6 +103,20 @@ def resume(listing: Listing | None, options: Options) -> State:
         for key, queue in store.queues.items()
     }  # fmt: skip
     return State(config, store.max_phy, queues, int(store.checkpoint[2]))
+
+
+def _is_misnamed(store: MessageStore, queue: ConsumeQueue) -> bool:
+    """Return whether a file begins inside another one, or the last unit is at a higher queue offset than that of its message. No broker
+    writes such a unit, except of a message of queue offset 0 or of another queue."""
+    if any(file.base % file.size for file in queue.queue.files):
+        return True
+    unit = next(queue.units(queue.max_offset - 1) or iter(()), None)
+    data = None if unit is None else store.decoded(unit.phy, unit.size)
+    message = None if data is None else check(data, store.rules, crc=False)
+    if unit is None or not isinstance(message, Message):
+        return False
+    own = (message.topic, message.queue_id) == (queue.topic, queue.queue_id)
+    return own and 0 < message.queue_offset < unit.number
 
 
 def _only_repeats_keys(listing: Listing, overlay: Overlay, changed: list[str], slots: int) -> bool:

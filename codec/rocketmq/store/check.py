@@ -20,7 +20,7 @@ from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.fixed import without_zeros
 from logwright.codec.frames.scanner import BAD_CLAIM, MAIN
 from logwright.codec.option import Options
-from logwright.codec.rocketmq.dispatch import Dispatches, Queues, dispatches
+from logwright.codec.rocketmq.dispatch import Dispatches, Queues, differing, dispatches
 from logwright.codec.rocketmq.formats.batchconsumequeue import UNIT as BATCH_UNIT
 from logwright.codec.rocketmq.formats.commitlog.codec import CODEC as LOG
 from logwright.codec.rocketmq.formats.commitlog.layout import ROLLBACK, TRANSACTION
@@ -28,6 +28,7 @@ from logwright.codec.rocketmq.formats.commitlog.read import replacements
 from logwright.codec.rocketmq.formats.consumequeue import FILLER, UNIT
 from logwright.codec.rocketmq.formats.consumequeue_ext import ADDRESS, FIRST_TAG
 from logwright.codec.rocketmq.formats.indexfile import NAME as INDEX
+from logwright.codec.rocketmq.startup.message import SCHEDULE_TOPIC, delays_of
 from logwright.codec.rocketmq.store import tree
 from logwright.codec.rocketmq.store.check_index import IndexCheck
 from logwright.codec.rocketmq.store.check_times import NAME, StoreTimes, checkpoint_faults
@@ -48,7 +49,7 @@ _QUEUES = {tree.QUEUE: _UNIT, tree.BATCH: dtype_of(BATCH_UNIT)}
 
 
 _NOT_COMPARED = -(1 << 63)
-"""Stands for the tags code of a unit that does not follow from the tags of its message, such as a delivery time."""
+"""Stands for the tags code of a unit that does not follow from its message."""
 _BLOCK = 1 << 18
 """The number of messages that are compared with the queues at a time."""
 
@@ -146,6 +147,7 @@ class StoreChecker:
         self._queues = Queues()
         self._files = QueueFiles(listing, plan)
         self._batches = tree.batch_topics(listing)
+        self._delays = delays_of(options[tree.DELAY_LEVELS.name])
         self._blocks: list[tuple[Any, ...]] = []
         """Queue, physical offset, size, queue offset and tags code of messages that are not compared yet."""
         self._waiting = 0
@@ -187,7 +189,7 @@ class StoreChecker:
         added = self._dispatched(data, starts, stops) if self._deep else None
         if added is not None:
             units = added.units
-            code = np.where(units.hashed, units.tags_code, _NOT_COMPARED)
+            code = np.where(units.coded, units.tags_code, _NOT_COMPARED)
             self._blocks.append((units.queue, units.phy, units.size, units.number, code))
         else:
             queue, number = self._queues.of(data, starts, stops)
@@ -202,7 +204,7 @@ class StoreChecker:
     def _dispatched(self, data: Bytes, starts: Int64s, stops: Int64s) -> Dispatches | None:
         """Return what messages add to queues and index, or None if a broker refuses one of them."""
         try:
-            return dispatches(data, starts, stops, tags=True, queues=self._queues)
+            return dispatches(data, starts, stops, tags=True, queues=self._queues, delays=self._delays)
         except IndexError:
             return None
 
@@ -232,12 +234,13 @@ class StoreChecker:
             run.listed = not self._files.by_queue
             if not run.listed:
                 units = self._files.units(queue, int(run.number[0]), int(run.number[-1]) + 1)
+                codes = units["tags_code"].astype(np.int64)
                 run.listed = (
                     np.array_equal(units["physical_offset"], run.phy)
                     and np.array_equal(units["size"], run.size)
-                    and not _differ(units, run.code).any()
+                    and not (_compared(codes, run.code) & (codes != run.code)).any()
                 )
-                self._note_addresses(queue, units["tags_code"].astype(np.int64))
+                self._note_addresses(queue, codes)
         if run.listed:
             last = runs[-1] if runs and runs[-1].listed else None
             if last is not None and int(last.number[-1]) + 1 == run.number[0] and last.phy[-1] < run.phy[0]:
@@ -505,14 +508,21 @@ class StoreChecker:
         self, file: PlannedFile, units: npt.NDArray[np.void], tags: Int64s, among: Iterable[int]
     ) -> Iterator[tuple[str, Fault]]:
         """Compare the tags codes of some units with those of their messages."""
-        wrong = np.flatnonzero(_differ(units, tags))
-        for i in wrong[np.isin(wrong, list(among))][:_MOST].tolist():
-            text = (
-                f"the tags code is {units['tags_code'][i]}, but the hash of the message's tags is {tags[i]}"
-            )
-            system = "a broker filters the message by the wrong tag"
-            at, size = i * units.dtype.itemsize, units.dtype.itemsize
-            yield file.name, Fault(NAME, at, size, Kind.LINK, text, Severity.ERROR, system, 0)
+        codes, topic, size = (
+            units["tags_code"].astype(np.int64),
+            file.name.split("/")[1],
+            units.dtype.itemsize,
+        )
+        compared = _compared(codes, tags) & np.isin(np.arange(len(units)), list(among))
+        for i in differing(topic, codes, tags, compared)[:_MOST]:
+            if topic == SCHEDULE_TOPIC:
+                severity, what = Severity.WARNING, "the delivery time of the message"
+                system = "a broker delivers the message at the wrong time"
+            else:
+                severity, what = Severity.ERROR, "the hash of the message's tags"
+                system = "a broker filters the message by the wrong tag"
+            text = f"the tags code is {codes[i]}, but {what} is {tags[i]}"
+            yield file.name, Fault(NAME, i * size, size, Kind.LINK, text, severity, system, 0)
 
     def _read(self, file: PlannedFile) -> npt.NDArray[np.void]:
         """Return the units of a file without the trailing zeros."""
@@ -524,10 +534,9 @@ class StoreChecker:
         return units[: int(used[-1]) + 1 if len(used) else 0]
 
 
-def _differ(units: npt.NDArray[np.void], tags: Int64s) -> npt.NDArray[np.bool_]:
-    """Return which units have another tags code than their messages."""
-    codes = units["tags_code"].astype(np.int64)
-    return np.asarray((codes != tags) & (codes > FIRST_TAG) & (tags != _NOT_COMPARED), np.bool_)
+def _compared(codes: Int64s, tags: Int64s) -> npt.NDArray[np.bool_]:
+    """Return which tags codes of units can be compared with those of their messages."""
+    return np.asarray((codes > FIRST_TAG) & (tags != _NOT_COMPARED), np.bool_)
 
 
 def _repeated(steps: Int64s) -> npt.NDArray[np.bool_]:
