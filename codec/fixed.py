@@ -264,8 +264,8 @@ class FixedCodec(Codec):
         if table == "frames":
             return frames.start + window.offset if column == "position" else frames.end - frames.start
         if column == self.numbered:
-            whole, rest = divmod(context.base or 0, self.dtype.itemsize)
-            return whole + (frames.start + window.offset + rest) // self.dtype.itemsize
+            quotient, rest = divmod(context.base or 0, self.dtype.itemsize)
+            return quotient + (frames.start + window.offset + rest) // self.dtype.itemsize
         values: Int64s = frames.header[self.relative.get(column, column)].astype(np.int64)
         if column not in self.relative:
             return values

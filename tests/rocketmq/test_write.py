@@ -136,3 +136,24 @@ def test_store_whose_last_queue_file_has_another_name_is_not_appended_to(base: i
     assert row["max_offset"] == base // 20 + 2
     with pytest.raises(lw.UsageError, match="at other queue offsets than those of their messages"):
         lw.write(ROWS, tmp_path, "rocketmq.store", mode="append")
+
+
+@pytest.mark.parametrize("topic", ["", ".", "..", "a/b", "../../x", "a\0b"])
+def test_topic_that_cannot_be_a_folder_is_refused(topic: str, tmp_path: Path) -> None:
+    with pytest.raises(lw.UsageError, match="cannot be the name of a folder"):
+        lw.write([{"topic": topic}], tmp_path / "store", "rocketmq.store", **SIZES)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "row", [{"tags": "a\2b"}, {"keys": "a\2"}, {"properties": [("a\1", "b")]}, {"properties": [("a", "b\2")]}]
+)
+def test_text_with_a_separator_of_properties_is_refused(row: dict[str, Any], tmp_path: Path) -> None:
+    rows = [{"properties": [("a", "b\1")], "tags": "c\1"}, {}, row]
+    with pytest.raises(lw.UsageError, match="row 2: names of properties cannot contain bytes 1 and 2"):
+        lw.write([{"topic": "T", **row} for row in rows], tmp_path / "store", "rocketmq.store", **SIZES)
+
+
+def test_largest_queue_id_is_written(tmp_path: Path) -> None:
+    lw.write([{"topic": "T", "queue_id": (1 << 31) - 1}], tmp_path / "store", "rocketmq.store", **SIZES)
+    assert lw.verify(tmp_path / "store", as_system="5.5.0").ok

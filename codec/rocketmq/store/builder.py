@@ -286,6 +286,12 @@ class StoreBuilder:
         if self.rows:
             yield from self.log.close()
             yield from self._refusing(self.derived.finish())
+        for (topic, queue_id), queue in self.derived.queues.items():
+            if not queue.writes:
+                raise UsageError(
+                    f"the topic {topic!r} cannot be the name of a folder, so a broker would not read its queue {queue_id}",
+                    advice="Choose a topic of letters, digits and %|-_",
+                )
         topics = self._topics()
         if topics is not None:
             yield Piece(tree.TOPICS_FILE, topics, done=True)

@@ -516,12 +516,12 @@ class StoreChecker:
         compared = _compared(codes, tags) & np.isin(np.arange(len(units)), list(among))
         for i in differing(topic, codes, tags, compared)[:_MOST]:
             if topic == SCHEDULE_TOPIC:
-                severity, what = Severity.WARNING, "the delivery time of the message"
+                severity, expected = Severity.WARNING, "the delivery time of the message"
                 system = "a broker delivers the message at the wrong time"
             else:
-                severity, what = Severity.ERROR, "the hash of the message's tags"
+                severity, expected = Severity.ERROR, "the hash of the message's tags"
                 system = "a broker filters the message by the wrong tag"
-            text = f"the tags code is {codes[i]}, but {what} is {tags[i]}"
+            text = f"the tags code is {codes[i]}, but {expected} is {tags[i]}"
             yield file.name, Fault(NAME, i * size, size, Kind.LINK, text, severity, system, 0)
 
     def _read(self, file: PlannedFile) -> npt.NDArray[np.void]:

@@ -337,6 +337,9 @@ def topics(listing: Listing) -> list[dict[str, Any]] | None:
     return rows
 
 
+_MOST_QUEUES = (1 << 31) - 1
+
+
 def with_topics(
     known: Sequence[Mapping[str, Any]], queues: Iterable[tuple[str, int]], batch_topics: Collection[str]
 ) -> list[Mapping[str, Any]]:
@@ -344,7 +347,7 @@ def with_topics(
     rows: dict[str, Mapping[str, Any]] = {row["topic"]: row for row in known}
     counts: dict[str, int] = {}
     for topic, queue_id in queues:
-        counts[topic] = max(counts.get(topic, 1), queue_id + 1)
+        counts[topic] = max(counts.get(topic, 1), min(queue_id + 1, _MOST_QUEUES))
     for topic, count in counts.items():
         row = rows.get(topic)
         if row is not None and row["read_queue_nums"] >= count:

@@ -9,9 +9,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from logwright.codec.columns import values_of
+from logwright.codec.fault import UsageError
 from logwright.codec.kernels.intrinsics import append_short, load_i64be, load_u8, load_u32be, store_32be
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.rocketmq.formats.commitlog.properties import KEYS, PROPERTIES, TAGS
+from logwright.codec.rocketmq.formats.commitlog.rows import NAME
 from logwright.codec.window import Bytes
 
 Int64s = npt.NDArray[np.int64]
@@ -40,6 +42,11 @@ class Texts:
             for bit, name, column in ((_OTHER_TAGS, TAGS, tags), (_OTHER_KEYS, KEYS, keys)):
                 properties = _with(properties, name, column, (self._adds & bit) != 0)
             self._measure(properties, overrides)
+        lists, names, name_ends, values, value_ends = self._lists
+        _refuse_separators(names, name_ends, b"\1\2", lists)
+        _refuse_separators(values, value_ends, b"\2", lists)
+        for data, ends, *_ in (self._tags, self._keys):
+            _refuse_separators(data, ends, b"\2")
 
     def _measure(self, properties: pa.Array, overrides: int) -> bool:
         """Take lists of properties. Return whether a property differs from its column."""
@@ -57,6 +64,19 @@ class Texts:
     def arrays(self) -> tuple[Any, ...]:
         """The arrays in the order of the parameters of `put_text`."""
         return *self._lists, self._adds, *self._tags[:2], *self._keys[:2]
+
+
+def _refuse_separators(data: Bytes, ends: Int32s, separators: bytes, lists: Int32s | None = None) -> None:
+    """Raise `UsageError` if a text contains one of these bytes, which a reader takes for the end of a name or a value."""
+    used = data[ends[0] : ends[-1]].tobytes()
+    for separator in separators:
+        at = used.find(separator)
+        if at >= 0:
+            row = int(np.searchsorted(ends, ends[0] + at, "right")) - 1
+            row = row if lists is None else int(np.searchsorted(lists, row, "right")) - 1
+            raise UsageError(
+                f"{NAME}: row {row}: names of properties cannot contain bytes 1 and 2, values cannot contain byte 2"
+            )
 
 
 def _nullable(column: pa.Array) -> tuple[Bytes, Int32s, Bytes, int]:
