@@ -400,3 +400,25 @@ def test_lost_messages_of_a_damaged_range_are_counted_by_the_consume_queues(tmp_
     shutil.rmtree(home / "consumequeue")
     alone = lw.repair(home, tmp_path / "alone").to_dict()["cut"]
     assert [cut["rows_lost"] for cut in alone if cut["length"]] == [None]
+
+
+@pytest.mark.parametrize("unit", ["ff" * 8 + "00000064" + "00" * 8, "00" * 20], ids=["offset", "size"])
+def test_damaged_unit_of_a_deleted_message_is_removed(unit: str, tmp_path: Path) -> None:
+    home = placed("expired", tmp_path)
+    low = min(int(path.name) for path in (home / "commitlog").iterdir())
+    changed = 0
+    for number, path in enumerate(sorted((home / "consumequeue").rglob("0" * 17 + "*"))):
+        data = path.read_bytes()
+        old = [
+            i
+            for i, (phy, *_) in enumerate(iter_unpack(">qiq", data))
+            if 0 <= phy < low and any(data[20 * i : 20 * i + 12])
+        ]
+        if not old:
+            continue
+        changed += 1
+        path.write_bytes(data[: 20 * old[-1]] + bytes.fromhex(unit) + data[20 * old[-1] + 20 :])
+        lw.repair(home, tmp_path / f"{number}", **sizes("expired", home))
+        assert lw.verify(tmp_path / f"{number}", as_system="5.5.0").ok
+        path.write_bytes(data)
+    assert changed

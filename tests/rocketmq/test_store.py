@@ -597,3 +597,14 @@ def test_fault_of_a_file_name_says_whether_a_broker_loads_the_file(
     (fault,) = (fault for file in report.files for fault in file.faults if "name is not that" in fault.detail)
     expected = "a broker loads it as the file of offset 0" if loads else "a broker does not load the store"
     assert fault.system == expected
+
+
+@pytest.mark.parametrize("folder", ["commitlog", "consumequeue/T0/0"])
+def test_name_without_padding_is_a_warning(folder: str, keyed: Path) -> None:
+    for path in (keyed / folder).iterdir():
+        path.rename(path.with_name(str(int(path.name))))
+    report = lw.verify(keyed)
+    assert report.ok
+    assert sum("not padded" in fault.detail for _, fault in report.faults) == len(
+        [*(keyed / folder).iterdir()]
+    )

@@ -78,7 +78,7 @@ class StoreEdit(RepairPlan):
             if any(cut.rows_lost for cut in self.cut):
                 self.notes.append(
                     "Dropped messages were replaced by placeholders, so that queue offsets do not change. Consumers get them as messages "
-                    "without a body, with the property LW_LOST."
+                    "with a body of zero bytes and the property LW_LOST."
                 )
         yield from logs
 

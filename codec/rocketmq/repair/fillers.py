@@ -1,7 +1,7 @@
 """Messages that replace lost ones, so that a broker reads the log past the damage and deletes no later file.
 
-A placeholder has the topic, queue and queue offset of a lost message but no content, so queue offsets do not change. If these are unknown, a
-filler is used: a message of transaction type ROLLBACK, which is in no queue and no index. Both are tested with real brokers.
+A placeholder has the topic, queue and queue offset of a lost message and a body of zero bytes, so queue offsets do not change. If these
+are unknown, a filler is used: a message of transaction type ROLLBACK, which is in no queue and no index. Both are tested with real brokers.
 """
 
 from __future__ import annotations

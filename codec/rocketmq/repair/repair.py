@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from logwright.codec.base import Codec
 from logwright.codec.describe import dtype_of
@@ -404,7 +405,7 @@ class StoreResult(RepairPlan):
         return all(self._leads_below(name, low) for name in remaining - ends.keys())
 
     def _leads_below(self, name: str, low: int) -> bool:
-        """Return whether all units of a queue file point before the start of the log."""
+        """Return whether all units of a queue file point to messages before the start of the log."""
         if (
             tree.queue_of(name) is None
             or tree.base_of(name) is None
@@ -412,7 +413,7 @@ class StoreResult(RepairPlan):
             or not self.sizes[name]
         ):
             return False
-        return bool((units_of(self.listing, name)["physical_offset"] < low).all())
+        return bool(_below(units_of(self.listing, name), low).all())
 
     def _agrees(self, piece: Piece, start: int, result: Listing) -> bool:
         """Return whether an existing queue file has these bytes, apart from tags codes. Correct or note wrong tags of messages."""
@@ -423,10 +424,11 @@ class StoreResult(RepairPlan):
         same = (old["physical_offset"] == new["physical_offset"]) & (old["size"] == new["size"])
         same &= (new["size"] != 0) | (old["tags_code"] == new["tags_code"])
         filler = new["size"] == FILLER
+        deleted = filler & _below(old, self.kept[0].base if self.kept else -1)
         codes = old["tags_code"].astype(np.int64)
         hashes = (codes > FIRST_TAG) | (not self.repair.config.ext)
         compared = ~filler & hashes & (new["size"] != 0)
-        if not (same | filler).all():
+        if not (same | deleted).all():
             return False
         computed, wrong = new["tags_code"].astype(np.int64), 0
         topic = piece.name.split("/")[1]
@@ -568,6 +570,12 @@ def rebuild(listing: Listing, plan: Plan, kinds: Sequence[str], options: Options
         for _ in repair.log.read():
             pass  # only the messages say which topics have batches
     return StoreRebuild(repair, kinds)
+
+
+def _below(units: npt.NDArray[np.void], low: int) -> npt.NDArray[np.bool_]:
+    """Return which units point to messages before a physical offset."""
+    phy = units["physical_offset"].astype(np.int64)
+    return np.asarray((phy >= 0) & (phy < low) & (units["size"] > 0), np.bool_)
 
 
 def _located(listing: Listing, phy: int) -> Iterator[tuple[str, int]]:

@@ -242,15 +242,15 @@ def _bad_names(files: Sequence[PlannedFile]) -> Iterator[tuple[str, Fault]]:
     """Yield faults of file names that a broker does not expect."""
     for file in files:
         queue = tree.first(file.name) in (tree.QUEUE, tree.BATCH, tree.EXT) and tree.queue_of(file.name)
-        if file.role is Role.FOREIGN and (tree.is_log(file.name) or queue):
-            text = "the name is not that of a store file"
-            yield file.name, Fault(NAME, 0, 0, Kind.LINK, text, Severity.ERROR, _loaded(file.name))
-        elif tree.is_log(file.name) and file.role is Role.PRIMARY and len(_file_name(file.name)) != 20:
+        if not (queue or tree.is_log(file.name)):
+            continue
+        if file.role is Role.FOREIGN:
+            text, system = "the name is not that of a store file", _loaded(file.name)
+            yield file.name, Fault(NAME, 0, 0, Kind.LINK, text, Severity.ERROR, system)
+        elif len(_file_name(file.name)) != 20:
             text = "the name is not padded to 20 digits; files are loaded in alphabetical order"
-            yield (
-                file.name,
-                Fault(NAME, 0, 0, Kind.ORDER, text, Severity.WARNING, "a broker may truncate the log"),
-            )
+            system = f"a broker may truncate the {'queue' if queue else 'log'}"
+            yield file.name, Fault(NAME, 0, 0, Kind.ORDER, text, Severity.WARNING, system)
 
 
 def _loaded(name: str) -> str:
