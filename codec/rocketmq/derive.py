@@ -215,6 +215,8 @@ class QueueWriter:
             elif self.gaps is Gaps.REPEAT and 0 < gap <= (phy - max(self.reached, 0)) // SMALLEST:
                 rows += [i] * gap
                 self.next += gap
+            elif gap > 0 and self.reached < 0:
+                self.next = self._begin(number)
             rows.append(i)
             self.next, self.reached = self.next + 1, end
         return units.pick(np.array(rows, np.int64))
@@ -454,6 +456,8 @@ class Deriver:
         self.read: Read = lambda name: b""
         self.phy = self.stored = self.end = -1
         """Physical offset, store time and end of the last message."""
+        self.from_zero = False
+        """Whether the log starts at 0, so that the queues do too."""
         self.lost: list[int] = []
         """Physical offsets of messages before which, or instead of which, others are lost."""
         self._writes_queues, self._writes_index = queues, index
@@ -461,7 +465,8 @@ class Deriver:
 
     def _open(self, topic: str, queue_id: int) -> QueueWriter:
         config, extension = self.config, None
-        end = self.ends.get((topic, queue_id), QueueEnd(0, 0) if self.gaps is Gaps.REFUSE else None)
+        begun = self.gaps is Gaps.REFUSE or (self.gaps is Gaps.REPEAT and self.from_zero)
+        end = self.ends.get((topic, queue_id), QueueEnd(0, 0) if begun else None)
         if topic in config.batch_topics:
             return BatchQueueWriter(
                 topic, queue_id, config.batch_queue_size, self.gaps, end, self.read, self.lost

@@ -422,3 +422,45 @@ def test_damaged_unit_of_a_deleted_message_is_removed(unit: str, tmp_path: Path)
         assert lw.verify(tmp_path / f"{number}", as_system="5.5.0").ok
         path.write_bytes(data)
     assert changed
+
+
+QUEUE = f"consumequeue/T/0/{0:020d}"
+
+
+def set_bytes(path: Path, at: int, new: bytes) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[:at] + new + data[at + len(new) :])
+
+
+@pytest.fixture
+def five(tmp_path: Path) -> Path:
+    """A store of five messages of 193 bytes in one queue, in one file."""
+    rows = [{"topic": "T", "body": b"x" * 100, "store_timestamp_ms": 1_700_000_000_000 + n} for n in range(5)]
+    lw.write(rows, tmp_path / "five", "rocketmq.store", **SIZES)
+    return tmp_path / "five"
+
+
+@pytest.mark.parametrize("lost", range(4))
+def test_message_that_no_unit_lists_is_replaced_and_consumers_get_all_others(
+    lost: int, five: Path, tmp_path: Path
+) -> None:
+    log = five / f"commitlog/{0:020d}"
+    starts = [row["physical_offset"] for row in lw.read(five).to_pylist()]
+    set_bytes(log, starts[lost] + 100, b"damage")
+    shutil.rmtree(five / "consumequeue")
+    lw.repair(five, tmp_path / "out")
+    report = lw.verify(tmp_path / "out", as_system="5.5.0")
+    assert report.ok, report.text()
+    assert report.system is not None
+    assert (report.system["rows"], report.system["rows_lost"]) == (4, 0)
+    units = [phy for phy, *_ in iter_unpack(">qiq", (tmp_path / "out" / QUEUE).read_bytes())]
+    assert units[:5] == [*starts[:lost], starts[lost + 1], *starts[lost + 1 :]]
+
+
+def test_negative_queue_offset_of_the_first_message_is_corrected(five: Path, tmp_path: Path) -> None:
+    log = five / f"commitlog/{0:020d}"
+    before = log.read_bytes()
+    set_bytes(log, MESSAGE.offset("queue_offset"), b"\xff" * 8)
+    assert "file should be -" not in lw.verify(five).text()
+    lw.repair(five, tmp_path / "out")
+    assert (tmp_path / "out" / log.relative_to(five)).read_bytes() == before

@@ -17,6 +17,8 @@ from logwright.codec.rocketmq.formats.commitlog.layout import MESSAGE, parts_of
 
 Place = tuple[str, int, int]
 """Topic, queue id and queue offset."""
+_NONE = -(1 << 63)
+"""Stands for the queue offset of the first message, which may be any."""
 
 
 @dataclass
@@ -45,7 +47,7 @@ class Sequences:
         step = self._open.pop(queue, None)
         if step is not None:
             step.after = int(units.number[0])
-        expected = np.r_[-1 if before is None else before[0] + 1, units.number[:-1] + 1]
+        expected = np.r_[_NONE if before is None else before[0] + 1, units.number[:-1] + 1]
         for i in np.flatnonzero(units.number != expected).tolist():
             earlier = (int(units.number[i - 1]), int(units.phy[i - 1])) if i else before
             step = Step(queue, int(units.phy[i]), int(units.number[i]), earlier)

@@ -499,6 +499,8 @@ def derived_pieces(
     if not (queues or index):
         return
     deriver = Deriver(config, gaps, tags=tree.indexes_tags(options), queues=queues, index=index)
+    logs = tree.logs(listing)
+    deriver.from_zero = bool(logs) and tree.base_of(logs[0].name) == 0
     for name, part in _parts(listing) if messages is None else messages:
         try:
             yield from deriver.add(part.data, part.start, part.end)

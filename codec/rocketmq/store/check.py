@@ -5,6 +5,7 @@ Source: `ConsumeQueue.putMessagePositionInfo`, `CommitLog.getMessage` of RocketM
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -158,6 +159,8 @@ class StoreChecker:
         self._placeholders = 0
         self._holes: list[int] = []
         """The physical offsets of messages with unreadable or missing bytes before them."""
+        self._fillers: list[int] = []
+        """The physical offsets of messages that replace lost ones of unknown queues."""
 
     def begin(self, file: PlannedFile) -> None:
         self._base = (tree.base_of(file.name) or 0) if file.codec == "rocketmq.commitlog" else -1
@@ -175,8 +178,9 @@ class StoreChecker:
         self._end = int(phy[-1] + size[-1])
         starts, stops = frames.start, frames.end
         part = messages_of(window, frames)
-        placeholders = replacements(part) & (part.head["sys_flag"] & TRANSACTION != ROLLBACK)
-        self._placeholders += int(np.count_nonzero(placeholders))
+        replaced, hidden = replacements(part), part.head["sys_flag"] & TRANSACTION == ROLLBACK
+        self._placeholders += int(np.count_nonzero(replaced & ~hidden))
+        self._fillers += phy[messages][replaced & hidden].tolist()
         if not messages.all():
             starts, stops, phy, size = (array[messages] for array in (starts, stops, phy, size))
         added = self._add(window.data, starts, stops, phy)
@@ -338,8 +342,16 @@ class StoreChecker:
         if number[0] > 0 and not log_start and topic not in self._batches:
             name, at = self._locate(int(phy[0]))
             text = f"queue {queue_id} of {topic} starts at {int(number[0])}, but the log starts at 0"
-            system = "consumers do not get messages of this queue in the first log file"
-            yield name, Fault(NAME, at, 0, Kind.ORDER, text, Severity.ERROR, system, 0)
+            severity, system = (
+                Severity.ERROR,
+                "consumers do not get messages of this queue in the first log file",
+            )
+            if (~np.isin(self._files.units((topic, queue_id), 0, 1)["size"], (0, FILLER))).any():
+                severity, system = (
+                    Severity.WARNING,
+                    "consumers get other messages instead of the missing ones",
+                )
+            yield name, Fault(NAME, at, 0, Kind.ORDER, text, severity, system, 0)
         faulty = np.flatnonzero((steps <= 0) if topic in self._batches else (steps != 1))
         repeated = _repeated(steps)
         for i in faulty[:_MOST].tolist():
@@ -363,8 +375,9 @@ class StoreChecker:
             )
             system = "a broker that rebuilds the queue gives later messages other queue offsets"
             low, high = np.searchsorted(holes, (phy[i], phy[i + 1]), "right").tolist()
-            if after > before and low == high and (steps[i + 1 : i + 2] == 1).any():
-                text += ", and no message is missing between them in the log"
+            filled = bisect_left(self._fillers, phy[i]) < bisect_left(self._fillers, phy[i + 1])
+            if after > before and low == high and (filled or (steps[i + 1 : i + 2] == 1).any()):
+                text += f", and {'a lost message is replaced' if filled else 'no message is missing'} between them in the log"
                 yield name, Fault(NAME, at, 0, Kind.ORDER, text, Severity.WARNING, system, 0)
                 continue
             rows = after - before - 1 if after > before else 0
@@ -495,10 +508,9 @@ class StoreChecker:
         queue, (base, beyond) = tree.queue_of(file.name), divmod(tree.base_of(file.name) or 0, _UNIT.itemsize)
         if queue is None or queue[0] in self._batches or beyond or not len(places):
             return
-        shifts = base + places - number
-        if shifts[0] == 0 or (shifts != shifts[0]).any() or (np.diff(number) != 1).any():
+        shifts, first = base + places - number, int(number[0] - places[0])
+        if shifts[0] == 0 or first < 0 or (shifts != shifts[0]).any() or (np.diff(number) != 1).any():
             return
-        first = int(number[0] - places[0])
         text = f"the units are those from queue offset {first} on, so the name of the file should be {first * _UNIT.itemsize:020d}"
         system = "consumers get these messages under other queue offsets, or not at all"
         lost = {"topic": queue[0], "queue_id": queue[1]}
