@@ -123,7 +123,8 @@ class LogwrightError(Exception):
         placeless = isinstance(fault, Fault) and not fault.offset and not fault.length
         if self.offset is not None and not placeless:
             where += f"at byte {self.offset}: "
-        text = f"{where}{self.message}"
+        # The message may quote data.
+        text = where + "\n".join(map(plural.printable, self.message.split("\n")))
         end = "" if text.endswith((".", "!", "?")) else "."
         return f"{text}{end} {self.advice}" if self.advice else text
 

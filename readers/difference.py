@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from logwright.codec.describe import time_of
-from logwright.codec.plural import count, plural
+from logwright.codec.plural import count, plural, printable
 
 _SHOWN = 3
 """Number of differences to list in one line each, after the first."""
@@ -183,9 +183,7 @@ def show(value: Any) -> str:
             text = f"0x{value.hex()}"
             return text if len(text) <= _LONG else f"{text[:_LONG]}… ({count(len(value), 'byte')})"
     if isinstance(value, str):
-        text = "".join(
-            item if item.isprintable() else item.encode("unicode_escape").decode() for item in value
-        )
+        text = printable(value)
         return f'"{text}"' if len(text) <= _LONG else f'"{text[:_LONG]}…" ({count(len(value), "character")})'
     if isinstance(value, list):
         return f"[{', '.join(show(item) for item in value[:8])}{', …' if len(value) > 8 else ''}]"

@@ -16,7 +16,7 @@ from typing import Any
 from logwright.codec import registry
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
 from logwright.codec.option import Verb
-from logwright.codec.plural import count, plural
+from logwright.codec.plural import count, plural, printable
 from logwright.readers.corrected import healed_by_corrections, unproved
 from logwright.readers.report_data import ReportData
 from logwright.readers.verdict_text import SCOPES, system, system_in_brief, title
@@ -55,7 +55,10 @@ def text(report: ReportData, width: int = WIDTH) -> str:
 
 def _fold(line: str, width: int) -> list[str]:
     indent = " " * (len(line) - len(line.lstrip()))
-    if len(line) <= width or line.lstrip().startswith("logwright "):
+    if line.lstrip().startswith("logwright "):
+        return [line]
+    line = printable(line)
+    if len(line) <= width:
         return [line]
     return textwrap.wrap(
         line, width, subsequent_indent=f"{indent}    ", break_long_words=False, break_on_hyphens=False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 
-from logwright.codec.fault import Fault, Kind, Severity
+from logwright.codec.fault import DamageError, Fault, Kind, Severity
 from logwright.readers.report import Report
 
 KEYS = [
@@ -137,6 +137,12 @@ def partition_report(*faults: Fault, **system: object) -> Report:
     )
     partition.advice = ("another in-sync replica?",)
     return partition
+
+
+def test_control_characters_of_data_are_escaped() -> None:
+    text = report(fault(rows_lost=1, lost={"topic": "a\x1b[31m\n\0é"})).text()
+    assert "  lost: topic a\\x1b[31m\\n\\x00é (1 row)" in text.splitlines()
+    assert str(DamageError("a\x1b[31m", path="x")) == "x: a\\x1b[31m"
 
 
 def test_text_of_a_directory() -> None:

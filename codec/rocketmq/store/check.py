@@ -173,6 +173,8 @@ class StoreChecker:
         if not messages.all():
             phy = np.where(messages, phy, frames.start + window.offset + self._base)
             size = np.where(messages, size, frames.header["total_size"])  # a blank record fills its file
+            if not messages[0] and phy[0] == self._base:
+                self._fillers.append(self._base)  # no broker writes a file without a message
         ends = np.r_[self._end, (phy + size)[:-1]]
         self._holes += phy[(phy != ends) & (ends >= 0)].tolist()
         self._end = int(phy[-1] + size[-1])
