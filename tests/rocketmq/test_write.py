@@ -134,8 +134,20 @@ def test_store_whose_last_queue_file_has_another_name_is_not_appended_to(base: i
         tmp_path, view="queues", filter="topic == T0 and queue_id == 0", mode="PERMISSIVE"
     ).to_pylist()
     assert row["max_offset"] == base // 20 + 2
-    with pytest.raises(lw.UsageError, match="at other queue offsets than those of their messages"):
+    with pytest.raises(
+        lw.UsageError, match=r"at other queue offsets than those of their messages|is not a multiple of 100"
+    ):
         lw.write(ROWS, tmp_path, "rocketmq.store", mode="append")
+
+
+def test_store_whose_last_log_file_begins_inside_another_one_is_not_appended_to(tmp_path: Path) -> None:
+    lw.write(ROWS, tmp_path, "rocketmq.store", mode="overwrite", **SIZES)
+    last = max((tmp_path / "commitlog").iterdir())
+    last.rename(last.with_name(f"{int(last.name) + 1:020d}"))
+    with pytest.raises(
+        lw.UsageError, match=r"is not a multiple of 1024, the size of a file.* Repair the store first"
+    ):
+        lw.write(ROWS, tmp_path, "rocketmq.store", mode="append", **SIZES)
 
 
 @pytest.mark.parametrize("topic", ["", ".", "..", "a/b", "../../x", "a\0b"])

@@ -271,6 +271,3 @@ class ConsumeQueue:
     def flush(self) -> None:
         for queue in (self.queue, *(() if self.ext is None else (self.ext.queue,))):
             queue.flush()
-
-    def __iter__(self) -> Iterator[MappedFile]:
-        return iter(self.queue.files)

@@ -89,6 +89,12 @@ def resume(listing: Listing | None, options: Options) -> State:
             f"a broker would change {changed[0]} when it starts",
             advice="Start and stop a broker, or repair the store first",
         )
+    for files in (store.log, *(queue.queue for queue in store.queues.values())):
+        for file in (file for file in files.files if file.base % file.size):
+            raise UsageError(
+                f"the number in the name of {file.name} is not a multiple of {file.size}, the size of a file",
+                advice="Repair the store first",
+            )
     for queue in store.queues.values():
         if isinstance(queue, ConsumeQueue) and _is_misnamed(store, queue):
             raise UsageError(
@@ -106,10 +112,8 @@ def resume(listing: Listing | None, options: Options) -> State:
 
 
 def _is_misnamed(store: MessageStore, queue: ConsumeQueue) -> bool:
-    """Return whether a file begins inside another one, or the last unit is at a higher queue offset than that of its message. No broker
-    writes such a unit, except of a message of queue offset 0 or of another queue."""
-    if any(file.base % file.size for file in queue.queue.files):
-        return True
+    """Return whether the last unit is at a higher queue offset than that of its message. No broker writes such a unit, except of a message
+    of queue offset 0 or of another queue."""
     unit = next(queue.units(queue.max_offset - 1) or iter(()), None)
     data = None if unit is None else store.decoded(unit.phy, unit.size)
     message = None if data is None else check(data, store.rules, crc=False)
