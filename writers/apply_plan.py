@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -29,17 +28,15 @@ from logwright.codec.fault import (
     Severity,
     UnreadableError,
 )
-from logwright.codec.frames.walk import Hole, Stretch, Walk
+from logwright.codec.frames.walk import Hole, Walk
 from logwright.codec.layout import Layout
 from logwright.codec.option import Options
 from logwright.codec.store.build import Piece, Summary
 from logwright.codec.store.extents import Copy, Extent
-from logwright.codec.store.listing import Entry, Listing, Plan, PlannedFile, Role
+from logwright.codec.store.listing import Entry, Listing, Plan, Role
 from logwright.codec.store.roots import name_without_roots
 from logwright.codec.window import Chunk, Zeros
 from logwright.readers.corrected import corrects, original
-from logwright.readers.prefetch import FEW, Prefetcher, usable
-from logwright.readers.readahead import weight
 from logwright.readers.source import Source, is_remote, local_path
 from logwright.writers.backup import WINDOW, Backup
 from logwright.writers.commit import Method, Transaction
@@ -371,44 +368,23 @@ def _in_files(
     listing: Opens, layout: Layout, plan: Plan, checker: Fold[Iterable[tuple[str, Fault]]] | None
 ) -> Iterator[tuple[str, Fault]]:
     """Iterate over the faults of the files of a directory, with checksums verified. Their frames go to the checker."""
-    files = [
-        file
-        for file in plan.files
-        if file.codec is not None and file.role not in (Role.LEFTOVER, Role.FOREIGN)
-    ]
-    with _prefetcher(sum(file.size for file in files)) as prefetcher:
-        walks = [partial(_walk, listing, file) for file in files]
-        for file, step in prefetcher.iterate(walks, _weight_of_step):
-            fold = checker if file.role is Role.PRIMARY else None
-            if isinstance(step, Hole):
-                yield file.name, step.fault
-            elif isinstance(step, Stretch):
+    for file in plan.files:
+        if file.codec is None or file.role in (Role.LEFTOVER, Role.FOREIGN):
+            continue
+        codec = registry.get(file.codec)
+        hints = {"directory": listing.name, "live": False, **file.hints}
+        context = codec.context(file.name.rpartition("/")[2], Options(codec.options), **hints)
+        fold = checker if file.role is Role.PRIMARY else None
+        if fold is not None:
+            fold.begin(file)
+        with listing.open(file.name) as source:
+            for step in Walk(source, codec, context):
+                if isinstance(step, Hole):
+                    yield file.name, step.fault
+                    continue
                 yield from ((file.name, fault) for fault in step.faults)
                 if fold is not None and len(step.frames):
                     fold.add(step.window, step.frames)
-            elif fold is not None:
-                fold.begin(file)
-
-
-def _walk(listing: Opens, file: PlannedFile) -> Iterator[tuple[PlannedFile, Stretch | Hole | None]]:
-    """Iterate over the steps of a walk over a file, after None for its beginning."""
-    assert file.codec is not None
-    yield file, None
-    codec = registry.get(file.codec)
-    hints = {"directory": listing.name, "live": False, **file.hints}
-    context = codec.context(file.name.rpartition("/")[2], Options(codec.options), **hints)
-    with listing.open(file.name) as source:
-        for step in Walk(source, codec, context):
-            yield file, step
-
-
-def _prefetcher(size: int) -> Prefetcher:
-    """Return threads that walk ahead over `size` bytes."""
-    return Prefetcher(1 if size < FEW else usable())
-
-
-def _weight_of_step(item: tuple[PlannedFile, Stretch | Hole | None]) -> int:
-    return 0 if item[1] is None else weight(item[1])
 
 
 # Extents

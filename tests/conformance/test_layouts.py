@@ -5,7 +5,6 @@ A layout takes part by being registered with a sample in `DIRECTORY_SAMPLES` of 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,10 @@ from explanations import check_covers_file
 
 import logwright as lw
 from logwright.codec import registry
-from logwright.readers.prefetch import Prefetcher
 from logwright.readers.stream import Mode
 from logwright.roundtrip import trust
 from logwright.roundtrip.sample import DirectorySample
 from logwright.roundtrip.specimens import DIRECTORY_SAMPLES
-from logwright.writers import apply_plan
 
 each_layout = pytest.mark.parametrize("box", DIRECTORY_SAMPLES, ids=lambda box: box.layout)
 
@@ -99,32 +96,6 @@ def test_repair_of_a_sound_directory_keeps_its_bytes(
     lw.repair(directory, repaired)
     assert contents(repaired).items() <= contents(directory).items()
     assert keys(box, repaired) == keys(box, directory)
-
-
-@pytest.mark.alike
-@each_layout
-@pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
-def test_a_repair_does_not_depend_on_the_number_of_threads(
-    box: DirectorySample, directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Large directories are repaired and rebuilt by several threads. Here all are."""
-    layout = registry.get_layout(box.layout)
-    if layout.capabilities.repair is None:
-        pytest.skip("the layout has no repair")
-    place = lw.damage(directory, tmp_path / "damaged", seed=3, count=2).path
-    verbs: list[tuple[Callable[..., lw.Report], str]] = [(lw.repair, place)]
-    if layout.capabilities.repair.rebuilds:
-        verbs.append((lw.rebuild, str(directory)))
-    results = []
-    for threads in (1, 3):
-        monkeypatch.setattr(apply_plan, "_prefetcher", lambda size, threads=threads: Prefetcher(threads))
-        for verb, source in verbs:
-            out = tmp_path / str(threads) / verb.__name__ / box.name
-            out.parent.mkdir(parents=True)
-            report = verb(source, out)
-            results.append((contents(out), report.to_dict()))
-    assert results[: len(verbs)] == results[len(verbs) :]
-    assert all(files for files, _ in results)
 
 
 @each_layout
