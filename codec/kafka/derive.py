@@ -121,10 +121,10 @@ class SegmentIndexer:
     def index_bytes(self) -> bytes:
         return b"".join(self._index)
 
-    def timeindex_bytes(self) -> bytes:
-        """Return the time index, with the entry that closing a segment adds: the largest timestamp, unless it is there."""
+    def timeindex_bytes(self, *, closed: bool = True) -> bytes:
+        """Return the time index. `closed`: with the entry that closing a segment adds, the largest timestamp, unless it is there."""
         timestamp, offset, timed = self._state[[_TIMESTAMP, _TIMESTAMP_OFFSET, _TIMED]]
-        more = int(timestamp > timed)
+        more = int(closed and timestamp > timed)
         closing = _time_bytes(np.full(more, timestamp), np.full(more, offset - self.base_offset))
         return b"".join(self._times) + closing
 

@@ -33,6 +33,8 @@ NAMES = (
 KINDS = (
     "flip", "flip", "flip", "head", "cut", "zero", "insert", "drop", "remove", "tail", "copy", "other", "repeat", "exchange",
 )  # fmt: skip
+_FAR = (1 << 31, (1 << 31) + 5, 1 << 32, 1 << 40, 1 << 54, (1 << 31) - 3, 3)
+"""Differences of offsets. An index can hold those below 2^31."""
 
 
 def mixed_partition(directory: Path, rng: random.Random) -> None:
@@ -127,3 +129,33 @@ def starts(data: bytearray) -> list[int]:
         at += LENGTH_END + max(MIN_MESSAGE - LENGTH_END, int.from_bytes(data[at + 8 : at + 12], "big"))
         out.append(at)
     return out[:-1] or out
+
+
+def shift_offsets(place: Path, rng: random.Random) -> list[object]:
+    """Add to the offsets of some batches of one or two segments, mostly so much that a segment cannot hold them, and remove some of the
+    files beside the segments. Return what was done."""
+    done: list[object] = []
+    for _ in range(rng.choice([1, 1, 2])):
+        log = rng.choice(sorted(place.glob("*.log")))
+        data = bytearray(log.read_bytes())
+        starts = [0]
+        while starts[-1] + LENGTH_END < len(data):
+            at = starts[-1]
+            starts.append(
+                at + LENGTH_END + int.from_bytes(data[at + 8 : at + LENGTH_END], "big", signed=True)
+            )
+        batches = len(starts) - 1
+        if not batches:
+            continue
+        first, by = rng.choice([0, 0, batches - 1, rng.randrange(batches)]), rng.choice(_FAR)
+        last = rng.choice([first + 1, batches])
+        for at in starts[first:last]:
+            data[at : at + 8] = (int.from_bytes(data[at : at + 8], "big") + by).to_bytes(8, "big")
+        log.write_bytes(data)
+        done.append((log.name, first, last, by))
+        for suffix in (".index", ".timeindex", ".txnindex", ".snapshot"):
+            file = log.with_suffix(suffix)
+            if rng.random() < (0.7 if suffix == ".index" else 0.3) and file.exists():
+                file.unlink()
+                done.append(f"no {file.name}")
+    return done

@@ -16,6 +16,7 @@ from logwright.codec.kafka.formats.log import messages, sections
 from logwright.codec.kafka.formats.log.codec import CODEC
 from logwright.codec.kafka.formats.log.layout import COMPRESSION_NAMES, INNER_MESSAGE, MESSAGE
 from logwright.codec.kernels.compress import compress
+from logwright.roundtrip import laws
 
 T = 1_700_000_000_000
 TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
@@ -180,6 +181,15 @@ def wrapper(offset: int, codec: str, magic: int, texts: Sequence[bytes]) -> byte
     return MESSAGE.pack(
         {"offset": offset, "magic": magic, "attributes": attributes, "timestamp": time, "value": value}
     )
+
+
+def test_wrapper_far_from_the_offsets_of_its_messages_is_kept() -> None:
+    """No checksum covers its offset."""
+    for offset in (1 << 56, 1 << 33, 7):
+        first = bytearray(wrapper(offset + 1 if offset == 7 else 1, "gzip", 0, [b"one", b"two"]))
+        first[:8] = offset.to_bytes(8, "big")
+        data = bytes(first) + wrapper(9, "lz4", 0, [b"three"])
+        assert laws.decode_encode(data, "kafka.log", name=f"{0:020d}.log")
 
 
 @pytest.mark.kernel_modes

@@ -173,6 +173,26 @@ def test_split_into_three_segments() -> None:
     assert sum("which are wrong" in warning for warning in started.verdict.warnings) == 2
 
 
+def test_segment_that_is_split_before_it_is_loaded_stays() -> None:
+    """`LocalLog.replaceSegments` deletes only loaded segments. One without an index is recovered, and split, while it is loaded."""
+    far, base = 1 << 31, 3
+    name = {suffix: segment_name(base, suffix) for suffix in (".log", ".index", ".timeindex")}
+    old_times = (5).to_bytes(8, "big") + (1).to_bytes(4, "big")
+    for first, stays in ((base + far, True), (base, False)):
+        content = batch(first) + batch(first + 2 * far)
+        files = {**partition(batch(0), batch(1)).files, name[".log"]: content, name[".timeindex"]: old_times}
+        started = opened(partition_directory(files), clean=True, segment_index_bytes=100)
+        after = {entry.name: started.after.read(entry.name) for entry in started.after.entries()}
+        assert started.verdict.opens
+        assert [name for name in after if name.endswith(".log")] == [
+            segment_name(offset, ".log") for offset in (0, *([base] if stays else []), first, first + 2 * far)
+        ]
+        if stays:
+            assert after[name[".log"]] == content
+            assert after[name[".index"]] == bytes(96)
+            assert after[name[".timeindex"]] == old_times + bytes(84)
+
+
 def test_impossible_split_stops_the_start() -> None:
     wide = batch(1 << 33, last=(1 << 31) - 1)
     torn = batch(1 << 33)[:-3]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import random
 import shutil
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka_damage import BASES, OLD_BASES, damage, mixed_partition
+from kafka_damage import BASES, OLD_BASES, damage, mixed_partition, shift_offsets
 
 from logwright.codec import registry
 from logwright.codec.kafka.names import METADATA_FILE
@@ -23,10 +24,12 @@ LAYOUT = registry.get_layout("kafka.partition")
 
 pytestmark = pytest.mark.oracle
 
+Change = Callable[[Path, random.Random], object]
+
 SETTINGS = {"index.interval.bytes": 250, "segment.index.bytes": 4096, "producer.id.expiration.ms": 2147483647}
 
 
-def compare(kafka: Any, seed: int, place: Path, *, old: bool = False) -> str:
+def compare(kafka: Any, seed: int, place: Path, *, old: bool = False, change: Change = damage) -> str:
     """Damage a partition, compare our prediction with the loader, and return the outcome. `old`: one with messages of magic 0 or 1."""
     rng = random.Random(seed)
     if old and rng.random() < 0.7:
@@ -42,7 +45,7 @@ def compare(kafka: Any, seed: int, place: Path, *, old: bool = False) -> str:
     )
     mine, real = place / "mine" / base.name, place / "real" / base.name
     shutil.copytree(base, mine)
-    target = f"seed {seed}: {base.name}, clean {clean}, recovery point {recovery}, log start {start}, {damage(mine, rng)}"
+    target = f"seed {seed}: {base.name}, clean {clean}, recovery point {recovery}, log start {start}, {change(mine, rng)}"
     shutil.copytree(mine, real)
     listing = LocalDirectory(str(mine))
     options = Options(
@@ -86,11 +89,13 @@ def compare(kafka: Any, seed: int, place: Path, *, old: bool = False) -> str:
     return "loaded"
 
 
-def run(kafka: Any, seeds: range, tmp_path: Path, *, old: bool = False) -> Counter[str]:
+def run(
+    kafka: Any, seeds: range, tmp_path: Path, *, old: bool = False, change: Change = damage
+) -> Counter[str]:
     counts: Counter[str] = Counter()
     for seed in seeds:
         place = tmp_path / str(seed)
-        counts[compare(kafka, seed, place, old=old)] += 1
+        counts[compare(kafka, seed, place, old=old, change=change)] += 1
         shutil.rmtree(place)
     return counts
 
@@ -99,6 +104,14 @@ def test_verdict_on_randomly_damaged_logs_equals_that_of_a_broker(kafka: Any, tm
     counts = run(kafka, range(150), tmp_path)
     assert counts["loaded"] > 100
     assert counts["refused"] > 3
+
+
+def test_segments_with_offsets_that_they_cannot_hold_are_split_as_by_a_broker(
+    kafka: Any, tmp_path: Path
+) -> None:
+    counts = run(kafka, range(200), tmp_path, change=shift_offsets)
+    assert counts["loaded"] > 120
+    assert counts["refused"] > 20
 
 
 def test_random_damage_of_older_magics(kafka: Any, tmp_path: Path) -> None:

@@ -260,30 +260,30 @@ class LogLoader:
                 "java.lang.IllegalArgumentException",
             )
         new = list(self._parts(segment))
+        bases = [first for first, _, _ in new]
         source, size = segment.log, segment.size
-        if any(piece[0] == base for piece in new):
+        if base in bases:
             source += ".split"
             self.overlay.rename(segment.log, source)
-        bases = []
         for first, start, stop in new:
             self.overlay.copy(source, start, stop, segment_name(first, ".log"))
-            bases.append(first)
-        for name in (
-            segment.index_file,
-            segment.timeindex_file,
-            segment.txnindex_file,
-            segment.log,
-            f"{segment.log}.split",
-        ):
-            if name != segment_name(base, ".log") or base not in bases:
+        self.overlay.delete(f"{segment.log}.split")
+        # The old segment is deleted only if it is loaded already (`LocalLog.replaceSegments`).
+        loaded = base in self.segments
+        if loaded:
+            log = () if base in bases else (segment.log,)
+            for name in (segment.index_file, segment.timeindex_file, segment.txnindex_file, *log):
                 self.overlay.delete(name)
+        elif base not in bases:
+            segment.leave_unfinished()
         assert sum(stop - start for _, start, stop in new) == size
         for first in bases:
             self._index_split(self._open(first))
         self.segments.pop(base, None)
         for first in bases:
             self.segments[first] = self._open(first)
-        self.producers.remove_of([base])
+        if loaded and base not in bases:
+            self.producers.remove_of([base])
 
     def _parts(self, segment: LogSegment) -> Iterator[tuple[int, int, int]]:
         """Return the parts of a split: base offset, start, stop. A part ends before a batch that is too far from its base."""

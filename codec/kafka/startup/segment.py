@@ -50,6 +50,8 @@ class LogSegment:
                 "org.apache.kafka.common.KafkaException",
             )
         self._index: OffsetIndex | None = None
+        self._unfinished: SegmentIndexer | None = None
+        """The indexes of a recovery that an exception ended."""
         self.cut: tuple[int, BrokerError | None] | None = None
         """The byte at which recovery found the valid part to end, and why."""
 
@@ -158,7 +160,7 @@ class LogSegment:
             why = error
         except (BrokerError, LogwrightError):
             # The code that catches the exception sees the index as far as it was rebuilt.
-            self._index = self._index_of(indexer.index_bytes())
+            self._index, self._unfinished = self._index_of(indexer.index_bytes()), indexer
             self._put_aborted(aborted)
             raise
         if indexer.time_backwards:
@@ -174,6 +176,19 @@ class LogSegment:
         self.overlay.put(self.timeindex_file, indexer.timeindex_bytes())
         self._put_aborted(aborted)
         return cut
+
+    def leave_unfinished(self) -> None:
+        """Write the indexes as a recovery that ended early leaves them: nobody closes them, so they have the size of those of an active
+        segment, and old bytes after the new entries."""
+        if self._unfinished is None:
+            return
+        for name, entry, content in (
+            (self.index_file, _INDEX_ENTRY, self._unfinished.index_bytes()),
+            (self.timeindex_file, _TIME_ENTRY, self._unfinished.timeindex_bytes(closed=False)),
+        ):
+            size = self.max_index // entry * entry
+            old = self.overlay.read(name) if name in self.overlay else b""
+            self.overlay.put(name, (content + old[len(content) :]).ljust(size, b"\0")[:size])
 
     def _put_aborted(self, aborted: list[AbortedTxn]) -> None:
         """Write the transaction index, which the first aborted transaction creates."""

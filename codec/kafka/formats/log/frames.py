@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from logwright.codec.arrays import Bools, Int64s
 from logwright.codec.columns import batch_of, constant, contents, numbers
 from logwright.codec.kafka.formats.log.heads import heads_at
 from logwright.codec.kafka.formats.log.layout import (
@@ -62,13 +63,14 @@ def _column(name: str, window: Window, frames: Frames, kind: pa.DataType, contex
         return numbers(kind, head[name])
     match name:
         case "raw":
-            return constant(kind, None, len(frames))
+            return _raw(window, frames)
         case "payload":
             return _payload(window, frames, context)
         case "position":
             return numbers(kind, window.offset + frames.start)
         case "last_offset_delta":
-            return numbers(kind, head["last_offset"] - head["base_offset"])
+            delta = head["last_offset"] - head["base_offset"]
+            return numbers(kind, delta, _is_far(delta))
         case "batch_length":
             return numbers(kind, head["size"] - LENGTH_END)
         case "compression":
@@ -79,6 +81,23 @@ def _column(name: str, window: Window, frames: Frames, kind: pa.DataType, contex
             append = flags & TIMESTAMP_TYPE != 0
             return numbers(kind, np.where(head["magic"] == 0, NO_TIMESTAMP_TYPE, append))
     return numbers(kind, flags & _BITS[name] != 0)
+
+
+def _is_far(delta: Int64s) -> Bools:
+    """Return which offsets do not fit the field of a batch for the last one."""
+    return np.asarray(delta != delta.astype(np.int32), np.bool_)
+
+
+def _raw(window: Window, frames: Frames) -> pa.Array:
+    """Return the bytes of wrappers whose offset is too far from those of their messages for a frame's fields, as after damage."""
+    head = frames.header
+    far = np.flatnonzero((head["magic"] < MAGIC) & _is_far(head["last_offset"] - head["base_offset"]))
+    if not len(far):
+        return constant(pa.binary(), None, len(frames))
+    values: list[Any] = [None] * len(frames)
+    for i in far.tolist():
+        values[i] = window.data[int(frames.start[i]) : int(frames.end[i])].tobytes()
+    return contents(pa.binary(), values)
 
 
 def _payload(window: Window, frames: Frames, context: LogContext) -> pa.Array:

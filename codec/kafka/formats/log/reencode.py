@@ -449,9 +449,11 @@ def _read_frames(table: pa.Table, rows: pa.RecordBatch, bounds: Int64s) -> _Fram
     ):
         _put(head, name, _numbers(table, name))
     _put(head, "last_offset_delta", _numbers(table, "last_offset_delta"))
+    raw, payload = stored(table, "raw"), stored(table, "payload")
     last = _numbers(table, "last_offset")
     if last is not None:
-        _put(head, "last_offset_delta", (last[0] - head["base_offset"].astype(np.int64), last[1]))
+        delta = last[0] - head["base_offset"].astype(np.int64)
+        _put(head, "last_offset_delta", (delta, last[1] | ~absent(raw)))
     flags = _numbers(table, "attributes")
     attributes = np.zeros(count, np.int64) if flags is None else flags[0]
     codecs = attributes & COMPRESSION
@@ -467,7 +469,6 @@ def _read_frames(table: pa.Table, rows: pa.RecordBatch, bounds: Int64s) -> _Fram
     if flags is None:
         codecs = attributes & COMPRESSION
     head["attributes"] = attributes
-    raw, payload = stored(table, "raw"), stored(table, "payload")
     base = _numbers(table, "base_offset")
     assert base is not None
     # A row with neither a base offset nor raw bytes stands for the tail of the file, which is in the file table.
