@@ -36,11 +36,11 @@ def batches(path: Path) -> list[dict[str, Any]]:
     return headers
 
 
-def sequences(found: list[dict[str, Any]]) -> set[tuple[int, int, int]]:
+def sequences(headers: list[dict[str, Any]]) -> set[tuple[int, int, int]]:
     """Return each sequence number that batches cover, with its producer and epoch."""
     return {
         (batch["producer_id"], batch["producer_epoch"], (batch["base_sequence"] + n) & (1 << 31) - 1)
-        for batch in found
+        for batch in headers
         if batch["base_sequence"] >= 0
         for n in range(batch["last_offset"] - batch["base_offset"] + 1)
     }

@@ -344,15 +344,11 @@ class StoreChecker:
         if number[0] > 0 and not log_start and topic not in self._batches:
             name, at = self._locate(int(phy[0]))
             text = f"queue {queue_id} of {topic} starts at {int(number[0])}, but the log starts at 0"
-            severity, system = (
-                Severity.ERROR,
-                "consumers do not get messages of this queue in the first log file",
-            )
+            severity = Severity.ERROR
+            system = "consumers do not get messages of this queue in the first log file"
             if (~np.isin(self._files.units((topic, queue_id), 0, 1)["size"], (0, FILLER))).any():
-                severity, system = (
-                    Severity.WARNING,
-                    "consumers get other messages instead of the missing ones",
-                )
+                severity = Severity.WARNING
+                system = "consumers get other messages instead of the missing ones"
             yield name, Fault(NAME, at, 0, Kind.ORDER, text, severity, system, 0)
         faulty = np.flatnonzero((steps <= 0) if topic in self._batches else (steps != 1))
         repeated = _repeated(steps)
@@ -522,11 +518,8 @@ class StoreChecker:
         self, file: PlannedFile, units: npt.NDArray[np.void], tags: Int64s, among: Iterable[int]
     ) -> Iterator[tuple[str, Fault]]:
         """Compare the tags codes of some units with those of their messages."""
-        codes, topic, size = (
-            units["tags_code"].astype(np.int64),
-            file.name.split("/")[1],
-            units.dtype.itemsize,
-        )
+        codes, size = units["tags_code"].astype(np.int64), units.dtype.itemsize
+        topic = file.name.split("/")[1]
         compared = _compared(codes, tags) & np.isin(np.arange(len(units)), list(among))
         for i in differing(topic, codes, tags, compared)[:_MOST]:
             if topic == SCHEDULE_TOPIC:
