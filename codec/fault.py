@@ -124,7 +124,7 @@ class LogwrightError(Exception):
         if self.offset is not None and not placeless:
             where += f"at byte {self.offset}: "
         # The message may quote data.
-        text = where + "\n".join(map(plural.printable, self.message.split("\n")))
+        text = where + "\n".join(map(plural.printable, self.message.replace("\t", " ").split("\n")))
         end = "" if text.endswith((".", "!", "?")) else "."
         return f"{text}{end} {self.advice}" if self.advice else text
 
@@ -171,7 +171,7 @@ def did_you_mean(
     name: object, known: Iterable[str], *, cutoff: float = 0.6, otherwise: str = "Valid values"
 ) -> str:
     """Return the advice about an unknown name: the known one that is most similar, or all of them."""
-    names = list(known)
+    names = list(dict.fromkeys(known))
     near = difflib.get_close_matches(str(name), names, n=1, cutoff=cutoff)
     return f"Did you mean {str(near[0])!r}?" if near else f"{otherwise}: {', '.join(names)}"
 

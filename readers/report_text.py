@@ -57,7 +57,7 @@ def _fold(line: str, width: int) -> list[str]:
     indent = " " * (len(line) - len(line.lstrip()))
     if line.lstrip().startswith("logwright "):
         return [line]
-    line = printable(line)
+    line = printable(line.replace("\t", " "))  # messages of the real systems contain tabs
     if len(line) <= width:
         return [line]
     return textwrap.wrap(

@@ -335,6 +335,8 @@ def test_rows_frames_and_file_of_a_database(tmp_path: Path) -> None:
     assert "000005.ldb" in lw.read(path, view="files")["name"].to_pylist()
     with pytest.raises(UsageError, match="unknown view 'lives'"):
         lw.read(path, view="lives")
+    with pytest.raises(UsageError, match=r"Valid values: live, rows, history, batches, frames, file, files$"):
+        lw.read(path, view="nope")
 
 
 def test_unpublished_entries_are_invisible(tmp_path: Path) -> None:

@@ -140,9 +140,9 @@ def partition_report(*faults: Fault, **system: object) -> Report:
 
 
 def test_control_characters_of_data_are_escaped() -> None:
-    text = report(fault(rows_lost=1, lost={"topic": "a\x1b[31m\n\0é"})).text()
-    assert "  lost: topic a\\x1b[31m\\n\\x00é (1 row)" in text.splitlines()
-    assert str(DamageError("a\x1b[31m", path="x")) == "x: a\\x1b[31m"
+    text = report(fault(rows_lost=1, lost={"topic": "a\x1b[31m\n\0é\tb"})).text()
+    assert "  lost: topic a\\x1b[31m\\n\\x00é b (1 row)" in text.splitlines()
+    assert str(DamageError("a\x1b[31m\tb", path="x")) == "x: a\\x1b[31m b"
 
 
 def test_text_of_a_directory() -> None:
