@@ -1,6 +1,9 @@
-"""The types of NumPy arrays, named after what they hold."""
+"""The types of NumPy arrays, named after what they hold, and sets of numbers."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -10,3 +13,20 @@ Bools = npt.NDArray[np.bool_]
 Int8s = npt.NDArray[np.int8]
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
+
+
+def groups(values: npt.NDArray[np.integer]) -> Iterator[tuple[int, Int64s]]:
+    """Yield each distinct value in ascending order, with the indices where it is, also in ascending order."""
+    order = np.argsort(values, kind="stable")
+    edges = np.flatnonzero(np.diff(values[order], prepend=values[order][:1] - 1))
+    for start, stop in pairwise([*edges.tolist(), len(order)]):
+        yield int(values[order[start]]), order[start:stop]
+
+
+def among(values: Int64s, known: Int64s) -> Bools:
+    """Return which values are among the sorted numbers `known`. `numpy.isin` sorts or hashes all of both."""
+    if not len(known):
+        return np.zeros(len(values), np.bool_)
+    at = np.minimum(np.searchsorted(known, values), len(known) - 1)
+    found: Bools = known[at] == values
+    return found

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from logwright.codec.arrays import Bools, Bytes, Int32s, Int64s
-from logwright.codec.kernels.intrinsics import append, copy
+from logwright.codec.kernels.intrinsics import append, copy, prefetch
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.kernels.memory import aligned
 
@@ -22,6 +22,8 @@ _INTEGERS = (pa.int8, pa.int16, pa.int32, pa.int64, pa.uint8, pa.uint16, pa.uint
 _DTYPES: dict[int, Any] = {
     **{kind().id: np.dtype(kind.__name__) for kind in _INTEGERS}, pa.float64().id: np.float64, pa.timestamp("us").id: np.int64,
 }  # fmt: skip
+_AHEAD = 16
+"""Positions that are prefetched: they are anywhere in memory."""
 
 
 def numbers(kind: pa.DataType, values: npt.NDArray[Any], null: Bools | None = None) -> pa.Array:
@@ -177,6 +179,8 @@ def values_of(array: pa.Array) -> tuple[Bytes, Int32s]:
 def gather_fixed(buf: Bytes, at: Int64s, width: int, out: Bytes) -> None:
     """Copy `width` bytes from each position, concatenated."""
     for i in range(len(at)):
+        if i + _AHEAD < len(at):
+            prefetch(buf, at[i + _AHEAD])
         copy(out, i * width, buf, at[i], width)
 
 

@@ -35,6 +35,8 @@ _BATCH = 1 << 20
 """The number of entries decoded at a time."""
 _STEP, _LONGEST_STEP = 1 << 16, 1 << 20
 """Bytes that are read at a time in the search for the end of the entries: first, and at most."""
+_FEW = 256
+"""Bytes among which the last one that is not zero is found at once."""
 _INT64_MAX = (1 << 63) - 1
 
 FRAMES = Table(
@@ -387,6 +389,15 @@ def without_zeros(data: Bytes) -> int:
     return end_without_zeros(lambda at, size: data[at : at + size], 0, len(data))
 
 
+def _content_end(data: Bytes) -> int:
+    """Return the size without the zeros at the end, if there are other bytes."""
+    start, stop = 0, len(data)
+    while stop - start > _FEW:
+        middle = (start + stop) // 2
+        start, stop = (middle, stop) if data[middle:stop].max() else (start, middle)
+    return start + int(np.flatnonzero(data[start:stop])[-1]) + 1
+
+
 def end_without_zeros(read: Callable[[int, int], Bytes], start: int, end: int) -> int:
     """Return where the range of a file ends without the zeros at its end. `read(at, size)` returns bytes of the file."""
     step = _STEP
@@ -394,6 +405,6 @@ def end_without_zeros(read: Callable[[int, int], Bytes], start: int, end: int) -
         at = max(start, end - step)
         data = read(at, end - at)
         if data.max(initial=0):
-            return at + len(data.tobytes().rstrip(b"\0"))
+            return at + _content_end(data)
         end, step = at, min(2 * step, _LONGEST_STEP)
     return start

@@ -201,13 +201,15 @@ class _Tree(Directory):
 class LocalDirectory(_Tree):
     """A local directory as it was when listed, with the missing renames of a committed append applied.
 
-    `folders` are patterns of sub-folders whose files belong to it (`Layout.folders`).
+    `folders` are patterns of sub-folders whose files belong to it (`Layout.folders`). `above` is the listing of its parent, if there is
+    one already: those of many directories take long.
     """
 
     def __init__(
-        self, path: str, shown: str | None = None, rescue: Rescue = STANDARD, folders: Sequence[str] = ()
-    ) -> None:
-        self._path, self.rescue, self._patterns = path, rescue, folders
+        self, path: str, shown: str | None = None, rescue: Rescue = STANDARD, folders: Sequence[str] = (),
+        above: Directory | None = None,
+    ) -> None:  # fmt: skip
+        self._path, self.rescue, self._patterns, self._above = path, rescue, folders, above
         self.path = path if shown is None else shown
         # The name that the user gave, even if it is a link; "." and ".." are resolved.
         base = os.path.basename(path.rstrip("/"))
@@ -216,6 +218,8 @@ class LocalDirectory(_Tree):
 
     @cached_property
     def _parent(self) -> Directory | None:
+        if self._above is not None:
+            return self._above
         above = os.path.dirname(os.path.abspath(self._path))
         if above == os.path.abspath(self._path) or not os.access(above, os.R_OK | os.X_OK):
             return None
@@ -396,20 +400,25 @@ class LoneFile(Directory):
         return self._place
 
 
-def open_listing(path: str, rescue: Rescue = STANDARD, folders: Sequence[str] = ()) -> Directory:
-    """List the directory at a path or URI. Raises `NotFoundError`, `AccessError`, or `UsageError` for a file."""
+def open_listing(
+    path: str, rescue: Rescue = STANDARD, folders: Sequence[str] = (), above: Directory | None = None
+) -> Directory:
+    """List the directory at a path or URI, whose parent may be listed already. Raises `NotFoundError`, `AccessError`, or `UsageError` for a
+    file."""
     directory: Directory = (
         RemoteDirectory(path, rescue, folders)
         if is_remote(path)
-        else LocalDirectory(local_path(path), path, rescue, folders)
+        else LocalDirectory(local_path(path), path, rescue, folders, above)
     )
     directory.entries()
     return directory
 
 
-def home(path: str, layout: Layout | None = None, rescue: Rescue = STANDARD) -> Directory:
+def home(
+    path: str, layout: Layout | None = None, rescue: Rescue = STANDARD, above: Directory | None = None
+) -> Directory:
     """List the directory at a path, or the data folder in it (`Layout.data_folder`). Raises as `open_listing`."""
-    directory = open_listing(path, rescue)
+    directory = open_listing(path, rescue, above=above)
     if directory.layout is not None:
         return directory
     for candidate in registry.layouts() if layout is None else (layout,):

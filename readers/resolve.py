@@ -384,10 +384,14 @@ def _live(path: str, layout: Layout) -> bool | None:
 
 
 def _directory(
-    path: str, codec: Codec | None, layout: Layout | None, options: dict[str, Any]
+    path: str,
+    codec: Codec | None,
+    layout: Layout | None,
+    options: dict[str, Any],
+    above: Directory | None = None,
 ) -> DirectoryTarget:
     rescue = Rescue.of(options)
-    directory = home(path, layout, rescue)
+    directory = home(path, layout, rescue, above)
     path = directory.path
     rescue.check(path, folder=True)
     detected = directory.layout
@@ -450,7 +454,8 @@ def _is_no(layout: Layout, directory: Directory, options: Mapping[str, Any]) -> 
 
 def reopened(target: DirectoryTarget) -> Directory:
     """Return the directory of a target, listed again."""
-    directory = open_listing(target.directory.path, target.directory.rescue)
+    known = target.directory
+    directory = open_listing(known.path, known.rescue, above=known.parent())
     return open_store(directory, target.layout, target.layout_options)
 
 
@@ -476,7 +481,8 @@ def _below(
     targets: list[Target] = []
     for inner, store_layout in search.below(directory, own, 1 if own is None else 2):
         try:
-            targets.append(_directory(inner, None, store_layout, options))
+            near = os.path.dirname(inner) == directory.path.rstrip("/") and not is_remote(inner)
+            targets.append(_directory(inner, None, store_layout, options, directory if near else None))
         except (AccessError, NotFoundError, UnsupportedError) as error:
             skipped.append(f"{error}: skipped")
     if own is not None:

@@ -8,6 +8,7 @@ bytes are copied in windows of bounded size, and files that come out unchanged c
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -42,6 +43,9 @@ from logwright.writers.backup import WINDOW, Backup
 from logwright.writers.commit import Method, Transaction
 from logwright.writers.filesystem import FileSystem, as_view, plain_errors
 from logwright.writers.stage import StagedFolder, checked
+
+_BLOCK = 1 << 16
+"""The smallest run of zeros that becomes a hole, in bytes."""
 
 
 class Opens(Listing, Protocol):
@@ -241,8 +245,9 @@ class PlanWriter:
         stage.append(name, b"")
         for extent in extents:
             for data in _windows(copies, extent):
-                stage.append(name, _sparse(data))
-                self._show(len(data))
+                for part in _sparse(data):
+                    stage.append(name, part)
+                    self._show(len(part))
 
     def _adopt(self, path: str, copy: Original, name: str, done: Done, *, times: bool = False) -> None:
         """Give a path the owner and mode of a file of a copy, or ("") of the directory."""
@@ -408,12 +413,24 @@ def _joined(extents: Iterable[Extent]) -> list[Extent]:
     return out
 
 
-def _sparse(data: Chunk) -> Chunk:
-    """Return a window of a file, as a hole if it is all zeros."""
+def _sparse(data: Chunk) -> Iterator[Chunk]:
+    """Yield the bytes of a window, with blocks of zeros as holes."""
+    if isinstance(data, Zeros):
+        yield data
+        return
     view = as_view(data)
-    if not len(view) or view[0] or view[-1] or np.frombuffer(view, np.uint8).any():
-        return data
-    return Zeros(len(view))
+    values, begun = np.frombuffer(view, np.uint8), 0
+    for empty, starts in itertools.groupby(
+        range(0, len(view), _BLOCK), lambda at: _is_empty(values[at : at + _BLOCK])
+    ):
+        *_, last = starts
+        stop = min(last + _BLOCK, len(view))
+        yield Zeros(stop - begun) if empty else view[begun:stop]
+        begun = stop
+
+
+def _is_empty(block: Bytes) -> bool:
+    return not (block[0] or block[-1] or block.any())
 
 
 def _windows(copies: Sequence[Original], extent: Extent | Chunk) -> Iterator[Chunk]:

@@ -142,14 +142,30 @@ class FolderListing:
         return exported(self, folder)
 
     def parent(self) -> Listing | None:
+        return self._parent
+
+    @functools.cached_property
+    def _parent(self) -> Listing | None:
         above = os.path.dirname(self.path)
         if above == self.path:
             return None
+        listing = ParentListing(self._files, Roots(above), os.path.basename(above))
         try:
-            self._files.listdir(above)
+            listing.entries()
         except OSError:
             return None
-        return FolderListing(self._files, Roots(above), os.path.basename(above))
+        return listing
+
+
+class ParentListing(FolderListing):
+    """The directory above a store, listed once: it may hold thousands of stores."""
+
+    @functools.cached_property
+    def _entries(self) -> Sequence[Entry]:
+        return super().entries()
+
+    def entries(self) -> Sequence[Entry]:
+        return self._entries
 
 
 class StagedFolder(FolderListing):
@@ -175,10 +191,6 @@ class StagedFolder(FolderListing):
 
     def open(self, name: str) -> Source:
         return FileSource(self._files, self.real(name), own=True)
-
-    def parent(self) -> Listing | None:
-        """Return the directory above the one being made."""
-        return self._parent
 
     def take(self, pieces: Iterable[Piece]) -> None:
         """Write the pieces of a builder."""

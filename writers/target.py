@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from logwright.codec.base import Match
 from logwright.codec.fault import UsageError
@@ -85,10 +86,14 @@ class Target:
 
     def token_of(self, sibling: str) -> str | None:
         """Return the token in the name of a directory beside this one; None if it is not a staging name of this target."""
+        match = self._staging_name.fullmatch(sibling)
+        return match[1] if match else None
+
+    @cached_property
+    def _staging_name(self) -> re.Pattern[str]:
         zeros = "0" * 32
         before, _, after = self.layout.staging(os.path.basename(self.path), zeros).rpartition(zeros)
-        match = re.fullmatch(re.escape(before) + "([0-9a-f]{32})" + re.escape(after), sibling)
-        return match[1] if match else None
+        return re.compile(re.escape(before) + "([0-9a-f]{32})" + re.escape(after))
 
     def listing(self) -> FolderListing:
         return FolderListing(self.files, self.roots, self.name, self.layout.folders)

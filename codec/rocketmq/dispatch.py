@@ -13,17 +13,16 @@ import numpy.typing as npt
 
 from logwright.codec.java import java_string
 from logwright.codec.kernels.byte_masks import MASKED, equal_mask, lowest_bit
-from logwright.codec.kernels.intrinsics import load_i32be, load_i64be, load_u8, load_u32be, prefetch
+from logwright.codec.kernels.intrinsics import load_i32be, load_i64be, load_u8, load_u32be
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.rocketmq.formats.commitlog.layout import (
-    AHEAD,
-    AT_ONCE,
     LOST_FLAG,
     MESSAGE,
     PREPARED,
     ROLLBACK,
     TRANSACTION,
     parts_of,
+    prefetch_after,
 )
 from logwright.codec.rocketmq.formats.commitlog.properties import next_end
 from logwright.codec.rocketmq.startup.index_service import key_hash, keys_of
@@ -176,8 +175,7 @@ def read_facts(
         if keys + MOST_KEYS > len(hashes):
             return i, keys
         start = starts[i]
-        for k in range(0, AT_ONCE, MASKED):
-            prefetch(buf, start + AHEAD + k)
+        prefetch_after(buf, start)
         stored, _, _, at, size = parts_of(buf, start)
         kind = load_i32be(buf, start + _SYS_FLAG) & TRANSACTION
         topic_at = at
@@ -269,6 +267,7 @@ def read_queues(
     Return the index of the first message of an unknown queue, or the number of messages."""
     for i in range(first, len(starts)):
         start = starts[i]
+        prefetch_after(buf, start)
         queue[i] = -1
         number[i] = load_i64be(buf, start + _QUEUE_OFFSET)
         kind = load_i32be(buf, start + _SYS_FLAG) & TRANSACTION

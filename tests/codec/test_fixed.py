@@ -18,7 +18,7 @@ from logwright.codec.arrays import Bools
 from logwright.codec.base import Match
 from logwright.codec.describe import I16BE, I32BE, Field, Struct
 from logwright.codec.fault import Kind, Severity, UsageError
-from logwright.codec.fixed import Entries, FixedCodec
+from logwright.codec.fixed import Entries, FixedCodec, end_without_zeros
 from logwright.codec.frames.walk import Hole, Walk
 from logwright.codec.option import Options
 from logwright.codec.table import Column
@@ -244,3 +244,13 @@ def test_any_window_gives_the_same_rows(
         return places, sorted(map(repr, message))
 
     assert walked(1 << 12) == walked(1 << 20)
+
+
+@given(st.integers(0, 3 << 16), st.integers(0, 3 << 16), st.binary(min_size=1, max_size=300))
+def test_content_of_a_range_ends_after_its_last_byte_that_is_not_zero(
+    start: int, at: int, content: bytes
+) -> None:
+    data = np.zeros(5 << 16, np.uint8)
+    data[at : at + len(content)] = np.frombuffer(content, np.uint8)
+    end = end_without_zeros(lambda place, size: data[place : place + size], start, len(data))
+    assert end == start + len(data[start:].tobytes().rstrip(b"\0"))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+import logwright as lw
 from logwright.codec import registry
 from logwright.codec.fault import NotFoundError
 from logwright.codec.layout import STAGING_MARK
@@ -84,3 +87,27 @@ def test_folder_of_that_name_with_other_files_is_not_used(tmp_path: Path) -> Non
 
 def test_staging_folder_of_every_layout_has_the_mark() -> None:
     assert all(STAGING_MARK in layout.inner_staging for layout in registry.writers())
+
+
+def test_directory_above_many_stores_is_not_listed_again_for_each_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Listing it for each of thousands of partitions takes longer than reading them."""
+    rows = pa.table({"topic": ["orders"] * 20, "partition": range(20), "value": [b"x"] * 20})
+    lw.write(rows, tmp_path / "logs", "kafka.logdir")
+    listed: list[str] = []
+    scandir = os.scandir
+
+    def count(path: str) -> object:
+        listed.append(os.path.abspath(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", count)
+    above = str(tmp_path / "logs")
+    for work in (lw.read, lw.verify):
+        listed.clear()
+        work(above)
+        assert listed.count(above) < 10
+    listed.clear()
+    lw.repair(above, tmp_path / "result")
+    assert listed.count(above) < 10 + 20  # once more for each of the 20 partitions

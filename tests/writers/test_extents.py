@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+import logwright as lw
 from logwright.codec.store.build import Piece, take
 from logwright.codec.store.roots import Root, Roots, holds_files, name_without_roots, patterns_in
 from logwright.codec.window import Zeros
@@ -38,6 +40,23 @@ def test_zeros_take_no_space_and_can_be_patched(tmp_path: Path) -> None:
     assert data.endswith(b"behind")
     assert data.count(b"\0") == (1 << 24) - 4
     assert (tmp_path / "b").read_bytes() == b"0129"
+
+
+def test_blocks_of_zeros_in_copied_files_become_holes(tmp_path: Path) -> None:
+    rows = pa.table(
+        {"topic": ["orders"] * 3, "queue_id": pa.array([0, 1, 2], pa.int32()), "body": [b"x"] * 3}
+    )
+    store, result = tmp_path / "store", tmp_path / "result"
+    lw.write(rows, store, "rocketmq.store", mappedFileSizeCommitLog=1 << 20)
+    for path in list(store.rglob("*")):
+        if path.is_file():
+            content = path.read_bytes()
+            path.unlink()
+            path.write_bytes(content)  # without holes
+    lw.repair(store, result)
+    queue = next(result.glob("consumequeue/orders/0/*"))
+    assert queue.read_bytes() == (store / queue.relative_to(result)).read_bytes()
+    assert queue.stat().st_blocks * 512 < queue.stat().st_size // 16
 
 
 def test_memory_stage_equals_the_stage_on_disk(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from logwright.codec.arrays import Bools, Int64s
+from logwright.codec.arrays import Bools, Int64s, among, groups
 from logwright.codec.bookkeeper.formats.entrylog.ledgersmap import LedgersMap, read_map
 from logwright.codec.bookkeeper.startup.bookie import KEY, Bookie
 from logwright.codec.bookkeeper.startup.client import lac_matches
@@ -345,15 +345,14 @@ class BookieChecker:
         replayed = self._replayed()
         unknown: dict[int, str] = {}
         for name, (ledger, entry, _, _) in logs.items():
-            for number in np.unique(ledger).tolist():
-                ids = np.unique(entry[ledger == number])
+            for number, own in groups(ledger):
                 if number not in locations:
                     unknown.setdefault(number, name)
                     continue
-                file, entries, _ = locations[number]
-                missing = np.setdiff1d(
-                    np.setdiff1d(ids, entries), replayed.get(number, np.empty(0, np.int64))
-                )
+                ids, (file, entries, _) = entry[own], locations[number]
+                missing = ids[~among(ids, entries)]
+                if len(missing):
+                    missing = np.setdiff1d(missing, replayed.get(number, np.empty(0, np.int64)))
                 if len(missing):
                     text = f"the index lacks {count(len(missing), 'entry')} of ledger {number} in {name}, the first is {int(missing[0])}"
                     lost = {
@@ -392,8 +391,8 @@ class BookieChecker:
             for name, position in self._tree.marked(i):
                 for ledger, entry, start in self._journals.get(name, JournalRecords()).entries:
                     mask = (start >= position) & (entry >= 0)
-                    for number in np.unique(ledger[mask]).tolist():
-                        out.setdefault(number, []).append(entry[mask & (ledger == number)])
+                    for number, own in groups(ledger[mask]):
+                        out.setdefault(number, []).append(entry[mask][own])
         return {number: np.concatenate(blocks) for number, blocks in out.items()}
 
     def _marks(self) -> Iterator[tuple[str, Fault]]:

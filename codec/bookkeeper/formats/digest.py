@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.arrays import Bytes, Int64s
+from logwright.codec.arrays import Bytes, Int64s, groups
 from logwright.codec.columns import binary, constant, contents, from_offsets, gather_fixed, numbers
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.frames.specification import CERTAIN
@@ -390,8 +390,7 @@ def consistent_ledgers(entries: Entries) -> set[int]:
     """
     out = set()
     size = entries.end - entries.start - HEADER
-    for ledger in np.unique(entries.ledger).tolist():
-        of_ledger = np.flatnonzero(entries.ledger == ledger)
+    for ledger, of_ledger in groups(entries.ledger):
         order = of_ledger[np.argsort(entries.entry[of_ledger], kind="stable")]
         if len(order) < 2 or (np.diff(entries.entry[order]) <= 0).any():
             continue

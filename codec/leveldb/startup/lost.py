@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import among
 from logwright.codec.base import Codec
 from logwright.codec.engine.merge import Keys
 from logwright.codec.engine.repair import Removed
@@ -91,7 +92,7 @@ def ids(batch: pa.RecordBatch) -> Ids:
 def lost(listing: Listing, plan: Plan, served: Iterable[pa.RecordBatch]) -> Iterator[LostRows]:
     """Return the undamaged rows of the view that are not among those `served`."""
     got = np.unique(np.concatenate([np.empty(0, np.int64), *map(ids, served)]))
-    return lost_runs((_absent(ids(batch), got), _range(batch)) for batch in _salvaged(listing, plan))
+    return lost_runs((~among(ids(batch), got), _range(batch)) for batch in _salvaged(listing, plan))
 
 
 def _salvaged(listing: Listing, plan: Plan) -> Iterator[pa.RecordBatch]:
@@ -104,15 +105,6 @@ def _salvaged(listing: Listing, plan: Plan) -> Iterator[pa.RecordBatch]:
 
 def _range(batch: pa.RecordBatch) -> Callable[[int, int], Mapping[str, Any]]:
     return lambda start, stop: key_range(*(batch.column("key")[i].as_py() for i in (start, stop - 1)))
-
-
-def _absent(numbers: Ids, sorted_: Ids) -> npt.NDArray[np.bool_]:
-    """Return which numbers are not among the sorted ones. There are many more of these."""
-    if not len(sorted_):
-        return np.ones(len(numbers), np.bool_)
-    at = np.minimum(np.searchsorted(sorted_, numbers), len(sorted_) - 1)
-    out: npt.NDArray[np.bool_] = sorted_[at] != numbers
-    return out
 
 
 def _nothing(fault: Fault) -> None:

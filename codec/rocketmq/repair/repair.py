@@ -15,6 +15,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from logwright.codec.arrays import among, groups
 from logwright.codec.base import Codec
 from logwright.codec.describe import dtype_of
 from logwright.codec.engine.repair import OutputFile, Removed, Repairer, RepairPlan
@@ -48,6 +49,7 @@ from logwright.codec.rocketmq.store.log import (
     LogFile,
     LostMessage,
     Run,
+    is_empty,
     log_frames,
     messages_of,
     runs_that_fill,
@@ -116,17 +118,17 @@ class StoreRepair(Repairer):
             return  # a message that a broker refuses
         self.times.add(part.data, part.start, part.end, added.phy, added.stored)
         self.queues.update(added.queues)
-        for i, queue in enumerate(added.queues):
-            if queue[0] not in self.config.batch_topics:
-                sequences.add(queue, added.units.pick(np.flatnonzero(added.units.queue == i)))
+        for i, own in groups(added.units.queue):
+            if added.queues[i][0] not in self.config.batch_topics:
+                sequences.add(added.queues[i], added.units.pick(own))
 
     def _listed(self, sequences: Sequences) -> dict[int, set[Place]]:
         """Return the units that point to the messages with a possibly wrong header, by physical offset."""
         out: dict[int, set[Place]] = {}
-        candidates = np.array([phy for *_, phy in sequences.candidates()], np.int64)
+        candidates = np.sort(np.array([phy for *_, phy in sequences.candidates()], np.int64))
         for queue, first, units in self.log.units():
             phy = units["physical_offset"].astype(np.int64)
-            for i in np.flatnonzero(np.isin(phy, candidates) & (units["size"] > 0)).tolist():
+            for i in np.flatnonzero(among(phy, candidates) & (units["size"] > 0)).tolist():
                 out.setdefault(int(phy[i]), set()).add((*queue, first + i))
         return out
 
@@ -137,7 +139,7 @@ class StoreRepair(Repairer):
         """
         while self.files and not self.files[-1].runs:
             file = self.files.pop()
-            if file.size == self.config.log_size and not any(_blocks(self.listing, file.name, 0, file.size)):
+            if file.size == self.config.log_size and is_empty(self.listing, file.name, 0, file.size):
                 self.preallocated.append(file.name)
         had = any(
             tree.is_log(entry.name) or tree.first(entry.name) in (*_QUEUES, tree.INDEX)
@@ -264,7 +266,7 @@ class StoreResult(RepairPlan):
                 at = stop
             if at >= entry.size or (file is not None and file.blank - file.moved == at):
                 continue
-            if file in (None, *self.kept[-1:]) and not any(_blocks(self.listing, name, at, entry.size)):
+            if file in (None, *self.kept[-1:]) and is_empty(self.listing, name, at, entry.size):
                 continue
             why = "no undamaged message follows in the file" if at else "it has no undamaged message"
             self.cut.append(Removed(name, at, entry.size - at, why))
@@ -297,7 +299,7 @@ class StoreResult(RepairPlan):
                 at = run.stop
 
     def _clean_tail(self, file: LogFile) -> bool:
-        return not any(_blocks(self.listing, file.name, file.end, file.size))
+        return is_empty(self.listing, file.name, file.end, file.size)
 
     def _fill(self, phy: int, size: int, stored: int, to_end: bool, *, tile: bool = True) -> list[Extent]:
         """Return messages that replace `size` bytes. With `to_end` the bytes are the end of a file, which may be a blank record."""
@@ -413,10 +415,14 @@ class StoreResult(RepairPlan):
             or not self.sizes[name]
         ):
             return False
-        return bool(_below(units_of(self.listing, name), low).all())
+        units = units_of(self.listing, name, self.sizes[name])
+        return bool(len(units) and _below(units, low).all())
 
     def _agrees(self, piece: Piece, start: int, result: Listing) -> bool:
         """Return whether an existing queue file has these bytes, apart from tags codes. Correct or note wrong tags of messages."""
+        stop = start + len(piece.data)
+        if isinstance(piece.data, Zeros):
+            return is_empty(self.listing, piece.name, start, stop)
         stored, data = self.listing.read(piece.name, start, len(piece.data)), bytes(piece.data)
         if stored == data or tree.first(piece.name) == tree.BATCH:
             return stored == data
@@ -592,9 +598,3 @@ def _is_coded(message: bytes) -> bool:
     data = np.frombuffer(message, np.uint8)
     added = dispatches(data, np.zeros(1, np.int64), np.array([len(data)]), tags=False)
     return bool(added.units.coded.all())
-
-
-def _blocks(listing: Listing, name: str, start: int, stop: int) -> Iterator[bool]:
-    """Yield for each block of a range whether it has a nonzero byte."""
-    for at in range(start, stop, 1 << 20):
-        yield bool(np.frombuffer(listing.read(name, at, min(1 << 20, stop - at)), np.uint8).any())

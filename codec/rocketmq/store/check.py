@@ -33,7 +33,7 @@ from logwright.codec.rocketmq.startup.message import SCHEDULE_TOPIC, delays_of
 from logwright.codec.rocketmq.store import tree
 from logwright.codec.rocketmq.store.check_index import IndexCheck
 from logwright.codec.rocketmq.store.check_times import NAME, StoreTimes, checkpoint_faults
-from logwright.codec.rocketmq.store.log import Log, begins_elsewhere, messages_of
+from logwright.codec.rocketmq.store.log import Log, begins_elsewhere, is_empty, messages_of
 from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role
 from logwright.codec.window import Bytes, Frames, Window
 
@@ -119,9 +119,7 @@ class QueueFiles:
             if ((before["physical_offset"] >= low) & (before["size"] != FILLER)).any():
                 return True
             start = max(stop * width - base, 0)
-            if start < file.size and without_zeros(
-                np.frombuffer(self._listing.read(file.name, start, file.size - start), np.uint8)
-            ):
+            if start < file.size and not is_empty(self._listing, file.name, start, file.size):
                 return True
         return False
 

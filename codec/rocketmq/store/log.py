@@ -16,9 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from logwright.codec import plural
+from logwright.codec.arrays import groups
 from logwright.codec.describe import dtype_of
 from logwright.codec.engine.repair import OutputFile
 from logwright.codec.fault import Severity, UsageError
+from logwright.codec.fixed import end_without_zeros
 from logwright.codec.frames.codec import Part
 from logwright.codec.frames.scanner import MAIN, MARKER
 from logwright.codec.frames.walk import Hole, ListedFile, Stretch, Walk
@@ -345,8 +347,7 @@ class Log:
         phy = part.head["physical_offset"].astype(np.int64)
         ends = phy + part.end - part.start
         bases = phy - (phy - self._origin) % self.config.log_size
-        for base in np.unique(bases).tolist():
-            own = np.flatnonzero(bases == base)
+        for base, own in groups(bases):
             own = own[np.argsort(phy[own], kind="stable")]
             own = own[phy[own] >= np.r_[0, np.maximum.accumulate(ends[own])[:-1]]]  # one of several copies
             known = self._files.get(base, LogFile("", base, 0))
@@ -390,7 +391,7 @@ class Log:
                 yield (
                     queue,
                     (tree.base_of(file.name) or 0) // _UNIT.itemsize,
-                    units_of(self.listing, file.name),
+                    units_of(self.listing, file.name, file.size),
                 )
 
     def lost_messages(self) -> list[LostMessage]:
@@ -460,7 +461,20 @@ def messages_of(window: Window, frames: Frames) -> Part:
     return part if messages.all() else part.pick(messages)
 
 
-def units_of(listing: Listing, name: str) -> npt.NDArray[np.void]:
-    """Return the units of a consume queue file."""
-    data = listing.read(name)
+def is_empty(listing: Listing, name: str, start: int, stop: int) -> bool:
+    """Return whether a range of a file has only zeros. Raises `UnreadableError`."""
+    return content_end(listing, name, start, stop) == start
+
+
+def content_end(listing: Listing, name: str, start: int, stop: int) -> int:
+    """Return where a range of a file ends without the zeros at its end. Raises `UnreadableError`."""
+    return end_without_zeros(
+        lambda at, size: np.frombuffer(listing.read(name, at, size), np.uint8), start, stop
+    )
+
+
+def units_of(listing: Listing, name: str, size: int) -> npt.NDArray[np.void]:
+    """Return the units of a consume queue file of `size` bytes, without the zeros at its end."""
+    count = -(-content_end(listing, name, 0, size) // _UNIT.itemsize)
+    data = listing.read(name, 0, count * _UNIT.itemsize)
     return np.frombuffer(data[: len(data) // _UNIT.itemsize * _UNIT.itemsize], _UNIT)

@@ -25,18 +25,16 @@ from logwright.codec.kernels.intrinsics import (
     load_i64be,
     load_u8,
     load_u32be,
-    prefetch,
     put,
 )
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.kernels.memory import aligned
 from logwright.codec.rocketmq.formats.commitlog.layout import (
-    AHEAD,
-    AT_ONCE,
     MAX_PROPERTIES,
     MESSAGE,
     SMALLEST,
     parts_of,
+    prefetch_after,
 )
 from logwright.codec.rocketmq.formats.commitlog.properties import (
     KEYS_NUMBER,
@@ -116,8 +114,7 @@ def read_fields(
         at, stop = starts[i], stops[i]
         if at < 0 or stop - at < SMALLEST or stop > len(buf) - _SLACK:
             raise IndexError("a message outside of the buffer")
-        for k in range(0, AT_ONCE, MASKED):
-            prefetch(buf, at + AHEAD + k)
+        prefetch_after(buf, at)
         stored, body, size, topic, topic_size = parts_of(buf, at)
         if body - at > stop - at or size < 0 or size > stop - body or topic_size < 0:
             raise IndexError("a body outside of its message")

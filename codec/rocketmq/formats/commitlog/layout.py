@@ -36,7 +36,14 @@ from logwright.codec.frames.specification import (
 from logwright.codec.kernels.bitflip import KNOWN
 from logwright.codec.kernels.crc32 import crc32
 from logwright.codec.kernels.intrinsics import Bytes as Buffer
-from logwright.codec.kernels.intrinsics import load_i16be, load_i32be, load_i64be, load_u8, load_u32be
+from logwright.codec.kernels.intrinsics import (
+    load_i16be,
+    load_i32be,
+    load_i64be,
+    load_u8,
+    load_u32be,
+    prefetch,
+)
 from logwright.codec.kernels.kernel import kernel
 
 V1, V2, BLANK_MAGIC = 0xDAA320A7, 0xDAA320AB, 0xCBD43194
@@ -153,8 +160,16 @@ CRC_NAME = "__CRC32#"
 CRC_NAME_NUMBER = int.from_bytes(CRC_NAME.encode(), "big")
 DIGITS = 10
 
-AHEAD, AT_ONCE = 2048, 512
-"""The bytes to prefetch with each message: where they start, counted from the start of the message, and how many they are."""
+_AHEAD, _AT_ONCE, _LINE = 2048, 512, 64
+"""The bytes to prefetch with each message: where they start, counted from the start of the message, how many they are, and the size of a
+cache line."""
+
+
+@kernel("const u1[], i8", inline=True)
+def prefetch_after(buf: Buffer, at: int) -> None:
+    """Prefetch bytes after the message at `at`, where the messages are that are read soon."""
+    for i in range(0, _AT_ONCE, _LINE):
+        prefetch(buf, at + _AHEAD + i)
 
 
 @kernel("const u1[], i8, i8, i8")

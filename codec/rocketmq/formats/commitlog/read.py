@@ -33,6 +33,7 @@ from logwright.codec.rocketmq.formats.commitlog.layout import (
     STORE_V6,
     V2,
     parts_of,
+    prefetch_after,
 )
 from logwright.codec.rocketmq.formats.commitlog.rows import ROWS
 from logwright.codec.window import Bytes
@@ -49,6 +50,7 @@ _STORED, _BODY, _BODY_SIZE = range(3)
 def find_parts(buf: Bytes, starts: Int64s, out: Int64s) -> None:
     """Store where the store timestamp is, and offset and size of the body, for each message."""
     for i in range(len(starts)):
+        prefetch_after(buf, starts[i])
         out[_STORED, i], out[_BODY, i], out[_BODY_SIZE, i], _, _ = parts_of(buf, starts[i])
 
 
