@@ -9,11 +9,11 @@ from logwright.codec.rocketmq.formats import (
     config,
     consumequeue,
     consumequeue_ext,
-    indexfile,
     page,
     timer,
 )
 from logwright.codec.rocketmq.formats.commitlog import codec as commitlog
+from logwright.codec.rocketmq.formats.indexfile import codec as indexfile
 from logwright.codec.rocketmq.store import configuration, layout
 
 

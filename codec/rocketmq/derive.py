@@ -34,8 +34,8 @@ from logwright.codec.rocketmq.formats.commitlog.layout import BLANK, SMALLEST
 from logwright.codec.rocketmq.formats.consumequeue import FILLER, UNIT
 from logwright.codec.rocketmq.formats.consumequeue_ext import ADDRESS
 from logwright.codec.rocketmq.formats.consumequeue_ext import UNIT as EXT_UNIT
-from logwright.codec.rocketmq.formats.indexfile import HEAD, HEADER, entry_at
-from logwright.codec.rocketmq.formats.indexfile import SIZE as ENTRY
+from logwright.codec.rocketmq.formats.indexfile.layout import HEAD, HEADER, entry_at
+from logwright.codec.rocketmq.formats.indexfile.layout import SIZE as ENTRY
 from logwright.codec.rocketmq.startup.message_store import StoreConfig
 from logwright.codec.store.build import Piece
 from logwright.codec.window import Bytes, Zeros

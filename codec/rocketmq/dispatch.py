@@ -54,8 +54,9 @@ FACTS = ("queue", "number", "phy", "size", "tags_code", "stored", "count", "spec
 QUEUE, NUMBER, PHY, SIZE, CODE, _STORED, _COUNT, _SPECIAL = range(len(FACTS))
 MOST_KEYS = (1 << 14) + 2
 """Limit of the index keys of a message: its keys are separated by spaces in at most 32767 bytes; the unique key and the tag are added."""
-_PARSED, _PLACEHOLDER = 1, 2
-"""Bits of `special`: the properties need more than their hashes, or a placeholder, whose unit may have the hash of the lost tags."""
+_PARSED, _PLACEHOLDER, _TAGGED = 1, 2, 4
+"""Bits of `special`: the properties need more than their hashes; a placeholder, whose unit may have the hash of the lost tags; the last index
+key is the tag."""
 _HASH, _TOPIC_AT, _TOPIC_SIZE, _ID, _NUMBERED = range(5)
 """The columns of `Queues.known`."""
 
@@ -223,7 +224,7 @@ def read_facts(
             value = tags_hash if tags_hash >= 0 else utf8_hash(buf, tags, tags_end, 0)
             special |= value < 0
             facts[CODE, i] = value - (_MASK + 1) if value >= _SIGN else value
-        before = keys
+        before, tagged = keys, 0
         if kind != ROLLBACK and (uniq >= 0 or keys_at >= 0 or (tags >= 0 and tags_indexed)):
             special |= topic_hash < 0
             prefix = topic_hash * 31 + 35 & _MASK  # '#'
@@ -253,9 +254,10 @@ def read_facts(
                     value = utf8_hash(buf, tags, tags_end, value)
                 hashes[keys], owners[keys] = _index_hash(max(value, 0)), i
                 keys += 1
+                tagged = _TAGGED
         if special:
             keys = before
-        facts[_SPECIAL, i] = special | (_PLACEHOLDER if placeholder else 0)
+        facts[_SPECIAL, i] = special | (_PLACEHOLDER if placeholder else 0) | tagged
     return len(starts), keys
 
 
@@ -382,7 +384,7 @@ class Dispatches:
     """The additions of a batch of messages to consume queues and index files.
 
     The queues of `units` are indices into `queues`. `hashes` are the index keys, and `owners` for each the index of its message in `phy` and
-    `stored`. `replaced` are the physical offsets of placeholders and fillers.
+    `stored`; if a message is `tagged`, the last one is its tag. `replaced` are the physical offsets of placeholders and fillers.
     """
 
     queues: list[tuple[str, int]]
@@ -391,7 +393,15 @@ class Dispatches:
     owners: Int32s
     phy: Int64s
     stored: Int64s
+    tagged: npt.NDArray[np.bool_]
     replaced: Int64s
+
+    @property
+    def are_tags(self) -> npt.NDArray[np.bool_]:
+        """Return which index keys are tags."""
+        last = np.ones(len(self.owners), np.bool_)
+        last[:-1] = self.owners[1:] != self.owners[:-1]
+        return last & self.tagged[self.owners]
 
 
 def dispatches(
@@ -445,7 +455,8 @@ def dispatches(
     if light or (len(facts[QUEUE]) and facts[QUEUE].min() < 0):
         units = _with_light(units, light, queues)
     replaced = facts[PHY, facts[_SPECIAL] & _PLACEHOLDER != 0]
-    return Dispatches(queues.names, units, hashes, owners, facts[PHY], facts[_STORED], replaced)
+    tagged = facts[_SPECIAL] & _TAGGED != 0
+    return Dispatches(queues.names, units, hashes, owners, facts[PHY], facts[_STORED], tagged, replaced)
 
 
 def _with_light(units: Units, light: list[tuple[int, str, int, int]], queues: Queues) -> Units:

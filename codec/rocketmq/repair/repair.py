@@ -29,8 +29,8 @@ from logwright.codec.rocketmq.dispatch import Queues, differing, dispatches
 from logwright.codec.rocketmq.formats.consumequeue import FILLER, UNIT
 from logwright.codec.rocketmq.formats.consumequeue_ext import CODEC as EXT
 from logwright.codec.rocketmq.formats.consumequeue_ext import FIRST_TAG
-from logwright.codec.rocketmq.formats.indexfile import CODEC as INDEX
-from logwright.codec.rocketmq.formats.indexfile import entry_at
+from logwright.codec.rocketmq.formats.indexfile.codec import CODEC as INDEX
+from logwright.codec.rocketmq.formats.indexfile.layout import entry_at
 from logwright.codec.rocketmq.formats.page import PAGE, checkpoint
 from logwright.codec.rocketmq.repair.config_files import replaced
 from logwright.codec.rocketmq.repair.fillers import blank, filler, placeholder

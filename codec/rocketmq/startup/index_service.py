@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 from logwright.codec.rocketmq.formats.commitlog.layout import ROLLBACK
-from logwright.codec.rocketmq.formats.indexfile import HEAD, SIZE, entry_at
+from logwright.codec.rocketmq.formats.indexfile.layout import HEAD, SIZE, entry_at
 from logwright.codec.rocketmq.startup.mapped_file import MappedFile
 from logwright.codec.rocketmq.startup.message import Message, int32, int64, integer, string_hash
 from logwright.codec.store.overlay import Overlay

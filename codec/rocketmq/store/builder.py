@@ -19,7 +19,7 @@ from logwright.codec.rocketmq.derive import Deriver, FilledFile, GapError, Gaps,
 from logwright.codec.rocketmq.formats.commitlog.codec import CODEC as LOG
 from logwright.codec.rocketmq.formats.commitlog.layout import BLANK, BLANK_MAGIC
 from logwright.codec.rocketmq.formats.commitlog.write import Writer
-from logwright.codec.rocketmq.formats.indexfile import HEAD, HEADER, SIZE, entry_at
+from logwright.codec.rocketmq.formats.indexfile.layout import HEAD, HEADER, SIZE, entry_at
 from logwright.codec.rocketmq.formats.page import checkpoint
 from logwright.codec.rocketmq.startup.consume_queue import ConsumeQueue
 from logwright.codec.rocketmq.startup.mapped_file import LoadError

@@ -28,7 +28,7 @@ from logwright.codec.rocketmq.formats.commitlog.layout import ROLLBACK, TRANSACT
 from logwright.codec.rocketmq.formats.commitlog.read import replacements
 from logwright.codec.rocketmq.formats.consumequeue import FILLER, UNIT
 from logwright.codec.rocketmq.formats.consumequeue_ext import ADDRESS, FIRST_TAG
-from logwright.codec.rocketmq.formats.indexfile import NAME as INDEX
+from logwright.codec.rocketmq.formats.indexfile.layout import NAME as INDEX
 from logwright.codec.rocketmq.startup.message import SCHEDULE_TOPIC, delays_of
 from logwright.codec.rocketmq.store import tree
 from logwright.codec.rocketmq.store.check_index import IndexCheck
@@ -142,7 +142,7 @@ class StoreChecker:
         self._index = IndexCheck(listing, index, live=live)
         self._times = StoreTimes()
         self._ext = [file for file in plan.files if tree.first(file.name) == tree.EXT]
-        self._base = -1
+        self._base = self._stop = -1
         self._queues = Queues()
         self._files = QueueFiles(listing, plan)
         self._batches = tree.batch_topics(listing)
@@ -162,6 +162,7 @@ class StoreChecker:
 
     def begin(self, file: PlannedFile) -> None:
         self._base = (tree.base_of(file.name) or 0) if file.codec == "rocketmq.commitlog" else -1
+        self._stop = self._base + file.size
 
     def add(self, window: Window, frames: Frames) -> None:
         if self._base < 0:
@@ -182,6 +183,7 @@ class StoreChecker:
         self._placeholders += int(np.count_nonzero(replaced & ~hidden))
         self._fillers += phy[messages][replaced & hidden].tolist()
         if not messages.all():
+            size[:-1] += np.where(messages[1:], 0, self._stop - phy[1:])
             starts, stops, phy, size = (array[messages] for array in (starts, stops, phy, size))
         added = self._add(window.data, starts, stops, phy)
         if added is not None:

@@ -1,4 +1,4 @@
-"""Compare the entries of index files with the keys of messages.
+"""Compare index files with the messages of the log: their entries with the keys, and their headers with the first and last message.
 
 A broker adds entries in log order, so messages and entries are read side by side, and memory is bounded by a block of messages. Entries of
 earlier messages are not compared: a broker indexes its last messages again when it starts.
@@ -6,97 +6,139 @@ earlier messages are not compared: a broker indexes its last messages again when
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from logwright.codec import plural
-from logwright.codec.describe import dtype_of
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.rocketmq.dispatch import Dispatches
-from logwright.codec.rocketmq.formats.indexfile import ENTRY, HEAD, HEADER, NAME, SIZE, SYSTEM, entry_at
+from logwright.codec.rocketmq.formats.indexfile.layout import (
+    ENTRY_TYPE,
+    HEAD,
+    HEADER,
+    NAME,
+    SIZE,
+    SYSTEM,
+    entry_at,
+)
 from logwright.codec.rocketmq.store.check_times import out_of_order
+from logwright.codec.rocketmq.store.match_index import Entries, match
 from logwright.codec.store.listing import Listing, PlannedFile
 
 Int64s = npt.NDArray[np.int64]
-_ENTRY = dtype_of(ENTRY)
 _STEP = 1 << 16
 """The number of entries that are read at a time."""
 _MOST_SECONDS = (1 << 31) - 1
 _AHEAD = 1 << 14
 """The number of entries by which the files may be ahead of the messages of a block."""
+_SKIPS = "a broker skips the file if messages are searched by key and time; `logwright rebuild --what index` makes the index again"
+_UNINDEXED = (
+    "a broker does not find them by key; it leaves such gaps if it was killed, or its index was switched off"
+)
 
 
 @dataclass
-class _Entries:
-    """Entries in the order of the files: the index of the file, the number of the entry, its hash, physical offset and time."""
+class _Tally:
+    """Entries of a file with a fault: how many, the number of the first, and a text about it."""
 
-    file: Int64s
-    number: Int64s
-    hash: Int64s
-    phy: Int64s
-    seconds: Int64s
+    count: int = 0
+    number: int = 0
+    first: str = ""
 
-    def __len__(self) -> int:
-        return len(self.phy)
-
-    def pick(self, index: slice | npt.NDArray[np.bool_]) -> _Entries:
-        return _Entries(*(values[index] for values in vars(self).values()))
-
-    def joined(self, other: _Entries) -> _Entries:
-        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
-        return _Entries(*(np.concatenate(pair) for pair in pairs))
+    def add(self, count: int, number: int, first: str) -> None:
+        if not self.count:
+            self.number, self.first = number, first
+        self.count += count
 
 
 @dataclass
-class _Wrong:
-    """The wrong entries of a file: how many, and the number and physical offset of the first."""
+class _File:
+    """An index file whose entries are read, the physical offsets of the first and the last one, and what is tally."""
 
-    count: int
-    number: int
-    phy: int
+    name: str
+    slots: int
+    head: dict[str, int]
+    first: int
+    last: int
+    wrong: _Tally = field(default_factory=_Tally)
+    late: _Tally = field(default_factory=_Tally)
+    missing: _Tally = field(default_factory=_Tally)
+    skipped: _Tally = field(default_factory=_Tally)
+    ends: list[Fault] = field(default_factory=list)
+
+    def faults(self) -> Iterator[Fault]:
+        yield from self.ends
+        for tally, kind, size, severity, system in (
+            (self.wrong, "with a wrong physical offset or hash", SIZE, Severity.WARNING, SYSTEM),
+            (self.late, "with another time than the message", SIZE, Severity.WARNING, SYSTEM),
+            (self.missing, "missing", 0, Severity.WARNING, SYSTEM),
+        ):
+            if tally.count:
+                text = f"{plural.count(tally.count, 'entry')} {kind}; the first is {tally.first}"
+                at = entry_at(self.slots, tally.number)
+                yield Fault(NAME, at, size, Kind.LINK, text, severity, system, 0)
+        if self.skipped.count:
+            text = f"{plural.count(self.skipped.count, 'message')} without an entry; {self.skipped.first}"
+            at = entry_at(self.slots, self.skipped.number)
+            yield Fault(NAME, at, 0, Kind.LINK, text, Severity.INFO, _UNINDEXED, 0)
 
 
 class IndexCheck:
     """A fold over all messages, in log order. `live`: whether entries of messages after the last one are no fault."""
 
     def __init__(self, listing: Listing, files: Sequence[PlannedFile], *, live: bool) -> None:
-        self._listing, self._files, self._live = listing, sorted(files, key=lambda file: file.name), live
-        self._chunks = self._read()
-        self._held = self._ahead = _Entries(*(np.empty(0, np.int64) for _ in range(5)))
-        self._wrong: dict[int, _Wrong] = {}
-        self._late: dict[int, _Wrong] = {}
-        """Entries with a wrong time."""
-        self._begins = np.zeros(len(files), np.int64)
+        self._listing, self._plan, self._live = listing, sorted(files, key=lambda file: file.name), live
+        self._files: list[_File] = []
+        self._begins = np.empty(0, np.int64)
         """The time from which the entries of a file count seconds."""
+        self._oldest = 0
+        """The first file whose last entry may be in the next block."""
+        self._chunks = self._read()
+        self._held = self._ahead = Entries.empty()
         self._end = -1
 
-    def _read(self) -> Iterator[_Entries]:
-        for i, file in enumerate(self._files):
-            slots = int(file.hints.get("slots") or 0)
-            room = (file.size - entry_at(slots, 1)) // SIZE
+    def _read(self) -> Iterator[Entries]:
+        for planned in self._plan:
+            slots = int(planned.hints.get("slots") or 0)
+            room = (planned.size - entry_at(slots, 1)) // SIZE
             if slots <= 0 or room <= 0:
                 continue
-            head, _ = HEADER.unpack(self._listing.read(file.name, 0, HEAD), 0, HEAD)
+            head, _ = HEADER.unpack(self._listing.read(planned.name, 0, HEAD), 0, HEAD)
             count = min(head["index_count"] - 1, room)
-            self._begins[i] = head["begin_timestamp"]
-            for first in range(1, count + 1, _STEP):
-                number = np.arange(first, min(first + _STEP, count + 1))
-                data = self._listing.read(file.name, entry_at(slots, first), SIZE * len(number))
-                stored = np.frombuffer(data[: len(data) // SIZE * SIZE], _ENTRY)
-                number = number[: len(stored)]
+            if count <= 0:
+                continue
+            first, last = (
+                int(self._entries(planned.name, slots, n, n + 1)["physical_offset"][0]) for n in (1, count)
+            )
+            i, name = len(self._files), planned.name
+            self._files.append(_File(name, slots, head, first, last))
+            self._begins = np.append(self._begins, head["begin_timestamp"])
+            for start in range(1, count + 1, _STEP):
+                stop = min(start + _STEP, count + 1)
+                before = min(start - 1, 1)
+                stored = self._entries(name, slots, start - before, min(stop + 1, count + 1))
                 hashes, phy = (stored[name].astype(np.int64) for name in ("key_hash", "physical_offset"))
-                entries = _Entries(
-                    np.full(len(number), i), number, hashes, phy, stored["time_diff"].astype(np.int64)
+                astray = out_of_order(phy, 0)
+                entries = Entries(
+                    np.full(len(phy), i), start - before + np.arange(len(phy)), hashes, phy,
+                    stored["time_diff"].astype(np.int64), astray,
+                )  # fmt: skip
+                used = (hashes != 0) | (phy != 0) | (stored["previous"] != 0)
+                yield entries.pick(slice(before, before + stop - start)).pick(
+                    used[before : before + stop - start]
                 )
-                yield entries.pick((hashes != 0) | (phy != 0) | (stored["previous"] != 0))
+
+    def _entries(self, name: str, slots: int, first: int, stop: int) -> npt.NDArray[np.void]:
+        data = self._listing.read(name, entry_at(slots, first), SIZE * (stop - first))
+        return np.frombuffer(data[: len(data) // SIZE * SIZE], ENTRY_TYPE)
 
     def add(self, added: Dispatches, sizes: Int64s) -> None:
-        """Take what messages add, in log order, and their sizes."""
-        if not self._files or not len(added.phy):
+        """Take what messages add, in log order, and their sizes, with those of blank records that follow."""
+        if not self._plan or not len(added.phy):
             return
         phy, ends = added.phy, added.phy + sizes
         self._end = max(self._end, int(ends.max()))
@@ -107,50 +149,178 @@ class IndexCheck:
             if more is None:
                 break
             self._held = self._held.joined(more)
-        held = self._held
-        inside = (held.phy >= phy[0]) & (held.phy <= phy[-1])
-        if not inside.any():
+        timely = _timely(added.stored)
+        self._check_ends(phy, added.stored, timely)
+        entries = self._take(int(phy[0]), int(ends[-1]) - 1, len(added.hashes))
+        for owners, hashes in _expected(added):
+            if np.array_equal(entries.hash, hashes) and np.array_equal(entries.phy, phy[owners]):
+                self._check_times(entries, owners, added, timely)
+                return
+        covered = self._covered(phy)
+        if not len(entries) and not covered.any():
             return
-        stop = int(np.flatnonzero(inside)[-1]) + 1
-        self._held, entries, inside = held.pick(slice(stop, None)), held.pick(slice(0, stop)), inside[:stop]
-        self._ahead = self._ahead.joined(entries.pick((entries.phy > phy[-1]) | (entries.phy < 0)))
-        self._ahead = self._ahead.pick(slice(0, _AHEAD))
-        entries = entries if inside.all() else entries.pick(inside)
-        if np.array_equal(entries.hash, added.hashes) and np.array_equal(entries.phy, phy[added.owners]):
-            self._check_times(entries, added.owners, added.stored)
-            return
-        owner = np.searchsorted(phy, entries.phy, "right") - 1
-        expected = np.sort(added.owners.astype(np.int64) << 32 | added.hashes.astype(np.int64))
-        right = (phy[owner] == entries.phy) & np.isin(owner << 32 | entries.hash, expected)
-        # Entries between two messages are those of lost ones.
-        self._note(entries.pick((entries.phy < ends[owner]) & ~right), self._wrong)
-        self._check_times(entries.pick(right), owner[right], added.stored)
+        matched = match(entries, added, ends, covered)
+        self._note_wrong(entries, matched.wrong, matched.expected)
+        right = matched.right & ~matched.wrong
+        self._check_times(entries.pick(right), matched.owner[right], added, timely)
+        for file, number, count, i in self._places(entries, phy[matched.missing]):
+            text = (
+                f"of key hash {matched.hashes[i]} of the message at physical offset {phy[matched.missing[i]]}"
+            )
+            file.missing.add(count, number, text)
+        for file, number, count, i in self._places(entries, phy[matched.skipped]):
+            file.skipped.add(count, number, f"the first is at physical offset {phy[matched.skipped[i]]}")
 
-    def _check_times(self, entries: _Entries, owners: npt.NDArray[np.integer[Any]], stored: Int64s) -> None:
-        """Compare the times of entries with those of their messages, if these are in order. The first entry of a file counts from the file
-        before."""
-        inner = np.zeros(len(stored), np.bool_)
-        inner[1:-1] = ~out_of_order(stored, 0)[1:-1]
-        seconds = np.maximum(stored[owners] - self._begins[entries.file], 0) // 1000
-        wrong = (entries.seconds != np.minimum(seconds, _MOST_SECONDS)) & (entries.number > 1) & inner[owners]
-        self._note(entries.pick(wrong), self._late)
+    def _take(self, low: int, high: int, count: int) -> Entries:
+        """Return the held entries up to the last one of the messages from `low` to `high`, which have `count` keys."""
+        held = self._held.pick(slice(0, count + _AHEAD))
+        inside, beyond = (held.phy >= low) & (held.phy <= high), held.phy > high
+        # The place that has the fewest entries on the wrong side.
+        balance = np.r_[0, np.cumsum(beyond.astype(np.int64) - inside)]
+        stop = int(np.argmin(balance))
+        self._held, entries = self._held.pick(slice(stop, None)), held.pick(slice(0, stop))
+        inside = inside[:stop]
+        if inside.all():
+            return entries
+        later = ~inside & ~entries.astray & ((entries.phy > high) | (entries.phy < 0))
+        self._ahead = self._ahead.joined(entries.pick(later)).pick(slice(0, _AHEAD))
+        return entries.pick(inside | entries.astray)
 
-    def _note(self, wrong: _Entries, by_file: dict[int, _Wrong]) -> None:
-        for i in np.unique(wrong.file).tolist():
-            first = int(np.argmax(wrong.file == i))
-            new = _Wrong(int((wrong.file == i).sum()), int(wrong.number[first]), int(wrong.phy[first]))
-            known = by_file.setdefault(i, new)
-            if known is not new:
-                known.count += new.count
+    def _covered(self, phy: Int64s) -> npt.NDArray[np.bool_]:
+        """Return which messages are between the first and the last one of an index file."""
+        out = np.zeros(len(phy), np.bool_)
+        for file in self._files[self._oldest :]:
+            first, last = (
+                max(file.first, file.head["begin_physical_offset"]),
+                min(file.last, file.head["end_physical_offset"]),
+            )
+            out[np.searchsorted(phy, first, "right") : np.searchsorted(phy, last)] = True
+        return out
+
+    def _places(self, entries: Entries, phy: Int64s) -> Iterator[tuple[_File, int, int, int]]:
+        """Yield the files to which messages belong: the file, the number of the entry before which the first one belongs, the number of
+        messages, and the index of the first."""
+        done = 0
+        for i in range(self._oldest, len(self._files) if len(phy) else 0):
+            file = self._files[i]
+            inside = np.flatnonzero((phy > max(file.first, done)) & (phy < file.last))
+            if len(inside):
+                first = int(inside[0])
+                after = (entries.file == i) & ~entries.astray & (entries.phy > phy[first])
+                number = int(entries.number[np.argmax(after)]) if after.any() else 1
+                yield file, number, len(inside), first
+                done = file.last
+
+    def _check_ends(self, phy: Int64s, stored: Int64s, timely: npt.NDArray[np.bool_]) -> None:
+        """Compare the times in the headers with those of the first and the last message of a file."""
+        while self._oldest < len(self._files) and self._files[self._oldest].last < phy[0]:
+            self._oldest += 1
+        for i in range(self._oldest, len(self._files)):
+            file = self._files[i]
+            for end, at in (("begin", file.first), ("end", file.last)):
+                k = int(np.searchsorted(phy, at))
+                if (
+                    k == len(phy)
+                    or phy[k] != at
+                    or at != file.head[f"{end}_physical_offset"]
+                    or not timely[k]
+                ):
+                    continue
+                if end == "begin":
+                    self._begins[i] = stored[k]
+                name = f"{end}_timestamp"
+                if file.head[name] != stored[k]:
+                    which = "first" if end == "begin" else "last"
+                    text = (
+                        f"{name} is {file.head[name]}, but the message of the {which} entry has {stored[k]}"
+                    )
+                    file.ends.append(
+                        Fault(NAME, HEADER.offset(name), 8, Kind.LINK, text, Severity.WARNING, _SKIPS, 0)
+                    )
+
+    def _check_times(
+        self,
+        entries: Entries,
+        owners: npt.NDArray[np.integer[Any]],
+        added: Dispatches,
+        timely: npt.NDArray[np.bool_],
+    ) -> None:
+        """Compare the times of entries with those of their messages, if these are in order."""
+        seconds = _seconds(added.stored[owners] - self._begins[entries.file])
+        wrong = (entries.seconds != seconds) & timely[owners]
+        for i in np.flatnonzero(entries.number == 1).tolist():
+            file = int(entries.file[i])
+            before = self._before(file, int(owners[i]), added)
+            if before is not None:
+                seconds[i] = _seconds(np.array(added.stored[owners[i]] - before))
+            wrong[i] &= before is not None and entries.seconds[i] not in (0, seconds[i])
+        for file, i, count in _by_file(entries, wrong):
+            text = f"entry {entries.number[i]} (time_diff {entries.seconds[i]}, expected {seconds[i]})"
+            self._files[file].late.add(count, int(entries.number[i]), text)
+
+    def _before(self, file: int, message: int, added: Dispatches) -> int | None:
+        """Return the time from which the first entry of a file counts: that of the last message in the file before, if no other key is between
+        them, or its own time if it has the first key of the log. None: unknown."""
+        if file:
+            last = self._files[file - 1].last
+            before = int(np.searchsorted(added.phy, last))
+            known = before <= message and added.phy[before] == last
+        else:
+            before, known = -1, added.phy[0] == 0
+        if not known or np.searchsorted(added.owners, before, "right") < np.searchsorted(
+            added.owners, message
+        ):
+            return None
+        return int(added.stored[before if file else message])
+
+    def _note_wrong(
+        self, entries: Entries, wrong: npt.NDArray[np.bool_], expected: Mapping[int, tuple[str, int]]
+    ) -> None:
+        """Take wrong entries, and the fields and values that are expected of some."""
+        for file, i, count in _by_file(entries, wrong):
+            name, value = expected.get(i, ("", 0))
+            text = f"entry {entries.number[i]} (physical offset {entries.phy[i]})"
+            if name:
+                own = entries.hash[i] if name == "key_hash" else entries.phy[i]
+                text = f"entry {entries.number[i]} ({name} {own}, expected {value})"
+            self._files[file].wrong.add(count, int(entries.number[i]), text)
 
     def finish(self) -> Iterator[tuple[str, Fault]]:
         if self._end >= 0 and not self._live:
             for entries in (self._ahead, self._held, *self._chunks):
-                self._note(entries.pick((entries.phy >= self._end) | (entries.phy < 0)), self._wrong)
-        kinds = [(i, wrong, "without a message that has the key") for i, wrong in sorted(self._wrong.items())]
-        kinds += [(i, wrong, "with another time than the message") for i, wrong in sorted(self._late.items())]
-        for i, wrong, why in kinds:
-            file, count = self._files[i], plural.count(wrong.count, "entry")
-            text = f"{count} {why}; the first is entry {wrong.number} (physical offset {wrong.phy})"
-            at = entry_at(int(file.hints["slots"]), wrong.number)
-            yield file.name, Fault(NAME, at, SIZE, Kind.LINK, text, Severity.WARNING, SYSTEM, 0)
+                wrong = entries.astray | (entries.phy >= self._end) | (entries.phy < 0)
+                self._note_wrong(entries, wrong, {})
+        for file in self._files:
+            for fault in file.faults():
+                yield file.name, fault
+
+
+def _by_file(entries: Entries, chosen: npt.NDArray[np.bool_]) -> Iterator[tuple[int, int, int]]:
+    """Yield each file with chosen entries, the index of the first one, and their number."""
+    index = np.flatnonzero(chosen)
+    for file in np.unique(entries.file[index]).tolist():
+        own = index[entries.file[index] == file]
+        yield file, int(own[0]), len(own)
+
+
+def _expected(added: Dispatches) -> Iterator[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]]:
+    """Yield the owners and hashes of all keys, then those without tags, as releases before 5.4.0 have them."""
+    yield added.owners, added.hashes
+    keys = ~added.are_tags
+    yield added.owners[keys], added.hashes[keys]
+
+
+def _seconds(milliseconds: Int64s) -> Int64s:
+    """Return a `time_diff`."""
+    out: Int64s = np.clip(milliseconds // 1000, 0, _MOST_SECONDS)
+    return out
+
+
+def _timely(stored: Int64s) -> npt.NDArray[np.bool_]:
+    """Return which store times are in order with those of the messages before and after."""
+    out = ~out_of_order(stored, 0)
+    out[[0, -1]] = [
+        stored[0] <= stored[min(1, len(stored) - 1)],
+        stored[max(len(stored) - 2, 0)] <= stored[-1],
+    ]
+    return out

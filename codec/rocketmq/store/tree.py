@@ -18,15 +18,9 @@ from logwright.codec.describe import DescriptionError
 from logwright.codec.option import Option, Options, Verb, flag, parse_int, parse_text
 from logwright.codec.rocketmq.formats.commitlog.codec import FILE_SIZE
 from logwright.codec.rocketmq.formats.config import TOPICS
-from logwright.codec.rocketmq.formats.indexfile import (
-    ENTRIES,
-    HASH_SLOTS,
-    HEAD,
-    MAX_ENTRIES,
-    SIZE,
-    SLOTS,
-    find_slots,
-)
+from logwright.codec.rocketmq.formats.indexfile.codec import HASH_SLOTS, MAX_ENTRIES
+from logwright.codec.rocketmq.formats.indexfile.layout import ENTRIES, HEAD, SIZE, SLOTS
+from logwright.codec.rocketmq.formats.indexfile.slots import find_slots
 from logwright.codec.rocketmq.startup.message import DEFAULT_DELAYS, Rules, delays_of, string_hash
 from logwright.codec.rocketmq.startup.message_store import StoreConfig
 from logwright.codec.store.listing import Entry, Listing

@@ -19,55 +19,34 @@ import pyarrow as pa
 from logwright.codec import plural
 from logwright.codec.base import Codec, Match
 from logwright.codec.columns import contents, numbers
-from logwright.codec.describe import I32BE, I64BE, Bytes, Field, Struct, dtype_of
+from logwright.codec.describe import Bytes, Field, Struct
 from logwright.codec.explain import Focus, Node, explain_values
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
 from logwright.codec.fixed import end_without_zeros
-from logwright.codec.kernels.kernel import kernel
 from logwright.codec.option import Option, Options
+from logwright.codec.rocketmq.formats.indexfile.header import unequal_ends, wrong_end, wrong_slot_count
+from logwright.codec.rocketmq.formats.indexfile.layout import (
+    ENTRIES,
+    ENTRY,
+    ENTRY_TYPE,
+    FIELDS,
+    HEAD,
+    HEAD_TYPE,
+    HEADER,
+    NAME,
+    SIZE,
+    SLOTS,
+    SYSTEM,
+    chain,
+    entry_at,
+)
+from logwright.codec.rocketmq.formats.indexfile.slots import find_slots
 from logwright.codec.single_frame import single_value
 from logwright.codec.table import RAW, TIMESTAMP, Column, Table, ending, extent
 from logwright.codec.window import Bytes as Buffer
 from logwright.codec.window import Chunk, Decoded, Frames, Window, Zeros
 
 Int64s = npt.NDArray[np.int64]
-NAME = "rocketmq.indexfile"
-SLOTS, ENTRIES = 5_000_000, 20_000_000
-"""Defaults of `maxHashSlotNum` and `maxIndexNum`."""
-
-HEADER = Struct(
-    "IndexHeader",
-    Field("begin_timestamp", I64BE, "store time of the first entry, in milliseconds since 1970"),
-    Field("end_timestamp", I64BE, "store time of the last entry"),
-    Field("begin_physical_offset", I64BE, "offset of the first entry's message in the commit log"),
-    Field("end_physical_offset", I64BE, "offset of the last entry's message"),
-    Field("hash_slot_count", I32BE, "number of slots in use"),
-    Field("index_count", I32BE, "number of the next entry, which is the number of entries plus 1"),
-    Field(
-        "slots",
-        Bytes("rest"),
-        "the number of the newest entry of each slot, then 20 bytes of entry 0, which is unused",
-    ),
-    source="IndexHeader",
-)
-ENTRY = Struct(
-    "IndexEntry",
-    Field("key_hash", I32BE, "hash of topic#key, not negative"),
-    Field("physical_offset", I64BE, "offset of the message in the commit log"),
-    Field("time_diff", I32BE, "seconds from the file's begin_timestamp to the store time of the message"),
-    Field("previous", I32BE, "number of the previous entry in the same slot; 0: none"),
-    source="IndexFile.putKey",
-)
-HEAD, SIZE = HEADER.offset("slots"), ENTRY.min_size
-_HEAD, _ENTRY = dtype_of(Struct("IndexHead", *HEADER.fields[:-1])), dtype_of(ENTRY)
-_FIELDS = tuple(field.name for field in HEADER.fields[:-1])
-SYSTEM = "a broker finds fewer or other messages by key and reports no error"
-_TRIED = 64
-"""Limit of the entries that are compared, and of the numbers of slots that are tried."""
-_LARGEST = 64 << 20
-"""Size limit in bytes of files that are searched for their first entry."""
-_SEARCHED = 1 << 14
-"""Size limit in bytes of files for which every number of slots is tried."""
 _PIECE = 1 << 20
 _MOST_FAULTS = 100
 
@@ -111,8 +90,9 @@ ROWS = Table(
 @dataclass
 class IndexContext:
     """The state of a scan. `slots` is the number of slots (-1: unknown), `hinted` the number in other files. `head` is the header, `first` the
-    offset of entry 1, and `used` the end of the last entry. In a scan from the start `last` holds the newest entry of each slot so far
-    and `done` the number of scanned entries, `newest` the physical offset of the last one."""
+    offset of entry 1, and `used` the end of the last entry; `unfinished` says that another one follows, which the header does not count yet.
+    In a scan from the start `last` holds the newest entry of each slot so far and `done` the number of scanned entries, `newest` the physical
+    offset of the last one."""
 
     options: Options
     hinted: int = 0
@@ -120,6 +100,7 @@ class IndexContext:
     head: npt.NDArray[Any] | None = None
     stored: npt.NDArray[Any] | None = None
     used: int = 0
+    unfinished: bool = False
     prepared: bool = False
     last: npt.NDArray[np.int32] | None = None
     done: int = 0
@@ -132,107 +113,6 @@ class IndexContext:
     @property
     def begin(self) -> int:
         return 0 if self.head is None else int(self.head["begin_timestamp"])
-
-
-def entry_at(slots: int, number: int) -> int:
-    """Return the offset of an entry."""
-    return HEAD + 4 * slots + SIZE * number
-
-
-def chain(
-    hashes: npt.NDArray[Any], slots: int, first: int, last: npt.NDArray[np.int32]
-) -> npt.NDArray[np.int32]:
-    """Return the `previous` of entries with these hashes, numbered from `first`. `last` holds the slots and is updated."""
-    out = np.empty(len(hashes), np.int32)
-    put_previous(np.ascontiguousarray(hashes, np.int64), slots, first, last, out)
-    return out
-
-
-@kernel("const i8[], i8, i8, i4[], i4[]")
-def put_previous(
-    hashes: Int64s, slots: int, first: int, last: npt.NDArray[np.int32], out: npt.NDArray[np.int32]
-) -> None:
-    """As `chain`, into `out`."""
-    for i in range(len(hashes)):
-        slot = hashes[i] % slots
-        out[i] = last[slot]
-        last[slot] = first + i
-
-
-def find_slots(read: Callable[[int, int], Buffer], size: int) -> int:
-    """Return the number of slots that agrees best with a file's header and first entries, or -1."""
-    max_slots = (size - HEAD - SIZE) // 4
-    if max_slots <= 0:
-        return -1
-    usual = max((size - HEAD) // 84, 1)
-    # Without entries the size decides: what is left by header and slots are whole entries.
-    usual = min(usual + ((size - HEAD) // 4 - usual) % 5, max_slots)
-    if size == entry_at(SLOTS, ENTRIES) or size > _LARGEST:
-        return usual
-    data = read(0, min(size, entry_at(usual, 1 + _TRIED)))
-    head = data[:HEAD].view(_HEAD)[0]
-    if _fit(data[HEAD : HEAD + (len(data) - HEAD) // 4 * 4].view(">i4"), head, usual) == _PERFECT:
-        return usual
-    data = read(0, size)
-    words = data[HEAD : HEAD + (size - HEAD) // 4 * 4].view(">i4")
-    if not words.any():
-        return usual
-    # Entry 0 is empty, and a later one is not.
-    filled = np.concatenate([[0], np.cumsum(words != 0)])
-    possible = np.arange(1, max_slots + 1)
-    empty = filled[possible + 5] == filled[possible]
-    possible = possible[empty & (filled[possible + 5] < filled[-1])]
-    if size > _SEARCHED:
-        # Entry 1 has the physical offset in the header and no previous entry.
-        possible = possible[possible < len(words) - 9]
-        at = possible + 5
-        phy = words[at + 1].astype(np.int64) << 32 | words[at + 2].astype(np.int64) & 0xFFFFFFFF
-        first = (words[at + 4] == 0) & (phy == head["begin_physical_offset"]) & (words[at] > 0)
-        possible = np.concatenate([[usual], possible[first][:_TRIED]])
-    score, _, slots = max(
-        (
-            (_fit(words, head, slots), (size - HEAD - 4 * slots) % SIZE == 0, slots)
-            for slots in possible.tolist()
-        ),
-        default=(-1.0, False, -1),
-    )
-    return slots if score > 0 else -1
-
-
-def _fit(words: npt.NDArray[Any], head: Any, slots: int) -> float:
-    """Rate how well the first entries agree with a number of slots. Any value may be damaged, so all of them are compared."""
-    stored = words[:slots]
-    count = min(_TRIED, (len(words) - slots - 5) // 5)
-    entries = words[slots + 5 : slots + 5 + 5 * count].view(_ENTRY).reshape(-1)
-    used = np.flatnonzero(words[slots + 5 : slots + 5 + 5 * count].reshape(-1, 5).any(axis=1))
-    entries = entries[: int(used[-1]) + 1 if len(used) else 0]
-    if not len(entries) or words[slots : slots + 5].any():
-        return -1.0
-    hashes = np.maximum(entries["key_hash"].astype(np.int64), 0)
-    expected = chain(hashes, slots, 1, np.zeros(slots, np.int32))
-    good = (entries["previous"] == expected) & (stored[hashes % slots] > 0) & (entries["key_hash"] > 0)
-    if 2 * good.sum() < len(good):
-        return -1.0
-    signs = (
-        entries["physical_offset"][0] == head["begin_physical_offset"],
-        entries["time_diff"][0] == 0,
-        np.count_nonzero(stored) == head["hash_slot_count"],
-        stored.max() == head["index_count"] - 1,
-        len(entries) == min(_TRIED, head["index_count"] - 1),
-    )
-    return float(good.mean()) * 3 + sum(map(float, signs))
-
-
-def _wrong_end(head: npt.NDArray[Any], end: str, phy: int) -> Iterator[Fault]:
-    """Yield a fault if the header has another physical offset for its first or last entry than that entry."""
-    field = f"{end}_physical_offset"
-    if head[field] != phy:
-        text = f"{field} is {head[field]}, but the {'first' if end == 'begin' else 'last'} entry has {phy}"
-        yield Fault(NAME, HEADER.offset(field), 8, Kind.LINK, text, Severity.WARNING, SYSTEM, 0)
-
-
-_PERFECT = 8.0
-"""The rating of a file without a contradiction."""
 
 
 class IndexFile(Codec):
@@ -286,11 +166,16 @@ class IndexFile(Codec):
         context.prepared = True
         if size < HEAD:
             return
-        context.head = read(0, HEAD).copy().view(_HEAD)[0]
+        context.head = read(0, HEAD).copy().view(HEAD_TYPE)[0]
         context.slots = context.options["maxHashSlotNum"] or context.hinted or find_slots(read, size)
-        end = end_without_zeros(read, min(context.first, size), size)
-        claimed = entry_at(context.slots, max(int(context.head["index_count"]), 1))
-        context.used = max(end, min(claimed, size)) if claimed - SIZE < size else end
+        context.used = end_without_zeros(read, min(context.first, size), size)
+        count = -(-(context.used - context.first) // SIZE)
+        if 0 < count == max(int(context.head["index_count"]), 1):
+            # A broker writes an entry before the header. `end_physical_offset` is that of the entry before.
+            at = entry_at(context.slots, count - 1)
+            before = read(at, SIZE).copy().view(ENTRY_TYPE)["physical_offset"][0]
+            context.unfinished = count == 1 or before == context.head["end_physical_offset"]
+            context.used = entry_at(context.slots, count) if context.unfinished else context.used
 
     # Finding entries
 
@@ -299,7 +184,7 @@ class IndexFile(Codec):
             self.prepare(lambda start, length: window.data[start : start + length], window.size, context)
         offset = window.offset + at
         empty = np.empty(0, np.int64)
-        nothing = Frames(empty, empty, np.empty(0, _ENTRY), at)
+        nothing = Frames(empty, empty, np.empty(0, ENTRY_TYPE), at)
         header = 0
         if context.slots < 0 or (offset == 0 and window.size < context.first):
             text = f"the file has {window.size} bytes, less than a header and its slots"
@@ -323,16 +208,18 @@ class IndexFile(Codec):
         total = min(-(-used // SIZE), left // SIZE)
         available = min(total, (len(window.data) - at - header) // SIZE)
         start = at + header + SIZE * np.arange(available, dtype=np.int64)
-        entries = window.data[at + header : at + header + SIZE * available].view(_ENTRY)
+        entries = window.data[at + header : at + header + SIZE * available].view(ENTRY_TYPE)
         frames = Frames(start, start + SIZE, entries, at + header + SIZE * available)
         if header:
             frames.start, frames.end = np.r_[at, start], np.r_[at + header, start + SIZE]
-            frames.header = np.concatenate([np.zeros(1, _ENTRY), entries], dtype=_ENTRY)
+            frames.header = np.concatenate([np.zeros(1, ENTRY_TYPE), entries], dtype=ENTRY_TYPE)
         if available < total:
             frames.need = SIZE
             ended = False
         else:
-            frames.damage = self._ending(window, offset + header + SIZE * available, used > SIZE * total)
+            frames.damage = self._ending(
+                window, offset + header + SIZE * available, used > SIZE * total, context
+            )
             ended = True
             if frames.damage is not None and frames.damage.kind is Kind.PADDING:
                 frames.faults.append(frames.damage)
@@ -341,14 +228,17 @@ class IndexFile(Codec):
             frames.faults = [*self._inconsistencies(entries, offset + header, context, ended), *frames.faults]
         return frames
 
-    def _ending(self, window: Window, offset: int, partial: bool) -> Fault | None:
+    def _ending(self, window: Window, offset: int, partial: bool, context: IndexContext) -> Fault | None:
         left = window.size - offset
         if partial:
             text = f"{plural.count(left, 'byte')} at the end, too few for an entry of {SIZE} bytes"
             return Fault(NAME, offset, left, Kind.TRUNCATED, text, Severity.WARNING, SYSTEM)
         if not left:
             return None
-        return Fault(NAME, offset, left, Kind.PADDING, f"{left} preallocated zero bytes", Severity.INFO)
+        text = f"{left} preallocated zero bytes"
+        if context.unfinished:
+            text = f"an unfinished entry that the header does not count, and {left - SIZE} preallocated zero bytes"
+        return Fault(NAME, offset, left, Kind.PADDING, text, Severity.INFO)
 
     def _inconsistencies(
         self, entries: npt.NDArray[Any], offset: int, context: IndexContext, ended: bool
@@ -364,7 +254,7 @@ class IndexFile(Codec):
         context.done += len(entries)
         if len(entries):
             phy = entries["physical_offset"]
-            yield from _wrong_end(head, "begin", int(phy[0])) if first == 1 else ()
+            yield from wrong_end(head, "begin", int(phy[0])) if first == 1 else ()
             context.newest = int(phy[-1])
         expected = chain(np.maximum(entries["key_hash"], 0), context.slots, first, last)
         for mask, kind, text in (
@@ -380,13 +270,20 @@ class IndexFile(Codec):
                 yield Fault(NAME, offset + i * SIZE, SIZE, kind, text, system=SYSTEM, rows_lost=0)
         if not ended:
             return
-        yield from _wrong_end(head, "end", context.newest) if context.done else ()
+        if context.done:
+            yield from wrong_end(head, "end", context.newest)
+        elif not context.unfinished:
+            yield from unequal_ends(head)
         count = int(head["index_count"])
         if count not in (context.done + 1, 0 if not context.done else -1):
             text = f"index_count is {count}, expected {context.done + 1}: the file has {plural.count(context.done, 'entry')}"
             yield Fault(NAME, HEADER.offset("index_count"), 4, Kind.LENGTH, text, system=SYSTEM, rows_lost=0)
         assert context.stored is not None
-        for i in np.flatnonzero(context.stored != last)[:_MOST_FAULTS].tolist():
+        yield from wrong_slot_count(head, context.stored, last, context.done, unfinished=context.unfinished)
+        differ = context.stored != last
+        if context.unfinished:
+            differ &= context.stored != context.done + 1
+        for i in np.flatnonzero(differ)[:_MOST_FAULTS].tolist():
             text = f"slot {i} holds entry {context.stored[i]}, expected its newest entry {last[i]}"
             yield Fault(NAME, HEAD + 4 * i, 4, Kind.LINK, text, system=SYSTEM, rows_lost=0)
 
@@ -420,7 +317,7 @@ class IndexFile(Codec):
         entries = frames.header
         number = (frames.start + window.offset - context.first) // SIZE + 1
         time = context.begin + 1000 * entries["time_diff"].astype(np.int64)
-        values = {name: numbers(ROWS[name].type, entries[name]) for name in _ENTRY.names or ()}
+        values = {name: numbers(ROWS[name].type, entries[name]) for name in ENTRY_TYPE.names or ()}
         return {**values, "entry": numbers(pa.int32(), number), "store_timestamp": numbers(TIMESTAMP, time)}
 
     def _frames(self, window: Window, frames: Frames, columns: Sequence[str]) -> Mapping[str, pa.Array]:
@@ -437,7 +334,7 @@ class IndexFile(Codec):
     def describe_file(
         self, head: Window, size: int, frames: int, tail: bytes, zeros: int, context: IndexContext
     ) -> pa.RecordBatch:
-        header = {} if context.head is None else {name: int(context.head[name]) for name in _FIELDS}
+        header = {} if context.head is None else {name: int(context.head[name]) for name in FIELDS}
         slots = context.slots if context.slots >= 0 else None
         row = {
             **header,
@@ -487,9 +384,7 @@ class IndexFile(Codec):
     def _header(self, entries: npt.NDArray[Any], times: Int64s, slots: int, file: pa.Table | None) -> bytes:
         known = single_value(file, "index_count") is not None
         head = (
-            {name: single_value(file, name) for name in _FIELDS}
-            if known
-            else header_of(entries, times, slots)
+            {name: single_value(file, name) for name in FIELDS} if known else header_of(entries, times, slots)
         )
         last = np.zeros(slots, np.int32)
         chain(np.maximum(entries["key_hash"], 0), slots, 1, last)
@@ -503,7 +398,7 @@ class IndexFile(Codec):
                 return None
             return np.asarray(rows[name].cast(ROWS[name].type).cast(pa.int64()).fill_null(0), np.int64)
 
-        out = np.zeros(rows.num_rows, _ENTRY)
+        out = np.zeros(rows.num_rows, ENTRY_TYPE)
         for name in ("key_hash", "physical_offset"):
             column = values(name)
             if column is None and rows.num_rows:
@@ -545,7 +440,7 @@ class IndexFile(Codec):
 def header_of(entries: npt.NDArray[Any], times: Int64s, slots: int) -> dict[str, int]:
     """Return the header that a broker writes for these entries."""
     if not len(entries):
-        return {**dict.fromkeys(_FIELDS, 0), "index_count": 1}
+        return {**dict.fromkeys(FIELDS, 0), "index_count": 1}
     return {
         "begin_timestamp": int(times[0]) - 1000 * int(entries["time_diff"][0]),
         "end_timestamp": int(times[-1]),
