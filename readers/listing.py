@@ -400,6 +400,27 @@ class LoneFile(Directory):
         return self._place
 
 
+class AbsentDirectory(Directory):
+    """A directory that options name, and that does not exist."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.name = path.rstrip("/").rpartition("/")[2]
+        self.warnings = (f"{path} does not exist: the files in the other directories are read",)
+
+    def entries(self) -> Sequence[Entry]:
+        return []
+
+    def folders(self) -> Sequence[str]:
+        return []
+
+    def parent(self) -> Directory | None:
+        return None
+
+    def real(self, name: str) -> str:
+        return f"{self.path.rstrip('/')}/{name}"
+
+
 def open_listing(
     path: str, rescue: Rescue = STANDARD, folders: Sequence[str] = (), above: Directory | None = None
 ) -> Directory:
@@ -433,17 +454,26 @@ def open_store(directory: Directory, layout: Layout, options: Options) -> Direct
     """Return the tree of a store: its own directory with sub-folders, and the roots that options name."""
     if layout.folders:
         directory = open_listing(directory.path, directory.rescue, layout.folders)
-    roots = {}
+    roots: dict[str, Directory] = {}
+    absent: dict[str, NotFoundError] = {}
     for root in layout.roots(options):
         if root.may_be_own and _same(root.path, directory.path):
             continue
-        directory_of_root = home(root.path, layout, directory.rescue)
+        try:
+            directory_of_root = home(root.path, layout, directory.rescue)
+        except NotFoundError as error:
+            if not root.may_be_absent:
+                raise
+            absent[root.name], roots[root.name] = error, AbsentDirectory(root.path)
+            continue
         inner = patterns_in(root.name, layout.folders)
         roots[root.name] = (
             open_listing(directory_of_root.path, directory_of_root.rescue, inner)
             if inner
             else directory_of_root
         )
+    if absent and all(root.name in absent for root in layout.roots(options) if root.may_be_absent):
+        raise next(iter(absent.values()))
     return Store(directory, roots) if roots else directory
 
 

@@ -24,6 +24,8 @@ class Root:
     """The folder of the store's own directory that holds these files if the option is absent; "" is the directory itself."""
     may_be_own: bool = False
     """Whether the directory may be the store's own. Then it is not a further root."""
+    may_be_absent: bool = False
+    """Whether the system starts without the directory. One of these roots must exist."""
 
 
 @dataclass(frozen=True)

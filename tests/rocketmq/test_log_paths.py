@@ -62,6 +62,28 @@ def test_read_only_paths_are_read_and_get_no_file(tmp_path: Path) -> None:
     assert report.rows == len(ROWS)
 
 
+@pytest.mark.parametrize("missing", [0, 1])
+def test_missing_commit_log_path_is_a_warning_if_there_is_another(missing: int, tmp_path: Path) -> None:
+    """A broker reads the others, and creates the directory with its first file."""
+    home, paths = tmp_path / "store", [tmp_path / "disk1", tmp_path / "disk2"]
+    lw.write(ROWS[:30], home, "rocketmq.store", storePathCommitLog=str(paths[1 - missing]), **SIZES)
+    options = {"storePathCommitLog": ",".join(map(str, paths))}
+    report = lw.verify(home, as_system="5.5.0", **options)
+    assert (report.ok, report.rows) == (True, 30)
+    assert report.notes[0].startswith(f"{paths[missing]} does not exist")
+    assert not paths[missing].exists()
+    lw.write(ROWS[30:], home, "rocketmq.store", mode="append", **options, **SIZES)
+    assert any(paths[missing].iterdir())
+    assert lw.read(home, **options).num_rows == len(ROWS)
+
+
+def test_missing_commit_log_paths_are_an_error_if_there_is_no_other(tmp_path: Path) -> None:
+    home = tmp_path / "store"
+    lw.write(ROWS, home, "rocketmq.store", **SIZES)
+    with pytest.raises(lw.NotFoundError, match="disk1"):
+        lw.verify(home, storePathCommitLog=f"{tmp_path / 'disk1'},{tmp_path / 'disk2'}")
+
+
 def test_copy_of_the_log_beside_it_is_not_part_of_it(tmp_path: Path) -> None:
     lw.write(ROWS, tmp_path, "rocketmq.store", mode="overwrite", **SIZES)
     shutil.copytree(tmp_path / "commitlog", tmp_path / "commitlog-2")

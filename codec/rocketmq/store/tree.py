@@ -195,9 +195,11 @@ def _paths(options: Options) -> tuple[list[str], list[str]]:
 
 
 def roots(options: Options) -> Sequence[Root]:
-    """Return the commit log directories. Each may hold some of the files."""
+    """Return the commit log directories. Each may hold some of the files. A broker creates a missing one with its first file
+    (`MultiPathMappedFileQueue.load`)."""
     paths, _ = _paths(options)
-    return [Root(f"{_FURTHER_LOG}{i + 1}" if i else LOG, path, LOG) for i, path in enumerate(paths)]
+    names = (f"{_FURTHER_LOG}{i + 1}" if i else LOG for i in range(len(paths)))
+    return [Root(name, path, LOG, may_be_absent=True) for name, path in zip(names, paths, strict=True)]
 
 
 def writable(options: Options) -> list[str]:
