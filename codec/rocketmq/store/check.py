@@ -145,6 +145,7 @@ class StoreChecker:
         self._base = self._stop = -1
         self._queues = Queues()
         self._files = QueueFiles(listing, plan)
+        self._light = any(map(_is_light, self._files.by_queue))
         self._batches = tree.batch_topics(listing)
         self._delays = delays_of(options[tree.DELAY_LEVELS.name])
         self._blocks: list[tuple[Any, ...]] = []
@@ -210,7 +211,9 @@ class StoreChecker:
     def _dispatched(self, data: Bytes, starts: Int64s, stops: Int64s) -> Dispatches | None:
         """Return what messages add to queues and index, or None if a broker refuses one of them."""
         try:
-            return dispatches(data, starts, stops, tags=True, queues=self._queues, delays=self._delays)
+            return dispatches(
+                data, starts, stops, tags=True, lmq=self._light, queues=self._queues, delays=self._delays
+            )
         except IndexError:
             return None
 
@@ -326,6 +329,8 @@ class StoreChecker:
         logs = tree.logs(self._listing)
         log_start = (tree.base_of(logs[0].name) or 0) if logs else 0
         for code, runs in self._runs.items():
+            if _is_light(self._queues.names[code]):
+                continue  # brokers leave gaps
             yield from self._queue_continuity(*self._queues.names[code], runs, holes, log_start)
 
     def _queue_continuity(
@@ -429,7 +434,7 @@ class StoreChecker:
             return
         codes = {self._queues.names[code]: code for code in self._runs}
         reached, absent = -1, []
-        for queue in sorted({*files, *codes}):
+        for queue in sorted({*files, *(queue for queue in codes if not _is_light(queue))}):
             runs = self._runs.get(codes.get(queue, -1), [])
             if len(runs) == 1 and runs[0].listed:
                 first, stop = int(runs[0].number[0]), int(runs[0].number[-1]) + 1
@@ -441,13 +446,13 @@ class StoreChecker:
             for file in files.get(queue, []):
                 units = self._read(file)
                 at = units["physical_offset"].astype(np.int64)
-                listed.append(at)
+                listed.append(at[units["size"] != FILLER])
                 if np.array_equal(at, offsets) and np.array_equal(units["size"], sizes):
                     reached = max(reached, int(at[-1]) if len(at) else -1)
                     yield from self._misplaced(file, number, np.arange(len(units)))
                     yield from self._codes(file, units, tags, range(len(units)))
                     continue
-                is_light = queue[0].startswith("%LMQ%")
+                is_light = _is_light(queue)
                 if not ((units["size"] != FILLER) & (at >= low)).any():
                     continue
                 known = self._all_offsets if is_light or not len(offsets) else offsets
@@ -472,6 +477,8 @@ class StoreChecker:
                 continue
             known = np.sort(np.concatenate([np.array([-1]), *listed]))
             expected = offsets[~_repeated(np.diff(number))[: len(number)]]
+            if _is_light(queue):  # it may have been deleted before its first unit
+                expected = offsets[offsets > known[1]] if len(known) > 1 else offsets[:0]
             missing = expected[known[np.searchsorted(known, expected, "right") - 1] != expected]
             absent.append((queue, missing))
         yield from self._absent(absent, reached if self._dispatches else np.iinfo(np.int64).max)
@@ -504,7 +511,7 @@ class StoreChecker:
         """Check that the units at these places of a file are at the queue offsets of their messages, which are consecutive: otherwise the
         file has the name of another one."""
         queue, (base, beyond) = tree.queue_of(file.name), divmod(tree.base_of(file.name) or 0, _UNIT.itemsize)
-        if queue is None or queue[0] in self._batches or beyond or not len(places):
+        if queue is None or queue[0] in self._batches or _is_light(queue) or beyond or not len(places):
             return
         shifts, first = base + places - number, int(number[0] - places[0])
         if shifts[0] == 0 or first < 0 or (shifts != shifts[0]).any() or (np.diff(number) != 1).any():
@@ -539,6 +546,11 @@ class StoreChecker:
         units = data[: min(filled, len(data) // dtype.itemsize) * dtype.itemsize].view(dtype)
         used = np.flatnonzero(units["size"])
         return units[: int(used[-1]) + 1 if len(used) else 0]
+
+
+def _is_light(queue: tuple[str, int]) -> bool:
+    """Return whether this is a light queue, which has messages of other topics."""
+    return queue[0].startswith("%LMQ%")
 
 
 def _compared(codes: Int64s, tags: Int64s) -> npt.NDArray[np.bool_]:
