@@ -12,6 +12,7 @@ from test_store import placed
 import logwright as lw
 from logwright.codec.fault import Severity
 from logwright.codec.rocketmq.formats.commitlog.layout import MESSAGE, STORE_TIMESTAMP, V1, trailer_of
+from logwright.codec.rocketmq.formats.indexfile.layout import ENTRY, entry_at
 from logwright.codec.rocketmq.formats.page import CHECKPOINT, checkpoint
 from logwright.codec.rocketmq.store.check_times import StoreTimes
 
@@ -174,11 +175,23 @@ def test_checkpoint_of_long_ago_is_possible(tmp_path: Path) -> None:
     assert [(name, at) for name, at, _ in faults(store)] == [("checkpoint", 0), ("checkpoint", 8)]
 
 
-def test_index_entry_with_another_time_than_its_message_is_rebuilt(tmp_path: Path) -> None:
+def test_index_file_with_another_time_than_its_first_message_is_rebuilt(tmp_path: Path) -> None:
     store = placed("dmg_idx_begin_ts", tmp_path)
-    ((name, _, text),) = faults(store)
-    assert "with another time than the message" in text
-    assert name.startswith("index/")
+    ((name, at, text),) = faults(store)
+    assert (name.startswith("index/"), at) == (True, 0)
+    assert text.startswith("begin_timestamp is 0, but the message of the first entry has ")
+    lw.repair(store, tmp_path / "out")
+    assert faults(tmp_path / "out") == []
+
+
+def test_index_entry_with_another_time_than_its_message_is_rebuilt(tmp_path: Path) -> None:
+    store = written(tmp_path / "store", [TIME + 1000 * n for n in range(40)])
+    (file,) = (store / "index").iterdir()
+    data, at = bytearray(file.read_bytes()), entry_at(SIZES["maxHashSlotNum"], 8)
+    data[at + ENTRY.offset("time_diff") + 3] ^= 8
+    file.write_bytes(data)
+    text = "1 entry with another time than the message; the first is entry 8 (time_diff 15, expected 7)"
+    assert faults(store) == [(f"index/{file.name}", at, text)]
     lw.repair(store, tmp_path / "out")
     assert faults(tmp_path / "out") == []
 
