@@ -71,6 +71,9 @@ class CorrectedDirectory(Directory):
     def folders(self) -> Sequence[str]:
         return self.original.folders()
 
+    def inner_folders(self) -> Sequence[str]:
+        return self.original.inner_folders()
+
     def parent(self) -> Directory | None:
         return self.original.parent()
 

@@ -56,6 +56,8 @@ class _Level:
 
     sizes: dict[str, int] = field(default_factory=dict)
     folders: set[str] = field(default_factory=set)
+    inner: set[str] = field(default_factory=set)
+    """Paths of the folders in sub-folders that hold none of the files of the tree."""
     odd: dict[str, str] = field(default_factory=dict)
     """Descriptions by name. Folders with a `.` in their names are included, since they have names like files."""
 
@@ -73,8 +75,10 @@ def _tree(level: Callable[[str], _Level], patterns: Sequence[str]) -> _Level:
             continue  # deleted since it was listed
         content.sizes.update({f"{folder}/{name}": size for name, size in inner.sizes.items()})
         content.odd.update({f"{folder}/{name}": description for name, description in inner.odd.items()})
-        below = (f"{folder}/{name}" for name in inner.folders)
-        waiting += [name for name in below if holds_files(name, patterns)]
+        below = {f"{folder}/{name}" for name in inner.folders}
+        held = {name for name in below if holds_files(name, patterns)}
+        content.inner |= below - held
+        waiting += held
     return content
 
 
@@ -122,6 +126,10 @@ class Directory:
     def folders(self) -> Sequence[str]:
         """Return the names of the sub-directories."""
         raise NotImplementedError
+
+    def inner_folders(self) -> Sequence[str]:
+        """See `codec.store.listing.InnerFolders`."""
+        return ()
 
     def parent(self) -> Directory | None:
         raise NotImplementedError
@@ -189,6 +197,9 @@ class _Tree(Directory):
 
     def folders(self) -> Sequence[str]:
         return sorted(self._content.folders)
+
+    def inner_folders(self) -> Sequence[str]:
+        return sorted(self._content.inner)
 
     def parent(self) -> Directory | None:
         return self._parent
@@ -356,6 +367,13 @@ class Store(Directory):
 
     def folders(self) -> Sequence[str]:
         return self._own.folders()
+
+    def inner_folders(self) -> Sequence[str]:
+        out = [name for name in self._own.inner_folders() if not split(name, self._roots)[0]]
+        for root, directory in self._roots.items():
+            names = {*directory.folders(), *directory.inner_folders()}
+            out += sorted(f"{root}/{name}" for name in names)
+        return out
 
     def parent(self) -> Directory | None:
         return self._own.parent()

@@ -69,6 +69,13 @@ class Folders(Protocol):
 
 
 @runtime_checkable
+class InnerFolders(Protocol):
+    """Optional for a listing: list the folders in those of the tree that hold none of its files."""
+
+    def inner_folders(self) -> Sequence[str]: ...
+
+
+@runtime_checkable
 class Exports(Protocol):
     """Optional for a listing: copy a folder to a temporary local directory, for libraries that open files themselves."""
 
@@ -101,6 +108,11 @@ def export(listing: Listing, folder: str) -> AbstractContextManager[str]:
 def folders_of(listing: Listing) -> Sequence[str]:
     """Return the names of the top-level sub-directories, if the listing knows them."""
     return listing.folders() if isinstance(listing, Folders) else ()
+
+
+def inner_folders_of(listing: Listing) -> Sequence[str]:
+    """Return the paths of the folders in those of the tree that hold none of its files, if the listing knows them."""
+    return listing.inner_folders() if isinstance(listing, InnerFolders) else ()
 
 
 @dataclass(frozen=True)

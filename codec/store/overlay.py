@@ -13,7 +13,7 @@ from itertools import accumulate
 
 from logwright.codec.engine.repair import OutputFile
 from logwright.codec.store.extents import Copy, Extent, cut
-from logwright.codec.store.listing import Entry, Listing, export
+from logwright.codec.store.listing import Entry, Listing, export, inner_folders_of
 from logwright.codec.window import Zeros
 
 
@@ -73,6 +73,10 @@ class Overlay:
 
     def parent(self) -> Listing | None:
         return self.below.parent()
+
+    def inner_folders(self) -> Sequence[str]:
+        """See `codec.store.listing.InnerFolders`."""
+        return inner_folders_of(self.below)
 
     def export(self, folder: str) -> AbstractContextManager[str]:
         """See `codec.store.listing.Exports`. Changes are not included."""

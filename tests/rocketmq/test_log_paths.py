@@ -84,6 +84,30 @@ def test_missing_commit_log_paths_are_an_error_if_there_is_no_other(tmp_path: Pa
         lw.verify(home, storePathCommitLog=f"{tmp_path / 'disk1'},{tmp_path / 'disk2'}")
 
 
+@pytest.mark.parametrize("folder", ["store/commitlog", "store/consumequeue/T0/0", "other"])
+def test_folder_among_the_files_of_a_queue_keeps_old_brokers_from_starting(
+    folder: str, tmp_path: Path
+) -> None:
+    """Such as `lost+found`, if the directory is a file system of its own. Releases from 5.1.0 on ignore it."""
+    home = tmp_path / "store"
+    named = f"{home / 'commitlog'},{tmp_path / 'other'}" if folder == "other" else None
+    options = {} if named is None else {"storePathCommitLog": named}
+    lw.write(ROWS, home, "rocketmq.store", **SIZES, **options)
+    (home / "lost+found").mkdir()
+    opens = [
+        lw.verify(home, as_system=version, **options).system["opens"]
+        for version in ("4.9.7", "5.3.3", "5.5.0")
+    ]
+    assert opens == [True, True, True]
+    (tmp_path / folder / "lost+found").mkdir()
+    old, *new = (
+        lw.verify(home, as_system=version, **options).system for version in ("4.9.7", "5.3.3", "5.5.0")
+    )
+    assert [verdict["opens"] for verdict in new] == [True, True]
+    assert not old["opens"]
+    assert "lost+found is a folder: length not matched" in str(old)
+
+
 def test_copy_of_the_log_beside_it_is_not_part_of_it(tmp_path: Path) -> None:
     lw.write(ROWS, tmp_path, "rocketmq.store", mode="overwrite", **SIZES)
     shutil.copytree(tmp_path / "commitlog", tmp_path / "commitlog-2")

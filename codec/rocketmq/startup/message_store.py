@@ -145,6 +145,7 @@ class MessageStore:
             folders.setdefault(entry.name.rpartition("/")[0], []).append(entry.name)
         old = self.version.number < (5, 1, 3)
         logs = [name for folder in self.config.log_folders for name in folders.get(folder, ())]
+        self._refuse_folders(self.config.log_folders)
         self.log.load(logs, old=old)
         self._load_queues(folders, old)
         values = self.overlay.read("checkpoint", 0, 48) if "checkpoint" in self.overlay else b""
@@ -157,6 +158,14 @@ class MessageStore:
         for queue in self.queues.values():
             queue.flush()
         self.index.flush()
+
+    def _refuse_folders(self, parents: Sequence[str]) -> None:
+        """Raise `LoadError` for a folder among the files of a queue, which releases before 5.1.0 take for a file of the wrong size."""
+        for folder in self.overlay.inner_folders() if self.version.number < (5, 1, 0) else ():
+            if folder.rpartition("/")[0] in parents:
+                raise LoadError(
+                    f"{folder} is a folder: length not matched message store config value, please check it manually"
+                )
 
     def _load_queues(self, folders: dict[str, list[str]], old: bool) -> None:
         for folder in folders:
@@ -175,6 +184,7 @@ class MessageStore:
             # The files of a queue are in the folder with the plain number, even if `folder` is 007.
             names = folders.get(f"{kind}/{topic}/{queue_id}", [])
             queue = self._open(topic, queue_id)
+            self._refuse_folders([f"{kind}/{topic}/{queue_id}"])
             queue.queue.load(names, old=old)
             if isinstance(queue, ConsumeQueue) and queue.ext is not None:
                 queue.ext.queue.load(folders.get(f"consumequeue_ext/{topic}/{queue_id}", []), old=old)
