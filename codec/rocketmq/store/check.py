@@ -212,8 +212,8 @@ class StoreChecker:
         """Return what messages add to queues and index, or None if a broker refuses one of them."""
         try:
             return dispatches(
-                data, starts, stops, tags=True, lmq=self._light, queues=self._queues, delays=self._delays
-            )
+                data, starts, stops, tags=True, lmq=self._light, batches=self._batches, queues=self._queues, delays=self._delays,
+            )  # fmt: skip
         except IndexError:
             return None
 
@@ -476,7 +476,7 @@ class StoreChecker:
             if len(listed) == 1 and np.array_equal(listed[0], offsets):
                 continue
             known = np.sort(np.concatenate([np.array([-1]), *listed]))
-            expected = offsets[~_repeated(np.diff(number))[: len(number)]]
+            expected = offsets[~_repeated(np.diff(number))[: len(number)] & (number >= 0)]
             if _is_light(queue):  # it may have been deleted before its first unit
                 expected = offsets[offsets > known[1]] if len(known) > 1 else offsets[:0]
             missing = expected[known[np.searchsorted(known, expected, "right") - 1] != expected]
