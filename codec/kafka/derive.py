@@ -209,7 +209,7 @@ class PartitionDeriver:
     """Derive all files of a partition from its segments: a fold (`codec.engine.fold`), to which batches may also be passed without their
     bytes.
 
-    `now` and `producer_expiration` are in milliseconds, see `ProducerState.reloaded`. Without them no producer is forgotten.
+    `now` and `producer_expiration` are in milliseconds, see `ProducerState.load`. Without them no producer is forgotten.
     """
 
     def __init__(

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from kafka_log import data_batch, end_marker
 
 import logwright as lw
 from logwright.codec.kafka.formats.log.layout import COMPRESSION_NAMES, HEAD_SIZE, LENGTH_END, MIN_MESSAGE
-from logwright.codec.kafka.names import segment_name
+from logwright.codec.kafka.formats.producer_snapshot import ENTRY, pack
+from logwright.codec.kafka.names import METADATA_FILE, segment_name
 from logwright.codec.kafka.store.assemble import rebase
 from logwright.corpora.cases import cases
 
@@ -158,4 +160,33 @@ def shift_offsets(place: Path, rng: random.Random) -> list[object]:
             if rng.random() < (0.7 if suffix == ".index" else 0.3) and file.exists():
                 file.unlink()
                 done.append(f"no {file.name}")
+    return done
+
+
+def colliding_transactions(place: Path, rng: random.Random) -> list[object]:
+    """Replace the segments by transactions of three producers that often begin at the same offset, with snapshots of any content."""
+    for path in place.iterdir():
+        if path.name != METADATA_FILE:
+            path.unlink()
+    done: list[object] = []
+    end = 0
+    for _ in range(rng.randrange(1, 4)):
+        base, batches = end, []
+        for _ in range(rng.randrange(1, 8)):
+            producer, kind = rng.randrange(3), rng.choice([None, None, 0, 1])
+            batches.append(data_batch(end, producer) if kind is None else end_marker(end, producer, kind))
+            done.append((end, producer, kind))
+            end += rng.choice([0, 0, 1]) if kind is None else 1
+        end += 1
+        (place / segment_name(base, ".log")).write_bytes(b"".join(batches))
+        if rng.random() < 0.7:
+            (place / segment_name(base, ".index")).touch()
+            (place / segment_name(base, ".timeindex")).touch()
+    for _ in range(rng.randrange(3)):
+        entries = np.zeros(rng.randrange(4), ENTRY)
+        offset = rng.randrange(1, end + 1)
+        entries["producer_id"] = rng.choices(range(4), k=len(entries))
+        entries["current_txn_first_offset"] = rng.choices(range(-1, offset), k=len(entries))
+        (place / segment_name(offset, ".snapshot")).write_bytes(pack(entries))
+        done.append((offset, entries[["producer_id", "current_txn_first_offset"]].tolist()))
     return done

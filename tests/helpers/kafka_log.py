@@ -66,6 +66,16 @@ def batch(base_offset: int = 0, records: Iterable[Mapping[str, Any]] | None = No
     return RECORD_BATCH.pack({**values, "records": record_list, **fields})
 
 
+def data_batch(base: int, producer: int, *, transactional: bool = True, count: int = 1) -> bytes:
+    fields = {"producer_id": producer, "producer_epoch": 0, "base_sequence": base}
+    return batch(base, [record(i) for i in range(count)], attributes=0x10 * transactional, **fields)
+
+
+def end_marker(base: int, producer: int, kind: int) -> bytes:
+    marker_record = record(0, bytes([0, 0, 0, kind]), b"\0\0\0\0\0\7")
+    return batch(base, [marker_record], attributes=0x30, producer_id=producer, producer_epoch=0)
+
+
 def compressed(base_offset: int, payload: bytes, codec: str, count: int, **fields: Any) -> bytes:
     """Pack a batch whose records section is `payload`."""
     number = COMPRESSION_NAMES.index(codec)

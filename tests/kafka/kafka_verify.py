@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from kafka_log import batch, record
-
 import logwright as lw
 from logwright.codec.fault import Fault, Severity
 from logwright.codec.kafka.names import segment_name
@@ -24,13 +22,3 @@ def log_name(base: int) -> str:
 
 def frame_rows(place: Path, base: int) -> list[dict[str, Any]]:
     return lw.read(place / log_name(base), view="frames").to_pylist()
-
-
-def data_batch(base: int, producer: int, *, transactional: bool = True, count: int = 1) -> bytes:
-    fields = {"producer_id": producer, "producer_epoch": 0, "base_sequence": base}
-    return batch(base, [record(i) for i in range(count)], attributes=0x10 * transactional, **fields)
-
-
-def end_marker(base: int, producer: int, kind: int) -> bytes:
-    marker_record = record(0, bytes([0, 0, 0, kind]), b"\0\0\0\0\0\7")
-    return batch(base, [marker_record], attributes=0x30, producer_id=producer, producer_epoch=0)

@@ -12,6 +12,7 @@ from kafka_log import as_heads
 
 from logwright.codec.kafka.formats.log.layout import CONTROL, HEAD, TRANSACTIONAL
 from logwright.codec.kafka.formats.log.markers import ABORT, COMMIT, MARKER
+from logwright.codec.kafka.formats.producer_snapshot import ENTRY, pack
 from logwright.codec.kafka.state.producers import AbortedTxn, Producer, ProducerState, last_sequence
 
 Batch = dict[str, Any]
@@ -140,6 +141,54 @@ def test_last_stable_offset_with_decreasing_offsets(opened: tuple[int, ...]) -> 
         AbortedTxn(30, 30, 80, 20),
         AbortedTxn(20, 20, 70, 71),
     ]
+
+
+def test_second_transaction_with_the_same_first_offset_replaces_the_first() -> None:
+    """The map of the broker has one transaction for each first offset. To end the other one is an error."""
+    state = ProducerState()
+    assert feed(state, [data(5, 1, txn=True), data(5, 2, txn=True)]) == []
+    assert feed(state, [end(6, 1, ABORT)]) == [AbortedTxn(1, 5, 6, 5)]
+    assert (state.first_unstable, state.first_ended, state.open_transactions) == (None, 5, {2: 5})
+    assert feed(state, [data(7, 3, txn=True), end(8, 3, ABORT)]) == [AbortedTxn(3, 7, 8, 9)]
+    assert state.problem is None
+    feed(state, [data(9, 1), end(10, 2, COMMIT)])
+    assert state.problem is not None
+    assert (state.problem.batch, state.problem.completed) == (
+        6,
+        "CompletedTxn[producerId=2, firstOffset=5, lastOffset=10, isAborted=false]",
+    )
+
+
+def test_transaction_without_its_own_entry_is_ongoing_after_a_snapshot() -> None:
+    state = ProducerState()
+    feed(state, [data(5, 1, txn=True), data(5, 2, txn=True), end(6, 1, COMMIT)])
+    reloaded = state.reloaded()
+    assert reloaded.first_unstable == 5
+    feed(reloaded, [end(7, 2, COMMIT)])
+    assert reloaded.problem is None
+
+
+def test_transactions_of_all_entries_of_a_snapshot_are_ongoing() -> None:
+    """Also of those whose producer has a later entry."""
+    entries = np.zeros(3, ENTRY)
+    entries["producer_id"], entries["current_txn_first_offset"] = (1, 2, 1), (4, 6, -1)
+    state = ProducerState()
+    state.load(pack(entries))
+    assert (state.open_transactions, state.first_unstable) == ({2: 6}, 4)
+    assert feed(state, [end(7, 2, ABORT)]) == [AbortedTxn(2, 6, 7, 4)]
+
+
+def test_replay_begins_all_transactions_before_it_ends_any() -> None:
+    state = ProducerState()
+    batches = [data(5, 1, txn=True), end(6, 1, COMMIT), data(5, 1, txn=True), end(6, 1, COMMIT)]
+    feed(state, batches)
+    assert state.problem is None
+    state.start_replay()
+    assert feed(state, [*batches, data(7, 2, txn=True)]) == []
+    replayed = state.end_replay(np.array([1, 2]), 1)
+    assert replayed.problem is not None
+    assert replayed.problem.batch == 7
+    assert (replayed.first_unstable, replayed.first_ended) == (7, 5)
 
 
 def test_producer_state_survives_its_snapshot() -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import zlib
 from typing import Any
 
+import numpy as np
 import pytest
+from kafka_log import data_batch, end_marker
 from kafka_repairs import partition_directory
 from kafka_startup import LOG, METADATA, batch, legacy, opened, partition
 from memory_directory import MemoryDirectory, UnreadableDirectory
@@ -13,6 +15,8 @@ from memory_directory import MemoryDirectory, UnreadableDirectory
 from logwright.codec.engine.startup import Started
 from logwright.codec.fault import UnsupportedError, UsageError
 from logwright.codec.kafka.formats.log.layout import CONTROL, TRANSACTIONAL
+from logwright.codec.kafka.formats.log.markers import ABORT, COMMIT
+from logwright.codec.kafka.formats.producer_snapshot import ENTRY, pack
 from logwright.codec.kafka.names import segment_name
 from logwright.codec.kafka.startup.entries import entries
 from logwright.codec.kafka.startup.errors import BrokerError
@@ -245,6 +249,25 @@ def test_decreasing_aborted_transactions_are_corrupt() -> None:
     verdict = opened(directory).verdict
     assert not verdict.opens
     assert "must increase sequentially" in str(verdict.error)
+
+
+@pytest.mark.parametrize("clean", [False, True])
+def test_end_of_a_replaced_transaction_stops_the_start(clean: bool) -> None:
+    """Of two transactions with the same first offset the broker knows the second. A replay begins both before it ends any."""
+    log = [data_batch(5, 1), data_batch(5, 2), end_marker(6, 2, COMMIT), end_marker(7, 1, ABORT)]
+    repeated = [data_batch(5, 1), end_marker(6, 1, COMMIT), data_batch(5, 2), end_marker(7, 2, ABORT)]
+    for batches, opens in ((log[:3], True), (log, False), (repeated, not clean)):
+        files = {segment_name(0, ".index"): b"", segment_name(0, ".timeindex"): b""}
+        files[segment_name(1, ".snapshot")] = pack(np.zeros(0, ENTRY))
+        verdict = opened(partition(*batches, **files), clean=clean).verdict
+        assert verdict.opens is opens
+        if not opens:
+            assert verdict.error_class == "java.lang.IllegalArgumentException"
+            assert "Attempted to complete transaction CompletedTxn[producerId=" in verdict.error
+            assert (
+                "firstOffset=5, lastOffset=7, isAborted=true] on partition orders-0 which was not started"
+                in verdict.error
+            )
 
 
 def test_open_transaction_of_a_snapshot_is_searched_in_the_log() -> None:

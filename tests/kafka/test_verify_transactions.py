@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kafka_log import batch
-from kafka_verify import ERROR, data_batch, end_marker, log_name, severe_faults
+from kafka_log import batch, data_batch, end_marker
+from kafka_verify import ERROR, log_name, severe_faults
 
 import logwright as lw
 from logwright.codec.kafka.formats.indexes import TXNINDEX_ENTRY

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka_damage import BASES, OLD_BASES, damage, mixed_partition, shift_offsets
+from kafka_damage import BASES, OLD_BASES, colliding_transactions, damage, mixed_partition, shift_offsets
 
 from logwright.codec import registry
 from logwright.codec.kafka.names import METADATA_FILE
@@ -23,6 +23,8 @@ from logwright.roundtrip.oracles.java import JavaError
 LAYOUT = registry.get_layout("kafka.partition")
 
 pytestmark = pytest.mark.oracle
+
+STORAGE_EXCEPTION = "org.apache.kafka.common.errors.KafkaStorageException"
 
 Change = Callable[[Path, random.Random], object]
 
@@ -55,7 +57,7 @@ def compare(kafka: Any, seed: int, place: Path, *, old: bool = False, change: Ch
         listing, LAYOUT.plan(listing, options), options, version=None, clean=clean
     )
     verdict = result.verdict
-    loaded = None
+    loaded = refusal = None
     try:
         loaded = kafka.load(
             real,
@@ -66,16 +68,23 @@ def compare(kafka: Any, seed: int, place: Path, *, old: bool = False, change: Ch
             segment_index_bytes=4096,
         )
     except JavaError as error:
-        if error.java_class == "java.lang.OutOfMemoryError":
-            return "out of memory"  # a damaged size: the files do not say how much memory a broker has
+        refusal = error.java_class
+    if refusal == "java.lang.OutOfMemoryError":
+        return "out of memory"  # a damaged size: the files do not say how much memory a broker has
     if loaded is None:
         assert not verdict.opens, target
+        # An exception of a checkpoint is the cause of the real one.
+        assert refusal in (verdict.error_class, STORAGE_EXCEPTION), (
+            f"{target}: {verdict.error_class}, {refusal}"
+        )
         return "refused"
     if verdict.error is not None and METADATA_FILE in verdict.error:
         return "set aside"  # the loader does not look at it
     assert verdict.opens, f"{target}: {verdict.error_class}: {verdict.error}"
     assert isinstance(result.served, ServedPartition)
     assert result.served.log_offsets == (loaded["log_start_offset"], loaded["log_end_offset"]), target
+    unstable = result.served._loaded.first_unstable
+    assert unstable == loaded["first_unstable_offset"], f"{target}: {unstable}, {loaded}"
     left = {path.name: path.read_bytes() for path in real.iterdir() if not path.name.endswith(".deleted")}
     message = {entry.name: result.after.read(entry.name) for entry in result.after.entries()}
     assert sorted(message) == sorted(left), target
@@ -112,6 +121,14 @@ def test_segments_with_offsets_that_they_cannot_hold_are_split_as_by_a_broker(
     counts = run(kafka, range(200), tmp_path, change=shift_offsets)
     assert counts["loaded"] > 120
     assert counts["refused"] > 20
+
+
+def test_transactions_with_the_same_first_offset_are_tracked_as_by_a_broker(
+    kafka: Any, tmp_path: Path
+) -> None:
+    counts = run(kafka, range(300), tmp_path, change=colliding_transactions)
+    assert counts["loaded"] > 250
+    assert counts["refused"] > 5
 
 
 def test_random_damage_of_older_magics(kafka: Any, tmp_path: Path) -> None:

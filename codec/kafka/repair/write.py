@@ -229,9 +229,9 @@ class PartitionPlan(RepairPlan):
         data = owned & (flags & CONTROL == 0)
         plain = data & (flags & TRANSACTIONAL == 0)
         state = self.deriver.producers
-        if not plain.any() or (state.first_unstable is None and not (data & ~plain).any()):
-            return out
         opened = set(state.open_transactions)
+        if not plain.any() or not (opened or (data & ~plain).any()):
+            return out
         begun = set(header["producer_id"][data & ~plain].tolist())
         transactional = np.isin(header["producer_id"], list(opened | begun))
         if not (plain & transactional).any():

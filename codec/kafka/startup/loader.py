@@ -15,7 +15,7 @@ from logwright.codec.kafka.formats.log.markers import markers
 from logwright.codec.kafka.names import number_of, offset_of, segment_name
 from logwright.codec.kafka.startup.entries import entries
 from logwright.codec.kafka.startup.errors import BrokerError, CorruptIndex, InvalidOffset, OffsetOverflow
-from logwright.codec.kafka.startup.producers import ProducerStateManager, check
+from logwright.codec.kafka.startup.producers import ProducerStateManager, check, not_started
 from logwright.codec.kafka.startup.segment import LogSegment
 from logwright.codec.store.overlay import Overlay
 
@@ -46,15 +46,25 @@ class Loaded:
     log_end_offset: int
     warnings: list[str] = field(default_factory=list)
 
-    def find_first_unstable(self) -> None:
-        """Look up the first transaction that the broker does not know to be replicated.
-
-        Source: `UnifiedLog.maybeIncrementFirstUnstableOffset`. Raises `BrokerError`.
-        """
-        known = (self.producers.open_when_loaded, self.producers.state.first_unstable)
+    @property
+    def first_unstable(self) -> int | None:
+        """The first transaction that the broker does not know to be complete and replicated. Without a log it does not know the high
+        watermark."""
+        known = (self.producers.state.first_ended, self.producers.state.first_unstable)
         offsets = [offset for offset in known if offset is not None]
-        segment = self.floor(max(min(offsets), self.log_start_offset)) if offsets else None
-        while segment is not None and segment.translate(max(min(offsets), self.log_start_offset)) is None:
+        return min(offsets, default=None)
+
+    def find_first_unstable(self) -> None:
+        """Look up the first unstable offset. Raises `BrokerError`.
+
+        Source: `UnifiedLog.maybeIncrementFirstUnstableOffset`.
+        """
+        unstable = self.first_unstable
+        if unstable is None:
+            return
+        offset = max(unstable, self.log_start_offset)
+        segment = self.floor(offset)
+        while segment is not None and segment.translate(offset) is None:
             segment = self.higher(segment.base_offset)
 
     def floor(self, offset: int) -> LogSegment | None:
@@ -358,6 +368,7 @@ class LogLoader:
     def _replay(self, producers: ProducerStateManager, segment: LogSegment, start: int, stop: int) -> None:
         """Replay the batches in a range of bytes, without checking their checksums."""
         end, known = producers.map_end, len(producers.state)
+        producers.state.start_replay()
         seen: dict[int, None] = {}
         for chunk in entries(self.overlay, segment.log, start, max(start, stop)):
             if not chunk.complete or not (chunk.header["producer_id"] >= 0).any():
@@ -370,6 +381,7 @@ class LogLoader:
             seen.update(
                 dict.fromkeys(producer for producer in ids[np.argsort(first)].tolist() if producer >= 0)
             )
-        if seen:
-            producers.state = producers.state.seen_in(np.fromiter(seen, np.int64, len(seen)), known)
+        producers.state = producers.state.end_replay(np.fromiter(seen, np.int64, len(seen)), known)
+        if producers.state.problem is not None:
+            raise not_started(producers.state.problem, self.partition)
         producers.map_end = end

@@ -18,7 +18,7 @@ from logwright.codec.kafka.formats.log.markers import failure, markers, reason
 from logwright.codec.kafka.names import offset_of, segment_name
 from logwright.codec.kafka.startup.entries import Entries
 from logwright.codec.kafka.startup.errors import BrokerError, CorruptRecord
-from logwright.codec.kafka.state.producers import AbortedTxn, ProducerState
+from logwright.codec.kafka.state.producers import AbortedTxn, Problem, ProducerState
 from logwright.codec.store.overlay import Overlay
 
 _SUFFIX = ".snapshot"
@@ -30,9 +30,9 @@ _CONTROL_TYPES = {
 def check(state: ProducerState, chunk: Entries, partition: str) -> tuple[int, BrokerError] | None:
     """Return the first of these batches that the broker refuses, and its exception. The state does not change."""
     header = chunk.header
-    if not _may_fail(header) and state.first_unstable is None:
+    if not _may_fail(header) and not state.open_transactions:
         return None
-    trial = state.reloaded()
+    trial = state.copy()
     before = trial.batches
     frames = chunk.frames()
     marks = markers(chunk.window, frames)
@@ -41,6 +41,8 @@ def check(state: ProducerState, chunk: Entries, partition: str) -> tuple[int, Br
         return None
     at = trial.problem.batch - before
     head = header[at]
+    if trial.problem.completed is not None:
+        return at, not_started(trial.problem, partition)
     if int(head["attributes"]) & CONTROL:
         kind = int(marks[marks["frame"] == at]["type"][0])
         java = failure(kind)
@@ -56,6 +58,13 @@ def check(state: ProducerState, chunk: Entries, partition: str) -> tuple[int, Br
         f"Expected transactional write from producer {int(head['producer_id'])} at offset "
         f"(offset={int(head['base_offset'])}, segment=[-1:-1]) in partition {partition}",
         "org.apache.kafka.common.errors.InvalidTxnStateException",
+    )
+
+
+def not_started(problem: Problem, partition: str) -> BrokerError:
+    return BrokerError(
+        f"Attempted to complete transaction {problem.completed} on partition {partition} which was not started",
+        "java.lang.IllegalArgumentException",
     )
 
 
@@ -76,8 +85,6 @@ class ProducerStateManager:
         self.state = ProducerState()
         self.map_end = 0
         self._snap_end = 0
-        self.open_when_loaded: int | None = None
-        """The first offset of the earliest open transaction in the snapshot that was loaded."""
         self.snapshots: dict[int, str] = {}
         self._list()
 
@@ -114,12 +121,11 @@ class ProducerStateManager:
         while (latest := self.latest()) is not None:
             loaded = ProducerState()
             try:
-                loaded.load(self.overlay.read(self.snapshots[latest]))
+                loaded.load(self.overlay.read(self.snapshots[latest]), self.now, self.expiration)
             except DescriptionError:
                 self._remove(latest)
                 continue
-            self.state = loaded.reloaded(self.now, self.expiration)
-            self.open_when_loaded = self.state.first_unstable
+            self.state = loaded
             self.map_end = self._snap_end = latest
             return
         self.map_end = self._snap_end = start

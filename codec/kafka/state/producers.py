@@ -6,6 +6,7 @@ batches that are read from the log (append origin REPLICATION): sequence numbers
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -32,12 +33,21 @@ _KEPT = ENTRY.names[1:] if ENTRY.names else ()
 _NEW = (NONE, NONE, NONE, 0, NONE, NONE, NONE)
 
 # The columns of the matrices of batches and of markers.
-_SLOT, _FLAGS, _OF_EPOCH, _BASE, _LAST_DELTA, _BASE_SEQUENCE, _MAX_TIMESTAMP, _MARKER = range(8)
+_SLOT, _FLAGS, _OF_EPOCH, _BASE, _LAST_DELTA, _BASE_SEQUENCE, _MAX_TIMESTAMP, _MARKER, _PRODUCER = range(9)
 _TYPE, _MARKER_EPOCH, _MARKER_TIMESTAMP = range(3)
 
+# The columns of the matrix of transactions that begin or end. The matrix of ongoing transactions has the first two.
+_BEGAN, _OWNER, _KIND, _LAST, _BATCH = range(5)
+_BEGIN = -1
+
 # Slots of the counters of `_apply`.
-_HEAP, _WHERE, _WHAT, _DETAIL = range(4)
+_WHERE, _WHAT, _DETAIL = range(3)
 _PLAIN, _BAD_MARKER = 1, 2
+
+# Slots of the counters of `_track`: the rows of ongoing transactions, the least first offset of those that ended, and the first event
+# that ends one that is not ongoing.
+_START, _STOP, _ENDED, _REFUSED = range(4)
+_NEVER = (1 << 63) - 1
 
 
 class AbortedTxn(NamedTuple):
@@ -58,10 +68,12 @@ def aborted_txns(data: bytes) -> list[AbortedTxn]:
 
 
 class Problem(NamedTuple):
-    """A batch at which the start of a broker fails. `batch` counts all batches from the first."""
+    """A batch at which the start of a broker fails. `batch` counts all batches from the first. `completed` is the transaction that it
+    ends, if that is not ongoing, in the words of the broker."""
 
     batch: int
     detail: str
+    completed: str | None = None
 
 
 @dataclass(frozen=True)
@@ -94,38 +106,6 @@ def last_sequence(base: int, delta: int) -> int:
     return _int(base + delta)
 
 
-@kernel("i8[,], i8")
-def _heap_rise(heap: Matrix, at: int) -> None:
-    """Move row `at`, which was appended last, to its place. Rows are (first offset, slot), with the smallest on top."""
-    while at > 0:
-        above = (at - 1) // 2
-        if heap[above, 0] <= heap[at, 0]:
-            return
-        for column in range(2):
-            heap[above, column], heap[at, column] = heap[at, column], heap[above, column]
-        at = above
-
-
-@kernel("i8[,], i8")
-def _heap_pop(heap: Matrix, size: int) -> None:
-    """Remove the top row of `size` rows."""
-    size -= 1
-    heap[0, 0] = heap[size, 0]
-    heap[0, 1] = heap[size, 1]
-    at = 0
-    while True:
-        small = 2 * at + 1
-        if small >= size:
-            return
-        if small + 1 < size and heap[small + 1, 0] < heap[small, 0]:
-            small += 1
-        if heap[at, 0] <= heap[small, 0]:
-            return
-        for column in range(2):
-            heap[small, column], heap[at, column] = heap[at, column], heap[small, column]
-        at = small
-
-
 @kernel("i8[,], i8, i8")
 def _enter_epoch(state: Matrix, slot: int, epoch: int) -> None:
     """Set the epoch of a producer. A new epoch forgets the batches of the one before."""
@@ -136,19 +116,15 @@ def _enter_epoch(state: Matrix, slot: int, epoch: int) -> None:
         state[slot, _DELTA] = 0
 
 
-@kernel("const i8[,], const i8[,], i8[,], i8[,], i8[], i8[,]")
-def _apply(
-    batches: Matrix, markers: Matrix, state: Matrix, heap: Matrix, counters: Int64s, aborted: Matrix
-) -> int:
-    """Apply batches one by one. Return the number of rows written to `aborted`: (slot, first, last, last stable offset).
-
-    `heap` has the open transactions, closed ones that are not on top yet, and room for all that may be opened.
-    """
+@kernel("const i8[,], const i8[,], i8[,], i8[], i8[,]")
+def _apply(batches: Matrix, markers: Matrix, state: Matrix, counters: Int64s, events: Matrix) -> int:
+    """Apply batches one by one. Return the number of transactions written to `events` that begin or end."""
     count = 0
     for i in range(batches.shape[0]):
         slot = batches[i, _SLOT]
         base = batches[i, _BASE]
         flags = batches[i, _FLAGS]
+        first = state[slot, _FIRST]
         if flags & CONTROL:
             marker = batches[i, _MARKER]
             if marker < 0:
@@ -164,39 +140,80 @@ def _apply(
             _enter_epoch(state, slot, batches[i, _OF_EPOCH])
             state[slot, _COORDINATOR] = markers[marker, _MARKER_EPOCH]
             state[slot, _TIMESTAMP] = markers[marker, _MARKER_TIMESTAMP]
-            first = state[slot, _FIRST]
             state[slot, _FIRST] = NONE
             if first < 0:
                 continue
-            while counters[_HEAP] > 0 and state[heap[0, 1], _FIRST] != heap[0, 0]:
-                _heap_pop(heap, counters[_HEAP])
-                counters[_HEAP] -= 1
-            if kind == ABORT:
-                aborted[count, 0] = slot
-                aborted[count, 1] = first
-                aborted[count, 2] = base
-                aborted[count, 3] = heap[0, 0] if counters[_HEAP] > 0 else base + 1
-                count += 1
+        else:
+            _enter_epoch(state, slot, batches[i, _OF_EPOCH])
+            delta = batches[i, _LAST_DELTA]
+            state[slot, _SEQUENCE] = last_sequence(batches[i, _BASE_SEQUENCE], delta)
+            state[slot, _OFFSET] = base + delta
+            state[slot, _DELTA] = delta
+            state[slot, _TIMESTAMP] = batches[i, _MAX_TIMESTAMP]
+            if not flags & TRANSACTIONAL:
+                if first >= 0 and counters[_WHAT] == 0:
+                    counters[_WHERE] = i
+                    counters[_WHAT] = _PLAIN
+                    counters[_DETAIL] = first
+                continue
+            if first >= 0:
+                continue
+            state[slot, _FIRST] = first = base
+            kind = _BEGIN
+        events[count, _OWNER] = batches[i, _PRODUCER]
+        events[count, _BEGAN] = first
+        events[count, _KIND] = kind
+        events[count, _LAST] = base
+        events[count, _BATCH] = i
+        count += 1
+    return count
+
+
+@kernel("const i8[,], i8[,], i8[], i8[,]")
+def _track(events: Matrix, ongoing: Matrix, counters: Int64s, aborted: Matrix) -> int:
+    """Begin and end transactions. Return the number of rows written to `aborted`: (producer id, first, last, last stable offset).
+
+    `ongoing` is in the order of first offsets, and has room for all that begin. Like the broker's map it has one transaction for each
+    first offset: in a damaged log the last that began there. One without an owner has ended.
+    """
+    count = 0
+    for i in range(events.shape[0]):
+        producer = events[i, _OWNER]
+        first = events[i, _BEGAN]
+        stop = counters[_STOP]
+        at, end = counters[_START], stop
+        while at < end:
+            middle = (at + end) // 2
+            if ongoing[middle, _BEGAN] < first:
+                at = middle + 1
+            else:
+                end = middle
+        known = at < stop and ongoing[at, _BEGAN] == first
+        if events[i, _KIND] == _BEGIN:
+            if not known:
+                for row in range(stop, at, -1):
+                    ongoing[row, _BEGAN] = ongoing[row - 1, _BEGAN]
+                    ongoing[row, _OWNER] = ongoing[row - 1, _OWNER]
+                counters[_STOP] += 1
+            ongoing[at, _BEGAN] = first
+            ongoing[at, _OWNER] = producer
             continue
-        _enter_epoch(state, slot, batches[i, _OF_EPOCH])
-        delta = batches[i, _LAST_DELTA]
-        state[slot, _SEQUENCE] = last_sequence(batches[i, _BASE_SEQUENCE], delta)
-        state[slot, _OFFSET] = base + delta
-        state[slot, _DELTA] = delta
-        state[slot, _TIMESTAMP] = batches[i, _MAX_TIMESTAMP]
-        first = state[slot, _FIRST]
-        if flags & TRANSACTIONAL:
-            if first < 0:
-                state[slot, _FIRST] = base
-                size = counters[_HEAP]
-                heap[size, 0] = base
-                heap[size, 1] = slot
-                _heap_rise(heap, size)
-                counters[_HEAP] += 1
-        elif first >= 0 and counters[_WHAT] == 0:
-            counters[_WHERE] = i
-            counters[_WHAT] = _PLAIN
-            counters[_DETAIL] = first
+        if events[i, _KIND] == ABORT:
+            other = counters[_START]
+            while other < stop and (ongoing[other, _OWNER] < 0 or ongoing[other, _OWNER] == producer):
+                other += 1
+            aborted[count, 0] = producer
+            aborted[count, 1] = first
+            aborted[count, 2] = events[i, _LAST]
+            aborted[count, 3] = ongoing[other, _BEGAN] if other < stop else events[i, _LAST] + 1
+            count += 1
+        if known and ongoing[at, _OWNER] >= 0:
+            ongoing[at, _OWNER] = NONE
+            counters[_ENDED] = min(counters[_ENDED], first)
+        elif counters[_REFUSED] < 0:
+            counters[_REFUSED] = i
+        while counters[_START] < stop and ongoing[counters[_START], _OWNER] < 0:
+            counters[_START] += 1
     return count
 
 
@@ -207,18 +224,20 @@ class ProducerState:
         self._slots: dict[int, int] = {}
         """The row of each producer id in `_state`, in the order of their first batches."""
         self._state: Matrix = np.empty((0, len(_NEW)), np.int64)
-        self._heap: Matrix = np.empty((0, 2), np.int64)
-        self._open = 0
-        """The number of rows of the heap in use."""
+        self._ongoing: Matrix = np.empty((0, 2), np.int64)
+        """First offset and producer id of each ongoing transaction (`ongoingTxns`), see `_by_first_offset`."""
+        self._replayed: list[Matrix] | None = None
+        """What `start_replay` defers: the transactions that begin or end."""
+        self.first_ended: int | None = None
+        """The first offset of the earliest transaction that has ended."""
         self.problem: Problem | None = None
         self.batches = 0
         """The number of batches so far, with those without a producer."""
 
     @property
     def first_unstable(self) -> int | None:
-        """The first offset of the earliest open transaction: a `read_committed` consumer stops there."""
-        first = self._rows[:, _FIRST]
-        return int(first[first >= 0].min()) if (first >= 0).any() else None
+        """The first offset of the earliest ongoing transaction: a `read_committed` consumer stops there."""
+        return int(self._ongoing[0, _BEGAN]) if len(self._ongoing) else None
 
     @property
     def open_transactions(self) -> dict[int, int]:
@@ -234,37 +253,44 @@ class ProducerState:
         return {key: Producer(*row) for key, row in zip(ids.tolist(), state.tolist(), strict=True)}
 
     def reloaded(self, now: int | None = None, expiration: int | None = None) -> ProducerState:
-        """Return the state after it was written to a snapshot and loaded, as between two segments in recovery.
-
-        With `now` and `expiration`, producers without an open transaction whose last batch is `expiration` milliseconds before `now` or
-        older are forgotten (`producer.id.expiration.ms`).
-        """
-        ids, state = self._ordered()
-        if now is not None and expiration is not None:
-            # The difference overflows as in Java: a producer of the far past stays.
-            keep = (now - state[:, _TIMESTAMP] < expiration) | (state[:, _FIRST] >= 0)
-            ids, state = ids[keep], state[keep]
+        """Return the state after it was written to a snapshot and loaded, as between two segments in recovery. See `load`."""
         other = ProducerState()
         other.problem, other.batches = self.problem, self.batches
-        other._put(ids, state)
+        other._put(*self._ordered(), now, expiration)
         return other
 
-    def seen_in(self, ids: Int64s, known: int) -> ProducerState:
+    def copy(self) -> ProducerState:
+        other = copy(self)
+        other._slots, other._state = dict(self._slots), self._state.copy()
+        other._replayed = None if self._replayed is None else []
+        return other
+
+    def start_replay(self) -> None:
+        """Defer the begins and ends of transactions to `end_replay`."""
+        self._replayed = []
+
+    def end_replay(self, ids: Int64s, known: int) -> ProducerState:
         """Return the state of a broker that took many batches at once, whose producers were `ids`, in the order of their first batches.
         The first `known` producers existed before.
 
-        The broker first collects new producers in a separate map (`UnifiedLog.loadProducersFromRecords`), and inserts them in the order of
-        that map. This matters if their hashes collide: the map is filled by `computeIfAbsent`, which inserts a key before those with
-        the same hash, while `put` inserts it after them.
+        The broker first collects producers in a separate map (`UnifiedLog.loadProducersFromRecords`). In the order of that map it inserts
+        the new ones, and begins the transactions of all; then it ends transactions. The order matters if hashes collide: the map is
+        filled by `computeIfAbsent`, which inserts a key before those with the same hash, while `put` inserts it after them.
         """
-        before = self._ids()
-        new = set(before[known:].tolist())
-        ordered = [producer for producer in hash_map_order(ids[::-1]).tolist() if producer in new]
-        after = np.concatenate([before[:known], np.array(ordered, np.int64)])
+        before, order = self._ids(), hash_map_order(ids[::-1])
+        new = order[np.isin(order, before[known:])]
+        after = np.concatenate([before[:known], new])
         slots = np.fromiter((self._slots[key] for key in after.tolist()), np.int64, len(after))
         other = ProducerState()
-        other.problem, other.batches = self.problem, self.batches
+        other.problem, other.batches, other.first_ended = self.problem, self.batches, self.first_ended
         other._put(after, self._state[slots])
+        events = np.concatenate([np.empty((0, 5), np.int64), *(self._replayed or [])])
+        begins = events[:, _KIND] == _BEGIN
+        rank = {producer: i for i, producer in enumerate(order.tolist())}
+        turn = [rank[producer] for producer in events[begins, _OWNER].tolist()]
+        begun = events[begins][np.argsort(turn, kind="stable"), :_KIND]
+        other._ongoing = _by_first_offset(np.concatenate([self._ongoing, begun]))
+        other._track(events[~begins])
         return other
 
     def __len__(self) -> int:
@@ -278,7 +304,7 @@ class ProducerState:
             return []
         if len(places) < len(header):
             header = header[places]
-        batches = np.empty((len(places), 8), np.int64)
+        batches = np.empty((len(places), 9), np.int64)
         batches[:, _SLOT] = self._slots_of(header["producer_id"].astype(np.int64))
         batches[:, _FLAGS] = flags = header["attributes"].astype(np.int64)
         batches[:, _OF_EPOCH] = header["producer_epoch"]
@@ -287,24 +313,47 @@ class ProducerState:
         batches[:, _BASE_SEQUENCE] = header["base_sequence"]
         batches[:, _MAX_TIMESTAMP] = header["max_timestamp"]
         batches[:, _MARKER] = _first_markers(markers, places)
+        batches[:, _PRODUCER] = header["producer_id"]
         marks = np.empty((len(markers), 3), np.int64)
         marks[:, _TYPE] = markers["type"]
         marks[:, _MARKER_EPOCH] = markers["coordinator_epoch"]
         marks[:, _MARKER_TIMESTAMP] = markers["timestamp"]
-        control = flags & CONTROL != 0
-        self._make_room(int(np.count_nonzero(~control & (flags & TRANSACTIONAL != 0))))
-        counters = np.array([self._open, 0, 0, 0], np.int64)
-        aborted = np.empty((int(np.count_nonzero(control)), 4), np.int64)
-        count = _apply(batches, marks, self._state, self._heap, counters, aborted)
-        self._open = int(counters[_HEAP])
+        counters = np.zeros(3, np.int64)
+        events = np.empty((np.count_nonzero(flags & (CONTROL | TRANSACTIONAL)), 5), np.int64)
+        events = events[: _apply(batches, marks, self._state, counters, events)]
+        events[:, _BATCH] = seen + places[events[:, _BATCH]]
         if counters[_WHAT] and self.problem is None:
             at = int(counters[_WHERE])
             self.problem = _problem(seen + int(places[at]), int(header["producer_id"][at]), counters)
-        ids = self._ids() if count else np.empty(0, np.int64)
-        return [
-            AbortedTxn(int(ids[slot]), first, last, stable)
-            for slot, first, last, stable in aborted[:count].tolist()
-        ]
+        if self._replayed is None:
+            return self._track(events)
+        self._replayed.append(events)
+        return []
+
+    def _track(self, events: Matrix) -> list[AbortedTxn]:
+        """Begin and end transactions. Return the aborted ones."""
+        if not len(events):
+            return []
+        open_before = len(self._ongoing)
+        ongoing = np.empty((open_before + len(events), 2), np.int64)
+        ongoing[:open_before] = self._ongoing
+        aborted = np.empty((len(events), 4), np.int64)
+        counters = np.array([0, open_before, _NEVER if self.first_ended is None else self.first_ended, -1])
+        count = _track(events, ongoing, counters, aborted)
+        ongoing = ongoing[counters[_START] : counters[_STOP]]
+        self._ongoing = ongoing[ongoing[:, _OWNER] >= 0]
+        if counters[_ENDED] < _NEVER:
+            self.first_ended = int(counters[_ENDED])
+        if counters[_REFUSED] >= 0:
+            first, producer, kind, last, batch = events[counters[_REFUSED]].tolist()
+            if self.problem is None or batch < self.problem.batch:
+                text = (
+                    f"the end of a transaction of producer {producer} since offset {first} that is not open"
+                )
+                aborts = "true" if kind == ABORT else "false"
+                completed = f"CompletedTxn[producerId={producer}, firstOffset={first}, lastOffset={last}, isAborted={aborts}]"
+                self.problem = Problem(batch, text, completed)
+        return [AbortedTxn(*row) for row in aborted[:count].tolist()]
 
     # Snapshots
 
@@ -317,14 +366,18 @@ class ProducerState:
             entries[name] = state[:, column]
         return pack(entries)
 
-    def load(self, data: bytes) -> None:
-        """Load the entries of a snapshot. Raises `ParseError`, and then loads none."""
+    def load(self, data: bytes, now: int | None = None, expiration: int | None = None) -> None:
+        """Load the entries of a snapshot. Raises `ParseError`, and then loads none.
+
+        With `now` and `expiration`, producers without an open transaction whose last batch is `expiration` milliseconds before `now` or
+        older are forgotten (`producer.id.expiration.ms`).
+        """
         entries = unpack(data)
         state = np.stack([entries[name].astype(np.int64) for name in _KEPT], axis=1)
         # As in `ProducerStateManager.readSnapshot`: a negative number stands for no value, and without a last offset there is no batch.
         state[state[:, _OFFSET] < 0, _SEQUENCE : _DELTA + 1] = _NEW[_SEQUENCE : _DELTA + 1]
         state[state[:, _FIRST] < 0, _FIRST] = NONE
-        self._put(entries["producer_id"].astype(np.int64), state)
+        self._put(entries["producer_id"].astype(np.int64), state, now, expiration)
 
     # Slots
 
@@ -357,25 +410,24 @@ class ProducerState:
         taken: Int64s = slots[inverse]
         return taken
 
-    def _put(self, ids: Int64s, state: Matrix) -> None:
-        """Set entries. Of those with the same id the last one counts."""
+    def _put(self, ids: Int64s, state: Matrix, now: int | None = None, expiration: int | None = None) -> None:
+        """Set entries. Of those with the same id the last one counts, but the transactions of all are ongoing."""
+        if now is not None and expiration is not None:
+            # The difference overflows as in Java: a producer of the far past stays.
+            keep = (now - state[:, _TIMESTAMP] < expiration) | (state[:, _FIRST] >= 0)
+            ids, state = ids[keep], state[keep]
         if len(ids):
             slots = self._slots_of(ids)
             self._state[slots] = state
-        self._rebuild_heap(0)
+        opened = state[:, _FIRST] >= 0
+        self._ongoing = _by_first_offset(np.column_stack((state[opened, _FIRST], ids[opened])))
 
-    def _make_room(self, more: int) -> None:
-        """Make room for `more` open transactions. The heap is rebuilt without the closed ones if it is full."""
-        if self._open + more > len(self._heap):
-            self._rebuild_heap(more)
 
-    def _rebuild_heap(self, more: int) -> None:
-        slots = np.flatnonzero(self._rows[:, _FIRST] >= 0)
-        slots = slots[np.argsort(self._rows[slots, _FIRST], kind="stable")]
-        self._open = len(slots)
-        self._heap = np.empty((2 * (self._open + more), 2), np.int64)
-        self._heap[: self._open, 0] = self._rows[slots, _FIRST]
-        self._heap[: self._open, 1] = slots
+def _by_first_offset(transactions: Matrix) -> Matrix:
+    """Return transactions in the order of first offsets, and of those with the same one the last."""
+    transactions = transactions[::-1]
+    _, last = np.unique(transactions[:, _BEGAN], return_index=True)
+    return transactions[last]
 
 
 def _first_markers(markers: npt.NDArray[Any], places: Int64s) -> Int64s:
