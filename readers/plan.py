@@ -217,9 +217,8 @@ def _as_system(target: DirectoryTarget, view: str, as_system: AsSystem) -> Readi
     )
     verdict = started.verdict
     if not verdict.opens:
-        reason = f"{verdict.error_class}: {verdict.error}" if verdict.error_class else str(verdict.error)
         raise DamageError(
-            f"{verdict_text.after_stop(verdict.to_dict())} does not open it ({reason})",
+            f"{verdict_text.after_stop(verdict.to_dict())} does not open it ({verdict.reason})",
             path=target.path,
             advice="`logwright verify --as-system` shows details; mode=DROPMALFORMED reads what is undamaged",
         )

@@ -147,6 +147,11 @@ class Verdict:
     mode_from: str = ""
     title: str = ""
 
+    @property
+    def reason(self) -> str:
+        """The exception and its message; either may be absent."""
+        return ": ".join(text for text in (self.error_class, self.error) if text)
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain lists and dictionaries for the report. Fields of only some systems are omitted if empty."""
         out = asdict(self)
@@ -436,9 +441,8 @@ class SystemRepair(RepairPlan):
         verdict, served, overlay = started.verdict, started.served, started.after
         super().__init__(overlay.below)
         if served is None:
-            reason = ": ".join(text for text in (verdict.error_class, verdict.error) if text)
             raise DamageError(
-                started.startup.refusal.format(error=verdict.error, reason=reason),
+                started.startup.refusal.format(error=verdict.error, reason=verdict.reason),
                 path=overlay.name,
                 advice=started.startup.advice,
             )

@@ -82,6 +82,8 @@ def damage(directory: Path, rng: random.Random) -> list[tuple[str, ...]]:
     for _ in range(rng.choice([1, 1, 1, 2, 3])):
         names = sorted(child.name for child in directory.iterdir())
         logs = [name for name in names if name.endswith(".log") and (directory / name).stat().st_size]
+        if not names:
+            break
         kind = rng.choice(KINDS)
         name = rng.choice(names if kind in ("remove", "copy", "other", "exchange") or not logs else logs)
         path = directory / name

@@ -198,14 +198,19 @@ def test_segment_that_is_split_before_it_is_loaded_stays() -> None:
 
 
 def test_impossible_split_stops_the_start() -> None:
-    wide = batch(1 << 33, last=(1 << 31) - 1)
+    """No part can hold a batch that ends before it begins. The broker expects a batch where the last part ends."""
+    reversed_batch = batch(1 << 33, last=-5)
     torn = batch(1 << 33)[:-3]
-    for directory in (partition(batch(0), wide, batch(1 << 40)), partition(batch(0), batch(1 << 32), torn)):
+    for directory, reason in (
+        (
+            partition(batch(0), reversed_batch),
+            "java.lang.IllegalStateException: Failed to append records from position",
+        ),
+        (partition(batch(0), batch(1 << 32), torn), "java.util.NoSuchElementException"),
+    ):
         verdict = opened(directory).verdict
-        assert verdict.opens or verdict.error_class in (
-            "java.lang.IllegalStateException",
-            "java.lang.IllegalArgumentException",
-        )
+        assert not verdict.opens
+        assert verdict.reason.startswith(reason)
 
 
 def test_decreasing_time_entries_are_corrupt() -> None:
