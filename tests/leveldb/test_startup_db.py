@@ -122,6 +122,25 @@ def test_leveldb_refuses_an_invalid_current() -> None:
     assert refused({**files, "CURRENT": b"no/x\n"}) == f"{nowhere}no/x: No such file or directory"
 
 
+@pytest.mark.parametrize(
+    ("named", "too_long"),
+    [
+        ("x" * 255, False),
+        ("x" * 256, True),
+        ("no/" + "x" * 256, False),
+        ("x/" * 2046, False),
+        ("x/" * 2047, True),
+    ],
+)
+def test_current_may_name_a_path_that_is_too_long(named: str, too_long: bool) -> None:
+    """The system refuses a component of more than 255 bytes, if it comes to it, and a path of more than 4095."""
+    error = refused({**MADE.files, "CURRENT": f"{named}\n".encode()})
+    assert error.startswith(
+        "IO error: db/" if too_long else "Corruption: CURRENT points to a non-existent file"
+    )
+    assert error.endswith("File name too long" if too_long else "No such file or directory")
+
+
 def test_zero_byte_ends_the_manifest_name() -> None:
     files = {**MADE.files, "CURRENT": b"MANIFEST-000008\0junk\n"}
     assert rows_of(open_listing(MemoryDirectory(files))) == LIVE
@@ -183,10 +202,15 @@ def test_leveldb_refuses_a_corrupt_manifest_record(record: bytes, message: str) 
     assert refused(with_manifest([form(NUMBERS), record]), paranoid_checks=False) == f"Corruption: {message}"
 
 
-def test_empty_compaction_pointer_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [(b"\x05\x01\x00", "compaction pointer"), (b"\x07\x02\x05\x0f\x00\x00", "new-file entry")],
+    ids=["compaction pointer", "new file"],
+)
+def test_empty_key_of_a_manifest_is_refused(edit: bytes, message: str) -> None:
     """Refused since 1.23."""
-    records = [form(NUMBERS), b"\x05\x01\x00"]
-    assert refused(with_manifest(records)) == "Corruption: VersionEdit: compaction pointer"
+    records = [form(NUMBERS), edit]
+    assert refused(with_manifest(records)) == f"Corruption: VersionEdit: {message}"
     opened = open_listing(MemoryDirectory(with_manifest(records)), version="1.22")
     assert status(opened.verdict) == "OK"
     assert "MANIFEST-000009" in after(opened)

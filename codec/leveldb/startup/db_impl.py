@@ -63,18 +63,16 @@ class _LogReporter:
 
 
 class DBImpl:
-    """A database opened on an overlay. `comparator` is the one of the opener. `empty_pointers` as in `version_edit.parse`."""
+    """A database opened on an overlay. `comparator` is the one of the opener. `empty_keys` as in `version_edit.parse`."""
 
-    def __init__(
-        self, disk: Overlay, options: Options, comparator: str, *, empty_pointers: bool = False
-    ) -> None:
+    def __init__(self, disk: Overlay, options: Options, comparator: str, *, empty_keys: bool = False) -> None:
         self.disk, self.options = disk, options
         self.name = disk.name
         self.paranoid = options["paranoid_checks"]
         writing = ("block_size", "block_restart_interval", "compression", "bloom_bits_per_key")
         self.settings = TableSettings(comparator=comparator, **{name: options[name] for name in writing})
         self.order = comparator_of(comparator)
-        self.versions = VersionSet(disk, options, comparator, empty_pointers=empty_pointers)
+        self.versions = VersionSet(disk, options, comparator, empty_keys=empty_keys)
         self.info_log: list[str] = []
         """Lines written to LOG for dropped data and ignored errors."""
         self.tables_from_logs: dict[int, FromLog] = {}

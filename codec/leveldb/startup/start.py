@@ -219,7 +219,7 @@ def start(overlay: Overlay, settings: Settings) -> ServedDatabase | Refused:
     options = settings.options
     named = read_descriptor(overlay.below).version.comparator
     comparator = options["comparator"] or (named if named in NAMES else None) or BYTEWISE
-    database = DBImpl(overlay, options, comparator, empty_pointers=settings.version == "1.22")
+    database = DBImpl(overlay, options, comparator, empty_keys=settings.version == "1.22")
     reading = Reading(options["verify_checksums"], options["paranoid_checks"], settings.version)
     try:
         database.open()

@@ -22,16 +22,16 @@ from logwright.codec.store.overlay import Overlay
 
 _HERE = re.compile(r"^(?:/*\./+|/+)+(?=[^/])")
 _WRAP = (1 << 64) - 1
+_NAME_MAX, _PATH_MAX = 255, 4095
+"""The longest name of a file, and the longest path, in bytes on Linux."""
 
 
 class VersionSet:
     """The state of an open database."""
 
-    def __init__(
-        self, disk: Overlay, options: Options, comparator: str, *, empty_pointers: bool = False
-    ) -> None:
+    def __init__(self, disk: Overlay, options: Options, comparator: str, *, empty_keys: bool = False) -> None:
         self.disk, self.options, self.comparator = disk, options, comparator
-        self._empty_pointers = empty_pointers
+        self._empty_keys = empty_keys
         self.current = Version()
         self.log_number = self.prev_log_number = self.last_sequence = 0
         self.next_file_number, self.manifest_file_number = 2, 0
@@ -72,7 +72,7 @@ class VersionSet:
                 ListedFile(disk, name, disk.size(name)).pread,
                 disk.size(name),
                 comparator=self.comparator,
-                empty_pointers=self._empty_pointers,
+                empty_keys=self._empty_keys,
             )
         except UnreadableError:
             # The reader reports a drop and then finds nothing more.
@@ -96,6 +96,9 @@ class VersionSet:
         folder, slash, _ = name.partition("/")
         if slash and folder in self.disk:
             raise IOFailure(shown, "Not a directory")
+        path, first = (text.encode(errors="surrogateescape") for text in (f"{self.disk.name}/{name}", folder))
+        if len(path) > _PATH_MAX or len(first) > _NAME_MAX:
+            raise IOFailure(shown, "File name too long")
         raise Corruption(
             "CURRENT points to a non-existent file", str(NotFound(shown, "No such file or directory"))
         )
@@ -121,7 +124,7 @@ class VersionSet:
         records = [form(edit)]
         name = self._descriptor
         if name is None:
-            records.insert(0, form(self._snapshot()))
+            records.insert(0, form(self._snapshot(), empty_keys=self._empty_keys))
             name = manifest_name(self.manifest_file_number)
             self.disk.put(name, logged(records))
             self.set_current(self.manifest_file_number)

@@ -148,10 +148,10 @@ def recover(
     size: int,
     *,
     comparator: str | None = BYTEWISE,
-    empty_pointers: bool = False,
+    empty_keys: bool = False,
 ) -> Descriptor:
     """Read a manifest of `size` bytes as LevelDB does on opening. `comparator` is the one of the opener; None accepts any.
-    `empty_pointers` as in `version_edit.parse`.
+    `empty_keys` as in `version_edit.parse`.
 
     `read(offset, length)` returns `length` bytes, or fewer at the end of the file.
     """
@@ -165,7 +165,7 @@ def recover(
         ):
             position = event.window.offset + at
             try:
-                edit = parse(records.data[start:end].tobytes(), empty_pointers=empty_pointers)
+                edit = parse(records.data[start:end].tobytes(), empty_keys=empty_keys)
             except EditError as error:
                 unsupported = isinstance(error, UnknownTagError)
                 return Descriptor(version, f"Corruption: {error}", position, unsupported)

@@ -135,13 +135,15 @@ VERSION_EDIT = Struct(
 )
 
 
-def parse(payload: bytes, *, empty_pointers: bool = False) -> list[EditField]:
-    """Return the fields of an edit, as `VersionEdit::DecodeFrom` reads them. Up to LevelDB 1.22 a compaction pointer may be empty.
+def parse(payload: bytes, *, empty_keys: bool = False) -> list[EditField]:
+    """Return the fields of an edit, as `VersionEdit::DecodeFrom` reads them.
+
+    With `empty_keys` internal keys may be empty, as up to LevelDB 1.22.
 
     Raises `EditError`.
     """
     quick = _parse_regular(payload)
-    return _parse_described(payload, empty_pointers) if quick is None else quick
+    return _parse_described(payload, empty_keys) if quick is None else quick
 
 
 def _parse_regular(payload: bytes) -> list[EditField] | None:
@@ -176,7 +178,7 @@ def _parse_regular(payload: bytes) -> list[EditField] | None:
     return fields
 
 
-def _parse_described(payload: bytes, empty_pointers: bool = False) -> list[EditField]:
+def _parse_described(payload: bytes, empty_keys: bool = False) -> list[EditField]:
     """Parse by the description, with LevelDB's messages for invalid edits."""
     fields = []
     at, end = 0, len(payload)
@@ -193,14 +195,14 @@ def _parse_described(payload: bytes, empty_pointers: bool = False) -> list[EditF
         except DescriptionError:
             raise EditError(f"VersionEdit: {_WORDS[name]}") from None
         empty = b"" in (values.get("smallest"), values.get("largest"))
-        if values.get("level", 0) >= LEVELS or (empty and not (empty_pointers and name == "compact_pointer")):
+        if values.get("level", 0) >= LEVELS or (empty and not empty_keys):
             raise EditError(f"VersionEdit: {_WORDS[name]}")
         fields.append(EditField(name, **values))
     return fields
 
 
-def form(fields: list[EditField]) -> bytes:
-    """Return the bytes of an edit. Raises `UsageError` for an invalid field."""
+def form(fields: list[EditField], *, empty_keys: bool = False) -> bytes:
+    """Return the bytes of an edit. Raises `UsageError` for an invalid field. `empty_keys` as in `parse`."""
     out = bytearray()
     for field in fields:
         if field.name not in NUMBERS:
@@ -213,7 +215,7 @@ def form(fields: list[EditField]) -> bytes:
         level = values.get("level", 0)
         if not 0 <= level < LEVELS:
             raise UsageError(f"a field {field.name!r} of level {level}: levels are 0 to {LEVELS - 1}")
-        if b"" in (values.get("smallest"), values.get("largest")):
+        if b"" in (values.get("smallest"), values.get("largest")) and not empty_keys:
             raise UsageError(f"a field {field.name!r} with an empty internal key")
         out += UVARINT.pack(NUMBERS[field.name], {}) + body.pack(values)
     return bytes(out)
