@@ -84,6 +84,19 @@ def test_largest_entry_id_in_a_journal_makes_no_huge_index(tmp_path: Path) -> No
     assert after == before - {(ledger, entry)}
 
 
+def test_explicit_lac_of_a_journal_does_not_fit_a_longer_one_of_an_index(tmp_path: Path) -> None:
+    known = case("dmg_base")
+    index = copied(known, tmp_path) / "ledger" / "current" / "0" / "0" / "0.idx"
+    overwrite(index, 36, (30).to_bytes(4, "big"))
+    overwrite(tmp_path / "ledger" / "current" / "lastMark", 8, bytes(8))
+    system = lw.verify(tmp_path, as_system=True, **known.options).system
+    assert system is not None
+    assert system["error_class"] == "java.lang.IndexOutOfBoundsException"
+    assert system["error"].endswith(
+        "length(30) exceeds writerIndex(20): UnpooledByteBufAllocator$InstrumentedUnpooledUnsafeHeapByteBuf(ridx: 0, widx: 20, cap: 20)"
+    )
+
+
 @pytest.mark.parametrize("damaged", [1, 2])
 def test_first_access_to_a_damaged_index_ends_a_flush(damaged: int, tmp_path: Path) -> None:
     """A bookie flushes twice when it starts. With two damaged index files, the entries stay in memory and the mark where it was."""

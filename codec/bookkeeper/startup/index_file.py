@@ -30,6 +30,7 @@ LAC_OFFSET = 20
 """The position of an explicit last-add-confirmed in the header, plus the size of the master key."""
 _MOST_SLOTS = 1 << 24
 _OVERFLOW = "java.nio.BufferOverflowException"
+_BUFFER = "UnpooledByteBufAllocator$InstrumentedUnpooledUnsafeHeapByteBuf"
 SHORT_READ = f"{BOOKIE}ShortReadException"
 
 
@@ -152,7 +153,8 @@ class IndexFile:
         if len(buffer) < size:
             raise unchecked(
                 "java.lang.IndexOutOfBoundsException",
-                f"readerIndex(0) + length({size}) exceeds writerIndex({len(buffer)})",
+                f"readerIndex(0) + length({size}) exceeds writerIndex({len(buffer)}): "
+                f"{_BUFFER}(ridx: 0, widx: {len(buffer)}, cap: {len(buffer)})",
             )
         if size < LAC_SIZE:
             raise unchecked(UNDERFLOW)
