@@ -23,7 +23,7 @@ _DTYPES: dict[int, Any] = {
     **{kind().id: np.dtype(kind.__name__) for kind in _INTEGERS}, pa.float64().id: np.float64, pa.timestamp("us").id: np.int64,
 }  # fmt: skip
 _AHEAD = 16
-"""Positions that are prefetched: they are anywhere in memory."""
+"""How many positions ahead are prefetched: they may be anywhere in memory."""
 
 
 def numbers(kind: pa.DataType, values: npt.NDArray[Any], null: Bools | None = None) -> pa.Array:

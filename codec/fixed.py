@@ -36,7 +36,7 @@ _BATCH = 1 << 20
 _STEP, _LONGEST_STEP = 1 << 16, 1 << 20
 """Bytes that are read at a time in the search for the end of the entries: first, and at most."""
 _FEW = 256
-"""Bytes among which the last one that is not zero is found at once."""
+"""At most this many bytes are searched at once for the last one that is not zero."""
 _INT64_MAX = (1 << 63) - 1
 
 FRAMES = Table(
@@ -390,7 +390,7 @@ def without_zeros(data: Bytes) -> int:
 
 
 def _content_end(data: Bytes) -> int:
-    """Return the size without the zeros at the end, if there are other bytes."""
+    """Return the size without the zeros at the end. At least one byte must not be zero."""
     start, stop = 0, len(data)
     while stop - start > _FEW:
         middle = (start + stop) // 2

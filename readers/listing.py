@@ -57,7 +57,7 @@ class _Level:
     sizes: dict[str, int] = field(default_factory=dict)
     folders: set[str] = field(default_factory=set)
     inner: set[str] = field(default_factory=set)
-    """Paths of the folders in sub-folders that hold none of the files of the tree."""
+    """Paths of the folders below the top level that hold no files of the tree."""
     odd: dict[str, str] = field(default_factory=dict)
     """Descriptions by name. Folders with a `.` in their names are included, since they have names like files."""
 
@@ -213,7 +213,7 @@ class LocalDirectory(_Tree):
     """A local directory as it was when listed, with the missing renames of a committed append applied.
 
     `folders` are patterns of sub-folders whose files belong to it (`Layout.folders`). `above` is the listing of its parent, if there is
-    one already: those of many directories take long.
+    one already: listing a parent of many directories takes long.
     """
 
     def __init__(

@@ -455,7 +455,8 @@ def _is_no(layout: Layout, directory: Directory, options: Mapping[str, Any]) -> 
 def reopened(target: DirectoryTarget) -> Directory:
     """Return the directory of a target, listed again."""
     known = target.directory
-    directory = open_listing(known.path, known.rescue, above=known.parent())
+    above = None if is_remote(known.path) else known.parent()
+    directory = open_listing(known.path, known.rescue, above=above)
     return open_store(directory, target.layout, target.layout_options)
 
 

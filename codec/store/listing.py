@@ -70,7 +70,7 @@ class Folders(Protocol):
 
 @runtime_checkable
 class InnerFolders(Protocol):
-    """Optional for a listing: list the folders in those of the tree that hold none of its files."""
+    """Optional for a listing: list the folders below the top level that hold no files of the tree."""
 
     def inner_folders(self) -> Sequence[str]: ...
 
@@ -111,7 +111,7 @@ def folders_of(listing: Listing) -> Sequence[str]:
 
 
 def inner_folders_of(listing: Listing) -> Sequence[str]:
-    """Return the paths of the folders in those of the tree that hold none of its files, if the listing knows them."""
+    """Return the paths of the folders below the top level that hold no files of the tree, if the listing knows them."""
     return listing.inner_folders() if isinstance(listing, InnerFolders) else ()
 
 

@@ -6,6 +6,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import logwright as lw
@@ -200,7 +201,8 @@ def test_missing_entry_before_another_one_of_its_message_is_reported(tmp_path: P
     put(file, rows)
     assert faults(store, *Severity) == []
     put(file, [row for row in rows if row["entry"] != 9])
-    text = f"1 entry missing; the first is of key hash {rows[8]['key_hash']} of the message at physical offset {rows[8]['physical_offset']}"
+    key, phy = rows[8]["key_hash"], rows[8]["physical_offset"]
+    text = f"1 entry is missing; the first has key hash {key} and belongs to the message at physical offset {phy}"
     assert (f"index/{file.name}", entry_at(SLOTS, 10), text) in faults(store)
 
 
@@ -253,3 +255,26 @@ def test_entry_that_a_killed_broker_did_not_finish_is_no_damage(
     assert faults(alike) == []
     assert [row["entry"] for row in entries(file)] == list(range(1, 30))
     assert "an unfinished entry" in "".join(fault.detail for _, fault in lw.verify(alike).faults)
+
+
+def test_entries_of_deleted_messages_are_passed_over(tmp_path: Path) -> None:
+    """A broker deletes an index file only when its last message is before the log."""
+    sizes = {
+        **SIZES,
+        "mappedFileSizeCommitLog": 1 << 20,
+        "mappedFileSizeConsumeQueue": 20_000,
+        "maxIndexNum": 200_000,
+    }
+    home, count = tmp_path / "store", 60_000
+    table = {
+        "topic": ["T"] * count, "queue_id": [0] * count, "body": [b"x"] * count, "keys": [f"k{n % 100}" for n in range(count)],
+        "store_timestamp_ms": [TIME + n for n in range(count)],
+    }  # fmt: skip
+    lw.write(pa.table(table), home, "rocketmq.store", **sizes)
+    logs = sorted((home / "commitlog").iterdir())
+    for log in logs[: 3 * len(logs) // 4]:
+        log.unlink()
+    assert faults(home, *Severity) == []
+    file, number = index(home), count - 5
+    change(file, entry_at(SLOTS, number) + 4, entries(file)[number - 2]["physical_offset"].to_bytes(8, "big"))
+    assert [(path, at) for path, at, _ in faults(home)] == [(f"index/{file.name}", entry_at(SLOTS, number))]

@@ -169,7 +169,7 @@ class ProducerCheck:
             self._problem = True
             at = low + problem.batch - before
             if int(header["attributes"][at]) & CONTROL:
-                # The codec reports a bad marker, and equal first offsets are reported as bad order. What it ended is unknown.
+                # The codec reports a bad marker, and equal first offsets as wrong order. Which transaction it ended is unknown.
                 self.known = False
                 return
             size = int(header["size"][at])

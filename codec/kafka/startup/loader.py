@@ -48,8 +48,8 @@ class Loaded:
 
     @property
     def first_unstable(self) -> int | None:
-        """The first transaction that the broker does not know to be complete and replicated. Without a log it does not know the high
-        watermark."""
+        """The first transaction that the broker does not know to be complete and replicated. While it loads a log it does not know the high
+        watermark, so ended transactions count too."""
         known = (self.producers.state.first_ended, self.producers.state.first_unstable)
         offsets = [offset for offset in known if offset is not None]
         return min(offsets, default=None)

@@ -174,7 +174,8 @@ def _track(events: Matrix, ongoing: Matrix, counters: Int64s, aborted: Matrix) -
     """Begin and end transactions. Return the number of rows written to `aborted`: (producer id, first, last, last stable offset).
 
     `ongoing` is in the order of first offsets, and has room for all that begin. Like the broker's map it has one transaction for each
-    first offset: in a damaged log the last that began there. One without an owner has ended.
+    first offset: in a damaged log the last that began there. One without an owner has ended. Many transactions with descending first offsets,
+    which only damage brings, take quadratic time.
     """
     count = 0
     for i in range(events.shape[0]):
@@ -260,6 +261,7 @@ class ProducerState:
         return other
 
     def copy(self) -> ProducerState:
+        """Return a copy for a trial. Transactions that are deferred by `start_replay` are not copied."""
         other = copy(self)
         other._slots, other._state = dict(self._slots), self._state.copy()
         other._replayed = None if self._replayed is None else []

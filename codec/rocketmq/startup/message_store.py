@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from logwright.codec.rocketmq.formats.commitlog.layout import BORN_V6, PREPARED, ROLLBACK, V1, V2
 from logwright.codec.rocketmq.startup.batch_consume_queue import BatchConsumeQueue
@@ -161,11 +162,19 @@ class MessageStore:
 
     def _refuse_folders(self, parents: Sequence[str]) -> None:
         """Raise `LoadError` for a folder among the files of a queue, which releases before 5.1.0 take for a file of the wrong size."""
-        for folder in self.overlay.inner_folders() if self.version.number < (5, 1, 0) else ():
-            if folder.rpartition("/")[0] in parents:
+        if self.version.number >= (5, 1, 0):
+            return
+        for parent in parents:
+            folder = self._inner_folders.get(parent)
+            if folder is not None:
                 raise LoadError(
                     f"{folder} is a folder: length not matched message store config value, please check it manually"
                 )
+
+    @cached_property
+    def _inner_folders(self) -> dict[str, str]:
+        """Folders that hold no files of the store, by the folder in which they are."""
+        return {folder.rpartition("/")[0]: folder for folder in self.overlay.inner_folders()}
 
     def _load_queues(self, folders: dict[str, list[str]], old: bool) -> None:
         for folder in folders:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise, zip_longest
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -96,14 +97,23 @@ class QueueFiles:
             queue = tree.queue_of(file.name)
             if file.role is Role.DERIVED and queue is not None and tree.first(file.name) in _QUEUES:
                 self.by_queue.setdefault(queue, []).append(file)
+        self._bases: dict[tuple[str, int], list[tuple[int, PlannedFile]]] = {}
+        self._longest = 0
+        for queue, files in self.by_queue.items():
+            own = [
+                (tree.base_of(file.name) or 0, file) for file in files if tree.first(file.name) == tree.QUEUE
+            ]
+            self._bases[queue] = sorted(own, key=itemgetter(0))
+            self._longest = max([self._longest, *(file.size for _, file in own)])
 
     def units(self, queue: tuple[str, int], first: int, stop: int) -> npt.NDArray[np.void]:
         """Return the units of queue offsets `first` to `stop` of a consume queue, as far as files have them."""
         low, high = first * _UNIT.itemsize, stop * _UNIT.itemsize
-        data = []
-        for file in self.by_queue.get(queue, ()):
-            base = tree.base_of(file.name) or 0
-            if tree.first(file.name) == tree.QUEUE and base < high and low < base + file.size:
+        data, files = [], self._bases.get(queue, [])
+        for base, file in files[bisect_left(files, low - self._longest, key=itemgetter(0)) :]:
+            if base >= high:
+                break
+            if low < base + file.size:
                 start = max(low - base, 0)
                 data.append(self._listing.read(file.name, start, min(high - base, file.size) - start))
         content = b"".join(data)

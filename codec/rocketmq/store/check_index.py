@@ -36,28 +36,26 @@ _MOST_SECONDS = (1 << 31) - 1
 _AHEAD = 1 << 14
 """The number of entries by which the files may be ahead of the messages of a block."""
 _SKIPS = "a broker skips the file if messages are searched by key and time; `logwright rebuild --what index` makes the index again"
-_UNINDEXED = (
-    "a broker does not find them by key; it leaves such gaps if it was killed, or its index was switched off"
-)
+_UNINDEXED = "a broker does not find them by key; such gaps remain after a broker was killed, or while messageIndexEnable was false"
 
 
 @dataclass
 class _Tally:
-    """Entries of a file with a fault: how many, the number of the first, and a text about it."""
+    """The entries or messages with one kind of fault: how many, and the number and description of the first."""
 
     count: int = 0
     number: int = 0
-    first: str = ""
+    example: str = ""
 
-    def add(self, count: int, number: int, first: str) -> None:
+    def add(self, count: int, number: int, example: str) -> None:
         if not self.count:
-            self.number, self.first = number, first
+            self.number, self.example = number, example
         self.count += count
 
 
 @dataclass
 class _File:
-    """An index file whose entries are read, the physical offsets of the first and the last one, and what is tally."""
+    """An index file whose entries are read, the physical offsets of its first and last entry, and the faults found in it."""
 
     name: str
     slots: int
@@ -75,14 +73,20 @@ class _File:
         for tally, kind, size, severity, system in (
             (self.wrong, "with a wrong physical offset or hash", SIZE, Severity.WARNING, SYSTEM),
             (self.late, "with another time than the message", SIZE, Severity.WARNING, SYSTEM),
-            (self.missing, "missing", 0, Severity.WARNING, SYSTEM),
+            (
+                self.missing,
+                "is missing" if self.missing.count == 1 else "are missing",
+                0,
+                Severity.WARNING,
+                SYSTEM,
+            ),
         ):
             if tally.count:
-                text = f"{plural.count(tally.count, 'entry')} {kind}; the first is {tally.first}"
+                text = f"{plural.count(tally.count, 'entry')} {kind}; the first {tally.example}"
                 at = entry_at(self.slots, tally.number)
                 yield Fault(NAME, at, size, Kind.LINK, text, severity, system, 0)
         if self.skipped.count:
-            text = f"{plural.count(self.skipped.count, 'message')} without an entry; {self.skipped.first}"
+            text = f"{plural.count(self.skipped.count, 'message')} without an entry; {self.skipped.example}"
             at = entry_at(self.slots, self.skipped.number)
             yield Fault(NAME, at, 0, Kind.LINK, text, Severity.INFO, _UNINDEXED, 0)
 
@@ -111,9 +115,10 @@ class IndexCheck:
             count = min(head["index_count"] - 1, room)
             if count <= 0:
                 continue
-            first, last = (
-                int(self._entries(planned.name, slots, n, n + 1)["physical_offset"][0]) for n in (1, count)
-            )
+            ends = [self._entries(planned.name, slots, n, n + 1)["physical_offset"] for n in (1, count)]
+            if not all(map(len, ends)):
+                continue  # the file became shorter
+            first, last = (int(end[0]) for end in ends)
             i, name = len(self._files), planned.name
             self._files.append(_File(name, slots, head, first, last))
             self._begins = np.append(self._begins, head["begin_timestamp"])
@@ -144,17 +149,19 @@ class IndexCheck:
         self._end = max(self._end, int(ends.max()))
         if (np.diff(phy) < 0).any():
             return  # displaced messages
+        low = int(phy[0])
+        self._held = self._held.pick(_due(self._held, low))
         while len(self._held) < len(added.hashes) + _AHEAD:
             more = next(self._chunks, None)
             if more is None:
                 break
-            self._held = self._held.joined(more)
-        timely = _timely(added.stored)
-        self._check_ends(phy, added.stored, timely)
-        entries = self._take(int(phy[0]), int(ends[-1]) - 1, len(added.hashes))
+            self._held = self._held.joined(more.pick(_due(more, low)))
+        in_order = _in_order(added.stored)
+        self._check_ends(phy, added.stored, in_order)
+        entries = self._take(low, int(ends[-1]) - 1, len(added.hashes))
         for owners, hashes in _expected(added):
             if np.array_equal(entries.hash, hashes) and np.array_equal(entries.phy, phy[owners]):
-                self._check_times(entries, owners, added, timely)
+                self._check_times(entries, owners, added, in_order)
                 return
         covered = self._covered(phy)
         if not len(entries) and not covered.any():
@@ -162,11 +169,9 @@ class IndexCheck:
         matched = match(entries, added, ends, covered)
         self._note_wrong(entries, matched.wrong, matched.expected)
         right = matched.right & ~matched.wrong
-        self._check_times(entries.pick(right), matched.owner[right], added, timely)
+        self._check_times(entries.pick(right), matched.owner[right], added, in_order)
         for file, number, count, i in self._places(entries, phy[matched.missing]):
-            text = (
-                f"of key hash {matched.hashes[i]} of the message at physical offset {phy[matched.missing[i]]}"
-            )
+            text = f"has key hash {matched.hashes[i]} and belongs to the message at physical offset {phy[matched.missing[i]]}"
             file.missing.add(count, number, text)
         for file, number, count, i in self._places(entries, phy[matched.skipped]):
             file.skipped.add(count, number, f"the first is at physical offset {phy[matched.skipped[i]]}")
@@ -175,16 +180,16 @@ class IndexCheck:
         """Return the held entries up to the last one of the messages from `low` to `high`, which have `count` keys."""
         held = self._held.pick(slice(0, count + _AHEAD))
         inside, beyond = (held.phy >= low) & (held.phy <= high), held.phy > high
-        # The place that has the fewest entries on the wrong side.
+        # Split where the fewest entries are wrong: entries of later messages before it, or of these messages after it.
         balance = np.r_[0, np.cumsum(beyond.astype(np.int64) - inside)]
         stop = int(np.argmin(balance))
         self._held, entries = self._held.pick(slice(stop, None)), held.pick(slice(0, stop))
         inside = inside[:stop]
         if inside.all():
             return entries
-        later = ~inside & ~entries.astray & ((entries.phy > high) | (entries.phy < 0))
+        later = ~inside & ~entries.out_of_order & ((entries.phy > high) | (entries.phy < 0))
         self._ahead = self._ahead.joined(entries.pick(later)).pick(slice(0, _AHEAD))
-        return entries.pick(inside | entries.astray)
+        return entries.pick(inside | entries.out_of_order)
 
     def _covered(self, phy: Int64s) -> npt.NDArray[np.bool_]:
         """Return which messages are between the first and the last one of an index file."""
@@ -206,12 +211,12 @@ class IndexCheck:
             inside = np.flatnonzero((phy > max(file.first, done)) & (phy < file.last))
             if len(inside):
                 first = int(inside[0])
-                after = (entries.file == i) & ~entries.astray & (entries.phy > phy[first])
+                after = (entries.file == i) & ~entries.out_of_order & (entries.phy > phy[first])
                 number = int(entries.number[np.argmax(after)]) if after.any() else 1
                 yield file, number, len(inside), first
                 done = file.last
 
-    def _check_ends(self, phy: Int64s, stored: Int64s, timely: npt.NDArray[np.bool_]) -> None:
+    def _check_ends(self, phy: Int64s, stored: Int64s, in_order: npt.NDArray[np.bool_]) -> None:
         """Compare the times in the headers with those of the first and the last message of a file."""
         while self._oldest < len(self._files) and self._files[self._oldest].last < phy[0]:
             self._oldest += 1
@@ -223,7 +228,7 @@ class IndexCheck:
                     k == len(phy)
                     or phy[k] != at
                     or at != file.head[f"{end}_physical_offset"]
-                    or not timely[k]
+                    or not in_order[k]
                 ):
                     continue
                 if end == "begin":
@@ -243,11 +248,11 @@ class IndexCheck:
         entries: Entries,
         owners: npt.NDArray[np.integer[Any]],
         added: Dispatches,
-        timely: npt.NDArray[np.bool_],
+        in_order: npt.NDArray[np.bool_],
     ) -> None:
         """Compare the times of entries with those of their messages, if these are in order."""
         seconds = _seconds(added.stored[owners] - self._begins[entries.file])
-        wrong = (entries.seconds != seconds) & timely[owners]
+        wrong = (entries.seconds != seconds) & in_order[owners]
         for i in np.flatnonzero(entries.number == 1).tolist():
             file = int(entries.file[i])
             before = self._before(file, int(owners[i]), added)
@@ -255,7 +260,7 @@ class IndexCheck:
                 seconds[i] = _seconds(np.array(added.stored[owners[i]] - before))
             wrong[i] &= before is not None and entries.seconds[i] not in (0, seconds[i])
         for file, i, count in _by_file(entries, wrong):
-            text = f"entry {entries.number[i]} (time_diff {entries.seconds[i]}, expected {seconds[i]})"
+            text = f"is entry {entries.number[i]} (time_diff {entries.seconds[i]}, expected {seconds[i]})"
             self._files[file].late.add(count, int(entries.number[i]), text)
 
     def _before(self, file: int, message: int, added: Dispatches) -> int | None:
@@ -279,16 +284,16 @@ class IndexCheck:
         """Take wrong entries, and the fields and values that are expected of some."""
         for file, i, count in _by_file(entries, wrong):
             name, value = expected.get(i, ("", 0))
-            text = f"entry {entries.number[i]} (physical offset {entries.phy[i]})"
+            text = f"is entry {entries.number[i]} (physical offset {entries.phy[i]})"
             if name:
                 own = entries.hash[i] if name == "key_hash" else entries.phy[i]
-                text = f"entry {entries.number[i]} ({name} {own}, expected {value})"
+                text = f"is entry {entries.number[i]} ({name} {own}, expected {value})"
             self._files[file].wrong.add(count, int(entries.number[i]), text)
 
     def finish(self) -> Iterator[tuple[str, Fault]]:
         if self._end >= 0 and not self._live:
             for entries in (self._ahead, self._held, *self._chunks):
-                wrong = entries.astray | (entries.phy >= self._end) | (entries.phy < 0)
+                wrong = entries.out_of_order | (entries.phy >= self._end) | (entries.phy < 0)
                 self._note_wrong(entries, wrong, {})
         for file in self._files:
             for fault in file.faults():
@@ -316,7 +321,13 @@ def _seconds(milliseconds: Int64s) -> Int64s:
     return out
 
 
-def _timely(stored: Int64s) -> npt.NDArray[np.bool_]:
+def _due(entries: Entries, low: int) -> npt.NDArray[np.bool_]:
+    """Return which entries are not of messages before a physical offset. A broker keeps an index file of which some messages are deleted."""
+    due: npt.NDArray[np.bool_] = entries.out_of_order | (entries.phy < 0) | (entries.phy >= low)
+    return due
+
+
+def _in_order(stored: Int64s) -> npt.NDArray[np.bool_]:
     """Return which store times are in order with those of the messages before and after."""
     out = ~out_of_order(stored, 0)
     out[[0, -1]] = [

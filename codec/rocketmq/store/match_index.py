@@ -24,14 +24,14 @@ _MOST_SUSPECTS = 1000
 @dataclass
 class Entries:
     """Entries in the order of the files: the index of the file, the number of the entry, its hash, physical offset and time; and whether
-    it is astray: before or after both its neighbours in the log, which are in order."""
+    it is `out_of_order`: its physical offset is below or above those of both neighbours, which are in order."""
 
     file: Int64s
     number: Int64s
     hash: Int64s
     phy: Int64s
     seconds: Int64s
-    astray: Booleans
+    out_of_order: Booleans
 
     def __len__(self) -> int:
         return len(self.phy)
@@ -94,8 +94,8 @@ class _Keys:
         lost = self._covered & (self.has == 0) & ~self._tag
         last = np.full(int(self.message.max(initial=-1)) + 1, -1)
         np.maximum.at(last, self.message[self.has > 0], self.first[self.has > 0])
-        hole = lost & (self.first < last[self.message])
-        return hole, lost & ~hole
+        missing = lost & (self.first < last[self.message])
+        return missing, lost & ~missing
 
 
 def match(entries: Entries, added: Dispatches, ends: Int64s, covered: Booleans) -> Match:
@@ -107,19 +107,19 @@ def match(entries: Entries, added: Dispatches, ends: Int64s, covered: Booleans) 
     known = inside & (added.phy[owner] == entries.phy)
     place, right = keys.place(owner, entries.hash)
     right &= known
-    taken = right & ~entries.astray
+    taken = right & ~entries.out_of_order
     np.add.at(keys.has, place[taken], 1)
-    for i in np.flatnonzero(right & entries.astray).tolist():
+    for i in np.flatnonzero(right & entries.out_of_order).tolist():
         if keys.has[place[i]] < keys.needs[place[i]]:
             keys.has[place[i]] += 1
             taken[i] = True
     # Entries between two messages are those of lost ones.
     between = inside & ~right & (entries.phy >= ends[owner])
-    wrong = (entries.astray & ~taken) | (inside & ~right & ~between)
+    wrong = (entries.out_of_order & ~taken) | (inside & ~right & ~between)
     expected: dict[int, tuple[str, int]] = {}
-    seats = np.flatnonzero(taken)
+    placed = np.flatnonzero(taken)
     surplus = taken.copy()
-    surplus[seats] = keys.has[place[seats]] > keys.needs[place[seats]]
+    surplus[placed] = keys.has[place[placed]] > keys.needs[place[placed]]
     suspects = np.flatnonzero(wrong | between | surplus)
     lacking = keys.lacking
     near = np.isin(entries.hash[suspects], keys.hash[lacking]) | np.isin(
@@ -128,9 +128,9 @@ def match(entries: Entries, added: Dispatches, ends: Int64s, covered: Booleans) 
     for i in suspects[near][:_MOST_SUSPECTS].tolist():
         if surplus[i] and keys.has[place[i]] <= keys.needs[place[i]]:
             continue
-        before, after = int(np.searchsorted(seats, i)), int(np.searchsorted(seats, i, "right"))
-        low = owner[seats[before - 1]] if before else -1
-        high = owner[seats[after]] if after < len(seats) else len(added.phy)
+        before, after = int(np.searchsorted(placed, i)), int(np.searchsorted(placed, i, "right"))
+        low = owner[placed[before - 1]] if before else -1
+        high = owner[placed[after]] if after < len(placed) else len(added.phy)
         there = (keys.message >= low) & (keys.message <= high) & (keys.hash == entries.hash[i] & _MASK)
         own = (keys.message == owner[i]) & bool(known[i] and not right[i])
         for field, of in (("physical_offset", there), ("key_hash", own)):
@@ -143,7 +143,13 @@ def match(entries: Entries, added: Dispatches, ends: Int64s, covered: Booleans) 
                 if surplus[i]:
                     keys.has[place[i]] -= 1
                 break
-    hole, skipped = keys.lost()
+    missing, skipped = keys.lost()
     return Match(
-        owner, right, wrong, expected, keys.message[hole], keys.hash[hole], np.unique(keys.message[skipped])
+        owner,
+        right,
+        wrong,
+        expected,
+        keys.message[missing],
+        keys.hash[missing],
+        np.unique(keys.message[skipped]),
     )

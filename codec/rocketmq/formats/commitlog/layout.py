@@ -167,7 +167,7 @@ cache line."""
 
 @kernel("const u1[], i8", inline=True)
 def prefetch_after(buf: Buffer, at: int) -> None:
-    """Prefetch bytes after the message at `at`, where the messages are that are read soon."""
+    """Prefetch bytes after the message at `at`: they belong to messages that are read soon."""
     for i in range(0, _AT_ONCE, _LINE):
         prefetch(buf, at + _AHEAD + i)
 

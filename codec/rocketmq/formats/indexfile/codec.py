@@ -235,9 +235,9 @@ class IndexFile(Codec):
             return Fault(NAME, offset, left, Kind.TRUNCATED, text, Severity.WARNING, SYSTEM)
         if not left:
             return None
-        text = f"{left} preallocated zero bytes"
+        text = f"{left:,} preallocated zero bytes"
         if context.unfinished:
-            text = f"an unfinished entry that the header does not count, and {left - SIZE} preallocated zero bytes"
+            text = f"an unfinished entry that the header does not count, and {left - SIZE:,} preallocated zero bytes"
         return Fault(NAME, offset, left, Kind.PADDING, text, Severity.INFO)
 
     def _inconsistencies(

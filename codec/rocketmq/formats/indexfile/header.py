@@ -12,7 +12,7 @@ from logwright.codec import plural
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.rocketmq.formats.indexfile.layout import HEADER, NAME, SYSTEM
 
-_BLOCKS = "a broker does not index messages before the end of the file, and reports no error"
+_BLOCKS = "a broker does not index messages before end_physical_offset, and reports no error"
 
 
 def wrong_end(head: npt.NDArray[Any], end: str, phy: int) -> Iterator[Fault]:
@@ -24,7 +24,7 @@ def wrong_end(head: npt.NDArray[Any], end: str, phy: int) -> Iterator[Fault]:
 
 
 def unequal_ends(head: npt.NDArray[Any]) -> Iterator[Fault]:
-    """Yield the faults of the header of a file without entries, which has the end of the file before twice."""
+    """Yield the faults of the header of a file without entries. A broker writes the end of the previous file as its begin and its end."""
     for name in ("timestamp", "physical_offset"):
         begin, end = f"begin_{name}", f"end_{name}"
         if head[begin] != head[end]:
@@ -46,7 +46,7 @@ def wrong_slot_count(
     possible |= {value - 1 for value in possible} if unfinished else set()
     if count not in possible:
         severity = Severity.INFO if used < count < done else Severity.WARNING
-        text = f"hash_slot_count is {count}, but {plural.count(used, 'slot')} of {len(expected)} are used"
+        text = f"hash_slot_count is {count:,}, but {plural.count(used, 'slot')} of {len(expected):,} are used"
         yield Fault(
             NAME,
             HEADER.offset("hash_slot_count"),
