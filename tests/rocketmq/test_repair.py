@@ -424,6 +424,23 @@ def test_damaged_unit_of_a_deleted_message_is_removed(unit: str, tmp_path: Path)
     assert changed
 
 
+@pytest.mark.parametrize("rebuilt", [False, True], ids=["sound queues", "lost queue"])
+def test_queue_whose_messages_are_all_deleted_keeps_its_offsets(rebuilt: bool, tmp_path: Path) -> None:
+    """Without its last file the queue would begin at 0 again, and consumers would skip new messages."""
+    home, out = tmp_path / "store", tmp_path / "repaired"
+    rows = [{"topic": "Old" if n < 3 else "T", "body": b"x" * 100} for n in range(40)]
+    lw.write(rows, home, "rocketmq.store", **SIZES)
+    min((home / "commitlog").iterdir()).unlink()
+    assert set(lw.read(home)["topic"].to_pylist()) == {"T"}
+    queue = next((home / "consumequeue" / "Old").rglob("0*0"))
+    assert not queue.read_bytes()[60:].strip(b"\0")
+    if rebuilt:
+        shutil.rmtree(home / "consumequeue" / "T")
+    lw.repair(home, out, **SIZES)
+    assert (out / queue.relative_to(home)).read_bytes() == queue.read_bytes()
+    assert lw.verify(out, as_system="5.5.0", **SIZES).ok
+
+
 QUEUE = f"consumequeue/T/0/{0:020d}"
 
 

@@ -35,7 +35,7 @@ from logwright.codec.rocketmq.formats.page import PAGE, checkpoint
 from logwright.codec.rocketmq.repair.config_files import replaced
 from logwright.codec.rocketmq.repair.fillers import blank, filler, placeholder
 from logwright.codec.rocketmq.repair.headers import Place, Sequences, placed
-from logwright.codec.rocketmq.repair.tags import corrected, tags_of, wrong_codes
+from logwright.codec.rocketmq.repair.tags import corrected, is_coded, tags_of, wrong_codes
 from logwright.codec.rocketmq.startup.message import SCHEDULE_TOPIC
 from logwright.codec.rocketmq.startup.message_store import StoreConfig
 from logwright.codec.rocketmq.startup.start import STARTUP
@@ -356,7 +356,9 @@ class StoreResult(RepairPlan):
         remade.update(name for name, *_ in config)
         for entry in self.listing.entries():
             name, folder = entry.name, tree.first(entry.name)
-            keep = queues if folder in _QUEUES else index if folder == tree.INDEX else not tree.is_log(name)
+            keep = index if folder == tree.INDEX else not tree.is_log(name)
+            if folder in _QUEUES:
+                keep = queues or self._is_of_deleted(name)
             if keep and name not in remade and (name != tree.ABORT or not damaged):
                 yield self.unchanged(name)
         yield from derived_pieces(
@@ -403,20 +405,24 @@ class StoreResult(RepairPlan):
         if self._wrong_tags:
             return False
         # Older queue files may point to deleted messages.
-        low = self.kept[0].base if self.kept else -1
-        return all(self._leads_below(name, low) for name in remaining - ends.keys())
+        return all(map(self._leads_below, remaining - ends.keys()))
 
-    def _leads_below(self, name: str, low: int) -> bool:
+    def _leads_below(self, name: str) -> bool:
         """Return whether all units of a queue file point to messages before the start of the log."""
-        if (
-            tree.queue_of(name) is None
-            or tree.base_of(name) is None
-            or tree.first(name) == tree.BATCH
-            or not self.sizes[name]
-        ):
+        if tree.first(name) != tree.QUEUE or tree.queue_of(name) is None or tree.base_of(name) is None:
             return False
         units = units_of(self.listing, name, self.sizes[name])
-        return bool(len(units) and _below(units, low).all())
+        return bool(len(units) and _below(units, self._low).all())
+
+    def _is_of_deleted(self, name: str) -> bool:
+        """Return whether a file is of a queue whose messages are all deleted. Without it the queue would begin at 0 again."""
+        known = tree.queue_of(name) in self.repair.queues or self.repair.config.ext
+        return not known and self._leads_below(name)
+
+    @property
+    def _low(self) -> int:
+        """The start of the log."""
+        return self.kept[0].base if self.kept else -1
 
     def _agrees(self, piece: Piece, start: int, result: Listing) -> bool:
         """Return whether an existing queue file has these bytes, apart from tags codes. Correct or note wrong tags of messages."""
@@ -430,7 +436,7 @@ class StoreResult(RepairPlan):
         same = (old["physical_offset"] == new["physical_offset"]) & (old["size"] == new["size"])
         same &= (new["size"] != 0) | (old["tags_code"] == new["tags_code"])
         filler = new["size"] == FILLER
-        deleted = filler & _below(old, self.kept[0].base if self.kept else -1)
+        deleted = filler & _below(old, self._low)
         codes = old["tags_code"].astype(np.int64)
         hashes = (codes > FIRST_TAG) | (not self.repair.config.ext)
         compared = ~filler & hashes & (new["size"] != 0)
@@ -440,7 +446,7 @@ class StoreResult(RepairPlan):
         topic = piece.name.split("/")[1]
         for i in differing(topic, codes, computed, compared):
             message = self._message(result, new[i])
-            if not _is_coded(message):
+            if not is_coded(message):
                 continue
             wrong += 1
             correct = self.repair.correct and wrong <= _MOST_WRONG and topic != SCHEDULE_TOPIC
@@ -591,10 +597,3 @@ def _located(listing: Listing, phy: int) -> Iterator[tuple[str, int]]:
     for entry in tree.logs(listing):
         if 0 <= (at := phy - (tree.base_of(entry.name) or 0)) < entry.size:
             yield entry.name, at
-
-
-def _is_coded(message: bytes) -> bool:
-    """Return whether the tags code of a unit follows from this message."""
-    data = np.frombuffer(message, np.uint8)
-    added = dispatches(data, np.zeros(1, np.int64), np.array([len(data)]), tags=False)
-    return bool(added.units.coded.all())

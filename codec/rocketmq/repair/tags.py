@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from logwright.codec.rocketmq.dispatch import dispatches
 from logwright.codec.rocketmq.formats.commitlog.layout import has_trailer, parts_of
 
 _LONGEST = 255
@@ -58,3 +59,10 @@ def corrected(message: bytes, tags: bytes | None) -> bytes | None:
         return None
     out[at] ^= flips[0][2]
     return bytes(out)
+
+
+def is_coded(message: bytes) -> bool:
+    """Return whether the tags code of a unit follows from this message."""
+    data = np.frombuffer(message, np.uint8)
+    added = dispatches(data, np.zeros(1, np.int64), np.array([len(data)]), tags=False)
+    return bool(added.units.coded.all())
