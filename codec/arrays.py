@@ -24,9 +24,9 @@ def groups(values: npt.NDArray[np.integer]) -> Iterator[tuple[int, Int64s]]:
 
 
 def among(values: Int64s, known: Int64s) -> Bools:
-    """Return which values are among the sorted numbers `known`. `numpy.isin` sorts or hashes all of both."""
+    """Return which values are among the sorted numbers `known`. `numpy.isin` would sort or hash both again."""
     if not len(known):
         return np.zeros(len(values), np.bool_)
     at = np.minimum(np.searchsorted(known, values), len(known) - 1)
-    found: Bools = known[at] == values
-    return found
+    equal: Bools = known[at] == values
+    return equal

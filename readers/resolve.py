@@ -482,8 +482,8 @@ def _below(
     targets: list[Target] = []
     for inner, store_layout in search.below(directory, own, 1 if own is None else 2):
         try:
-            near = os.path.dirname(inner) == directory.path.rstrip("/") and not is_remote(inner)
-            targets.append(_directory(inner, None, store_layout, options, directory if near else None))
+            above = directory if os.path.dirname(inner) == directory.path.rstrip("/") else None
+            targets.append(_directory(inner, None, store_layout, options, above))
         except (AccessError, NotFoundError, UnsupportedError) as error:
             skipped.append(f"{error}: skipped")
     if own is not None:

@@ -14,12 +14,11 @@ VALUES = st.lists(st.integers(-(1 << 63), (1 << 63) - 1) | st.integers(-3, 3), m
 @given(VALUES)
 def test_groups_have_every_index_of_each_value_in_order(values: list[int]) -> None:
     expected = {value: [i for i, each in enumerate(values) if each == value] for value in sorted(set(values))}
-    found = list(groups(np.array(values, np.int64)))
-    assert [value for value, _ in found] == list(expected)
-    assert {value: index.tolist() for value, index in found} == expected
+    actual = [(value, index.tolist()) for value, index in groups(np.array(values, np.int64))]
+    assert actual == list(expected.items())
 
 
 @given(VALUES, VALUES)
 def test_values_are_among_sorted_numbers_if_one_is_equal(values: list[int], known: list[int]) -> None:
-    found = among(np.array(values, np.int64), np.sort(np.array(known, np.int64)))
-    assert found.tolist() == [value in known for value in values]
+    mask = among(np.array(values, np.int64), np.sort(np.array(known, np.int64)))
+    assert mask.tolist() == [value in known for value in values]

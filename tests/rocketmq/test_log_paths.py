@@ -88,7 +88,7 @@ def test_missing_commit_log_paths_are_an_error_if_there_is_no_other(tmp_path: Pa
 def test_folder_among_the_files_of_a_queue_keeps_old_brokers_from_starting(
     folder: str, tmp_path: Path
 ) -> None:
-    """Such as `lost+found`, if the directory is a file system of its own. Releases from 5.1.0 on ignore it."""
+    """Such as `lost+found`, if the directory is the root of a file system. Releases from 5.1.0 on ignore it."""
     home = tmp_path / "store"
     named = f"{home / 'commitlog'},{tmp_path / 'other'}" if folder == "other" else None
     options = {} if named is None else {"storePathCommitLog": named}

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from logwright.codec import plural
+from logwright.codec.arrays import Bools, Int32s, Int64s, groups
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.rocketmq.dispatch import Dispatches
 from logwright.codec.rocketmq.formats.indexfile.layout import (
@@ -29,7 +30,6 @@ from logwright.codec.rocketmq.store.check_times import out_of_order
 from logwright.codec.rocketmq.store.match_index import Entries, match
 from logwright.codec.store.listing import Listing, PlannedFile
 
-Int64s = npt.NDArray[np.int64]
 _STEP = 1 << 16
 """The number of entries that are read at a time."""
 _MOST_SECONDS = (1 << 31) - 1
@@ -191,7 +191,7 @@ class IndexCheck:
         self._ahead = self._ahead.joined(entries.pick(later)).pick(slice(0, _AHEAD))
         return entries.pick(inside | entries.out_of_order)
 
-    def _covered(self, phy: Int64s) -> npt.NDArray[np.bool_]:
+    def _covered(self, phy: Int64s) -> Bools:
         """Return which messages are between the first and the last one of an index file."""
         out = np.zeros(len(phy), np.bool_)
         for file in self._files[self._oldest :]:
@@ -216,7 +216,7 @@ class IndexCheck:
                 yield file, number, len(inside), first
                 done = file.last
 
-    def _check_ends(self, phy: Int64s, stored: Int64s, in_order: npt.NDArray[np.bool_]) -> None:
+    def _check_ends(self, phy: Int64s, stored: Int64s, in_order: Bools) -> None:
         """Compare the times in the headers with those of the first and the last message of a file."""
         while self._oldest < len(self._files) and self._files[self._oldest].last < phy[0]:
             self._oldest += 1
@@ -248,7 +248,7 @@ class IndexCheck:
         entries: Entries,
         owners: npt.NDArray[np.integer[Any]],
         added: Dispatches,
-        in_order: npt.NDArray[np.bool_],
+        in_order: Bools,
     ) -> None:
         """Compare the times of entries with those of their messages, if these are in order."""
         seconds = _seconds(added.stored[owners] - self._begins[entries.file])
@@ -278,9 +278,7 @@ class IndexCheck:
             return None
         return int(added.stored[before if file else message])
 
-    def _note_wrong(
-        self, entries: Entries, wrong: npt.NDArray[np.bool_], expected: Mapping[int, tuple[str, int]]
-    ) -> None:
+    def _note_wrong(self, entries: Entries, wrong: Bools, expected: Mapping[int, tuple[str, int]]) -> None:
         """Take wrong entries, and the fields and values that are expected of some."""
         for file, i, count in _by_file(entries, wrong):
             name, value = expected.get(i, ("", 0))
@@ -300,15 +298,14 @@ class IndexCheck:
                 yield file.name, fault
 
 
-def _by_file(entries: Entries, chosen: npt.NDArray[np.bool_]) -> Iterator[tuple[int, int, int]]:
+def _by_file(entries: Entries, chosen: Bools) -> Iterator[tuple[int, int, int]]:
     """Yield each file with chosen entries, the index of the first one, and their number."""
     index = np.flatnonzero(chosen)
-    for file in np.unique(entries.file[index]).tolist():
-        own = index[entries.file[index] == file]
-        yield file, int(own[0]), len(own)
+    for file, own in groups(entries.file[index]):
+        yield file, int(index[own[0]]), len(own)
 
 
-def _expected(added: Dispatches) -> Iterator[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]]:
+def _expected(added: Dispatches) -> Iterator[tuple[Int32s, Int32s]]:
     """Yield the owners and hashes of all keys, then those without tags, as releases before 5.4.0 have them."""
     yield added.owners, added.hashes
     keys = ~added.are_tags
@@ -321,13 +318,13 @@ def _seconds(milliseconds: Int64s) -> Int64s:
     return out
 
 
-def _due(entries: Entries, low: int) -> npt.NDArray[np.bool_]:
+def _due(entries: Entries, low: int) -> Bools:
     """Return which entries are not of messages before a physical offset. A broker keeps an index file of which some messages are deleted."""
-    due: npt.NDArray[np.bool_] = entries.out_of_order | (entries.phy < 0) | (entries.phy >= low)
+    due: Bools = entries.out_of_order | (entries.phy < 0) | (entries.phy >= low)
     return due
 
 
-def _in_order(stored: Int64s) -> npt.NDArray[np.bool_]:
+def _in_order(stored: Int64s) -> Bools:
     """Return which store times are in order with those of the messages before and after."""
     out = ~out_of_order(stored, 0)
     out[[0, -1]] = [

@@ -10,12 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from logwright.codec.arrays import Bools, Int64s
 from logwright.codec.rocketmq.dispatch import Dispatches
 
-Int64s = npt.NDArray[np.int64]
-Booleans = npt.NDArray[np.bool_]
 _MASK = (1 << 32) - 1
 _MOST_SUSPECTS = 1000
 """Limit of the entries of a block whose message is searched."""
@@ -31,12 +29,12 @@ class Entries:
     hash: Int64s
     phy: Int64s
     seconds: Int64s
-    out_of_order: Booleans
+    out_of_order: Bools
 
     def __len__(self) -> int:
         return len(self.phy)
 
-    def pick(self, index: slice | npt.NDArray[np.bool_]) -> Entries:
+    def pick(self, index: slice | Bools) -> Entries:
         return Entries(*(values[index] for values in vars(self).values()))
 
     def joined(self, other: Entries) -> Entries:
@@ -59,8 +57,8 @@ class Match:
     """
 
     owner: Int64s
-    right: Booleans
-    wrong: Booleans
+    right: Bools
+    wrong: Bools
     expected: dict[int, tuple[str, int]]
     missing: Int64s
     hashes: Int64s
@@ -71,25 +69,25 @@ class _Keys:
     """The keys of the messages of a block, each with the number of entries that it `needs` and that it `has`, and its `first` place among the
     keys in log order."""
 
-    def __init__(self, added: Dispatches, covered: Booleans) -> None:
+    def __init__(self, added: Dispatches, covered: Bools) -> None:
         pairs = added.owners.astype(np.int64) << 32 | added.hashes
         self.pairs, self.first, self.needs = np.unique(pairs, return_index=True, return_counts=True)
         self.message, self.hash = self.pairs >> 32, self.pairs & _MASK
         self.has = np.zeros(len(self.pairs), np.int64)
         self._covered, self._tag = covered[self.message], added.are_tags[self.first]
 
-    def place(self, message: Int64s, hashes: Int64s) -> tuple[Int64s, Booleans]:
+    def place(self, message: Int64s, hashes: Int64s) -> tuple[Int64s, Bools]:
         """Return the indices of keys, and which there are."""
         pairs = message << 32 | hashes & _MASK
         index = np.searchsorted(self.pairs, pairs)
         return index, np.r_[self.pairs, -1][index] == pairs
 
     @property
-    def lacking(self) -> Booleans:
-        out: Booleans = self._covered & (self.has < self.needs)
+    def lacking(self) -> Bools:
+        out: Bools = self._covered & (self.has < self.needs)
         return out
 
-    def lost(self) -> tuple[Booleans, Booleans]:
+    def lost(self) -> tuple[Bools, Bools]:
         """Return which keys have no entry though a later key of their message has one, and which others have none."""
         lost = self._covered & (self.has == 0) & ~self._tag
         last = np.full(int(self.message.max(initial=-1)) + 1, -1)
@@ -98,7 +96,7 @@ class _Keys:
         return missing, lost & ~missing
 
 
-def match(entries: Entries, added: Dispatches, ends: Int64s, covered: Booleans) -> Match:
+def match(entries: Entries, added: Dispatches, ends: Int64s, covered: Bools) -> Match:
     """Match entries with messages that end at `ends`, with the blank record that follows. Keys of messages that are not `covered` need no
     entry."""
     keys = _Keys(added, covered)

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from logwright.codec.arrays import Int32s, Int64s
 from logwright.codec.describe import I32BE, I64BE, Bytes, Field, Struct, dtype_of
 from logwright.codec.kernels.kernel import kernel
 
-Int64s = npt.NDArray[np.int64]
 NAME = "rocketmq.indexfile"
 SLOTS, ENTRIES = 5_000_000, 20_000_000
 """Defaults of `maxHashSlotNum` and `maxIndexNum`."""
@@ -49,9 +49,7 @@ def entry_at(slots: int, number: int) -> int:
     return HEAD + 4 * slots + SIZE * number
 
 
-def chain(
-    hashes: npt.NDArray[Any], slots: int, first: int, last: npt.NDArray[np.int32]
-) -> npt.NDArray[np.int32]:
+def chain(hashes: npt.NDArray[Any], slots: int, first: int, last: Int32s) -> Int32s:
     """Return the `previous` of entries with these hashes, numbered from `first`. `last` holds the slots and is updated."""
     out = np.empty(len(hashes), np.int32)
     put_previous(np.ascontiguousarray(hashes, np.int64), slots, first, last, out)
@@ -59,9 +57,7 @@ def chain(
 
 
 @kernel("const i8[], i8, i8, i4[], i4[]")
-def put_previous(
-    hashes: Int64s, slots: int, first: int, last: npt.NDArray[np.int32], out: npt.NDArray[np.int32]
-) -> None:
+def put_previous(hashes: Int64s, slots: int, first: int, last: Int32s, out: Int32s) -> None:
     """As `chain`, into `out`."""
     for i in range(len(hashes)):
         slot = hashes[i] % slots
