@@ -166,6 +166,8 @@ class ReportData(Mapping[str, Any]):
         """Whether everything was checked, not only what was read."""
         self.repairs = False
         """Whether `logwright repair` supports it."""
+        self.derived: frozenset[str] = frozenset()
+        """The files that a repair can make again from the others."""
         self.repair_loss: int | None = None
         """Number of rows that a repair would lose, if known, including rows that are lost already."""
         self.healed: frozenset[tuple[str, int]] = frozenset()

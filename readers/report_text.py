@@ -248,9 +248,13 @@ def next_command(report: ReportData) -> str:
     if report.ok and report.repairs and gone and report.system is not None and report.system["lost"]:
         return f"{command(Verb.REPAIR)} --out DIR   keeps what {report.system['name']} loses"
     if report.ok:
+        warned = {path for path, fault in report.faults if fault.severity is Severity.WARNING}
+        if warned and report.repairs and warned <= report.derived:
+            files = "this file" if len(warned) == 1 else "these files"
+            return f"{command(Verb.REPAIR)} --out DIR   makes {files} again"
         return (
             f"{command(Verb.VERIFY)} --json   for the full list"
-            if report.worst is Severity.WARNING
+            if warned
             else f"{command(Verb.READ)} --limit 10"
         )
     primary = any(file.errors for file in report.files if file.primary)

@@ -235,6 +235,7 @@ def introduce(report: Report, target: Target) -> None:
     layout = target.layout
     report.known = dict(target.plan.facts)
     report.repairs = layout.capabilities.repair is not None
+    report.derived = frozenset(file.name for file in target.plan.files if file.role is Role.DERIVED)
     report.nouns, report.advice = layout.nouns, layout.advice
 
 

@@ -211,6 +211,17 @@ def test_next_command_says_what_a_repair_would_lose() -> None:
     assert read.text().endswith("logwright help")
 
 
+def test_next_command_after_warnings_of_derived_files_is_a_repair() -> None:
+    warned = partition_report()
+    warned.derived = frozenset({"1.index", "2.index"})
+    warned.file("1.index", "kafka.index").add(fault(severity=Severity.WARNING))
+    assert warned.text().endswith("logwright repair orders-0 --out DIR   makes this file again")
+    warned.file("2.index", "kafka.index").add(fault(severity=Severity.WARNING))
+    assert warned.text().endswith("logwright repair orders-0 --out DIR   makes these files again")
+    warned.file("0.log", "kafka.log").add(fault(severity=Severity.WARNING))
+    assert warned.text().endswith("logwright verify orders-0 --json   for the full list")
+
+
 def test_unfinished_write_of_a_running_system_is_no_loss() -> None:
     partition = partition_report(fault(rows_lost=2))
     partition.live = True
