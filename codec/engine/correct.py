@@ -27,7 +27,9 @@ _BEHIND = 4096
 """Bytes after a damaged range that are also read, so that the next frame can confirm a correction."""
 _WORK = 64
 """The trials in a file may read this many times its bytes, and `_FREE` more. Then the rest of the damage is left as it is."""
-_FREE = 256 << 20
+_FREE = 1 << 30
+_TRIAL = 16 << 10
+"""A trial counts as this many bytes at least."""
 _RUNS = 8
 """Number of runs of bytes in which two copies of a frame may differ."""
 _GAP = 16
@@ -249,7 +251,7 @@ class Corrector:
 
     def _scan(self, window: Window, at: int) -> Frames:
         """Scan with the bytes of the window, which may be corrected."""
-        self._left -= len(window.data) - at
+        self._left -= max(len(window.data) - at, _TRIAL)
         context = self._codec.trial_context(self._context)
         frames = self._codec.scan(window, at, context)
         if self._codec.indexed and not len(frames):

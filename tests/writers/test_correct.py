@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import logwright as lw
+from logwright.codec.engine import correct
 from logwright.codec.fault import DamageWarning
 from logwright.roundtrip.corrections import Outcome, by_field, corrections, outcome, outcomes
 from logwright.roundtrip.corrections import damaged as flipped
@@ -299,3 +300,25 @@ def test_long_crc32_proves_no_bit(name: str) -> None:
         corrected, seen = corrections(specimen.with_bytes(bytes(data)))
         assert seen
         assert corrected == [], count
+
+
+def test_number_of_trials_is_limited_for_small_frames_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Batches in descending order: each may have a flipped bit in its offset, and is tried with each bit flipped."""
+    path = tmp_path / "orders-0"
+    lw.write([{"value": b"%d" % n} for n in range(40)], path, "kafka.partition", **{"batch.size": 1})
+    log = path / f"{0:020d}.log"
+    data, frames = log.read_bytes(), lw.read(log, view="frames").to_pylist()
+    log.write_bytes(b"".join(data[frame["position"] :][: frame["size"]] for frame in reversed(frames)))
+    trials = Counter[str]()
+
+    def counted(*args: Any) -> Any:
+        trials["made"] += 1
+        return scan(*args)
+
+    scan = correct.Corrector._scan
+    monkeypatch.setattr(correct.Corrector, "_scan", counted)
+    monkeypatch.setattr(correct, "_FREE", 100 << 14)
+    lw.verify(path)
+    assert 100 <= trials["made"] < 500
