@@ -4,6 +4,8 @@ process."""
 from __future__ import annotations
 
 import functools
+import sys
+from importlib.abc import MetaPathFinder
 
 import numpy as np
 
@@ -20,3 +22,14 @@ def keep_freed_memory() -> None:
     (`M_MMAP_THRESHOLD` in mallopt(3)). Other C libraries are not affected.
     """
     np.empty(_LARGEST_KEPT, np.uint8)
+
+
+class _NoPandas(MetaPathFinder):
+    def find_spec(self, name: str, *_: object) -> None:
+        if name == "pandas":
+            raise ImportError("the command line does not use pandas")
+
+
+def leave_out_pandas() -> None:
+    """Keep PyArrow from importing pandas, if it is installed, to recognise its values. That takes longer than most commands."""
+    sys.meta_path.insert(0, _NoPandas())

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import logwright as lw
+
 LIBRARY = """
 import sys
 import logwright as lw
@@ -44,3 +46,16 @@ def test_library_leaves_allocator_settings_alone(tmp_path: Path) -> None:
 
 def test_command_line_keeps_freed_memory(tmp_path: Path) -> None:
     run(COMMAND, tmp_path)
+
+
+def test_command_line_does_not_import_pandas(tmp_path: Path) -> None:
+    """PyArrow imports it for `pa.array`, which reading a database and checking a partition need."""
+    lw.generate("kafka.partition", tmp_path / "orders-0", rows=9, seed=7)
+    lw.write([{"key": b"a", "value": b"b"}], tmp_path / "database", "leveldb.db")
+    for name in ("orders-0", "database"):
+        program = (
+            f"import sys; sys.argv = ['logwright', 'verify', {name!r}]\n"
+            "try:\n    from logwright.cli import main; main()\n"
+            "finally:\n    assert 'pandas' not in sys.modules"
+        )
+        run(program, tmp_path)

@@ -96,12 +96,14 @@ def group() -> None:
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """Run the program `logwright`."""
+    """Run the program `logwright`, by default with the arguments of this process."""
     from logwright.codec.fault import DamageError, LogwrightError, StorageError, UsageError
-    from logwright.readers.process import keep_freed_memory
+    from logwright.readers.process import keep_freed_memory, leave_out_pandas
 
     _buffer_output()
     keep_freed_memory()
+    if args is None:
+        leave_out_pandas()
     try:
         status = group.main(args=args, prog_name="logwright", standalone_mode=False)
         sys.stdout.flush()
