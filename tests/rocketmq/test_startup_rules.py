@@ -360,3 +360,14 @@ def test_last_extension_unit_whose_bitmap_exceeds_its_file_stops_the_start(tmp_p
     started = start(files, enableConsumeQueueExt=True)
     assert not started.verdict.opens
     assert "java.nio.BufferUnderflowException" in started.verdict.error
+
+
+def test_end_of_a_unit_overflows_as_a_brokers(tmp_path: Any) -> None:
+    """It is negative, so the log is dispatched from its start, and no unit is taken to be after the end of the log."""
+    files = written(tmp_path, [*ROWS, *({**row, "queue_id": 1} for row in ROWS[:4])])
+    name = "consumequeue/T/1/00000000000000000000"
+    files[name] = changed(files[name], 80, struct.pack(">qiq", (1 << 63) - 1, (1 << 31) - 1, -1))
+    store = store_of(start(files))
+    queue = store.queues["T", 1]
+    assert (queue.min_offset, queue.max_offset) == (0, 5)
+    assert [unit.number for unit in store.pull(queue, 0)[0]] == [0, 1, 2, 3]

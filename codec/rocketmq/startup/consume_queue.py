@@ -141,7 +141,7 @@ class ConsumeQueue:
                 if phy < 0 or size <= 0:
                     break
                 used += SIZE
-                self.max_phy = phy + size
+                self.max_phy = int64(phy + size)
                 address = self._address(tags_code, address)
             end = file.base + used
             if used < file.size:
@@ -164,7 +164,7 @@ class ConsumeQueue:
                 if phy >= phy_end:
                     break
                 file.wrote += SIZE
-                self.max_phy = phy + size
+                self.max_phy = int64(phy + size)
                 address = self._address(tags_code, address)
             else:
                 return
@@ -177,7 +177,8 @@ class ConsumeQueue:
         number = message.queue_offset if number is None else number
         if tags_code is None:
             tags_code = message.tags_code if self.ext is None else self.ext.put(message)
-        if message.phy + message.size <= self.max_phy:
+        end = int64(message.phy + message.size)
+        if end <= self.max_phy:
             return True
         expected = int64(number * SIZE)
         file = self.queue.last_for(expected)
@@ -186,7 +187,7 @@ class ConsumeQueue:
             file.append(_UNIT.pack(0, FILLER, 0) * (expected % file.size // SIZE if expected > 0 else 0))
         if number and expected < file.base + file.wrote:
             return True
-        self.max_phy = message.phy + message.size
+        self.max_phy = end
         file.append(_UNIT.pack(message.phy, message.size, tags_code))
         return True
 

@@ -420,7 +420,9 @@ class MessageStore:
                     status = status if total else "MESSAGE_WAS_REMOVING"
                     size = self.config.log_size
                     # The remainder in Java has the sign of the offset.
-                    skip = unit.phy + size - (unit.phy % size if unit.phy >= 0 else -(-unit.phy % size))
+                    skip = int64(
+                        unit.phy + size - (unit.phy % size if unit.phy >= 0 else -(-unit.phy % size))
+                    )
                     continue
                 picked.append(unit)
                 total += unit.size
