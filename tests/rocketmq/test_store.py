@@ -611,3 +611,20 @@ def test_name_without_padding_is_a_warning(folder: str, keyed: Path) -> None:
     assert sum("not padded" in fault.detail for _, fault in report.faults) == len(
         [*(keyed / folder).iterdir()]
     )
+
+
+def test_queue_begins_after_its_deleted_messages(tmp_path: Path) -> None:
+    """As in a broker. A queue whose messages are all deleted has the offset of its next one."""
+    home = tmp_path / "store"
+    rows = [{"topic": "Old" if n < 3 else "T", "body": b"x" * 100} for n in range(40)]
+    lw.write(rows, home, "rocketmq.store", **SIZES)
+    low = len(lw.read(home))
+    min((home / "commitlog").iterdir()).unlink()
+    low -= len(lw.read(home))
+    plain = lw.read(home, view="queues").to_pylist()
+    assert plain == lw.read(home, view="queues", mode="AS_SYSTEM").to_pylist()
+    names = ("topic", "min_offset", "max_offset", "messages", "gaps")
+    assert [tuple(row[name] for name in names) for row in plain] == [
+        ("Old", 3, 3, 0, 0),
+        ("T", low - 3, 37, 40 - low, 0),
+    ]

@@ -137,7 +137,7 @@ class ServedStore(Served):
         for key, queue in sorted(self.store.queues.items()):
             count, first, last = reads.get(key, (0, None, None))
             low, high = queue.min_offset, queue.max_offset
-            empty = high <= low
+            empty = high < max(low, 1)
             yield {
                 "topic": key[0], "queue_id": key[1], "min_offset": None if empty else low, "max_offset": None if empty else high,
                 "messages": count, "gaps": high - low - count, "first_physical_offset": first,

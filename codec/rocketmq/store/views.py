@@ -39,7 +39,7 @@ QUEUES = Table(
     (
         Column("topic", pa.string(), "the topic", nullable=False),
         Column("queue_id", pa.int32(), "queue of the topic", nullable=False),
-        Column("min_offset", pa.int64(), "offset of its first message"),
+        Column("min_offset", pa.int64(), "offset of its first message; of the next one, if all are deleted"),
         Column("max_offset", pa.int64(), "offset of the next message"),
         Column("messages", pa.int64(), "number of units that point to a message", nullable=False),
         Column(
@@ -195,7 +195,7 @@ def consumer_offsets(listing: Listing) -> dict[tuple[str, int], list[dict[str, A
 
 
 def _queues(listing: Listing, plan: Plan) -> list[Group]:
-    offsets = consumer_offsets(listing)
+    offsets, logs = consumer_offsets(listing), tree.logs(listing)
     queues: dict[tuple[str, int, bool], list[Part]] = {}
     for file in plan.files:
         queue = tree.queue_of(file.name)
@@ -210,6 +210,7 @@ def _queues(listing: Listing, plan: Plan) -> list[Group]:
             "queue_id": number,
             "batch": batch,
             "offsets": offsets.get((topic, number), []),
+            "log_start": (tree.base_of(logs[0].name) or 0) if logs else 0,
         }
         out.append(Group((Run(tuple(queue_parts)),), params))
     return out
@@ -243,14 +244,21 @@ def _queue_row(params: Mapping[str, Any], runs: Sequence[Stream]) -> dict[str, A
         number = "base_offset" if params["batch"] else "queue_offset"
         for batch in run((number, "physical_offset", "size", *(("batch_size",) if params["batch"] else ()))):
             arrays = [np.asarray(column, np.int64) for column in batch.columns]
-            first, phy, size = (values[arrays[2] != FILLER] for values in arrays[:3])
-            count = arrays[3] if params["batch"] else np.ones(len(size), np.int64)
-            if not len(size):
+            if not params["batch"]:
+                arrays.append(np.ones(len(arrays[0]), np.int64))
+            first, phy, _, count = (values[arrays[2] != FILLER] for values in arrays)
+            if not len(first):
                 continue
+            row["max_offset"] = int(first[-1] + count[-1])
+            first, phy, count = (values[phy >= params["log_start"]] for values in (first, phy, count))
+            if not len(first):
+                continue  # their messages are deleted
             if row["min_offset"] is None:
                 row["min_offset"], row["first_physical_offset"] = int(first[0]), int(phy[0])
-            row["max_offset"], row["last_physical_offset"] = int(first[-1] + count[-1]), int(phy[-1])
+            row["last_physical_offset"] = int(phy[-1])
             row["messages"] += int(count.sum())
+    if row["min_offset"] is None:
+        row["min_offset"] = row["max_offset"]
     if row["min_offset"] is not None:
         row["gaps"] = row["max_offset"] - row["min_offset"] - row["messages"]
     return row
