@@ -361,8 +361,8 @@ def _of_result(layout: Layout, reading: Options) -> Options:
 
 
 def about(name: str, fault: Fault) -> tuple[str, Kind, str]:
-    """Return what identifies a fault, wherever it is found."""
-    return name, fault.kind, fault.detail
+    """Return what identifies a fault, wherever it is found. A repair may move a file to another folder."""
+    return name.rpartition("/")[2], fault.kind, fault.detail
 
 
 def _severe(faults: Iterable[tuple[str, Fault]]) -> list[tuple[str, Fault]]:

@@ -37,6 +37,7 @@ from logwright.codec.rocketmq.formats.consumequeue_ext import UNIT as EXT_UNIT
 from logwright.codec.rocketmq.formats.indexfile.layout import HEAD, HEADER, entry_at
 from logwright.codec.rocketmq.formats.indexfile.layout import SIZE as ENTRY
 from logwright.codec.rocketmq.startup.message_store import StoreConfig
+from logwright.codec.rocketmq.store import tree
 from logwright.codec.store.build import Piece
 from logwright.codec.window import Bytes, Zeros
 
@@ -157,7 +158,7 @@ class QueueWriter:
         self.queue, self.gaps, self.ext = (topic, queue_id), gaps, ext
         self.lost, self.skipped = lost, 0
         """Places of lost messages in the log, in order; and the number of queue offsets that a broker gave no message of this light queue."""
-        self.writes = topic not in ("", ".", "..") and not {"/", "\0"} & set(topic)
+        self.writes = tree.is_folder_name(topic)
         self.next, self.reached = None if end is None else end.next, -1
         at = 0 if end is None else end.units
         self.file, self.pending = _continued(f"{self.folder}/{topic}/{queue_id}", size, at, read)
@@ -169,7 +170,8 @@ class QueueWriter:
 
     def open(self, number: int) -> int:
         """Prepare for a unit with this queue offset. Return the next queue offset."""
-        if self.next is None:
+        repeated = self.gaps is Gaps.REPEAT and self.reached < 0
+        if self.next is None or (repeated and number < self.next):
             self.next = self._begin(number)
         return self.next
 
@@ -191,7 +193,7 @@ class QueueWriter:
         used = number * UNIT.min_size % self.file.size
         self.file.at = number * UNIT.min_size - used
         filler = UNIT.pack({"physical_offset": 0, "size": FILLER, "tags_code": 0})
-        self.pending.append(filler * (used // UNIT.min_size))
+        self.pending[:] = [filler * (used // UNIT.min_size)]
         return number
 
     def _accept(self, units: Units) -> Units:
@@ -211,7 +213,10 @@ class QueueWriter:
                 continue
             gap = number - self.next - self.skipped
             if gap > 0 and self._is_intact(phy):
-                self.skipped += gap
+                if self.next or self.reached >= 0:
+                    self.skipped += gap
+                else:
+                    self.next = self._begin(number)
             elif self.gaps is Gaps.REPEAT and 0 < gap <= (phy - max(self.reached, 0)) // SMALLEST:
                 rows += [i] * gap
                 self.next += gap

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from golden_stores import CASES, HEALTHY, HOME
 from test_store import ROWS, SIZES, path_options, placed
-from test_write import light
+from test_write import batch, light
 
 import logwright as lw
 from logwright.codec.rocketmq.formats.commitlog.codec import CODEC
@@ -425,20 +425,159 @@ def test_damaged_unit_of_a_deleted_message_is_removed(unit: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("rebuilt", [False, True], ids=["sound queues", "lost queue"])
-def test_queue_whose_messages_are_all_deleted_keeps_its_offsets(rebuilt: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"enableConsumeQueueExt": True, "mappedFileSizeConsumeQueueExt": 200},
+        {"batch_topics": "Old", "mapperFileSizeBatchConsumeQueue": 230},
+    ],
+    ids=["plain", "extension", "batches"],
+)
+def test_queue_whose_messages_are_all_deleted_keeps_its_offsets(
+    rebuilt: bool, options: dict[str, Any], tmp_path: Path
+) -> None:
     """Without its last file the queue would begin at 0 again, and consumers would skip new messages."""
     home, out = tmp_path / "store", tmp_path / "repaired"
     rows = [{"topic": "Old" if n < 3 else "T", "body": b"x" * 100} for n in range(40)]
-    lw.write(rows, home, "rocketmq.store", **SIZES)
+    lw.write(rows, home, "rocketmq.store", **SIZES, **options)
     min((home / "commitlog").iterdir()).unlink()
     assert set(lw.read(home)["topic"].to_pylist()) == {"T"}
-    queue = next((home / "consumequeue" / "Old").rglob("0*0"))
-    assert not queue.read_bytes()[60:].strip(b"\0")
+    old = {path.relative_to(home): path.read_bytes() for path in home.glob("*consumequeue*/Old/0/*")}
+    assert len(old) == (2 if "enableConsumeQueueExt" in options else 1)
+    assert not any(data[138:].strip(b"\0") for data in old.values())
     if rebuilt:
         shutil.rmtree(home / "consumequeue" / "T")
     lw.repair(home, out, **SIZES)
-    assert (out / queue.relative_to(home)).read_bytes() == queue.read_bytes()
-    assert lw.verify(out, as_system="5.5.0", **SIZES).ok
+    assert {name: (out / name).read_bytes() for name in old} == old
+    assert lw.verify(out, as_system="5.5.0", mappedFileSizeConsumeQueue=100).ok
+
+
+@pytest.mark.parametrize("damaged", [False, True], ids=["sound", "damaged"])
+def test_batch_queue_keeps_the_places_of_its_units_after_deleted_messages(
+    damaged: bool, tmp_path: Path
+) -> None:
+    """Units are contiguous whatever their queue offsets, so the messages do not say where they are."""
+    home, options = tmp_path / "store", {**SIZES, "mapperFileSizeBatchConsumeQueue": 230}
+    rows = [batch(2 * n, 2) for n in range(40)]
+    lw.write(rows, home, "rocketmq.store", batch_topics="B", **options)
+    for path in sorted((home / "commitlog").iterdir())[:3]:
+        path.unlink()
+    queue = home / "batchconsumequeue/B/1"
+    before = {path.name: path.read_bytes() for path in queue.iterdir()}
+    if damaged:
+        set_bytes(queue / max(before), 8, bytes(4))
+    for name in ("first", "second"):
+        lw.repair(home, tmp_path / name, **options)
+        home = tmp_path / name
+        after = {path.name: path.read_bytes() for path in (home / "batchconsumequeue/B/1").iterdir()}
+        assert after == {name: before[name] for name in after}
+        assert max(after) == max(before)
+        assert damaged or after == before
+        assert lw.verify(home, as_system="5.5.0", **options).ok
+
+
+@pytest.mark.parametrize("damaged", [False, True], ids=["sound", "damaged"])
+def test_light_queue_keeps_its_offsets_after_deleted_messages(damaged: bool, tmp_path: Path) -> None:
+    """A broker leaves gaps in its queue offsets and appends, so the messages do not say where their units are."""
+    numbers = [*range(5), *range(20, 40)]
+    home = tmp_path / "store"
+    lw.write([light(n) for n in numbers], home, "rocketmq.store", **SIZES)
+    units = [
+        data
+        for path in sorted((home / "consumequeue/T/0").iterdir())
+        for data in iter_unpack("20s", path.read_bytes())
+    ]
+    stored = b"".join(unit for (unit,) in units)
+    queue = home / "consumequeue/%LMQ%a/0"
+    shutil.copytree(home / "consumequeue/T/0", queue)
+    for path in sorted((home / "commitlog").iterdir())[:2]:
+        path.unlink()
+    if damaged:
+        set_bytes(queue / f"{100:020d}", 8, bytes(4))
+    options = {**SIZES, "enableLmq": True}
+    for name in ("first", "second"):
+        lw.repair(home, tmp_path / name, **options)
+        home = tmp_path / name
+        after = sorted((home / "consumequeue/%LMQ%a/0").iterdir())
+        data = b"".join(path.read_bytes() for path in after)
+        start = int(after[0].name)
+        first = data.index(stored[20 * 12 : 20 * 13])
+        assert data[first:] == stored[start + first :]
+        assert damaged or start == 0
+        assert lw.verify(home).ok
+
+
+def test_light_queue_of_a_log_that_starts_at_0_begins_with_fillers_as_a_brokers(tmp_path: Path) -> None:
+    """A broker counts messages that it does not add to the queue, such as those of retry topics."""
+    home, name, options = tmp_path / "store", f"consumequeue/%LMQ%a/0/{0:020d}", {**SIZES, "enableLmq": True}
+    lw.write([light(n) for n in range(2, 5)], tmp_path / "written", "rocketmq.store", **SIZES)
+    lw.rebuild(tmp_path / "written", home, **options)
+    filler = (0, 0x7FFFFFFF, 0)
+    assert list(iter_unpack(">qiq", (home / name).read_bytes()))[:2] == [filler, filler]
+    lw.repair(home, tmp_path / "same", **options)
+    assert lw.diff(home, tmp_path / "same", by="files").equal
+    data = (home / name).read_bytes()
+    set_bytes(home / name, 60, bytes(40))
+    lw.repair(home, tmp_path / "out", **options)
+    assert (tmp_path / "out" / name).read_bytes() == data
+
+
+def test_wrong_flag_of_a_message_does_not_make_its_topic_one_with_batches(tmp_path: Path) -> None:
+    """A broker does not load a store with a batch consume queue and a consume queue of the same topic."""
+    home = tmp_path / "store"
+    lw.write(ROWS, home, "rocketmq.store", **SIZES)
+    shutil.rmtree(home / "config")
+    log = min((home / "commitlog").iterdir())
+    set_bytes(log, MESSAGE.offset("sys_flag"), (0x80).to_bytes(4, "big"))
+    shutil.rmtree(home / "index")
+    set_bytes(next((home / "consumequeue").rglob("0*0")), 8, bytes(4))
+    lw.repair(home, tmp_path / "out", **SIZES)
+    assert not (tmp_path / "out/batchconsumequeue").exists()
+    assert lw.verify(tmp_path / "out", as_system="5.5.0", **SIZES).ok
+
+
+def test_file_among_extension_files_that_keeps_a_broker_from_starting_is_removed(tmp_path: Path) -> None:
+    home = tmp_path / "store"
+    options = {**SIZES, "enableConsumeQueueExt": True, "mappedFileSizeConsumeQueueExt": 200}
+    lw.write(ROWS, home, "rocketmq.store", **options)
+    name = next((home / "consumequeue_ext").rglob("0*0"))
+    shutil.copy(name, f"{name}.bak")
+    del options["maxIndexNum"]
+    lw.repair(home, tmp_path / "out", **options)
+    assert not list((tmp_path / "out").rglob("*.bak"))
+    report = lw.verify(tmp_path / "out", as_system="5.5.0", **options)
+    assert report.ok, report.text()
+
+
+def test_files_whose_content_a_broker_does_not_need_do_not_prevent_a_repair(tmp_path: Path) -> None:
+    home = tmp_path / "store"
+    lw.write(ROWS, home, "rocketmq.store", **SIZES)
+    (home / "abort").write_bytes(b"?")
+    (home / "abort.bak").write_bytes(b"?")
+    (home / "config/consumerOffset.json").write_bytes(b"")
+    lw.repair(home, tmp_path / "out", **SIZES)
+    assert [(tmp_path / "out" / name).read_bytes() for name in ("abort", "abort.bak")] == [b"", b""]
+    assert not (tmp_path / "out/config/consumerOffset.json").exists()
+    assert lw.verify(tmp_path / "out").ok
+
+
+def test_damage_that_stays_in_one_of_several_commit_log_paths_does_not_prevent_a_repair(
+    tmp_path: Path,
+) -> None:
+    """Nothing proves the right topic of the message, because no queue lists it."""
+    home, paths = tmp_path / "store", [tmp_path / "disk1", tmp_path / "disk2"]
+    options = {**SIZES, "storePathCommitLog": ",".join(map(str, paths))}
+    rows = [
+        {"topic": "T", "body": b"x" * 100, "store_timestamp_ms": 1_700_000_000_000 + n} for n in range(20)
+    ]
+    lw.write(rows, home, "rocketmq.store", **options)
+    shutil.rmtree(home / "consumequeue")
+    log = min(paths[1].iterdir())
+    set_bytes(log, 88 + 100 + 1, b".")
+    del options["maxIndexNum"]
+    lw.repair(home, tmp_path / "out", **options)
+    assert len(lw.read(tmp_path / "out")) == len(rows)
 
 
 QUEUE = f"consumequeue/T/0/{0:020d}"

@@ -1,10 +1,11 @@
-"""Replace damaged files of `config/`. A broker reads the `.bak` file instead, or starts without the content."""
+"""Replace damaged files of `config/`, and `abort`. A broker reads the `.bak` file instead, or starts without the content."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
 from logwright.codec.describe import DescriptionError
+from logwright.codec.rocketmq.formats import abort
 from logwright.codec.rocketmq.formats.config import CODECS
 from logwright.codec.rocketmq.store import tree
 from logwright.codec.single_frame import SmallFileCodec
@@ -17,7 +18,10 @@ def replaced(
     listing: Listing, queues: Collection[tuple[str, int]], batch_topics: Collection[str]
 ) -> Iterator[tuple[str, bytes | None, str]]:
     """Yield the damaged files, their new content (None: no file) and a note about it. `queues` are those of all messages."""
-    names = {entry.name for entry in listing.entries() if entry.size}
+    names = {entry.name for entry in listing.entries()}
+    for name in (tree.ABORT, f"{tree.ABORT}{_BACKUP}"):
+        if name in names and not _parses(abort.CODEC, listing, name):
+            yield name, b"", f"{name} was damaged and is empty. A broker does not read it."
     for codec in CODECS:
         for name in sorted(
             name

@@ -24,8 +24,9 @@ from logwright.codec.fault import DamageError, Severity
 from logwright.codec.frames.codec import Part
 from logwright.codec.frames.walk import Hole, ListedFile, Stretch, Walk
 from logwright.codec.option import Option, Options
-from logwright.codec.rocketmq.derive import Deriver, Gaps
+from logwright.codec.rocketmq.derive import Deriver, Gaps, QueueEnd, Read
 from logwright.codec.rocketmq.dispatch import Queues, differing, dispatches
+from logwright.codec.rocketmq.formats.batchconsumequeue import UNIT as BATCH_UNIT
 from logwright.codec.rocketmq.formats.consumequeue import FILLER, UNIT
 from logwright.codec.rocketmq.formats.consumequeue_ext import CODEC as EXT
 from logwright.codec.rocketmq.formats.consumequeue_ext import FIRST_TAG
@@ -62,6 +63,8 @@ from logwright.codec.store.overlay import Overlay
 from logwright.codec.window import Zeros
 
 _UNIT = dtype_of(UNIT)
+_UNITS = {tree.QUEUE: _UNIT, tree.BATCH: dtype_of(BATCH_UNIT)}
+"""The units of queues by folder."""
 PLACEHOLDERS = "Lost messages were replaced by placeholders. Consumers get them, with the property LW_LOST."
 REBUILDS = (tree.QUEUE, tree.INDEX, tree.CHECKPOINT)
 _MOST_WRONG = 64
@@ -88,8 +91,8 @@ class StoreRepair(Repairer):
         self.times = StoreTimes()
         self.stored: dict[int, int] = {}
         """The store times of messages with a wrong one, by physical offset."""
-        self.queues: set[tuple[str, int]] = set()
-        """The queues of all messages."""
+        self.queues: dict[tuple[str, int], int] = {}
+        """The queues of all messages, with the physical offset of the first message of each."""
 
     @classmethod
     def as_system(cls, listing: Listing, plan: Plan, options: Options) -> RepairPlan:
@@ -113,13 +116,16 @@ class StoreRepair(Repairer):
 
     def _follow(self, sequences: Sequences, part: Part) -> None:
         try:
-            added = dispatches(part.data, part.start, part.end, tags=False)
+            added = dispatches(part.data, part.start, part.end, tags=False, lmq=self.config.lmq)
         except IndexError:
             return  # a message that a broker refuses
         self.times.add(part.data, part.start, part.end, added.phy, added.stored)
-        self.queues.update(added.queues)
+        for queue in added.queues:
+            self.queues.setdefault(queue, -1)
         for i, own in groups(added.units.queue):
-            if added.queues[i][0] not in self.config.batch_topics:
+            if self.queues[added.queues[i]] < 0:
+                self.queues[added.queues[i]] = int(added.units.phy[own[0]])
+            if added.queues[i][0] not in self.config.batch_topics and not tree.is_light(added.queues[i]):
                 sequences.add(added.queues[i], added.units.pick(own))
 
     def _listed(self, sequences: Sequences) -> dict[int, set[Place]]:
@@ -348,8 +354,11 @@ class StoreResult(RepairPlan):
             yield self.rewritten(
                 tree.CHECKPOINT, checkpoint(last.stored, last.base + last.runs[-1].last_start)
             )
-        config = list(replaced(self.listing, self.repair.queues, self.repair.config.batch_topics))
+        topics = {queue for queue in self.repair.queues if not tree.is_light(queue)}
+        config = list(replaced(self.listing, topics, self.repair.config.batch_topics))
         for name, data, note in config:
+            if name == tree.ABORT and damaged:
+                continue
             self.notes.append(note)
             if data is not None:
                 yield self.rewritten(name, data)
@@ -358,12 +367,12 @@ class StoreResult(RepairPlan):
             name, folder = entry.name, tree.first(entry.name)
             keep = index if folder == tree.INDEX else not tree.is_log(name)
             if folder in _QUEUES:
-                keep = queues or self._is_of_deleted(name)
+                keep = queues or tree.queue_of(name) in self._deleted
             if keep and name not in remade and (name != tree.ABORT or not damaged):
                 yield self.unchanged(name)
         yield from derived_pieces(
-            result, self.repair.config, self.repair.options, queues=not queues, index=not index
-        )
+            result, self.repair.config, self.repair.options, queues=not queues, index=not index, ends=self._begins_at, read=self._before
+        )  # fmt: skip
         yield from logs
         for name in preallocated:
             yield self.unchanged(name)
@@ -390,10 +399,17 @@ class StoreResult(RepairPlan):
         """Return whether the existing queues point to the messages of the result."""
         remaining = {name for name in self.sizes if tree.first(name) in (tree.QUEUE, tree.BATCH)}
         for name in self.sizes:
-            if tree.first(name) == tree.EXT and not self._sound(name, EXT, self.repair.config.ext_size, {}):
+            if tree.first(name) == tree.EXT and not self._sound_extension(name):
                 return False
         ends: dict[str, int] = {}
-        for piece in derived_pieces(result, self.repair.config, self.repair.options, index=False):
+        for piece in derived_pieces(
+            result,
+            self.repair.config,
+            self.repair.options,
+            index=False,
+            ends=self._begins_at,
+            read=self._before,
+        ):
             if tree.first(piece.name) not in (tree.QUEUE, tree.BATCH):
                 continue
             start = ends.get(piece.name, 0)
@@ -409,15 +425,60 @@ class StoreResult(RepairPlan):
 
     def _leads_below(self, name: str) -> bool:
         """Return whether all units of a queue file point to messages before the start of the log."""
-        if tree.first(name) != tree.QUEUE or tree.queue_of(name) is None or tree.base_of(name) is None:
+        unit = _UNITS.get(tree.first(name))
+        if unit is None or tree.queue_of(name) is None or tree.base_of(name) is None:
             return False
-        units = units_of(self.listing, name, self.sizes[name])
+        units = units_of(self.listing, name, self.sizes[name], unit)
         return bool(len(units) and _below(units, self._low).all())
 
-    def _is_of_deleted(self, name: str) -> bool:
-        """Return whether a file is of a queue whose messages are all deleted. Without it the queue would begin at 0 again."""
-        known = tree.queue_of(name) in self.repair.queues or self.repair.config.ext
-        return not known and self._leads_below(name)
+    @cached_property
+    def _deleted(self) -> set[tuple[str, int]]:
+        """The queues whose messages are all deleted. Without their files they would begin at 0 again."""
+        sound: dict[tuple[str, int], bool] = {}
+        for name in self.sizes:
+            queue = tree.queue_of(name) if tree.first(name) in _QUEUES else None
+            if queue is None or queue in self.repair.queues:
+                continue
+            extension = tree.first(name) == tree.EXT
+            good = self._sound_extension(name) if extension else self._leads_below(name)
+            sound[queue] = good and sound.get(queue, True)
+        return {queue for queue, good in sound.items() if good}
+
+    @cached_property
+    def _begins_at(self) -> dict[tuple[str, int], QueueEnd]:
+        """The places of the first messages of batch and light queues after deleted ones. The messages do not say where they are."""
+        queues: dict[tuple[str, int], list[str]] = {}
+        for name in sorted(self.sizes, key=lambda name: tree.base_of(name) or 0) if self._low > 0 else ():
+            queue, folder = tree.queue_of(name), tree.first(name)
+            light = queue is not None and folder == tree.QUEUE and tree.is_light(queue)
+            if (
+                queue in self.repair.queues
+                and tree.base_of(name) is not None
+                and (folder == tree.BATCH or light)
+            ):
+                queues.setdefault(queue, []).append(name)
+        places = (
+            (queue, self._place_of(names, self.repair.queues[queue])) for queue, names in queues.items()
+        )
+        return {queue: place for queue, place in places if place is not None}
+
+    def _place_of(self, names: Sequence[str], phy: int) -> QueueEnd | None:
+        """Return the place of the unit of a message in the files of a queue."""
+        folder = tree.first(names[0])
+        unit = _UNITS[folder]
+        for name in names:
+            units = units_of(self.listing, name, self.sizes[name], unit)
+            for i in np.flatnonzero(units["physical_offset"] == phy)[:1].tolist():
+                at = (tree.base_of(name) or 0) + i * unit.itemsize
+                return QueueEnd(0 if folder == tree.BATCH else at // unit.itemsize, at)
+        return None
+
+    def _before(self, name: str) -> bytes:
+        """Return what precedes that place in its file: the units of deleted messages, or fillers."""
+        if tree.first(name) == tree.BATCH:
+            return self.listing.read(name) if name in self.sizes else b""
+        unit = UNIT.pack({"physical_offset": 0, "size": FILLER, "tags_code": 0})
+        return unit * (self.repair.config.queue_size // UNIT.min_size)
 
     @property
     def _low(self) -> int:
@@ -464,6 +525,10 @@ class StoreResult(RepairPlan):
         name, at = next(_located(result, int(unit["physical_offset"])))
         return result.read(name, at, int(unit["size"]))
 
+    def _sound_extension(self, name: str) -> bool:
+        """Return whether a broker loads a file of `consumequeue_ext`, and it is undamaged."""
+        return tree.base_of(name) is not None and self._sound(name, EXT, self.repair.config.ext_size, {})
+
     def _sound_index(self) -> bool:
         """Return whether all index files are undamaged."""
         slots = self.repair.config.slots
@@ -504,15 +569,16 @@ class StoreResult(RepairPlan):
 
 def derived_pieces(
     listing: Listing, config: StoreConfig, options: Options, gaps: Gaps = Gaps.REPEAT, *, queues: bool = True, index: bool = True,
-    messages: Iterator[tuple[str, Part]] | None = None,
+    messages: Iterator[tuple[str, Part]] | None = None, ends: Mapping[tuple[str, int], QueueEnd] | None = None, read: Read | None = None,
 ) -> Iterator[Piece]:  # fmt: skip
-    """Derive queues and index files from `messages`, by default those of an undamaged commit log. Raises `DamageError` for a message that a
-    broker refuses."""
+    """Derive queues and index files from `messages`, by default those of an undamaged commit log. Some queues may begin at `ends` of existing
+    ones, whose files `read` returns. Raises `DamageError` for a message that a broker refuses."""
     if not (queues or index):
         return
     deriver = Deriver(config, gaps, tags=tree.indexes_tags(options), queues=queues, index=index)
     logs = tree.logs(listing)
     deriver.from_zero = bool(logs) and tree.base_of(logs[0].name) == 0
+    deriver.ends, deriver.read = ends or {}, read or deriver.read
     for name, part in _parts(listing) if messages is None else messages:
         try:
             yield from deriver.add(part.data, part.start, part.end)

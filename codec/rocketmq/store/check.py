@@ -155,7 +155,7 @@ class StoreChecker:
         self._base = self._stop = -1
         self._queues = Queues()
         self._files = QueueFiles(listing, plan)
-        self._light = any(map(_is_light, self._files.by_queue))
+        self._light = any(map(tree.is_light, self._files.by_queue))
         self._batches = tree.batch_topics(listing)
         self._delays = delays_of(options[tree.DELAY_LEVELS.name])
         self._blocks: list[tuple[Any, ...]] = []
@@ -339,7 +339,7 @@ class StoreChecker:
         logs = tree.logs(self._listing)
         log_start = (tree.base_of(logs[0].name) or 0) if logs else 0
         for code, runs in self._runs.items():
-            if _is_light(self._queues.names[code]):
+            if tree.is_light(self._queues.names[code]):
                 continue  # brokers leave gaps
             yield from self._queue_continuity(*self._queues.names[code], runs, holes, log_start)
 
@@ -444,7 +444,7 @@ class StoreChecker:
             return
         codes = {self._queues.names[code]: code for code in self._runs}
         reached, absent = -1, []
-        for queue in sorted({*files, *(queue for queue in codes if not _is_light(queue))}):
+        for queue in sorted({*files, *(queue for queue in codes if not tree.is_light(queue))}):
             runs = self._runs.get(codes.get(queue, -1), [])
             if len(runs) == 1 and runs[0].listed:
                 first, stop = int(runs[0].number[0]), int(runs[0].number[-1]) + 1
@@ -462,13 +462,13 @@ class StoreChecker:
                     yield from self._misplaced(file, number, np.arange(len(units)))
                     yield from self._codes(file, units, tags, range(len(units)))
                     continue
-                is_light = _is_light(queue)
+                light = tree.is_light(queue)
                 if not ((units["size"] != FILLER) & (at >= low)).any():
                     continue
-                known = self._all_offsets if is_light or not len(offsets) else offsets
+                known = self._all_offsets if light or not len(offsets) else offsets
                 index = np.minimum(np.searchsorted(known, at), max(len(known) - 1, 0))
                 matches = known[index] == at if len(known) else np.zeros(len(at), np.bool_)
-                if not is_light and len(offsets):
+                if not light and len(offsets):
                     matches &= sizes[index] == units["size"]
                 reached = max(reached, int(at[matches].max(initial=-1)))
                 faulty = np.flatnonzero(~matches & (units["size"] != FILLER) & (at >= low))
@@ -480,14 +480,14 @@ class StoreChecker:
                         file.name,
                         Fault(NAME, position, units.dtype.itemsize, Kind.LINK, text, Severity.ERROR, "", 0),
                     )
-                if not is_light and len(offsets):
+                if not light and len(offsets):
                     yield from self._misplaced(file, number[index[matches]], np.flatnonzero(matches))
                     yield from self._codes(file, units, tags[index], np.flatnonzero(matches))
             if len(listed) == 1 and np.array_equal(listed[0], offsets):
                 continue
             known = np.sort(np.concatenate([np.array([-1]), *listed]))
             expected = offsets[~_repeated(np.diff(number))[: len(number)] & (number >= 0)]
-            if _is_light(queue):  # it may have been deleted before its first unit
+            if tree.is_light(queue):  # it may have been deleted before its first unit
                 expected = offsets[offsets > known[1]] if len(known) > 1 else offsets[:0]
             missing = expected[known[np.searchsorted(known, expected, "right") - 1] != expected]
             absent.append((queue, missing))
@@ -507,7 +507,9 @@ class StoreChecker:
             lost = {"topic": queue[0], "queue_id": queue[1]}
             files = self._files.by_queue.get(queue)
             name = files[-1].name if files else ""
-            yield name, Fault(NAME, 0, 0, Kind.LINK, text, Severity.ERROR, system, 0, lost)
+            # A queue whose topic is damaged cannot be rebuilt.
+            severity = Severity.ERROR if tree.is_folder_name(queue[0]) else Severity.WARNING
+            yield name, Fault(NAME, 0, 0, Kind.LINK, text, severity, system, 0, lost)
         if len(late):
             name, at = self._locate(int(late[0]))
             last = "last message" if len(late) == 1 else f"last {len(late)} messages"
@@ -521,7 +523,7 @@ class StoreChecker:
         """Check that the units at these places of a file are at the queue offsets of their messages, which are consecutive: otherwise the
         file has the name of another one."""
         queue, (base, beyond) = tree.queue_of(file.name), divmod(tree.base_of(file.name) or 0, _UNIT.itemsize)
-        if queue is None or queue[0] in self._batches or _is_light(queue) or beyond or not len(places):
+        if queue is None or queue[0] in self._batches or tree.is_light(queue) or beyond or not len(places):
             return
         shifts, first = base + places - number, int(number[0] - places[0])
         if shifts[0] == 0 or first < 0 or (shifts != shifts[0]).any() or (np.diff(number) != 1).any():
@@ -556,11 +558,6 @@ class StoreChecker:
         units = data[: min(filled, len(data) // dtype.itemsize) * dtype.itemsize].view(dtype)
         used = np.flatnonzero(units["size"])
         return units[: int(used[-1]) + 1 if len(used) else 0]
-
-
-def _is_light(queue: tuple[str, int]) -> bool:
-    """Return whether this is a light queue, which has messages of other topics."""
-    return queue[0].startswith("%LMQ%")
 
 
 def _compared(codes: Int64s, tags: Int64s) -> npt.NDArray[np.bool_]:

@@ -276,6 +276,7 @@ class Log:
             self._add(file)
         self._sort()
         if batches and tree.topics(self.listing) is None:
+            batches -= tree.plain_topics(self.listing)
             self.config = replace(self.config, batch_topics=batches.union(self.config.batch_topics))
 
     def _add(self, file: LogFile) -> None:
@@ -387,7 +388,7 @@ class Log:
             queue = tree.queue_of(file.name)
             if file.role is not Role.DERIVED or tree.first(file.name) != tree.QUEUE or queue is None:
                 continue
-            if not queue[0].startswith("%LMQ%"):
+            if not tree.is_light(queue):
                 yield (
                     queue,
                     (tree.base_of(file.name) or 0) // _UNIT.itemsize,
@@ -473,8 +474,8 @@ def content_end(listing: Listing, name: str, start: int, stop: int) -> int:
     )
 
 
-def units_of(listing: Listing, name: str, size: int) -> npt.NDArray[np.void]:
+def units_of(listing: Listing, name: str, size: int, unit: np.dtype[np.void] = _UNIT) -> npt.NDArray[np.void]:
     """Return the units of a consume queue file of `size` bytes, without the zeros at its end."""
-    count = -(-content_end(listing, name, 0, size) // _UNIT.itemsize)
-    data = listing.read(name, 0, count * _UNIT.itemsize)
-    return np.frombuffer(data[: len(data) // _UNIT.itemsize * _UNIT.itemsize], _UNIT)
+    count = -(-content_end(listing, name, 0, size) // unit.itemsize)
+    data = listing.read(name, 0, count * unit.itemsize)
+    return np.frombuffer(data[: len(data) // unit.itemsize * unit.itemsize], unit)

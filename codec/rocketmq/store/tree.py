@@ -179,6 +179,16 @@ def queue_of(name: str) -> tuple[str, int] | None:
     return (parts[1], int(parts[2])) if number.isdecimal() else None
 
 
+def is_light(queue: tuple[str, int]) -> bool:
+    """Return whether this is a light queue, which has messages of other topics."""
+    return queue[0].startswith("%LMQ%")
+
+
+def is_folder_name(topic: str) -> bool:
+    """Return whether a folder can have the name of a topic, which may be damaged."""
+    return topic not in ("", ".", "..") and not {"/", "\0"} & set(topic)
+
+
 def mapped_queue(name: str) -> str:
     """Return the folder of a file; the same one for all files of the commit log, which may be in several."""
     return LOG if is_log(name) else name.rpartition("/")[0]
@@ -370,9 +380,18 @@ def batch_topics(listing: Listing) -> frozenset[str]:
     """Return the topics with batch consume queues: from topics.json, else from the folders."""
     rows = topics(listing)
     if rows is None:
-        queues = [queue_of(entry.name) for entry in listing.entries() if first(entry.name) == BATCH]
-        return frozenset(queue[0] for queue in queues if queue)
+        return _topics_in(listing, BATCH)
     return frozenset(row["topic"] for row in rows if BATCH_ATTRIBUTE in row["attributes"])
+
+
+def plain_topics(listing: Listing) -> frozenset[str]:
+    """Return the topics that have consume queues without batches. With a batch topic among them a broker does not load the store."""
+    return _topics_in(listing, QUEUE)
+
+
+def _topics_in(listing: Listing, folder: str) -> frozenset[str]:
+    queues = [queue_of(entry.name) for entry in listing.entries() if first(entry.name) == folder]
+    return frozenset(queue[0] for queue in queues if queue)
 
 
 def indexes_tags(options: Options) -> bool:
