@@ -277,6 +277,21 @@ def test_single_displaced_message_is_moved_back_if_its_queue_lists_it(
     assert int(file.name) + displaced not in offsets(tmp_path / "unproved")
 
 
+def test_swapped_messages_are_moved_back_if_their_batch_queue_lists_them(tmp_path: Path) -> None:
+    options = {**OPTIONS, "mapperFileSizeBatchConsumeQueue": 460}
+    rows = [{"topic": "A", "store_timestamp_ms": TIME + n, "body": b"x" * n} for n in range(20)]
+    lw.write(rows, tmp_path / "store", "rocketmq.store", batch_topics="A", **options)
+    (file,) = logs(tmp_path / "store")
+    data = file.read_bytes()
+    (start, first), (_, second) = messages(file)[7:9]
+    stop = start + len(first) + len(second)
+    damaged = data[:start] + second + first + data[stop:]
+    home = changed(tmp_path / "store", tmp_path / "home", {file.name: damaged})
+    lw.repair(home, tmp_path / "out", **options)
+    assert logs(tmp_path / "out")[0].read_bytes() == data
+    assert lw.verify(tmp_path / "out", **options).ok
+
+
 @pytest.mark.parametrize("copied", [2, 7])
 def test_copy_of_a_message_that_its_queue_lists_is_not_kept_twice(
     store: Path, tmp_path: Path, copied: int

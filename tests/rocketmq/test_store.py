@@ -19,6 +19,7 @@ from logwright.codec.fault import Kind, Severity
 from logwright.codec.frames.walk import MemoryFile, Walk
 from logwright.codec.option import Options
 from logwright.codec.rocketmq.formats.commitlog.codec import CODEC
+from logwright.codec.rocketmq.formats.consumequeue import FILLER, UNIT
 from logwright.codec.rocketmq.formats.indexfile.layout import entry_at
 from logwright.codec.rocketmq.formats.indexfile.slots import find_slots
 from logwright.codec.rocketmq.startup.start import STARTUP
@@ -628,3 +629,19 @@ def test_queue_begins_after_its_deleted_messages(tmp_path: Path) -> None:
         ("Old", 3, 3, 0, 0),
         ("T", low - 3, 37, 40 - low, 0),
     ]
+
+
+def test_fillers_after_the_units_of_a_queue_are_an_error(tmp_path: Path) -> None:
+    """A broker counts them, so the next message has another queue offset. It writes fillers only at the start of a queue."""
+    home = tmp_path / "store"
+    rows = [{"topic": "T", "body": b"x", "store_timestamp_ms": 1_700_000_000_000 + n} for n in range(7)]
+    lw.write(rows, home, "rocketmq.store", **SIZES)
+    queue = home / f"consumequeue/T/0/{100:020d}"
+    data = queue.read_bytes()
+    queue.write_bytes(
+        data[:40] + UNIT.pack({"physical_offset": 0, "size": FILLER, "tags_code": 0}) + data[60:]
+    )
+    (fault,) = faults_of(home)
+    assert fault == (str(queue.relative_to(home)), 40, "1 filler after the units of messages")
+    lw.repair(home, tmp_path / "out", **SIZES)
+    assert (tmp_path / "out" / queue.relative_to(home)).read_bytes() == data

@@ -26,7 +26,6 @@ from logwright.codec.frames.walk import Hole, ListedFile, Stretch, Walk
 from logwright.codec.option import Option, Options
 from logwright.codec.rocketmq.derive import Deriver, Gaps, QueueEnd, Read
 from logwright.codec.rocketmq.dispatch import Queues, differing, dispatches
-from logwright.codec.rocketmq.formats.batchconsumequeue import UNIT as BATCH_UNIT
 from logwright.codec.rocketmq.formats.consumequeue import FILLER, UNIT
 from logwright.codec.rocketmq.formats.consumequeue_ext import CODEC as EXT
 from logwright.codec.rocketmq.formats.consumequeue_ext import FIRST_TAG
@@ -46,6 +45,7 @@ from logwright.codec.rocketmq.store.check_times import StoreTimes, checkpoint_fa
 from logwright.codec.rocketmq.store.layout import LAYOUT
 from logwright.codec.rocketmq.store.log import (
     LEAST_BLANK,
+    UNITS,
     Log,
     LogFile,
     LostMessage,
@@ -63,8 +63,6 @@ from logwright.codec.store.overlay import Overlay
 from logwright.codec.window import Zeros
 
 _UNIT = dtype_of(UNIT)
-_UNITS = {tree.QUEUE: _UNIT, tree.BATCH: dtype_of(BATCH_UNIT)}
-"""The units of queues by folder."""
 PLACEHOLDERS = "Lost messages were replaced by placeholders. Consumers get them, with the property LW_LOST."
 REBUILDS = (tree.QUEUE, tree.INDEX, tree.CHECKPOINT)
 _MOST_WRONG = 64
@@ -425,7 +423,7 @@ class StoreResult(RepairPlan):
 
     def _leads_below(self, name: str) -> bool:
         """Return whether all units of a queue file point to messages before the start of the log."""
-        unit = _UNITS.get(tree.first(name))
+        unit = UNITS.get(tree.first(name))
         if unit is None or tree.queue_of(name) is None or tree.base_of(name) is None:
             return False
         units = units_of(self.listing, name, self.sizes[name], unit)
@@ -465,7 +463,7 @@ class StoreResult(RepairPlan):
     def _place_of(self, names: Sequence[str], phy: int) -> QueueEnd | None:
         """Return the place of the unit of a message in the files of a queue."""
         folder = tree.first(names[0])
-        unit = _UNITS[folder]
+        unit = UNITS[folder]
         for name in names:
             units = units_of(self.listing, name, self.sizes[name], unit)
             for i in np.flatnonzero(units["physical_offset"] == phy)[:1].tolist():

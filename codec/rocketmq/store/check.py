@@ -457,6 +457,7 @@ class StoreChecker:
                 units = self._read(file)
                 at = units["physical_offset"].astype(np.int64)
                 listed.append(at[units["size"] != FILLER])
+                yield from self._trailing(file, units, any(map(len, listed)))
                 if np.array_equal(at, offsets) and np.array_equal(units["size"], sizes):
                     reached = max(reached, int(at[-1]) if len(at) else -1)
                     yield from self._misplaced(file, number, np.arange(len(units)))
@@ -492,6 +493,31 @@ class StoreChecker:
             missing = expected[known[np.searchsorted(known, expected, "right") - 1] != expected]
             absent.append((queue, missing))
         yield from self._absent(absent, reached if self._dispatches else np.iinfo(np.int64).max)
+
+    def _trailing(
+        self, file: PlannedFile, units: npt.NDArray[np.void], begun: bool
+    ) -> Iterator[tuple[str, Fault]]:
+        """Check that no filler follows the units of messages in a file. A broker writes fillers only at the start of a queue (`begun`: this
+        file or one before has such units)."""
+        used = np.flatnonzero(units["size"] != FILLER)
+        first = int(used[-1]) + 1 if len(used) else 0
+        if begun and first < len(units):
+            size = units.dtype.itemsize
+            text = f"{plural.count(len(units) - first, 'filler')} after the units of messages"
+            system = "the next messages of the queue get other queue offsets"
+            yield (
+                file.name,
+                Fault(
+                    NAME,
+                    first * size,
+                    (len(units) - first) * size,
+                    Kind.PADDING,
+                    text,
+                    Severity.ERROR,
+                    system,
+                    0,
+                ),
+            )
 
     def _absent(
         self, absent: Sequence[tuple[tuple[str, int], Int64s]], reached: int

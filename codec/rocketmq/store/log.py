@@ -27,6 +27,7 @@ from logwright.codec.frames.walk import Hole, ListedFile, Stretch, Walk
 from logwright.codec.kernels.intrinsics import load_i64be
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.option import Options
+from logwright.codec.rocketmq.formats.batchconsumequeue import UNIT as BATCH_UNIT
 from logwright.codec.rocketmq.formats.commitlog.codec import CODEC
 from logwright.codec.rocketmq.formats.commitlog.layout import BLANK_MAGIC, INNER_BATCH, MESSAGE
 from logwright.codec.rocketmq.formats.commitlog.read import Messages, replacements, store_timestamps
@@ -40,6 +41,8 @@ from logwright.codec.window import Bytes, Frames, Window
 LEAST_BLANK = 8
 """Size of the smallest blank record in bytes."""
 _UNIT = dtype_of(UNIT)
+UNITS = {tree.QUEUE: _UNIT, tree.BATCH: dtype_of(BATCH_UNIT)}
+"""The units of queues by folder."""
 _PHY = MESSAGE.offset("physical_offset")
 
 
@@ -324,7 +327,8 @@ class Log:
     def strays(self) -> Iterator[Part]:
         """Find the messages that are in another file than their own or split by the end of a file, and nowhere else, and displaced ones that
         a consume queue lists. Iterate over them."""
-        listed = {lost.phy: lost.size for lost in self.lost_messages()} if self._damaged else {}
+        lost = self.lost_messages(tree.QUEUE, tree.BATCH) if self._damaged else []
+        listed = {message.phy: message.size for message in lost}
         size = self.config.log_size
         for entry in self._damaged:
             base = tree.base_of(entry.name) or 0
@@ -382,27 +386,31 @@ class Log:
                     target.insert(replace(run, moved=run.moved + room, stray=True) for run in runs)
                 yield stray
 
-    def units(self) -> Iterator[tuple[tuple[str, int], int, npt.NDArray[np.void]]]:
-        """Yield for each consume queue file its queue, first queue offset and units."""
+    def units(self, folder: str = tree.QUEUE) -> Iterator[tuple[tuple[str, int], int, npt.NDArray[np.void]]]:
+        """Yield for each consume queue file its queue, the number of its first unit, which is a queue offset except of a batch queue, and its
+        units."""
+        unit = UNITS[folder]
         for file in self.plan.files:
             queue = tree.queue_of(file.name)
-            if file.role is not Role.DERIVED or tree.first(file.name) != tree.QUEUE or queue is None:
+            if file.role is not Role.DERIVED or tree.first(file.name) != folder or queue is None:
                 continue
             if not tree.is_light(queue):
                 yield (
                     queue,
-                    (tree.base_of(file.name) or 0) // _UNIT.itemsize,
-                    units_of(self.listing, file.name, file.size),
+                    (tree.base_of(file.name) or 0) // unit.itemsize,
+                    units_of(self.listing, file.name, file.size, unit),
                 )
 
-    def lost_messages(self) -> list[LostMessage]:
-        """Return the messages that consume queues list and that are in a gap of the log, by physical offset."""
+    def lost_messages(self, *folders: str) -> list[LostMessage]:
+        """Return the messages that consume queues list, by default those without batches, and that are in a gap of the log, by physical
+        offset."""
         runs = [(file.base + run.start, file.base + run.stop) for file in self.files for run in file.runs]
         if not runs:
             return []
         starts, stops = np.array(runs, np.int64).T
         out: dict[int, LostMessage] = {}
-        for queue, first, units in self.units():
+        files = (file for folder in folders or (tree.QUEUE,) for file in self.units(folder))
+        for queue, first, units in files:
             phy, size = units["physical_offset"].astype(np.int64), units["size"].astype(np.int64)
             before = np.searchsorted(starts, phy + size) - 1  # the last run that starts before the unit's end
             lost = (phy >= 0) & (size > 0) & (size != FILLER) & (phy < stops[-1])
