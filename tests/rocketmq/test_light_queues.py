@@ -80,3 +80,12 @@ def test_gap_in_the_offsets_of_a_light_queue_is_no_damage(tmp_path: Path) -> Non
     (store / NAME).parent.mkdir(parents=True)
     (store / NAME).write_bytes(b"".join(light_units).ljust(len(units), b"\0"))
     assert faults_of(store) == []
+
+
+def test_wrong_size_in_a_unit_of_a_light_queue_is_an_error(store: Path, tmp_path: Path) -> None:
+    queue = store / NAME
+    data = queue.read_bytes()
+    queue.write_bytes(data[: WIDTH * 3 + 9] + b"\x80" + data[WIDTH * 3 + 10 :])
+    assert [(path, at) for path, at, _ in faults_of(store)] == [(NAME, WIDTH * 3)]
+    lw.repair(store, tmp_path / "out")
+    assert (tmp_path / "out" / NAME).read_bytes() == data

@@ -537,15 +537,16 @@ def test_wrong_flag_of_a_message_does_not_make_its_topic_one_with_batches(tmp_pa
     assert lw.verify(tmp_path / "out", as_system="5.5.0", **SIZES).ok
 
 
-def test_file_among_extension_files_that_keeps_a_broker_from_starting_is_removed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["0" * 20 + ".bak", "200"])
+def test_file_among_extension_files_that_a_broker_would_misread_is_removed(name: str, tmp_path: Path) -> None:
     home = tmp_path / "store"
     options = {**SIZES, "enableConsumeQueueExt": True, "mappedFileSizeConsumeQueueExt": 200}
     lw.write(ROWS, home, "rocketmq.store", **options)
-    name = next((home / "consumequeue_ext").rglob("0*0"))
-    shutil.copy(name, f"{name}.bak")
+    file = next((home / "consumequeue_ext").rglob("0*0"))
+    shutil.copy(file, file.parent / name)
     del options["maxIndexNum"]
     lw.repair(home, tmp_path / "out", **options)
-    assert not list((tmp_path / "out").rglob("*.bak"))
+    assert not list((tmp_path / "out").rglob(name))
     report = lw.verify(tmp_path / "out", as_system="5.5.0", **options)
     assert report.ok, report.text()
 
@@ -620,3 +621,17 @@ def test_negative_queue_offset_of_the_first_message_is_corrected(five: Path, tmp
     assert "file should be -" not in lw.verify(five).text()
     lw.repair(five, tmp_path / "out")
     assert (tmp_path / "out" / log.relative_to(five)).read_bytes() == before
+
+
+def test_file_of_deleted_messages_with_a_wrong_size_is_not_kept(tmp_path: Path) -> None:
+    home = tmp_path / "store"
+    rows = [
+        {"topic": "T", "body": b"x" * 100, "store_timestamp_ms": 1_700_000_000_000 + n} for n in range(40)
+    ]
+    lw.write(rows, home, "rocketmq.store", **SIZES)
+    for path in sorted((home / "commitlog").iterdir())[:2]:
+        path.unlink()
+    queue = min((home / "consumequeue/T/0").iterdir())
+    queue.write_bytes(queue.read_bytes() + b"\0")
+    lw.repair(home, tmp_path / "out", **SIZES)
+    assert lw.verify(tmp_path / "out", as_system="5.5.0", **SIZES).ok

@@ -645,3 +645,18 @@ def test_fillers_after_the_units_of_a_queue_are_an_error(tmp_path: Path) -> None
     assert fault == (str(queue.relative_to(home)), 40, "1 filler after the units of messages")
     lw.repair(home, tmp_path / "out", **SIZES)
     assert (tmp_path / "out" / queue.relative_to(home)).read_bytes() == data
+
+
+def test_exchanged_files_of_a_batch_queue_are_an_error(tmp_path: Path) -> None:
+    """Its units have no queue offsets that follow from their places, so only their order shows it."""
+    home, options = tmp_path / "store", {**SIZES, "mapperFileSizeBatchConsumeQueue": 138}
+    rows = [{"topic": "B", "body": b"x", "store_timestamp_ms": 1_700_000_000_000 + n} for n in range(7)]
+    lw.write(rows, home, "rocketmq.store", batch_topics="B", **options)
+    first, second = (home / f"batchconsumequeue/B/0/{base:020d}" for base in (0, 138))
+    data = first.read_bytes(), second.read_bytes()
+    first.write_bytes(data[1])
+    second.write_bytes(data[0])
+    paths = {path for path, *_ in faults_of(home)}
+    assert str(second.relative_to(home)) in paths
+    lw.repair(home, tmp_path / "out", **options)
+    assert [(tmp_path / "out" / file.relative_to(home)).read_bytes() for file in (first, second)] == [*data]

@@ -423,8 +423,14 @@ class StoreResult(RepairPlan):
 
     def _leads_below(self, name: str) -> bool:
         """Return whether all units of a queue file point to messages before the start of the log."""
-        unit = UNITS.get(tree.first(name))
-        if unit is None or tree.queue_of(name) is None or tree.base_of(name) is None:
+        config, unit = self.repair.config, UNITS.get(tree.first(name))
+        size = config.batch_queue_size if tree.first(name) == tree.BATCH else config.queue_size
+        if (
+            unit is None
+            or tree.queue_of(name) is None
+            or not tree.is_padded(name)
+            or self.sizes[name] != size
+        ):
             return False
         units = units_of(self.listing, name, self.sizes[name], unit)
         return bool(len(units) and _below(units, self._low).all())
@@ -525,7 +531,7 @@ class StoreResult(RepairPlan):
 
     def _sound_extension(self, name: str) -> bool:
         """Return whether a broker loads a file of `consumequeue_ext`, and it is undamaged."""
-        return tree.base_of(name) is not None and self._sound(name, EXT, self.repair.config.ext_size, {})
+        return tree.is_padded(name) and self._sound(name, EXT, self.repair.config.ext_size, {})
 
     def _sound_index(self) -> bool:
         """Return whether all index files are undamaged."""

@@ -469,8 +469,9 @@ class StoreChecker:
                 known = self._all_offsets if light or not len(offsets) else offsets
                 index = np.minimum(np.searchsorted(known, at), max(len(known) - 1, 0))
                 matches = known[index] == at if len(known) else np.zeros(len(at), np.bool_)
-                if not light and len(offsets):
-                    matches &= sizes[index] == units["size"]
+                if len(offsets):
+                    own = np.minimum(np.searchsorted(offsets, at), len(offsets) - 1)
+                    matches &= (sizes[own] == units["size"]) | (light & (offsets[own] != at))
                 reached = max(reached, int(at[matches].max(initial=-1)))
                 faulty = np.flatnonzero(~matches & (units["size"] != FILLER) & (at >= low))
                 for i in faulty[:_MOST].tolist():
@@ -484,6 +485,8 @@ class StoreChecker:
                 if not light and len(offsets):
                     yield from self._misplaced(file, number[index[matches]], np.flatnonzero(matches))
                     yield from self._codes(file, units, tags[index], np.flatnonzero(matches))
+            if queue[0] in self._batches:
+                yield from self._unordered(files.get(queue, []), listed)
             if len(listed) == 1 and np.array_equal(listed[0], offsets):
                 continue
             known = np.sort(np.concatenate([np.array([-1]), *listed]))
@@ -493,6 +496,18 @@ class StoreChecker:
             missing = expected[known[np.searchsorted(known, expected, "right") - 1] != expected]
             absent.append((queue, missing))
         yield from self._absent(absent, reached if self._dispatches else np.iinfo(np.int64).max)
+
+    def _unordered(
+        self, files: Sequence[PlannedFile], listed: Sequence[Int64s]
+    ) -> Iterator[tuple[str, Fault]]:
+        """Check that the physical offsets in a batch queue rise from file to file."""
+        last = -1
+        for file, phy in zip(files, listed, strict=True):
+            if len(phy) and phy[0] <= last:
+                text = f"the first unit points to offset {int(phy[0])}, and one in a file before to {last}"
+                system = "consumers do not get the messages of one of these files"
+                yield file.name, Fault(NAME, 0, 0, Kind.ORDER, text, Severity.ERROR, system, 0)
+            last = max(last, int(phy.max(initial=-1)))
 
     def _trailing(
         self, file: PlannedFile, units: npt.NDArray[np.void], begun: bool

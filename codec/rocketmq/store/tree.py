@@ -172,6 +172,11 @@ def base_of(name: str) -> int | None:
     return int(digits) if _NUMBER.fullmatch(digits) and int(digits) < 1 << 63 else None
 
 
+def is_padded(name: str) -> bool:
+    """Return whether the name of a file is a number of 20 digits. Others are loaded in another order, or not at all."""
+    return base_of(name) is not None and len(name.rpartition("/")[2]) == 20
+
+
 def queue_of(name: str) -> tuple[str, int] | None:
     """Return the topic and queue id of a consume queue file, or None for a file that a broker does not treat as one."""
     parts = name.split("/")
