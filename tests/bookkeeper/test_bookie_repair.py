@@ -305,6 +305,31 @@ def test_last_id_and_last_mark_are_rebuilt(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
+def test_log_whose_id_does_not_fit_into_a_location_is_not_read(tmp_path: Path) -> None:
+    path, out, options = Path(damaged("dmg_base", tmp_path)), tmp_path / "out", case("dmg_base").options
+    current = path / "ledger" / "current"
+    shutil.copy(current / "0.log", current / "80000000.log")
+    report = lw.verify(str(path), **options)
+    assert "the bookie never reads it" in [fault.system for file in report.files for fault in file.faults]
+    (current / "1.log").unlink()
+    lw.repair(str(path), str(out), **options)
+    assert lw.verify(str(out), **options).ok
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_last_mark_inside_a_padding_is_replaced(tmp_path: Path) -> None:
+    """Bytes that came into a journal before the mark moved the record to which it led."""
+    path, out, options = Path(damaged("dmg_jbase", tmp_path)), tmp_path / "out", case("dmg_jbase").options
+    newest = max(path.glob("journal/current/*.txn"), key=lambda journal: int(journal.stem, 16))
+    positions = lw.read(newest, view="frames", columns=["position"])["position"].to_pylist()
+    mark = int(newest.stem, 16).to_bytes(8, "big") + (positions[-1] + 12).to_bytes(8, "big")
+    (path / "ledger/current/lastMark").write_bytes(mark)
+    assert not lw.verify(str(path), **options).ok
+    lw.repair(str(path), str(out), **options)
+    assert lw.verify(str(out), **options).ok
+
+
+@pytest.mark.filterwarnings("ignore")
 def test_cookie_that_differs_from_most_others_is_replaced(tmp_path: Path) -> None:
     path, out = Path(damaged("two_dirs_index_dir", tmp_path)), tmp_path / "out"
     cookies = sorted(path.glob("*/current/VERSION"))

@@ -12,6 +12,7 @@ import logwright as lw
 from logwright.codec.bookkeeper.startup.cookie import Cookie
 from logwright.codec.bookkeeper.startup.errors import JavaError
 from logwright.codec.bookkeeper.startup.start import ServedBookie
+from logwright.codec.bookkeeper.store.tree import Tree
 from logwright.codec.option import Options
 from logwright.readers.listing import open_listing, open_store
 
@@ -66,6 +67,56 @@ def test_last_entry_is_read_from_an_incomplete_page_whose_entries_are_not_listed
     (read,) = started(tmp_path / "bookie", **options).ledgers
     assert read.served == [0, 1]
     assert read.failed == dict.fromkeys([0, 1], "BKReadException")
+
+
+def test_last_mark_is_not_written_if_it_would_move_back(tmp_path: Path) -> None:
+    """The difference of the two ids overflows, so the bookie takes the mark of the smallest id to be after all others."""
+    known = case("killed_flushed")
+    mark = copied(known, tmp_path) / "ledger" / "current" / "lastMark"
+    served = started(tmp_path, **known.options)
+    assert served.overlay.read("ledger/current/lastMark") > mark.read_bytes()
+    smallest = (1 << 63).to_bytes(8, "big") + bytes(8)
+    mark.write_bytes(smallest)
+    served = started(tmp_path, **known.options)
+    assert served.overlay.read("ledger/current/lastMark") == smallest
+
+
+@pytest.mark.parametrize(
+    ("storage", "deleted"),
+    [("SortedLedgerStorage", 0), ("InterleavedLedgerStorage", 2), ("DbLedgerStorage", 3)],
+)
+def test_checkpoints_of_a_start_delete_old_journals(storage: str, deleted: int, tmp_path: Path) -> None:
+    """Five before the mark are kept. `DbLedgerStorage` deletes at the end, `InterleavedLedgerStorage` when an entry log is full, where the
+    mark is that of the journal before."""
+    if storage == "DbLedgerStorage":
+        pytest.importorskip("rocksdict")
+    rows = [{"ledger_id": 1, "entry_id": n, "payload": bytes(300)} for n in range(16)]
+    options = {"ledgerStorageClass": storage, "logSizeLimit": 3000}
+    lw.write(rows, tmp_path, "bookkeeper.bookie", journalWriteData=True, **options)
+    (journal,) = tmp_path.glob("journal/current/*.txn")
+    first = int(journal.stem, 16)
+    for number in range(first + 1, first + 9):
+        (journal.parent / f"{number:x}.txn").write_bytes(journal.read_bytes())
+    mark = (first + 1).to_bytes(8, "big") + bytes(8)
+    (tmp_path / "ledger/current/lastMark").write_bytes(mark)
+    left = {entry.name for entry in started(tmp_path, **options).overlay.entries()}
+    kept = [number for number in range(first, first + 9) if f"journal/current/{number:x}.txn" in left]
+    assert kept == list(range(first + deleted, first + 9))
+
+
+def test_journal_directory_of_the_cookies_counts_although_it_is_empty(tmp_path: Path) -> None:
+    """The second directory keeps its mark, and the bookie misses the cookie of the first."""
+    known = case("journals_two")
+    shutil.rmtree(copied(known, tmp_path) / "journal0")
+    system = lw.verify(str(tmp_path), as_system="4.18.0", **known.options).system
+    assert system is not None
+    assert system["error_class"].endswith("InvalidCookieException")
+    assert system["error"] is None
+    options = Options(LAYOUT.read_options)
+    tree = Tree(open_store(open_listing(str(tmp_path)), LAYOUT, options), options)
+    data = (tmp_path / "ledger/current/lastMark.1").read_bytes()
+    assert [place.name for place in tree.journals] == ["journal0", "journal1"]
+    assert tree.mark(1) == (int.from_bytes(data[:8], "big"), int.from_bytes(data[8:], "big"))
 
 
 def test_largest_entry_id_in_a_journal_makes_no_huge_index(tmp_path: Path) -> None:

@@ -254,7 +254,12 @@ class RepairedBookie(RepairPlan):
             return 0, 0
         file = kept.get(identity)
         sound = file is not None and file.name not in self.replaced and 0 <= offset <= file.size
-        if file is not None and sound and self.survey.replays(file, offset, self.options["Xmx"]):
+        if (
+            file is not None
+            and sound
+            and file.is_mark(offset)
+            and self.survey.replays(file, offset, self.options["Xmx"])
+        ):
             return identity, offset
         self.notes.append(
             f"lastMark was at {offset} of {identity:x}.txn; the bookie replays all journals instead"

@@ -58,11 +58,18 @@ class SurveyedFile:
     """The batches of ledgers maps, in an entry log."""
     header: bool = False
     """Whether the header of the file is undamaged."""
+    boundaries: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
+    """The ends of all undamaged frames, also of the header and of paddings."""
 
     @property
     def data_end(self) -> int:
         """The end of the last undamaged entry."""
         return int(self.end[-1]) if len(self.end) else 0
+
+    def is_mark(self, offset: int) -> bool:
+        """Return whether a bookie may have written this offset to lastMark: of a record, of the end, or of a zero length that it has read."""
+        ends = self.boundaries
+        return offset <= 0 or offset in ends or bool(len(ends) and offset == ends[-1] + 4)
 
     def end_at(self, stop: int) -> None:
         """Drop the entries and ranges after this position."""
@@ -93,6 +100,7 @@ def survey_file(
     out = SurveyedFile(name, size)
     context = context_of(codec, name, options, known)
     blocks: list[tuple[Int64s, ...]] = []
+    ends: list[Int64s] = []
     for item in Walk(ListedFile(listing, name, size), codec, context):
         if isinstance(item, Hole):
             fault = item.fault
@@ -102,6 +110,7 @@ def survey_file(
             continue
         window, frames = item.window, item.frames
         kind = frames.header["frame_kind"]
+        ends.append(frames.end + window.offset)
         out.header = out.header or bool((kind == HEADER).any())
         if "entry_id" in (frames.header.dtype.names or ()):
             at = (kind == MARKER) & (frames.header["entry_id"].astype(np.int64) == MAP_ENTRY)
@@ -129,6 +138,8 @@ def survey_file(
         out.ledger, out.entry, out.start, out.end, out.length = (
             np.concatenate([block[i] for block in blocks]) for i in range(5)
         )
+    if ends:
+        out.boundaries = np.concatenate(ends)
     out.bad.sort()
     return out
 

@@ -18,7 +18,17 @@ from logwright.codec.bookkeeper.startup.errors import (
     unchecked,
 )
 from logwright.codec.bookkeeper.startup.storage import DbStorage, InterleavedStorage, Storage, mark_dirty
-from logwright.codec.bookkeeper.store.tree import BOOKIE_ID, DB, INSTANCE, LAST_MARK, SORTED, VERSION, Tree
+from logwright.codec.bookkeeper.store.tree import (
+    BOOKIE_ID,
+    DB,
+    INSTANCE,
+    LAST_MARK,
+    SORTED,
+    VERSION,
+    Place,
+    Tree,
+    is_before,
+)
 from logwright.codec.option import Options
 from logwright.codec.store.extents import Copy
 from logwright.codec.store.overlay import Overlay
@@ -27,6 +37,8 @@ from logwright.codec.window import Zeros
 KEY, FENCE, EXPLICIT_LAC = -0x1000, -0x2000, -0x8000
 _PREALLOCATED = 16 << 20
 _LEAST_ENTRY = 24
+_BACKUPS = 5
+"""The default of `journalMaxBackups`."""
 
 
 class Bookie:
@@ -43,6 +55,8 @@ class Bookie:
         self.unknown = 0
         """The number of records of an unknown kind."""
         self.replayed = 0
+        self._rotated: list[tuple[int, int]] = []
+        """The marks when an entry log was rotated for the last time, which starts a checkpoint."""
 
     def start(self) -> None:
         """Start the bookie. Raises `JavaError`."""
@@ -54,7 +68,9 @@ class Bookie:
             self.storage = InterleavedStorage(
                 self.overlay, self.tree, self.options, sorted_=self.tree.storage == SORTED
             )
-        marks = [self._replay(number) for number in range(len(self.tree.journals))]
+        marks = [self.tree.mark(number) for number in range(len(self.tree.journals))]
+        for number in range(len(marks)):
+            self._replay(number, marks)
         # `SortedLedgerStorage.start` flushes a second time. Errors are logged only.
         for _ in range(2 if self.tree.storage == SORTED else 1):
             with contextlib.suppress(JavaError):
@@ -81,10 +97,8 @@ class Bookie:
 
     # Journals
 
-    def _replay(self, number: int) -> tuple[int, int]:
-        """Replay the journals of a directory, and return the new mark."""
-        place = self.tree.journals[number]
-        marked, offset = self.tree.mark(number)
+    def _ids(self, place: Place) -> list[tuple[int, str]]:
+        """Return the ids and names of the journals of a directory."""
         ids = []
         for file in self.tree.files(place):
             if file.endswith(".txn"):
@@ -95,13 +109,20 @@ class Bookie:
                     raise unchecked(
                         "java.lang.NumberFormatException", f'For input string: "{text}" under radix 16'
                     ) from None
-        chosen = sorted((identity, name) for identity, name in ids if identity >= marked)
+        return sorted(ids)
+
+    def _replay(self, number: int, marks: list[tuple[int, int]]) -> None:
+        """Replay the journals of a directory, and advance its mark."""
+        place = self.tree.journals[number]
+        marked, offset = marks[number]
+        ids = self._ids(place)
+        chosen = [(identity, name) for identity, name in ids if identity >= marked]
         if marked > 0 and (not chosen or chosen[0][0] != marked):
             raise io_error(f"Recovery log {marked} is missing at {place.prefix.rstrip('/')}")
-        end = (marked, offset)
         for identity, name in chosen:
             reader = journal.Reader(self.overlay, name, self.overlay.size(name))
             position = offset if identity == marked else 0
+            rotations = self.storage.rotations
             stop = journal.scan(
                 reader,
                 position,
@@ -109,13 +130,14 @@ class Bookie:
                 self.options["Xmx"],
                 skip_invalid=self.options["skipReplayJournalInvalidRecord"],
             )
-            end = (identity, stop)
+            if self.storage.rotations > rotations:
+                self._rotated = list(marks)
+            marks[number] = (identity, stop)
         self._newest = max((identity for identity, _ in ids), default=-1)
         if self._newest >= 0:
             name = f"{place.prefix}{self._newest + 1:x}.txn"
             head = (journal.MAGIC + journal.NEWEST.to_bytes(4, "big")).ljust(512, b"\0")
             self.overlay.assemble(name, [head, Zeros(_PREALLOCATED - len(head))])
-        return end
 
     def _process(self, version: int, at: int, body: bytes, name: str) -> None:
         if len(body) < 16:
@@ -186,12 +208,23 @@ class Bookie:
         self.replayed += 1
 
     def _checkpoint(self, marks: list[tuple[int, int]]) -> None:
-        """Write the marks up to which the journals are replayed."""
+        """Write the marks up to which the journals are replayed. A mark never moves back."""
         for number, (identity, offset) in enumerate(marks):
+            if is_before((identity, offset), self.tree.mark(number)):
+                continue
             name = f"{LAST_MARK}.{number}" if len(marks) > 1 else LAST_MARK
             data = (identity & (1 << 64) - 1).to_bytes(8, "big") + (offset & (1 << 64) - 1).to_bytes(8, "big")
             for place in self.tree.ledgers:
                 self.overlay.put(f"{place.prefix}{name}", data)
+        single = self.tree.storage == DB and len(self.tree.ledgers) == 1
+        self._delete_journals(marks if single else self._rotated)
+
+    def _delete_journals(self, marks: list[tuple[int, int]]) -> None:
+        """Delete the journals before the marks, except the newest of them. `DbLedgerStorage` does so with one ledger directory only."""
+        for place, (marked, _) in zip(self.tree.journals, marks, strict=False):
+            before = [identity for identity, _ in self._ids(place) if identity < marked]
+            for identity in before[:-_BACKUPS]:
+                self.overlay.delete(f"{place.prefix}{identity & (1 << 64) - 1:x}.txn")
 
 
 def _array(body: bytes) -> bytes:

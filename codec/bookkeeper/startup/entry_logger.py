@@ -123,6 +123,7 @@ class EntryLogger:
                 files[f"{folder}/"].append(base)
         self.last_id = max(last_log_id(overlay, prefix, names) for prefix, names in files.items())
         self._current: NewLog | None = None
+        self.rotations = 0
         self._active: int | None = None
         """The flushed log that entries are still added to."""
         self._readers: dict[int, Reader | None] = {}
@@ -243,6 +244,7 @@ class EntryLogger:
         if self._current is None or self._current.at + len(frame) > limit:
             if self._current is not None:
                 self._write(rotated=True)
+                self.rotations += 1
             self.last_id = self.last_id + 1 if self.last_id < LARGEST_ID else 0
             self._current = NewLog(self.last_id)
         return self._current.add(ledger, frame)

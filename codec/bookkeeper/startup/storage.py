@@ -74,6 +74,11 @@ class Storage(ABC):
     def flush(self) -> None:
         """Write the replayed entries to entry logs and the index."""
 
+    @property
+    def rotations(self) -> int:
+        """The number of entry logs that the replay has filled."""
+        return 0
+
     @abstractmethod
     def close_logs(self) -> None:
         """Write the entry logs that entries were added to."""
@@ -209,6 +214,10 @@ class InterleavedStorage(Storage):
         for file in self._index.values():
             if file.added:
                 file.flush()
+
+    @property
+    def rotations(self) -> int:
+        return self._logger.rotations
 
     def close_logs(self) -> None:
         self._logger.flush()

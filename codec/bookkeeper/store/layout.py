@@ -213,7 +213,7 @@ def _name_faults(bookie: Tree) -> Iterator[tuple[str, Fault]]:
                 )
             elif file.endswith(".log") and tree.log_id(file) is None and place in bookie.ledgers:
                 text, system, severity = (
-                    "the name is not that of an entry log: a hexadecimal number in lower case, without zeros in front",
+                    "the name is not that of an entry log: a hexadecimal number below 80000000 in lower case, without zeros in front",
                     "the bookie never reads it",
                     Severity.WARNING,
                 )

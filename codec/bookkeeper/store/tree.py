@@ -110,7 +110,10 @@ def _paths(options: Options, option: Option) -> list[str]:
 def log_id(name: str) -> int | None:
     """Return the id of an entry log by its file name without folders; None for a name that a bookie cannot open."""
     match = _LOG.fullmatch(name)
-    return int(match[1], 16) if match and (match[1] == "0" or match[1][0] != "0") else None
+    if match is None or (match[1] != "0" and match[1][0] == "0"):
+        return None
+    number = int(match[1], 16)
+    return number if number < 1 << 31 else None  # A location has no room for a larger one.
 
 
 def journal_id(name: str) -> int | None:
@@ -246,7 +249,8 @@ class Tree:
         return out
 
     def _named_by_cookie(self) -> list[list[str]] | None:
-        """Return the directories of the first cookie whose directories all exist."""
+        """Return the directories of the first cookie whose directories exist. An empty one, which a listing does not show, may be missing if
+        the cookie names all others, and one of each kind exists."""
         keys = {place.name: key for key, place in self.places.items()}
         for data in self.cookies.values():
             try:
@@ -257,11 +261,15 @@ class Tree:
                 cookie.journal_paths(stored), cookie.directories(stored.ledgers), cookie.directories(stored.indexes or ""),
             )  # fmt: skip
             names = [[path.rstrip("/").rpartition("/")[2] for path in kind] for kind in paths]
-            if (
-                names[0]
-                and names[1]
-                and all(name in keys and len(set(kind)) == len(kind) for kind in names for name in kind)
+            named = {name for kind in names for name in kind}
+            if not names[0] or not names[1] or any(len(set(kind)) != len(kind) for kind in names):
+                continue
+            if named <= keys.keys() or (
+                keys.keys() <= named and all(keys.keys() & kind for kind in names if kind)
             ):
+                for name in named - keys.keys():
+                    self.places[name] = Place(name, f"{name}/{CURRENT}/")
+                    keys[name] = name
                 return [[keys[name] for name in kind] for kind in names]
         return None
 
@@ -350,8 +358,7 @@ class Tree:
             if self.sizes.get(f"{place.prefix}{name}", 0) >= 16:
                 data = self.listing.read(f"{place.prefix}{name}", 0, 16)
                 mark = (_signed(data[:8]), _signed(data[8:]))
-                difference = mark[0] - best[0] or mark[1] - best[1]
-                if -difference % (1 << 64) >= 1 << 63:  # The bookie subtracts, which overflows.
+                if is_before(best, mark):
                     best = mark
         return best
 
@@ -363,6 +370,12 @@ class Tree:
             for journal, name in self.journal_files(self.journals[number])
             if journal >= identity
         ]
+
+
+def is_before(mark: tuple[int, int], other: tuple[int, int]) -> bool:
+    """Return whether a bookie takes one mark to be before another. It subtracts their numbers, which may overflow."""
+    difference = mark[0] - other[0] or mark[1] - other[1]
+    return difference % (1 << 64) >= 1 << 63
 
 
 def _signed(data: bytes) -> int:
