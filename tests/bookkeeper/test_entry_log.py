@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from golden_bookies import case, home, names
 
+import logwright as lw
 from logwright.codec.bookkeeper.formats.entries import EntryWriter
 from logwright.codec.bookkeeper.formats.entrylog.codec import CODEC
 from logwright.codec.bookkeeper.formats.entrylog.ledgersmap import LedgersMap, map_bytes, map_order, read_map
@@ -190,6 +191,20 @@ def test_damaged_entry_of_a_ledger_with_an_hmac_is_seen_with_the_password() -> N
     damaged[place + 60] ^= 1
     specimen = Specimen.of(bytes(damaged), NAME, path.name, passwd=passwords)
     assert [fault.offset for fault in specimen.read().report.faults] == [place]
+
+
+def test_damaged_first_entry_of_a_ledger_with_an_hmac_is_seen_with_the_password(tmp_path: Path) -> None:
+    """The ledger has gaps, so the running totals do not give the size of its digests."""
+    rows = [
+        {"ledger_id": 7, "entry_id": n, "length": 1000 * n, "payload": b"entry %d" % n} for n in (1, 3, 5)
+    ]
+    path = tmp_path / "0.log"
+    lw.write(rows, path, NAME, digestType="HMAC", passwd=b"pw")
+    data = path.read_bytes()
+    damaged = data.replace(b"entry 1", b"entry 2")
+    read = Specimen.of(damaged, NAME, path.name, passwd=b"pw").read()
+    assert [fault.detail for fault in read.report.faults] == ["digest mismatch"]
+    assert read.table["entry_id"].to_pylist() == [3, 5]
 
 
 def test_digest_types_are_those_of_the_ledgers() -> None:

@@ -276,8 +276,9 @@ class Digests:
         size = self.known.get(ledger)
         password = None if self.passwords is None else self.passwords.of(ledger)
         if size is None and password is not None:
-            first = int(unsure[0])
-            if hmac_matches(entries.data, entries.start[first], entries.end[first], password):
+            # The first entries may be the damaged ones.
+            bounds = zip(entries.start[unsure].tolist(), entries.end[unsure].tolist(), strict=True)
+            if any(hmac_matches(entries.data, start, end, password) for start, end in bounds):
                 size = self.known[ledger] = HMAC
                 self.right[ledger] = True
         if size is None:
