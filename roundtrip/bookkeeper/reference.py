@@ -22,25 +22,30 @@ def digest_size(header: bytes, body: bytes) -> int:
     )
 
 
+def _digest(header: bytes, body: bytes) -> dict[str, Any]:
+    """Return the columns that depend on the digest type; none if it is not a CRC, because then the type is not in the file."""
+    size = digest_size(header, body)
+    if not size:
+        return {}
+    return {
+        "digest": body[:size],
+        "digest_type": {4: "CRC32C", 8: "CRC32"}[size],
+        "payload": body[size:],
+    }
+
+
 def entries(frames: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield the entries whose digest is a CRC, without those of ledger -1, fillers and the header."""
+    """Yield the entries, without those of ledger -1, fillers and the header."""
     names = ("ledger_id", "entry_id", "last_add_confirmed", "length")
     for frame in frames:
         if frame["body"] is None:
             continue
-        size = digest_size(
-            b"".join(frame[name].to_bytes(8, "big", signed=True) for name in names), frame["body"]
-        )
-        yield {
-            **{name: frame[name] for name in names},
-            "digest": frame["body"][:size],
-            "digest_type": {4: "CRC32C", 8: "CRC32"}[size],
-            "payload": frame["body"][size:],
-        }
+        header = b"".join(frame[name].to_bytes(8, "big", signed=True) for name in names)
+        yield {name: frame[name] for name in names} | _digest(header, frame["body"])
 
 
 def journal(frames: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield the records, without paddings and the header. A digest other than CRC-32C and CRC-32 counts as payload."""
+    """Yield the records, without paddings and the header."""
     for frame in frames:
         if frame["body"] is None:
             continue
@@ -48,18 +53,14 @@ def journal(frames: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
         body = frame["body"]
         if row["kind"] == "entry":
             head = b"".join(frame[name].to_bytes(8, "big") for name in ("ledger_id", "entry_id")) + body[:16]
-            size = digest_size(head, body[16:])
             row |= {"entry_id": frame["entry_id"], "length": int.from_bytes(body[8:16], "big")}
             row["last_add_confirmed"] = int.from_bytes(body[:8], "big", signed=True)
-            row |= {"digest": body[16 : 16 + size] or None, "payload": body[16 + size :]}
-        yield {
-            "entry_id": None,
-            "length": None,
-            "payload": None,
-            "last_add_confirmed": None,
-            "digest": None,
-            **row,
-        }
+            row |= _digest(head, body[16:])
+        else:
+            row |= dict.fromkeys(
+                ("entry_id", "length", "last_add_confirmed", "digest", "digest_type", "payload")
+            )
+        yield row
 
 
 ROWS: Mapping[str, Described] = {"bookkeeper.entrylog": entries, "bookkeeper.journal": journal}

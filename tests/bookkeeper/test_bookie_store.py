@@ -175,6 +175,14 @@ def test_verify_finds_nothing_wrong_with_a_healthy_bookie(name: str) -> None:
     assert report["ok"]
 
 
+def test_files_of_ledgers_of_all_digest_types_hold_the_laws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reference decoder cannot know the digest type of an entry without a CRC."""
+    known = case("digests")
+    monkeypatch.chdir(known.path)
+    checked = lw.roundtrip("ledger", passwd=known.passwords)
+    assert checked.ok, str(checked)
+
+
 def test_written_bookie_is_served_completely(tmp_path: Path) -> None:
     out = str(tmp_path / "bookie")
     options = {"passwd": b"secret", "digestType": "MAC", "logSizeLimit": 4096, "journalWriteData": True}
