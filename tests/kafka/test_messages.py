@@ -192,6 +192,23 @@ def test_wrapper_far_from_the_offsets_of_its_messages_is_kept() -> None:
         assert laws.decode_encode(data, "kafka.log", name=f"{0:020d}.log")
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("magic", [0, 1])
+def test_wrapper_whose_messages_are_all_skipped_is_kept(magic: int, tmp_path: Path) -> None:
+    """The messages of the first wrapper have the offsets 20 and 4, so a consumer has passed those of the second one."""
+    time, first = (T, 4) if magic else (None, 0)
+    inner = [
+        INNER_MESSAGE.pack({"offset": offset - first, "magic": magic, "timestamp": time, "value": b"x"})
+        for offset in (20, 4)
+    ]
+    unsorted = {"offset": 4, "magic": magic, "attributes": 1, "timestamp": time, "value": compress("gzip", b"".join(inner))}  # fmt: skip
+    data = MESSAGE.pack(unsorted) + wrapper(9, "gzip", magic, [b"a", b"b"]) + wrapper(30, "gzip", magic, [b"c"])  # fmt: skip
+    path = tmp_path / f"{0:020d}.log"
+    path.write_bytes(data)
+    assert lw.read(path, mode="DROPMALFORMED")["offset"].to_pylist() == [20, 30]
+    assert laws.decode_encode(data, "kafka.log", name=path.name)
+
+
 @pytest.mark.kernel_modes
 @pytest.mark.parametrize("magic", [0, 1])
 def test_wrappers_that_were_opened_by_the_scan_are_not_opened_again(

@@ -239,7 +239,9 @@ class _Writer:
         base = frames.head["base_offset"].astype(np.int64)
         if "offset" in frames.table.schema.names:
             base += frames.head["last_offset_delta"]
-        return self._prepare(frames, base, before)
+        prepared = self._prepare(frames, base, before)
+        self.served = max(self.served, int(prepared.offsets.max(initial=self.served)))
+        return prepared
 
     def _message(self, frames: _Frames, magic: int) -> Iterator[bytes]:
         """Write a wrapper, the messages of one that is no longer compressed, or a message whose stored key and value are kept."""
@@ -287,7 +289,7 @@ class _Writer:
         window, start, end = Window(buf, 0, len(buf)), np.zeros(1, np.int64), np.array([len(buf)])
         frame = Frames(start, end, heads_at(buf, start), len(buf))
         for part in sections(window, frame, self.limit):
-            read = Read(part, frame.header, records.WANT_ALL)
+            read = Read(part, frame.header, records.WANT_ALL, served=self.served)
             if not part.faults and not read.bad.any():
                 return _rows_of(read, frame.header)
         return None
