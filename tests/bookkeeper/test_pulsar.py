@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 import logwright as lw
 from logwright.codec.bookkeeper.pulsar.entry import MessageError, NotPulsarError, messages_of
+from logwright.codec.bookkeeper.pulsar.protobuf import Field, Kind, read_message
 from logwright.codec.fault import DamageError
 from logwright.codec.kernels.compress import compress
 
@@ -140,6 +141,12 @@ def test_single_message_has_the_fields_of_its_metadata(tmp_path: Path) -> None:
     assert (row["event_time"].timestamp(), row["deliver_at_time"].timestamp()) == (0.005, 0.006)
     assert (row["payload"], row["batch_index"], row["index"], row["note"]) == (b"body", None, None, None)
     assert row["sequence_id"] == 7
+
+
+@pytest.mark.parametrize("number", [0, 1, 2, 8])
+def test_flag_is_set_by_the_number_1_only(number: int) -> None:
+    fields = {1: Field("flag", Kind.BOOL)}
+    assert read_message(fields, bytes([8, number]), 0, 2) == {"flag": number == 1}
 
 
 def test_message_of_a_batch_takes_key_and_properties_from_its_own_metadata(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def read_message(fields: Fields, data: bytes, at: int, end: int) -> dict[str, An
 
 def _number(kind: Kind | Fields, value: int) -> int | bool:
     if kind is Kind.BOOL:
-        return bool(value)
+        return value & 0xFFFFFFFF == 1  # as LightProto, which Pulsar uses
     bits = 64 if kind is Kind.INT64 else 32
     value &= (1 << bits) - 1
     return value - (value >> (bits - 1) << bits)
