@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -105,16 +105,17 @@ class PlanWriter:
         make: MakePlan,
         reading: Options,
         *,
-        known: Container[tuple[str, Kind, str]] = (),
+        known: Iterable[tuple[str, Kind, str]] = (),
         missing: bool = False,
         tolerant: bool = False,
         show: Callable[[int], None] = lambda done: None,
         gathers: bool = True,
     ) -> None:
         self._files, self._layout, self._open, self._make = files, layout, copies, make
-        self._reading, self._known = reading, known
+        self._reading = reading
         self._missing, self._tolerant, self._show = missing, tolerant, show
         self._roots, self._gathers = layout.roots(reading), gathers
+        self._known = {(self._placed(name), *rest) for name, *rest in known}
 
     def dry(self) -> Done:
         """Only find out what would be done."""
@@ -173,6 +174,10 @@ class PlanWriter:
                     saved.keep()  # a lock file that stays is harmless, since the originals differ
             return done
 
+    def _placed(self, name: str) -> str:
+        """Return the name of a file in the result."""
+        return name_without_roots(name, self._roots) if self._gathers else name
+
     # Staging
 
     def _mend(
@@ -188,7 +193,7 @@ class PlanWriter:
         done = Done()
         comparisons: dict[str, _Comparison] = {}
         for output in plan.files():
-            name = checked(name_without_roots(output.name, self._roots) if self._gathers else output.name)
+            name = checked(self._placed(output.name))
             if name in done.untouched or name in done.written:
                 raise LogwrightError(f"layout {self._layout.name} made {name} twice")
             if isinstance(output, Piece):
@@ -361,8 +366,8 @@ def _of_result(layout: Layout, reading: Options) -> Options:
 
 
 def about(name: str, fault: Fault) -> tuple[str, Kind, str]:
-    """Return what identifies a fault, wherever it is found. A repair may move a file to another folder."""
-    return name.rpartition("/")[2], fault.kind, fault.detail
+    """Return what identifies a fault, wherever it is found."""
+    return name, fault.kind, fault.detail
 
 
 def _severe(faults: Iterable[tuple[str, Fault]]) -> list[tuple[str, Fault]]:

@@ -517,22 +517,11 @@ class StoreChecker:
         used = np.flatnonzero(units["size"] != FILLER)
         first = int(used[-1]) + 1 if len(used) else 0
         if begun and first < len(units):
-            size = units.dtype.itemsize
-            text = f"{plural.count(len(units) - first, 'filler')} after the units of messages"
+            size, fillers = units.dtype.itemsize, len(units) - first
+            text = f"{plural.count(fillers, 'filler')} after the units of messages"
             system = "the next messages of the queue get other queue offsets"
-            yield (
-                file.name,
-                Fault(
-                    NAME,
-                    first * size,
-                    (len(units) - first) * size,
-                    Kind.PADDING,
-                    text,
-                    Severity.ERROR,
-                    system,
-                    0,
-                ),
-            )
+            at, length = first * size, fillers * size
+            yield file.name, Fault(NAME, at, length, Kind.PADDING, text, Severity.ERROR, system, 0)
 
     def _absent(
         self, absent: Sequence[tuple[tuple[str, int], Int64s]], reached: int
