@@ -243,3 +243,18 @@ def test_entries_whose_totals_do_not_fit_are_damage(tmp_path: Path) -> None:
     lw.write(rows, path, NAME, passwd=b"secret", digestType="HMAC")
     assert not lw.verify(path).ok
     assert lw.verify(path, passwd=b"secret").ok
+
+
+@pytest.mark.parametrize("digest_type", ["HMAC", "DUMMY"])
+@pytest.mark.parametrize("bit", [7, 15, 23, 31])
+def test_zeros_behind_a_damaged_padding_are_no_entry_of_an_assumed_type(digest_type: str, bit: int) -> None:
+    """The zeros have the length of a record, ledger 0 and entry 0, and their running total leaves no room for a payload."""
+    specimen = Specimen.of(files("handmade_journal_only")[0], NAME, digestType=digest_type)
+    data = specimen.all_bytes()
+    before = specimen.read().table
+    damaged = bytearray(data)
+    padding = data.index(b"\xff\xff\xff\x00\x00\x00\x01")
+    damaged[padding + bit // 8] ^= 1 << bit % 8
+    after = specimen.with_bytes(bytes(damaged)).read()
+    assert after.report.faults
+    assert {*map(repr, after.table.to_pylist())} <= {*map(repr, before.to_pylist())}

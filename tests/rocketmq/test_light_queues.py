@@ -11,6 +11,7 @@ from test_store import faults_of
 from test_write import TIME, light
 
 import logwright as lw
+from logwright.codec.fault import Kind
 from logwright.codec.rocketmq.formats.consumequeue import FILLER, UNIT
 
 SIZES = {
@@ -89,3 +90,22 @@ def test_wrong_size_in_a_unit_of_a_light_queue_is_an_error(store: Path, tmp_path
     assert [(path, at) for path, at, _ in faults_of(store)] == [(NAME, WIDTH * 3)]
     lw.repair(store, tmp_path / "out")
     assert (tmp_path / "out" / NAME).read_bytes() == data
+
+
+def test_light_queue_without_files_is_noted_and_made_again_on_request(tmp_path: Path) -> None:
+    home, out = tmp_path / "store", tmp_path / "out"
+    rows = [{**light(n), "store_timestamp_ms": TIME + n} for n in range(10)]
+    for row in rows[5:]:
+        row["properties"] = [
+            {"key": "INNER_MULTI_DISPATCH", "value": "%LMQ%b"},
+            {"key": "INNER_MULTI_QUEUE_OFFSET", "value": str(row["store_timestamp_ms"] - TIME - 5)},
+        ]
+    lw.write(rows, home, "rocketmq.store", enableLmq=True, **SIZES)
+    before = (home / NAME).read_bytes()
+    shutil.rmtree(home / "consumequeue/%LMQ%a")
+    report = lw.verify(home)
+    assert report.ok
+    (note,) = (fault.detail for _, fault in report.faults if fault.kind is Kind.LINK)
+    assert note.startswith("no files of 1 light queue with messages in the log, the first is %LMQ%a")
+    lw.repair(home, out, enableLmq=True)
+    assert (out / NAME).read_bytes() == before

@@ -260,8 +260,12 @@ class Digests:
         for group in np.split(by_ledger, changes):
             sizes[group] = self._type(int(entries.ledger[group[0]]), entries, group)
         self._verify(entries, sizes)
-        short = entries.end - entries.start - HEADER < sizes
-        sizes[short] = MISMATCH
+        payload = entries.end - entries.start - HEADER - sizes
+        sizes[payload < 0] = MISMATCH
+        if self.assumed is not None:
+            # Garbage must not become an entry because of an option: running totals include the entry itself.
+            assumed = unsure[~np.isin(entries.ledger[unsure], list(self.known))]
+            sizes[assumed[payload[assumed] > entries.length[assumed]]] = MISMATCH
         return sizes
 
     def note(self, ledgers: Int64s, matched: Int64s) -> None:

@@ -496,6 +496,13 @@ class StoreChecker:
             missing = expected[known[np.searchsorted(known, expected, "right") - 1] != expected]
             absent.append((queue, missing))
         yield from self._absent(absent, reached if self._dispatches else np.iinfo(np.int64).max)
+        deleted = sorted(queue for queue in codes if tree.is_light(queue) and queue not in files)
+        if deleted:
+            text = (
+                f"no files of {plural.count(len(deleted), 'light queue')} with messages in the log, the first is {deleted[0][0]}; "
+                "brokers delete unused light queues, and a repair with the option enableLmq makes them again"
+            )
+            yield "", Fault(NAME, 0, 0, Kind.LINK, text, Severity.INFO, "", 0)
 
     def _unordered(
         self, files: Sequence[PlannedFile], listed: Sequence[Int64s]
