@@ -368,9 +368,7 @@ class StoreResult(RepairPlan):
                 keep = queues or tree.queue_of(name) in self._deleted
             if keep and name not in remade and (name != tree.ABORT or not damaged):
                 yield self.unchanged(name)
-        yield from derived_pieces(
-            result, self.repair.config, self.repair.options, queues=not queues, index=not index, ends=self._begins_at, read=self._before
-        )  # fmt: skip
+        yield from self._derived(result, queues=not queues, index=not index)
         yield from logs
         for name in preallocated:
             yield self.unchanged(name)
@@ -400,14 +398,7 @@ class StoreResult(RepairPlan):
             if tree.first(name) == tree.EXT and not self._sound_extension(name):
                 return False
         ends: dict[str, int] = {}
-        for piece in derived_pieces(
-            result,
-            self.repair.config,
-            self.repair.options,
-            index=False,
-            ends=self._begins_at,
-            read=self._before,
-        ):
+        for piece in self._derived(result, queues=True, index=False):
             if tree.first(piece.name) not in (tree.QUEUE, tree.BATCH):
                 continue
             start = ends.get(piece.name, 0)
@@ -448,21 +439,25 @@ class StoreResult(RepairPlan):
             sound[queue] = good and sound.get(queue, True)
         return {queue for queue, good in sound.items() if good}
 
+    def _derived(self, result: Listing, *, queues: bool, index: bool) -> Iterator[Piece]:
+        """Derive the queues and the index of the result."""
+        return derived_pieces(
+            result, self.repair.config, self.repair.options, queues=queues, index=index, ends=self._begins_at, read=self._before
+        )  # fmt: skip
+
     @cached_property
     def _begins_at(self) -> dict[tuple[str, int], QueueEnd]:
         """The places of the first messages of batch and light queues after deleted ones. The messages do not say where they are."""
         queues: dict[tuple[str, int], list[str]] = {}
-        for name in sorted(self.sizes, key=lambda name: tree.base_of(name) or 0) if self._low > 0 else ():
+        for name in self.sizes if self._low > 0 else ():
             queue, folder = tree.queue_of(name), tree.first(name)
-            light = queue is not None and folder == tree.QUEUE and tree.is_light(queue)
-            if (
-                queue in self.repair.queues
-                and tree.base_of(name) is not None
-                and (folder == tree.BATCH or light)
-            ):
+            if queue not in self.repair.queues or tree.base_of(name) is None:
+                continue
+            if folder == tree.BATCH or (folder == tree.QUEUE and tree.is_light(queue)):
                 queues.setdefault(queue, []).append(name)
         places = (
-            (queue, self._place_of(names, self.repair.queues[queue])) for queue, names in queues.items()
+            (queue, self._place_of(sorted(names, key=_base), self.repair.queues[queue]))
+            for queue, names in queues.items()
         )
         return {queue: place for queue, place in places if place is not None}
 
@@ -473,7 +468,7 @@ class StoreResult(RepairPlan):
         for name in names:
             units = units_of(self.listing, name, self.sizes[name], unit)
             for i in np.flatnonzero(units["physical_offset"] == phy)[:1].tolist():
-                at = (tree.base_of(name) or 0) + i * unit.itemsize
+                at = _base(name) + i * unit.itemsize
                 return QueueEnd(0 if folder == tree.BATCH else at // unit.itemsize, at)
         return None
 
@@ -571,6 +566,10 @@ class StoreResult(RepairPlan):
         return True
 
 
+def _base(name: str) -> int:
+    return tree.base_of(name) or 0
+
+
 def derived_pieces(
     listing: Listing, config: StoreConfig, options: Options, gaps: Gaps = Gaps.REPEAT, *, queues: bool = True, index: bool = True,
     messages: Iterator[tuple[str, Part]] | None = None, ends: Mapping[tuple[str, int], QueueEnd] | None = None, read: Read | None = None,
@@ -665,5 +664,5 @@ def _below(units: npt.NDArray[np.void], low: int) -> npt.NDArray[np.bool_]:
 def _located(listing: Listing, phy: int) -> Iterator[tuple[str, int]]:
     """Yield the file of a physical offset and the offset in it."""
     for entry in tree.logs(listing):
-        if 0 <= (at := phy - (tree.base_of(entry.name) or 0)) < entry.size:
+        if 0 <= (at := phy - _base(entry.name)) < entry.size:
             yield entry.name, at
