@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Int64s
 from logwright.codec.leveldb import idb, keys
 from logwright.codec.leveldb.keys import BYTEWISE
 from logwright.codec.window import Bytes
@@ -65,9 +66,7 @@ class Comparator:
             return column
         return pa.array([self.collate(key) for key in column.to_pylist()], column.type)
 
-    def buffers(
-        self, data: Bytes, ends: npt.NDArray[Any], less: int = 0
-    ) -> tuple[Bytes, npt.NDArray[np.int64]]:
+    def buffers(self, data: Bytes, ends: npt.NDArray[Any], less: int = 0) -> tuple[Bytes, Int64s]:
         """Return the sort keys of `data[ends[i] : ends[i + 1]]` in such a buffer. The last `less` bytes of each key are kept."""
         if self.collate is None or self.bytewise:
             return data, np.asarray(ends, np.int64)

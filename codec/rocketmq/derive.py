@@ -12,8 +12,8 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum, auto
 
 import numpy as np
-import numpy.typing as npt
 
+from logwright.codec.arrays import Int32s, Int64s
 from logwright.codec.describe import dtype_of
 from logwright.codec.kernels.intrinsics import load_i32be, prefetch, store_32be, store_64be
 from logwright.codec.kernels.kernel import kernel
@@ -41,8 +41,6 @@ from logwright.codec.rocketmq.store import tree
 from logwright.codec.store.build import Piece
 from logwright.codec.window import Bytes, Zeros
 
-Int64s = npt.NDArray[np.int64]
-Int32s = npt.NDArray[np.int32]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_TIME = 253_402_300_799_999
 """The last millisecond of the year 9999. Index file names have a four-digit year."""

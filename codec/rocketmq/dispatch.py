@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from logwright.codec.arrays import Bools, Int32s, Int64s
 from logwright.codec.java import java_string
 from logwright.codec.kernels.byte_masks import MASKED, equal_mask, lowest_bit
 from logwright.codec.kernels.intrinsics import load_i32be, load_i64be, load_u8, load_u32be
@@ -36,9 +36,6 @@ from logwright.codec.rocketmq.startup.message import (
     multi_dispatch,
 )
 from logwright.codec.window import Bytes
-
-Int64s = npt.NDArray[np.int64]
-Int32s = npt.NDArray[np.int32]
 
 _QUEUE_ID, _FLAG, _QUEUE_OFFSET, _PHY, _SYS_FLAG = (
     MESSAGE.offset(name) for name in ("queue_id", "flag", "queue_offset", "physical_offset", "sys_flag")
@@ -358,8 +355,8 @@ class Units:
         ) = facts
 
     @property
-    def coded(self) -> npt.NDArray[np.bool_]:
-        coded: npt.NDArray[np.bool_] = self._special & _PLACEHOLDER == 0
+    def coded(self) -> Bools:
+        coded: Bools = self._special & _PLACEHOLDER == 0
         return coded
 
     def __len__(self) -> int:
@@ -370,7 +367,7 @@ class Units:
         return Units(np.take(self.facts, index, axis=1))
 
 
-def differing(topic: str, stored: Int64s, computed: Int64s, compared: npt.NDArray[np.bool_]) -> list[int]:
+def differing(topic: str, stored: Int64s, computed: Int64s, compared: Bools) -> list[int]:
     """Return which of the compared units of a queue file have another tags code than their messages. If all delivery times differ, the
     broker has other delay levels than are known, so none is wrong."""
     differ = compared & (stored != computed)
@@ -393,11 +390,11 @@ class Dispatches:
     owners: Int32s
     phy: Int64s
     stored: Int64s
-    tagged: npt.NDArray[np.bool_]
+    tagged: Bools
     replaced: Int64s
 
     @property
-    def are_tags(self) -> npt.NDArray[np.bool_]:
+    def are_tags(self) -> Bools:
         """Return which index keys are tags."""
         last = np.ones(len(self.owners), np.bool_)
         last[:-1] = self.owners[1:] != self.owners[:-1]

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Int32s, Int64s
 from logwright.codec.columns import binary, contents, counts_of, list_of, numbers
 from logwright.codec.describe import I32BE, I64BE, Bit, Field, Flags, Int, Repeated, Scope, Struct, Type
 from logwright.codec.describe import Bytes as BytesType
@@ -22,8 +23,6 @@ from logwright.codec.kernels.intrinsics import copy, is_ascii, load_i32be, load_
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.window import Bytes
 from logwright.codec.zookeeper.names import zxid_text
-
-Int64s = npt.NDArray[np.int64]
 
 MAX_BUFFER = 0xFFFFF
 """The default of `jute.maxbuffer`. A length may be that value plus `jute.maxbuffer.extrasize`, which has the same default."""
@@ -187,7 +186,7 @@ class Strings(NamedTuple):
     """A binary column for kernels: value `i` is `data[ends[i] : ends[i + 1]]`, or null if `valid[i]` is 0."""
 
     data: Annotated[Bytes, "const u1[]"]
-    ends: Annotated[npt.NDArray[np.int32], "const i4[]"]
+    ends: Annotated[Int32s, "const i4[]"]
     valid: Annotated[Bytes, "const u1[]"]
 
     @classmethod

@@ -14,9 +14,9 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Bools, Int64s
 from logwright.codec.columns import joined
 from logwright.codec.deferred import compute as pc
 from logwright.codec.engine.repair import Change, Removed, RepairPlan
@@ -25,7 +25,6 @@ from logwright.codec.frames.walk import Hole, ListedFile, Stretch
 from logwright.codec.leveldb.comparators import comparator_of
 from logwright.codec.leveldb.formats.log import codec as log
 from logwright.codec.leveldb.formats.log.layout import WRITE_BATCH
-from logwright.codec.leveldb.formats.records.layout import Int64s
 from logwright.codec.leveldb.formats.table.entries import Entries
 from logwright.codec.leveldb.formats.table.portions import Portion, portions
 from logwright.codec.leveldb.keys import MAX_SEQUENCE, TYPE_NAMES, VALUE
@@ -42,7 +41,6 @@ from logwright.codec.store.extents import Copy, Extent
 from logwright.codec.store.listing import Listing, Plan, PlannedFile
 from logwright.codec.window import Bytes, Frames, Window
 
-Mask = npt.NDArray[np.bool_]
 EDIT_OPTIONS = tuple(option for option in REPAIR_OPTIONS if option.name != "version")
 _OF_FILES = ("comparator", "bloom_bits_per_key", "max.decompressed.bytes", "max.record.bytes")
 FILE_OPTIONS = tuple(option for option in EDIT_OPTIONS if option.name in _OF_FILES)
@@ -133,7 +131,7 @@ def _sound(walk: Iterable[Stretch | Hole]) -> Iterator[Stretch]:
 # Tables
 
 
-def _decided(rows: pa.RecordBatch, change: Change) -> tuple[Mask, Mask]:
+def _decided(rows: pa.RecordBatch, change: Change) -> tuple[Bools, Bools]:
     """Return which entries to drop and which to redact."""
     drop = change.drops(rows)
     # A deletion has no value.
@@ -141,7 +139,7 @@ def _decided(rows: pa.RecordBatch, change: Change) -> tuple[Mask, Mask]:
     return drop, change.redacts(rows) & ~drop & has_value
 
 
-def _cut(surveyed: Table | Log, start: int, stop: int, drop: Mask, redact: Mask) -> Removed:
+def _cut(surveyed: Table | Log, start: int, stop: int, drop: Bools, redact: Bools) -> Removed:
     """Return the range of a block or batch in which these entries change."""
     counts = int(drop.sum()), int(redact.sum())
     return Removed.edited(surveyed.file, start, stop, *counts, {"file": surveyed.number})
@@ -176,7 +174,7 @@ class TableEdit:
             surveyed.known = None  # the manifest may contain dropped keys
 
     def _block(
-        self, window: Window, portion: Portion, i: int, block: Block, drop: Mask, redact: Mask
+        self, window: Window, portion: Portion, i: int, block: Block, drop: Bools, redact: Bools
     ) -> Block | None:
         """Return a block without the dropped entries, or None if it is empty."""
         entries, low = portion.entries, int(portion.rows[i])
@@ -242,7 +240,7 @@ class LogEdit:
                     self._new[place] = self._batches(rows.slice(int(mine[0]), len(mine)), drop, redact)
         surveyed.rows -= sum(cut.rows_lost or 0 for cut in self.cut)
 
-    def _batches(self, rows: pa.RecordBatch, drop: Mask, redact: Mask) -> list[bytes]:
+    def _batches(self, rows: pa.RecordBatch, drop: Bools, redact: Bools) -> list[bytes]:
         """Return the rest of a batch as one batch for each run of sequence numbers."""
         new = self.change.values.get("value", b"") or b""
         runs: list[list[dict[str, Any]]] = []

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from logwright.codec import plural
+from logwright.codec.arrays import Int64s
 from logwright.codec.columns import joined
 from logwright.codec.engine.repair import Removed
 from logwright.codec.fault import Severity
@@ -22,7 +23,7 @@ from logwright.codec.leveldb.formats.log import codec as log
 from logwright.codec.leveldb.formats.log import layout
 from logwright.codec.leveldb.formats.log.layout import measure
 from logwright.codec.leveldb.formats.records.codec import MAX_RECORD, Payloads
-from logwright.codec.leveldb.formats.records.layout import BATCH_HEADER, Int64s, written
+from logwright.codec.leveldb.formats.records.layout import BATCH_HEADER, written
 from logwright.codec.leveldb.keys import MAX_SEQUENCE
 from logwright.codec.option import Options
 from logwright.codec.store.extents import Copy, Extent

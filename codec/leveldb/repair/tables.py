@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from logwright.codec import plural
+from logwright.codec.arrays import Int64s
 from logwright.codec.deferred import compute as pc
 from logwright.codec.engine.repair import Removed
 from logwright.codec.fault import Fault, Kind, Severity
@@ -45,7 +46,7 @@ from logwright.codec.leveldb.formats.table.layout import (
     pack_entries,
 )
 from logwright.codec.leveldb.formats.table.portions import INSIDE, Portion, portions
-from logwright.codec.leveldb.formats.table.rows import DEFAULT_INTERVAL, Int64s, Unpacked, plain
+from logwright.codec.leveldb.formats.table.rows import DEFAULT_INTERVAL, Unpacked, plain
 from logwright.codec.leveldb.formats.table.tables import MAX_DECOMPRESSED
 from logwright.codec.leveldb.formats.table.write import Closing, TableBuilder, TableSettings
 from logwright.codec.leveldb.keys import MAX_SEQUENCE, key_range, user_key

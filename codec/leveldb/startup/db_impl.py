@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from logwright.codec.arrays import Int64s
 from logwright.codec.fault import UnreadableError
 from logwright.codec.frames.walk import ListedFile
 from logwright.codec.leveldb.comparators import comparator_of
@@ -29,7 +30,7 @@ from logwright.codec.leveldb.names import (
     named_files,
     table_name,
 )
-from logwright.codec.leveldb.startup.memtable import Applied, Int64s, MemTable, batch_bounds, take
+from logwright.codec.leveldb.startup.memtable import Applied, MemTable, batch_bounds, take
 from logwright.codec.leveldb.startup.status import Corruption, InvalidArgument, NotFound, Status
 from logwright.codec.leveldb.startup.version_set import VersionSet, unreadable
 from logwright.codec.leveldb.store.version import FileMetaData

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Int64s
 from logwright.codec.columns import batch_of, binary, constant, numbers
 from logwright.codec.engine.merge import compare, fill_prefixes, merge_rows
 from logwright.codec.kernels.intrinsics import copy, load_i64le
@@ -26,7 +26,6 @@ from logwright.codec.leveldb.startup.status import Corruption, Status
 from logwright.codec.leveldb.startup.table import Chunk
 from logwright.codec.window import Bytes
 
-Int64s = npt.NDArray[np.int64]
 Pieces = Iterator[Chunk | Status]
 
 _BUFFERS = 32 << 20

@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.arrays import among
+from logwright.codec.arrays import Int64s, among
 from logwright.codec.base import Codec
 from logwright.codec.engine.merge import Keys
 from logwright.codec.engine.repair import Removed
@@ -31,7 +30,6 @@ from logwright.codec.store.listing import Listing, Plan, Role
 from logwright.codec.store.overlay import Overlay
 from logwright.codec.store.view import Group, Run
 
-Ids = npt.NDArray[np.int64]
 _COLUMNS = ("key", "sequence")
 _PASSED_OVER = "LevelDB skips it although its checksum is right"
 _CODECS: Mapping[str, Codec] = {codec.name: codec for codec in (log.CODEC, table.CODEC)}
@@ -80,12 +78,12 @@ def _all_entries(stretch: Stretch, columns: Sequence[str], context: TableContext
         )
 
 
-def ids(batch: pa.RecordBatch) -> Ids:
+def ids(batch: pa.RecordBatch) -> Int64s:
     """Return a number for each row that identifies it, derived from its key and sequence number."""
     keys = Keys.of(batch.column("key"))
     hashes = np.empty(len(keys), np.int64)
     hash_keys(keys.data, keys.ends, 0, len(keys), hashes)
-    numbered: Ids = np.asarray(batch.column("sequence")) << 32
+    numbered: Int64s = np.asarray(batch.column("sequence")) << 32
     return hashes | numbered
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Bools, Int64s
 from logwright.codec.columns import numbers, one_batch
 from logwright.codec.deferred import compute as pc
 from logwright.codec.kernels.intrinsics import size_uvarlong
@@ -24,8 +25,6 @@ from logwright.codec.leveldb.formats.log.layout import OPERATIONS, STATUS
 from logwright.codec.leveldb.formats.records.codec import Payloads
 from logwright.codec.leveldb.keys import TRAILER_SIZE, TYPE_NAMES
 from logwright.codec.window import Bytes
-
-Int64s = npt.NDArray[np.int64]
 
 USED, LEFT, PLACE, SEED = range(4)
 """State of an arena and its skip list: bytes in use, bytes left in the block, alignment of these modulo 8, and the last random number."""
@@ -159,7 +158,7 @@ class MemTable:
         return rows.filter(numbers(pa.bool_(), ~repeated)) if repeated.any() else rows
 
 
-def _repeated(rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+def _repeated(rows: pa.RecordBatch) -> Bools:
     """Return which rows have the same internal key as the row before."""
     same = np.zeros(rows.num_rows, np.bool_)
     if rows.num_rows > 1:

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
+from logwright.codec.arrays import Int64s
 from logwright.codec.fault import UnreadableError
 from logwright.codec.kernels.compress import CompressionError
 from logwright.codec.kernels.intrinsics import load_u32le
@@ -35,7 +35,6 @@ from logwright.codec.leveldb.startup.status import Corruption, IOFailure, NotFou
 from logwright.codec.store.overlay import Overlay
 from logwright.codec.window import Bytes
 
-Int64s = npt.NDArray[np.int64]
 LIMIT = 256 << 20
 """Limit in bytes for a decompressed block, and for its expanded keys and values. The limit is ours; LevelDB has none."""
 _AHEAD = 1 << 20

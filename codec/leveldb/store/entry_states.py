@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.arrays import Int64s
+from logwright.codec.arrays import Bools, Int64s
 from logwright.codec.engine.merge import Keys, sequences, sorted_order
 from logwright.codec.kernels.intrinsics import load_u8, load_u32be
 from logwright.codec.kernels.kernel import kernel
@@ -117,7 +116,7 @@ class EntryStates:
         chosen = self._chosen(keys, parts, part)
         return keys.filter(pa.array(chosen)), tags[chosen], numbers[chosen]
 
-    def _chosen(self, array: pa.Array, parts: int, part: int) -> npt.NDArray[np.bool_]:
+    def _chosen(self, array: pa.Array, parts: int, part: int) -> Bools:
         keys = Keys.of(array)
         chosen = np.empty(len(keys), np.uint8)
         hash_partition(keys.data, keys.ends, len(keys), parts, part, chosen)
@@ -140,7 +139,7 @@ class EntryStates:
         )
         self.states[numbers[order]] = states
 
-    def rows(self, columns: Sequence[str]) -> Iterator[tuple[pa.RecordBatch, npt.NDArray[np.uint8]]]:
+    def rows(self, columns: Sequence[str]) -> Iterator[tuple[pa.RecordBatch, Bytes]]:
         """Return all rows with these columns, and their states."""
         row = 0
         for run in self.runs:

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.arrays import Int64s
+from logwright.codec.arrays import Bools, Int64s
 from logwright.codec.deferred import compute as pc
 from logwright.codec.engine.merge import Keys, SortedRun, merge, sequences, sorted_order
 
@@ -28,7 +27,7 @@ class Shape:
     marker: str | None
     visible: int | None = None
 
-    def values(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_] | None:
+    def values(self, batch: pa.RecordBatch) -> Bools | None:
         """Return which rows are values; None if all are."""
         if self.marker is None:
             return None

@@ -9,10 +9,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Int64s
 from logwright.codec.base import Match
 from logwright.codec.columns import binary
 from logwright.codec.describe import I16BE, I64BE, Bytes, Field, Struct
@@ -26,7 +25,6 @@ from logwright.codec.kernels.intrinsics import load_i16be, load_i64be
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.table import Column, Table
 
-Int64s = npt.NDArray[np.int64]
 NAME = "rocketmq.consumequeue_ext"
 ADDRESS = 1 << 63
 """Subtracted from an offset to get the `tags_code` of a unit."""

@@ -9,10 +9,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Int64s
 from logwright.codec.base import Match
 from logwright.codec.columns import fixed_at, numbers
 from logwright.codec.describe import I32BE, I64BE, Field, Struct
@@ -27,7 +26,6 @@ from logwright.codec.kernels.kernel import kernel
 from logwright.codec.rocketmq.formats.commitlog.layout import BLANK_MAGIC
 from logwright.codec.table import Column, Table
 
-Int64s = npt.NDArray[np.int64]
 NAME = "rocketmq.timerlog"
 _BLANK = BLANK_MAGIC - (1 << 32)
 _SIZE = 52

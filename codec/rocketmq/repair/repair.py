@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.arrays import among, groups
+from logwright.codec.arrays import Bools, among, groups
 from logwright.codec.base import Codec
 from logwright.codec.describe import dtype_of
 from logwright.codec.engine.repair import OutputFile, Removed, Repairer, RepairPlan
@@ -655,7 +655,7 @@ def rebuild(listing: Listing, plan: Plan, kinds: Sequence[str], options: Options
     return StoreRebuild(repair, kinds)
 
 
-def _below(units: npt.NDArray[np.void], low: int) -> npt.NDArray[np.bool_]:
+def _below(units: npt.NDArray[np.void], low: int) -> Bools:
     """Return which units point to messages before a physical offset."""
     phy = units["physical_offset"].astype(np.int64)
     return np.asarray((phy >= 0) & (phy < low) & (units["size"] > 0), np.bool_)

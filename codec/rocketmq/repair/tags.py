@@ -7,8 +7,8 @@ the right tags must be those of another message of the queue, whose unit agrees,
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from logwright.codec.arrays import Int64s
 from logwright.codec.rocketmq.dispatch import dispatches
 from logwright.codec.rocketmq.formats.commitlog.layout import has_trailer, parts_of
 
@@ -16,7 +16,7 @@ _LONGEST = 255
 """Longer tags, in bytes, are not corrected."""
 
 
-def wrong_codes(stored: npt.NDArray[np.int64], computed: npt.NDArray[np.int64], i: int) -> list[int]:
+def wrong_codes(stored: Int64s, computed: Int64s, i: int) -> list[int]:
     """Return the units whose tags unit `i` has, if its message has other tags, by their codes in the queue and those of the messages.
 
     The result is empty if another message has the same tags as this one, or if one flipped bit of the unit explains the difference.

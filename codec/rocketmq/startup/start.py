@@ -8,9 +8,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Int64s
 from logwright.codec.engine.startup import (
     Answers,
     LostRows,
@@ -38,7 +38,6 @@ from logwright.codec.store.listing import Listing
 from logwright.codec.store.overlay import Overlay
 from logwright.codec.window import Zeros
 
-Int64s = npt.NDArray[np.int64]
 VERSIONS = ("5.5.0", "5.3.3", "4.9.7")
 _AT_A_TIME = 1 << 12
 _PID = b"1"

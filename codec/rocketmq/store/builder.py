@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Int64s
 from logwright.codec.fault import UsageError
 from logwright.codec.option import Option, Options
 from logwright.codec.rocketmq.derive import Deriver, FilledFile, GapError, Gaps, QueueEnd
@@ -31,7 +31,6 @@ from logwright.codec.store.listing import Listing
 from logwright.codec.store.overlay import Overlay
 from logwright.codec.window import Zeros
 
-Int64s = npt.NDArray[np.int64]
 NEWEST = Version((5, 5, 0))
 _STEP = 1 << 20
 _PART = 2 << 20

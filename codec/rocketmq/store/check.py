@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from logwright.codec import plural
+from logwright.codec.arrays import Bools, Int64s
 from logwright.codec.describe import dtype_of
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.fixed import without_zeros
@@ -38,7 +39,6 @@ from logwright.codec.rocketmq.store.log import Log, begins_elsewhere, is_empty, 
 from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role
 from logwright.codec.window import Bytes, Frames, Window
 
-Int64s = npt.NDArray[np.int64]
 ADVICE = (
     "Copy the store before a broker is started on it. The broker ends the log at the first bad message that it reads, and deletes all later "
     "files.",
@@ -597,12 +597,12 @@ class StoreChecker:
         return units[: int(used[-1]) + 1 if len(used) else 0]
 
 
-def _compared(codes: Int64s, tags: Int64s) -> npt.NDArray[np.bool_]:
+def _compared(codes: Int64s, tags: Int64s) -> Bools:
     """Return which tags codes of units can be compared with those of their messages."""
     return np.asarray((codes > FIRST_TAG) & (tags != _NOT_COMPARED), np.bool_)
 
 
-def _repeated(steps: Int64s) -> npt.NDArray[np.bool_]:
+def _repeated(steps: Int64s) -> Bools:
     """Return which messages of a queue have the queue offset of the one before, while the next one continues it. Brokers give them no
     unit. If the next one leaves a gap, the queue offset is wrong. `steps` are the differences of the queue offsets."""
     out = np.zeros(len(steps) + 1, np.bool_)

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from logwright.codec.arrays import Bools, Int64s
 from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import Fault, Kind, Severity, UnreadableError
 from logwright.codec.rocketmq.formats.commitlog.layout import has_trailer
@@ -20,7 +20,6 @@ from logwright.codec.rocketmq.store import tree
 from logwright.codec.store.listing import Listing
 from logwright.codec.window import Bytes
 
-Int64s = npt.NDArray[np.int64]
 NAME = "rocketmq.store"
 FAR = 60_000
 """Milliseconds by which a wrong time differs at least. Clocks are set back by less."""
@@ -78,7 +77,7 @@ class StoreTimes:
         return max(self._newest, int(self._stored[-1:].max(initial=-1)))
 
 
-def out_of_order(times: Int64s, far: int) -> npt.NDArray[np.bool_]:
+def out_of_order(times: Int64s, far: int) -> Bools:
     """Return which times are more than `far` before or after both neighbours, which are in order."""
     odd = np.zeros(len(times), np.bool_)
     if (times[1:] >= times[:-1]).all():

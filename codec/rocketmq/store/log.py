@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from logwright.codec import plural
-from logwright.codec.arrays import groups
+from logwright.codec.arrays import Bools, Int64s, groups
 from logwright.codec.describe import dtype_of
 from logwright.codec.engine.repair import OutputFile
 from logwright.codec.fault import Severity, UsageError
@@ -122,14 +122,12 @@ class LogFile:
     def insert(self, runs: Iterable[Run]) -> None:
         self.runs = sorted([*self.runs, *runs], key=lambda run: run.start)
 
-    def lacks(
-        self, start: npt.NDArray[np.int64], stop: npt.NDArray[np.int64], size: int
-    ) -> npt.NDArray[np.bool_]:
+    def lacks(self, start: Int64s, stop: Int64s, size: int) -> Bools:
         """Return which ranges hold no message so far, and can hold one in a file of `size` bytes."""
         edges = np.array([(-1, 0), *((run.start, run.stop) for run in self.runs)], np.int64)
         before = np.searchsorted(edges[:, 0], stop) - 1
         limit = size - LEAST_BLANK if self.blank < 0 else self.blank
-        missing: npt.NDArray[np.bool_] = (edges[before, 1] <= start) & (stop <= limit)
+        missing: Bools = (edges[before, 1] <= start) & (stop <= limit)
         return missing
 
     def add(self, runs: Iterable[Run]) -> None:
@@ -144,7 +142,7 @@ class LogFile:
 
 @kernel("const u1[], i8, const i8[], const i8[], i8[]")
 def find_runs(
-    heads: Bytes, width: int, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], edges: npt.NDArray[np.int64]
+    heads: Bytes, width: int, starts: Int64s, ends: Int64s, edges: Int64s
 ) -> int:  # fmt: skip
     """Return the number of runs of messages that are adjacent and whose physical offsets are. Set `edges` to the index of the first message
     of each, and to the number of messages after the last one. `heads` has the heads of the messages, of `width` bytes each."""
@@ -167,10 +165,10 @@ def runs_of(name: str, part: Part, base: int) -> Iterator[Run]:
     edges = edges[: find_runs(part.head.view(np.uint8), part.head.itemsize, starts, ends, edges) + 1]
     firsts, lasts = edges[:-1], edges[1:] - 1
 
-    def places(index: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def places(index: Int64s) -> Int64s:
         return part.head["physical_offset"][index].astype(np.int64) - base
 
-    def sizes(index: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def sizes(index: Int64s) -> Int64s:
         return ends[index] - starts[index]
 
     first, last = places(firsts), places(lasts)

@@ -8,8 +8,8 @@ from itertools import pairwise
 from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 
+from logwright.codec.arrays import Bools, Int64s
 from logwright.codec.engine.repair import Removed
 from logwright.codec.fault import Fault, Severity
 from logwright.codec.frames.walk import Hole, ListedFile, Stretch, Walk
@@ -24,7 +24,6 @@ from logwright.codec.zookeeper.formats.txnlog.layout import CHECK, FILE_HEADER, 
 from logwright.codec.zookeeper.formats.txnlog.rows import WORDS
 from logwright.codec.zookeeper.formats.txnlog.scan import BODY, TXN_FRAME
 from logwright.codec.zookeeper.formats.txnlog.tables import LIMITS as TXNLOG_LIMITS
-from logwright.codec.zookeeper.jute import Int64s
 from logwright.codec.zookeeper.repair.fix_records import FIRST, UNIMPLEMENTED, error_record, fix_record
 from logwright.codec.zookeeper.store.files import base
 
@@ -82,7 +81,7 @@ class Log:
         return min((removed.offset for removed in self.cut), default=self.size)
 
     @property
-    def in_doubt(self) -> npt.NDArray[np.bool_]:
+    def in_doubt(self) -> Bools:
         """Return a mask of the records."""
         return np.isin(self.start, np.array(sorted(self.doubtful), np.int64))
 
@@ -97,7 +96,7 @@ class Log:
         out.cut = [_lost(removed, lost.get(removed.offset)) for removed in self.cut]
         return out
 
-    def drop(self, which: npt.NDArray[np.bool_]) -> Log:
+    def drop(self, which: Bools) -> Log:
         """Return the log without some of the records."""
         keep = ~which
         gone = set(self.start[which].tolist())

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from logwright.codec.arrays import Int64s
 from logwright.codec.engine.repair import Removed
 from logwright.codec.fault import UnreadableError
 from logwright.codec.option import Options
@@ -15,7 +16,6 @@ from logwright.codec.store.listing import Listing
 from logwright.codec.zookeeper import names
 from logwright.codec.zookeeper.derive import EPOCHS
 from logwright.codec.zookeeper.formats.epochs import parse_number
-from logwright.codec.zookeeper.jute import Int64s
 from logwright.codec.zookeeper.repair import logs, snapshots
 from logwright.codec.zookeeper.repair.logs import Log
 from logwright.codec.zookeeper.repair.snapshots import Snapshot

@@ -7,12 +7,13 @@ with the same bytes. Source: `BinaryInputArchive`, `DataTree.deserialize`, `Refe
 
 from __future__ import annotations
 
+from logwright.codec.arrays import Int32s, Int64s
 from logwright.codec.kernels.intrinsics import load_i32be, load_i64be, load_u8
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.window import Bytes
-from logwright.codec.zookeeper.formats.snapshot.layout import FIXED, SLASH, Int32s
+from logwright.codec.zookeeper.formats.snapshot.layout import FIXED, SLASH
 from logwright.codec.zookeeper.formats.txnlog import layout
-from logwright.codec.zookeeper.jute import NULL, Int64s
+from logwright.codec.zookeeper.jute import NULL
 
 SOUND, END_OF_FILE, UNREASONABLE, UNSUPPORTED, NULL_ACLS, NULL_PATH, FULL = range(7)
 """How reading ended: success; end of input; a refused length (the value); an unknown type (the value); a null ACL list; a node with a

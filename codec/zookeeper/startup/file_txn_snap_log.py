@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from logwright.codec.arrays import Int64s
 from logwright.codec.store.overlay import Overlay
 from logwright.codec.window import Frames, Window
 from logwright.codec.zookeeper.formats.txnlog import layout
 from logwright.codec.zookeeper.formats.txnlog.scan import BODY, frames_of
-from logwright.codec.zookeeper.jute import Int64s
 from logwright.codec.zookeeper.names import LOG, SNAPSHOT, zxid_text
 from logwright.codec.zookeeper.startup.exceptions import (
     IllegalState,

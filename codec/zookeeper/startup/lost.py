@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from logwright.codec.arrays import Int64s
 from logwright.codec.engine.startup import LostRows
 from logwright.codec.frames.walk import ListedFile, Walk, good_frames
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing
 from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
 from logwright.codec.zookeeper.formats.txnlog.scan import TXN_FRAME
-from logwright.codec.zookeeper.jute import Int64s
 from logwright.codec.zookeeper.startup.file_txn_snap_log import Restored
 from logwright.codec.zookeeper.startup.messages import Deleted
 from logwright.codec.zookeeper.store.files import DataFile, base, logs, logs_from, newest_snapshot

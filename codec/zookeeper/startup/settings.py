@@ -8,9 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
-import numpy.typing as npt
-
+from logwright.codec.arrays import Int64s
 from logwright.codec.option import Option, Options, parse_bool
 from logwright.codec.zookeeper.formats.snapshot import codec as snapshot
 from logwright.codec.zookeeper.formats.snapshot import write as encode
@@ -196,7 +194,7 @@ class ServerSettings:
         return min(total, (1 << 31) - 1)
 
     @cached_property
-    def recipes(self) -> npt.NDArray[np.int64]:
+    def recipes(self) -> Int64s:
         """The fields of transactions by type, from `LOWEST` on (`layout.RECIPES`); 0 for types that the version does not know."""
         known = layout.RECIPE_ARRAY.copy()
         for kind, since in _SINCE.items():

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from logwright.codec.arrays import Int64s
 from logwright.codec.kernels.crc32 import crc32_raw
 from logwright.codec.zookeeper.formats.snapshot.acl import AclTable, packed, packed_text, table_bytes
 from logwright.codec.zookeeper.formats.snapshot.layout import OPEN_ACL
-from logwright.codec.zookeeper.jute import Int64s, list_entries, text_entries
+from logwright.codec.zookeeper.jute import list_entries, text_entries
 from logwright.codec.zookeeper.state import tree_fields as f
 
 

@@ -6,6 +6,7 @@ Source: `DataTree` of ZooKeeper.
 
 from __future__ import annotations
 
+from logwright.codec.arrays import Int64s
 from logwright.codec.kernels.crc32 import crc32_raw
 from logwright.codec.kernels.intrinsics import load_i32be, load_u8, prefetch
 from logwright.codec.kernels.kernel import kernel
@@ -15,7 +16,7 @@ from logwright.codec.zookeeper.formats.txnlog import bodies as measured
 from logwright.codec.zookeeper.formats.txnlog import layout
 from logwright.codec.zookeeper.formats.txnlog.bodies import measure_body
 from logwright.codec.zookeeper.formats.txnlog.scan import SESSION, TIME, TYPE, ZXID
-from logwright.codec.zookeeper.jute import NULL, Int64s
+from logwright.codec.zookeeper.jute import NULL
 from logwright.codec.zookeeper.state import tree_fields as f
 from logwright.codec.zookeeper.state.node_changes import create, delete, die, note, set_acl, set_data
 from logwright.codec.zookeeper.state.tree_fields import Arrays

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Int64s
 from logwright.codec.columns import contents, numbers
 from logwright.codec.table import TIMESTAMP, Column
-from logwright.codec.zookeeper.jute import ACL_RAW_TYPE, ACL_TYPE, Int64s
+from logwright.codec.zookeeper.jute import ACL_RAW_TYPE, ACL_TYPE
 
 ROOT = "/"
 """The path of the root for users. It is stored as the empty path."""
@@ -57,26 +57,26 @@ NODE_COLUMNS = (
 )
 
 
-def kinds_of(owners: Int64s) -> npt.NDArray[np.int64]:
+def kinds_of(owners: Int64s) -> Int64s:
     """Return the kind of node that each stored owner stands for."""
     ttl = ((owners & np.int64(TTL)) == np.int64(TTL)) & ((owners & np.int64(TTL_RESERVED)) == 0)
     out = np.where(owners == 0, PERSISTENT, np.where(ttl, TTLS, EPHEMERAL))
     return np.where(owners == CONTAINER, CONTAINERS, out)
 
 
-def kind_column(kinds: npt.NDArray[np.int64]) -> pa.Array:
+def kind_column(kinds: Int64s) -> pa.Array:
     return _KINDS.take(numbers(pa.int64(), kinds))
 
 
-def owner_column(owners: Int64s, kinds: npt.NDArray[np.int64]) -> pa.Array:
+def owner_column(owners: Int64s, kinds: Int64s) -> pa.Array:
     return numbers(pa.int64(), np.where(kinds == EPHEMERAL, owners, 0))
 
 
-def ttl_column(owners: Int64s, kinds: npt.NDArray[np.int64]) -> pa.Array:
+def ttl_column(owners: Int64s, kinds: Int64s) -> pa.Array:
     return numbers(pa.int64(), np.where(kinds == TTLS, owners & np.int64(TTL_MAX), 0), kinds != TTLS)
 
 
-def stored_owners(owners: Int64s, kinds: npt.NDArray[np.int64] | None, ttl: Int64s | None) -> Int64s:
+def stored_owners(owners: Int64s, kinds: Int64s | None, ttl: Int64s | None) -> Int64s:
     """Return owners as stored, from the columns of rows. Without kinds, a TTL makes a TTL node and an owner an ephemeral one."""
     if kinds is None:
         kinds = np.where(owners != 0, EPHEMERAL, PERSISTENT)

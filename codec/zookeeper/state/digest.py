@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from logwright.codec.arrays import Int32s, Int64s
 from logwright.codec.kernels.crc32 import crc32_raw
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.window import Bytes
-from logwright.codec.zookeeper.formats.snapshot.layout import FIXED, LENGTH, Int32s
-from logwright.codec.zookeeper.jute import STAT_PERSISTED, Int64s
+from logwright.codec.zookeeper.formats.snapshot.layout import FIXED, LENGTH
+from logwright.codec.zookeeper.jute import STAT_PERSISTED
 
 VERSION = 2
 """`DigestCalculator.DIGEST_VERSION`."""

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Int64s
 from logwright.codec.columns import counts_of, numbers
 from logwright.codec.deferred import compute as pc
 from logwright.codec.fault import UsageError
@@ -18,7 +18,7 @@ from logwright.codec.zookeeper.formats.snapshot.acl import packed, texts
 from logwright.codec.zookeeper.formats.snapshot.acl_lists import AclLists, Coded, coded, coded_lists
 from logwright.codec.zookeeper.formats.snapshot.layout import OPEN_ACL, SLASH
 from logwright.codec.zookeeper.formats.snapshot.pack import Values
-from logwright.codec.zookeeper.jute import ACL_TYPE, Int64s, acl_column, flat, raw_lists, stored_strings
+from logwright.codec.zookeeper.jute import ACL_TYPE, acl_column, flat, raw_lists, stored_strings
 from logwright.codec.zookeeper.state.columns import (
     EPHEMERAL,
     KINDS,
@@ -185,7 +185,7 @@ def no_bytes(count: int) -> pa.Array:
 def _without_roots(paths: pa.Array) -> pa.Array:
     """Return paths with "" for "/"."""
     data, ends, _ = flat(paths)
-    short: npt.NDArray[np.int64] = np.flatnonzero(np.diff(ends) == 1)
+    short: Int64s = np.flatnonzero(np.diff(ends) == 1)
     roots = short[data[ends[short]] == SLASH]
     if not len(roots):
         return paths

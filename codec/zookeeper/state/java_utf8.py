@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import numpy as np
 
+from logwright.codec.arrays import Int32s, Int64s
 from logwright.codec.java import java_string
 from logwright.codec.kernels.intrinsics import is_ascii, load_i32be
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.window import Bytes
-from logwright.codec.zookeeper.formats.snapshot.layout import FIXED, LENGTH, Int32s
+from logwright.codec.zookeeper.formats.snapshot.layout import FIXED, LENGTH
 from logwright.codec.zookeeper.formats.txnlog import bodies as measured
 from logwright.codec.zookeeper.formats.txnlog import layout
 from logwright.codec.zookeeper.formats.txnlog.bodies import measure_body
 from logwright.codec.zookeeper.formats.txnlog.scan import TYPE
-from logwright.codec.zookeeper.jute import BAD_TEXT, Int64s, text_kind
+from logwright.codec.zookeeper.jute import BAD_TEXT, text_kind
 
 _HIGHEST_SUB = layout.LOWEST + len(layout.SUB_RECIPE_ARRAY)
 

@@ -5,6 +5,7 @@ Source: `DataTree` of ZooKeeper.
 
 from __future__ import annotations
 
+from logwright.codec.arrays import Int64s
 from logwright.codec.kernels.crc32 import crc32_raw
 from logwright.codec.kernels.intrinsics import append, copy, load_u8
 from logwright.codec.kernels.kernel import kernel
@@ -12,7 +13,7 @@ from logwright.codec.window import Bytes
 from logwright.codec.zookeeper.formats.snapshot.layout import OPEN_ACL, SLASH
 from logwright.codec.zookeeper.formats.txnlog import bodies as measured
 from logwright.codec.zookeeper.formats.txnlog.layout import CREATE, CREATE_CONTAINER, CREATE_TTL, NUMBER
-from logwright.codec.zookeeper.jute import NULL, Int64s, skip_acl
+from logwright.codec.zookeeper.jute import NULL, skip_acl
 from logwright.codec.zookeeper.state import tree_fields as f
 from logwright.codec.zookeeper.state.columns import CONTAINER, TTL_MAX
 from logwright.codec.zookeeper.state.digest import counts

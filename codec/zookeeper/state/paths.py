@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Int32s, Int64s
 from logwright.codec.columns import contents, numbers
 from logwright.codec.deferred import compute as pc
 from logwright.codec.fault import UsageError
@@ -17,8 +17,8 @@ from logwright.codec.kernels.crc32 import crc32_raw
 from logwright.codec.kernels.intrinsics import load_i16be, load_i32be, load_i64be, load_u8
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.window import Bytes
-from logwright.codec.zookeeper.formats.snapshot.layout import SLASH, Int32s
-from logwright.codec.zookeeper.jute import Int64s, flat
+from logwright.codec.zookeeper.formats.snapshot.layout import SLASH
+from logwright.codec.zookeeper.jute import flat
 
 MISSING, TWICE = -2, -3
 _AHEAD = 32
@@ -278,7 +278,7 @@ def sort_paths(
     keys: Int64s,
     more: Int64s,
     counts: Int64s,
-    left: npt.NDArray[np.int64],
+    left: Int64s,
 ) -> None:
     """Sort rows (`order`) by their bytes, none of which is 0: by the first eight bytes, then equal ones by the next eight. Eight more
     bytes follow the last path. `left` has room for half as many ranges, the other arrays for as many numbers."""

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from logwright.codec.arrays import Int64s
 from logwright.codec.window import Bytes, Frames, Window, portions_of
 from logwright.codec.zookeeper.formats.txnlog import write as txnlog_encode
 from logwright.codec.zookeeper.formats.txnlog.bodies import DIGEST, DIGEST_VALUE, MEASURES, Bodies
 from logwright.codec.zookeeper.formats.txnlog.scan import BODY, HEAD_FIELDS, TXN_FRAME, ZXID
-from logwright.codec.zookeeper.jute import Int64s, skip_acl
+from logwright.codec.zookeeper.jute import skip_acl
 from logwright.codec.zookeeper.names import zxid_text
 from logwright.codec.zookeeper.state import apply, tree_kernels
 from logwright.codec.zookeeper.state import tree_fields as f

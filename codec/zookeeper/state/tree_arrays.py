@@ -8,9 +8,9 @@ from typing import Any, Self
 
 import numpy as np
 
+from logwright.codec.arrays import Int64s
 from logwright.codec.kernels.crc32 import crc32_raw
 from logwright.codec.window import Bytes
-from logwright.codec.zookeeper.jute import Int64s
 from logwright.codec.zookeeper.state import tree_fields as f
 from logwright.codec.zookeeper.state import tree_kernels, tree_records
 from logwright.codec.zookeeper.state.acl_cache import AclCache

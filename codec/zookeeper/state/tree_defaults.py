@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from logwright.codec.arrays import Int32s, Int64s
 from logwright.codec.columns import contents
 from logwright.codec.fault import UsageError
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.zookeeper.formats.snapshot.acl import packed_list
 from logwright.codec.zookeeper.formats.snapshot.acl_lists import AclLists
-from logwright.codec.zookeeper.formats.snapshot.layout import OPEN_ACL, Int32s
+from logwright.codec.zookeeper.formats.snapshot.layout import OPEN_ACL
 from logwright.codec.zookeeper.formats.snapshot.pack import Nodes, Values
-from logwright.codec.zookeeper.jute import Int64s
 from logwright.codec.zookeeper.state.input_columns import UNKNOWN, InputColumns, no_bytes
 from logwright.codec.zookeeper.state.paths import Family, places
 

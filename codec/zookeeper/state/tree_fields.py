@@ -16,10 +16,10 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
+from logwright.codec.arrays import Int64s
 from logwright.codec.kernels.memory import aligned
 from logwright.codec.window import Bytes
 from logwright.codec.zookeeper.formats.snapshot.layout import STAT
-from logwright.codec.zookeeper.jute import Int64s
 from logwright.codec.zookeeper.state.columns import TTL_MASK
 
 (

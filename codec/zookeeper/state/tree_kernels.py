@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from logwright.codec.arrays import Int64s
 from logwright.codec.kernels.crc32 import crc32_raw
 from logwright.codec.kernels.intrinsics import load_i64be, load_u8, store_32be, store_64be
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.window import Bytes
 from logwright.codec.zookeeper.formats.snapshot.layout import OPEN_ACL, SLASH
-from logwright.codec.zookeeper.jute import NULL, Int64s
+from logwright.codec.zookeeper.jute import NULL
 from logwright.codec.zookeeper.state import tree_fields as f
 from logwright.codec.zookeeper.state.columns import CONTAINER, TTL_RESERVED
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from logwright.codec.arrays import Int64s
 from logwright.codec.columns import batch_of, binary, numbers
 from logwright.codec.deferred import compute as pc
 from logwright.codec.table import Column
@@ -20,7 +21,7 @@ from logwright.codec.zookeeper.formats.snapshot.layout import FIXED, HEAD, LENGT
 from logwright.codec.zookeeper.formats.snapshot.rows import PORTION, Nodes, acl_arrays
 from logwright.codec.zookeeper.formats.snapshot.sections import Shape
 from logwright.codec.zookeeper.formats.snapshot.tables import ACL_ROWS, NODE_FRAME, SESSION_ROWS
-from logwright.codec.zookeeper.jute import Int64s, flat, list_entries
+from logwright.codec.zookeeper.jute import flat, list_entries
 from logwright.codec.zookeeper.state import tree_fields as f
 from logwright.codec.zookeeper.state import tree_records
 from logwright.codec.zookeeper.state.columns import NODE_COLUMNS, TTLS, kinds_of

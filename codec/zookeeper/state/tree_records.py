@@ -5,6 +5,7 @@ Source: `DataTree` of ZooKeeper.
 
 from __future__ import annotations
 
+from logwright.codec.arrays import Int32s, Int64s
 from logwright.codec.kernels.crc32 import crc32_raw
 from logwright.codec.kernels.intrinsics import (
     append,
@@ -19,8 +20,8 @@ from logwright.codec.kernels.intrinsics import (
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.window import Bytes
 from logwright.codec.zookeeper.formats.snapshot import layout
-from logwright.codec.zookeeper.formats.snapshot.layout import LENGTH, OPEN_ACL, SLASH, Int32s
-from logwright.codec.zookeeper.jute import NULL, Int64s
+from logwright.codec.zookeeper.formats.snapshot.layout import LENGTH, OPEN_ACL, SLASH
+from logwright.codec.zookeeper.jute import NULL
 from logwright.codec.zookeeper.state import tree_fields as f
 from logwright.codec.zookeeper.state.digest import counts
 from logwright.codec.zookeeper.state.tree_kernels import (

@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
+from logwright.codec.arrays import Int32s, Int64s
 from logwright.codec.columns import contents
 from logwright.codec.deferred import compute as pc
 from logwright.codec.engine.merge import SortedRun, merge
 from logwright.codec.sorting import Refusal, unique
 from logwright.codec.zookeeper.formats.snapshot.acl import AclTable
 from logwright.codec.zookeeper.formats.snapshot.acl_lists import AclLists, coded
-from logwright.codec.zookeeper.formats.snapshot.layout import STATS, Int32s
+from logwright.codec.zookeeper.formats.snapshot.layout import STATS
 from logwright.codec.zookeeper.formats.snapshot.pack import Nodes, Piece, Values
-from logwright.codec.zookeeper.jute import Int64s
 from logwright.codec.zookeeper.state import sorted_run
 from logwright.codec.zookeeper.state.columns import EPHEMERAL, kinds_of
 from logwright.codec.zookeeper.state.input_columns import UNKNOWN

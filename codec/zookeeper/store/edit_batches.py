@@ -7,9 +7,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Bools, Int64s
 from logwright.codec.columns import binary, contents, counts_of, list_of, numbers
 from logwright.codec.deferred import compute as pc
 from logwright.codec.fault import UsageError
@@ -17,7 +17,7 @@ from logwright.codec.java import java_string
 from logwright.codec.zookeeper.formats.snapshot.acl import OPEN, packed_list, packed_text
 from logwright.codec.zookeeper.formats.txnlog.bodies import TXN_TYPE
 from logwright.codec.zookeeper.formats.txnlog.rows import NAME, ROWS
-from logwright.codec.zookeeper.jute import Int64s, Strings, flat, list_entries, stored_strings, text_entries
+from logwright.codec.zookeeper.jute import Strings, flat, list_entries, stored_strings, text_entries
 from logwright.codec.zookeeper.state.columns import (
     CONTAINER,
     CONTAINERS,
@@ -36,7 +36,6 @@ from logwright.codec.zookeeper.store.edit_kernels import LEFT_OUT
 if TYPE_CHECKING:
     from logwright.codec.zookeeper.state.tree import Tree
 
-Mask = npt.NDArray[np.bool_]
 
 _FIELDS = (
     *("zxid", "session_id", "cxid", "type", "path", "data", "acl", "ephemeral", "parent_cversion", "version", "ttl"),
@@ -262,7 +261,7 @@ class Operations:
     batch: pa.RecordBatch
     row: Int64s
     """The transaction that each operation is, or is in."""
-    sub: Mask
+    sub: Bools
     """Whether it is in a multi."""
     columns: dict[str, pa.Array]
 
@@ -386,7 +385,7 @@ def _defaulted(columns: dict[str, pa.Array], name: str, value: Any) -> pa.Array:
     return _replaced(columns[name], np.asarray(pc.and_(needs, columns[name].is_null())), value)
 
 
-def _replaced(column: pa.Array, which: Mask, value: Any) -> pa.Array:
+def _replaced(column: pa.Array, which: Bools, value: Any) -> pa.Array:
     """Return a column with `value` in these places."""
     if not which.any():
         return column

@@ -7,12 +7,11 @@ refused, and says why. Source: `PrepRequestProcessor.pRequest2Txn` of ZooKeeper.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from logwright.codec.arrays import Int8s, Int32s, Int64s
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.window import Bytes
-from logwright.codec.zookeeper.formats.snapshot.layout import Int32s
-from logwright.codec.zookeeper.jute import Int64s, Strings
+from logwright.codec.zookeeper.jute import Strings
 from logwright.codec.zookeeper.state.tree_fields import OTHER, TTL_TYPES
 from logwright.codec.zookeeper.state.tree_kernels import last_slash, owner_kind, same
 
@@ -69,10 +68,10 @@ def _is_below_ephemeral(nodes: Int64s, node: int) -> bool:
 
 @kernel("const i1[], const i8[], const i8[], const i1[], i8, i8[,], i8[], i8[]")
 def follow(
-    does: npt.NDArray[np.int8],
+    does: Int8s,
     ids: Int64s,
     owners: Int64s,
-    bad: npt.NDArray[np.int8],
+    bad: Int8s,
     strict: int,
     nodes: Int64s,
     versions: Int64s,
@@ -135,7 +134,7 @@ def _equal(first: Strings, i: int, two: Strings, j: int) -> bool:
 def bring(
     ids: Int64s,
     owners: Int64s,
-    bad: npt.NDArray[np.int8],
+    bad: Int8s,
     sessions: Int64s,
     acls: Int64s,
     open_acl: int,
@@ -144,7 +143,7 @@ def bring(
     stored: Strings,
     nodes: Int64s,
     open_: Bytes,
-    does: npt.NDArray[np.int8],
+    does: Int8s,
     rows: Int64s,
     which: Int64s,
     versions: Int64s,

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from logwright.codec.arrays import Int64s
 from logwright.codec.frames.walk import frames_of, good_frames, walk_listed
 from logwright.codec.store.listing import Listing, Plan, Role
 from logwright.codec.window import Frames
@@ -17,7 +18,6 @@ from logwright.codec.zookeeper.formats.snapshot.tables import NODE_FRAME
 from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
 from logwright.codec.zookeeper.formats.txnlog.bodies import type_names
 from logwright.codec.zookeeper.formats.txnlog.scan import TXN_FRAME
-from logwright.codec.zookeeper.jute import Int64s
 from logwright.codec.zookeeper.names import zxid_text
 from logwright.codec.zookeeper.store.files import DataFile, candidates, logs
 

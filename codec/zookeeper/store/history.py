@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Bools, Int64s
 from logwright.codec.columns import contents
 from logwright.codec.deferred import compute as pc
 from logwright.codec.store.view import Stream
@@ -25,7 +25,6 @@ from logwright.codec.zookeeper.formats.txnlog.layout import (
     TYPE_NAMES,
 )
 from logwright.codec.zookeeper.formats.txnlog.rows import ROWS
-from logwright.codec.zookeeper.jute import Int64s
 from logwright.codec.zookeeper.store.selection import below
 
 _OF_HEADER = ("zxid", "time", "session_id", "cxid")
@@ -134,7 +133,7 @@ def _gone(batch: pa.RecordBatch, closed: Int64s, owners: _Owners) -> list[list[s
     return out
 
 
-def _failed(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+def _failed(batch: pa.RecordBatch) -> Bools:
     """Return the rows of multis that have an error."""
     subs = np.asarray(pc.fill_null(batch.column("sub"), -1))
     multi = np.cumsum(subs <= 0)
@@ -142,5 +141,5 @@ def _failed(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
     return (subs >= 0) & np.isin(multi, multi[errors])
 
 
-def _mask(values: pa.Array) -> npt.NDArray[np.bool_]:
+def _mask(values: pa.Array) -> Bools:
     return np.asarray(values)

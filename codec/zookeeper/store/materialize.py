@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from logwright.codec.arrays import Int64s
 from logwright.codec.columns import numbers
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.frames.walk import ListedFile
@@ -28,7 +29,6 @@ from logwright.codec.zookeeper.formats.snapshot import codec as snapshot
 from logwright.codec.zookeeper.formats.snapshot.rows import Nodes
 from logwright.codec.zookeeper.formats.snapshot.sections import Shape
 from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
-from logwright.codec.zookeeper.jute import Int64s
 from logwright.codec.zookeeper.names import zxid_text
 from logwright.codec.zookeeper.state.tree import Tree
 from logwright.codec.zookeeper.state.tree_fields import UNREAD

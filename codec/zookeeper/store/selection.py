@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Bools
 from logwright.codec.deferred import compute as pc
 from logwright.codec.fault import UsageError
 from logwright.codec.option import Option, Options, Verb, parse_hexadecimal, parse_text, used_by
@@ -109,7 +109,7 @@ def select_txns(decoded: Decoded, columns: Sequence[str], options: Options) -> D
     return _select(decoded, mask, columns)
 
 
-def _any_below(lists: pa.Array, field: str | None, prefix: str) -> npt.NDArray[np.bool_]:
+def _any_below(lists: pa.Array, field: str | None, prefix: str) -> Bools:
     """Return whether a path in each list is selected."""
     out = np.zeros(len(lists), np.bool_)
     if lists.null_count == len(lists):
@@ -120,11 +120,11 @@ def _any_below(lists: pa.Array, field: str | None, prefix: str) -> npt.NDArray[n
     return out
 
 
-def _mask(values: pa.Array) -> npt.NDArray[np.bool_]:
+def _mask(values: pa.Array) -> Bools:
     return np.array(pc.fill_null(values, False), np.bool_)
 
 
-def _select(decoded: Decoded, mask: npt.NDArray[np.bool_], columns: Sequence[str]) -> Decoded:
+def _select(decoded: Decoded, mask: Bools, columns: Sequence[str]) -> Decoded:
     """Return these rows and columns; undecodable transactions stay between the same rows."""
     before = np.concatenate(([0], np.cumsum(mask)))
     faults = [(int(before[at]), fault) for at, fault in decoded.faults]

@@ -7,13 +7,12 @@ in a new log. Whatever follows the damage in the old log is dead then. Source: `
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from logwright.codec.arrays import Bools, Int64s
 from logwright.codec.frames.walk import good_frames, walk_listed
 from logwright.codec.store.listing import Listing
 from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
 from logwright.codec.zookeeper.formats.txnlog.scan import TXN_FRAME
-from logwright.codec.zookeeper.jute import Int64s
 from logwright.codec.zookeeper.store.files import DataFile
 
 
@@ -54,7 +53,7 @@ def gaps(last: int, zxids: Int64s) -> list[tuple[int, int]]:
     return [(int(before[i]) + 1, int(zxids[i]) - 1) for i in np.flatnonzero(_jumps(last, zxids)).tolist()]
 
 
-def _jumps(last: int, zxids: Int64s) -> npt.NDArray[np.bool_]:
+def _jumps(last: int, zxids: Int64s) -> Bools:
     before = np.concatenate(([last], zxids[:-1]))
-    jumps: npt.NDArray[np.bool_] = (zxids > before + 1) & (zxids >> 32 == before >> 32)
+    jumps: Bools = (zxids > before + 1) & (zxids >> 32 == before >> 32)
     return jumps

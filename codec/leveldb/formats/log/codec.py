@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from logwright.codec import plural
+from logwright.codec.arrays import Bools, Int64s
 from logwright.codec.columns import batch_of, constant, contents, from_offsets, numbers, one_batch
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.kernels.intrinsics import load_i32le, load_i64le
@@ -21,7 +21,7 @@ from logwright.codec.leveldb.formats.log import layout
 from logwright.codec.leveldb.formats.log.layout import measure, pack, room_for, unpack
 from logwright.codec.leveldb.formats.records import reencode
 from logwright.codec.leveldb.formats.records.codec import RECORDS, Payloads, RecordCodec, RecordContext
-from logwright.codec.leveldb.formats.records.layout import BATCH_HEADER, HEADER, Int64s
+from logwright.codec.leveldb.formats.records.layout import BATCH_HEADER, HEADER
 from logwright.codec.leveldb.formats.records.reencode import PlainRecords, Records
 from logwright.codec.leveldb.formats.table.compression import ANOTHER_PROGRAM
 from logwright.codec.leveldb.formats.table.write import prepare
@@ -137,8 +137,8 @@ class LevelDBLog(RecordCodec):
         info = np.iinfo(np.int64)
         return np.where(sane, first, info.min), np.where(sane, first + head["size"] // _LEAST, info.max)
 
-    def is_canonical(self, records: Payloads) -> npt.NDArray[np.bool_]:
-        plain: npt.NDArray[np.bool_] = _measured(records)[0][:, layout.PLAIN] == 1
+    def is_canonical(self, records: Payloads) -> Bools:
+        plain: Bools = _measured(records)[0][:, layout.PLAIN] == 1
         return plain
 
     def record_column(self, name: str, frames: Frames) -> pa.Array:

@@ -5,9 +5,7 @@ Twelve bytes for the sequence of the first operation and their number, then the 
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
-
+from logwright.codec.arrays import Int32s, Int64s
 from logwright.codec.describe import I32LE, U64LE, UVARINT, Field, Int, Repeated, Scope, Struct, Switch
 from logwright.codec.describe import Bytes as BytesType
 from logwright.codec.kernels.intrinsics import (
@@ -26,7 +24,6 @@ from logwright.codec.leveldb.formats.records.layout import BATCH_HEADER
 from logwright.codec.leveldb.keys import DELETION, MAX_SEQUENCE, TYPE_NAMES, VALUE
 from logwright.codec.window import Bytes
 
-Int64s = npt.NDArray[np.int64]
 _PREFIXED = BytesType(UVARINT)
 
 
@@ -145,9 +142,9 @@ def unpack(
     sequences: Int64s,
     which: Int64s,
     kinds: Bytes,
-    key_ends: npt.NDArray[np.int32],
+    key_ends: Int32s,
     keys: Bytes,
-    value_ends: npt.NDArray[np.int32],
+    value_ends: Int32s,
     values: Bytes,
 ) -> int:
     """Unpack the operations of measured batches into columns. All arrays have room. Returns the number of rows."""

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Bools, Int64s
 from logwright.codec.columns import batch_of, joined
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.leveldb.formats.manifest.layout import (
@@ -25,7 +25,7 @@ from logwright.codec.leveldb.formats.manifest.layout import (
 )
 from logwright.codec.leveldb.formats.records import reencode
 from logwright.codec.leveldb.formats.records.codec import RECORDS, Payloads, RecordCodec, RecordContext
-from logwright.codec.leveldb.formats.records.layout import HEADER, Int64s
+from logwright.codec.leveldb.formats.records.layout import HEADER
 from logwright.codec.leveldb.formats.records.reencode import PlainRecords, Records
 from logwright.codec.leveldb.formats.table.compression import ANOTHER_PROGRAM
 from logwright.codec.leveldb.names import MANIFEST_NAME
@@ -76,7 +76,7 @@ class LevelDBManifest(RecordCodec):
         except EditError:
             return False
 
-    def is_canonical(self, records: Payloads) -> npt.NDArray[np.bool_]:
+    def is_canonical(self, records: Payloads) -> Bools:
         return np.array([_encodes_alike(payload) for payload in _each(records)], np.bool_)
 
     def decode_rows(

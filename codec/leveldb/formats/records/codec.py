@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from logwright.codec import address, plural
+from logwright.codec.arrays import Bools, Int64s
 from logwright.codec.base import Codec, Match
 from logwright.codec.columns import batch_of, contents, from_offsets, numbers
 from logwright.codec.describe import Struct, Type
@@ -29,7 +29,6 @@ from logwright.codec.leveldb.formats import fields
 from logwright.codec.leveldb.formats.explain import file_of_records, records_of
 from logwright.codec.leveldb.formats.records import layout, log_reader
 from logwright.codec.leveldb.formats.records.layout import (
-    Int64s,
     gather,
     next_start,
     physical,
@@ -236,7 +235,7 @@ class RecordCodec(Codec):
         return
 
     @abstractmethod
-    def is_canonical(self, records: Payloads) -> npt.NDArray[np.bool_]:
+    def is_canonical(self, records: Payloads) -> Bools:
         """Return for each payload whether its rows encode to exactly these bytes."""
 
     # The common part

@@ -11,8 +11,8 @@ in, and no row is read twice. The `frames` table lists physical records.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from logwright.codec.arrays import Int64s
 from logwright.codec.describe import U32LE, Field, Int, Struct
 from logwright.codec.describe import Bytes as BytesType
 from logwright.codec.kernels.crc32c import crc32c, crc32c_update
@@ -20,8 +20,6 @@ from logwright.codec.kernels.intrinsics import copy, load_u8, load_u16le, load_u
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.leveldb.formats.table.layout import masked, stored_crc
 from logwright.codec.window import Bytes
-
-Int64s = npt.NDArray[np.int64]
 
 BLOCK = 32768
 """Bytes of a block (`kBlockSize`)."""

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from logwright.codec.arrays import Int64s
 from logwright.codec.leveldb.formats.records import layout
-from logwright.codec.leveldb.formats.records.layout import Int64s, scan_records
+from logwright.codec.leveldb.formats.records.layout import scan_records
 from logwright.codec.window import Bytes, Frames, Window
 
 _STEP = 4 << 20

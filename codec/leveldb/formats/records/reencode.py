@@ -11,21 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Bools, Int64s
 from logwright.codec.columns import joined
 from logwright.codec.engine.reencode import Reencoder, Stored, absent, integers, match, need, stored
 from logwright.codec.fault import UsageError
 from logwright.codec.leveldb.formats.records.codec import Physical
-from logwright.codec.leveldb.formats.records.layout import (
-    HEADER,
-    TYPE_NAMES,
-    Int64s,
-    fragmented,
-    put_record,
-    written,
-)
+from logwright.codec.leveldb.formats.records.layout import HEADER, TYPE_NAMES, fragmented, put_record, written
 from logwright.codec.single_frame import ending_bytes
 from logwright.codec.window import Bytes, Chunk, Frames, Window, portions_of
 
@@ -106,7 +99,7 @@ class _Groups:
     cuts: Int64s
     record: Int64s
     """The record of each group, or -1."""
-    usual: npt.NDArray[np.bool_]
+    usual: Bools
     """Whether nothing but the rows of a group is stored."""
     position: Int64s
     size: Int64s

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from logwright.codec import address
+from logwright.codec.arrays import Bools, Int64s
 from logwright.codec.base import Codec, Match, ProvedPart
 from logwright.codec.describe import Type
 from logwright.codec.explain import Focus, Node
@@ -60,7 +60,7 @@ HEAD = np.dtype([("kind", "u1"), ("type", "u1"), ("size", "<i8"), ("entry", "<i8
 `Blocks` whose index bounds its keys, or None."""
 
 
-def _of_each(test: Callable[[bytes, bytes], bool]) -> Callable[[Keys, bytes], npt.NDArray[np.bool_]]:
+def _of_each(test: Callable[[bytes, bytes], bool]) -> Callable[[Keys, bytes], Bools]:
     return lambda keys, other: np.array([test(key, other) for key in keys.keys], np.bool_)
 
 
@@ -85,7 +85,7 @@ def _agrees(buf: Bytes, crc: int, at: int, end: int) -> bool:
 
 
 @kernel("const u1[], const i8[], const i8[]")
-def first_bad(buf: Bytes, starts: encode.Int64s, ends: encode.Int64s) -> int:
+def first_bad(buf: Bytes, starts: Int64s, ends: Int64s) -> int:
     """Return the first block with a wrong checksum, or the number of blocks. Block `i` is `starts[i]` to `ends[i]` with its trailer."""
     i = 0
     while i + 2 < len(starts):

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from logwright.codec.arrays import Int64s
 from logwright.codec.kernels.compress import CompressionError, compress, decompress
 from logwright.codec.kernels.crc32c import crc32c
 from logwright.codec.kernels.intrinsics import copy, read_uvarint
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.kernels.snappy_blocks import decompress as uncompress
-from logwright.codec.leveldb.formats.table.layout import NONE, STREAMS, TYPES, ZSTD, Int64s, masked
+from logwright.codec.leveldb.formats.table.layout import NONE, STREAMS, TYPES, ZSTD, masked
 from logwright.codec.window import Bytes
 
 # Storing

@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Int64s
 from logwright.codec.columns import from_offsets
 from logwright.codec.leveldb.formats.table.layout import KEY_TRAILER, pack
 from logwright.codec.leveldb.keys import DELETION, MAX_SEQUENCE, TRAILER, TYPE_NAMES
 from logwright.codec.window import Bytes
-
-Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(slots=True)

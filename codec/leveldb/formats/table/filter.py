@@ -7,14 +7,12 @@ One filter covers the keys of all data blocks that start in the same 2 KiB of th
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from logwright.codec.arrays import Int64s
 from logwright.codec.describe import U8, U32LE, Field, Repeated, Struct
 from logwright.codec.kernels.intrinsics import load_u8, load_u32le
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.window import Bytes
-
-Int64s = npt.NDArray[np.int64]
 
 POLICY = "leveldb.BuiltinBloomFilter2"
 """The name in the metaindex, after `filter.`. Before LevelDB 1.18 it had no 2, and other bits on some machines."""

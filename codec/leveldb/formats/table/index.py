@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
+from logwright.codec.arrays import Int64s
 from logwright.codec.describe import Bytes as BytesType
 from logwright.codec.describe import Content, Field, Points, Struct
 from logwright.codec.fault import Fault, Kind
@@ -30,7 +30,6 @@ from logwright.codec.leveldb.store.relatives import MAGIC_SIZE, MAGICS
 from logwright.codec.window import Bytes
 
 NAME = "leveldb.table"
-Int64s = npt.NDArray[np.int64]
 
 HANDLES_SIZE = 40
 _LARGEST = (1 << 64) - 1

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import overload
 
 import numpy as np
-import numpy.typing as npt
 
+from logwright.codec.arrays import Int32s, Int64s
 from logwright.codec.describe import U32LE, UVARINT, UVARLONG, Field, Int, Struct
 from logwright.codec.kernels.bitflip import UNMASK
 from logwright.codec.kernels.crc32c import crc32c
@@ -29,9 +29,6 @@ from logwright.codec.kernels.intrinsics import (
 )
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.window import Bytes
-
-Int64s = npt.NDArray[np.int64]
-Int32s = npt.NDArray[np.int32]
 
 NONE, SNAPPY, ZSTD, ZLIB_RAW = 0, 1, 2, 4
 ZLIB = ZSTD

@@ -5,9 +5,7 @@ Source: `table/table_builder.cc`, `table/block_builder.cc` and `util/comparator.
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
-
+from logwright.codec.arrays import Int64s
 from logwright.codec.kernels.intrinsics import (
     copy,
     load_u8,
@@ -27,8 +25,6 @@ from logwright.codec.leveldb.formats.table.layout import (
 )
 from logwright.codec.leveldb.keys import MAX_SEQUENCE, VALUE
 from logwright.codec.window import Bytes
-
-Int64s = npt.NDArray[np.int64]
 
 _CRC_SIZE = TRAILER_SIZE - 1
 _SEEK_TAG = MAX_SEQUENCE << 8 | VALUE

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from logwright.codec.arrays import Int64s
 from logwright.codec.engine.merge import compare
 from logwright.codec.kernels.intrinsics import load_i64le
 from logwright.codec.kernels.kernel import kernel
@@ -15,13 +16,7 @@ from logwright.codec.leveldb.formats.table import layout as block
 from logwright.codec.leveldb.formats.table.index import DATA
 from logwright.codec.leveldb.formats.table.layout import Slices, measure, measure_all
 from logwright.codec.leveldb.formats.table.restarts import with_repaired_points, wrong_blocks
-from logwright.codec.leveldb.formats.table.rows import (
-    DEFAULT_INTERVAL,
-    PORTION,
-    Int64s,
-    Unpacked,
-    plain_blocks,
-)
+from logwright.codec.leveldb.formats.table.rows import DEFAULT_INTERVAL, PORTION, Unpacked, plain_blocks
 from logwright.codec.leveldb.keys import TRAILER_SIZE as KEY_TRAILER
 from logwright.codec.window import Bytes, Frames, Window
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from logwright.codec import plural
+from logwright.codec.arrays import Bools, Int64s
 from logwright.codec.columns import one_batch
 from logwright.codec.engine.reencode import Reencoder, Stored, integers, match_rows, need, stored
 from logwright.codec.fault import UsageError
@@ -33,7 +33,6 @@ from logwright.codec.leveldb.formats.table.rows import Unpacked, plain
 from logwright.codec.leveldb.formats.table.tables import TableContext
 from logwright.codec.leveldb.formats.table.write import (
     Closing,
-    Int64s,
     TableSettings,
     footer,
     metaindex_block,
@@ -205,7 +204,7 @@ def encode(rows: pa.Table, frames: pa.Table, file: pa.Table | None, context: Tab
     yield reencoder.end(file)
 
 
-def _bounds(rows: pa.Table, frames: pa.Table, is_data: npt.NDArray[np.bool_]) -> Int64s:
+def _bounds(rows: pa.Table, frames: pa.Table, is_data: Bools) -> Int64s:
     """Return the rows of each data block: those with its position, or without that column, as many as it had."""
     if "position" in rows.column_names and "position" in frames.column_names:
         return match_rows(NAME, rows, integers(frames, "position"), is_data)

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from logwright.codec import plural
+from logwright.codec.arrays import Int64s
 from logwright.codec.fault import Severity
 from logwright.codec.kernels.intrinsics import load_u8, load_u32le, read_uvarint
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.leveldb.formats.table import layout as block
-from logwright.codec.leveldb.formats.table.layout import Int64s
 from logwright.codec.window import Bytes
 
 _SEARCHED = (

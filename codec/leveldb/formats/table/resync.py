@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from functools import reduce
 
 import numpy as np
-import numpy.typing as npt
 
+from logwright.codec.arrays import Bools, Int64s
 from logwright.codec.kernels.compress import CompressionError
 from logwright.codec.kernels.crc32c import POLYNOMIAL, crc32c_combine
 from logwright.codec.kernels.intrinsics import load_u8, load_u32le
@@ -26,7 +26,6 @@ from logwright.codec.leveldb.formats.table.filter import BASE_LG, FILTER_END
 from logwright.codec.leveldb.formats.table.layout import measure, unmasked
 from logwright.codec.window import Bytes
 
-Int64s = npt.NDArray[np.int64]
 Read = Callable[[int, int], Bytes]
 """`read(offset, length)` returns `length` bytes of the file, or fewer at its end."""
 
@@ -74,7 +73,7 @@ def numbers(buf: Bytes, places: Int64s, ends: Bytes, out: Int64s) -> None:
             out[i] = crc32c_combine(unmasked(load_u32le(buf, place)), out[i], len(buf) - place)
 
 
-def _at(data: Bytes, pattern: bytes) -> npt.NDArray[np.bool_]:
+def _at(data: Bytes, pattern: bytes) -> Bools:
     """Return where a pattern starts."""
     room = max(len(data) - len(pattern) + 1, 0)
     matches = np.ones(room, np.bool_)

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Int32s, Int64s
 from logwright.codec.columns import batch_of, constant, contents, from_offsets, numbers
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.kernels import snappy_blocks as snappy
@@ -29,9 +29,6 @@ from logwright.codec.leveldb.formats.table.tables import TableContext
 from logwright.codec.leveldb.keys import DELETION, TYPE_NAMES, VALUE
 from logwright.codec.table import Table
 from logwright.codec.window import Bytes, Decoded, Frames, Window
-
-Int64s = npt.NDArray[np.int64]
-Int32s = npt.NDArray[np.int32]
 
 PORTION = 32 << 20
 """Bytes of keys and values read at a time, or one block if it is larger."""

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Bools, Int64s
 from logwright.codec.columns import one_batch
 from logwright.codec.deferred import compute as pc
 from logwright.codec.engine.merge import compare
@@ -45,8 +45,6 @@ from logwright.codec.leveldb.formats.table.tables import TableContext
 from logwright.codec.leveldb.keys import BYTEWISE, DELETION, MAX_SEQUENCE, TYPE_NAMES, VALUE
 from logwright.codec.option import Option, Options, parse_choice, parse_text
 from logwright.codec.window import Bytes, Chunk
-
-Int64s = npt.NDArray[np.int64]
 
 OPTIONS = (
     Option(
@@ -149,7 +147,7 @@ def prepare(rows: pa.RecordBatch, first_row: int = 0) -> Entries:
     return Entries(count, keys, key_ends, sequences << 8 | kinds, values, value_ends)
 
 
-def _binary(rows: pa.RecordBatch, name: str) -> tuple[Bytes, Int64s, npt.NDArray[np.bool_] | None]:
+def _binary(rows: pa.RecordBatch, name: str) -> tuple[Bytes, Int64s, Bools | None]:
     """Return the bytes, where each value ends (with one more number, the start of the first), and which values are null."""
     if rows.schema.get_field_index(name) < 0:
         if name == "key":
@@ -177,7 +175,7 @@ def large_binary(name: str, array: pa.Array[Any]) -> pa.Array[Any]:
         raise UsageError(f"column {name!r} has type {array.type}; expected binary or text") from None
 
 
-def _kinds(rows: pa.RecordBatch, null: npt.NDArray[np.bool_], first_row: int) -> Int64s:
+def _kinds(rows: pa.RecordBatch, null: Bools, first_row: int) -> Int64s:
     kinds = np.where(null, DELETION, VALUE).astype(np.int64)
     if rows.schema.get_field_index("type") < 0:
         return kinds

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Int64s
 from logwright.codec.base import Match, ProvedPart
 from logwright.codec.columns import fixed_at
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
@@ -49,8 +49,6 @@ from logwright.codec.rocketmq.formats.commitlog.rows import NAME, ROWS
 from logwright.codec.rocketmq.formats.commitlog.suspects import had_trailer, part_proved, suspects
 from logwright.codec.rocketmq.formats.commitlog.write import Writer
 from logwright.codec.window import Bytes, Chunk, Decoded, Frames, Window
-
-Int64s = npt.NDArray[np.int64]
 
 FILE_SIZE = Option(
     "mappedFileSizeCommitLog",

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Int32s, Int64s
 from logwright.codec.columns import from_offsets, numbers
 from logwright.codec.frames.codec import Part
 from logwright.codec.java import java_strings
@@ -44,9 +44,6 @@ from logwright.codec.rocketmq.formats.commitlog.properties import (
 )
 from logwright.codec.table import TIMESTAMP
 from logwright.codec.window import Bytes
-
-Int64s = npt.NDArray[np.int64]
-Int32s = npt.NDArray[np.int32]
 
 _BLOCK = 64
 """Messages that are read at a time."""

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Bools, Int64s
 from logwright.codec.columns import binary, constant, contents, fixed_at, numbers
 from logwright.codec.frames.codec import Part
 from logwright.codec.kernels.compress import CompressionError
@@ -38,9 +39,6 @@ from logwright.codec.rocketmq.formats.commitlog.layout import (
 from logwright.codec.rocketmq.formats.commitlog.rows import ROWS
 from logwright.codec.window import Bytes
 
-Int64s = npt.NDArray[np.int64]
-
-
 _FLAGS = {"body": BODY, "properties": LISTS, "tags": KNOWN, "keys": KNOWN}
 _TIMES = ("born_timestamp", "store_timestamp")
 _STORED, _BODY, _BODY_SIZE = range(3)
@@ -60,9 +58,9 @@ def places(part: Part) -> Int64s:
     return out
 
 
-def replacements(part: Part) -> npt.NDArray[np.bool_]:
+def replacements(part: Part) -> Bools:
     """Return which messages replace lost or removed ones: the placeholders and fillers of a repair or an edit."""
-    mask: npt.NDArray[np.bool_] = part.head["flag"] == LOST_FLAG
+    mask: Bools = part.head["flag"] == LOST_FLAG
     if mask.any():
         mask[mask] = Messages(part.pick(mask), 0).zeroed()
     return mask
@@ -156,7 +154,7 @@ class Messages:
         sizes = np.where(v6, HOST_V6, HOST_V4).astype(np.int64)
         return hosts.text(binary(self.part.data, at, sizes))
 
-    def zeroed(self) -> npt.NDArray[np.bool_]:
+    def zeroed(self) -> Bools:
         """Return which bodies are zeros only, or empty."""
         pairs = zip(self.body.tolist(), self.body_size.tolist(), strict=True)
         return np.array([not self.part.data[at : at + size].any() for at, size in pairs], np.bool_)

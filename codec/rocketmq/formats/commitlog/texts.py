@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Bools, Int32s, Int64s
 from logwright.codec.columns import values_of
 from logwright.codec.fault import UsageError
 from logwright.codec.kernels.intrinsics import append_short, load_i64be, load_u8, load_u32be, store_32be
@@ -15,9 +15,6 @@ from logwright.codec.kernels.kernel import kernel
 from logwright.codec.rocketmq.formats.commitlog.properties import KEYS, PROPERTIES, TAGS
 from logwright.codec.rocketmq.formats.commitlog.rows import NAME
 from logwright.codec.window import Bytes
-
-Int64s = npt.NDArray[np.int64]
-Int32s = npt.NDArray[np.int32]
 
 _TAGS, _KEYS = (int.from_bytes(name.encode(), "big") for name in (TAGS, KEYS))
 _BLOCK = 1 << 17
@@ -193,7 +190,7 @@ def _put(out: Bytes, at: int, name: Bytes, start: int, stop: int, value: Bytes, 
     return at + 1
 
 
-def _with(properties: pa.Array, name: str, column: pa.Array, rows: npt.NDArray[np.bool_]) -> pa.Array:
+def _with(properties: pa.Array, name: str, column: pa.Array, rows: Bools) -> pa.Array:
     """Replace one property of some lists by the value of `column`. Null removes it."""
     if not rows.any():
         return properties

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Int32s, Int64s
 from logwright.codec.columns import contents, distinct, values_of
 from logwright.codec.fault import UsageError
 from logwright.codec.frames.codec import was_given
@@ -47,9 +48,6 @@ from logwright.codec.rocketmq.formats.commitlog.layout import (
 from logwright.codec.rocketmq.formats.commitlog.rows import NAME
 from logwright.codec.rocketmq.formats.commitlog.texts import Texts, put_text
 from logwright.codec.window import Bytes
-
-Int64s = npt.NDArray[np.int64]
-Int32s = npt.NDArray[np.int32]
 
 _MASK, _SIGN = 0xFFFFFFFF, 1 << 31
 _BORN_HOST, _STORE_HOST = "127.0.0.1:0", "127.0.0.1:10911"

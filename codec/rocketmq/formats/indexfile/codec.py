@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from logwright.codec import plural
+from logwright.codec.arrays import Int32s, Int64s
 from logwright.codec.base import Codec, Match
 from logwright.codec.columns import contents, numbers
 from logwright.codec.describe import Bytes, Field, Struct
@@ -46,7 +47,6 @@ from logwright.codec.table import RAW, TIMESTAMP, Column, Table, ending, extent
 from logwright.codec.window import Bytes as Buffer
 from logwright.codec.window import Chunk, Decoded, Frames, Window, Zeros
 
-Int64s = npt.NDArray[np.int64]
 _PIECE = 1 << 20
 _MOST_FAULTS = 100
 
@@ -102,7 +102,7 @@ class IndexContext:
     used: int = 0
     unfinished: bool = False
     prepared: bool = False
-    last: npt.NDArray[np.int32] | None = None
+    last: Int32s | None = None
     done: int = 0
     newest: int = 0
 

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from logwright.codec import plural
+from logwright.codec.arrays import Int32s
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.rocketmq.formats.indexfile.layout import HEADER, NAME, SYSTEM
 
@@ -34,8 +35,8 @@ def unequal_ends(head: npt.NDArray[Any]) -> Iterator[Fault]:
 
 def wrong_slot_count(
     head: npt.NDArray[Any],
-    stored: npt.NDArray[np.int32],
-    expected: npt.NDArray[np.int32],
+    stored: Int32s,
+    expected: Int32s,
     done: int,
     *,
     unfinished: bool,

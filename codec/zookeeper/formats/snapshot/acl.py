@@ -12,23 +12,22 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Bools, Int32s, Int64s
 from logwright.codec.columns import numbers
 from logwright.codec.describe import I32BE, I64BE, Field, Repeated, Struct
 from logwright.codec.java import java_strings
 from logwright.codec.kernels.intrinsics import load_i32be, load_i64be, store_32be
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.window import Bytes
-from logwright.codec.zookeeper.formats.snapshot.layout import OPEN_ACL, Int32s
+from logwright.codec.zookeeper.formats.snapshot.layout import OPEN_ACL
 from logwright.codec.zookeeper.jute import (
     ACL_LIST,
     ACL_MIN,
     ACL_RAW_TYPE,
     ACL_TYPE,
     NULL,
-    Int64s,
     Strings,
     acl_lists,
     jute_string,
@@ -111,7 +110,7 @@ class AclTable:
         complete = bool(complete) and n == max(load_i32be(buf, at), 0)
         return cls(ids[:n], acl_lists(buf, places[:n], counts[:n])), stop, complete
 
-    def places(self, numbers: Int64s) -> npt.NDArray[np.int64]:
+    def places(self, numbers: Int64s) -> Int64s:
         """Return the index in `known_ids` of each of these numbers: -1 if it is unknown, `len(known_ids)` for number -1."""
         low, high = (int(numbers.min()), int(numbers.max())) if len(numbers) else (0, 0)
         if low == high and len(numbers) > 1:
@@ -142,7 +141,7 @@ class AclTable:
         )
 
     @cached_property
-    def text(self) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
+    def text(self) -> tuple[pa.Array, Bools]:
         """The same lists as text, and which of them differ from the stored bytes."""
         raw = self.raw
         parts, wrong = [raw.values.field("perms")], np.zeros(len(raw.values), np.bool_)
@@ -157,7 +156,7 @@ class AclTable:
         return pa.ListArray.from_arrays(raw.offsets, entries), before[ends[1:]] > before[ends[:-1]]
 
 
-def texts(stored: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
+def texts(stored: pa.Array) -> tuple[pa.Array, Bools]:
     """Decode a binary column as Java does. Return the text, and which values Java would encode to other bytes."""
     content = stored.buffers()[2]
     if content is None or not content.size or np.frombuffer(content, np.int8).min() >= 0:

@@ -8,14 +8,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Bools, Int64s
 from logwright.codec.columns import numbers
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.zookeeper.formats.snapshot.acl import OPEN, AclTable, packed, packed_list, table_bytes
 from logwright.codec.zookeeper.formats.snapshot.layout import OPEN_ACL
-from logwright.codec.zookeeper.jute import Int64s, Strings, raw_lists
+from logwright.codec.zookeeper.jute import Strings, raw_lists
 from logwright.codec.zookeeper.state.paths import shared
 
 _FEW = 1 << 22
@@ -133,9 +133,7 @@ class AclLists:
             self.added = True
         return number
 
-    def numbers(
-        self, coded: Coded, own_numbers: Int64s | None = None, has: npt.NDArray[np.bool_] | None = None
-    ) -> Int64s:
+    def numbers(self, coded: Coded, own_numbers: Int64s | None = None, has: Bools | None = None) -> Int64s:
         """Return the ACL number of each row.
 
         The number in the row (`own_numbers`, where the row `has` one) is used if that number stands for the row's list, or if the row has

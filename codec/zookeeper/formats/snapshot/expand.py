@@ -11,15 +11,14 @@ import zlib
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from logwright.codec import plural
+from logwright.codec.arrays import Bools, Int64s
 from logwright.codec.fault import Kind
 from logwright.codec.kernels import snappy_blocks as snappy
 from logwright.codec.kernels.compress import BombError, CompressionError, decompress
 from logwright.codec.kernels.intrinsics import load_i32be, read_uvarint
 from logwright.codec.window import Bytes
-from logwright.codec.zookeeper.jute import Int64s
 
 SNAPPY_MAGIC = b"\x82SNAPPY\x00"
 MAGICS = {"gzip": b"\x1f\x8b", "snappy": SNAPPY_MAGIC}
@@ -44,7 +43,7 @@ class Expanded:
     lost: tuple[tuple[int, int], ...] = ()
     """Ranges of `data` that are filled because their content is lost: (from, to)."""
 
-    def touched(self, starts: Int64s, ends: Int64s) -> npt.NDArray[np.bool_]:
+    def touched(self, starts: Int64s, ends: Int64s) -> Bools:
         """Return which of these ranges overlap the lost ones."""
         out = np.zeros(len(starts), np.bool_)
         for low, high in self.lost:

@@ -8,15 +8,13 @@ follows. Source: `DataTree.deserialize`, `DataNode` of ZooKeeper.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from logwright.codec.arrays import Int32s, Int64s
 from logwright.codec.describe import I64BE, Field, Struct
 from logwright.codec.kernels.intrinsics import load_i32be, load_i64be, load_u8
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.window import Bytes
-from logwright.codec.zookeeper.jute import BUFFER, MAX_BUFFER, NULL, STAT_PERSISTED, USTRING, Int64s
-
-Int32s = npt.NDArray[np.int32]
+from logwright.codec.zookeeper.jute import BUFFER, MAX_BUFFER, NULL, STAT_PERSISTED, USTRING
 
 OPEN_ACL = -1
 """The ACL number of nodes that are open to everyone (`ReferenceCountedACLCache.OPEN_UNSAFE_ACL_ID`)."""

@@ -10,17 +10,17 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Bools, Int32s, Int64s
 from logwright.codec.columns import numbers
 from logwright.codec.kernels.crc32 import crc32_raw
 from logwright.codec.kernels.intrinsics import copy, load_i32le, prefetch, store_32be, store_32le, store_64be
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.window import Bytes, portions_of
 from logwright.codec.zookeeper.formats.snapshot import layout
-from logwright.codec.zookeeper.formats.snapshot.layout import FIXED, LENGTH, STAT, STATS, Int32s
-from logwright.codec.zookeeper.jute import NULL, Int64s, flat
+from logwright.codec.zookeeper.formats.snapshot.layout import FIXED, LENGTH, STAT, STATS
+from logwright.codec.zookeeper.jute import NULL, flat
 from logwright.codec.zookeeper.state.digest import counts
 
 _ONES = 0xFFFFFFFF
@@ -172,11 +172,11 @@ class Nodes:
         numbers: Int64s = np.asarray(self.columns.column(name).cast(pa.int64()))
         return numbers if self.order is None else numbers[self.order]
 
-    def unknown(self, name: str, mark: int) -> npt.NDArray[np.bool_] | None:
+    def unknown(self, name: str, mark: int) -> Bools | None:
         """Return where a column of numbers has a value; None if nowhere."""
         if self.columns.column(name).type != pa.int64():
             return None
-        unknown: npt.NDArray[np.bool_] = self.number(name) == mark
+        unknown: Bools = self.number(name) == mark
         return unknown if unknown.any() else None
 
     def with_number(self, name: str, values: Int64s) -> Nodes:

@@ -6,16 +6,15 @@ from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Bools, Int64s
 from logwright.codec.columns import binary, constant, contents, numbers, slices
 from logwright.codec.window import Decoded, Frames, Window
 from logwright.codec.zookeeper.formats.snapshot.acl import texts
 from logwright.codec.zookeeper.formats.snapshot.layout import LENGTH, STATS, stats
 from logwright.codec.zookeeper.formats.snapshot.sections import Shape
 from logwright.codec.zookeeper.formats.snapshot.tables import ROWS
-from logwright.codec.zookeeper.jute import Int64s
 from logwright.codec.zookeeper.state.columns import (
     KINDS,
     PERSISTENT,
@@ -60,7 +59,7 @@ class Nodes:
         return binary(self.window.data, self.frames.start + LENGTH, self.paths.astype(np.int64))
 
     @cached_property
-    def text_path(self) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
+    def text_path(self) -> tuple[pa.Array, Bools]:
         return texts(self.stored_path)
 
     @cached_property

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from logwright.codec import plural
+from logwright.codec.arrays import Bools, Int64s
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.window import Frames, Window
 from logwright.codec.zookeeper.formats.snapshot import layout, tables
@@ -24,7 +25,7 @@ from logwright.codec.zookeeper.formats.snapshot.sections import (
     Shape,
     ending_behind,
 )
-from logwright.codec.zookeeper.jute import STAT_PERSISTED, Int64s
+from logwright.codec.zookeeper.jute import STAT_PERSISTED
 
 _MOST = 20
 """Number of unknown ACL numbers that are reported per window."""
@@ -171,7 +172,7 @@ class Scan:
                     text += f" (used by {plural.count(int(count[k]) - 1, 'later node')} too)"
                 self.faults.append(Fault(tables.NAME, at, length, Kind.LINK, text + why, severity, system))
 
-    def _late(self, ends: Int64s) -> npt.NDArray[np.bool_]:
+    def _late(self, ends: Int64s) -> Bools:
         """Report nodes before that position that were created or changed while the snapshot was written, after the zxid in its name."""
         out = np.zeros(len(ends), np.bool_)
         if self.zxid is not None:

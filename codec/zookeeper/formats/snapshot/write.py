@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from logwright.codec.arrays import Int64s
 from logwright.codec.describe import I32BE, Struct
 from logwright.codec.fault import UsageError
 from logwright.codec.kernels.adler32 import adler32_of
@@ -22,7 +23,7 @@ from logwright.codec.zookeeper.formats.snapshot import sections
 from logwright.codec.zookeeper.formats.snapshot.acl import packed, table_bytes
 from logwright.codec.zookeeper.formats.snapshot.acl_lists import AclLists
 from logwright.codec.zookeeper.formats.snapshot.pack import Piece
-from logwright.codec.zookeeper.jute import ACL_RAW_TYPE, Int64s
+from logwright.codec.zookeeper.jute import ACL_RAW_TYPE
 from logwright.codec.zookeeper.names import GZIP, SNAPPY
 from logwright.codec.zookeeper.state.digest import VERSION, signed
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Bools, Int8s, Int64s
 from logwright.codec.columns import binary, constant, contents, list_of, numbers
 from logwright.codec.java import java_strings
 from logwright.codec.kernels.intrinsics import load_i32be, load_i64be, load_u8, prefetch
@@ -23,7 +23,6 @@ from logwright.codec.zookeeper.jute import (
     ACL_RAW_TYPE,
     ACL_TYPE,
     NULL,
-    Int64s,
     acl_column,
     acl_lists,
     is_plain,
@@ -353,7 +352,7 @@ class Bodies:
         )
         return cls(buf, out), int(total)
 
-    def pick(self, which: npt.NDArray[np.bool_] | Int64s) -> Bodies:
+    def pick(self, which: Bools | Int64s) -> Bodies:
         return Bodies(self.buf, np.ascontiguousarray(self.measures[:, which]))
 
     def subs(self, ends: Int64s, total: int) -> tuple[Bodies, Int64s]:
@@ -371,10 +370,8 @@ class Bodies:
         return self.measures[DIGEST if name == "digest_version" else DIGEST_VALUE], self.measures[DIGEST]
 
     @property
-    def in_multis(self) -> npt.NDArray[np.bool_]:
-        which: npt.NDArray[np.bool_] = (self.measures[FIELDS] & layout.TXNS != 0) & (
-            self.measures[STATUS] == SOUND
-        )
+    def in_multis(self) -> Bools:
+        which: Bools = (self.measures[FIELDS] & layout.TXNS != 0) & (self.measures[STATUS] == SOUND)
         return which
 
     def joined(self, other: Bodies, order: Int64s) -> Bodies:
@@ -422,7 +419,7 @@ class Bodies:
         return int(np.bitwise_or.reduce(self.measures[FIELDS]))
 
     @cached_property
-    def _numbers(self) -> npt.NDArray[np.int8]:
+    def _numbers(self) -> Int8s:
         """Return which of `NUMBERS` the 32-bit number of each body is; -1 if it has none."""
         types, fields = self.measures[TYPE], self.measures[FIELDS]
         place = np.clip(types, layout.LOWEST, layout.HIGHEST) - layout.LOWEST
@@ -456,7 +453,7 @@ class Bodies:
         return list_of(pa.StructArray.from_arrays(children, fields=list(TXN_TYPE)), counts)
 
 
-def _text(stored: pa.Array, *, plain: bool) -> tuple[pa.Array, npt.NDArray[np.bool_] | None]:
+def _text(stored: pa.Array, *, plain: bool) -> tuple[pa.Array, Bools | None]:
     """As `java_strings`. `plain` text is known to be UTF-8."""
     return (stored.view(pa.string()), None) if plain else java_strings(stored)
 
@@ -499,6 +496,6 @@ def type_names(types: Int64s) -> pa.Array:
     return contents(pa.string(), names)
 
 
-def _where(values: pa.Array, keep: npt.NDArray[np.bool_]) -> pa.Array:
+def _where(values: pa.Array, keep: Bools) -> pa.Array:
     """Return the values where the condition holds, null elsewhere."""
     return values.take(numbers(pa.int64(), np.arange(len(values)), ~keep))

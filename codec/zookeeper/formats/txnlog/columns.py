@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Bools, Int32s, Int64s
 from logwright.codec.fault import UsageError
 from logwright.codec.java import java_string
 from logwright.codec.zookeeper.formats.txnlog import layout
 from logwright.codec.zookeeper.formats.txnlog.rows import NAME, ROWS
-from logwright.codec.zookeeper.jute import (
-    ACL_RAW_TYPE,
-    ACL_TYPE,
-    Int64s,
-    raw_lists,
-    stored_strings,
-    text_entries,
-)
-
-Int32s = npt.NDArray[np.int32]
+from logwright.codec.zookeeper.jute import ACL_RAW_TYPE, ACL_TYPE, raw_lists, stored_strings, text_entries
 
 _KINDS = {name: kind for kind, name in layout.TYPE_NAMES.items()}
 _UNKNOWN = layout.LOWEST - 1
@@ -59,7 +50,7 @@ class TxnColumns:
     def number(self, name: str, default: int) -> Int64s:
         return integers(self.get(name, _TYPES.get(name, pa.int64())), default)
 
-    def kinds(self, in_multi: npt.NDArray[np.bool_]) -> Int64s:
+    def kinds(self, in_multi: Bools) -> Int64s:
         """Return the types of rows as numbers. Raises `UsageError` for a null or a type that cannot be written so."""
         if not self.has("type"):
             raise UsageError(f"{NAME} needs a column 'type'", advice=f"It is one of: {', '.join(_KINDS)}")

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Int32s, Int64s
 from logwright.codec.kernels.adler32 import adler32
 from logwright.codec.kernels.intrinsics import copy, store_32be, store_64be
 from logwright.codec.kernels.kernel import kernel
@@ -18,9 +18,7 @@ from logwright.codec.window import Bytes
 from logwright.codec.zookeeper.formats.txnlog import layout
 from logwright.codec.zookeeper.formats.txnlog.columns import TxnColumns, ends_of, list_ends
 from logwright.codec.zookeeper.formats.txnlog.scan import BODY
-from logwright.codec.zookeeper.jute import NULL, Int64s, Strings, put_bytes, stored_strings, validity
-
-Int32s = npt.NDArray[np.int32]
+from logwright.codec.zookeeper.jute import NULL, Strings, put_bytes, stored_strings, validity
 
 NO_DIGEST = 0
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
+from logwright.codec.arrays import Int64s
 from logwright.codec.engine.reencode import Reencoder, Stored, absent, integers, match, need, stored
 from logwright.codec.single_frame import single_value
 from logwright.codec.window import Chunk, Window, Zeros
@@ -15,7 +16,6 @@ from logwright.codec.zookeeper.formats.txnlog.rows import NAME, ROWS, Rows
 from logwright.codec.zookeeper.formats.txnlog.scan import frames_of
 from logwright.codec.zookeeper.formats.txnlog.tables import TxnLogContext
 from logwright.codec.zookeeper.formats.txnlog.write import Transactions, allocated, file_header, records_of
-from logwright.codec.zookeeper.jute import Int64s
 
 
 def encode(

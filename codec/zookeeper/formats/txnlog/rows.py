@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Int64s
 from logwright.codec.columns import constant, numbers
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.table import TIMESTAMP, Column, Table
@@ -18,7 +19,7 @@ from logwright.codec.zookeeper.formats.txnlog.bodies import Bodies
 from logwright.codec.zookeeper.formats.txnlog.layout import CHECK
 from logwright.codec.zookeeper.formats.txnlog.scan import BODY
 from logwright.codec.zookeeper.formats.txnlog.tables import TxnLogContext
-from logwright.codec.zookeeper.jute import ACL_RAW_TYPE, ACL_TYPE, Int64s
+from logwright.codec.zookeeper.jute import ACL_RAW_TYPE, ACL_TYPE
 
 NAME = "zookeeper.txnlog"
 START_FAILS = "the server does not start"

@@ -11,7 +11,6 @@ Source: `FileTxnLog.FileTxnIterator.next` and `Util.readTxnBytes` of ZooKeeper.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from logwright.codec.describe import I32BE, Field, Struct
 from logwright.codec.frames import scanner
@@ -33,8 +32,6 @@ from logwright.codec.kernels.kernel import kernel
 from logwright.codec.window import Bytes, Frames, Window
 from logwright.codec.zookeeper.formats.txnlog import layout
 from logwright.codec.zookeeper.names import counter_of, epoch_of
-
-Int64s = npt.NDArray[np.int64]
 
 BODY = layout.LENGTH + 4
 """Position of the payload in a record."""

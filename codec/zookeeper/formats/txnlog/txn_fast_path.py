@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Bools, Int32s, Int64s
 from logwright.codec.columns import constant, numbers
 from logwright.codec.kernels.intrinsics import append, is_ascii, load_i32be, load_i64be
 from logwright.codec.kernels.kernel import kernel
@@ -22,9 +23,8 @@ from logwright.codec.zookeeper.formats.txnlog.bodies import acls_of, measure_sin
 from logwright.codec.zookeeper.formats.txnlog.rows import ROWS
 from logwright.codec.zookeeper.formats.txnlog.scan import BODY
 from logwright.codec.zookeeper.formats.txnlog.tables import TxnLogContext
-from logwright.codec.zookeeper.jute import NULL, PLAIN_TEXT, Int64s, skip_bytes, text_kind
+from logwright.codec.zookeeper.jute import NULL, PLAIN_TEXT, skip_bytes, text_kind
 
-Int32s = npt.NDArray[np.int32]
 Int16s = npt.NDArray[np.int16]
 
 _NUMBER_BITS = {name: layout.TXNS << (1 + i) for i, name in enumerate(layout.NUMBERS)}
@@ -263,9 +263,7 @@ class _Portion:
         values = {"ttl": self.more[_TTL], "time": self.time}.get(name, self.values)
         return self._array(of, values if null is None else np.where(null, 0, values), null=null)
 
-    def _array(
-        self, of: pa.DataType, *values: npt.NDArray[Any], null: npt.NDArray[np.bool_] | None = None
-    ) -> pa.Array:
+    def _array(self, of: pa.DataType, *values: npt.NDArray[Any], null: Bools | None = None) -> pa.Array:
         bits = None if null is None else pa.py_buffer(np.packbits(~null, bitorder="little"))
         return pa.Array.from_buffers(of, self.count, [bits, *map(pa.py_buffer, values)])
 

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from logwright.codec.arrays import Bools, Int64s
 from logwright.codec.columns import one_batch
 from logwright.codec.fault import UsageError
 from logwright.codec.option import Options
@@ -26,7 +27,7 @@ from logwright.codec.zookeeper.formats.txnlog.pack import NO_DIGEST, Bodies, put
 from logwright.codec.zookeeper.formats.txnlog.rows import NAME, ROWS
 from logwright.codec.zookeeper.formats.txnlog.scan import BODY, MOST
 from logwright.codec.zookeeper.formats.txnlog.tables import TxnLogContext
-from logwright.codec.zookeeper.jute import Int64s, validity
+from logwright.codec.zookeeper.jute import validity
 
 PORTION = 8 << 20
 """Bytes of rows that are written at a time, approximately, or one transaction."""
@@ -149,7 +150,7 @@ def _put_some(bodies: Bodies, which: Int64s, at: Int64s, out: Bytes) -> None:
     bodies.put(fields, places, out)
 
 
-def _in_multi(columns: TxnColumns) -> npt.NDArray[np.bool_]:
+def _in_multi(columns: TxnColumns) -> Bools:
     if not columns.has("sub"):
         return np.zeros(columns.count, np.bool_)
     return np.asarray(columns.get("sub", pa.int32()).is_valid())
