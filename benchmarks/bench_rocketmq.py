@@ -29,7 +29,8 @@ from logwright.codec.kernels.memory import aligned
 from logwright.codec.option import Options
 from logwright.codec.rocketmq.formats.commitlog.codec import CODEC as LOG
 from logwright.codec.rocketmq.formats.commitlog.read import Messages
-from logwright.codec.rocketmq.repair.repair import OPTIONS, StoreRepair, derived_pieces
+from logwright.codec.rocketmq.repair.derived_files import derived_pieces
+from logwright.codec.rocketmq.repair.repair import OPTIONS, StoreRepair
 from logwright.codec.rocketmq.store.log import messages_of
 from logwright.codec.window import Zeros
 from logwright.readers.listing import LocalDirectory

@@ -37,8 +37,9 @@ from logwright.codec.rocketmq.formats.commitlog.layout import (
     has_trailer,
 )
 from logwright.codec.rocketmq.formats.commitlog.read import replacements
+from logwright.codec.rocketmq.repair.derived_files import derived_pieces
 from logwright.codec.rocketmq.repair.fillers import filler, placeholder
-from logwright.codec.rocketmq.repair.repair import StoreRepair, derived_pieces
+from logwright.codec.rocketmq.repair.repair import StoreRepair
 from logwright.codec.rocketmq.store import tree
 from logwright.codec.rocketmq.store.log import LostMessage, log_frames, messages_of
 from logwright.codec.store.build import Piece

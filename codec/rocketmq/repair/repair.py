@@ -13,48 +13,33 @@ from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
-from logwright.codec.arrays import Bools, among, groups
-from logwright.codec.base import Codec
-from logwright.codec.describe import dtype_of
+from logwright.codec.arrays import among, groups
 from logwright.codec.engine.repair import OutputFile, Removed, Repairer, RepairPlan
 from logwright.codec.engine.startup import SystemRepair
-from logwright.codec.fault import DamageError, Severity
+from logwright.codec.fault import DamageError
 from logwright.codec.frames.codec import Part
-from logwright.codec.frames.walk import Hole, ListedFile, Stretch, Walk
 from logwright.codec.option import Option, Options
-from logwright.codec.rocketmq.derive import Deriver, Gaps, QueueEnd, Read
-from logwright.codec.rocketmq.dispatch import Queues, differing, dispatches
-from logwright.codec.rocketmq.formats.consumequeue import FILLER, UNIT
-from logwright.codec.rocketmq.formats.consumequeue_ext import CODEC as EXT
-from logwright.codec.rocketmq.formats.consumequeue_ext import FIRST_TAG
-from logwright.codec.rocketmq.formats.indexfile.codec import CODEC as INDEX
-from logwright.codec.rocketmq.formats.indexfile.layout import entry_at
+from logwright.codec.rocketmq.derive import Gaps
+from logwright.codec.rocketmq.dispatch import dispatches
 from logwright.codec.rocketmq.formats.page import PAGE, checkpoint
 from logwright.codec.rocketmq.repair.config_files import replaced
+from logwright.codec.rocketmq.repair.derived_files import QUEUES, DerivedFiles, derived_pieces, located
 from logwright.codec.rocketmq.repair.fillers import blank, filler, placeholder
 from logwright.codec.rocketmq.repair.headers import Place, Sequences, placed
-from logwright.codec.rocketmq.repair.tags import corrected, is_coded, tags_of, wrong_codes
-from logwright.codec.rocketmq.startup.message import SCHEDULE_TOPIC
 from logwright.codec.rocketmq.startup.message_store import StoreConfig
 from logwright.codec.rocketmq.startup.start import STARTUP
 from logwright.codec.rocketmq.store import tree
-from logwright.codec.rocketmq.store.check_index import IndexCheck
 from logwright.codec.rocketmq.store.check_times import StoreTimes, checkpoint_faults
 from logwright.codec.rocketmq.store.layout import LAYOUT
 from logwright.codec.rocketmq.store.log import (
     LEAST_BLANK,
-    UNITS,
     Log,
     LogFile,
     LostMessage,
     Run,
     is_empty,
-    log_frames,
-    messages_of,
     runs_that_fill,
-    units_of,
 )
 from logwright.codec.store.build import Piece
 from logwright.codec.store.extents import Copy, Extent
@@ -62,14 +47,8 @@ from logwright.codec.store.listing import Listing, Plan
 from logwright.codec.store.overlay import Overlay
 from logwright.codec.window import Zeros
 
-_UNIT = dtype_of(UNIT)
 PLACEHOLDERS = "Lost messages were replaced by placeholders. Consumers get them, with the property LW_LOST."
 REBUILDS = (tree.QUEUE, tree.INDEX, tree.CHECKPOINT)
-_MOST_WRONG = 64
-"""The number of wrong tags in a part of a queue file that are corrected. If more are wrong, the queue is."""
-_ALIKE = 8
-"""The number of messages whose tags are compared."""
-_QUEUES = (tree.QUEUE, tree.EXT, tree.BATCH)
 OPTIONS: tuple[Option, ...] = (*tree.READ_OPTIONS, tree.BROKER_VERSION)
 
 
@@ -146,7 +125,7 @@ class StoreRepair(Repairer):
             if file.size == self.config.log_size and is_empty(self.listing, file.name, 0, file.size):
                 self.preallocated.append(file.name)
         had = any(
-            tree.is_log(entry.name) or tree.first(entry.name) in (*_QUEUES, tree.INDEX)
+            tree.is_log(entry.name) or tree.first(entry.name) in (*QUEUES, tree.INDEX)
             for entry in self.listing.entries()
         )
         if had and not self.files and not self.preallocated:
@@ -192,10 +171,6 @@ class StoreResult(RepairPlan):
         """The physical offsets at which these ranges begin and end, by file and position."""
         self._stored = 0
         """The store time of the message before those that are written next."""
-        self._tagged: dict[int, bytes] = {}
-        """Messages with corrected tags, by physical offset."""
-        self._wrong_tags = False
-        """Whether other messages have tags that their queues contradict."""
         self.rows = sum(run.count for file in files for run in file.runs)
         self.ids = {"last_physical_offset": files[-1].base + files[-1].runs[-1].last_start} if files else {}
 
@@ -334,12 +309,16 @@ class StoreResult(RepairPlan):
     def outputs(self) -> Iterator[OutputFile | Piece]:
         logs = list(self.logs())
         result = self.listing if self._unchanged(logs) else Overlay(self.listing, logs)
-        queues = self._sound_queues(result)
-        if self._tagged:
-            result = Overlay(self.listing, logs := list(self._with_tags(logs)))
+        repair, low = self.repair, self.kept[0].base if self.kept else -1
+        derived = DerivedFiles(
+            self.listing, repair.plan, repair.config, repair.options, repair.queues, low, correct=repair.correct
+        )  # fmt: skip
+        queues = derived.are_queues_sound(result)
+        if derived.tagged:
+            result = Overlay(self.listing, logs := list(self._with_tags(logs, derived.tagged)))
         same = self._unchanged(logs)
         preallocated = self.repair.preallocated if same else []
-        index = self._sound_index() and self._leads_to_keys(result)
+        index = derived.is_index_sound(result)
         damaged = not (same and queues and index)
         remade = set()
         last = self.kept[-1] if self.kept else None
@@ -364,11 +343,11 @@ class StoreResult(RepairPlan):
         for entry in self.listing.entries():
             name, folder = entry.name, tree.first(entry.name)
             keep = index if folder == tree.INDEX else not tree.is_log(name)
-            if folder in _QUEUES:
-                keep = queues or tree.queue_of(name) in self._deleted
+            if folder in QUEUES:
+                keep = queues or tree.queue_of(name) in derived.deleted
             if keep and name not in remade and (name != tree.ABORT or not damaged):
                 yield self.unchanged(name)
-        yield from self._derived(result, queues=not queues, index=not index)
+        yield from derived.derive(result, queues=not queues, index=not index)
         yield from logs
         for name in preallocated:
             yield self.unchanged(name)
@@ -378,225 +357,18 @@ class StoreResult(RepairPlan):
         copied = [file.pieces == [Copy(file.name, 0, self.sizes.get(file.name, -1))] for file in logs]
         return all(copied) and len(logs) + len(self.repair.preallocated) == len(tree.logs(self.listing))
 
-    def _with_tags(self, logs: Sequence[OutputFile]) -> Iterator[OutputFile]:
+    def _with_tags(self, logs: Sequence[OutputFile], tagged: Mapping[int, bytes]) -> Iterator[OutputFile]:
         """Yield the files of the commit log with the messages in them whose tags were corrected."""
         self.notes.append(
             "Wrong tags of messages were corrected: their consume queue has the hash of the right ones."
         )
         result = Overlay(self.listing, logs)
-        for phy, message in sorted(self._tagged.items()):
-            name, at = next(_located(result, phy))
+        for phy, message in sorted(tagged.items()):
+            name, at = next(located(result, phy))
             rest = result.extents(name, at + len(message), result.size(name))
             result.assemble(name, [*result.extents(name, 0, at), message, *rest])
         for file in logs:
             yield replace(file, pieces=result.pieces(file.name))
-
-    def _sound_queues(self, result: Listing) -> bool:
-        """Return whether the existing queues point to the messages of the result."""
-        remaining = {name for name in self.sizes if tree.first(name) in (tree.QUEUE, tree.BATCH)}
-        for name in self.sizes:
-            if tree.first(name) == tree.EXT and not self._sound_extension(name):
-                return False
-        ends: dict[str, int] = {}
-        for piece in self._derived(result, queues=True, index=False):
-            if tree.first(piece.name) not in (tree.QUEUE, tree.BATCH):
-                continue
-            start = ends.get(piece.name, 0)
-            ends[piece.name] = start + len(piece.data)
-            if self.sizes.get(piece.name, 0) < ends[piece.name] or not self._agrees(piece, start, result):
-                return False
-        if any(self.sizes[name] != size for name, size in ends.items()):
-            return False
-        if self._wrong_tags:
-            return False
-        # Older queue files may point to deleted messages.
-        return all(map(self._leads_below, remaining - ends.keys()))
-
-    def _leads_below(self, name: str) -> bool:
-        """Return whether all units of a queue file point to messages before the start of the log."""
-        config, unit = self.repair.config, UNITS.get(tree.first(name))
-        size = config.batch_queue_size if tree.first(name) == tree.BATCH else config.queue_size
-        if (
-            unit is None
-            or tree.queue_of(name) is None
-            or not tree.is_padded(name)
-            or self.sizes[name] != size
-        ):
-            return False
-        units = units_of(self.listing, name, self.sizes[name], unit)
-        return bool(len(units) and _below(units, self._low).all())
-
-    @cached_property
-    def _deleted(self) -> set[tuple[str, int]]:
-        """The queues whose messages are all deleted. Without their files they would begin at 0 again."""
-        sound: dict[tuple[str, int], bool] = {}
-        for name in self.sizes:
-            queue = tree.queue_of(name) if tree.first(name) in _QUEUES else None
-            if queue is None or queue in self.repair.queues:
-                continue
-            extension = tree.first(name) == tree.EXT
-            good = self._sound_extension(name) if extension else self._leads_below(name)
-            sound[queue] = good and sound.get(queue, True)
-        return {queue for queue, good in sound.items() if good}
-
-    def _derived(self, result: Listing, *, queues: bool, index: bool) -> Iterator[Piece]:
-        """Derive the queues and the index of the result."""
-        return derived_pieces(
-            result, self.repair.config, self.repair.options, queues=queues, index=index, ends=self._begins_at, read=self._before
-        )  # fmt: skip
-
-    @cached_property
-    def _begins_at(self) -> dict[tuple[str, int], QueueEnd]:
-        """The places of the first messages of batch and light queues after deleted ones. The messages do not say where they are."""
-        queues: dict[tuple[str, int], list[str]] = {}
-        for name in self.sizes if self._low > 0 else ():
-            queue, folder = tree.queue_of(name), tree.first(name)
-            if queue not in self.repair.queues or tree.base_of(name) is None:
-                continue
-            if folder == tree.BATCH or (folder == tree.QUEUE and tree.is_light(queue)):
-                queues.setdefault(queue, []).append(name)
-        places = (
-            (queue, self._place_of(sorted(names, key=_base), self.repair.queues[queue]))
-            for queue, names in queues.items()
-        )
-        return {queue: place for queue, place in places if place is not None}
-
-    def _place_of(self, names: Sequence[str], phy: int) -> QueueEnd | None:
-        """Return the place of the unit of a message in the files of a queue."""
-        folder = tree.first(names[0])
-        unit = UNITS[folder]
-        for name in names:
-            units = units_of(self.listing, name, self.sizes[name], unit)
-            for i in np.flatnonzero(units["physical_offset"] == phy)[:1].tolist():
-                at = _base(name) + i * unit.itemsize
-                return QueueEnd(0 if folder == tree.BATCH else at // unit.itemsize, at)
-        return None
-
-    def _before(self, name: str) -> bytes:
-        """Return what precedes that place in its file: the units of deleted messages, or fillers."""
-        if tree.first(name) == tree.BATCH:
-            return self.listing.read(name) if name in self.sizes else b""
-        unit = UNIT.pack({"physical_offset": 0, "size": FILLER, "tags_code": 0})
-        return unit * (self.repair.config.queue_size // UNIT.min_size)
-
-    @property
-    def _low(self) -> int:
-        """The start of the log."""
-        return self.kept[0].base if self.kept else -1
-
-    def _agrees(self, piece: Piece, start: int, result: Listing) -> bool:
-        """Return whether an existing queue file has these bytes, apart from tags codes. Correct or note wrong tags of messages."""
-        stop = start + len(piece.data)
-        if isinstance(piece.data, Zeros):
-            return is_empty(self.listing, piece.name, start, stop)
-        stored, data = self.listing.read(piece.name, start, len(piece.data)), bytes(piece.data)
-        if stored == data or tree.first(piece.name) == tree.BATCH:
-            return stored == data
-        old, new = (np.frombuffer(content, _UNIT) for content in (stored, data))
-        same = (old["physical_offset"] == new["physical_offset"]) & (old["size"] == new["size"])
-        same &= (new["size"] != 0) | (old["tags_code"] == new["tags_code"])
-        filler = new["size"] == FILLER
-        deleted = filler & _below(old, self._low)
-        codes = old["tags_code"].astype(np.int64)
-        hashes = (codes > FIRST_TAG) | (not self.repair.config.ext)
-        compared = ~filler & hashes & (new["size"] != 0)
-        if not (same | deleted).all():
-            return False
-        computed, wrong = new["tags_code"].astype(np.int64), 0
-        topic = piece.name.split("/")[1]
-        for i in differing(topic, codes, computed, compared):
-            message = self._message(result, new[i])
-            if not is_coded(message):
-                continue
-            wrong += 1
-            correct = self.repair.correct and wrong <= _MOST_WRONG and topic != SCHEDULE_TOPIC
-            alike = wrong_codes(codes, computed, i) if correct else []
-            tags = {tags_of(self._message(result, new[k])) for k in alike[:_ALIKE]}
-            right = corrected(message, tags.pop()) if len(tags) == 1 else None
-            if right is not None:
-                self._tagged[int(new["physical_offset"][i])] = right
-            self._wrong_tags |= right is None
-            if wrong > _MOST_WRONG:
-                break
-        return True
-
-    def _message(self, result: Listing, unit: np.void) -> bytes:
-        name, at = next(_located(result, int(unit["physical_offset"])))
-        return result.read(name, at, int(unit["size"]))
-
-    def _sound_extension(self, name: str) -> bool:
-        """Return whether a broker loads a file of `consumequeue_ext`, and it is undamaged."""
-        return tree.is_padded(name) and self._sound(name, EXT, self.repair.config.ext_size, {})
-
-    def _sound_index(self) -> bool:
-        """Return whether all index files are undamaged."""
-        slots = self.repair.config.slots
-        size = entry_at(slots, self.repair.config.entries)
-        for entry in self.listing.entries():
-            if tree.first(entry.name) != tree.INDEX:
-                continue
-            if tree.base_of(entry.name) is None or not self._sound(entry.name, INDEX, size, {"slots": slots}):
-                return False
-        return True
-
-    def _leads_to_keys(self, result: Listing) -> bool:
-        """Return whether the entries of all index files lead to messages of the result with their keys."""
-        files = [file for file in self.repair.plan.files if file.codec == INDEX.name]
-        check, queues = IndexCheck(self.listing, files, live=False), Queues()
-        try:
-            for _, part in _parts(result) if files else ():
-                added = dispatches(part.data, part.start, part.end, tags=True, queues=queues)
-                check.add(added, part.end - part.start)
-        except IndexError:
-            return False  # a broker refuses a message; deriving the index names it
-        return not list(check.finish())
-
-    def _sound(self, name: str, codec: Codec, size: int, hints: Mapping[str, int]) -> bool:
-        """Return whether a file has the expected size and no damage."""
-        if self.sizes[name] != size:
-            return False
-        context = codec.context(name.rpartition("/")[2], Options(codec.options), **hints)
-        for item in Walk(ListedFile(self.listing, name, size), codec, context):
-            if isinstance(item, Hole) and item.fault.severity is not Severity.INFO:
-                return False
-            if isinstance(item, Stretch) and any(
-                fault.severity is not Severity.INFO for fault in item.faults
-            ):
-                return False
-        return True
-
-
-def _base(name: str) -> int:
-    return tree.base_of(name) or 0
-
-
-def derived_pieces(
-    listing: Listing, config: StoreConfig, options: Options, gaps: Gaps = Gaps.REPEAT, *, queues: bool = True, index: bool = True,
-    messages: Iterator[tuple[str, Part]] | None = None, ends: Mapping[tuple[str, int], QueueEnd] | None = None, read: Read | None = None,
-) -> Iterator[Piece]:  # fmt: skip
-    """Derive queues and index files from `messages`, by default those of an undamaged commit log. Some queues may begin at `ends` of existing
-    ones, whose files `read` returns. Raises `DamageError` for a message that a broker refuses."""
-    if not (queues or index):
-        return
-    deriver = Deriver(config, gaps, tags=tree.indexes_tags(options), queues=queues, index=index)
-    logs = tree.logs(listing)
-    deriver.from_zero = bool(logs) and tree.base_of(logs[0].name) == 0
-    deriver.ends, deriver.read = ends or {}, read or deriver.read
-    for name, part in _parts(listing) if messages is None else messages:
-        try:
-            yield from deriver.add(part.data, part.start, part.end)
-        except IndexError as error:
-            raise DamageError(
-                "a broker ends the log at this message, because it cannot parse its properties",
-                path=name, offset=part.offset + int(part.start[error.args[0]]),
-            ) from None  # fmt: skip
-    yield from deriver.finish()
-
-
-def _parts(listing: Listing) -> Iterator[tuple[str, Part]]:
-    for entry in tree.logs(listing):
-        for window, frames in log_frames(listing, entry, check=False):
-            yield entry.name, messages_of(window, frames)
 
 
 class StoreRebuild(RepairPlan):
@@ -608,7 +380,7 @@ class StoreRebuild(RepairPlan):
 
     def outputs(self) -> Iterator[OutputFile | Piece]:
         queues, index = tree.QUEUE in self._kinds, tree.INDEX in self._kinds
-        dropped = {*(_QUEUES if queues else ()), *((tree.INDEX,) if index else ())}
+        dropped = {*(QUEUES if queues else ()), *((tree.INDEX,) if index else ())}
         for name in self.sizes:
             if tree.first(name) not in dropped and name != tree.CHECKPOINT:
                 yield self.unchanged(name)
@@ -653,16 +425,3 @@ def rebuild(listing: Listing, plan: Plan, kinds: Sequence[str], options: Options
         for _ in repair.log.read():
             pass  # only the messages say which topics have batches
     return StoreRebuild(repair, kinds)
-
-
-def _below(units: npt.NDArray[np.void], low: int) -> Bools:
-    """Return which units point to messages before a physical offset."""
-    phy = units["physical_offset"].astype(np.int64)
-    return np.asarray((phy >= 0) & (phy < low) & (units["size"] > 0), np.bool_)
-
-
-def _located(listing: Listing, phy: int) -> Iterator[tuple[str, int]]:
-    """Yield the file of a physical offset and the offset in it."""
-    for entry in tree.logs(listing):
-        if 0 <= (at := phy - _base(entry.name)) < entry.size:
-            yield entry.name, at
