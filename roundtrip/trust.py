@@ -252,23 +252,30 @@ def every_crash(
 # Codecs
 
 
-def damage(sample: Sample, *, every_bit: bool = False) -> Figures:
-    """Truncate a file at each byte, and flip every bit, or one bit of each byte in rotation. See `laws.damage_is_seen`."""
+def damage(sample: Sample, *, every_bit: bool = False, step: int = 1) -> Figures:
+    """Truncate a file at each byte, and flip every bit, or one bit of each byte in rotation. With a `step`, flip only in the first of so
+    many bytes, and truncate only at the last. See `laws.damage_is_seen`."""
     data = sample.specimen().all_bytes()
-    return damaged(data, sample.codec, sample.name, every_bit=every_bit, **sample.options)
+    return damaged(data, sample.codec, sample.name, every_bit=every_bit, step=step, **sample.options)
 
 
 def damaged(
-    data: bytes, codec: str, name: str, *, every_bit: bool = False, memory: int | None = None, **options: Any
-) -> Figures:
+    data: bytes, codec: str, name: str, *, every_bit: bool = False, step: int = 1, memory: int | None = None, **options: Any,
+) -> Figures:  # fmt: skip
     """Do the same with any sound file. Raises `BrokenPromise`, also if more than `memory` bytes are used."""
-    bits = range(8) if every_bit else (None,)
-    flips = [(at, at % 8 if bit is None else bit) for at in range(len(data)) for bit in bits]
+    flips = [
+        (at, bit)
+        for place, at in enumerate(range(0, len(data), step))
+        for bit in (range(8) if every_bit else (place % 8,))
+    ]
+    cuts = range(step - 1, len(data), step)
     with in_memory(MEMORY if memory is None else memory):
-        verdict = laws.damage_is_seen(data, codec, name=name, flips=flips, guard=in_time, **options)
+        verdict = laws.damage_is_seen(
+            data, codec, name=name, cuts=cuts, flips=flips, guard=in_time, **options
+        )
     if not verdict:
         raise BrokenPromise(str(verdict))
-    return Figures(flips=len(flips), cuts=len(data))
+    return Figures(flips=len(flips), cuts=len(cuts))
 
 
 def reading(sample: Sample) -> Figures:

@@ -214,17 +214,19 @@ def test_flips_and_truncations_are_reported(sample: Sample) -> None:
 
 @pytest.mark.extended
 @each_sample
-def test_flips_and_truncations_at_every_byte_are_reported(sample: Sample) -> None:
-    """In bounded time and memory."""
-    figures = trust.damage(sample)
+def test_a_flip_or_a_truncation_at_every_byte_is_reported(sample: Sample) -> None:
+    """In bounded time and memory. A bit of each byte with an even number is flipped, and the file is truncated at each odd one."""
+    figures = trust.damage(sample, step=2)
     size = len(sample.specimen().all_bytes())
-    assert (figures.flips, figures.cuts) == (size, size)
+    assert figures.flips + figures.cuts == size
 
 
 @pytest.mark.nightly
 @each_sample
-def test_every_bit_flip_is_reported(sample: Sample) -> None:
-    assert trust.damage(sample, every_bit=True).flips == 8 * len(sample.specimen().all_bytes())
+def test_every_bit_flip_and_every_truncation_is_reported(sample: Sample) -> None:
+    figures = trust.damage(sample, every_bit=True)
+    size = len(sample.specimen().all_bytes())
+    assert (figures.flips, figures.cuts) == (8 * size, size)
 
 
 @first_samples

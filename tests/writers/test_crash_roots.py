@@ -26,9 +26,10 @@ def test_append_to_two_roots_survives_failures_and_crashes_at_some_operations(
 def test_crash_leaves_the_old_or_the_new_rows(
     box: DirectorySample, way: str, queue_store: stores.QueueStore
 ) -> None:
-    figures = trust.writing_directory(box, [way])
-    assert figures.failures > 100
-    assert figures.crashes > 100
+    """At every third operation. `make nightly` tries all of them, in all ways."""
+    figures = trust.writing_directory(box, [way], step=3)
+    assert figures.failures > 33
+    assert figures.crashes > 33
 
 
 @pytest.mark.nightly
