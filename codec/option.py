@@ -260,7 +260,11 @@ def parse_choice(text: Any) -> str:
 
 
 def parse_text(text: Any) -> str:
-    """Accept any text."""
+    """Accept any text, a path, or a list, which is joined by commas as in a configuration file. Raises `ValueError`."""
+    if isinstance(text, list | tuple):
+        return ",".join(map(parse_text, text))
+    if isinstance(text, bytes | bytearray | Mapping):
+        raise ValueError("expected text")
     return str(text)
 
 

@@ -38,6 +38,7 @@ from logwright.corpora.damage_ops import Operation, parse
 from logwright.corpora.damage_random import at_random
 from logwright.corpora.expected import Rows, Untouched, expected
 from logwright.readers import verify as _verify
+from logwright.readers.paths import text_of
 from logwright.readers.plan import reading
 from logwright.readers.report import Report
 from logwright.readers.resolve import resolve
@@ -102,7 +103,7 @@ def damage(
     Raises `UsageError` for an unknown operation, field or position, and for files other than those in damage.json; `ExistsError`,
     `NotFoundError`, `AccessError`, `StorageError`.
     """
-    source, target = os.fspath(path), os.fspath(out)
+    source, target = text_of(path), text_of(out)
     for name in (source, target):
         if is_remote(name) or name == STDIN:
             raise UsageError("only local files are damaged", path=name)
@@ -138,7 +139,7 @@ def _record(apply: str | os.PathLike[str] | Mapping[str, Any]) -> Mapping[str, A
         record: Any = apply
         name = "the mapping"
     else:
-        name = os.fspath(apply)
+        name = text_of(apply)
         with open_source(name) as source:
             if source.size > _MOST_APPLY:
                 raise UsageError(

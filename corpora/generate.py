@@ -25,6 +25,7 @@ from logwright.codec.layout import Layout
 from logwright.codec.option import Options, parse_int
 from logwright.corpora.expected import lines
 from logwright.corpora.recipe import Generator, Made, Order, Recipe
+from logwright.readers.paths import text_of
 from logwright.readers.source import local_path
 from logwright.writers.commit import Transaction
 from logwright.writers.file import put_whole
@@ -93,7 +94,7 @@ def generate(
 
     Raises `ExistsError` if any of the files exists. After an error all files made are removed.
     """
-    path = os.fspath(path)
+    path = text_of(path)
     refuse_remote(path)
     target = local_path(path)
     chosen = _recipe(codec, recipe)

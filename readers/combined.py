@@ -92,6 +92,8 @@ class Combined:
         room = max(window * _OPEN // max(_OPEN, len(self.runs)), min(window, _SMALLEST))
         reading = _Reading(self, report, mode, filter, room, prefetcher)
         needed = tuple(dict.fromkeys((*columns, *(filter.columns if filter is not None else ()))))
+        # A table without columns has no number of rows.
+        needed = needed or self.table.names()[:1]
         schema = output_schema(self.table, columns, mode)
         left = limit
         runs = [_Stream(reading, run) for run in self.runs]

@@ -16,23 +16,27 @@ from logwright.readers.source import STDIN, explain, file_system, is_remote, loc
 Path = str | os.PathLike[str]
 
 
-def expand(path: Path | Sequence[Path]) -> list[str]:
-    """Return the paths that a path, a list of paths or a glob stands for. Raises `NotFoundError` if a glob matches nothing."""
-    value: Any = path
-    if isinstance(value, bytes) or not isinstance(value, str | os.PathLike | Iterable):
-        raise UsageError(f"path must be text, not {path!r}")
-    if not isinstance(path, str | os.PathLike):
-        out = [matches for part in path for matches in expand(part)]
-        if not out:
-            raise UsageError("the list of paths is empty")
-        return out
-    text = os.fspath(path)
+def text_of(path: Path) -> str:
+    """Return a path as text. Raises `UsageError` for bytes, no text, and what no file can be named."""
+    text: object = os.fspath(path) if isinstance(path, os.PathLike) else path
     if not isinstance(text, str):
         raise UsageError(f"path must be text, not {text!r}")
     if not text:
         raise UsageError("the path is empty")
     if "\0" in text:
         raise UsageError(f"the path contains a zero byte: {text!r}")
+    return text
+
+
+def expand(path: Path | Sequence[Path]) -> list[str]:
+    """Return the paths that a path, a list of paths or a glob stands for. Raises `NotFoundError` if a glob matches nothing."""
+    value: Any = path
+    if isinstance(value, Iterable) and not isinstance(value, str | bytes | os.PathLike):
+        out = [matches for part in value for matches in expand(part)]
+        if not out:
+            raise UsageError("the list of paths is empty")
+        return out
+    text = text_of(value)
     if not globbing.has_magic(text) or (not is_remote(text) and os.path.lexists(local_path(text))):
         return [text]
     matches = _remote_glob(text) if is_remote(text) else globbing.glob(local_path(text), recursive=True)

@@ -223,7 +223,7 @@ def _open_local(path: str, shown: str, rescue: Rescue) -> Source:
             fd = -1
             with pipe:
                 return _spool(pipe, shown, first)
-        raise UsageError("not a file, directory or pipe", path=shown)
+        raise _neither(shown)
     except LogwrightError:
         raise
     except OSError as error:
@@ -283,6 +283,8 @@ def explain(error: OSError, path: str, offset: int | None = None) -> LogwrightEr
         return AccessError("permission denied", path=path, advice=_owner(path))
     if isinstance(error, IsADirectoryError):
         return UsageError("expected a file, found a directory", path=path)
+    if error.errno == errno.ENXIO:
+        return _neither(path)
     text = error.strerror or _first_line(error)
     advice = ""
     if error.errno == errno.EIO:
@@ -290,6 +292,14 @@ def explain(error: OSError, path: str, offset: int | None = None) -> LogwrightEr
     elif error.errno in (errno.EMFILE, errno.ENFILE):
         advice = "Too many open files: raise the limit with `ulimit -n`"
     return StorageError(f"read error: {text}", path=path, offset=offset, advice=advice)
+
+
+def _neither(path: str) -> UsageError:
+    return UsageError(
+        "a socket or device; expected a file, directory or pipe",
+        path=path,
+        advice="Copy its content to a file, or pass it on standard input as '-'",
+    )
 
 
 def _nearest(path: str) -> str:

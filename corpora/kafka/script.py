@@ -18,17 +18,22 @@ from logwright.codec.kafka.derive import PartitionDeriver
 from logwright.codec.kafka.formats.log.heads import heads_at
 from logwright.codec.kafka.formats.log.layout import (
     ATTRIBUTES,
+    COMPRESSION,
     COMPRESSION_NAMES,
     CONTROL_RECORD_KEY,
     DELETE_HORIZON,
     END_TXN_MARKER,
     HEAD,
     HEAD_SIZE,
+    INNER_MESSAGE,
     LENGTH_END,
+    MESSAGE,
     RECORD,
     RECORD_BATCH,
     TIMESTAMP_TYPE,
     TRANSACTIONAL,
+    codec_name,
+    struct_at,
 )
 from logwright.codec.kafka.formats.log.layout import CONTROL as CONTROL_FLAG
 from logwright.codec.kafka.formats.log.markers import ABORT, COMMIT, MARKER
@@ -43,6 +48,7 @@ _STORED = Struct(
 
 _LIMIT = 1 << 31
 _WINDOW = 4 << 20
+_LENGTH = RECORD_BATCH.offset("batch_length")
 
 
 @dataclass(frozen=True)
@@ -285,18 +291,35 @@ def content_hash(read: Reads, size: int) -> str | None:
     while at < size:
         if at + HEAD_SIZE > start + len(window):
             start, window = at, read(at, _WINDOW)
-        head = np.frombuffer(window, HEAD, 1, at - start).copy()
-        end = at + LENGTH_END + int(head["batch_length"][0])
+        length = window[at - start + _LENGTH : at - start + LENGTH_END]
+        end = at + LENGTH_END + int.from_bytes(length, "big")
         if end > start + len(window):
             start, window = at, read(at, max(_WINDOW, end - at))
-        records: Any = window[at - start + HEAD_SIZE : end - start]
-        codec = int(ATTRIBUTES["compression"].of(int(head["attributes"][0])))
-        if codec:
-            packed = True
-            records = decompress(COMPRESSION_NAMES[codec], records, _LIMIT).tobytes()
-            for name in _UNSURE:
-                head[name] = 0
-        digest.update(head.tobytes())
-        digest.update(records)
+        stored = window[at - start : end - start]
+        content = _message_content(stored) if struct_at(stored, 0) is MESSAGE else _batch_content(stored)
+        packed = packed or content is not None
+        digest.update(stored if content is None else content)
         at = end
     return digest.hexdigest() if packed else None
+
+
+def _batch_content(stored: bytes) -> bytes | None:
+    """Return a batch of magic 2 with its records decompressed; None if they are not compressed."""
+    head = np.frombuffer(stored, HEAD, 1).copy()
+    codec = int(ATTRIBUTES["compression"].of(int(head["attributes"][0])))
+    if not codec:
+        return None
+    for name in _UNSURE:
+        head[name] = 0
+    return bytes(head.tobytes() + decompress(codec_name(codec), stored[HEAD_SIZE:], _LIMIT).tobytes())
+
+
+def _message_content(stored: bytes) -> bytes | None:
+    """Return a message of magic 0 or 1 with its value decompressed; None if it is not compressed."""
+    codec = stored[INNER_MESSAGE.offset("attributes")] & COMPRESSION
+    if not codec:
+        return None
+    message, _ = INNER_MESSAGE.unpack(stored)
+    del message["message_size"], message["crc"]
+    message["value"] = decompress(codec_name(codec, message["magic"]), message["value"], _LIMIT).tobytes()
+    return INNER_MESSAGE.pack(message)

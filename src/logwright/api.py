@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ from logwright.readers import resolve
 from logwright.readers import verify as _verify
 from logwright.readers import verify_file as _verify_file
 from logwright.readers.filter import Conditions
-from logwright.readers.paths import Path, expand
+from logwright.readers.paths import Path, expand, text_of
 from logwright.readers.report import Report
 from logwright.readers.report_data import MAX_FAULTS
 from logwright.readers.startup import predict_start
@@ -53,10 +52,7 @@ def write(
     """
     from logwright.writers.write import write as _write
 
-    if not isinstance(path, str | os.PathLike):
-        raise UsageError(f"path must be text, not {path!r}")
-    if not os.fspath(path):
-        raise UsageError("the path is empty")
+    path = text_of(path)
     if word("codec", codec) is None:
         raise UsageError(
             "codec is missing", advice="Pass the format to write, such as codec='kafka.partition'"
@@ -293,7 +289,7 @@ def _unseen(done: int) -> None: ...
 
 
 def _text(path: Path | None) -> str | None:
-    return None if path is None else os.fspath(path)
+    return None if path is None else text_of(path)
 
 
 def _reports(max_faults: int) -> Callable[[Sequence[Target]], Report]:

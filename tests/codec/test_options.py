@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -112,6 +113,8 @@ def test_false_values_are_accepted(text: Any) -> None:
             r"'perhaps' is not valid \(expected true or false\)\. The option means: Ahead of time",
         ),
         ("compression.type", "LZMA", r"'LZMA' is not one of none, zstd"),
+        ("name", b"x", r"b'x' is not valid \(expected text\)"),
+        ("name", {"a": "b"}, r"is not valid \(expected text\)"),
         ("segment.byte", 1, r"unknown option 'segment\.byte'\. Did you mean 'segment\.bytes'"),
         (
             "q",
@@ -123,6 +126,11 @@ def test_false_values_are_accepted(text: Any) -> None:
 def test_unknown_and_invalid_options_are_refused(name: str, value: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         Options(DECLARED, {name: value})
+
+
+def test_list_is_one_text_with_commas() -> None:
+    """As a configuration file has several directories."""
+    assert Options(DECLARED, {"name": ["/disk/1", Path("/disk/2")]})["name"] == "/disk/1,/disk/2"
 
 
 def test_codec_without_options_refuses_any() -> None:

@@ -46,6 +46,16 @@ def test_written_rows_are_read_in_every_mode(box: DirectorySample, directory: Pa
         assert sorted(keys(box, directory, mode=mode)) == sorted(written), mode
 
 
+@pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
+@each_layout
+def test_rows_of_every_view_are_counted_without_columns(box: DirectorySample, directory: Path) -> None:
+    for view in (*registry.get_layout(box.layout).views, "files"):
+        if view not in box.payload_views:
+            rows = lw.read(directory, view=view).num_rows
+            assert lw.read(directory, view=view, columns=[]).num_rows == rows, view
+    assert lw.diff(directory, directory).text().endswith(f"equal: {lw.read(directory).num_rows} rows")
+
+
 @pytest.mark.alike
 @each_layout
 def test_parallel_jobs_give_the_same_rows(box: DirectorySample, directory: Path) -> None:

@@ -244,6 +244,25 @@ def test_content_hash_is_independent_of_compression(tmp_path: Path) -> None:
     assert "content_sha256" not in plain.manifest["files"][0]
 
 
+@pytest.mark.parametrize("magic", [0, 1])
+def test_content_hash_of_messages_is_independent_of_compression(magic: int, tmp_path: Path) -> None:
+    result = [
+        lw.generate(
+            "kafka.partition", tmp_path / str(level) / "orders-0", rows=500, magic=magic,
+            compression_type="gzip", compression_gzip_level=level,
+        )
+        for level in (1, 9)
+    ]  # fmt: skip
+    first, second = (
+        next(file for file in each.manifest["files"] if file["name"].endswith(".log")) for each in result
+    )
+    assert first["sha256"] != second["sha256"]
+    assert first["content_sha256"] == second["content_sha256"]
+    plain = lw.generate("kafka.log", tmp_path / "plain.log", rows=500, magic=magic)
+    assert "content_sha256" not in plain.manifest["files"][0]
+    assert lw.read(tmp_path / "plain.log").num_rows == 500
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
 def test_other_interpreters_generate_the_same(version: str, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -185,8 +186,12 @@ def test_not_found_names_similar_files(file: Path) -> None:
 def test_directories_and_devices_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="found a directory"):
         open_source(str(tmp_path))
-    with pytest.raises(UsageError, match="not a file, directory or pipe"):
+    with pytest.raises(UsageError, match="a socket or device; expected a file, directory or pipe"):
         open_source("/dev/null")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "socket"))
+        with pytest.raises(UsageError, match="a socket or device"):
+            open_source(str(tmp_path / "socket"))
 
 
 def test_permission_error_names_the_owner(file: Path) -> None:

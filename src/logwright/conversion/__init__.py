@@ -9,7 +9,6 @@ Otherwise rows are encoded again, and data that rows do not carry is reported, o
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,7 +18,7 @@ from logwright.conversion.native import Native
 from logwright.conversion.result import done
 from logwright.conversion.table_files import codec_of, from_tables, is_table, to_tables
 from logwright.readers.filter import Conditions
-from logwright.readers.paths import Path
+from logwright.readers.paths import Path, text_of
 
 
 def convert(
@@ -39,7 +38,7 @@ def convert(
     Returns `{"files": [...], "rows": n, "report": Report of the input or None, "written": Written or None, "notes": sentences on data missing
     in the result}`. Raises `LogwrightError` as `scan` and `write` do; `UsageError` if both are table files, `ExistsError` if the target exists.
     """
-    source, target, jobs = os.fspath(source), os.fspath(target), number("jobs", jobs, 1)
+    source, target, jobs = text_of(source), text_of(target), number("jobs", jobs, 1)
     if flag("compact", compact):
         reading = {"view": view, "columns": columns, "filter": filter, "limit": limit, "as_system": as_system}
         _refuse_with_compact({**reading, "rows_only": rows_only or None}, mode, if_exists, jobs)
