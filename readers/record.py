@@ -34,8 +34,8 @@ class Recorder(Protocol):
 class _Heard(FileReport):
     hear: Callable[[Fault], None] = lambda fault: None
 
-    def add(self, fault: Fault, *, damaged: bool = False) -> None:
-        super().add(fault, damaged=damaged)
+    def add(self, fault: Fault, *, damaged: bool = False, denied: bool = False) -> None:
+        super().add(fault, damaged=damaged, denied=denied)
         self.hear(fault)
 
 

@@ -45,16 +45,21 @@ class FileReport:
     """Its rows are combined with those of other files, so they do not count; the result does (`Report.combined_rows`)."""
     unchecked: bool = False
     """All or part of it has a recognised format that cannot be read."""
+    denied: int = 0
+    """Number of errors that are denied access, which is no damage."""
     unsupported: int = 0
     """Number of faults of kind `UNSUPPORTED`."""
 
-    def add(self, fault: Fault, *, damaged: bool = False) -> None:
-        """Add a fault. `damaged`: its bytes could not be read as frames. A note without a detail is the regular end of a file and is left
-        out."""
+    def add(self, fault: Fault, *, damaged: bool = False, denied: bool = False) -> None:
+        """Add a fault. `damaged`: its bytes could not be read as frames. `denied`: the user may not read them.
+
+        A note without a detail is the regular end of a file and is left out.
+        """
         if not fault.detail and fault.severity is Severity.INFO:
             return
         self.faults_total += 1
         self.errors += fault.severity is Severity.ERROR
+        self.denied += denied
         if fault.kind is Kind.UNSUPPORTED:
             self.unsupported += 1
             self.unchecked = True
@@ -78,11 +83,20 @@ class FileReport:
     def lower(self) -> None:
         """Turn every fault into a note, since the system does not use this file."""
         self.faults = [replace(fault, severity=Severity.INFO) for fault in self.faults]
-        self.errors = self.bytes_damaged = 0
+        self.errors = self.denied = self.bytes_damaged = 0
         self.unchecked = False
 
     def merge(self, other: FileReport) -> None:
-        for name in ("bytes", "bytes_damaged", "frames", "rows", "faults_total", "errors", "unsupported"):
+        for name in (
+            "bytes",
+            "bytes_damaged",
+            "frames",
+            "rows",
+            "faults_total",
+            "errors",
+            "denied",
+            "unsupported",
+        ):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.unchecked |= other.unchecked
         self.combined |= other.combined
@@ -268,6 +282,15 @@ class ReportData(Mapping[str, Any]):
     def unchecked(self) -> bool:
         """Return whether something could not be checked."""
         return any(file.unchecked for file in self._all())
+
+    @property
+    def denied(self) -> bool:
+        """Return whether nothing is known to be wrong but that some files may not be read."""
+        errors = sum(file.errors for file in self._all())
+        return 0 < errors == sum(file.denied for file in self._all()) and not self._any_missing()
+
+    def _any_missing(self) -> bool:
+        return self.missing or any(part._any_missing() for part in self.parts)
 
     @property
     def unsupported(self) -> bool:

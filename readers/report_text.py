@@ -38,6 +38,7 @@ _WORDS = {Severity.ERROR: "DAMAGED", Severity.WARNING: "warning", Severity.INFO:
 _HEALED = (": repair restores it", ": restored")
 """Added to damage that loses nothing, before and after a repair."""
 _UNSUPPORTED = "UNSUPPORTED"
+_DENIED = "NOT CHECKED"
 _RANK = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2, None: 3}
 _PLAIN = (Kind.LINK, Kind.ORDER, Kind.PADDING)
 """Kinds of faults whose detail is enough to describe them."""
@@ -103,8 +104,10 @@ def _findings(report: ReportData) -> Iterator[str]:
     if not alone:
         yield headline(report)
     last_system = ""
+    denied = {file.path for file in report.files if 0 < file.denied == file.errors}
     for group in shown:
         word = _UNSUPPORTED if group.fault.kind is Kind.UNSUPPORTED else _WORDS[group.fault.severity]
+        word = _DENIED if group.path in denied and group.fault.severity is Severity.ERROR else word
         head = f"{report.path}  {word}  " if alone else f"  {word}  "
         indent = "  " if alone else "    "
         where = f"{group.path}  " if group.path and group.path != report.path else ""
@@ -181,7 +184,7 @@ def _fault(group: _Shown) -> str:
 def headline(report: ReportData) -> str:
     """Return the state and the amount of data."""
     size = _size(report.bytes)
-    parts = [size if report.ok else f"{_size(report.bytes_damaged)} of {size}"]
+    parts = [size if report.ok or report.denied else f"{_size(report.bytes_damaged)} of {size}"]
     files = sum(file.path != "" for file in report.files)  # "" is the directory itself
     parts += [count(files, "file")] if files != 1 else []
     parts.append(count(report.frames, "frame"))
@@ -197,6 +200,8 @@ def _fault_noun(report: ReportData) -> str:
 
 
 def _state(report: ReportData) -> str:
+    if report.denied:
+        return _DENIED
     if not report.ok:
         return "DAMAGED"
     if not report.checked and report.missing:
@@ -227,7 +232,7 @@ def _advice(report: ReportData) -> Iterator[str]:
     if report.live and bad:
         yield "  the system is running here: data that it has not written yet is missing"
     yield f"  {report.next or next_command(report)}"
-    if bad and not report.live and report.cut is None and report.checked:
+    if bad and not report.denied and not report.live and report.cut is None and report.checked:
         yield from (f"  {line}" for line in report.advice)
 
 
@@ -238,6 +243,8 @@ def next_command(report: ReportData) -> str:
         name = "dump" if verb is Verb.READ else verb
         return f"logwright {name} {shlex.quote(report.path)}{report.flags.get(verb, '')}"
 
+    if report.denied:
+        return f"{command(Verb.VERIFY)}   as a user who may read the files"
     if not report.checked and report.ok and report.missing:
         return f"{command(Verb.VERIFY)} --as-system   for details"
     if not report.checked and report.worst in (Severity.ERROR, Severity.WARNING):
@@ -312,11 +319,14 @@ def printed(report: ReportData, noun: str, value: Any) -> str:
 
 def _several(report: ReportData, width: int) -> Iterator[str]:
     parts = sorted(report.parts, key=_severity_key)
+    denied = [part for part in parts if part.denied]
     bad = [part for part in parts if not part.ok]
     warned = [part for part in parts if part.worst is Severity.WARNING]
-    checked = f"{len(bad)} of {len(parts)} damaged" if bad else f"{len(parts)} checked"
+    damaged, read = len(bad) - len(denied), len(parts) - len(denied)
+    checked = f"{damaged} of {len(parts)} damaged" if damaged else f"{read} checked"
+    checked += f", {len(denied)} not checked" if denied else ""
     size = _size(report.bytes)
-    summary = [checked, size if report.ok else f"{_size(report.bytes_damaged)} of {size}"]
+    summary = [checked, size if report.ok or report.denied else f"{_size(report.bytes_damaged)} of {size}"]
     summary.append(count(report.rows, _noun(report)))
     if report.faults_total:
         summary.append(count(report.faults_total, _fault_noun(report)))
@@ -467,7 +477,7 @@ def _line(part: ReportData, room: int) -> str:
     # If a fault covers a file, its kind would say less than the name of the file.
     plain = worst.kind in _PLAIN or worst.length == part.bytes or worst.detail.startswith("not checked")
     text = worst.detail if plain and worst.detail else str(worst.kind)
-    word = _WORDS[worst.severity]
+    word = _DENIED if part.denied else _WORDS[worst.severity]
     left = max(20, room - len(f"{word}  {end}"))
     if len(text) > left:
         text = f"{text[: left - 3]}..."
@@ -475,7 +485,7 @@ def _line(part: ReportData, room: int) -> str:
 
 
 def _about(part: ReportData) -> str:
-    if part.ok:
+    if part.ok or part.denied:
         return next_command(part)
     return f"logwright verify {shlex.quote(part.path)}   for details of the worst"
 

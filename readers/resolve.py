@@ -36,6 +36,7 @@ from logwright.readers.target import (
     FileTarget,
     Stores,
     Target,
+    Unopened,
     kind,
     layouts_of,
 )
@@ -89,7 +90,8 @@ def resolve(
     configuration file must name exactly one store. `containers_only`: only a directory of a known kind (`codec.layout.Container`) stands
     for its stores, and files beside them are left out. `recursive`: include the stores in all sub-folders (True), only mention them in
     `skipped` (False), or do not search (None). `served`: leave out stores of a directory or a configuration that the system does not serve
-    (`Layout.unserved`), and those that cannot have rows of `view` (`Layout.in_view`). With `verb`, options that it does not use are refused.
+    (`Layout.unserved`), and those that cannot have rows of `view` (`Layout.in_view`); raise an error if one of a directory cannot be opened.
+    With `verb`, options that it does not use are refused.
 
     Raises `NotFoundError`, `AccessError`, and `UsageError` if it is not recognised or is not a `codec`.
     """
@@ -112,6 +114,10 @@ def resolve(
             below = [target for target in below if not containers_only or isinstance(target, DirectoryTarget)]
             below = _served(below, skipped, part, view) if served else below
         targets += below or [_target(part, file_codec, layout, dict(options or {}))]
+    if served:
+        for note in skipped or ():
+            if isinstance(note, Unopened):
+                raise note.error
     if not targets:
         raise UsageError(
             "the system serves none of the stores there",
@@ -484,7 +490,9 @@ def _below(
         try:
             above = directory if os.path.dirname(inner) == directory.path.rstrip("/") else None
             targets.append(_directory(inner, None, store_layout, options, above))
-        except (AccessError, NotFoundError, UnsupportedError) as error:
+        except (AccessError, UnsupportedError) as error:
+            skipped.append(Unopened(error))
+        except NotFoundError as error:
             skipped.append(f"{error}: skipped")
     if own is not None:
         search.report_skipped(path, [])

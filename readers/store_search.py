@@ -11,11 +11,16 @@ from logwright.codec.layout import Layout
 from logwright.codec.store.roots import holds_files
 from logwright.readers.listing import Directory, home, is_staging, open_listing
 from logwright.readers.source import is_remote, local_path
+from logwright.readers.target import Unopened
 
 HEAD = 4096
 """Number of bytes from the start of a file that are used to recognise it."""
 FOLDER_LIMIT = 10_000
 """Limit of sub-folders searched when recursion was not requested."""
+
+
+_LOST_FOUND = "lost+found"
+"""The folder of a file system for recovered files, which is closed to most users."""
 
 
 class StoreSearch:
@@ -69,7 +74,9 @@ class StoreSearch:
                     else:
                         self._deeper.append((inner, layout))
             except (AccessError, NotFoundError) as error:
-                self._skipped.append(f"{error}: skipped")
+                included = self._recursive or (depth == 1 and of is None)
+                denied = isinstance(error, AccessError) and included and name != _LOST_FOUND
+                self._skipped.append(Unopened(error) if denied else f"{error}: skipped")
                 continue
             if self._recursive is not None and not link:
                 for store in self.below(listing, layout, depth + 1):

@@ -12,6 +12,7 @@ from typing import Any
 from logwright.codec import registry
 from logwright.codec.base import Codec
 from logwright.codec.engine.correct import Fix
+from logwright.codec.fault import LogwrightError
 from logwright.codec.layout import Container, Layout
 from logwright.codec.option import Option, Options, Verb, fold, parse_choice, sealed
 from logwright.codec.store.listing import Plan
@@ -34,6 +35,17 @@ REPLICA_OPTIONS = (
     ),
 )
 """Options of `readers.replicas`."""
+
+
+class Unopened(str):
+    """A note on a store, or on a folder that may be one, that could not be opened. Whoever needs all stores raises `error`."""
+
+    error: LogwrightError
+
+    def __new__(cls, error: LogwrightError) -> Unopened:
+        note = super().__new__(cls, f"{error}: skipped")
+        note.error = error
+        return note
 
 
 @dataclass(frozen=True)

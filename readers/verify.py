@@ -17,6 +17,7 @@ from logwright.codec.engine.fold import Fold
 from logwright.codec.engine.repair import OutputFile, Removed, Strategy
 from logwright.codec.engine.startup import Startup
 from logwright.codec.fault import (
+    AccessError,
     DamageError,
     Fault,
     Kind,
@@ -86,10 +87,12 @@ def verify(
     *,
     jobs: int = 1,
     show: Callable[[int, int], None] | None = None,
+    unopened: Sequence[LogwrightError] = (),
 ) -> Report:
     """Check all targets. Faults are added to the report, or with several targets to a report for each.
 
-    `jobs`: number of processes; the report does not depend on it. `show` is called with the bytes done and the total.
+    `unopened`: errors of further stores that cannot be checked. `jobs`: number of processes; the report does not depend on it. `show` is
+    called with the bytes done and the total.
 
     Raises `UsageError` if a system cannot be simulated.
     """
@@ -101,10 +104,10 @@ def verify(
         for target in directories or (() if settings.container else targets):
             _prediction(target, settings.system)
     usage.check_jobs(targets, jobs)
-    alone = len(targets) == 1
+    alone = len(targets) == 1 and not unopened
     parts = [report] if alone else [_report(target, settings) for target in targets]
     if not alone:
-        report.parts = parts
+        report.parts = [*parts, *(_unopened(error, settings) for error in unopened)]
     meter = Meter(sum(map(_size, targets)), show)
     if jobs > 1:
         _shared(targets, parts, settings, jobs, alone, meter)
@@ -149,7 +152,14 @@ def _one(
 def _failed(target: Target, report: Report, error: LogwrightError) -> None:
     """Report an error that prevents checking one of several targets."""
     entry = report.file(target.path if isinstance(target, FileTarget) else "", kind(target))
-    entry.add(unread(error, kind(target), error.offset or 0, 0))
+    entry.add(unread(error, kind(target), error.offset or 0, 0), denied=isinstance(error, AccessError))
+
+
+def _unopened(error: LogwrightError, settings: VerifyOptions) -> Report:
+    """Return the report on a store of a directory of stores that could not be opened."""
+    part = Report(error.path or "", max_faults=settings.max_faults)
+    part.file("", None).add(unread(error, "", 0, 0), denied=isinstance(error, AccessError))
+    return part
 
 
 def _lone(
@@ -280,7 +290,9 @@ def _take(report: Report, checked: FileReport) -> None:
 def _end(
     target: DirectoryTarget, report: Report, settings: VerifyOptions, checked: Sequence[tuple[str, Fault]]
 ) -> None:
-    """Fill in what is known once all files are read."""
+    """Fill in what is known once all files are read. A check of the whole would only repeat that a file was not read."""
+    denied = report.denied
+    checked = [] if denied else checked
     for name, fault in (*target.plan.faults, *checked):
         report.file(name, fault.codec).add(fault)
     report.notes += _pointers(target)
@@ -290,10 +302,10 @@ def _end(
     for name, fault in _filled(target, report, settings, checked):
         report.file(name, fault.codec).healed.add(fault.offset)
     report.healed = healed_by_corrections(report)
-    if not report.ok and not target.live and settings.advise:
+    if not report.ok and not target.live and settings.advise and not denied:
         _advise(target, report)
     if settings.system is not None or (
-        wrong and not target.live and target.layout.capabilities.predict is not None
+        wrong and not denied and not target.live and target.layout.capabilities.predict is not None
     ):
         try:
             report.system = _predict(target, settings)
@@ -425,7 +437,7 @@ def _note_unread(
     fault = unread(error, entry.codec or "", error.offset or 0, max(0, file.size - (error.offset or 0)))
     if isinstance(error, NotFoundError) and target.live:
         fault = replace(fault, severity=Severity.INFO)
-    entry.add(fault)
+    entry.add(fault, denied=isinstance(error, AccessError))
 
 
 # Behaviour of the real system

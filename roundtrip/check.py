@@ -24,7 +24,7 @@ from logwright.readers.resolve import resolve
 from logwright.readers.source import STDIN, Source, open_source
 from logwright.readers.split import split
 from logwright.readers.stream import FileStream, Mode
-from logwright.readers.target import DirectoryTarget, FileTarget
+from logwright.readers.target import DirectoryTarget, FileTarget, Unopened
 from logwright.readers.task import codec_options, known_options
 from logwright.roundtrip import laws
 from logwright.roundtrip.specimen import Specimen
@@ -129,7 +129,7 @@ class Roundtrip:
     @property
     def unchecked(self) -> bool:
         """Whether something could not be checked."""
-        return any(
+        return any(isinstance(note, Unopened) for note in self.notes) or any(
             file.error or any(outcome.holds is None for outcome in file.outcomes) for file in self.files
         )
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from logwright.codec.arrays import Bools
 from logwright.codec.base import Codec
 from logwright.codec.engine.repair import OutputFile, RepairPlan
-from logwright.codec.fault import DamageError, NotFoundError, UsageError
+from logwright.codec.fault import AccessError, DamageError, NotFoundError, UsageError
 from logwright.codec.layout import Layout
 from logwright.codec.option import Option, Options, Verb
 from logwright.codec.store.build import Piece, Summary
@@ -183,6 +183,10 @@ def refuse_damaged(
     if report.ok:
         return
     name, fault = next((entry for entry in report.faults if entry[1].severity == "error"), ("", None))
+    if report.denied and fault is not None:
+        raise AccessError(
+            fault.detail, path=name or report.path, advice="Run as a user who may read the files"
+        )
     error = DamageError(
         f"it is damaged ({fault.detail if fault is not None else 'see the report'}), so {effect}",
         path=name or report.path,

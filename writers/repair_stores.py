@@ -19,7 +19,7 @@ from logwright.codec.option import Verb
 from logwright.codec.store.roots import Roots
 from logwright.readers.report import Report
 from logwright.readers.source import is_remote, local_path
-from logwright.readers.target import DirectoryTarget, Stores, Target
+from logwright.readers.target import DirectoryTarget, Stores, Target, Unopened
 from logwright.writers.backup import Backup, refuse_backup_inside
 from logwright.writers.file import Draft
 from logwright.writers.filesystem import FileSystem, plain_errors
@@ -52,7 +52,8 @@ def repair_stores(
     containers = {stores.container for stores in several}
     if len(containers) == 1 and (container := next(iter(containers))) is not None:
         report.codec = container.name
-    report.notes += skipped
+    unopened = [note for note in skipped if isinstance(note, Unopened)]
+    report.notes += [note for note in skipped if not isinstance(note, Unopened)]
     written = 0
     for stores, inner in zip(several, _places(several), strict=True):
         parts: list[Report] = []
@@ -79,6 +80,9 @@ def repair_stores(
                     report.notes += _own_files(stores, stores.container, parts, inner, request, verb)
             except LogwrightError as error:
                 report.parts.append(_failed(stores.path, stores.container.name, error))
+    report.parts += [
+        _failed(note.error.path or report.path, report.codec or "", note.error) for note in unopened
+    ]
     _sum_up(report, request, verb)
     return report
 

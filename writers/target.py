@@ -12,7 +12,7 @@ from logwright.codec.base import Match
 from logwright.codec.fault import UsageError
 from logwright.codec.layout import Layout
 from logwright.codec.store.roots import Root, Roots
-from logwright.readers.source import is_remote, local_path
+from logwright.readers.source import STDIN, is_remote, local_path
 from logwright.writers.filesystem import FileSystem
 from logwright.writers.stage import FolderListing, tree_sizes
 
@@ -33,7 +33,13 @@ def meant(files: FileSystem, layout: Layout, path: str) -> str:
 
 
 def refuse_remote(path: str) -> None:
-    """Raise `UsageError` for a remote file system, which has no atomic rename."""
+    """Raise `UsageError` for a remote file system, which has no atomic rename, and for standard output."""
+    if path == STDIN:
+        raise UsageError(
+            "the result cannot be written to standard output",
+            path=path,
+            advice="Name a file or directory; `logwright dump` prints rows. A file of this name is ./-",
+        )
     if is_remote(path):
         raise UsageError(
             "only local file systems can be written",

@@ -18,7 +18,7 @@ from logwright.readers.paths import Path, expand, text_of
 from logwright.readers.report import Report
 from logwright.readers.report_data import MAX_FAULTS
 from logwright.readers.startup import predict_start
-from logwright.readers.target import DirectoryTarget, Target, kind
+from logwright.readers.target import DirectoryTarget, Target, Unopened, kind
 from logwright.scanning import Paths, codec_of, shown
 
 if TYPE_CHECKING:
@@ -113,15 +113,18 @@ def verify(
     skipped: list[str] = []
     deep = bool(flag("recursive", recursive))
     targets = resolve.resolve(path, codec, options, skipped=skipped, recursive=deep, verb=Verb.VERIFY)
+    unopened = [note.error for note in skipped if isinstance(note, Unopened)]
     # A single store is named by its own path, so that the suggested command does not use a parent directory or a glob.
-    here = targets[0].path if len(targets) == 1 else shown(path)
+    here = targets[0].path if len(targets) == 1 and not unopened else shown(path)
     report = Report(here, codec_of(targets), max_faults=max_faults)
-    report.notes += skipped
+    report.notes += [note for note in skipped if not isinstance(note, Unopened)]
     verdict = None
     if settings.system is not None:
         verdict = predict_start(path, codec, version=settings.system or None)
         settings = replace(settings, container=verdict is not None)
-    report = _verify.verify(targets, report, settings, jobs=number("jobs", jobs, 1), show=show)
+    report = _verify.verify(
+        targets, report, settings, jobs=number("jobs", jobs, 1), show=show, unopened=unopened
+    )
     if settings.system is None and report.parts and not report.ok:
         # The system may refuse to start before it loads any of the damaged stores.
         verdict = predict_start(path, codec)

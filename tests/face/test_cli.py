@@ -377,6 +377,37 @@ def test_full_standard_output_ends_with_one_line_and_status_1(partition: Path) -
         assert done.stderr.decode().strip() == "error: standard output: No space left on device"
 
 
+@pytest.mark.parametrize(("closed", "status"), [(0, 0), (1, 1), (2, 0)])
+def test_closed_standard_stream_is_no_internal_error(partition: Path, closed: int, status: int) -> None:
+    """A service may close any of them. Only standard output is needed."""
+    done = subprocess.run(
+        [sys.executable, "-m", "logwright", "verify", str(partition)], capture_output=True, check=False,
+        preexec_fn=lambda: os.close(closed),
+    )  # fmt: skip
+    assert done.returncode == status
+    assert done.stderr == (b"error: standard output: Bad file descriptor\n" if status else b"")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["repair", "{orders}", "--out", "-"],
+        ["edit", "{orders}", "--drop", "offset == 1", "--out", "-"],
+        ["convert", "{orders}", "-"],
+        ["generate", "leveldb.db", "-"],
+        ["rebuild", "{orders}", "--in-place", "--backup", "-"],
+    ],
+)
+def test_native_files_are_not_written_to_standard_output(
+    words: list[str], partition: Path, monkeypatch: pytest.MonkeyPatch, capsys: Out
+) -> None:
+    """Nor into a file of this name."""
+    monkeypatch.chdir(partition.parent)
+    assert run(*[word.format(orders=partition) for word in words]) == 2
+    assert "the result cannot be written to standard output" in capsys.readouterr().err
+    assert not (partition.parent / "-").exists()
+
+
 def test_notes_are_not_printed_with_rows(capsys: Out, tmp_path: Path) -> None:
     """Preallocated zeros are reported by verify, not by dump."""
     zk = str(cases("zookeeper")["multi"].path / "version-2")

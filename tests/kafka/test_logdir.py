@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command_line import run
@@ -13,6 +14,7 @@ from kafka_golden import CASES
 import logwright as lw
 from logwright.codec.kafka.store.logdir import CONTAINER
 from logwright.codec.layout import RepairedStore
+from logwright.readers import store_search
 
 CHECKPOINT = b"0\n3\norders 0 30\norders 1 300\ngone 0 7\n"
 BELOW_END = RepairedStore(
@@ -20,6 +22,27 @@ BELOW_END = RepairedStore(
 )
 CUT = RepairedStore("orders-1", True, {"first_offset": 0, "last_offset": 199}, ["00000000000000000000.log"])
 STORES = [BELOW_END, CUT]
+
+
+def test_rows_of_a_partition_that_may_not_be_listed_are_not_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [{"topic": name, "partition": 0, "value": "a"} for name in ("orders", "pay")]
+    lw.write(rows, tmp_path / "logs", "kafka.logdir")
+    real = store_search.open_listing
+
+    def listing(path: str) -> Any:
+        if path.endswith("pay-0"):
+            raise lw.AccessError("permission denied", path=path)
+        return real(path)
+
+    assert lw.read(tmp_path / "logs").num_rows == 2
+    monkeypatch.setattr(store_search, "open_listing", listing)
+    for mode in ("FAILFAST", "DROPMALFORMED", "AS_SYSTEM"):
+        with pytest.raises(lw.AccessError, match="pay-0"):
+            lw.read(tmp_path / "logs", mode=mode)
+    with pytest.raises(lw.AccessError, match="pay-0"):
+        lw.convert(tmp_path / "logs", tmp_path / "rows.parquet")
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,31 @@ def test_folder_with_only_deeper_stores_says_how_to_read_them(
     assert "use -r" in output
 
 
+def test_store_that_may_not_be_listed_is_not_left_out(
+    profile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only the folder lost+found of a file system is."""
+    (profile / "lost+found").mkdir()
+    real, denied = store_search.open_listing, {"lost+found"}
+
+    def listing(path: str) -> Any:
+        if Path(path).name in denied:
+            raise lw.AccessError("permission denied", path=path)
+        return real(path)
+
+    monkeypatch.setattr(store_search, "open_listing", listing)
+    assert run("verify", str(profile)) == 0
+    denied.add(NEAR[0])
+    report = lw.verify(profile)
+    assert not report.ok
+    assert [part.path for part in report.parts if not part.ok] == [str(profile / NEAR[0])]
+    assert run("verify", str(profile)) == 1
+    assert "Extension State  NOT CHECKED  cannot be read: permission denied" in capsys.readouterr().out
+    assert run("roundtrip", str(profile)) == 1
+    assert run("repair", str(profile), "--out", str(tmp_path / "out")) == 1
+    assert "Extension State  FAILED" in capsys.readouterr().out
+
+
 def test_loop_of_links_ends(profile: Path) -> None:
     (profile / "Cache" / "loop").symlink_to(profile)
     (profile / "again").symlink_to(profile)

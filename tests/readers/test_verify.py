@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import run
 from fake_store import FRAMES_CODEC, FakeStore, ToyNote, frame, know
 
 import logwright as lw
@@ -338,6 +339,26 @@ def test_inaccessible_file_does_not_hide_the_others(
     assert dict(lw.verify(place).faults)["NOTE"].severity is Severity.INFO
 
 
+def test_denied_access_is_no_damage(
+    watched: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is not checked (status 1), and no repair is suggested."""
+    real = listing.LocalDirectory.open
+
+    def forbidden(self: listing.LocalDirectory, name: str) -> Any:
+        if name == "000.toy":
+            raise AccessError("permission denied", path=name)
+        return real(self, name)
+
+    monkeypatch.setattr(listing.LocalDirectory, "open", forbidden)
+    place = write_store(tmp_path / "s", *SOUND)
+    assert not lw.verify(place).ok
+    assert run("verify", str(place)) == 1
+    text = capsys.readouterr().out
+    assert text.startswith(f"{place}  NOT CHECKED  000.toy  ")
+    assert text.endswith(f"  logwright verify {place}   as a user who may read the files\n")
+
+
 # Several paths
 
 
@@ -360,16 +381,18 @@ def test_parent_directory_stands_for_all_its_stores(
     monkeypatch.setattr(listing, "_scan", closed)
     report = lw.verify(tmp_path / "all")
     above = str(tmp_path / "all")
-    assert [part.path for part in report.parts] == [f"{above}/one", f"{above}/two", f"{above}/NOTE"]
+    names = ("one", "two", "NOTE", "other")
+    assert [part.path for part in report.parts] == [f"{above}/{name}" for name in names]
     assert not report.ok
     assert report.rows == 7
     assert {file["path"] for file in report["files"]} >= {f"{above}/two/000.toy", f"{above}/NOTE"}
-    assert [target.get("system") is not None for target in report["targets"]] == [False, True, False]
-    assert len(report.notes) == 3
+    assert [target.get("system") is not None for target in report["targets"]] == [False, True, False, False]
+    assert len(report.notes) == 2
     assert report.notes[-1] == "skipped files outside the stores: readme"
     text = " ".join(report.text().split())
     assert "gone.1 is marked for deletion by the system: skipped" in text
-    assert "may not be listed: skipped" in text
+    assert "1 of 4 damaged, 1 not checked" in text
+    assert "other NOT CHECKED cannot be read: may not be listed" in text
     assert next(line for line in report.text().splitlines()[2:] if "DAMAGED" in line).startswith("  two")
 
 

@@ -100,6 +100,7 @@ def main(args: Sequence[str] | None = None) -> None:
     from logwright.codec.fault import DamageError, LogwrightError, StorageError, UsageError
     from logwright.readers.process import keep_freed_memory, leave_out_pandas
 
+    _open_standard_streams()
     _buffer_output()
     keep_freed_memory()
     if args is None:
@@ -142,6 +143,21 @@ def main(args: Sequence[str] | None = None) -> None:
             )
         )
         sys.exit(1)
+
+
+def _open_standard_streams() -> None:
+    """Open the standard streams that the caller closed, so that no file gets their numbers. Writing to standard output then fails."""
+    for number, name, flags in (
+        (0, "stdin", os.O_RDONLY),
+        (1, "stdout", os.O_RDONLY),
+        (2, "stderr", os.O_WRONLY),
+    ):
+        if getattr(sys, f"__{name}__") is None and getattr(sys, name) is None:
+            fd = os.open(os.devnull, flags)
+            if fd != number:
+                os.dup2(fd, number)
+                os.close(fd)
+            setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115
 
 
 def _buffer_output() -> None:

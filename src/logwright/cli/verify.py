@@ -69,5 +69,5 @@ def command(
         )
     print_report(report, as_json)
     if not (report.ok if as_system is None else report.safe):
-        return 3
+        return 1 if report.denied else 3
     return 1 if report.unchecked else 0

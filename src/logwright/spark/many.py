@@ -25,7 +25,7 @@ from logwright.readers.replicas import choose_replicas, copies_of
 from logwright.readers.report import Report
 from logwright.readers.resolve import directories_of_stores, resolve
 from logwright.readers.source import is_remote, local_path
-from logwright.readers.target import REPLICA_OPTIONS, DirectoryTarget, FileTarget, Stores, Target
+from logwright.readers.target import REPLICA_OPTIONS, DirectoryTarget, FileTarget, Stores, Target, Unopened
 from logwright.writers.filesystem import (
     FileSystem,
     LocalFileSystem,
@@ -91,6 +91,8 @@ def plan(paths: Sequence[str], codec: str | None = None, replicas: str | None = 
         except LogwrightError as error:
             failed.append(_failed(path, [path], error))
             continue
+        failed += [_failed(path, [path], note.error) for note in notes if isinstance(note, Unopened)]
+        notes = [note for note in notes if not isinstance(note, Unopened)]
         stores += inside
         for target in targets_found:
             if isinstance(target, FileTarget):
