@@ -52,12 +52,14 @@ class Reading:
     table: Table
     tasks: tuple[Work, ...]
     faults: tuple[tuple[str, Fault], ...] = ()
-    """Faults of the plans, by file, as far as they concern what is read."""
+    """Faults of the plans, by file, as far as they concern what is read. Files are named by their paths if there are several targets."""
     notes: tuple[str, ...] = ()
     ready: tuple[pa.RecordBatch, ...] = ()
     """Rows that are known without reading a file (view "files"), with all columns."""
     live: bool | None = None
     systems: tuple[Mapping[str, Any], ...] = ()
+    several: bool = False
+    """Whether there are several targets."""
     """Behaviour of the real system for each directory, if simulated (`Verdict.to_dict`)."""
 
 
@@ -97,6 +99,7 @@ def reading(targets: Sequence[Target], view: str | None = None, as_system: AsSys
         tuple(batch for part in parts for batch in part.ready),
         next((value for value in (True, False) if value in live), None),
         tuple(system for part in parts for system in part.systems),
+        len(targets) > 1,
     )
 
 

@@ -103,9 +103,13 @@ def resolve(
     for part in expand(path):
         config = None if file_codec is not None else configuration(part)
         if config is not None:
-            named = _configured(
-                part, config, layout, options or {}, skipped, recursive, files=verb is Verb.VERIFY
-            )
+            try:
+                named = _configured(
+                    part, config, layout, options or {}, skipped, recursive, files=verb is Verb.VERIFY
+                )
+            except UsageError as error:
+                error.path = error.path or part  # a setting is invalid
+                raise
             targets += _served(named, skipped, part, view) if served and skipped is not None else named
             continue
         below: list[Target] = []
@@ -241,7 +245,10 @@ def _configured(
             skipped.append(f"{place}: no store found")
         targets += below
     if not targets:
-        raise UsageError(f"this configuration names {places}, but no store was found there", path=path)
+        raise UsageError(
+            f"this configuration names {places}, but no store was found there", path=path,
+            advice="If the data has moved, pass its directory",
+        )  # fmt: skip
     stores = [replace(target, configured=frozenset(map(fold, from_config))) for target in targets]
     return [*stores, *beside]
 

@@ -85,7 +85,7 @@ class SparkSource(DataSourceReader):
         self._table: Table | None = plan.table if plan is not None else None
         if plan is not None:
             report = Report(self._shown())
-            note(plan.faults, report, self._mode)
+            note(plan.faults, report, self._mode, several=plan.several)
             _tell(report, {file.file: file.path for task in plan.tasks for file in task.files})
             for sentence in plan.notes:
                 _log.warning("logwright: %s", sentence)

@@ -337,13 +337,13 @@ def _by_processes(
                 return
 
 
-def note(faults: Sequence[tuple[str, Fault]], report: Report, mode: Mode) -> None:
-    """Add the faults of a plan to a report. Raises the first error in mode `FAILFAST`."""
+def note(faults: Sequence[tuple[str, Fault]], report: Report, mode: Mode, *, several: bool = False) -> None:
+    """Add the faults of a plan to a report. With `several` targets, files are named by their paths. Raises the first error in mode
+    `FAILFAST`."""
     for file, fault in faults:
         report.file(file, fault.codec).add(fault)
         if mode is Mode.FAILFAST and fault.stops:
-            # With several targets the file name is a path.
-            raise DamageError.of(fault, file if "/" in file else report.shown(file))
+            raise DamageError.of(fault, file if several else report.shown(file))
 
 
 def split_tasks(tasks: Sequence[Work], max_bytes: int) -> list[Work]:

@@ -155,7 +155,7 @@ class Scan:
         with stable_open(
             lambda: self._resolve(skipped=[]), self._view, self._started, self._reading
         ) as current:
-            task.note(current.faults, report, self._mode)
+            task.note(current.faults, report, self._mode, several=current.several)
             yield from plan.ready(current, self._columns, self._filter, self._limit)
             yield from task.run(
                 current.tasks,

@@ -221,6 +221,21 @@ def test_configuration_file_names_the_store(tmp_path: Path) -> None:
     assert lw.read(conf).num_rows == 14
 
 
+def test_errors_of_settings_and_sizes_name_the_file(tmp_path: Path) -> None:
+    home = placed("basic", tmp_path)
+    conf = tmp_path / "broker.conf"
+    conf.write_text(f"storePathRootDir={home}\nmappedFileSizeCommitLog=4k0\n")
+    with pytest.raises(lw.UsageError) as invalid:
+        lw.read(conf)
+    assert str(invalid.value).startswith(f"{conf}: option mappedFileSizeCommitLog: '4k0' is not valid")
+    with pytest.raises(lw.DamageError) as other:
+        lw.read(home, mappedFileSizeCommitLog=1000)
+    assert other.value.path == f"{home}/commitlog/{0:020d}"
+    conf.write_text(f"storePathRootDir={tmp_path}/gone\n")
+    with pytest.raises(lw.UsageError, match="If the data has moved, pass its directory"):
+        lw.read(conf)
+
+
 SIZES = {
     "mappedFileSizeCommitLog": 1024,
     "mappedFileSizeConsumeQueue": 100,
