@@ -246,6 +246,7 @@ class MemoryFileSystem:
 
     def _rename(self, old: str, new: str) -> None:
         inode, replaced = self._there(old), self._find(new)
+        target = self._entry(new)  # a missing parent is found first
         if f"{new}/".startswith(f"{old}/") and new != old:
             # A directory cannot be moved below itself.
             raise _error(errno.EINVAL if inode in self._state.folders else errno.ENOTDIR, new)
@@ -255,7 +256,7 @@ class MemoryFileSystem:
                     raise _error(errno.ENOTEMPTY, new)
             elif replaced in self._state.folders:
                 raise _error(errno.EISDIR, new)
-        names = ((*self._entry(old), inode, None), (*self._entry(new), replaced, inode))
+        names = ((*self._entry(old), inode, None), (*target, replaced, inode))
         self._change(Change("rename", names))
 
     def exchange(self, left: str, right: str) -> bool:

@@ -83,7 +83,9 @@ BEFORE: list[Step] = [
     ("mkdir", "empty", ""), ("mkdir", "full", ""), ("mkdir", "full/inner", ""), ("write", "full/inner", ""),
     ("create", "full/file", ""), ("create", "file", ""),
 ]  # fmt: skip
-PLACES = ("empty", "full", "full/inner", "full/file", "file", "gone", "gone/x", "file/x", "empty/new")
+PLACES = (
+    "empty", "full", "full/inner", "full/file", "file", "gone", "gone/x", "file/x", "empty/new", "empty/gone/x",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("operation", ONE + TWO)
