@@ -38,7 +38,7 @@ REPLICA_OPTIONS = (
 
 
 class Unopened(str):
-    """A note on a store, or on a folder that may be one, that could not be opened. Whoever needs all stores raises `error`."""
+    """A note on a store, or on a folder that may be one, that could not be opened. A caller that needs all stores raises `error`."""
 
     error: LogwrightError
 
