@@ -58,9 +58,9 @@ class Reading:
     """Rows that are known without reading a file (view "files"), with all columns."""
     live: bool | None = None
     systems: tuple[Mapping[str, Any], ...] = ()
+    """Behaviour of the real system for each directory, if simulated (`Verdict.to_dict`)."""
     several: bool = False
     """Whether there are several targets."""
-    """Behaviour of the real system for each directory, if simulated (`Verdict.to_dict`)."""
 
 
 @dataclass(frozen=True)
