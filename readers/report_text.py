@@ -290,7 +290,7 @@ def next_command(report: ReportData) -> str:
         for fault in file.faults
         if fault.severity is not Severity.INFO
     ):
-        more = " more" if any(fault.lost for _, fault in report.faults) else ""
+        more = " more" if None in losses or any(fault.lost for _, fault in report.faults) else ""
         return f"{command(Verb.REPAIR)} --out DIR   loses nothing{more}"
     if None not in losses:
         return f"{command(Verb.REPAIR)} --out DIR   loses {count(known, report.nouns[0]) if known else 'nothing'}"

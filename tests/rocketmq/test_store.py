@@ -675,3 +675,14 @@ def test_exchanged_files_of_a_batch_queue_are_an_error(tmp_path: Path) -> None:
     assert str(second.relative_to(home)) in paths
     lw.repair(home, tmp_path / "out", **options)
     assert [(tmp_path / "out" / file.relative_to(home)).read_bytes() for file in (first, second)] == [*data]
+
+
+def test_store_without_a_commit_log_is_refused_and_its_messages_count_as_lost(tmp_path: Path) -> None:
+    lw.generate("rocketmq.store", tmp_path / "store", rows=20, seed=1)
+    for file in (tmp_path / "store" / "commitlog").iterdir():
+        file.unlink()
+    with pytest.raises(lw.DamageError, match="the commit log has no file"):
+        lw.read(tmp_path / "store")
+    report = lw.verify(tmp_path / "store")
+    (fault,) = [fault for _, fault in report.faults if fault.severity == "error"]
+    assert fault.rows_lost is None

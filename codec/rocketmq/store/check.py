@@ -147,6 +147,7 @@ class StoreChecker:
         aborted = any(entry.name == tree.ABORT for entry in listing.entries())
         self._dispatches = live or (aborted if clean is None else not clean)
         """Whether messages at the end of the log may still be without units, which a broker adds."""
+        self._missing = plan.missing
         self._log = Log(listing, plan, options)
         index = [file for file in plan.files if file.codec == INDEX] if deep else []
         self._index = IndexCheck(listing, index, live=live)
@@ -435,12 +436,7 @@ class StoreChecker:
         if not files:
             return  # a broker rebuilds all queues
         if not logs:
-            text = "the commit log has no file, but consume queues point into it; if it is in other directories, pass storePathCommitLog"
-            system = "a broker deletes the consume queues"
-            yield (
-                next(iter(files.values()))[0].name,
-                Fault(NAME, 0, 0, Kind.LINK, text, Severity.ERROR, system, 0),
-            )
+            yield from self._missing
             return
         codes = {self._queues.names[code]: code for code in self._runs}
         reached, absent = -1, []

@@ -121,7 +121,7 @@ class Store(Layout):
                 claims = (file.hints["number"], after.hints["number"])
                 files[i] = replace(file, hints={**file.hints, "claims": claims})
         logs = [Entry(file.name, file.size) for file in files if file.role is Role.PRIMARY]
-        missing = tuple(_gaps(logs))
+        missing = (*_gaps(logs), *(() if logs else _without_log(files)))
         faults = (*_sizes(files, options), *_bad_names(files))
         return Plan(tuple(files), faults, self._facts(files, logs), missing)
 
@@ -206,6 +206,14 @@ def _gaps(logs: Sequence[Entry]) -> Iterator[tuple[str, Fault]]:
             text = f"the commit log has a gap from {end} to {start}: a file is missing"
             system = "a broker loads the store; consumers skip these messages"
             yield after.name, Fault(NAME, 0, 0, Kind.LINK, text, Severity.ERROR, system)
+
+
+def _without_log(files: Sequence[PlannedFile]) -> Iterator[tuple[str, Fault]]:
+    """Yield the fault of a commit log without files, if there are consume queues. A broker never deletes the last file of its log."""
+    text = "the commit log has no file, but consume queues point into it; if it is in other directories, pass storePathCommitLog"
+    system = "a broker deletes the consume queues"
+    if any(file.size and file.codec in (_DERIVED[tree.QUEUE], _DERIVED[tree.BATCH]) for file in files):
+        yield tree.LOG, Fault(NAME, 0, 0, Kind.LINK, text, Severity.ERROR, system)
 
 
 def _sizes(files: Sequence[PlannedFile], options: Options) -> Iterator[tuple[str, Fault]]:
