@@ -22,6 +22,11 @@ from logwright.codec.kafka.formats.log.layout import HEAD_SIZE, RECORD_BATCH
 
 THREE = [batch(0, [record(i) for i in range(3)]), batch(3), batch(4, [record(0), record(1)])]
 FILE = b"".join(THREE)
+_CONTENT = b"\0\0" + (b"\xff" * 4) + (1000).to_bytes(4, "big") + bytes(1000)
+MESSAGE = (
+    bytes(8) + (4 + len(_CONTENT)).to_bytes(4, "big") + zlib.crc32(_CONTENT).to_bytes(4, "big") + _CONTENT
+)
+"""A message of magic 0 with a value of 1,000 zeros."""
 
 
 def starts(data: bytes, **hints: Any) -> list[int]:
@@ -435,6 +440,9 @@ def test_salvage_takes_linear_time(pattern: str) -> None:
         ("00000000000000000010-0000000001.checkpoint", FILE, Match.SURE),
         ("copy.log", FILE, Match.SURE),
         ("copy.log", b"2025-11-21 INFO started", Match.NO),
+        ("copy.log", MESSAGE, Match.SURE),
+        ("copy.log", MESSAGE[:100], Match.MAYBE),  # The checksum covers more bytes.
+        (NAME, MESSAGE[:100], Match.SURE),
         ("copy.bin", FILE, Match.MAYBE),
         ("00000000000000000000.index", b"", Match.NO),
     ],

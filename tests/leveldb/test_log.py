@@ -400,6 +400,15 @@ def test_recognised_names_and_bytes(name: str, head: bytes, expected: Match) -> 
     assert CODEC.recognise(name, head) is expected
 
 
+@pytest.mark.parametrize("value", [b"v", b"v" * 6000], ids=["short", "longer than the recognised bytes"])
+def test_lengths_that_pass_for_those_of_a_kafka_message_are_not_enough(tmp_path: Path, value: bytes) -> None:
+    """A first sequence number from 256 to 1023 looks like the length of a message of magic 0."""
+    batches = (written([batch(sequence, (b"key", value))]) for sequence in range(0x100, 0x400, 0x40))
+    for data in batches:
+        (tmp_path / "000012.log").write_bytes(data)
+        assert lw.detect(tmp_path / "000012.log") == CODEC.name
+
+
 def test_unknown_hint_is_refused() -> None:
     with pytest.raises(UsageError, match=r"leveldb\.log: no hint 'topic'"):
         CODEC.context(NAME, Options(CODEC.options), topic="x")

@@ -185,6 +185,30 @@ def test_manifest_with_an_unknown_tag_is_unsupported(tmp_path: Path) -> None:
     _unsupported(path)
 
 
+def test_log_and_manifest_under_each_others_names_are_damaged(tmp_path: Path) -> None:
+    """No other program wrote them: a repair keeps the tables."""
+    path = tmp_path / "db"
+    lw.write(ROWS, path, "leveldb.db")
+    (manifest,) = path.glob("MANIFEST-*")
+    edits = manifest.read_bytes()
+    manifest.write_bytes(
+        fragmented(
+            WRITE_BATCH.pack(
+                {"sequence": 2000, "count": 1, "operations": [{"type": 1, "key": b"k", "value": b""}]}
+            ),
+            0,
+        )
+    )
+    (path / "000009.log").write_bytes(edits)
+    report = lw.verify(path)
+    assert not report.ok
+    assert not report.unsupported
+    assert Kind.UNSUPPORTED not in {fault.kind for _, fault in report.faults}
+    assert {fault.rows_lost for name, fault in report.faults if name == "000009.log"} <= {None, 0}
+    lw.repair(path, tmp_path / "out")
+    assert lw.read(tmp_path / "out", columns="key,value").to_pylist() == ROWS
+
+
 @pytest.mark.parametrize(
     ("name", "data", "system"),
     [

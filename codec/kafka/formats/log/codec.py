@@ -129,12 +129,12 @@ class KafkaLog(Codec):
 
     def recognise(self, name: str, head: bytes) -> Match:
         named = bool(_FILE.fullmatch(name) or _CHECKPOINT.fullmatch(name))
-        known = len(head) > _MAGIC and (_plausible(head) if head[_MAGIC] == MAGIC else _is_message(head))
+        content = _content(head) if len(head) > _MAGIC else Match.NO
         if named:
-            return Match.SURE if known else Match.NAME
-        if name.endswith((".log", ".log.deleted", ".log.swap", ".log.cleaned")) and known:
-            return Match.SURE
-        return Match.MAYBE if known else Match.NO
+            return Match.SURE if content else Match.NAME
+        if name.endswith((".log", ".log.deleted", ".log.swap", ".log.cleaned")):
+            return content
+        return min(content, Match.MAYBE)
 
     def context(self, name: str, options: Options, **hints: Any) -> LogContext:
         directory = hints.pop("directory", "")
@@ -378,19 +378,27 @@ def _plausible(head: bytes) -> bool:
     )
 
 
-def _is_message(head: bytes) -> bool:
-    """Return whether a file starts with a message of magic 0 or 1: by its checksum, or by its lengths if it is longer than these bytes."""
+def _content(head: bytes) -> Match:
+    """Return how sure it is that a file with these first bytes starts with a batch or a message.
+
+    A message of magic 0 or 1 is proved by its checksum. If it is longer than these bytes, only its lengths can be checked, and logs of
+    LevelDB have bytes that pass for them.
+    """
+    if head[_MAGIC] == MAGIC:
+        return Match.SURE if _plausible(head) else Match.NO
     size = LENGTH_END + int.from_bytes(head[LENGTH_END - 4 : LENGTH_END], "big", signed=True)
     if head[_MAGIC] > MAGIC or size < least_size(head[_MAGIC]) or head[0] & 0x80:
-        return False
+        return Match.NO
     if size <= len(head):
-        return zlib.crc32(head[_MAGIC:size]) == int.from_bytes(head[LENGTH_END:_MAGIC], "big")
+        proved = zlib.crc32(head[_MAGIC:size]) == int.from_bytes(head[LENGTH_END:_MAGIC], "big")
+        return Match.SURE if proved else Match.NO
     attributes = head[MESSAGE.offset("attributes")] if len(head) >= MESSAGE.head_size else 0
-    return (
+    plausible = (
         size <= LENGTH_END + heads.LIMIT
         and attributes < 16
         and heads.may_be_entry(np.frombuffer(head, np.uint8), 0)
     )
+    return Match.MAYBE if plausible else Match.NO
 
 
 CODEC = KafkaLog()

@@ -248,11 +248,22 @@ def _faults(window: Window, frames: Frames, records: Payloads, measured: Int64s)
         length = int(frames.end[i] - frames.start[i])
         kind, severity = Kind.PAYLOAD, Severity.ERROR
         if status == layout.BAD_TAG:
-            kind, severity = Kind.UNSUPPORTED, Severity.WARNING
-            text = f"{text}; {ANOTHER_PROGRAM}"
+            if _has_batch_header(records.data[start:end], present):
+                kind, severity = Kind.UNSUPPORTED, Severity.WARNING
+                text = f"{text}; {ANOTHER_PROGRAM}"
+            else:
+                rows_lost = None
         fault = Fault(NAME, at, length, kind, text, severity, _SYSTEM, rows_lost)
         faults.append((int(before[i]), fault))
     return faults
+
+
+def _has_batch_header(payload: Bytes, present: int) -> bool:
+    """Return whether the sequence and the count can be those of a batch that has at least `present` operations. The record of another
+    file, such as a manifest in the place of a log, has neither."""
+    sequence = load_i64le(payload, layout.WRITE_BATCH.offset("sequence"))
+    declared = load_i32le(payload, layout.WRITE_BATCH.offset("count"))
+    return bool(0 <= sequence <= MAX_SEQUENCE and present <= declared <= len(payload))
 
 
 class Batches(Records):

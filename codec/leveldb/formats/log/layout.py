@@ -215,6 +215,14 @@ def pack(
     return at
 
 
+def is_write_batch(payload: bytes) -> bool:
+    """Return whether bytes are a sound batch."""
+    data = np.frombuffer(payload, np.uint8)
+    measured = np.zeros((1, MEASURES), np.int64)
+    measure(data, np.zeros(1, np.int64), np.array([len(data)], np.int64), measured)
+    return bool(measured[0, STATUS] == SOUND)
+
+
 def room_for(rows: int, batches: int, size: int) -> int:
     """Return the maximum number of bytes that `pack` writes for keys and values of `size` bytes in total."""
     return size + rows * 11 + batches * BATCH_HEADER

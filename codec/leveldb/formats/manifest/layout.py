@@ -20,6 +20,7 @@ from logwright.codec.describe import (
 )
 from logwright.codec.describe import Bytes as BytesType
 from logwright.codec.fault import UsageError
+from logwright.codec.leveldb.formats.log.layout import is_write_batch
 from logwright.codec.leveldb.keys import INTERNAL_KEY
 
 LEVELS = 7
@@ -189,7 +190,9 @@ def _parse_described(payload: bytes, empty_keys: bool = False) -> list[EditField
             raise EditError("VersionEdit: invalid tag") from None
         name = TAGS.get(tag)
         if name is None:
-            raise UnknownTagError("VersionEdit: unknown tag")
+            # No program writes batches into its manifest: it is a log under a wrong name.
+            error = EditError if is_write_batch(payload) else UnknownTagError
+            raise error("VersionEdit: unknown tag")
         try:
             values, at = BODIES[name].unpack(payload, at, end)
         except DescriptionError:
