@@ -18,14 +18,22 @@ from leveldb_damage import (
     with_manifest,
     without_metadata,
 )
-from leveldb_repair import check_leveldb_accepts, database, golden, handmade_table, repaired, sound_entries
+from leveldb_repair import (
+    check_faults,
+    check_leveldb_accepts,
+    database,
+    golden,
+    handmade_table,
+    repaired,
+    sound_entries,
+)
 from leveldb_startup import CraftedDatabase, physical, put, table
 from memory_directory import MemoryDirectory
 
-from logwright.codec.fault import DamageError, UsageError
+from logwright.codec.fault import DamageError, Severity, UsageError
 from logwright.codec.leveldb.formats.manifest.layout import EditField, form
 from logwright.codec.leveldb.keys import internal_key
-from logwright.codec.leveldb.names import manifest_name
+from logwright.codec.leveldb.names import manifest_name, table_name
 from logwright.codec.leveldb.startup.version_set import logged
 from logwright.codec.leveldb.store.version import read_descriptor
 from logwright.codec.store.listing import Entry
@@ -49,6 +57,26 @@ def test_tables_without_a_manifest_are_placed_by_age() -> None:
     assert check_leveldb_accepts(result) == check_leveldb_accepts(MemoryDirectory(crafted.files))
     assert "No manifest is left" in warnings_of(repair_plan)
     assert "deleted keys are back" in warnings_of(repair_plan)
+
+
+@pytest.mark.parametrize("exchanged", [(4, 9), (4, 7), (7, 9), (5, 9)])
+def test_exchanged_tables_are_placed_by_age(exchanged: tuple[int, int]) -> None:
+    """The entries of the manifest are those of other tables: Get searches the newest first again."""
+    crafted = CraftedDatabase(
+        [
+            (0, 9, rows(0, 30, b"4", 400)),
+            (0, 7, rows(5, 20, b"3", 300)),
+            (0, 4, rows(3, 20, b"2", 200)),
+            (1, 5, rows(0, 50, b"1")),
+        ],
+        last_sequence=500,
+    )
+    first, second = map(table_name, exchanged)
+    files = {**crafted.files, first: crafted.files[second], second: crafted.files[first]}
+    result, _ = repaired(MemoryDirectory(files))
+    assert check_leveldb_accepts(result) == check_leveldb_accepts(MemoryDirectory(crafted.files))
+    assert check_faults(result, Severity.WARNING) == []
+    assert {level for level in levels(result).values() if level} <= {1, 5, 6}
 
 
 def test_tables_with_mixed_sequence_numbers_are_compared_by_keys() -> None:

@@ -239,9 +239,13 @@ class DatabaseRepair(RepairPlan, Repairer):
             len(self.levels) == len(surveyed.tables)
             and (surveyed.state.sound or not surveyed.adopted)
             and self._disjoint()
+            and all(map(self._covered, surveyed.tables))
         ):
             return
-        spans = {table.number: _span(table, surveyed.order) for table in surveyed.tables}
+        spans = {
+            table.number: _span(table, surveyed.order, table.level if self._covered(table) else None)
+            for table in surveyed.tables
+        }
         compare = _Compare({table.number: table for table in surveyed.tables}, surveyed)
         placed = assign_levels(list(spans.values()), compare)
         self.levels = placed.levels
@@ -256,6 +260,16 @@ class DatabaseRepair(RepairPlan, Repairer):
             self.before_you_start.append(
                 "Get may return older values than an iterator until a full compaction (CompactRange without bounds)."
             )
+
+    def _covered(self, table: Table) -> bool:
+        """Return whether the keys of a table are within those of its entry in the manifest, if it has one. They are not if tables were
+        exchanged, so the level and the number of the entry are those of another table."""
+        known, order = table.known, self.surveyed.order.order
+        if known is None or table.smallest is None or table.largest is None:
+            return True
+        return bool(
+            order(known.smallest) <= order(table.smallest) and order(table.largest) <= order(known.largest)
+        )
 
     def _disjoint(self) -> bool:
         """Return whether no tables of a level below 0 overlap."""
@@ -400,9 +414,7 @@ class DatabaseRepair(RepairPlan, Repairer):
             return meta
         if not self.surveyed.order.known:
             return known
-        order = self.surveyed.order.order
-        wide = order(known.smallest) <= order(meta.smallest) and order(known.largest) >= order(meta.largest)
-        return known if wide and table.sound else meta
+        return known if table.sound and self._covered(table) else meta
 
     def _metadata(self, metas: list[list[FileMetaData]]) -> Iterator[OutputFile]:
         surveyed, version = self.surveyed, self.surveyed.state.version
@@ -472,12 +484,12 @@ def _oldest(low: int, known: FileMetaData | None) -> int:
     return low
 
 
-def _span(table: Table, order: Comparator) -> Span:
+def _span(table: Table, order: Comparator, level: int | None) -> Span:
     smallest, largest = table.smallest, table.largest
     assert smallest is not None
     assert largest is not None
     first, last = (order.user(user_key(key)) for key in (smallest, largest))
-    return Span(table.number, first, last, table.low, table.high, table.level)
+    return Span(table.number, first, last, table.low, table.high, level)
 
 
 def _names(names: Iterator[str] | Sequence[str]) -> str:
