@@ -266,7 +266,11 @@ def _advise(target: DirectoryTarget, report: Report) -> None:
     lost = [cut.rows_lost for cut in plan.cut]
     report.repair_loss = None if None in lost else sum(file or 0 for file in lost)
     report.healed |= healed(plan.cut)
-    wrong = {path for path, fault in report.faults if fault.severity is Severity.ERROR}
+    wrong = {
+        path
+        for path, fault in report.faults
+        if fault.severity is Severity.ERROR and (path, fault.offset) not in report.healed
+    }
     report.leaves = bool(wrong & same)
 
 

@@ -344,6 +344,7 @@ def test_verify_predicts_what_a_repair_loses(case: str, message: tuple[str, ...]
     assert report.repair_loss == sum(cut["rows_lost"] for cut in repaired.cut or [])
     second = " ".join(str(repaired).split())
     assert ("damaged: zxid 0x1b (1 record): restored" in second) is (case == "dmg_flip_body")
+    assert ("leaves some damage in place" in words) is not lw.verify(tmp_path / "out").ok
 
 
 def test_verify_says_when_only_salvage_can_repair(tmp_path: Path) -> None:
