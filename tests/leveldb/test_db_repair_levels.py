@@ -79,6 +79,26 @@ def test_exchanged_tables_are_placed_by_age(exchanged: tuple[int, int]) -> None:
     assert {level for level in levels(result).values() if level} <= {1, 5, 6}
 
 
+@pytest.mark.parametrize("name", ["000006.ldb", "000099.ldb", "000005.log", "000005.ldb.bak"])
+def test_table_under_a_wrong_name_is_found_by_its_size_and_keys(name: str) -> None:
+    crafted = CraftedDatabase(
+        [(0, 9, rows(0, 30, b"2", 200)), (2, 5, rows(0, 50, b"1")), (2, 7, rows(60, 70, b"1", 100))],
+        last_sequence=500,
+    )
+    files = {item: data for item, data in crafted.files.items() if item != table_name(5)}
+    result, repair_plan = repaired(MemoryDirectory({**files, name: crafted.files[table_name(5)]}))
+    assert {item: result.files[item] for item in crafted.files} == crafted.files
+    assert name not in result.files
+    assert f"{name} is 000005.ldb, which the manifest names" in warnings_of(repair_plan)
+    # Other keys are those of another table.
+    other = table(
+        [(key, sequence + 1, value) for key, sequence, value in rows(0, 50, b"1")], crafted.settings
+    )
+    assert len(other) == len(crafted.files[table_name(5)])
+    result, _ = repaired(MemoryDirectory({**files, name: other}))
+    assert levels(result) == {9: 0, 7: 2}
+
+
 def test_tables_with_mixed_sequence_numbers_are_compared_by_keys() -> None:
     upper: Rows = [(b"a", 50, b"new"), (b"c", 3, b"c"), (b"e", 60, b"e")]
     lower: Rows = [(b"a", 10, b"old"), (b"b", 55, b"b"), (b"d", 4, b"d")]

@@ -324,6 +324,10 @@ class DatabaseRepair(RepairPlan, Repairer):
                 self.notes.append(
                     f"{log.file} is renamed to {log_name(log.number)}: LevelDB would not have found it."
                 )
+        for file, right in surveyed.renamed:
+            self.notes.append(
+                f"{file} is {right}, which the manifest names: it has the same size and the same keys."
+            )
         for table in surveyed.tables:
             if table.unsupported:
                 self.notes.append(

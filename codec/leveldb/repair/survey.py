@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from logwright.codec.fault import UsageError
@@ -39,6 +39,8 @@ class Survey:
     """Files other than tables, logs and metadata, and files unknown to LevelDB."""
     adopted: list[Table] = field(default_factory=list)
     """Tables that no manifest names."""
+    renamed: list[tuple[str, str]] = field(default_factory=list)
+    """Files that are tables in use under other names, and their right names."""
     highest: int = 0
     """The largest file number."""
 
@@ -77,13 +79,35 @@ def survey_database(listing: Listing, options: Options, *, adopt: bool = False) 
     reader = Tables(listing, options, comparator_of(comparator))
     surveyed = Survey(listing, state, comparator, reader)
     surveyed.highest = max((name.number for _, name in named if name is not None), default=0)
-    files: dict[int, list[Entry]] = {}
-    for entry, name in named:
-        _sort(surveyed, entry, name, files, options)
     live = state.version.files
+    files = {number: [entry] for number, entry in _renamed(surveyed, named)}
+    renamed = {entry.name for (entry,) in files.values()}
+    for entry, name in named:
+        if entry.name not in renamed:
+            _sort(surveyed, entry, name, files, options)
     for number in sorted({*live, *files}):
         _table(surveyed, number, files.get(number, []), live.get(number), adopt)
     return surveyed
+
+
+def _renamed(result: Survey, named: Sequence[tuple[Entry, FileName | None]]) -> Iterator[tuple[int, Entry]]:
+    """Yield the tables that the manifest names and that exist under another name only: a file of the same size, with the same first and
+    last internal key. Sequence numbers make those keys unique. With a damaged manifest every table is read, under any number."""
+    live = result.state.version.files if result.state.sound else {}
+    there = {name.number for _, name in named if name is not None and name.type is FileType.TABLE}
+    missing = {number: known for number, (_, known) in live.items() if number not in there}
+    for entry, name in named:
+        if name is not None and name.type is FileType.TABLE and name.number in live:
+            continue
+        for number, known in missing.items():
+            if entry.size != known.size:
+                continue
+            check = result.reader.survey(entry.name, number, entry.size, None, None).check
+            if (check.smallest, check.largest) == (known.smallest, known.largest):
+                result.renamed.append((entry.name, table_name(number)))
+                del missing[number]
+                yield number, entry
+                break
 
 
 def _sort(
