@@ -257,6 +257,33 @@ def test_filler_transactions_before_a_log_get_their_own_file() -> None:
     assert zxids(result, "log.4") == list(range(4, 13))
 
 
+@pytest.mark.parametrize(
+    "renamed",
+    [
+        {"log.21": "log.0"},
+        {"log.21": "log.409"},
+        {"log.2a": "log.29"},
+        {"log.1": "log.21", "log.21": "log.1"},
+        {"log.b": "log.2a", "log.2a": "log.b"},
+        {"snapshot.0": "snapshot.3e8"},
+        {"snapshot.28": "snapshot.410"},
+        {"snapshot.28": "snapshot.9", "snapshot.9": "snapshot.28"},
+        {"snapshot.15": "snapshot.9", "snapshot.9": "snapshot.15"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("strategy", ["prefix", "salvage"])
+def test_files_under_wrong_names_lose_nothing(renamed: dict[str, str], strategy: str) -> None:
+    """Logs are named after their first transaction. Snapshots of an earlier tree than their name says are removed."""
+    intact = memory_of("rolled")
+    wrong = data_directory({renamed.get(name, name): data for name, data in intact.files.items()})
+    result, _ = repaired(wrong, strategy)
+    assert served(result) == truth("rolled")
+    assert checked(result) == []
+    logs = {name: data for name, data in intact.files.items() if name.startswith("log.")}
+    assert {name: data for name, data in result.files.items() if name.startswith("log.")} == logs
+
+
 def lost_end(*gone: str) -> MemoryDirectory:
     """The last transaction of epoch 1 is lost, and epoch 2 follows."""
     quorum = memory_of("quorum_one")

@@ -57,6 +57,8 @@ class Log:
     """The starts of records whose correction a digest has to confirm."""
     wrong: Removed | None = None
     """The first damage that is more than a torn tail."""
+    renamed: str | None = None
+    """Its name in the result, if its own is not that of its first record."""
 
     @classmethod
     def of(cls, file: str, size: int, named: int, parts: Sequence[Part] = ()) -> Self:
@@ -69,6 +71,11 @@ class Log:
     def sound(self) -> bool:
         """Whether it stays unchanged."""
         return not self.cut
+
+    @property
+    def name(self) -> str:
+        """Its name in the result."""
+        return self.renamed or self.file
 
     @property
     def first(self) -> int:

@@ -350,6 +350,11 @@ class DataDirRepair(RepairPlan, Repairer):
         for file, other in survey.twice:
             why = f"{other} has the same zxid, and a server reads both"
             self.cut.append(Removed(file, 0, self.sizes[file], why, 0, 0))
+        self.notes += [
+            f"{log.file} is renamed to {log.name}: it begins with transaction {zxid_text(log.first)}."
+            for log in survey.logs
+            if log.renamed is not None
+        ]
         for snapshot in survey.snapshots:
             self.cut += snapshot.cut
         self._check_losses(base)
@@ -422,7 +427,7 @@ class DataDirRepair(RepairPlan, Repairer):
         """Return the names of logs that hold replacements only. Those before the first record of a log get their own file, so that both
         names match their first zxids."""
         starts = set(np.cumsum([0, *(len(log.zxid) for log in self.surveyed.logs)]).tolist()[:-1])
-        taken = {log.file for log in self.surveyed.logs}
+        taken = {log.name for log in self.surveyed.logs}
         return {self._log_name(gap) for gap in self.fills if gap.record in starts} - taken
 
     def _log_name(self, gap: Gap) -> str:
@@ -455,10 +460,10 @@ class DataDirRepair(RepairPlan, Repairer):
                 pieces = [FILE_HEADER.pack({}), *self._filled(log, 0, here.pop(0))]
                 yield OutputFile(self._log_name(gap), pieces, log.file)
             if log.sound and not here:
-                yield self.unchanged(log.file)
+                yield self.unchanged(log.file, log.name)
             else:
                 fills = {at: self._filled(log, at, gap) for at, gap in here.items()}
-                yield OutputFile(log.file, list(logs.pieces(log, fills)), log.file)
+                yield OutputFile(log.name, list(logs.pieces(log, fills)), log.file)
 
     def _filled(self, log: Log, at: int, gap: Gap) -> Iterator[bytes]:
         """Yield transactions that change nothing, with the time of the one after them."""

@@ -72,6 +72,11 @@ class Snapshot:
         return self.pieces is not None
 
     @property
+    def content(self) -> int:
+        """The last transaction in the tree: the one in its name, or an earlier one that the tree stores."""
+        return self.zxid if self.held is None else min(self.held, self.zxid)
+
+    @property
     def early(self) -> str:
         """Say what is wrong if the tree is older than its name; "" otherwise. A server goes by the name and skips the transactions
         between."""

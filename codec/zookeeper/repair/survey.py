@@ -16,6 +16,7 @@ from logwright.codec.store.listing import Listing
 from logwright.codec.zookeeper import names
 from logwright.codec.zookeeper.derive import EPOCHS
 from logwright.codec.zookeeper.formats.epochs import parse_number
+from logwright.codec.zookeeper.formats.txnlog.layout import HEADER_SIZE
 from logwright.codec.zookeeper.repair import logs, snapshots
 from logwright.codec.zookeeper.repair.logs import Log
 from logwright.codec.zookeeper.repair.snapshots import Snapshot
@@ -65,7 +66,10 @@ def survey(listing: Listing, options: Options, *, correct: bool = True) -> Surve
 
 
 def reorder(surveyed: Survey) -> None:
-    """Keep one log per zxid, and drop records that a later log has again."""
+    """Name each log after its first record, keep one log per zxid, and drop records that a later log has again."""
+    all_ = zxids(surveyed.logs)
+    for log in surveyed.logs:
+        _rename(log, all_)
     _once(surveyed)
     surveyed.logs = superseded_by(surveyed.logs)
 
@@ -75,6 +79,20 @@ def _epoch(listing: Listing, name: str) -> int | None:
         return parse_number(listing.read(name, 0, _LARGEST))
     except (ParseError, UnreadableError):
         return None
+
+
+def _rename(log: Log, all_zxids: Int64s) -> None:
+    """Name a log after its first record, as a server does, if by its own name a server would skip records of this log or of another.
+
+    Otherwise it is a log that has lost its first records.
+    """
+    undamaged = len(log.zxid) and log.start[0] == HEADER_SIZE and HEADER_SIZE not in log.replacements
+    if not undamaged or log.first != log.zxid.min():
+        return
+    if log.first < log.named or ((log.named <= all_zxids) & (all_zxids < log.first)).any():
+        log.named = log.first
+        folder = files.folder(log.file)
+        log.renamed = f"{folder}/{names.log_name(log.first)}" if folder else names.log_name(log.first)
 
 
 def _once(surveyed: Survey) -> None:

@@ -18,7 +18,8 @@ from logwright.codec.zookeeper.store.trace import Trace, load, trace
 
 def validate(survey: Survey) -> None:
     """Mark snapshots that a server refuses as unsound, newest first, up to a good one. Do the same with those whose digest is wrong, if
-    that one and the logs have everything in them. Records in doubt are removed unless a digest confirms them."""
+    that one and the logs have everything in them, and with older ones whose tree is earlier than their name. Records in doubt are removed
+    unless a digest confirms them."""
     doubtful: list[Snapshot] = []
     for snapshot in [snapshot for snapshot in reversed(survey.snapshots) if snapshot.sound]:
         seen = Overlay(survey.listing, [OutputFile(snapshot.name, snapshot.pieces or [])])
@@ -31,11 +32,14 @@ def validate(survey: Survey) -> None:
             doubtful.append(snapshot)
         else:
             _records(survey)
-            highest = max((other.zxid for other in doubtful), default=0)
+            highest = max((other.content for other in doubtful), default=0)
             if continuity.furthest(survey.logs, snapshot.zxid) >= highest:
                 for other in doubtful:
                     why = "the digest of its tree differs from the stored one"
                     _drop(other, other.why or other.early or why)
+            for other in survey.snapshots:
+                if other.sound and other.early and other.zxid < snapshot.zxid:
+                    _drop(other, other.early)
             return
     _records(survey)
 
@@ -46,7 +50,7 @@ def replay(
     """Replay the corrected logs on a snapshot. `upto` and `watch` as in `trace`."""
     chosen = [] if base.snapshot is None else [OutputFile(base.snapshot.name, base.snapshot.pieces or [])]
     seen = Overlay(
-        survey.listing, [*chosen, *(OutputFile(log.file, [*logs.pieces(log)]) for log in survey.logs)]
+        survey.listing, [*chosen, *(OutputFile(log.name, [*logs.pieces(log)]) for log in survey.logs)]
     )
     return trace(seen, next(iter(files.snapshots(seen)), None), upto=upto, watch=watch)
 
