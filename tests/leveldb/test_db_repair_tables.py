@@ -288,6 +288,24 @@ def test_unordered_keys_are_sorted() -> None:
     assert sound_entries(result) == sound_entries(database(data))
 
 
+@pytest.mark.parametrize("share", [0, 0.3, 0.9])
+@pytest.mark.parametrize("settings", [PLAIN, BLOOM], ids=["plain", "bloom"])
+def test_repeated_end_of_a_table_is_not_read_twice(
+    settings: TableSettings, share: float, tmp_path: Path
+) -> None:
+    """The footer at the end of the file and the one behind the index are the same."""
+    crafted = CraftedDatabase([(1, 5, rows(0, 60))], last_sequence=100, settings=settings)
+    data = crafted.files["000005.ldb"]
+    repeated = {**crafted.files, "000005.ldb": data + data[int(len(data) * share) :]}
+    result, _ = repaired(MemoryDirectory(repeated))
+    assert result.files == crafted.files
+    for name, content in repeated.items():
+        (tmp_path / name).write_bytes(content)
+    with pytest.warns(lw.DamageWarning):
+        live = lw.read(tmp_path, mode="DROPMALFORMED", columns="key")
+    assert live["key"].to_pylist() == [key for key, _, _ in rows(0, 60)]
+
+
 def test_table_inside_a_value_is_not_taken_for_the_table() -> None:
     """The index is lost, and the block around a value that is a complete table: its blocks are not part of the database."""
     inner = table(rows(100, 140, b"inner"), PLAIN)
