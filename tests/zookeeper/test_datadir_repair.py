@@ -284,6 +284,15 @@ def test_files_under_wrong_names_lose_nothing(renamed: dict[str, str], strategy:
     assert {name: data for name, data in result.files.items() if name.startswith("log.")} == logs
 
 
+@pytest.mark.parametrize("strategy", ["prefix", "salvage"])
+def test_only_snapshot_under_a_later_name_is_removed_if_the_logs_are_complete(strategy: str) -> None:
+    intact = memory_of("size_rolled").files
+    wrong = {name: data for name, data in intact.items() if name != "snapshot.0"}
+    result, _ = repaired(data_directory({**wrong, "snapshot.3e8": intact["snapshot.0"]}), strategy)
+    assert served(result) == truth("size_rolled")
+    assert checked(result) == []
+
+
 def lost_end(*gone: str) -> MemoryDirectory:
     """The last transaction of epoch 1 is lost, and epoch 2 follows."""
     quorum = memory_of("quorum_one")

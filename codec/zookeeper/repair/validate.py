@@ -18,8 +18,8 @@ from logwright.codec.zookeeper.store.trace import Trace, load, trace
 
 def validate(survey: Survey) -> None:
     """Mark snapshots that a server refuses as unsound, newest first, up to a good one. Do the same with those whose digest is wrong, if
-    that one and the logs have everything in them, and with older ones whose tree is earlier than their name. Records in doubt are removed
-    unless a digest confirms them."""
+    that one, or the empty tree, and the logs have everything in them, and with older ones whose tree is earlier than their name. Records
+    in doubt are removed unless a digest confirms them."""
     doubtful: list[Snapshot] = []
     for snapshot in [snapshot for snapshot in reversed(survey.snapshots) if snapshot.sound]:
         seen = Overlay(survey.listing, [OutputFile(snapshot.name, snapshot.pieces or [])])
@@ -42,6 +42,10 @@ def validate(survey: Survey) -> None:
                     _drop(other, other.early)
             return
     _records(survey)
+    if continuity.fresh(survey.logs):
+        for other in doubtful:
+            if other.early and continuity.furthest(survey.logs, 0) >= other.content:
+                _drop(other, other.early)
 
 
 def replay(
