@@ -85,8 +85,10 @@ def survey_database(listing: Listing, options: Options, *, adopt: bool = False) 
     for entry, name in named:
         if entry.name not in renamed:
             _sort(surveyed, entry, name, files, options)
+    # A manifest that names missing tables may have lost its last edits.
+    following = (state.version.next_file_number or 0) if live.keys() - files.keys() else surveyed.highest + 1
     for number in sorted({*live, *files}):
-        _table(surveyed, number, files.get(number, []), live.get(number), adopt)
+        _table(surveyed, number, files.get(number, []), live.get(number), adopt or number >= following)
     return surveyed
 
 
