@@ -5,6 +5,8 @@ Twelve bytes for the sequence of the first operation and their number, then the 
 
 from __future__ import annotations
 
+import numpy as np
+
 from logwright.codec.arrays import Int32s, Int64s
 from logwright.codec.describe import I32LE, U64LE, UVARINT, Field, Int, Repeated, Scope, Struct, Switch
 from logwright.codec.describe import Bytes as BytesType
