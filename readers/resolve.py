@@ -497,9 +497,9 @@ def _below(
         try:
             above = directory if os.path.dirname(inner) == directory.path.rstrip("/") else None
             targets.append(_directory(inner, None, store_layout, options, above))
-        except (AccessError, UnsupportedError) as error:
+        except AccessError as error:
             skipped.append(Unopened(error))
-        except NotFoundError as error:
+        except (NotFoundError, UnsupportedError) as error:
             skipped.append(f"{error}: skipped")
     if own is not None:
         search.report_skipped(path, [])
