@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise, zip_longest
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -18,13 +17,11 @@ import numpy.typing as npt
 
 from logwright.codec import plural
 from logwright.codec.arrays import Bools, Int64s
-from logwright.codec.describe import dtype_of
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.fixed import without_zeros
 from logwright.codec.frames.scanner import BAD_CLAIM, MAIN
 from logwright.codec.option import Options
 from logwright.codec.rocketmq.dispatch import Dispatches, Queues, differing, dispatches
-from logwright.codec.rocketmq.formats.batchconsumequeue import UNIT as BATCH_UNIT
 from logwright.codec.rocketmq.formats.commitlog.codec import CODEC as LOG
 from logwright.codec.rocketmq.formats.commitlog.layout import ROLLBACK, TRANSACTION
 from logwright.codec.rocketmq.formats.commitlog.read import replacements
@@ -35,8 +32,9 @@ from logwright.codec.rocketmq.startup.message import SCHEDULE_TOPIC, delays_of
 from logwright.codec.rocketmq.store import tree
 from logwright.codec.rocketmq.store.check_index import IndexCheck
 from logwright.codec.rocketmq.store.check_times import NAME, StoreTimes, checkpoint_faults
-from logwright.codec.rocketmq.store.log import Log, begins_elsewhere, is_empty, messages_of
-from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role
+from logwright.codec.rocketmq.store.log import UNITS, Log, begins_elsewhere, messages_of
+from logwright.codec.rocketmq.store.queue_files import QueueFiles
+from logwright.codec.store.listing import Listing, Plan, PlannedFile
 from logwright.codec.window import Bytes, Frames, Window
 
 ADVICE = (
@@ -46,10 +44,6 @@ ADVICE = (
     "them.",
 )
 _MOST = 20
-_UNIT = dtype_of(UNIT)
-_QUEUES = {tree.QUEUE: _UNIT, tree.BATCH: dtype_of(BATCH_UNIT)}
-
-
 _NOT_COMPARED = -(1 << 63)
 """Stands for the tags code of a unit that does not follow from its message."""
 _BLOCK = 1 << 18
@@ -85,53 +79,6 @@ class Run:
             np.r_[getattr(self, name), getattr(other, name)] for name in ("phy", "size", "number", "code")
         )
         return Run(phy, size, number, code, self.listed)
-
-
-class QueueFiles:
-    """The consume queue files of a plan, by queue."""
-
-    def __init__(self, listing: Listing, plan: Plan) -> None:
-        self._listing = listing
-        self.by_queue: dict[tuple[str, int], list[PlannedFile]] = {}
-        for file in plan.files:
-            queue = tree.queue_of(file.name)
-            if file.role is Role.DERIVED and queue is not None and tree.first(file.name) in _QUEUES:
-                self.by_queue.setdefault(queue, []).append(file)
-        self._bases: dict[tuple[str, int], list[tuple[int, PlannedFile]]] = {}
-        self._longest = 0
-        for queue, files in self.by_queue.items():
-            own = [
-                (tree.base_of(file.name) or 0, file) for file in files if tree.first(file.name) == tree.QUEUE
-            ]
-            self._bases[queue] = sorted(own, key=itemgetter(0))
-            self._longest = max([self._longest, *(file.size for _, file in own)])
-
-    def units(self, queue: tuple[str, int], first: int, stop: int) -> npt.NDArray[np.void]:
-        """Return the units of queue offsets `first` to `stop` of a consume queue, as far as files have them."""
-        low, high = first * _UNIT.itemsize, stop * _UNIT.itemsize
-        data, files = [], self._bases.get(queue, [])
-        for base, file in files[bisect_left(files, low - self._longest, key=itemgetter(0)) :]:
-            if base >= high:
-                break
-            if low < base + file.size:
-                start = max(low - base, 0)
-                data.append(self._listing.read(file.name, start, min(high - base, file.size) - start))
-        content = b"".join(data)
-        return np.frombuffer(content[: len(content) // _UNIT.itemsize * _UNIT.itemsize], _UNIT)
-
-    def lists_others(self, queue: tuple[str, int], first: int, stop: int, low: int) -> bool:
-        """Return whether units other than those of queue offsets `first` to `stop` point into the log at `low` or above."""
-        for file in self.by_queue.get(queue, ()):
-            base, width = tree.base_of(file.name) or 0, _UNIT.itemsize
-            if tree.first(file.name) != tree.QUEUE or base % width:
-                return True
-            before = self.units(queue, base // width, min(base // width + file.size // width, first))
-            if ((before["physical_offset"] >= low) & (before["size"] != FILLER)).any():
-                return True
-            start = max(stop * width - base, 0)
-            if start < file.size and not is_empty(self._listing, file.name, start, file.size):
-                return True
-        return False
 
 
 class StoreChecker:
@@ -555,13 +502,13 @@ class StoreChecker:
     ) -> Iterator[tuple[str, Fault]]:
         """Check that the units at these places of a file are at the queue offsets of their messages, which are consecutive: otherwise the
         file has the name of another one."""
-        queue, (base, beyond) = tree.queue_of(file.name), divmod(tree.base_of(file.name) or 0, _UNIT.itemsize)
+        queue, (base, beyond) = tree.queue_of(file.name), divmod(tree.base_of(file.name) or 0, UNIT.min_size)
         if queue is None or queue[0] in self._batches or tree.is_light(queue) or beyond or not len(places):
             return
         shifts, first = base + places - number, int(number[0] - places[0])
         if shifts[0] == 0 or first < 0 or (shifts != shifts[0]).any() or (np.diff(number) != 1).any():
             return
-        text = f"the units are those from queue offset {first} on, so the name of the file should be {first * _UNIT.itemsize:020d}"
+        text = f"the units are those from queue offset {first} on, so the name of the file should be {first * UNIT.min_size:020d}"
         system = "consumers get these messages under other queue offsets, or not at all"
         lost = {"topic": queue[0], "queue_id": queue[1]}
         yield file.name, Fault(NAME, 0, 0, Kind.ORDER, text, Severity.ERROR, system, 0, lost)
@@ -585,7 +532,7 @@ class StoreChecker:
 
     def _read(self, file: PlannedFile) -> npt.NDArray[np.void]:
         """Return the units of a file without the trailing zeros."""
-        dtype = _QUEUES[tree.first(file.name)]
+        dtype = UNITS[tree.first(file.name)]
         data = np.frombuffer(self._listing.read(file.name), np.uint8)
         filled = -(-without_zeros(data) // dtype.itemsize)
         units = data[: min(filled, len(data) // dtype.itemsize) * dtype.itemsize].view(dtype)
