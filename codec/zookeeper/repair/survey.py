@@ -67,9 +67,9 @@ def survey(listing: Listing, options: Options, *, correct: bool = True) -> Surve
 
 def reorder(surveyed: Survey) -> None:
     """Name each log after its first record, keep one log per zxid, and drop records that a later log has again."""
-    all_ = zxids(surveyed.logs)
+    known = zxids(surveyed.logs)
     for log in surveyed.logs:
-        _rename(log, all_)
+        _rename(log, known)
     _once(surveyed)
     surveyed.logs = superseded_by(surveyed.logs)
 
@@ -81,15 +81,15 @@ def _epoch(listing: Listing, name: str) -> int | None:
         return None
 
 
-def _rename(log: Log, all_zxids: Int64s) -> None:
+def _rename(log: Log, known: Int64s) -> None:
     """Name a log after its first record, as a server does, if by its own name a server would skip records of this log or of another.
 
-    Otherwise it is a log that has lost its first records.
+    Otherwise it is a log that has lost its first records. `known` are the zxids of all logs.
     """
     undamaged = len(log.zxid) and log.start[0] == HEADER_SIZE and HEADER_SIZE not in log.replacements
     if not undamaged or log.first != log.zxid.min():
         return
-    if log.first < log.named or ((log.named <= all_zxids) & (all_zxids < log.first)).any():
+    if log.first < log.named or ((log.named <= known) & (known < log.first)).any():
         log.named = log.first
         folder = files.folder(log.file)
         log.renamed = f"{folder}/{names.log_name(log.first)}" if folder else names.log_name(log.first)
