@@ -43,7 +43,7 @@ from logwright.readers.plan import reading
 from logwright.readers.report import Report
 from logwright.readers.resolve import resolve
 from logwright.readers.source import STDIN, Source, is_remote, local_path, open_source
-from logwright.readers.target import DirectoryTarget, FileTarget, Target, kind
+from logwright.readers.target import DirectoryTarget, FileTarget, Skipped, Target, kind
 from logwright.writers.filesystem import (
     FileSystem,
     LocalFileSystem,
@@ -176,7 +176,7 @@ class Input:
             self.sizes = dict(sorted(_below(self.real)))
             # An unrecognised directory is damaged by bytes.
             with contextlib.nullcontext() if self.options else contextlib.suppress(UsageError):
-                self.targets = resolve(path, codec, self.options, skipped=[], verb=Verb.VERIFY)
+                self.targets = resolve(path, codec, self.options, skipped=Skipped(), verb=Verb.VERIFY)
         else:
             with open_source(path) as source:
                 self.sizes = {"": source.size}
@@ -380,11 +380,11 @@ def _targets(path: str, source: Input) -> list[Target]:
     if not source.targets:
         return []
     try:
-        return resolve(path, source.codec, source.options, skipped=[])
+        return resolve(path, source.codec, source.options, skipped=Skipped())
     except (UsageError, NotFoundError):
         try:
             codec = kind(source.targets[0]) if len(source.targets) == 1 else None
-            return resolve(path, codec, source.options, skipped=[])
+            return resolve(path, codec, source.options, skipped=Skipped())
         except (UsageError, NotFoundError):
             return []
 

@@ -34,9 +34,9 @@ from logwright.readers.target import (
     REPLICA_OPTIONS,
     DirectoryTarget,
     FileTarget,
+    Skipped,
     Stores,
     Target,
-    Unopened,
     kind,
     layouts_of,
 )
@@ -62,7 +62,7 @@ def detect(path: Path) -> str | None:
         layout = home(text).layout or registry.container(open_listing(text))
         return None if layout is None else layout.name
     if configuration(text) is not None:
-        kinds = [kind(container) for container in resolve(text, skipped=[])]
+        kinds = [kind(container) for container in resolve(text, skipped=Skipped())]
         return next(
             (container.name for container in registry.containers() if container.layout in kinds), kinds[0]
         )
@@ -76,7 +76,7 @@ def resolve(
     codec: str | None = None,
     options: Mapping[str, Any] | None = None,
     *,
-    skipped: list[str] | None = None,
+    skipped: Skipped | None = None,
     containers_only: bool = False,
     recursive: bool | None = None,
     served: bool = False,
@@ -86,7 +86,7 @@ def resolve(
     """Return what is at a path: a file, a directory, a list of them, a glob, a URI, or "-" for standard input.
 
     With `skipped`, a directory that is not itself a store stands for all stores in it (a log directory for its partitions), and a
-    configuration file for the directories that it names; a sentence about each thing that is skipped is added to `skipped`. Without it a
+    configuration file for the directories that it names; what is skipped is added to it. Without it a
     configuration file must name exactly one store. `containers_only`: only a directory of a known kind (`codec.layout.Container`) stands
     for its stores, and files beside them are left out. `recursive`: include the stores in all sub-folders (True), only mention them in
     `skipped` (False), or do not search (None). `served`: leave out stores of a directory or a configuration that the system does not serve
@@ -118,10 +118,8 @@ def resolve(
             below = [target for target in below if not containers_only or isinstance(target, DirectoryTarget)]
             below = _served(below, skipped, part, view) if served else below
         targets += below or [_target(part, file_codec, layout, dict(options or {}))]
-    if served:
-        for note in skipped or ():
-            if isinstance(note, Unopened):
-                raise note.error
+    if served and skipped is not None and skipped.unopened:
+        raise skipped.unopened[0]
     if not targets:
         raise UsageError(
             "the system serves none of the stores there",
@@ -134,14 +132,14 @@ def resolve(
     return targets
 
 
-def _served(targets: Sequence[Target], skipped: list[str], path: str, view: str | None) -> list[Target]:
-    """Return the targets that the system serves, and add a sentence about each of the others to `skipped`. Those without rows of the view
+def _served(targets: Sequence[Target], skipped: Skipped, path: str, view: str | None) -> list[Target]:
+    """Return the targets that the system serves, and add the others to `skipped`. Those without rows of the view
     are left out. Raises `UsageError` if that is all of them."""
     left = []
     for target in targets:
         why = "" if isinstance(target, FileTarget) else target.layout.unserved(target.directory.name)
         if why:
-            skipped.append(f"{target.path} {why}: skipped; pass its own path to read it")
+            skipped.notes.append(f"{target.path} {why}: skipped; pass its own path to read it")
         else:
             left.append(target)
     if view is None:
@@ -164,14 +162,13 @@ def directories_of_stores(
     path: Path | Sequence[Path],
     codec: str | None,
     options: Mapping[str, Any],
-    skipped: list[str],
+    skipped: Skipped,
     *,
     recursive: bool | None = False,
 ) -> list[Stores]:
     """Return the directories of stores that a path stands for: one, or those that a configuration file names.
 
-    The list is empty if the path is itself a store or a file, or if there are several paths. A sentence about each thing that is skipped is
-    added to `skipped`.
+    The list is empty if the path is itself a store or a file, or if there are several paths. What is skipped is added to `skipped`.
     """
     if not isinstance(path, str | os.PathLike):
         parts = list(path)
@@ -200,7 +197,7 @@ def directories_of_stores(
             directory = open_listing(place)
             out.append(Stores(place, directory, registry.container(directory), targets))
         elif config is not None and home(place).layout is None:
-            skipped.append(f"{place}: no store found")
+            skipped.notes.append(f"{place}: no store found")
     return out
 
 
@@ -209,7 +206,7 @@ def _configured(
     config: Configuration,
     layout: Layout | None,
     options: Mapping[str, Any],
-    skipped: list[str] | None,
+    skipped: Skipped | None,
     recursive: bool | None = None,
     *,
     files: bool = False,
@@ -218,7 +215,7 @@ def _configured(
     apply to the stores unless the caller passed them."""
     places = ", ".join(config.directories)
     if skipped is None:
-        several = _configured(path, config, layout, options, [])
+        several = _configured(path, config, layout, options, Skipped())
         if len(several) == 1:
             return several
         raise UsageError(
@@ -242,7 +239,7 @@ def _configured(
         if not below and is_directory(place) and home(place).layout is not None:
             below = [_directory(place, None, layout, merged)]
         if not below:
-            skipped.append(f"{place}: no store found")
+            skipped.notes.append(f"{place}: no store found")
         targets += below
     if not targets:
         raise UsageError(
@@ -478,7 +475,7 @@ def _below(
     codec: Codec | None,
     layout: Layout | None,
     options: dict[str, Any],
-    skipped: list[str],
+    skipped: Skipped,
     recursive: bool | None = None,
 ) -> list[Target]:
     """Return the stores in a directory and the recognised files beside them; [] if nothing is found, or if the directory is itself a store."""
@@ -498,9 +495,9 @@ def _below(
             above = directory if os.path.dirname(inner) == directory.path.rstrip("/") else None
             targets.append(_directory(inner, None, store_layout, options, above))
         except AccessError as error:
-            skipped.append(Unopened(error))
+            skipped.unopened.append(error)
         except (NotFoundError, UnsupportedError) as error:
-            skipped.append(f"{error}: skipped")
+            skipped.notes.append(f"{error}: skipped")
     if own is not None:
         search.report_skipped(path, [])
         return [_directory(path, None, layout, options), *targets] if targets else []

@@ -21,7 +21,7 @@ from logwright.readers.replicas import choose_replicas
 from logwright.readers.resolve import resolve
 from logwright.readers.source import is_remote, local_path
 from logwright.readers.stream import Mode
-from logwright.readers.target import DirectoryTarget, Target
+from logwright.readers.target import DirectoryTarget, Skipped, Target
 from logwright.readers.task import Task, Work, known_options
 
 OPTIONS = (
@@ -92,8 +92,8 @@ class Request:
     """Options of the codec or layout."""
     follow: Mapping[str, str] = field(default_factory=dict)
     """Options in `Follow.options`."""
-    skipped: list[str] = field(default_factory=list, compare=False)
-    """Sentences about what is at the paths and is not read, as of the last search."""
+    skipped: Skipped = field(default_factory=Skipped, compare=False)
+    """What is at the paths and is not read, as of the last search."""
 
     @classmethod
     def of(cls, passed: Mapping[str, str]) -> Request:
@@ -122,7 +122,7 @@ class Request:
             return None
         if not self.follow:
             plan = reading(targets, self.words["view"], self.started)
-            return replace(plan, notes=(*self.skipped, *plan.notes))
+            return replace(plan, notes=(*self.skipped.sentences, *plan.notes))
         if self.started is not None:
             raise UsageError(
                 f"{next(iter(self.follow))} cannot be combined with mode=AS_SYSTEM", advice="Omit one of them"
@@ -242,7 +242,8 @@ class Request:
 
     def _resolve(self, paths: Sequence[str]) -> list[Target]:
         try:
-            self.skipped.clear()
+            self.skipped.notes.clear()
+            self.skipped.unopened.clear()
             view = self.words["view"]
             targets = resolve(
                 paths, self.words["codec"], self.options, skipped=self.skipped, served=True, view=view
@@ -259,7 +260,7 @@ class Request:
                 paths,
                 self.words["codec"],
                 self.options,
-                skipped=[],
+                skipped=Skipped(),
                 containers_only=True,
                 served=True,
                 view=view,

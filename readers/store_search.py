@@ -11,7 +11,7 @@ from logwright.codec.layout import Layout
 from logwright.codec.store.roots import holds_files
 from logwright.readers.listing import Directory, home, is_staging, open_listing
 from logwright.readers.source import is_remote, local_path
-from logwright.readers.target import Unopened
+from logwright.readers.target import Skipped
 
 HEAD = 4096
 """Number of bytes from the start of a file that are used to recognise it."""
@@ -30,7 +30,7 @@ class StoreSearch:
     """
 
     def __init__(
-        self, layout: Layout | None, recursive: bool | None, skipped: list[str], *, bounded: bool
+        self, layout: Layout | None, recursive: bool | None, skipped: Skipped, *, bounded: bool
     ) -> None:
         self._layout, self._recursive, self._skipped, self._limit = (
             layout,
@@ -58,14 +58,14 @@ class StoreSearch:
                     return
             link = not is_remote(inner) and os.path.islink(local_path(inner))
             if depth > 1 and link:
-                self._skipped.append(f"{inner} is a symbolic link to a directory: skipped")
+                self._skipped.notes.append(f"{inner} is a symbolic link to a directory: skipped")
                 continue
             deeper, hit = len(self._deeper), False
             try:
                 listing = open_listing(inner)
                 layout = home(inner).layout
                 if layout is not None and layout.discards(name):
-                    self._skipped.append(f"{inner} is marked for deletion by the system: skipped")
+                    self._skipped.notes.append(f"{inner} is marked for deletion by the system: skipped")
                     continue
                 if layout is not None and (self._layout is None or layout is self._layout):
                     if depth == 1 or self._recursive:
@@ -76,7 +76,10 @@ class StoreSearch:
             except (AccessError, NotFoundError) as error:
                 included = self._recursive or (depth == 1 and of is None)
                 denied = isinstance(error, AccessError) and included and name != _LOST_FOUND
-                self._skipped.append(Unopened(error) if denied else f"{error}: skipped")
+                if denied:
+                    self._skipped.unopened.append(error)
+                else:
+                    self._skipped.notes.append(f"{error}: skipped")
                 continue
             if self._recursive is not None and not link:
                 for store in self.below(listing, layout, depth + 1):
@@ -98,17 +101,17 @@ class StoreSearch:
                 for inner, layout in self._deeper
             ]
             count = f"{len(shown)} store{'s' if len(shown) > 1 else ''}"
-            self._skipped.append(
+            self._skipped.notes.append(
                 f"not checked: {count} in sub-folders: {first_names(shown)}; -r (recursive=True) includes them"
             )
         if self._full():
-            self._skipped.append(
+            self._skipped.notes.append(
                 f"searched only the first {FOLDER_LIMIT:,} sub-folders for stores; -r (recursive=True) searches all"
             )
         if self._empty:
-            self._skipped.append(f"skipped folders without a store: {first_names(self._empty)}")
+            self._skipped.notes.append(f"skipped folders without a store: {first_names(self._empty)}")
         if files:
-            self._skipped.append(f"skipped files outside the stores: {first_names(files)}")
+            self._skipped.notes.append(f"skipped files outside the stores: {first_names(files)}")
 
 
 def first_names(names: Sequence[str]) -> str:
@@ -140,7 +143,7 @@ def suggestion(directory: Directory) -> str:
         first = f"{directory.path.rstrip('/')}/{known[0][0]}"
         more = "" if len(known) == 1 else f", or another of the {len(known)} stores in it"
         return f"Try {first}, a {known[0][1]}{more}"
-    for inner, inner_layout in StoreSearch(None, True, [], bounded=True).below(directory, None, 1):
+    for inner, inner_layout in StoreSearch(None, True, Skipped(), bounded=True).below(directory, None, 1):
         return f"Its sub-folders hold stores, such as {inner} ({inner_layout.name}): pass one, or use -r (recursive=True) for all"
     for entry in directory.entries():
         codec = registry.detect(entry.name, directory.read(entry.name, 0, HEAD) if entry.size else b"")

@@ -37,15 +37,19 @@ REPLICA_OPTIONS = (
 """Options of `readers.replicas`."""
 
 
-class Unopened(str):
-    """A note on a store, or on a folder that may be one, that could not be opened. A caller that needs all stores raises `error`."""
+@dataclass
+class Skipped:
+    """What a search for stores left out."""
 
-    error: LogwrightError
+    notes: list[str] = field(default_factory=list)
+    """A sentence about each thing."""
+    unopened: list[LogwrightError] = field(default_factory=list)
+    """The errors of stores, or of folders that may be stores, that could not be opened. A caller that needs all stores raises the first."""
 
-    def __new__(cls, error: LogwrightError) -> Unopened:
-        note = super().__new__(cls, f"{error}: skipped")
-        note.error = error
-        return note
+    @property
+    def sentences(self) -> list[str]:
+        """A sentence about each thing, and about each error."""
+        return [*self.notes, *(f"{error}: skipped" for error in self.unopened)]
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from logwright.readers.resolve import resolve
 from logwright.readers.source import STDIN, Source, open_source
 from logwright.readers.split import split
 from logwright.readers.stream import FileStream, Mode
-from logwright.readers.target import DirectoryTarget, FileTarget, Unopened
+from logwright.readers.target import DirectoryTarget, FileTarget, Skipped
 from logwright.readers.task import codec_options, known_options
 from logwright.roundtrip import laws
 from logwright.roundtrip.specimen import Specimen
@@ -111,6 +111,8 @@ class Roundtrip:
 
     files: tuple[FileOutcome, ...]
     notes: tuple[str, ...] = field(default=())
+    unopened: bool = False
+    """Whether there are stores that could not be opened."""
 
     @property
     def ok(self) -> bool:
@@ -129,7 +131,7 @@ class Roundtrip:
     @property
     def unchecked(self) -> bool:
         """Whether something could not be checked."""
-        return any(isinstance(note, Unopened) for note in self.notes) or any(
+        return self.unopened or any(
             file.error or any(outcome.holds is None for outcome in file.outcomes) for file in self.files
         )
 
@@ -190,8 +192,8 @@ def roundtrip(
     Violations and damage are in the result; `.ok` is true without any. Raises `LogwrightError` for a path that cannot be opened.
     """
     chosen = _chosen(law)
-    notes: list[str] = []
-    targets = resolve(path, codec, options, skipped=notes, verb=Verb.ROUNDTRIP)
+    skipped = Skipped()
+    targets = resolve(path, codec, options, skipped=skipped, verb=Verb.ROUNDTRIP)
     work: list[Callable[[], FileOutcome]] = []
     for target in targets:
         if isinstance(target, FileTarget):
@@ -201,8 +203,11 @@ def roundtrip(
             work += [_Piece(item, chosen, law is not None) for item in files]
             rest = len(target.plan.files) - len(files)
             if rest:
-                notes.append(f"{target.path}: skipped {rest} unrecognised file{'' if rest == 1 else 's'}")
-    return Roundtrip(tuple(_jobs.run(work, number("jobs", jobs, 1))), tuple(notes))
+                skipped.notes.append(
+                    f"{target.path}: skipped {rest} unrecognised file{'' if rest == 1 else 's'}"
+                )
+    outcomes = tuple(_jobs.run(work, number("jobs", jobs, 1)))
+    return Roundtrip(outcomes, tuple(skipped.sentences), bool(skipped.unopened))
 
 
 def _chosen(law: str | Sequence[str] | None) -> tuple[str, ...]:

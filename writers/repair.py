@@ -25,7 +25,7 @@ from logwright.readers.listing import Directory
 from logwright.readers.report import Report
 from logwright.readers.resolve import directories_of_stores, reopened, resolve
 from logwright.readers.source import STDIN, is_remote, local_path
-from logwright.readers.target import DirectoryTarget, FileTarget, Target, kind
+from logwright.readers.target import DirectoryTarget, FileTarget, Skipped, Target, kind
 from logwright.readers.task import known_options
 from logwright.readers.usage import takes
 from logwright.readers.verify import VerifyOptions, verify
@@ -51,7 +51,7 @@ def repair(
     """See `logwright.repair`."""
     requested = _strategy(strategy)
     request.check()
-    skipped: list[str] = []
+    skipped = Skipped()
     if containers := directories_of_stores(paths, codec, {}, skipped, recursive=recursive):
 
         def repair_store(target: DirectoryTarget, place: Request) -> Report:
@@ -86,7 +86,7 @@ def repair(
             untouched=untouched,
             correct=request.correct,
         )
-        report.notes += skipped
+        report.notes += skipped.sentences
         return report
     copies = _copies(targets)
     able = _repairs(first, "repaired")
@@ -97,7 +97,7 @@ def repair(
     # Strategy `system` was requested explicitly, so unsupported files are not an obstacle.
     system = chosen is Strategy.SYSTEM
     report = carry_out(copies, make, request, report_of, "repair", system, copied=None if system else copied)
-    report.notes += skipped
+    report.notes += skipped.sentences
     return report
 
 
@@ -107,7 +107,7 @@ def rebuild(
 ) -> Report:  # fmt: skip
     """See `logwright.rebuild`."""
     request.check()
-    skipped: list[str] = []
+    skipped = Skipped()
     if containers := directories_of_stores(paths, codec, {}, skipped, recursive=recursive):
 
         def rebuild_store(target: DirectoryTarget, place: Request) -> Report:
@@ -139,7 +139,7 @@ def rebuild(
         return able.rebuild(originals[0], plans[0], chosen, own)
 
     report = carry_out([first], make, request, report_of, "rebuild", False)
-    report.notes += skipped
+    report.notes += skipped.sentences
     return report
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -19,7 +19,7 @@ from logwright.codec.option import Verb
 from logwright.codec.store.roots import Roots
 from logwright.readers.report import Report
 from logwright.readers.source import is_remote, local_path
-from logwright.readers.target import DirectoryTarget, Stores, Target, Unopened
+from logwright.readers.target import DirectoryTarget, Skipped, Stores, Target
 from logwright.writers.backup import Backup, refuse_backup_inside
 from logwright.writers.file import Draft
 from logwright.writers.filesystem import FileSystem, plain_errors
@@ -36,7 +36,7 @@ def repair_stores(
     request: Request,
     verb: str,
     path: Any,
-    skipped: Iterable[str],
+    skipped: Skipped,
     report_of: Callable[[Sequence[Target]], Report],
 ) -> Report:
     """Repair every store. `check` raises `UsageError` for options that a layout does not accept, `repair_store` repairs one store.
@@ -52,8 +52,7 @@ def repair_stores(
     containers = {stores.container for stores in several}
     if len(containers) == 1 and (container := next(iter(containers))) is not None:
         report.codec = container.name
-    unopened = [note for note in skipped if isinstance(note, Unopened)]
-    report.notes += [note for note in skipped if not isinstance(note, Unopened)]
+    report.notes += skipped.notes
     written = 0
     for stores, inner in zip(several, _places(several), strict=True):
         parts: list[Report] = []
@@ -81,7 +80,7 @@ def repair_stores(
             except LogwrightError as error:
                 report.parts.append(_failed(stores.path, stores.container.name, error))
     report.parts += [
-        _failed(note.error.path or report.path, report.codec or "", note.error) for note in unopened
+        _failed(error.path or report.path, report.codec or "", error) for error in skipped.unopened
     ]
     _sum_up(report, request, verb)
     return report

@@ -18,7 +18,7 @@ from logwright.readers.paths import Path, expand, text_of
 from logwright.readers.report import Report
 from logwright.readers.report_data import MAX_FAULTS
 from logwright.readers.startup import predict_start
-from logwright.readers.target import DirectoryTarget, Target, Unopened, kind
+from logwright.readers.target import DirectoryTarget, Skipped, Target, kind
 from logwright.scanning import Paths, codec_of, shown
 
 if TYPE_CHECKING:
@@ -110,20 +110,19 @@ def verify(
         flag("clean", clean),
         number("max_faults", max_faults),
     )
-    skipped: list[str] = []
+    skipped = Skipped()
     deep = bool(flag("recursive", recursive))
     targets = resolve.resolve(path, codec, options, skipped=skipped, recursive=deep, verb=Verb.VERIFY)
-    unopened = [note.error for note in skipped if isinstance(note, Unopened)]
     # A single store is named by its own path, so that the suggested command does not use a parent directory or a glob.
-    here = targets[0].path if len(targets) == 1 and not unopened else shown(path)
+    here = targets[0].path if len(targets) == 1 and not skipped.unopened else shown(path)
     report = Report(here, codec_of(targets), max_faults=max_faults)
-    report.notes += [note for note in skipped if not isinstance(note, Unopened)]
+    report.notes += skipped.notes
     verdict = None
     if settings.system is not None:
         verdict = predict_start(path, codec, version=settings.system or None)
         settings = replace(settings, container=verdict is not None)
     report = _verify.verify(
-        targets, report, settings, jobs=number("jobs", jobs, 1), show=show, unopened=unopened
+        targets, report, settings, jobs=number("jobs", jobs, 1), show=show, unopened=skipped.unopened
     )
     if settings.system is None and report.parts and not report.ok:
         # The system may refuse to start before it loads any of the damaged stores.
@@ -309,7 +308,7 @@ def inspect(
 
     A directory of stores gets a summary of each. `recursive`: include the stores in all sub-folders; without it `notes` names them.
     """
-    skipped: list[str] = []
+    skipped = Skipped()
     deep = bool(flag("recursive", recursive))
     targets = resolve.resolve(path, codec, options, skipped=skipped, recursive=deep, verb=Verb.INSPECT)
     names = expand(path)
@@ -317,14 +316,14 @@ def inspect(
     kinds = {container.layout for container in registry.containers()}
     if len(targets) == 1 and (targets[0].path in names or kind(targets[0]) not in kinds):
         details = _inspect.inspect(targets[0])
-        return {**details, "notes": [*details.get("notes", ()), *skipped]}
+        return {**details, "notes": [*details.get("notes", ()), *skipped.sentences]}
     # Files beside the stores of a directory are not listed.
     empty = not directories and detect(path) in {container.name for container in registry.containers()}
     if len(names) > 1 or not (directories or empty):
         raise UsageError(
             f"{len(targets)} stores or files match; inspect takes one path at a time", path=shown(path)
         )
-    return {**_inspect.several(shown(path), directories), "notes": skipped}
+    return {**_inspect.several(shown(path), directories), "notes": skipped.sentences}
 
 
 def detect(path: Path) -> str | None:

@@ -20,7 +20,7 @@ from logwright.readers.difference import Difference
 from logwright.readers.filter import Conditions
 from logwright.readers.paths import Path
 from logwright.readers.stream import Mode
-from logwright.readers.target import Target
+from logwright.readers.target import Skipped, Target
 
 
 def diff(
@@ -59,7 +59,9 @@ def _refuse_several(paths: Sequence[str], codec: str | None, options: dict[str, 
     names: list[list[str]] = []
     for path in paths:
         folders = (
-            [] if is_table(path) else resolve.directories_of_stores(path, codec, options, [], recursive=None)
+            []
+            if is_table(path)
+            else resolve.directories_of_stores(path, codec, options, Skipped(), recursive=None)
         )
         names.append([target.path for stores in folders for target in stores.targets])
     several = next((i for i, inner in enumerate(names) if len(inner) > 1), None)

@@ -22,7 +22,7 @@ from logwright.readers.report import Report
 from logwright.readers.report_data import MAX_FAULTS
 from logwright.readers.stable_open import stable_open
 from logwright.readers.stream import Mode, output_schema
-from logwright.readers.target import Target, kind
+from logwright.readers.target import Skipped, Target, kind
 
 Paths = Path | Sequence[Path]
 
@@ -115,14 +115,14 @@ class Scan:
         if self._mode is Mode.AS_SYSTEM:
             started = plan.AsSystem(None if as_system is None else str(as_system), flag("clean", clean))
         self._limit = None if limit is None else number("limit", limit)
-        self._view, self._started, self._skipped = word("view", view), started, list[str]()
+        self._view, self._started, self._skipped = word("view", view), started, Skipped()
         self._resolve = functools.partial(
             resolve.resolve, path, codec, options, containers_only=True, served=True, view=self._view
         )
         targets = self._resolve(skipped=self._skipped)
         if corrects:
             self._resolve = functools.partial(corrected, self._resolve, find_corrections(targets))
-            targets = self._resolve(skipped=[])
+            targets = self._resolve(skipped=Skipped())
         self._targets = targets
         usage.check_jobs(targets, self._jobs)
         self._reading = plan.reading(targets, self._view, started)
@@ -140,7 +140,7 @@ class Scan:
 
     def _new_report(self) -> Report:
         report = Report(self._path, self._codec, live=self._reading.live, max_faults=self._max_faults)
-        report.notes += [*self._skipped, *self._reading.notes]
+        report.notes += [*self._skipped.sentences, *self._reading.notes]
         if len(self._reading.systems) == 1:
             report.system = self._reading.systems[0]
         if corrections := corrections_in(self._targets):
@@ -153,7 +153,7 @@ class Scan:
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         report = self.report = self._new_report()
         with stable_open(
-            lambda: self._resolve(skipped=[]), self._view, self._started, self._reading
+            lambda: self._resolve(skipped=Skipped()), self._view, self._started, self._reading
         ) as current:
             task.note(current.faults, report, self._mode, several=current.several)
             yield from plan.ready(current, self._columns, self._filter, self._limit)

@@ -17,6 +17,7 @@ from logwright.codec.option import Options
 from logwright.readers.follow import Following, Pace
 from logwright.readers.report import Report
 from logwright.readers.resolve import resolve
+from logwright.readers.target import Skipped
 from logwright.readers.task import run
 
 LAYOUT = registry.get_layout("bookkeeper.bookie")
@@ -24,7 +25,7 @@ LAYOUT = registry.get_layout("bookkeeper.bookie")
 
 def following(path: Path, view: str | None, **words: Any) -> Following:
     def look() -> Any:
-        return resolve([path], skipped=[])
+        return resolve([path], skipped=Skipped())
 
     assert LAYOUT.capabilities.follow is not None
     return Following(look, LAYOUT, view, Options(LAYOUT.capabilities.follow.options, words))

@@ -11,6 +11,7 @@ import logwright as lw
 from logwright.cli import main
 from logwright.codec.kafka.store.configuration import CONFIGURATION
 from logwright.codec.properties import properties
+from logwright.readers.target import Skipped
 
 
 @pytest.fixture
@@ -126,9 +127,9 @@ def test_inspect_describes_each_partition_of_a_log_directory(
 def test_settings_of_the_file_are_defaults_of_options(configuration: Path) -> None:
     from logwright.readers.resolve import resolve
 
-    (first, _) = resolve(configuration, skipped=[])
+    (first, _) = resolve(configuration, skipped=Skipped())
     assert first.options["index.interval.bytes"] == "240"
-    (first, _) = resolve(configuration, options={"indexIntervalBytes": "4096"}, skipped=[])
+    (first, _) = resolve(configuration, options={"indexIntervalBytes": "4096"}, skipped=Skipped())
     assert dict(first.options) == {"indexIntervalBytes": "4096"}
 
 

@@ -20,7 +20,7 @@ from logwright.readers.follow import PACE_OPTIONS, Following, Pace, Ranged
 from logwright.readers.replicas import choose_replicas
 from logwright.readers.report import Report
 from logwright.readers.resolve import resolve
-from logwright.readers.target import DirectoryTarget
+from logwright.readers.target import DirectoryTarget, Skipped
 from logwright.readers.task import run
 
 CASES = cases("kafka")
@@ -30,7 +30,7 @@ LAYOUT = registry.get_layout("kafka.partition")
 def following(*paths: Path, view: str | None = None, fail: bool = True, **words: Any) -> Following:
     def look() -> list[DirectoryTarget]:
         existing = [path for path in paths if path.exists()]
-        resolved = resolve(existing, skipped=[]) if existing else []
+        resolved = resolve(existing, skipped=Skipped()) if existing else []
         return [
             partition for partition in choose_replicas(resolved) if isinstance(partition, DirectoryTarget)
         ]

@@ -33,11 +33,11 @@ class Native:
         reading: dict[str, Any], jobs: int,
     ) -> None:  # fmt: skip
         from logwright.readers.resolve import resolve
-        from logwright.readers.target import kind
+        from logwright.readers.target import Skipped, kind
 
         self.source, self.target, self.if_exists, self.jobs = source, target, if_exists, jobs
         self.reading, self.rows_only = reading, rows_only
-        targets = resolve(source, skipped=[], containers_only=True, served=True)
+        targets = resolve(source, skipped=Skipped(), containers_only=True, served=True)
         if len(targets) != 1 and codec is None:
             raise UsageError(
                 f"{len(targets)} stores or files match",

@@ -16,7 +16,7 @@ from logwright.codec.fault import ExistsError, UsageError
 from logwright.codec.option import Option, Options, fold
 from logwright.readers.listing import open_listing
 from logwright.readers.resolve import resolve
-from logwright.readers.target import DirectoryTarget, kind
+from logwright.readers.target import DirectoryTarget, Skipped, kind
 from logwright.writers.compact import record
 from logwright.writers.filesystem import LocalFileSystem
 
@@ -65,7 +65,7 @@ def convert_all(spark: Any, paths: Sequence[str], work: Work) -> list[dict[str, 
 
     Raises `ExistsError` if a result exists, and `UsageError` for anything but directories of the layout `work.codec`.
     """
-    resolved = resolve(list(paths), skipped=[], served=True)
+    resolved = resolve(list(paths), skipped=Skipped(), served=True)
     # A log directory has files beside its partitions.
     targets = [target for target in resolved if isinstance(target, DirectoryTarget)] or resolved
     for target in targets:

@@ -25,7 +25,7 @@ from logwright.readers.replicas import choose_replicas, copies_of
 from logwright.readers.report import Report
 from logwright.readers.resolve import directories_of_stores, resolve
 from logwright.readers.source import is_remote, local_path
-from logwright.readers.target import REPLICA_OPTIONS, DirectoryTarget, FileTarget, Stores, Target, Unopened
+from logwright.readers.target import REPLICA_OPTIONS, DirectoryTarget, FileTarget, Skipped, Stores, Target
 from logwright.writers.filesystem import (
     FileSystem,
     LocalFileSystem,
@@ -79,20 +79,18 @@ def plan(paths: Sequence[str], codec: str | None = None, replicas: str | None = 
     options = {} if replicas in (None, MERGE) else {REPLICA_OPTIONS[0].name: replicas}
     targets: dict[str, DirectoryTarget] = {}
     failed: list[Mapping[str, Any]] = []
-    notes: list[str] = []
+    skipped = Skipped()
     stores: list[Stores] = []
     for path in expand(paths):
         try:
-            inside = directories_of_stores(path, codec, options, notes)
+            inside = directories_of_stores(path, codec, options, skipped)
             targets_found: list[Target] = [target for each in inside for target in each.targets]
-            targets_found = targets_found or resolve([path], codec, options, skipped=notes)
+            targets_found = targets_found or resolve([path], codec, options, skipped=skipped)
         except UsageError:
             raise
         except LogwrightError as error:
             failed.append(_failed(path, [path], error))
             continue
-        failed += [_failed(path, [path], note.error) for note in notes if isinstance(note, Unopened)]
-        notes = [note for note in notes if not isinstance(note, Unopened)]
         stores += inside
         for target in targets_found:
             if isinstance(target, FileTarget):
@@ -101,10 +99,13 @@ def plan(paths: Sequence[str], codec: str | None = None, replicas: str | None = 
             targets.setdefault(
                 target.path if is_remote(target.path) else os.path.realpath(local_path(target.path)), target
             )
+    for unopened in skipped.unopened:
+        place = unopened.path or ""
+        failed.append(_failed(place, [place], unopened))
     if not targets:
         raise LogwrightError("; ".join(str(target["error"]) for target in failed))
     layout, items = _items(list(targets.values()), replicas)
-    return Todo(layout, items, tuple(failed), tuple(dict.fromkeys(notes)), tuple(stores))
+    return Todo(layout, items, tuple(failed), tuple(dict.fromkeys(skipped.notes)), tuple(stores))
 
 
 def _items(targets: Sequence[DirectoryTarget], replicas: str | None) -> tuple[Layout, tuple[Item, ...]]:

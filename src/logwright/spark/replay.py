@@ -25,7 +25,7 @@ from logwright.codec.fault import LogwrightError, NotFoundError, UsageError
 from logwright.codec.option import Options
 from logwright.readers.resolve import detect, resolve
 from logwright.readers.source import local_path
-from logwright.readers.target import DirectoryTarget
+from logwright.readers.target import DirectoryTarget, Skipped
 from logwright.spark.conversion import Work, check_options, convert_all
 from logwright.spark.many import options_of
 from logwright.spark.session import exit_status, reason, session
@@ -334,7 +334,7 @@ def _path_groups(job: Job) -> Iterator[Sequence[str]]:
         return
     folders = [
         target.path
-        for target in resolve(job.paths, skipped=[], served=True)
+        for target in resolve(job.paths, skipped=Skipped(), served=True)
         if isinstance(target, DirectoryTarget)
     ]
     yield from ([path] for path in folders) if folders else (job.paths,)
