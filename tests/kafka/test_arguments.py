@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,23 @@ def test_convert_selects_rows_of_a_table_file(tmp_path: Path) -> None:
         with pytest.raises(lw.UsageError, match=message):
             lw.convert(rows, tmp_path / "x-0", "kafka.partition", **request)
     assert not (tmp_path / "x-0").exists()
+
+
+@pytest.mark.parametrize(("path", "message"), [("", "the path is empty"), ("a\0b", "contains a zero byte")])
+def test_output_paths_that_no_file_can_have_are_refused(tmp_path: Path, path: str, message: str) -> None:
+    rows = [{"value": "a"}]
+    lw.write(rows, tmp_path / "a-0", "kafka.partition")
+    calls: list[Callable[[], object]] = [
+        lambda: lw.write(rows, path, "kafka.partition"),
+        lambda: lw.generate("kafka.partition", path),
+        lambda: lw.convert(tmp_path / "a-0", path),
+        lambda: lw.damage(tmp_path / "a-0", path, seed=1, count=1),
+        lambda: lw.damage(path, tmp_path / "out", seed=1, count=1),
+        lambda: lw.repair(tmp_path / "a-0", path),
+    ]
+    for call in calls:
+        with pytest.raises(lw.UsageError, match=message):
+            call()
 
 
 def test_option_in_two_spellings_is_refused(tmp_path: Path) -> None:

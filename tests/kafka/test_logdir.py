@@ -15,6 +15,7 @@ import logwright as lw
 from logwright.codec.kafka.store.logdir import CONTAINER
 from logwright.codec.layout import RepairedStore
 from logwright.readers import store_search
+from logwright.spark import many
 
 CHECKPOINT = b"0\n3\norders 0 30\norders 1 300\ngone 0 7\n"
 BELOW_END = RepairedStore(
@@ -43,6 +44,9 @@ def test_rows_of_a_partition_that_may_not_be_listed_are_not_left_out(
             lw.read(tmp_path / "logs", mode=mode)
     with pytest.raises(lw.AccessError, match="pay-0"):
         lw.convert(tmp_path / "logs", tmp_path / "rows.parquet")
+    (failed,) = many.plan([str(tmp_path / "logs")]).failed
+    assert failed["path"].endswith("pay-0")
+    assert "permission denied" in failed["error"]
 
 
 @pytest.mark.parametrize(

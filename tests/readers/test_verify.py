@@ -359,6 +359,23 @@ def test_denied_access_is_no_damage(
     assert text.endswith(f"  logwright verify {place}   as a user who may read the files\n")
 
 
+def test_edit_of_files_that_may_not_be_read_is_denied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lw.write([{"value": "a"}], tmp_path / "a-0", "kafka.partition")
+    real = listing.LocalDirectory.open
+
+    def forbidden(self: listing.LocalDirectory, name: str) -> Any:
+        if name.endswith(".index"):
+            raise AccessError("permission denied", path=name)
+        return real(self, name)
+
+    monkeypatch.setattr(listing.LocalDirectory, "open", forbidden)
+    with pytest.raises(AccessError, match="permission denied"):
+        lw.edit(tmp_path / "a-0", tmp_path / "out", drop="offset == 0")
+    assert not (tmp_path / "out").exists()
+
+
 # Several paths
 
 
