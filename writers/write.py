@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeGuard, cast
 
 from logwright.codec import registry
@@ -12,9 +13,10 @@ from logwright.codec.base import Codec
 from logwright.codec.fault import UsageError
 from logwright.codec.layout import Layout
 from logwright.codec.option import Options, fold
-from logwright.codec.store.build import Summary
+from logwright.codec.store.build import Piece, Summary
 from logwright.codec.store.roots import Roots
 from logwright.codec.table import Table
+from logwright.codec.window import Zeros
 from logwright.readers.prefetch import FEW, Prefetcher, usable
 from logwright.readers.resolve import configuration
 from logwright.readers.source import local_path
@@ -140,10 +142,14 @@ def _write_directory(
     try:
         scratch = ScratchFolder(files, Roots(transaction.work.own).below("scratch"), transaction.target.name)
         builder = layout.builder(transaction.listing, transaction.target.name, options, extra=scratch)
-        for batch in stream:
-            names.update(batch.schema.names)
-            transaction.stage.take(builder.add(batch))
-        transaction.stage.take(builder.finish())
+        size = 0
+        # A thread computes the next pieces while earlier ones are written. The rows come from the caller, in its own thread.
+        with Prefetcher(usable()) as prefetcher:
+            for batch in stream:
+                names.update(batch.schema.names)
+                size = max(size, batch.nbytes)
+                transaction.stage.take(_ahead(prefetcher, partial(builder.add, batch), size))
+            transaction.stage.take(_ahead(prefetcher, builder.finish, size))
         scratch.discard()
         summary = builder.summary()
         transaction.commit()
@@ -152,6 +158,17 @@ def _write_directory(
         raise
     written = Written.of(path, transaction.stage.staged(), summary)
     return replace(written, warnings=(*rows.misspelt(names, rows_table(layout)), *written.warnings))
+
+
+def _ahead(
+    prefetcher: Prefetcher, pieces: Callable[[], Iterator[Piece]], size: int
+) -> Generator[Piece, None, None]:
+    """Iterate over pieces that are computed in a thread, if they are made of many bytes."""
+    return prefetcher.iterate([pieces], _weight, threaded=size >= FEW)
+
+
+def _weight(piece: Piece) -> int:
+    return 0 if isinstance(piece.data, Zeros) else len(piece.data)
 
 
 def _write_file(

@@ -5,6 +5,7 @@ A layout takes part by being registered with a sample in `DIRECTORY_SAMPLES` of 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,13 @@ from explanations import check_covers_file
 
 import logwright as lw
 from logwright.codec import registry
+from logwright.codec.store.build import Piece
+from logwright.readers.prefetch import Prefetcher
 from logwright.readers.stream import Mode
 from logwright.roundtrip import trust
 from logwright.roundtrip.sample import DirectorySample
 from logwright.roundtrip.specimens import DIRECTORY_SAMPLES
+from logwright.writers import write
 
 each_layout = pytest.mark.parametrize("box", DIRECTORY_SAMPLES, ids=lambda box: box.layout)
 
@@ -44,6 +48,28 @@ def test_written_rows_are_read_in_every_mode(box: DirectorySample, directory: Pa
     written = [row[box.key] for row in (*box.old, *box.new)]
     for mode in Mode:
         assert sorted(keys(box, directory, mode=mode)) == sorted(written), mode
+
+
+@each_layout
+def test_pieces_keep_their_bytes_while_later_ones_are_computed(
+    box: DirectorySample, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`write` computes pieces in a thread while it writes earlier ones. Here all are computed before the first is written."""
+    counts: list[int] = []
+
+    def all_at_once(
+        prefetcher: Prefetcher, pieces: Callable[[], Iterator[Piece]], size: int
+    ) -> Iterator[Piece]:
+        computed = list(pieces())
+        counts.append(len(computed))
+        return iter(computed)
+
+    monkeypatch.setattr(write, "_ahead", all_at_once)
+    rows, path = [*box.old, *box.new], tmp_path / box.name
+    lw.write(rows, path, box.layout, **box.options)
+    assert max(counts) > 3
+    assert lw.verify(path).ok
+    assert sorted(keys(box, path)) == sorted(row[box.key] for row in rows)
 
 
 @pytest.mark.filterwarnings("ignore::logwright.DamageWarning")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -333,6 +336,61 @@ def test_files_of_a_killed_writer_are_removed_by_the_next(tmp_path: Path) -> Non
     put(tmp_path / "new", 3)
     assert sorted(os.listdir(tmp_path)) == ["box", "new"]
     assert (rows(tmp_path / "box"), rows(tmp_path / "new")) == ([1, 2], [3])
+
+
+def test_rows_are_taken_in_the_thread_of_the_caller_and_pieces_computed_in_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Iterators of rows, such as cursors of sqlite3, may belong to a thread."""
+    monkeypatch.setattr("logwright.writers.write.FEW", 1)
+    monkeypatch.setattr("logwright.writers.write.usable", lambda: 2)
+    taken, computed = set(), set()
+
+    class Slow(LocalFileSystem):
+        def create(self, path: str) -> Any:
+            time.sleep(0.002)  # meanwhile the other thread computes the next piece
+            return super().create(path)
+
+    class Watched(toy.ToyLayout):
+        def builder(self, *args: Any, **more: Any) -> Any:
+            class Builder(toy.ToyBuilder):
+                def add(self, batch: pa.RecordBatch) -> Iterator[toy.Piece]:
+                    for piece in super().add(batch):
+                        computed.add(threading.get_ident())
+                        yield piece
+
+            return Builder(0, 0, 3, False)
+
+    def source() -> Iterator[pa.RecordBatch]:
+        for i in range(10):
+            taken.add(threading.get_ident())
+            yield toy.numbers(*range(100 * i, 100 * i + 100))
+
+    assert write(source(), tmp_path / "box", Watched(), files=Slow()).rows == 1000
+    assert rows(tmp_path / "box") == list(range(1000))
+    assert taken == {threading.get_ident()}
+    assert computed - taken
+
+
+def test_failed_write_leaves_nothing_while_a_thread_computes_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("logwright.writers.write.FEW", 1)
+    monkeypatch.setattr("logwright.writers.write.usable", lambda: 2)
+
+    class Full(LocalFileSystem):
+        left = 5
+
+        def create(self, path: str) -> Any:
+            self.left -= 1
+            if not self.left:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+            return super().create(path)
+
+    with pytest.raises(StorageError, match="no space left"):
+        write([toy.numbers(*range(100))], tmp_path / "box", LAYOUT, files=Full())
+    assert os.listdir(tmp_path) == []
+    assert not [thread for thread in threading.enumerate() if thread.name == "logwright"]
 
 
 def test_layout_cannot_write_outside_its_directory(tmp_path: Path) -> None:
