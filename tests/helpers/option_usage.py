@@ -33,7 +33,8 @@ class Sample:
 
 @contextmanager
 def reads() -> Iterator[set[str]]:
-    """Collect the names of the passed options whose values are read."""
+    """Collect the names of the passed options whose values are read. Meant for many runs: Python 3.13 gives a class only so many versions,
+    and then calls the methods that were replaced."""
     names: set[str] = set()
     item, is_given = Options.__getitem__, Options.given
 
@@ -118,8 +119,9 @@ def writing(sample: Sample, folder: Path) -> Run:
     return run
 
 
-def outcome(run: Run, path: Path, name: str, options: Mapping[str, Any]) -> str:
-    with reads() as names, warnings.catch_warnings():
+def outcome(run: Run, path: Path, name: str, options: Mapping[str, Any], names: set[str]) -> str:
+    names.clear()
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             run(path, options)
@@ -141,9 +143,13 @@ def ignored(sample: Sample, folder: Path) -> dict[str, list[str]]:
     every = list(verbs(sample))
     if not hasattr(registry.find(sample.kind), "inner_staging"):
         every.append(("write", writing(sample, folder)))
-    for name, option in all_options(sample.kind).items():
-        for verb, run in every if name not in ARGUMENTS else ():
-            options = {name: value(option, sample.values), **sample.beside.get((verb.split()[0], name), {})}
-            if all(outcome(run, path, name, options) == IGNORED for path in sample.paths):
-                out.setdefault(name, []).append(verb)
+    with reads() as names:
+        for name, option in all_options(sample.kind).items():
+            for verb, run in every if name not in ARGUMENTS else ():
+                options = {
+                    name: value(option, sample.values),
+                    **sample.beside.get((verb.split()[0], name), {}),
+                }
+                if all(outcome(run, path, name, options, names) == IGNORED for path in sample.paths):
+                    out.setdefault(name, []).append(verb)
     return out

@@ -9,7 +9,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import plyvel
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -266,6 +265,7 @@ def random_keys(count: int, seed: int = 1) -> list[bytes]:
 
 
 def _plyvel(path: Path, **options: Any) -> Any:
+    plyvel = pytest.importorskip("plyvel")
     # `compact_range` of plyvel asks for the empty key.
     return plyvel.DB(
         str(path),
@@ -432,6 +432,7 @@ def _other(path: Path) -> Path:
     def longest(a: bytes, b: bytes) -> int:
         return _sign(len(b), len(a)) or _sign(a, b)
 
+    plyvel = pytest.importorskip("plyvel")
     with plyvel.DB(
         str(path),
         create_if_missing=True,
