@@ -2,6 +2,7 @@
 
 import contextlib
 import sys
+import zipimport
 
 if any("pyspark" in word and "daemon" in word for word in sys.orig_argv):
     with contextlib.suppress(ImportError):
@@ -15,3 +16,6 @@ if any("pyspark" in word and "daemon" in word for word in sys.orig_argv):
         import logwright.writers.spark
         import logwright.writers.staged
         import logwright.writers.streamed  # noqa: F401
+    # In Python 3.13 `pkgutil`, with which Spark looks for sources, fails for archives whose cache is empty, and Spark empties it for each
+    # task. Without this module the next import fills it again; here nothing is left to import.
+    zipimport.zipimporter.invalidate_caches = lambda self: None  # type: ignore[method-assign]
