@@ -56,6 +56,18 @@ def test_repaired_bookie_serves_all_entries_that_are_anywhere_on_it(name: str, t
     ] == []
 
 
+@pytest.mark.parametrize("lost", [512, 1024])
+@pytest.mark.filterwarnings("ignore")
+def test_entries_of_a_log_without_a_part_of_its_header_are_served_again(lost: int, tmp_path: Path) -> None:
+    known, source, out = case("dmg_base"), Path(damaged("dmg_base", tmp_path)), str(tmp_path / "out")
+    expected = lw.read(source, mode="AS_SYSTEM", **known.options)
+    log = source / "ledger/current/0.log"
+    log.write_bytes(log.read_bytes()[lost:])
+    lw.repair(source, out, **known.options)
+    assert lw.verify(out, **known.options).ok
+    assert lw.read(out, mode="AS_SYSTEM", **known.options).equals(expected)
+
+
 @pytest.mark.parametrize("name", ["dmg_base", "elog_version_0", "jrn_empty_mid"])
 def test_repair_of_a_healthy_bookie_changes_nothing(name: str, tmp_path: Path) -> None:
     path, out = damaged(name, tmp_path), tmp_path / "out"

@@ -23,7 +23,7 @@ def repaired_log(listing: Listing, file: SurveyedFile) -> list[Extent]:
     """Return an entry log in which fillers replace damage, with its ledgers map."""
     stop = file.data_end
     pieces: list[Extent] = []
-    at = HEADER_SIZE
+    at = HEADER_SIZE - file.shift
     for start, end in file.bad:
         start, end = max(start, at), min(end, stop)
         if end <= start:
@@ -34,6 +34,7 @@ def repaired_log(listing: Listing, file: SurveyedFile) -> list[Extent]:
         at = end
     if stop > at:
         pieces.append(Copy(file.name, at, stop))
+    stop += file.shift
     sizes = sums_of(file)
     if rocks.is_direct_log(listing, file.name, file.size):
         pieces.append(bytes((FILL,)) * (-stop % BLOCK))

@@ -1,8 +1,8 @@
 """Repair a bookie, so that it starts and serves every undamaged entry.
 
-Entry logs keep the positions of their entries: fillers replace damage, and the ledgers map is rewritten. Damaged journals are rewritten
-from their undamaged records. Entries that exist only in a journal before lastMark or on another bookie go to a new journal, from which the
-bookie adds them to its logs and its index. Index files that do not match the result are rebuilt.
+Entry logs keep the positions of their entries, unless bytes of the header are missing: fillers replace damage, and the ledgers map is
+rewritten. Damaged journals are rewritten from their undamaged records. Entries that exist only in a journal before lastMark or on another
+bookie go to a new journal, from which the bookie adds them to its logs and its index. Index files that do not match the result are rebuilt.
 """
 
 from __future__ import annotations
@@ -363,7 +363,7 @@ class RepairedBookie(RepairPlan):
         for number, file in self.kept_logs:
             if number not in seen:  # the first directory wins
                 seen.add(number)
-                index.add(file.ledger, file.entry, location_of(number, 0) + file.start + 4)
+                index.add(file.ledger, file.entry, location_of(number, 0) + file.start + file.shift + 4)
         places = index.ledgers()
         in_logs = index.joined()
         ledgers = {*places, *self.survey.ledgers, *self.unkeyed}
@@ -452,7 +452,7 @@ class RepairedBookie(RepairPlan):
         index = LocationIndex()
         for number, file in self.kept_logs:
             if file.name.startswith(prefix):
-                index.add(file.ledger, file.entry, location_of(number, 0) + file.start + 4)
+                index.add(file.ledger, file.entry, location_of(number, 0) + file.start + file.shift + 4)
         return index
 
     def _put_database(self, folder: str, files: Iterator[tuple[str, bytes]]) -> None:

@@ -14,6 +14,7 @@ from logwright.codec.bookkeeper.formats.entrylog.layout import MAP_ENTRY
 from logwright.codec.bookkeeper.repair.databases import Databases, databases_of
 from logwright.codec.bookkeeper.startup import journal as system_journal
 from logwright.codec.bookkeeper.startup.bookie import EXPLICIT_LAC, FENCE, KEY
+from logwright.codec.bookkeeper.startup.entry_logger import HEADER_SIZE
 from logwright.codec.bookkeeper.startup.errors import JavaError, io_error
 from logwright.codec.bookkeeper.startup.index_file import IndexFile
 from logwright.codec.bookkeeper.store import rocks, tree
@@ -65,6 +66,11 @@ class SurveyedFile:
     def data_end(self) -> int:
         """The end of the last undamaged entry."""
         return int(self.end[-1]) if len(self.end) else 0
+
+    @property
+    def shift(self) -> int:
+        """How far a repair moves the entries of an entry log, to make room for a header of which bytes are missing."""
+        return max(HEADER_SIZE - int(self.start[0]), 0) if len(self.start) else 0
 
     def is_mark(self, offset: int) -> bool:
         """Return whether a bookie may have written this offset to lastMark: of a record, of the end, or of a zero length that it has read."""
