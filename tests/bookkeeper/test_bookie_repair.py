@@ -68,6 +68,36 @@ def test_entries_of_a_log_without_a_part_of_its_header_are_served_again(lost: in
     assert lw.read(out, mode="AS_SYSTEM", **known.options).equals(expected)
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_log_hidden_by_one_of_the_same_id_gets_a_new_id(tmp_path: Path) -> None:
+    known, source, out = (
+        case("two_dirs_index_dir"),
+        Path(damaged("two_dirs_index_dir", tmp_path)),
+        tmp_path / "out",
+    )
+    expected = lw.read(source, mode="AS_SYSTEM", **known.options)
+    logs = [
+        {path.name: path for path in source.glob(f"ledger{i}/current/*.log") if path.stat().st_size}
+        for i in (0, 1)
+    ]
+    hiding, hidden = (next(iter(paths.values())) for paths in logs)
+    hiding.rename(hiding.with_name(hidden.name))
+    report = lw.repair(source, out, **known.options)
+    assert any("hides it" in note for note in report.to_dict()["notes"])
+    assert lw.verify(out, **known.options).ok
+    assert lw.read(out, mode="AS_SYSTEM", **known.options).equals(expected)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_repair_creates_a_journal_directory_that_is_missing(tmp_path: Path) -> None:
+    known, source, out = case("dmg_base"), Path(damaged("dmg_base", tmp_path)), tmp_path / "out"
+    expected = lw.read(source, mode="AS_SYSTEM", **known.options)
+    shutil.rmtree(source / "journal")
+    lw.repair(source, out, **known.options)
+    assert (out / "journal/current/VERSION").read_bytes() == (out / "ledger/current/VERSION").read_bytes()
+    assert lw.read(out, mode="AS_SYSTEM", **known.options).equals(expected)
+
+
 @pytest.mark.parametrize("name", ["dmg_base", "elog_version_0", "jrn_empty_mid"])
 def test_repair_of_a_healthy_bookie_changes_nothing(name: str, tmp_path: Path) -> None:
     path, out = damaged(name, tmp_path), tmp_path / "out"

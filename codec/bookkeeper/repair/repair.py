@@ -152,6 +152,8 @@ class RepairedBookie(RepairPlan):
     def _plan(self) -> None:
         for number, file in self.survey.logs:
             self._plan_log(number, file)
+        if not self.is_db:
+            self._renumber_logs()
         marks = [self._plan_journals(i) for i in range(len(self.tree.journals))]
         self._plan_small_files()
         self._plan_names()
@@ -196,6 +198,30 @@ class RepairedBookie(RepairPlan):
             return
         self.kept_logs.append((number, file))
         self.made_files[file.name] = repaired_log(self.listing, file)
+
+    def _renumber_logs(self) -> None:
+        """Give a log a new id if a directory before its own has a log of the same id, which hides it, and only it has some entries."""
+        seen: dict[int, SurveyedFile] = {}
+        newest = first = max((int(last_id(self.tree, place), 16) for place in self.tree.ledgers), default=0)
+        for i, (number, file) in enumerate(self.kept_logs):
+            if number not in seen:
+                seen[number] = file
+                continue
+            others = [other for _, other in self.kept_logs if other is not file]
+            known = np.concatenate([np.stack((other.ledger, other.entry), axis=1) for other in others])
+            if not absent(np.stack((file.ledger, file.entry), axis=1), known).any():
+                continue
+            newest += 1
+            name = f"{file.name.rpartition('/')[0]}/{newest:x}.log"
+            self.made_files[name] = self.made_files.pop(file.name, [Copy(file.name, 0, file.size)])
+            self.dropped.add(file.name)
+            self.kept_logs[i] = newest, file
+            self.notes.append(
+                f"{file.name} is renamed to {newest:x}.log, because {seen[number].name} hides it"
+            )
+        if newest > first:
+            for place in self.tree.ledgers:
+                self.made_files[f"{place.prefix}{tree.LAST_ID}"] = [f"{newest:x}\n".encode()]
 
     # Journals
 

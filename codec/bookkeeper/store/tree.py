@@ -250,7 +250,7 @@ class Tree:
 
     def _named_by_cookie(self) -> list[list[str]] | None:
         """Return the directories of the first cookie whose directories exist. An empty one, which a listing does not show, may be missing if
-        the cookie names all others, and one of each kind exists."""
+        the cookie names all others. If the store's own directory is one of them, one of each kind must exist."""
         keys = {place.name: key for key, place in self.places.items()}
         for data in self.cookies.values():
             try:
@@ -265,7 +265,8 @@ class Tree:
             if not names[0] or not names[1] or any(len(set(kind)) != len(kind) for kind in names):
                 continue
             if named <= keys.keys() or (
-                keys.keys() <= named and all(keys.keys() & kind for kind in names if kind)
+                keys.keys() <= named
+                and ("" not in self.places or all(keys.keys() & kind for kind in names if kind))
             ):
                 for name in named - keys.keys():
                     self.places[name] = Place(name, f"{name}/{CURRENT}/")
