@@ -314,3 +314,86 @@ def test_single_directory_of_a_bookie_gets_a_note_that_the_others_are_missing(
     (target,) = resolve(tmp_path / "bookie")
     assert isinstance(target, DirectoryTarget)
     assert target.plan.faults == ()
+
+
+def copied(name: str, tmp_path: Path) -> Path:
+    for folder in case(name).path.iterdir():
+        if folder.is_dir():
+            shutil.copytree(folder, tmp_path / "bookie" / folder.name)
+    return tmp_path / "bookie"
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("name", "log"), [("dmg_base", "0.log"), ("rolled_interleaved", "2.log"), ("rolled_sorted", "1.log")]
+)
+def test_log_that_the_index_proves_to_be_missing_is_an_error_of_a_read(
+    name: str, log: str, tmp_path: Path
+) -> None:
+    known, path = case(name), copied(name, tmp_path)
+    (path / "ledger/current" / log).unlink()
+    passwords = {"passwd": known.passwords}
+    with pytest.raises(lw.DamageError, match=f"entry log {log} is missing"):
+        lw.read(path, **passwords)
+    report = lw.scan(path, mode="DROPMALFORMED", **passwords)
+    report.to_table()
+    assert not report.report.ok
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_bookie_without_any_log_is_an_error_of_a_read_if_its_index_has_entries(tmp_path: Path) -> None:
+    path = copied("single_small", tmp_path)
+    for log in path.glob("ledger/current/*.log"):
+        log.unlink()
+    with pytest.raises(lw.DamageError, match="is missing; the index has in it 5 entries"):
+        lw.read(path)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_log_that_ends_before_locations_of_the_index_is_an_error_of_a_read(tmp_path: Path) -> None:
+    known, path = case("dmg_base"), copied("dmg_base", tmp_path)
+    log = path / "ledger/current/0.log"
+    log.write_bytes(log.read_bytes()[:1024])
+    with pytest.raises(lw.DamageError, match="the log ends before locations in the index"):
+        lw.read(path, passwd=known.passwords)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_missing_log_is_no_error_if_the_bookie_replays_its_entries(tmp_path: Path) -> None:
+    known, path = case("dmg_base"), copied("dmg_base", tmp_path)
+    expected = lw.read(path, passwd=known.passwords)
+    for file in (*path.glob("ledger/current/*.log"), *path.glob("ledger/current/last*")):
+        file.unlink()
+    assert lw.read(path, passwd=known.passwords).equals(expected)
+    assert lw.verify(path, **known.options).ok
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["idx_slot_log_missing", "idx_slot_past_eof"])
+def test_single_wrong_location_does_not_prove_that_a_log_is_missing(name: str) -> None:
+    known = case(name)
+    assert len(lw.read(known.path, passwd=known.passwords)) == 27
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_directory_that_a_cookie_names_and_that_is_missing_is_an_error_of_a_read(tmp_path: Path) -> None:
+    path = copied("killed_unflushed", tmp_path)
+    shutil.rmtree(path / "journal")
+    with pytest.raises(lw.DamageError, match="VERSION names the directory journal, which is missing"):
+        lw.read(path)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_entries_before_the_mark_must_be_in_entry_logs(tmp_path: Path) -> None:
+    known, path = case("killed_flushed"), copied("killed_flushed", tmp_path)
+    marks = list(path.glob("ledger*/current/lastMark"))
+    assert lw.verify(path, **known.options).ok
+    journal = next(path.glob("journal/current/*.txn"))
+    for mark in marks:
+        mark.write_bytes(mark.read_bytes()[:8] + journal.stat().st_size.to_bytes(8, "big"))
+    details = [
+        fault["detail"]
+        for file in lw.verify(path, **known.options).to_dict()["files"]
+        for fault in file["faults"]
+    ]
+    assert any("before lastMark" in detail and "no entry log has" in detail for detail in details)

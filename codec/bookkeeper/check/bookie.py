@@ -206,9 +206,13 @@ class BookieChecker:
         if locations is None:
             return
         shifts: dict[str, list[int]] = {}
+        replayed = self._replayed()
         for ledger, (file, entries, places) in sorted(locations.items()):
             wrong = []
             missing = []
+            # The bookie adds these again, and replaces their locations.
+            kept = ~among(entries, replayed.get(ledger, np.empty(0, np.int64)))
+            entries, places = entries[kept], places[kept]
             for number in np.unique(places >> 32).tolist():
                 mask = places >> 32 == number
                 log = self._log_of(ledger, number)
@@ -233,7 +237,8 @@ class BookieChecker:
             if len(deltas) >= _SAMPLES and len(set(deltas)) == 1 and deltas[0]:
                 text = f"the locations of {len(deltas)} entries in this log are off by the same distance: correct after adding {deltas[0]}"
                 yield log, Fault(NAME, 0, 0, Kind.LINK, text, Severity.ERROR, "", 0)
-        yield from self._unindexed(logs, locations)
+        yield from self._unindexed(logs, locations, replayed)
+        yield from self._before_marks(logs, locations, replayed)
 
     def _log_of(self, ledger: int, number: int) -> str:
         """Return the entry log of this id in which a bookie looks for entries of a ledger; "" if no directory has it."""
@@ -341,8 +346,8 @@ class BookieChecker:
         self,
         logs: Mapping[str, tuple[Int64s, Int64s, Int64s, Int64s]],
         locations: Mapping[int, tuple[str, Int64s, Int64s]],
+        replayed: Mapping[int, Int64s],
     ) -> Iterator[tuple[str, Fault]]:
-        replayed = self._replayed()
         unknown: dict[int, str] = {}
         for name, (ledger, entry, _, _) in logs.items():
             for number, own in groups(ledger):
@@ -384,8 +389,54 @@ class BookieChecker:
 
     # Journals
 
+    def _before_marks(
+        self,
+        logs: Mapping[str, tuple[Int64s, Int64s, Int64s, Int64s]],
+        locations: Mapping[int, tuple[str, Int64s, Int64s]],
+        replayed: Mapping[int, Int64s],
+    ) -> Iterator[tuple[str, Fault]]:
+        """Check that entries before lastMark are in entry logs, to which the bookie adds them before it writes the mark."""
+        for i, place in enumerate(self._tree.journals):
+            marked = dict(self._tree.marked(i))
+            for _, name in self._tree.journal_files(place):
+                stop = marked.get(name, self._tree.sizes[name])
+                for ledger, entry, start in self._journals.get(name, JournalRecords()).entries:
+                    data = np.flatnonzero((entry >= 0) & (start < stop))
+                    for number, own in groups(ledger[data]):
+                        if number not in locations:
+                            continue  # It was deleted.
+                        at = data[own]
+                        for known in (locations[number][1], replayed.get(number, entry[:0])):
+                            at = at[~among(entry[at], known)]
+                        if len(at):
+                            stored = [ids[ledgers == number] for ledgers, ids, _, _ in logs.values()]
+                            at = at[~np.isin(entry[at], np.concatenate([entry[:0], *stored]))]
+                        if len(at):
+                            ids = entry[at]
+                            text = f"no entry log has {count(len(ids), 'entry')} of ledger {number} before lastMark, the first is {int(ids[0])}"
+                            lost = {
+                                "ledger_id": number,
+                                "first_entry_id": int(ids.min()),
+                                "last_entry_id": int(ids.max()),
+                            }
+                            system = "the bookie does not replay them"
+                            yield (
+                                name,
+                                Fault(
+                                    NAME,
+                                    int(start[at[0]]),
+                                    0,
+                                    Kind.LINK,
+                                    text,
+                                    Severity.ERROR,
+                                    system,
+                                    0,
+                                    lost,
+                                ),
+                            )
+
     def _replayed(self) -> dict[int, Int64s]:
-        """Return the entries in the part of the journals that the bookie replays, by ledger."""
+        """Return the entries in the part of the journals that the bookie replays, by ledger and in order."""
         out: dict[int, list[Int64s]] = {}
         for i in range(len(self._tree.journals)):
             for name, position in self._tree.marked(i):
@@ -393,7 +444,7 @@ class BookieChecker:
                     mask = (start >= position) & (entry >= 0)
                     for number, own in groups(ledger[mask]):
                         out.setdefault(number, []).append(entry[mask][own])
-        return {number: np.concatenate(blocks) for number, blocks in out.items()}
+        return {number: np.unique(np.concatenate(blocks)) for number, blocks in out.items()}
 
     def _marks(self) -> Iterator[tuple[str, Fault]]:
         """Check that lastMark is at a record or at the end of a journal, and that the ledgers of replayed entries have a master key."""

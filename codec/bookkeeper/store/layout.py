@@ -12,8 +12,11 @@ from typing import Any
 
 from logwright.codec.base import Match
 from logwright.codec.bookkeeper.formats import digest
+from logwright.codec.bookkeeper.startup import cookie
+from logwright.codec.bookkeeper.startup.errors import JavaError
 from logwright.codec.bookkeeper.store import builder, rocks, tree, views
 from logwright.codec.bookkeeper.store.known import KnownLedgers, known_ledgers
+from logwright.codec.bookkeeper.store.missing import missing_entries
 from logwright.codec.bookkeeper.store.tree import Place, Tree
 from logwright.codec.fault import Fault, Kind, LogwrightError, Severity
 from logwright.codec.layout import Layout
@@ -84,7 +87,12 @@ class Bookie(Layout):
         order = {**logs, **{name: len(logs) + i for i, name in enumerate(journals)}}
         files.sort(key=lambda file: (_ROLES.index(file.role), order.get(file.name, 0), file.name))
         faults = (*_partial(bookie), *_name_faults(bookie))
-        return Plan(tuple(files), faults, _facts(bookie), tuple(_missing(bookie)))
+        missing = (
+            *_missing_directories(bookie),
+            *_missing_journals(bookie),
+            *missing_entries(bookie, options),
+        )
+        return Plan(tuple(files), faults, _facts(bookie), missing)
 
     def parts(self, listing: Listing, plan: Plan, view: str, options: Options) -> Sequence[Part | Group]:
         return views.parts(listing, plan, view, options)
@@ -244,7 +252,29 @@ def _partial(bookie: Tree) -> Iterator[tuple[str, Fault]]:
     yield "", Fault(NAME, 0, 0, Kind.LINK, text, Severity.INFO)
 
 
-def _missing(bookie: Tree) -> Iterator[tuple[str, Fault]]:
+def _missing_directories(bookie: Tree) -> Iterator[tuple[str, Fault]]:
+    """Yield a fault for each directory without a file that a cookie names, if it names all others as they are called."""
+    used = {name.partition("/")[0] for name in bookie.sizes}
+    present = {place.name for key, place in bookie.places.items() if key in used}
+    reported: set[str] = set()
+    for data in bookie.cookies.values() if "" not in bookie.places else ():
+        try:
+            stored = cookie.Cookie.parse(data)
+        except JavaError:
+            continue
+        kinds = (
+            cookie.journal_paths(stored),
+            *map(cookie.directories, (stored.ledgers, stored.indexes or "")),
+        )
+        named = {path.rstrip("/").rpartition("/")[2] for paths in kinds for path in paths}
+        if present <= named:
+            for name in sorted(named - present - reported):
+                text = f"VERSION names the directory {name}, which is missing or empty"
+                yield "", Fault(NAME, 0, 0, Kind.LINK, text, Severity.ERROR, "the bookie does not start")
+            reported |= named
+
+
+def _missing_journals(bookie: Tree) -> Iterator[tuple[str, Fault]]:
     """Yield faults of journals that are missing: the marked one, and those between two others."""
     for number, place in enumerate(bookie.journals):
         identity, _ = bookie.mark(number)
