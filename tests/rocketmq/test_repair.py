@@ -635,3 +635,38 @@ def test_file_of_deleted_messages_with_a_wrong_size_is_not_kept(tmp_path: Path) 
     queue.write_bytes(queue.read_bytes() + b"\0")
     lw.repair(home, tmp_path / "out", **SIZES)
     assert lw.verify(tmp_path / "out", as_system="5.5.0", **SIZES).ok
+
+
+QUEUES = [{"topic": "T", "queue_id": i % 2, "body": bytes([65 + i]) * 200} for i in range(10)]
+SMALL = {"mappedFileSizeCommitLog": 2048, "mappedFileSizeConsumeQueue": 60}
+
+
+@pytest.mark.parametrize(("name", "other"), [("1", "7"), ("1", "0")])
+def test_queue_folder_of_another_name_corrects_no_message(name: str, other: str, tmp_path: Path) -> None:
+    home, out = tmp_path / "store", tmp_path / "out"
+    lw.write(QUEUES, home, "rocketmq.store", **SMALL)
+    expected = lw.read(home)
+    folder = home / "consumequeue/T"
+    if (folder / other).exists():
+        (folder / other).rename(folder / "was")
+    (folder / name).rename(folder / other)
+    if (folder / "was").exists():
+        (folder / "was").rename(folder / name)
+    lw.repair(home, out, **SMALL)
+    assert lw.read(out).equals(expected)
+    report = lw.verify(out, as_system="5.5.0", **SMALL)
+    assert report.ok
+    assert report.system is not None
+    assert report.system["rows_lost"] == 0
+
+
+@pytest.mark.parametrize("by", [1024, 2048, 5000])
+def test_log_whose_files_were_all_renamed_gets_its_names_back(by: int, tmp_path: Path) -> None:
+    home, out = tmp_path / "store", tmp_path / "out"
+    lw.write(QUEUES, home, "rocketmq.store", **SMALL)
+    expected = lw.read(home)
+    for path in sorted(home.glob("commitlog/*"), reverse=True):
+        path.rename(path.with_name(f"{int(path.name) + by:020d}"))
+    lw.repair(home, out, **SMALL)
+    assert sorted(path.name for path in out.glob("commitlog/*"))[:2] == [f"{0:020d}", f"{2048:020d}"]
+    assert lw.read(out).equals(expected)

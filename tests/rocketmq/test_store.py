@@ -686,3 +686,17 @@ def test_store_without_a_commit_log_is_refused_and_its_messages_count_as_lost(tm
     report = lw.verify(tmp_path / "store")
     (fault,) = [fault for _, fault in report.faults if fault.severity == "error"]
     assert fault.rows_lost is None
+
+
+def test_zeros_at_the_end_of_a_log_file_before_others_are_an_error(tmp_path: Path) -> None:
+    rows = [{"topic": "T", "queue_id": 0, "body": bytes(200)} for _ in range(10)]
+    lw.write(rows, tmp_path / "store", "rocketmq.store", mappedFileSizeCommitLog=1024)
+    first, *others = sorted((tmp_path / "store/commitlog").iterdir())
+    assert len(others) > 1
+    assert len(lw.read(tmp_path / "store")) == 10
+    first.write_bytes(first.read_bytes()[:292].ljust(1024, b"\0"))
+    with pytest.raises(lw.DamageError, match="the blank record is missing, and later files have messages"):
+        lw.read(tmp_path / "store")
+    for other in others:
+        other.write_bytes(bytes(1024))
+    assert lw.scan(tmp_path / "store").to_table().num_rows == 1  # preallocated files

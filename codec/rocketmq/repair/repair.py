@@ -106,13 +106,24 @@ class StoreRepair(Repairer):
                 sequences.add(added.queues[i], added.units.pick(own))
 
     def _listed(self, sequences: Sequences) -> dict[int, set[Place]]:
-        """Return the units that point to the messages with a possibly wrong header, by physical offset."""
+        """Return the units that point to the messages with a possibly wrong header, by physical offset.
+
+        A file that disagrees with most of these messages is not evidence: it is more likely that of another queue, or renamed.
+        """
         out: dict[int, set[Place]] = {}
-        candidates = np.sort(np.array([phy for *_, phy in sequences.candidates()], np.int64))
+        stored: dict[int, set[Place]] = {}
+        for queue, number, at in sequences.candidates():
+            stored.setdefault(at, set()).add((*queue, number))
+        candidates = np.sort(np.fromiter(stored, np.int64, len(stored)))
         for queue, first, units in self.log.units():
             phy = units["physical_offset"].astype(np.int64)
-            for i in np.flatnonzero(among(phy, candidates) & (units["size"] > 0)).tolist():
-                out.setdefault(int(phy[i]), set()).add((*queue, first + i))
+            listed = [
+                (int(phy[i]), (*queue, first + i))
+                for i in np.flatnonzero(among(phy, candidates) & (units["size"] > 0)).tolist()
+            ]
+            if 2 * sum(place in stored[at] for at, place in listed) >= len(listed):
+                for at, place in listed:
+                    out.setdefault(at, set()).add(place)
         return out
 
     def reorder(self) -> None:

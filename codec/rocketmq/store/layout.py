@@ -5,13 +5,14 @@ Source: `DefaultMessageStore`, `StorePathConfigHelper` of RocketMQ.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 from logwright.codec.base import Match
-from logwright.codec.fault import Fault, Kind, Severity
+from logwright.codec.fault import Fault, Kind, LogwrightError, Severity
 from logwright.codec.layout import Layout
 from logwright.codec.option import STARTS, Options, used_by
 from logwright.codec.rocketmq.formats.commitlog.codec import BODY_LIMIT, FILE_SIZE
@@ -121,6 +122,9 @@ class Store(Layout):
                 claims = (file.hints["number"], after.hints["number"])
                 files[i] = replace(file, hints={**file.hints, "claims": claims})
         logs = [Entry(file.name, file.size) for file in files if file.role is Role.PRIMARY]
+        last = _last_with_messages(listing, logs)
+        for i in range(last):
+            files[i] = replace(files[i], hints={**files[i].hints, "followed": True})
         missing = (*_gaps(logs), *(() if logs else _without_log(files)))
         faults = (*_sizes(files, options), *_bad_names(files))
         return Plan(tuple(files), faults, self._facts(files, logs), missing)
@@ -195,6 +199,15 @@ class Store(Layout):
 
 def _file_name(name: str) -> str:
     return name.rpartition("/")[2]
+
+
+def _last_with_messages(listing: Listing, logs: Sequence[Entry]) -> int:
+    """Return the index of the last file that begins with a message or a blank record; 0 without one."""
+    for i in reversed(range(1, len(logs))):
+        with contextlib.suppress(LogwrightError):
+            if COMMIT_LOG.known(listing.read(logs[i].name, 0, 8)):
+                return i
+    return 0
 
 
 def _gaps(logs: Sequence[Entry]) -> Iterator[tuple[str, Fault]]:

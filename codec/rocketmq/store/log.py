@@ -229,6 +229,15 @@ class _Edges:
     moved: int
 
 
+def _first_offset(listing: Listing, entry: Entry) -> int:
+    """Return the physical offset of a file's first message; the number in its name if it begins with no message."""
+    at = MESSAGE.offset("physical_offset")
+    head = listing.read(entry.name, 0, at + 8)
+    if not CODEC.known(head) or int.from_bytes(head[4:8], "big") == BLANK_MAGIC:
+        return tree.base_of(entry.name) or 0
+    return int.from_bytes(head[at:], "big")
+
+
 class Log:
     """The commit log of a store. `read` and then `strays` fill `files`, the files as they should be."""
 
@@ -243,6 +252,9 @@ class Log:
         logs, size = tree.logs(listing), self.config.log_size
         starts = Counter((tree.base_of(entry.name) or 0) % size for entry in logs)
         self._origin = max(sorted(starts), key=lambda start: starts[start], default=0)
+        if self._origin:  # The files may have been renamed.
+            starts = Counter(_first_offset(listing, entry) % size for entry in logs)
+            self._origin = max(sorted(starts), key=lambda start: starts[start])
 
     def _base(self, phy: int) -> int:
         """Return the base offset of the file in which a physical offset is."""

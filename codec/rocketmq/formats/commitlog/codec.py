@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -76,6 +76,8 @@ class CommitLogContext(FramedContext):
     stored: int = -(1 << 63)
     ended: bool = False
     blank: int = -1
+    followed: bool = False
+    """Whether a later file has messages: then this one ends with a blank record."""
     hides: bool = False
     """Whether placeholders of lost messages are not rows."""
     sizes: Sizes = field(default_factory=Sizes)
@@ -148,6 +150,19 @@ class CommitLog(FramedCodec):
             zeros = frames.damage.kind is Kind.PADDING and frames.damage.severity is Severity.INFO
             text = "" if zeros else "undefined bytes after the blank record"
             frames.damage = Fault(NAME, context.blank, left, Kind.PADDING, text, Severity.INFO)
+        elif (
+            context.followed
+            and frames.damage is not None
+            and frames.damage.kind is Kind.PADDING
+            and frames.damage.severity is Severity.INFO
+        ):
+            text = (
+                "zeros up to the end of the file: the blank record is missing, and later files have messages"
+            )
+            system = self.systems[scanner.BAD_TEST]
+            frames.damage = replace(
+                frames.damage, kind=Kind.TRUNCATED, detail=text, severity=Severity.ERROR, system=system
+            )
         context.ended |= frames.damage is not None and frames.damage.kind is Kind.PADDING
         return frames
 
@@ -210,9 +225,10 @@ class CommitLog(FramedCodec):
     # Reading
 
     def context(self, name: str, options: Options, **hints: Any) -> CommitLogContext:
-        """With the hint `hides`, messages that replace lost or removed ones are not rows."""
+        """With the hint `hides`, messages that replace lost or removed ones are not rows. `followed`: a later file has messages."""
         context = super().context(name, options, **hints)
         assert isinstance(context, CommitLogContext)
+        context.followed = bool(hints.get("followed"))
         context.hides = bool(hints.get("hides"))
         return context
 
