@@ -700,3 +700,44 @@ def test_zeros_at_the_end_of_a_log_file_before_others_are_an_error(tmp_path: Pat
     for other in others:
         other.write_bytes(bytes(1024))
     assert lw.scan(tmp_path / "store").to_table().num_rows == 1  # preallocated files
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_queue_without_messages_points_to_none_of_other_queues(listed: bool, tmp_path: Path) -> None:
+    properties = [{"key": "INNER_MULTI_DISPATCH", "value": "Other"}] if listed else []
+    rows = [{"topic": "T", "queue_id": 0, "body": b"1", "properties": properties} for _ in range(3)]
+    lw.write(rows, tmp_path / "store", "rocketmq.store")
+    shutil.copytree(tmp_path / "store/consumequeue/T", tmp_path / "store/consumequeue/Other")
+    report = lw.verify(tmp_path / "store")
+    assert report.ok == listed
+    details = [fault["detail"] for file in report.to_dict()["files"] for fault in file["faults"]]
+    assert listed != any("there is no undamaged message of this queue" in detail for detail in details)
+
+
+@pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
+def test_zeroed_last_message_of_a_log_file_before_others_is_an_error(tmp_path: Path) -> None:
+    rows = [{"topic": "T", "queue_id": 0, "body": bytes(200)} for _ in range(10)]
+    lw.write(rows, tmp_path / "store", "rocketmq.store", mappedFileSizeCommitLog=1024)
+    first = min((tmp_path / "store/commitlog").iterdir())
+    data = first.read_bytes()
+    first.write_bytes(data[:584] + bytes(292) + data[876:])
+    with pytest.raises(lw.DamageError, match="zero bytes, followed by other bytes"):
+        lw.read(tmp_path / "store")
+    assert len(lw.read(tmp_path / "store", mode="DROPMALFORMED")) == 9
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_queues_that_point_behind_the_log_prove_that_its_last_file_is_missing(
+    damaged: bool, tmp_path: Path
+) -> None:
+    rows = [{"topic": "T", "queue_id": i % 2, "body": bytes(200)} for i in range(12)]
+    store = tmp_path / "store"
+    lw.write(rows, store, "rocketmq.store", mappedFileSizeCommitLog=1024)
+    if damaged:  # a single wrong unit proves nothing
+        queue = store / "consumequeue/T/0" / f"{0:020d}"
+        queue.write_bytes(queue.read_bytes()[:80] + (1 << 40).to_bytes(8, "big") + queue.read_bytes()[88:])
+        assert len(lw.read(store)) == 12
+        return
+    max((store / "commitlog").iterdir()).unlink()
+    with pytest.raises(lw.DamageError, match="where the commit log ends at 3072: files are missing"):
+        lw.read(store)

@@ -43,6 +43,10 @@ ADVICE = (
     "If only queues or index are damaged, remove consumequeue, index and checkpoint, and create a file abort. The broker then rebuilds "
     "them.",
 )
+MULTI_DISPATCH = b"INNER_MULTI_DISPATCH"
+"""The property with the other queues of a message."""
+_LARGEST = 1 << 22
+"""A property beyond this number of bytes of a message is not found."""
 _MOST = 20
 _NOT_COMPARED = -(1 << 63)
 """Stands for the tags code of a unit that does not follow from its message."""
@@ -409,7 +413,7 @@ class StoreChecker:
                 light = tree.is_light(queue)
                 if not ((units["size"] != FILLER) & (at >= low)).any():
                     continue
-                known = self._all_offsets if light or not len(offsets) else offsets
+                known = self._all_offsets if light else offsets
                 index = np.minimum(np.searchsorted(known, at), max(len(known) - 1, 0))
                 matches = known[index] == at if len(known) else np.zeros(len(at), np.bool_)
                 if len(offsets):
@@ -419,6 +423,8 @@ class StoreChecker:
                 faulty = np.flatnonzero(~matches & (units["size"] != FILLER) & (at >= low))
                 for i in faulty[:_MOST].tolist():
                     unit_size = int(units["size"][i])
+                    if not len(offsets) and self._is_dispatched_again(int(at[i]), unit_size):
+                        continue
                     text = f"the unit points to offset {int(at[i])}, where there is no undamaged message of this queue with {unit_size} bytes"
                     position = i * units.dtype.itemsize
                     yield (
@@ -446,6 +452,11 @@ class StoreChecker:
                 "brokers delete unused light queues, and a repair with the option enableLmq makes them again"
             )
             yield "", Fault(NAME, 0, 0, Kind.LINK, text, Severity.INFO, "", 0)
+
+    def _is_dispatched_again(self, phy: int, size: int) -> bool:
+        """Return whether a message is also in other queues than its own, which a property lists."""
+        name, at = self._locate(phy)
+        return bool(name) and MULTI_DISPATCH in self._listing.read(name, at, min(max(size, 0), _LARGEST))
 
     def _unordered(
         self, files: Sequence[PlannedFile], listed: Sequence[Int64s]

@@ -20,6 +20,7 @@ from logwright.codec.rocketmq.formats.commitlog.codec import CODEC as COMMIT_LOG
 from logwright.codec.rocketmq.startup.message import integer
 from logwright.codec.rocketmq.store import builder, tree, views
 from logwright.codec.rocketmq.store.check import ADVICE
+from logwright.codec.rocketmq.store.log import UNITS
 from logwright.codec.store.build import Builder, Parts, Placement, Stage
 from logwright.codec.store.listing import Entry, Listing, Plan, PlannedFile, Role, folders_of
 from logwright.codec.store.roots import Root
@@ -57,6 +58,9 @@ _METADATA = {
 _ROLES = (Role.PRIMARY, Role.DERIVED, Role.METADATA, Role.LEFTOVER, Role.FOREIGN)
 _OWN = {tree.CHECKPOINT, tree.LOCK, f"{tree.ABORT}.bak"}
 _FOLDERS = {pattern.partition("/")[0] for pattern in tree.FOLDERS}
+_MOST_QUEUES = 32
+_AGREE = 2
+"""Number of units that prove what a single damaged one does not."""
 READ_OPTIONS = (
     *tree.ROOTS, *tree.GEOMETRY, BODY_LIMIT, *views.OPTIONS, *used_by(STARTS, *tree.SETTINGS),
 )  # fmt: skip
@@ -125,7 +129,7 @@ class Store(Layout):
         last = _last_with_messages(listing, logs)
         for i in range(last):
             files[i] = replace(files[i], hints={**files[i].hints, "followed": True})
-        missing = (*_gaps(logs), *(() if logs else _without_log(files)))
+        missing = (*_gaps(logs), *(_beyond_log(listing, files, logs) if logs else _without_log(files)))
         faults = (*_sizes(files, options), *_bad_names(files))
         return Plan(tuple(files), faults, self._facts(files, logs), missing)
 
@@ -227,6 +231,40 @@ def _without_log(files: Sequence[PlannedFile]) -> Iterator[tuple[str, Fault]]:
     system = "a broker deletes the consume queues"
     if any(file.size and file.codec in (_DERIVED[tree.QUEUE], _DERIVED[tree.BATCH]) for file in files):
         yield tree.LOG, Fault(NAME, 0, 0, Kind.LINK, text, Severity.ERROR, system)
+
+
+def _beyond_log(
+    listing: Listing, files: Sequence[PlannedFile], logs: Sequence[Entry]
+) -> Iterator[tuple[str, Fault]]:
+    """Yield the fault of missing files after the last one, if units of consume queues point there. Of many queues some are looked at."""
+    end = (tree.base_of(logs[-1].name) or 0) + (tree.size_of(logs) or 0)
+    last = {
+        tree.queue_of(file.name): file
+        for file in files
+        if file.codec in (_DERIVED[tree.QUEUE], _DERIVED[tree.BATCH])
+    }
+    beyond: list[int] = []
+    for file in list(last.values())[:: max(-(-len(last) // _MOST_QUEUES), 1)]:
+        with contextlib.suppress(LogwrightError):
+            beyond += [phy for phy in _last_units(listing, file) if phy >= end]
+    if len(beyond) >= _AGREE:
+        text = f"consume queues have messages from physical offset {min(beyond)} on, where the commit log ends at {end}: files are missing"
+        system = "a broker removes the units of these messages"
+        yield tree.LOG, Fault(NAME, 0, 0, Kind.LINK, text, Severity.ERROR, system)
+
+
+def _last_units(listing: Listing, file: PlannedFile) -> list[int]:
+    """Return the physical offsets in the last two units of a file. Zeros follow them."""
+    width = UNITS[tree.first(file.name)].itemsize
+    low, high = 0, file.size // width
+    while low < high:
+        middle = (low + high) // 2
+        if any(listing.read(file.name, middle * width, width)):
+            low = middle + 1
+        else:
+            high = middle
+    data = listing.read(file.name, max(low - 2, 0) * width, min(low, 2) * width)
+    return [int.from_bytes(data[at : at + 8], "big", signed=True) for at in range(0, len(data), width)]
 
 
 def _sizes(files: Sequence[PlannedFile], options: Options) -> Iterator[tuple[str, Fault]]:

@@ -150,19 +150,8 @@ class CommitLog(FramedCodec):
             zeros = frames.damage.kind is Kind.PADDING and frames.damage.severity is Severity.INFO
             text = "" if zeros else "undefined bytes after the blank record"
             frames.damage = Fault(NAME, context.blank, left, Kind.PADDING, text, Severity.INFO)
-        elif (
-            context.followed
-            and frames.damage is not None
-            and frames.damage.kind is Kind.PADDING
-            and frames.damage.severity is Severity.INFO
-        ):
-            text = (
-                "zeros up to the end of the file: the blank record is missing, and later files have messages"
-            )
-            system = self.systems[scanner.BAD_TEST]
-            frames.damage = replace(
-                frames.damage, kind=Kind.TRUNCATED, detail=text, severity=Severity.ERROR, system=system
-            )
+        elif context.followed and frames.damage is not None and frames.damage.kind is Kind.PADDING:
+            frames.damage = _before_other_files(frames.damage)
         context.ended |= frames.damage is not None and frames.damage.kind is Kind.PADDING
         return frames
 
@@ -218,7 +207,7 @@ class CommitLog(FramedCodec):
 
     def accepts(self, window: Window, at: int, context: CommitLogContext) -> bool:
         """Reject stale messages after the end of the log. A broker truncated them; they are older than the last message."""
-        if not context.ended:
+        if not context.ended or context.followed:
             return True
         return store_timestamp(window.data, at) >= context.stored
 
@@ -279,6 +268,15 @@ class CommitLog(FramedCodec):
         while left > 0:
             yield bytes(min(left, 1 << 20))
             left -= 1 << 20
+
+
+def _before_other_files(zeros: Fault) -> Fault:
+    """Return the fault of zeros in a file that is not the last one: they are not preallocated."""
+    if zeros.severity is not Severity.INFO:
+        return replace(zeros, severity=Severity.ERROR)
+    text = "zeros up to the end of the file: the blank record is missing, and later files have messages"
+    system = CODEC.systems[scanner.BAD_TEST]
+    return replace(zeros, kind=Kind.TRUNCATED, detail=text, severity=Severity.ERROR, system=system)
 
 
 CODEC = CommitLog()
