@@ -208,3 +208,10 @@ def test_log_that_the_database_proves_to_be_missing_is_an_error_of_a_read() -> N
     known = case("db_log_missing")
     with pytest.raises(lw.DamageError, match=r"entry log 0\.log is missing; the index has in it 41 entries"):
         lw.read(known.path, passwd=known.passwords)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_exchanged_directories_miss_no_log() -> None:
+    known = case("db_dirs_exchanged")
+    expected = lw.read(case("db_two_dirs").path, passwd=known.passwords)
+    assert lw.read(known.path, passwd=known.passwords).num_rows == expected.num_rows

@@ -3,7 +3,7 @@
 A bookie deletes the index of a ledger before the entry logs without other ledgers, and changes the index before it deletes a log that it
 has compacted. So each location is in an entry log, unless the bookie was killed and adds the entry again from a journal.
 
-A read calls this, so its cost has a bound: of many ledgers some are looked at, and of a long index its two ends. A check looks at all.
+A read calls this, so its cost has a bound: of many ledgers some are looked at, and of a long index file its two ends. A check looks at all.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from logwright.codec.bookkeeper.startup.index_file import START
 from logwright.codec.bookkeeper.store import rocks, tree
 from logwright.codec.bookkeeper.store.known import known_ledgers
 from logwright.codec.bookkeeper.store.stored import entries_of
-from logwright.codec.bookkeeper.store.tree import Tree
+from logwright.codec.bookkeeper.store.tree import Place, Tree
 from logwright.codec.fault import Fault, Kind, LogwrightError, Severity
 from logwright.codec.option import Options
 from logwright.codec.plural import count
@@ -41,10 +41,7 @@ Location = tuple[int, int, int]
 def missing_entries(bookie: Tree, options: Options) -> Iterator[tuple[str, Fault]]:
     """Yield a fault for each entry log that is missing, or ends before entries that the index has in it."""
     unresolved: dict[tuple[str, int, str], list[Location]] = {}
-    for ledger, entries, locations in _indexes(bookie):
-        places = bookie.ledgers
-        if bookie.storage == tree.DB:
-            places = [places[ledger % len(places)]]
+    for places, ledger, entries, locations in _indexes(bookie):
         for number in np.unique(locations >> 32).tolist():
             names = (f"{place.prefix}{number:x}.log" for place in places)
             name = next((name for name in names if name in bookie.sizes), "")
@@ -54,8 +51,8 @@ def missing_entries(bookie: Tree, options: Options) -> Iterator[tuple[str, Fault
                 log = unresolved.setdefault((places[0].prefix, number, name), [])
                 log += [(ledger, entry, location) for entry, location in pairs]
     replayed = _replayed(bookie, options) if unresolved else set()
-    for (prefix, number, name), found in sorted(unresolved.items()):
-        lost = [location for location in found if location[:2] not in replayed]
+    for (prefix, number, name), outside_log in sorted(unresolved.items()):
+        lost = [location for location in outside_log if location[:2] not in replayed]
         allocated = not name and 0 <= number <= _newest(bookie, prefix)
         if len(lost) >= (1 if allocated else _AGREE):
             yield name, _fault(f"{number & (1 << 64) - 1:x}.log", name, lost)
@@ -79,8 +76,8 @@ def _newest(bookie: Tree, prefix: str) -> int:
     return max(ids, default=1 << 31)
 
 
-def _indexes(bookie: Tree) -> Iterator[tuple[int, Int64s, Int64s]]:
-    """Yield entries and locations of ledgers. Unreadable indexes are left out."""
+def _indexes(bookie: Tree) -> Iterator[tuple[Sequence[Place], int, Int64s, Int64s]]:
+    """Yield the directories with the logs of a ledger, the ledger, and its entries and locations. Unreadable indexes are left out."""
     if bookie.storage == tree.DB:
         yield from _databases(bookie)
         return
@@ -99,10 +96,10 @@ def _indexes(bookie: Tree) -> Iterator[tuple[int, Int64s, Int64s]]:
             stored = np.frombuffer(data[: len(data) // 8 * 8], ">i8").astype(np.int64)
             used = np.flatnonzero(stored)
             if len(used):
-                yield ledger, used + first, stored[used]
+                yield bookie.ledgers, ledger, used + first, stored[used]
 
 
-def _databases(bookie: Tree) -> Iterator[tuple[int, Int64s, Int64s]]:
+def _databases(bookie: Tree) -> Iterator[tuple[Sequence[Place], int, Int64s, Int64s]]:
     if not rocks.available() or len(bookie.indexes) != len(bookie.ledgers):
         return
     for index, place in zip(bookie.indexes, bookie.ledgers, strict=True):
@@ -115,7 +112,7 @@ def _databases(bookie: Tree) -> Iterator[tuple[int, Int64s, Int64s]]:
             located = rocks.read_locations(bookie.listing, folder) if known else {}
         except JavaError:
             continue
-        yield from ((ledger, *arrays) for ledger, arrays in located.items() if ledger in known)
+        yield from (([place], ledger, *arrays) for ledger, arrays in located.items() if ledger in known)
 
 
 def _replayed(bookie: Tree, options: Options) -> set[tuple[int, int]]:
