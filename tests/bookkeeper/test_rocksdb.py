@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -215,3 +216,23 @@ def test_exchanged_directories_miss_no_log() -> None:
     known = case("db_dirs_exchanged")
     expected = lw.read(case("db_two_dirs").path, passwd=known.passwords)
     assert lw.read(known.path, passwd=known.passwords).num_rows == expected.num_rows
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("exchanged", [False, True])
+def test_repair_moves_logs_to_the_directory_of_their_ledgers(exchanged: bool, tmp_path: Path) -> None:
+    known, bookie, out = case("db_two_dirs"), tmp_path / "bookie", tmp_path / "out"
+    for folder in known.path.iterdir():
+        if folder.is_dir():
+            shutil.copytree(folder, bookie / folder.name)
+    expected = lw.read(bookie, mode="AS_SYSTEM", **known.options)
+    first, second = (min((bookie / f"ledger{i}/current").glob("*.log")) for i in (0, 1))
+    was = second.read_bytes()
+    target = second if exchanged else second.with_name("5f.log")
+    target.write_bytes(first.read_bytes())
+    first.unlink()
+    if exchanged:
+        first.write_bytes(was)
+    lw.repair(bookie, out, **known.options)
+    assert lw.verify(out, **known.options).ok
+    assert lw.read(out, mode="AS_SYSTEM", **known.options).equals(expected)

@@ -23,6 +23,7 @@ from logwright.codec.bookkeeper.formats.digest import master_key
 from logwright.codec.bookkeeper.formats.entrylog.ledgersmap import LedgersMap, read_map
 from logwright.codec.bookkeeper.repair.cookies import replacements
 from logwright.codec.bookkeeper.repair.databases import (
+    Databases,
     are_located,
     complete_ledgers,
     database_files,
@@ -40,6 +41,7 @@ from logwright.codec.bookkeeper.startup.index_file import LAC_SIZE, START
 from logwright.codec.bookkeeper.startup.start import STARTUP
 from logwright.codec.bookkeeper.store import rocks, tree
 from logwright.codec.bookkeeper.store.layout import LAYOUT
+from logwright.codec.bookkeeper.store.tree import Place
 from logwright.codec.engine.derive import Rebuild
 from logwright.codec.engine.repair import OutputFile, Removed, Repairer, RepairPlan
 from logwright.codec.engine.startup import SystemRepair
@@ -147,13 +149,14 @@ class RepairedBookie(RepairPlan):
         self.fenced: set[int] = set()
         """The ledgers that the repair marks as fenced, because nothing tells whether they were."""
         self.made_files: dict[str, Sequence[Extent]] = {}
+        self.moved: dict[str, str] = {}
+        """The new names of entry logs that move to another ledger directory."""
         self._plan()
 
     def _plan(self) -> None:
         for number, file in self.survey.logs:
             self._plan_log(number, file)
-        if not self.is_db:
-            self._renumber_logs()
+        self._move_logs() if self.is_db else self._renumber_logs()
         marks = [self._plan_journals(i) for i in range(len(self.tree.journals))]
         self._plan_small_files()
         self._plan_names()
@@ -198,6 +201,39 @@ class RepairedBookie(RepairPlan):
             return
         self.kept_logs.append((number, file))
         self.made_files[file.name] = repaired_log(self.listing, file)
+
+    def _move_logs(self) -> None:
+        """Move the logs whose ledgers all belong to another ledger directory there, unless directories are exchanged."""
+        places = self.tree.ledgers
+        if not self.survey.databases or any(map(self._is_exchanged, self.survey.databases)):
+            return
+        targets: dict[int, Place] = {}
+        for i, (_, file) in enumerate(self.kept_logs):
+            owners = np.unique(file.ledger % len(places)).tolist()
+            if len(owners) == 1 and not file.name.startswith(places[owners[0]].prefix):
+                targets[i] = places[owners[0]]
+        taken = {file.name for i, (_, file) in enumerate(self.kept_logs) if i not in targets}
+        names = [self.kept_logs[i][1].name for i in targets]
+        contents = {name: self.made_files.pop(name, [Copy(name, 0, self.sizes[name])]) for name in names}
+        for i, place in targets.items():
+            number, file = self.kept_logs[i]
+            newest = int(last_id(self.tree, place), 16)
+            while (name := f"{place.prefix}{number:x}.log") in taken:
+                number = newest = max(number, newest) + 1
+                self.made_files[f"{place.prefix}{tree.LAST_ID}"] = [f"{newest:x}\n".encode()]
+            taken.add(name)
+            self.made_files[name] = contents[file.name]
+            self.moved[file.name] = name
+            self.kept_logs[i] = number, file
+            self.notes.append(f"{file.name} is moved to {name}, the directory of its ledgers")
+        self.dropped |= {name for name in names if name not in taken}
+
+    def _is_exchanged(self, database: Databases) -> bool:
+        """Return whether no ledger of a database belongs to its directory."""
+        count = len(self.tree.ledgers)
+        return bool(database.ledgers) and all(
+            ledger % count != database.number for ledger in database.ledgers
+        )
 
     def _renumber_logs(self) -> None:
         """Give a log a new id if a directory before its own has a log of the same id, which hides it, and only it has some entries."""
@@ -458,7 +494,7 @@ class RepairedBookie(RepairPlan):
         """Rebuild the databases of DbLedgerStorage that are damaged or do not match the result."""
         count = len(self.tree.ledgers)
         for database in self.survey.databases:
-            if database.ledgers and all(ledger % count != database.number for ledger in database.ledgers):
+            if self._is_exchanged(database):
                 self.notes.append(
                     f"{database.place.prefix}: no ledger in it belongs there; the ledger directories are probably configured in the wrong order"
                 )
@@ -477,7 +513,7 @@ class RepairedBookie(RepairPlan):
         """Return the locations of all entries in the logs of a directory."""
         index = LocationIndex()
         for number, file in self.kept_logs:
-            if file.name.startswith(prefix):
+            if self.moved.get(file.name, file.name).startswith(prefix):
                 index.add(file.ledger, file.entry, location_of(number, 0) + file.start + file.shift + 4)
         return index
 
