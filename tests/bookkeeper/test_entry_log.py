@@ -257,3 +257,16 @@ def test_lengths_continue_those_of_earlier_rows_in_any_chunks() -> None:
     lengths = [int.from_bytes(part[28:36], "big") for part in parts]
     assert lengths == [100, 2, 101, 7, 105]
     assert b"".join(parts) == EntryWriter(NAME, None, None).write(rows)[0].tobytes()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_entry_with_more_payload_than_the_running_total_of_its_ledger_is_damaged(tmp_path: Path) -> None:
+    rows = [{"ledger_id": i, "entry_id": 5, "length": 200, "payload": bytes([65]) * 100} for i in (1, 2, 3)]
+    log = tmp_path / "0.log"
+    lw.write(rows, log, NAME)
+    data, size = log.read_bytes(), 4 + 32 + 4 + 100
+    second = 1024 + size
+    log.write_bytes(data[: second + 20] + bytes(size - 20) + data[second + size :])
+    with pytest.raises(lw.DamageError, match="digest mismatch"):
+        lw.read(log)
+    assert lw.read(log, mode="DROPMALFORMED")["ledger_id"].to_pylist() == [1, 3]

@@ -262,6 +262,9 @@ class Digests:
         self._verify(entries, sizes)
         payload = entries.end - entries.start - HEADER - sizes
         sizes[payload < 0] = MISMATCH
+        # Running totals include the entry itself, and no digest is larger than an HMAC.
+        least = entries.end - entries.start - HEADER - HMAC
+        sizes[(sizes == UNKNOWN) & (least > entries.length)] = MISMATCH
         if self.assumed is not None:
             # Garbage must not become an entry because of an option: running totals include the entry itself.
             assumed = unsure[~np.isin(entries.ledger[unsure], list(self.known))]

@@ -29,7 +29,7 @@ NAME = "bookkeeper.bookie"
 _MOST_LEDGERS = 1000
 _END = 64 << 10
 """Bytes at each end of an index file that are read."""
-_MOST_BYTES = 64 << 20
+_MOST_BYTES = 4 << 20
 """The size of the largest RocksDB database that is read although the directory has entry logs."""
 _AGREE = 3
 """Number of locations that prove what a single damaged one does not."""
