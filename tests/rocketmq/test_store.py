@@ -741,3 +741,19 @@ def test_queues_that_point_behind_the_log_prove_that_its_last_file_is_missing(
     max((store / "commitlog").iterdir()).unlink()
     with pytest.raises(lw.DamageError, match="where the commit log ends at 3072: files are missing"):
         lw.read(store)
+
+
+@pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
+def test_queue_file_whose_name_is_no_multiple_of_a_unit_is_rebuilt(tmp_path: Path) -> None:
+    rows = [{"topic": "T", "queue_id": 0, "body": bytes(50)} for _ in range(8)]
+    sizes = {"mappedFileSizeCommitLog": 4096, "mappedFileSizeConsumeQueue": 100}
+    lw.write(rows, tmp_path / "store", "rocketmq.store", **sizes)
+    queue = tmp_path / "store/consumequeue/T/0"
+    (queue / f"{0:020d}").rename(queue / f"{7:020d}")
+    report = lw.verify(tmp_path / "store", as_system="5.5.0", **sizes)
+    assert report.system is not None
+    assert report.system["rows_lost"] == 5
+    assert not report.ok
+    lw.repair(tmp_path / "store", tmp_path / "out", **sizes)
+    assert lw.verify(tmp_path / "out", **sizes).ok
+    assert lw.read(tmp_path / "out", mode="AS_SYSTEM", **sizes).num_rows == 8

@@ -310,6 +310,10 @@ def _bad_names(files: Sequence[PlannedFile]) -> Iterator[tuple[str, Fault]]:
             text = "the name is not padded to 20 digits; files are loaded in alphabetical order"
             system = f"a broker may truncate the {'queue' if queue else 'log'}"
             yield file.name, Fault(NAME, 0, 0, Kind.ORDER, text, Severity.WARNING, system)
+        elif (unit := UNITS.get(tree.first(file.name))) and (tree.base_of(file.name) or 0) % unit.itemsize:
+            text = f"the number of the name is not a multiple of the {unit.itemsize} bytes of a unit"
+            system = "consumers get messages of this queue under other queue offsets, or not at all"
+            yield file.name, Fault(NAME, 0, 0, Kind.ORDER, text, Severity.ERROR, system)
 
 
 def _loaded(name: str) -> str:
