@@ -56,6 +56,29 @@ def test_repaired_bookie_serves_all_entries_that_are_anywhere_on_it(name: str, t
     ] == []
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_ledger_whose_entries_are_replayed_gets_those_before_last_mark_too(tmp_path: Path) -> None:
+    """Its index file would have come with the next flush. Another ledger has one, so the index is not lost as a whole."""
+    known, source, out = (
+        case("killed_unflushed"),
+        Path(damaged("killed_unflushed", tmp_path)),
+        tmp_path / "out",
+    )
+    expected = lw.read(source, mode="AS_SYSTEM", **known.options).sort_by("ledger_id")
+    index = source / "ledger/current/0/0/0.idx"
+    index.parent.mkdir(parents=True)
+    shutil.copy(case("killed_flushed").path / "ledger/current/0/0/0.idx", index)
+    journal = next((source / "journal/current").glob("*.txn"))
+    entries = lw.read(journal, columns=["ledger_id", "entry_id", "position"]).to_pylist()
+    mark = next(row["position"] for row in entries if (row["ledger_id"], row["entry_id"]) == (2, 2))
+    (source / "ledger/current/lastMark").write_bytes(
+        int(journal.stem, 16).to_bytes(8, "big") + mark.to_bytes(8, "big")
+    )
+    lw.repair(source, out, **known.options)
+    assert lw.verify(out, **known.options).ok
+    assert lw.read(out, mode="AS_SYSTEM", **known.options).sort_by("ledger_id").equals(expected)
+
+
 @pytest.mark.parametrize("lost", [512, 1024])
 @pytest.mark.filterwarnings("ignore")
 def test_entries_of_a_log_without_a_part_of_its_header_are_served_again(lost: int, tmp_path: Path) -> None:

@@ -345,6 +345,7 @@ class RepairedBookie(RepairPlan):
         have = [np.empty((0, 2), np.int64)]
         have += [np.stack((file.ledger, file.entry), axis=1) for _, file in self.kept_logs]
         spare: list[tuple[int, SurveyedFile, Int64s]] = []
+        replays: set[int] = set()
         for (identity, offset), files in zip(marks, self.survey.journals, strict=True):
             with_key: set[int] = set()
             for number, file in files:
@@ -356,6 +357,7 @@ class RepairedBookie(RepairPlan):
                         self.unkeyed.add(ledger)
                 with_key |= first_keys.keys()
                 replayed = data & after
+                replays.update(file.ledger[replayed].tolist())
                 have.append(np.stack((file.ledger[replayed], file.entry[replayed]), axis=1))
                 spare.append((0, file, np.flatnonzero(data & ~replayed)))
             self.keyed |= with_key
@@ -365,6 +367,8 @@ class RepairedBookie(RepairPlan):
         if not self.is_db:
             # A ledger with entries in a log gets an index file again, so all of its entries are served.
             indexed = indexed.union(*(file.ledger.tolist() for _, file in self.kept_logs))
+        # So is one whose entries are replayed with a master key.
+        indexed = indexed.union(ledger for ledger in replays if ledger in self.keyed or self._key(ledger))
         for donor in self.donors:
             spare += [(donor.copy, file, i) for file, i in donor.entries()]
         missing: dict[int, list[Copy]] = {}
