@@ -331,7 +331,7 @@ def interrupted(*gone: int) -> MemoryDirectory:
     return directory
 
 
-@pytest.mark.parametrize("gone", [(), (FIRST,), (FIRST, SECOND)], ids=str)
+@pytest.mark.parametrize("gone", [(), (FIRST,), (SECOND,), (FIRST, SECOND)], ids=str)
 @pytest.mark.parametrize("view", ["read_uncommitted", "read_committed", "log", "batches"])
 def test_interrupted_compaction_loses_no_row(gone: tuple[int, ...], view: str, tmp_path: Path) -> None:
     place = tmp_path / "dmg_base-0"
@@ -354,6 +354,18 @@ def test_swap_file_is_used_if_the_first_source_is_gone() -> None:
     assert plan[segment_name(SECOND, ".log")].role is Role.LEFTOVER
     assert faults(plan)[segment_name(SECOND, ".index")][1].startswith(f"the broker replaces it by {swap}")
     assert plan[segment_name(58, ".log")].role is Role.PRIMARY
+
+
+def test_swap_file_is_used_if_a_source_lacks_one_of_its_batches() -> None:
+    """A broker uses it in any case. If all its batches are in its sources, these have at least as many rows."""
+    swap, second = f"{segment_name(FIRST, '.log')}.swap", segment_name(SECOND, ".log")
+    assert planned(interrupted(SECOND))[swap].role is Role.PRIMARY
+    directory = interrupted()
+    directory.files[second] = directory.files[second][:-1]
+    assert planned(directory)[swap].role is Role.PRIMARY
+    directory = interrupted(SECOND)
+    directory.files[swap] = directory.files[segment_name(86, ".log")]
+    assert planned(directory)[swap].role is Role.LEFTOVER, "it was not made of the first segment"
 
 
 def test_swap_file_of_an_undone_split_is_ignored() -> None:

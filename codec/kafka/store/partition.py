@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from logwright.codec.arrays import Bools, Int64s
 from logwright.codec.base import Match
 from logwright.codec.deferred import deferred
 from logwright.codec.describe import DescriptionError
@@ -393,8 +394,8 @@ def _logs(
     """Return the logs by base offset, and the files that a `.log.swap` replaces.
 
     A compaction (or split) renames its result to `.swap` before it removes the segments that it has read, the first one first. While
-    the first one exists, nothing is missing, and the old segments are read. Afterwards the rows of removed segments are only in the
-    `.swap`, which is read as by the broker: it deletes the segments in its range (`LogLoader.load`).
+    all of them exist, nothing is missing, and they are read. Otherwise the rows of removed segments are only in the `.swap`, which is
+    read as by the broker: it deletes the segments in its range (`LogLoader.load`).
     """
     known = {name: parsed_file for name, parsed_file in parsed.items() if parsed_file is not None}
     logs = {
@@ -411,11 +412,15 @@ def _logs(
         if (
             parsed_file.suffix != ".log"
             or parsed_file.leftover != ".swap"
-            or base in logs
             or base >= min(cleaned, default=base + 1)
         ):
             continue
-        end = _end(listing, PlannedFile(name, entries[name].size, Role.PRIMARY, hints={"base_offset": base}))
+        end = _end(listing, _planned_log(entries[name], base))
+        if base in logs:
+            inside = [each for each in logs if base <= each < (base + 1 if end is None else end)]
+            sources = [_planned_log(entries[logs[each]], each) for each in sorted(inside)]
+            if not _lacks_source(listing, _planned_log(entries[name], base), sources):
+                continue
         for other, other_file in known.items():
             if other_file.leftover == "" and base <= other_file.base_offset < (
                 base + 1 if end is None else end
@@ -425,6 +430,40 @@ def _logs(
                     del logs[other_file.base_offset]
         logs[base] = name
     return logs, replaced
+
+
+def _planned_log(entry: Entry, base: int) -> PlannedFile:
+    return PlannedFile(entry.name, entry.size, Role.PRIMARY, hints={"base_offset": base})
+
+
+def _lacks_source(listing: Listing, swap: PlannedFile, sources: Sequence[PlannedFile]) -> bool:
+    """Return whether a `.swap` was made of the first of these segments and has a batch that is in none of them: another is missing."""
+    held = [_extents(listing, source) for source in sources]
+    extents = _extents(listing, swap)
+    of_first = len(extents) and len(held[0]) and extents[0, 0] <= held[0][-1, 1]
+    # Compaction keeps the last offset of a batch, or takes away batches.
+    return bool(of_first) and not _inside(np.concatenate(held), extents[:, 1]).all()
+
+
+def _extents(listing: Listing, segment: PlannedFile) -> Int64s:
+    """Return the first and the last offset of each good batch."""
+    extents = [np.empty((0, 2), np.int64)]
+    try:
+        for _, frames in good_frames(walk_file(listing, segment, log.CODEC)):
+            head = frames.header
+            extents.append(np.stack([head["base_offset"], head["last_offset"]], axis=1).astype(np.int64))
+    except UnsupportedError:
+        pass  # what follows is not read
+    return np.concatenate(extents)
+
+
+def _inside(extents: Int64s, offsets: Int64s) -> Bools:
+    """Return which offsets are within the extents."""
+    extents = extents[np.argsort(extents[:, 0], kind="stable")]
+    reached = np.maximum.accumulate(extents[:, 1])
+    at = np.searchsorted(extents[:, 0], offsets, side="right") - 1
+    inside: Bools = (at >= 0) & (reached[at] >= offsets)
+    return inside
 
 
 def _end(listing: Listing, segment: PlannedFile) -> int | None:
