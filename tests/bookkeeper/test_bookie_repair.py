@@ -479,3 +479,22 @@ def test_donor_does_not_prove_that_a_damaged_range_had_no_other_entry(tmp_path: 
     report = lw.repair([path, donor], tmp_path / "out", **options)
     assert report.rows == 39
     assert [cut["rows_lost"] for cut in report.to_dict()["cut"]] == [None]
+
+
+@pytest.mark.parametrize(
+    ("name", "folder", "others"),
+    [
+        ("jrn_swapped", "journal", "ledger"),
+        ("dmg_base", "ledger", "journal"),
+        ("two_dirs_index_dir", "index", "ledger"),
+    ],
+)
+def test_single_directory_of_a_bookie_is_not_repaired_without_the_others(
+    name: str, folder: str, others: str, tmp_path: Path
+) -> None:
+    with pytest.raises(
+        lw.UsageError,
+        match=f"this is the {folder} directory of a bookie without its {others} directories, so it cannot be repaired",
+    ):
+        lw.repair(case(name).path / folder, tmp_path / "out")
+    assert not list(tmp_path.iterdir())

@@ -359,6 +359,14 @@ def test_log_that_ends_before_locations_of_the_index_is_an_error_of_a_read(tmp_p
 
 
 @pytest.mark.filterwarnings("ignore")
+def test_index_directory_without_ledger_directories_does_not_prove_that_a_log_is_missing() -> None:
+    (target,) = resolve(case("two_dirs_index_dir").path / "index")
+    assert isinstance(target, DirectoryTarget)
+    assert not target.plan.missing
+    lw.explain(next((case("two_dirs_index_dir").path / "index").rglob("*.idx")))
+
+
+@pytest.mark.filterwarnings("ignore")
 def test_missing_log_is_no_error_if_the_bookie_replays_its_entries(tmp_path: Path) -> None:
     known, path = case("dmg_base"), copied("dmg_base", tmp_path)
     expected = lw.read(path, passwd=known.passwords)

@@ -40,7 +40,7 @@ from logwright.codec.bookkeeper.startup.entry_logger import (
 from logwright.codec.bookkeeper.startup.index_file import LAC_SIZE, START
 from logwright.codec.bookkeeper.startup.start import STARTUP
 from logwright.codec.bookkeeper.store import rocks, tree
-from logwright.codec.bookkeeper.store.layout import LAYOUT
+from logwright.codec.bookkeeper.store.layout import LAYOUT, single_directory
 from logwright.codec.bookkeeper.store.tree import Place
 from logwright.codec.engine.derive import Rebuild
 from logwright.codec.engine.repair import OutputFile, Removed, Repairer, RepairPlan
@@ -77,6 +77,13 @@ class BookieRepair(Repairer):
 
     def survey(self) -> None:
         self.surveys = [Survey(listing, self.options, copy) for copy, listing in enumerate(self.copies)]
+        text, advice = single_directory(self.surveys[0].tree)
+        if text:
+            raise UsageError(
+                f"{text}, so it cannot be repaired",
+                path=self.surveys[0].listing.name,
+                advice=f"{advice[0].upper()}{advice[1:]}",
+            )
         flat = [place for place in self.surveys[0].tree.places.values() if place.flat]
         if flat:
             raise DamageError(

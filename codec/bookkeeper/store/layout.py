@@ -238,18 +238,23 @@ def _name_faults(bookie: Tree) -> Iterator[tuple[str, Fault]]:
             )
 
 
-def _partial(bookie: Tree) -> Iterator[tuple[str, Fault]]:
-    """Yield a note if the directory is one of several of a bookie: its journal directory alone, or a ledger directory alone."""
+def single_directory(bookie: Tree) -> tuple[str, str]:
+    """Return what is missing, and what to do, if only one of the directories of a bookie is opened; else empty strings."""
     if list(bookie.places) != [""]:
-        return
-    kind, rest, option = (
-        ("ledger", "journal", tree.JOURNALS) if bookie.ledgers else ("journal", "ledger", tree.LEDGER_DIRS)
+        return "", ""
+    kind, rest, option = "ledger", "journal", tree.JOURNALS
+    if not bookie.ledgers:
+        kind, rest, option = "index" if bookie.index_files else "journal", "ledger", tree.LEDGER_DIRS
+    return (
+        f"this is the {kind} directory of a bookie without its {rest} directories",
+        f"pass the directory that holds all of them, or bk_server.conf, or name them with the option {option.name}",
     )
-    text = (
-        f"this is the {kind} directory of a bookie without its {rest} directories: pass the directory that holds all of them, or "
-        f"bk_server.conf, or name them with the option {option.name}"
-    )
-    yield "", Fault(NAME, 0, 0, Kind.LINK, text, Severity.INFO)
+
+
+def _partial(bookie: Tree) -> Iterator[tuple[str, Fault]]:
+    text, advice = single_directory(bookie)
+    if text:
+        yield "", Fault(NAME, 0, 0, Kind.LINK, f"{text}: {advice}", Severity.INFO)
 
 
 def _missing_directories(bookie: Tree) -> Iterator[tuple[str, Fault]]:

@@ -39,7 +39,12 @@ Location = tuple[int, int, int]
 
 
 def missing_entries(bookie: Tree, options: Options) -> Iterator[tuple[str, Fault]]:
-    """Yield a fault for each entry log that is missing, or ends before entries that the index has in it."""
+    """Yield a fault for each entry log that is missing, or ends before entries that the index has in it.
+
+    An index directory that is opened without ledger directories says nothing of their logs.
+    """
+    if not bookie.ledgers:
+        return
     unresolved: dict[tuple[str, int, str], list[Location]] = {}
     for places, ledger, entries, locations in _indexes(bookie):
         for number in np.unique(locations >> 32).tolist():
