@@ -405,3 +405,12 @@ def test_entries_before_the_mark_must_be_in_entry_logs(tmp_path: Path) -> None:
         for fault in file["faults"]
     ]
     assert any("before lastMark" in detail and "no entry log has" in detail for detail in details)
+
+
+def test_bookie_whose_directories_are_all_empty_starts_as_a_new_one(tmp_path: Path) -> None:
+    for folder in ("journal", "ledger"):
+        (tmp_path / "bookie" / folder).mkdir(parents=True)
+    (tmp_path / "bookie" / "journal" / "notes.txt").write_text("copied from disk 3\n")
+    report = lw.verify(tmp_path / "bookie", "bookkeeper.bookie")
+    assert report.ok
+    assert not report.frames

@@ -121,7 +121,9 @@ class EntryLogger:
             folder, _, base = entry.name.rpartition("/")
             if f"{folder}/" in files:
                 files[f"{folder}/"].append(base)
-        self.last_id = max(last_log_id(overlay, prefix, names) for prefix, names in files.items())
+        self.last_id = max(
+            (last_log_id(overlay, prefix, names) for prefix, names in files.items()), default=-1
+        )
         self._current: NewLog | None = None
         self.rotations = 0
         self._active: int | None = None
