@@ -135,7 +135,7 @@ class ReportData(Mapping[str, Any]):
         live: bool | None = None,
         max_faults: int = MAX_FAULTS,
     ) -> None:
-        self.path = path if isinstance(path, str) else ", ".join(path)
+        self.paths = (path,) if isinstance(path, str) else tuple(path)
         self.codec, self.live, self.max_faults = codec, live, max_faults
         self.notes: list[str] = []
         """Sentences about the input, other than faults."""
@@ -209,6 +209,11 @@ class ReportData(Mapping[str, Any]):
         for part in self.parts:
             for file in part.files:
                 yield part.shown(file.path), file
+
+    @property
+    def path(self) -> str:
+        """The path, or several separated by commas."""
+        return ", ".join(self.paths)
 
     def shown(self, file: str) -> str:
         """Return the path of a file, given its name in the report; "" is the directory itself."""

@@ -241,7 +241,7 @@ def next_command(report: ReportData) -> str:
 
     def command(verb: Verb) -> str:
         name = "dump" if verb is Verb.READ else verb
-        return f"logwright {name} {shlex.quote(report.path)}{report.flags.get(verb, '')}"
+        return f"logwright {name} {shlex.join(report.paths)}{report.flags.get(verb, '')}"
 
     if report.denied:
         return f"{command(Verb.VERIFY)}   as a user who may read the files"

@@ -84,16 +84,13 @@ class SparkSource(DataSourceReader):
         """The table's column for each column of Spark."""
         self._table: Table | None = plan.table if plan is not None else None
         if plan is not None:
-            report = Report(self._shown())
+            report = Report(self._request.paths)
             note(plan.faults, report, self._mode, several=plan.several)
             _tell(report, {file.file: file.path for task in plan.tasks for file in task.files})
             for sentence in plan.notes:
                 _log.warning("logwright: %s", sentence)
             for field in to_arrow_schema(schema, timezone="UTC"):
                 self._columns[field.name] = self._inner(field, plan.table)
-
-    def _shown(self) -> str:
-        return ", ".join(self._request.paths)
 
     def _inner(self, requested: pa.Field, table: Table) -> str:
         """Return the table's column for a column of the schema."""
@@ -178,7 +175,7 @@ class SparkSource(DataSourceReader):
         if self._ready:
             yield from (self._fit(batch, "", schema) for batch in self._ready)
             return
-        report = HeardReport(self._shown())
+        report = HeardReport(self._request.paths)
         shown = {file.file: file.path for task in partition.tasks for file in task.files}
         with contextlib.ExitStack() as stack:
             if self._mode is not Mode.FAILFAST:
@@ -199,7 +196,7 @@ class SparkSource(DataSourceReader):
         def hear(file: str, fault: Fault) -> None:
             task = tasks.get(file)
             if fault.severity is not Severity.INFO:
-                path = file or self._shown() if task is None else task.path
+                path = file or ", ".join(self._request.paths) if task is None else task.path
                 write(described(path, fault, None if task is None else task.open))
 
         for file, fault in partition.faults:

@@ -48,7 +48,7 @@ def repair_stores(
         check(target.path, target.layout.name)
     _refuse_places(several, request)
     report = report_of(targets)
-    report.path = os.fspath(path if isinstance(path, str | os.PathLike) else next(iter(path)))
+    report.paths = (os.fspath(path if isinstance(path, str | os.PathLike) else next(iter(path))),)
     containers = {stores.container for stores in several}
     if len(containers) == 1 and (container := next(iter(containers))) is not None:
         report.codec = container.name

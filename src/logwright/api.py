@@ -19,7 +19,7 @@ from logwright.readers.report import Report
 from logwright.readers.report_data import MAX_FAULTS
 from logwright.readers.startup import predict_start
 from logwright.readers.target import DirectoryTarget, Skipped, Target, kind
-from logwright.scanning import Paths, codec_of, shown
+from logwright.scanning import Paths, codec_of, paths_of
 
 if TYPE_CHECKING:
     from logwright.codec.table import Table
@@ -114,7 +114,7 @@ def verify(
     deep = bool(flag("recursive", recursive))
     targets = resolve.resolve(path, codec, options, skipped=skipped, recursive=deep, verb=Verb.VERIFY)
     # A single store is named by its own path, so that the suggested command does not use a parent directory or a glob.
-    here = targets[0].path if len(targets) == 1 and not skipped.unopened else shown(path)
+    here = targets[0].path if len(targets) == 1 and not skipped.unopened else paths_of(path)
     report = Report(here, codec_of(targets), max_faults=max_faults)
     report.notes += skipped.notes
     verdict = None
@@ -169,7 +169,7 @@ def explain(
         raise UsageError(
             f"{len(targets)} files or directories match; explain takes one", advice="Explain them one by one"
         )
-    return Explanation(_explain(targets[0], settings, Report(shown(path), codec_of(targets))))
+    return Explanation(_explain(targets[0], settings, Report(paths_of(path), codec_of(targets))))
 
 
 def repair(
@@ -297,7 +297,7 @@ def _text(path: Path | None) -> str | None:
 def _reports(max_faults: int) -> Callable[[Sequence[Target]], Report]:
     """Return a function that makes the report of some targets."""
     return lambda targets: Report(
-        shown([target.path for target in targets]), codec_of(targets), max_faults=max_faults
+        [target.path for target in targets], codec_of(targets), max_faults=max_faults
     )
 
 
@@ -321,9 +321,10 @@ def inspect(
     empty = not directories and detect(path) in {container.name for container in registry.containers()}
     if len(names) > 1 or not (directories or empty):
         raise UsageError(
-            f"{len(targets)} stores or files match; inspect takes one path at a time", path=shown(path)
+            f"{len(targets)} stores or files match; inspect takes one path at a time",
+            path=", ".join(paths_of(path)),
         )
-    return {**_inspect.several(shown(path), directories), "notes": skipped.sentences}
+    return {**_inspect.several(", ".join(paths_of(path)), directories), "notes": skipped.sentences}
 
 
 def detect(path: Path) -> str | None:

@@ -129,7 +129,7 @@ class Scan:
         table = self._reading.table
         self._columns = table.select(columns)
         self._filter = understand(filter, table)
-        self._path, self._max_faults = shown(path), max_faults
+        self._paths, self._max_faults = paths_of(path), max_faults
         self._codec = codec_of(targets)
         # Rows that are known without reading a file include no damaged ones.
         mode_of_rows = Mode.FAILFAST if self._reading.ready else self._mode
@@ -139,7 +139,7 @@ class Scan:
         self.hexadecimal = frozenset(name for name in self._columns if table[name].hexadecimal)
 
     def _new_report(self) -> Report:
-        report = Report(self._path, self._codec, live=self._reading.live, max_faults=self._max_faults)
+        report = Report(self._paths, self._codec, live=self._reading.live, max_faults=self._max_faults)
         report.notes += [*self._skipped.sentences, *self._reading.notes]
         if len(self._reading.systems) == 1:
             report.system = self._reading.systems[0]
@@ -184,20 +184,16 @@ class Scan:
         return None if None in sizes else sum(size for size in sizes if size is not None)
 
     def __repr__(self) -> str:
-        return f"<Scan {self._path}: {', '.join(self.schema.names)}>"
+        return f"<Scan {', '.join(self._paths)}: {', '.join(self.schema.names)}>"
 
 
 scan = Scan
 """`logwright.scan(...)`."""
 
 
-def shown(path: Paths) -> str:
-    """Return a path, or several, as text for a report."""
-    return (
-        os.fspath(path)
-        if isinstance(path, str | os.PathLike)
-        else ", ".join(os.fspath(part) for part in path)
-    )
+def paths_of(path: Paths) -> list[str]:
+    """Return a path, or several, as a list."""
+    return [os.fspath(part) for part in ([path] if isinstance(path, str | os.PathLike) else path)]
 
 
 def codec_of(targets: Sequence[Target]) -> str | None:

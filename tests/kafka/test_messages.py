@@ -133,6 +133,7 @@ def test_edit_of_a_wrapper_keeps_the_offsets_of_its_other_messages(tmp_path: Pat
         assert after == [row for row in before if row["offset"] != 7]
 
 
+@pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
 def test_damaged_message_costs_no_other(tmp_path: Path) -> None:
     for name in ("v0_none", "v1_none", "v1_gzip", "mixed_v0_v1_v2"):
         source = copy_case(name, tmp_path / name)
@@ -151,6 +152,7 @@ def test_damaged_message_costs_no_other(tmp_path: Path) -> None:
             ]
 
 
+@pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
 def test_messages_in_a_value_are_not_taken_for_entries(tmp_path: Path) -> None:
     """A log of Kafka that is stored in a log of Kafka."""
     inner = next(CASES["v0_none"].partition.glob("*.log")).read_bytes()

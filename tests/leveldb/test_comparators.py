@@ -390,6 +390,7 @@ def _without_manifest(path: Path) -> Path:
     return path
 
 
+@pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
 def test_tables_without_a_manifest_use_the_order_of_their_keys(copied: Path, chrome: Path) -> None:
     report = lw.verify(str(_without_manifest(copied)))
     assert not [
@@ -464,6 +465,7 @@ def test_two_databases_with_an_unknown_comparator_are_compared(tmp_path: Path) -
     assert lw.diff(str(path), str(copy)).equal
 
 
+@pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
 def test_tables_of_an_unknown_comparator_without_a_manifest_have_no_key_order_faults(tmp_path: Path) -> None:
     path = _without_manifest(_other(tmp_path / "db"))
     report = lw.verify(str(path))

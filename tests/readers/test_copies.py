@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,7 @@ def test_partition_being_moved_counts_as_a_copy(disks: Path) -> None:
     assert count(disks / "a" / "orders-0", moved, replicas="longest") == 9
 
 
+@pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
 def test_longest_copy_is_chosen_by_offsets(tmp_path: Path) -> None:
     """Not by size: segments may have been deleted or compacted in one copy, and a new segment is empty."""
     for disk in "ab":
@@ -108,3 +110,17 @@ def test_longest_copy_is_chosen_by_offsets(tmp_path: Path) -> None:
     (empty := tmp_path / "c" / "orders-0").mkdir(parents=True)
     shutil.copy(long / "partition.metadata", empty)
     assert count(empty, short, replicas="longest", mode="DROPMALFORMED") == last
+
+
+def test_suggested_command_names_every_path_as_an_argument_of_its_own(disks: Path) -> None:
+    (disks / "c d").mkdir()
+    paths = [disks / "a" / "orders-0", partition(disks / "c d" / "orders-2", 3, topic_id=ID)]
+    for path in paths:
+        log = path / f"{0:020d}.log"
+        data = bytearray(log.read_bytes())
+        data[80] ^= 1
+        log.write_bytes(data)
+    scan = lw.scan(paths, mode="PERMISSIVE")
+    scan.to_table()
+    command = next(line for line in str(scan.report).splitlines() if "logwright verify" in line)
+    assert shlex.split(command.removesuffix("   for details")) == ["logwright", "verify", *map(str, paths)]
