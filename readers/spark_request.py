@@ -93,7 +93,7 @@ class Request:
     follow: Mapping[str, str] = field(default_factory=dict)
     """Options in `Follow.options`."""
     skipped: Skipped = field(default_factory=Skipped, compare=False)
-    """What is at the paths and is not read, as of the last search."""
+    """Stores at the paths that are not read, as of the last search."""
 
     @classmethod
     def of(cls, passed: Mapping[str, str]) -> Request:

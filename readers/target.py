@@ -39,7 +39,7 @@ REPLICA_OPTIONS = (
 
 @dataclass
 class Skipped:
-    """What a search for stores left out."""
+    """The stores that a search left out."""
 
     notes: list[str] = field(default_factory=list)
     """A sentence about each thing."""
