@@ -17,7 +17,7 @@ import logwright as lw
 from logwright.codec.bookkeeper.formats.entries import EntryWriter
 from logwright.codec.bookkeeper.formats.entrylog.codec import CODEC
 from logwright.codec.bookkeeper.formats.entrylog.ledgersmap import LedgersMap, map_bytes, map_order, read_map
-from logwright.codec.fault import UsageError
+from logwright.codec.fault import Severity, UsageError
 from logwright.roundtrip.laws import any_split, decode_encode, encode_without_payloads
 from logwright.roundtrip.specimen import Specimen
 
@@ -270,3 +270,23 @@ def test_entry_with_more_payload_than_the_running_total_of_its_ledger_is_damaged
     with pytest.raises(lw.DamageError, match="digest mismatch"):
         lw.read(log)
     assert lw.read(log, mode="DROPMALFORMED")["ledger_id"].to_pylist() == [1, 3]
+
+
+@pytest.mark.parametrize(("digest", "options"), [("CRC32C", {}), ("HMAC", {"passwd": b"secret"})])
+def test_ledgers_map_whose_ids_are_damaged_is_no_entry(
+    digest: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    path = tmp_path / "0.log"
+    rows = [
+        {"ledger_id": ledger, "entry_id": entry, "payload": b"x"} for entry in range(9) for ledger in (0, 5)
+    ]
+    lw.write(rows, path, "bookkeeper.entrylog", digestType=digest, **options)
+    data = bytearray(path.read_bytes())
+    at = int.from_bytes(data[8:16], "big")
+    data[at + 4 : at + 20] = bytes(16)
+    path.write_bytes(data)
+    with pytest.raises(lw.DamageError, match=f"at byte {at}"):
+        lw.read(path)
+    scan = lw.scan(path, mode="DROPMALFORMED")
+    assert scan.to_table().num_rows == len(rows)
+    assert [fault.offset for _, fault in scan.report.faults if fault.severity is Severity.ERROR] == [at]

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.arrays import Bytes, Int64s
+from logwright.codec.arrays import Bools, Bytes, Int64s
 from logwright.codec.bookkeeper.formats import digest, entry_fields
 from logwright.codec.bookkeeper.formats.digest import (
     MISMATCH,
@@ -285,8 +285,9 @@ class EntryLog(DigestedCodec):
     def refused(self, part: Part, context: EntryLogContext) -> Sequence[tuple[int, Fault]]:
         sizes = self.digest_sizes(part, context)
         # After damage, an entry whose digest nothing confirms may be garbage.
-        late = (sizes == UNKNOWN) & (part.start + part.offset > context.first_damage)
-        wrong = np.flatnonzero((sizes == MISMATCH) | late)
+        late = part.start + part.offset > context.first_damage
+        maps = _is_map(part) & ~np.isin(sizes, (digest.CRC32C, digest.CRC32))
+        wrong = np.flatnonzero((sizes == MISMATCH) | (sizes == UNKNOWN) & late | maps)
         return [
             (i, self.fault(part, i, Kind.CHECKSUM, "digest mismatch", system=_SERVED)) for i in wrong.tolist()
         ]
@@ -348,6 +349,14 @@ class EntryLog(DigestedCodec):
     def closing(self, at: int, context: EntryLogContext) -> Iterator[Chunk]:
         if context.map is not None and context.map.sizes:
             yield map_bytes(context.map.sizes)
+
+
+def _is_map(part: Part) -> Bools:
+    """Return which entries are batches of the ledgers map whose ids are damaged: their sizes fit their numbers of ledgers, which would be
+    the upper halves of `last_add_confirmed`."""
+    ledgers = part.head["last_add_confirmed"].astype(np.int64) >> 32
+    fits: Bools = (ledgers > 0) & (part.end - part.start == 24 + 16 * ledgers)
+    return fits
 
 
 CODEC = EntryLog()
