@@ -121,6 +121,30 @@ def test_repair_creates_a_journal_directory_that_is_missing(tmp_path: Path) -> N
     assert lw.read(out, mode="AS_SYSTEM", **known.options).equals(expected)
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_lastmark_without_a_position_is_removed_also_if_no_journal_directory_is_known(tmp_path: Path) -> None:
+    known, source, out = case("dmg_base"), Path(damaged("dmg_base", tmp_path)), tmp_path / "out"
+    shutil.rmtree(source / "journal")
+    (source / "ledger/current/VERSION").unlink()
+    (source / "ledger/current/lastMark").write_bytes(b"")
+    lw.repair(source, out, **known.options)
+    assert not (out / "ledger/current/lastMark").exists()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("left", [b"", b"garbage"])
+def test_entries_are_repaired_although_no_cookie_is_valid(left: bytes, tmp_path: Path) -> None:
+    known, source, out = case("dmg_base"), Path(damaged("dmg_base", tmp_path)), tmp_path / "out"
+    expected = lw.read(source)
+    for folder in ("journal", "ledger"):
+        (source / folder / "current" / "VERSION").write_bytes(left)
+    report = lw.repair(source, out, **known.options)
+    assert not list(out.rglob("VERSION"))
+    assert [cut["rows_lost"] for cut in report.to_dict()["cut"]] == [0, 0]
+    assert any("bookkeeper shell cookie_get" in note for note in report.notes)
+    assert lw.read(out).equals(expected)
+
+
 @pytest.mark.parametrize("name", ["dmg_base", "elog_version_0", "jrn_empty_mid"])
 def test_repair_of_a_healthy_bookie_changes_nothing(name: str, tmp_path: Path) -> None:
     path, out = damaged(name, tmp_path), tmp_path / "out"

@@ -116,8 +116,8 @@ class BookieChecker:
         try:
             Bookie(Overlay(self._listing), self._tree, self._tree.options).start()
         except JavaError as error:
-            text = f"the bookie does not start: {error.name}: {error.message}".removesuffix(": ")
-            yield "", Fault(NAME, 0, 0, Kind.LINK, text, Severity.ERROR, "", 0)
+            text = f"the bookie does not start: {error.name}"
+            yield "", Fault(NAME, 0, 0, Kind.LINK, text, Severity.ERROR, " ".join(error.message.split()), 0)
 
     # Entry logs
 

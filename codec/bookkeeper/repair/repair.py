@@ -18,7 +18,7 @@ import numpy as np
 from logwright.codec import plural
 from logwright.codec.arrays import Bools, Int64s
 from logwright.codec.bookkeeper.derive import LocationIndex, index_file, index_header
-from logwright.codec.bookkeeper.formats import digest, smallfiles
+from logwright.codec.bookkeeper.formats import cookie, digest, smallfiles
 from logwright.codec.bookkeeper.formats.digest import master_key
 from logwright.codec.bookkeeper.formats.entrylog.ledgersmap import LedgersMap, read_map
 from logwright.codec.bookkeeper.repair.cookies import replacements
@@ -539,20 +539,29 @@ class RepairedBookie(RepairPlan):
         cookies, unknown = replacements(self.tree)
         self.made_files |= {name: [data] for name, data in cookies.items()}
         self.notes += [unknown] if unknown else []
+        for place in self.tree.places.values():
+            name = f"{place.prefix}{tree.VERSION}"
+            if name not in cookies and self._is_unreadable(name, cookie.CODEC):
+                self._drop(name, "no bookie can read this cookie, and no other directory has a valid one")
         for place in self.tree.ledgers:
+            name = f"{place.prefix}{tree.LAST_MARK}"
+            if not self.tree.journals and self._is_unreadable(name, smallfiles.LAST_MARK):
+                self._drop(name, "it is no position in a journal")
             name = f"{place.prefix}{tree.LAST_ID}"
-            if name in self.sizes and not self._is_readable(name, smallfiles.LAST_ID):
+            if self._is_unreadable(name, smallfiles.LAST_ID):
                 self.made_files[name] = [last_id(self.tree, place)]
             name = f"{place.prefix}{tree.STATUS}"
-            if name in self.sizes and not self._is_readable(name, smallfiles.STATUS):
+            if self._is_unreadable(name, smallfiles.STATUS):
                 self._drop(name, "the bookie cannot read this status; without the file it starts writable")
 
-    def _is_readable(self, name: str, codec: SmallFileCodec) -> bool:
-        try:
-            codec.parse(self.listing.read(name, 0, min(self.sizes[name], _TEXT)))
-        except ParseError:
-            return False
-        return True
+    def _is_unreadable(self, name: str, codec: SmallFileCodec) -> bool:
+        """Return whether there is such a file, and it cannot be parsed."""
+        if name in self.sizes:
+            try:
+                codec.parse(self.listing.read(name, 0, min(self.sizes[name], _TEXT)))
+            except ParseError:
+                return True
+        return False
 
     def _plan_names(self) -> None:
         """Drop the files whose names keep a bookie from starting, and index files at paths that no bookie reads."""
