@@ -165,7 +165,9 @@ def test_configuration_file_names_the_directories(tmp_path: Path) -> None:
 )
 def test_verify_reports_files_that_do_not_fit_each_other(name: str, text: str) -> None:
     report = lw.verify(str(case(name).path), passwd=case(name).passwords).to_dict()
-    texts = [f"{fault['detail']} {fault.get('system')}" for file in report["files"] for fault in file["faults"]]
+    texts = [
+        f"{fault['detail']} {fault.get('system')}" for file in report["files"] for fault in file["faults"]
+    ]
     assert any(text in each for each in texts), texts
 
 

@@ -73,6 +73,14 @@ def test_store_that_never_had_a_message_is_repaired_unchanged(tmp_path: Path) ->
     assert {path.name for path in out.iterdir()} == {path.name for path in home.iterdir()}
 
 
+def test_damaged_checkpoint_of_a_store_without_messages_becomes_that_of_a_new_store(tmp_path: Path) -> None:
+    home, out = placed("empty", tmp_path), tmp_path / "out"
+    whole = (home / "checkpoint").read_bytes()
+    (home / "checkpoint").write_bytes(b"")
+    lw.repair(home, out, codec="rocketmq.store")
+    assert (out / "checkpoint").read_bytes() == whole
+
+
 def test_gap_that_a_broker_left_in_a_light_queue_stays(tmp_path: Path) -> None:
     """Only where the log has lost messages, units are repeated, so that later messages keep their place in the queue."""
     options = {**SIZES, "mappedFileSizeCommitLog": 1 << 16, "enableLmq": True}
@@ -670,3 +678,19 @@ def test_log_whose_files_were_all_renamed_gets_its_names_back(by: int, tmp_path:
     lw.repair(home, out, **SMALL)
     assert sorted(path.name for path in out.glob("commitlog/*"))[:2] == [f"{0:020d}", f"{2048:020d}"]
     assert lw.read(out).equals(expected)
+
+
+@pytest.mark.parametrize("left", [0, 1000, 3000])
+def test_placeholders_get_no_queue_offsets_that_other_messages_contradict(left: int, tmp_path: Path) -> None:
+    home, out = placed("dmg_base", tmp_path), tmp_path / "out"
+    options = sizes("dmg_base", home)
+    folder = home / "consumequeue" / "Pay-Events" / "0"
+    (folder / f"{200:020d}").rename(folder / f"{20:020d}")
+    log = home / "commitlog" / f"{8192:020d}"
+    log.write_bytes(log.read_bytes()[:left])
+    expected = real_rows(home, **options)
+    lw.repair(home, out, **options)
+    assert real_rows(out, **options) == expected
+    rows = lw.read(out, columns=["topic", "queue_id", "queue_offset"], **options).to_pylist()
+    numbers = [row["queue_offset"] for row in rows if (row["topic"], row["queue_id"]) == ("Pay-Events", 0)]
+    assert numbers == sorted(set(numbers))

@@ -7,7 +7,8 @@ message may fit. A topic is corrected only by such a unit, if a message of that 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -41,6 +42,7 @@ class Sequences:
     last: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
     _open: dict[tuple[str, int], Step] = field(default_factory=dict)
+    _by_queue: dict[tuple[str, int], list[Step]] = field(default_factory=dict)
 
     def add(self, queue: tuple[str, int], units: Units) -> None:
         before = self.last.get(queue)
@@ -52,6 +54,7 @@ class Sequences:
             earlier = (int(units.number[i - 1]), int(units.phy[i - 1])) if i else before
             step = Step(queue, int(units.phy[i]), int(units.number[i]), earlier)
             self.steps.append(step)
+            self._by_queue.setdefault(queue, []).append(step)
             if i + 1 < len(units):
                 step.after = int(units.number[i + 1])
             else:
@@ -96,6 +99,24 @@ class Sequences:
             for phy in rivals if len(rivals) > 1 else ():
                 out.pop(phy, None)
         return out
+
+    def has_room(self, queue: tuple[str, int], number: int, phy: int, corrected: Collection[int]) -> bool:
+        """Return whether a lost message can have had this queue offset: queue offsets ascend with physical offsets.
+
+        `corrected`: the physical offsets of messages whose headers are wrong. They prove nothing.
+        """
+        if queue not in self.last:
+            return True
+        last, end = self.last[queue]
+        if end in corrected or (last < number and end < phy):
+            return True
+        steps = self._by_queue.get(queue, [])
+        at = bisect_right(steps, phy, key=lambda step: step.phy)
+        if at == len(steps):
+            return False
+        (low, start), high = steps[at].before or (-1, -1), steps[at].number
+        wrong = steps[at].phy in corrected or start in corrected
+        return start < phy and (wrong or low < number < high)
 
     def _between(self, topic: str, queue_id: int, phy: int) -> list[int]:
         """Return the queue offset that fits between both neighbours of a message."""

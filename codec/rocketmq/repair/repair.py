@@ -65,6 +65,7 @@ class StoreRepair(Repairer):
         """Files of zeros after the last message."""
         self.corrections: dict[int, Place] = {}
         """The places of messages with a wrong topic, queue id or queue offset, by physical offset."""
+        self.sequences = Sequences()
         self.times = StoreTimes()
         self.stored: dict[int, int] = {}
         """The store times of messages with a wrong one, by physical offset."""
@@ -76,11 +77,10 @@ class StoreRepair(Repairer):
         return SystemRepair(STARTUP.run(listing, plan, options, version=None, clean=None), LAYOUT.order)
 
     def survey(self) -> None:
-        sequences = Sequences()
         for _, part in self.log.read():
-            self._follow(sequences, part)
+            self._follow(part)
         if not sum(1 for _ in self.log.strays()) and self.correct:
-            self.corrections = sequences.corrections(self._listed(sequences))
+            self.corrections = self.sequences.corrections(self._listed())
             self.stored = {time.phy: time.before for time in self.times.wrong if time.before == time.after}
 
     @property
@@ -91,7 +91,7 @@ class StoreRepair(Repairer):
     def files(self) -> list[LogFile]:
         return self.log.files
 
-    def _follow(self, sequences: Sequences, part: Part) -> None:
+    def _follow(self, part: Part) -> None:
         try:
             added = dispatches(part.data, part.start, part.end, tags=False, lmq=self.config.lmq)
         except IndexError:
@@ -103,16 +103,16 @@ class StoreRepair(Repairer):
             if self.queues[added.queues[i]] < 0:
                 self.queues[added.queues[i]] = int(added.units.phy[own[0]])
             if added.queues[i][0] not in self.config.batch_topics and not tree.is_light(added.queues[i]):
-                sequences.add(added.queues[i], added.units.pick(own))
+                self.sequences.add(added.queues[i], added.units.pick(own))
 
-    def _listed(self, sequences: Sequences) -> dict[int, set[Place]]:
+    def _listed(self) -> dict[int, set[Place]]:
         """Return the units that point to the messages with a possibly wrong header, by physical offset.
 
         A file that disagrees with most of these messages is not evidence: it is more likely that of another queue, or renamed.
         """
         out: dict[int, set[Place]] = {}
         stored: dict[int, set[Place]] = {}
-        for queue, number, at in sequences.candidates():
+        for queue, number, at in self.sequences.candidates():
             stored.setdefault(at, set()).add((*queue, number))
         candidates = np.sort(np.fromiter(stored, np.int64, len(stored)))
         for queue, first, units in self.log.units():
@@ -187,7 +187,15 @@ class StoreResult(RepairPlan):
 
     @cached_property
     def lost(self) -> list[LostMessage]:
-        return self.repair.log.lost_messages()
+        """The lost messages whose places in their queues are known. Units at another place are of another queue, or in a renamed file."""
+        repair = self.repair
+        return [
+            lost
+            for lost in repair.log.lost_messages()
+            if repair.sequences.has_room(
+                (lost.topic, lost.queue_id), lost.number, lost.phy, repair.corrections
+            )
+        ]
 
     # The commit log
 
@@ -333,15 +341,16 @@ class StoreResult(RepairPlan):
         damaged = not (same and queues and index)
         remade = set()
         last = self.kept[-1] if self.kept else None
-        if last is not None and (
-            damaged
-            or self.sizes.get(tree.CHECKPOINT, PAGE) != PAGE
-            or any(checkpoint_faults(self.listing, self.repair.times.newest, last.base + last.end))
+        stored, end = (last.stored, last.base + last.runs[-1].last_start) if last else (0, 0)
+        if self.sizes.get(tree.CHECKPOINT, PAGE) != PAGE or (
+            last is not None
+            and (
+                damaged
+                or any(checkpoint_faults(self.listing, self.repair.times.newest, last.base + last.end))
+            )
         ):
             remade = {tree.CHECKPOINT}
-            yield self.rewritten(
-                tree.CHECKPOINT, checkpoint(last.stored, last.base + last.runs[-1].last_start)
-            )
+            yield self.rewritten(tree.CHECKPOINT, checkpoint(stored, end))
         topics = {queue for queue in self.repair.queues if not tree.is_light(queue)}
         config = list(replaced(self.listing, topics, self.repair.config.batch_topics))
         for name, data, note in config:
