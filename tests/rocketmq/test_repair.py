@@ -691,6 +691,21 @@ def test_placeholders_get_no_queue_offsets_that_other_messages_contradict(left: 
     expected = real_rows(home, **options)
     lw.repair(home, out, **options)
     assert real_rows(out, **options) == expected
-    rows = lw.read(out, columns=["topic", "queue_id", "queue_offset"], **options).to_pylist()
+    rows = lw.read(out, view="rows", columns=["topic", "queue_id", "queue_offset"], **options).to_pylist()
     numbers = [row["queue_offset"] for row in rows if (row["topic"], row["queue_id"]) == ("Pay-Events", 0)]
     assert numbers == sorted(set(numbers))
+
+
+def test_placeholders_of_units_that_were_exchanged_have_ascending_queue_offsets(tmp_path: Path) -> None:
+    home, out = placed("dmg_cq_swap", tmp_path), tmp_path / "out"
+    options = sizes("dmg_cq_swap", home)
+    log = home / "commitlog" / f"{0:020d}"
+    log.write_bytes(log.read_bytes()[:2000])
+    expected = real_rows(home, **options)
+    lw.repair(home, out, **options)
+    assert real_rows(out, **options) == expected
+    columns = ["topic", "queue_id", "queue_offset", "physical_offset"]
+    original = lw.read(placed("dmg_base", tmp_path), columns=columns, **options).to_pylist()
+    own = [row for row in original if (row["topic"], row["queue_id"]) == ("Orders", 0)]
+    rows = lw.read(out, view="rows", columns=columns, **options).to_pylist()
+    assert [row for row in rows if (row["topic"], row["queue_id"]) == ("Orders", 0)] == own

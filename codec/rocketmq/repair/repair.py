@@ -7,6 +7,7 @@ are rebuilt, and so are damaged index files.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -187,15 +188,18 @@ class StoreResult(RepairPlan):
 
     @cached_property
     def lost(self) -> list[LostMessage]:
-        """The lost messages whose places in their queues are known. Units at another place are of another queue, or in a renamed file."""
-        repair = self.repair
-        return [
-            lost
-            for lost in repair.log.lost_messages()
-            if repair.sequences.has_room(
-                (lost.topic, lost.queue_id), lost.number, lost.phy, repair.corrections
-            )
-        ]
+        """The lost messages whose places in their queues are known, by physical offset. Units at another place are of another queue, or in a
+        renamed file."""
+        repair, queues = self.repair, defaultdict[tuple[str, int], list[LostMessage]](list)
+        for lost in repair.log.lost_messages():
+            queue = lost.topic, lost.queue_id
+            if repair.sequences.has_room(queue, lost.number, lost.phy, repair.corrections):
+                queues[queue].append(lost)
+        out = []
+        for listed in queues.values():
+            numbers = sorted({lost.number for lost in listed})  # two units may be exchanged
+            out += [replace(lost, number=number) for lost, number in zip(listed, numbers, strict=False)]
+        return sorted(out, key=lambda lost: lost.phy)
 
     # The commit log
 
