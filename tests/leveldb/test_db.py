@@ -232,9 +232,9 @@ def test_table_with_an_unusable_name(tmp_path: Path) -> None:
 
 def test_tables_unknown_to_a_torn_manifest_are_adopted(tmp_path: Path) -> None:
     """The tables that it names are gone: newer ones replace them."""
-    database = Database(tables=[(1, 5, [Op(b"a", 1)])], leftover={3: [Op(b"old", 1)]})
+    database = Database(tables=[(1, 5, [Op(b"a", 1)])], leftover={3: [Op(b"old", 1)]}, last_sequence=2)
     path = database.write(tmp_path / "db")
-    after = Database(tables=[(1, 20, [Op(b"a", 1, b"kept"), Op(b"b", 99)])]).write(tmp_path / "after")
+    after = Database(tables=[(1, 20, [Op(b"a", 1, b"kept"), Op(b"b", 2)])]).write(tmp_path / "after")
     shutil.copy(after / "000020.ldb", path)
     assert roles(path)["000020.ldb"] == "leftover"
     (path / "000005.ldb").unlink()

@@ -67,7 +67,8 @@ def test_tables_newer_than_a_manifest_that_names_missing_ones_are_adopted() -> N
     result, _ = repaired(MemoryDirectory({**files, table_name(9): after.files[table_name(9)]}))
     assert check_leveldb_accepts(result) == [(key, value) for key, _, value in rows(0, 50, b"2", 100)]
     # An older one was replaced before.
-    result, _ = repaired(MemoryDirectory({**files, table_name(7): after.files[table_name(9)]}))
+    older = CraftedDatabase([(2, 7, rows(0, 40, b"0"))], last_sequence=200)
+    result, _ = repaired(MemoryDirectory({**files, table_name(7): older.files[table_name(7)]}))
     assert levels(result) == {}
 
 
@@ -246,7 +247,7 @@ def test_snapshot_at_the_start_of_a_manifest_describes_older_tables() -> None:
         ]
     )
     data = logged([first, second, form([EditField("last_sequence", number=99)])])
-    orphan = table(rows(10, 30, b"orphan", 100), PLAIN)
+    orphan = table(rows(10, 30, b"orphan"), PLAIN)
     files = {
         "000005.ldb": crafted.files["000005.ldb"],
         "000008.ldb": orphan,

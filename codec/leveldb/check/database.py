@@ -196,8 +196,8 @@ class DatabaseChecker:
             system = "LevelDB opens without an error, and what was written to the log is lost"
             self._report("", Kind.LINK, text, Severity.WARNING, system)
         if self._deep:
-            for name, check in self._tables.values():
-                if check.high > self._highest:
+            for number, (name, check) in self._tables.items():
+                if check.high > self._highest and number in live:
                     text = f"it has sequence numbers up to {check.high}, but the last one of the database is {self._highest}"
                     system = "LevelDB hides entries with a larger one"
                     self._report(name, Kind.LINK, text, Severity.ERROR, system)

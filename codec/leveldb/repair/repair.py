@@ -23,7 +23,14 @@ from logwright.codec.leveldb.formats.manifest.layout import LEVELS
 from logwright.codec.leveldb.formats.records.codec import MAX_RECORD
 from logwright.codec.leveldb.formats.table.tables import MAX_DECOMPRESSED
 from logwright.codec.leveldb.keys import MAX_SEQUENCE, key_range, readable, user_key
-from logwright.codec.leveldb.names import CURRENT, log_name, manifest_name, old_table_name, table_name
+from logwright.codec.leveldb.names import (
+    CURRENT,
+    log_name,
+    manifest_name,
+    number_in,
+    old_table_name,
+    table_name,
+)
 from logwright.codec.leveldb.repair import logs
 from logwright.codec.leveldb.repair.levels import APART, NEWER, OLDER, TANGLED, Span, assign_levels
 from logwright.codec.leveldb.repair.logs import Log
@@ -113,7 +120,22 @@ class DatabaseRepair(RepairPlan, Repairer):
         self.surveyed = survey_database(self.listing, self.options, adopt=self.options["orphans"] == "adopt")
 
     def reorder(self) -> None:
-        self.surveyed.logs.sort(key=lambda log: log.number)
+        """Number logs in the order of their sequence numbers, not below the first number that LevelDB reads."""
+        surveyed = self.surveyed
+        surveyed.logs.sort(key=lambda log: log.number)
+        first = surveyed.state.version.log_number or 0
+        filled = sorted((log for log in surveyed.logs if log.rows), key=lambda log: (log.low, log.number))
+        numbers = [log.number for log in filled]
+        if numbers == sorted(numbers) and all(map(surveyed.state.live, numbers)):
+            return
+        taken = {log.number for log in surveyed.logs if not log.rows}
+        free = [number for number in sorted({first, *numbers} - taken) if surveyed.state.live(number)]
+        if len(free) < len(filled):
+            free = [*range(surveyed.highest + 1, surveyed.highest + 1 + len(filled))]
+            surveyed.highest = free[-1]
+        for log, number in zip(filled, free[-len(filled) :], strict=True):
+            log.number = number
+        surveyed.logs.sort(key=lambda log: log.number)
 
     # Choosing what to keep
 
@@ -309,10 +331,15 @@ class DatabaseRepair(RepairPlan, Repairer):
                     f"{names}: assumed to be in use. If LevelDB had already replaced some of them by a compaction without "
                     "removing them, deleted keys are back."
                 )
-        elif surveyed.adopted:
-            names = _names(table.file for table in surveyed.adopted)
+        elif others := [table.file for table in surveyed.adopted if table.file not in surveyed.newer]:
+            names = _names(others)
             self.notes.append(
                 f"{names}: adopted although the manifest does not name them. Deleted keys may be back."
+            )
+        for name in surveyed.newer:
+            self.notes.append(
+                f"{name} is newer than the manifest, which does not use it: it is kept. If tables that the manifest names are older than "
+                "it, deleted keys may be back."
             )
         first = surveyed.state.version.log_number
         if first and not any(surveyed.state.live(log.number) for log in surveyed.logs):
@@ -321,9 +348,10 @@ class DatabaseRepair(RepairPlan, Repairer):
             )
         for log in surveyed.logs:
             if log.file != log_name(log.number):
-                self.notes.append(
-                    f"{log.file} is renamed to {log_name(log.number)}: LevelDB would not have found it."
-                )
+                why = "LevelDB would not have found it"
+                if log.file == log_name(number_in(log.file)):
+                    why = "LevelDB reads logs in the order of their numbers, from the first one in the manifest on"
+                self.notes.append(f"{log.file} is renamed to {log_name(log.number)}: {why}.")
         for file, right in surveyed.renamed:
             self.notes.append(
                 f"{file} is {right}, which the manifest names: it has the same size and the same keys."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from logwright.codec.fault import UsageError
@@ -14,6 +14,7 @@ from logwright.codec.leveldb.repair.state import State, read_state
 from logwright.codec.leveldb.repair.table_blocks import Table
 from logwright.codec.leveldb.repair.tables import Tables
 from logwright.codec.leveldb.store.guess_comparator import UNKNOWN, guess
+from logwright.codec.leveldb.store.newer import newer_files
 from logwright.codec.leveldb.store.version import FileMetaData
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Entry, Listing
@@ -39,6 +40,8 @@ class Survey:
     """Files other than tables, logs and metadata, and files unknown to LevelDB."""
     adopted: list[Table] = field(default_factory=list)
     """Tables that no manifest names."""
+    newer: Collection[str] = ()
+    """Tables and logs that are newer than the manifest."""
     renamed: list[tuple[str, str]] = field(default_factory=list)
     """Files that are tables in use under other names, and their right names."""
     highest: int = 0
@@ -79,6 +82,7 @@ def survey_database(listing: Listing, options: Options, *, adopt: bool = False) 
     reader = Tables(listing, options, comparator_of(comparator))
     surveyed = Survey(listing, state, comparator, reader)
     surveyed.highest = max((name.number for _, name in named if name is not None), default=0)
+    surveyed.newer = newer_files(listing, state.version) if state.version.edits else ()
     live = state.version.files
     files = {number: [entry] for number, entry in _renamed(surveyed, named)}
     renamed = {entry.name for (entry,) in files.values()}
@@ -124,7 +128,7 @@ def _sort(
         twice = entry.name != log_name(name.number) and any(
             other.name == log_name(name.number) for other in result.listing.entries()
         )
-        if twice or not result.state.live(name.number):
+        if twice or not (result.state.live(name.number) or entry.name in result.newer):
             result.left.append((entry.name, "a log whose writes are in tables, according to the manifest"))
         else:
             result.logs.append(logs.survey_log(result.listing, entry.name, name.number, entry.size, options))
@@ -141,7 +145,7 @@ def _table(
     ranked = sorted(files, key=lambda candidate: (candidate.name not in names, candidate.name))
     for entry in ranked[1:]:
         result.left.append((entry.name, f"{ranked[0].name} has the same number"))
-    if known is None:
+    if known is None and ranked[0].name not in result.newer:
         if number in state.gone:
             why = "a table that the manifest deletes"
         elif state.sound and not adopt:

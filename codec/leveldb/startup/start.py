@@ -10,7 +10,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from logwright.codec.engine.startup import Answers, LostRows, Refused, Served, Settings, Startup, SystemRepair
-from logwright.codec.fault import UsageError
+from logwright.codec.fault import Severity, UsageError
 from logwright.codec.leveldb.comparators import NAMES
 from logwright.codec.leveldb.formats.table import write as encode
 from logwright.codec.leveldb.keys import BYTEWISE, readable
@@ -124,6 +124,7 @@ class ServedDatabase(Served):
             or database.silent
             or database.overwritten
             or self._reading.doubtful
+            or any(fault.severity is Severity.ERROR for _, fault in self.plan.faults)
         )
 
     def parts(self, view: str) -> Sequence[Part | Group] | None:

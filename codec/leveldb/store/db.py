@@ -31,6 +31,7 @@ from logwright.codec.leveldb.store.assemble import assemble
 from logwright.codec.leveldb.store.builder import OPTIONS, DatabaseBuilder
 from logwright.codec.leveldb.store.facts import facts
 from logwright.codec.leveldb.store.guess_comparator import UNKNOWN, guess
+from logwright.codec.leveldb.store.newer import newer_files
 from logwright.codec.leveldb.store.relatives import refuse
 from logwright.codec.leveldb.store.resume import resume
 from logwright.codec.leveldb.store.version import Descriptor, read_descriptor
@@ -186,6 +187,7 @@ class _Planner:
         """The numbers of all files."""
         self.gone = sorted(set(self.live) - self.there)
         """Tables that the manifest names but that have no file."""
+        self.newer = newer_files(listing, self.version) if self.sound else {}
         self.faults: list[tuple[str, Fault]] = []
         requested = options["comparator"]
         self.named = self.version.comparator or requested
@@ -309,6 +311,8 @@ class _Planner:
                 file, f"{table_name(file.number)} is read, not this file of the same number", removed=False
             )
         note = ""
+        if name in self.newer:
+            return self._newer(file)
         if self.sound and file.number not in self.live:
             if not self.gone or file.number < (self.version.next_file_number or 0):
                 return self._leftover(file, "not named by the manifest")
@@ -330,10 +334,25 @@ class _Planner:
         if not file.opened:
             text = f"LevelDB looks for {log_name(number)}, not for this name, and silently skips it"
             return self._misnamed(file, text)
+        if file.entry.name in self.newer:
+            return self._newer(file)
         first, before = self.version.log_number or 0, self.version.prev_log_number or 0
         if self.sound and number < first and number != before:
             return self._leftover(file, f"older than log {first}, the first one that is read")
         return PlannedFile(file.entry.name, file.entry.size, Role.PRIMARY, LOG)
+
+    def _newer(self, file: _File) -> PlannedFile:
+        """Return a file that is newer than the manifest, which would have LevelDB delete it."""
+        name = file.entry.name
+        text = (
+            f"it has sequence numbers up to {self.newer[name]}, but the manifest, which does not use this file, ends at "
+            f"{self.version.last_sequence or 0}, and no log in use has them: the manifest is older than the file, or another database's"
+        )
+        self._fault(name, text, system="LevelDB deletes the file when it opens the database")
+        codec = None if file.type is None else _CODECS.get(file.type)
+        return PlannedFile(
+            name, file.entry.size, Role.PRIMARY, codec, self._hints(file), "newer than the manifest"
+        )
 
     def _missing(self) -> None:
         readable = {file.number for file in self.files if file.type is FileType.TABLE and file.opened}

@@ -1,0 +1,114 @@
+"""Tables and logs that are newer than the manifest, as after MANIFEST and CURRENT were restored from an older backup."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from leveldb_damage import levels, rows
+from leveldb_repair import check_faults, check_leveldb_accepts, repaired
+from leveldb_startup import CraftedDatabase, physical, put
+from memory_directory import MemoryDirectory
+
+import logwright as lw
+from logwright.codec.fault import DamageError
+from logwright.codec.leveldb.names import log_name, table_name
+
+Pairs = list[tuple[bytes, bytes]]
+
+
+def log(first: int, stop: int, value: bytes = b"logged", keys: int = 1000) -> bytes:
+    return b"".join(physical(put(n, b"key%03d" % (n % keys), value)) for n in range(first, stop))
+
+
+def pairs(first: int, stop: int, value: bytes) -> Pairs:
+    return [(b"key%03d" % n, value) for n in range(first, stop)]
+
+
+def write(path: Path, files: dict[str, bytes]) -> Path:
+    path.mkdir()
+    for name, data in files.items():
+        (path / name).write_bytes(data)
+    return path
+
+
+def older_manifest() -> dict[str, bytes]:
+    """A database with one table and a log, and the metadata from before the table was made."""
+    before = CraftedDatabase(logs={3: b""}, last_sequence=0, next_file_number=4)
+    after = CraftedDatabase([(2, 5, rows(0, 40, b"table"))], logs={6: log(41, 60)}, last_sequence=40)
+    metadata = {name: data for name, data in before.files.items() if name == "CURRENT" or "MANIFEST" in name}
+    return {**{name: after.files[name] for name in (table_name(5), log_name(6))}, **metadata}
+
+
+def test_table_newer_than_the_manifest_is_an_error_of_a_read(tmp_path: Path) -> None:
+    path = write(tmp_path / "db", older_manifest())
+    with pytest.raises(DamageError, match="sequence numbers up to 40, but the manifest"):
+        lw.read(path)
+    with pytest.warns(lw.DamageWarning):
+        table = lw.read(path, mode="DROPMALFORMED")
+    assert [(row["key"], row["value"]) for row in table.to_pylist()] == [
+        *pairs(0, 40, b"table"),
+        *pairs(41, 60, b"logged"),
+    ]
+
+
+def test_start_with_a_manifest_older_than_a_table_loses_its_entries(tmp_path: Path) -> None:
+    path = write(tmp_path / "db", older_manifest())
+    report = lw.verify(path)
+    assert not report.ok
+    assert report["system"]["opens"]
+    assert report["system"]["rows_lost"] == 40
+
+
+def test_table_newer_than_the_manifest_is_kept_by_a_repair() -> None:
+    result, _ = repaired(MemoryDirectory(older_manifest()))
+    assert check_leveldb_accepts(result) == [*pairs(0, 40, b"table"), *pairs(41, 60, b"logged")]
+    assert set(levels(result)) == {5}
+
+
+def test_table_of_an_interrupted_flush_or_compaction_is_no_damage() -> None:
+    """Its entries are in a log in use, or in tables that the manifest names."""
+    crafted = CraftedDatabase([(2, 5, rows(0, 40, b"table"))], logs={6: log(41, 60)}, last_sequence=40)
+    flushed = CraftedDatabase([(0, 8, [(b"key%03d" % n, n, b"logged") for n in range(41, 60)])])
+    merged = CraftedDatabase([(0, 9, rows(10, 30, b"table"))])
+    files = {
+        **crafted.files,
+        table_name(8): flushed.files[table_name(8)],
+        table_name(9): merged.files[table_name(9)],
+    }
+    assert check_faults(MemoryDirectory(files)) == []
+    result, _ = repaired(MemoryDirectory(files))
+    assert set(levels(result)) == {5}
+
+
+def test_log_renamed_below_the_first_number_of_the_manifest_is_read() -> None:
+    crafted = CraftedDatabase([(2, 5, rows(0, 40, b"table"))], logs={6: log(41, 60)}, last_sequence=40)
+    files = {(log_name(2) if name == log_name(6) else name): data for name, data in crafted.files.items()}
+    damaged = MemoryDirectory(files)
+    assert [name for name, _ in check_faults(damaged)] == [log_name(2)]
+    result, plan = repaired(damaged)
+    assert check_leveldb_accepts(result) == check_leveldb_accepts(MemoryDirectory(crafted.files))
+    assert log_name(6) in result.files
+    assert f"{log_name(2)} is renamed to {log_name(6)}" in " ".join(plan.summary().warnings)
+
+
+def test_log_whose_writes_are_in_tables_is_no_damage() -> None:
+    crafted = CraftedDatabase([(2, 5, rows(0, 40, b"table"))], logs={6: log(41, 60)}, last_sequence=40)
+    damaged = MemoryDirectory({**crafted.files, log_name(4): log(1, 40)})
+    assert check_faults(damaged) == []
+    result, _ = repaired(damaged)
+    assert log_name(4) not in result.files
+
+
+@pytest.mark.parametrize("numbers", [(6, 7), (2, 7), (3, 2)])
+def test_logs_are_numbered_in_the_order_of_their_writes(numbers: tuple[int, int]) -> None:
+    """LevelDB replays them by number: Get would return the older value of a key that is in both."""
+    early, late = log(41, 60, b"early", 10), log(60, 80, b"late", 10)
+    right = CraftedDatabase([(2, 5, rows(0, 40, b"table"))], logs={6: early, 7: late}, last_sequence=40)
+    first, second = map(log_name, numbers)
+    files = {name: data for name, data in right.files.items() if not name.endswith(".log")}
+    files |= {first: right.files[log_name(7)], second: right.files[log_name(6)]}
+    result, _ = repaired(MemoryDirectory(files))
+    assert check_leveldb_accepts(result) == check_leveldb_accepts(MemoryDirectory(right.files))
+    names = sorted(name for name in result.files if name.endswith(".log"))
+    assert [result.files[name] for name in names] == [right.files[log_name(6)], right.files[log_name(7)]]
