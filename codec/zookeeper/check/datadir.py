@@ -44,6 +44,7 @@ _SILENT = (
     "the server applies the later transactions to a tree that lacks them; from 3.9.4 on it does not start (Committed proposal cached out of "
     "order) where it replays one before"
 )
+_AGAIN = "the server applies them after the later ones, so nodes may go back to older data"
 _LOGGED = "the server reports it in its log and continues"
 _MOST = 20
 
@@ -99,6 +100,7 @@ class DataDirChecker:
         if sound or continuity.fresh(logs):
             self._gaps(logs, newest, sound)
             self._fuzzy(logs, sound)
+        self._order(logs)
         self._epochs(last_zxid(logs, newest))
         if self._deep:
             self._replay(logs, sound)
@@ -156,6 +158,15 @@ class DataDirChecker:
             else:
                 text = f"{gap.text()} in no log and no snapshot"
                 self._report(log.file, text, _SILENT, at=at, rows=gap.count, lost=gap.lost)
+
+    def _order(self, logs: list[Log]) -> None:
+        for record, highest in continuity.returns(logs)[:_MOST]:
+            log, i = continuity.place(logs, record)
+            text = (
+                f"{zxid_text(int(log.zxid[i]))} comes after {zxid_text(highest)}: the transactions from here on are copies of others, or "
+                "belong to another history"
+            )
+            self._report(log.file, text, _AGAIN, Kind.ORDER, at=int(log.start[i]))
 
     def _fuzzy(self, logs: list[Log], sound: list[Snapshot]) -> None:
         if not sound:

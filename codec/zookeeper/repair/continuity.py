@@ -64,6 +64,15 @@ def gaps(logs: Sequence[Log], base: int) -> list[Gap]:
     return out
 
 
+def returns(logs: Sequence[Log]) -> list[tuple[int, int]]:
+    """Return the places where zxids go back: the number of a record, counted over all logs, and the highest zxid before it."""
+    all_ = zxids(logs)
+    highest = np.maximum.accumulate(all_)[:-1]
+    lower = all_[1:] < highest
+    first = np.flatnonzero(lower & ~np.concatenate(([False], lower))[: len(lower)])
+    return [(i + 1, int(highest[i])) for i in first.tolist()]
+
+
 def ends(logs: Sequence[Log], base: int) -> list[Gap]:
     """Return the places where an epoch begins after damage at the end of the previous one. Its last zxid is unknown, so the gap is
     reported as one transaction."""

@@ -78,6 +78,22 @@ def _damage(why: str) -> str:
 
 def _base(survey: Survey) -> Base:
     """Return the newest sound snapshot that is followed by all transactions."""
+    wrong = [(file, f"it is {files.base(name)} by its content") for file, name in survey.misnamed]
+    wrong += [
+        (log.file, f"it is {files.base(log.name)} by its first transaction")
+        for log in survey.logs
+        if log.renamed
+    ]
+    wrong += [
+        (file, "it has copies of transactions of other logs, or of its own") for file in survey.repeated
+    ]
+    wrong += [(file, f"{other} begins with the same transaction") for file, other in survey.twice]
+    for file, why in wrong:
+        raise DamageError(
+            f"{why}; a snapshot can only be built from undamaged logs",
+            path=file,
+            advice="Repair the directory, which keeps all undamaged data",
+        )
     for log in survey.logs:
         if log.wrong is not None:
             raise DamageError(

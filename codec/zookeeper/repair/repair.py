@@ -25,7 +25,7 @@ from logwright.codec.zookeeper.derive import EPOCHS, startable_epochs
 from logwright.codec.zookeeper.formats.snapshot import codec as snapshot_codec
 from logwright.codec.zookeeper.formats.snapshot.tables import ROWS
 from logwright.codec.zookeeper.formats.txnlog.layout import FILE_HEADER
-from logwright.codec.zookeeper.names import epoch_of, log_name, snapshot_name, zxid_text
+from logwright.codec.zookeeper.names import SNAPSHOT, epoch_of, log_name, snapshot_name, zxid_text
 from logwright.codec.zookeeper.repair import continuity, logs, snapshots
 from logwright.codec.zookeeper.repair.continuity import Base, Gap, up_to
 from logwright.codec.zookeeper.repair.fix_records import DATA_INCONSISTENCY, error_record
@@ -350,10 +350,21 @@ class DataDirRepair(RepairPlan, Repairer):
         for file, other in survey.twice:
             why = f"{other} has the same zxid, and a server reads both"
             self.cut.append(Removed(file, 0, self.sizes[file], why, 0, 0))
+        for file, other in survey.copied:
+            self.cut.append(Removed(file, 0, self.sizes[file], f"a copy of {other}", 0, 0))
+        wrong = {file for file, _ in survey.misnamed}
+        self.notes += [
+            f"{file} is {name}: it has the content of a {'snapshot' if files.base(name).startswith(SNAPSHOT) else 'log'}."
+            for file, name in survey.misnamed
+        ]
+        self.notes += [
+            f"{file} is renamed to {name}: by its digest it has the tree after that transaction."
+            for file, name in survey.renamed
+        ]
         self.notes += [
             f"{log.file} is renamed to {log.name}: it begins with transaction {zxid_text(log.first)}."
             for log in survey.logs
-            if log.renamed is not None
+            if log.renamed is not None and log.file not in wrong
         ]
         for snapshot in survey.snapshots:
             self.cut += snapshot.cut

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,8 +17,10 @@ from logwright.codec.zookeeper import names
 from logwright.codec.zookeeper.derive import EPOCHS
 from logwright.codec.zookeeper.formats.epochs import parse_number
 from logwright.codec.zookeeper.formats.txnlog.layout import HEADER_SIZE
-from logwright.codec.zookeeper.repair import logs, snapshots
+from logwright.codec.zookeeper.repair import logs, misnamed, snapshots
+from logwright.codec.zookeeper.repair.copies import without_copies, without_strays
 from logwright.codec.zookeeper.repair.logs import Log
+from logwright.codec.zookeeper.repair.misnamed import Misnamed
 from logwright.codec.zookeeper.repair.snapshots import Snapshot
 from logwright.codec.zookeeper.store import files
 
@@ -36,6 +38,14 @@ class Survey:
     """In the order of their zxids."""
     logs: list[Log] = field(default_factory=list)
     """In the order in which a server reads them. Of several with the same zxid, the best one."""
+    misnamed: list[tuple[str, str]] = field(default_factory=list)
+    """Logs and snapshots under each other's names, and their right names."""
+    copied: list[tuple[str, str]] = field(default_factory=list)
+    """Copies of snapshots under the names of logs, and these snapshots."""
+    repeated: list[str] = field(default_factory=list)
+    """Logs with copies of transactions."""
+    renamed: list[tuple[str, str]] = field(default_factory=list)
+    """Snapshots that are named after the transaction of their digest, and these names."""
     twice: list[tuple[str, str]] = field(default_factory=list)
     """Files of a zxid that another file has too, and that file."""
     cut: list[Removed] = field(default_factory=list)
@@ -48,15 +58,17 @@ class Survey:
 def survey(listing: Listing, options: Options, *, correct: bool = True) -> Survey:
     """Survey a directory. `correct`: whether single flipped bits are corrected."""
     result = Survey(listing, {entry.name: entry.size for entry in listing.entries()})
-    ours = set()
-    for file in files.snapshots(listing):
-        if file.zxid >= 0:
-            ours.add(file.name)
+    data_files = [file for file in (*files.snapshots(listing), *files.logs(listing)) if file.zxid >= 0]
+    ours = {file.name for file in data_files}
+    wrong = misnamed.find(listing, data_files)
+    for file in data_files:
+        if file.name in wrong:
+            continue
+        if file.named.kind == names.SNAPSHOT:
             result.snapshots.append(snapshots.survey(listing, file.name, file.size, options, correct=correct))
-    for file in files.logs(listing):
-        if file.zxid >= 0:
-            ours.add(file.name)
+        else:
             result.logs.append(logs.survey(listing, file.name, file.size, options, correct=correct))
+    _misnamed(result, wrong, options, correct=correct)
     for name in EPOCHS:
         if name in result.sizes:
             ours.add(name)
@@ -65,13 +77,49 @@ def survey(listing: Listing, options: Options, *, correct: bool = True) -> Surve
     return result
 
 
+def _misnamed(result: Survey, wrong: Mapping[str, Misnamed], options: Options, *, correct: bool) -> None:
+    """Add logs and snapshots under each other's names, under their right ones."""
+    listing = result.listing
+    as_snapshots = [
+        each.file for each in wrong.values() if each.kind != each.file.named.kind == names.SNAPSHOT
+    ]
+    as_logs = [each for each in wrong.values() if each.kind != each.file.named.kind == names.LOG]
+    exchanged = as_snapshots[0].zxid if len(as_snapshots) == len(as_logs) == 1 else None
+    for each in wrong.values():
+        if each.kind == names.LOG:
+            log = misnamed.log(listing, each, options, correct=correct)
+            result.logs.append(log)
+            result.misnamed.append((log.file, log.name))
+            continue
+        copied = [other for other in result.snapshots if misnamed.equal(listing, each.file, other.file)]
+        if copied:
+            result.copied.append((each.file.name, copied[0].file))
+            continue
+        snapshot = misnamed.snapshot(listing, each, exchanged, options, correct=correct)
+        same = next(
+            (other for other in result.snapshots if other.sound and other.zxid == snapshot.zxid), None
+        )
+        if snapshot.sound and same is not None:
+            result.twice.append((snapshot.file, same.file))
+            continue
+        result.snapshots.append(snapshot)
+        if snapshot.sound:
+            result.misnamed.append((snapshot.file, snapshot.name))
+    result.snapshots.sort(key=lambda snapshot: snapshot.zxid)
+    result.logs.sort(key=lambda log: (log.named, log.name))
+
+
 def reorder(surveyed: Survey) -> None:
-    """Name each log after its first record, keep one log per zxid, and drop records that a later log has again."""
+    """Name each log after its first record, keep one log per zxid, and drop records that a later log has again, or that are there
+    twice."""
     known = zxids(surveyed.logs)
     for log in surveyed.logs:
         _rename(log, known)
     _once(surveyed)
-    surveyed.logs = superseded_by(surveyed.logs)
+    found = superseded_by(surveyed.logs)
+    surveyed.logs = without_copies(surveyed.listing, found)
+    surveyed.repeated = [log.file for log, kept in zip(found, surveyed.logs, strict=True) if kept is not log]
+    surveyed.logs = without_strays(surveyed.logs)
 
 
 def _epoch(listing: Listing, name: str) -> int | None:

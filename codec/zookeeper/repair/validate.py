@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from logwright.codec.engine.repair import OutputFile, Removed
 from logwright.codec.store.overlay import Overlay
-from logwright.codec.zookeeper.repair import continuity, logs
+from logwright.codec.zookeeper import names
+from logwright.codec.zookeeper.repair import continuity, logs, misnamed
 from logwright.codec.zookeeper.repair.continuity import Base
 from logwright.codec.zookeeper.repair.snapshots import Snapshot
 from logwright.codec.zookeeper.repair.survey import Survey
@@ -20,6 +21,7 @@ def validate(survey: Survey) -> None:
     """Mark snapshots that a server refuses as unsound, newest first, up to a good one. Do the same with those whose digest is wrong, if
     that one, or the empty tree, and the logs have everything in them, and with older ones whose tree is earlier than their name. Records
     in doubt are removed unless a digest confirms them."""
+    _rename(survey)
     doubtful: list[Snapshot] = []
     for snapshot in [snapshot for snapshot in reversed(survey.snapshots) if snapshot.sound]:
         seen = Overlay(survey.listing, [OutputFile(snapshot.name, snapshot.pieces or [])])
@@ -57,6 +59,22 @@ def replay(
         survey.listing, [*chosen, *(OutputFile(log.name, [*logs.pieces(log)]) for log in survey.logs)]
     )
     return trace(seen, next(iter(files.snapshots(seen)), None), upto=upto, watch=watch)
+
+
+def _rename(survey: Survey) -> None:
+    """Name a snapshot after the transaction of its digest, if by its own name a server would skip transactions, or need some that are
+    missing."""
+    for snapshot in [snapshot for snapshot in survey.snapshots if snapshot.sound]:
+        if not snapshot.early and snapshot.until <= continuity.furthest(survey.logs, snapshot.zxid):
+            continue
+        zxid = misnamed.zxid_by_digest(survey.listing, snapshot)
+        if zxid is None or any(zxid == other.zxid for other in survey.snapshots):
+            continue
+        named = names.parse(snapshot.name)
+        snapshot.name = names.snapshot_name(zxid, "" if named is None else named.compression)
+        snapshot.zxid = snapshot.until = zxid
+        survey.renamed.append((snapshot.file, snapshot.name))
+    survey.snapshots.sort(key=lambda snapshot: snapshot.zxid)
 
 
 def _drop(snapshot: Snapshot, why: str) -> None:

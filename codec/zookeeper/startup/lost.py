@@ -16,12 +16,14 @@ from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
 from logwright.codec.zookeeper.formats.txnlog.scan import TXN_FRAME
 from logwright.codec.zookeeper.startup.file_txn_snap_log import Restored
 from logwright.codec.zookeeper.startup.messages import Deleted
-from logwright.codec.zookeeper.store.files import DataFile, base, logs, logs_from, newest_snapshot
+from logwright.codec.zookeeper.store.files import DataFile, base, logs, newest_snapshot
 
 
 def lost(listing: Listing, restored: Restored, deleted: Deleted, options: Options) -> Iterator[LostRows]:
     """Return the undamaged transactions that were not applied, and the nodes that are deleted for no good reason."""
-    if restored.stops:
+    first = next((int(zxids[0]) for zxids in restored.applied if len(zxids)), None)
+    # A log under a wrong name is not read, and nothing stops there.
+    if restored.stops or first is None or first > restored.begun + 1:
         yield from _unapplied(listing, restored, options)
     newest = newest_snapshot(listing)
     if restored.last_processed < newest:
@@ -35,7 +37,7 @@ def _unapplied(listing: Listing, restored: Restored, options: Options) -> Iterat
     """Return the transactions above the snapshot's zxid that are in the logs and were not applied, by file."""
     begun = restored.begun
     seen = np.unique(np.concatenate([np.zeros(0, np.int64), *restored.applied]))
-    for file in logs_from(logs(listing), begun + 1):
+    for file in logs(listing):
         salvaged = _salvaged(listing, file, options)
         gone = np.setdiff1d(salvaged[salvaged > begun], seen)
         seen = np.union1d(seen, gone)

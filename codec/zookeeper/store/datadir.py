@@ -19,8 +19,7 @@ from logwright.codec.store.roots import Root
 from logwright.codec.zookeeper import names
 from logwright.codec.zookeeper.check.datadir import ADVICE
 from logwright.codec.zookeeper.formats.epochs import parse_number
-from logwright.codec.zookeeper.formats.snapshot.sections import MAGIC as SNAPSHOT_MAGIC
-from logwright.codec.zookeeper.formats.txnlog.layout import MAGIC as LOG_MAGIC
+from logwright.codec.zookeeper.formats.snapshot.tables import COMPRESSION
 from logwright.codec.zookeeper.formats.version1 import VERSION_1, is_old_file, refused
 from logwright.codec.zookeeper.names import LOG, MYID, SNAPSHOT, TEMP, VERSION_DIR, FileName, zxid_text
 from logwright.codec.zookeeper.startup import settings
@@ -33,6 +32,7 @@ from logwright.codec.zookeeper.store.files import (
     DATA_LOG_DIR,
     base,
     candidates,
+    content_of,
     folder,
     logs,
     snapshots,
@@ -165,10 +165,11 @@ def _written(name: str) -> tuple[int, int, str]:
 def _is_ours(listing: Listing, entry: Entry, named: FileName) -> bool:
     if named.kind == SNAPSHOT and (named.compression or named.rest):
         return True  # no other system has such names
-    magic = LOG_MAGIC if named.kind == LOG else SNAPSHOT_MAGIC
     try:
+        if content_of(listing, entry.name) in ((LOG, ""), (SNAPSHOT, "")):
+            return True
         head = listing.read(entry.name, 0, _LARGEST)
-        return head[: len(magic)] == magic or (not folder(entry.name) and is_old_file(head, named))
+        return not folder(entry.name) and is_old_file(head, named)
     except LogwrightError:
         return named.kind == SNAPSHOT
 
@@ -268,7 +269,21 @@ class _Planner:
         if odd:
             note = f"a server treats it as a {named.kind} of zxid {zxid_text(named.zxid)}, although the name continues with {odd!r}"
             self._fault(entry.name, note, severity=Severity.WARNING)
+        self._content(entry, named)
         return PlannedFile(entry.name, entry.size, Role.PRIMARY, codec, note=note)
+
+    def _content(self, entry: Entry, named: FileName) -> None:
+        """Report a file with the content of another kind than its name says."""
+        content = content_of(self.listing, entry.name)
+        if content is None or content == (named.kind, "" if named.kind == LOG else named.compression):
+            return
+        kind, suffix = content
+        text = f"it has the content of a {kind}"
+        if kind == named.kind:
+            text = (
+                f"its content is {COMPRESSION[suffix] if suffix else 'not compressed'}, contrary to its name"
+            )
+        self._fault(entry.name, f"{text}: the file was renamed, copied or exchanged", Kind.MAGIC)
 
     def _missing_files(self, facts: Mapping[str, Any]) -> None:
         """Report problems of the directory as a whole, by its file names."""

@@ -13,8 +13,10 @@ from logwright.codec.fault import UnreadableError
 from logwright.codec.option import Option, Options, parse_text
 from logwright.codec.store.listing import Entry, Listing
 from logwright.codec.zookeeper.formats.snapshot.expand import MAGICS
+from logwright.codec.zookeeper.formats.snapshot.sections import MAGIC as SNAPSHOT_MAGIC
 from logwright.codec.zookeeper.formats.snapshot.tables import COMPRESSION
-from logwright.codec.zookeeper.names import LOG, SNAPSHOT, FileName, parse
+from logwright.codec.zookeeper.formats.txnlog.layout import MAGIC as LOG_MAGIC
+from logwright.codec.zookeeper.names import CHECKED, LOG, SNAPSHOT, FileName, parse
 
 DATA_LOG_DIR = "dataLogDir"
 """The additional root of the logs, and the option that names it. By default the logs are with the snapshots."""
@@ -27,6 +29,11 @@ APART = Option(
 CANDIDATES = 100
 """Snapshots that a server tries at most (`FileSnap.deserialize`)."""
 
+_KINDS = {
+    LOG_MAGIC: (LOG, CHECKED),
+    SNAPSHOT_MAGIC: (SNAPSHOT, CHECKED),
+    **{MAGICS[method]: (SNAPSHOT, suffix) for suffix, method in COMPRESSION.items() if method in MAGICS},
+}
 _SMALLEST = 10
 _END_MARK = b"\0\0\0\1/"
 
@@ -113,6 +120,15 @@ def _looks_complete(listing: Listing, snapshot: DataFile) -> bool:
     if snapshot.size < _SMALLEST:
         return False
     return listing.read(snapshot.name, snapshot.size - len(_END_MARK), len(_END_MARK)) == _END_MARK
+
+
+def content_of(listing: Listing, name: str) -> tuple[str, str] | None:
+    """Return "log", or "snapshot" and the suffix of its compression, by the first bytes of a file; None if they are of neither."""
+    try:
+        head = listing.read(name, 0, max(map(len, _KINDS)))
+    except UnreadableError:
+        return None
+    return next((kind for magic, kind in _KINDS.items() if head.startswith(magic)), None)
 
 
 def logs_from(logs: Sequence[DataFile], zxid: int) -> list[DataFile]:

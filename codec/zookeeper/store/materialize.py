@@ -228,6 +228,11 @@ class Replay:
             return  # missing ones were reported with the damage
         for first, upto in gaps(last, zxids):
             self._fault(f"the transactions {zxid_text(first)} to {zxid_text(upto)} are in no log")
+        lower = np.flatnonzero(zxids < np.maximum.accumulate(np.concatenate(([last], zxids[:-1]))))
+        if len(lower):
+            zxid = zxid_text(int(zxids[lower[0]]))
+            text = f"{zxid} comes after later transactions: it is a copy, or belongs to another history"
+            self._fault(text, kind=Kind.ORDER)
 
 
 # Rows

@@ -28,7 +28,8 @@ class Succession:
         """Return the index of the first dead one among these, which come next, or -1."""
         if not len(zxids):
             return -1
-        broken = np.logical_or.accumulate(_jumps(self._last, zxids)) | self._broken
+        before = np.concatenate(([self._last], zxids[:-1]))
+        broken = np.logical_or.accumulate(_jumps(before, zxids)) | self._broken
         dead = np.flatnonzero(broken & (zxids >= self.following))
         self._last, self._broken = int(zxids[-1]), bool(broken[-1])
         return int(dead[0]) if len(dead) else -1
@@ -49,11 +50,11 @@ def stop_of(listing: Listing, log: DataFile, following: int | None) -> int | Non
 
 def gaps(last: int, zxids: Int64s) -> list[tuple[int, int]]:
     """Return the missing zxids, first and last, within an epoch between transactions that follow `last`."""
-    before = np.concatenate(([last], zxids[:-1]))
-    return [(int(before[i]) + 1, int(zxids[i]) - 1) for i in np.flatnonzero(_jumps(last, zxids)).tolist()]
+    before = np.maximum.accumulate(np.concatenate(([last], zxids[:-1])))
+    jumps = np.flatnonzero(_jumps(before, zxids))
+    return [(int(before[i]) + 1, int(zxids[i]) - 1) for i in jumps.tolist()]
 
 
-def _jumps(last: int, zxids: Int64s) -> Bools:
-    before = np.concatenate(([last], zxids[:-1]))
+def _jumps(before: Int64s, zxids: Int64s) -> Bools:
     jumps: Bools = (zxids > before + 1) & (zxids >> 32 == before >> 32)
     return jumps

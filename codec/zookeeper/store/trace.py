@@ -61,6 +61,8 @@ class _Tracer:
         self.agreed: bool | None = None
         """Whether the last digest was right; None if unknown."""
         self.last = zxid
+        self.begun = False
+        """Whether the first transaction after the snapshot was met. A server applies all that follow, also lower ones."""
 
     def log(self, log: DataFile, upto: int | None) -> bool:
         """Apply the records of a log. Return whether to continue."""
@@ -75,9 +77,10 @@ class _Tracer:
 
     def _stretch(self, log: DataFile, stretch: Stretch, upto: int | None) -> bool:
         frames = stretch.frames.pick(stretch.frames.header["kind"] == TXN_FRAME)
-        frames = frames.pick(
-            frames.header["zxid"] > self.trace.zxid if self.last == self.trace.zxid else slice(None)
-        )
+        if not self.begun:
+            later = np.flatnonzero(frames.header["zxid"] > self.trace.zxid)
+            frames = frames.pick(slice(int(later[0]) if len(later) else len(frames), None))
+            self.begun = bool(len(later))
         more = True
         if upto is not None and len(frames):
             late = frames.header["zxid"] > upto
@@ -111,9 +114,10 @@ class _Tracer:
         if not complete or (int(head["type"]) == ERROR and not int(head["session_id"])):
             self.agreed = None
         applied = self.trace.tree.apply_frames(window, frames, check=True)
-        self.trace.zxid = max(self.trace.zxid, int(frames.header["zxid"].max()))
+        reached = np.maximum(np.maximum.accumulate(frames.header["zxid"]), self.trace.zxid)
+        self.trace.zxid = int(reached[-1])
         bodies, _ = Bodies.of(window.data, frames.start + BODY, frames.end - 1)
-        has = (bodies.measures[DIGEST] != NO_DIGEST) & (frames.header["zxid"] >= self.until)
+        has = (bodies.measures[DIGEST] != NO_DIGEST) & (reached >= self.until)
         stored = {entry.zxid: (entry.stored, entry.computed) for entry in applied.mismatches}
         for i in np.flatnonzero(has).tolist() if stored else ():
             zxid = int(frames.header["zxid"][i])

@@ -1,0 +1,100 @@
+"""Remove transactions that are there twice: after a log was copied, or bytes of one log into another, a server applies them again. Remove
+those of another history too, as in a log of another ensemble.
+
+A zxid is assigned once, so records with the same zxid and the same bytes are one transaction. Source: `FileTxnSnapLog.fastForwardFromEdits`
+of ZooKeeper, which reports lower zxids and applies them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+
+from logwright.codec.engine.repair import Removed
+from logwright.codec.store.listing import Listing
+from logwright.codec.zookeeper import names
+from logwright.codec.zookeeper.repair.logs import Log
+
+Place = tuple[int, int]
+"""A record: the number of its log, and its number in there."""
+
+
+def without_copies(listing: Listing, logs: Sequence[Log]) -> list[Log]:
+    """Return the logs with each transaction once: in the log whose name is next below it, or at its first place there."""
+    zxids = np.concatenate([np.empty(0, np.int64), *(log.zxid for log in logs)])
+    if bool((zxids[1:] >= zxids[:-1]).all()):
+        return list(logs)
+    places: dict[int, list[Place]] = defaultdict(list)
+    repeated = set(zxids[np.argsort(zxids, kind="stable")][1:][np.diff(np.sort(zxids)) == 0].tolist())
+    for n, log in enumerate(logs):
+        for i in np.flatnonzero(np.isin(log.zxid, list(repeated))).tolist():
+            places[int(log.zxid[i])].append((n, i))
+    gone: dict[int, dict[int, str]] = defaultdict(dict)
+    for zxid, same in places.items():
+        # The places are in the order of the logs, so the last of these logs is the one that is named next below.
+        home = max((n for n, _ in same if logs[n].named <= zxid), default=same[0][0])
+        kept = next(place for place in same if place[0] == home)
+        data = _bytes(listing, logs, kept)
+        for n, i in same:
+            if (n, i) != kept and _bytes(listing, logs, (n, i)) == data:
+                gone[n][i] = logs[home].file
+    return [_without(log, gone[n]) if n in gone else log for n, log in enumerate(logs)]
+
+
+def without_strays(logs: Sequence[Log]) -> list[Log]:
+    """Return the logs without the transactions of one that is from another history: all its zxids are in other logs too, with other bytes,
+    and those have more transactions."""
+    zxids = np.concatenate([np.empty(0, np.int64), *(log.zxid for log in logs)])
+    if bool((zxids[1:] >= zxids[:-1]).all()):
+        return list(logs)
+    covered = {}
+    for n, log in enumerate(logs):
+        others = {m: np.isin(log.zxid, other.zxid) for m, other in enumerate(logs) if m != n}
+        sharing = {m: which for m, which in others.items() if which.any()}
+        if sharing and np.logical_or.reduce([*sharing.values()]).all():
+            covered[n] = sharing
+    out = list(logs)
+    for n, sharing in covered.items():
+        if covered.keys() & sharing.keys():
+            continue  # nothing tells which of them is right
+        log, names_ = logs[n], ", ".join(logs[m].file for m in sharing)
+        first, last = int(log.zxid[0]), int(log.zxid[-1])
+        why = (
+            f"{names_} has other transactions with the zxids {names.zxid_text(first)} to {names.zxid_text(last)}, and those around them: "
+            "they belong to another history"
+        )
+        lost = {"first_zxid": first, "last_zxid": last}
+        start, end = int(log.start[0]), int(log.end[-1])
+        out[n] = log.drop(np.ones(len(log.zxid), np.bool_))
+        gone = Removed(log.file, start, end - start, why, 0, len(log.zxid), lost)
+        out[n].cut = sorted([*log.cut, gone], key=lambda removed: removed.offset)
+    return out
+
+
+def _bytes(listing: Listing, logs: Sequence[Log], place: Place) -> bytes:
+    log, i = logs[place[0]], place[1]
+    start, end = int(log.start[i]), int(log.end[i])
+    return log.replacements.get(start) or listing.read(log.file, start, end - start)
+
+
+def _without(log: Log, gone: dict[int, str]) -> Log:
+    """Return a log without the records of these numbers, which another log, or the same one, has too."""
+    which = np.zeros(len(log.zxid), np.bool_)
+    which[list(gone)] = True
+    cut = []
+    for run in np.split(np.flatnonzero(which), np.flatnonzero(np.diff(np.flatnonzero(which)) != 1) + 1):
+        first, last = (int(log.zxid[i]) for i in run[[0, -1]])
+        start, end = int(log.start[run[0]]), int(log.end[run[-1]])
+        text = (
+            names.zxid_text(first)
+            if first == last
+            else f"{names.zxid_text(first)} to {names.zxid_text(last)}"
+        )
+        where = "before it in the log" if gone[int(run[0])] == log.file else f"in {gone[int(run[0])]}"
+        why = f"a copy of {text}, which {'is' if first == last else 'are'} {where}: a server applies both"
+        cut.append(Removed(log.file, start, end - start, why, 0, 0))
+    out = log.drop(which)
+    out.cut = sorted([*log.cut, *cut], key=lambda removed: removed.offset)
+    return out
