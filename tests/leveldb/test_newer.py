@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from memory_directory import MemoryDirectory
 
 import logwright as lw
 from logwright.codec.fault import DamageError
-from logwright.codec.leveldb.names import log_name, table_name
+from logwright.codec.leveldb.names import log_name, manifest_name, table_name
 
 Pairs = list[tuple[bytes, bytes]]
 
@@ -112,3 +113,83 @@ def test_logs_are_numbered_in_the_order_of_their_writes(numbers: tuple[int, int]
     assert check_leveldb_accepts(result) == check_leveldb_accepts(MemoryDirectory(right.files))
     names = sorted(name for name in result.files if name.endswith(".log"))
     assert [result.files[name] for name in names] == [right.files[log_name(6)], right.files[log_name(7)]]
+
+
+# Under other names
+
+
+@pytest.mark.parametrize("name", ["000001.ldb", "000099.ldb", "MANIFEST-000099", "log.bak"])
+def test_log_under_another_name_is_read_if_its_writes_are_nowhere_else(name: str, tmp_path: Path) -> None:
+    crafted = CraftedDatabase([(2, 5, rows(0, 40, b"table"))], logs={6: log(41, 60)}, last_sequence=40)
+    files = {(name if file == log_name(6) else file): data for file, data in crafted.files.items()}
+    path = write(tmp_path / "db", files)
+    with pytest.raises(DamageError, match="it is a log under another name"):
+        lw.read(path)
+    with pytest.warns(lw.DamageWarning):
+        table = lw.read(path, mode="DROPMALFORMED")
+    assert [(row["key"], row["value"]) for row in table.to_pylist()] == [
+        *pairs(0, 40, b"table"),
+        *pairs(41, 60, b"logged"),
+    ]
+    assert lw.verify(path)["system"]["rows_lost"] == 19
+    result, _ = repaired(MemoryDirectory(files))
+    assert check_leveldb_accepts(result) == check_leveldb_accepts(MemoryDirectory(crafted.files))
+    assert name not in result.files
+
+
+def test_backup_of_a_log_in_use_is_ignored() -> None:
+    crafted = CraftedDatabase([(2, 5, rows(0, 40, b"table"))], logs={6: log(41, 60)}, last_sequence=40)
+    damaged = MemoryDirectory({**crafted.files, "000006.log.bak": log(41, 55)})
+    assert check_faults(damaged) == []
+    result, _ = repaired(damaged)
+    assert result.files == damaged.files
+
+
+def exchanged(files: Mapping[str, bytes], first: str, second: str) -> dict[str, bytes]:
+    return {**files, first: files[second], second: files[first]}
+
+
+TWO_TABLES = CraftedDatabase(
+    [(0, 7, rows(5, 20, b"newer", 100)), (1, 5, rows(0, 40, b"older"))],
+    logs={8: log(120, 140, keys=30)},
+    last_sequence=119,
+)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        (table_name(7), log_name(8)),
+        (table_name(5), log_name(8)),
+        (table_name(5), manifest_name(9)),
+        (log_name(8), manifest_name(9)),
+        (table_name(5), table_name(7)),
+    ],
+)
+def test_files_under_each_others_names_are_used_for_what_they_are(names: tuple[str, str]) -> None:
+    damaged = MemoryDirectory(exchanged(TWO_TABLES.files, *names))
+    assert check_faults(damaged)
+    result, _ = repaired(damaged)
+    assert check_leveldb_accepts(result) == check_leveldb_accepts(MemoryDirectory(TWO_TABLES.files))
+    assert levels(result) == {7: 0, 5: 1}
+
+
+def test_content_of_another_type_is_reported() -> None:
+    damaged = MemoryDirectory(exchanged(TWO_TABLES.files, table_name(7), log_name(8)))
+    texts = {(name, fault.detail) for name, fault in check_faults(damaged)}
+    assert (table_name(7), "it has the content of a log: the file was renamed, copied or exchanged") in texts
+    assert (log_name(8), "it has the content of a table: the file was renamed, copied or exchanged") in texts
+    damaged = MemoryDirectory(exchanged(TWO_TABLES.files, log_name(8), manifest_name(9)))
+    assert any(
+        "MANIFEST-000009 has the content of a log" in fault.detail for _, fault in check_faults(damaged)
+    )
+
+
+def test_copy_over_a_table_is_the_loss_of_that_table() -> None:
+    damaged = MemoryDirectory({**TWO_TABLES.files, table_name(7): TWO_TABLES.files[table_name(5)]})
+    result, plan = repaired(damaged)
+    assert levels(result) == {5: 1}
+    assert [(cut.file, cut.lost["file"]) for cut in plan.cut] == [(table_name(7), 7)]
+    assert f"{table_name(7)} is not in the result: a copy of {table_name(5)}" in " ".join(
+        plan.summary().warnings
+    )

@@ -25,10 +25,11 @@ from logwright.codec.leveldb.formats.table.index import DATA, survey
 from logwright.codec.leveldb.formats.table.tables import MAX_DECOMPRESSED
 from logwright.codec.leveldb.keys import BYTEWISE, readable, user_key
 from logwright.codec.leveldb.names import FileType, log_name, named_files, number_in
+from logwright.codec.leveldb.store.contents import misnamed
 from logwright.codec.leveldb.store.missing import describe, loss_of, max_missing_entries
 from logwright.codec.leveldb.store.version import FileMetaData, read_descriptor
 from logwright.codec.option import Options
-from logwright.codec.store.listing import Listing, Plan, PlannedFile
+from logwright.codec.store.listing import Entry, Listing, Plan, PlannedFile
 from logwright.codec.window import Frames, Window
 
 LAYOUT = "leveldb.db"
@@ -65,6 +66,8 @@ class DatabaseChecker:
         self._tables: dict[int, tuple[str, TableCheck]] = {}
         self._unread: dict[int, PlannedFile] = {}
         """Tables without a good data block so far, by number."""
+        self._empty: dict[str, PlannedFile] = {}
+        """Files without a good frame so far, by name."""
         self._sequence: int | None = None if self._version is None else self._version.last_sequence
         """The last sequence number of the logs so far."""
         self._highest = self._sequence or 0
@@ -75,13 +78,14 @@ class DatabaseChecker:
 
     def begin(self, file: PlannedFile) -> None:
         self._close()
-        self._file = file
+        self._file = self._empty[file.name] = file
         if file.codec == table.CODEC.name:
             self._unread[number_in(file.name)] = file
 
     def add(self, window: Window, frames: Frames) -> None:
         file = self._file
         assert file is not None
+        self._empty.pop(file.name, None)
         if file.codec == log.NAME:
             self._check_batches(file, window, frames)
             return
@@ -138,6 +142,10 @@ class DatabaseChecker:
 
     def finish(self) -> Iterator[tuple[str, Fault]]:
         self._close()
+        for file in self._empty.values():
+            if content := misnamed(self._listing, Entry(file.name, file.size)):
+                text = f"it has the content of {content}: the file was renamed, copied or exchanged"
+                self._report(file.name, Kind.MAGIC, text, Severity.ERROR, "")
         if self._version is not None:
             live = self._version.files
             self._check_missing(live)

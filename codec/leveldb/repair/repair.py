@@ -37,6 +37,7 @@ from logwright.codec.leveldb.repair.logs import Log
 from logwright.codec.leveldb.repair.survey import Survey, survey_database
 from logwright.codec.leveldb.repair.table_blocks import Table
 from logwright.codec.leveldb.startup import start
+from logwright.codec.leveldb.store.contents import KINDS
 from logwright.codec.leveldb.store.db import LAYOUT
 from logwright.codec.leveldb.store.missing import describe, loss_of, max_missing_entries
 from logwright.codec.leveldb.store.version import FileMetaData
@@ -126,7 +127,7 @@ class DatabaseRepair(RepairPlan, Repairer):
         first = surveyed.state.version.log_number or 0
         filled = sorted((log for log in surveyed.logs if log.rows), key=lambda log: (log.low, log.number))
         numbers = [log.number for log in filled]
-        if numbers == sorted(numbers) and all(map(surveyed.state.live, numbers)):
+        if numbers == sorted(set(numbers)) and all(map(surveyed.state.live, numbers)):
             return
         taken = {log.number for log in surveyed.logs if not log.rows}
         free = [number for number in sorted({first, *numbers} - taken) if surveyed.state.live(number)]
@@ -284,11 +285,13 @@ class DatabaseRepair(RepairPlan, Repairer):
             )
 
     def _covered(self, table: Table) -> bool:
-        """Return whether the keys of a table are within those of its entry in the manifest, if it has one. They are not if tables were
-        exchanged, so the level and the number of the entry are those of another table."""
+        """Return whether the keys of a table are within those of its entry in the manifest, if it has one, and its size is right. They are
+        not if tables were exchanged or copied, so the level and the number of the entry are those of another table."""
         known, order = table.known, self.surveyed.order.order
         if known is None or table.smallest is None or table.largest is None:
             return True
+        if table.sound and not table.unsupported and table.size != known.size:
+            return False
         return bool(
             order(known.smallest) <= order(table.smallest) and order(table.largest) <= order(known.largest)
         )
@@ -336,7 +339,11 @@ class DatabaseRepair(RepairPlan, Repairer):
             self.notes.append(
                 f"{names}: adopted although the manifest does not name them. Deleted keys may be back."
             )
+        for name, kind in surveyed.misnamed.items():
+            self.notes.append(f"{name} is {KINDS[kind]} by its content.")
         for name in surveyed.newer:
+            if surveyed.state.manifest is None or name in surveyed.misnamed:
+                continue
             self.notes.append(
                 f"{name} is newer than the manifest, which does not use it: it is kept. If tables that the manifest names are older than "
                 "it, deleted keys may be back."
@@ -349,7 +356,9 @@ class DatabaseRepair(RepairPlan, Repairer):
         for log in surveyed.logs:
             if log.file != log_name(log.number):
                 why = "LevelDB would not have found it"
-                if log.file == log_name(number_in(log.file)):
+                if log.file in surveyed.misnamed:
+                    why = "it has the writes after those of the tables"
+                elif log.file == log_name(number_in(log.file)):
                     why = "LevelDB reads logs in the order of their numbers, from the first one in the manifest on"
                 self.notes.append(f"{log.file} is renamed to {log_name(log.number)}: {why}.")
         for file, right in surveyed.renamed:
@@ -462,7 +471,7 @@ class DatabaseRepair(RepairPlan, Repairer):
             and not self.always
         )
         old = surveyed.state.manifest
-        if same and old is not None:
+        if same and old is not None and old not in surveyed.misnamed:
             yield self.unchanged(old)
             yield self.rewritten(CURRENT, f"{old}\n".encode(errors="surrogateescape"))
             return

@@ -16,10 +16,10 @@ from logwright.codec.leveldb.formats.manifest import codec as manifest
 from logwright.codec.leveldb.formats.manifest.layout import EditError, EditField
 from logwright.codec.leveldb.formats.manifest.layout import parse as parse_edit
 from logwright.codec.leveldb.formats.records.codec import Payloads
-from logwright.codec.leveldb.names import CURRENT, FileType, named_files, number_in
+from logwright.codec.leveldb.names import CURRENT, FileType, number_in, parse
 from logwright.codec.leveldb.store.version import Version
 from logwright.codec.single_frame import ParseError
-from logwright.codec.store.listing import Listing
+from logwright.codec.store.listing import Entry, Listing
 
 
 @dataclass
@@ -46,9 +46,9 @@ class State:
         return number >= first or number == before
 
 
-def read_state(listing: Listing) -> State:
+def read_state(listing: Listing, manifests: Sequence[Entry]) -> State:
     """Read the best manifest: the one that CURRENT names, if anything in it can be read; otherwise the newest complete one, or the one
-    with the most edits."""
+    with the most edits. `manifests` are the manifests by their names or by their contents."""
     sizes = {entry.name: entry.size for entry in listing.entries()}
     named = _named(listing, sizes)
     if named in sizes:
@@ -56,11 +56,7 @@ def read_state(listing: Listing) -> State:
         if state.version.edits:
             state.current = True
             return state
-    others = [
-        _read(listing, entry.name, entry.size)
-        for entry, _ in named_files(listing, FileType.DESCRIPTOR)
-        if entry.name != named
-    ]
+    others = [_read(listing, entry.name, entry.size) for entry in manifests if entry.name != named]
     best = max(others, key=lambda candidate: candidate.rank, default=State())
     return best if best.version.edits else State()
 
@@ -112,5 +108,8 @@ def _read(listing: Listing, name: str, size: int) -> State:
 def _first(state: State, name: str, edit: Sequence[EditField]) -> None:
     """Note that LevelDB started a manifest on opening: its first edit lists all tables, without numbers (`WriteSnapshot`)."""
     fields = {change.name for change in edit}
+    named = parse(name)
+    if named is None or named.type is not FileType.DESCRIPTOR:
+        return  # a manifest under another name
     if "comparator" in fields and not fields & {"next_file_number", "last_sequence"}:
         state.complete_below = number_in(name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from logwright.codec.fault import UsageError
@@ -13,11 +13,15 @@ from logwright.codec.leveldb.repair.logs import Log
 from logwright.codec.leveldb.repair.state import State, read_state
 from logwright.codec.leveldb.repair.table_blocks import Table
 from logwright.codec.leveldb.repair.tables import Tables
+from logwright.codec.leveldb.store.contents import by_contents
 from logwright.codec.leveldb.store.guess_comparator import UNKNOWN, guess
 from logwright.codec.leveldb.store.newer import newer_files
 from logwright.codec.leveldb.store.version import FileMetaData
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Entry, Listing
+
+_PIECE = 1 << 20
+"""Bytes of files that are compared at a time."""
 
 
 @dataclass
@@ -40,6 +44,8 @@ class Survey:
     """Files other than tables, logs and metadata, and files unknown to LevelDB."""
     adopted: list[Table] = field(default_factory=list)
     """Tables that no manifest names."""
+    misnamed: Mapping[str, FileType] = field(default_factory=dict)
+    """Tables, logs and manifests under each other's names, and what they are."""
     newer: Collection[str] = ()
     """Tables and logs that are newer than the manifest."""
     renamed: list[tuple[str, str]] = field(default_factory=list)
@@ -67,8 +73,9 @@ def survey_database(listing: Listing, options: Options, *, adopt: bool = False) 
 
     Raises `UsageError` if no manifest names the comparator and the keys are in no known order.
     """
-    state = read_state(listing)
-    named = [(entry, parse(entry.name)) for entry in listing.entries()]
+    named, misnamed = by_contents(listing)
+    manifests = [entry for entry, name in named if name is not None and name.type is FileType.DESCRIPTOR]
+    state = read_state(listing, manifests)
     comparator = state.version.comparator or options["comparator"]
     if comparator is None:
         tables = [(entry.name, entry.size) for entry, name in named if name and name.type is FileType.TABLE]
@@ -80,9 +87,18 @@ def survey_database(listing: Listing, options: Options, *, adopt: bool = False) 
                 advice="Pass the application's comparator: comparator=NAME",
             )
     reader = Tables(listing, options, comparator_of(comparator))
-    surveyed = Survey(listing, state, comparator, reader)
+    surveyed = Survey(listing, state, comparator, reader, misnamed=misnamed)
     surveyed.highest = max((name.number for _, name in named if name is not None), default=0)
-    surveyed.newer = newer_files(listing, state.version) if state.version.edits else ()
+    found = [
+        (entry, name)
+        for entry, name in named
+        if name is not None
+        and (name.type is FileType.LOG or (name.type is FileType.TABLE and state.manifest is not None))
+    ]
+    surveyed.newer = newer_files(listing, state.version, found)
+    for entry, _ in named:
+        if entry.name in misnamed and parse(entry.name) is None and entry.name not in surveyed.newer:
+            del misnamed[entry.name]
     live = state.version.files
     files = {number: [entry] for number, entry in _renamed(surveyed, named)}
     renamed = {entry.name for (entry,) in files.values()}
@@ -100,27 +116,55 @@ def _renamed(result: Survey, named: Sequence[tuple[Entry, FileName | None]]) -> 
     """Yield the tables that the manifest names and that exist under another name only: a file of the same size, with the same first and
     last internal key. Sequence numbers make those keys unique. With a damaged manifest every table is read, under any number."""
     live = result.state.version.files if result.state.sound else {}
-    there = {name.number for _, name in named if name is not None and name.type is FileType.TABLE}
-    missing = {number: known for number, (_, known) in live.items() if number not in there}
-    for entry, name in named:
-        if name is not None and name.type is FileType.TABLE and name.number in live:
+    right = {
+        entry.name: name.number
+        for entry, name in named
+        if name is not None and name.type is FileType.TABLE and _has_size(live.get(name.number), entry)
+    }
+    missing = {number: known for number, (_, known) in live.items() if number not in right.values()}
+    for entry, _ in named:
+        if entry.name in right:
             continue
         for number, known in missing.items():
-            if entry.size != known.size:
-                continue
-            check = result.reader.survey(entry.name, number, entry.size, None, None).check
-            if (check.smallest, check.largest) == (known.smallest, known.largest):
+            if entry.size == known.size and _is_table(result, entry, known):
                 result.renamed.append((entry.name, table_name(number)))
                 del missing[number]
                 yield number, entry
                 break
 
 
+def _has_size(known: tuple[int, FileMetaData] | None, entry: Entry) -> bool:
+    return known is not None and entry.size == known[1].size
+
+
+def _is_table(result: Survey, entry: Entry, known: FileMetaData) -> bool:
+    """Return whether a file begins and ends with the internal keys of a table."""
+    check = result.reader.survey(entry.name, known.number, entry.size, None, None).check
+    return (check.smallest, check.largest) == (known.smallest, known.largest)
+
+
+def _copied_from(result: Survey, table: Table) -> str:
+    """Return the name of the table of which a table of the manifest, whose size is another one, is a copy; "" if it is none."""
+    if table.known is None or not table.sound or table.unsupported or table.size == table.known.size:
+        return ""
+    listing = result.listing
+    for entry in listing.entries():
+        name = parse(entry.name)
+        same = entry.size == table.size and entry.name != table.file and name and name.type is FileType.TABLE
+        if same and all(
+            listing.read(entry.name, at, _PIECE) == listing.read(table.file, at, _PIECE)
+            for at in range(0, table.size, _PIECE)
+        ):
+            return entry.name
+    return ""
+
+
 def _sort(
     result: Survey, entry: Entry, name: FileName | None, tables: dict[int, list[Entry]], options: Options
 ) -> None:
     """Classify a file."""
-    if name is None or name.type in (FileType.LOCK, FileType.INFO_LOG):
+    ignored = parse(entry.name) is None and entry.name not in result.newer
+    if ignored or name is None or name.type in (FileType.LOCK, FileType.INFO_LOG):
         result.others.append(entry.name)
     elif name.type is FileType.TABLE:
         tables.setdefault(name.number, []).append(entry)
@@ -128,8 +172,12 @@ def _sort(
         twice = entry.name != log_name(name.number) and any(
             other.name == log_name(name.number) for other in result.listing.entries()
         )
-        if twice or not (result.state.live(name.number) or entry.name in result.newer):
-            result.left.append((entry.name, "a log whose writes are in tables, according to the manifest"))
+        used = result.state.live(name.number) and entry.name not in result.misnamed
+        if twice or not (used or entry.name in result.newer):
+            why = "a log whose writes are in tables, according to the manifest"
+            if entry.name in result.misnamed:
+                why = "by its content a log, whose writes are in another log or in tables"
+            result.left.append((entry.name, why))
         else:
             result.logs.append(logs.survey_log(result.listing, entry.name, name.number, entry.size, options))
     elif name.type is FileType.TEMP:
@@ -163,6 +211,11 @@ def _table(
         return
     level, meta = known if known is not None else (None, None)
     table = result.reader.survey(ranked[0].name, number, ranked[0].size, meta, level)
+    if copied := _copied_from(result, table):
+        assert known is not None
+        result.left.append((table.file, f"a copy of {copied}"))
+        result.missing.append(known)
+        return
     result.tables.append(table)
     if known is None:
         result.adopted.append(table)

@@ -5,7 +5,7 @@ Source of the rules: `DBImpl::Recover`, `DBImpl::RemoveObsoleteFiles` and `Versi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +29,7 @@ from logwright.codec.leveldb.startup import start
 from logwright.codec.leveldb.store import live
 from logwright.codec.leveldb.store.assemble import assemble
 from logwright.codec.leveldb.store.builder import OPTIONS, DatabaseBuilder
+from logwright.codec.leveldb.store.contents import KINDS, by_contents
 from logwright.codec.leveldb.store.facts import facts
 from logwright.codec.leveldb.store.guess_comparator import UNKNOWN, guess
 from logwright.codec.leveldb.store.newer import newer_files
@@ -187,7 +188,12 @@ class _Planner:
         """The numbers of all files."""
         self.gone = sorted(set(self.live) - self.there)
         """Tables that the manifest names but that have no file."""
-        self.newer = newer_files(listing, self.version) if self.sound else {}
+        self.newer: Mapping[str, int] = {}
+        """Files that are newer than the manifest, with their highest sequence numbers."""
+        self.contents: Mapping[str, FileType] = {}
+        """What misnamed files not in use are."""
+        if self.sound:
+            self._find_newer()
         self.faults: list[tuple[str, Fault]] = []
         requested = options["comparator"]
         self.named = self.version.comparator or requested
@@ -197,6 +203,19 @@ class _Planner:
         if requested is not None and requested != self.comparator:
             text = f"Invalid argument: {self.comparator} does not match existing comparator : {requested}"
             self._fault("", text, Kind.LINK, system="LevelDB refuses to open")
+
+    def _find_newer(self) -> None:
+        used = {
+            file.entry.name for file in self.files if file.type is FileType.TABLE and file.number in self.live
+        }
+        named, contents = by_contents(self.listing, {*used, self.descriptor.manifest or ""})
+        found = [
+            (entry, name)
+            for entry, name in named
+            if name is not None
+            and (name.type is FileType.LOG or (name.type is FileType.TABLE and entry.name not in used))
+        ]
+        self.newer, self.contents = newer_files(self.listing, self.version, found), contents
 
     def _fault(
         self,
@@ -269,6 +288,8 @@ class _Planner:
         name, size = file.entry.name, file.entry.size
         if name == self.descriptor.manifest:
             return PlannedFile(name, size, Role.DERIVED, MANIFEST, note="the manifest in use")
+        if name in self.newer:
+            return self._newer(file)
         if file.type is None:
             return PlannedFile(name, size, Role.FOREIGN, note="not a LevelDB file, ignored by it")
         if file.type is FileType.CURRENT:
@@ -311,8 +332,6 @@ class _Planner:
                 file, f"{table_name(file.number)} is read, not this file of the same number", removed=False
             )
         note = ""
-        if name in self.newer:
-            return self._newer(file)
         if self.sound and file.number not in self.live:
             if not self.gone or file.number < (self.version.next_file_number or 0):
                 return self._leftover(file, "not named by the manifest")
@@ -334,8 +353,6 @@ class _Planner:
         if not file.opened:
             text = f"LevelDB looks for {log_name(number)}, not for this name, and silently skips it"
             return self._misnamed(file, text)
-        if file.entry.name in self.newer:
-            return self._newer(file)
         first, before = self.version.log_number or 0, self.version.prev_log_number or 0
         if self.sound and number < first and number != before:
             return self._leftover(file, f"older than log {first}, the first one that is read")
@@ -344,14 +361,25 @@ class _Planner:
     def _newer(self, file: _File) -> PlannedFile:
         """Return a file that is newer than the manifest, which would have LevelDB delete it."""
         name = file.entry.name
+        kind = self.contents.get(name, file.type)
+        assert kind is not None
         text = (
             f"it has sequence numbers up to {self.newer[name]}, but the manifest, which does not use this file, ends at "
-            f"{self.version.last_sequence or 0}, and no log in use has them: the manifest is older than the file, or another database's"
+            f"{self.version.last_sequence or 0}, and no log in use has them: "
         )
-        self._fault(name, text, system="LevelDB deletes the file when it opens the database")
-        codec = None if file.type is None else _CODECS.get(file.type)
+        if kind is file.type:
+            text += "the manifest is older than the file, or another database's"
+        else:
+            text += f"it is {KINDS[kind]} under another name"
+        system = "LevelDB deletes the file when it opens the database"
+        if file.type is None:
+            system = "LevelDB ignores the file"
+        self._fault(name, text, system=system)
+        hints = self._hints(file) if kind is file.type else {}
+        if kind is FileType.TABLE:
+            hints = {"level": None, "comparator": self.comparator}
         return PlannedFile(
-            name, file.entry.size, Role.PRIMARY, codec, self._hints(file), "newer than the manifest"
+            name, file.entry.size, Role.PRIMARY, _CODECS[kind], hints, "newer than the manifest"
         )
 
     def _missing(self) -> None:

@@ -7,7 +7,7 @@ lower ones. After a crash, a table that no edit names yet has entries of the log
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
@@ -16,26 +16,27 @@ from logwright.codec.leveldb.formats.log import codec as log
 from logwright.codec.leveldb.formats.records.layout import BATCH_HEADER
 from logwright.codec.leveldb.formats.table import codec as table
 from logwright.codec.leveldb.formats.table.index import DATA
-from logwright.codec.leveldb.names import FileType, log_name, named_files
+from logwright.codec.leveldb.names import FileName, FileType, log_name
 from logwright.codec.leveldb.store.version import Version
 from logwright.codec.store.listing import Entry, Listing
 
 
-def newer_files(listing: Listing, version: Version) -> Mapping[str, int]:
+def newer_files(
+    listing: Listing, version: Version, files: Iterable[tuple[Entry, FileName]]
+) -> Mapping[str, int]:
     """Return the tables and logs not in use by the manifest that have sequence numbers above its last one which no log in use has, each
-    with its highest one."""
+    with its highest one. `files` are the tables and logs, by their names or by their contents."""
     first, before, known = version.log_number or 0, version.prev_log_number or 0, version.last_sequence or 0
     unused: list[tuple[Entry, FileType]] = []
     used: list[Entry] = []
-    for entry, named in named_files(listing, FileType.TABLE, FileType.LOG):
+    for entry, named in files:
         if named.type is FileType.TABLE:
             if named.number not in version.files:
                 unused.append((entry, named.type))
-        elif entry.name == log_name(named.number):
-            if named.number >= first or named.number == before:
-                used.append(entry)
-            else:
-                unused.append((entry, named.type))
+        elif entry.name == log_name(named.number) and (named.number >= first or named.number == before):
+            used.append(entry)
+        else:
+            unused.append((entry, named.type))
     if not unused:
         return {}
     logged = [_span(_in_log(listing, entry)) for entry in used]

@@ -24,8 +24,9 @@ from logwright.codec.leveldb.formats.records.codec import Payloads
 from logwright.codec.leveldb.formats.records.log_reader import Dropped, read_records
 from logwright.codec.leveldb.keys import BYTEWISE
 from logwright.codec.leveldb.names import CURRENT
+from logwright.codec.leveldb.store.contents import misnamed
 from logwright.codec.single_frame import ParseError
-from logwright.codec.store.listing import Listing
+from logwright.codec.store.listing import Entry, Listing
 from logwright.codec.window import Bytes
 
 
@@ -207,4 +208,6 @@ def read_descriptor(listing: Listing, *, comparator: str | None = None) -> Descr
         recovered = recover(ListedFile(listing, name, sizes[name]).pread, sizes[name], comparator=comparator)
     except UnreadableError as wrong:
         recovered = Descriptor(Version(), f"IO error: {name}: {wrong.message}", wrong.start)
+    if recovered.error is not None and (hint := misnamed(listing, Entry(name, sizes[name]))):
+        recovered = replace(recovered, hint=f"{name} has the content of {hint}")
     return replace(recovered, manifest=name, file=name)
