@@ -164,6 +164,9 @@ TWO_TABLES = CraftedDatabase(
         (table_name(5), manifest_name(9)),
         (log_name(8), manifest_name(9)),
         (table_name(5), table_name(7)),
+        (log_name(8), "CURRENT"),
+        (manifest_name(9), "CURRENT"),
+        (table_name(5), "CURRENT"),
     ],
 )
 def test_files_under_each_others_names_are_used_for_what_they_are(names: tuple[str, str]) -> None:
@@ -193,3 +196,11 @@ def test_copy_over_a_table_is_the_loss_of_that_table() -> None:
     assert f"{table_name(7)} is not in the result: a copy of {table_name(5)}" in " ".join(
         plan.summary().warnings
     )
+
+
+def test_damaged_table_gives_way_to_a_copy_under_another_name() -> None:
+    whole = TWO_TABLES.files[table_name(5)]
+    damaged = MemoryDirectory({**TWO_TABLES.files, table_name(5): whole[:100], "copy of 5": whole})
+    result, _ = repaired(damaged)
+    assert result.files[table_name(5)] == whole
+    assert check_leveldb_accepts(result) == check_leveldb_accepts(MemoryDirectory(TWO_TABLES.files))

@@ -323,10 +323,9 @@ def test_files_in_the_wrong_of_two_directories_are_noted(tmp_path: Path) -> None
         "dataLogDir/snapshot.0": ("leftover", "a snapshot in the directory of the logs"),
         "dataLogDir/readme": ("foreign", "not ZooKeeper's, ignored by it"),
     }
-    systems = {row["file"]: row["system"] for row in summary["faults"]}
-    assert systems == {
-        "log.1": "the server does not start: SnapDirContentCheckException",
-        "dataLogDir/snapshot.0": "the server does not start: LogDirContentCheckException",
+    assert {row["detail"]: row["system"] for row in summary["faults"]} == {
+        "log.1 is a log in the directory of the snapshots": "the server does not start: SnapDirContentCheckException",
+        "snapshot.0 is a snapshot in the directory of the logs": "the server does not start: LogDirContentCheckException",
     }
 
 

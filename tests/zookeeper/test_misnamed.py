@@ -9,7 +9,7 @@ import pytest
 from memory_directory import MemoryDirectory
 from zookeeper_crafted import create, log, record
 from zookeeper_repairs import checked, repaired, served, truth
-from zookeeper_startup import data_directory, memory_of
+from zookeeper_startup import GOLDEN, data_directory, memory_of
 
 import logwright as lw
 from logwright.codec.fault import DamageError, Severity
@@ -252,3 +252,60 @@ def test_transactions_of_a_log_that_a_server_does_not_open_count_as_lost(tmp_pat
     assert system["opens"]
     assert system["rows_lost"] == 1
     assert system["lost"][0]["first_zxid"] == 0x27
+
+
+SNAPSHOT, LOG = "data/version-2/snapshot.0", "datalog/version-2/log.1"
+
+
+@pytest.mark.parametrize(
+    "moved",
+    [
+        {SNAPSHOT: LOG, LOG: SNAPSHOT},
+        {SNAPSHOT: "data/version-2/log.3"},
+        {LOG: "datalog/version-2/snapshot.3"},
+        {SNAPSHOT: "datalog/version-2/snapshot.0"},
+        {LOG: "data/version-2/log.1"},
+    ],
+    ids=str,
+)
+@STRATEGIES
+def test_files_in_the_directory_of_the_others_are_moved_back(
+    moved: dict[str, str], strategy: str, tmp_path: Path
+) -> None:
+    intact = {name: (GOLDEN / "split_dirs" / name).read_bytes() for name in (SNAPSHOT, LOG)}
+    for folder in ("data", "datalog"):
+        (tmp_path / folder / "version-2").mkdir(parents=True)
+    for name, data in intact.items():
+        (tmp_path / moved.get(name, name)).write_bytes(data)
+    with pytest.warns(lw.DamageWarning):
+        broken = lw.read(tmp_path / "data", mode="DROPMALFORMED", dataLogDir=str(tmp_path / "datalog"))
+    lw.repair(tmp_path / "data", tmp_path / "out", strategy=strategy, dataLogDir=str(tmp_path / "datalog"))
+    right = lw.read(GOLDEN / "split_dirs/data", dataLogDir=str(GOLDEN / "split_dirs/datalog"))
+    assert lw.read(tmp_path / "out", codec="zookeeper.datadir").equals(right)
+    assert broken.num_rows <= right.num_rows
+
+
+def test_server_does_not_start_with_a_log_among_the_snapshots_and_an_empty_data_log_dir(
+    tmp_path: Path,
+) -> None:
+    for folder, name in (("data", SNAPSHOT), ("data", LOG), ("datalog", "")):
+        place = tmp_path / folder / "version-2"
+        place.mkdir(parents=True, exist_ok=True)
+        if name:
+            (place / Path(name).name).write_bytes((GOLDEN / "split_dirs" / name).read_bytes())
+    separate = str(tmp_path / "datalog")
+    with pytest.raises(DamageError, match=r"log\.1 is a log in the directory of the snapshots"):
+        lw.read(tmp_path / "data", dataLogDir=separate)
+    system = lw.verify(tmp_path / "data", dataLogDir=separate)["system"]
+    assert not system["opens"]
+    assert system["error_class"].endswith("SnapDirContentCheckException")
+
+
+@pytest.mark.parametrize("name", ["log_30", "log_1"])
+def test_strategy_system_keeps_transactions_that_a_server_applies_twice(name: str) -> None:
+    """It does not stop at them."""
+    data = memory_of("rolled").files["log.1"]
+    damaged = changed("rolled", **{name: twice(data)})
+    result, plan = repaired(damaged, "system")
+    assert result.files[name.replace("_", ".")] == twice(data)
+    assert plan.cut == []

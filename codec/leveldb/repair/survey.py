@@ -190,7 +190,11 @@ def _table(
     """Survey a table, which may have several files or none."""
     state = result.state
     names = (table_name(number), old_table_name(number))
-    ranked = sorted(files, key=lambda candidate: (candidate.name not in names, candidate.name))
+    found = {name for name, _ in result.renamed}
+    ranked = sorted(
+        files,
+        key=lambda candidate: (candidate.name not in found, candidate.name not in names, candidate.name),
+    )
     for entry in ranked[1:]:
         result.left.append((entry.name, f"{ranked[0].name} has the same number"))
     if known is None and ranked[0].name not in result.newer:

@@ -50,7 +50,8 @@ def by_contents(
     out: list[tuple[Entry, FileName | None]] = []
     wrong: dict[str, FileType] = {}
     for entry, name in named:
-        readable = entry.size and (name is None or name.type in KINDS) and entry.name not in used
+        looked_at = name is None or name.type in KINDS or name.type is FileType.CURRENT
+        readable = entry.size and looked_at and entry.name not in used
         kind = content_of(listing, entry) if readable else None
         if kind is not None and (kind is FileType.LOG if name is None else kind is not name.type):
             highest += 1

@@ -208,7 +208,7 @@ class _Planner:
         used = {
             file.entry.name for file in self.files if file.type is FileType.TABLE and file.number in self.live
         }
-        named, contents = by_contents(self.listing, {*used, self.descriptor.manifest or ""})
+        named, contents = by_contents(self.listing, {*used, CURRENT, self.descriptor.manifest or ""})
         found = [
             (entry, name)
             for entry, name in named

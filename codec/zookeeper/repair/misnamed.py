@@ -36,12 +36,13 @@ class Misnamed:
 
 
 def find(listing: Listing, data_files: Sequence[DataFile]) -> dict[str, Misnamed]:
-    """Return the misnamed files by name."""
+    """Return the misnamed files by name, and those in the directory of the others."""
     out = {}
+    strange = files.misplaced(listing)
     for file in data_files:
         said = (file.named.kind, "" if file.named.kind == LOG else file.named.compression)
-        content = files.content_of(listing, file.name)
-        if content is not None and content != said:
+        content = files.content_of(listing, file.name) or said
+        if content != said or file in strange:
             out[file.name] = Misnamed(file, *content)
     return out
 
@@ -57,7 +58,7 @@ def equal(listing: Listing, file: DataFile, other: str) -> bool:
 
 
 def log(listing: Listing, misnamed: Misnamed, options: Options, *, correct: bool) -> Log:
-    """Survey a log under the name of a snapshot."""
+    """Survey a log under the name of a snapshot, or in its directory."""
     file = misnamed.file
     out = logs.survey(listing, file.name, file.size, options, correct=correct)
     out.named = out.first if len(out.zxid) else 0

@@ -356,6 +356,12 @@ class DataDirRepair(RepairPlan, Repairer):
         self.notes += [
             f"{file} is {name}: it has the content of a {'snapshot' if files.base(name).startswith(SNAPSHOT) else 'log'}."
             for file, name in survey.misnamed
+            if files.base(file) != files.base(name)
+        ]
+        self.notes += [
+            f"{file} was in the directory of the {'logs' if files.folder(file) else 'snapshots'}."
+            for file, name in survey.misnamed
+            if files.base(file) == files.base(name)
         ]
         self.notes += [
             f"{file} is renamed to {name}: by its digest it has the tree after that transaction."

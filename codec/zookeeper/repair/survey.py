@@ -55,12 +55,16 @@ class Survey:
     others: list[str] = field(default_factory=list)
 
 
-def survey(listing: Listing, options: Options, *, correct: bool = True) -> Survey:
-    """Survey a directory. `correct`: whether single flipped bits are corrected."""
+def survey(listing: Listing, options: Options, *, correct: bool = True, by_content: bool = True) -> Survey:
+    """Survey a directory. `correct`: whether single flipped bits are corrected. `by_content`: whether logs and snapshots under each other's
+    names, or in each other's directories, are what they are by their content."""
     result = Survey(listing, {entry.name: entry.size for entry in listing.entries()})
-    data_files = [file for file in (*files.snapshots(listing), *files.logs(listing)) if file.zxid >= 0]
+    found = [*files.snapshots(listing), *files.logs(listing)]
+    if by_content:
+        found += files.misplaced(listing)
+    data_files = [file for file in found if file.zxid >= 0]
     ours = {file.name for file in data_files}
-    wrong = misnamed.find(listing, data_files)
+    wrong = misnamed.find(listing, data_files) if by_content else {}
     for file in data_files:
         if file.name in wrong:
             continue
@@ -109,14 +113,16 @@ def _misnamed(result: Survey, wrong: Mapping[str, Misnamed], options: Options, *
     result.logs.sort(key=lambda log: (log.named, log.name))
 
 
-def reorder(surveyed: Survey) -> None:
-    """Name each log after its first record, keep one log per zxid, and drop records that a later log has again, or that are there
-    twice."""
+def reorder(surveyed: Survey, *, once: bool = True) -> None:
+    """Name each log after its first record, keep one log per zxid, and drop records that a later log has again. `once`: drop those that
+    are there twice too, which a server applies again."""
     known = zxids(surveyed.logs)
     for log in surveyed.logs:
         _rename(log, known)
     _once(surveyed)
-    found = superseded_by(surveyed.logs)
+    surveyed.logs = found = superseded_by(surveyed.logs)
+    if not once:
+        return
     surveyed.logs = without_copies(surveyed.listing, found)
     surveyed.repeated = [log.file for log, kept in zip(found, surveyed.logs, strict=True) if kept is not log]
     surveyed.logs = without_strays(surveyed.logs)

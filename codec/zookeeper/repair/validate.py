@@ -17,11 +17,12 @@ from logwright.codec.zookeeper.store import files
 from logwright.codec.zookeeper.store.trace import Trace, load, trace
 
 
-def validate(survey: Survey) -> None:
+def validate(survey: Survey, *, rename: bool = True) -> None:
     """Mark snapshots that a server refuses as unsound, newest first, up to a good one. Do the same with those whose digest is wrong, if
     that one, or the empty tree, and the logs have everything in them, and with older ones whose tree is earlier than their name. Records
-    in doubt are removed unless a digest confirms them."""
-    _rename(survey)
+    in doubt are removed unless a digest confirms them. `rename`: name snapshots after their digests where that helps."""
+    if rename:
+        _rename(survey)
     doubtful: list[Snapshot] = []
     for snapshot in [snapshot for snapshot in reversed(survey.snapshots) if snapshot.sound]:
         seen = Overlay(survey.listing, [OutputFile(snapshot.name, snapshot.pieces or [])])

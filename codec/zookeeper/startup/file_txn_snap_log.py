@@ -66,17 +66,26 @@ class Restored:
 
 
 class FileTxnSnapLog:
-    """The files of a server. `above` are the names beside `version-2`."""
+    """The files of a server. `above` are the names beside `version-2`. `separate`: whether logs and snapshots have their own directories,
+    also if that of the logs is empty."""
 
-    def __init__(self, disk: Overlay, settings: ServerSettings, above: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        disk: Overlay,
+        settings: ServerSettings,
+        above: frozenset[str] = frozenset(),
+        *,
+        separate: bool = False,
+    ) -> None:
         self.disk, self.settings, self.above = disk, settings, above
+        self.separate = separate or has_log_directory(disk)
         self.txn_log = FileTxnLog(disk, settings)
         self.snap_log = FileSnap(disk, settings)
 
     def check(self) -> None:
         """The constructor. It refuses snapshots among the logs, and logs among the snapshots, if each have their own directory. Raises
         `Thrown`."""
-        if not self.settings.checks_directories or not has_log_directory(self.disk):
+        if not self.settings.checks_directories or not self.separate:
             return
         names = [entry.name for entry in self.disk.entries()]
         if any(name.startswith(f"{DATA_LOG_DIR}/{SNAPSHOT}.") for name in names):

@@ -12,10 +12,10 @@ from logwright.codec.engine.repair import Removed
 from logwright.codec.engine.startup import Answers, LostRows, Refused, Served, Settings, Startup, SystemRepair
 from logwright.codec.fault import LogwrightError, UsageError
 from logwright.codec.option import Options
-from logwright.codec.store.listing import Listing
+from logwright.codec.store.listing import Listing, Plan, Role
 from logwright.codec.store.overlay import Overlay
 from logwright.codec.zookeeper.formats.snapshot import write as encode
-from logwright.codec.zookeeper.names import VERSION_DIR, snapshot_name, zxid_text
+from logwright.codec.zookeeper.names import LOG, VERSION_DIR, parse, snapshot_name, zxid_text
 from logwright.codec.zookeeper.repair import logs
 from logwright.codec.zookeeper.repair.logs import Log
 from logwright.codec.zookeeper.repair.snapshots import Snapshot
@@ -28,7 +28,7 @@ from logwright.codec.zookeeper.startup.messages import Deleted, warnings
 from logwright.codec.zookeeper.startup.quorum_peer import load_epochs
 from logwright.codec.zookeeper.startup.settings import VERSIONS, ServerSettings
 from logwright.codec.zookeeper.store import materialize, views
-from logwright.codec.zookeeper.store.files import has_log_directory
+from logwright.codec.zookeeper.store.files import folder, has_log_directory
 from logwright.codec.zookeeper.store.selection import prefix_of
 from logwright.codec.zookeeper.store.write import of_tree
 
@@ -99,9 +99,9 @@ class ServedTree(Served):
         """A server leaves damaged logs and snapshots unchanged and continues in a new log. Here, logs end where it stops reading, and
         skipped snapshots are removed, so that everything left is sound."""
         overlay = repair.overlay
-        survey_result = survey(overlay.below, self.settings.options)
-        reorder(survey_result)
-        validate(survey_result)
+        survey_result = survey(overlay.below, self.settings.options, by_content=False)
+        reorder(survey_result, once=False)
+        validate(survey_result, rename=False)
         for snapshot in survey_result.snapshots:
             if (snapshot.cut or not snapshot.sound) and snapshot.file != self.saved:
                 overlay.delete(snapshot.file)
@@ -150,10 +150,22 @@ def _up_to_damage(log: Log) -> Log:
     return replacements
 
 
+def _has_misplaced_log(plan: Plan) -> bool:
+    """Return whether a log is among the snapshots although logs have their own directory."""
+    return any(
+        file.role is Role.LEFTOVER
+        and not folder(file.name)
+        and (named := parse(file.name)) is not None
+        and named.kind == LOG
+        and named.zxid >= 0
+        for file in plan.files
+    )
+
+
 def start(overlay: Overlay, settings: Settings) -> ServedTree | Refused:
     """Follow the start of a server. See `codec.engine.startup.Start`."""
     server = ServerSettings(settings.version, settings.options)
-    files = FileTxnSnapLog(overlay, server, _above(overlay))
+    files = FileTxnSnapLog(overlay, server, _above(overlay), separate=_has_misplaced_log(settings.plan))
     try:
         files.check()
         restored = files.restore()

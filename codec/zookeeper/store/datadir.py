@@ -259,8 +259,9 @@ class _Planner:
         if (of_logs or self.separate_logs) and named.kind == (SNAPSHOT if of_logs else LOG):
             error = "LogDirContentCheckException" if of_logs else "SnapDirContentCheckException"
             note = f"a {named.kind} in the directory of the {'logs' if of_logs else 'snapshots'}"
-            system = f"the server does not start: {error}"
-            return self._leftover(entry, codec, note, severity=Severity.ERROR, system=system)
+            # An error of the directory, since no view reads this file.
+            self._fault("", f"{base(entry.name)} is {note}", system=f"the server does not start: {error}")
+            return PlannedFile(entry.name, entry.size, Role.LEFTOVER, codec, note=note)
         if named.zxid < 0:
             note = f"a server never reads it: its zxid is {named.zxid}"
             return self._leftover(entry, codec, note, Kind.ORDER, Severity.WARNING)

@@ -96,6 +96,15 @@ def logs(listing: Listing) -> list[DataFile]:
     return _of_kind((entry for entry in listing.entries() if folder(entry.name) == there), LOG)
 
 
+def misplaced(listing: Listing) -> list[DataFile]:
+    """Return the logs and snapshots, by their names, in the directory of the others: a server does not start on them."""
+    if not has_log_directory(listing):
+        return []
+    entries = listing.entries()
+    strange = _of_kind((entry for entry in entries if not folder(entry.name)), LOG)
+    return strange + _of_kind((entry for entry in entries if folder(entry.name) == DATA_LOG_DIR), SNAPSHOT)
+
+
 def candidates(listing: Listing) -> list[DataFile]:
     """Return the snapshots that a server tries to load, newest first."""
     complete = [file for file in reversed(snapshots(listing)) if looks_complete(listing, file)]
