@@ -12,7 +12,7 @@ from leveldb_startup import CraftedDatabase, physical, put
 from memory_directory import MemoryDirectory
 
 import logwright as lw
-from logwright.codec.fault import DamageError
+from logwright.codec.fault import DamageError, Severity
 from logwright.codec.leveldb.names import log_name, manifest_name, table_name
 
 Pairs = list[tuple[bytes, bytes]]
@@ -204,3 +204,41 @@ def test_damaged_table_gives_way_to_a_copy_under_another_name() -> None:
     result, _ = repaired(damaged)
     assert result.files[table_name(5)] == whole
     assert check_leveldb_accepts(result) == check_leveldb_accepts(MemoryDirectory(TWO_TABLES.files))
+
+
+def test_log_that_ends_with_the_bytes_of_a_table_is_a_log() -> None:
+    data = TWO_TABLES.files[log_name(8)]
+    damaged = {**TWO_TABLES.files, log_name(8): data + TWO_TABLES.files[table_name(5)][-100:]}
+    result, _ = repaired(MemoryDirectory(damaged))
+    assert check_leveldb_accepts(result) == check_leveldb_accepts(MemoryDirectory(TWO_TABLES.files))
+
+
+def test_log_with_the_content_of_current_is_an_error() -> None:
+    damaged = MemoryDirectory({**TWO_TABLES.files, log_name(8): TWO_TABLES.files["CURRENT"]})
+    text = "it has the content of CURRENT: the file was renamed, copied or exchanged"
+    assert (log_name(8), text) in {(name, fault.detail) for name, fault in check_faults(damaged)}
+
+
+def test_table_of_an_unfinished_compaction_replaces_lost_inputs() -> None:
+    """It has what the lost table had, as no edit has removed its inputs."""
+    merged = CraftedDatabase([(1, 10, [*rows(0, 5, b"older"), *rows(5, 20, b"newer", 100)])])
+    files = {**TWO_TABLES.files, table_name(10): merged.files[table_name(10)]}
+    right = check_leveldb_accepts(MemoryDirectory(TWO_TABLES.files))
+    result, _ = repaired(MemoryDirectory(files))
+    assert table_name(10) not in result.files
+    for lost in (b"", None):
+        damaged = {name: lost if name == table_name(7) else data for name, data in files.items()}
+        result, _ = repaired(
+            MemoryDirectory({name: data for name, data in damaged.items() if data is not None})
+        )
+        assert check_leveldb_accepts(result) == right
+
+
+def test_log_older_than_the_tables_is_noted() -> None:
+    """LevelDB searches it first."""
+    crafted = CraftedDatabase([(2, 5, rows(0, 40, b"table"))], logs={6: log(20, 30)}, last_sequence=40)
+    (fault,) = check_faults(MemoryDirectory(crafted.files), Severity.WARNING)
+    assert fault[1].detail == "it has the sequence number 20, but table 5 has numbers up to 40"
+    _, plan = repaired(MemoryDirectory(crafted.files))
+    assert "000006.log: its writes are not newer than all tables" in " ".join(plan.summary().warnings)
+    assert "Get may return older values" in " ".join(plan.summary().before_you_start)

@@ -73,6 +73,8 @@ class DatabaseChecker:
         self._highest = self._sequence or 0
         self._logged = 0
         """Entries of the sound batches of the logs."""
+        self._lowest: dict[str, int] = {}
+        """The lowest sequence number of each log."""
         self._log: tuple[str, int] = ("", 0)
         """The current log, and where its last good record ended."""
 
@@ -117,6 +119,9 @@ class DatabaseChecker:
         first = frames.header["sequence"].astype(np.int64)
         counts = np.maximum(frames.header["count"].astype(np.int64), 0)
         self._logged += int(counts.sum())
+        if counts.any():
+            lowest = int(first[counts > 0].min())
+            self._lowest[file.name] = min(lowest, self._lowest.get(file.name, lowest))
         last = first + counts - 1
         start = frames.start + window.offset
         from_start = start[0] == (end if name == file.name else 0)
@@ -150,6 +155,7 @@ class DatabaseChecker:
             live = self._version.files
             self._check_missing(live)
             self._check_numbers(live)
+            self._check_logs(live)
             self._check_levels()
             for number, (_, known) in live.items():
                 if number in self._tables:
@@ -209,6 +215,17 @@ class DatabaseChecker:
                     text = f"it has sequence numbers up to {check.high}, but the last one of the database is {self._highest}"
                     system = "LevelDB hides entries with a larger one"
                     self._report(name, Kind.LINK, text, Severity.ERROR, system)
+
+    def _check_logs(self, live: Mapping[int, tuple[int, FileMetaData]]) -> None:
+        """Report logs whose writes are not newer than all tables."""
+        newest = max((number for number in self._tables if number in live), key=self._high, default=None)
+        for name, low in self._lowest.items():
+            if newest is not None and low <= self._high(newest):
+                text = f"it has the sequence number {low}, but table {newest} has numbers up to {self._high(newest)}"
+                self._report(name, Kind.ORDER, text, Severity.WARNING, _OLDER)
+
+    def _high(self, number: int) -> int:
+        return self._tables[number][1].high
 
     def _check_levels(self) -> None:
         """Report overlapping tables of a level below 0."""

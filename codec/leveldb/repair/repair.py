@@ -34,7 +34,7 @@ from logwright.codec.leveldb.names import (
 from logwright.codec.leveldb.repair import logs
 from logwright.codec.leveldb.repair.levels import APART, NEWER, OLDER, TANGLED, Span, assign_levels
 from logwright.codec.leveldb.repair.logs import Log
-from logwright.codec.leveldb.repair.survey import Survey, survey_database
+from logwright.codec.leveldb.repair.survey import NOT_NAMED, Survey, survey_database
 from logwright.codec.leveldb.repair.table_blocks import Table
 from logwright.codec.leveldb.startup import start
 from logwright.codec.leveldb.store.contents import KINDS
@@ -52,6 +52,7 @@ _COMPARATOR = Option(
     "Name of the comparator, if no manifest records it; default: the known one that the tables' keys are ordered by",
     parse_text,
 )
+_OLDER = "Get may return older values than an iterator until a full compaction (CompactRange without bounds)."
 _FRAMEWISE = (str(Strategy.SALVAGE), str(Strategy.PREFIX))
 _OWN = (
     Option(
@@ -280,9 +281,7 @@ class DatabaseRepair(RepairPlan, Repairer):
             self.notes.append(
                 f"{names}: each has newer entries than another one for some keys, so they are placed in level 0."
             )
-            self.before_you_start.append(
-                "Get may return older values than an iterator until a full compaction (CompactRange without bounds)."
-            )
+            self.before_you_start.append(_OLDER)
 
     def _covered(self, table: Table) -> bool:
         """Return whether the keys of a table are within those of its entry in the manifest, if it has one, and its size is right. They are
@@ -339,6 +338,12 @@ class DatabaseRepair(RepairPlan, Repairer):
             self.notes.append(
                 f"{names}: adopted although the manifest does not name them. Deleted keys may be back."
             )
+        orphans = [name for name, why in surveyed.left if why == NOT_NAMED]
+        if orphans and surveyed.missing:
+            self.notes.append(
+                f"{_names(orphans)} may have older versions of lost entries: orphans=adopt keeps them, and may bring deleted keys back."
+            )
+        self._note_older_logs()
         for name, kind in surveyed.misnamed.items():
             self.notes.append(f"{name} is {KINDS[kind]} by its content.")
         for name in surveyed.newer:
@@ -370,6 +375,15 @@ class DatabaseRepair(RepairPlan, Repairer):
                 self.notes.append(
                     f"{table.file} has blocks or entries of an unknown type: it is copied unchanged."
                 )
+
+    def _note_older_logs(self) -> None:
+        """Note logs that do not have the newest entries, though LevelDB searches them first."""
+        surveyed = self.surveyed
+        highest = max((table.high for table in surveyed.tables), default=-1)
+        older = [log_name(log.number) for log in surveyed.logs if log.rows and log.low <= highest]
+        if older:
+            self.notes.append(f"{_names(older)}: its writes are not newer than all tables.")
+            self.before_you_start.append(_OLDER)
 
     def _note_older_entries(self) -> None:
         """Note where older entries become visible because newer ones are lost."""

@@ -20,6 +20,7 @@ from logwright.codec.leveldb.store.version import FileMetaData
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Entry, Listing
 
+NOT_NAMED = "a table that the manifest does not name"
 _PIECE = 1 << 20
 """Bytes of files that are compared at a time."""
 
@@ -105,10 +106,12 @@ def survey_database(listing: Listing, options: Options, *, adopt: bool = False) 
     for entry, name in named:
         if entry.name not in renamed:
             _sort(surveyed, entry, name, files, options)
-    # A manifest that names missing tables may have lost its last edits.
-    following = (state.version.next_file_number or 0) if live.keys() - files.keys() else surveyed.highest + 1
+    # Tables that an unfinished compaction wrote have entries of others; a manifest that names missing tables may have lost its last edits.
+    following = state.version.next_file_number or 0
     for number in sorted({*live, *files}):
-        _table(surveyed, number, files.get(number, []), live.get(number), adopt or number >= following)
+        lossy = bool(surveyed.missing) or any(table.lost for table in surveyed.tables)
+        later = lossy and number >= following
+        _table(surveyed, number, files.get(number, []), live.get(number), adopt or later)
     return surveyed
 
 
@@ -201,7 +204,7 @@ def _table(
         if number in state.gone:
             why = "a table that the manifest deletes"
         elif state.sound and not adopt:
-            why = "a table that the manifest does not name"
+            why = NOT_NAMED
         elif number < state.complete_below and not adopt:
             why = "a table that the manifest, which begins with a full list, does not name"
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 
 from logwright.codec.fault import UnreadableError
@@ -16,20 +17,39 @@ from logwright.codec.leveldb.names import FileName, FileType
 from logwright.codec.leveldb.names import parse as parse_name
 from logwright.codec.store.listing import Entry, Listing
 
-KINDS = {FileType.TABLE: "a table", FileType.LOG: "a log", FileType.DESCRIPTOR: "a manifest"}
+KINDS = {
+    FileType.TABLE: "a table",
+    FileType.LOG: "a log",
+    FileType.DESCRIPTOR: "a manifest",
+    FileType.CURRENT: "CURRENT",
+}
+_POINTER = re.compile(rb"MANIFEST-[0-9]+\n?")
+_LONGEST = 64
+"""Bytes that CURRENT has at most."""
 
 
-def content_of(listing: Listing, entry: Entry) -> FileType | None:
-    """Return whether a file is a table, by the end of its footer, or a log or a manifest, by its first record. None if it is neither."""
+def content_of(listing: Listing, entry: Entry, expected: FileType | None = None) -> FileType | None:
+    """Return whether a file is CURRENT, a table, by the end of its footer, or a log or a manifest, by its first record. None if it is none
+    of them. A file that may be several is what is `expected`."""
     try:
-        if (
-            entry.size >= FOOTER_SIZE
-            and listing.read(entry.name, entry.size - len(MAGIC), len(MAGIC)) == MAGIC
-        ):
-            return FileType.TABLE
-        event = next(read_records(ListedFile(listing, entry.name, entry.size).pread, entry.size), None)
+        if entry.size <= _LONGEST and _POINTER.fullmatch(listing.read(entry.name, 0, entry.size)):
+            return FileType.CURRENT
+        found = [_by_footer(listing, entry), _by_record(listing, entry)]
     except UnreadableError:
         return None
+    kinds = [kind for kind in found if kind is not None]
+    return expected if expected in kinds else next(iter(kinds), None)
+
+
+def _by_footer(listing: Listing, entry: Entry) -> FileType | None:
+    if entry.size < FOOTER_SIZE:
+        return None
+    end = listing.read(entry.name, entry.size - len(MAGIC), len(MAGIC))
+    return FileType.TABLE if end == MAGIC else None
+
+
+def _by_record(listing: Listing, entry: Entry) -> FileType | None:
+    event = next(read_records(ListedFile(listing, entry.name, entry.size).pread, entry.size), None)
     if not isinstance(event, Delivered) or not len(event.frames):
         return None
     records = Payloads.of(event.window, event.frames.pick(slice(0, 1)))
@@ -50,9 +70,8 @@ def by_contents(
     out: list[tuple[Entry, FileName | None]] = []
     wrong: dict[str, FileType] = {}
     for entry, name in named:
-        looked_at = name is None or name.type in KINDS or name.type is FileType.CURRENT
-        readable = entry.size and looked_at and entry.name not in used
-        kind = content_of(listing, entry) if readable else None
+        readable = entry.size and (name is None or name.type in KINDS) and entry.name not in used
+        kind = content_of(listing, entry, None if name is None else name.type) if readable else None
         if kind is not None and (kind is FileType.LOG if name is None else kind is not name.type):
             highest += 1
             wrong[entry.name] = kind
@@ -63,7 +82,8 @@ def by_contents(
 
 def misnamed(listing: Listing, entry: Entry) -> str:
     """Return what a file is by its content, such as "a log"; "" if that is what its name says, or unknown."""
-    named, content = parse_name(entry.name), content_of(listing, entry)
+    named = parse_name(entry.name)
+    content = content_of(listing, entry, None if named is None else named.type)
     if named is None or content is None or named.type is content:
         return ""
     return KINDS[content]
