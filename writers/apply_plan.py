@@ -297,7 +297,7 @@ class PlanWriter:
                 f"the result would be damaged, so nothing was written: {name or 'the directory'} at byte {fault.offset}: "
                 f"{fault.kind}, {fault.detail}",
                 path=before.path,
-                advice="Try another strategy (prefix keeps everything before the first damage)",
+                advice="Try another strategy: salvage keeps every undamaged frame, prefix everything before the first damage",
             )
             error.fault = fault
             raise error

@@ -6,11 +6,12 @@ Source of the rules: `DBImpl::Recover`, `DBImpl::RemoveObsoleteFiles` and `Versi
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from logwright.codec.base import Match
-from logwright.codec.fault import Fault, Kind, Severity
+from logwright.codec.fault import Fault, Kind, LogwrightError, Severity
 from logwright.codec.layout import Layout
 from logwright.codec.leveldb.check.database import ADVICE
 from logwright.codec.leveldb.comparators import NAMES, comparator_of
@@ -193,7 +194,9 @@ class _Planner:
         self.contents: Mapping[str, FileType] = {}
         """What misnamed files not in use are."""
         if self.sound:
-            self._find_newer()
+            # Reading the files reports that one is gone, as in a running system, or cannot be read.
+            with suppress(LogwrightError):
+                self._find_newer()
         self.faults: list[tuple[str, Fault]] = []
         requested = options["comparator"]
         self.named = self.version.comparator or requested
