@@ -218,8 +218,19 @@ def test_log_of_another_history_stays_if_nothing_tells_which_is_right() -> None:
     assert "comes after" in " ".join(fault.detail for _, fault in checked(result))
 
 
-def records(data: bytes) -> list[bytes]:
-    return [record(zxid, 1, create(b"/node%d" % zxid, data=data)) for zxid in range(1, 6)]
+def test_log_is_not_removed_for_a_longer_one_under_a_wrong_name() -> None:
+    """That may be the one of another history."""
+    right = records(b"a", 12)
+    damaged = data_directory(
+        {"log.1": log(*right[:4]), "log.5": log(*right[4:8]), "log.9": log(*records(b"b", 20)[4:])}
+    )
+    result, plan = repaired(damaged, "salvage")
+    assert {"log.1", "log.5"} < result.files.keys()
+    assert not any(cut.file == "log.5" and cut.rows_lost for cut in plan.cut)
+
+
+def records(data: bytes, count: int = 5) -> list[bytes]:
+    return [record(zxid, 1, create(b"/node%d" % zxid, data=data)) for zxid in range(1, count + 1)]
 
 
 def written(directory: MemoryDirectory, path: Path) -> Path:
@@ -309,3 +320,12 @@ def test_strategy_system_keeps_transactions_that_a_server_applies_twice(name: st
     result, plan = repaired(damaged, "system")
     assert result.files[name.replace("_", ".")] == twice(data)
     assert plan.cut == []
+
+
+def test_transactions_of_a_log_under_an_earlier_name_are_read(tmp_path: Path) -> None:
+    """The zxid in its name is not that of a missing transaction, so what follows is not dead."""
+    wrong = renamed("size_rolled", {"log.7": "log.6", "log.a": "log.8"})
+    path = written(wrong, tmp_path / "version-2")
+    assert lw.verify(path).ok
+    assert lw.read(path).equals(lw.read(GOLDEN / "size_rolled"))
+    assert lw.read(path, view="txns").num_rows == lw.read(GOLDEN / "size_rolled", view="txns").num_rows

@@ -45,7 +45,7 @@ def without_copies(listing: Listing, logs: Sequence[Log]) -> list[Log]:
 
 def without_strays(logs: Sequence[Log]) -> list[Log]:
     """Return the logs without the transactions of one that is from another history: all its zxids are in other logs too, with other bytes,
-    and those have more transactions."""
+    and those have more transactions, are under their right names, and have no others twice."""
     zxids = np.concatenate([np.empty(0, np.int64), *(log.zxid for log in logs)])
     if bool((zxids[1:] >= zxids[:-1]).all()):
         return list(logs)
@@ -57,7 +57,7 @@ def without_strays(logs: Sequence[Log]) -> list[Log]:
             covered[n] = sharing
     out = list(logs)
     for n, sharing in covered.items():
-        if covered.keys() & sharing.keys():
+        if covered.keys() & sharing.keys() or any(logs[m].renamed for m in sharing):
             continue  # nothing tells which of them is right
         log, names_ = logs[n], ", ".join(logs[m].file for m in sharing)
         first, last = int(log.zxid[0]), int(log.zxid[-1])
@@ -70,7 +70,8 @@ def without_strays(logs: Sequence[Log]) -> list[Log]:
         out[n] = log.drop(np.ones(len(log.zxid), np.bool_))
         gone = Removed(log.file, start, end - start, why, 0, len(log.zxid), lost)
         out[n].cut = sorted([*log.cut, gone], key=lambda removed: removed.offset)
-    return out
+    zxids = np.concatenate([log.zxid for log in out])
+    return out if bool((zxids[1:] >= zxids[:-1]).all()) else list(logs)
 
 
 def _bytes(listing: Listing, logs: Sequence[Log], place: Place) -> bytes:

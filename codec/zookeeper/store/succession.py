@@ -12,6 +12,7 @@ from logwright.codec.arrays import Bools, Int64s
 from logwright.codec.frames.walk import good_frames, walk_listed
 from logwright.codec.store.listing import Listing
 from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
+from logwright.codec.zookeeper.formats.txnlog.layout import HEADER_SIZE
 from logwright.codec.zookeeper.formats.txnlog.scan import TXN_FRAME
 from logwright.codec.zookeeper.store.files import DataFile
 
@@ -39,10 +40,17 @@ def stop_of(listing: Listing, log: DataFile, following: int | None) -> int | Non
     """Return the byte of a log from which its transactions are dead; None if none are. `following` as in `Succession`."""
     if following is None or following <= log.zxid or not log.size:
         return None
-    succession = Succession(log.zxid, following)
+    succession: Succession | None = None
     for window, frames in good_frames(walk_listed(listing, log.name, log.size, txnlog.CODEC, check=False)):
         frames = frames.pick(frames.header["kind"] == TXN_FRAME)
-        dead = succession.first_dead(np.ascontiguousarray(frames.header["zxid"]))
+        if not len(frames):
+            continue
+        zxids = np.ascontiguousarray(frames.header["zxid"])
+        if succession is None:
+            # Nothing is missing before the first record of a log under a wrong name.
+            whole = window.offset + int(frames.start[0]) == HEADER_SIZE
+            succession = Succession(int(zxids[0]) if whole else log.zxid, following)
+        dead = succession.first_dead(zxids)
         if dead >= 0:
             return window.offset + int(frames.start[dead])
     return None
