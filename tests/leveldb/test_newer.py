@@ -242,3 +242,13 @@ def test_log_older_than_the_tables_is_noted() -> None:
     _, plan = repaired(MemoryDirectory(crafted.files))
     assert "000006.log: its writes are not newer than all tables" in " ".join(plan.summary().warnings)
     assert "Get may return older values" in " ".join(plan.summary().before_you_start)
+
+
+def test_table_continued_with_another_one_ends_where_the_manifest_says() -> None:
+    first, second = (TWO_TABLES.files[table_name(number)] for number in (5, 7))
+    damaged = MemoryDirectory({**TWO_TABLES.files, table_name(5): first + second})
+    assert any("the rest belongs to another file" in fault.detail for _, fault in check_faults(damaged))
+    result, plan = repaired(damaged)
+    assert result.files[table_name(5)] == first
+    assert [(cut.offset, cut.length, cut.rows_lost) for cut in plan.cut] == [(len(first), len(second), 0)]
+    assert check_leveldb_accepts(result) == check_leveldb_accepts(MemoryDirectory(TWO_TABLES.files))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from logwright.codec.fault import UsageError
+from logwright.codec.engine.repair import Removed
+from logwright.codec.fault import UnreadableError, UsageError
 from logwright.codec.leveldb.comparators import NAMES, Comparator, comparator_of
 from logwright.codec.leveldb.names import FileName, FileType, log_name, old_table_name, parse, table_name
 from logwright.codec.leveldb.repair import logs
@@ -13,7 +14,7 @@ from logwright.codec.leveldb.repair.logs import Log
 from logwright.codec.leveldb.repair.state import State, read_state
 from logwright.codec.leveldb.repair.table_blocks import Table
 from logwright.codec.leveldb.repair.tables import Tables
-from logwright.codec.leveldb.store.contents import by_contents
+from logwright.codec.leveldb.store.contents import by_contents, has_footer
 from logwright.codec.leveldb.store.guess_comparator import UNKNOWN, guess
 from logwright.codec.leveldb.store.newer import newer_files
 from logwright.codec.leveldb.store.version import FileMetaData
@@ -146,6 +147,13 @@ def _is_table(result: Survey, entry: Entry, known: FileMetaData) -> bool:
     return (check.smallest, check.largest) == (known.smallest, known.largest)
 
 
+def _ends_at(listing: Listing, name: str, size: int) -> bool:
+    try:
+        return has_footer(listing, name, size)
+    except UnreadableError:
+        return False
+
+
 def _copied_from(result: Survey, table: Table) -> str:
     """Return the name of the table of which a table of the manifest, whose size is another one, is a copy; "" if it is none."""
     if table.known is None or not table.sound or table.unsupported or table.size == table.known.size:
@@ -217,7 +225,14 @@ def _table(
         result.missing.append(known)
         return
     level, meta = known if known is not None else (None, None)
-    table = result.reader.survey(ranked[0].name, number, ranked[0].size, meta, level)
+    name, size = ranked[0].name, ranked[0].size
+    if meta is not None and size > meta.size and _ends_at(result.listing, name, meta.size):
+        # LevelDB reads as much as the manifest says.
+        size = meta.size
+    table = result.reader.survey(name, number, size, meta, level)
+    if size < ranked[0].size:
+        why = "bytes after the end of the table"
+        table.cut.append(Removed(name, size, ranked[0].size - size, why, 0, 0))
     if copied := _copied_from(result, table):
         assert known is not None
         result.left.append((table.file, f"a copy of {copied}"))

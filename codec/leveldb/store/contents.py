@@ -41,11 +41,13 @@ def content_of(listing: Listing, entry: Entry, expected: FileType | None = None)
     return expected if expected in kinds else next(iter(kinds), None)
 
 
+def has_footer(listing: Listing, name: str, size: int) -> bool:
+    """Return whether the first `size` bytes of a file end like a table."""
+    return size >= FOOTER_SIZE and listing.read(name, size - len(MAGIC), len(MAGIC)) == MAGIC
+
+
 def _by_footer(listing: Listing, entry: Entry) -> FileType | None:
-    if entry.size < FOOTER_SIZE:
-        return None
-    end = listing.read(entry.name, entry.size - len(MAGIC), len(MAGIC))
-    return FileType.TABLE if end == MAGIC else None
+    return FileType.TABLE if has_footer(listing, entry.name, entry.size) else None
 
 
 def _by_record(listing: Listing, entry: Entry) -> FileType | None:

@@ -30,7 +30,7 @@ from logwright.codec.leveldb.startup import start
 from logwright.codec.leveldb.store import live
 from logwright.codec.leveldb.store.assemble import assemble
 from logwright.codec.leveldb.store.builder import OPTIONS, DatabaseBuilder
-from logwright.codec.leveldb.store.contents import KINDS, by_contents
+from logwright.codec.leveldb.store.contents import KINDS, by_contents, has_footer
 from logwright.codec.leveldb.store.facts import facts
 from logwright.codec.leveldb.store.guess_comparator import UNKNOWN, guess
 from logwright.codec.leveldb.store.newer import newer_files
@@ -344,8 +344,17 @@ class _Planner:
             if size != known.size:
                 text = f"the file has {size} bytes, but the manifest says {known.size}"
                 system = "LevelDB looks for the footer where the manifest says and does not find it"
+                if size > known.size and self._ends_at(name, known.size):
+                    text += ": the rest belongs to another file"
+                    system = "LevelDB reads the table up to there"
                 self._fault(name, text, Kind.LENGTH, system=system)
         return PlannedFile(name, size, Role.PRIMARY, TABLE, self._hints(file), note)
+
+    def _ends_at(self, name: str, size: int) -> bool:
+        try:
+            return has_footer(self.listing, name, size)
+        except LogwrightError:
+            return False
 
     def _misnamed(self, file: _File, text: str) -> PlannedFile:
         self._fault(file.entry.name, text, severity=Severity.WARNING)
