@@ -218,6 +218,16 @@ def test_log_of_another_history_stays_if_nothing_tells_which_is_right() -> None:
     assert "comes after" in " ".join(fault.detail for _, fault in checked(result))
 
 
+@STRATEGIES
+def test_log_of_another_history_under_the_name_of_a_snapshot_is_not_used(strategy: str) -> None:
+    damaged = changed("dmg_base", snapshot_16=memory_of("v362").files["log.1"])
+    result, plan = repaired(damaged, strategy)
+    assert result.files == {
+        name: data for name, data in memory_of("dmg_base").files.items() if name != "snapshot.16"
+    }
+    assert "it belongs to another history" in plan.cut[0].why
+
+
 def test_log_is_not_removed_for_a_longer_one_under_a_wrong_name() -> None:
     """That may be the one of another history."""
     right = records(b"a", 12)

@@ -74,6 +74,16 @@ def without_strays(logs: Sequence[Log]) -> list[Log]:
     return out if bool((zxids[1:] >= zxids[:-1]).all()) else list(logs)
 
 
+def conflicting(listing: Listing, log: Log, others: Sequence[Log]) -> str:
+    """Return the name of a log that has another transaction with a zxid of `log`; "" without one."""
+    for other in others:
+        for zxid in np.intersect1d(log.zxid, other.zxid).tolist():
+            i, j = (int(np.flatnonzero(each.zxid == zxid)[0]) for each in (log, other))
+            if _bytes(listing, (log, other), (0, i)) != _bytes(listing, (log, other), (1, j)):
+                return other.file
+    return ""
+
+
 def _bytes(listing: Listing, logs: Sequence[Log], place: Place) -> bytes:
     log, i = logs[place[0]], place[1]
     start, end = int(log.start[i]), int(log.end[i])

@@ -350,6 +350,7 @@ class DataDirRepair(RepairPlan, Repairer):
         for file, other in survey.twice:
             why = f"{other} has the same zxid, and a server reads both"
             self.cut.append(Removed(file, 0, self.sizes[file], why, 0, 0))
+        self.cut += survey.cut
         for file, other in survey.copied:
             self.cut.append(Removed(file, 0, self.sizes[file], f"a copy of {other}", 0, 0))
         wrong = {file for file, _ in survey.misnamed}

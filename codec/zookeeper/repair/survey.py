@@ -18,7 +18,7 @@ from logwright.codec.zookeeper.derive import EPOCHS
 from logwright.codec.zookeeper.formats.epochs import parse_number
 from logwright.codec.zookeeper.formats.txnlog.layout import HEADER_SIZE
 from logwright.codec.zookeeper.repair import logs, misnamed, snapshots
-from logwright.codec.zookeeper.repair.copies import without_copies, without_strays
+from logwright.codec.zookeeper.repair.copies import conflicting, without_copies, without_strays
 from logwright.codec.zookeeper.repair.logs import Log
 from logwright.codec.zookeeper.repair.misnamed import Misnamed
 from logwright.codec.zookeeper.repair.snapshots import Snapshot
@@ -49,7 +49,7 @@ class Survey:
     twice: list[tuple[str, str]] = field(default_factory=list)
     """Files of a zxid that another file has too, and that file."""
     cut: list[Removed] = field(default_factory=list)
-    """Records that a later log has with other content."""
+    """Logs under the names of snapshots that are of another history."""
     epochs: dict[str, int | None] = field(default_factory=dict)
     """The values of the epoch files that exist; None if one is unreadable."""
     others: list[str] = field(default_factory=list)
@@ -116,6 +116,7 @@ def _misnamed(result: Survey, wrong: Mapping[str, Misnamed], options: Options, *
 def reorder(surveyed: Survey, *, once: bool = True) -> None:
     """Name each log after its first record, keep one log per zxid, and drop records that a later log has again. `once`: drop those that
     are there twice too, which a server applies again."""
+    _without_other_histories(surveyed)
     known = zxids(surveyed.logs)
     for log in surveyed.logs:
         _rename(log, known)
@@ -126,6 +127,20 @@ def reorder(surveyed: Survey, *, once: bool = True) -> None:
     surveyed.logs = without_copies(surveyed.listing, found)
     surveyed.repeated = [log.file for log, kept in zip(found, surveyed.logs, strict=True) if kept is not log]
     surveyed.logs = without_strays(surveyed.logs)
+
+
+def _without_other_histories(surveyed: Survey) -> None:
+    """Leave out logs under the names of snapshots that have other transactions with the zxids of the logs under their names."""
+    wrong = {file for file, _ in surveyed.misnamed}
+    right = [log for log in surveyed.logs if log.file not in wrong]
+    for log in [log for log in surveyed.logs if log.file in wrong and len(log.zxid)]:
+        other = conflicting(surveyed.listing, log, right)
+        if other:
+            surveyed.logs = [each for each in surveyed.logs if each is not log]
+            surveyed.misnamed = [(file, name) for file, name in surveyed.misnamed if file != log.file]
+            why = f"by its content a log, but {other} has other transactions with its zxids: it belongs to another history"
+            lost = {"first_zxid": log.first, "last_zxid": int(log.zxid[-1])}
+            surveyed.cut.append(Removed(log.file, 0, log.size, why, 0, len(log.zxid), lost))
 
 
 def _epoch(listing: Listing, name: str) -> int | None:
