@@ -40,9 +40,9 @@ def find(listing: Listing, data_files: Sequence[DataFile]) -> dict[str, Misnamed
     out = {}
     strange = files.misplaced(listing)
     for file in data_files:
-        said = (file.named.kind, "" if file.named.kind == LOG else file.named.compression)
-        content = files.content_of(listing, file.name) or said
-        if content != said or file in strange:
+        named = (file.named.kind, "" if file.named.kind == LOG else file.named.compression)
+        content = files.content_of(listing, file.name) or named
+        if content != named or file in strange:
             out[file.name] = Misnamed(file, *content)
     return out
 

@@ -85,7 +85,7 @@ def _base(survey: Survey) -> Base:
         if log.renamed
     ]
     wrong += [
-        (file, "it has copies of transactions of other logs, or of its own") for file in survey.repeated
+        (file, "it has copies of transactions of other logs, or twice the same") for file in survey.repeated
     ]
     wrong += [(file, f"{other} begins with the same transaction") for file, other in survey.twice]
     for file, why in wrong:

@@ -48,8 +48,8 @@ def stop_of(listing: Listing, log: DataFile, following: int | None) -> int | Non
         zxids = np.ascontiguousarray(frames.header["zxid"])
         if succession is None:
             # Nothing is missing before the first record of a log under a wrong name.
-            whole = window.offset + int(frames.start[0]) == HEADER_SIZE
-            succession = Succession(int(zxids[0]) if whole else log.zxid, following)
+            at_start = window.offset + int(frames.start[0]) == HEADER_SIZE
+            succession = Succession(int(zxids[0]) if at_start else log.zxid, following)
         dead = succession.first_dead(zxids)
         if dead >= 0:
             return window.offset + int(frames.start[dead])
