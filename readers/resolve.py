@@ -504,12 +504,18 @@ def _below(
     if not targets and container is None:
         return []
     others: list[str] = []
+    strays: list[str] = []
     for entry in directory.entries():
         codec = registry.detect(entry.name, b"")
+        own_file = container is not None and entry.name in container.own_files
         if codec is not None and layout is None and codec.recognise(entry.name, b"") >= Match.NAME:
             targets.append(FileTarget(directory.shown(entry.name), codec, options))
-        elif container is None or entry.name not in container.own_files:
+            strays += [] if container is None or own_file else [entry.name]
+        elif not own_file:
             others.append(entry.name)
+    if strays and container is not None:
+        beside = f"{store_search.first_names(strays)}: beside the directories of layout {container.layout}"
+        skipped.notes.append(f"{beside}, where the system does not read them")
     search.report_skipped(path, others)
     return targets
 

@@ -19,6 +19,8 @@ BOOTSTRAP_FILE = "bootstrap.checkpoint"
 LOCK_FILE = ".lock"
 CHECKPOINTS = (RECOVERY_POINT_FILE, HIGH_WATERMARK_FILE, LOG_START_FILE)
 """The checkpoints of offsets that a broker writes for all partitions of a log directory."""
+LOG_DIRECTORY_FILES = frozenset({BOOTSTRAP_FILE, CLEAN_SHUTDOWN_FILE, META_PROPERTIES_FILE, *CHECKPOINTS})
+"""The files that show that a directory is a log directory."""
 REMOTE_INDEX_CACHE = "remote-log-index-cache"
 
 FIRST_DIRTY = "first_dirty_offset"

@@ -120,6 +120,35 @@ def test_stray_partition_does_not_represent_the_one_of_its_name() -> None:
     assert after == b"0\n2\norders 0 30\norders 1 200\n"
 
 
+# Recognition
+
+
+def test_log_directory_with_segments_beside_its_partitions_is_no_partition(tmp_path: Path) -> None:
+    # The second name is also that of a partition.
+    for name in ("logs", "kafka-logs-1"):
+        logs = tmp_path / name
+        shutil.copytree(CASES["logdir_43"].data, logs)
+        served = lw.read(logs).num_rows
+        for path in (logs / "lost-0").glob("0*"):
+            shutil.copy(path, logs)
+        assert lw.detect(logs) == "kafka.logdir"
+        scan = lw.scan(logs)
+        assert scan.to_table().num_rows == served
+        assert "beside the directories of layout kafka.partition" in " ".join(scan.report.notes)
+        report = lw.repair(logs, tmp_path / f"{name}-repaired")
+        assert len(report.parts) == 8
+        assert "where the system does not read them" in report.text()
+
+
+def test_partition_that_holds_a_copy_of_itself_is_still_a_partition(tmp_path: Path) -> None:
+    source, copy = CASES["logdir_43"].data / "orders-0", tmp_path / "orders-0"
+    shutil.copytree(source, copy)
+    rows = lw.read(copy)
+    shutil.copytree(source, copy / "orders-0")
+    assert lw.detect(copy) == "kafka.partition"
+    assert lw.read(copy).equals(rows)
+
+
 # Directories set aside
 
 SERVED = {"__consumer_offsets": 5, "__transaction_state": 4, "compact.me": 21, "lost": 5, "orders": 61}

@@ -14,13 +14,13 @@ from logwright.codec.deferred import deferred
 from logwright.codec.kafka.formats.checkpoint import OFFSETS, Entry
 from logwright.codec.kafka.formats.quorum_state import METADATA_PARTITION
 from logwright.codec.kafka.names import (
-    BOOTSTRAP_FILE,
     CHECKPOINTS,
     CLEAN_SHUTDOWN_FILE,
     CLEANER_FILE,
     FIRST_DIRTY,
     HIGH_WATERMARK_FILE,
     LOCK_FILE,
+    LOG_DIRECTORY_FILES,
     LOG_START_FILE,
     META_PROPERTIES_FILE,
     RECOVERY_POINT_FILE,
@@ -130,14 +130,6 @@ else:
     server = deferred("logwright.codec.kafka.startup", "server")
     logdir_builder = deferred("logwright.codec.kafka.store", "logdir_builder")
 
-_ABOVE = {
-    BOOTSTRAP_FILE,
-    CLEAN_SHUTDOWN_FILE,
-    HIGH_WATERMARK_FILE,
-    LOG_START_FILE,
-    META_PROPERTIES_FILE,
-    RECOVERY_POINT_FILE,
-}
 _SHOWN = 4
 """The number of changed checkpoint entries that a message names."""
 _Partition = tuple[str, int]
@@ -149,7 +141,7 @@ class LogDirectory:
     name = "kafka.logdir"
     title = "Kafka log directory: the partitions on one disk"
     layout = "kafka.partition"
-    own_files: Collection[str] = frozenset({*_ABOVE, CLEANER_FILE, LOCK_FILE})
+    own_files: Collection[str] = frozenset({*LOG_DIRECTORY_FILES, CLEANER_FILE, LOCK_FILE})
     writer: Layout | None = LAYOUT
     lock = LOCK_FILE
 
@@ -158,7 +150,7 @@ class LogDirectory:
         return server.STARTUP
 
     def recognise(self, listing: Listing) -> bool:
-        return any(entry.name in _ABOVE for entry in listing.entries())
+        return any(entry.name in LOG_DIRECTORY_FILES for entry in listing.entries())
 
     def compacted(
         self, listing: Listing, stores: Mapping[str, Mapping[str, Any]]

@@ -34,6 +34,7 @@ from logwright.codec.kafka.names import (
     CLEAN_SHUTDOWN_FILE,
     DELETE_SUFFIX,
     EPOCH_FILE,
+    LOG_DIRECTORY_FILES,
     LOG_START_FILE,
     META_PROPERTIES_FILE,
     METADATA_FILE,
@@ -137,6 +138,8 @@ class KafkaPartition(Layout):
     def recognise(self, listing: Listing) -> Match:
         named = parse_directory(listing.name) is not None
         names = [entry.name for entry in listing.entries()]
+        if _holds_partitions(listing) and not (named and LOG_DIRECTORY_FILES.isdisjoint(names)):
+            return Match.NO
         segments = any(parsed is not None and parsed.suffix == ".log" for parsed in map(parse_segment, names))
         if segments:
             return Match.SURE if named else Match.NAME
@@ -267,6 +270,12 @@ class KafkaPartition(Layout):
             if listing is None
             else resume.resume(listing, self.plan(listing, Options(self.read_options)))
         )
+
+
+def _holds_partitions(listing: Listing) -> bool:
+    """Return whether there are folders of partitions: any segments beside them have come there by mistake. The same folders in a folder of
+    a partition are a mistake themselves."""
+    return any(parse_directory(name) is not None for name in folders_of(listing))
 
 
 class _Directory:
