@@ -3,6 +3,9 @@
 Offsets ascend in a log, from batch to batch and from segment to segment. No checksum covers base_offset, so a batch that does not
 fit may be complete, with a wrong offset. If the two batches around it leave exactly as many offsets free as it takes, it
 gets these. A batch that fits elsewhere in its file is moved there. All others are cut.
+
+But a file may also have a wrong name, or the batches of two. Several batches in a row, or the only one of a file, then keep their offsets
+if these are free, and get the segment that they belong to.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from itertools import pairwise
 from logwright.codec.engine.repair import Removed
 from logwright.codec.kafka.formats.log.layout import COMPRESSION, MAGIC
 from logwright.codec.kafka.formats.log.scan import MAX_OFFSET_DELTA
+from logwright.codec.kafka.names import segment_name
 from logwright.codec.kafka.repair.runs import Run, join, lost, removed_run
 from logwright.codec.kafka.repair.survey import SegmentSurvey
 from logwright.codec.store.listing import Listing
@@ -33,6 +37,8 @@ class Order:
     runs: list[Run] = field(default_factory=list)
     cut: list[Removed] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    wrong_names: set[int] = field(default_factory=set)
+    """The base offsets in the names of files all of whose batches belong to other segments."""
 
 
 def reorder(listing: Listing, surveys: Sequence[SegmentSurvey], *, correct: bool = True) -> Order:
@@ -100,6 +106,7 @@ class _Reorderer:
         self._files: Counter[str] = Counter()
         """The runs that are kept, by file and the byte where they end and begin, and their number for each file."""
         self._last_good = max((i for i, segment in enumerate(surveys) if segment.good), default=-1)
+        self._names = {segment.base for segment in surveys}
         self._known_end = max((segment.file.hints.get("known_end") or 0 for segment in surveys), default=0)
 
     def run(self) -> Order:
@@ -111,9 +118,11 @@ class _Reorderer:
             for run in segment.good:
                 misplaced += [(number, early) for early in self._append(run)]
             misplaced += [(number, run) for run in segment.misplaced]
-        for number, run in sorted(misplaced, key=lambda item: item[1].first):
+        misplaced.sort(key=lambda item: item[1].first)
+        for number, run in self._without_certain(misplaced):
             for batch in run.parts(*range(1, len(run.heads))):
                 self._place(number, batch)
+        self.order.wrong_names -= {run.base for run in self.runs}
         return self.order
 
     def _append(self, run: Run) -> list[Run]:
@@ -127,6 +136,64 @@ class _Reorderer:
             return [run]
         self._put(len(self.runs), 0, *above)
         return [run.parts(len(run.heads) - len(above[0].heads))[0]]
+
+    # Batches in a file of another segment
+
+    def _without_certain(self, misplaced: Sequence[tuple[int, Run]]) -> list[tuple[int, Run]]:
+        """Put the runs whose offsets are certain where these are free. Return the others."""
+        left = list(misplaced)
+        for least in (2, 1, 1):  # Single batches may join those that are moved before.
+            certain = [least <= len(run.heads) and self._is_certain(number, run) for number, run in left]
+            for (number, run), moved in zip(left, certain, strict=True):
+                if moved:
+                    self._move_segment(number, run)
+            left = [item for item, moved in zip(left, certain, strict=True) if not moved]
+        return left
+
+    def _is_certain(self, number: int, run: Run) -> bool:
+        """Return whether batches outside of the range of their file have right offsets: several in a row, one that fills a gap of the log, or
+        the only one of a file that joins others, or has the offset of another file's name."""
+        segment = self.surveys[number]
+        high, after = segment.base + MAX_OFFSET_DELTA, segment.file.hints.get("next_base")
+        high = high if after is None else min(high, after - 1)
+        if run.patch or run.first < 0 or segment.base <= run.first <= run.last <= high:
+            return False
+        if len(run.heads) > 1:
+            return True
+        at = bisect_left(self.runs, run.first, key=lambda other: other.first)
+        left, right = self.runs[at - 1 : at], self.runs[at : at + 1]
+        if any(other.last >= run.first for other in left) or any(other.first <= run.last for other in right):
+            return False
+        joins = [
+            run.first == (left[0].last + 1 if left else 0),
+            bool(right) and right[0].first == run.last + 1,
+        ]
+        alone = run.begin == 0 and run.stop == segment.file.size
+        return all(joins) or (alone and (any(joins) or run.first in self._names))
+
+    def _move_segment(self, number: int, run: Run) -> None:
+        """Put the batches of a run where their offsets are free: as a segment of their own, unless their file continues with the next one."""
+        segment, behind = self.surveys[number], self._begins.get((run.file, run.stop))
+        moved = run if behind is not None and behind.first > run.last else replace(run, base=run.first)
+        if self._insert(moved):
+            rest = [moved]
+        else:
+            parts = moved.parts(*range(1, len(moved.heads)))
+            rest = [batch for batch in parts if not self._is_duplicate(batch) and self._inserted(batch)]
+        self.order.wrong_names.add(segment.base)
+        if not rest or moved is run:
+            return
+        to = segment_name(moved.base, ".log")
+        text = f"{run.file}: the batches with offsets {rest[0].first} to {rest[-1].last} are of another segment, and are moved to {to}."
+        if rest == [moved] and not run.begin and run.stop == segment.file.size:
+            text = f"{run.file} is renamed to {to}: its batches are those of that segment."
+        self.order.notes.append(text)
+
+    def _inserted(self, batch: Run) -> bool:
+        if not self._insert(batch):
+            self._refuse(batch)
+            return False
+        return True
 
     # Misplaced batches
 

@@ -135,6 +135,7 @@ class PartitionRepair(Repairer):
         orders = [
             reorder(*copy, correct=self.correct) for copy in zip(self.copies, self.surveys, strict=True)
         ]
+        self.bases = [base for base in self.bases if base not in orders[0].wrong_names]
         self.merged = merge(orders, self.bases, self.options["replicas"])
 
     def go_back(self) -> RepairPlan:

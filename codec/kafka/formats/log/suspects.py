@@ -35,6 +35,13 @@ def proved(
     base, next_first = int(head["base_offset"]), int(head["last_offset"]) + 1
     low, high = _offsets_around(window, frame, before, after, context)
     moved = flip is not None and flip[0] < at + _LENGTH
+    if (
+        moved
+        and not (before is not None and len(before))
+        and (window.offset + at or not (after is not None and len(after)))
+    ):
+        # Only the file's name shows the offset, or nothing does: the name may be what is wrong.
+        return False
     if high is None and moved and window.offset + int(frame.end[0]) < window.size:
         # The next batch is damaged. Its offset may be what is wrong: a compacted log has gaps.
         return False

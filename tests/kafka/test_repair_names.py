@@ -1,0 +1,146 @@
+"""Segment files that were renamed, exchanged, copied over one another or joined: their batches keep their offsets."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka_golden import CASES
+from kafka_repairs import ID, OPTIONS, check_broker_accepts, read_partition, repair
+
+import logwright as lw
+from logwright.codec.kafka.formats import partition_metadata
+from logwright.codec.kafka.names import METADATA_FILE, segment_name
+
+Files = dict[str, bytes]
+SEGMENT = (".log", ".index", ".timeindex", ".txnindex")
+
+
+def log(base: int) -> str:
+    return segment_name(base, ".log")
+
+
+def exchanged(first: int, second: int) -> Callable[[Files], None]:
+    def change(files: Files) -> None:
+        files[log(first)], files[log(second)] = files[log(second)], files[log(first)]
+
+    return change
+
+
+def renamed(base: int, to: int) -> Callable[[Files], None]:
+    def change(files: Files) -> None:
+        for suffix in SEGMENT:
+            if segment_name(base, suffix) in files:
+                files[segment_name(to, suffix)] = files.pop(segment_name(base, suffix))
+
+    return change
+
+
+def joined(base: int, to: int) -> Callable[[Files], None]:
+    def change(files: Files) -> None:
+        files[log(to)] += files.pop(log(base))
+
+    return change
+
+
+def reversed_names(files: Files) -> None:
+    names = sorted(name for name in files if name.endswith(".log"))
+    files.update(zip(names, [files[name] for name in reversed(names)], strict=True))
+
+
+def values(directory: Any, tmp_path: Path) -> dict[int, bytes]:
+    path = tmp_path / directory.name
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir()
+    for name, data in directory.files.items():
+        (path / name).write_bytes(data)
+    rows = lw.read(path, columns=["offset", "value"])
+    return dict(zip(rows["offset"].to_pylist(), rows["value"].to_pylist(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("case", "change"),
+    [
+        ("dmg_base", exchanged(0, 30)),
+        ("dmg_base", reversed_names),
+        ("dmg_base", renamed(0, 1 << 31)),
+        ("dmg_base", renamed(30, 30 + (1 << 31))),
+        ("dmg_base", renamed(86, 86 + (1 << 31))),
+        ("dmg_base", renamed(58, 10**18)),
+        ("dmg_base", renamed(30, 33)),
+        ("dmg_base", renamed(86, 87)),
+        ("dmg_base", joined(0, 86)),
+        ("dmg_base", joined(58, 0)),
+        ("dmg_base", joined(86, 30)),
+        # Segments of one batch each.
+        ("dmg_tbase", exchanged(0, 22)),
+        ("dmg_tbase", renamed(0, 1 << 31)),
+        ("dmg_tbase", renamed(22, 22 + (1 << 31))),
+        ("dmg_tbase", joined(0, 23)),
+        # Offsets have gaps.
+        ("v2_compacted_producers", exchanged(0, 42)),
+        ("v2_compacted_producers", exchanged(0, 76)),
+        ("v0_rolled", reversed_names),
+        ("v1_rolled", exchanged(0, 45)),
+    ],
+)
+def test_batches_keep_their_offsets_whatever_the_name_of_their_file(
+    tmp_path: Path, case: str, change: Callable[[Files], None]
+) -> None:
+    undamaged = read_partition(CASES[case].partition)
+    damaged = read_partition(CASES[case].partition)
+    for directory in (undamaged, damaged):
+        directory.files.setdefault(METADATA_FILE, partition_metadata.pack(ID))
+    change(damaged.files)
+    repaired, plan = repair(damaged, **OPTIONS)
+    assert values(repaired, tmp_path) == values(undamaged, tmp_path)
+    assert plan.summary().ids == repair(undamaged, **OPTIONS)[1].summary().ids
+    check_broker_accepts(repaired)
+    # A broker that continues after an empty segment under a wrong name would skip offsets.
+    assert max(int(name[:20]) for name in repaired.files if name.endswith(".log")) <= 130
+
+
+def test_file_under_a_wrong_name_is_renamed() -> None:
+    damaged = read_partition(CASES["dmg_base"].partition)
+    renamed(30, 30 + (1 << 31))(damaged.files)
+    repaired, plan = repair(damaged, **OPTIONS)
+    assert repaired.files == repair(read_partition(CASES["dmg_base"].partition), **OPTIONS)[0].files
+    assert (
+        f"{log(30 + (1 << 31))} is renamed to {log(30)}: its batches are those of that segment." in plan.notes
+    )
+
+
+def test_batches_that_are_there_twice_are_not_moved_again() -> None:
+    damaged = read_partition(CASES["dmg_base"].partition)
+    damaged.files[log(500)] = damaged.files[log(30)]
+    repaired, plan = repair(damaged, **OPTIONS)
+    assert repaired.files == repair(read_partition(CASES["dmg_base"].partition), **OPTIONS)[0].files
+    assert {cut.rows_lost for cut in plan.cut} == {0}
+
+
+def test_offset_is_not_corrected_by_the_name_of_the_file_alone(tmp_path: Path) -> None:
+    """A file of one batch under the name of a neighbour looks like one with a flipped bit in base_offset."""
+    rows = [{"key": b"k", "value": b"%d" % number} for number in range(4)]
+    lw.write(rows, tmp_path / "orders-0", "kafka.partition", segment_bytes=70, batch_size=1)
+    names = [log(number) for number in range(4)]
+    data = [(tmp_path / "orders-0" / name).read_bytes() for name in names]
+    for name, content in zip(names, [data[2], data[3], data[0], data[1]], strict=True):
+        (tmp_path / "orders-0" / name).write_bytes(content)
+    lw.repair(tmp_path / "orders-0", tmp_path / "repaired")
+    assert lw.read(tmp_path / "repaired")["value"].to_pylist() == [row["value"] for row in rows]
+
+
+def test_rows_below_the_base_offset_of_their_file_are_read_as_by_a_consumer(tmp_path: Path) -> None:
+    path = tmp_path / "dmg_base-0"
+    shutil.copytree(CASES["dmg_base"].partition, path)
+    rows = lw.read(path)
+    for suffix in (*SEGMENT, ".snapshot"):
+        if (path / segment_name(86, suffix)).exists():
+            (path / segment_name(86, suffix)).rename(path / segment_name(87, suffix))
+    assert lw.read(path).equals(rows)
+    assert lw.read(path, mode="AS_SYSTEM").equals(rows)
+    assert lw.read(path, filter="offset == 86")["offset"].to_pylist() == [86]
+    assert lw.verify(path, as_system=True)["system"]["rows_lost"] == 0
