@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kafka_log import batch, record
+
 CLUSTER_ID = "Kg9s5hQ2T0mYb1cVwXzA_A"
 DIRECTORY_IDS = ("CfIPZLe2FUgwQUbOSWF_hQ", "ODDn20Dc_EMKAt_Sl5HOQA")
 VOTE = '{"clusterId":"","leaderId":1,"leaderEpoch":1,"votedId":-1,"appliedOffset":0,"currentVoters":[{"voterId":1}],"data_version":0}'
@@ -15,6 +17,9 @@ VOTE_1 = (
     '{"leaderId":-1,"leaderEpoch":1,"votedId":1,"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA","data_version":1}'
 )
 RAFT_LOG = "d0/__cluster_metadata-0"
+_SNAPSHOT = f"{RAFT_LOG}/{500:020d}-{9:010d}.checkpoint"
+_LEADER = record(0, bytes([0, 0, 0, 2]), bytes.fromhex("000000000001010100"))
+"""A record LEADER_CHANGE."""
 
 Change = Callable[[Path], object]
 
@@ -188,8 +193,14 @@ STARTS = [
     Start("metadata_log_without_topic", remove(f"{RAFT_LOG}/partition.metadata"), None),
     Start("metadata_log_with_bad_epochs", put(f"{RAFT_LOG}/leader-epoch-checkpoint", "xx"), "process",
           "org.apache.kafka.common.errors.KafkaStorageException", "Error while reading checkpoint file"),
-    Start("snapshot_of_metadata_without_batch", put(f"{RAFT_LOG}/{500:020d}-{9:010d}.checkpoint", "xx"), "process",
+    Start("snapshot_of_metadata_without_batch", put(_SNAPSHOT, "xx"), "process",
           "java.lang.NullPointerException", 'Cannot invoke "java.lang.Integer.intValue()"'),
+    Start("snapshot_of_metadata_of_zeros", put(_SNAPSHOT, bytes(100)), "process",
+          "org.apache.kafka.common.errors.CorruptRecordException", "Record size 0 is less than the minimum record overhead (14)"),
+    Start("snapshot_of_metadata_of_records", put(_SNAPSHOT, batch(0, [record(0, None, bytes([1, 20, 0, 0]))])), "process",
+          "java.lang.IllegalStateException", "First batch is not a control batch with at least one record"),
+    Start("snapshot_of_metadata_without_header", put(_SNAPSHOT, batch(0, [_LEADER], attributes=0x20)), "process",
+          "java.lang.IllegalStateException", "First control record is not a snapshot header (LEADER_CHANGE)"),
     Start("snapshot_of_metadata_unfinished", put(f"{RAFT_LOG}/{5:020d}-{1:010d}.checkpoint.part", "xx"), None),
     Start("snapshot_of_metadata_with_short_name", put(f"{RAFT_LOG}/5-1.checkpoint", "xx"), "process",
           "java.lang.StringIndexOutOfBoundsException", "begin 0, end 20, length 14"),

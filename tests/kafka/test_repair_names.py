@@ -133,14 +133,14 @@ def test_offset_is_not_corrected_by_the_name_of_the_file_alone(tmp_path: Path) -
     assert lw.read(tmp_path / "repaired")["value"].to_pylist() == [row["value"] for row in rows]
 
 
-def test_rows_below_the_base_offset_of_their_file_are_read_as_by_a_consumer(tmp_path: Path) -> None:
+def test_row_below_the_base_offset_of_its_file_is_not_skipped_silently(tmp_path: Path) -> None:
     path = tmp_path / "dmg_base-0"
     shutil.copytree(CASES["dmg_base"].partition, path)
-    rows = lw.read(path)
     for suffix in (*SEGMENT, ".snapshot"):
         if (path / segment_name(86, suffix)).exists():
             (path / segment_name(86, suffix)).rename(path / segment_name(87, suffix))
-    assert lw.read(path).equals(rows)
-    assert lw.read(path, mode="AS_SYSTEM").equals(rows)
-    assert lw.read(path, filter="offset == 86")["offset"].to_pylist() == [86]
-    assert lw.verify(path, as_system=True)["system"]["rows_lost"] == 0
+    text = "offsets 86 to 89 begin below 87, the base offset in the file's name"
+    with pytest.raises(lw.DamageError, match=text):
+        lw.read(path)
+    assert text in [fault.detail for name, fault in lw.verify(path).faults if name == log(87)]
+    assert lw.read(path, mode="AS_SYSTEM").equals(lw.read(CASES["dmg_base"].partition, mode="AS_SYSTEM"))

@@ -21,6 +21,7 @@ from logwright.codec.kafka.check.indexes import Batches, IndexCheck, TimeIndexCh
 from logwright.codec.kafka.check.producers import ProducerCheck, TxnIndexCheck
 from logwright.codec.kafka.formats.log.layout import CONTROL, CRC_START, HEAD, HEAD_SIZE, LENGTH_END
 from logwright.codec.kafka.formats.log.markers import markers
+from logwright.codec.kafka.formats.quorum_state import METADATA_PARTITION
 from logwright.codec.kafka.names import (
     LOG_START_FILE,
     RECOVERY_POINT_FILE,
@@ -40,6 +41,7 @@ from logwright.codec.kafka.store.evidence import (
     stored_epochs,
 )
 from logwright.codec.kafka.store.partition import log_start
+from logwright.codec.kafka.store.raft_snapshots import read_snapshots, snapshot_faults
 from logwright.codec.kafka.store.uncompacted import never_compacted
 from logwright.codec.kernels.crc32c import crc32c
 from logwright.codec.option import Options
@@ -79,6 +81,10 @@ class PartitionChecker:
         self._taken = sorted(snapshots)
         self._producers = ProducerCheck(bases[0] if bases else None, snapshots)
         self._epochs = EpochCheck(stored_epochs(listing))
+        sizes = {file.name: file.size for file in plan.files}
+        self._sizes = sizes if listing.name == METADATA_PARTITION else {}
+        self._snapshots = read_snapshots(listing, self._sizes)
+        """The snapshots of the metadata, if this is its log."""
         self._at: _Segment | None = None
         self._end: int | None = None
         """The offset after the last batch; None before the first segment."""
@@ -99,6 +105,8 @@ class PartitionChecker:
         head = frames.header
         base = head["base_offset"].astype(np.int64)
         last = head["last_offset"].astype(np.int64)
+        for snapshot in self._snapshots:
+            snapshot.compare(head)
         batches = Batches(base, last, head["max_timestamp"].astype(np.int64), start, end, head["magic"] == 0)
         before_end = np.concatenate(([segment.end], end[:-1]))
         self._gaps_of(segment, batches, before_end)
@@ -274,6 +282,7 @@ class PartitionChecker:
         if not self._live:
             self._first_faults()
         yield from self._faults
+        yield from snapshot_faults(LAYOUT, self._snapshots, self._sizes)
         self._producers.compacted |= bool(self._gaps)
         yield from self._producers.finish(end, self._live)
         first = self._segments[0].hints["base_offset"] if self._segments else None

@@ -6,7 +6,7 @@ unclean stop, has nothing to truncate, delete or rewrite (see `startup`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from logwright.codec.describe import DescriptionError
 from logwright.codec.engine.repair import OutputFile, Repairer, RepairPlan, Strategy
@@ -18,9 +18,10 @@ from logwright.codec.kafka.formats.log.tables import MAX_DECOMPRESSED
 from logwright.codec.kafka.names import EPOCH_FILE, METADATA_FILE, claims_to_be_kafkas, segment_name
 from logwright.codec.kafka.options import STARTING
 from logwright.codec.kafka.repair.intervals import interval_of
+from logwright.codec.kafka.repair.raft import RaftFiles
 from logwright.codec.kafka.repair.reorder import reorder
 from logwright.codec.kafka.repair.replicas import Merged, merge
-from logwright.codec.kafka.repair.runs import Run, lost, removed_run
+from logwright.codec.kafka.repair.runs import Heads, Run, lost, removed_run
 from logwright.codec.kafka.repair.survey import SegmentSurvey, clock, survey
 from logwright.codec.kafka.repair.write import PartitionPlan, Segment, name_segments
 from logwright.codec.kafka.startup.start import STARTUP
@@ -150,7 +151,8 @@ class PartitionRepair(Repairer):
         segments = name_segments(merged.runs, bases, start)
         if merged.cut:
             leave_no_gap(segments)
-        first, notes, advice = surroundings(self.copies, self.plans, options)
+        heads = [run.heads for run, _ in merged.runs]
+        first, notes, advice = surroundings(self.copies, self.plans, options, heads)
         end = merged.runs[-1][0].last + 1 if merged.runs else segments[-1].base
         if start > end:
             advice.append(
@@ -243,9 +245,10 @@ def renamed(segments: Sequence[Segment]) -> list[str]:
 
 
 def surroundings(
-    copies: Sequence[Listing], plans: Sequence[Plan], options: Options
+    copies: Sequence[Listing], plans: Sequence[Plan], options: Options, batches: Iterable[Heads] = ()
 ) -> tuple[list[OutputFile], list[str], list[str]]:
-    """Return the files that are not made of batches, notes on them, and advice for the start of the broker."""
+    """Return the files that are not made of batches, notes on them, and advice for the start of the broker. `batches` are the headers of the
+    log's batches."""
     plan = plans[0]
     files: list[OutputFile] = []
     notes: list[str] = []
@@ -271,10 +274,10 @@ def surroundings(
             "Without partition.metadata a KRaft broker treats the partition as stray: pass topic.id (kafka-topics --describe prints it)"
             " to write the file, or copy it from another partition of the topic."
         )
+    raft = RaftFiles(copies[0], plan, batches)
+    files, notes, advice = [*files, *raft.keep], [*notes, *raft.notes], [*advice, *raft.advice]
     for file in plan.files:
-        if file.role is not Role.FOREIGN:
-            continue
-        if file.name in _TEMPORARY:
+        if file.role is not Role.FOREIGN or file.name in _TEMPORARY or file.name in raft.names:
             continue
         if claims_to_be_kafkas(file.name) or file.name.endswith(".deleted"):
             notes.append(f"{file.name} is removed: the broker mistakes the name for that of a segment.")

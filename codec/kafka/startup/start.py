@@ -58,6 +58,7 @@ from logwright.codec.kafka.startup.lost import lost
 from logwright.codec.kafka.startup.segment import LogSegment
 from logwright.codec.kafka.store.evidence import checkpoint_above
 from logwright.codec.kafka.store.raft_log import check_raft_log
+from logwright.codec.kafka.store.raft_snapshots import read_snapshot
 from logwright.codec.option import Options
 from logwright.codec.single_frame import ParseError
 from logwright.codec.store.listing import Entry, Listing, PlannedFile, folders_of
@@ -399,7 +400,12 @@ class RaftLogAbove(Above):
         return None
 
     def check(self, overlay: Overlay, loaded: Loaded, mode: str, topic_id: str | None) -> None:
-        check_raft_log(overlay, loaded.log_start_offset, self.folders)
+        name = check_raft_log(overlay, loaded.log_start_offset, self.folders)
+        if name is not None:
+            size = next(entry.size for entry in overlay.entries() if entry.name == name)
+            snapshot = read_snapshot(overlay, name, size)
+            if snapshot.error is not None:
+                raise snapshot.error
 
     def refused(self, refused: Refused) -> Refused:
         text, java = refused.error, refused.error_class

@@ -180,11 +180,8 @@ class KafkaPartition(Layout):
             txns, damaged = transactions.transactions(listing, segments)
             aborted, stable = txns.aborted, txns.state.first_unstable
         out = []
-        before: int | None = None
         for file in segments:
             low, high = file.hints["base_offset"], file.hints["next_base"]
-            # A consumer also gets the rows of a batch that begins below the base of its segment, unless the log starts there.
-            least, before = low if before is None else before, low
             if stable is not None and low >= stable and file.name not in damaged:
                 # No row of it is served. A damaged segment is read all the same: it may be the reason, and must be reported.
                 continue
@@ -194,7 +191,7 @@ class KafkaPartition(Layout):
             if served:
                 # Offsets from the next segment's base on are served only from there.
                 end = min((bound for bound in (stable, high) if bound is not None), default=None)
-                first = least if start is None else max(start, least)
+                first = low if start is None else max(start, low)
                 hints |= {
                     "control": view in _WITH_CONTROL,
                     "partial": True,
@@ -203,7 +200,7 @@ class KafkaPartition(Layout):
                 }
                 hints["aborted"] = tuple(txn[:3] for txn in aborted)
             bounds = {
-                "base_offset" if table == "frames" else "offset": (least, None if high is None else high - 1)
+                "base_offset" if table == "frames" else "offset": (low, None if high is None else high - 1)
             }
             out.append(Part(file.name, "kafka.log", table, hints, bounds=bounds))
         return out
@@ -319,7 +316,8 @@ class _Directory:
         if self._logs.get(base) == name:
             after = next((each for each in self.bases if each > base), None)
             hints = {
-                "base_offset": base, "next_base": after, "last": after is None, "clean": self._clean,
+                "base_offset": base, "next_base": after, "follows": base != self.bases[0], "last": after is None,
+                "clean": self._clean,
                 "last_offsets": known.last_offsets(base), **known.hints(base, name),
             }  # fmt: skip
             return PlannedFile(name, size, Role.PRIMARY, codec, hints, note=_LEFTOVERS.get(leftover, ""))

@@ -28,7 +28,8 @@ from logwright.codec.single_frame import ParseError
 from logwright.codec.store.listing import Listing
 
 SNAPSHOT_SUFFIX = ".checkpoint"
-_UNFINISHED = (".checkpoint.part", ".checkpoint.deleted")
+UNFINISHED = (".checkpoint.part", ".checkpoint.deleted")
+"""The ends of names of snapshots that are being written or deleted. A broker removes them when it starts."""
 _OFFSET, _EPOCH = (0, 20), (21, 31)
 """The positions of the two numbers in the name of a snapshot."""
 _HEAD = 17
@@ -45,7 +46,7 @@ class SnapshotName(NamedTuple):
 
 def parse_snapshot(name: str) -> SnapshotName | None:
     """Parse the name of a snapshot; None for any other file. Raises `BrokerError` if the broker's parser throws."""
-    if not name.endswith((SNAPSHOT_SUFFIX, *_UNFINISHED)):
+    if not name.endswith((SNAPSHOT_SUFFIX, *UNFINISHED)):
         return None
     offset, epoch = (_number(name, *place) for place in (_OFFSET, _EPOCH))
     return SnapshotName(offset, epoch, name.endswith(SNAPSHOT_SUFFIX))
@@ -59,8 +60,9 @@ def _number(name: str, start: int, stop: int) -> int:
     return long_of(name[start:stop])
 
 
-def check_raft_log(listing: Listing, log_start_offset: int, folders: Collection[str] = ()) -> None:
-    """Check the files that a broker reads with its metadata log. `folders` are its sub-directories. Raises `BrokerError`."""
+def check_raft_log(listing: Listing, log_start_offset: int, folders: Collection[str] = ()) -> str | None:
+    """Check the files that a broker reads with its metadata log, and return the name of the snapshot that it loads. `folders` are its
+    sub-directories. Raises `BrokerError`."""
     sizes = {entry.name: entry.size for entry in listing.entries()}
     _check_topic_id(listing, sizes)
     latest = _latest_snapshot(sizes, log_start_offset)
@@ -69,12 +71,7 @@ def check_raft_log(listing: Listing, log_start_offset: int, folders: Collection[
         unreadable(path, "Is a directory")
     if QUORUM_STATE_FILE in sizes:
         parse_quorum_state(listing.read(QUORUM_STATE_FILE, 0, MAX_BYTES), path)
-    if latest is not None and sizes[latest] < _HEAD:
-        raise BrokerError(
-            'Cannot invoke "java.lang.Integer.intValue()" because the return value of '
-            f'"org.apache.kafka.common.record.internal.MemoryRecords.firstBatchSize()" is null: {latest} has no batch',
-            "java.lang.NullPointerException",
-        )
+    return latest
 
 
 def _check_topic_id(listing: Listing, sizes: dict[str, int]) -> None:

@@ -351,6 +351,9 @@ class _Order:
         if last < self.low or last > self.high:
             system = "after an unclean stop the broker does not start if an offset is below the file's base"
             frames.faults.append(self._fault(i, text, system))
+        elif first < self.low and self.context.follows:
+            text = f"offsets {first} to {last} begin below {self.low}, the base offset in the file's name"
+            frames.faults.append(self._fault(i, text, "a consumer gets all its rows"))
         return None
 
     def _exclude(self, i: int, last: int, follower: int | None, text: str) -> int:

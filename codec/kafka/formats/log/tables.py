@@ -211,6 +211,8 @@ class LogContext:
     """From the name of the file."""
     next_base: int | None = None
     """The base offset of the next segment: all offsets are below."""
+    follows: bool = False
+    """It is not the first segment: another one has the offsets below `base_offset`."""
     start_offset: int | None = None
     end_offset: int | None = None
     """Records are served from `start_offset` on, below `end_offset`."""
