@@ -121,6 +121,35 @@ def test_batches_that_are_there_twice_are_not_moved_again() -> None:
     assert {cut.rows_lost for cut in plan.cut} == {0}
 
 
+@pytest.mark.parametrize("name", ["30.log", "backup.log", "30.old.log"])
+def test_log_under_a_name_that_is_not_a_segments_is_read_where_its_batches_are_missing(name: str) -> None:
+    undamaged = repair(read_partition(CASES["dmg_base"].partition), **OPTIONS)[0].files
+    damaged = read_partition(CASES["dmg_base"].partition)
+    damaged.files[name] = damaged.files.pop(log(30))
+    repaired, plan = repair(damaged, **OPTIONS)
+    repaired.files.pop("30.old.log", None)
+    assert repaired.files == undamaged
+    assert any(
+        note.startswith(f"{name}: the batches with offsets 30 to 57 are in no other file")
+        for note in plan.notes
+    )
+    # Nothing is taken from a log with other batches at the same offsets.
+    damaged.files[name] = damaged.files[name] + damaged.files[log(58)][:-1]
+    damaged.files[log(58)] = read_partition(CASES["v2_rolled"].partition).files[log(67)]
+    assert log(30) not in repair(damaged, **OPTIONS)[0].files
+
+
+def test_segment_of_another_partition_is_not_mixed_in() -> None:
+    """Its offsets are those of other batches."""
+    damaged = read_partition(CASES["dmg_base"].partition)
+    damaged.files[log(0)] = read_partition(CASES["v2_rolled"].partition).files[log(43)]
+    repaired, plan = repair(damaged, **OPTIONS)
+    assert repaired.files[log(0)] == b""
+    for base in (30, 58, 86):
+        assert repaired.files[log(base)] == damaged.files[log(base)]
+    assert sum(cut.rows_lost or 0 for cut in plan.cut) == 24
+
+
 def test_offset_is_not_corrected_by_the_name_of_the_file_alone(tmp_path: Path) -> None:
     """A file of one batch under the name of a neighbour looks like one with a flipped bit in base_offset."""
     rows = [{"key": b"k", "value": b"%d" % number} for number in range(4)]

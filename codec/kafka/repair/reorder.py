@@ -41,9 +41,20 @@ class Order:
     """The base offsets in the names of files all of whose batches belong to other segments."""
 
 
-def reorder(listing: Listing, surveys: Sequence[SegmentSurvey], *, correct: bool = True) -> Order:
-    """Put the segments of one copy into order. `correct`: whether single flipped bits of offsets are corrected."""
-    return _Reorderer(listing, surveys, correct=correct).run()
+def reorder(
+    listing: Listing,
+    surveys: Sequence[SegmentSurvey],
+    strays: Sequence[SegmentSurvey] = (),
+    *,
+    correct: bool = True,
+) -> Order:
+    """Put the segments of one copy into order. `strays` are logs whose names are not those of segments. `correct`: whether single flipped
+    bits of offsets are corrected."""
+    reorderer = _Reorderer(listing, surveys, correct=correct)
+    order = reorderer.run()
+    for stray in strays:
+        reorderer.add_stray(stray)
+    return order
 
 
 def _follow_most(segment: SegmentSurvey) -> None:
@@ -125,6 +136,22 @@ class _Reorderer:
         self.order.wrong_names -= {run.base for run in self.runs}
         return self.order
 
+    def add_stray(self, stray: SegmentSurvey) -> None:
+        """Put the batches of a log whose name is not that of a segment where these are missing."""
+        for run in stray.good:
+            if run.patch or run.first < 0 or not self._is_reached(run):
+                continue
+            batches = replace(run, base=run.first).parts(*range(1, len(run.heads)))
+            missing = [batch for batch in batches if self._is_unused(batch)]
+            if not missing or any(not self._is_kept(batch) for batch in batches if batch not in missing):
+                continue
+            for batch in missing:
+                self._insert(batch)
+            self.order.notes.append(
+                f"{run.file}: the batches with offsets {missing[0].first} to {missing[-1].last} are in no other file, and are moved to"
+                f" {segment_name(run.first, '.log')}. The broker does not read a file of that name."
+            )
+
     def _append(self, run: Run) -> list[Run]:
         """Put a run after all others. Return the part of it that is not above them."""
         end = self.runs[-1].last if self.runs else -1
@@ -159,7 +186,7 @@ class _Reorderer:
         if run.patch or run.first < 0 or segment.base <= run.first <= run.last <= high:
             return False
         if len(run.heads) > 1:
-            return True
+            return number >= self._last_good or self._is_reached(run)
         at = bisect_left(self.runs, run.first, key=lambda other: other.first)
         left, right = self.runs[at - 1 : at], self.runs[at : at + 1]
         if any(other.last >= run.first for other in left) or any(other.first <= run.last for other in right):
@@ -171,6 +198,10 @@ class _Reorderer:
         alone = run.begin == 0 and run.stop == segment.file.size
         return all(joins) or (alone and (any(joins) or run.first in self._names))
 
+    def _is_reached(self, run: Run) -> bool:
+        """Return whether the log is known to reach the offsets of a run."""
+        return not self.runs or run.first <= self.runs[-1].last + 1 or run.last < self._known_end
+
     def _move_segment(self, number: int, run: Run) -> None:
         """Put the batches of a run where their offsets are free: as a segment of their own, unless their file continues with the next one."""
         segment, behind = self.surveys[number], self._begins.get((run.file, run.stop))
@@ -179,7 +210,14 @@ class _Reorderer:
             rest = [moved]
         else:
             parts = moved.parts(*range(1, len(moved.heads)))
-            rest = [batch for batch in parts if not self._is_duplicate(batch) and self._inserted(batch)]
+            rest = [batch for batch in parts if not self._is_duplicate(batch)]
+            if all(map(self._is_unused, rest)):
+                rest = [batch for batch in rest if self._insert(batch)]
+            else:
+                # The log has other batches at some of these offsets: they are of another partition, or of a former leader.
+                for batch in rest:
+                    self._refuse(batch)
+                return
         self.order.wrong_names.add(segment.base)
         if not rest or moved is run:
             return
@@ -189,10 +227,19 @@ class _Reorderer:
             text = f"{run.file} is renamed to {to}: its batches are those of that segment."
         self.order.notes.append(text)
 
-    def _inserted(self, batch: Run) -> bool:
-        if not self._insert(batch):
-            self._refuse(batch)
-            return False
+    def _is_kept(self, batch: Run) -> bool:
+        """Return whether the same batch is kept already."""
+        at = max(0, bisect_right(self.runs, batch.first, key=lambda run: run.first) - 1)
+        kept = [run.within(batch.first, batch.last) for run in self.runs[at : at + 1]]
+        return any(run[0].heads[0] == batch.heads[0] for run in kept if run)
+
+    def _is_unused(self, batch: Run) -> bool:
+        """Return whether no batch that is kept has an offset of this one."""
+        at = bisect_right(self.runs, batch.last, key=lambda run: run.first)
+        for run in self.runs[max(0, at - 1) : at]:
+            i = bisect_left(run.heads["last_offset"], batch.first)
+            if i < len(run.heads) and run.heads["base_offset"][i] <= batch.last:
+                return False
         return True
 
     # Misplaced batches

@@ -6,16 +6,25 @@ unclean stop, has nothing to truncate, delete or rewrite (see `startup`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from logwright.codec.describe import DescriptionError
 from logwright.codec.engine.repair import OutputFile, Repairer, RepairPlan, Strategy
 from logwright.codec.engine.startup import SystemRepair
-from logwright.codec.fault import UnreadableError, UsageError
+from logwright.codec.fault import LogwrightError, UnreadableError, UsageError
 from logwright.codec.kafka.derive import PartitionDeriver
 from logwright.codec.kafka.formats import partition_metadata as metadata
+from logwright.codec.kafka.formats.log.codec import CODEC
 from logwright.codec.kafka.formats.log.tables import MAX_DECOMPRESSED
-from logwright.codec.kafka.names import EPOCH_FILE, METADATA_FILE, claims_to_be_kafkas, segment_name
+from logwright.codec.kafka.names import (
+    EPOCH_FILE,
+    METADATA_FILE,
+    claims_to_be_kafkas,
+    is_partition,
+    parse_directory,
+    segment_name,
+)
 from logwright.codec.kafka.options import STARTING
 from logwright.codec.kafka.repair.intervals import interval_of
 from logwright.codec.kafka.repair.raft import RaftFiles
@@ -29,7 +38,7 @@ from logwright.codec.kafka.store.evidence import partition_of
 from logwright.codec.kafka.store.partition import LAYOUT
 from logwright.codec.option import Option, Options, Verb, parse_bool, parse_choice, parse_text, used_by
 from logwright.codec.store.extents import Copy
-from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role
+from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role, folders_of
 
 PRODUCER_EXPIRATION = Option(
     "producer.id.expiration.ms",
@@ -97,6 +106,18 @@ def sound_segments(plan: Plan) -> list[PlannedFile]:
     return files
 
 
+def stray_logs(listing: Listing, plan: Plan) -> Iterator[PlannedFile]:
+    """Iterate over the logs whose names are not those of segments. Each counts as the segment of its first batch."""
+    for file in plan.files:
+        if file.role is Role.FOREIGN and file.name.endswith(".log") and file.size:
+            try:
+                first = int.from_bytes(listing.read(file.name, 0, 8), "big", signed=True)
+            except UnreadableError:
+                continue
+            if first >= 0:
+                yield replace(file, role=Role.PRIMARY, codec=CODEC.name, hints={"base_offset": first})
+
+
 def log_start(plan: Plan, options: Options) -> int:
     """Return the log start offset by option or checkpoint; 0 if it is only the base of the first segment."""
     start: int | None = options["log.start.offset"]
@@ -131,10 +152,18 @@ class PartitionRepair(Repairer):
             for number, (listing, plan) in enumerate(zip(self.copies, self.plans, strict=True))
         ]
         self.bases = [segment.base for segment in self.surveys[0]]
+        self.strays = [
+            [
+                survey(listing, number, file, self.options, correct=self.correct)
+                for file in stray_logs(listing, plan)
+            ]
+            for number, (listing, plan) in enumerate(zip(self.copies, self.plans, strict=True))
+        ]
 
     def reorder(self) -> None:
         orders = [
-            reorder(*copy, correct=self.correct) for copy in zip(self.copies, self.surveys, strict=True)
+            reorder(*copy, correct=self.correct)
+            for copy in zip(self.copies, self.surveys, self.strays, strict=True)
         ]
         self.bases = [base for base in self.bases if base not in orders[0].wrong_names]
         self.merged = merge(orders, self.bases, self.options["replicas"])
@@ -267,6 +296,11 @@ def surroundings(
     elif topic[0] is not None:
         files.append(OutputFile(METADATA_FILE, [metadata.pack(topic[0])], METADATA_FILE if present else None))
         notes.append("partition.metadata is copied from a replica.")
+    elif (beside := _topic_id_beside(copies[0])) is not None:
+        files.append(
+            OutputFile(METADATA_FILE, [metadata.pack(beside[0])], METADATA_FILE if present else None)
+        )
+        notes.append(f"partition.metadata is copied from ../{beside[1]}, a partition of the same topic.")
     else:
         state = "is damaged and is removed" if present else "is missing"
         notes.append(f"partition.metadata {state}: the topic id is unknown.")
@@ -284,6 +318,22 @@ def surroundings(
             continue
         files.append(OutputFile(file.name, [Copy(file.name, 0, file.size)], file.name))
     return files, notes, advice
+
+
+def _topic_id_beside(listing: Listing) -> tuple[str, str] | None:
+    """Return the topic id of the other partitions of the topic in the log directory, and the name of one; None if they have several."""
+    above, own = listing.parent(), parse_directory(listing.name)
+    if above is None or own is None or not is_partition(listing.name):
+        return None
+    ids: dict[str, str] = {}
+    for name in folders_of(above):
+        place = parse_directory(name)
+        if place is not None and place.topic == own.topic and name != listing.name and is_partition(name):
+            try:
+                ids[metadata.unpack(above.read(f"{name}/{METADATA_FILE}", 0, _LARGEST))[1]] = name
+            except (DescriptionError, LogwrightError):
+                continue
+    return next(iter(ids.items())) if len(ids) == 1 else None
 
 
 def _topic_id(copies: Sequence[Listing]) -> tuple[str | None, int]:
