@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from logwright.codec.base import Match
 from logwright.codec.capability import DirectoryCapabilities
+from logwright.codec.fault import Fault
 from logwright.codec.option import Option, Options
 from logwright.codec.store.build import Builder, Parts, Placement, Stage
 from logwright.codec.store.listing import Listing, Plan
@@ -232,6 +233,20 @@ class Container(Protocol):
 
     def recognise(self, listing: Listing) -> bool:
         """Recognise a container by its own files."""
+        ...
+
+    def unserved(self, name: str) -> str:
+        """Return why the system does not serve a store in a folder of this name, as the end of a sentence; "" if it may."""
+        ...
+
+    def check(
+        self, listing: Listing, stores: Mapping[str, Mapping[str, Any]]
+    ) -> Iterator[tuple[str, str, Fault]]:
+        """Yield where its own files and its stores contradict each other: the folder of a store, which may be missing, the file in it ("": the
+        folder itself), and the fault.
+
+        `stores` has the facts of their plans, by the names of their folders; none for a store that could not be opened.
+        """
         ...
 
     def compacted(

@@ -136,8 +136,11 @@ def _served(targets: Sequence[Target], skipped: Skipped, path: str, view: str | 
     """Return the targets that the system serves, and add the others to `skipped`. Those without rows of the view
     are left out. Raises `UsageError` if that is all of them."""
     left = []
+    container = registry.container(open_listing(path)) if targets and is_directory(path) else None
     for target in targets:
         why = "" if isinstance(target, FileTarget) else target.layout.unserved(target.directory.name)
+        if container is not None and isinstance(target, DirectoryTarget):
+            why = why or container.unserved(target.directory.name)
         if why:
             skipped.notes.append(f"{target.path} {why}: skipped; pass its own path to read it")
         else:

@@ -8,9 +8,10 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from logwright.codec import registry
+from logwright.codec.deferred import deferred
 from logwright.codec.fault import NotFoundError, UsageError
 from logwright.codec.layout import Layout
 from logwright.codec.option import Option, Options, fold, parse_bool, parse_int, parse_text
@@ -23,6 +24,11 @@ from logwright.readers.source import is_remote, local_path
 from logwright.readers.stream import Mode
 from logwright.readers.target import DirectoryTarget, Skipped, Target
 from logwright.readers.task import Task, Work, known_options
+
+if TYPE_CHECKING:
+    from logwright.readers import startup
+else:
+    startup = deferred("logwright.readers", "startup")
 
 OPTIONS = (
     Option("codec", None, "Format of the path; detected by default.", parse_text),
@@ -121,6 +127,8 @@ class Request:
         if not targets:
             return None
         if not self.follow:
+            if self.started is not None:
+                startup.check_start(self.paths, self.words["codec"], version=self.started.version)
             plan = reading(targets, self.words["view"], self.started)
             return replace(plan, notes=(*self.skipped.sentences, *plan.notes))
         if self.started is not None:

@@ -8,14 +8,18 @@ from functools import partial
 
 from logwright.codec import registry
 from logwright.codec.engine.startup import DirectoryState, ServerDirectory, Verdict
-from logwright.codec.fault import LogwrightError
+from logwright.codec.fault import DamageError, LogwrightError
 from logwright.codec.layout import Container
 from logwright.codec.store.listing import Listing
+from logwright.readers import verdict_text
 from logwright.readers.listing import open_listing
 from logwright.readers.live import held
 from logwright.readers.paths import Path, expand
 from logwright.readers.resolve import configuration
 from logwright.readers.source import STDIN, is_remote, local_path
+
+_PROCESS = "process"
+"""The scope of a verdict: nothing of the system starts."""
 
 
 def predict_start(
@@ -42,6 +46,17 @@ def predict_start(
     roots = [root_of(item, container.lock) for item in directories]
     settings = None if config is None else config.settings
     return container.startup.run_server(roots, settings, version=version).verdict
+
+
+def check_start(path: Path | Sequence[Path], codec: str | None = None, *, version: str | None = None) -> None:
+    """Raise `DamageError` if the system does not start on these directories: it serves nothing of them then."""
+    verdict = predict_start(path, codec, version=version)
+    if verdict is not None and not verdict.opens and verdict.scope == _PROCESS:
+        raise DamageError(
+            f"{verdict_text.after_stop(verdict.to_dict())} does not start ({verdict.reason})",
+            path=expand(path)[0],
+            advice="`logwright verify --as-system` shows details; mode=DROPMALFORMED reads what is undamaged",
+        )
 
 
 def _container(path: str, codec: str | None) -> Container | None:

@@ -101,10 +101,28 @@ def loads_directory(name: str) -> bool:
     return bool(topic) and _JAVA_INT.fullmatch(number) is not None and -(1 << 31) <= int(number) < 1 << 31
 
 
+def loaded_as(name: str) -> TopicPartition | None:
+    """Return the partition that a broker loads from a folder of this name; None if it sets it aside or does not accept it."""
+    if not loads_directory(name) or name.endswith(tuple(_SET_ASIDE)):
+        return None
+    topic, _, number = name.rpartition("-")
+    return TopicPartition(topic, int(number))
+
+
 def is_partition(name: str) -> bool:
     """Return whether a broker gives a partition exactly this name: it is not set aside, and the number has no leading zeros."""
     parsed = parse_directory(name)
     return parsed is not None and name == f"{parsed.topic}-{parsed.partition}"
+
+
+def why_misnamed(name: str) -> str:
+    """Return why a folder of this name keeps a broker from starting on its log directory; "" if it does not."""
+    loaded = loaded_as(name)
+    if not loads_directory(name):
+        return "has not the name of a partition, and a broker does not start with it in its log directory"
+    if loaded is not None and name != f"{loaded.topic}-{loaded.partition}":
+        return f"is taken for {loaded.topic}-{loaded.partition} by a broker, which does not start if that exists too"
+    return ""
 
 
 def why_unserved(name: str) -> str:

@@ -13,6 +13,7 @@ from logwright.readers import inspect as _inspect
 from logwright.readers import resolve
 from logwright.readers import verify as _verify
 from logwright.readers import verify_file as _verify_file
+from logwright.readers.contained import check_containers
 from logwright.readers.filter import Conditions
 from logwright.readers.paths import Path, expand, text_of
 from logwright.readers.report import Report
@@ -124,6 +125,7 @@ def verify(
     report = _verify.verify(
         targets, report, settings, jobs=number("jobs", jobs, 1), show=show, unopened=skipped.unopened
     )
+    check_containers(path, targets, report)
     if settings.system is None and report.parts and not report.ok:
         # The system may refuse to start before it loads any of the damaged stores.
         verdict = predict_start(path, codec)

@@ -21,6 +21,7 @@ from logwright.readers.paths import Path
 from logwright.readers.report import Report
 from logwright.readers.report_data import MAX_FAULTS
 from logwright.readers.stable_open import stable_open
+from logwright.readers.startup import check_start
 from logwright.readers.stream import Mode, output_schema
 from logwright.readers.target import Skipped, Target, kind
 
@@ -120,6 +121,8 @@ class Scan:
             resolve.resolve, path, codec, options, containers_only=True, served=True, view=self._view
         )
         targets = self._resolve(skipped=self._skipped)
+        if started is not None:
+            check_start(path, codec, version=started.version)
         if corrects:
             self._resolve = functools.partial(corrected, self._resolve, find_corrections(targets))
             targets = self._resolve(skipped=Skipped())

@@ -294,3 +294,113 @@ def test_a_damaged_log_directory_has_a_verdict_and_counts_what_repair_cannot_res
     shutil.rmtree(tmp_path / "logs" / "t-0")
     (tmp_path / "logs" / "t-1" / "partition.metadata").unlink()
     assert "kafka 4.3: does not open 1 of them" in str(lw.verify(tmp_path / "logs", as_system=True))
+
+
+# Folders that keep a broker from starting
+
+MISNAMED = ("backup", "orders-0.bak", "orders-0-old", "orders-0 (copy)", "orders-00", "orders-+0")
+
+
+@pytest.mark.parametrize("name", MISNAMED)
+def test_copies_of_partitions_under_other_names_are_not_read(log_directory: Path, name: str) -> None:
+    shutil.copytree(log_directory / "orders-0", log_directory / name)
+    scan = lw.scan(log_directory, columns="topic")
+    assert scan.to_table().num_rows == sum(SERVED.values())
+    assert any(f"/{name} " in note and "a broker" in note for note in scan.report.notes)
+    assert lw.read(log_directory / name, columns="offset").num_rows > 0
+
+
+@pytest.mark.parametrize("name", MISNAMED)
+def test_broker_that_does_not_start_serves_nothing(log_directory: Path, name: str) -> None:
+    shutil.copytree(log_directory / "orders-0", log_directory / name)
+    verdict = lw.verify(log_directory, as_system=True)["system"]
+    assert (verdict["opens"], verdict["scope"]) == (False, "process")
+    with pytest.raises(lw.DamageError, match="does not start"):
+        lw.read(log_directory, mode="AS_SYSTEM")
+
+
+def test_two_folders_of_one_partition_keep_a_broker_from_starting(log_directory: Path) -> None:
+    other = log_directory.parent / "other"
+    shutil.copytree(log_directory / "orders-1", other / "orders-1")
+    for name in ("meta.properties", "bootstrap.checkpoint"):
+        shutil.copy(log_directory / name, other)
+    identity = (other / "meta.properties").read_text()
+    (other / "meta.properties").write_text(
+        re.sub("directory.id=.*", "directory.id=ODDn20Dc_EMKAt_Sl5HOQA", identity)
+    )
+    properties = log_directory.parent / "server.properties"
+    properties.write_text(
+        "process.roles=broker\nnode.id=1\ncontroller.listener.names=C\ncontroller.quorum.voters=2@h:9\n"
+        f"log.dirs={log_directory},{other}\n"
+    )
+    verdict = lw.verify(properties, as_system=True)["system"]
+    assert verdict["error_class"] == "java.lang.IllegalStateException"
+    assert verdict["error"].startswith("Duplicate log directories for orders-1 are found in both ")
+    # Without a topic id a broker sets one of them aside.
+    (other / "orders-1" / "partition.metadata").unlink()
+    assert lw.verify(properties, as_system=True)["system"]["opens"]
+
+
+# The log directory as a whole
+
+
+def faults_of(path: Path) -> dict[str, str]:
+    """Return the errors that verify finds, by folder."""
+    return {
+        Path(part.path).name: fault.detail
+        for part in lw.verify(path).parts
+        for _, fault in part.faults
+        if fault.severity == "error"
+    }
+
+
+def test_partition_that_is_missing_is_found_by_the_checkpoints(log_directory: Path) -> None:
+    assert not faults_of(log_directory)
+    shutil.rmtree(log_directory / f"orders-0.{'0' * 32}-future")
+    for path in (log_directory / "orders-0").iterdir():
+        path.unlink()
+    text = "the partition is missing, but replication-offset-checkpoint has offset 53"
+    assert faults_of(log_directory) == {"orders-0": text}
+    (log_directory / "orders-0").rmdir()
+    assert faults_of(log_directory) == {"orders-0": text}
+    report = lw.verify(log_directory)
+    assert not report.ok
+    (fault,) = (fault for part in report.parts for _, fault in part.faults if fault.detail == text)
+    assert (fault.lost["first_offset"], fault.lost["last_offset"]) == (8, 52)
+
+
+def test_partition_that_is_being_deleted_is_not_missing(log_directory: Path) -> None:
+    (log_directory / "orders-0").rename(log_directory / f"orders-0.{'1' * 32}-delete")
+    assert not faults_of(log_directory)
+
+
+def test_topic_has_one_id_and_an_id_one_topic(log_directory: Path) -> None:
+    first, second = (log_directory / name / "partition.metadata" for name in ("orders-0", "compact.me-0"))
+    own, other = first.read_text(), second.read_text()
+    first.write_text(other)
+    second.write_text(own)
+    ids = [text.rpartition(" ")[2].strip() for text in (own, other)]
+    assert faults_of(log_directory) == {
+        "compact.me-0": f"the topic id {ids[0]} is also that of topic orders",
+        "orders-0": f"the topic id is {ids[1]}, but that of other partitions of the topic is {ids[0]}",
+        "orders-1": f"the topic id {ids[0]} is also that of topic compact.me",
+    }
+    second.write_text(other)
+    assert faults_of(log_directory)["orders-0"] == f"the topic id {ids[1]} is also that of topic compact.me"
+    first.write_text(f"version: 0\ntopic_id: {'q' * 22}\n".replace("q" * 22, "q83vASNFZ4mrze8BI0VniQ"))
+    assert faults_of(log_directory) == {
+        "orders-0": f"the topic id is q83vASNFZ4mrze8BI0VniQ, but that of other partitions of the topic is {ids[0]}",
+        "orders-1": f"the topic id is {ids[0]}, but that of other partitions of the topic is q83vASNFZ4mrze8BI0VniQ",
+    }
+
+
+def test_repair_takes_a_missing_topic_id_from_another_partition_of_the_topic(log_directory: Path) -> None:
+    metadata = log_directory / "orders-0" / "partition.metadata"
+    content = metadata.read_text()
+    metadata.unlink()
+    out = log_directory.parent / "repaired"
+    report = lw.repair(log_directory, out)
+    assert (out / "orders-0" / "partition.metadata").read_text() == content
+    notes = [note for part in report.parts for note in part.notes]
+    assert "partition.metadata is copied from ../orders-1, a partition of the same topic." in notes
+    assert lw.verify(out, as_system=True).safe

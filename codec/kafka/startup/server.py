@@ -39,8 +39,11 @@ from logwright.codec.kafka.names import (
     LOCK_FILE,
     LOG_START_FILE,
     META_PROPERTIES_FILE,
+    METADATA_FILE,
     RECOVERY_POINT_FILE,
     REMOTE_INDEX_CACHE,
+    TopicPartition,
+    loaded_as,
     loads_directory,
 )
 from logwright.codec.kafka.options import STARTING
@@ -59,6 +62,12 @@ from logwright.codec.store.listing import Listing
 from logwright.codec.store.overlay import Overlay
 from logwright.codec.store.view import Part
 
+_STATE = "java.lang.IllegalStateException"
+_DUPLICATE = (
+    "It is likely because log directory failure happened while broker was replacing current replica with future replica. Recover broker"
+    " from this failure by manually deleting one of the two directories for this partition. It is recommended to delete the partition in"
+    " the log directory that is known to have failed recently."
+)
 _KAFKA_EXCEPTION = "org.apache.kafka.common.KafkaException"
 _CONFIG_EXCEPTION = "org.apache.kafka.common.config.ConfigException"
 _BROKER, _CONTROLLER = "broker", "controller"
@@ -396,8 +405,34 @@ class Server:
                 self._checkpoints(path)
         if all(path in self.offline for path in self.data_dirs):
             raise _Exit(f"Shutdown broker because all log dirs in {all_dirs} have failed")
+        self._refuse_duplicates([path for path in live if path not in self.offline])
         if self.metadata_dir in self.offline:
             raise _Exit(f"Shutdown broker because the metadata log dir {self.metadata_dir} has failed")
+
+    def _refuse_duplicates(self, live: Sequence[str]) -> None:
+        """Raise `BrokerError` if two folders are the same partition (`LogManager.loadLog`)."""
+        seen: dict[TopicPartition, tuple[str, str]] = {}
+        for path in live:
+            for name in sorted(self.roots[path].folders):
+                place = loaded_as(name)
+                if place is None or name == METADATA_PARTITION:
+                    continue
+                before = seen.setdefault(place, (path, name))
+                if before != (path, name) and not self._is_stray(*before) and not self._is_stray(path, name):
+                    partition, other = f"{place.topic}-{place.partition}", "/".join(before)
+                    raise BrokerError(
+                        f"Duplicate log directories for {partition} are found in both {path}/{name} and {other}. {_DUPLICATE}",
+                        _STATE,
+                    )
+
+    def _is_stray(self, path: str, name: str) -> bool:
+        """Return whether a KRaft broker sets a partition aside since it has no topic id."""
+        listing = self.roots[path].open(name)
+        return (
+            self.mode().name == KRAFT
+            and listing is not None
+            and METADATA_FILE not in {entry.name for entry in listing.entries()}
+        )
 
     def _checkpoints(self, path: str) -> None:
         root = self.roots[path]

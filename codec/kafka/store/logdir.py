@@ -5,12 +5,13 @@ The layout `kafka.logdir` is for writing. For reading, the partitions are separa
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from logwright.codec.base import Match
 from logwright.codec.deferred import deferred
+from logwright.codec.fault import Fault, Kind, UnreadableError
 from logwright.codec.kafka.formats.checkpoint import OFFSETS, Entry
 from logwright.codec.kafka.formats.quorum_state import METADATA_PARTITION
 from logwright.codec.kafka.names import (
@@ -23,12 +24,14 @@ from logwright.codec.kafka.names import (
     LOG_DIRECTORY_FILES,
     LOG_START_FILE,
     META_PROPERTIES_FILE,
+    METADATA_FILE,
     RECOVERY_POINT_FILE,
     delete_directory,
     is_partition,
     parse_directory,
     parse_segment,
     place_of,
+    why_misnamed,
 )
 from logwright.codec.kafka.options import LOG_DIRECTORY
 from logwright.codec.kafka.store.partition import LAYOUT as PARTITION
@@ -36,7 +39,7 @@ from logwright.codec.layout import Layout, RepairedStore
 from logwright.codec.option import Options
 from logwright.codec.single_frame import ParseError
 from logwright.codec.store.build import Builder, Parts, Placement, Stage
-from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role
+from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role, folders_of
 from logwright.codec.store.view import Part
 
 if TYPE_CHECKING:
@@ -152,6 +155,15 @@ class LogDirectory:
     def recognise(self, listing: Listing) -> bool:
         return any(entry.name in LOG_DIRECTORY_FILES for entry in listing.entries())
 
+    def unserved(self, name: str) -> str:
+        return why_misnamed(name)
+
+    def check(
+        self, listing: Listing, stores: Mapping[str, Mapping[str, Any]]
+    ) -> Iterator[tuple[str, str, Fault]]:
+        yield from _missing_partitions(listing, stores)
+        yield from _topic_ids(stores)
+
     def compacted(
         self, listing: Listing, stores: Mapping[str, Mapping[str, Any]]
     ) -> tuple[str, bytes] | None:
@@ -179,6 +191,60 @@ class LogDirectory:
 
 
 CONTAINER = LogDirectory()
+
+
+def _offsets(listing: Listing, name: str) -> Mapping[_Partition, int]:
+    """Return the offsets in a checkpoint; none if it is absent or cannot be read."""
+    if name not in {entry.name for entry in listing.entries()}:
+        return {}
+    try:
+        entries = OFFSETS.unpack(listing.read(name))
+    except (ParseError, UnreadableError):
+        return {}
+    return {(str(topic), int(partition)): int(offset) for topic, partition, offset in entries}
+
+
+def _missing_partitions(listing: Listing, stores: Collection[str]) -> Iterator[tuple[str, str, Fault]]:
+    """Yield the partitions that have records by a checkpoint, and no folder or nothing in it. A broker removes the entries of a partition
+    that it deletes."""
+    folders = [name for name in folders_of(listing) if name in stores or not is_partition(name)]
+    present = {parse_directory(name) for name in folders} - {None}
+    starts = _offsets(listing, LOG_START_FILE)
+    gone: set[_Partition] = set()
+    for name in (HIGH_WATERMARK_FILE, RECOVERY_POINT_FILE) if present else ():
+        for place, end in sorted(_offsets(listing, name).items()):
+            start = starts.get(place, 0)
+            if place in present or place in gone or end <= start:
+                continue
+            gone.add(place)
+            topic, partition = place
+            text = f"the partition is missing, but {name} has offset {end}"
+            lost = {"topic": topic, "partition": partition, "first_offset": start, "last_offset": end - 1}
+            system = "the broker begins with an empty log"
+            fault = Fault(LogDirectory.name, 0, 0, Kind.LINK, text, system=system, lost=lost)
+            yield f"{topic}-{partition}", "", fault
+
+
+def _topic_ids(stores: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str, Fault]]:
+    """Yield the partitions whose topic id is also that of another topic, or is not that of the topic's other partitions."""
+    ids = {name: facts.get("topic_id") for name, facts in stores.items() if is_partition(name)}
+    topics = {name: place.topic for name in ids if (place := parse_directory(name)) is not None}
+    for name, own in ids.items():
+        same_id = sorted(
+            {topics[other] for other in ids if own is not None and ids[other] == own} - {topics[name]}
+        )
+        same_topic = sorted(
+            {str(ids[other]) for other in ids if topics[other] == topics[name] and ids[other]} - {str(own)}
+        )
+        if own is None or not (same_id or same_topic):
+            continue
+        text = (
+            f"the topic id {own} is also that of topic {same_id[0]}"
+            if same_id
+            else (f"the topic id is {own}, but that of other partitions of the topic is {same_topic[0]}")
+        )
+        system = "a broker sets a partition aside if its topic does not have this id"
+        yield name, METADATA_FILE, Fault(LogDirectory.name, 0, 0, Kind.LINK, text, system=system)
 
 
 def _log_ends(stores: Sequence[RepairedStore]) -> Mapping[_Partition, int | None]:
