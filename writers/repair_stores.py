@@ -73,6 +73,7 @@ def repair_stores(
             )
             parts.append(_one(target, place, repair_store))
         report.parts += parts
+        report.notes += _misnamed(stores)
         if stores.container is not None and not all(part.error for part in parts):
             try:
                 with plain_errors(stores.path):
@@ -147,6 +148,15 @@ def _refuse_places(several: Sequence[Stores], request: Request) -> None:
                 path=request.out,
                 advice="Use a directory that is absent or empty",
             )
+
+
+def _misnamed(stores: Stores) -> list[str]:
+    """Return notes on stores under names with which the system does not start."""
+    if stores.container is None:
+        return []
+    names = [target.directory.name for target in stores.targets]
+    whys = [(name, stores.container.unserved(name)) for name in names]
+    return [f"{name} {why}: move it elsewhere before the start" for name, why in whys if why]
 
 
 # The directory's own files

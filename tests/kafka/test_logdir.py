@@ -319,6 +319,15 @@ def test_broker_that_does_not_start_serves_nothing(log_directory: Path, name: st
         lw.read(log_directory, mode="AS_SYSTEM")
 
 
+def test_repair_names_the_folders_that_keep_a_broker_from_starting(log_directory: Path) -> None:
+    shutil.copytree(log_directory / "orders-0", log_directory / "orders-0.bak")
+    report = lw.repair(log_directory, log_directory.parent / "repaired")
+    (note,) = (note for note in report.notes if note.startswith("orders-0.bak "))
+    assert note.endswith(
+        "a broker does not start with it in its log directory: move it elsewhere before the start"
+    )
+
+
 def test_two_folders_of_one_partition_keep_a_broker_from_starting(log_directory: Path) -> None:
     other = log_directory.parent / "other"
     shutil.copytree(log_directory / "orders-1", other / "orders-1")
