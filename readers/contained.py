@@ -17,10 +17,10 @@ from logwright.readers.target import DirectoryTarget, Target
 
 def check_containers(path: Path | Sequence[Path], targets: Sequence[Target], report: Report) -> None:
     """Add the faults of each directory of stores at a path, or named by a configuration file, to the reports of these stores. A missing
-    store gets a report of its own."""
-    for given in expand(path):
-        config = None if given == STDIN else configuration(given)
-        for place in [given] if config is None else config.directories:
+    store gets a new report."""
+    for each in expand(path):
+        config = None if each == STDIN else configuration(each)
+        for place in [each] if config is None else config.directories:
             if report.parts and place != STDIN and is_directory(place):
                 _check(place, targets, report)
 

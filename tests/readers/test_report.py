@@ -274,10 +274,10 @@ def test_text_of_several_inputs() -> None:
         part = partition_report(
             fault(rows_lost=2), rows_lost=rows_lost, opens=opens, scope=None if opens else "process"
         )
-        part.path = f"/data/logs/{name}"
+        part.paths = (f"/data/logs/{name}",)
         merged.parts.append(part)
     sound = partition_report(rows_lost=0)
-    sound.path = "/data/logs/sound-0"
+    sound.paths = ("/data/logs/sound-0",)
     merged.parts.append(sound)
     lines = merged.text().splitlines()
     assert lines[0] == "/data/logs  DAMAGED  3 of 4 damaged, 49.3 kB of 4.3 GB, 22,712 records, 3 faults"
@@ -302,7 +302,7 @@ def test_text_of_several_sound_inputs() -> None:
     merged = Report("/data/logs")
     for name in ("a-0", "b-0"):
         part = partition_report(rows_lost=0)
-        part.path = f"/data/logs/{name}"
+        part.paths = (f"/data/logs/{name}",)
         merged.parts.append(part)
     lines = merged.text().splitlines()
     assert lines[0] == "/data/logs  ok  2 checked, 2.1 GB, 11,356 records"
@@ -323,7 +323,7 @@ def test_sound_inputs_are_counted() -> None:
     merged = Report("/data/logs")
     for i in range(50):
         part = report(*([fault()] if i % 10 == 3 else []))
-        part.path = f"/data/logs/x-{i}"
+        part.paths = (f"/data/logs/x-{i}",)
         merged.parts.append(part)
     lines = merged.text().splitlines()
     assert len(lines) == 1 + 5 + 2

@@ -332,6 +332,7 @@ def test_strategy_system_keeps_transactions_that_a_server_applies_twice(name: st
     assert plan.cut == []
 
 
+@pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
 def test_transactions_of_a_log_under_an_earlier_name_are_read(tmp_path: Path) -> None:
     """The zxid in its name is not that of a missing transaction, so what follows is not dead."""
     wrong = renamed("size_rolled", {"log.7": "log.6", "log.a": "log.8"})

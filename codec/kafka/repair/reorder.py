@@ -203,7 +203,7 @@ class _Reorderer:
         return not self.runs or run.first <= self.runs[-1].last + 1 or run.last < self._known_end
 
     def _move_segment(self, number: int, run: Run) -> None:
-        """Put the batches of a run where their offsets are free: as a segment of their own, unless their file continues with the next one."""
+        """Put the batches of a run where their offsets are free: as a new segment, unless their file continues with the next one."""
         segment, behind = self.surveys[number], self._begins.get((run.file, run.stop))
         moved = run if behind is not None and behind.first > run.last else replace(run, base=run.first)
         if self._insert(moved):

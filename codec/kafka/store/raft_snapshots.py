@@ -44,7 +44,7 @@ _STATE = "java.lang.IllegalStateException"
 
 @dataclass
 class Snapshot:
-    """What a snapshot of the metadata is found to be."""
+    """A snapshot of the metadata, and its flaw, if it has one."""
 
     name: str
     offset: int = -1
