@@ -14,6 +14,9 @@ from typing import Any, Protocol, runtime_checkable
 from logwright.codec.arrays import Bytes
 from logwright.codec.fault import Fault, UsageError
 
+_PIECE = 1 << 20
+"""Bytes of files that are compared at a time."""
+
 
 class Role(StrEnum):
     """The role of a file in its directory."""
@@ -103,6 +106,14 @@ def export(listing: Listing, folder: str) -> AbstractContextManager[str]:
     if isinstance(listing, Exports):
         return listing.export(folder)
     raise UsageError(f"{folder} cannot be opened here", advice="Pass the directory itself")
+
+
+def same_bytes(listing: Listing, name: str, other: str, size: int) -> bool:
+    """Return whether the first `size` bytes of two files are the same."""
+    return all(
+        listing.read(name, at, min(_PIECE, size - at)) == listing.read(other, at, min(_PIECE, size - at))
+        for at in range(0, size, _PIECE)
+    )
 
 
 def folders_of(listing: Listing) -> Sequence[str]:

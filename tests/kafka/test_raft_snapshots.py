@@ -101,7 +101,7 @@ def test_invalid_snapshots_of_the_metadata_are_removed(kind: str) -> None:
 
 
 def checked(directory: MemoryDirectory) -> dict[str, tuple[str, str]]:
-    """Return severity and details of the faults of snapshots that a check finds, besides those of the files themselves."""
+    """Return severity and details of the faults of snapshots that a check finds, without those of the files themselves."""
     options = Options(LAYOUT.read_options)
     plan = LAYOUT.plan(directory, options)
     check = LAYOUT.capabilities.check(directory, plan, options, clean=None, live=None, deep=False)

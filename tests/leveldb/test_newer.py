@@ -199,10 +199,10 @@ def test_copy_over_a_table_is_the_loss_of_that_table() -> None:
 
 
 def test_damaged_table_gives_way_to_a_copy_under_another_name() -> None:
-    whole = TWO_TABLES.files[table_name(5)]
-    damaged = MemoryDirectory({**TWO_TABLES.files, table_name(5): whole[:100], "copy of 5": whole})
+    original = TWO_TABLES.files[table_name(5)]
+    damaged = MemoryDirectory({**TWO_TABLES.files, table_name(5): original[:100], "copy of 5": original})
     result, _ = repaired(damaged)
-    assert result.files[table_name(5)] == whole
+    assert result.files[table_name(5)] == original
     assert check_leveldb_accepts(result) == check_leveldb_accepts(MemoryDirectory(TWO_TABLES.files))
 
 

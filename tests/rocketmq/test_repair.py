@@ -75,10 +75,10 @@ def test_store_that_never_had_a_message_is_repaired_unchanged(tmp_path: Path) ->
 
 def test_damaged_checkpoint_of_a_store_without_messages_becomes_that_of_a_new_store(tmp_path: Path) -> None:
     home, out = placed("empty", tmp_path), tmp_path / "out"
-    whole = (home / "checkpoint").read_bytes()
+    original = (home / "checkpoint").read_bytes()
     (home / "checkpoint").write_bytes(b"")
     lw.repair(home, out, codec="rocketmq.store")
-    assert (out / "checkpoint").read_bytes() == whole
+    assert (out / "checkpoint").read_bytes() == original
 
 
 def test_gap_that_a_broker_left_in_a_light_queue_stays(tmp_path: Path) -> None:

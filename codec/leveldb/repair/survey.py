@@ -19,11 +19,9 @@ from logwright.codec.leveldb.store.guess_comparator import UNKNOWN, guess
 from logwright.codec.leveldb.store.newer import newer_files
 from logwright.codec.leveldb.store.version import FileMetaData
 from logwright.codec.option import Options
-from logwright.codec.store.listing import Entry, Listing
+from logwright.codec.store.listing import Entry, Listing, same_bytes
 
 NOT_NAMED = "a table that the manifest does not name"
-_PIECE = 1 << 20
-"""Bytes of files that are compared at a time."""
 
 
 @dataclass
@@ -91,13 +89,13 @@ def survey_database(listing: Listing, options: Options, *, adopt: bool = False) 
     reader = Tables(listing, options, comparator_of(comparator))
     surveyed = Survey(listing, state, comparator, reader, misnamed=misnamed)
     surveyed.highest = max((name.number for _, name in named if name is not None), default=0)
-    found = [
+    candidates = [
         (entry, name)
         for entry, name in named
         if name is not None
         and (name.type is FileType.LOG or (name.type is FileType.TABLE and state.manifest is not None))
     ]
-    surveyed.newer = newer_files(listing, state.version, found)
+    surveyed.newer = newer_files(listing, state.version, candidates)
     for entry, _ in named:
         if entry.name in misnamed and parse(entry.name) is None and entry.name not in surveyed.newer:
             del misnamed[entry.name]
@@ -155,17 +153,14 @@ def _ends_at(listing: Listing, name: str, size: int) -> bool:
 
 
 def _copied_from(result: Survey, table: Table) -> str:
-    """Return the name of the table of which a table of the manifest, whose size is another one, is a copy; "" if it is none."""
+    """Return the name of the table of which a table is a copy, if its size is not that in the manifest; else ""."""
     if table.known is None or not table.sound or table.unsupported or table.size == table.known.size:
         return ""
     listing = result.listing
     for entry in listing.entries():
         name = parse(entry.name)
         same = entry.size == table.size and entry.name != table.file and name and name.type is FileType.TABLE
-        if same and all(
-            listing.read(entry.name, at, _PIECE) == listing.read(table.file, at, _PIECE)
-            for at in range(0, table.size, _PIECE)
-        ):
+        if same and same_bytes(listing, entry.name, table.file, table.size):
             return entry.name
     return ""
 
@@ -201,10 +196,10 @@ def _table(
     """Survey a table, which may have several files or none."""
     state = result.state
     names = (table_name(number), old_table_name(number))
-    found = {name for name, _ in result.renamed}
+    renamed = {name for name, _ in result.renamed}
     ranked = sorted(
         files,
-        key=lambda candidate: (candidate.name not in found, candidate.name not in names, candidate.name),
+        key=lambda candidate: (candidate.name not in renamed, candidate.name not in names, candidate.name),
     )
     for entry in ranked[1:]:
         result.left.append((entry.name, f"{ranked[0].name} has the same number"))

@@ -29,15 +29,15 @@ _LONGEST = 64
 
 
 def content_of(listing: Listing, entry: Entry, expected: FileType | None = None) -> FileType | None:
-    """Return whether a file is CURRENT, a table, by the end of its footer, or a log or a manifest, by its first record. None if it is none
-    of them. A file that may be several is what is `expected`."""
+    """Return whether a file is CURRENT, a table, by the end of its footer, or a log or a manifest, by its first record. None if it is
+    something else. A file that may be several is what is `expected`."""
     try:
         if entry.size <= _LONGEST and _POINTER.fullmatch(listing.read(entry.name, 0, entry.size)):
             return FileType.CURRENT
-        found = [_by_footer(listing, entry), _by_record(listing, entry)]
+        matches = [_by_footer(listing, entry), _by_record(listing, entry)]
     except UnreadableError:
         return None
-    kinds = [kind for kind in found if kind is not None]
+    kinds = [kind for kind in matches if kind is not None]
     return expected if expected in kinds else next(iter(kinds), None)
 
 

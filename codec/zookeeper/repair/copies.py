@@ -77,8 +77,8 @@ def without_strays(logs: Sequence[Log]) -> list[Log]:
 def conflicting(listing: Listing, log: Log, others: Sequence[Log]) -> str:
     """Return the name of a log that has another transaction with a zxid of `log`; "" without one."""
     for other in others:
-        for zxid in np.intersect1d(log.zxid, other.zxid).tolist():
-            i, j = (int(np.flatnonzero(each.zxid == zxid)[0]) for each in (log, other))
+        _, own, theirs = np.intersect1d(log.zxid, other.zxid, return_indices=True)
+        for i, j in zip(own.tolist(), theirs.tolist(), strict=True):
             if _bytes(listing, (log, other), (0, i)) != _bytes(listing, (log, other), (1, j)):
                 return other.file
     return ""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from logwright.codec.engine.repair import OutputFile, Removed
 from logwright.codec.option import Options
 from logwright.codec.store.extents import Copy, Extent
-from logwright.codec.store.listing import Listing
+from logwright.codec.store.listing import Listing, same_bytes
 from logwright.codec.store.overlay import Overlay
 from logwright.codec.zookeeper import names
 from logwright.codec.zookeeper.names import LOG, SNAPSHOT
@@ -21,9 +21,6 @@ from logwright.codec.zookeeper.repair.logs import Log
 from logwright.codec.zookeeper.repair.snapshots import Snapshot
 from logwright.codec.zookeeper.store import files, trace
 from logwright.codec.zookeeper.store.files import DataFile
-
-_PIECE = 1 << 20
-"""Bytes of files that are compared at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +48,7 @@ def equal(listing: Listing, file: DataFile, other: str) -> bool:
     """Return whether two files have the same bytes."""
     if file.size != next(entry.size for entry in listing.entries() if entry.name == other):
         return False
-    return all(
-        listing.read(file.name, at, _PIECE) == listing.read(other, at, _PIECE)
-        for at in range(0, file.size, _PIECE)
-    )
+    return same_bytes(listing, file.name, other, file.size)
 
 
 def log(listing: Listing, misnamed: Misnamed, options: Options, *, correct: bool) -> Log:

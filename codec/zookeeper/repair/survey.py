@@ -59,10 +59,10 @@ def survey(listing: Listing, options: Options, *, correct: bool = True, by_conte
     """Survey a directory. `correct`: whether single flipped bits are corrected. `by_content`: whether logs and snapshots under each other's
     names, or in each other's directories, are what they are by their content."""
     result = Survey(listing, {entry.name: entry.size for entry in listing.entries()})
-    found = [*files.snapshots(listing), *files.logs(listing)]
+    listed = [*files.snapshots(listing), *files.logs(listing)]
     if by_content:
-        found += files.misplaced(listing)
-    data_files = [file for file in found if file.zxid >= 0]
+        listed += files.misplaced(listing)
+    data_files = [file for file in listed if file.zxid >= 0]
     ours = {file.name for file in data_files}
     wrong = misnamed.find(listing, data_files) if by_content else {}
     for file in data_files:
@@ -121,11 +121,11 @@ def reorder(surveyed: Survey, *, once: bool = True) -> None:
     for log in surveyed.logs:
         _rename(log, known)
     _once(surveyed)
-    surveyed.logs = found = superseded_by(surveyed.logs)
+    surveyed.logs = named = superseded_by(surveyed.logs)
     if not once:
         return
-    surveyed.logs = without_copies(surveyed.listing, found)
-    surveyed.repeated = [log.file for log, kept in zip(found, surveyed.logs, strict=True) if kept is not log]
+    surveyed.logs = without_copies(surveyed.listing, named)
+    surveyed.repeated = [log.file for log, kept in zip(named, surveyed.logs, strict=True) if kept is not log]
     surveyed.logs = without_strays(surveyed.logs)
 
 
