@@ -142,8 +142,10 @@ class _Reorderer:
             if run.patch or run.first < 0 or not self._is_reached(run):
                 continue
             batches = replace(run, base=run.first).parts(*range(1, len(run.heads)))
-            missing = [batch for batch in batches if self._is_unused(batch)]
-            if not missing or any(not self._is_kept(batch) for batch in batches if batch not in missing):
+            unused = [self._is_unused(batch) for batch in batches]
+            missing = [batch for batch, new in zip(batches, unused, strict=True) if new]
+            rest = [batch for batch, new in zip(batches, unused, strict=True) if not new]
+            if not missing or not all(map(self._is_kept, rest)):
                 continue
             for batch in missing:
                 self._insert(batch)
