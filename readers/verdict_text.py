@@ -42,7 +42,7 @@ def system(verdict: Mapping[str, Any], report: ReportData) -> str:
     faults = [fault for _, fault in report.faults if fault.severity is not Severity.INFO]
     if not verdict["opens"]:
         refusal = _refusal(verdict)
-        why = verdict["error"] or verdict["error_class"] or ""
+        why = " ".join((verdict["error"] or verdict["error_class"] or "").split())
         # The error may repeat a fault above.
         known = any(fault.detail and fault.detail in why for fault in faults)
         return f"{head}{refusal}" if known or not why else f"{head}{refusal}: {why}"

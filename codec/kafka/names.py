@@ -119,7 +119,7 @@ def why_misnamed(name: str) -> str:
     """Return why a folder of this name keeps a broker from starting on its log directory; "" if it does not."""
     loaded = loaded_as(name)
     if not loads_directory(name):
-        return "has not the name of a partition, and a broker does not start with it in its log directory"
+        return "does not have the name of a partition: a broker does not start with it in its log directory"
     if loaded is not None and name != f"{loaded.topic}-{loaded.partition}":
         return f"is taken for {loaded.topic}-{loaded.partition} by a broker, which does not start if that exists too"
     return ""

@@ -171,6 +171,12 @@ def test_verify_reports_files_that_do_not_fit_each_other(name: str, text: str) -
     assert any(text in each for each in texts), texts
 
 
+def test_error_of_several_lines_is_shown_without_line_ends() -> None:
+    text = str(lw.verify(case("cookie_host").path))
+    assert 'does not start: Cookie [5 bookieHost: "127.0.0.1:3181"' in " ".join(text.split())
+    assert "\\n" not in text
+
+
 @pytest.mark.parametrize("name", [name for name in HEALTHY if name != "killed_torn_log"])
 def test_verify_finds_nothing_wrong_with_a_healthy_bookie(name: str) -> None:
     report = lw.verify(str(case(name).path), passwd=case(name).passwords).to_dict()
