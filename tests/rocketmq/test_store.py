@@ -727,9 +727,11 @@ def test_zeroed_last_message_of_a_log_file_before_others_is_an_error(tmp_path: P
 
 
 @pytest.mark.parametrize("damaged", [False, True])
+@pytest.mark.parametrize("block", [1, 2, 5, 8192])
 def test_queues_that_point_behind_the_log_prove_that_its_last_file_is_missing(
-    damaged: bool, tmp_path: Path
+    block: int, damaged: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("logwright.codec.rocketmq.store.layout._BLOCK_UNITS", block)
     rows = [{"topic": "T", "queue_id": i % 2, "body": bytes(200)} for i in range(12)]
     store = tmp_path / "store"
     lw.write(rows, store, "rocketmq.store", mappedFileSizeCommitLog=1024)

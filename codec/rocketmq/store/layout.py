@@ -11,6 +11,8 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
 from logwright.codec.base import Match
 from logwright.codec.fault import Fault, Kind, LogwrightError, Severity
 from logwright.codec.layout import Layout
@@ -61,6 +63,8 @@ _FOLDERS = {pattern.partition("/")[0] for pattern in tree.FOLDERS}
 _MOST_QUEUES = 32
 _AGREE = 2
 """Number of units that prove what a single damaged one does not."""
+_BLOCK_UNITS = 8192
+"""Number of units of a queue file that are read at once, to find the last one."""
 READ_OPTIONS = (
     *tree.ROOTS, *tree.GEOMETRY, BODY_LIMIT, *views.OPTIONS, *used_by(STARTS, *tree.SETTINGS),
 )  # fmt: skip
@@ -254,17 +258,23 @@ def _beyond_log(
 
 
 def _last_units(listing: Listing, file: PlannedFile) -> list[int]:
-    """Return the physical offsets in the last two units of a file. Zeros follow them."""
+    """Return the physical offsets in the last two units of a file. Zeros follow them.
+
+    The last block that begins with a unit is found by a binary search, and read together with the unit before it.
+    """
     width = UNITS[tree.first(file.name)].itemsize
-    low, high = 0, file.size // width
+    block = width * _BLOCK_UNITS
+    low, high = 0, -(-file.size // block)
     while low < high:
         middle = (low + high) // 2
-        if any(listing.read(file.name, middle * width, width)):
+        if any(listing.read(file.name, middle * block, width)):
             low = middle + 1
         else:
             high = middle
-    data = listing.read(file.name, max(low - 2, 0) * width, min(low, 2) * width)
-    return [int.from_bytes(data[at : at + 8], "big", signed=True) for at in range(0, len(data), width)]
+    start = max((low - 1) * block - width, 0)
+    data = np.frombuffer(listing.read(file.name, start, low * block - start), np.uint8)
+    units = data[: len(data) // width * width].reshape(-1, width)
+    return [int.from_bytes(units[i, :8], "big", signed=True) for i in np.flatnonzero(units.any(axis=1))[-2:]]
 
 
 def _sizes(files: Sequence[PlannedFile], options: Options) -> Iterator[tuple[str, Fault]]:
