@@ -254,7 +254,7 @@ def test_crc32_of_every_length_is_that_of_zlib(crc: int) -> None:
     ("features", "folds"),
     [
         ("", False),
-        ("+sse4.2,+pclmul", True),
+        pytest.param("+sse4.2,+pclmul", True, marks=pytest.mark.extended),
         # Most processors are like this one, and all other tests prove it on those.
         pytest.param("+sse4.2,+avx,+avx2,+pclmul,+vpclmulqdq", True, marks=pytest.mark.extended),
     ],

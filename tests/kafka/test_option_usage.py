@@ -37,6 +37,7 @@ def check(folder: Path, kind: str, *names: str) -> None:
     assert ignored(sample, folder) == {}
 
 
+@pytest.mark.extended
 def test_every_option_is_used_or_refused_for_a_partition(folder: Path) -> None:
     check(folder, "kafka.partition", "orders-0", "damaged/orders-0")
 

@@ -366,6 +366,7 @@ def test_files_stay_readable_after_they_are_replaced(in_use: Path) -> None:
 # Memory
 
 
+@pytest.mark.extended
 def test_memory_is_bounded_by_the_window_not_by_the_database(tmp_path: Path) -> None:
     """Two levels and a log of 40 MB each, with interleaved rows."""
     value = b"x" * 2000

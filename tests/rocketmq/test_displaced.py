@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from examples import examples
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -229,7 +230,7 @@ def test_wrong_file_size_is_an_error_of_the_user(store: Path, tmp_path: Path) ->
 
 
 @given(st.randoms(use_true_random=False))
-@settings(phases=[Phase.reuse, Phase.generate], max_examples=15)
+@settings(phases=[Phase.reuse, Phase.generate], max_examples=examples(15))
 def test_pieces_of_a_log_in_any_order_give_no_message_twice_and_no_other(
     store: Path, tmp_path_factory: pytest.TempPathFactory, chance: random.Random
 ) -> None:

@@ -706,9 +706,9 @@ def test_zeros_at_the_end_of_a_log_file_before_others_are_an_error(tmp_path: Pat
 def test_queue_without_messages_points_to_none_of_other_queues(listed: bool, tmp_path: Path) -> None:
     properties = [{"key": "INNER_MULTI_DISPATCH", "value": "Other"}] if listed else []
     rows = [{"topic": "T", "queue_id": 0, "body": b"1", "properties": properties} for _ in range(3)]
-    lw.write(rows, tmp_path / "store", "rocketmq.store")
+    lw.write(rows, tmp_path / "store", "rocketmq.store", **SIZES)
     shutil.copytree(tmp_path / "store/consumequeue/T", tmp_path / "store/consumequeue/Other")
-    report = lw.verify(tmp_path / "store")
+    report = lw.verify(tmp_path / "store", **SIZES)
     assert report.ok == listed
     details = [fault["detail"] for file in report.to_dict()["files"] for fault in file["faults"]]
     assert listed != any("there is no undamaged message of this queue" in detail for detail in details)
