@@ -240,6 +240,11 @@ class _Stream:
             report.file(name, codec).errors for name, codec in self._read.items() for report in reports
         )
 
+    @property
+    def salvaged(self) -> bool:
+        """See `codec.store.view.Stream`."""
+        return self._reading.mode is not Mode.FAILFAST
+
     def __call__(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         return self._jobs(columns)
 

@@ -85,6 +85,11 @@ class RowStream(Protocol):
         """Whether damage was found in its files so far: rows may be missing or wrong."""
         ...
 
+    @property
+    def salvaged(self) -> bool:
+        """Whether damage does not end the read, so that rows may be in the wrong order."""
+        ...
+
     def __call__(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield rows with these columns, in the order of the parts. A filter on `Group.key` may be applied, except to parts of which
         all rows are needed."""

@@ -50,6 +50,10 @@ class _Salvaged:
     def damaged(self) -> bool:
         return self._damaged
 
+    @property
+    def salvaged(self) -> bool:
+        return True
+
     def __call__(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         for part in self.run.parts:
             codec = _CODECS[part.codec]

@@ -25,7 +25,7 @@ from logwright.codec.leveldb.formats.table.index import DATA
 from logwright.codec.leveldb.formats.table.tables import ROWS
 from logwright.codec.leveldb.keys import BYTEWISE, TYPE_NAMES, VALUE, readable
 from logwright.codec.leveldb.store.entry_states import BUDGET, LIVE, STATE_NAMES, EntryStates
-from logwright.codec.leveldb.store.newest import Shape, merge_newest, sort_newest
+from logwright.codec.leveldb.store.newest import Shape, first_disorder, merge_newest, sort_newest
 from logwright.codec.leveldb.store.sorted_run import with_sort_keys, with_stored_keys
 from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role
 from logwright.codec.store.view import Group, Part, RowStream, Run, View
@@ -297,16 +297,21 @@ def _iterate(
     def disorder(before: bytes, key: bytes) -> None:
         if not reported:
             reported.add(True)
-            text = f"the keys of a table are not in the order of {order.name}"
-            if order.bytewise:
-                text += f": {readable(key)[:80]} comes after {readable(before)[:80]}"
-            report(Fault(NAME, 0, 0, Kind.ORDER, text, Severity.ERROR, "LevelDB's iterators may skip keys"))
+            report(_disorder(order, before, key))
 
     def sortable(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         return batches if order.bytewise else (with_sort_keys(batch, order) for batch in batches)
 
     # The numbers in logs have all been used. In tables, numbers above those of manifest and logs are not visible.
     shape, all_seen = Shape(marker, params["visible"]), Shape(marker)
+    for run in runs:
+        if run.salvaged and not run.params.get("log"):
+            # A merge of such a run gives a key twice, or a value that another run has overwritten.
+            keys = first_disorder(sortable(run((KEY, "sequence"))), shape)
+            if keys is not None:
+                disorder(*keys)
+                yield from _unordered(params, runs, columns, order)
+                return
     streams = [
         sort_newest(sortable(run(needed)), all_seen)
         if run.params.get("log")
@@ -315,6 +320,18 @@ def _iterate(
     ]
     for batch in merge_newest(streams, all_seen, disorder):
         yield _chosen(with_stored_keys(batch), columns)
+
+
+def _disorder(order: Comparator, before: bytes, key: bytes) -> Fault:
+    """Return the fault of a table with these keys one after the other."""
+    if before != key:
+        text = f"the keys of a table are not in the order of {order.name}"
+        shown = f": {readable(key)[:80]} comes after {readable(before)[:80]}"
+    else:
+        text = "the entries of a key are not in the order of their sequence numbers"
+        shown = f": {readable(key)[:80]}"
+    text += shown if order.bytewise else ""
+    return Fault(NAME, 0, 0, Kind.ORDER, text, Severity.ERROR, "LevelDB's iterators may skip keys")
 
 
 def _chosen(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
@@ -327,11 +344,15 @@ def _chosen(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
 
 
 def _unordered(
-    params: Mapping[str, Any], runs: Sequence[RowStream], columns: Sequence[str]
+    params: Mapping[str, Any],
+    runs: Sequence[RowStream],
+    columns: Sequence[str],
+    order: Comparator = BYTEWISE_COMPARATOR,
 ) -> Iterator[pa.RecordBatch]:
+    """Return the newest row of each key, file by file."""
     needed = _needed(columns)[0]
     seen = _limits(params, runs)
-    entries = EntryStates(runs, [True] * len(runs), seen, BUDGET).compute()
+    entries = EntryStates(runs, [True] * len(runs), seen, BUDGET, order).compute()
     for batch, states in entries.rows(needed):
         chosen = states == LIVE
         yield _chosen(batch if chosen.all() else batch.filter(pa.array(chosen)), columns)

@@ -16,7 +16,7 @@ from logwright.codec.engine.merge import Keys, SortedRun, merge, sequences, sort
 SORT_BYTES = 64 << 20
 """Bytes of unsorted rows that are collected before they are sorted."""
 OnDisorder = Callable[[bytes, bytes], None]
-"""Called with two keys of a run that are not in order. LevelDB may or may not return the rows that come out then."""
+"""Called with two keys of a run that are not in order, or one whose rows are not. LevelDB may or may not return the rows that come out then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,8 @@ def _distinct(
 ) -> Iterator[pa.RecordBatch]:
     """Return the visible rows of a run without repetition of a key."""
     previous: bytes | None = None
+    last = 0
+    """The sequence number of the row before the batch."""
     for batch in map(shape.seen, batches):
         if not batch.num_rows:
             continue
@@ -78,8 +80,22 @@ def _distinct(
         first, repeated, unsorted = keys.first_rows(previous)
         if unsorted >= 0:
             on_disorder(keys[unsorted - 1] if unsorted else previous or b"", keys[unsorted])
-        previous = keys[len(keys) - 1]
+        sequence = sequences(batch)
+        if repeated:
+            newer = np.flatnonzero(~first & (np.diff(sequence, prepend=last) > 0))
+            if len(newer):
+                on_disorder(keys[int(newer[0])], keys[int(newer[0])])
+        previous, last = keys[len(keys) - 1], int(sequence[-1])
         yield batch.filter(pa.array(first)) if repeated else batch
+
+
+def first_disorder(batches: Iterable[pa.RecordBatch], shape: Shape) -> tuple[bytes, bytes] | None:
+    """Return the first two keys of a run that are not in order; a key twice if its rows are not, the newest first; else None."""
+    pairs: list[tuple[bytes, bytes]] = []
+    for _ in _distinct(batches, shape, lambda before, key: pairs.append((before, key))):
+        if pairs:
+            break
+    return pairs[0] if pairs else None
 
 
 def sort_newest(batches: Iterable[pa.RecordBatch], shape: Shape) -> Iterator[pa.RecordBatch]:
