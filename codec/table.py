@@ -64,6 +64,10 @@ class Table:
             return self.names()
         if isinstance(columns, str):
             columns = [part.strip() for part in columns.split(",") if part.strip()]
+            if not columns:
+                raise UsageError(
+                    "the text of columns names none", advice=f"Columns: {', '.join(self.names())}"
+                )
         argument: object = columns
         if not isinstance(argument, Iterable) or isinstance(argument, bytes):
             raise UsageError(f"columns are names, not {argument!r}")

@@ -30,6 +30,7 @@ from logwright.codec.fault import (
     StorageError,
     UnsupportedError,
     UsageError,
+    suggest_parameters,
 )
 from logwright.codec.option import Verb, number
 from logwright.corpora.damage_apply import Surgeon
@@ -78,6 +79,7 @@ class Damaged:
     manifest: Mapping[str, Any] = field(repr=False)
 
 
+@suggest_parameters
 def damage(
     path: str | os.PathLike[str],
     out: str | os.PathLike[str],

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from logwright.codec import plural, registry
+from logwright.codec import registry
 from logwright.codec.deferred import compute as pc
 from logwright.codec.fault import Severity, UnreadableError, UsageError
 from logwright.codec.frames.walk import Hole
@@ -285,7 +285,7 @@ class Rows:
         for side in (self.a, self.b):
             if side.report.worst in (Severity.ERROR, Severity.WARNING):
                 self.notes.append(
-                    f"{side.name}: {plural.count(side.report.faults_total, 'fault')}, see `logwright verify {side.path}`"
+                    f"{side.name}: {', '.join(side.report.fault_counts())}, see `logwright verify {side.path}`"
                 )
         result.notes = self.notes
         return result

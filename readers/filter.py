@@ -42,7 +42,7 @@ _COMPARE = {
     ">=": "greater_equal",
 }
 """The functions of `pyarrow.compute`."""
-_OPS = (*_COMPARE, "=", "in", "not in", "contains")
+_OPS = (*_COMPARE, "in", "not in", "contains")
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -228,39 +228,76 @@ _TOKEN = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 _LIST_ITEM = re.compile(rf"{_SINGLE_VALUE}|[^\s,()]+")
-_JOIN = re.compile(r"(and|or)\b", re.IGNORECASE)
+_AND, _OR = (re.compile(rf"{word}\b", re.IGNORECASE) for word in ("and", "or"))
+_OPEN, _CLOSE = re.compile(r"\s*\("), re.compile(r"\)\s*")
+_DEEPEST = 50
+"""Limit of nested parentheses."""
+_MOST_GROUPS = 10_000
+"""Limit of the disjunctive normal form, which parentheses can multiply."""
+
+_Group = list[tuple[str, str, Any]]
 
 
-def _parse(text: str) -> list[list[tuple[str, str, Any]]]:
-    """Parse `offset >= 5 and key in (a, "b c") or timestamp < 2025-01-01T00:00:00Z`; `and` binds tighter than `or`."""
-    out: list[list[tuple[str, str, Any]]] = [[]]
-    at = 0
+def _parse(text: str) -> list[_Group]:
+    """Parse `offset >= 5 and (key in (a, "b c") or timestamp < 2025-01-01T00:00:00Z)`; `and` binds tighter than `or`."""
+    groups, at = _alternatives(text, 0, 0)
+    if at < len(text):
+        raise UsageError(f"filter {text!r}: expected `and` or `or` before {text[at:]!r}")
+    return groups
+
+
+def _alternatives(text: str, at: int, depth: int) -> tuple[list[_Group], int]:
+    """Parse operands joined by `or`. Return their disjunctive normal form and the position after them."""
+    out: list[_Group] = []
     while True:
-        token = _TOKEN.match(text, at)
-        if not token:
-            raise UsageError(
-                f"filter {text!r}: syntax error at {text[at:]!r}",
-                advice="Write a column, an operator (==, !=, <, <=, >, >=, in, not in, contains) and a value, "
-                "as in 'offset >= 5'",
-            )
-        op = " ".join(token["op"].lower().split())
-        raw = token["value"]
-        many = raw.startswith("(")
-        if many != (op in ("in", "not in")):
-            raise UsageError(
-                f"filter {text!r}: {op} cannot be used with {raw}", advice='Example: "partition in (0, 1)"'
-            )
-        value = [_word(item) for item in _LIST_ITEM.findall(raw)] if many else _word(raw)
-        out[-1].append((token["column"], op, value))
-        at = token.end()
-        if at == len(text):
-            return out
-        join = _JOIN.match(text, at)
+        groups, at = _conjunction(text, at, depth)
+        out += groups
+        join = _OR.match(text, at)
         if not join:
-            raise UsageError(f"filter {text!r}: expected `and` or `or` before {text[at:]!r}")
-        if join[1].lower() == "or":
-            out.append([])
+            return out, at
         at = join.end()
+
+
+def _conjunction(text: str, at: int, depth: int) -> tuple[list[_Group], int]:
+    out: list[_Group] = [[]]
+    while True:
+        groups, at = _operand(text, at, depth)
+        if len(out) * len(groups) > _MOST_GROUPS:
+            raise UsageError(f"filter {text!r}: too many combinations of `and` and `or`")
+        out = [[*mine, *theirs] for mine in out for theirs in groups]
+        join = _AND.match(text, at)
+        if not join:
+            return out, at
+        at = join.end()
+
+
+def _operand(text: str, at: int, depth: int) -> tuple[list[_Group], int]:
+    """Parse a comparison, or a filter in parentheses."""
+    if opening := _OPEN.match(text, at):
+        if depth == _DEEPEST:
+            raise UsageError(f"filter {text!r}: more than {_DEEPEST} nested parentheses")
+        groups, at = _alternatives(text, opening.end(), depth + 1)
+        closing = _CLOSE.match(text, at)
+        if not closing:
+            where = f"before {text[at:]!r}" if at < len(text) else "at the end"
+            raise UsageError(f"filter {text!r}: expected `)` {where}")
+        return groups, closing.end()
+    token = _TOKEN.match(text, at)
+    if not token:
+        raise UsageError(
+            f"filter {text!r}: syntax error at {text[at:]!r}",
+            advice=f"Write a column, an operator ({', '.join(_OPS)}) and a value or null, "
+            "as in 'offset >= 5 and (key == a or key == null)'",
+        )
+    op = " ".join(token["op"].lower().split())
+    raw = token["value"]
+    many = raw.startswith("(")
+    if many != (op in ("in", "not in")):
+        raise UsageError(
+            f"filter {text!r}: {op} cannot be used with {raw}", advice='Example: "partition in (0, 1)"'
+        )
+    value = [_word(item) for item in _LIST_ITEM.findall(raw)] if many else _word(raw)
+    return [[(token["column"], op, value)]], token.end()
 
 
 def _word(raw: str) -> str | bytes | None:
@@ -296,9 +333,9 @@ def _term(term: Any, table: Table) -> _Term:
     name, op, value = term
     column = table[table.select([name])[0]]
     op = " ".join(str(op).lower().split())
+    op = "==" if op == "=" else op
     if op not in _OPS:
         raise UsageError(f"unknown filter operator {op!r}", advice=f"Valid values: {', '.join(_OPS)}")
-    op = "==" if op == "=" else op
     if op in ("in", "not in"):
         if isinstance(value, str | bytes) or not isinstance(value, Iterable):
             raise UsageError(f"filter on {name!r}: {op} needs a list of values, not {value!r}")

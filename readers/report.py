@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from logwright.codec import plural
 from logwright.codec.deferred import deferred
 from logwright.readers.report_data import ReportData
 
@@ -26,5 +27,5 @@ class Report(ReportData):
         return self.text()
 
     def __repr__(self) -> str:
-        faults = f"{self.faults_total} fault{'' if self.faults_total == 1 else 's'}"
+        faults = plural.count(self.faults_total - self.infos, "fault")
         return f"<Report {self.path}: {'ok' if self.ok else 'damaged'}, {faults}>"

@@ -13,6 +13,7 @@ from functools import cache
 from importlib import metadata
 from typing import Any
 
+from logwright.codec import plural
 from logwright.codec.engine.correct import Fix, OfFile
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.option import Verb
@@ -38,6 +39,7 @@ class FileReport:
     healed: set[int] = field(default_factory=set)
     """The offsets of damage that these corrections remove completely."""
     errors: int = 0
+    infos: int = 0
     max_faults: int = MAX_FAULTS
     primary: bool = True
     """Whether its frames and rows count in the report's totals. Those of derived files do not."""
@@ -59,6 +61,7 @@ class FileReport:
             return
         self.faults_total += 1
         self.errors += fault.severity is Severity.ERROR
+        self.infos += fault.severity is Severity.INFO
         self.denied += denied
         if fault.kind is Kind.UNSUPPORTED:
             self.unsupported += 1
@@ -84,6 +87,7 @@ class FileReport:
         """Turn every fault into a note, since the system does not use this file."""
         self.faults = [replace(fault, severity=Severity.INFO) for fault in self.faults]
         self.errors = self.denied = self.bytes_damaged = 0
+        self.infos = self.faults_total
         self.unchecked = False
 
     def merge(self, other: FileReport) -> None:
@@ -94,6 +98,7 @@ class FileReport:
             "rows",
             "faults_total",
             "errors",
+            "infos",
             "denied",
             "unsupported",
         ):
@@ -236,18 +241,22 @@ class ReportData(Mapping[str, Any]):
 
     @property
     def bytes(self) -> int:
+        """Number of bytes of all files."""
         return sum(file.bytes for file in self._all())
 
     @property
     def bytes_damaged(self) -> int:
+        """Number of bytes that could not be read as frames."""
         return sum(file.bytes_damaged for file in self._all())
 
     @property
     def frames(self) -> int:
+        """Number of undamaged frames in the primary files."""
         return sum(file.frames for file in self._all() if file.primary)
 
     @property
     def rows(self) -> int:
+        """Number of rows; after a repair, those of the result."""
         if self.rows_kept is not None:
             return self.rows_kept
         return self._combined_rows() + sum(
@@ -259,7 +268,18 @@ class ReportData(Mapping[str, Any]):
 
     @property
     def faults_total(self) -> int:
+        """Number of faults of every severity; the list may be shorter."""
         return sum(file.faults_total for file in self._all())
+
+    @property
+    def infos(self) -> int:
+        """Number of faults that are only notes."""
+        return sum(file.infos for file in self._all())
+
+    def fault_counts(self) -> list[str]:
+        """Return the number of faults and the number of notes as text, without zeros."""
+        counts = ((self.faults_total - self.infos, "fault"), (self.infos, "note"))
+        return [plural.count(number, noun) for number, noun in counts if number]
 
     @property
     def faults(self) -> list[tuple[str, Fault]]:

@@ -190,13 +190,7 @@ def headline(report: ReportData) -> str:
     parts.append(count(report.frames, "frame"))
     if report.rows or not report.frames:  # otherwise the rows were not counted
         parts.append(count(report.rows, report.nouns[0]))
-    if report.faults_total:
-        parts.append(count(report.faults_total, _fault_noun(report)))
-    return f"{report.path}  {_state(report)}  {', '.join(parts)}"
-
-
-def _fault_noun(report: ReportData) -> str:
-    return "note" if report.worst is Severity.INFO else "fault"
+    return f"{report.path}  {_state(report)}  {', '.join([*parts, *report.fault_counts()])}"
 
 
 def _state(report: ReportData) -> str:
@@ -328,9 +322,7 @@ def _several(report: ReportData, width: int) -> Iterator[str]:
     size = _size(report.bytes)
     summary = [checked, size if report.ok or report.denied else f"{_size(report.bytes_damaged)} of {size}"]
     summary.append(count(report.rows, _noun(report)))
-    if report.faults_total:
-        summary.append(count(report.faults_total, _fault_noun(report)))
-    yield f"{_shown_path(report)}  {_state(report)}  {', '.join(summary)}"
+    yield f"{_shown_path(report)}  {_state(report)}  {', '.join([*summary, *report.fault_counts()])}"
     yield from _in_all(report)
     # List all if there are few, otherwise those with faults.
     shown = parts[:_TARGETS] if len(parts) <= _TARGETS else [*bad, *warned][:_TARGETS]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
 else:
     store_search = deferred("logwright.readers", "store_search")
 
+_TABLE_MAGICS = (b"PAR1", b"ARROW1")
+_TABLE_ENDINGS = (".csv", ".jsonl", ".ndjson")
 _CONFIGURATION = 1 << 20
 """Limit of the size of a configuration file."""
 
@@ -337,6 +340,7 @@ def _file(
         )
     if codec is None:
         if detected is None:
+            _refuse_table(path, name, head)
             problem = (
                 "empty file with an unknown name"
                 if not size
@@ -355,6 +359,18 @@ def _file(
             advice=f"It looks like {detected.name}: omit codec (--codec), or pass {detected.name}",
         )
     return FileTarget(path, codec, options, source, _around(path, codec))
+
+
+def _refuse_table(path: str, name: str, head: bytes) -> None:
+    """Raise `UsageError` for a file that is a table, by its first bytes or the ending of its name."""
+    ending = os.path.splitext(name)[1].lower()
+    if not head.startswith(_TABLE_MAGICS) and ending not in _TABLE_ENDINGS:
+        return
+    if ending == ".csv":
+        advice = "CSV is written, not read, since it keeps no types; use .parquet, .arrow or .jsonl"
+    else:
+        advice = f"To write it as native files: logwright convert {shlex.quote(path)} TARGET --codec NAME"
+    raise UsageError("this is a table file, not a native file", path=path, advice=advice)
 
 
 def _around(path: str, codec: Codec) -> dict[str, Any]:

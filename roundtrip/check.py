@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from logwright.codec import registry
-from logwright.codec.fault import LogwrightError, Severity, UsageError, did_you_mean
+from logwright.codec.fault import LogwrightError, Severity, UsageError, did_you_mean, suggest_parameters
 from logwright.codec.option import Verb, number
 from logwright.readers import jobs as _jobs
 from logwright.readers.paths import Path
@@ -174,6 +174,7 @@ class Roundtrip:
         return self.text()
 
 
+@suggest_parameters
 def roundtrip(
     path: Path | Sequence[Path],
     codec: str | None = None,

@@ -17,7 +17,8 @@ INTRODUCTION = """# Command line
 <!-- Made from the commands by `make docs`: change those. -->
 
 Results go to standard output, everything else to standard error. `-` stands for standard input or output. Options of a format or a
-directory are upstream's own property names (`--segment-bytes 64m`); `logwright codecs NAME` lists them.
+directory are upstream's own property names (`--segment-bytes 64m`); `logwright codecs NAME` lists them. The expressions of `--filter`,
+`--drop` and `--redact` are described in [Filters](python.md#filters).
 
 | exit status | meaning |
 |---|---|

@@ -17,7 +17,6 @@ from logwright.codec.engine.repair import RepairPlan, Strategy
 from logwright.codec.fault import BusyError, ExistsError, LogwrightError, UsageError, did_you_mean
 from logwright.codec.layout import Layout
 from logwright.codec.option import Option, Options, Verb, fold
-from logwright.codec.plural import count
 from logwright.codec.store.listing import Plan
 from logwright.readers import usage
 from logwright.readers.corrected import corrected_directory, found_in, note_corrections
@@ -296,7 +295,7 @@ def _refuse_places(copies: Sequence[DirectoryTarget], request: Request) -> None:
             raise UsageError(
                 "the result cannot be written into the input directory",
                 path=out,
-                advice="Pass another --out",
+                advice="Pass a path outside of it",
             )
     place = Place.at(files, layout, out)
     if place.occupied():
@@ -359,9 +358,7 @@ def carry_out(
         checked.append(replica_report)
         others = missing_rows(replica_report, correct=correct)
         gone = [entry for entry in gone if any(overlap(entry[1].lost, other.lost) for _, other in others)]
-        report.notes.append(
-            f"replica {copy.path}: {count(replica_report.faults_total, 'fault') if replica_report.faults_total else 'ok'}"
-        )
+        report.notes.append(f"replica {copy.path}: {', '.join(replica_report.fault_counts()) or 'ok'}")
 
     written = 0
 

@@ -138,7 +138,7 @@ def _refuse_places(several: Sequence[Stores], request: Request) -> None:
         raise UsageError(
             "the result cannot be written into the input directory",
             path=request.out,
-            advice="Pass another --out",
+            advice="Pass a path outside of it",
         )
     with plain_errors(request.out):
         status = files.stat(real)

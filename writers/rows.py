@@ -58,7 +58,7 @@ def _batches(data: Any, table: Table | None) -> Iterable[pa.RecordBatch]:
     if hasattr(data, "__arrow_c_array__"):
         return [pa.record_batch(data)]
     if isinstance(data, Mapping) or not isinstance(data, Iterable):
-        raise UsageError(f"the data is a {type(data).__name__}, not rows", advice=_ACCEPTED)
+        raise UsageError(f"the data is of type {type(data).__name__}, not rows", advice=_ACCEPTED)
     return _mixed(data, table)
 
 
@@ -86,7 +86,7 @@ def misspelt(names: Iterable[str], table: Table) -> list[str]:
     missing = {name.lower(): name for name in table.names() if name not in passed}
     out = []
     for name in sorted(passed - set(table.names(detail=True))):
-        near = difflib.get_close_matches(name.lower(), missing, n=1, cutoff=0.75)
+        near = difflib.get_close_matches(name.lower(), missing, n=1)
         if near:
             out.append(f"ignored the unknown column {name!r}; did you mean {missing[near[0]]!r}?")
     return out

@@ -176,10 +176,11 @@ def _write_file(
 ) -> Written:
     name = path.rstrip("/").rpartition("/")[2]
     context = codec.context(name, options)
-    all_rows = rows.whole(data, codec.table_of("rows", context))
+    table = codec.table_of("rows", context)
+    all_rows = rows.whole(data, table)
     others = [
-        None if table is None else rows.whole(table, codec.tables[name])
-        for table, name in ((frames, "frames"), (file, "file"))
+        None if part is None else rows.whole(part, codec.tables[name])
+        for part, name in ((frames, "frames"), (file, "file"))
     ]
     # Encode in a thread while earlier bytes are written: all rows are in memory.
     with Prefetcher(usable() if all_rows.nbytes >= FEW else 1) as prefetcher:
@@ -189,4 +190,5 @@ def _write_file(
             mode,
             lambda: prefetcher.iterate([lambda: codec.encode(all_rows, others[0], others[1], context)], len),
         )
-    return Written(path=path, files=(path,), rows=all_rows.num_rows, bytes=size)
+    warnings = tuple(rows.misspelt(all_rows.schema.names, table))
+    return Written(path=path, files=(path,), rows=all_rows.num_rows, bytes=size, warnings=warnings)

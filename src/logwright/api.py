@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from logwright.codec import registry
-from logwright.codec.fault import UsageError
+from logwright.codec.fault import UsageError, suggest_parameters
 from logwright.codec.option import Verb, flag, number, word
 from logwright.readers import inspect as _inspect
 from logwright.readers import resolve
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 Operations = str | Mapping[str, Any] | Iterable[str | Mapping[str, Any]]
 
 
+@suggest_parameters
 def write(
     data: Any,
     path: Path,
@@ -61,6 +62,7 @@ def write(
     return _write(data, path, codec, frames=frames, file=file, mode=mode, **options)
 
 
+@suggest_parameters
 def generate(
     codec: str,
     path: Path,
@@ -83,6 +85,7 @@ def generate(
     return _generate(codec, path, rows=rows, seed=seed, recipe=recipe, **options)
 
 
+@suggest_parameters
 def verify(
     path: Paths,
     codec: str | None = None,
@@ -135,6 +138,7 @@ def verify(
     return report
 
 
+@suggest_parameters
 def explain(
     path: Path,
     codec: str | None = None,
@@ -174,6 +178,7 @@ def explain(
     return Explanation(_explain(targets[0], settings, Report(paths_of(path), codec_of(targets))))
 
 
+@suggest_parameters
 def repair(
     path: Paths,
     out: Path | None = None,
@@ -217,6 +222,7 @@ def repair(
     return repair(path, codec, strategy, request, _reports(max_faults), options, deep)
 
 
+@suggest_parameters
 def rebuild(
     path: Path,
     out: Path | None = None,
@@ -245,6 +251,7 @@ def rebuild(
     return rebuild(path, codec, what, request, _reports(max_faults), options, deep)
 
 
+@suggest_parameters
 def edit(
     path: Path,
     out: Path | None = None,
@@ -303,6 +310,7 @@ def _reports(max_faults: int) -> Callable[[Sequence[Target]], Report]:
     )
 
 
+@suggest_parameters
 def inspect(
     path: Path, codec: str | None = None, *, recursive: bool = False, **options: Any
 ) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from logwright.codec import plural
-from logwright.codec.fault import UsageError
+from logwright.codec.fault import UsageError, suggest_parameters
 from logwright.codec.option import Verb, number
 from logwright.codec.table import Table
 from logwright.conversion.table_files import is_table, open_table
@@ -23,6 +23,7 @@ from logwright.readers.stream import Mode
 from logwright.readers.target import Skipped, Target
 
 
+@suggest_parameters
 def diff(
     a: Path, b: Path, codec: str | None = None, *, by: str = "rows", view: str | None = None,
     columns: Sequence[str] | str | None = None, filter: Conditions = None, key: Sequence[str] | str | None = None,

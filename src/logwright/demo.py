@@ -374,7 +374,7 @@ def _zookeeper(place: Path) -> None:
     }
     lw.write(({"path": path, "data": data} for path, data in nodes.items()), target, "zookeeper.datadir")
     console.print(
-        f"a snapshot of {NODES:,} paths and data, with their parent nodes; then changes, as transactions:"
+        f"a snapshot of {NODES:,} paths and data, with their parent nodes; then changes, as transactions"
     )
     changed = dict.fromkeys(list(nodes)[:5], b'{"port": 80}') | {"/leader": b"s07"}
     lw.write(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from logwright.codec.fault import DamageWarning, Severity, UsageError
+from logwright.codec.fault import DamageWarning, Severity, UsageError, suggest_parameters
 from logwright.codec.option import flag, number, word
 from logwright.readers import plan, resolve, task, usage
 from logwright.readers import verify as _verify
@@ -43,9 +43,12 @@ def read(
     jobs: int | str = 1,
     **options: Any,
 ) -> pa.Table:
-    """Read a file, a directory or several into a table. Arguments as for `scan`.
+    """Read a file, a directory or several into a table.
 
-    Warns (`DamageWarning`) about faults that did not raise.
+        lw.read("/data/kafka-logs/orders-0", columns=["offset", "key"], filter="offset >= 5 and key == x", limit=10)
+
+    The arguments are those of `scan`, which describes them and returns a stream for data larger than memory. Warns (`DamageWarning`) about
+    faults that did not raise.
     """
     stream = scan(
         path,
@@ -88,6 +91,7 @@ class Scan:
     this call if the real system would not open the directory.
     """
 
+    @suggest_parameters
     def __init__(
         self,
         path: Paths,

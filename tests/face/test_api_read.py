@@ -157,6 +157,16 @@ def test_partitions_in_a_list_have_their_names(box: Path, tmp_path: Path) -> Non
         ("box/000.toy", {"view": "texts"}, lw.UsageError, "needs a whole directory .*box"),
         ("box/000.toy", {"view": "files"}, lw.UsageError, "unknown view 'files'"),
         ("box", {"columns": "idd"}, lw.UsageError, "Did you mean 'id'"),
+        ("box", {"columns": "ID"}, lw.UsageError, "Did you mean 'id'"),
+        ("box", {"columns": " "}, lw.UsageError, "names none"),
+        ("box", {"colums": "id"}, lw.UsageError, "unknown option 'colums'. Did you mean 'columns'"),
+        (
+            "rows.parquet",
+            {},
+            lw.UsageError,
+            "a table file.*logwright convert .*rows.parquet TARGET --codec NAME",
+        ),
+        ("rows.csv", {}, lw.UsageError, "CSV is written, not read"),
         ("box", {"mode": "FASTFAIL"}, lw.UsageError, "FAILFAST"),
         ("box", {"limit": -1}, lw.UsageError, "0 or more"),
         ("box", {"lud": True}, lw.UsageError, "unknown option 'lud'.*'loud'"),
@@ -173,6 +183,8 @@ def test_unreadable_paths_are_errors(
     for name in ("hollow", "notes", "plain"):
         Path(name).mkdir()
     Path("notes/NOTE").write_bytes(b"note:")
+    Path("rows.parquet").write_bytes(b"PAR1...")
+    Path("rows.csv").write_text("id,text\n")
     for name in "abcdef":
         Path("plain", name).touch()
     with pytest.raises(error, match=message):

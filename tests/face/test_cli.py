@@ -117,6 +117,12 @@ def test_dump_takes_filter_columns_limit_and_view(partition: Path, capsys: Out) 
     assert capsys.readouterr().out == '{"records_count":4}\n'
 
 
+def test_a_row_must_match_all_repeated_filters(partition: Path, capsys: Out) -> None:
+    words = ["dump", str(partition), "--format", "jsonl", "--columns", "offset"]
+    assert run(*words, "--filter", "offset == 1 or offset == 2", "--filter", "offset == 2") == 0
+    assert capsys.readouterr().out == '{"offset":2}\n'
+
+
 @pytest.mark.parametrize("kind", ["csv", "parquet", "arrow", "jsonl", "text"])
 def test_output_file_is_written_atomically(partition: Path, tmp_path: Path, kind: str) -> None:
     out = tmp_path / f"out.{'txt' if kind == 'text' else kind}"

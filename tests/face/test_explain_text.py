@@ -179,7 +179,18 @@ def test_structure_is_shortened_to_one_line() -> None:
         summary(node(Node("n", 0, 1, "int", 5, "means"), Node("c", 0, 1, "int", 5, role="checksum")))
         == "means"
     )
-    assert summary(node(held)) == ""
+    assert summary(node(held)) == "n 5"
+
+
+def test_summary_names_ids_and_what_their_values_do_not_explain() -> None:
+    fields = [Node(f"plain_{number}", 0, 1, "int", 7) for number in range(5)]
+    known = Node("base_offset", 0, 8, "int", 271)
+    unknown = Node("producer_id", 0, 8, "int", -1)
+    session = Node("client_id", 0, 8, "int", 16, "0x10")
+    mark = Node("eor", 0, 1, "int", 66, "B")
+    empty = Node("rest", 9, 9, "bytes", b"")
+    structure = Node("s", 0, 9, "struct", children=[*fields, known, unknown, session, mark, empty])
+    assert summary(structure) == "base_offset 271, client_id 0x10"
 
 
 # The verb

@@ -145,6 +145,8 @@ def test_misspelt_column_is_reported(tmp_path: Path) -> None:
         "ignored the unknown column 'vale'; did you mean 'value'?",
     )
     assert lw.write([{"value": "b", "values": 1}], tmp_path / "b-0", "kafka.partition").warnings == ()
+    segment = lw.write([{"kye": "a", "value": "b"}], tmp_path / "0.log", "kafka.log")
+    assert segment.warnings == ("ignored the unknown column 'kye'; did you mean 'key'?",)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from datetime import UTC, date, datetime, timedelta, timezone
 from typing import Any
 
@@ -108,6 +109,9 @@ def test_filter_keeps_the_matching_rows(condition: Any, expected: list[int]) -> 
         ("directory in (crate, 'a, b (c)')", [4]),
         ("id not in (1,2)", [3, 4]),
         ("time >= 1970-01-01T00:00:02Z", [2, 4]),
+        ("(id = 1 or id = 2) and id != 1", [2]),
+        ("id >= 1 and(id = 1 or (id = 2 or id = 4) and id > 2)", [1, 4]),
+        (" ( id in (1, 2) ) ", [1, 2]),
     ],
 )
 def test_text_filter_keeps_the_matching_rows(text: str, expected: list[int]) -> None:
@@ -169,6 +173,12 @@ def test_text_takes_values_as_json_output_prints_them(data: bytes) -> None:
         ("id >=", "syntax error at"),
         ("id == =1", "syntax error at"),
         ("id >= 1 id < 4", "expected `and` or `or` before"),
+        ("id >= 1)", "expected `and` or `or` before"),
+        ("(id >= 1", "expected `)` at the end"),
+        ("(id >= 1 id < 4)", "expected `)` before 'id < 4)'"),
+        ("()", "syntax error at"),
+        ("(" * 10_000 + "id = 1", "nested parentheses"),
+        (" and ".join(["(id = 1 or id = 2)"] * 30), "too many combinations"),
         ("id >= (1, 2)", "cannot be used with"),
         ("id in 5", "cannot be used with"),
         ("text == x'0'", "two hexadecimal digits"),
@@ -184,7 +194,7 @@ def test_text_takes_values_as_json_output_prints_them(data: bytes) -> None:
     ],
 )
 def test_invalid_filter_is_refused(condition: Any, message: str) -> None:
-    with pytest.raises(UsageError, match=message.replace("(", r"\(")):
+    with pytest.raises(UsageError, match=re.escape(message)):
         understand(condition, ROWS)
 
 

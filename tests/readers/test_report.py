@@ -241,11 +241,11 @@ def test_notes_after_a_repair() -> None:
     assert "replica" not in text
 
 
-def test_equal_faults_are_grouped() -> None:
+def test_equal_faults_are_grouped_and_notes_are_counted_apart() -> None:
     capped = report(*(fault(i) for i in range(11)), fault(99, severity=Severity.INFO))
     capped.notes.append("read as it is")
     lines = str(capped).splitlines()
-    assert lines[0] == "orders-0  DAMAGED  180.6 kB of 1.1 GB, 1,234 frames, 5,678 rows, 12 faults"
+    assert lines[0] == "orders-0  DAMAGED  180.6 kB of 1.1 GB, 1,234 frames, 5,678 rows, 11 faults, 1 note"
     assert lines[1] == "  DAMAGED  0.log  at 0, 16,421 bytes: checksum mismatch, and 10 similar up to 16431"
     assert "  read as it is" in lines
     assert len(lines) == 4

@@ -92,7 +92,10 @@ class Verbs(click.Group):
 @click.command(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="logwright", message="logwright %(version)s")
 def group() -> None:
-    """Read, write, check and repair the native files of storage systems, byte for byte."""
+    """Read, write, check and repair the native files of Kafka, LevelDB, ZooKeeper, RocketMQ and BookKeeper.
+
+    Start with `logwright inspect PATH` or `logwright verify PATH`: the format is detected.
+    """
 
 
 def main(args: Sequence[str] | None = None) -> None:

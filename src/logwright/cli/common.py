@@ -191,7 +191,7 @@ def result_options(command: F) -> F:
 
 def filter_text(words: tuple[str, ...]) -> str | None:
     """Join several filters; all must match."""
-    return " and ".join(words) or None
+    return words[0] if len(words) == 1 else " and ".join(f"({word})" for word in words) or None
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from logwright.codec.fault import UsageError
+from logwright.codec.fault import UsageError, suggest_parameters
 from logwright.codec.option import flag, number
 from logwright.conversion.native import Native
 from logwright.conversion.result import done
@@ -21,6 +21,7 @@ from logwright.readers.filter import Conditions
 from logwright.readers.paths import Path, text_of
 
 
+@suggest_parameters
 def convert(
     source: Path, target: Path, codec: str | None = None, *, view: str | None = None, columns: Sequence[str] | str | None = None,
     filter: Conditions = None, limit: int | None = None, mode: str = "FAILFAST", as_system: str | None = None,

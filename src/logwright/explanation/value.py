@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from logwright.codec.explain import PADDING, SKIPPED, UNEXPLAINED, Node
@@ -41,24 +42,42 @@ def short(node: Node, most: int = 60) -> str:
 
 
 def summary(node: Node, most: int = 110) -> str:
-    """Summarise a structure on one line: the meanings of its fields, its keys and values."""
+    """Summarise a structure on one line: the meanings of its fields, its ids, keys and values.
+
+    A structure that only encloses another one, such as a length and an end mark around it, has the summary of that one.
+    """
     few = len(node.children) <= _FEW
     texts: list[str] = []
     for child in node.children:
         if child.role in ("length", "checksum") or child.broken or child.kind in WITHOUT:
             continue
         if child.kind in ("bytes", "text"):
-            if child.space is None and not (child.children and child.children[-1].children):
+            enclosing = child.children and child.children[-1].children
+            if child.space is None and not enclosing and child.end > child.start:
                 texts.append(f"{child.name} {short(child, 28)}")
-        elif child.meaning and child.kind != "list":
-            texts.append(child.meaning)
-        elif (child.kind == "list" and child.value) or (few and child.kind in ("int", "varint")):
+        elif len(child.meaning) > 1 and child.kind != "list":
+            labelled = _SAYS_LITTLE.match(child.meaning)
+            texts.append(f"{child.name} {child.meaning}" if labelled else child.meaning)
+        elif child.kind in ("int", "varint"):
+            named = _ID.search(child.name) and child.value is not None and child.value >= 0
+            texts += [f"{child.name} {child.value}"] if few or named else []
+        elif child.kind == "list" and child.value:
             texts.append(f"{child.name} {child.value}")
+    if not texts:
+        inner = [
+            each for child in node.children for each in (child, *child.children) if each.kind == "struct"
+        ]
+        if len(inner) == 1:
+            return summary(inner[0], most)
     return cut(", ".join(texts), most)
 
 
 _FEW = 4
 """Up to this number of fields, a summary includes plain numbers."""
+_ID = re.compile(r"(?:offset|_id|zxid|sequence)$")
+"""The names of the numbers that identify a frame or a row, in all formats."""
+_SAYS_LITTLE = re.compile(r"0x|true$|false$")
+"""Meanings that need the name of the field."""
 
 
 def of_bytes(value: bytes, most: int = 60) -> str:

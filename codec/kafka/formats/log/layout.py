@@ -195,7 +195,7 @@ RECORD_BATCH = Struct(
         I32BE,
         "last offset of the batch minus base_offset; survives compaction",
         default=0,
-        says=lambda value, scope: f"offset {scope['base_offset'] + value}",
+        says=lambda value, scope: f"last offset {scope['base_offset'] + value}",
     ),
     Field("base_timestamp", _TIME, "that of the first record, or the delete horizon", default=-1),
     Field("max_timestamp", _TIME, "largest of the records, or the time of the append", default=-1),
