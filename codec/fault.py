@@ -65,8 +65,9 @@ class Fault:
 
     @property
     def sentence(self) -> str:
-        """The kind and the detail. The kind is omitted if the detail has it."""
-        return self.detail if str(self.kind) in self.detail else f"{self.kind}: {self.detail}"
+        """The kind and the detail. The kind is omitted if the detail has it, such as "crc mismatch: stored ..."."""
+        named = "mismatch" if self.kind is Kind.CHECKSUM else str(self.kind)
+        return self.detail if named in self.detail else f"{self.kind}: {self.detail}"
 
     @property
     def size(self) -> str:
@@ -154,7 +155,7 @@ class DamageError(LogwrightError, ValueError):
             f"{fault.sentence} ({fault.size})",
             path=path,
             offset=fault.offset,
-            advice="List all damage with `logwright verify`, or read the undamaged rows with mode=PERMISSIVE or DROPMALFORMED",
+            advice="List all damage with `logwright verify`, or read the undamaged rows with mode=PERMISSIVE or DROPMALFORMED (--mode)",
         )
         error.fault = fault
         return error
@@ -212,7 +213,7 @@ class UnsupportedError(LogwrightError, NotImplementedError):
             f"{fault.sentence} ({fault.size})",
             path=path,
             offset=fault.offset,
-            advice="Read it with the program that wrote it, or read the rest with mode=PERMISSIVE or DROPMALFORMED",
+            advice="Read it with the program that wrote it, or read the rest with mode=PERMISSIVE or DROPMALFORMED (--mode)",
         )
         error.fault = fault
         return error

@@ -258,6 +258,8 @@ def _name_matters(copy: DirectoryTarget, out: str) -> bool:
 def _next(done: Done, copies: Sequence[DirectoryTarget], request: Request, verb: str) -> str:
     paths = " ".join(shlex.quote(copy.path) for copy in copies)
     if request.dry_run and (done.written or done.removed):
+        if verb == EDIT:
+            return "the same edit without dry_run writes the result"
         return f"logwright {verb} {paths}{flags(copies[0], Verb(verb))} --out DIR"
     options = flags(copies[0], Verb.VERIFY, roots=request.out is None)
     return f"logwright verify {shlex.quote(request.out or copies[0].path)}{options}"

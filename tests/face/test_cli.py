@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shlex
 import shutil
 import subprocess
 import sys
@@ -115,6 +116,18 @@ def test_dump_takes_filter_columns_limit_and_view(partition: Path, capsys: Out) 
         == 0
     )
     assert capsys.readouterr().out == '{"records_count":4}\n'
+
+
+def test_dry_run_of_an_edit_ends_with_the_complete_command(
+    partition: Path, tmp_path: Path, capsys: Out
+) -> None:
+    words = ["edit", str(partition), "--drop", "offset == 1 or offset == 2", "--drop", "offset == 2"]
+    assert run(*words, "--dry-run") == 0
+    out = capsys.readouterr().out
+    assert "1 record dropped" in out
+    last = shlex.split(out.splitlines()[-1])
+    assert last == ["logwright", *words, "--out", "DIR"]
+    assert run(*last[1:-1], str(tmp_path / "edited" / partition.name)) == 0
 
 
 def test_a_row_must_match_all_repeated_filters(partition: Path, capsys: Out) -> None:

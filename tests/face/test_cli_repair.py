@@ -48,6 +48,10 @@ def test_dry_run_has_the_same_status(store: Path, tmp_path: Path, capsys: Out) -
     out = capsys.readouterr().out
     assert "would be removed" in out
     assert out.splitlines()[-1].strip() == f"logwright repair {store} --out DIR"
+    target = f"{tmp_path}/out 2"
+    assert run("repair", "--strategy", "prefix", str(store), "--dry-run", "-o", target) == 3
+    out = capsys.readouterr().out
+    assert out.splitlines()[-1].strip() == f"logwright repair --strategy prefix {store} -o '{target}'"
     assert list(tmp_path.iterdir()) == [tmp_path / "data"]
 
 

@@ -35,6 +35,10 @@ VERBS = (
 )
 
 
+WORDS = "logwright.words"
+"""The key of a context's `meta` for the words of the command line."""
+
+
 class _ReaderGone(Exception):
     """The reader of standard output has gone away (`| head`)."""
 
@@ -86,6 +90,7 @@ class Verbs(click.Group):
             near = difflib.get_close_matches(args[0], VERBS, n=1)
             hint = f"Did you mean {near[0]!r}?" if near else f"Commands: {', '.join(VERBS)}."
             ctx.fail(f"unknown command {args[0]!r}. {hint}")
+        ctx.meta[WORDS] = tuple(args)
         return super().resolve_command(ctx, args)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -231,6 +232,16 @@ def progress(label: str, total: int | None, unit: str = "bytes") -> Iterator[Cal
     with bar:
         task = bar.add_task(label, total=total)
         yield lambda done, total=total: bar.update(task, completed=done, total=total)
+
+
+def print_dry_run(report: Report, as_json: bool, *, has_target: bool) -> None:
+    """Print the report of a dry run. If there is something to do, the text ends with the same command without --dry-run."""
+    from logwright.cli import WORDS
+
+    if not (report.next or "").startswith("logwright verify "):
+        words = [word for word in click.get_current_context().meta[WORDS] if word != "--dry-run"]
+        report.next = shlex.join(["logwright", *words, *(() if has_target else ("--out", "DIR"))])
+    print_report(report, as_json)
 
 
 def print_report(report: Report, as_json: bool) -> None:

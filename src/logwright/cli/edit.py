@@ -10,6 +10,7 @@ from logwright.cli.common import (
     OwnOptionsCommand,
     filter_text,
     own_options,
+    print_dry_run,
     print_report,
     progress,
     result_options,
@@ -70,5 +71,8 @@ def command(
             codec=codec, in_place=in_place, backup=backup, dry_run=dry_run, allow_no_match=allow_no_match,
             show=show, **own_options(ctx),
         )  # fmt: skip
-    print_report(report, as_json)
+    if dry_run:
+        print_dry_run(report, as_json, has_target=in_place or out is not None)
+    else:
+        print_report(report, as_json)
     return 0

@@ -10,6 +10,7 @@ from logwright.cli.common import (
     RECURSIVE,
     OwnOptionsCommand,
     own_options,
+    print_dry_run,
     print_report,
     progress,
     result_options,
@@ -42,7 +43,10 @@ def command(
             path, out, codec=codec, what=what, in_place=in_place, backup=backup, dry_run=dry_run,
             recursive=recursive, show=show, **own_options(ctx),
         )  # fmt: skip
-    print_report(report, as_json)
+    if dry_run:
+        print_dry_run(report, as_json, has_target=in_place or out is not None)
+    else:
+        print_report(report, as_json)
     if report.failed:
         return 1
     return 3 if report.incomplete else 0

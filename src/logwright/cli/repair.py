@@ -9,6 +9,7 @@ from logwright.cli.common import (
     CODEC,
     RECURSIVE,
     paths_and_options,
+    print_dry_run,
     print_report,
     progress,
     result_options,
@@ -53,7 +54,10 @@ def command(
             paths if len(paths) > 1 else paths[0], out, codec=codec, strategy=strategy, in_place=in_place, backup=backup,
             dry_run=dry_run, correct=correct, recursive=recursive, show=show, **options,
         )  # fmt: skip
-    print_report(report, as_json)
+    if dry_run:
+        print_dry_run(report, as_json, has_target=in_place or out is not None)
+    else:
+        print_report(report, as_json)
     if report.failed:
         return 1
     return 3 if report.incomplete else 0
