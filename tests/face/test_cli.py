@@ -118,6 +118,15 @@ def test_dump_takes_filter_columns_limit_and_view(partition: Path, capsys: Out) 
     assert capsys.readouterr().out == '{"records_count":4}\n'
 
 
+def test_interrupt_during_imports_prints_no_traceback(monkeypatch: pytest.MonkeyPatch, capsys: Out) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("logwright.readers.process.keep_freed_memory", interrupted)
+    assert run("codecs") == 130
+    assert capsys.readouterr().err == ""
+
+
 def test_dry_run_of_an_edit_ends_with_the_complete_command(
     partition: Path, tmp_path: Path, capsys: Out
 ) -> None:

@@ -105,6 +105,13 @@ def group() -> None:
 
 def main(args: Sequence[str] | None = None) -> None:
     """Run the program `logwright`, by default with the arguments of this process."""
+    try:
+        _run(args)
+    except KeyboardInterrupt:  # at any time, also during imports
+        sys.exit(130)
+
+
+def _run(args: Sequence[str] | None) -> None:
     from logwright.codec.fault import DamageError, LogwrightError, StorageError, UsageError
     from logwright.readers.process import keep_freed_memory, leave_out_pandas
 
@@ -134,8 +141,6 @@ def main(args: Sequence[str] | None = None) -> None:
     except (_ReaderGone, BrokenPipeError):
         _close_output()
         sys.exit(0)
-    except KeyboardInterrupt:
-        sys.exit(130)
     except OSError as error:
         # Errors of input files are reported where they occur, so this one is about the output.
         _close_output()
