@@ -516,7 +516,7 @@ def _below(
         except AccessError as error:
             skipped.unopened.append(error)
         except (NotFoundError, UnsupportedError) as error:
-            skipped.notes.append(f"{error}: skipped")
+            skipped.notes.append(f"skipped: {error}")
     if own is not None:
         search.report_skipped(path, [])
         return [_directory(path, None, layout, options), *targets] if targets else []

@@ -338,7 +338,7 @@ def _owner(path: str) -> str:
         user = pwd.getpwuid(status.st_uid).pw_name
     except (ImportError, KeyError):
         user = str(status.st_uid)
-    return f"It belongs to {user} ({stat.filemode(status.st_mode)}): run as that user, or copy the file"
+    return f"It belongs to {user} ({stat.filemode(status.st_mode)}): run as that user"
 
 
 _LARGEST_OPTION_FILE = 64 << 20

@@ -79,7 +79,7 @@ class StoreSearch:
                 if denied:
                     self._skipped.unopened.append(error)
                 else:
-                    self._skipped.notes.append(f"{error}: skipped")
+                    self._skipped.notes.append(f"skipped: {error}")
                 continue
             if self._recursive is not None and not link:
                 for store in self.below(listing, layout, depth + 1):

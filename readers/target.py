@@ -49,7 +49,7 @@ class Skipped:
     @property
     def sentences(self) -> list[str]:
         """A sentence about each thing, and about each error."""
-        return [*self.notes, *(f"{error}: skipped" for error in self.unopened)]
+        return [*self.notes, *(f"skipped: {error}" for error in self.unopened)]
 
 
 @dataclass(frozen=True)

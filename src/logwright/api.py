@@ -317,6 +317,7 @@ def inspect(
     """Describe a file or directory from its headers: format, files, ranges of offsets and times, sizes, compression.
 
     A directory of stores gets a summary of each. `recursive`: include the stores in all sub-folders; without it `notes` names them.
+    `unopened` lists stores that the user may not read.
     """
     skipped = Skipped()
     deep = bool(flag("recursive", recursive))
@@ -334,7 +335,11 @@ def inspect(
             f"{len(targets)} stores or files match; inspect takes one path at a time",
             path=", ".join(paths_of(path)),
         )
-    return {**_inspect.several(", ".join(paths_of(path)), directories), "notes": skipped.sentences}
+    return {
+        **_inspect.several(", ".join(paths_of(path)), directories),
+        "notes": skipped.sentences,
+        "unopened": [error.path for error in skipped.unopened],
+    }
 
 
 def detect(path: Path) -> str | None:

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -19,6 +20,7 @@ import logwright as lw
 from logwright.cli import VERBS
 from logwright.cli.common import MODES
 from logwright.corpora.cases import cases
+from logwright.readers import store_search
 from logwright.readers.stream import Mode
 
 CASES = cases("kafka")
@@ -116,6 +118,26 @@ def test_dump_takes_filter_columns_limit_and_view(partition: Path, capsys: Out) 
         == 0
     )
     assert capsys.readouterr().out == '{"records_count":4}\n'
+
+
+def test_inspect_fails_if_a_store_may_not_be_read(
+    partition: Path, monkeypatch: pytest.MonkeyPatch, capsys: Out
+) -> None:
+    other = partition.parent / "other-0"
+    shutil.copytree(partition, other)
+    opened = store_search.open_listing
+
+    def denied(path: str) -> Any:
+        if path == str(other):
+            raise lw.AccessError("permission denied", path=path)
+        return opened(path)
+
+    monkeypatch.setattr(store_search, "open_listing", denied)
+    assert run("inspect", str(partition.parent)) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith(f"    {partition.name} ") for line in lines)
+    assert lines[-1] == f"  skipped: {other}: permission denied"
+    assert lw.inspect(partition.parent)["unopened"] == [str(other)]
 
 
 def test_interrupt_during_imports_prints_no_traceback(monkeypatch: pytest.MonkeyPatch, capsys: Out) -> None:

@@ -30,7 +30,7 @@ def command(path: tuple[str, ...], codec: str | None, recursive: bool, as_json: 
     else:
         for i, name in enumerate(results):
             click.echo(("\n" if i else "") + render(name))
-    return 0
+    return 1 if any(result.get("unopened") for result in results) else 0
 
 
 _WIDEST = 80
@@ -47,7 +47,8 @@ def render(details: dict[str, Any]) -> str:
     files, faults = details.pop("files", None), details.pop("faults", [])
     directories = details.pop("directories", [])
     notes = details.pop("notes", None) or []
-    details.pop("kind"), details.pop("views", None)
+    for name in ("kind", "views", "unopened"):
+        details.pop(name, None)
     facts = {**details.pop("facts", {}), **details.pop("ranges", {}), **details.pop("counts", {}), **details}
     damaged = facts.pop("damaged", None)
     width = max((len(name) for name in facts), default=0)
@@ -55,15 +56,15 @@ def render(details: dict[str, Any]) -> str:
         if value not in (None, [], {}, ()):
             lines.append(f"  {name.ljust(width)}  {_value(value)}")
     if directories:
-        wide = max(len(store["path"]) for store in directories)
+        names = [store["path"].removeprefix(f"{path.rstrip('/')}/") for store in directories]
+        wide = max(map(len, names))
         lines.append("  directories")
-        for store in directories:
+        for name, store in zip(names, directories, strict=True):
+            facts = store["facts"]
             summary = ", ".join(
-                f"{name} {_value(store['facts'][name])}"
-                for name in _SHORT
-                if store["facts"].get(name) is not None
+                f"{fact} {_value(facts[fact])}" for fact in _SHORT if facts.get(fact) is not None
             )
-            lines.append(f"    {store['path'].ljust(wide)}  {store['bytes']:>14,}  {summary}")
+            lines.append(f"    {name.ljust(wide)}  {store['bytes']:>14,}  {summary}")
     if files:
         wide = min(max(len(file["name"]) for file in files), _WIDEST)
         lines.append("  files")
