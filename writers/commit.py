@@ -495,7 +495,8 @@ def _exists(path: str) -> ExistsError:
     return ExistsError(
         "it already exists and is not empty",
         path=path,
-        advice="Add to it with mode='append' (--if-exists append), or replace it with mode='overwrite'",
+        advice="Add to it with mode='append' (--if-exists append), or replace it with mode='overwrite' "
+        "(--if-exists overwrite)",
     )
 
 

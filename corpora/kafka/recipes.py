@@ -537,7 +537,7 @@ def _plain_partition(order: Order) -> Made:
     return script
 
 
-_PLAIN_DOC = "as many rows as you like, in bulk: keys and words, with whatever settings the writer has"
+_PLAIN_DOC = "any number of rows, in bulk: keys and words, any settings of the writer"
 
 
 def generators() -> tuple[Generator, ...]:

@@ -180,7 +180,7 @@ def test_partitions_are_compacted_one_task_each(
         assert results[0] == results[1]
         assert lw.read(tmp_path / "new" / name).num_rows == 7
     assert (tmp_path / "new" / "cleaner-offset-checkpoint").read_text() == "0\n2\na 0 40\na 1 40\n"
-    assert "14 rows from logwright into 2 directories" in capsys.readouterr().out
+    assert "14 rows from native files into 2 directories" in capsys.readouterr().out
     with pytest.raises(lw.ExistsError):
         replay.run(spark, job(*words))
 

@@ -375,7 +375,8 @@ def _print_report(done: Sequence[Mapping[str, Any]], job: Job, seconds: float) -
         if job.into is None and job.each is None
         else f"{plural.count(len(done), 'directory')} in {job.to}"
     )
-    print(f"replay  {plural.count(rows, 'row')} from {job.format} into {where}, {seconds:.1f} s")
+    source = "native files" if job.format == NATIVE else job.format
+    print(f"replay  {plural.count(rows, 'row')} from {source} into {where}, {seconds:.1f} s")
     for target in done:
         for note in target.get("notes", ()):
             print(f"  {target['path']}: {note}")

@@ -22,6 +22,7 @@ def session(name: str) -> Any:
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
+    builder = SparkSession.builder.appName(name)
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # not under spark-submit
         if not (os.environ.get("JAVA_HOME") or shutil.which("java")):
             raise LogwrightError(
@@ -30,8 +31,9 @@ def session(name: str) -> Any:
             )
         # By default Spark uses the first python3 of the path, which may be another one.
         os.environ.setdefault("PYSPARK_PYTHON", spark_python.executable())
+        builder = builder.config("spark.ui.showConsoleProgress", str(sys.stderr.isatty()).lower())
     try:
-        return SparkSession.builder.appName(name).getOrCreate()
+        return builder.getOrCreate()
     except PySparkException as error:
         raise LogwrightError(f"Spark failed to start: {str(error).splitlines()[0]}") from None
 

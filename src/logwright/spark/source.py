@@ -103,7 +103,7 @@ class DefaultSource(DataSource):
         (path,) = paths_of(self.options)
         options_by_name = {fold(name): value for name, value in self.options.items()}
         if "codec" not in options_by_name:
-            names = ", ".join(layout.name for layout in registry.layouts())
+            names = ", ".join(layout.name for layout in registry.writers())
             raise UsageError(
                 "option codec is missing", path=path, advice=f'Set .option("codec", ...) to one of: {names}'
             )
