@@ -37,6 +37,7 @@ _TARGETS = 40
 _WORDS = {Severity.ERROR: "DAMAGED", Severity.WARNING: "warning", Severity.INFO: "note"}
 _HEALED = (": repair restores it", ": restored")
 """Added to damage that loses nothing, before and after a repair."""
+_NOTHING = "nothing"
 _UNSUPPORTED = "UNSUPPORTED"
 _DENIED = "NOT CHECKED"
 _RANK = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2, None: 3}
@@ -113,8 +114,9 @@ def _findings(report: ReportData) -> Iterator[str]:
         where = f"{group.path}  " if group.path and group.path != report.path else ""
         yield f"{head}{where}{_fault(group)}"
         if loss := lost(group.fault, report):
-            healed = _restored(group, report)
-            word = "damaged" if healed else "lost" if _certain(group.fault) else "may be lost"
+            healed = loss != _NOTHING and _restored(group, report)
+            certain = loss == _NOTHING or _certain(group.fault)
+            word = "damaged" if healed else "lost" if certain else "may be lost"
             yield f"{indent}{word}: {loss}{_HEALED[report.cut is not None] if healed else ''}"
         yield from (f"{indent}{text}" for text in unproved(report, group.path, group.fault))
         if group.fault.system and group.fault.system != last_system and report.system is None:
@@ -252,7 +254,7 @@ def next_command(report: ReportData) -> str:
         warned = {path for path, fault in report.faults if fault.severity is Severity.WARNING}
         if warned and report.repairs and warned <= report.derived:
             files = "this file" if len(warned) == 1 else "these files"
-            return f"{command(Verb.REPAIR)} --out DIR   makes {files} again"
+            return f"{command(Verb.REPAIR)} --out DIR   rebuilds {files}"
         return (
             f"{command(Verb.VERIFY)} --json   for the full list"
             if warned
@@ -497,7 +499,7 @@ def lost(fault: Fault, report: ReportData) -> str:
     parts: list[str] = []
     gone = {name: value for name, value in fault.lost.items() if name not in report.known}
     if fault.rows_lost == 0 and not gone:
-        return "nothing"
+        return _NOTHING
     extra = [count(fault.rows_lost, report.nouns[0])] if fault.rows_lost else []
     for name, value in gone.items():
         if name.startswith("first_") and f"last_{name[6:]}" in gone:

@@ -353,7 +353,7 @@ def test_bookie_without_any_log_is_an_error_of_a_read_if_its_index_has_entries(t
     path = copied("single_small", tmp_path)
     for log in path.glob("ledger/current/*.log"):
         log.unlink()
-    with pytest.raises(lw.DamageError, match="is missing; the index has in it 5 entries"):
+    with pytest.raises(lw.DamageError, match="is missing; the index has 5 entries in it"):
         lw.read(path)
 
 

@@ -207,7 +207,7 @@ def test_reading_a_golden_database_changes_nothing() -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_log_that_the_database_proves_to_be_missing_is_an_error_of_a_read() -> None:
     known = case("db_log_missing")
-    with pytest.raises(lw.DamageError, match=r"entry log 0\.log is missing; the index has in it 41 entries"):
+    with pytest.raises(lw.DamageError, match=r"entry log 0\.log is missing; the index has 41 entries in it"):
         lw.read(known.path, passwd=known.passwords)
 
 

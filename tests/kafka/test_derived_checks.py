@@ -89,4 +89,4 @@ def test_reported_epochs_are_capped() -> None:
     faults = list(check.finish(0, len(header), clean=True, live=False))
     assert len(faults) == _MOST
     assert faults[0][0] == "x.log"
-    assert faults[0][1].detail == "leader epoch 7 of offset 1, leader-epoch-checkpoint says 0"
+    assert faults[0][1].detail == "offset 1 has leader epoch 7, but leader-epoch-checkpoint says 0"

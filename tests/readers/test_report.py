@@ -215,9 +215,9 @@ def test_next_command_after_warnings_of_derived_files_is_a_repair() -> None:
     warned = partition_report()
     warned.derived = frozenset({"1.index", "2.index"})
     warned.file("1.index", "kafka.index").add(fault(severity=Severity.WARNING))
-    assert warned.text().endswith("logwright repair orders-0 --out DIR   makes this file again")
+    assert warned.text().endswith("logwright repair orders-0 --out DIR   rebuilds this file")
     warned.file("2.index", "kafka.index").add(fault(severity=Severity.WARNING))
-    assert warned.text().endswith("logwright repair orders-0 --out DIR   makes these files again")
+    assert warned.text().endswith("logwright repair orders-0 --out DIR   rebuilds these files")
     warned.file("0.log", "kafka.log").add(fault(severity=Severity.WARNING))
     assert warned.text().endswith("logwright verify orders-0 --json   for the full list")
 
@@ -356,6 +356,14 @@ def test_text_of_a_warning_leads_to_the_bytes() -> None:
     assert "warning  0.log  at 12" in text
     assert "lost: id 3" in text
     assert text.splitlines()[-1] == "  logwright verify orders-0 --json   for the full list"
+
+
+def test_damage_without_lost_rows_loses_nothing_for_certain() -> None:
+    """Neither with a correction, nor where an unfinished append may be lost."""
+    healed = report(fault(rows_lost=0))
+    healed.file("0.log", None).healed.add(73400320)
+    torn = report(Fault("kafka.log", 9, 1, Kind.TRUNCATED, "torn", Severity.WARNING, rows_lost=0))
+    assert [str(each).splitlines()[1] for each in (healed, torn)] == ["  lost: nothing", "  lost: nothing"]
 
 
 def test_text_of_an_unknown_codec() -> None:

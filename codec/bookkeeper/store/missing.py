@@ -65,10 +65,10 @@ def missing_entries(bookie: Tree, options: Options) -> Iterator[tuple[str, Fault
 
 def _fault(log: str, name: str, lost: Sequence[Location]) -> Fault:
     ledger, entry, location = lost[0]
-    entries = f"{count(len(lost), 'entry')}, the first is entry {entry} of ledger {ledger}"
-    text = f"entry log {log} is missing; the index has in it {entries}"
+    entries, first = count(len(lost), "entry"), f"the first is entry {entry} of ledger {ledger}"
+    text = f"entry log {log} is missing; the index has {entries} in it, {first}"
     if name:
-        text = f"the log ends before locations in the index: of {entries} at {location & 0xFFFFFFFF}"
+        text = f"the log ends before locations in the index: of {entries}, {first} at {location & 0xFFFFFFFF}"
     return Fault(NAME, 0, 0, Kind.LINK, text, Severity.ERROR, "the bookie does not serve them")
 
 

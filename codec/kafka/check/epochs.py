@@ -59,7 +59,7 @@ class EpochCheck:
         np.add.at(self._differ, entry[odd], 1)
         np.add.at(self._agree, entry[known & (entry > 0) & ~odd], 1)
         for i in np.flatnonzero(odd).tolist():
-            text = f"leader epoch {epoch[i]} of offset {base[i]}, {EPOCH_FILE} says {self._epochs[entry[i]]}"
+            text = f"offset {base[i]} has leader epoch {epoch[i]}, but {EPOCH_FILE} says {self._epochs[entry[i]]}"
             self._note(int(entry[i]), name, int(start[i]), int(end[i]), text)
 
     def _note(self, entry: int, name: str, start: int, end: int, text: str) -> None:
@@ -83,12 +83,12 @@ class EpochCheck:
             yield EPOCH_FILE, _of_file(text, _TAKEN)
         beyond = [] if log_end is None else [item for item in self.entries if item[1] > log_end]
         if beyond:
-            text = f"epoch {beyond[0][0]} from offset {beyond[0][1]} on, the log ends at {log_end}"
+            text = f"epoch {beyond[0][0]} begins at offset {beyond[0][1]}, but the log ends at {log_end}"
             fault = _of_file(text, "the broker drops the entries beyond the end when it starts")
             # The log was that long when the epoch began. A follower that truncates its log may stop before it writes the file.
             yield EPOCH_FILE, replace(fault, lost={"first_offset": log_end, "last_offset": beyond[-1][1] - 1})
         if self.entries and first is not None and self.entries[0][1] < first and not live:
-            text = f"it goes back to offset {self.entries[0][1]}, the first segment begins at {first}: is one missing?"
+            text = f"it begins at offset {self.entries[0][1]}, but the first segment at {first}: a segment may be missing"
             # A broker that was killed may not have written the file after it deleted old segments.
             fault = _of_file(text, "the broker begins at the first segment that is there")
             yield EPOCH_FILE, fault if clean else replace(fault, severity=Severity.INFO)
