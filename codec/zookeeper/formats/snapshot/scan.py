@@ -271,7 +271,7 @@ def seal_faults(shape: Shape) -> list[Fault]:
         )
     last = shape.ending.seals[-1]
     if last.mark != b"/":
-        text = f"the file ends with {ascii(last.mark.decode('latin-1'))}, not with '/'"
+        text = f"the file ends with {last.mark.decode('latin-1')!a}, not with '/'"
         system = f"the server does not consider it: {NEXT}"
         faults.append(Fault(tables.NAME, last.stop - 1, 1, Kind.PAYLOAD, text, system=system))
     return faults
