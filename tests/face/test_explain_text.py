@@ -75,6 +75,8 @@ def test_long_lists_are_abridged() -> None:
     assert re.search(r"►  +\+000024b  34 bytes +\[17\]", text)
     assert "15 more, not shown" in text
     assert "11 more, not shown" in text
+    brief = lw.explain(SEGMENT, where={"offset": 17}, items=1).text(items=1)
+    assert "11 more, not shown" in brief, "items that were not decoded count too"
     byte = lw.explain(SEGMENT, at="@61+620").text(items=2)
     assert re.search(r"►  +\+000026c", byte)
 
@@ -200,7 +202,9 @@ def test_command_accepts_at_and_where() -> None:
     assert result.output.count("RecordBatch") >= 2
     assert "not shown" in result.output
     assert run(SEGMENT, "--at", "0x15").output.count("►") == 1
-    assert run(SEGMENT.parent, "--where", "offset=17").output.count("►") == 1
+    found = run(SEGMENT.parent, "--where", "offset=17").output
+    assert found.count("►") == 1
+    assert re.findall(r"\[\d+\]  Record", found) == ["[0]  Record", "[17]  Record"]
     assert "DAMAGED" in run(DAMAGED, "--fault", 1).output
     assert "[3]" in run(SEGMENT, "--limit", 1, "--items", 40).output
 

@@ -16,6 +16,8 @@ from logwright.codec.fault import ExistsError
 
 _FRAMES, _ITEMS = 8, 12
 """Limits for a terminal if none are given."""
+_OTHERS = 1
+"""Limit of list items that were not asked for, with --at or --where."""
 _PAGE_ITEMS = 100_000
 
 
@@ -53,7 +55,11 @@ def _page(path: str) -> AbstractContextManager[IO[bytes]]:
     help="Fault by its number in the list of `logwright verify --json`.",
 )
 @click.option("--limit", type=click.IntRange(min=1), help="Maximum number of frames or rows.")
-@click.option("--items", type=click.IntRange(min=1), help="Maximum number of list items to show.")
+@click.option(
+    "--items",
+    type=click.IntRange(min=1),
+    help="Maximum number of list items to show, besides a requested one.  [default: 12; 1 with --at or --where; all in JSON and HTML]",
+)
 @click.option(
     "--html", metavar="OUT", help="Write a self-contained page: bytes on one side, fields on the other."
 )
@@ -70,9 +76,10 @@ def command(
     if len(paths) != 1:
         raise click.UsageError("explain takes one path")
     plain = html is None and not as_json
-    if plain and limit is None and at is None and fault is None and where is None:
+    asked = at is not None or where is not None
+    if plain and limit is None and not asked and fault is None:
         limit = _FRAMES
-    few = items or (_ITEMS if plain else _PAGE_ITEMS)
+    few = items or ((_OTHERS if asked else _ITEMS) if plain else _PAGE_ITEMS)
     explanation = lw.explain(
         paths[0], codec, at=at, where=where, fault=fault, limit=limit, items=few, **options
     )

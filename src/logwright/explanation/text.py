@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -27,6 +28,8 @@ _COLOURS = {
     "cyan": "36",
     "magenta": "35",
 }
+_ITEM = re.compile(r"\[(\d+)(?:\.\.(\d+))?\]")
+"""The name of an item of a list, or of several."""
 
 
 def render(explained: Explained, *, colour: bool, items: int, width: int) -> str:
@@ -93,7 +96,10 @@ class _Text:
         if len(nodes) == 1 and nodes[0].kind == SKIPPED:
             text = nodes[0].meaning
         else:
-            text = f"{len(nodes)} more, not shown"
+            # The last one may stand for several items of the list, such as "[20..133]".
+            first, last = _ITEM.match(nodes[0].name), _ITEM.match(nodes[-1].name)
+            number = int(last[2] or last[1]) - int(first[1]) + 1 if first and last else len(nodes)
+            text = f"{number} more, not shown"
         size = nodes[-1].end - nodes[0].start
         name = f"{nodes[0].name} …" if nodes[0].name != nodes[-1].name else nodes[0].name
         yield self._line(
