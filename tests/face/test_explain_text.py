@@ -191,6 +191,9 @@ def test_summary_names_ids_and_what_their_values_do_not_explain() -> None:
     empty = Node("rest", 9, 9, "bytes", b"")
     structure = Node("s", 0, 9, "struct", children=[*fields, known, unknown, session, mark, empty])
     assert summary(structure) == "base_offset 271, client_id 0x10"
+    entry = Node("entry", 0, 9, "struct", children=[known])
+    payload = Node("payload", 0, 9, "bytes", b"...", children=[Node("length", 0, 4, "int", 9), entry])
+    assert summary(Node("record", 0, 9, "struct", children=[payload, mark])) == "base_offset 271"
 
 
 # The verb

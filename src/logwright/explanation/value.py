@@ -51,11 +51,13 @@ def summary(node: Node, most: int = 110) -> str:
     for child in node.children:
         if child.role in ("length", "checksum") or child.broken or child.kind in WITHOUT:
             continue
+        if len(child.meaning) == 1:
+            continue  # an end mark, such as B
         if child.kind in ("bytes", "text"):
             enclosing = child.children and child.children[-1].children
             if child.space is None and not enclosing and child.end > child.start:
                 texts.append(f"{child.name} {short(child, 28)}")
-        elif len(child.meaning) > 1 and child.kind != "list":
+        elif child.meaning and child.kind != "list":
             labelled = _SAYS_LITTLE.match(child.meaning)
             texts.append(f"{child.name} {child.meaning}" if labelled else child.meaning)
         elif child.kind in ("int", "varint"):
