@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -413,31 +413,40 @@ def _in_all(report: ReportData) -> Iterator[str]:
         yield f"  {system(report.system, report)}"
         yield from (f"    {warning}" for warning in report.system["warnings"][:_WARNINGS])
         return
-    asked = [part for part in report.parts if part.system is not None]
-    verdict = asked[0].system if asked else report.system
-    if verdict is None:
-        return
-    head = f"  {title(verdict)}: "
+    asked: dict[str, list[ReportData]] = {}
+    for part in report.parts:
+        if part.system is not None:
+            asked.setdefault(title(part.system), []).append(part)
     if report.system is not None:
-        yield from (f"  {title(verdict)}: {warning}" for warning in report.system["warnings"][:_WARNINGS])
+        yield from (
+            f"  {title(report.system)}: {warning}" for warning in report.system["warnings"][:_WARNINGS]
+        )
+        if not asked:
+            yield f"  {title(report.system)}: starts, and has nothing to load"
+    for name, parts in asked.items():
+        yield from (f"  {name}: {line}" for line in _by_system(parts, report))
+
+
+def _by_system(parts: Sequence[ReportData], report: ReportData) -> Iterator[str]:
+    """Iterate over what one system does with its stores."""
+    verdicts = [part.system for part in parts if part.system is not None]
     for scope in ("process", "log_dir"):
-        closed = [part for part in asked if part.system and part.system["scope"] == scope]
+        closed = [part for part, verdict in zip(parts, verdicts, strict=True) if verdict["scope"] == scope]
         if closed:
             more = f" and {len(closed) - 1} more" if len(closed) > 1 else ""
-            yield f"{head}{SCOPES[scope]}, because of {_short(closed[0], report)}{more}"
+            yield f"{SCOPES[scope]}, because of {_short(closed[0], report)}{more}"
             return
-    if not asked:
-        yield f"{head}starts, and has nothing to load"
-        return
-    lost = [int(part.system["rows_lost"] or 0) for part in asked if part.system]
+    lost = [int(verdict["rows_lost"] or 0) for verdict in verdicts]
     if sum(lost):
-        yield f"{head}loses {count(sum(lost), _noun(report))} in {sum(map(bool, lost))} of them"
-    closed = [part for part in asked if part.system and not part.system["opens"]]
-    if closed:
-        yield f"{head}does not open {len(closed)} of them"
+        nouns = {part.nouns[0] for part in parts}
+        noun = nouns.pop() if len(nouns) == 1 else "row"
+        yield f"loses {count(sum(lost), noun)} in {sum(map(bool, lost))} of them"
+    closed_stores = sum(not verdict["opens"] for verdict in verdicts)
+    if closed_stores:
+        yield f"does not open {closed_stores} of them"
     elif not sum(lost) and all(part.ok and not part.unchecked for part in report.parts if not part.system):
         more = "" if report.safe else " more"
-        yield f"{head}opens {'both' if len(asked) == 2 else 'all'} and loses nothing{more}"
+        yield f"opens {'both' if len(parts) == 2 else 'all'} and loses nothing{more}"
 
 
 def _lasting(report: ReportData) -> list[Fault]:

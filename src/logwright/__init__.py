@@ -115,8 +115,9 @@ def __getattr__(name: str) -> Any:
         from importlib import metadata
 
         return metadata.version("logwright")
-    if name == "roundtrip":
-        return importlib.import_module("logwright.roundtrip")  # a package that can be called
+    if name in ("roundtrip", "spark"):
+        # The first is a package that can be called; the second needs PySpark.
+        return importlib.import_module(f"logwright.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'logwright' has no attribute {name!r}")
     value = getattr(importlib.import_module(_HOME[name]), name)

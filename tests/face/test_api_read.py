@@ -507,6 +507,7 @@ def test_import_loads_no_heavy_package() -> None:
 def test_every_public_name_exists_and_others_raise() -> None:
     assert lw.__version__
     assert set(lw.__all__) <= set(dir(lw))
+    assert not {"annotations", "importlib", "TYPE_CHECKING"} & set(dir(lw))
     for name in lw.__all__:
         assert getattr(lw, name) is not None
     with pytest.raises(AttributeError, match="rede"):

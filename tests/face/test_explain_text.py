@@ -205,9 +205,9 @@ def test_command_accepts_at_and_where() -> None:
     assert result.output.count("RecordBatch") >= 2
     assert "not shown" in result.output
     assert run(SEGMENT, "--at", "0x15").output.count("►") == 1
-    found = run(SEGMENT.parent, "--where", "offset=17").output
-    assert found.count("►") == 1
-    assert re.findall(r"\[\d+\]  Record", found) == ["[0]  Record", "[17]  Record"]
+    printed = run(SEGMENT.parent, "--where", "offset=17").output
+    assert printed.count("►") == 1
+    assert re.findall(r"\[\d+\]  Record", printed) == ["[0]  Record", "[17]  Record"]
     assert "DAMAGED" in run(DAMAGED, "--fault", 1).output
     assert "[3]" in run(SEGMENT, "--limit", 1, "--items", 40).output
 

@@ -298,6 +298,20 @@ def test_text_of_several_inputs() -> None:
     json.dumps(fields)
 
 
+def test_each_system_has_its_own_line() -> None:
+    merged = Report("/backup")
+    for name, system in (("a-0", "kafka"), ("b-0", "kafka"), ("db", "leveldb")):
+        part = partition_report(fault(rows_lost=2), rows_lost=5)
+        part.system = {**(part.system or {}), "name": system}
+        part.paths = (f"/backup/{name}",)
+        merged.parts.append(part)
+    lines = merged.text().splitlines()
+    assert lines[2:4] == [
+        "  kafka 4.3: loses 10 records in 2 of them",
+        "  leveldb 4.3: loses 5 records in 1 of them",
+    ]
+
+
 def test_text_of_several_sound_inputs() -> None:
     merged = Report("/data/logs")
     for name in ("a-0", "b-0"):

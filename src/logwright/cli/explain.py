@@ -58,7 +58,7 @@ def _page(path: str) -> AbstractContextManager[IO[bytes]]:
 @click.option(
     "--items",
     type=click.IntRange(min=1),
-    help="Maximum number of list items to show, besides a requested one.  [default: 12; 1 with --at or --where; all in JSON and HTML]",
+    help="Maximum number of list items to show, in addition to a requested one.  [default: 12; 1 with --at or --where; all in JSON and HTML]",
 )
 @click.option(
     "--html", metavar="OUT", help="Write a self-contained page: bytes on one side, fields on the other."
