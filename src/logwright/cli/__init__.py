@@ -35,10 +35,6 @@ VERBS = (
 )
 
 
-WORDS = "logwright.words"
-"""The key of a context's `meta` for the words of the command line."""
-
-
 class _ReaderGone(Exception):
     """The reader of standard output has gone away (`| head`)."""
 
@@ -90,6 +86,8 @@ class Verbs(click.Group):
             near = difflib.get_close_matches(args[0], VERBS, n=1)
             hint = f"Did you mean {near[0]!r}?" if near else f"Commands: {', '.join(VERBS)}."
             ctx.fail(f"unknown command {args[0]!r}. {hint}")
+        from logwright.cli.common import WORDS
+
         ctx.meta[WORDS] = tuple(args)
         return super().resolve_command(ctx, args)
 

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+WORDS = "logwright.words"
+"""The key of a context's `meta` for the words of the command line."""
+
 ANY_OPTION = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": ["-h", "--help"]}
 """For verbs that accept the options of a codec, such as `--segment-bytes 1m` or `--compression.type=zstd`."""
 
@@ -236,8 +239,6 @@ def progress(label: str, total: int | None, unit: str = "bytes") -> Iterator[Cal
 
 def print_dry_run(report: Report, as_json: bool, *, has_target: bool) -> None:
     """Print the report of a dry run. If there is something to do, the text ends with the same command without --dry-run."""
-    from logwright.cli import WORDS
-
     if not (report.next or "").startswith("logwright verify "):
         words = [word for word in click.get_current_context().meta[WORDS] if word != "--dry-run"]
         report.next = shlex.join(["logwright", *words, *(() if has_target else ("--out", "DIR"))])
