@@ -24,7 +24,7 @@ from logwright.codec.fault import LogwrightError, NotFoundError, UnreadableError
 from logwright.codec.layout import STAGING_MARK, Layout
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Entry, Listing
-from logwright.codec.store.roots import Roots, folder_of, holds_files, patterns_in, split
+from logwright.codec.store.roots import Root, Roots, folder_of, holds_files, patterns_in, split
 from logwright.readers.rescue import STANDARD, Rescue
 from logwright.readers.source import Source, explain, file_system, is_remote, local_path, open_source
 
@@ -493,6 +493,17 @@ def open_store(directory: Directory, layout: Layout, options: Options) -> Direct
     if absent and all(root.name in absent for root in layout.roots(options) if root.may_be_absent):
         raise next(iter(absent.values()))
     return Store(directory, roots) if roots else directory
+
+
+def own_folder(path: str, roots: Sequence[Root]) -> str:
+    """Return the folder for the files of the store's own directory in a store without further roots: "" unless it is one of these roots."""
+    sharing = [root for root in roots if root.may_be_own]
+    if not sharing:
+        return ""
+    own = [root.otherwise for root in sharing if _same(root.path, path)]
+    name = path.rstrip("/").rpartition("/")[2]
+    taken = any(root.otherwise == name for root in sharing)
+    return own[0] if own else f"{name}-own" if taken else name
 
 
 def _same(path: str, other: str) -> bool:

@@ -94,7 +94,7 @@ class PlanWriter:
     `copies` lists the directory and its replicas again; `reading` are the options of their plans. `known` are faults of the directory
     reported before, by `about`; `missing`: it lacked rows already. `tolerant`: a result that is still damaged is not an error. `show` is
     called with the number of bytes written since the last call. `gathers`: the result has the files of further roots in the store's own
-    directory.
+    directory, and those of this directory in its folder `own`.
     """
 
     def __init__(
@@ -110,11 +110,12 @@ class PlanWriter:
         tolerant: bool = False,
         show: Callable[[int], None] = lambda done: None,
         gathers: bool = True,
+        own: str = "",
     ) -> None:
         self._files, self._layout, self._open, self._make = files, layout, copies, make
         self._reading = reading
         self._missing, self._tolerant, self._show = missing, tolerant, show
-        self._roots, self._gathers = layout.roots(reading), gathers
+        self._roots, self._gathers, self._own = layout.roots(reading), gathers, own
         self._known = {(self._placed(name), *rest) for name, *rest in known}
 
     def dry(self) -> Done:
@@ -176,7 +177,7 @@ class PlanWriter:
 
     def _placed(self, name: str) -> str:
         """Return the name of a file in the result."""
-        return name_without_roots(name, self._roots) if self._gathers else name
+        return name_without_roots(name, self._roots, self._own) if self._gathers else name
 
     # Staging
 

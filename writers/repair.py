@@ -20,7 +20,7 @@ from logwright.codec.option import Option, Options, Verb, fold
 from logwright.codec.store.listing import Plan
 from logwright.readers import usage
 from logwright.readers.corrected import corrected_directory, found_in, note_corrections
-from logwright.readers.listing import Directory
+from logwright.readers.listing import Directory, own_folder
 from logwright.readers.report import Report
 from logwright.readers.resolve import directories_of_stores, reopened, resolve
 from logwright.readers.source import STDIN, is_remote, local_path
@@ -381,7 +381,7 @@ def carry_out(
     writer = PlanWriter(
         request.files, first.layout, reopen, make, first.layout_options,
         known={about(name, fault) for name, fault in report.faults}, missing=bool(gone), tolerant=system, show=show,
-        gathers=not request.in_place,
+        gathers=not request.in_place, own=own_folder(first.path, first.layout.roots(first.layout_options)),
     )  # fmt: skip
     try:
         if request.dry_run:

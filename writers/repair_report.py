@@ -229,7 +229,7 @@ def _sentences(
         moved = ", ".join(layout.root_options)
         before.insert(
             0,
-            f"all files are now in one directory: remove {moved} from its configuration, or move the files to the configured directories",
+            f"all files are now in one directory: change {moved} in its configuration, or move the files to the configured directories",
         )
     if request.out is not None and not request.dry_run:
         before.insert(0, "replace the original directory with this one; do not keep both")

@@ -21,7 +21,7 @@ class Root:
     path: str
     """The directory, as the user named it."""
     otherwise: str = ""
-    """The folder of the store's own directory that holds these files if the option is absent; "" is the directory itself."""
+    """The folder that holds these files in a store without further roots; "" is the directory itself."""
     may_be_own: bool = False
     """Whether the directory may be the store's own. Then it is not a further root."""
     may_be_absent: bool = False
@@ -63,11 +63,12 @@ def split(name: str, roots: Collection[str]) -> tuple[str, str]:
     return (first, rest) if first in roots else ("", name)
 
 
-def name_without_roots(name: str, roots: Iterable[Root]) -> str:
-    """Return the name that a file has in a store without further roots."""
+def name_without_roots(name: str, roots: Iterable[Root], own: str = "") -> str:
+    """Return the name that a file has in a store without further roots. `own`: the folder of this store for the files of the store's own
+    directory, if that is one of the roots."""
     otherwise = {root.name: root.otherwise for root in roots}
     root, inner = split(name, otherwise)
-    return f"{otherwise[root]}/{inner}".lstrip("/") if root else name
+    return f"{otherwise[root] if root else own}/{inner}".lstrip("/")
 
 
 def folder_of(name: str) -> str:

@@ -522,3 +522,49 @@ def test_single_directory_of_a_bookie_is_not_repaired_without_the_others(
     ):
         lw.repair(case(name).path / folder, tmp_path / "out")
     assert not list(tmp_path.iterdir())
+
+
+FOLDERS = {
+    "other names": (["wal"], ["data-a", "data-b"], []),
+    "names of roots": (["journal"], ["ledger"], []),
+    "equal names": (["1/bk", "2/bk"], ["3/bk", "4/bk"], ["5/bk"]),
+    "equal names of one kind": (["1/journal"], ["1/ledgers", "2/ledgers"], []),
+}
+
+
+@pytest.mark.parametrize("names", FOLDERS)
+@pytest.mark.parametrize("in_place", [False, True])
+def test_bookie_whose_configuration_names_directories_is_repaired(
+    names: str, in_place: bool, tmp_path: Path
+) -> None:
+    """The result has a folder for each directory, with its name if these differ."""
+    paths = [[str(tmp_path / "bookie" / name) for name in kind] for kind in FOLDERS[names]]
+    options = {
+        name: ",".join(kind)
+        for name, kind in zip(("journalDirectories", "ledgerDirectories", "indexDirectories"), paths, strict=True)
+        if kind
+    }  # fmt: skip
+    rows = [{"ledger_id": n % 3, "entry_id": n // 3, "payload": b"x" * n} for n in range(30)]
+    lw.write(rows, paths[1][0], "bookkeeper.bookie", ledgerStorageClass="InterleavedLedgerStorage", **options)
+    conf = tmp_path / "bk_server.conf"
+    conf.write_text("".join(f"{name}={value}\n" for name, value in options.items()))
+    expected = lw.read(conf)
+    assert expected.num_rows == 30
+    index = next((tmp_path / "bookie").rglob("1.idx"))
+    index.unlink()
+    assert not lw.verify(conf, as_system="4.18.0").system["opens"] or lw.verify(conf).faults_total
+    out: Path = tmp_path / "out"
+    if in_place:
+        before = sorted((tmp_path / "bookie").rglob("*"))
+        lw.repair(conf, in_place=True, backup=str(tmp_path / "backup"))
+        assert sorted((tmp_path / "bookie").rglob("*")) == sorted([*before, index])
+        out = conf
+    else:
+        lw.repair(conf, out)
+        folders = {path.parent.name for path in out.rglob("current")}
+        assert len(folders) == sum(map(len, paths))
+    report = lw.verify(out, as_system="4.18.0")
+    assert report.ok
+    assert report.system["opens"]
+    assert lw.read(out) == expected
+    assert lw.read(out, mode="AS_SYSTEM").num_rows == 30

@@ -105,10 +105,11 @@ def journal_paths(cookie: Cookie) -> list[str]:
     return [path.strip() for path in cookie.journals.split(",") if path.strip()]
 
 
-def renamed(paths: Sequence[str], names: Sequence[str]) -> list[str]:
-    """Return the paths with the current names of the directories. If the numbers differ, return the names."""
-    if len(paths) != len(names):
-        return list(names)
+def renamed(paths: Sequence[str], names: Sequence[str], alike: bool = False) -> list[str]:
+    """Return the paths with the current names of the directories, or unchanged if some are `alike`. If the numbers differ, return the
+    names."""
+    if len(paths) != len(names) or alike:
+        return list(paths if len(paths) == len(names) else names)
     bases = [path.rstrip("/").rpartition("/")[2] for path in paths]
     return [
         path.rstrip("/").removesuffix(base) + name
@@ -163,14 +164,18 @@ def _master(
     known: Cookie, names: tuple[Sequence[str], Sequence[str], Sequence[str]], identity: Identity
 ) -> Cookie:
     journals, ledgers, indexes = names
+    stored = journal_paths(known), directories(known.ledgers), directories(known.indexes or "")
+    paths = {path.rstrip("/") for kind in stored for path in kind}
+    # Folders of one directory cannot have the names of these directories if two are equal.
+    alike = len({path.rpartition("/")[2] for path in paths}) < len(paths)
     indexed = known.indexes is not None and bool(indexes)
     return replace(
         known,
         layout=NEWEST,
         host=identity.host or known.host,
-        journals=",".join(renamed(journal_paths(known), journals)),
-        ledgers=joined(renamed(directories(known.ledgers), ledgers)),
-        indexes=joined(renamed(directories(known.indexes or ""), indexes)) if indexed else None,
+        journals=",".join(renamed(stored[0], journals, alike)),
+        ledgers=joined(renamed(stored[1], ledgers, alike)),
+        indexes=joined(renamed(stored[2], indexes, alike)) if indexed else None,
         # The instance id is that of the cluster. A cookie of layout 3 does not have one.
         instance=identity.instance
         or known.instance

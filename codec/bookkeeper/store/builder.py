@@ -63,13 +63,9 @@ class _NewPlaces:
     def __init__(self, name: str, options: Options) -> None:
         kinds = [tree.root_keys(options, option) for option in tree.ROOTS]
         if any(kinds):
-            own = {
-                key
-                for key, path in (pair for kind in kinds for pair in kind)
-                if path.rpartition("/")[2] == name
-            }
-            paths = [[("" if key in own else key, path) for key, path in kind] for kind in kinds]
-            if not any(key == "" for kind in paths for key, _ in kind):
+            own = tree.own_root(options, name)
+            paths = [[("" if key == own else key, path) for key, path in kind] for kind in kinds]
+            if own is None:
                 raise UsageError(
                     "the target is not one of the configured directories",
                     advice=f"Write to the first directory of {tree.LEDGER_DIRS.name}",

@@ -9,7 +9,8 @@ Source: `ServerConfiguration`, `LedgerDirsManager`, `IndexPersistenceMgr.getLedg
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -87,13 +88,30 @@ READ_OPTIONS = (*ROOTS, STORAGE)
 
 
 def roots(options: Options) -> Sequence[Root]:
-    """Return the directories that options name. One of them may be the store's own."""
-    out: dict[str, Root] = {}
+    """Return the directories that options name. One of them may be the store's own. Without these options, the store has folders with the
+    names of these directories, which cookies contain too, unless two have the same name."""
+    names: dict[str, str] = {}
     for option, kind in zip(ROOTS, _ROOT_NAMES, strict=True):
         for i, path in enumerate(_paths(options, option)):
-            name = f"{kind}-{i}" if i else kind
-            out.setdefault(path, Root(name, path, name, may_be_own=True))
-    return list(out.values())
+            names.setdefault(path, f"{kind}-{i}" if i else kind)
+    folders = Counter(map(_folder_name, names))
+    return [
+        Root(name, path, name if folders[_folder_name(path)] > 1 else _folder_name(path), may_be_own=True)
+        for path, name in names.items()
+    ]
+
+
+def own_root(options: Options, name: str, further: Collection[str] = ()) -> str | None:
+    """Return the root that is the store's own directory, by the name of this: a ledger directory rather than another one. It is none of the
+    `further` ones that have files."""
+    own = [
+        root.name for root in roots(options) if _folder_name(root.path) == name and root.name not in further
+    ]
+    return min(own, key=lambda root: not root.startswith("ledger"), default=None)
+
+
+def _folder_name(path: str) -> str:
+    return path.rpartition("/")[2]
 
 
 def root_keys(options: Options, option: Option) -> list[tuple[str, str]]:
@@ -176,9 +194,17 @@ class Tree:
             elif len(parts) == 2 and parts[0] not in out and _is_data(parts[1]):
                 out[parts[0]] = Place(parts[0], f"{parts[0]}/")
         for root in roots(self.options):
+            if root.name == self._own_root:
+                continue
             prefix = out[root.name].prefix if root.name in out else f"{root.name}/{CURRENT}/"
-            out[root.name] = Place(root.path.rpartition("/")[2], prefix)
+            out[root.name] = Place(_folder_name(root.path), prefix)
         return out
+
+    @cached_property
+    def _own_root(self) -> str | None:
+        """The name of the root that is the store's own directory, if options name it."""
+        folders = {name.partition("/")[0] for name in self.sizes}
+        return own_root(self.options, self.listing.name, folders) if CURRENT in folders else None
 
     def files(self, place: Place) -> list[str]:
         """Return the names of the files directly in a directory, without its prefix."""
@@ -233,17 +259,10 @@ class Tree:
         """Return the directories that options name. The store's own directory replaces the path that is not a further root."""
         if not any(self.options[option.name] for option in ROOTS):
             return None
-        have = {name.partition("/")[0] for name in self.sizes}
-        out: list[list[str]] = []
-        for option in ROOTS:
-            keys = [key for key, _ in root_keys(self.options, option)]
-            unseen = [key for key in keys if key not in have]
-            if "" in self.places and unseen:
-                paths = {root.name: root.path for root in roots(self.options)}
-                own = [key for key in unseen if paths[key].rpartition("/")[2] == self.listing.name]
-                if own:
-                    keys = ["" if key == own[0] else key for key in keys]
-            out.append(keys)
+        out = [
+            ["" if key == self._own_root else key for key, _ in root_keys(self.options, option)]
+            for option in ROOTS
+        ]
         if "" in self.places and not any("" in keys for keys in out):
             out[1] = ["", *out[1]]
         return out
