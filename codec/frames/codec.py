@@ -287,13 +287,19 @@ class FramedCodec(FrameFormat):
         place, outcome, _ = self._next(window, at, context)
         if outcome == NONE or len(window.data) - place < self.spec.length.low:
             place = -1  # of a shorter frame the claim is not known
-        if at and context.damaged == window.offset + at - 1:
-            at -= 1  # a frame with another claim may be undamaged
         before = context.displaced or 0
-        moved = find_displaced(
-            self._finder, self._scanner, window, max(at, limit), place,
-            self._claims(window, context) - before, before, context.claims, context.listed, context.prefixes,
-        )  # fmt: skip
+
+        def find(start: int) -> Displaced | None:
+            return find_displaced(
+                self._finder, self._scanner, window, start, place,
+                self._claims(window, context) - before, before, context.claims, context.listed, context.prefixes,
+            )  # fmt: skip
+
+        moved = None
+        if at and context.damaged == window.offset + at - 1:
+            moved = find(at - 1)  # a frame with another claim may be undamaged
+        if moved is None or at <= moved.place < limit:
+            moved = find(max(at, limit))
         accepted = moved is None or moved.need or self.accepts(window, moved.place, context)
         return moved if accepted else None
 

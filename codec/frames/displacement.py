@@ -78,7 +78,8 @@ def find_displaced(
         start = start[(start + base + by >= low) & (end + base + by <= high)]
         if not len(start):
             continue
-        first, proved = int(start[0]), len(start) >= _RUN or not by
+        # Those that do not claim a place in the range, copies of earlier frames, prove the displacement too.
+        first, proved = int(start[0]), len(run.start) >= _RUN or not by
         if more and by and (proved or run.why == NEED):
             return Displaced(first, min(left + place - first, REACH))
         if proved:

@@ -278,6 +278,20 @@ def test_single_displaced_message_is_moved_back_if_its_queue_lists_it(
     assert int(file.name) + displaced not in offsets(tmp_path / "unproved")
 
 
+def test_single_message_after_the_end_of_the_log_is_moved_back_if_its_queue_lists_it(
+    tmp_path: Path,
+) -> None:
+    """Where the last file and another one were exchanged, the log seems to end before its message."""
+    rows = [
+        {"topic": "A", "store_timestamp_ms": TIME + n, "body": b"x" * 900} for n in range(13)
+    ]  # four in a file
+    lw.write(rows, tmp_path / "store", "rocketmq.store", **OPTIONS)
+    first, *_, last = logs(tmp_path / "store")
+    files = {first.name: last.read_bytes(), last.name: first.read_bytes()}
+    lw.repair(changed(tmp_path / "store", tmp_path / "damaged", files), tmp_path / "out")
+    assert offsets(tmp_path / "out") == offsets(tmp_path / "store")
+
+
 def test_swapped_messages_are_moved_back_if_their_batch_queue_lists_them(tmp_path: Path) -> None:
     options = {**OPTIONS, "mapperFileSizeBatchConsumeQueue": 460}
     rows = [{"topic": "A", "store_timestamp_ms": TIME + n, "body": b"x" * n} for n in range(20)]

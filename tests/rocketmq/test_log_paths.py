@@ -132,3 +132,34 @@ def test_of_two_log_files_with_one_name_that_of_the_first_path_of_a_hash_set_is_
     listing = MemoryDirectory(dict.fromkeys(names, bytes(1024)), "store")
     options = Options(LAYOUT.read_options, {"storePathCommitLog": paths})
     assert config_of(listing, options).log_folders[0] == first
+
+
+@pytest.mark.parametrize("way", ["complete", "cut", "padded", "damaged original"])
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
+def test_log_file_in_two_paths_is_an_error_and_its_messages_are_read_once(
+    way: str, first: int, tmp_path: Path
+) -> None:
+    """As after a copy to another disk that was interrupted. A repair takes from either file what the other one lacks."""
+    home, paths = tmp_path / "store", [tmp_path / "disk1", tmp_path / "disk2"]
+    options = {**SIZES, "storePathCommitLog": ",".join(map(str, paths))}
+    lw.write(ROWS, home, "rocketmq.store", **options)
+    expected = lw.read(home, **options)
+    original = sorted(paths[first].iterdir())[1]
+    data = original.read_bytes()
+    half = data[: len(data) // 2]
+    copy = {"cut": half, "padded": half.ljust(len(data), b"\0")}.get(way, data)
+    (paths[1 - first] / original.name).write_bytes(copy)
+    if way == "damaged original":
+        original.write_bytes(data[:100] + bytes(300) + data[400:])
+    report = lw.verify(home, as_system="5.5.0", **options)
+    assert not report.ok
+    assert "is the file of the same offset, and is not read" in str(report.to_dict())
+    with pytest.raises(lw.DamageError):
+        lw.read(home, **options)
+    rows = lw.read(home, mode="DROPMALFORMED", **options)
+    assert rows == expected or way == "damaged original"
+    assert len(set(rows["physical_offset"].to_pylist())) == rows.num_rows
+    lw.repair(home, tmp_path / "out", **options)
+    assert lw.read(tmp_path / "out", **SIZES) == expected
+    assert lw.verify(tmp_path / "out", **SIZES).ok

@@ -204,6 +204,36 @@ def test_message_stored_twice_is_a_warning(tmp_path: Path) -> None:
     ).read_bytes()
 
 
+def test_rebuild_refuses_a_log_file_of_another_size(tmp_path: Path) -> None:
+    """A broker does not load it."""
+    home = placed("hand_dup", tmp_path)
+    (log,) = (home / "commitlog").iterdir()
+    log.write_bytes(log.read_bytes() + b"\0")
+    options = {"mappedFileSizeCommitLog": log.stat().st_size - 1}
+    with pytest.raises(lw.DamageError, match="only be rebuilt from an undamaged one"):
+        lw.rebuild(home, tmp_path / "out", **options)
+    lw.repair(home, tmp_path / "out", **options)
+    assert lw.verify(tmp_path / "out").ok
+
+
+@pytest.mark.parametrize("file", [0, 1, 2])
+def test_log_file_of_another_store_does_not_prevent_a_repair(file: int, tmp_path: Path) -> None:
+    """A broker gives its messages no unit if messages before them have their queue offsets."""
+    options = {"mappedFileSizeCommitLog": 2048, "mappedFileSizeConsumeQueue": 400}
+    for name, body in (("store", 100), ("other", 170)):
+        rows = [
+            {"topic": "T", "queue_id": n // 2 % 2, "store_timestamp_ms": n, "body": b"x" * body} for n in range(27)
+        ]  # fmt: skip
+        lw.write(rows, tmp_path / name, "rocketmq.store", **options)
+    log = sorted((tmp_path / "store/commitlog").iterdir())[file]
+    shutil.copyfile(tmp_path / "other/commitlog" / log.name, log)
+    expected = lw.read(tmp_path / "store", mode="DROPMALFORMED")["physical_offset"].to_pylist()
+    lw.repair(tmp_path / "store", tmp_path / "out")
+    report = lw.verify(tmp_path / "out")
+    assert "no unit" not in str(report.to_dict())
+    assert lw.read(tmp_path / "out", mode="DROPMALFORMED")["physical_offset"].to_pylist() == expected
+
+
 @pytest.mark.alike
 @pytest.mark.parametrize("queues", [True, False])
 @pytest.mark.parametrize("number", [0, 20, *(pytest.param(n, marks=pytest.mark.extended) for n in (7, 39))])

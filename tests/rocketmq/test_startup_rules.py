@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -371,3 +372,23 @@ def test_end_of_a_unit_overflows_as_a_brokers(tmp_path: Any) -> None:
     queue = store.queues["T", 1]
     assert (queue.min_offset, queue.max_offset) == (0, 5)
     assert [unit.number for unit in store.pull(queue, 0)[0]] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("version", ["5.5.0", "4.9.7"])
+def test_message_is_served_as_a_client_decodes_it(version: str, tmp_path: Path) -> None:
+    """A client does not compare the size of a message with its parts. One of 4.x does not check the magic."""
+    count = 40
+    files = written(tmp_path, [{**ROWS[0], "store_timestamp_ms": TIME + n} for n in range(count)])
+    log, queue = "commitlog/00000000000000000000", "consumequeue/T/0/00000000000000000000"
+    size = int.from_bytes(files[log][:4], "big")
+    # The unit of message 1 has four more bytes, and message 2 has another magic and a negative body length.
+    files[queue] = changed(files[queue], 28, struct.pack(">i", size + 4))
+    message = files[log][2 * size : 3 * size].replace(b"x" * 30, b"")
+    message = changed(changed(message, 4, b"\xda\xa3\x20\xa9"), 84, struct.pack(">i", -5))
+    files[log] = changed(files[log], 2 * size, message)
+    for name, data in files.items():
+        (tmp_path / "store" / name).write_bytes(data)
+    rows = lw.read(tmp_path / "store", mode="AS_SYSTEM", as_system=version, **OPTIONS).to_pylist()
+    assert [row["tags"] for row in rows] == ["a"] * (count if version == "4.9.7" else count - 1)
+    assert rows[1]["properties"] == rows[0]["properties"]
+    assert [row["physical_offset"] for row in rows if not row["body"]] == [2 * size] * (version == "4.9.7")

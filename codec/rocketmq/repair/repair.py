@@ -431,7 +431,7 @@ class StoreRebuild(RepairPlan):
         if (
             [file.name for file in result.logs()] != names
             or result.cut
-            or any(file.moved_runs for file in files)
+            or any(file.moved_runs or file.size != self._repair.config.log_size for file in files)
         ):
             cut = result.cut[0] if result.cut else None
             raise DamageError(

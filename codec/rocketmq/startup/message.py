@@ -244,29 +244,37 @@ def _bytes(buffer: Buffer, at: int, length: int) -> bytes:
     return bytes(buffer[at : at + length])
 
 
-def decodes(buffer: Buffer, *, v2: bool) -> bool:
-    """Return whether a client's `MessageDecoder.decode` accepts a message. Releases without V2 treat any magic as V1."""
+def decode(buffer: Buffer, *, v2: bool) -> bytes | None:
+    """Return a message as a client's `MessageDecoder.decode` reads it, or None if it refuses it.
+
+    Negative lengths count as 0, bytes after the properties are left out, and releases without V2 treat any magic as V1.
+    """
+    out = bytearray(buffer)
     try:
         _, magic, _, _, _, _, _, flags, _ = _FIXED.unpack_from(buffer)
         if v2 and magic not in (V1, V2):
-            return False
+            return None
+        if not v2:
+            struct.pack_into(">I", out, 4, V1)
         at = _FIXED.size
         for bit in (BORN_V6, STORE_V6):
             at += 16 if flags & bit else 4
             (port,) = struct.unpack_from(">i", buffer, at)
             if not 0 <= port <= 65535:
-                return False
+                return None
             at += 4 + (8 if bit == BORN_V6 else 0)
         _, _, length = struct.unpack_from(">iqi", buffer, at)
+        if length < 0:
+            struct.pack_into(">i", out, at + 12, 0)
         at += 16 + len(_bytes(buffer, at + 16, max(length, 0)))
         width = 2 if magic == V2 and v2 else 1
         topic = int.from_bytes(_bytes(buffer, at, width), "big", signed=True)
         at += width + len(_bytes(buffer, at + width, topic))
         (length,) = struct.unpack_from(">h", buffer, at)
-        _bytes(buffer, at + 2, max(length, 0))
+        end = at + 2 + len(_bytes(buffer, at + 2, max(length, 0)))
     except (struct.error, ValueError):
-        return False
-    return True
+        return None
+    return bytes(out[:end])
 
 
 def multi_dispatch(message: Message) -> list[tuple[str, int, int]]:

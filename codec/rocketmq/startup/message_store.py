@@ -19,7 +19,7 @@ from logwright.codec.rocketmq.startup.message import (
     Rules,
     ThrownError,
     check,
-    decodes,
+    decode,
     int32,
     int64,
     integer,
@@ -370,12 +370,12 @@ class MessageStore:
         return file.read(phy % file.size, size)
 
     def decoded(self, phy: int, size: int) -> bytes | None:
-        """Return the bytes of a message that a client decodes, or None."""
+        """Return a message as a client decodes it, or None."""
         try:
             data = self.message(phy, size)
         except ThrownError:
             return None
-        return data if data is not None and decodes(data, v2=self.rules.v2) else None
+        return None if data is None else decode(data, v2=self.rules.v2)
 
     def query(self, topic: str, key: str, most: int = _PULL) -> list[int]:
         """Return the physical offsets that a client finds by a key (`queryMessage`)."""

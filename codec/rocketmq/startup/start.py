@@ -120,7 +120,7 @@ class ServedStore(Served):
             return
         for at in range(0, len(self.messages), _AT_A_TIME):
             messages = [
-                self.store.message(phy, size) or b""
+                self.store.decoded(phy, size) or b""
                 for phy, size in self.messages[at : at + _AT_A_TIME].tolist()
             ]
             yield rows_of(messages, columns, self.options)

@@ -439,7 +439,7 @@ class StoreChecker:
             if len(listed) == 1 and np.array_equal(listed[0], offsets):
                 continue
             known = np.sort(np.concatenate([np.array([-1]), *listed]))
-            expected = offsets[~_repeated(np.diff(number))[: len(number)] & (number >= 0)]
+            expected = offsets[(number >= 0) & ~((queue[0] not in self._batches) & _dropped(number))]
             if tree.is_light(queue):  # it may have been deleted before its first unit
                 expected = offsets[offsets > known[1]] if len(known) > 1 else offsets[:0]
             missing = expected[known[np.searchsorted(known, expected, "right") - 1] != expected]
@@ -554,6 +554,13 @@ class StoreChecker:
 def _compared(codes: Int64s, tags: Int64s) -> Bools:
     """Return which tags codes of units can be compared with those of their messages."""
     return np.asarray((codes > FIRST_TAG) & (tags != _NOT_COMPARED), np.bool_)
+
+
+def _dropped(number: Int64s) -> Bools:
+    """Return which messages of a queue get no unit from a broker: one before them has their queue offset or a higher one."""
+    out = np.zeros(len(number), np.bool_)
+    out[1:] = (number[1:] > 0) & (number[1:] <= np.maximum.accumulate(number)[:-1])
+    return out
 
 
 def _repeated(steps: Int64s) -> Bools:

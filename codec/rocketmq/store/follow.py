@@ -6,7 +6,7 @@ A broker creates the next commit log file in advance, so the last file may not h
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import zip_longest
+from itertools import pairwise
 from typing import Any
 
 from logwright.codec.capability import Settled
@@ -99,9 +99,7 @@ class StoreFollow:
 
 def bounds(listing: Listing) -> dict[str, tuple[int, int | None]]:
     """Return the first and the last physical offset that each commit log file can have; None for the last file."""
-    names = [entry.name for entry in tree.logs(listing)]
-    bases = [tree.base_of(name) or 0 for name in names]
-    return {
-        name: (base, following and following - 1)
-        for name, base, following in zip_longest(names, bases, bases[1:])
-    }
+    bases = {entry.name: tree.base_of(entry.name) or 0 for entry in tree.logs(listing)}
+    ordered = sorted(set(bases.values()))
+    following = dict(pairwise(ordered))
+    return {name: (base, following[base] - 1 if base in following else None) for name, base in bases.items()}

@@ -6,7 +6,7 @@ Source: `DefaultMessageStore`, `StorePathConfigHelper` of RocketMQ.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -109,7 +109,18 @@ class Store(Layout):
 
     def plan(self, listing: Listing, options: Options) -> Plan:
         """Plan the commit log as primary files, in numerical order, and queues and index as derived ones."""
-        files = [self._planned(entry) for entry in listing.entries()]
+        copies = tree.copies(listing)
+        files = [
+            PlannedFile(
+                entry.name,
+                entry.size,
+                Role.LEFTOVER,
+                note=f"a file of the same offset is {copies[entry.name]}",
+            )
+            if entry.name in copies
+            else self._planned(entry)
+            for entry in listing.entries()
+        ]
         slots, _ = tree.index_geometry(listing, options)
         files = [
             PlannedFile(file.name, file.size, file.role, file.codec, {"slots": slots})
@@ -134,7 +145,7 @@ class Store(Layout):
         for i in range(last):
             files[i] = replace(files[i], hints={**files[i].hints, "followed": True})
         missing = (*_gaps(logs), *(_beyond_log(listing, files, logs) if logs else _without_log(files)))
-        faults = (*_sizes(files, options), *_bad_names(files))
+        faults = (*_sizes(files, options), *_bad_names(files), *_copied(copies))
         return Plan(tuple(files), faults, self._facts(files, logs), missing)
 
     def _planned(self, entry: Entry) -> PlannedFile:
@@ -227,6 +238,14 @@ def _gaps(logs: Sequence[Entry]) -> Iterator[tuple[str, Fault]]:
             text = f"the commit log has a gap from {end} to {start}: a file is missing"
             system = "a broker loads the store; consumers skip these messages"
             yield after.name, Fault(NAME, 0, 0, Kind.LINK, text, Severity.ERROR, system)
+
+
+def _copied(copies: Mapping[str, str]) -> Iterator[tuple[str, Fault]]:
+    """Yield faults of files whose offset another one has too."""
+    for name, read in copies.items():
+        text = f"{name} is the file of the same offset, and is not read; a repair takes from it what is missing here"
+        system = "a broker loads both, and consumers get the messages of the first one"
+        yield read, Fault(NAME, 0, 0, Kind.ORDER, text, Severity.ERROR, system)
 
 
 def _without_log(files: Sequence[PlannedFile]) -> Iterator[tuple[str, Fault]]:

@@ -269,8 +269,14 @@ class Log:
         for entry in tree.logs(self.listing):
             file = LogFile(entry.name, tree.base_of(entry.name) or 0, entry.size)
             claims = file.base, file.base + max(size, entry.size)
+            copy = file.base in self._files
             for window, frames in log_frames(self.listing, entry, claims, damaged=file.mark_damaged):
                 part = messages_of(window, frames)
+                if copy:
+                    for target, lacking in self._lacking(part):
+                        target.insert(runs_of(entry.name, lacking, target.base))
+                        yield entry.name, lacking
+                    continue
                 if len(part):
                     file.add(runs_of(entry.name, part, file.base))
                 self._note_edges(entry.name, file.base, window, frames)
@@ -286,7 +292,8 @@ class Log:
             file.blank = file.blank if file.blank >= file.end else -1
             if file.damaged:
                 self._damaged.append(entry)
-            self._add(file)
+            if not copy:
+                self._add(file)
         self._sort()
         if batches and tree.topics(self.listing) is None:
             batches -= tree.plain_topics(self.listing)
@@ -337,7 +344,7 @@ class Log:
     def strays(self) -> Iterator[Part]:
         """Find the messages that are in another file than their own or split by the end of a file, and nowhere else, and displaced ones that
         a consume queue lists. Iterate over them."""
-        lost = self.lost_messages(tree.QUEUE, tree.BATCH) if self._damaged else []
+        lost = self.lost_messages(tree.QUEUE, tree.BATCH, beyond=True) if self._damaged else []
         listed = {message.phy: message.size for message in lost}
         size = self.config.log_size
         for entry in self._damaged:
@@ -411,9 +418,9 @@ class Log:
                     units_of(self.listing, file.name, file.size, unit),
                 )
 
-    def lost_messages(self, *folders: str) -> list[LostMessage]:
+    def lost_messages(self, *folders: str, beyond: bool = False) -> list[LostMessage]:
         """Return the messages that consume queues list, by default those without batches, and that are in a gap of the log, by physical
-        offset."""
+        offset. `beyond`: or after its last message."""
         runs = [(file.base + run.start, file.base + run.stop) for file in self.files for run in file.runs]
         if not runs:
             return []
@@ -423,7 +430,7 @@ class Log:
         for queue, first, units in files:
             phy, size = units["physical_offset"].astype(np.int64), units["size"].astype(np.int64)
             before = np.searchsorted(starts, phy + size) - 1  # the last run that starts before the unit's end
-            lost = (phy >= 0) & (size > 0) & (size != FILLER) & (phy < stops[-1])
+            lost = (phy >= 0) & (size > 0) & (size != FILLER) & (beyond | (phy < stops[-1]))
             lost &= (before < 0) | (stops[np.maximum(before, 0)] <= phy)
             for i in np.flatnonzero(lost).tolist():
                 out.setdefault(int(phy[i]), LostMessage(int(phy[i]), int(size[i]), *queue, first + i))

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from logwright.codec.describe import DescriptionError
+from logwright.codec.fixed import end_without_zeros
 from logwright.codec.option import Option, Options, Verb, flag, parse_int, parse_text
 from logwright.codec.rocketmq.formats.commitlog.codec import FILE_SIZE
 from logwright.codec.rocketmq.formats.config import TOPICS
@@ -239,6 +240,26 @@ def logs(listing: Listing) -> list[Entry]:
     """Return the commit log files in numerical order."""
     entries = [entry for entry in listing.entries() if is_log(entry.name) and base_of(entry.name) is not None]
     return sorted(entries, key=lambda entry: (base_of(entry.name) or 0, entry.name))
+
+
+def copies(listing: Listing) -> dict[str, str]:
+    """Return the commit log files that are not read, because another one has the same number, with the names of those that are read.
+
+    These may be in several directories. An interrupted copy may have another size, or zeros at its end.
+    """
+    size = size_of(logs(listing))
+
+    def content(entry: Entry) -> tuple[bool, int]:
+        read = _reader(listing, entry.name)
+        return entry.size == size, end_without_zeros(read, 0, entry.size)
+
+    out: dict[str, str] = {}
+    for _, same in itertools.groupby(logs(listing), lambda entry: base_of(entry.name)):
+        entries = list(same)
+        if len(entries) > 1:
+            best = max(entries, key=content).name
+            out |= {entry.name: best for entry in entries if entry.name != best}
+    return out
 
 
 def _usual(sizes: Iterable[int]) -> int | None:

@@ -121,7 +121,10 @@ def _with_strays(parts: Sequence[Part], log: Log) -> list[Part]:
     own: dict[str, list[_Place]] = {part.file: [] for part in parts}
     for file in log.files:
         for run in file.runs:
-            own[run.name].append(_Place(run.start - run.moved, file.base + run.start, file.base + run.stop))
+            if run.name in own:
+                own[run.name].append(
+                    _Place(run.start - run.moved, file.base + run.start, file.base + run.stop)
+                )
     for _ in log.strays():
         pass
     strays, taken = _stray_parts({part.file: part for part in parts}, log)
@@ -148,6 +151,8 @@ def _stray_parts(
     strays: list[tuple[int, Part]] = []
     taken: dict[str, list[tuple[int, int]]] = {name: [] for name in parts}
     for run, phy, text in log.stray_runs():
+        if run.name not in parts:
+            continue
         part, (first, *more) = parts[run.name], run.extents
         moved = phy - first.start - int(part.hints["number"])
         stray = replace(
