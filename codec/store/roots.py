@@ -64,11 +64,11 @@ def split(name: str, roots: Collection[str]) -> tuple[str, str]:
 
 
 def name_without_roots(name: str, roots: Iterable[Root], own: str = "") -> str:
-    """Return the name that a file has in a store without further roots. `own`: the folder of this store for the files of the store's own
-    directory, if that is one of the roots."""
+    """Return the name that a file has in a store without further roots; "" is the store itself. `own`: the folder of this store for the
+    files of the store's own directory, if that is one of the roots."""
     otherwise = {root.name: root.otherwise for root in roots}
     root, inner = split(name, otherwise)
-    return f"{otherwise[root] if root else own}/{inner}".lstrip("/")
+    return f"{otherwise[root] if root else own}/{inner}".lstrip("/") if name else ""
 
 
 def folder_of(name: str) -> str:

@@ -568,3 +568,39 @@ def test_bookie_whose_configuration_names_directories_is_repaired(
     assert report.system["opens"]
     assert lw.read(out) == expected
     assert lw.read(out, mode="AS_SYSTEM").num_rows == 30
+
+
+@pytest.mark.parametrize("gone", ["l1", "j0", "i0"])
+@pytest.mark.filterwarnings("ignore")
+def test_missing_directory_that_a_configuration_names_is_an_error_and_the_others_are_read(
+    gone: str, tmp_path: Path
+) -> None:
+    """As of a disk that is not mounted. A repair makes the directory again."""
+    names = {
+        "journalDirectories": ["j0", "j1"],
+        "ledgerDirectories": ["l0", "l1"],
+        "indexDirectories": ["i0"],
+    }
+    options = {
+        name: ",".join(str(tmp_path / folder) for folder in folders) for name, folders in names.items()
+    }
+    rows = [{"ledger_id": n % 3, "entry_id": n // 3, "payload": b"x" * n} for n in range(30)]
+    lw.write(
+        rows, tmp_path / "l0", "bookkeeper.bookie", ledgerStorageClass="InterleavedLedgerStorage", **options
+    )
+    conf = tmp_path / "bk_server.conf"
+    conf.write_text("".join(f"{name}={value}\n" for name, value in options.items()))
+    expected = lw.read(conf)
+    shutil.rmtree(tmp_path / gone)
+    report = lw.verify(conf, as_system="4.18.0")
+    assert not report.system["opens"]
+    assert f"the directory {tmp_path / gone} is missing or empty" in str(report.to_dict())
+    with pytest.raises(DamageError, match="missing"):
+        lw.read(conf)
+    assert lw.read(conf, mode="DROPMALFORMED") == expected
+    assert not (tmp_path / gone).exists()
+    lw.repair(conf, tmp_path / "out")
+    repaired = lw.verify(tmp_path / "out", as_system="4.18.0")
+    assert repaired.ok
+    assert repaired.system["opens"]
+    assert lw.read(tmp_path / "out") == expected

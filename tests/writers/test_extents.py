@@ -100,6 +100,8 @@ def test_names_of_a_tree() -> None:
     assert name_without_roots("log/1", [Root("log", "/other")]) == "1"
     assert name_without_roots("log/1", [Root("log", "/other", "in/log")]) == "in/log/1"
     assert name_without_roots("queues/a/1", [Root("log", "/other")]) == "queues/a/1"
+    assert name_without_roots("queues/a/1", [Root("log", "/other")], "own") == "own/queues/a/1"
+    assert name_without_roots("", [Root("log", "/other")], "own") == ""
 
 
 def test_folders_of_a_tree() -> None:

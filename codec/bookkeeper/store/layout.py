@@ -258,8 +258,12 @@ def _partial(bookie: Tree) -> Iterator[tuple[str, Fault]]:
 
 
 def _missing_directories(bookie: Tree) -> Iterator[tuple[str, Fault]]:
-    """Yield a fault for each directory without a file that a cookie names, if it names all others as they are called."""
+    """Yield a fault for each directory without a file that options name, or a cookie, if it names all others as they are called."""
     used = {name.partition("/")[0] for name in bookie.sizes}
+    for root in tree.roots(bookie.options) if bookie.cookies else ():
+        if root.name not in used and root.name != bookie.own_root:
+            text = f"the directory {root.path} is missing or empty"
+            yield "", Fault(NAME, 0, 0, Kind.LINK, text, Severity.ERROR, "the bookie does not start")
     present = {place.name for key, place in bookie.places.items() if key in used}
     reported: set[str] = set()
     for data in bookie.cookies.values() if "" not in bookie.places else ():

@@ -96,14 +96,20 @@ def roots(options: Options) -> Sequence[Root]:
             names.setdefault(path, f"{kind}-{i}" if i else kind)
     folders = Counter(map(_folder_name, names))
     return [
-        Root(name, path, name if folders[_folder_name(path)] > 1 else _folder_name(path), may_be_own=True)
+        Root(
+            name,
+            path,
+            name if folders[_folder_name(path)] > 1 else _folder_name(path),
+            may_be_own=True,
+            may_be_absent=True,
+        )
         for path, name in names.items()
     ]
 
 
 def own_root(options: Options, name: str, further: Collection[str] = ()) -> str | None:
-    """Return the root that is the store's own directory, by the name of this: a ledger directory rather than another one. It is none of the
-    `further` ones that have files."""
+    """Return the root that is the store's own directory, by the name of this: a ledger directory rather than another one, and not one of
+    the `further` roots that have files."""
     own = [
         root.name for root in roots(options) if _folder_name(root.path) == name and root.name not in further
     ]
@@ -194,14 +200,14 @@ class Tree:
             elif len(parts) == 2 and parts[0] not in out and _is_data(parts[1]):
                 out[parts[0]] = Place(parts[0], f"{parts[0]}/")
         for root in roots(self.options):
-            if root.name == self._own_root:
+            if root.name == self.own_root:
                 continue
             prefix = out[root.name].prefix if root.name in out else f"{root.name}/{CURRENT}/"
             out[root.name] = Place(_folder_name(root.path), prefix)
         return out
 
     @cached_property
-    def _own_root(self) -> str | None:
+    def own_root(self) -> str | None:
         """The name of the root that is the store's own directory, if options name it."""
         folders = {name.partition("/")[0] for name in self.sizes}
         return own_root(self.options, self.listing.name, folders) if CURRENT in folders else None
@@ -260,7 +266,7 @@ class Tree:
         if not any(self.options[option.name] for option in ROOTS):
             return None
         out = [
-            ["" if key == self._own_root else key for key, _ in root_keys(self.options, option)]
+            ["" if key == self.own_root else key for key, _ in root_keys(self.options, option)]
             for option in ROOTS
         ]
         if "" in self.places and not any("" in keys for keys in out):
