@@ -38,6 +38,8 @@ _NAME = 255
 """Limit of a file name in bytes."""
 _WINDOW = 1 << 20
 """Bytes of the commit log that are read at a time."""
+_AHEAD = 1 << 16
+"""Bytes that are read at least to serve a message: mostly the next one follows."""
 _MARGIN = 3000
 """Milliseconds before the times of the checkpoint at which a recovery starts."""
 
@@ -131,6 +133,8 @@ class MessageStore:
         self.log = MappedFileQueue(overlay, "commitlog", config.log_size)
         self.queues: dict[tuple[str, int], Queue] = {}
         self.index = IndexService(overlay, config.slots, config.entries, tags=version.bounded)
+        self._window: tuple[MappedFile | None, int, bytes] = None, 0, b""
+        """Bytes of a commit log file, which are not read again for the next message: file, position and content."""
         self.warnings: list[str] = []
         self.ended: str = ""
         """Why the log ends before its last byte; "" if it does not."""
@@ -362,12 +366,24 @@ class MessageStore:
 
         Raises `ThrownError` for a size that the real store does not expect.
         """
+        file = self._file_of(phy, size)
+        if file is None:
+            return None
+        at = phy % file.size
+        known, start, data = self._window
+        if known is not file or not start <= at <= at + size <= start + len(data):
+            start, data = at, file.read(at, min(max(size, _AHEAD), file.size - at))
+            self._window = file, start, data
+        return data[at - start : at - start + size]
+
+    def _file_of(self, phy: int, size: int) -> MappedFile | None:
+        """Return the file with a message, or None. Raises as `message`."""
         file = self.log.find(phy, or_first=phy == 0)
         if file is None or int32(phy % file.size + size) > file.wrote:
             return None
         if not 0 <= size <= file.size - phy % file.size:
             raise ThrownError("java.lang.IllegalArgumentException")
-        return file.read(phy % file.size, size)
+        return file
 
     def decoded(self, phy: int, size: int) -> bytes | None:
         """Return a message as a client decodes it, or None."""
@@ -416,7 +432,7 @@ class MessageStore:
                 following = unit.number + unit.count
                 if unit.phy < skip:
                     continue
-                if self.message(unit.phy, unit.size) is None:
+                if self._file_of(unit.phy, unit.size) is None:
                     status = status if total else "MESSAGE_WAS_REMOVING"
                     size = self.config.log_size
                     # The remainder in Java has the sign of the offset.

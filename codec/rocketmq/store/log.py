@@ -272,6 +272,7 @@ class Log:
             copy = file.base in self._files
             for window, frames in log_frames(self.listing, entry, claims, damaged=file.mark_damaged):
                 part = messages_of(window, frames)
+                self._note_edges(entry.name, file.base, window, frames)
                 if copy:
                     for target, lacking in self._lacking(part):
                         target.insert(runs_of(entry.name, lacking, target.base))
@@ -279,7 +280,6 @@ class Log:
                     continue
                 if len(part):
                     file.add(runs_of(entry.name, part, file.base))
-                self._note_edges(entry.name, file.base, window, frames)
                 blanks = frames.header["frame_kind"] == MARKER if len(part) < len(frames) else []
                 for i in np.flatnonzero(blanks).tolist():
                     start = int(frames.start[i]) + window.offset + file.moved
