@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -160,6 +161,12 @@ def test_log_file_in_two_paths_is_an_error_and_its_messages_are_read_once(
     rows = lw.read(home, mode="DROPMALFORMED", **options)
     assert rows == expected or way == "damaged original"
     assert len(set(rows["physical_offset"].to_pylist())) == rows.num_rows
+    for verb in (lw.rebuild, partial(lw.edit, drop="queue_id == 0")):
+        with pytest.raises(lw.DamageError, match=r"file of the same offset|it is damaged"):
+            verb(home, tmp_path / "out", **options)
+    if way == "complete":
+        lw.repair(home, tmp_path / "system", strategy="system", **options)
+        assert lw.read(tmp_path / "system", **SIZES) == expected
     lw.repair(home, tmp_path / "out", **options)
     assert lw.read(tmp_path / "out", **SIZES) == expected
     assert lw.verify(tmp_path / "out", **SIZES).ok

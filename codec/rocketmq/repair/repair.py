@@ -445,6 +445,10 @@ class StoreRebuild(RepairPlan):
 def rebuild(listing: Listing, plan: Plan, kinds: Sequence[str], options: Options) -> RepairPlan:
     """See `codec.capability.Rebuild`. Raises `DamageError` if the commit log is damaged."""
     repair = StoreRepair([listing], [plan], options)
+    for name, read in tree.copies(listing).items():
+        raise DamageError(
+            f"{read} is the file of the same offset", path=name, advice="Repair the store instead"
+        )
     if tree.topics(listing) is None:
         for _ in repair.log.read():
             pass  # only the messages say which topics have batches

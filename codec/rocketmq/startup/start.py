@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -145,6 +146,9 @@ class ServedStore(Served):
 
     def settle(self, repair: SystemRepair) -> None:
         """Clear the bytes after the end of the log and of the queues. A broker keeps them and may read them again."""
+        for before, after in pairwise(self.store.log.files):
+            if before.base == after.base:
+                self.overlay.delete(after.name)  # of two files with the same offset, the first is read
         for file in self.store.log.files[-1:]:
             self.overlay.assemble(file.name, [Copy(file.name, 0, file.wrote), Zeros(file.size - file.wrote)])
         for queue in self.store.queues.values():
