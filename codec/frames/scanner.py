@@ -359,18 +359,20 @@ class Scanner:
         *,
         check: bool = True,
         prefixes: Prefixes | None = None,
+        most: int | None = None,
     ) -> Scanned:
         """Find the frames from `window.data[at]` on. `base` is the position that a frame at `window.data[0]` would claim.
 
-        With the `prefixes` of the window, which a search in it leaves, long frames are not summed again in each scan.
+        With the `prefixes` of the window, which a search in it leaves, long frames are not summed again in each scan. After `most` frames
+        the scan stops, and `why` is `FULL`.
         """
         data, head = window.data, self.spec.head
         left = window.size - window.offset - at
         scan, known = self._scan(prefixes)
         parts: list[tuple[Int64s, npt.NDArray[Any]]] = []
         why, need, odd = FULL, 0, 0
-        while why == FULL:
-            room = max(1, min(_ROOM, (len(data) - at) // self.spec.least + 1))
+        while why == FULL and not (parts and most):
+            room = max(1, min(most or _ROOM, (len(data) - at) // self.spec.least + 1))
             bounds, heads = np.empty(room + 1, np.int64), np.empty(room * head.itemsize, np.uint8)
             count, stop, why, need, odd = scan(data, at, left, base, int(check), bounds[:room], heads, *known)
             bounds[count] = stop

@@ -87,27 +87,16 @@ def why_stopped(data: Bytes, at: int, left: int) -> tuple[int, int]:
 
 def scan(window: Window, at: int, context: LogContext, *, check: bool = True) -> Frames:
     """Find entries from `window.data[at]` on. See `Codec.scan`."""
-    data = window.data
-    good = SCANNER.frames(window, at, check=check, prefixes=prefixes_of(window.data, context.prefixes))
-    stop = good.stop
-    if good.why == scanner.NEED and good.need > HEAD_SIZE:
-        why, need = MORE, good.need
-    else:
-        why, need = why_stopped(data, stop, window.size - window.offset - stop)
-    damage = None
-    if good.why == scanner.BAD_CHECKSUM:
-        damage = _bad_checksum(window, stop, good.need)
-        why, need = END, 0
-    if check and why == MORE and need > LIMIT:
-        damage = _too_long(window, stop, need, context)
-    frames = Frames(good.start, good.end, good.head, stop, need if why == MORE else 0, damage)
-    if frames.damage is not None:
-        frames.need = 0
-    open_wrappers(window, frames, context)
-    if check and not context.stored:
-        _check_order(window, frames, context)
-    if frames.damage is None and frames.need == 0 and frames.stop == stop:
-        frames.damage = _ending(window, stop, why, context, check)
+    # A misplaced batch ends the scan, and what was scanned after it is scanned again. After damage there may be many of them.
+    most = _AFTER_DAMAGE if check and context.damaged is not None else None
+    parts = []
+    while True:
+        frames, complete = _scan_entries(window, at, most, context, check)
+        parts.append(frames)
+        if complete:
+            break
+        at, most = frames.stop, most and 4 * most
+    frames = _joined(parts)
     if frames.damage is None:
         context.damaged = None
     elif frames.damage.kind is Kind.ORDER:
@@ -117,6 +106,53 @@ def scan(window: Window, at: int, context: LogContext, *, check: bool = True) ->
     else:
         context.damaged = damaged_at(window, frames.stop, context)
     return frames
+
+
+def _scan_entries(
+    window: Window, at: int, most: int | None, context: LogContext, check: bool
+) -> tuple[Frames, bool]:
+    """Find at most that number of entries. Return whether the scan ends with them."""
+    data = window.data
+    prefixes = prefixes_of(data, context.prefixes)
+    good = SCANNER.frames(window, at, check=check, prefixes=prefixes, most=most)
+    frames, stop = Frames(good.start, good.end, good.head, good.stop), good.stop
+    open_wrappers(window, frames, context)
+    if check and not context.stored:
+        _check_order(window, frames, context)
+    if frames.damage is not None or frames.need:
+        return frames, True
+    if good.why == scanner.FULL:
+        return frames, False
+    if good.why == scanner.BAD_CHECKSUM:
+        frames.damage = _bad_checksum(window, stop, good.need)
+        return frames, True
+    if good.why == scanner.NEED and good.need > HEAD_SIZE:
+        why, need = MORE, good.need
+    else:
+        why, need = why_stopped(data, stop, window.size - window.offset - stop)
+    if why != MORE:
+        frames.damage = _ending(window, stop, why, context, check)
+    elif check and need > LIMIT:
+        frames.damage = _too_long(window, stop, need, context)
+    if why == MORE and frames.damage is None:
+        frames.need = need
+    return frames, True
+
+
+def _joined(parts: list[Frames]) -> Frames:
+    """Return the entries of several scans, each of which continues the one before."""
+    last = parts[-1]
+    if len(parts) == 1:
+        return last
+    return Frames(
+        np.concatenate([part.start for part in parts]),
+        np.concatenate([part.end for part in parts]),
+        scanner.concatenate_heads([part.header for part in parts]),
+        last.stop,
+        last.need,
+        last.damage,
+        [fault for part in parts for fault in part.faults],
+    )
 
 
 def has_holes(header: npt.NDArray[Any]) -> bool:
@@ -147,6 +183,8 @@ _CUTS = "after an unclean stop the broker truncates the log here; otherwise cons
 
 _NAMES = HEADS.names or ()
 _MAX_SIZE = LENGTH_END + (1 << 31) - 1
+_AFTER_DAMAGE = 16
+"""Entries that a scan after damage checks at first. Then it checks four times as many, and so on."""
 _MOST_CLAIMS = 1024
 """The number of damaged batches in a row whose headers are used."""
 
