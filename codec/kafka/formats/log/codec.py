@@ -63,7 +63,6 @@ if TYPE_CHECKING:
     from logwright.codec import explain
     from logwright.codec.describe import Struct, Type
     from logwright.codec.explain import Focus, Node
-    from logwright.codec.frames import suspects as frame_suspects
     from logwright.codec.kafka.formats.log import (
         fields,
         frames,
@@ -79,7 +78,7 @@ if TYPE_CHECKING:
     from logwright.codec.kafka.formats.log import write as encode
     from logwright.codec.kernels.bitflip import Flip
 else:
-    explain, frame_suspects = deferred("logwright.codec", "explain", "frames.suspects")
+    explain = deferred("logwright.codec", "explain")
     fields, frames, heads, markers, payloads, reencode, resync, rows, scan, suspects, encode = deferred(
         "logwright.codec.kafka.formats.log",
         "fields", "frames", "heads", "markers", "payloads", "reencode", "resync", "rows", "scan", "suspects", "write",
@@ -250,9 +249,7 @@ class KafkaLog(Codec):
         after: Frames | None,
         context: LogContext,
     ) -> Iterator[Flip]:
-        low = None if before is None or not len(before) else int(before.header["last_offset"][-1])
-        high = None if after is None or not len(after) else int(after.header["base_offset"][0])
-        return frame_suspects.suspects(heads.SPECIFICATION, window, at, limit, (low, high))
+        return suspects.suspects(window, at, limit, before, after)
 
     def outliers(self, window: Window, frames: Frames, context: LogContext) -> Sequence[tuple[int, str]]:
         """Return batches whose leader epoch or offset the batches around them contradict, by one bit."""

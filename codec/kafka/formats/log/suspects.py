@@ -1,25 +1,49 @@
-"""What proves the fields of a corrected batch that no checksum covers, base_offset and leader epoch: the batches around it, the index, and the
-sequence numbers of its producer.
+"""The bits of a damaged batch that may be flipped, and what proves the fields that no checksum covers, base_offset and leader epoch: the
+batches around it, the index, and the sequence numbers of its producer.
 
 If they only do not contradict these fields, the rest of the batch is proved all the same, by its checksum.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from logwright.codec.base import ProvedPart
+from logwright.codec.frames import suspects as frame_suspects
+from logwright.codec.kafka.formats.log.heads import SPECIFICATION
 from logwright.codec.kafka.formats.log.layout import COMPRESSION, LENGTH_END, MAGIC, MESSAGE, RECORD_BATCH
 from logwright.codec.kafka.formats.log.tables import LogContext
+from logwright.codec.kernels.bitflip import Flip
+from logwright.codec.kernels.intrinsics import load_i64be
 from logwright.codec.window import Frames, Window
 
 _LAST_SEQUENCE = (1 << 31) - 1
 _LENGTH, _MAGIC = RECORD_BATCH.offset("batch_length"), RECORD_BATCH.offset("magic")
 _CRC = MESSAGE.offset("crc")
 """Of a message of magic 0 or 1."""
+
+
+def suspects(
+    window: Window, at: int, limit: int, before: Frames | None, after: Frames | None
+) -> Iterator[Flip]:
+    """Yield the bits that may be flipped in the batch at `window.data[at]`, except those that `proved` and `part_proved` never accept.
+    See `Codec.suspects`."""
+    low = None if before is None or not len(before) else int(before.header["last_offset"][-1])
+    high = None if after is None or not len(after) else int(after.header["base_offset"][0])
+    begins, ends = not window.offset + at, window.offset + limit == window.size
+    if low is None and high is None and not (begins or ends):
+        return
+    known = high is not None or ends if low is not None else begins
+    base = load_i64be(window.data, at) if len(window.data) - at >= _LENGTH else 0
+    for flip in frame_suspects.suspects(SPECIFICATION, window, at, limit, (low, high)):
+        if flip.place >= at + _LENGTH or known:
+            yield flip
+        elif low is not None and base ^ low + 1 == 1 << 8 * (at + _LENGTH - 1 - flip.place) + flip.bit:
+            yield flip  # the only offset that is certain without a batch after it
 
 
 def proved(
