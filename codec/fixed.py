@@ -168,16 +168,15 @@ class FixedCodec(Codec):
             )
         count = here
         if self.version is not None:
-            unknown = np.flatnonzero(entries[self.version].astype(np.int64) >> 8 > 0)
-            if len(unknown):
-                count = int(unknown[0])
+            field = self.version
+            count = _first(entries, lambda entries: entries[field].astype(np.int64) >> 8 > 0)
+            if count < len(entries):
                 text = f"version {int(entries[self.version][count])}, expected 0"
                 damage = Fault(self.name, first + count * size, size, Kind.MAGIC, text, system=self.system)
                 entries = entries[:count]
         if self.impossible is not None:
-            bad = np.flatnonzero(self.impossible[0](entries))
-            if len(bad):
-                count = int(bad[0])
+            count = _first(entries, self.impossible[0])
+            if count < len(entries):
                 position = first + count * size
                 damage = Fault(self.name, position, size, Kind.LENGTH, self.impossible[1], system=self.system)
                 entries = entries[:count]
@@ -287,10 +286,11 @@ class FixedCodec(Codec):
         if self.count is not None or start >= used:
             return -1, 0
         if self.impossible is not None:
+            impossible = self.impossible[0]
             length = (min(-(-used // size) * size, len(window.data)) - start) // size * size
             entries = window.data[start : start + length].view(self.dtype)
-            possible = np.flatnonzero(~self.impossible[0](entries))
-            return (start + int(possible[0]) * size, 0) if len(possible) else (-1, 0)
+            first = _first(entries, lambda entries: ~impossible(entries))
+            return (start + first * size, 0) if first < len(entries) else (-1, 0)
         return start, 0
 
     def encode(
@@ -382,6 +382,18 @@ def _with_damage(pieces: Iterable[bytes], size: int, frames: pa.Table | None) ->
         yield frames["raw"][i].as_py()
         at = before
     yield entries[at:]
+
+
+def _first(entries: Entries, test: Callable[[Entries], Bools]) -> int:
+    """Return the index of the first entry that passes a test, or the number of entries. Each step tests twice as many entries, so a scan
+    that ends early costs no more than the entries before its end."""
+    at, step = 0, 64
+    while at < len(entries):
+        passed = test(entries[at : at + step])
+        if passed.any():
+            return at + int(passed.argmax())
+        at, step = at + step, 2 * step
+    return len(entries)
 
 
 def without_zeros(data: Bytes) -> int:

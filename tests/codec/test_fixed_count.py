@@ -7,17 +7,19 @@ import re
 import pyarrow as pa
 import pytest
 
+from logwright.codec.arrays import Bools
 from logwright.codec.describe import I64BE, Field, Struct
 from logwright.codec.fault import UsageError
-from logwright.codec.fixed import FixedCodec
+from logwright.codec.fixed import Entries, FixedCodec
 from logwright.codec.table import Column
 from logwright.roundtrip.laws import decode_encode
 from logwright.roundtrip.specimen import Specimen
 
+ENTRY = Struct("Mark", Field("id", I64BE), Field("offset", I64BE))
 MARK = FixedCodec(
     name="toy.mark",
     title="A mark",
-    entry=Struct("Mark", Field("id", I64BE), Field("offset", I64BE)),
+    entry=ENTRY,
     pattern=re.compile("mark"),
     columns=(Column("id", pa.int64(), "", nullable=False), Column("offset", pa.int64(), "", nullable=False)),
     wrong=lambda entries, base: (),
@@ -60,3 +62,29 @@ def test_entry_numbers_must_equal_their_positions() -> None:
     assert queue.with_bytes(queue.encode(rows)).read().table["queue_offset"].to_pylist() == [2, 3]
     with pytest.raises(UsageError, match="queue_offset of row 0 is 0, expected 2"):
         queue.encode(rows.set_column(0, "queue_offset", pa.array([0, 1])))
+
+
+def test_invalid_entries_are_tested_a_few_times() -> None:
+    """Between them are valid ones, so each is damage of its own."""
+    tested = 0
+
+    def impossible(entries: Entries) -> Bools:
+        nonlocal tested
+        tested += len(entries)
+        bad: Bools = entries["id"] < 0
+        return bad
+
+    marks = FixedCodec(
+        name="toy.marks",
+        title="Marks",
+        entry=ENTRY,
+        pattern=re.compile("marks"),
+        columns=MARK.columns,
+        wrong=lambda entries, base: (),
+        system="nobody reads them",
+        impossible=(impossible, "an invalid mark"),
+    )
+    data = b"".join(ENTRY.pack({"id": i if i % 2 else -1, "offset": i}) for i in range(2000))
+    result = Specimen.of(data, marks, "marks").read(mode="DROPMALFORMED")
+    assert result.table["id"].to_pylist() == list(range(1, 2000, 2))
+    assert tested <= 100 * 2000

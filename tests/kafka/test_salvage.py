@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from kafka_log import batch, compressed, context, pack_records, record, window
 
+import logwright as lw
 from logwright.codec.frames.prefixes import STEP, Prefixes
 from logwright.codec.frames.resync import Finder
-from logwright.codec.frames.scanner import BAD_CHECKSUM, END
+from logwright.codec.frames.scanner import BAD_CHECKSUM, END, Scanner
 from logwright.codec.frames.walk import Hole, Stretch, Walk
 from logwright.codec.kafka.formats.log.codec import CODEC
 from logwright.codec.kafka.formats.log.heads import LIMIT, SCANNER
@@ -275,6 +277,72 @@ def test_good_batches_in_a_torn_value_are_followed_once(monkeypatch: pytest.Monk
     assert read <= 8 * len(data)
     assert summed <= 8 * len(data)
     assert len(walked_bounds(data)) == 1
+
+
+def misplaced(order: str, count: int) -> bytes:
+    """Return batches of one record, undamaged except for the order of their offsets."""
+    half = count // 2
+    offsets = {
+        "descending": range(count, 0, -1),
+        "two logs joined": [*range(half, count), *range(half)],
+        "two logs interleaved": [at for i in range(half) for at in (half + i, i)],
+        "all the same": [5] * count,
+    }[order]
+    batches = [batch(offset) for offset in offsets]
+    if order == "all the same":
+        for i in range(0, count, 2):
+            batches[i] = batches[i][:-1] + b"?"
+    return b"".join(batches)
+
+
+ORDERS = ("descending", "two logs joined", "two logs interleaved", "all the same")
+
+
+class Work:
+    """Counts the batches that scans pass."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.batches = 0
+        true_frames = Scanner.frames
+
+        def frames(scanner: Scanner, *args: Any, **options: Any) -> Any:
+            result = true_frames(scanner, *args, **options)
+            self.batches += 1 + len(result.start)
+            return result
+
+        monkeypatch.setattr(Scanner, "frames", frames)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_misplaced_batches_are_scanned_a_few_times(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, work = misplaced(order, 500), Work(monkeypatch)
+    parts = list(Walk(MemorySource(data), CODEC, context()))
+    assert sum(isinstance(part, Hole) for part in parts) >= 250
+    assert work.batches <= 20 * 500
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("verb", ["read", "verify", "repair"])
+def test_work_on_misplaced_batches_is_linear(
+    order: str, verb: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    passed = []
+    work = Work(monkeypatch)
+    for count in (100, 400):
+        partition = tmp_path / str(count) / "orders-0"
+        partition.mkdir(parents=True)
+        (partition / f"{0:020}.log").write_bytes(misplaced(order, count))
+        work.batches = 0
+        if verb == "read":
+            lw.scan(partition, mode="DROPMALFORMED").to_table()
+        elif verb == "verify":
+            lw.verify(partition)
+        else:
+            lw.repair(partition, tmp_path / f"repaired-{count}")
+        passed.append(work.batches)
+    assert passed[1] <= 5 * passed[0]
+    assert passed[1] <= 200 * 400
 
 
 def test_scan_stops_at_the_first_bad_checksum() -> None:
