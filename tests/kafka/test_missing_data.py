@@ -123,6 +123,24 @@ def test_two_losses_are_reported_separately(partition: Path) -> None:
     assert_loss_is_reported(partition, (0, 29), (86, 96))
 
 
+@pytest.mark.parametrize(("moved", "over", "last"), [(30, 0, 29), (58, 30, 57), (86, 58, 85)])
+def test_log_that_was_moved_over_an_earlier_one_proves_the_loss_of_that_one(
+    partition: Path, moved: int, over: int, last: int
+) -> None:
+    log = partition / segment_name(moved, ".log")
+    log.rename(partition / segment_name(over, ".log"))
+    assert_loss_is_reported(partition, (over, last))
+
+
+def test_log_that_was_appended_to_the_one_before_is_not_missing(partition: Path) -> None:
+    log, before = (partition / segment_name(base, ".log") for base in (58, 30))
+    before.write_bytes(before.read_bytes() + log.read_bytes())
+    log.unlink()
+    assert lost(lw.verify(partition)) == []
+    assert lw.read(partition, columns="offset", mode="DROPMALFORMED").num_rows == 97
+    assert lw.read(partition, columns="offset").num_rows == 97
+
+
 # Legal states
 
 

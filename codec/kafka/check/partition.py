@@ -126,6 +126,7 @@ class PartitionChecker:
             marks = markers(window, frames.pick(slice(low, high)))
             self._producers.add(file.name, head[low:high], start[low:high], marks, segment.transactions)
         segment.complete = segment.complete and not holes
+        segment.first = int(base[0]) if segment.first is None else segment.first
         segment.end, segment.last = int(end[-1]), max(int(last.max()), segment.last)
         self._end = max(segment.last + 1, self._end or 0)
 
@@ -192,6 +193,10 @@ class PartitionChecker:
             segment.complete = False
             self._producers.lose()
         last = segment.last if segment.last >= base else None
+        overwritten = self._evidence.overwritten(base, segment.first or base, segment.last + 1)
+        if overwritten is not None:
+            self._faults.append(overwritten)
+            self._gaps = [gap for gap in self._gaps if gap[0] != file.name or gap[2] != segment.first]
         if segment.index is not None:
             end = file.size if torn else segment.end
             segment.index.finish(end, last, live=self._live, active=active)
@@ -340,7 +345,7 @@ class PartitionChecker:
         epochs = self._epochs.entries
         first_epoch = epochs[0][1] if epochs else None
         if not self._segments:
-            self._faults += self._evidence.missing(first_epoch)
+            self._faults += [fault for fault in [self._evidence.all_gone(first_epoch)] if fault is not None]
             return
         base, fault = self._segments[0].hints["base_offset"], self._evidence.first_gone(first_epoch)
         if fault is not None:
@@ -371,6 +376,7 @@ class _Segment:
         self.file, self.index, self.times, self.transactions = file, index, times, transactions
         self.end = 0
         """The byte after the last good batch."""
+        self.first: int | None = None
         self.last: int = file.hints["base_offset"] - 1
         self.complete = True
         self.holes = 0

@@ -153,9 +153,9 @@ class Segments:
             bool(deleted),
         )
 
-    def between(self, low: int, high: int) -> list[int]:
-        """Return the orphans with a base offset in `[low, high)`."""
-        return [base for base in self.orphans if low <= base < high]
+    def between(self, low: int, high: int | None) -> list[int]:
+        """Return the orphans with a base offset in `[low, high)`, or from `low` on."""
+        return [base for base in self.orphans if low <= base and (high is None or base < high)]
 
 
 def known_end(witnesses: Iterable[Witness | None]) -> Witness | None:
@@ -330,23 +330,37 @@ class Evidence:
 
     # Missing logs
 
-    def missing(self, first_epoch: int | None) -> list[tuple[str, Fault]]:
-        """Return the faults of missing logs, before a log is read. `first_epoch` is the first offset in `leader-epoch-checkpoint`, if it
-        is known."""
+    def missing(
+        self, first_epoch: int | None, extent: Callable[[int], tuple[int, int]]
+    ) -> list[tuple[str, Fault]]:
+        """Return the faults of missing logs. `first_epoch` is the first offset in `leader-epoch-checkpoint`, if it is known. `extent`
+        returns the first offset in a log and the one after the last."""
         segments = self.segments
         if not segments.bases:
             return [fault for fault in [self.all_gone(first_epoch)] if fault is not None]
         faults = [self.first_gone(first_epoch)]
-        faults += [
-            self.between_gone(low, high)
-            for low, high in itertools.pairwise(segments.bases)
-            if high > (self.start or 0)
-        ]
-        trailing = [offset for offset in segments.orphans if offset > segments.bases[-1]]
-        if trailing:
-            known = known_end([*self.snapshot, *self.checkpointed, *self.orphans()])
-            faults.append(self.last_gone(min(trailing), trailing, known))
+        for base, after in itertools.pairwise([*segments.bases, None]):
+            if (after is not None and after <= (self.start or 0)) or not segments.between(base, after):
+                continue
+            first, end = extent(base)
+            faults.append(self.overwritten(base, first, end))
+            trailing = segments.between(end, after)
+            if after is not None:
+                faults.append(self.between_gone(end, after))
+            elif trailing:
+                known = known_end([*self.snapshot, *self.checkpointed, *self.orphans()])
+                faults.append(self.last_gone(min(trailing), trailing, known))
         return [fault for fault in faults if fault is not None]
+
+    def overwritten(self, base: int, first: int, end: int) -> tuple[str, Fault] | None:
+        """Return the fault of a log in whose place a later one is. It has the base offset `base`, begins with offset `first` and ends before
+        `end`."""
+        low = max(base, self.start or 0)
+        orphan = max(self.segments.between(base + 1, min(first + 1, end)), default=None)
+        if orphan is None or low >= first:
+            return None
+        text = f"the file has the log of the segment {orphan}: offsets {low} to {first - 1} are lost"
+        return self.lost_log(base, text, low, first)
 
     def first_gone(self, first_epoch: int | None) -> tuple[str, Fault] | None:
         """Return the fault of logs that are missing before the first one.

@@ -165,7 +165,7 @@ class KafkaPartition(Layout):
             faults += _beyond_end(listing, [file for file in files if file.role is Role.PRIMARY], start)
         facts = directory.facts(start)
         epochs = facts["leader_epochs"]
-        missing = known.missing(epochs[0]["start_offset"] if epochs else None)
+        missing = known.missing(epochs[0]["start_offset"] if epochs else None, directory.extent)
         return Plan(tuple(files), tuple(faults), facts, tuple(missing))
 
     def parts(self, listing: Listing, plan: Plan, view: str, options: Options) -> Sequence[Part]:
@@ -328,6 +328,11 @@ class _Directory:
         return PlannedFile(
             name, size, Role.DERIVED, codec, {"last": base in self.bases[-1:], "clean": self._clean}
         )
+
+    def extent(self, base: int) -> tuple[int, int]:
+        """Return the first offset in a log and the one after the last."""
+        extents = _extents(self._listing, _planned_log(self.entries[self._logs[base]], base))
+        return (int(extents[0, 0]), int(extents[:, 1].max()) + 1) if len(extents) else (base, base)
 
     def facts(self, start: int | None) -> dict[str, Any]:
         """Return the facts of `Plan`. `start` is the log start offset, if it is known."""
