@@ -138,6 +138,16 @@ def test_invalid_newest_snapshot_is_an_error(kind: str) -> None:
     assert flaw in detail
 
 
+def test_start_with_a_snapshot_that_lost_records_is_uncertain() -> None:
+    """A broker stops if a record of its log refers to one that is lost."""
+    directory = golden()
+    assert not predict_start(directory).verdict.warnings
+    DAMAGE["cut in a batch"][0](directory.files)
+    verdict = predict_start(directory).verdict
+    assert verdict.opens
+    assert any(f"{NEWEST}: it ends within the batch" in warning for warning in verdict.warnings)
+
+
 def test_snapshot_of_another_offset_is_found_by_the_time_of_its_last_batch() -> None:
     directory = golden()
     assert not checked(directory)

@@ -198,15 +198,21 @@ def test_segment_that_is_split_before_it_is_loaded_stays() -> None:
 
 
 def test_impossible_split_stops_the_start() -> None:
-    """No part can hold a batch that ends before it begins. The broker expects a batch where the last part ends."""
+    """No part can hold a batch that ends before it begins, or one of an unknown magic. The broker expects a batch where the last part
+    ends."""
     reversed_batch = batch(1 << 33, last=-5)
     torn = batch(1 << 33)[:-3]
+    of_magic_10 = b"\x0a".join([batch(1 << 33)[:16], batch(0)[17:]])
     for directory, reason in (
         (
             partition(batch(0), reversed_batch),
             "java.lang.IllegalStateException: Failed to append records from position",
         ),
         (partition(batch(0), batch(1 << 32), torn), "java.util.NoSuchElementException"),
+        (
+            partition(batch(0), of_magic_10, torn),
+            "org.apache.kafka.common.errors.CorruptRecordException: Invalid magic found in record: 10",
+        ),
     ):
         verdict = opened(directory).verdict
         assert not verdict.opens

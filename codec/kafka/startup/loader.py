@@ -11,10 +11,17 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from logwright.codec.kafka.derive import EpochCache, SegmentIndexer
+from logwright.codec.kafka.formats.log.layout import MAGIC
 from logwright.codec.kafka.formats.log.markers import markers
 from logwright.codec.kafka.names import number_of, offset_of, segment_name
 from logwright.codec.kafka.startup.entries import entries
-from logwright.codec.kafka.startup.errors import BrokerError, CorruptIndex, InvalidOffset, OffsetOverflow
+from logwright.codec.kafka.startup.errors import (
+    BrokerError,
+    CorruptIndex,
+    CorruptRecord,
+    InvalidOffset,
+    OffsetOverflow,
+)
 from logwright.codec.kafka.startup.producers import ProducerStateManager, check, not_started
 from logwright.codec.kafka.startup.segment import LogSegment
 from logwright.codec.store.overlay import Overlay
@@ -299,9 +306,9 @@ class LogLoader:
         """Return the parts of a split: base offset, start, stop. A part ends before a batch that is too far from its base."""
         base, start, stop = None, 0, 0
         for chunk in entries(self.overlay, segment.log, 0, segment.size):
-            for at, first, last, size in zip(
+            for at, first, last, size, magic in zip(
                 chunk.position.tolist(), chunk.base_offset.tolist(), chunk.last_offset.tolist(),
-                (chunk.end - chunk.start).tolist(), strict=True,
+                (chunk.end - chunk.start).tolist(), chunk.header["magic"].astype(np.int8).tolist(), strict=True,
             ):  # fmt: skip
                 if base is not None and not 0 <= last - base < 1 << 31:
                     yield base, start, at
@@ -312,6 +319,9 @@ class LogLoader:
                         f"Failed to append records from position {at} in {segment.log}",
                         "java.lang.IllegalStateException",
                     )
+                if not 0 <= magic <= MAGIC:
+                    # Found when the entry is appended (`ByteBufferLogInputStream.nextBatchSize`).
+                    raise CorruptRecord(f"Invalid magic found in record: {magic}")
                 stop = at + size
         if stop < segment.size:
             # The broker looks for the first batch of another part.

@@ -406,6 +406,10 @@ class RaftLogAbove(Above):
             snapshot = read_snapshot(overlay, name, size)
             if snapshot.error is not None:
                 raise snapshot.error
+            if snapshot.flaw:
+                self.warnings.append(
+                    f"{name}: {snapshot.flaw}. The broker loads the records before it, and stops if its log needs others"
+                )
 
     def refused(self, refused: Refused) -> Refused:
         text, java = refused.error, refused.error_class
