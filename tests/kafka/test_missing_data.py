@@ -132,6 +132,22 @@ def test_log_that_was_moved_over_an_earlier_one_proves_the_loss_of_that_one(
     assert_loss_is_reported(partition, (over, last))
 
 
+@pytest.mark.parametrize(("base", "last"), [(0, 29), (30, 57), (86, 96)])
+@pytest.mark.parametrize("suffixes", [(".log",), (".log", ".index", ".timeindex")])
+def test_result_of_a_compaction_without_its_log_proves_a_loss_and_is_kept_by_a_repair(
+    partition: Path, tmp_path: Path, base: int, last: int, suffixes: tuple[str, ...]
+) -> None:
+    rows = lw.read(partition, view="log")
+    for suffix in suffixes:
+        file = partition / segment_name(base, suffix)
+        file.rename(f"{file}.cleaned")
+    assert lost(lw.verify(partition)) == [(base, last)]
+    with pytest.raises(lw.DamageError, match=r"the file is missing"):
+        lw.read(partition)
+    lw.repair(partition, tmp_path / "repaired" / partition.name)
+    assert lw.read(tmp_path / "repaired" / partition.name, view="log").equals(rows)
+
+
 def test_log_that_was_appended_to_the_one_before_is_not_missing(partition: Path) -> None:
     log, before = (partition / segment_name(base, ".log") for base in (58, 30))
     before.write_bytes(before.read_bytes() + log.read_bytes())

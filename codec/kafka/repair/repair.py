@@ -107,9 +107,11 @@ def sound_segments(plan: Plan) -> list[PlannedFile]:
 
 
 def stray_logs(listing: Listing, plan: Plan) -> Iterator[PlannedFile]:
-    """Iterate over the logs whose names are not those of segments. Each counts as the segment of its first batch."""
+    """Iterate over the logs whose names are not those of segments, and the results of interrupted compactions. Each counts as the segment of
+    its first batch."""
     for file in plan.files:
-        if file.role is Role.FOREIGN and file.name.endswith(".log") and file.size:
+        foreign = file.role is Role.FOREIGN and file.name.endswith(".log")
+        if (foreign or file.name.endswith(".log.cleaned")) and file.size:
             try:
                 first = int.from_bytes(listing.read(file.name, 0, 8), "big", signed=True)
             except UnreadableError:

@@ -4,7 +4,8 @@ A broker writes offsets that the log has reached. A log that ends before one of 
 
 - The name of a producer snapshot is the log end offset when the snapshot was taken.
 - The high watermark and the recovery point never pass the end of the log.
-- A log is created before its indexes, and renamed before them when it is deleted. An index without a log has lost its log.
+- A log is created before its indexes, and renamed before them when it is deleted. An index without a log has lost its log. So has a
+  `.log.cleaned`, which a broker makes while the log exists and renames before it deletes the log.
 - A producer snapshot has the last offset of each producer, and compaction keeps the batch with that offset.
 
 Gaps between batches and segments are not proof: compaction leaves them, and so does a writer that keeps offsets. Neither is a snapshot
@@ -43,7 +44,8 @@ from logwright.codec.store.listing import Listing
 
 _LAYOUT, _LOG = "kafka.partition", "kafka.log"
 _LARGEST_EPOCHS = 16 << 20
-_INDEXES = (".index", ".timeindex", ".txnindex")
+_LEFT = ((".index", ""), (".timeindex", ""), (".txnindex", ""), (".log", ".cleaned"))
+"""Files without which no segment loses its log."""
 _ENTRIES = {".index": INDEX_ENTRY.head_dtype, ".timeindex": TIMEINDEX_ENTRY.head_dtype}
 _LARGEST_INDEX = 64 << 20
 """Size limit in bytes of index files that are read as evidence."""
@@ -125,7 +127,7 @@ class Segments:
     bases: Sequence[int]
     """Base offsets of the logs."""
     orphans: list[int] = field(default_factory=list)
-    """Base offsets of segments that have an index and no log."""
+    """Base offsets of segments that have an index or a `.log.cleaned`, and no log."""
     snapshots: list[int] = field(default_factory=list)
     """Offsets of producer snapshots."""
     deleting: bool = False
@@ -141,8 +143,7 @@ class Segments:
         orphans = {
             file.base_offset
             for file in files
-            if file.suffix in _INDEXES
-            and not file.leftover
+            if (file.suffix, file.leftover) in _LEFT
             and file.base_offset not in deleted
             and file.base_offset not in bases
         }
@@ -317,7 +318,7 @@ class Evidence:
                 hints |= {"known_end": min(witness.end, after), "known_by": witness.name}
             return hints
         trailing = [offset for offset in self.segments.orphans if offset > base][:1]
-        orphans = [Witness(offset, segment_name(offset, ".index")) for offset in trailing]
+        orphans = [Witness(offset, self._left_of(offset)) for offset in trailing]
         known = known_end([*self.snapshot, *orphans, *self.checkpointed])
         # An index that reaches further counts if the other one does too.
         reached = 0 if known is None else known.end
@@ -327,6 +328,11 @@ class Evidence:
         if len(beyond) == len(_ENTRIES):
             known = min(filter(None, beyond))
         return {} if known is None else {"known_end": known.end, "known_by": known.name}
+
+    def _left_of(self, orphan: int) -> str:
+        """Return the name of a file of a segment whose log is missing."""
+        names = [segment_name(orphan, suffix + leftover) for suffix, leftover in _LEFT]
+        return next(name for name in names if name in self.sizes)
 
     # Missing logs
 
