@@ -12,6 +12,7 @@ from memory_directory import MemoryDirectory
 from logwright.codec.fault import UsageError
 from logwright.codec.kafka.derive import EpochCache
 from logwright.codec.kafka.formats import partition_metadata as metadata
+from logwright.codec.kafka.formats.indexes import INDEX_ENTRY, TIMEINDEX_ENTRY
 from logwright.codec.kafka.formats.log.layout import CONTROL, TRANSACTIONAL
 from logwright.codec.kafka.names import EPOCH_FILE, METADATA_FILE, segment_name
 from logwright.codec.kafka.startup import fetch
@@ -214,6 +215,16 @@ def test_truncating_a_segment_to_its_base_empties_all_its_files() -> None:
         assert segment.truncate_to_base() == cut
         assert {entry.name for entry in disk.entries()} == {*files, INDEX, TIMEINDEX}
         assert all(entry.size == 0 for entry in disk.entries())
+
+
+def test_batches_that_a_truncated_segment_keeps_have_a_time_entry() -> None:
+    """The index leads to the base offset behind a batch with a higher one."""
+    kept, rest = batch(58, max_timestamp=5000), batch(0) + batch(1, max_timestamp=9000)
+    entry = INDEX_ENTRY.pack({"relative_offset": 0, "position": len(kept)})
+    disk = Overlay(partition_directory({LOG: kept + rest, INDEX: entry}))
+    assert LogSegment(disk, 0, 4096, 1 << 20).truncate_to_base() == len(rest)
+    assert disk.size(INDEX) == 0
+    assert disk.read(TIMEINDEX) == TIMEINDEX_ENTRY.pack({"timestamp": 5000, "relative_offset": 58})
 
 
 def test_indexes_opened_for_appending_have_complete_entries() -> None:

@@ -267,14 +267,17 @@ class LogSegment:
         )
 
     def truncate_to_base(self) -> int:
-        """Empty the segment: remove all batches from its base offset on. Return the number of bytes removed."""
+        """Empty the segment: remove all batches from its base offset on, as far as a lookup finds them. Return the number of bytes removed."""
         place = self.translate(self.base_offset)
-        cut = 0 if place is None else self.size - place[0]
-        if place is not None:
-            self.overlay.truncate(self.log, place[0])
+        left = self.size if place is None else place[0]
+        cut = self.size - left
+        largest = SegmentIndexer(self.base_offset, _INT_MAX)
+        for chunk in entries(self.overlay, self.log, 0, left):
+            largest.add(chunk.header, chunk.position)
+        self.overlay.truncate(self.log, left)
         self._index = self._index_of(b"")
         self.overlay.put(self.index_file, b"")
-        self.overlay.put(self.timeindex_file, b"")
+        self.overlay.put(self.timeindex_file, largest.timeindex_bytes())
         if self.txnindex_file in self.overlay:
             self.overlay.put(self.txnindex_file, b"")
         return cut
