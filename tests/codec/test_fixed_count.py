@@ -65,7 +65,7 @@ def test_entry_numbers_must_equal_their_positions() -> None:
 
 
 def test_invalid_entries_are_tested_a_few_times() -> None:
-    """Between them are valid ones, so each is damage of its own."""
+    """Valid ones are between them, so each is separate damage."""
     tested = 0
 
     def impossible(entries: Entries) -> Bools:

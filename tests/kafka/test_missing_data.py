@@ -157,6 +157,20 @@ def test_log_that_was_appended_to_the_one_before_is_not_missing(partition: Path)
     assert lw.read(partition, columns="offset").num_rows == 97
 
 
+def test_only_index_with_entries_proves_how_far_the_log_reached(tmp_path: Path) -> None:
+    partition = tmp_path / "orders-0"
+    rows = [{"value": b"v" * 50, "timestamp_ms": 1000 + i} for i in range(40)]
+    lw.write(rows, partition, "kafka.partition", batch_size=100, index_interval_bytes=100)
+    log = partition / segment_name(0, ".log")
+    positions = lw.read(log, view="frames")["position"].to_pylist()
+    log.write_bytes(log.read_bytes()[: positions[10]])
+    (partition / segment_name(0, ".timeindex")).write_bytes(b"")
+    remove(partition, 40, ".snapshot")
+    assert errors(lw.verify(partition))
+    with pytest.raises(lw.DamageError, match="index proves that it reached"):
+        lw.read(partition)
+
+
 # Legal states
 
 

@@ -15,7 +15,6 @@ were taken within a segment). Source: `UnifiedLog`, `LocalLog`, `ProducerStateMa
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
@@ -320,13 +319,11 @@ class Evidence:
         trailing = [offset for offset in self.segments.orphans if offset > base][:1]
         orphans = [Witness(offset, self._left_of(offset)) for offset in trailing]
         known = known_end([*self.snapshot, *orphans, *self.checkpointed])
-        # An index that reaches further counts if the other one does too.
+        # An index that reaches further counts if the other one does too, or has no entry.
         reached = 0 if known is None else known.end
-        beyond = list(
-            itertools.takewhile(lambda each: each is not None and each.end > reached, self.indexes(base))
-        )
-        if len(beyond) == len(_ENTRIES):
-            known = min(filter(None, beyond))
+        beyond = min(filter(None, self.indexes(base)), default=None)
+        if beyond is not None and beyond.end > reached:
+            known = beyond
         return {} if known is None else {"known_end": known.end, "known_by": known.name}
 
     def _left_of(self, orphan: int) -> str:
@@ -345,7 +342,7 @@ class Evidence:
         if not segments.bases:
             return [fault for fault in [self.all_gone(first_epoch)] if fault is not None]
         faults = [self.first_gone(first_epoch)]
-        for base, after in itertools.pairwise([*segments.bases, None]):
+        for base, after in zip(segments.bases, [*segments.bases[1:], None], strict=True):
             if (after is not None and after <= (self.start or 0)) or not segments.between(base, after):
                 continue
             first, end = extent(base)
