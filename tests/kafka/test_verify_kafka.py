@@ -62,7 +62,7 @@ SEEN: dict[str, tuple[str, Severity, Severity, str]] = {
     "dmg_index_pos_shift": (segment_name(30, ".index"), ERROR, WARNING, "has byte 340"),
     "dmg_index_stale": (segment_name(86, ".index"), ERROR, INFO, "the batches end at byte 209"),
     "dmg_orphan_index": (log_name(30), ERROR, ERROR, "offsets 30 to 57 are lost"),
-    "dmg_seg_missing_first": ("leader-epoch-checkpoint", WARNING, INFO, "begins at 30"),
+    "dmg_seg_missing_first": ("leader-epoch-checkpoint", WARNING, INFO, "the first segment at 30"),
     "dmg_seg_missing_last": (log_name(58), ERROR, ERROR, "ends with offset 85"),
     "dmg_seg_missing_mid": (log_name(30), ERROR, ERROR, "a segment began there and is missing"),
     "dmg_seg_wrong_base_low": (segment_name(29, ".index"), ERROR, WARNING, "has offset 54 at byte 1577, but the offset is before"),
