@@ -24,7 +24,7 @@ from logwright.codec.deferred import deferred
 from logwright.codec.fault import Fault
 from logwright.codec.option import Option, Options
 from logwright.codec.table import Table
-from logwright.codec.window import Chunk, Decoded, Frames, RowFrames, Window
+from logwright.codec.window import Around, Chunk, Decoded, Frames, RowFrames, Window
 
 if TYPE_CHECKING:
     from logwright.codec import address, explain
@@ -111,8 +111,6 @@ class Codec(ABC):
     """The column by which the frames of a sound file are ordered, known from their headers (`frame_bounds`), if any."""
     printed: Mapping[str, Callable[[Any], str]] = MappingProxyType({})
     """Formatters of the system's own numbers in `Fault.lost` that are not printed in decimal: {"zxid": hex} for "first_zxid"."""
-    lossy_columns: tuple[LossyColumn, ...] = ()
-    """The columns that are lost when only rows are written."""
 
     checksum: str = ""
     """The name of the checksum that covers the content of a frame, for reports; "" for a frame without a checksum."""
@@ -208,11 +206,9 @@ class Codec(ABC):
         """
         ...
 
-    def suspects(
-        self, window: Window, at: int, limit: int, before: Frames | None, after: Frames | None, context: Any
-    ) -> Iterator[Flip]:
+    def suspects(self, window: Window, at: int, limit: int, around: Around, context: Any) -> Iterator[Flip]:
         """Yield bits of bytes of `window.data`, one of which alone may be flipped in the damaged frame at `at`. The right
-        frame ends at `limit` or before. It is after the good frames `before` and before the good frame `after`, if any.
+        frame ends at `limit` or before.
 
         Each is tried with `scan`. Without checksums nothing can be proved, so nothing is yielded.
         """
@@ -244,22 +240,18 @@ class Codec(ABC):
         return out
 
     def proved(
-        self, window: Window, frame: Frames, before: Frames | None, after: Frames | None, flip: tuple[int, int] | None,
-        context: Any,
-    ) -> bool:  # fmt: skip
+        self, window: Window, frame: Frames, around: Around, flip: tuple[int, int] | None, context: Any
+    ) -> bool:
         """Return whether a frame with right checksums has the values that its place requires in the fields that no checksum covers.
 
-        `frame` holds that frame, `before` the last good ones before it, `after` the first one after it, if any. Asked before a flipped bit
-        of the frame is corrected: another one may be in these fields. `flip` is that bit, as (byte of the data, bit); in the data it is
-        corrected.
-        None: the bytes of the frame are from two copies.
+        `around` are the good frames that adjoin it. Asked before a flipped bit of the frame is corrected: another one may be in these
+        fields. `flip` is that bit, as (byte of the data, bit); in the data it is corrected. None: the bytes of the frame are from two copies.
         """
         return True
 
     def part_proved(
-        self, window: Window, frame: Frames, before: Frames | None, after: Frames | None, flip: tuple[int, int] | None,
-        context: Any,
-    ) -> ProvedPart | None:  # fmt: skip
+        self, window: Window, frame: Frames, around: Around, flip: tuple[int, int] | None, context: Any
+    ) -> ProvedPart | None:
         """Return the part of a frame with the corrected bit that is proved although the frame is not `proved`; None if nothing is.
 
         The rest of the frame has no checksum, and nothing contradicts it. Arguments as of `proved`.
@@ -298,13 +290,8 @@ class Codec(ABC):
         """
         return address.edit_frame(self.name, self.structures, frame, path, change, reseal=reseal)
 
-    def loss_between(
-        self, before: Frames | None, after: Frames | None, context: Any
-    ) -> tuple[int | None, Mapping[str, Any]]:
-        """Return `Fault.rows_lost` (None: unknown) and `Fault.lost` of a skipped range, if the fault itself does not have them.
-
-        `before` holds the last good frames before the range, `after` the first good one after it, if any.
-        """
+    def loss_between(self, around: Around, context: Any) -> tuple[int | None, Mapping[str, Any]]:
+        """Return `Fault.rows_lost` (None: unknown) and `Fault.lost` of a skipped range, if the fault itself does not have them."""
         return None, {}
 
     def ends_early(self, last: Frames | None, size: int, torn: bool, context: Any) -> Fault | None:
@@ -323,7 +310,7 @@ class Codec(ABC):
 
     def lossy(self, options: Options) -> Sequence[LossyColumn]:
         """Return the columns that are lost when only rows are written with these options."""
-        return self.lossy_columns
+        return ()
 
     def recompress(self, frames: pa.Table, options: Options) -> pa.Table | None:
         """Return a frames table (all columns) changed to these options, with everything else as it was.

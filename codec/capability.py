@@ -101,22 +101,24 @@ class Combine(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class CheckSettings:
+    """The conditions of a check, and how deep it goes."""
+
+    clean: bool | None = None
+    """Whether the last stop was clean. None: the system's own marker decides."""
+    live: bool | None = False
+    """Whether the system is running on the directory; None if that is unknown."""
+    deep: bool = True
+    """Whether the content of frames is checked, not only their headers."""
+
+
 class Check(Protocol):
     """Check files against each other: a fold over the primary files into faults by file ("" is the directory itself)."""
 
     def __call__(
-        self,
-        listing: Listing,
-        plan: Plan,
-        options: Options,
-        *,
-        clean: bool | None,
-        live: bool | None,
-        deep: bool,
-    ) -> Fold[Iterable[tuple[str, Fault]]]:
-        """`clean`: whether the last stop was clean (None: decided by the system's own marker). `deep`: check the content of frames,
-        not only their headers."""
-        ...
+        self, listing: Listing, plan: Plan, options: Options, settings: CheckSettings
+    ) -> Fold[Iterable[tuple[str, Fault]]]: ...
 
 
 class Repair(Protocol):
@@ -270,7 +272,7 @@ class Follow(Protocol):
         ...
 
     def unfinished(self, frames: Frames) -> bool:
-        """Return whether the last of these frames, behind which there is no other, may still be being written."""
+        """Return whether the system may still be writing the last of these frames. No other frame follows it."""
         ...
 
 

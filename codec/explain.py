@@ -540,7 +540,7 @@ def _hex(value: int) -> str:
 
 
 def explain_values(
-    structure: Type | None, window: Window, focus: Focus, *, single: bool = False, name: str = ""
+    structure: Type | None, window: Window, focus: Focus, *, single: bool = False
 ) -> list[Node]:
     """Explain a window as consecutive values of one type, or with `single`, as a single value."""
     data = window.data.tobytes()
@@ -550,16 +550,9 @@ def explain_values(
     # Zeros at the end of consecutive values are padding.
     used = end if single else 1 + int(np.flatnonzero(window.data).max(initial=-1))
     while structure is not None and at < used and len(nodes) < (1 if single else focus.items):
-        node = explainer.node(structure, at, end, {}, name or structure.label())
+        node = explainer.node(structure, at, end, {}, structure.label())
         nodes.append(node)
         if node.end - window.offset <= at:
             break
         at = node.end - window.offset
     return [*nodes, *explainer.rest(at, end)]
-
-
-def joined(nodes: Sequence[Node], data: Buffer, base: int) -> bytes:
-    """Return the concatenated bytes of the leaves, which are all the bytes that were explained."""
-    return b"".join(
-        bytes(data[leaf.start - base : leaf.end - base]) for node in nodes for leaf in node.leaves()
-    )

@@ -1,4 +1,4 @@
-"""Decode UTF-8 as Java does. It differs from Python's "replace" for encoded surrogates."""
+"""Text and numbers as Java has them: UTF-8, whose encoded surrogates Python decodes in another way, and overflowing integers."""
 
 from __future__ import annotations
 
@@ -9,6 +9,11 @@ import pyarrow as pa
 
 from logwright.codec.arrays import Bools
 from logwright.codec.columns import contents
+
+
+def int64(number: int) -> int:
+    """Return the low 64 bits as a signed number, as Java's `long` overflows."""
+    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def java_string(data: bytes) -> str:

@@ -48,9 +48,9 @@ class Layout(ABC):
     folders: Sequence[str] = ()
     """Patterns of the sub-folders whose files belong to the store, such as `consumequeue/*/*`, and of the folders above them."""
     root_options: Sequence[str] = ()
-    identity_options: Mapping[str, str] = MappingProxyType({})
-    """Options of a writer that a conversion to a directory of the same name takes from the source: the fact that has the value."""
     """The read and write options that name further roots."""
+    identity_options: Mapping[str, str] = MappingProxyType({})
+    """Write options that a conversion to a directory of the same name takes from the source, with the facts that have their values."""
     barrier: str | None = None
     """The name of an empty file in the store's own directory that keeps the system from starting. It exists while old files of several
     roots are replaced, because the system cannot make sense of old files in one root and new files in another."""

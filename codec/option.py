@@ -227,9 +227,10 @@ class Options:
     def to_dict(self) -> dict[str, Any]:
         return dict(self._values)
 
-    def passed(self) -> dict[str, Any]:
-        """Return the options that the caller set."""
-        return {name: self._values[name] for name in self._given}
+    def passed(self, among: Iterable[Option] | None = None) -> dict[str, Any]:
+        """Return the options that the caller set, or those of them that are `among` others."""
+        names = self._given if among is None else self._given & {option.name for option in among}
+        return {name: self._values[name] for name in names}
 
 
 def _nearest(name: str, known: Mapping[str, Option]) -> str:

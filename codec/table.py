@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 
 import pyarrow as pa
@@ -16,6 +17,15 @@ from logwright.codec.columns import batch_of
 from logwright.codec.fault import UsageError, did_you_mean
 
 TIMESTAMP = pa.timestamp("ms", tz="UTC")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def moment(milliseconds: int) -> datetime | int:
+    """Return the time of a timestamp, or the timestamp itself if the calendar does not reach it."""
+    try:
+        return _EPOCH + timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        return milliseconds
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -109,6 +109,13 @@ class Frames:
         """Yield the frames in portions of up to `limit` bytes, or one frame if it is larger."""
         for at, stop in portions_of(self.end - self.start, limit):
             yield self if stop - at == len(self) else self.pick(slice(at, stop))
+
+
+class Around(NamedTuple):
+    """The good frames around a place of a file: the last ones before it, and the first one after it. None if there are none."""
+
+    before: Frames | None = None
+    after: Frames | None = None
 
 
 def portions_of(sizes: Int64s, limit: int) -> Iterator[tuple[int, int]]:

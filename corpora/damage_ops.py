@@ -116,7 +116,7 @@ def parse(spec: str | Mapping[str, Any]) -> Operation:
         if key in out or key in dict(steps):
             raise UsageError(f"{text}: {key} is given twice")
         if key in known:
-            out[key] = _value(name, key, value, text)
+            out[key] = _value(key, value, text)
         elif name in _WITHIN and _is_number(value) and not _mistyped(key, known):
             steps.append((key, parse_int(value)))
         else:
@@ -160,7 +160,7 @@ def _is_number(value: Any) -> bool:
     return True
 
 
-def _value(name: str, key: str, value: Any, text: str) -> Any:
+def _value(key: str, value: Any, text: str) -> Any:
     """Convert a parameter to its type."""
     try:
         if key in _FLAGS:

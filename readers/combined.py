@@ -17,7 +17,7 @@ from logwright.codec.window import RowFrames
 from logwright.readers.filter import Filter
 from logwright.readers.prefetch import INLINE, Prefetcher
 from logwright.readers.report import Report
-from logwright.readers.stream import CORRUPT, RECORD_LIMIT, Mode, output_schema
+from logwright.readers.stream import ALL_ROWS, CORRUPT, RECORD_LIMIT, Mode, ReadOptions, output_schema
 from logwright.readers.task import ReadJob, Task, Work, run_jobs, table_of
 
 _SMALLEST = 256 << 10
@@ -79,23 +79,19 @@ class Combined:
         self,
         columns: Sequence[str],
         report: Report,
-        *,
-        mode: Mode = Mode.FAILFAST,
-        filter: Filter | None = None,
-        limit: int | None = None,
-        window: int | None = None,
+        options: ReadOptions = ALL_ROWS,
         prefetcher: Prefetcher = INLINE,
     ) -> Iterator[pa.RecordBatch]:
         combine = registry.get_layout(self.layout).capabilities.combine
         assert combine is not None
-        window = WINDOW if window is None else window
-        room = max(window * _OPEN // max(_OPEN, len(self.runs)), min(window, _SMALLEST))
-        reading = _Reading(self, report, mode, filter, room, prefetcher)
+        filter = options.filter
+        window = max(WINDOW * _OPEN // max(_OPEN, len(self.runs)), min(WINDOW, _SMALLEST))
+        reading = _Reading(self, report, options, window, prefetcher)
         needed = tuple(dict.fromkeys((*columns, *(filter.columns if filter is not None else ()))))
         # A table without columns has no number of rows.
         needed = needed or self.table.names()[:1]
-        schema = output_schema(self.table, columns, mode)
-        left = limit
+        schema = output_schema(self.table, columns, options.mode)
+        left = options.limit
         runs = [_Stream(reading, run) for run in self.runs]
         combined = combine(self.view, self.params, runs, needed, reading.report_fault)
         while left != 0:
@@ -169,24 +165,14 @@ class _Reading:
     """State that the runs of one group share while they are read."""
 
     def __init__(
-        self,
-        group: Combined,
-        report: Report,
-        mode: Mode,
-        filter: Filter | None,
-        window: int,
-        prefetcher: Prefetcher,
+        self, group: Combined, report: Report, options: ReadOptions, window: int, prefetcher: Prefetcher
     ) -> None:
-        self.group, self.report, self.mode, self.window, self.prefetcher = (
-            group,
-            report,
-            mode,
-            window,
-            prefetcher,
-        )
+        self.group, self.report, self.mode = group, report, options.mode
+        self.window, self.prefetcher = window, prefetcher
         self.silent = Report(report.path, max_faults=0)
         # All rows of one key must stay together, so only conditions on the key may be applied before combining.
-        self.filter = filter.only(group.key) if filter is not None and group.key is not None else None
+        asked = options.filter
+        self.filter = asked.only(group.key) if asked is not None and group.key is not None else None
         self.corrupt_rows: list[pa.RecordBatch] = []
         self.reported: set[str] = set(group.already_reported)
         """Files whose damage has been reported."""

@@ -168,7 +168,7 @@ def _stretches(file: Opened, same: Same, *, bare: bool = False) -> Iterator[pa.R
             if isinstance(step, Hole):
                 stop = step.fault.offset + step.fault.length
                 sub += 1
-                yield _one(file, same, last, sub, at, stop, DAMAGED)
+                yield _one(file, last, sub, at, stop, DAMAGED)
                 at = stop
                 continue
             frames, base = step.frames, step.window.offset
@@ -176,10 +176,10 @@ def _stretches(file: Opened, same: Same, *, bare: bool = False) -> Iterator[pa.R
                 continue
             ids = _ids(file, frames)
             starts, stops = frames.start + base, frames.end + base
-            for low, high in _runs(starts, stops, at):
+            for low, high in _runs(starts, stops):
                 if starts[low] > at:
                     sub += 1
-                    yield _one(file, same, last, sub, at, int(starts[low]), BETWEEN)
+                    yield _one(file, last, sub, at, int(starts[low]), BETWEEN)
                 digest = np.zeros(high - low, np.int64)
                 if not bare:
                     digest = _digests(step.window.data, base, starts[low:high], stops[low:high], same, size)
@@ -192,10 +192,10 @@ def _stretches(file: Opened, same: Same, *, bare: bool = False) -> Iterator[pa.R
                 at = int(stops[high - 1])
                 last, sub = int(mine[-1]), 0
     if at < size:
-        yield _one(file, same, last, sub + 1, at, size, BETWEEN)
+        yield _one(file, last, sub + 1, at, size, BETWEEN)
 
 
-def _runs(starts: Int64s, stops: Int64s, at: int) -> Iterator[tuple[int, int]]:
+def _runs(starts: Int64s, stops: Int64s) -> Iterator[tuple[int, int]]:
     """Iterate over groups of adjacent frames."""
     gaps = np.flatnonzero(starts[1:] != stops[:-1]) + 1
     edges = [0, *gaps.tolist(), len(starts)]
@@ -219,7 +219,7 @@ def _digests(data: Bytes, base: int, starts: Int64s, stops: Int64s, same: Same, 
     return out
 
 
-def _one(file: Opened, same: Same, last: int, sub: int, start: int, stop: int, kind: int) -> pa.RecordBatch:
+def _one(file: Opened, last: int, sub: int, start: int, stop: int, kind: int) -> pa.RecordBatch:
     digest = 0
     for at in range(start, stop, WINDOW):
         digest = hash((digest, file.source.pread(at, min(WINDOW, stop - at)).tobytes())) | 1

@@ -25,7 +25,7 @@ from logwright.readers.diff_frames import same_bytes
 from logwright.readers.difference import Difference, row_of
 from logwright.readers.filter import Conditions, Filter, understand
 from logwright.readers.report import Report
-from logwright.readers.stream import Mode
+from logwright.readers.stream import Mode, ReadOptions
 from logwright.readers.target import Target, kind
 from logwright.readers.task import Task, Work, codec_options, note
 
@@ -90,7 +90,7 @@ class _Side:
         at = 0
         for work in self.works:
             self.starts.append((at, work))
-            for batch in work.rows(columns, self.report, mode=mode, filter=filter):
+            for batch in work.rows(columns, self.report, ReadOptions(mode, filter)):
                 at += len(batch)
                 yield batch.select(list(columns))
 
@@ -483,7 +483,8 @@ def _has(task: Task, row: Mapping[str, Any]) -> bool:
     names = [name for name in row if name in table.names(detail=True) and _comparable(table[name].type)]
     filter = understand([(name, "==", row[name]) for name in names], table)
     silent = Report(task.path, max_faults=0)
-    return any(len(batch) for batch in task.rows((), silent, mode=Mode.DROPMALFORMED, filter=filter, limit=1))
+    first = ReadOptions(Mode.DROPMALFORMED, filter, limit=1)
+    return any(len(batch) for batch in task.rows((), silent, first))
 
 
 def _steps(path: str) -> list[str]:
@@ -557,4 +558,4 @@ def _common(a: Task, b: Task) -> int:
 
 def _count(work: Work, mode: Mode) -> int:
     """Count the rows."""
-    return sum(len(batch) for batch in work.rows((), Report(work.path), mode=mode))
+    return sum(len(batch) for batch in work.rows((), Report(work.path), ReadOptions(mode)))

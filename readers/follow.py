@@ -3,7 +3,7 @@
 Only positions are remembered (`codec.capability.Follow`), so a reader that stores them continues after a restart, and two positions always
 stand for the same rows. The caches here (the byte at which a frame starts) only save time.
 
-A frame counts once it is complete. Bytes behind the last complete frame of the last file may belong to a frame that is being written; they
+A frame counts once it is complete. Bytes after the last complete frame of the last file may belong to a frame that is being written; they
 are read again next time.
 """
 
@@ -35,7 +35,7 @@ from logwright.readers.prefetch import INLINE, Prefetcher
 from logwright.readers.replicas import copies_of
 from logwright.readers.report import Report
 from logwright.readers.source import is_remote, local_path
-from logwright.readers.stream import Mode
+from logwright.readers.stream import ALL_ROWS, ReadOptions
 from logwright.readers.target import DirectoryTarget
 from logwright.readers.task import Task, table_of
 
@@ -79,24 +79,18 @@ class Ranged:
         self,
         columns: Sequence[str],
         report: Report,
-        *,
-        mode: Mode = Mode.FAILFAST,
-        filter: filters.Filter | None = None,
-        limit: int | None = None,
-        window: int | None = None,
+        options: ReadOptions = ALL_ROWS,
         prefetcher: Prefetcher = INLINE,
     ) -> Iterator[pa.RecordBatch]:
         column, base = self.column, 0
         if column == FILE_POSITION:
             column, base = _POSITION, self.task.bounds[FILE_POSITION][0]
         own = filters.Filter([(column, ">=", self.low - base), (column, "<", self.high - base)], self.table)
-        both = own if filter is None else filter.also(own)
+        both = own if options.filter is None else options.filter.also(own)
         task = self.task
         if task.real != task.path and not is_remote(task.real) and not os.path.exists(task.real):
             task = replace(task, real=task.path)  # a writer has committed it meanwhile
-        return task.rows(
-            columns, report, mode=mode, filter=both, limit=limit, window=window, prefetcher=prefetcher
-        )
+        return task.rows(columns, report, replace(options, filter=both), prefetcher)
 
     def split(self, max_bytes: int) -> Sequence[Ranged]:
         return [replace(self, task=part) for part in self.task.split(max_bytes)]

@@ -9,11 +9,10 @@ from typing import Any
 import pyarrow as pa
 
 from logwright.codec.engine.startup import Started
-from logwright.readers.filter import Filter
 from logwright.readers.prefetch import INLINE, Prefetcher
 from logwright.readers.report import Report
 from logwright.readers.resolve import resolve
-from logwright.readers.stream import Mode
+from logwright.readers.stream import ALL_ROWS, ReadOptions
 from logwright.readers.target import DirectoryTarget
 from logwright.readers.task import Task, Work
 
@@ -53,19 +52,16 @@ class ServedRows:
         self,
         columns: Sequence[str],
         report: Report,
-        *,
-        mode: Mode = Mode.AS_SYSTEM,
-        filter: Filter | None = None,
-        limit: int | None = None,
-        window: int | None = None,
+        options: ReadOptions = ALL_ROWS,
         prefetcher: Prefetcher = INLINE,
     ) -> Iterator[pa.RecordBatch]:
+        filter = options.filter
         needed = tuple(dict.fromkeys((*columns, *(filter.columns if filter is not None else ()))))
         for task in self.files:
             entry = report.file(task.file, task.codec)
             entry.bytes += task.length or 0
             entry.combined = True
-        left = limit
+        left = options.limit
         for batch in self._start().rows(self.view, needed):
             limited = (batch if filter is None else filter.apply(batch)).select(list(columns))
             limited = limited if left is None else limited.slice(0, left)

@@ -34,7 +34,7 @@ from logwright.readers.record import HeardReport, Recorder, Write, described
 from logwright.readers.report import Report
 from logwright.readers.spark_request import Request
 from logwright.readers.spark_schema import METADATA, RECORD, castable, check_corrupt_name, fit, outer, spelled
-from logwright.readers.stream import CORRUPT, Mode
+from logwright.readers.stream import CORRUPT, Mode, ReadOptions
 from logwright.readers.task import Work, note, run, split_tasks
 from logwright.readers.traceback import short_traceback
 
@@ -185,7 +185,7 @@ class SparkSource(DataSourceReader):
                     partition, report, stack.enter_context(self._recorder.task(partition.number))
                 )
             for task in partition.tasks:
-                batches = run([task], needed, report, mode=self._mode, filter=self._filter)
+                batches = run([task], needed, report, ReadOptions(self._mode, self._filter))
                 for batch in _larger(batches):
                     yield self._fit(batch, task.path, schema)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -60,6 +60,18 @@ class Mode(StrEnum):
             return cls(str(name).upper())
         except ValueError:
             raise UsageError(f"unknown mode {name!r}", advice=did_you_mean(str(name).upper(), cls)) from None
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How rows are read: what happens at damage, which of them, and how many at most."""
+
+    mode: Mode = Mode.FAILFAST
+    filter: Filter | None = None
+    limit: int | None = None
+
+
+ALL_ROWS = ReadOptions()
 
 
 def output_schema(table: Table, columns: Sequence[str], mode: Mode) -> pa.Schema:
@@ -357,7 +369,7 @@ class FileStream:
         ):
             at = offset - window.offset
             return window.data[at : at + length].tobytes()
-        # Zeros stand for bytes that the disk cannot read, so that those behind them keep their places.
+        # Zeros stand for bytes that the disk cannot read, so that those after them keep their places.
         return zero_filled(self.source, offset, length)[0].tobytes()
 
     # The file itself

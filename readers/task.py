@@ -25,7 +25,7 @@ from logwright.readers.prefetch import FEW, INLINE, Prefetcher, usable
 from logwright.readers.report import Report
 from logwright.readers.rescue import Rescue
 from logwright.readers.source import Source, open_source
-from logwright.readers.stream import FileStream, FrameStream, Mode
+from logwright.readers.stream import ALL_ROWS, FileStream, FrameStream, Mode, ReadOptions
 
 if TYPE_CHECKING:
     from logwright.readers import jobs as _jobs
@@ -59,11 +59,7 @@ class Work(Protocol):
         self,
         columns: Sequence[str],
         report: Report,
-        *,
-        mode: Mode = Mode.FAILFAST,
-        filter: Filter | None = None,
-        limit: int | None = None,
-        window: int | None = None,
+        options: ReadOptions = ALL_ROWS,
         prefetcher: Prefetcher = INLINE,
     ) -> Iterator[pa.RecordBatch]:
         """Iterate over the rows, in batches of `stream.output_schema`."""
@@ -120,13 +116,18 @@ class Task:
         return codec.context(name, codec_options(codec, self.options), **self.hints)
 
     def rows(
-        self, columns: Sequence[str] | None, report: Report, *, filter: Filter | None = None, **settings: Any
+        self,
+        columns: Sequence[str] | None,
+        report: Report,
+        options: ReadOptions = ALL_ROWS,
+        prefetcher: Prefetcher = INLINE,
+        **settings: Any,
     ) -> Iterator[Any]:
         """Iterate over the rows in batches; with `columns` None over the stored frames that hold them (`RowFrames`).
 
-        `settings` are those of `FileStream`.
+        `settings` are further ones of `FileStream`.
         """
-        if filter is not None and filter.skips(self.bounds):
+        if options.filter is not None and options.filter.skips(self.bounds):
             return
         codec = registry.get(self.codec)
         source = self.open()
@@ -140,7 +141,10 @@ class Task:
                 report=report.file(self.file, self.codec),
                 start=self.start,
                 stop=self.stop,
-                filter=filter,
+                mode=options.mode,
+                filter=options.filter,
+                limit=options.limit,
+                prefetcher=prefetcher,
                 **settings,
             )
         finally:
@@ -176,31 +180,28 @@ def run(
     tasks: Sequence[Work],
     columns: Sequence[str],
     report: Report,
+    options: ReadOptions = ALL_ROWS,
     *,
-    mode: Mode = Mode.FAILFAST,
-    filter: Filter | None = None,
-    limit: int | None = None,
     jobs: int = 1,
 ) -> Iterator[pa.RecordBatch]:
     """Iterate over the rows of tasks, in order, read by `jobs` processes or, with one, by threads of this process.
 
     Sources that are open already, such as standard input, are read by this process alone.
     """
+    limit = options.limit
     if jobs > 1 and limit != 0 and not any(file.source is not None for task in tasks for file in task.files):
-        yield from _by_processes(tasks, columns, report, jobs, mode, filter, limit)
+        yield from _by_processes(tasks, columns, report, options, jobs)
         return
     with Prefetcher(_threads(tasks, limit)) as prefetcher:
         for is_file, group in groupby(tasks, lambda task: isinstance(task, Task)):
             if is_file and limit is None:
-                files = [ReadJob(task, filter, report) for task in group if isinstance(task, Task)]
-                yield from run_jobs(files, columns, mode, None, prefetcher)
+                files = [ReadJob(task, options.filter, report) for task in group if isinstance(task, Task)]
+                yield from run_jobs(files, columns, options.mode, None, prefetcher)
                 continue
             for task in group:
                 if limit == 0:
                     return
-                for batch in task.rows(
-                    columns, report, mode=mode, filter=filter, limit=limit, prefetcher=prefetcher
-                ):
+                for batch in task.rows(columns, report, replace(options, limit=limit), prefetcher):
                     if limit is not None:
                         limit -= batch.num_rows
                     yield batch
@@ -234,13 +235,12 @@ def run_jobs(
 
     Several small files are read at a time. Of a large file, threads read the bytes ahead.
     """
-    settings = {"mode": mode, "window": window}
     for small, group in groupby(
         jobs, lambda job: job.task.length is not None and job.task.length <= SPLIT_SIZE
     ):
         files = list(group)
         if small and len(files) > 1 and prefetcher.threads > 1:
-            begin = [partial(_in_thread, job, columns, settings) for job in files]
+            begin = [partial(_in_thread, job, columns, mode, window) for job in files]
             for result in prefetcher.iterate(begin, _weight):
                 if callable(result):
                     result()
@@ -248,26 +248,22 @@ def run_jobs(
                     yield result
             continue
         for job in files:
+            options = ReadOptions(mode, job.filter if columns is not None else None)
             yield from job.task.rows(
-                columns,
-                job.report,
-                filter=job.filter if columns is not None else None,
-                on_corrupt=job.on_corrupt,
-                prefetcher=prefetcher,
-                **settings,
+                columns, job.report, options, prefetcher, on_corrupt=job.on_corrupt, window=window
             )
 
 
 def _in_thread(
-    job: ReadJob, columns: Sequence[str] | None, settings: Mapping[str, Any]
+    job: ReadJob, columns: Sequence[str] | None, mode: Mode, window: int | None
 ) -> Iterator[pa.RecordBatch | RowFrames | Callable[[], object]]:
     """Iterate over the rows of a file in any thread, and over calls that the reading thread makes to fill the report."""
     report = Report(job.report.path, max_faults=job.report.max_faults)
     corrupt: list[pa.RecordBatch] = []
-    filter = job.filter if columns is not None else None
+    options = ReadOptions(mode, job.filter if columns is not None else None)
     on_corrupt = None if job.on_corrupt is None else corrupt.append
     try:
-        for batch in job.task.rows(columns, report, filter=filter, on_corrupt=on_corrupt, **settings):
+        for batch in job.task.rows(columns, report, options, on_corrupt=on_corrupt, window=window):
             yield from _corrupt_rows(job, corrupt)
             yield batch
         yield from _corrupt_rows(job, corrupt)
@@ -296,35 +292,30 @@ class _InProcess:
 
     task: Work
     columns: Sequence[str]
-    mode: Mode
-    filter: Filter | None
-    limit: int | None
+    options: ReadOptions
     max_faults: int
 
     def __call__(self) -> tuple[list[pa.RecordBatch], Report]:
         report = Report(self.task.path, max_faults=self.max_faults)
-        batches = run([self.task], self.columns, report, mode=self.mode, filter=self.filter, limit=self.limit)
-        return list(batches), report
+        return list(run([self.task], self.columns, report, self.options)), report
 
 
 def _by_processes(
     tasks: Sequence[Work],
     columns: Sequence[str],
     report: Report,
+    options: ReadOptions,
     jobs: int,
-    mode: Mode,
-    filter: Filter | None,
-    limit: int | None,
 ) -> Iterator[pa.RecordBatch]:
     """As `run`, by `jobs` processes. The results of at most twice as many parts are in memory."""
+    filter, limit = options.filter, options.limit
     needed = [
         task
         for task in tasks
         if filter is None or not isinstance(task, Task) or not filter.skips(task.bounds)
     ]
     parts = [
-        _InProcess(task, columns, mode, filter, limit, report.max_faults)
-        for task in split_tasks(needed, SPLIT_SIZE)
+        _InProcess(task, columns, options, report.max_faults) for task in split_tasks(needed, SPLIT_SIZE)
     ]
     for batches, part in _jobs.run(parts, jobs, 2 * jobs):
         report.merge(part)

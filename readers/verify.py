@@ -13,6 +13,7 @@ from itertools import groupby
 from typing import Any
 
 from logwright.codec import registry
+from logwright.codec.capability import CheckSettings
 from logwright.codec.engine.fold import Fold
 from logwright.codec.engine.repair import OutputFile, Removed, Strategy
 from logwright.codec.engine.startup import Startup
@@ -220,10 +221,8 @@ def _checker(
     check = target.layout.capabilities.check
     if check is None:
         return None
-    return check(
-        target.directory, target.plan, target.layout_options, clean=settings.clean, live=target.live,
-        deep=(deep or settings.depth) is Depth.RECORDS,
-    )  # fmt: skip
+    conditions = CheckSettings(settings.clean, target.live, (deep or settings.depth) is Depth.RECORDS)
+    return check(target.directory, target.plan, target.layout_options, conditions)
 
 
 def _begin(target: DirectoryTarget, report: Report) -> None:

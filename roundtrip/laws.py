@@ -389,7 +389,7 @@ def _checked(codec: Codec) -> Callable[[bytes, int, int], bool] | None:
 
 
 def good_frames(specimen: Specimen, stop: int) -> list[tuple[int, int]]:
-    """Return the start and end of each good frame up to byte `stop`, including those behind damage."""
+    """Return the start and end of each good frame up to byte `stop`, including those after damage."""
     out: list[tuple[int, int]] = []
     with specimen.open() as source:
         for stretch in Walk(source, specimen.codec, specimen.context()):

@@ -1,7 +1,7 @@
 """A file system in memory that fails and crashes on command, to verify the promises of writers.
 
 It implements `writers.filesystem.FileSystem` with only the guarantees of POSIX. Every change is recorded; `crash` returns a possible
-state of the disk after a machine crash behind any prefix of the changes:
+state of the disk after a machine crash that follows any prefix of the changes:
 
 - The data of a file is on the disk as of its last `sync`. Any part of later writes may be missing.
 - A change of names is on the disk after `sync_directory` of an affected directory. Later changes may be missing, but each is atomic (a
@@ -125,7 +125,7 @@ class MemoryFileSystem:
         self._meanwhile = (self.ticks + at, act)
 
     def crash(self, prefix: int, kept: Kept = Kept.NOTHING, seed: int = 0) -> MemoryFileSystem:
-        """Return the disk after a machine crash behind the first `prefix` changes, without processes and locks."""
+        """Return the disk after a machine crash that follows the first `prefix` changes, without processes and locks."""
         state = _crashed(self._start, self.trace[:prefix], kept, random.Random(seed))
         return MemoryFileSystem(state, can_exchange=self.can_exchange, boot=self._boot + 1)
 

@@ -201,7 +201,7 @@ def every_operation(
     """Run a command on copies of a file system, with one more of its operations failing each time (None: interrupted).
 
     `judge(files, error, text)` gets the resulting files, and the error, if there was one. With `step`, each kind of failure happens
-    at every step-th operation only, the next kind at the operations behind these.
+    only at every `step`-th operation, the next kind at the operations after these.
     """
     figures = Figures()
     for number, failure in enumerate(failures):
@@ -231,9 +231,9 @@ def every_crash(
     *,
     step: int = 1,
 ) -> Figures:
-    """Run a command on a copy of a file system, and pass the judge the disk after a crash behind each of its changes.
+    """Run a command on a copy of a file system, and pass the judge the disk after a crash that follows each of its changes.
 
-    With `step`, each kind of crash happens behind every step-th change only, the next kind behind the changes after these.
+    With `step`, each kind of crash follows only every `step`-th change, the next kind the changes after these.
     """
     copy = files.fork()
     command(copy)
@@ -243,7 +243,7 @@ def every_crash(
             if (prefix + number) % step:
                 continue
             judge(
-                copy.crash(prefix, kept_part, seed), f"a crash behind change {prefix}, with {kept_part} kept"
+                copy.crash(prefix, kept_part, seed), f"a crash after change {prefix}, with {kept_part} kept"
             )
             figures.crashes += 1
     return figures
@@ -428,7 +428,7 @@ class DirectoryReader:
 def read_directory(path: str, column: str, options: Mapping[str, Any]) -> list[Any]:
     """Return one column of the default view of a directory. Raises on the first damage."""
     planned = plan.reading(resolve(path, None, options))
-    batches = run(planned.tasks, [column], Report(path), mode=Mode.FAILFAST)
+    batches = run(planned.tasks, [column], Report(path))
     return [value for batch in batches for value in batch.column(0).to_pylist()]
 
 

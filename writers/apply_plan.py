@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from logwright.codec import plural, registry
 from logwright.codec.arrays import Bytes
+from logwright.codec.capability import CheckSettings
 from logwright.codec.engine.fold import Fold
 from logwright.codec.engine.repair import Removed, RepairPlan
 from logwright.codec.fault import (
@@ -281,8 +282,8 @@ class PlanWriter:
         checker = None
         check = self._layout.capabilities.check
         if check is not None:
-            checker = check(result, plan, reading, clean=None, live=False, deep=True)
-        in_files = _severe(_in_files(result, self._layout, plan, checker))
+            checker = check(result, plan, reading, CheckSettings())
+        in_files = _severe(_in_files(result, plan, checker))
         of_directory = _severe((*plan.faults, *(() if checker is None else checker.finish())))
         if done.leaves_gaps:
             of_directory = [entry for entry in of_directory if not entry[1].lost or entry[1].length]
@@ -376,7 +377,7 @@ def _severe(faults: Iterable[tuple[str, Fault]]) -> list[tuple[str, Fault]]:
 
 
 def _in_files(
-    listing: Opens, layout: Layout, plan: Plan, checker: Fold[Iterable[tuple[str, Fault]]] | None
+    listing: Opens, plan: Plan, checker: Fold[Iterable[tuple[str, Fault]]] | None
 ) -> Iterator[tuple[str, Fault]]:
     """Iterate over the faults of the files of a directory, with checksums verified. Their frames go to the checker."""
     for file in plan.files:

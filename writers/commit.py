@@ -355,7 +355,7 @@ class Transaction:
             self._outer.moved(self.target.inner)
             self._inner.moved(inner)
             self.files.sync_directory(self.target.above)
-            discard_beside(self.files, self._beside, self.target.layout.inner_staging, self.ticket.token)
+            discard_beside(self.files, self._beside, self.target.layout.inner_staging)
             self._inner.drop()
             remove_tree(self.files, marker)
             self._outer.release()
@@ -450,7 +450,7 @@ class Transaction:
                 steps.callback(discard_inside, files, target.inside(token))
             if self.ticket.method is not Method.JOURNAL:
                 steps.callback(self._outer.drop)
-                steps.callback(discard_beside, files, self._beside, target.layout.inner_staging, token)
+                steps.callback(discard_beside, files, self._beside, target.layout.inner_staging)
 
 
 def way(target: Target, mode: str, occupied: bool) -> Method:

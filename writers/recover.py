@@ -274,7 +274,7 @@ def recover_beside(target: Target, own: str = "") -> bool:
         lock = WriterLock(files, inner)
         try:
             if lock.take():
-                discard_beside(files, place, inner_name, token)
+                discard_beside(files, place, inner_name)
             else:
                 busy = True
         except FileNotFoundError:
@@ -297,8 +297,8 @@ def _ours(files: FileSystem, place: str, inner_name: str, token: str) -> bool:
         return False
 
 
-def discard_beside(files: FileSystem, place: str, inner_name: str, token: str) -> None:
-    """Remove a staging directory beside a target. The token, which identifies it, goes last."""
+def discard_beside(files: FileSystem, place: str, inner_name: str) -> None:
+    """Remove a staging directory beside a target. The inner folder, which identifies it, goes last."""
     if files.stat(place) is None:
         return
     # Its name may come from an exchange, which must be durable before it is removed.

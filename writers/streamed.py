@@ -215,4 +215,4 @@ class StreamWrite:
             token = target.token_of(item.name) if item.directory else None
             if token is not None and token.startswith(self._prefix):
                 place = os.path.join(target.above, item.name)
-                discard_beside(files, place, self.layout.inner_staging, token)
+                discard_beside(files, place, self.layout.inner_staging)

@@ -9,7 +9,7 @@ from logwright.codec.layout import ConfigFile, Layout
 
 
 def _bookie() -> DirectoryCapabilities:
-    from logwright.codec.bookkeeper.check.bookie import check
+    from logwright.codec.bookkeeper.check.bookie import BookieChecker
     from logwright.codec.bookkeeper.repair.edit import OPTIONS as EDIT_OPTIONS
     from logwright.codec.bookkeeper.repair.edit import edit
     from logwright.codec.bookkeeper.repair.repair import OPTIONS, REBUILDS, BookieRepair, rebuild
@@ -20,7 +20,7 @@ def _bookie() -> DirectoryCapabilities:
     return DirectoryCapabilities(
         combine=views.combine,
         predict=STARTUP,
-        check=check,
+        check=BookieChecker,
         follow=BookieFollow(),
         edit=DirectoryEdit(edit, EDIT_OPTIONS),
         repair=DirectoryRepair(BookieRepair.repair, rebuild, REBUILDS, OPTIONS),

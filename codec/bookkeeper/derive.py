@@ -14,13 +14,13 @@ from logwright.codec.arrays import Int64s
 from logwright.codec.bookkeeper.startup.index_file import FENCED, MAGIC, START
 from logwright.codec.window import Zeros
 
+_VERSION = 1
 
-def index_header(key: bytes, *, fenced: bool = False, lac: bytes = b"", version: int = 1) -> bytes:
+
+def index_header(key: bytes, *, fenced: bool = False, lac: bytes = b"") -> bytes:
     """Return the header of an index file."""
-    head = MAGIC + version.to_bytes(4, "big") + len(key).to_bytes(4, "big") + key
-    head += (FENCED if fenced else 0).to_bytes(4, "big")
-    if version:
-        head += len(lac).to_bytes(4, "big") + lac
+    head = MAGIC + _VERSION.to_bytes(4, "big") + len(key).to_bytes(4, "big") + key
+    head += (FENCED if fenced else 0).to_bytes(4, "big") + len(lac).to_bytes(4, "big") + lac
     return head.ljust(START, b"\0")
 
 

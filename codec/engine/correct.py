@@ -18,7 +18,7 @@ from logwright.codec.arrays import Bytes, Int64s
 from logwright.codec.base import Codec, ProvedPart
 from logwright.codec.fault import Fault, Kind, Severity, UnreadableError
 from logwright.codec.frames.walk import LAST, Hole, RandomAccess, Stretch, Walk, zero_filled
-from logwright.codec.window import Frames, Window
+from logwright.codec.window import Around, Frames, Window
 
 Read = Callable[[int, int], Bytes]
 LARGEST = 64 << 20
@@ -143,9 +143,9 @@ class Corrector:
         window = Window(data, fault.offset, self._file.size)
         out: list[Correction] = []
         at, limit = 0, min(fault.length, len(data))
-        last, before = hole.before, hole.before if hole.adjoins else None
+        around, before = hole.around, hole.around.before if hole.adjoins else None
         while at < limit:
-            corrected = self._frame(window, at, limit, last, before, hole.after)
+            corrected = self._frame(window, at, limit, around, before)
             if corrected is None:
                 break
             correction, frame, at = corrected
@@ -153,12 +153,12 @@ class Corrector:
             out.append(correction)
             if at >= limit:
                 break
-            last = before = _followed_by(before, frame)
+            before = _followed_by(before, frame)
             sound = self._scan(window, at)
             sound = sound.pick(sound.end <= limit)
             if len(sound):
-                at, last = int(sound.end[-1]), _followed_by(before, sound)
-                before = last
+                at, before = int(sound.end[-1]), _followed_by(before, sound)
+            around = around._replace(before=before)
         return out, bool(out) and at >= limit
 
     def combine(self, hole: Hole, other: RandomAccess) -> Combination | None:
@@ -180,14 +180,15 @@ class Corrector:
         runs = _runs(np.flatnonzero(ours != theirs))
         if not 2 <= len(runs) <= _RUNS:
             return None
-        window, before = Window(data, fault.offset, self._file.size), hole.before if hole.adjoins else None
+        window = Window(data, fault.offset, self._file.size)
+        before = hole.around.before if hole.adjoins else None
         unique: Combination | None = None
         for choice in range(1, (1 << len(runs)) - 1):
             data[: fault.length] = ours
             for i, (start, stop) in enumerate(runs):
                 if choice >> i & 1:
                     data[start:stop] = theirs[start:stop]
-            sound = self._trial(window, 0, fault.length, hole.before, before, hole.after, None)
+            sound = self._trial(window, 0, fault.length, hole.around, before, None)
             if self._left < 0 or (sound is not None and unique is not None):
                 return None
             if sound is not None and int(sound[0].end[0]) == fault.length:
@@ -217,10 +218,8 @@ class Corrector:
             if i < len(frames) and int(frames.end[i]) + base == fault.offset + fault.length:
                 before = frames.pick(slice(max(i - LAST, 0), i)) if i else None
                 after = frames.pick(slice(i + 1, i + 2)) if i + 1 < len(frames) else None
-                yield from (
-                    (fault, correction)
-                    for correction in self.correct(Hole(fault, False, before, after, True))[0]
-                )
+                hole = Hole(fault, False, Around(before, after), True)
+                yield from ((fault, correction) for correction in self.correct(hole)[0])
 
     def of_file(self) -> OfFile | None:
         """Return the correction that only the file as a whole proves, after a walk over it."""
@@ -275,21 +274,15 @@ class Corrector:
         return data
 
     def _frame(
-        self,
-        window: Window,
-        at: int,
-        limit: int,
-        last: Frames | None,
-        before: Frames | None,
-        after: Frames | None,
+        self, window: Window, at: int, limit: int, around: Around, before: Frames | None
     ) -> tuple[Correction, Frames, int] | None:
-        """Return the only correction that makes the frame at `window.data[at]` sound, that frame, and its end. `last` is the last good frame
-        before it, `before` the same if it ends here."""
+        """Return the only correction that makes the frame at `window.data[at]` sound, that frame, and its end. `before` are the good frames
+        before it if they end here."""
         data = window.data
         unique: tuple[Correction, Frames, int] | None = None
         tried: set[tuple[int, int]] = set()
         context = self._codec.trial_context(self._context)
-        for place, bit, alone in self._codec.suspects(window, at, limit, last, after, context):
+        for place, bit, alone in self._codec.suspects(window, at, limit, around, context):
             if self._left < 0:
                 return None
             if (place, bit) in tried:
@@ -297,7 +290,7 @@ class Corrector:
             tried.add((place, bit))
             stored = int(data[place])
             data[place] = stored ^ 1 << bit
-            sound = self._trial(window, at, limit, last, before, after, (place, bit))
+            sound = self._trial(window, at, limit, around, before, (place, bit))
             data[place] = stored
             if sound is None or not (alone or self._fails(window, sound[0])):
                 continue
@@ -334,28 +327,21 @@ class Corrector:
         return kinds, rows
 
     def _trial(
-        self,
-        window: Window,
-        at: int,
-        limit: int,
-        last: Frames | None,
-        before: Frames | None,
-        after: Frames | None,
-        flip: tuple[int, int] | None,
-    ) -> tuple[Frames, ProvedPart] | None:
-        """Return the frame at `window.data[at]`, if it is sound and fits in its place, and what of it is proved."""
+        self, window: Window, at: int, limit: int, around: Around, before: Frames | None, flip: tuple[int, int] | None
+    ) -> tuple[Frames, ProvedPart] | None:  # fmt: skip
+        """Return the frame at `window.data[at]`, if it is sound and fits in its place, and what of it is proved. `before` as in `_frame`."""
         codec = self._codec
         frames = self._scan(window, at)
         if not len(frames) or int(frames.start[0]) != at or int(frames.end[0]) > limit:
             return None
         frame = frames.pick(slice(0, 1))
-        if codec.ordered is not None and not _in_order(codec, codec.ordered, frame, last, after):
+        if codec.ordered is not None and not _in_order(codec, codec.ordered, frame, around):
             return None
-        follower = after if int(frame.end[0]) == limit else None
+        adjoining = Around(before, around.after if int(frame.end[0]) == limit else None)
         context = codec.trial_context(self._context)
         part = None
-        if not codec.proved(window, frame, before, follower, flip, context):
-            part = codec.part_proved(window, frame, before, follower, flip, context)
+        if not codec.proved(window, frame, adjoining, flip, context):
+            part = codec.part_proved(window, frame, adjoining, flip, context)
             if part is None:
                 return None
         errors, rows = self._decoded(window, frame)
@@ -363,30 +349,30 @@ class Corrector:
             return None
         witnesses = [codec.checksum or "checksum"]
         witnesses += ["its rows"] if rows else []
-        witnesses += ["the next frame"] if follower is not None else []
+        witnesses += ["the next frame"] if adjoining.after is not None else []
         return frame, part or ProvedPart(at, int(frame.end[0]), "", tuple(witnesses))
 
 
 def _followed_by(before: Frames | None, frames: Frames) -> Frames:
     """Return the last of these frames, which follow those before."""
     columns = [(frames.start, frames.end, frames.header)]
-    if before is not None and len(before):
+    if before is not None:
         columns.insert(0, (before.start, before.end, before.header))
     start, end, header = (np.concatenate(column)[-LAST:] for column in zip(*columns, strict=True))
     return replace(frames, start=start, end=end, header=header.astype(frames.header.dtype, copy=False))
 
 
-def _in_order(codec: Codec, column: str, frame: Frames, before: Frames | None, after: Frames | None) -> bool:
+def _in_order(codec: Codec, column: str, frame: Frames, around: Around) -> bool:
     """Return whether a frame is between those around it in the order of the file."""
     low, high = codec.frame_bounds(frame, column)
     if low is None:
         return True
-    if before is not None and len(before):
-        _, last = codec.frame_bounds(before, column)
+    if around.before is not None:
+        _, last = codec.frame_bounds(around.before, column)
         if last is not None and not bool(low[0] > last[-1]):
             return False
-    if after is not None and len(after):
-        first, _ = codec.frame_bounds(after, column)
+    if around.after is not None:
+        first, _ = codec.frame_bounds(around.after, column)
         if first is not None and not bool(high[0] < first[0]):
             return False
     return True

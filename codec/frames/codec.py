@@ -43,7 +43,7 @@ from logwright.codec.frames.specification import Position, span_of
 from logwright.codec.frames.suspects import suspects
 from logwright.codec.kernels.bitflip import Flip
 from logwright.codec.single_frame import ending_bytes, typed_column
-from logwright.codec.window import Chunk, Decoded, Frames, Window
+from logwright.codec.window import Around, Chunk, Decoded, Frames, Window
 
 PORTION = 8 << 20
 """Bytes of frames that are decoded at a time, or one frame if it is larger."""
@@ -303,9 +303,7 @@ class FramedCodec(FrameFormat):
         accepted = moved is None or moved.need or self.accepts(window, moved.place, context)
         return moved if accepted else None
 
-    def suspects(
-        self, window: Window, at: int, limit: int, before: Frames | None, after: Frames | None, context: Any
-    ) -> Iterator[Flip]:
+    def suspects(self, window: Window, at: int, limit: int, around: Around, context: Any) -> Iterator[Flip]:
         return suspects(self.spec, window, at, limit)
 
     def _next(self, window: Window, at: int, context: Any) -> tuple[int, int, int]:

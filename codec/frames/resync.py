@@ -21,13 +21,13 @@ from logwright.codec.frames.specification import (
     FrameSpec,
     any_head,
     claim_constants,
-    equality_constants,
     length_constants,
     load_of,
     marker_constants,
     named_kernel,
     no_rule,
     span_of,
+    test_of,
 )
 from logwright.codec.kernels.intrinsics import load_i64le, load_u8
 from logwright.codec.kernels.kernel import kernel
@@ -234,12 +234,12 @@ def finder(spec: FrameSpec) -> Find:
     longest = spec.length.high if ascending else reach
     tests_head, head_rule = (0, any_head) if spec.head_rule is None else (1, spec.head_rule)
     head = max(shortest, spec.struct.head_size if tests_head else 0)
-    tests, load_test, test_at, test_values = equality_constants(spec)
+    passes = test_of(spec)
     padded, in_padding = (
         (0, no_padding) if spec.marker is None or spec.marker.length is None else (1, padding_test(spec))
     )
     # Whether a candidate of zeros is rejected by its length or its test.
-    skips = 0 if head <= bias <= longest and (not tests or 0 in test_values) else 1
+    skips = 0 if head <= bias <= longest and (spec.test is None or 0 in spec.test.values) else 1
     length = spec.struct[spec.length.field].type
     assert isinstance(length, Int)
     highest_at = length_at + (0 if length.order == ">" else length.width - 1)
@@ -274,20 +274,14 @@ def finder(spec: FrameSpec) -> Find:
                 p += 8
             for q in range(p, min(p + _TRIED, last + 1)):
                 p = q + 1
-                passed = True
-                if tests:
-                    value = load_test(buf, q + test_at)
-                    passed = False
-                    for test_value in test_values:
-                        if value == test_value:
-                            passed = True
-                if not passed:
+                if not passes(buf, q):
                     continue
                 size = load_length(buf, q + length_at) + bias
                 if size < head or size > longest or size > end - q:
                     continue
                 if len(buf) - q < head:
                     return q, UNSURE, head
+                passed = True
                 if ascending:
                     # Cheaper than the rule of the head, and enough for most candidates.
                     claim = load_claim(buf, q + claim_at)
@@ -314,7 +308,7 @@ def follower(spec: FrameSpec) -> Follow:
     """
     peek, shortest, longest = spec.peek, spec.length.low, spec.length.high
     load_length, length_at, bias = length_constants(spec)
-    tests, load_test, test_at, test_values = equality_constants(spec)
+    passes = test_of(spec)
     validated = validate(spec)
 
     def follow(
@@ -324,14 +318,8 @@ def follower(spec: FrameSpec) -> Follow:
             here = len(buf) - at
             if here < peek:
                 return at, CUT if left > here else BROKEN, low
-            if tests:
-                value = load_test(buf, at + test_at)
-                passed = False
-                for test_value in test_values:
-                    if value == test_value:
-                        passed = True
-                if not passed:
-                    return at, BROKEN, low
+            if not passes(buf, at):
+                return at, BROKEN, low
             size = load_length(buf, at + length_at) + bias
             if size < shortest or size > longest or size > left:
                 return at, BROKEN, low

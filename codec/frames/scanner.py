@@ -18,12 +18,12 @@ from logwright.codec.frames.specification import (
     PLAUSIBLE,
     FrameSpec,
     claim_constants,
-    equality_constants,
     length_constants,
     marker_constants,
     named_kernel,
     no_rule,
     span_of,
+    test_of,
 )
 from logwright.codec.kernels.intrinsics import copy, load_u8, prefetch
 from logwright.codec.kernels.kernel import kernel
@@ -114,7 +114,7 @@ def scanner(spec: FrameSpec, *, prefixed: bool = False) -> Scan:
     low, high = spec.length.low, spec.length.high
     prefetched = _AT_ONCE if low > _LINE else 0
     zero_ends = 1 if spec.zero_ends else 0
-    tests, load_test, test_at, test_values = equality_constants(spec)
+    passes = test_of(spec)
     (
         markers, sized, load_marker, marker_at, marker_value, load_size, size_at, size_bias, size_low, size_end,
     ) = marker_constants(spec)  # fmt: skip
@@ -147,14 +147,8 @@ def scanner(spec: FrameSpec, *, prefixed: bool = False) -> Scan:
                 return NEED, size_end, MARKER
             size = load_size(buf, at + size_at) + size_bias
             return (BAD_LENGTH if size < size_low or size > high else END), size, MARKER
-        if tests:
-            value = load_test(buf, at + test_at)
-            passed = False
-            for test_value in test_values:
-                if value == test_value:
-                    passed = True
-            if not passed:
-                return BAD_TEST, 0, 0
+        if not passes(buf, at):
+            return BAD_TEST, 0, 0
         size = length + bias
         return (BAD_LENGTH if size < low or size > high else END), size, MAIN
 
@@ -222,14 +216,8 @@ def scanner(spec: FrameSpec, *, prefixed: bool = False) -> Scan:
                 length = load_length(buf, at + length_at)
                 if zero_ends and length == 0:
                     return n, at, ZERO, 0, odd
-                if tests:
-                    value = load_test(buf, at + test_at)
-                    passed = False
-                    for test_value in test_values:
-                        if value == test_value:
-                            passed = True
-                    if not passed:
-                        return n, at, BAD_TEST, 0, odd
+                if not passes(buf, at):
+                    return n, at, BAD_TEST, 0, odd
                 why, size, kind = END, length + bias, MAIN
                 if size < low or size > high:
                     return n, at, BAD_LENGTH, 0, odd

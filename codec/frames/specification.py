@@ -259,13 +259,6 @@ def length_constants(spec: FrameSpec) -> tuple[Load, int, int]:
     return *load_at(spec.struct, spec.length.field), spec.length.bias
 
 
-def equality_constants(spec: FrameSpec) -> tuple[int, Load, int, tuple[int, ...]]:
-    """Return whether there is a test, the intrinsic that reads its field, where, and the values that pass."""
-    if spec.test is None:
-        return 0, *load_at(spec.struct, spec.length.field), (0,)
-    return 1, *load_at(spec.struct, spec.test.field), spec.test.values
-
-
 class MarkerConstants(NamedTuple):
     """Of marker frames: whether there are any, and whether they have a length; how the mark is read; how the size is read, its minimum, and
     the end of the fields."""
@@ -322,9 +315,9 @@ def no_rule(buf: Bytes, at: int, end: int, check: int) -> int:
     return CERTAIN
 
 
-@kernel("const u1[], i8")
+@kernel("const u1[], i8", inline=True)
 def any_head(buf: Bytes, at: int) -> bool:
-    """Accept every head: the specification has no `head_rule`."""
+    """Accept every head: the specification has no `test` or no `head_rule`."""
     return True
 
 
@@ -352,6 +345,26 @@ def named_kernel(
     """Make a kernel of a function that a factory made, under a unique name, by which it is cached."""
     function.__qualname__ = function.__name__ = f"{name}:{spec.name}"
     return kernel(signature, inline=inline)(function)
+
+
+@cache
+def test_of(spec: FrameSpec) -> Callable[[Bytes, int], bool]:
+    """Return the kernel `passes(buf, at)`: whether the head at `at` has one of the values of the specification's test."""
+    if spec.test is None:
+        return any_head
+    load, field_at = load_at(spec.struct, spec.test.field)
+    values = spec.test.values
+
+    def passes(buf: Bytes, at: int) -> bool:
+        stored = load(buf, at + field_at)
+        passed = False
+        for value in values:
+            if stored == value:
+                passed = True
+        return passed
+
+    test: Any = named_kernel("const u1[], i8", spec, "test", passes, inline=True)
+    return test  # type: ignore[no-any-return]
 
 
 @cache  # its kernel is compiled or loaded once

@@ -23,7 +23,7 @@ from logwright.codec.base import Codec
 from logwright.codec.fault import Fault, Kind, Severity, UnreadableError
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing, PlannedFile, Preads
-from logwright.codec.window import Frames, Window, zeros_in
+from logwright.codec.window import Around, Frames, Window, zeros_in
 
 WINDOW = Codec.window
 """Bytes of a window by default."""
@@ -146,9 +146,8 @@ class Hole:
     fault: Fault
     tail: bool
     """It reaches to the end of the file, and the disk can read all of it."""
-    before: Frames | None = None
+    around: Around = field(default_factory=Around)
     """The last good frames before it, up to `LAST` that are adjacent, and the first one after it."""
-    after: Frames | None = None
     adjoins: bool = False
     """The last good frame ends where the hole starts."""
 
@@ -156,7 +155,7 @@ class Hole:
         """Return the fault as a repair reports it that removes the stretch: what does not belong to a padding may have been the next frame."""
         if self.fault.kind is not Kind.PADDING or self.fault.lost:
             return self.fault
-        rows, lost = codec.loss_between(self.before, self.after, context)
+        rows, lost = codec.loss_between(self.around, context)
         return replace(self.fault, rows_lost=rows, lost=lost)
 
 
@@ -358,11 +357,12 @@ class Walk:
         padding = tail and fault.kind is Kind.PADDING
         rows, lost = fault.rows_lost, fault.lost
         first = after.pick(slice(0, 1)) if after is not None and len(after) else None
+        around = Around(self._last, first)
         if not (lost or rows == 0 or padding or severity is Severity.INFO):
-            known, lost = self.codec.loss_between(self._last, first, self.context)
+            known, lost = self.codec.loss_between(around, self.context)
             rows = known if rows is None else rows
         fault = replace(fault, length=length, severity=severity, rows_lost=rows, lost=lost)
-        return Hole(fault, tail, self._last, first, self.covered == fault.offset)
+        return Hole(fault, tail, around, self.covered == fault.offset)
 
     # Bytes that the disk cannot read
 

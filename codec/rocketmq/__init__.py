@@ -22,13 +22,13 @@ def _store() -> DirectoryCapabilities:
     from logwright.codec.rocketmq.repair.repair import OPTIONS, REBUILDS, StoreRepair, rebuild
     from logwright.codec.rocketmq.startup.start import STARTUP
     from logwright.codec.rocketmq.store import views
-    from logwright.codec.rocketmq.store.check import check
+    from logwright.codec.rocketmq.store.check import StoreChecker
     from logwright.codec.rocketmq.store.follow import StoreFollow
 
     return DirectoryCapabilities(
         combine=views.combine,
         predict=STARTUP,
-        check=check,
+        check=StoreChecker,
         follow=StoreFollow(),
         edit=DirectoryEdit(edit, OPTIONS),
         repair=DirectoryRepair(StoreRepair.repair, rebuild, REBUILDS, OPTIONS),

@@ -97,13 +97,3 @@ def noted(pieces: Iterable[Piece], names: list[str]) -> Iterator[Piece]:
         if piece.done:
             names.append(piece.name)
         yield piece
-
-
-def take(pieces: Iterable[Piece]) -> dict[str, bytes]:
-    """Join pieces to the contents of files. For small directories and tests."""
-    files: dict[str, bytearray] = {}
-    for piece in pieces:
-        content = files.setdefault(piece.name, bytearray())
-        at = len(content) if piece.offset is None else piece.offset
-        content[at : at + len(piece.data)] = bytes(piece.data)
-    return {name: bytes(data) for name, data in files.items()}

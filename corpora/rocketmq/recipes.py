@@ -71,7 +71,7 @@ def _sizes(rows: pa.RecordBatch) -> Any:
     return size + 12 * ((flags & 0x10) >> 4) + 12 * ((flags & 0x20) >> 5)
 
 
-def _made(view: str, batches: Batches, order: Order, size: int | None, **options: Any) -> Made:
+def _made(view: str, batches: Batches, size: int | None, **options: Any) -> Made:
     """Return the output of a recipe. `size` is that of a commit log file; None: there is one file without an end."""
 
     def expected() -> Iterator[pa.RecordBatch]:
@@ -121,7 +121,7 @@ def _plain(view: str) -> Callable[[Order], Made]:
     def make(order: Order) -> Made:
         options = order.given(OPTIONS)
         size = options.get(_FILE_SIZE) if view == "rows" else options.setdefault(_FILE_SIZE, 1 << 26)
-        return _made(view, lambda: _plain_rows(order), order, size, **options)
+        return _made(view, lambda: _plain_rows(order), size, **options)
 
     return make
 
@@ -173,7 +173,7 @@ def _mixed(view: str) -> Callable[[Order], Made]:
             _FILE_SIZE: 1 << 14, "mappedFileSizeConsumeQueue": 1000, "maxHashSlotNum": 50, "maxIndexNum": 200,
         }  # fmt: skip
         options = small if view == "messages" else {}
-        return _made(view, lambda: _mixed_rows(order), order, options.get(_FILE_SIZE), **options)
+        return _made(view, lambda: _mixed_rows(order), options.get(_FILE_SIZE), **options)
 
     return make
 

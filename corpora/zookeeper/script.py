@@ -173,26 +173,26 @@ class Script:
         if kind == 2:
             return ERROR, {"err": rng.choice([-101, -110, -103])}, session
         if kind == 3:
-            return MULTI, {"txns": self._multi(session)}, session
-        return (*self._change(session), session)
+            return MULTI, {"txns": self._multi()}, session
+        return (*self._change(), session)
 
-    def _multi(self, session: int) -> list[dict[str, Any]]:
+    def _multi(self) -> list[dict[str, Any]]:
         """Make a multi transaction that fails, without effect, or one that succeeds; each operation sees the previous ones."""
         if self._rng.below(3) == 0:
-            kind, body = self._change(session, allowed=(CREATE, SET_DATA))
+            kind, body = self._change(allowed=(CREATE, SET_DATA))
             return [
                 {"type": kind, "data": body},
                 {"type": ERROR, "data": {"err": -110}},
                 {"type": ERROR, "data": {"err": -2}},
             ]
-        kind, body = self._change(session, allowed=(CREATE, SET_DATA))
+        kind, body = self._change(allowed=(CREATE, SET_DATA))
         root = self.nodes[""]
         return [
             {"type": CHECK, "data": {"path": b"/", "version": root.stat["version"] + 1}},
             {"type": kind, "data": body},
         ][self._rng.below(2) :]
 
-    def _change(self, session: int, allowed: tuple[int, ...] | None = None) -> Change:
+    def _change(self, allowed: tuple[int, ...] | None = None) -> Change:
         rng = self._rng
         kinds = allowed or (
             CREATE,

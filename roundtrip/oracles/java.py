@@ -162,6 +162,12 @@ class Project:
         return target
 
 
+@functools.cache
+def release(sources: Path, version: str) -> Project:
+    """Return the project of one of several releases. Its `pom.xml` is in a folder named after its version below the `sources` of all."""
+    return Project(sources / version / "pom.xml", sources, SHARED)
+
+
 @contextlib.contextmanager
 def _alone() -> Iterator[None]:
     """Run the block in one process at a time: several Mavens damage their common repository."""

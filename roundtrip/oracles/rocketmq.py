@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from logwright.roundtrip.oracles.java import SHARED, JavaError, OracleError, Project, Session
+from logwright.roundtrip.oracles.java import JavaError, OracleError, Session, release
 
 __all__ = ["VERSIONS", "JavaError", "Loaded", "OracleError", "Queue", "available", "close", "load", "put"]
 
@@ -28,11 +28,6 @@ FLAGS = (
 )
 
 
-@functools.cache
-def project(version: str) -> Project:
-    return Project(SOURCES / version / "pom.xml", SOURCES, SHARED)
-
-
 _MOST_LOADS = 400
 """A store keeps a thread and memory after its shutdown, so the JVM is restarted after this number."""
 _loads: Counter[str] = Counter()
@@ -40,12 +35,12 @@ _loads: Counter[str] = Counter()
 
 @functools.cache
 def _session(version: str) -> Session:
-    return Session(project(version), "logwright.oracle.rocketmq.Oracle", "-Xmx512m", *FLAGS)
+    return Session(release(SOURCES, version), "logwright.oracle.rocketmq.Oracle", "-Xmx512m", *FLAGS)
 
 
 def available(version: str = VERSIONS[0]) -> str | None:
     """Return why this release cannot be used here; None if it can. The first call fetches its jars."""
-    return project(version).why_not()
+    return release(SOURCES, version).why_not()
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import functools
 from pathlib import Path
 from typing import Any
 
-from logwright.roundtrip.oracles.java import SHARED, JavaError, OracleError, Project, Session
+from logwright.roundtrip.oracles.java import JavaError, OracleError, Session, release
 
 __all__ = ["VERSIONS", "JavaError", "OracleError", "available", "load"]
 
@@ -15,18 +15,13 @@ _SOURCES = Path(__file__).parent / "java" / "zookeeper_old"
 
 
 @functools.cache
-def _project(version: str) -> Project:
-    return Project(_SOURCES / version / "pom.xml", _SOURCES, SHARED)
-
-
-@functools.cache
 def _session(version: str) -> Session:
-    return Session(_project(version), "org.apache.zookeeper.server.Loader", "-Xmx1g")
+    return Session(release(_SOURCES, version), "org.apache.zookeeper.server.Loader", "-Xmx1g")
 
 
 def available(version: str) -> str | None:
     """Return why this version cannot be used here; None if it can."""
-    return _project(version).why_not()
+    return release(_SOURCES, version).why_not()
 
 
 def load(version: str, data_dir: str | Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:

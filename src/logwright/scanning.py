@@ -22,7 +22,7 @@ from logwright.readers.report import Report
 from logwright.readers.report_data import MAX_FAULTS
 from logwright.readers.stable_open import stable_open
 from logwright.readers.startup import check_start
-from logwright.readers.stream import Mode, output_schema
+from logwright.readers.stream import Mode, ReadOptions, output_schema
 from logwright.readers.target import Skipped, Target, kind
 
 Paths = Path | Sequence[Path]
@@ -164,15 +164,8 @@ class Scan:
         ) as current:
             task.note(current.faults, report, self._mode, several=current.several)
             yield from plan.ready(current, self._columns, self._filter, self._limit)
-            yield from task.run(
-                current.tasks,
-                self._columns,
-                report,
-                mode=self._mode,
-                filter=self._filter,
-                limit=self._limit,
-                jobs=self._jobs,
-            )
+            options = ReadOptions(self._mode, self._filter, self._limit)
+            yield from task.run(current.tasks, self._columns, report, options, jobs=self._jobs)
 
     def to_reader(self) -> pa.RecordBatchReader:
         return pa.RecordBatchReader.from_batches(self.schema, iter(self))

@@ -353,12 +353,12 @@ def test_items_of_a_fixed_stride_are_explained() -> None:
 
 def test_consecutive_values_and_padding_are_explained() -> None:
     three = PAIR.pack({"key": b"k", "value": b"v"}) * 3
-    nodes = explain_values(PAIR, window(three + bytes(5), 7), Focus(), name="pair")
+    nodes = explain_values(PAIR, window(three + bytes(5), 7), Focus())
     check_nodes_tile(nodes, three + bytes(5), 7)
     assert [(each.name, each.start) for each in nodes] == [
-        ("pair", 7),
-        ("pair", 11),
-        ("pair", 15),
+        ("Pair", 7),
+        ("Pair", 11),
+        ("Pair", 15),
         (PADDING, 19),
     ]
     few = explain_values(PAIR, window(three), Focus(items=2))

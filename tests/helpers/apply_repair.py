@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from pieces import take
+
 from logwright.codec.engine.repair import RepairPlan
-from logwright.codec.store.build import Piece, take
+from logwright.codec.store.build import Piece
 from logwright.codec.store.extents import Copy
 
 

@@ -29,7 +29,7 @@ from logwright.codec.store.build import Builder, Placement
 from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role
 from logwright.codec.store.view import Part, View
 from logwright.codec.table import TIMESTAMP, Column, Table
-from logwright.codec.window import Decoded, Frames, Window
+from logwright.codec.window import Around, Decoded, Frames, Window
 from logwright.readers import listing
 
 HEAD = struct.Struct(">2sIqI")
@@ -247,11 +247,9 @@ class ToyFrames(Codec):
                     return at, 0
             at += 1
 
-    def loss_between(
-        self, before: Frames | None, after: Frames | None, context: Context
-    ) -> tuple[int | None, Mapping[str, Any]]:
-        first = None if before is None else int(before.header["id"][-1]) + 1
-        last = None if after is None else int(after.header["id"][0]) - 1
+    def loss_between(self, around: Around, context: Context) -> tuple[int | None, Mapping[str, Any]]:
+        first = None if around.before is None else int(around.before.header["id"][-1]) + 1
+        last = None if around.after is None else int(around.after.header["id"][0]) - 1
         return None, {"first_id": first, "last_id": last}
 
     def encode(self, rows: Any, frames: Any, file: Any, context: Any) -> Iterator[bytes]:

@@ -40,7 +40,7 @@ def our_restore(directory: MemoryDirectory, **options: Any) -> Answer:
         "tree_digest": tree.digest,
         "sessions": {str(session): timeout for session, timeout in tree.session_timeouts.items()},
         "digest_mismatches": restored.mismatches,
-        "snapshot_digest_left": None if restored.uncovered is None else restored.uncovered.zxid,
+        "snapshot_digest_left": restored.uncovered,
         "nodes": [
             _node(row, tree, settings)
             for batch in tree.nodes((*COLUMNS, "kind"))

@@ -17,12 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka_golden import CASES
 from kafka_log import derived_files
+from pieces import take
 
 import logwright as lw
 from logwright.codec import registry
 from logwright.codec.kafka.formats.log import codec as log
 from logwright.codec.option import Options
-from logwright.codec.store.build import Summary, take
+from logwright.codec.store.build import Summary
 from logwright.codec.window import Window
 
 LAYOUT = registry.get_layout("kafka.partition")

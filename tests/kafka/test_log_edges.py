@@ -26,6 +26,7 @@ from logwright.codec.kafka.formats.log.layout import HEAD, HEAD_SIZE
 from logwright.codec.kafka.formats.log.markers import MALFORMED, markers
 from logwright.codec.kafka.formats.log.write import BatchEncoder, BatchSettings
 from logwright.codec.kernels.compress import compress
+from logwright.codec.window import Around
 
 TOP, LOW = (1 << 63) - 1, -(1 << 63)
 
@@ -55,7 +56,7 @@ def test_file_of_another_name_has_no_base_offset() -> None:
     )
     bad = DecodedLog(raw_batch(0, b"\1" * 8, 1), name="copy.log", directory="")
     assert bad.faults[0].lost == {"first_offset": 0, "last_offset": 0}
-    assert CODEC.loss_between(None, None, bad.context) == (None, {})
+    assert CODEC.loss_between(Around(), bad.context) == (None, {})
 
 
 def test_implausible_length_is_not_trusted_if_batches_follow(monkeypatch: pytest.MonkeyPatch) -> None:

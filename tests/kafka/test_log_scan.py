@@ -19,6 +19,7 @@ from logwright.codec.base import Match
 from logwright.codec.fault import Kind, Severity, UsageError
 from logwright.codec.kafka.formats.log.codec import CODEC
 from logwright.codec.kafka.formats.log.layout import HEAD_SIZE, RECORD_BATCH
+from logwright.codec.window import Around
 
 THREE = [batch(0, [record(i) for i in range(3)]), batch(3), batch(4, [record(0), record(1)])]
 FILE = b"".join(THREE)
@@ -470,13 +471,13 @@ def test_unknown_hints_are_refused() -> None:
 
 def test_lost_offsets_are_those_between_the_frames() -> None:
     frames = CODEC.scan(window(FILE), 0, context())
-    neighbours = frames.pick(slice(0, 1)), frames.pick(slice(2, 3))
-    assert CODEC.loss_between(*neighbours, context()) == (
+    first, second, third = (frames.pick(slice(i, i + 1)) for i in range(3))
+    assert CODEC.loss_between(Around(first, third), context()) == (
         None,
         {"topic": "orders", "partition": 0, "first_offset": 3, "last_offset": 3},
     )
-    assert CODEC.loss_between(frames.pick(slice(0, 1)), frames.pick(slice(1, 2)), context()) == (0, {})
-    assert CODEC.loss_between(None, None, context(next_base=9))[1]["last_offset"] == 8
+    assert CODEC.loss_between(Around(first, second), context()) == (0, {})
+    assert CODEC.loss_between(Around(), context(next_base=9))[1]["last_offset"] == 8
 
 
 def test_batch_headers_bound_offsets_and_timestamps() -> None:

@@ -15,6 +15,7 @@ from kafka_repairs import OPTIONS, predict_start, repair
 from memory_directory import MemoryDirectory
 
 from logwright.codec import registry
+from logwright.codec.capability import CheckSettings
 from logwright.codec.kafka.formats.quorum_state import QUORUM_STATE_FILE
 from logwright.codec.kafka.store.raft_snapshots import read_snapshots
 from logwright.codec.option import Options
@@ -104,7 +105,7 @@ def checked(directory: MemoryDirectory) -> dict[str, tuple[str, str]]:
     """Return severity and details of the faults of snapshots that a check finds, without those of the files themselves."""
     options = Options(LAYOUT.read_options)
     plan = LAYOUT.plan(directory, options)
-    check = LAYOUT.capabilities.check(directory, plan, options, clean=None, live=None, deep=False)
+    check = LAYOUT.capabilities.check(directory, plan, options, CheckSettings(live=None, deep=False))
     _feed(directory, plan, check)
     return {
         name: (str(fault.severity), fault.detail)

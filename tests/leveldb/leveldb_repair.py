@@ -13,6 +13,7 @@ from leveldb_startup import GOLDEN, CraftedDatabase, open_listing, rows_of
 from memory_directory import MemoryDirectory
 
 from logwright.codec import registry
+from logwright.codec.capability import CheckSettings
 from logwright.codec.engine.repair import Removed, RepairPlan, Strategy
 from logwright.codec.fault import Fault, Severity
 from logwright.codec.frames.walk import Hole, ListedFile, Walk
@@ -73,7 +74,7 @@ def check_faults(
     """Return the faults of this severity that a check finds."""
     plan = LAYOUT.plan(directory, Options(LAYOUT.read_options))
     checker = LAYOUT.capabilities.check(
-        directory, plan, Options(LAYOUT.read_options), clean=None, live=False, deep=deep
+        directory, plan, Options(LAYOUT.read_options), CheckSettings(deep=deep)
     )
     faults = list(plan.faults)
     for file in plan.files:

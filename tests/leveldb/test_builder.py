@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from leveldb_build import KEYS, batch, check_levels, live_rows, numbered_rows, read_state
 from memory_directory import MemoryDirectory
+from pieces import take
 from row_batches import chunked
 
 import logwright as lw
@@ -30,7 +31,7 @@ from logwright.codec.leveldb.store.rolling import TableWriter
 from logwright.codec.leveldb.store.sorted_run import ROWS, twice
 from logwright.codec.option import Options
 from logwright.codec.sorting import Sorter
-from logwright.codec.store.build import Piece, take
+from logwright.codec.store.build import Piece
 
 LAYOUT = registry.get_layout("leveldb.db")
 

@@ -33,7 +33,7 @@ from logwright.readers import plan, stable_open, task
 from logwright.readers.combined import Combined
 from logwright.readers.report import Report
 from logwright.readers.resolve import resolve
-from logwright.readers.stream import Mode
+from logwright.readers.stream import Mode, ReadOptions
 
 __all__ = ["disk"]
 KEYS = st.sampled_from([b"", b"a", b"a\x00", b"ab", b"b", b"ba", b"c", b"key1", b"key10", b"key2", b"\xff"])
@@ -100,7 +100,9 @@ def in_parts(path: Path, size: int, mode: Mode = Mode.FAILFAST) -> list[tuple[by
     job = plan.reading(resolve(path))
     parts = pickle.loads(pickle.dumps(task.split_tasks(job.tasks, size)))
     batches = [
-        batch for part in parts for batch in task.run([part], ("key", "value"), Report(str(path)), mode=mode)
+        batch
+        for part in parts
+        for batch in task.run([part], ("key", "value"), Report(str(path)), ReadOptions(mode))
     ]
     return pairs(pa.Table.from_batches(batches, job.table.schema(("key", "value"))))
 
@@ -147,7 +149,7 @@ def test_damage_is_reported_once_by_all_ranges_together(place: Path, size: int) 
     report, batches = Report(str(path)), []
     for split in task.split_tasks(plan.reading(resolve(path)).tasks, size):
         mine = Report(str(path))
-        batches += list(task.run([split], ("key", "value"), mine, mode=Mode.PERMISSIVE))
+        batches += list(task.run([split], ("key", "value"), mine, ReadOptions(Mode.PERMISSIVE)))
         report.merge(mine)
     parts = pa.Table.from_batches(batches)
     assert sorted(map(str, parts.to_pylist())) == sorted(
@@ -237,7 +239,7 @@ def test_view_without_a_key_is_not_split(place: Path) -> None:
     assert len(work.split(1)) > 10
     keyless = replace(work, key=None)
     assert list(keyless.split(1)) == [keyless]
-    count = sum(batch.num_rows for batch in task.run([keyless], (), Report(""), filter=KEY0100))
+    count = sum(batch.num_rows for batch in task.run([keyless], (), Report(""), ReadOptions(filter=KEY0100)))
     assert count == 1
 
 

@@ -140,7 +140,7 @@ class Asking:
         self.asked.append((window.offset, len(window.data), at))
         return next(self.searches)
 
-    def loss_between(self, before: Any, after: Any, context: Any) -> tuple[None, dict[str, Any]]:
+    def loss_between(self, around: Any, context: Any) -> tuple[None, dict[str, Any]]:
         return None, {}
 
 

@@ -12,7 +12,7 @@ from fake_store import FRAMES_CODEC, FakeStore, ToyNote, frame, know
 
 import logwright as lw
 from logwright.cli import group
-from logwright.codec.capability import DirectoryCapabilities
+from logwright.codec.capability import CheckSettings, DirectoryCapabilities
 from logwright.codec.engine.startup import Answers, LostRows, Refused, Served, Settings, Startup
 from logwright.codec.fault import AccessError, Fault, Kind, Severity, UnsupportedError
 from logwright.codec.option import Options
@@ -75,17 +75,8 @@ class Watched(FakeStore):
             predict=Startup("toys", ("2", "1"), self.start, self.last_stop), check=self.checker
         )
 
-    def checker(
-        self,
-        listing: Listing,
-        plan: Plan,
-        options: Options,
-        *,
-        clean: bool | None,
-        live: bool | None,
-        deep: bool,
-    ) -> Counting:
-        return Counting(clean, live)
+    def checker(self, listing: Listing, plan: Plan, options: Options, settings: CheckSettings) -> Counting:
+        return Counting(settings.clean, settings.live)
 
     def discards(self, name: str) -> bool:
         return name.startswith("gone")

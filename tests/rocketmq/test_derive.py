@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from pieces import take
 
 from logwright.codec.rocketmq.derive import IndexWriter
 from logwright.codec.rocketmq.dispatch import dispatches
@@ -22,7 +23,6 @@ from logwright.codec.rocketmq.formats.commitlog.layout import (
 )
 from logwright.codec.rocketmq.startup.index_service import IndexService, key_hash, keys_of
 from logwright.codec.rocketmq.startup.message import Message, Rules, check
-from logwright.codec.store.build import take
 from logwright.codec.store.overlay import Overlay
 
 TEXTS = st.sampled_from(

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pieces import take
 
 import logwright as lw
-from logwright.codec.store.build import Piece, take
+from logwright.codec.store.build import Piece
 from logwright.codec.store.roots import Root, Roots, holds_files, name_without_roots, patterns_in
 from logwright.codec.window import Zeros
 from logwright.roundtrip.memory_filesystem import Kept, MemoryFileSystem

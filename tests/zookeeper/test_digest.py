@@ -7,9 +7,10 @@ import zlib
 import numpy as np
 import pytest
 
+from logwright.codec.java import int64
 from logwright.codec.kernels.crc32 import crc32_raw
 from logwright.codec.zookeeper.formats.snapshot.layout import LENGTH
-from logwright.codec.zookeeper.state.digest import counts, signed
+from logwright.codec.zookeeper.state.digest import counts
 from logwright.codec.zookeeper.state.tree_records import hash_records
 
 pytestmark = pytest.mark.kernel_modes
@@ -45,7 +46,7 @@ def test_only_digested_fields_change_the_digest() -> None:
 
 
 def test_digest_sums_wrap_at_64_bits() -> None:
-    assert [signed(item) for item in (0, (1 << 63) - 1, 1 << 63, (1 << 64) - 1, 1 << 64)] == [
+    assert [int64(item) for item in (0, (1 << 63) - 1, 1 << 63, (1 << 64) - 1, 1 << 64)] == [
         0,
         (1 << 63) - 1,
         -(1 << 63),

@@ -10,9 +10,8 @@ import pytest
 from zookeeper_nodes import acl_uses, node_at
 from zookeeper_replay import as_told, restored
 
-from logwright.codec.zookeeper.state import tree_fields as state
-from logwright.codec.zookeeper.state.tree import Tree
 from logwright.codec.zookeeper.state.tree_load import Mismatch
+from logwright.codec.zookeeper.state.tree_read import COLUMNS
 from logwright.corpora import cases
 from logwright.corpora.cases import Case
 
@@ -77,7 +76,7 @@ def test_tree_equals_what_clients_saw(name: str) -> None:
     tree.after_load()
     rows = {
         row["path"]: row
-        for batch in tree.nodes([column.name for column in Tree.COLUMNS])
+        for batch in tree.nodes([column.name for column in COLUMNS])
         for row in batch.to_pylist()
     }
     for item in reported:
@@ -114,7 +113,7 @@ def _as_client(row: dict[str, Any]) -> dict[str, Any]:
 def test_tree_from_rows_is_the_same(name: str) -> None:
     by_frames, item = restored(CASES[name])
     by_rows, two = restored(CASES[name], by_rows=True)
-    names = [column.name for column in Tree.COLUMNS]
+    names = [column.name for column in COLUMNS]
     assert list(by_rows.nodes(names)) == list(by_frames.nodes(names))
     assert by_rows.digest == by_frames.digest
     assert by_rows.session_timeouts == by_frames.session_timeouts
@@ -141,12 +140,3 @@ def test_digests_equal_the_servers(name: str) -> None:
     assert not restored(CASES[name], check=False)[1].mismatches
     if applied.mismatches and name != "dmg_digest_mismatch":
         assert applied.mismatches[-1] == Mismatch(tree.zxid, applied.mismatches[-1].stored, tree.digest)
-
-
-def test_transactions_on_missing_nodes_are_noted() -> None:
-    _, applied = restored(CASES["syn_delete_missing"])
-    assert [(note.zxid, note.code, note.path) for note in applied.noted] == [
-        (3, state.NONODE, b"/appv0/no"),
-        (4, state.NONODE, b"/appv0/no"),
-        (5, state.NONODE, b"/appv0/no/child"),
-    ]

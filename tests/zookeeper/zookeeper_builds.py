@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from memory_directory import MemoryDirectory
+from pieces import take
 
 import logwright as lw
 from logwright.codec import registry
 from logwright.codec.frames.walk import ListedFile
 from logwright.codec.option import Options
-from logwright.codec.store.build import Piece, take
+from logwright.codec.store.build import Piece
 from logwright.codec.zookeeper.names import parse
 from logwright.codec.zookeeper.state.tree import Tree
 from logwright.writers.staged import StagedWrite

@@ -12,6 +12,7 @@ from memory_directory import MemoryDirectory
 from zookeeper_startup import GOLDEN, data_directory, nodes_of, server, start
 
 from logwright.codec import registry
+from logwright.codec.capability import CheckSettings
 from logwright.codec.engine.repair import Removed, RepairPlan, Strategy
 from logwright.codec.fault import Fault, Severity
 from logwright.codec.frames.walk import Hole, ListedFile, Walk
@@ -55,7 +56,7 @@ def checked(
     """Return the faults of a directory with this severity."""
     options = Options(LAYOUT.read_options)
     plan = LAYOUT.plan(directory, options)
-    checker = LAYOUT.capabilities.check(directory, plan, options, clean=None, live=False, deep=deep)
+    checker = LAYOUT.capabilities.check(directory, plan, options, CheckSettings(deep=deep))
     actual = list(plan.faults)
     for file in plan.files:
         if file.codec is None or file.role in (Role.LEFTOVER, Role.FOREIGN):

@@ -85,8 +85,7 @@ def encoded(window: Window, frames: Frames, context: Any) -> tuple[Window, Frame
 
 def _add(out: Applied, more: Applied, since: int | None) -> int | None:
     out.count += more.count
-    out.notes += more.notes
-    out.noted += more.noted
+    out.unread += more.unread
     out.mismatches += more.mismatches
     assert more.died is None
     return None if more.count else since

@@ -19,6 +19,7 @@ from logwright.codec.bookkeeper.startup.index_file import LAC_OFFSET, LAC_SIZE, 
 from logwright.codec.bookkeeper.startup.journal import Reader, first_record, version_of
 from logwright.codec.bookkeeper.store import rocks, tree
 from logwright.codec.bookkeeper.store.tree import Tree
+from logwright.codec.capability import CheckSettings
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.frames.scanner import MAIN
 from logwright.codec.frames.walk import ListedFile
@@ -66,7 +67,7 @@ class JournalRecords:
 class BookieChecker:
     """See `logwright.codec.capability.Check`."""
 
-    def __init__(self, listing: Listing, plan: Plan, options: Options) -> None:
+    def __init__(self, listing: Listing, plan: Plan, options: Options, settings: CheckSettings) -> None:
         self._listing, self._plan = listing, plan
         self._tree = Tree(listing, Options((*tree.READ_OPTIONS, *tree.SETTINGS), _known(options)))
         self._passwords = options.to_dict().get("passwd")
@@ -498,10 +499,3 @@ class BookieChecker:
 def _known(options: Options) -> dict[str, object]:
     known = {option.name for option in (*tree.READ_OPTIONS, *tree.SETTINGS)}
     return {name: value for name, value in options.to_dict().items() if name in known and value is not None}
-
-
-def check(
-    listing: Listing, plan: Plan, options: Options, *, clean: bool | None, live: bool | None, deep: bool
-) -> BookieChecker:
-    """See `codec.capability.Check`."""
-    return BookieChecker(listing, plan, options)

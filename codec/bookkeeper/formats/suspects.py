@@ -44,7 +44,7 @@ from logwright.codec.kernels.crc32 import crc32_update
 from logwright.codec.kernels.crc32c import crc32c_update
 from logwright.codec.kernels.intrinsics import load_i32be, load_i64be
 from logwright.codec.option import Options
-from logwright.codec.window import Frames, Window
+from logwright.codec.window import Around, Frames, Window
 
 _SIZE = 4
 SAMPLE = 1 << 20
@@ -108,15 +108,12 @@ class DigestedCodec(FramedCodec):
             return new
         return entry_fields.resealed(frame, new, path, None if context is None else context.digests)
 
-    def suspects(
-        self, window: Window, at: int, limit: int, before: Frames | None, after: Frames | None, context: Any
-    ) -> Iterator[Flip]:
+    def suspects(self, window: Window, at: int, limit: int, around: Around, context: Any) -> Iterator[Flip]:
         return suspects(window, at, limit, context.digests)
 
     def proved(
-        self, window: Window, frame: Frames, before: Frames | None, after: Frames | None, flip: tuple[int, int] | None,
-        context: Any,
-    ) -> bool:  # fmt: skip
+        self, window: Window, frame: Frames, around: Around, flip: tuple[int, int] | None, context: Any
+    ) -> bool:
         return int(frame.header["frame_kind"][0]) == scanner.MAIN and proved(window, frame, context.digests)
 
     def trial_context(self, context: Any) -> Any:

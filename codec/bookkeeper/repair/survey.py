@@ -10,7 +10,6 @@ import numpy as np
 from logwright.codec.arrays import Int64s
 from logwright.codec.bookkeeper.formats import digest, journal
 from logwright.codec.bookkeeper.formats.entrylog import codec as entrylog
-from logwright.codec.bookkeeper.formats.entrylog.layout import MAP_ENTRY
 from logwright.codec.bookkeeper.repair.databases import Databases, databases_of
 from logwright.codec.bookkeeper.startup import journal as system_journal
 from logwright.codec.bookkeeper.startup.bookie import EXPLICIT_LAC, FENCE, KEY
@@ -23,7 +22,7 @@ from logwright.codec.bookkeeper.store.tree import Tree
 from logwright.codec.engine.repair import Removed
 from logwright.codec.fault import Severity
 from logwright.codec.frames.codec import FramedCodec, Part
-from logwright.codec.frames.scanner import HEADER, MAIN, MARKER
+from logwright.codec.frames.scanner import HEADER, MAIN
 from logwright.codec.frames.walk import Hole, ListedFile, Walk
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing
@@ -55,8 +54,6 @@ class SurveyedFile:
     length: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
     bad: list[tuple[int, int]] = field(default_factory=list)
     removed: list[Removed] = field(default_factory=list)
-    maps: list[tuple[int, int]] = field(default_factory=list)
-    """The batches of ledgers maps, in an entry log."""
     header: bool = False
     """Whether the header of the file is undamaged."""
     boundaries: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
@@ -118,14 +115,6 @@ def survey_file(
         kind = frames.header["frame_kind"]
         ends.append(frames.end + window.offset)
         out.header = out.header or bool((kind == HEADER).any())
-        if "entry_id" in (frames.header.dtype.names or ()):
-            at = (kind == MARKER) & (frames.header["entry_id"].astype(np.int64) == MAP_ENTRY)
-            pairs = zip(
-                (frames.start[at] + window.offset).tolist(),
-                (frames.end[at] + window.offset).tolist(),
-                strict=True,
-            )
-            out.maps += list(pairs)
         part = Part(window.data, frames.start, frames.end, frames.header, window.offset).pick(kind == MAIN)
         wrong = codec.refused(part, context)
         for i, fault in wrong:

@@ -274,7 +274,6 @@ class DbStorage(Storage):
 
     def __init__(self, overlay: Overlay, tree: Tree, settings: Any) -> None:
         super().__init__()
-        self.overlay = overlay
         self.parts = [_DbDirectory(overlay, tree, i, settings) for i in range(len(tree.ledgers))]
 
     def _of(self, ledger: int) -> _DbDirectory:

@@ -43,7 +43,7 @@ from logwright.codec.store.listing import Listing
 from logwright.codec.store.overlay import Overlay
 from logwright.codec.window import Chunk, Zeros
 
-_JOURNAL_HEADER, _ALIGNMENT = 512, 512
+_JOURNAL_HEADER = 512
 WRITE_JOURNAL = Option("journalWriteData", False, "Whether entries are written to a journal too", parse_bool)
 JOURNAL_SIZE = Option("journalMaxSizeMB", 2048, "Size in MiB at which a journal is rolled", low=1)
 BOOKIE_ID = Option("bookieId", "127.0.0.1:3181", "The bookie's id in the cookies", parse_text)

@@ -45,8 +45,6 @@ class StoredEntries:
     ledger: Int64s
     entry: Int64s
     start: Int64s
-    end: Int64s
-    part: Part
 
 
 def entries_of(
@@ -62,7 +60,7 @@ def entries_of(
             part = part.pick(np.delete(np.arange(len(part)), refused))
         if len(part):
             ledger, entry = (part.head[field].astype(np.int64) for field in ("ledger_id", "entry_id"))
-            yield StoredEntries(ledger, entry, part.start + window.offset, part.end + window.offset, part)
+            yield StoredEntries(ledger, entry, part.start + window.offset)
 
 
 def files_of(tree: Tree) -> Iterator[tuple[str, FramedCodec, int]]:

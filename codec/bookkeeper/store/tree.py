@@ -36,7 +36,6 @@ _LOG = re.compile(r"([0-9a-f]{1,8})\.log")
 _JOURNAL = re.compile(r"([0-9a-fA-F]{1,16})\.txn")
 _MARK = re.compile(r"lastMark(?:\.(\d+))?")
 _INDEX = re.compile(r"[0-9a-f]{1,2}/[0-9a-f]{1,2}/([0-9a-f]{1,16})\.idx")
-_HEADER = 1024
 
 
 def parse_directories(value: object) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 
 from logwright.codec import plural
 from logwright.codec.arrays import Bytes, Int64s
+from logwright.codec.capability import CheckSettings
 from logwright.codec.describe import DescriptionError
 from logwright.codec.fault import Fault, Kind, LogwrightError, Severity
 from logwright.codec.kafka.check.epochs import EpochCheck
@@ -410,8 +411,6 @@ def _recovery_point(listing: Listing) -> int:
         return 0
 
 
-def check(
-    listing: Listing, plan: Plan, options: Options, *, clean: bool | None, live: bool | None, deep: bool
-) -> PartitionChecker:
+def check(listing: Listing, plan: Plan, options: Options, settings: CheckSettings) -> PartitionChecker:
     """See `codec.capability.Check`."""
-    return PartitionChecker(listing, plan, clean, live, log_start(listing, options)[0])
+    return PartitionChecker(listing, plan, settings.clean, settings.live, log_start(listing, options)[0])

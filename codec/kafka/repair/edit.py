@@ -125,10 +125,7 @@ class _Editor:
         self, listing: Listing, file: PlannedFile, change: Change, options: Options, cut: list[Removed]
     ) -> None:
         self.listing, self.file, self.change, self.cut = listing, file, change, cut
-        own = Options(
-            log.CODEC.options,
-            {option.name: options[option.name] for option in FILE_OPTIONS if options.given(option.name)},
-        )
+        own = Options(log.CODEC.options, options.passed(FILE_OPTIONS))
         settings = BatchSettings.of(own)
         self.compression = settings.compression if own.given("compression.type") else None
         self.rebatching = (

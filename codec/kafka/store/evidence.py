@@ -41,7 +41,7 @@ from logwright.codec.kafka.names import (
 )
 from logwright.codec.store.listing import Listing
 
-_LAYOUT, _LOG = "kafka.partition", "kafka.log"
+_LOG = "kafka.log"
 _LARGEST_EPOCHS = 16 << 20
 _LEFT = ((".index", ""), (".timeindex", ""), (".txnindex", ""), (".log", ".cleaned"))
 """Files without which no segment loses its log."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -18,9 +17,8 @@ from logwright.codec.kafka.formats.log.markers import markers
 from logwright.codec.kafka.names import parse_directory
 from logwright.codec.kafka.state.producers import ProducerState
 from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role
+from logwright.codec.table import moment
 from logwright.codec.window import Frames, Window
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def facts(listing: Listing, plan: Plan) -> Mapping[str, Any]:
@@ -76,20 +74,12 @@ class PartitionFacts:
             "batches": self.batches,
             "records": self.records,
             "compression": dict(self.compressions),
-            "max_timestamp": [_moment(time) for time in self.times] or None,
+            "max_timestamp": [moment(time) for time in self.times] or None,
             "open_transactions": [
                 {"producer_id": key, "first_offset": first}
                 for key, first in self.state.open_transactions.items()
             ],
         }
-
-
-def _moment(milliseconds: int) -> Any:
-    """Return a time; the milliseconds if the calendar does not reach it."""
-    try:
-        return _EPOCH + timedelta(milliseconds=milliseconds)
-    except OverflowError:
-        return milliseconds
 
 
 def copy_of(listing: Listing, plan: Plan) -> tuple[str, str | None] | None:

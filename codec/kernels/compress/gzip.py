@@ -36,7 +36,7 @@ def read(codec: str, data: memoryview, limit: int) -> Bytes:
 
 
 def _single_member(data: memoryview, limit: int) -> bytes | None:
-    """Return the content of an undamaged member with a plain header and nothing behind it. None if it is another one, or has to be read
+    """Return the content of an undamaged member with a plain header and nothing after it. None if it is another one, or has to be read
     by zlib: that decides what is damaged."""
     isal = _isal()
     if isal is None or data[: len(PLAIN)] != PLAIN:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from logwright.codec.capability import CheckSettings
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.frames.walk import ListedFile
 from logwright.codec.leveldb.check.table import TableCheck
@@ -44,17 +45,8 @@ ADVICE = (
 class DatabaseChecker:
     """See `logwright.codec.capability.Check`. With `deep`, the contents of blocks are checked."""
 
-    def __init__(
-        self,
-        listing: Listing,
-        plan: Plan,
-        options: Options,
-        *,
-        clean: bool | None,
-        live: bool | None,
-        deep: bool,
-    ) -> None:
-        self._listing, self._deep = listing, deep
+    def __init__(self, listing: Listing, plan: Plan, options: Options, settings: CheckSettings) -> None:
+        self._listing, self._deep = listing, settings.deep
         descriptor = read_descriptor(listing)
         self._version = descriptor.version if descriptor.error is None else None
         self._manifest = descriptor.manifest or ""

@@ -149,7 +149,7 @@ class TableEdit:
     """A table with changed entries, described by its `blocks`."""
 
     def __init__(self, reader: Tables, surveyed: Table, change: Change) -> None:
-        self.reader, self.table, self.change = reader, surveyed, change
+        self.change = change
         if surveyed.unsupported:
             raise UnsupportedError(
                 "the table has blocks or entries of an unknown type, which cannot be searched for what to change",

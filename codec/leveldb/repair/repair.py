@@ -113,8 +113,7 @@ class DatabaseRepair(RepairPlan, Repairer):
                 advice="Use strategy salvage or prefix, which need no order",
             )
         known = (_COMPARATOR, *start.OPTIONS)
-        given_options = {option.name: options[option.name] for option in known if options.given(option.name)}
-        settings = Options(known, {"comparator": comparator, **given_options})
+        settings = Options(known, {"comparator": comparator, **options.passed(known)})
         started = start.STARTUP.run(listing, plan, settings, version=options["version"], clean=None)
         return SystemRepair(started, LAYOUT.order)
 

@@ -31,8 +31,6 @@ class State:
     version: Version = field(default_factory=Version)
     sound: bool = False
     """Whether it was read completely, and nothing is missing in it."""
-    current: bool = False
-    """Whether CURRENT names it."""
     gone: set[int] = field(default_factory=set)
     """Tables that an edit deletes and no later one adds."""
     complete_below: int = 0
@@ -54,7 +52,6 @@ def read_state(listing: Listing, manifests: Sequence[Entry]) -> State:
     if named in sizes:
         state = _read(listing, named, sizes[named])
         if state.version.edits:
-            state.current = True
             return state
     others = [_read(listing, entry.name, entry.size) for entry in manifests if entry.name != named]
     best = max(others, key=lambda candidate: candidate.rank, default=State())

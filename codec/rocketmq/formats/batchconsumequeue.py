@@ -27,7 +27,7 @@ UNIT = Struct(
     doc="Units are contiguous. A broker finds a message's unit by binary search on base_offset.",
     source="BatchConsumeQueue.CQ_STORE_UNIT_SIZE",
 )
-_SIZE, _COMPACTED, _END = UNIT.offset("size"), UNIT.offset("compacted_offset"), UNIT.min_size
+_COMPACTED, _END = UNIT.offset("compacted_offset"), UNIT.min_size
 
 
 def _impossible(entries: Entries) -> Bools:

@@ -38,7 +38,6 @@ class BatchConsumeQueue:
     """A batch consume queue. `max_phy` is the physical offset of the last message."""
 
     def __init__(self, overlay: Overlay, topic: str, queue_id: int, size: int) -> None:
-        self.topic, self.queue_id = topic, queue_id
         self.queue = MappedFileQueue(overlay, f"batchconsumequeue/{topic}/{queue_id}", size)
         self.max_phy = -1
         self.min_offset = self.max_offset = 0

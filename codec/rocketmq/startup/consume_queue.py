@@ -6,11 +6,12 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from logwright.codec.java import int64
 from logwright.codec.rocketmq.formats.consumequeue import FILLER, UNIT
 from logwright.codec.rocketmq.formats.consumequeue_ext import ADDRESS, FIRST_TAG
 from logwright.codec.rocketmq.formats.consumequeue_ext import UNIT as EXT_UNIT
 from logwright.codec.rocketmq.startup.mapped_file import LoadError, MappedFile, MappedFileQueue
-from logwright.codec.rocketmq.startup.message import Message, ThrownError, int64
+from logwright.codec.rocketmq.startup.message import Message, ThrownError
 from logwright.codec.store.overlay import Overlay
 
 SIZE = UNIT.min_size

@@ -7,7 +7,7 @@ import struct
 import zlib
 from dataclasses import dataclass, field
 
-from logwright.codec.java import java_string
+from logwright.codec.java import int64, java_string
 from logwright.codec.rocketmq.formats.commitlog.layout import (
     BLANK_MAGIC,
     BORN_V6,
@@ -67,11 +67,6 @@ class ThrownError(Exception):
 def int32(value: int) -> int:
     """Return the low 32 bits as a signed number, as Java's `int` overflows."""
     return (value + (1 << 31)) % (1 << 32) - (1 << 31)
-
-
-def int64(value: int) -> int:
-    """Return the low 64 bits as a signed number, as Java's `long` overflows."""
-    return (value + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def string_hash(text: str) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from logwright.codec.java import int64
 from logwright.codec.rocketmq.formats.commitlog.layout import BORN_V6, PREPARED, ROLLBACK, V1, V2
 from logwright.codec.rocketmq.startup.batch_consume_queue import BatchConsumeQueue
 from logwright.codec.rocketmq.startup.consume_queue import ConsumeQueue, ConsumeQueueExt, Unit
@@ -21,7 +22,6 @@ from logwright.codec.rocketmq.startup.message import (
     check,
     decode,
     int32,
-    int64,
     integer,
     multi_dispatch,
     reach,
@@ -135,7 +135,6 @@ class MessageStore:
         self.index = IndexService(overlay, config.slots, config.entries, tags=version.bounded)
         self._window: tuple[MappedFile | None, int, bytes] = None, 0, b""
         """Bytes of a commit log file, which are not read again for the next message: file, position and content."""
-        self.warnings: list[str] = []
         self.ended: str = ""
         """Why the log ends before its last byte; "" if it does not."""
         self.writable = True

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from logwright.codec import plural
 from logwright.codec.arrays import Bools, Int64s
+from logwright.codec.capability import CheckSettings
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.fixed import without_zeros
 from logwright.codec.frames.scanner import BAD_CLAIM, MAIN
@@ -91,16 +92,15 @@ class StoreChecker:
     Memory is bounded by a block of messages, the messages without a correct unit, and those of one queue that has any.
     """
 
-    def __init__(
-        self, listing: Listing, plan: Plan, options: Options, *, clean: bool | None, live: bool, deep: bool
-    ) -> None:
-        self._listing, self._deep, self._live = listing, deep, live
+    def __init__(self, listing: Listing, plan: Plan, options: Options, settings: CheckSettings) -> None:
+        live, clean = bool(settings.live), settings.clean
+        self._listing, self._deep, self._live = listing, settings.deep, live
         aborted = any(entry.name == tree.ABORT for entry in listing.entries())
         self._dispatches = live or (aborted if clean is None else not clean)
         """Whether messages at the end of the log may still be without units, which a broker adds."""
         self._missing = plan.missing
         self._log = Log(listing, plan, options)
-        index = [file for file in plan.files if file.codec == INDEX] if deep else []
+        index = [file for file in plan.files if file.codec == INDEX] if settings.deep else []
         self._index = IndexCheck(listing, index, live=live)
         self._times = StoreTimes()
         self._ext = [file for file in plan.files if tree.first(file.name) == tree.EXT]
@@ -569,16 +569,3 @@ def _repeated(steps: Int64s) -> Bools:
     out = np.zeros(len(steps) + 1, np.bool_)
     out[1:] = (steps == 0) & (np.r_[steps[1:], 1] == 1)[: len(steps)]
     return out
-
-
-def check(
-    listing: Listing,
-    plan: Plan,
-    options: Options,
-    *,
-    clean: bool | None,
-    live: bool | None,
-    deep: bool,
-) -> StoreChecker:
-    """See `codec.capability.Check`."""
-    return StoreChecker(listing, plan, options, clean=clean, live=bool(live), deep=deep)

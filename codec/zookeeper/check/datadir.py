@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from logwright.codec import plural
+from logwright.codec.capability import CheckSettings
 from logwright.codec.engine.repair import Removed
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.option import Options
@@ -52,17 +53,8 @@ _MOST = 20
 class DataDirChecker:
     """See `logwright.codec.capability.Check`. `deep`: replay the transactions and compare digests."""
 
-    def __init__(
-        self,
-        listing: Listing,
-        plan: Plan,
-        options: Options,
-        *,
-        clean: bool | None,
-        live: bool | None,
-        deep: bool,
-    ) -> None:
-        self._listing, self._plan, self._deep = listing, plan, deep
+    def __init__(self, listing: Listing, plan: Plan, options: Options, settings: CheckSettings) -> None:
+        self._listing, self._plan, self._deep = listing, plan, settings.deep
         self._faults: list[tuple[str, Fault]] = []
         self._file: PlannedFile | None = None
         self._records: dict[str, list[Part]] = {}

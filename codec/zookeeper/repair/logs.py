@@ -128,8 +128,8 @@ class _LogSurvey:
     def __init__(self, listing: Listing, file: str, size: int, options: Options, *, correct: bool) -> None:
         self.correct = correct
         self.read = ListedFile(listing, file, size)
-        own = {limit.name: options[limit.name] for limit in LIMITS if options.given(limit.name)}
-        self.context = txnlog.CODEC.context(base(file), Options(txnlog.CODEC.options, own))
+        own = Options(txnlog.CODEC.options, options.passed(LIMITS))
+        self.context = txnlog.CODEC.context(base(file), own)
         named = names.parse(base(file))
         self.named = None if named is None else named.zxid
         self.log = Log.of(file, size, self.named or 0)

@@ -110,10 +110,7 @@ class DataDirRepair(RepairPlan, Repairer):
 
     @classmethod
     def as_system(cls, listing: Listing, plan: Plan, options: Options) -> RepairPlan:
-        start_options = {
-            option.name: options[option.name] for option in START_OPTIONS if options.given(option.name)
-        }
-        settings = Options(START_OPTIONS, start_options)
+        settings = Options(START_OPTIONS, options.passed(START_OPTIONS))
         started = STARTUP.run(listing, plan, settings, version=options[VERSION.name], clean=None)
         return SystemRepair(started, LAYOUT.order)
 

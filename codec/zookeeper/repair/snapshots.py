@@ -129,8 +129,7 @@ class ReadSnapshot:
 
 
 def _context(name: str, options: Options) -> SnapshotContext:
-    own = {limit.name: options[limit.name] for limit in LIMITS if options.given(limit.name)}
-    return snapshot.CODEC.context(base(name), Options(snapshot.CODEC.options, own))
+    return snapshot.CODEC.context(base(name), Options(snapshot.CODEC.options, options.passed(LIMITS)))
 
 
 class NodeSurvey:

@@ -50,22 +50,13 @@ _PORTION = 1 << 16
 _OWNER = STAT_PERSISTED.offset("ephemeral_owner")
 
 
-@dataclass(frozen=True, slots=True)
-class ZxidDigest:
-    """`DataTree.ZxidDigest`."""
-
-    zxid: int
-    version: int
-    digest: int
-
-
 @dataclass
 class Loaded:
     """The state after the snapshots were tried. What rejected snapshots added to sessions and digests stays."""
 
     sessions: dict[int, int] = field(default_factory=dict)
-    digest: ZxidDigest | None = None
-    """`digestFromLoadedSnapshot`."""
+    digest_zxid: int | None = None
+    """The zxid of `digestFromLoadedSnapshot`."""
     file: DataFile | None = None
     tree: Tree | None = None
     mismatches: list[Mismatch] = field(default_factory=list)
@@ -234,7 +225,7 @@ class Reading:
         shape = Shape.of(lambda offset, length: data[offset : offset + length], len(data))
         tree = Tree(**self.settings.tree)
         tree.load_shape(shape, zxid)
-        loaded = tree.load_frames(self.window, frames, shape)
+        loaded = tree.load_frames(self.window, frames)
         orphan, stranger = (
             len(frames) if index is None else index for index in (loaded.orphan, loaded.stranger)
         )
@@ -287,22 +278,23 @@ class Reading:
     def _digest(self, zxid: int) -> bool:
         """`DataTree.deserializeZxidDigest`: return whether a digest is present."""
         try:
-            digest, version = self._long(), self._int()
-            value = self._hex() if version < _OLD_DIGEST else self._long()
+            digest_zxid, version = self._long(), self._int()
+            if version < _OLD_DIGEST:
+                self._hex()
+            else:
+                self._long()
         except EndOfFile:
             return False
-        self.loaded.digest = ZxidDigest(digest, version, value) if digest > 0 and digest >= zxid else None
+        self.loaded.digest_zxid = digest_zxid if digest_zxid > 0 and digest_zxid >= zxid else None
         return True
 
-    def _hex(self) -> int:
+    def _hex(self) -> None:
         """Read a digest of an unreleased format. Raises `Thrown`."""
         start = self.at + 4
         self._done(*read_bytes(self.data, self.at, len(self.data), self.settings.limit))
         text = java_string(self.data[start : self.at].tobytes())
-        value = parse_hex(text)
-        if value is None:
+        if parse_hex(text) is None:
             raise NumberFormat(f'For input string: "{text}" under radix 16')
-        return value
 
     def _last_processed(self) -> bool:
         """`DataTree.deserializeLastProcessedZxid`. The zxid in the file name counts."""

@@ -31,7 +31,6 @@ WINDOW = 4 << 20
 class Records:
     """Consecutive transactions of one log."""
 
-    file: DataFile
     window: Window
     frames: Frames
 
@@ -81,7 +80,7 @@ class FileTxnLog:
                     if not len(later):
                         continue
                     forwarding = False
-                    records = Records(file, records.window, records.frames.pick(slice(int(later[0]), None)))
+                    records = Records(records.window, records.frames.pick(slice(int(later[0]), None)))
                 yield records
 
     def _file(self, file: DataFile, *, last: bool) -> Iterator[Records | Stop]:
@@ -107,7 +106,7 @@ class FileTxnLog:
             frames, stop, why, need = self._scan(window)
             good, failure = self._deserialize(window, frames)
             if len(good):
-                yield Records(file, window, good)
+                yield Records(window, good)
             if failure is not None:
                 place = at + int(frames.start[len(good)])
                 if isinstance(failure, EndOfFile):

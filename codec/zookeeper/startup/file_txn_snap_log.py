@@ -25,7 +25,7 @@ from logwright.codec.zookeeper.startup.exceptions import (
     SnapDirContent,
     died_of,
 )
-from logwright.codec.zookeeper.startup.file_snap import FileSnap, Loaded, ZxidDigest
+from logwright.codec.zookeeper.startup.file_snap import FileSnap, Loaded
 from logwright.codec.zookeeper.startup.file_txn_log import FileTxnLog, Records, Stop
 from logwright.codec.zookeeper.startup.nulls import in_txn
 from logwright.codec.zookeeper.startup.settings import ServerSettings
@@ -52,8 +52,8 @@ class Restored:
     stops: list[Stop] = field(default_factory=list)
     mismatches: list[int] = field(default_factory=list)
     """Zxids after which the tree did not have the stored digest."""
-    uncovered: ZxidDigest | None = None
-    """The digest of the snapshot, if no transaction reached its zxid."""
+    uncovered: int | None = None
+    """The zxid of the snapshot's digest, if no transaction reached it."""
 
     @property
     def begun(self) -> int:
@@ -128,9 +128,9 @@ class FileTxnSnapLog:
             if gap is not None:
                 raise gap.failure
         restored.last_processed = restored.tree.zxid
-        digest = restored.loaded.digest
-        if digest is not None and not self._reached(restored, digest.zxid):
-            restored.uncovered = digest
+        digest_zxid = restored.loaded.digest_zxid
+        if digest_zxid is not None and not self._reached(restored, digest_zxid):
+            restored.uncovered = digest_zxid
 
     def _reached(self, restored: Restored, zxid: int) -> bool:
         """Return whether the zxid of a snapshot's digest is that of the snapshot or of a later transaction."""

@@ -49,7 +49,7 @@ def warnings(listing: Listing, restored: Restored, deleted: Deleted) -> Iterator
     if restored.uncovered is not None:
         yield (
             f"Highest txn zxid {zxid_text(restored.zxid)} is not covering the snapshot digest zxid "
-            f"{zxid_text(restored.uncovered.zxid)}, which might lead to inconsistent state"
+            f"{zxid_text(restored.uncovered)}, which might lead to inconsistent state"
         )
     for paths, why in (
         (deleted.expired, "nodes with a TTL are deleted, since extendedTypesEnabled is off"),

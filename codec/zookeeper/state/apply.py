@@ -18,7 +18,7 @@ from logwright.codec.zookeeper.formats.txnlog.bodies import measure_body
 from logwright.codec.zookeeper.formats.txnlog.scan import SESSION, TIME, TYPE, ZXID
 from logwright.codec.zookeeper.jute import NULL
 from logwright.codec.zookeeper.state import tree_fields as f
-from logwright.codec.zookeeper.state.node_changes import create, delete, die, note, set_acl, set_data
+from logwright.codec.zookeeper.state.node_changes import create, delete, die, set_acl, set_data
 from logwright.codec.zookeeper.state.tree_fields import Arrays
 from logwright.codec.zookeeper.state.tree_kernels import session_of, session_row
 
@@ -87,11 +87,11 @@ def parts_of(buf: Bytes, at: int, end: int, count: int) -> tuple[int, int]:
     return 1, failed
 
 
-@kernel("const u1[], i8, const i8[,], i8")
-def is_multi(buf: Bytes, end: int, bodies: Int64s, i: int) -> int:
-    """Return whether a server reads a multi with an unreadable part. The parts are parsed only when it is applied."""
+@kernel("const u1[], i8, i8, const i8[,], i8")
+def is_multi(buf: Bytes, end: int, kind: int, bodies: Int64s, i: int) -> int:
+    """Return whether a transaction with an unreadable part is a multi, which a server reads: it parses the parts only when it applies them."""
     at = bodies[measured.LIST_AT, i]
-    if end - at < 4:
+    if kind != layout.MULTI or end - at < 4:
         return 0
     parts, _ = parts_of(buf, at + 4, end, bodies[measured.LIST_COUNT, i])
     return parts
@@ -110,7 +110,6 @@ def apply(
 ) -> int:
     """Apply transactions from `state[RECORD]` on. Their headers and bodies were measured; `ends` are the ends of their payloads."""
     state, arena, nodes, table, sessions, hashed = t.state, t.arena, t.nodes, t.table, t.sessions, t.hashed
-    notes = t.notes
     while state[f.RECORD] < len(heads):
         i = state[f.RECORD]
         zxid = heads[i, ZXID]
@@ -122,12 +121,8 @@ def apply(
         if i % f.AHEAD == 0 and len(table) >= f.LARGE:
             fetch(crcs, i, table, nodes, arena, state[f.DIGESTS])
         why = f.DONE
-        if bodies[measured.STATUS, i] != measured.SOUND and not (
-            kind == layout.MULTI and is_multi(buf, ends[i], bodies, i)
-        ):
-            note(state, notes, f.UNREAD, 0, 0)
+        if bodies[measured.STATUS, i] != measured.SOUND and not is_multi(buf, ends[i], kind, bodies, i):
             digests[i] = state[f.TOTAL]
-            state[f.UNAPPLIED] += 1
             state[f.RECORD] += 1
             continue
         if kind in (layout.SET_DATA, layout.RECONFIG):
@@ -152,7 +147,6 @@ def apply(
             return why
         if why == f.DONE:
             # The whole record is applied.
-            state[f.SUB] = -1
             state[f.POSITION] = 0
             state[f.LAST] = max(state[f.LAST], zxid)
             digests[i] = state[f.TOTAL]
@@ -168,7 +162,7 @@ def multi(
 ) -> int:
     """Apply the transactions of a multi from part `state[SUB]` on, which is at `state[POSITION]`; none if one of them is an error. Stop
     at one that is unreadable or not allowed in a multi."""
-    state, notes = t.state, t.notes
+    state = t.state
     count = bodies[measured.LIST_COUNT, i]
     if count == NULL:
         return die(state, f.IS_NULL, 0)
@@ -187,7 +181,6 @@ def multi(
         if kind == layout.CREATE2 and state[f.NO_CREATE2]:
             fields = 0
         if fields == 0 or measure_body(buf, kind, fields, start, stop, part, 0) != measured.SOUND:
-            note(state, notes, f.MARSHALLING, 0, 0)
             return f.DONE
         why = f.DONE
         if failed:
@@ -240,17 +233,14 @@ def close_session(buf: Bytes, bodies: Int64s, i: int, client: int, zxid: int, t:
 
 @kernel("i8, i8, Arrays")
 def delete_owned(session: int, zxid: int, t: Arrays) -> int:
-    """Delete the nodes of a session. The place of a note about one is -1 minus its place in the arena."""
-    state, arena, nodes, sessions, notes = t.state, t.arena, t.nodes, t.sessions, t.notes
+    """Delete the nodes of a session."""
+    state, arena, nodes, sessions = t.state, t.arena, t.nodes, t.sessions
     while sessions[session, f.Z_HEAD] >= 0:
         row = sessions[session, f.Z_HEAD]
         sessions[session, f.Z_HEAD] = nodes[row, f.N_NEXT]
         if not nodes[row, f.N_ALIVE] and not nodes[row, f.N_GHOST]:
             continue
-        noted = state[f.NOTES]
         why = delete(arena, nodes[row, f.N_PATH], nodes[row, f.N_PATH_SIZE], zxid, t)
-        if state[f.NOTES] > noted:
-            notes[noted, f.NOTE_AT] = -1 - nodes[row, f.N_PATH]
         if why != f.DONE:
             return why
         if state[f.EVENT]:

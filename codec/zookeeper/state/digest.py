@@ -59,9 +59,3 @@ def node_digests(buf: Bytes, starts: Int64s, paths: Int32s, data: Int32s, out: I
         out[i] = crc
         total += crc
     return total
-
-
-def signed(total: int) -> int:
-    """Return a sum modulo 2**64, as Java's long."""
-    total &= (1 << 64) - 1
-    return total - (1 << 64) if total >> 63 else total

@@ -80,20 +80,6 @@ def count_quota(buf: Bytes, at: int, size: int, nodes_more: int, bytes_more: int
         state[f.PENDING] = 1
 
 
-@kernel("i8[], i8[,], i8, i8, i8")
-def note(state: Int64s, notes: Int64s, code: int, at: int, size: int) -> None:
-    """Record a note on a transaction, as long as there is room; all are counted."""
-    state[f.COUNTED] += 1
-    n = state[f.NOTES]
-    if n < len(notes):
-        notes[n, f.NOTE_RECORD] = state[f.RECORD]
-        notes[n, f.NOTE_SUB] = state[f.SUB]
-        notes[n, f.NOTE_CODE] = code
-        notes[n, f.NOTE_AT] = at
-        notes[n, f.NOTE_SIZE] = size
-        state[f.NOTES] = n + 1
-
-
 @kernel("i8[], i8, i8")
 def die(state: Int64s, code: int, detail: int) -> int:
     state[f.CODE] = code
@@ -146,7 +132,7 @@ def create(
 ) -> int:
     """`DataTree.createNode`. If it returns that it needs something, nothing was changed."""
     state, arena, nodes, table, sessions, hashed = t.state, t.arena, t.nodes, t.table, t.sessions, t.hashed
-    slots, lists, stat, notes = t.slots, t.lists, t.stat, t.notes
+    slots, lists, stat = t.slots, t.lists, t.stat
     at = bodies[measured.PATH_AT, body]
     size = bodies[measured.PATH_LENGTH, body]
     owner = 0
@@ -166,7 +152,6 @@ def create(
     crc = crc32_raw(f.ONES, buf, at, at + cut)
     parent = find(arena, nodes, table, crc, buf, at, cut)
     if parent < 0:
-        note(state, notes, f.NONODE, at, size)
         return f.DONE
     if no_acl(state, nodes, slots, parent) != OPEN_ACL:
         return die(state, f.NO_ACL, no_acl(state, nodes, slots, parent))
@@ -192,7 +177,6 @@ def create(
     if existing >= 0 and (state[f.BY_PATH] or existing == parent or nodes[existing, f.N_PARENT] == parent):
         if state[f.BY_PATH]:
             nodes[existing, f.N_ACL] = slot
-        note(state, notes, f.NODEEXISTS, at, size)
         if kind == CREATE:
             grow_cversion(state, nodes, parent, number, zxid, stat)
         return f.DONE
@@ -238,7 +222,7 @@ def create(
 def delete(buf: Bytes, at: int, size: int, zxid: int, t: Arrays) -> int:
     """`DataTree.deleteNode`."""
     state, arena, nodes, table, sessions, hashed = t.state, t.arena, t.nodes, t.table, t.sessions, t.hashed
-    slots, lists, stat, notes = t.slots, t.lists, t.stat, t.notes
+    slots, lists, stat = t.slots, t.lists, t.stat
     if size == NULL:
         return die(state, f.IS_NULL, 0)
     cut = last_slash(buf, at, size)
@@ -254,16 +238,13 @@ def delete(buf: Bytes, at: int, size: int, zxid: int, t: Arrays) -> int:
             nodes[parent, f.N_PZXID] = zxid
             changed(state, nodes, parent, stat)
         if parent < 0 or row < 0:
-            note(state, notes, f.NONODE, at, size)
             return f.DONE
     elif row < 0:
-        note(state, notes, f.NONODE, at, size)
         return f.DONE
     elif parent < 0:
         leave(table, crc, row, -1)
         bury(state, nodes, row)
         release(state, slots, lists, nodes[row, f.N_ACL])
-        note(state, notes, f.NONODE, at, size)
         return f.DONE
     else:
         nodes[parent, f.N_PZXID] = zxid
@@ -294,7 +275,6 @@ def delete(buf: Bytes, at: int, size: int, zxid: int, t: Arrays) -> int:
 def set_data(buf: Bytes, bodies: Int64s, body: int, crc: int, zxid: int, time: int, t: Arrays) -> int:
     """`DataTree.setData`. `crc` is that of the path (`hash_path`)."""
     state, arena, nodes, table, slots, stat = t.state, t.arena, t.nodes, t.table, t.slots, t.stat
-    notes = t.notes
     at = bodies[measured.PATH_AT, body]
     size = bodies[measured.PATH_LENGTH, body]
     if size == NULL:
@@ -305,7 +285,6 @@ def set_data(buf: Bytes, bodies: Int64s, body: int, crc: int, zxid: int, time: i
         crc = crc32_raw(f.ONES, buf, at, at + named)
     row = find(arena, nodes, table, crc, buf, at, named)
     if row < 0:
-        note(state, notes, f.NONODE, at, size)
         return f.DONE
     if no_acl(state, nodes, slots, row) != OPEN_ACL:
         return die(state, f.NO_ACL, no_acl(state, nodes, slots, row))
@@ -338,7 +317,7 @@ def set_data(buf: Bytes, bodies: Int64s, body: int, crc: int, zxid: int, time: i
 def set_acl(buf: Bytes, bodies: Int64s, body: int, t: Arrays) -> int:
     """`DataTree.setACL`."""
     state, arena, nodes, table, slots = t.state, t.arena, t.nodes, t.table, t.slots
-    lists, stat, notes = t.lists, t.stat, t.notes
+    lists, stat = t.lists, t.stat
     at = bodies[measured.PATH_AT, body]
     size = bodies[measured.PATH_LENGTH, body]
     if size == NULL:
@@ -347,7 +326,6 @@ def set_acl(buf: Bytes, bodies: Int64s, body: int, t: Arrays) -> int:
     crc = crc32_raw(f.ONES, buf, at, at + named)
     row = find(arena, nodes, table, crc, buf, at, named)
     if row < 0:
-        note(state, notes, f.NONODE, at, size)
         return f.DONE
     acl = list_in(buf, bodies, body, t)
     if acl == _UNKNOWN:

@@ -13,8 +13,15 @@ import numpy as np
 from logwright.codec.arrays import Int64s
 from logwright.codec.window import Bytes, Frames, Window, portions_of
 from logwright.codec.zookeeper.formats.txnlog import write as txnlog_encode
-from logwright.codec.zookeeper.formats.txnlog.bodies import DIGEST, DIGEST_VALUE, MEASURES, Bodies
-from logwright.codec.zookeeper.formats.txnlog.scan import BODY, HEAD_FIELDS, TXN_FRAME, ZXID
+from logwright.codec.zookeeper.formats.txnlog.bodies import (
+    DIGEST,
+    DIGEST_VALUE,
+    MEASURES,
+    SOUND,
+    STATUS,
+    Bodies,
+)
+from logwright.codec.zookeeper.formats.txnlog.scan import BODY, HEAD_FIELDS, TXN_FRAME, TYPE, ZXID
 from logwright.codec.zookeeper.jute import skip_acl
 from logwright.codec.zookeeper.names import zxid_text
 from logwright.codec.zookeeper.state import apply, tree_kernels
@@ -23,22 +30,10 @@ from logwright.codec.zookeeper.state.acl_cache import nameless
 from logwright.codec.zookeeper.state.columns import TTL_MAX
 from logwright.codec.zookeeper.state.digest import VERSION
 from logwright.codec.zookeeper.state.java_utf8 import txns_as_read
-from logwright.codec.zookeeper.state.tree_arrays import NOTE_ROOM
 from logwright.codec.zookeeper.state.tree_load import Mismatch, TreeLoader
 from logwright.codec.zookeeper.state.tree_read import TreeReader
 
 _NEVER = (1 << 63) - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Noted:
-    """A problem of a transaction that a server ignores: `NONODE`, `NODEEXISTS`, `MARSHALLING` (an unreadable part of a multi, where it
-    ends), `UNREAD` (the transaction is unreadable and was not applied). `sub` is its place in a multi, else -1."""
-
-    zxid: int
-    sub: int
-    code: int
-    path: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +55,8 @@ class Applied:
     digests: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
     """The digest of the tree after each record of the batch."""
     mismatches: list[Mismatch] = field(default_factory=list)
-    noted: list[Noted] = field(default_factory=list)
-    """The first notes; `notes` is the number of all."""
-    notes: int = 0
+    unread: list[int] = field(default_factory=list)
+    """The zxids of transactions that could not be read, and were not applied."""
     reached: bool = False
     """Whether it ended because the following records are beyond `upto`."""
     died: Death | None = None
@@ -120,8 +114,8 @@ class Tree(TreeLoader, TreeReader):
         digests = np.empty(len(starts), np.int64)
         part = np.empty((MEASURES, 1), np.int64)
         s = self._s
-        s[[f.RECORD, f.POSITION, f.NOTES, f.COUNTED, f.UNAPPLIED]] = 0
-        s[f.SUB], s[f.UPTO] = -1, upto
+        s[[f.RECORD, f.POSITION]] = 0
+        s[f.UPTO] = upto
         crcs = np.empty(len(starts), np.int64)
         apply.hash_paths(buf, measured, crcs)
         died: Death | None = None
@@ -150,19 +144,15 @@ class Tree(TreeLoader, TreeReader):
         n = int(s[f.RECORD]) if died is None else died.index
         out.died = died
         out.reached = why == f.REACHED
-        out.count += n - int(s[f.UNAPPLIED])
-        out.notes += int(s[f.COUNTED])
-        for note in self._notes[: min(int(s[f.NOTES]), NOTE_ROOM - len(out.noted))].tolist():
-            out.noted.append(self._noted(note, buf, heads))
+        unread = [
+            i
+            for i in np.flatnonzero(measured[STATUS, :n] != SOUND).tolist()
+            if not apply.is_multi(buf, int(payload_ends[i]), int(heads[i, TYPE]), measured, i)
+        ]
+        out.count += n - len(unread)
+        out.unread += heads[unread, ZXID].tolist()
         self._compare(heads[:n], measured[:, :n], digests[:n], check, out)
         return digests[:n]
-
-    def _noted(self, note: list[int], buf: Bytes, heads: Int64s) -> Noted:
-        place, size = note[f.NOTE_AT], note[f.NOTE_SIZE]
-        where = buf if place >= 0 else self._arena
-        place = place if place >= 0 else -1 - place
-        path = where[place : place + size].tobytes()
-        return Noted(int(heads[note[f.NOTE_RECORD], ZXID]), note[f.NOTE_SUB], note[f.NOTE_CODE], path)
 
     def _compare(self, heads: Int64s, computed: Int64s, digests: Int64s, check: bool, out: Applied) -> None:
         """As `compareDigest` and `compareSnapshotDigests`: nothing is compared up to the zxid of the snapshot's digest."""
@@ -183,13 +173,10 @@ class Tree(TreeLoader, TreeReader):
             for i in np.flatnonzero(wrong).tolist():
                 out.mismatches.append(Mismatch(int(heads[i, ZXID]), int(stored[i]), int(digests[i])))
 
-    def after_load(self, zxid: int | None = None, *, extended_types: bool | None = None) -> list[bytes]:
-        """Finish as a server does after the replay: delete ephemeral nodes of sessions that are not open, and return their paths.
-        `extended_types` as for the class, which is the default."""
+    def after_load(self, zxid: int | None = None) -> list[bytes]:
+        """Finish as a server does after the replay: delete ephemeral nodes of sessions that are not open, and return their paths."""
         zxid = self.zxid if zxid is None else zxid
         extended = int(self._s[f.EXTENDED])
-        if extended_types is not None:
-            extended = extended & f.NO_CONTAINERS | extended_types * f.TTL_TYPES
         gone: list[bytes] = []
         rows = self._sessions[: self._s[f.SESSIONS]]
         for session in np.flatnonzero((rows[:, f.Z_OPEN] == 0) & (rows[:, f.Z_HEAD] >= 0)).tolist():
@@ -207,7 +194,6 @@ class Tree(TreeLoader, TreeReader):
                 if why != f.HAPPENED:
                     break
                 self._quotas.happened(self)
-        self._s[f.NOTES] = self._s[f.COUNTED] = 0
         return gone
 
 

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import copy
 import re
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
 from logwright.codec.arrays import Int64s
+from logwright.codec.java import int64
 from logwright.codec.kernels.crc32 import crc32_raw
 from logwright.codec.window import Bytes
 from logwright.codec.zookeeper.state import tree_fields as f
 from logwright.codec.zookeeper.state import tree_kernels, tree_records
 from logwright.codec.zookeeper.state.acl_cache import AclCache
-from logwright.codec.zookeeper.state.digest import signed
 from logwright.codec.zookeeper.state.java_utf8 import as_java, nodes_as_read
-
-NOTE_ROOM = 1024
-
 
 QUOTA, LIMITS, STATS = b"/zookeeper/quota", b"zookeeper_limits", b"zookeeper_stats"
 """`Quotas`."""
@@ -73,7 +69,7 @@ class Quotas:
         if name == STATS:
             # The sums so far are in the new text, or lost with the node.
             if _normal(path) in self.by_path:
-                self._forget(tree, _normal(path))
+                self.counts[self.by_path[_normal(path)], [f.Q_COUNT, f.Q_BYTES, f.Q_TOUCHED]] = 0
             if event == f.CREATED:
                 self._count(tree, path)
             return None
@@ -112,9 +108,6 @@ class Quotas:
                 tree._put_data(row, text(stats))
             counts[[f.Q_COUNT, f.Q_BYTES, f.Q_TOUCHED]] = 0
         return died
-
-    def _forget(self, tree: TreeArrays, path: bytes) -> None:
-        self.counts[self.by_path[path], [f.Q_COUNT, f.Q_BYTES, f.Q_TOUCHED]] = 0
 
     def _count(self, tree: TreeArrays, path: bytes) -> None:
         """`updateQuotaForPath`: count the present nodes."""
@@ -229,7 +222,7 @@ class TreeArrays:
             (f.NO_CREATE2, not create2_in_multi),
         ):
             self._s[place] = setting
-        self._s[[f.ORPHAN, f.STRANGER, f.SUB, f.ROOT]] = -1
+        self._s[[f.ORPHAN, f.STRANGER, f.ROOT]] = -1
         self._arena = np.empty(1 << 12, np.uint8)
         self._nodes = np.empty((16, f.NODE_FIELDS), np.int64)
         self._table = np.zeros(64, np.int64)
@@ -237,7 +230,6 @@ class TreeArrays:
         self._hashed = np.zeros(32, np.int64)
         self._acls = AclCache(self._s)
         self._stat = np.empty(f.STAT_SIZE, np.uint8)
-        self._notes = np.empty((NOTE_ROOM, f.NOTE_FIELDS), np.int64)
         self._quotas = Quotas()
         self._target: tuple[int, int, int] | None = None
 
@@ -246,7 +238,7 @@ class TreeArrays:
         acls, quotas = self._acls, self._quotas
         return f.Arrays(
             self._s, self._arena, self._nodes, self._table, self._sessions, self._hashed, acls.slots, acls.forms, acls.lists, acls.data,
-            quotas.counts, quotas.hashed, quotas.paths, self._stat, self._notes,
+            quotas.counts, quotas.hashed, quotas.paths, self._stat,
         )  # fmt: skip
 
     @property
@@ -257,11 +249,11 @@ class TreeArrays:
     @property
     def digest(self) -> int:
         """The digest of the tree, as Java's long. Only if digests are kept."""
-        return signed(int(self._s[f.TOTAL]))
+        return int64(int(self._s[f.TOTAL]))
 
     def add_session(self, number: int, timeout: int) -> None:
         """Open a session."""
-        self._room_for_sessions(1)
+        self._room_for_session()
         row = tree_kernels.session_of(self._s, self._sessions, self._hashed, number)
         self._sessions[row, f.Z_TIMEOUT], self._sessions[row, f.Z_OPEN] = timeout, 1
 
@@ -302,18 +294,6 @@ class TreeArrays:
         self._arena[start : start + len(data)] = np.frombuffer(data, np.uint8)
         self._nodes[row, f.N_DATA_SIZE] = len(data)
 
-    # Copies
-
-    def copy(self) -> Self:
-        """Return a copy, which changes independently."""
-        return copy.deepcopy(self)
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = dict(self.__dict__)
-        state["_arena"] = self._arena[: self._s[f.USED]]
-        state["_nodes"] = self._nodes[: self._s[f.ROWS]]
-        return state
-
     # Room
 
     def _load(self, buf: Bytes, starts: Int64s, paths: Any, data: Any, acls: Int64s) -> None:
@@ -337,7 +317,7 @@ class TreeArrays:
                 )
             )  # fmt: skip
             if done < count:
-                self._room_for_sessions(1)
+                self._room_for_session()
 
     def _make_room(self, why: int, size: int) -> None:
         if why == f.NEED_ROWS:
@@ -347,7 +327,7 @@ class TreeArrays:
         elif why == f.NEED_TABLE:
             self._room_for_entries(1)
         else:
-            self._room_for_sessions(1)
+            self._room_for_session()
 
     def _room_for_rows(self, more: int) -> None:
         if self._s[f.ROWS] + more > len(self._nodes) and 2 * self._s[f.LIVE] < self._s[f.ROWS]:
@@ -396,9 +376,9 @@ class TreeArrays:
             s[f.FILLED] = tree_kernels.rehash(table, self._table)
             self._table = table
 
-    def _room_for_sessions(self, more: int) -> None:
+    def _room_for_session(self) -> None:
         used = int(self._s[f.SESSIONS])
-        if used + more > len(self._sessions):
-            self._sessions = f.grown(self._sessions, used, used + more)
+        if used == len(self._sessions):
+            self._sessions = f.grown(self._sessions, used, used + 1)
             self._hashed = np.zeros(1 << (2 * len(self._sessions)).bit_length(), np.int64)
             tree_kernels.rehash_sessions(self._sessions, used, self._hashed)

@@ -37,19 +37,22 @@ LINE = 8
 
 (
     USED, GARBAGE, ROWS, LIVE, FILLED, TOTAL, LAST, UPTO, RECORD, SUB, POSITION, SESSIONS, SLOTS, ACL_INDEX, DETAIL, DIGESTS, EXTENDED,
-    NAMED_PATHS, LOOKUPS, QUOTAS, PENDING, NOTES, EVENT, EVENT_ROW, CODE, COUNTED, UNAPPLIED, ORPHAN, STRANGER, ANY_GONE, BY_PATH,
-    MONOTONIC, NO_ALIAS, GHOSTS, NO_CREATE2, ROOT,
-) = range(36)  # fmt: skip
-"""Of the tree: bytes of the arena that are used, and those of them for nothing; rows; nodes; entries of the table, deleted ones too; the
-sum of digests; the last zxid; the zxid to stop after; the record, the part of it and the byte to go on at (0: at its start); sessions; ACL
-slots, the number given last, and where the list is that is not known, or the number that a server dies of; whether digests are kept, what
-owners are, the paths in closeSession deleted, ACLs looked up; quotas, and whether their sums wait to be written; notes kept; what happened
-to a quota node, and to which; what a server dies of; all notes; transactions that could not be read; the first node that was loaded whose
-parent is not there, and the first with an owner that can't be (-1: none); whether an ACL slot is of none any more; whether a node is there
-if its path is, or if its parent has it, and whether what a transaction says of the parent is left where it is less; whether "/" is no name
-of the root any more; whether there are ghosts; whether a multi with a create2 ends there; the node loaded last whose path has no slash,
-which is the root then (-1: none)."""
-STATE_FIELDS = 36
+    NAMED_PATHS, LOOKUPS, QUOTAS, PENDING, EVENT, EVENT_ROW, CODE, ORPHAN, STRANGER, ANY_GONE, BY_PATH, MONOTONIC, NO_ALIAS, GHOSTS,
+    NO_CREATE2, ROOT,
+) = range(33)  # fmt: skip
+"""Numbers of the tree:
+
+- the arena and the nodes: its used bytes, and those of them that hold nothing; rows; nodes; entries of the table, with deleted ones; the sum
+  of the digests
+- the place in the log: the last zxid; the zxid to stop after; the next record, its part, and the byte to continue at (0: its start)
+- the number of sessions and of ACL slots; the last ACL number; the position of an unknown ACL, or the number in the error of a server
+- settings: whether digests are kept; the known kinds of owners; whether the paths in closeSession are deleted; whether ACLs are looked up
+- quotas: their number; whether their sums must be written; the change of a quota node, and its row
+- why a server ends; the first loaded node without a parent, and the first with an invalid owner (-1: none); whether an ACL slot lost its number
+- settings of older servers, see `TreeArrays`: `existing_by_path`, `monotonic`
+- whether "/" is no longer a name of the root; whether there are ghosts; whether a create2 ends a multi; the last loaded node whose path has
+  no slash, which is then the root (-1: none)"""
+STATE_FIELDS = 33
 
 A_ID, A_REFS, A_GONE, A_LIST = range(4)
 """Fields of an ACL slot: its number, its users, whether the table lacks it, and its list."""
@@ -64,15 +67,10 @@ SESSION_FIELDS = 4
 Q_AT, Q_SIZE, Q_HASH, Q_COUNT, Q_BYTES, Q_TOUCHED = range(6)
 """Fields of a quota: its path, and the changes of nodes and bytes below it since its stats were written."""
 QUOTA_FIELDS = 6
-NOTE_RECORD, NOTE_SUB, NOTE_CODE, NOTE_AT, NOTE_SIZE = range(5)
-NOTE_FIELDS = 5
 
 DONE, REACHED, NEED_ROWS, NEED_BYTES, NEED_TABLE, NEED_ACL, NEED_SESSIONS, HAPPENED, DIED = range(9)
 """Why a kernel stopped: done; the next record is beyond the limit; it needs room for nodes, bytes, entries, an unknown ACL, or sessions;
 a quota node changed; the server would end."""
-NONODE, NODEEXISTS, MARSHALLING, UNREAD = -101, -110, -5, -1
-"""Notes on transactions, as `KeeperException.Code`; an unreadable part of a multi, at which it ends; an unreadable transaction, which
-was not applied."""
 NO_SLASH, IS_NULL, BAD_TTL, BAD_OWNER, NO_ACL, BAD_QUOTA = range(1, 7)
 """Reasons why a server ends: a path without a slash; an invalid null; an invalid TTL; an owner of an unknown kind; an unknown ACL; a
 quota without a path, or with invalid stats."""
@@ -123,7 +121,6 @@ class Arrays(NamedTuple):
     quota_bytes: _Raw
     stat: _Raw
     """Room for a stat in the form of a digest."""
-    notes: _Rows
 
 
 NORMAL, OTHER, INVALID = range(3)

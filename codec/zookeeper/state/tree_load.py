@@ -111,7 +111,7 @@ class TreeLoader(TreeArrays):
                 if check:
                     context.shape.add(step.window.data, step.window.offset)
                 faults += step.frames.faults
-                orphan = out.load_frames(step.window, step.frames, context.shape).orphan
+                orphan = out.load_frames(step.window, step.frames).orphan
                 if orphan is not None and not orphaned:
                     orphaned = True
                     start, stop = int(step.frames.start[orphan]), int(step.frames.end[orphan])
@@ -136,7 +136,7 @@ class TreeLoader(TreeArrays):
         if facts.get("digest_zxid", 0) >= max(zxid, 1):
             self._target = facts["digest_zxid"], facts["digest_version"], facts["digest"]
 
-    def load_frames(self, window: Window, frames: Frames, shape: Shape) -> Loaded:
+    def load_frames(self, window: Window, frames: Frames) -> Loaded:
         """Load nodes of an uncompressed snapshot, as the scan of its codec finds them; sections among them are skipped. Of two nodes
         with one path, the last counts."""
         kinds = frames.header["kind"]

@@ -45,8 +45,6 @@ _PIECE = 1 << 20
 class TreeReader(TreeArrays):
     """The tree as its readers see it."""
 
-    COLUMNS = COLUMNS
-
     def __len__(self) -> int:
         """Return the number of nodes that are reachable from the root, which are those of a snapshot."""
         return len(self._rows(False))

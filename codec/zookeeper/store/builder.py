@@ -251,7 +251,7 @@ class DirectoryBuilder:
         staged: bool = False,
     ) -> None:
         self.options, self.staged = options, staged
-        self._resumed, self._extra = resumed, extra
+        self._resumed = resumed
         self._as_logs = as_logs(options, resumed)
         self._nodes = NodeRows(options, extra)
         self._logs: Transactions | None = None

@@ -211,9 +211,8 @@ class _Planner:
 
     def plan(self) -> Plan:
         planned = sorted((self._planned(entry) for entry in self.entries), key=self._rank)
-        facts = self._facts()
-        self._missing_files(facts)
-        return Plan(tuple(planned), tuple(self.faults), facts)
+        self._missing_files()
+        return Plan(tuple(planned), tuple(self.faults), self._facts())
 
     def _rank(self, file: PlannedFile) -> tuple[int, int, str]:
         named = names.parse(base(file.name))
@@ -286,7 +285,7 @@ class _Planner:
             )
         self._fault(entry.name, f"{text}: the file was renamed, copied or exchanged", Kind.MAGIC)
 
-    def _missing_files(self, facts: Mapping[str, Any]) -> None:
+    def _missing_files(self) -> None:
         """Report problems of the directory as a whole, by its file names."""
         if self.candidates:
             return

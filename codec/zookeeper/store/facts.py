@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from logwright.codec.arrays import Int64s
 from logwright.codec.frames.walk import frames_of, good_frames, walk_listed
 from logwright.codec.store.listing import Listing, Plan, Role
+from logwright.codec.table import moment
 from logwright.codec.window import Frames
 from logwright.codec.zookeeper.formats.snapshot import codec as snapshot
 from logwright.codec.zookeeper.formats.snapshot.tables import NODE_FRAME
@@ -23,7 +23,6 @@ from logwright.codec.zookeeper.store.files import DataFile, candidates, logs
 
 _MANY = 100
 """Ranges of zxids that are listed at most."""
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def facts(listing: Listing, plan: Plan) -> Mapping[str, Any]:
@@ -90,12 +89,5 @@ class _Transactions:
             "transactions": self.types.total(),
             "types": dict(self.types.most_common()),
             "zxids": [[zxid_text(low), zxid_text(high)] for low, high in self.ranges],
-            "times": [_time(time) for time in self.times] or None,
+            "times": [moment(time) for time in self.times] or None,
         }
-
-
-def _time(milliseconds: int) -> Any:
-    try:
-        return _EPOCH + timedelta(milliseconds=milliseconds)
-    except OverflowError:
-        return milliseconds

@@ -31,7 +31,6 @@ from logwright.codec.zookeeper.formats.snapshot.sections import Shape
 from logwright.codec.zookeeper.formats.txnlog import codec as txnlog
 from logwright.codec.zookeeper.names import zxid_text
 from logwright.codec.zookeeper.state.tree import Tree
-from logwright.codec.zookeeper.state.tree_fields import UNREAD
 from logwright.codec.zookeeper.store.files import DataFile, base, candidates, snapshots
 from logwright.codec.zookeeper.store.selection import below, check_time
 from logwright.codec.zookeeper.store.succession import gaps, stop_of
@@ -178,7 +177,7 @@ class Replay:
             if not begun:
                 tree.load_shape(shape, stream.params["zxid"])
                 begun = True
-            sound &= tree.load_frames(part.window, part.frames, shape).orphan is None
+            sound &= tree.load_frames(part.window, part.frames).orphan is None
             if self.upto is not None and len(part.frames):
                 stats = Nodes(part.window, part.frames, shape).stats
                 late = max(late, *(int(stats[name].max()) for name in ("czxid", "mzxid", "pzxid")))
@@ -212,9 +211,8 @@ class Replay:
         """Apply transactions. Return whether the last selected one is among them."""
         while len(frames):
             done = tree.apply_frames(window, frames, since=since, upto=self.upto)
-            for noted in done.noted:
-                if noted.code == UNREAD:
-                    self._fault(f"transaction {zxid_text(noted.zxid)} cannot be read", kind=Kind.PAYLOAD)
+            for zxid in done.unread:
+                self._fault(f"transaction {zxid_text(zxid)} cannot be read", kind=Kind.PAYLOAD)
             if done.died is None:
                 return done.reached
             zxid = int(frames.header["zxid"][done.died.index])

@@ -40,8 +40,7 @@ OPTIONS = (*LIMITS, PREALLOC, SIZE_LIMIT, APART)
 
 def longest(options: Options) -> int:
     """Return the longest data that a server reads."""
-    named = {limit.name: options[limit.name] for limit in LIMITS if options.given(limit.name)}
-    return TxnLogContext(Options(TXNLOG_OPTIONS, named)).limit
+    return TxnLogContext(Options(TXNLOG_OPTIONS, options.passed(LIMITS))).limit
 
 
 class LogWriter:

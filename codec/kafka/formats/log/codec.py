@@ -46,7 +46,6 @@ from logwright.codec.kafka.formats.log.tables import (
     DECODED,
     FILE,
     FRAMES,
-    LOSSY_COLUMNS,
     MAX_DECOMPRESSED,
     NAME,
     ROWS,
@@ -57,7 +56,7 @@ from logwright.codec.kafka.formats.log.tables import (
 from logwright.codec.kafka.store import evidence
 from logwright.codec.option import DECODES, ENCODES, Options, Verb, used_by
 from logwright.codec.table import Table
-from logwright.codec.window import Chunk, Decoded, Frames, Window
+from logwright.codec.window import Around, Chunk, Decoded, Frames, Window
 
 if TYPE_CHECKING:
     from logwright.codec import explain
@@ -84,7 +83,7 @@ else:
         "fields", "frames", "heads", "markers", "payloads", "reencode", "resync", "rows", "scan", "suspects", "write",
     )  # fmt: skip
 
-_MAGIC, _ATTRIBUTES = RECORD_BATCH.offset("magic"), RECORD_BATCH.offset("attributes") + 1
+_MAGIC = RECORD_BATCH.offset("magic")
 _FILE = re.compile(r"(\d{20})\.log(?:\.(?:deleted|swap|cleaned))?")
 _CHECKPOINT = re.compile(r"\d{20}-\d{10}\.checkpoint(?:\.deleted)?|bootstrap\.checkpoint")
 _DIRECTORY = re.compile(r"(?P<topic>.+)-(?P<partition>[0-9]{1,10})")
@@ -116,7 +115,6 @@ class KafkaLog(Codec):
     options = OPTIONS
     ordered = "offset"
     checksum = "CRC-32C"
-    lossy_columns = LOSSY_COLUMNS
 
     def lossy(self, options: Options) -> Sequence[LossyColumn]:
         """See `Codec.lossy`."""
@@ -241,46 +239,37 @@ class KafkaLog(Codec):
         return place, need
 
     def suspects(
-        self,
-        window: Window,
-        at: int,
-        limit: int,
-        before: Frames | None,
-        after: Frames | None,
-        context: LogContext,
+        self, window: Window, at: int, limit: int, around: Around, context: LogContext
     ) -> Iterator[Flip]:
-        return suspects.suspects(window, at, limit, before, after)
+        return suspects.suspects(window, at, limit, around)
 
     def outliers(self, window: Window, frames: Frames, context: LogContext) -> Sequence[tuple[int, str]]:
         """Return batches whose leader epoch or offset the batches around them contradict, by one bit."""
         return [*suspects.odd_epochs(frames.header), *suspects.odd_offsets(frames.header)]
 
     def proved(
-        self, window: Window, frame: Frames, before: Frames | None, after: Frames | None, flip: tuple[int, int] | None,
-        context: LogContext,
-    ) -> bool:  # fmt: skip
-        return suspects.proved(window, frame, before, after, flip, context)
+        self, window: Window, frame: Frames, around: Around, flip: tuple[int, int] | None, context: LogContext
+    ) -> bool:
+        return suspects.proved(window, frame, around, flip, context)
 
     def part_proved(
-        self, window: Window, frame: Frames, before: Frames | None, after: Frames | None, flip: tuple[int, int] | None,
-        context: LogContext,
-    ) -> ProvedPart | None:  # fmt: skip
-        return suspects.part_proved(window, frame, before, after, flip, context)
+        self, window: Window, frame: Frames, around: Around, flip: tuple[int, int] | None, context: LogContext
+    ) -> ProvedPart | None:
+        return suspects.part_proved(window, frame, around, flip, context)
 
-    def loss_between(
-        self, before: Frames | None, after: Frames | None, context: LogContext
-    ) -> tuple[int | None, Mapping[str, Any]]:
+    def loss_between(self, around: Around, context: LogContext) -> tuple[int | None, Mapping[str, Any]]:
         """Return the offsets between two good batches. The number of records is known only if the headers of the damaged batches
         confirm it: offsets may have been unused."""
         lost: dict[str, Any] = {}
         if context.topic is not None:
             lost = {"topic": context.topic, "partition": context.partition}
+        before, after = around
         first = next_first = None
-        if before is not None and len(before):
+        if before is not None:
             first = int(before.header["last_offset"][-1]) + 1
         elif context.base_offset is not None:
             first = context.base_offset
-        if after is not None and len(after):
+        if after is not None:
             next_first = int(after.header["base_offset"][0])
         elif context.next_base is not None:
             next_first = context.next_base

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from logwright.codec.arrays import Int64s
 from logwright.codec.fault import Fault, Kind
+from logwright.codec.java import int64
 from logwright.codec.kafka.formats.log.consumer import consume_batch
 from logwright.codec.kafka.formats.log.java_streams import INVALID_RECORD, KAFKA_EXCEPTION, Thrown
 from logwright.codec.kafka.formats.log.layout import (
@@ -174,10 +175,10 @@ def _parsed(window: Window, frames: Frames, i: int) -> Iterator[tuple[int, int, 
     for _ in range(content.records):
         record, at = RECORD.unpack(content.data, at, len(content.data))
         kind, epoch = _parse(record["key"], record["value"])
-        timestamp = _wrapped(base_timestamp + record["timestamp_delta"])
+        timestamp = int64(base_timestamp + record["timestamp_delta"])
         if flags & TIMESTAMP_TYPE:
             timestamp = int(head["max_timestamp"])
-        yield _wrapped(base + record["offset_delta"]), timestamp, kind, epoch
+        yield int64(base + record["offset_delta"]), timestamp, kind, epoch
 
 
 def _failed(java: str) -> int:
@@ -188,11 +189,6 @@ def failure(kind: int) -> str | None:
     """Return the exception of a broker at a record of this type; None if it can be parsed."""
     at = kind - MALFORMED
     return _FAILURES[at] if at < len(_FAILURES) else None
-
-
-def _wrapped(number: int) -> int:
-    """Return the number as a Java long holds it."""
-    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def _parse(key: bytes | None, value: bytes | None) -> tuple[int, int]:

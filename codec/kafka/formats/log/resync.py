@@ -191,18 +191,16 @@ def message_points(buf: Bytes, at: int, left: int, last: int, high: int) -> int:
     return points
 
 
-@kernel("const u1[], i8, i8, i8, i8, i8")
-def header_points(buf: Bytes, at: int, left: int, last: int, high: int, epoch: int) -> int:
+@kernel("const u1[], i8, i8, i8, i8")
+def header_points(buf: Bytes, at: int, left: int, last: int, high: int) -> int:
     """Return how many of eight points hold for the header of an entry at `at`, after an entry with the last offset `last`. They are counted
     as of a batch and as of a message, and the higher number counts."""
     points = message_points(buf, at, left, last, high)
-    return (
-        points if len(buf) - at < HEAD_SIZE else max(points, batch_points(buf, at, left, last, high, epoch))
-    )
+    return points if len(buf) - at < HEAD_SIZE else max(points, batch_points(buf, at, left, last, high))
 
 
-@kernel("const u1[], i8, i8, i8, i8, i8")
-def batch_points(buf: Bytes, at: int, left: int, last: int, high: int, epoch: int) -> int:
+@kernel("const u1[], i8, i8, i8, i8")
+def batch_points(buf: Bytes, at: int, left: int, last: int, high: int) -> int:
     """Return how many of eight points hold for the header of a batch of magic 2."""
     points = 0
     size = load_i32be(buf, at + _LENGTH)
@@ -218,8 +216,7 @@ def batch_points(buf: Bytes, at: int, left: int, last: int, high: int, epoch: in
     attributes = load_i16be(buf, at + _ATTRIBUTES)
     if 0 <= attributes < 0x80 and (attributes & 7) < _CODECS:
         points += 1
-    leader = load_i32be(buf, at + _EPOCH)
-    if leader >= -1 and (epoch < 0 or epoch <= leader <= epoch + 1):
+    if load_i32be(buf, at + _EPOCH) >= -1:
         points += 1
     delta = load_i32be(buf, at + _DELTA)
     count = load_i32be(buf, at + _COUNT)
@@ -233,10 +230,10 @@ def batch_points(buf: Bytes, at: int, left: int, last: int, high: int, epoch: in
 @kernel("const u1[], i8, i8, i8, i8")
 def claims(buf: Bytes, at: int, left: int, low: int, high: int) -> tuple[int, int]:
     """Return the size of the entry at `at` and the offset after it, by its header; -1 if that is not trusted."""
-    points = header_points(buf, at, left, low - 1, high, -1)
+    points = header_points(buf, at, left, low - 1, high)
     if points < _CREDIBLE:
         return -1, -1
-    is_batch = len(buf) - at >= HEAD_SIZE and batch_points(buf, at, left, low - 1, high, -1) == points
+    is_batch = len(buf) - at >= HEAD_SIZE and batch_points(buf, at, left, low - 1, high) == points
     size = LENGTH_END + load_i32be(buf, at + _LENGTH)
     offset = load_i64be(buf, at)
     delta = load_i32be(buf, at + _DELTA) if is_batch else 0
@@ -352,7 +349,7 @@ class _Search:
         if len(self.data) - at < HEAD_SIZE:
             # The header is cut off. Its offset must be complete and right.
             return len(self.data) - at >= 8 and self.offset(at) == due
-        return header_points(self.data, at, self.size - at, due - 1, self.high, -1) >= _CREDIBLE
+        return header_points(self.data, at, self.size - at, due - 1, self.high) >= _CREDIBLE
 
     def anchored(self, end: int) -> bool:
         """Return whether the bytes at `end` confirm that the damaged batch ends there."""

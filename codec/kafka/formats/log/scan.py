@@ -19,6 +19,7 @@ from logwright.codec.arrays import Bools, Bytes, Int64s
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.frames import scanner
 from logwright.codec.frames.prefixes import prefixes_of
+from logwright.codec.java import int64
 from logwright.codec.kafka.formats.log.heads import HEADS, LIMIT, SCANNER, heads_at, offset_of
 from logwright.codec.kafka.formats.log.layout import (
     COMPRESSION,
@@ -280,11 +281,6 @@ def in_order(heads: Bytes, count: int, above: int, low: int, high: int) -> tuple
     return True, above, filled
 
 
-def _wrapped(number: int) -> int:
-    """Return a number wrapped around at 64 bits."""
-    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
-
-
 def _look_closer(
     window: Window, frames: Frames, before: int | None, low: int, high: int, context: LogContext
 ) -> int:
@@ -310,7 +306,7 @@ def _look_closer(
 def _is_in_question(window: Window, frames: Frames) -> bool:
     """Return whether the last batch claims offsets without a record, and the next batch may start within them."""
     head = frames.header[-1]
-    if head["records_count"] > _wrapped(int(head["last_offset"]) - int(head["base_offset"])):
+    if head["records_count"] > int64(int(head["last_offset"]) - int(head["base_offset"])):
         return False
     base = frames.header["base_offset"].astype(np.int64)
     follower = _next_base(window, frames, base, len(frames) - 1)
@@ -355,7 +351,7 @@ class _Order:
         frames = self.frames
         size = int(frames.end[i] - frames.start[i])
         follower = _next_base(self.window, frames, self.base, i)
-        delta = _wrapped(int(self.last[i]) - int(self.base[i]))
+        delta = int64(int(self.last[i]) - int(self.base[i]))
         overclaims = int(frames.header["records_count"][i]) <= delta
         first, last = int(self.base[i]), int(self.base[i]) + delta
         jumps = first > self._due()

@@ -19,7 +19,7 @@ from logwright.codec.kafka.formats.log.layout import COMPRESSION, LENGTH_END, MA
 from logwright.codec.kafka.formats.log.tables import LogContext
 from logwright.codec.kernels.bitflip import Flip
 from logwright.codec.kernels.intrinsics import load_i64be
-from logwright.codec.window import Frames, Window
+from logwright.codec.window import Around, Frames, Window
 
 _LAST_SEQUENCE = (1 << 31) - 1
 _LENGTH, _MAGIC = RECORD_BATCH.offset("batch_length"), RECORD_BATCH.offset("magic")
@@ -27,13 +27,12 @@ _CRC = MESSAGE.offset("crc")
 """Of a message of magic 0 or 1."""
 
 
-def suspects(
-    window: Window, at: int, limit: int, before: Frames | None, after: Frames | None
-) -> Iterator[Flip]:
+def suspects(window: Window, at: int, limit: int, around: Around) -> Iterator[Flip]:
     """Yield the bits that may be flipped in the batch at `window.data[at]`, except those that `proved` and `part_proved` never accept.
     See `Codec.suspects`."""
-    low = None if before is None or not len(before) else int(before.header["last_offset"][-1])
-    high = None if after is None or not len(after) else int(after.header["base_offset"][0])
+    before, after = around
+    low = None if before is None else int(before.header["last_offset"][-1])
+    high = None if after is None else int(after.header["base_offset"][0])
     begins, ends = not window.offset + at, window.offset + limit == window.size
     if low is None and high is None and not (begins or ends):
         return
@@ -47,29 +46,21 @@ def suspects(
 
 
 def proved(
-    window: Window,
-    frame: Frames,
-    before: Frames | None,
-    after: Frames | None,
-    flip: tuple[int, int] | None,
-    context: LogContext,
+    window: Window, frame: Frames, around: Around, flip: tuple[int, int] | None, context: LogContext
 ) -> bool:
     """Return whether base_offset and leader epoch fit between the batches around it, and would not with one more bit flipped."""
+    before, after = around
     head, at = frame.header[0], int(frame.start[0])
     base, next_first = int(head["base_offset"]), int(head["last_offset"]) + 1
-    low, high = _offsets_around(window, frame, before, after, context)
+    low, high = _offsets_around(window, frame, around, context)
     moved = flip is not None and flip[0] < at + _LENGTH
-    if (
-        moved
-        and not (before is not None and len(before))
-        and (window.offset + at or not (after is not None and len(after)))
-    ):
+    if moved and before is None and (window.offset + at or after is None):
         # Only the file's name shows the offset, or nothing does: the name may be what is wrong.
         return False
     if high is None and moved and window.offset + int(frame.end[0]) < window.size:
         # The next batch is damaged. Its offset may be what is wrong: a compacted log has gaps.
         return False
-    if high is None and (before is None or not len(before) or not _is_anchored(before, context.base_offset)):
+    if high is None and (before is None or not _is_anchored(before, context.base_offset)):
         return False
     if head["magic"] < MAGIC and int(head["attributes"]) & COMPRESSION and next_first != high:
         # The offset of a message that wraps others is that of its last one: nothing but the next message shows it.
@@ -82,25 +73,21 @@ def proved(
         highest = min([highest, *_by_sequence(head, after, -1)])
         if low < highest and _indexed(window, frame, context) == next_first - 1 and low <= base <= highest:
             low = highest = base
-    epoch, (first, last) = int(head["partition_leader_epoch"]), _epochs_around(before, after)
+    epoch, (first, last) = int(head["partition_leader_epoch"]), _epochs_around(around)
     return _is_certain(base, low, highest, 64) and _is_certain(epoch, first, last, 32)
 
 
 def part_proved(
-    window: Window,
-    frame: Frames,
-    before: Frames | None,
-    after: Frames | None,
-    flip: tuple[int, int] | None,
-    context: LogContext,
+    window: Window, frame: Frames, around: Around, flip: tuple[int, int] | None, context: LogContext
 ) -> ProvedPart | None:
     """Return the part of a batch that its checksum proves, if nothing contradicts base_offset and leader epoch."""
+    before, after = around
     head, at, end = frame.header[0], int(frame.start[0]), int(frame.end[0])
     base, next_first = int(head["base_offset"]), int(head["last_offset"]) + 1
-    low, high = _offsets_around(window, frame, before, after, context)
+    low, high = _offsets_around(window, frame, around, context)
     lows = [*([] if low is None else [low]), *_by_sequence(head, before, 1)]
     highs = [*([] if high is None else [high - next_first + base]), *_by_sequence(head, after, -1)]
-    epoch, (first, last) = int(head["partition_leader_epoch"]), _epochs_around(before, after)
+    epoch, (first, last) = int(head["partition_leader_epoch"]), _epochs_around(around)
     fits = (
         max(lows, default=base) <= base <= min(highs, default=base)
         and (first is None or last is None or first <= epoch <= last)
@@ -122,24 +109,24 @@ def part_proved(
 
 
 def _offsets_around(
-    window: Window, frame: Frames, before: Frames | None, after: Frames | None, context: LogContext
+    window: Window, frame: Frames, around: Around, context: LogContext
 ) -> tuple[int | None, int | None]:
     """Return the first offset after the batches before this one, and that of the batch after it; None if unknown."""
     low = context.base_offset if window.offset + int(frame.start[0]) == 0 else None
     high = context.next_base if window.offset + int(frame.end[0]) == window.size else None
-    if before is not None and len(before):
-        low = int(before.header["last_offset"][-1]) + 1
-    if after is not None and len(after):
-        high = int(after.header["base_offset"][0])
+    if around.before is not None:
+        low = int(around.before.header["last_offset"][-1]) + 1
+    if around.after is not None:
+        high = int(around.after.header["base_offset"][0])
     return low, high
 
 
-def _epochs_around(before: Frames | None, after: Frames | None) -> tuple[int | None, int | None]:
+def _epochs_around(around: Around) -> tuple[int | None, int | None]:
     """Return the leader epochs of the batches before and after this one, twice the same if there is only one of them."""
     known = [
         int(near.header["partition_leader_epoch"][i])
-        for near, i in ((before, -1), (after, 0))
-        if near is not None and len(near)
+        for near, i in zip(around, (-1, 0), strict=True)
+        if near is not None
     ]
     return (known[0], known[-1]) if known else (None, None)
 

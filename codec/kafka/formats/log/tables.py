@@ -265,4 +265,4 @@ LOSSY_COLUMNS = (
     LossyColumn("producer_id", (-1,), "have a producer id, epoch and sequence number"),
     LossyColumn("leader_epoch", (-1, 0), "have a leader epoch"),
 )
-"""Columns that a producer does not set (`codec.base.Codec.lossy_columns`)."""
+"""Columns that a producer does not set (`codec.base.Codec.lossy`)."""

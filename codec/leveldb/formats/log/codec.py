@@ -29,7 +29,7 @@ from logwright.codec.leveldb.keys import DELETION, MAX_SEQUENCE, TYPE_NAMES
 from logwright.codec.leveldb.names import LOG_NAME
 from logwright.codec.option import ENCODES, Option, used_by
 from logwright.codec.table import Column, Table
-from logwright.codec.window import Bytes, Chunk, Decoded, Frames, Window
+from logwright.codec.window import Around, Bytes, Chunk, Decoded, Frames, Window
 
 NAME = "leveldb.log"
 
@@ -111,11 +111,10 @@ class LevelDBLog(RecordCodec):
         next_first = load_i64le(window.data, following + HEADER)
         return 0 < next_first - last <= 1 + (following - place) // _LEAST
 
-    def loss_between(
-        self, before: Frames | None, after: Frames | None, context: RecordContext
-    ) -> tuple[int | None, Mapping[str, Any]]:
+    def loss_between(self, around: Around, context: RecordContext) -> tuple[int | None, Mapping[str, Any]]:
         """Return the sequence numbers between two good batches: each is an operation."""
         lost: dict[str, Any] = {} if context.file is None else {"file": context.file}
+        before, after = around
         first = next_first = None
         if before is not None and before.header["size"][-1] >= BATCH_HEADER:
             first = int(before.header["sequence"][-1]) + int(before.header["count"][-1])

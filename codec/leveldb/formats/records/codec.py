@@ -40,7 +40,7 @@ from logwright.codec.leveldb.formats.table.layout import unmasked
 from logwright.codec.leveldb.names import number_of
 from logwright.codec.option import DECODES, Option, Options, Verb, used_by
 from logwright.codec.table import RAW, Column, Table, ending, extent
-from logwright.codec.window import Bytes, Decoded, Frames, Window
+from logwright.codec.window import Around, Bytes, Decoded, Frames, Window
 
 PORTION = 8 << 20
 """Bytes of frames decoded at a time, or one frame if it is larger."""
@@ -278,13 +278,7 @@ class RecordCodec(Codec):
         return frames
 
     def suspects(
-        self,
-        window: Window,
-        at: int,
-        limit: int,
-        before: Frames | None,
-        after: Frames | None,
-        context: RecordContext,
+        self, window: Window, at: int, limit: int, around: Around, context: RecordContext
     ) -> Iterator[Flip]:
         data, place = window.data, at
         while len(data) - place >= layout.HEADER:

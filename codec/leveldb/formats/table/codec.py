@@ -45,7 +45,7 @@ from logwright.codec.leveldb.keys import BYTEWISE, key_range
 from logwright.codec.leveldb.keys import TRAILER_SIZE as KEY_TRAILER
 from logwright.codec.option import DECODES, ENCODES, Options, Verb, used_by
 from logwright.codec.table import Table
-from logwright.codec.window import Bytes, Chunk, Decoded, Frames, Window
+from logwright.codec.window import Around, Bytes, Chunk, Decoded, Frames, Window
 
 _FILE = re.compile(r"(\d+)\.(?:ldb|sst)")
 
@@ -242,13 +242,7 @@ class LevelDBTable(Codec):
         return Keys(low), Keys(blocks.keys[n][:-KEY_TRAILER] if n >= 0 else b"" for n in entry)
 
     def suspects(
-        self,
-        window: Window,
-        at: int,
-        limit: int,
-        before: Frames | None,
-        after: Frames | None,
-        context: TableContext,
+        self, window: Window, at: int, limit: int, around: Around, context: TableContext
     ) -> Iterator[Flip]:
         blocks, data, place = self._blocks(window, context), window.data, window.offset + at
         i = blocks.at(place)

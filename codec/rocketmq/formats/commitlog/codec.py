@@ -48,7 +48,7 @@ from logwright.codec.rocketmq.formats.commitlog.read import (
 from logwright.codec.rocketmq.formats.commitlog.rows import NAME, ROWS
 from logwright.codec.rocketmq.formats.commitlog.suspects import had_trailer, part_proved, suspects
 from logwright.codec.rocketmq.formats.commitlog.write import Writer
-from logwright.codec.window import Bytes, Chunk, Decoded, Frames, Window
+from logwright.codec.window import Around, Bytes, Chunk, Decoded, Frames, Window
 
 FILE_SIZE = Option(
     "mappedFileSizeCommitLog",
@@ -164,9 +164,7 @@ class CommitLog(FramedCodec):
             )
             yield Fault(NAME, start, BLANK.head_size, Kind.LENGTH, text, Severity.WARNING, system, 0)
 
-    def suspects(
-        self, window: Window, at: int, limit: int, before: Frames | None, after: Frames | None, context: Any
-    ) -> Iterator[Flip]:
+    def suspects(self, window: Window, at: int, limit: int, around: Around, context: Any) -> Iterator[Flip]:
         """Yield first the only wrong bit of the checksum property, if there is one."""
         data = window.data
         end = at + self._field(data, at, "total_size")
@@ -177,7 +175,7 @@ class CommitLog(FramedCodec):
                 yield Flip(end - TRAILER + int(places[0]), int(change[places[0]]).bit_length() - 1)
                 return
         if at + SMALLEST <= end <= len(data) and had_trailer(data, at, end):
-            yield from super().suspects(window, at, limit, before, after, context)
+            yield from super().suspects(window, at, limit, around, context)
         else:
             yield from suspects(window, at, self.base(context))
 
@@ -191,16 +189,14 @@ class CommitLog(FramedCodec):
         return [(i, f"the property {CRC_NAME} is damaged") for i in long[odd].tolist()]
 
     def proved(
-        self, window: Window, frame: Frames, before: Frames | None, after: Frames | None, flip: tuple[int, int] | None,
-        context: Any,
-    ) -> bool:  # fmt: skip
+        self, window: Window, frame: Frames, around: Around, flip: tuple[int, int] | None, context: Any
+    ) -> bool:
         """Return whether the message has the property whose checksum covers the complete message: `body_crc` covers the body alone."""
         return bool(has_trailer(window.data, int(frame.start[0]), int(frame.end[0])))
 
     def part_proved(
-        self, window: Window, frame: Frames, before: Frames | None, after: Frames | None, flip: tuple[int, int] | None,
-        context: Any,
-    ) -> ProvedPart | None:  # fmt: skip
+        self, window: Window, frame: Frames, around: Around, flip: tuple[int, int] | None, context: Any
+    ) -> ProvedPart | None:
         if int(frame.header["frame_kind"][0]) != scanner.MAIN:
             return None
         return part_proved(window, frame, flip, self.base(context))

@@ -150,7 +150,6 @@ BODY_LENGTH = PREPARED_OFFSET + 8
 BODY = BODY_LENGTH + 4
 SMALLEST = BODY + 1 + 2
 _MAGIC, _CRC, _SYS_FLAG = (MESSAGE.offset(name) for name in ("magic_code", "body_crc", "sys_flag"))
-_BORN_HOST = MESSAGE.offset("born_host")
 V6_EXTRA = HOST_V6 - HOST_V4
 """Size difference of an IPv6 and an IPv4 host in bytes."""
 

@@ -159,14 +159,14 @@ class ZooKeeperSnapshot(Codec):
     def _scan_packed(self, window: Window, at: int, context: SnapshotContext, check: bool) -> Frames:
         """Scan a compressed file. It is one frame even if it is damaged: its nodes are found as far as it can be decompressed."""
         place = window.offset + at
-        nothing = frames_of(window, [], at)
+        nothing = frames_of([], at)
         if place:
             return nothing
         if not window.final:
             nothing.need = window.size
             return nothing
         kind = GZIP_FRAME if context.compression == "gzip" else SNAPPY_FRAME
-        frames = frames_of(window, [(kind, 0, window.size)], len(window.data))
+        frames = frames_of([(kind, 0, window.size)], len(window.data))
         if not check:
             return frames
         expanded = self._expand(window, context)

@@ -74,7 +74,7 @@ class Scan:
         if self.seals and not self.window.offset + self.at:
             self.faults += seal_faults(self.shape)
         need, damage = self._run()
-        frames = frames_of(self.window, [], self.at)
+        frames = frames_of([], self.at)
         if len(self.nodes) == 1:
             frames.start, frames.end, frames.header = self.nodes[0]
         elif self.nodes:
@@ -289,7 +289,7 @@ def head_of(kind: int) -> npt.NDArray[Any]:
     return head
 
 
-def frames_of(window: Window, bounds: list[tuple[int, int, int]], stop: int) -> Frames:
+def frames_of(bounds: list[tuple[int, int, int]], stop: int) -> Frames:
     """Return frames given as (kind, start, end)."""
     head = np.zeros(len(bounds), layout.HEAD)
     head["kind"] = [bound[0] for bound in bounds]

@@ -188,7 +188,7 @@ class Ending:
         return self.seals[-1].stop
 
     def facts(self, read: Read) -> dict[str, int]:
-        """Return the fields of the sections behind the first seal."""
+        """Return the fields of the sections after the first seal."""
         facts: dict[str, int] = {}
         if self.digest is not None:
             stored, _ = DIGEST.unpack(read(self.digest, DIGEST_SIZE).tobytes())

@@ -17,6 +17,7 @@ from logwright.codec.base import Codec
 from logwright.codec.engine.correct import Correction, PatchedFile
 from logwright.codec.fault import Kind, Severity
 from logwright.codec.frames.walk import Hole, Stretch, Walk
+from logwright.codec.java import int64
 from logwright.codec.zookeeper.formats.bitflip import flips_in_data
 from logwright.codec.zookeeper.formats.snapshot.frames import SnapshotContext
 from logwright.codec.zookeeper.formats.snapshot.layout import NODE_MIN
@@ -32,7 +33,7 @@ from logwright.codec.zookeeper.formats.snapshot.sections import (
 )
 from logwright.codec.zookeeper.formats.snapshot.tables import NODE_FRAME
 from logwright.codec.zookeeper.state.digest import VERSION as DIGEST_VERSION
-from logwright.codec.zookeeper.state.digest import node_digests, signed
+from logwright.codec.zookeeper.state.digest import node_digests
 
 Flip = tuple[int, int]
 """A byte of the file, and a bit of it."""
@@ -66,7 +67,7 @@ class SnapshotFacts:
 
     @property
     def digest_right(self) -> bool:
-        return self.digest is not None and self.digest == signed(self.total)
+        return self.digest is not None and self.digest == int64(self.total)
 
     @property
     def complete(self) -> bool:
@@ -222,7 +223,7 @@ def _by_digest(
             before = _digest(Stretch(replace(step.window, data=node), part))
             node[place - base - start] ^= 1 << bit
             after = _digest(Stretch(replace(step.window, data=node), part))
-            if signed(stored.total - before + after) == stored.digest:
+            if int64(stored.total - before + after) == stored.digest:
                 yield place, bit
 
 

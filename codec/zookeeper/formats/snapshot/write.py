@@ -15,6 +15,7 @@ import pyarrow as pa
 from logwright.codec.arrays import Int64s
 from logwright.codec.describe import I32BE, Struct
 from logwright.codec.fault import UsageError
+from logwright.codec.java import int64
 from logwright.codec.kernels.adler32 import adler32_of
 from logwright.codec.kernels.compress import compress_pieces
 from logwright.codec.option import Option, Options, parse_bool, parse_choice, parse_hexadecimal
@@ -25,7 +26,7 @@ from logwright.codec.zookeeper.formats.snapshot.acl_lists import AclLists
 from logwright.codec.zookeeper.formats.snapshot.pack import Piece
 from logwright.codec.zookeeper.jute import ACL_RAW_TYPE
 from logwright.codec.zookeeper.names import GZIP, SNAPPY
-from logwright.codec.zookeeper.state.digest import VERSION, signed
+from logwright.codec.zookeeper.state.digest import VERSION
 
 DIGEST_ENABLED = Option(
     "digest.enabled", True, "Whether the digest of the tree is written (3.6 on)", parse_bool
@@ -190,7 +191,7 @@ class Snapshot:
         if kind == "digest":
             values = dict(self.ending.get("digest") or {"zxid": 0, "digest_version": VERSION, "digest": None})
             if values["digest"] is None or (not keep and values["zxid"]):
-                values |= {"digest_version": VERSION, "digest": signed(self.digest)}
+                values |= {"digest_version": VERSION, "digest": int64(self.digest)}
             return self._sealed(sections.DIGEST, values)
         if kind == "last_processed":
             values = {"last_processed_zxid": self.ending["last_processed"]}

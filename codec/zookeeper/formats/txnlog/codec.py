@@ -26,7 +26,7 @@ from logwright.codec.kernels.bitflip import Flip
 from logwright.codec.kernels.intrinsics import load_i32be, load_i64be
 from logwright.codec.option import Options
 from logwright.codec.table import Table
-from logwright.codec.window import Bytes, Chunk, Decoded, Frames, RowFrames, Window
+from logwright.codec.window import Around, Bytes, Chunk, Decoded, Frames, RowFrames, Window
 from logwright.codec.zookeeper import names
 from logwright.codec.zookeeper.formats.explain import log_of
 from logwright.codec.zookeeper.formats.txnlog import layout, reencode
@@ -187,13 +187,7 @@ class TxnLog(Codec):
         return faults
 
     def suspects(
-        self,
-        window: Window,
-        at: int,
-        limit: int,
-        before: Frames | None,
-        after: Frames | None,
-        context: TxnLogContext,
+        self, window: Window, at: int, limit: int, around: Around, context: TxnLogContext
     ) -> Iterator[Flip]:
         return suspects(window, at, limit)
 
@@ -203,10 +197,14 @@ class TxnLog(Codec):
         return [(0, fault.detail) for fault in odd][:1]
 
     def proved(
-        self, window: Window, frame: Frames, before: Frames | None, after: Frames | None, flip: tuple[int, int] | None,
+        self,
+        window: Window,
+        frame: Frames,
+        around: Around,
+        flip: tuple[int, int] | None,
         context: TxnLogContext,
-    ) -> bool:  # fmt: skip
-        return proved(window, frame, before, after, flip)
+    ) -> bool:
+        return proved(window, frame, around, flip)
 
     def resync(self, window: Window, at: int, context: TxnLogContext) -> tuple[int, int]:
         context.prefixes = FINDER.prefixes(window.data, context.prefixes)
@@ -235,11 +233,10 @@ class TxnLog(Codec):
             return False
         return records.fits_in(zxid, context.file - 1, here - layout.HEADER_SIZE)
 
-    def loss_between(
-        self, before: Frames | None, after: Frames | None, context: TxnLogContext
-    ) -> tuple[int | None, Mapping[str, Any]]:
+    def loss_between(self, around: Around, context: TxnLogContext) -> tuple[int | None, Mapping[str, Any]]:
         """Return the zxids between two good transactions. Within an epoch each zxid is one transaction."""
         lost: dict[str, Any] = {}
+        before, after = around
         first = next_first = None
         if before is not None and before.header["kind"][-1] == TXN_FRAME:
             first = int(before.header["zxid"][-1]) + 1

@@ -16,7 +16,7 @@ import numpy as np
 from logwright.codec.frames.suspects import suspects as by_specification
 from logwright.codec.kernels.bitflip import Flip, flips_of_stored
 from logwright.codec.kernels.intrinsics import load_i32be, load_i64be
-from logwright.codec.window import Bytes, Frames, Window
+from logwright.codec.window import Around, Bytes, Frames, Window
 from logwright.codec.zookeeper.formats.bitflip import CHECKSUM, find_flipped_bit
 from logwright.codec.zookeeper.formats.txnlog import layout
 from logwright.codec.zookeeper.formats.txnlog.bodies import DIGEST, SOUND, STATUS, Bodies
@@ -54,16 +54,14 @@ def _of_header(data: Bytes, at: int) -> Iterator[Flip]:
     yield from flips_of_stored(at, layout.HEADER_SIZE, ">", stored ^ int.from_bytes(_HEADER, "big"))
 
 
-def proved(
-    window: Window, frame: Frames, before: Frames | None, after: Frames | None, flip: tuple[int, int] | None
-) -> bool:
+def proved(window: Window, frame: Frames, around: Around, flip: tuple[int, int] | None) -> bool:
     """Return whether the bit, which is flipped in the window, was wrong. None: the bytes are those of two copies."""
     data, start, end = window.data, int(frame.start[0]), int(frame.end[0])
     if frame.header["kind"][0] != TXN_FRAME:
         return data[start:end].tobytes() == _HEADER
     if _measured(data, start, end)[0] != SOUND:
         return False
-    zxid, near = load_i64be(data, start + _ZXID), [_numbers(other) for other in (before, after)]
+    zxid, near = load_i64be(data, start + _ZXID), [_numbers(other) for other in around]
     if not any(near) or any(
         numbers and zxid != numbers[0] + by for numbers, by in zip(near, (1, -1), strict=True)
     ):
@@ -104,7 +102,7 @@ def _field(data: Bytes, start: int, at: int) -> int:
 
 def _numbers(frames: Frames | None) -> tuple[int, int, int] | None:
     """Return zxid, time and session of a neighbouring record."""
-    if frames is None or not len(frames) or frames.header["kind"][0] != TXN_FRAME:
+    if frames is None or frames.header["kind"][0] != TXN_FRAME:
         return None
     head = frames.header[-1]
     return int(head["zxid"]), int(head["time"]), int(head["session_id"])
