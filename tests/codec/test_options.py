@@ -153,7 +153,6 @@ TABLE = Table(
         ("value, key", ("value", "key")),
         (["raw", "key", "raw"], ("raw", "key")),
         (["value", "*"], ("value", "key", "raw")),
-        ("", ()),
     ],
 )
 def test_columns_are_selected_by_name(expected: Any, columns: tuple[str, ...]) -> None:
@@ -164,6 +163,8 @@ def test_columns_are_selected_by_name(expected: Any, columns: tuple[str, ...]) -
 def test_unknown_columns_are_refused() -> None:
     with pytest.raises(UsageError, match=r"no column 'keys' in table 'rows'\. Did you mean 'key'"):
         TABLE.select("keys")
+    with pytest.raises(UsageError, match="the text of columns names none"):
+        TABLE.select(" , ")
     with pytest.raises(UsageError, match="Valid values: key, value, raw"):
         TABLE.select(["xyz"])
     with pytest.raises(KeyError):

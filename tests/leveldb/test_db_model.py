@@ -157,7 +157,7 @@ def test_damage_is_reported_once_by_all_ranges_together(place: Path, size: int) 
     )
     assert parts["_corrupt_length"].null_count == len(parts) - 2
     assert report.rows == frames.report.rows == len(kept) - 2
-    assert [fault for _, fault in report.faults] == [fault for name, fault in frames.report.faults if name]
+    assert sorted(map(str, report.faults)) == sorted(map(str, frames.report.faults))
     with pytest.raises(DamageError):
         in_parts(path, size)
     with pytest.raises(DamageError, match="checksum"):

@@ -305,7 +305,7 @@ def test_long_crc32_proves_no_bit(name: str) -> None:
 def test_number_of_trials_is_limited_for_small_frames_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Batches in descending order: each may have a flipped bit in its offset, and is tried with each bit flipped."""
+    """Batches in descending order: each may have a flipped bit in its offset. Without the limit there are 97 trials."""
     path = tmp_path / "orders-0"
     lw.write([{"value": b"%d" % n} for n in range(40)], path, "kafka.partition", **{"batch.size": 1})
     log = path / f"{0:020d}.log"
@@ -319,6 +319,6 @@ def test_number_of_trials_is_limited_for_small_frames_too(
 
     scan = correct.Corrector._scan
     monkeypatch.setattr(correct.Corrector, "_scan", counted)
-    monkeypatch.setattr(correct, "_FREE", 100 << 14)
+    monkeypatch.setattr(correct, "_FREE", 20 << 14)
     lw.verify(path)
-    assert 100 <= trials["made"] < 500
+    assert 20 <= trials["made"] < 50

@@ -679,7 +679,7 @@ def test_logs_in_data_log_dir_are_repaired(tmp_path: Path) -> None:
     assert f"version-2 --dataLogDir {case / 'datalog'} --limit 10" in str(
         lw.verify(case / "data", dataLogDir=str(case / "datalog"))
     )
-    assert "remove dataLogDir from its configuration" in " ".join(str(report).split())
+    assert "change dataLogDir in its configuration" in " ".join(str(report).split())
     assert sorted(path.name for path in (tmp_path / "out/version-2").iterdir()) == ["log.1", "snapshot.0"]
     assert lw.read(tmp_path / "out").equals(before)
     lw.rebuild(case / "data", tmp_path / "made", dataLogDir=str(case / "datalog"))
@@ -693,7 +693,7 @@ def test_logs_in_data_log_dir_are_repaired(tmp_path: Path) -> None:
     damaged.write_bytes(damaged.read_bytes()[:-3000].rstrip(b"\0")[:-7])
     inputs = {"dataLogDir": str(tmp_path / "own/datalog"), "in_place": True}
     report = lw.repair(tmp_path / "own/data", backup=tmp_path / "backup", **inputs)
-    assert "remove dataLogDir from" not in str(report)
+    assert "change dataLogDir in" not in str(report)
     assert [path.name for path in (tmp_path / "backup").rglob("log.1")] == ["log.1"]
     assert sorted(path.name for path in (tmp_path / "own/data/version-2").iterdir()) == ["snapshot.0"]
     assert [path.name for path in (tmp_path / "own/datalog/version-2").iterdir()] == ["log.1"]
