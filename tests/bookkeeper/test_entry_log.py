@@ -156,6 +156,7 @@ def test_entry_logs_inside_of_payloads_give_no_entries(field: str) -> None:
             assert read.report.faults
 
 
+@pytest.mark.extended
 def test_map_of_many_ledgers_has_the_order_of_the_real_hash_table() -> None:
     for path in logs("map_batches"):
         specimen = Specimen.of(path, NAME)

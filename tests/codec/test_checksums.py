@@ -185,6 +185,7 @@ def test_instructions_are_called_as_llvm_declares_them(
 
 
 @ELSEWHERE
+@pytest.mark.extended
 def test_crc32c_without_the_cpu_instruction() -> None:
     """Compiled for a processor that lacks it, the checksum comes from the tables."""
     script = """

@@ -469,6 +469,7 @@ def test_short_and_long_forms_agree(value: int) -> None:
     assert read_varint(buf, 0, end) == read_varlong(buf, 0, end) == (value, end)
 
 
+@pytest.mark.extended
 def test_intrinsics_compile_without_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the cache, so that each run tests newly emitted code."""
     if mode() == "interpreted":

@@ -526,6 +526,7 @@ def test_unwritable_cache_is_not_an_error(tiny: Tiny) -> None:
     assert tiny.entries() == []
 
 
+@pytest.mark.extended
 def test_kernels_are_cached_when_imported_from_a_zip(tiny: Tiny) -> None:
     """As Spark ships a package with --py-files: kernels are compiled, cached, and recompiled after an edit."""
 

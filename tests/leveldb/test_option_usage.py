@@ -35,6 +35,7 @@ def check(folder: Path, kind: str, *paths: Path) -> None:
     assert ignored(sample, folder) == {}
 
 
+@pytest.mark.extended
 def test_every_option_is_used_or_refused_for_a_database(folder: Path) -> None:
     names = ("tables", "few_puts", "damaged/tables", "current_missing")
     check(folder, "leveldb.db", *(folder / name for name in names))

@@ -455,6 +455,7 @@ def test_diff_command_prints_text_and_json(tmp_path: Path, capsys: pytest.Captur
     assert run("diff", str(a), str(b), "--columns", "valu") == 2
 
 
+@pytest.mark.extended
 def test_record_beyond_the_shown_ones_is_found(tmp_path: Path) -> None:
     """The differing record of a very large batch is found."""
     rows = table(9000)

@@ -331,6 +331,7 @@ def test_interruption_of_an_operation_counts_as_a_failure() -> None:
     assert isinstance(seen[0], Interrupted)
 
 
+@pytest.mark.extended
 def test_trust_runs_as_a_program(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "logwright.roundtrip.trust", "kafka.partition_metadata"],

@@ -173,6 +173,7 @@ def test_fuzz_on_the_command_line(
     assert left.name in err
 
 
+@pytest.mark.extended
 def test_fuzz_runs_as_a_program(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "logwright.roundtrip.fuzz", "kafka.partition_metadata", "--seconds", "0.2"],

@@ -170,6 +170,7 @@ def wheel(checkout: Path) -> Path:
     return built
 
 
+@pytest.mark.extended
 def test_wheel_has_every_module_and_no_test_data(wheel: Path, checkout: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
@@ -188,6 +189,7 @@ def test_wheel_has_every_module_and_no_test_data(wheel: Path, checkout: Path) ->
     }
 
 
+@pytest.mark.extended
 def test_spark_zip_imports_and_is_reproducible(wheel: Path, tmp_path: Path) -> None:
     zipped = pyfiles.pyfiles(wheel)
     assert zipped.name == f"logwright-{PROJECT['project']['version']}-py-files.zip"
@@ -201,6 +203,7 @@ def test_spark_zip_imports_and_is_reproducible(wheel: Path, tmp_path: Path) -> N
     run(sys.executable, "-c", import_check(zipped.name), cwd=tmp_path, PYTHONPATH=str(zipped))
 
 
+@pytest.mark.extended
 def test_spark_submit_job_runs_from_the_zip(wheel: Path, tmp_path: Path) -> None:
     script = pyfiles.job(wheel)
     assert script.name == "logwright_repair.py"

@@ -31,6 +31,7 @@ def check(folder: Path, kind: str, *names: str) -> None:
     assert ignored(sample, folder) == {}
 
 
+@pytest.mark.extended
 def test_every_option_is_used_or_refused_for_a_data_directory(folder: Path) -> None:
     check(
         folder, "zookeeper.datadir", "snap_gz", "dmg_flip_body", "dmg_snap_none", "empty/version-2", "basic"

@@ -94,6 +94,7 @@ def test_undamaged_snapshot_has_no_faults() -> None:
     assert laws.kernel_equals_description(specimen(SOUND))
 
 
+@pytest.mark.extended
 def test_every_bit_flip_is_reported() -> None:
     """Only the damaged node or the one before it is lost; if the header is damaged, all nodes are found."""
     starts = specimen(SOUND).read("frames").table.to_pylist()
@@ -119,6 +120,7 @@ def test_truncated_snapshot_is_reported(at: int) -> None:
     assert laws.decode_encode(specimen(SOUND[:at]))
 
 
+@pytest.mark.extended
 def test_snapshot_truncated_anywhere_round_trips() -> None:
     for at in range(0, len(SOUND), 7):
         verdict = laws.decode_encode(specimen(SOUND[:at]))
