@@ -65,9 +65,8 @@ class Fault:
 
     @property
     def sentence(self) -> str:
-        """The kind and the detail. The kind is omitted if the detail has it, such as "crc mismatch: stored ..."."""
-        named = "mismatch" if self.kind is Kind.CHECKSUM else str(self.kind)
-        return self.detail if named in self.detail else f"{self.kind}: {self.detail}"
+        """The kind and the detail. The kind is omitted if the detail has it."""
+        return self.detail if str(self.kind) in self.detail else f"{self.kind}: {self.detail}"
 
     @property
     def size(self) -> str:

@@ -79,7 +79,7 @@ def find_displaced(
         if not len(start):
             continue
         # Those that do not claim a place in the range, copies of earlier frames, prove the displacement too.
-        first, proved = int(start[0]), len(run.start) >= _RUN or not by
+        first, proved = int(start[0]), int(main.sum()) >= _RUN or not by
         if more and by and (proved or run.why == NEED):
             return Displaced(first, min(left + place - first, REACH))
         if proved:

@@ -256,7 +256,7 @@ def test_faults_are_addressed_by_number() -> None:
     explanation = lw.explain(damaged, fault=1)
     assert explanation.pieces[0].fault is not None
     assert explanation.pieces[0].start == faults[0][1].offset
-    assert explanation.explained.notes == [f"fault 1 of 1: {faults[0][1].detail}"]
+    assert explanation.explained.notes == [f"fault 1 of 1: checksum mismatch: {faults[0][1].detail}"]
     assert explanation.problems >= 2
     in_file = lw.explain(next(iter(sorted(damaged.glob("*86.log")))), fault="1")
     assert in_file.pieces[0].fault is not None
