@@ -61,7 +61,9 @@ def test_every_byte_of_a_short_file_is_in_the_text() -> None:
 
 def test_problems_of_a_fault_come_before_its_fields() -> None:
     lines = lw.explain(DAMAGED, fault=1).text().splitlines()
-    assert lines[1] == "  fault 1 of 1: checksum mismatch: crc mismatch: stored 0x1e15918d, computed 0x6216ddb0"
+    assert (
+        lines[1] == "  fault 1 of 1: checksum mismatch: crc mismatch: stored 0x1e15918d, computed 0x6216ddb0"
+    )
     assert lines[3] == "DAMAGED  bytes 327 to 451 (125 bytes): checksum mismatch"
     assert "after an unclean stop the broker truncates the log here" in lines[5]
     assert any("✗ checksum mismatch: stored 0x1e15918d, computed 0x6216ddb0" in line for line in lines)
