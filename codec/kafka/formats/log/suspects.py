@@ -37,12 +37,17 @@ def suspects(window: Window, at: int, limit: int, around: Around) -> Iterator[Fl
     if low is None and high is None and not (begins or ends):
         return
     known = high is not None or ends if low is not None else begins
-    base = load_i64be(window.data, at) if len(window.data) - at >= _LENGTH else 0
+    # Without a batch after it, only the offset that directly continues the batches before it is certain.
+    wrong = (
+        load_i64be(window.data, at) ^ low + 1 if low is not None and len(window.data) - at >= _LENGTH else 0
+    )
     for flip in frame_suspects.suspects(SPECIFICATION, window, at, limit, (low, high)):
-        if flip.place >= at + _LENGTH or known:
+        if (
+            known
+            or flip.place >= at + _LENGTH
+            or wrong == 1 << 8 * (at + _LENGTH - 1 - flip.place) + flip.bit
+        ):
             yield flip
-        elif low is not None and base ^ low + 1 == 1 << 8 * (at + _LENGTH - 1 - flip.place) + flip.bit:
-            yield flip  # the only offset that is certain without a batch after it
 
 
 def proved(
