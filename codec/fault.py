@@ -7,12 +7,10 @@ Codecs return faults. Readers raise them or not, depending on the mode, and repo
 from __future__ import annotations
 
 import difflib
-import functools
-import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, TypeVar, cast
+from typing import Any
 
 from logwright.codec import plural
 
@@ -177,28 +175,6 @@ def did_you_mean(
     lower = {str(each).lower(): each for each in names}
     near = difflib.get_close_matches(str(name).lower(), lower, n=1, cutoff=cutoff)
     return f"Did you mean {str(lower[near[0]])!r}?" if near else f"{otherwise}: {', '.join(names)}"
-
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def suggest_parameters(function: F) -> F:
-    """Decorate a function with `**options`: an error about an unknown option names the function's own parameter if that is nearest."""
-
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return function(*args, **kwargs)
-        except UsageError as error:
-            unknown = error.unknown
-            if unknown is not None and unknown in kwargs:
-                own = list(inspect.signature(function).parameters)
-                near = difflib.get_close_matches(unknown.lower(), [*own, *error.known], n=1)
-                if near and near[0] in own:
-                    error.advice = f"Did you mean {near[0]!r}?"
-            raise
-
-    return cast(F, call)
 
 
 class UnsupportedError(LogwrightError, NotImplementedError):

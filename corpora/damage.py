@@ -30,7 +30,6 @@ from logwright.codec.fault import (
     StorageError,
     UnsupportedError,
     UsageError,
-    suggest_parameters,
 )
 from logwright.codec.option import Verb, number
 from logwright.corpora.damage_apply import Surgeon
@@ -45,6 +44,7 @@ from logwright.readers.report import Report
 from logwright.readers.resolve import resolve
 from logwright.readers.source import STDIN, Source, is_remote, local_path, open_source
 from logwright.readers.target import DirectoryTarget, FileTarget, Skipped, Target, kind
+from logwright.readers.usage import suggest_parameters
 from logwright.writers.filesystem import (
     FileSystem,
     LocalFileSystem,

@@ -6,8 +6,11 @@ else would ignore it, and an ignored filter returns rows that should have been e
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
+import difflib
+import functools
+import inspect
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, TypeVar, cast
 
 from logwright.codec import registry
 from logwright.codec.base import Codec
@@ -216,3 +219,25 @@ def check_jobs(targets: Sequence[Any], jobs: int) -> None:
                 path=target.path,
                 advice="Omit jobs, or pass a file",
             )
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def suggest_parameters(function: Function) -> Function:
+    """Decorate a function with `**options`: an error about an unknown option names the function's own parameter if that is nearest."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except UsageError as error:
+            unknown = error.unknown
+            if unknown is not None and unknown in kwargs:
+                own = list(inspect.signature(function).parameters)
+                near = difflib.get_close_matches(unknown.lower(), [*own, *error.known], n=1)
+                if near and near[0] in own:
+                    error.advice = f"Did you mean {near[0]!r}?"
+            raise
+
+    return cast(Function, call)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from logwright.codec import registry
-from logwright.codec.fault import LogwrightError, Severity, UsageError, did_you_mean, suggest_parameters
+from logwright.codec.fault import LogwrightError, Severity, UsageError, did_you_mean
 from logwright.codec.option import Verb, number
 from logwright.readers import jobs as _jobs
 from logwright.readers.paths import Path
@@ -26,6 +26,7 @@ from logwright.readers.split import split
 from logwright.readers.stream import FileStream, Mode
 from logwright.readers.target import DirectoryTarget, FileTarget, Skipped
 from logwright.readers.task import codec_options, known_options
+from logwright.readers.usage import suggest_parameters
 from logwright.roundtrip import laws
 from logwright.roundtrip.specimen import Specimen
 

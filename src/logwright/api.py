@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from logwright.codec import registry
-from logwright.codec.fault import UsageError, suggest_parameters
+from logwright.codec.fault import UsageError
 from logwright.codec.option import Verb, flag, number, word
 from logwright.readers import inspect as _inspect
 from logwright.readers import resolve
@@ -20,6 +20,7 @@ from logwright.readers.report import Report
 from logwright.readers.report_data import MAX_FAULTS
 from logwright.readers.startup import predict_start
 from logwright.readers.target import DirectoryTarget, Skipped, Target, kind
+from logwright.readers.usage import suggest_parameters
 from logwright.scanning import Paths, codec_of, paths_of
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from logwright.codec import plural
-from logwright.codec.fault import UsageError, suggest_parameters
+from logwright.codec.fault import UsageError
 from logwright.codec.option import Verb, number
 from logwright.codec.table import Table
 from logwright.conversion.table_files import is_table, open_table
@@ -21,6 +21,7 @@ from logwright.readers.filter import Conditions
 from logwright.readers.paths import Path
 from logwright.readers.stream import Mode
 from logwright.readers.target import Skipped, Target
+from logwright.readers.usage import suggest_parameters
 
 
 @suggest_parameters

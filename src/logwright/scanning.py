@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from logwright.codec.fault import DamageWarning, Severity, UsageError, suggest_parameters
+from logwright.codec.fault import DamageWarning, Severity, UsageError
 from logwright.codec.option import flag, number, word
 from logwright.readers import plan, resolve, task, usage
 from logwright.readers import verify as _verify
@@ -24,6 +24,7 @@ from logwright.readers.stable_open import stable_open
 from logwright.readers.startup import check_start
 from logwright.readers.stream import Mode, ReadOptions, output_schema
 from logwright.readers.target import Skipped, Target, kind
+from logwright.readers.usage import suggest_parameters
 
 Paths = Path | Sequence[Path]
 

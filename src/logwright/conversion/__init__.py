@@ -12,13 +12,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from logwright.codec.fault import UsageError, suggest_parameters
+from logwright.codec.fault import UsageError
 from logwright.codec.option import flag, number
 from logwright.conversion.native import Native
 from logwright.conversion.result import done
 from logwright.conversion.table_files import codec_of, from_tables, is_table, to_tables
 from logwright.readers.filter import Conditions
 from logwright.readers.paths import Path, text_of
+from logwright.readers.usage import suggest_parameters
 
 
 @suggest_parameters
