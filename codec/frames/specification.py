@@ -183,6 +183,7 @@ class FrameSpec:
             raise TypeError(f"{self.name}: at most two checksums")
         if self.length.low < self.struct_end(self.length.field):
             raise TypeError(f"{self.name}: the smallest frame ends before the field {self.length.field}")
+        _specifications[self.name] = self
 
     def struct_end(self, name: str) -> int:
         """Where a field of the head ends."""
@@ -219,6 +220,14 @@ class FrameSpec:
             return self.length.low
         size = self.marker.length.low if self.marker.length else self.marker.struct.min_size
         return min(self.length.low, size)
+
+
+_specifications: dict[str, FrameSpec] = {}
+
+
+def specifications() -> tuple[FrameSpec, ...]:
+    """Return the specifications of the modules imported so far."""
+    return tuple(_specifications.values())
 
 
 _LOADS: dict[tuple[int, bool, str], Load] = {

@@ -8,6 +8,7 @@ import json
 import math
 import os
 import pickle
+import re
 import subprocess
 import sys
 import tempfile
@@ -420,6 +421,37 @@ def test_warmup_compiles_kernels_with_a_signature(monkeypatch: pytest.MonkeyPatc
 def test_warmup_does_nothing_without_the_jit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MODE", "interpreted")
     assert list(warmup()) == []
+
+
+def test_warmup_makes_the_kernels_of_all_modules_and_of_all_framed_formats() -> None:
+    made = run(
+        """
+        import json
+        from logwright.codec.kernels.kernel import kernels
+        from logwright.codec.warmup import make_kernels
+        make_kernels()
+        print(json.dumps([item.name for item in kernels()]))
+        """
+    )
+    codec = Path(ROOT, "src/logwright/codec")
+    with_kernels = {
+        ".".join(path.relative_to(codec).with_suffix("").parts)
+        for path in codec.rglob("*.py")
+        if re.search(r"^@kernel\b", path.read_text(), re.MULTILINE)
+    }
+    modules = {name.removeprefix("logwright.codec.").rpartition(".")[0] for name in made}
+    assert len(with_kernels) > 50
+    assert with_kernels - modules == set()
+    framed = {name.partition(":")[2] for name in made if ":" in name}
+    assert framed >= {
+        "kafka.log", "zookeeper.txnlog", "rocketmq.commitlog", "rocketmq.consumequeue_ext", "rocketmq.timerlog",
+        "bookkeeper.entrylog", "bookkeeper.journal",
+    }  # fmt: skip
+    for format_ in framed:
+        wanted = {
+            f"frames.{name}:{format_}" for name in ("scanner.scan", "scanner.bounded_scan", "resync.find")
+        }
+        assert {f"logwright.codec.{name}" for name in wanted} <= set(made)
 
 
 # The cache

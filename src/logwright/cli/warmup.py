@@ -8,10 +8,8 @@ import click
 @click.command("warmup")
 def command() -> int:
     """Compile all kernels into this user's cache."""
-    from logwright.codec import registry
-    from logwright.codec.kernels.kernel import warmup
+    from logwright.codec.warmup import warmup
 
-    registry.codecs()
     for name, seconds in warmup():
         click.echo(f"{name}  {seconds:.2f} s", err=True)
     return 0

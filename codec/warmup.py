@@ -1,0 +1,30 @@
+"""The kernels of all formats, compiled before their first use."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterator
+
+import logwright.codec
+from logwright.codec.frames.resync import finder
+from logwright.codec.frames.scanner import scanner
+from logwright.codec.frames.specification import specifications
+from logwright.codec.kernels import kernel
+
+
+def warmup() -> Iterator[tuple[str, float]]:
+    """Compile the kernels of all formats, or load them from the cache. Yields (name, seconds)."""
+    make_kernels()
+    yield from kernel.warmup()
+
+
+def make_kernels() -> None:
+    """Import all modules of formats, most of which are otherwise imported when they are first used, and make the kernels that search for
+    frames."""
+    for module in pkgutil.walk_packages(logwright.codec.__path__, f"{logwright.codec.__name__}."):
+        importlib.import_module(module.name)
+    for specification in specifications():
+        scanner(specification)
+        scanner(specification, prefixed=True)
+        finder(specification)
