@@ -3,15 +3,12 @@
 A filter is DNF tuples, `[("offset", ">=", 5), ("key", "==", b"x")]` (all must match) or a list of such lists (one must match), text,
 `"offset >= 5 and key == x"`, or a pyarrow expression. The first two forms prune: a frame or file whose bounds exclude every match is
 skipped. As in SQL, null matches no comparison; `("key", "==", None)` selects nulls. `("value", "contains", b"token")` matches values that
-contain these bytes, or this text.
-
-In text, bytes are `x'00ff'` or, as JSON output prints them, `{"$hex": "00ff"}`. A value in double quotes is a JSON string with escapes; a
-value in single quotes has no escapes.
+contain these bytes, or this text, and `("path", "like", "/brokers/%")` those that fit a pattern of SQL: `%` is any text, `_` one character, or
+one byte of a column of bytes, and a backslash makes the next character ordinary.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,6 +26,7 @@ from logwright.codec.fault import UsageError
 from logwright.codec.option import parse_hexadecimal
 from logwright.codec.table import Column, Table
 from logwright.codec.window import Frames
+from logwright.readers.filter_text import OPERATORS, parse
 
 Conditions = Any
 """A tuple, a list of tuples, a list of lists of tuples, text, or a pyarrow expression."""
@@ -41,8 +39,8 @@ _COMPARE = {
     ">": "greater",
     ">=": "greater_equal",
 }
+_SEARCH = {"contains": "match_substring", "like": "match_like"}
 """The functions of `pyarrow.compute`."""
-_OPS = (*_COMPARE, "in", "not in", "contains")
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -70,8 +68,9 @@ class _Term:
                 # A list that holds null matches null with `in`, and excludes it with `not in`.
                 return pc.or_(known, pc.is_null(values)) if self.op == "in" else known
             return known
-        if self.op == "contains":
-            return pc.fill_null(pc.match_substring(values, self.value), False)
+        if search := _SEARCH.get(self.op.removeprefix("not ")):
+            matching = getattr(pc, search)(values, self.value)
+            return pc.fill_null(pc.invert(matching) if self.op.startswith("not ") else matching, False)
         if self.value is None:
             return pc.is_null(values) if self.op == "==" else pc.is_valid(values)
         return pc.fill_null(getattr(pc, _COMPARE[self.op])(values, self._array([self.value])[0]), False)
@@ -83,7 +82,9 @@ class _Term:
         """Return whether a value between `low` and `high` can match. They are arrays or single values; None means no bound."""
         if self.always is not None:
             return self.always
-        if self.value is None or self.op in ("not in", "contains"):
+        if self.op == "like" and isinstance(self.value, bytes):
+            return self._possible_pattern(low, high)
+        if self.value is None or self.op not in (*_COMPARE, "in"):
             return True
         if self.op == "in":
             known = [_Term(self.column, "==", value).possible(low, high) for value in self.value]
@@ -95,6 +96,14 @@ class _Term:
             out = (low < self.value) if self.op == "<" else (low <= self.value)
         if self.op in ("==", ">", ">=") and high is not None:
             out = out & ((high > self.value) if self.op == ">" else (high >= self.value))
+        return out
+
+    def _possible_pattern(self, low: Any, high: Any) -> Any:
+        start = re.split(rb"[%_\\]", self.value, maxsplit=1)[0]
+        out = _Term(self.column, ">=", start).possible(low, high)
+        begin = start.rstrip(b"\xff")
+        if begin:
+            out = out & _Term(self.column, "<", begin[:-1] + bytes([begin[-1] + 1])).possible(low, high)
         return out
 
 
@@ -203,7 +212,7 @@ def understand(conditions: Conditions, table: Table) -> Filter | None:
 
 def _groups(conditions: Conditions) -> list[list[Any]]:
     if isinstance(conditions, str):
-        return _parse(conditions)
+        return parse(conditions)
     if isinstance(conditions, tuple) and len(conditions) == 3 and isinstance(conditions[0], str):
         return [[conditions]]
     if isinstance(conditions, Iterable):
@@ -218,115 +227,6 @@ def _groups(conditions: Conditions) -> list[list[Any]]:
     )
 
 
-_QUOTED = r"""\"(?:[^"\\]|\\.)*\"|'[^']*'"""
-_HEX = r"""[xX]'(?P<literal>[^']*)'|\{\s*"\$hex"\s*:\s*"(?P<printed>[^"]*)"\s*\}"""
-_HEX_VALUE = re.compile(_HEX)
-_SINGLE_VALUE = re.sub(r"\?P<\w+>", "?:", _HEX) + "|" + _QUOTED
-_TOKEN = re.compile(
-    rf"""\s*(?P<column>\w+)\s*(?P<op>==|=|!=|<=|>=|<|>|\bnot\s+in\b|\bin\b|\bcontains\b)\s*
-        (?P<value>\((?:{_QUOTED}|[^()"'])*\)|{_SINGLE_VALUE}|[^\s()"'=<>!][^\s()"']*)\s*""",
-    re.VERBOSE | re.IGNORECASE,
-)
-_LIST_ITEM = re.compile(rf"{_SINGLE_VALUE}|[^\s,()]+")
-_AND, _OR = (re.compile(rf"{word}\b", re.IGNORECASE) for word in ("and", "or"))
-_OPEN, _CLOSE = re.compile(r"\s*\("), re.compile(r"\)\s*")
-_DEEPEST = 50
-"""Limit of nested parentheses."""
-_MOST_GROUPS = 10_000
-"""Limit of the disjunctive normal form, which parentheses can multiply."""
-
-_Group = list[tuple[str, str, Any]]
-
-
-def _parse(text: str) -> list[_Group]:
-    """Parse `offset >= 5 and (key in (a, "b c") or timestamp < 2025-01-01T00:00:00Z)`; `and` binds tighter than `or`."""
-    groups, at = _alternatives(text, 0, 0)
-    if at < len(text):
-        raise UsageError(f"filter {text!r}: expected `and` or `or` before {text[at:]!r}")
-    return groups
-
-
-def _alternatives(text: str, at: int, depth: int) -> tuple[list[_Group], int]:
-    """Parse operands joined by `or`. Return their disjunctive normal form and the position after them."""
-    out: list[_Group] = []
-    while True:
-        groups, at = _conjunction(text, at, depth)
-        out += groups
-        join = _OR.match(text, at)
-        if not join:
-            return out, at
-        at = join.end()
-
-
-def _conjunction(text: str, at: int, depth: int) -> tuple[list[_Group], int]:
-    out: list[_Group] = [[]]
-    while True:
-        groups, at = _operand(text, at, depth)
-        if len(out) * len(groups) > _MOST_GROUPS:
-            raise UsageError(f"filter {text!r}: too many combinations of `and` and `or`")
-        out = [[*mine, *theirs] for mine in out for theirs in groups]
-        join = _AND.match(text, at)
-        if not join:
-            return out, at
-        at = join.end()
-
-
-def _operand(text: str, at: int, depth: int) -> tuple[list[_Group], int]:
-    """Parse a comparison, or a filter in parentheses."""
-    if opening := _OPEN.match(text, at):
-        if depth == _DEEPEST:
-            raise UsageError(f"filter {text!r}: more than {_DEEPEST} nested parentheses")
-        groups, at = _alternatives(text, opening.end(), depth + 1)
-        closing = _CLOSE.match(text, at)
-        if not closing:
-            where = f"before {text[at:]!r}" if at < len(text) else "at the end"
-            raise UsageError(f"filter {text!r}: expected `)` {where}")
-        return groups, closing.end()
-    token = _TOKEN.match(text, at)
-    if not token:
-        raise UsageError(
-            f"filter {text!r}: syntax error at {text[at:]!r}",
-            advice=f"Write a column, an operator ({', '.join(_OPS)}) and a value or null, "
-            "as in 'offset >= 5 and (key == a or key == null)'",
-        )
-    op = " ".join(token["op"].lower().split())
-    raw = token["value"]
-    many = raw.startswith("(")
-    if many != (op in ("in", "not in")):
-        raise UsageError(
-            f"filter {text!r}: {op} cannot be used with {raw}", advice='Example: "partition in (0, 1)"'
-        )
-    value = [_word(item) for item in _LIST_ITEM.findall(raw)] if many else _word(raw)
-    return [[(token["column"], op, value)]], token.end()
-
-
-def _word(raw: str) -> str | bytes | None:
-    """Return the value of a token of a filter; bytes if it is hexadecimal."""
-    if token := _HEX_VALUE.fullmatch(raw):
-        return _hex_bytes(token["printed"] if token["literal"] is None else token["literal"], raw)
-    if raw[:1] == "'":
-        return raw[1:-1]
-    if raw[:1] == '"':
-        try:
-            return str(json.loads(raw, strict=False))
-        except ValueError:
-            raise UsageError(
-                f"filter value {raw} is not a JSON string",
-                advice="Write a backslash as \\\\, or use single quotes, which have no escapes",
-            ) from None
-    return None if raw.lower() == "null" else raw
-
-
-def _hex_bytes(text: str, raw: str) -> bytes:
-    try:
-        return bytes.fromhex(text)
-    except ValueError:
-        raise UsageError(
-            f"filter value {raw} is not hexadecimal",
-            advice='Write two hexadecimal digits per byte, as in x\'00ff\' or {"$hex": "00ff"}',
-        ) from None
-
-
 def _term(term: Any, table: Table) -> _Term:
     if not (isinstance(term, tuple | list) and len(term) == 3 and isinstance(term[0], str)):
         raise UsageError(f"a filter term is (column, operator, value), not {term!r}")
@@ -334,14 +234,14 @@ def _term(term: Any, table: Table) -> _Term:
     column = table[table.select([name])[0]]
     op = " ".join(str(op).lower().split())
     op = "==" if op == "=" else op
-    if op not in _OPS:
-        raise UsageError(f"unknown filter operator {op!r}", advice=f"Valid values: {', '.join(_OPS)}")
+    if op not in OPERATORS:
+        raise UsageError(f"unknown filter operator {op!r}", advice=f"Valid values: {', '.join(OPERATORS)}")
     if op in ("in", "not in"):
         if isinstance(value, str | bytes) or not isinstance(value, Iterable):
             raise UsageError(f"filter on {name!r}: {op} needs a list of values, not {value!r}")
         return _among(column, op, list(value))
-    if op == "contains":
-        return _Term(column, op, _part(column, value))
+    if op.removeprefix("not ") in _SEARCH:
+        return _Term(column, op, _part(column, op, value))
     if value is None:
         if op not in ("==", "!="):
             raise UsageError(f"filter on {name!r}: null can only be compared with == and !=")
@@ -359,19 +259,19 @@ def _term(term: Any, table: Table) -> _Term:
     return _Term(column, op, low)
 
 
-def _part(column: Column, value: Any) -> Any:
-    """Return the value that `contains` searches for. Raises `UsageError` for a column without text or bytes, and for an empty value."""
+def _part(column: Column, op: str, value: Any) -> Any:
+    """Return what an operator searches for. Raises `UsageError` for a column without text or bytes, and for an empty value."""
     kind = column.type
     binary = pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
     if not (binary or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
         raise UsageError(
-            f"filter on {column.name!r}: contains searches text and bytes, but this column is {kind}",
+            f"filter on {column.name!r}: {op} searches text and bytes, but this column is {kind}",
             advice="Use ==, < or >",
         )
     if not isinstance(value, str | bytes | bytearray | memoryview) or not len(value):
         raise UsageError(
-            f"filter on {column.name!r}: contains needs text or bytes, not {value!r}",
-            advice="Example: value contains token, or value contains x'00ff'",
+            f"filter on {column.name!r}: {op} needs text or bytes, not {value!r}",
+            advice="Example: value contains token, value contains x'00ff', or value like 'user-%'",
         )
     if not binary and not isinstance(value, str):
         try:

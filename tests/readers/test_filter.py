@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from fake_store import FRAMES_CODEC, ROWS
+from filtered import BATCH, ROW, ids
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,23 +20,6 @@ from logwright.codec.fault import UsageError
 from logwright.codec.window import Frames
 from logwright.formats.jsonl import to_lines
 from logwright.readers.filter import Filter, understand
-
-ROW = {"place": 1, "even": True, "directory": "box", "words": ["a"], "position": 0}
-BATCH = pa.RecordBatch.from_pylist(
-    [
-        {**ROW, "id": 1, "time": 1000, "text": b"a"},
-        {**ROW, "id": 2, "time": 2000, "text": b"", "place": 7, "even": False},
-        {**ROW, "id": 3, "time": None, "text": None, "place": None, "even": None, "directory": None},
-        {**ROW, "id": 4, "time": 4000, "text": b"\xff", "directory": "crate"},
-    ],
-    schema=ROWS.schema(ROWS.names(detail=True)),
-)
-
-
-def ids(condition: Any) -> list[int]:
-    matcher = understand(condition, ROWS)
-    assert matcher is not None
-    return matcher.apply(BATCH).column("id").to_pylist()
 
 
 @pytest.mark.parametrize(
@@ -305,49 +289,47 @@ def test_times_are_utc() -> None:
 
 
 @pytest.mark.parametrize(
-    ("condition", "expected"),
+    ("text", "expected"),
     [
-        (("directory", "contains", "o"), [1, 2]),
-        (("directory", "contains", b"rat"), [4]),
-        ("directory CONTAINS 'rat' or id == 1", [1, 4]),
-        (("text", "contains", b"\xff"), [4]),
-        ("text contains x'ff'", [4]),
-        ('text contains {"$hex": "61"} and id < 4', [1]),
-        ("text contains a", [1]),
-        ("text contains b", []),
+        ("text is null", [3]),
+        ("text IS NOT NULL", [1, 2, 4]),
+        ("not id == 2", [1, 3, 4]),
+        ("NOT (id == 2 or id > 3)", [1, 3]),
+        ("not (id > 1 and even == true)", [1, 2]),
+        ("not not id == 2", [2]),
+        ("not id == 1 and not id == 2", [3, 4]),
+        ("not place == 7", [1, 4]),
+        ("not (place is null)", [1, 2, 4]),
+        ("not id in (1, 2) and directory not in (box)", [4]),
+        ("id == 1 or not(id < 4)", [1, 4]),
     ],
 )
-def test_contains_searches_text_and_bytes(condition: Any, expected: list[int]) -> None:
-    assert ids(condition) == expected
+def test_negation_and_tests_for_null_are_those_of_sql(text: str, expected: list[int]) -> None:
+    assert ids(text) == expected
 
 
-@given(st.lists(st.none() | st.binary(max_size=6)), st.binary(min_size=1, max_size=2))
-def test_contains_equals_python_on_any_bytes(values: list[bytes | None], part: bytes) -> None:
-    rows = [{**ROW, "id": i, "time": None, "text": value} for i, value in enumerate(values)]
-    batch = pa.RecordBatch.from_pylist(rows, schema=ROWS.schema(ROWS.names(detail=True)))
-    matcher = understand(("text", "contains", part), ROWS)
-    assert matcher is not None
-    expected = [i for i, value in enumerate(values) if value is not None and part in value]
-    assert matcher.apply(batch).column("id").to_pylist() == expected
+_COMPARISONS = st.sampled_from(
+    ["id == 2", "id > 1", "id in (1, 3)", "id not in (2)", "id <= 3", "not id == 4", "id is null", "id != 1"]
+)
+
+
+@given(st.recursive(_COMPARISONS, lambda one: st.tuples(one, st.sampled_from(["and", "or"]), one).map(
+    lambda parts: f"({' '.join(parts)})"), max_leaves=6))  # fmt: skip
+def test_negation_matches_the_other_rows_if_no_value_is_null(text: str) -> None:
+    assert sorted(ids(text) + ids(f"not {text}")) == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(
-    ("condition", "message"),
+    ("text", "message"),
     [
-        (("id", "contains", 1), "searches text and bytes"),
-        (("text", "contains", b""), "needs text or bytes"),
-        (("text", "contains", None), "needs text or bytes"),
-        ("text contains null", "needs text or bytes"),
-        (("directory", "contains", b"\xff"), "is not UTF-8"),
-        ("text contains (a, b)", "cannot be used with"),
+        ("id is 5", "is cannot be used with 5"),
+        ("id is not (1)", "is not cannot be used with"),
+        ("not", "syntax error"),
+        ("not and id == 5", "syntax error"),
+        ("not " * 60 + "id == 5", "more than 50 nested"),
+        ("not (" + " or ".join(["(id == 1 and id == 2)"] * 20) + ")", "too many combinations"),
     ],
 )
-def test_invalid_contains_is_refused(condition: Any, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        understand(condition, ROWS)
-
-
-def test_contains_skips_no_matching_frame() -> None:
-    part = understand("text contains a", ROWS)
-    assert part is not None
-    assert not part.skips({"text": (b"x", b"z")})
+def test_invalid_negations_are_refused(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
+        ids(text)
