@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import resource
+import shutil
 import statistics
 import subprocess
 import tempfile
@@ -193,6 +194,16 @@ def add_size_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+_MEMORY_DISK = Path("/dev/shm")
+_NEEDED = 8 << 30
+
+
+def scratch_folder() -> tempfile.TemporaryDirectory[str]:
+    """Return a new folder, in memory if there is room: the writes of one task to a disk are paid by the tasks after it."""
+    in_memory = _MEMORY_DISK.is_dir() and shutil.disk_usage(_MEMORY_DISK).free > _NEEDED
+    return tempfile.TemporaryDirectory(prefix="logwright-bench-", dir=_MEMORY_DISK if in_memory else None)
+
+
 def print_section(name: str, section: Callable[[Path, Size], list[str]], *, chooses: bool = False) -> None:
     """The command of a benchmark: measure, and print the lines of its section. `chooses`: it can measure some of the tasks."""
     parser = argparse.ArgumentParser(description=f"Measure {name} and print a table.")
@@ -206,5 +217,5 @@ def print_section(name: str, section: Callable[[Path, Size], list[str]], *, choo
         )
     options = parser.parse_args()
     keep_freed_memory()  # as the command line does
-    with tempfile.TemporaryDirectory(prefix="logwright-bench-") as folder:
+    with scratch_folder() as folder:
         print("\n".join(section(Path(folder), Size(**vars(options)))))

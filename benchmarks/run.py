@@ -13,12 +13,11 @@ import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from bench_kafka import NAME, ROWS, ROWS_VARIABLE, Figure, rows, table_lines
-from rounds import Size, add_size_options
+from rounds import Size, add_size_options, scratch_folder
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
@@ -34,7 +33,7 @@ def main() -> None:
     add_size_options(options)
     parsed = options.parse_args()
     size = Size(parsed.scale, parsed.rounds)
-    with tempfile.TemporaryDirectory(prefix="logwright-bench-") as folder:
+    with scratch_folder() as folder:
         place = Path(folder)
         lines = []
         if parsed.peers:
