@@ -260,37 +260,35 @@ def next_command(report: ReportData) -> str:
             if warned
             else f"{command(Verb.READ)} --limit 10"
         )
-    primary = any(file.errors for file in report.files if file.primary)
     if not report.repairs:
         return f"{command(Verb.READ)} --mode DROPMALFORMED   prints every undamaged {report.nouns[0]}"
-    if not primary:
-        more = " more" if any(fault.lost for _, fault in report.faults) else ""
-        return f"{command(Verb.REPAIR)} --out DIR   loses nothing{more}"
-    if report.strategy is not None:
+    if report.strategy is not None and any(file.errors for file in report.files if file.primary):
         return f"{command(Verb.REPAIR)} --strategy {report.strategy} --out DIR   keeps what is readable"
+    return f"{command(Verb.REPAIR)} --out DIR   {_effect(report)}"
+
+
+def _effect(report: ReportData) -> str:
+    """Return what a repair keeps or loses, in a few words."""
+    primary = [file for file in report.files if file.primary]
+    faults = [
+        (file, fault) for file in primary for fault in file.faults if fault.severity is not Severity.INFO
+    ]
+    gone = any(fault.lost for _, fault in report.faults)
+    if not any(file.errors for file in primary):
+        return "loses nothing more" if gone else "loses nothing"
     if report.repair_loss is not None:
-        leaves = ", and leaves some damage in place" if report.leaves else ""
-        return f"{command(Verb.REPAIR)} --out DIR   loses {_more(report)}{leaves}"
+        return f"loses {_more(report)}{', and leaves some damage in place' if report.leaves else ''}"
     losses = [
         0 if fault.offset in file.healed else fault.rows_lost
-        for file in report.files
-        if file.primary
-        for fault in file.faults
-        if fault.severity is not Severity.INFO and (fault.lost or fault.rows_lost or file.errors)
+        for file, fault in faults
+        if fault.lost or fault.rows_lost or file.errors
     ]
+    if not any(fault.length for _, fault in faults):
+        return "loses nothing more" if None in losses or gone else "loses nothing"
+    if None in losses:
+        return "loses only damaged data"
     known = sum(loss for loss in losses if loss is not None)
-    if not any(
-        fault.length
-        for file in report.files
-        if file.primary
-        for fault in file.faults
-        if fault.severity is not Severity.INFO
-    ):
-        more = " more" if None in losses or any(fault.lost for _, fault in report.faults) else ""
-        return f"{command(Verb.REPAIR)} --out DIR   loses nothing{more}"
-    if None not in losses:
-        return f"{command(Verb.REPAIR)} --out DIR   loses {count(known, report.nouns[0]) if known else 'nothing'}"
-    return f"{command(Verb.REPAIR)} --out DIR   loses only damaged data"
+    return f"loses {count(known, report.nouns[0]) if known else 'nothing'}"
 
 
 def _more(report: ReportData) -> str:

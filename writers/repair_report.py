@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,7 +25,7 @@ from logwright.writers.request import Request
 
 EDIT = "edit"
 _SHOWN = 4
-"""Number of ranges of missing rows to print."""
+"""Number of files, faults and ranges to print."""
 
 
 def missing_rows(report: Report, *, correct: bool) -> list[tuple[str, Fault]]:
@@ -141,7 +141,7 @@ def fill_report(
     report.healed |= healed(cut for cut in done.cut if cut.copy == 0)
     # Rows removed on request are not missing.
     report.incomplete = verb != EDIT and any(cut.rows_lost != 0 for cut in done.cut)
-    report.notes += _sentences(done, request, copies, report.nouns[0], verb, bool(missing))
+    report.notes += _sentences(done, request, copies, report.nouns[0], verb, missing=bool(missing))
     report.notes += [f"missing before the {verb}: {lost(fault, report)}" for _, fault in missing[:_SHOWN]]
     if len(missing) > _SHOWN:
         report.notes.append(f"and {len(missing) - _SHOWN:,} more ranges (--json lists all)")
@@ -162,80 +162,83 @@ def edited(cuts: Sequence[Removed], noun: str) -> str:
 
 
 def _sentences(
-    done: Done,
-    request: Request,
-    copies: Sequence[DirectoryTarget],
-    noun: str,
-    verb: str,
-    missing: bool = False,
+    done: Done, request: Request, copies: Sequence[DirectoryTarget], noun: str, verb: str, *, missing: bool
 ) -> list[str]:
-    sentences: list[str] = []
+    """Describe what was done, or would be. `missing`: rows are missing of which no byte is left."""
     would = "would be " if request.dry_run else ""
-    nothing = not (done.written or done.removed)
-    summary = done.summary
-    printed = copies[0].layout.printed
-    ids = ", ".join(f"{name} {printed.get(name, str)(value)}" for name, value in summary.ids.items())
-    lost_bytes = sum(cut.length for cut in done.cut)
-    if verb == EDIT:
-        sentences.append(f"{would if done.cut else ''}{edited(done.cut, noun)}")
-    elif done.cut:
-        rows, known = (
-            sum(cut.rows_lost or 0 for cut in done.cut),
-            all(cut.rows_lost is not None for cut in done.cut),
-        )
-        loss = f"{noun} count unknown"
-        if known or rows:
-            loss = f"{'' if known else 'at least '}{count(rows, noun) if rows else 'nothing'} lost"
-        ranges = count(len(done.cut), "range")
-        if lost_bytes and missing and known and not rows:
-            # These bytes lose nothing, but other rows are missing.
-            sentences.append(f"{would}repaired: {count(lost_bytes, 'byte')} ({ranges})")
-        elif lost_bytes:
-            word = "removed" if rows or not known else "repaired"
-            sentences.append(f"{would}{word}: {count(lost_bytes, 'byte')} ({ranges}; {loss})")
-        elif rows:
-            sentences.append(f"nothing to remove: {loss}")
-    sentences.append(f"{would}kept: {count(summary.rows, noun)}{f' ({ids})' if ids else ''}")
-    if nothing and request.out is None:
-        sentences.append(
-            "no changes needed" if request.dry_run else "no changes needed; the directory is unchanged"
-        )
-    else:
-        new_files = [name for name in done.written if name not in done.changed]
-        for past, future, names in (
-            ("changed files", "would change files", [n for n in done.written if n in done.changed]),
-            ("new files", "would create files", new_files),
-            ("removed files", "would remove files", done.removed),
-        ):
-            if names:
-                more = f" and {len(names) - 4:,} more" if len(names) > 4 else ""
-                word = future if request.dry_run else past
-                sentences.append(f"{word}: {', '.join(list(names)[:4])}{more}")
-        if request.backup is not None and (done.changed or done.removed):
-            too = ", including everything removed" if verb == EDIT and done.cut else ""
-            sentences.append(
-                f"the originals {'would be' if request.dry_run else 'are'} in {request.backup}{too}"
-            )
-    sentences += [
-        f"still damaged: {name and name + ' '}at {fault.offset}, {fault.kind}, {fault.detail}"
-        for name, fault in done.faults[:4]
-    ]
-    sentences += [*done.warnings, *summary.warnings]
-    system = copies[0].layout.name.partition(".")[0]
-    before = list(summary.before_you_start)
     layout = copies[0].layout
-    further = {root.name for root in layout.roots(copies[0].layout_options)}
-    if not request.in_place and any(split(name, further)[0] for name in copies[0].sizes):
-        moved = ", ".join(layout.root_options)
-        before.insert(
-            0,
-            f"all files are now in one directory: change {moved} in its configuration, or move the files to the configured directories",
-        )
+    ids = ", ".join(
+        f"{name} {layout.printed.get(name, str)(value)}" for name, value in done.summary.ids.items()
+    )
+    system = layout.name.partition(".")[0]
+    return [
+        *_removed(done.cut, would, noun, verb, missing=missing),
+        f"{would}kept: {count(done.summary.rows, noun)}{f' ({ids})' if ids else ''}",
+        *_files(done, request, verb),
+        *(
+            f"still damaged: {name and name + ' '}at {fault.offset}, {fault.kind}, {fault.detail}"
+            for name, fault in done.faults[:_SHOWN]
+        ),
+        *done.warnings,
+        *done.summary.warnings,
+        *(f"before starting {system}: {line}" for line in _before_starting(done, request, copies[0])),
+    ]
+
+
+def _removed(cuts: Sequence[Removed], would: str, noun: str, verb: str, *, missing: bool) -> Iterator[str]:
+    """Describe what was removed, repaired or edited."""
+    if verb == EDIT:
+        yield f"{would if cuts else ''}{edited(cuts, noun)}"
+        return
+    if not cuts:
+        return
+    size, ranges = sum(cut.length for cut in cuts), count(len(cuts), "range")
+    rows, known = sum(cut.rows_lost or 0 for cut in cuts), all(cut.rows_lost is not None for cut in cuts)
+    if known or rows:
+        loss = f"{'' if known else 'at least '}{count(rows, noun) if rows else 'nothing'} lost"
+    else:
+        loss = f"{noun} count unknown"
+    if size and missing and known and not rows:
+        # These bytes lose nothing, but other rows are missing.
+        yield f"{would}repaired: {count(size, 'byte')} ({ranges})"
+    elif size:
+        yield f"{would}{'removed' if rows or not known else 'repaired'}: {count(size, 'byte')} ({ranges}; {loss})"
+    elif rows:
+        yield f"nothing to remove: {loss}"
+
+
+def _files(done: Done, request: Request, verb: str) -> Iterator[str]:
+    """Describe which files are changed, new and removed, and where the originals are."""
+    if request.out is None and not (done.written or done.removed):
+        yield "no changes needed" + ("" if request.dry_run else "; the directory is unchanged")
+        return
+    for past, future, names in (
+        ("changed files", "would change files", [name for name in done.written if name in done.changed]),
+        ("new files", "would create files", [name for name in done.written if name not in done.changed]),
+        ("removed files", "would remove files", list(done.removed)),
+    ):
+        if names:
+            more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
+            yield f"{future if request.dry_run else past}: {', '.join(names[:_SHOWN])}{more}"
+    if request.backup is not None and (done.changed or done.removed):
+        are = "would be" if request.dry_run else "are"
+        too = ", including everything removed" if verb == EDIT and done.cut else ""
+        yield f"the originals {are} in {request.backup}{too}"
+
+
+def _before_starting(done: Done, request: Request, first: DirectoryTarget) -> Iterator[str]:
+    """Say what to do before the system is started on the result. `first`: the first of the copies."""
     if request.out is not None and not request.dry_run:
-        before.insert(0, "replace the original directory with this one; do not keep both")
-    if request.out is not None and _name_matters(copies[0], request.out):
-        before.append(f"name the directory {copies[0].directory.name}: the name is part of the data")
-    return sentences + [f"before starting {system}: {line}" for line in before]
+        yield "replace the original directory with this one; do not keep both"
+    roots = {root.name for root in first.layout.roots(first.layout_options)}
+    if not request.in_place and any(split(name, roots)[0] for name in first.sizes):
+        moved = ", ".join(first.layout.root_options)
+        yield (
+            f"all files are now in one directory: change {moved} in its configuration, or move the files to the configured directories"
+        )
+    yield from done.summary.before_you_start
+    if request.out is not None and _name_matters(first, request.out):
+        yield f"name the directory {first.directory.name}: the name is part of the data"
 
 
 @dataclass(frozen=True)
