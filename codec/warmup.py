@@ -1,22 +1,14 @@
-"""The kernels of all formats, compiled before their first use."""
+"""The kernels of all formats, made before their first use."""
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterator
 
 import logwright.codec
 from logwright.codec.frames.resync import finder
 from logwright.codec.frames.scanner import scanner
 from logwright.codec.frames.specification import specifications
-from logwright.codec.kernels import kernel
-
-
-def warmup() -> Iterator[tuple[str, float]]:
-    """Compile the kernels of all formats, or load them from the cache. Yields (name, seconds)."""
-    make_kernels()
-    yield from kernel.warmup()
 
 
 def make_kernels() -> None:

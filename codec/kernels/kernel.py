@@ -98,11 +98,15 @@ def kernels() -> tuple[Kernel[..., Any], ...]:
 
 def warmup() -> Iterator[tuple[str, float]]:
     """Compile all imported kernels with a signature, or load them from the cache. Yields (name, seconds)."""
-    for each in kernels():
-        if each.signature is not None and _MODE != INTERPRETED:
-            started = time.perf_counter()
-            each.compile()
-            yield each.name, time.perf_counter() - started
+    for each in compiled_ahead():
+        started = time.perf_counter()
+        each.compile()
+        yield each.name, time.perf_counter() - started
+
+
+def compiled_ahead() -> list[Kernel[..., Any]]:
+    """Return the imported kernels that `warmup` compiles."""
+    return [each for each in kernels() if each.signature is not None and _MODE != INTERPRETED]
 
 
 class Kernel(Generic[P, R]):

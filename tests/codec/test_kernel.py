@@ -454,6 +454,33 @@ def test_warmup_makes_the_kernels_of_all_modules_and_of_all_framed_formats() -> 
         assert {f"logwright.codec.{name}" for name in wanted} <= set(made)
 
 
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"NUMBA_DISABLE_JIT": "1"}, "nothing to compile: NUMBA_DISABLE_JIT is set"),
+        ({"LOGWRIGHT_CACHE_DIR": os.devnull}, "2 kernels were compiled for nothing: no cache directory can be written"),
+        ({}, "2 kernels are compiled in {}/kernels/"),
+    ],
+)  # fmt: skip
+def test_warmup_says_where_the_compiled_kernels_are(
+    settings: dict[str, str], text: str, tmp_path: Path
+) -> None:
+    script = """
+        import json, io, sys
+        from logwright.cli.warmup import command
+        from logwright.codec import warmup
+        from logwright.codec.kernels import kernel
+        made = [kernel.kernel("i8")(lambda x: x), kernel.kernel("i8")(lambda x: x + 1)]
+        warmup.make_kernels = lambda: None
+        kernel.kernels = lambda: made
+        sys.stderr = io.StringIO()
+        command(standalone_mode=False)
+        print(json.dumps(sys.stderr.getvalue()))
+        """
+    shown = run(script, **{"LOGWRIGHT_CACHE_DIR": str(tmp_path), **settings})
+    assert shown.startswith(text.format(tmp_path))
+
+
 # The cache
 
 INNER = """

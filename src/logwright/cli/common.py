@@ -222,14 +222,20 @@ def progress(label: str, total: int | None, unit: str = "bytes") -> Iterator[Cal
     from rich.progress import (
         BarColumn,
         DownloadColumn,
+        MofNCompleteColumn,
         Progress,
         TextColumn,
         TimeRemainingColumn,
         TransferSpeedColumn,
     )
 
+    amounts = (
+        (DownloadColumn(), TransferSpeedColumn())
+        if unit == "bytes"
+        else (MofNCompleteColumn(), TextColumn(unit))
+    )
     bar = Progress(
-        TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn(),
+        TextColumn("{task.description}"), BarColumn(), *amounts, TimeRemainingColumn(),
         console=Console(stderr=True), transient=True,
     )  # fmt: skip
     with bar:
