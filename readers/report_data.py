@@ -257,8 +257,11 @@ class ReportData(Mapping[str, Any]):
     @property
     def rows(self) -> int:
         """Number of rows; after a repair, those of the result."""
-        if self.rows_kept is not None:
-            return self.rows_kept
+        return self.rows_read if self.rows_kept is None else self.rows_kept
+
+    @property
+    def rows_read(self) -> int:
+        """Number of undamaged rows of the input."""
         return self._combined_rows() + sum(
             file.rows for file in self._all() if file.primary and not file.combined
         )

@@ -9,7 +9,7 @@ import re
 import shlex
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -72,13 +72,15 @@ def _fold(line: str, width: int) -> list[str]:
 
 @dataclass
 class _Shown:
-    """A fault, with similar faults of the same file and other faults of the same place."""
+    """A fault, with similar faults and other faults of the same place. Similar faults are of the same file; similar notes of any file."""
 
     path: str
     fault: Fault
     alike: int = 0
     end: int = 0
     beside: int = 0
+    paths: set[str] = field(default_factory=set)
+    """The files of the similar faults."""
 
 
 def _one(report: ReportData) -> Iterator[str]:
@@ -143,7 +145,7 @@ def _certain(fault: Fault) -> bool:
 
 
 def _alike(faults: Iterable[tuple[str, Fault]]) -> list[_Shown]:
-    """Group faults of one file that differ only in numbers, and faults of one place."""
+    """Group faults of one file, and notes of all files, that differ only in numbers, and faults of one place."""
     out: list[_Shown] = []
     known: dict[tuple[Any, ...], _Shown] = {}
     places: dict[tuple[str, int, int], _Shown] = {}
@@ -156,7 +158,7 @@ def _alike(faults: Iterable[tuple[str, Fault]]) -> list[_Shown]:
                 here.fault = replace(here.fault, lost=fault.lost, rows_lost=fault.rows_lost)
             continue
         pattern = _DIGITS.sub("", fault.detail)
-        key = (path, fault.kind, fault.severity, pattern)
+        key = ("" if fault.severity is Severity.INFO else path, fault.kind, fault.severity, pattern)
         first = known.get(key)
         # Faults that name lost rows are listed one by one.
         if first is None or fault.lost or fault.rows_lost:
@@ -164,6 +166,7 @@ def _alike(faults: Iterable[tuple[str, Fault]]) -> list[_Shown]:
             out.append(character)
         else:
             first.alike += 1
+            first.paths.add(path)
             first.end = max(first.end, fault.offset + fault.length)
     return out
 
@@ -180,6 +183,8 @@ def _fault(group: _Shown) -> str:
     if fault.length:
         where = f"at {fault.offset}, {count(fault.length, 'byte')}: "
     more = f", and {group.alike} similar up to {group.end}" if group.alike else ""
+    if group.paths - {group.path}:
+        more = f", and {group.alike} similar in {count(len(group.paths), 'file')}"
     return f"{where}{text}{more}"
 
 
@@ -190,8 +195,8 @@ def headline(report: ReportData) -> str:
     files = sum(file.path != "" for file in report.files)  # "" is the directory itself
     parts += [count(files, "file")] if files != 1 else []
     parts.append(count(report.frames, "frame"))
-    if report.rows or not report.frames:  # otherwise the rows were not counted
-        parts.append(count(report.rows, report.nouns[0]))
+    if report.rows_read or not report.frames:  # otherwise the rows were not counted
+        parts.append(count(report.rows_read, report.nouns[0]))
     return f"{report.path}  {_state(report)}  {', '.join([*parts, *report.fault_counts()])}"
 
 

@@ -251,6 +251,23 @@ def test_equal_faults_are_grouped_and_notes_are_counted_apart() -> None:
     assert len(lines) == 4
 
 
+def test_equal_notes_of_several_files_are_grouped() -> None:
+    noted = report(*(fault(i, severity=Severity.INFO) for i in range(2)))
+    for name in ("1.log", "2.log"):
+        noted.file(name, "kafka.log").add(fault(5, severity=Severity.INFO))
+    lines = str(noted).splitlines()
+    assert lines[0].endswith("4 notes")
+    assert lines[1] == "  note  0.log  at 0, 16,421 bytes: checksum mismatch, and 3 similar in 3 files"
+    assert len(lines) == 3
+
+
+def test_the_headline_after_an_edit_counts_the_rows_of_the_input() -> None:
+    edited = report()
+    edited.cut, edited.rows_kept = [{"file": "0.log"}], 77
+    assert edited.rows == 77
+    assert edited.text().splitlines()[0] == "orders-0  ok  1.1 GB, 1,234 frames, 5,678 rows"
+
+
 def test_faults_at_one_position_are_grouped() -> None:
     other = Fault("kafka.log", 73400320, 16421, Kind.ORDER, "not above", rows_lost=3, lost={"first_x": 1})
     lines = report(fault(), other).text().splitlines()

@@ -235,9 +235,11 @@ class IndexFile(Codec):
             return Fault(NAME, offset, left, Kind.TRUNCATED, text, Severity.WARNING, SYSTEM)
         if not left:
             return None
-        text = f"{left:,} preallocated zero bytes"
+        text = "preallocated zeros"
         if context.unfinished:
-            text = f"an unfinished entry that the header does not count, and {left - SIZE:,} preallocated zero bytes"
+            text = (
+                f"an unfinished entry of {SIZE} bytes that the header does not count, and preallocated zeros"
+            )
         return Fault(NAME, offset, left, Kind.PADDING, text, Severity.INFO)
 
     def _inconsistencies(
