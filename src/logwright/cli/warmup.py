@@ -9,9 +9,9 @@ from logwright.cli.common import progress
 
 @click.command("warmup")
 def command() -> int:
-    """Compile all kernels into this user's cache, which takes a minute or two.
+    """Compile all kernels into this user's cache.
 
-    Otherwise each kernel is compiled when it is first used.
+    This takes a minute or two. Otherwise each kernel is compiled when it is first used.
     """
     from logwright.codec.kernels.disk_cache import cache_place
     from logwright.codec.kernels.kernel import INTERPRETED, compiled_ahead, mode, warmup
