@@ -28,6 +28,9 @@ directory are upstream's own property names (`--segment-bytes 64m`); `logwright 
 | 3 | damage, missing rows, or a difference |
 
 Every command has the same names and options as the [Python](python.md) function of its name.
+
+`eval "$(_LOGWRIGHT_COMPLETE=bash_source logwright)"` in `~/.bashrc` completes commands and options with the Tab key (`zsh_source` in
+`~/.zshrc`).
 """
 
 
