@@ -198,7 +198,7 @@ class DatabaseChecker:
             if entry.name == log_name(named.number)
         ]
         if first and not any(number >= first or number == version.prev_log_number for number in logs):
-            text = f"{log_name(first)}, the current log by the manifest, is missing"
+            text = f"{log_name(first)}, the current log by the manifest, is missing: its writes are lost, if it had any"
             system = "LevelDB opens without an error, and what was written to the log is lost"
             self._report("", Kind.LINK, text, Severity.WARNING, system)
         if self._deep:
