@@ -42,7 +42,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(PIP) install --require-hashes -r $(VENV)/setuptools.lock
 	@$(PIP) install --require-hashes --no-build-isolation -r requirements.lock
 	@$(PIP) install --no-build-isolation --no-deps -e .
-	@echo "Compiling the kernels, with and without bounds checks (a minute)."
+	@echo "Compiling the kernels, with and without bounds checks (two minutes)."
 	@$(WARMUP) & NUMBA_BOUNDSCHECK=1 NUMBA_OPT=1 $(WARMUP); wait $$!
 	@touch $@
 WARMUP = $(BIN)/logwright warmup 2>>$(VENV)/warmup.log
