@@ -67,7 +67,17 @@ public final class Bench {
                 for (File file : logs(store)) {
                     Files.copy(file.toPath(), alone.toPath().resolve("commitlog").resolve(file.getName()));
                 }
-                return () -> rebuilt(alone, logSize);
+                return new Rounds.Task() {
+                    @Override
+                    public void before() {
+                        removeDerived(alone);
+                    }
+
+                    @Override
+                    public long run() throws Exception {
+                        return rebuilt(alone, logSize);
+                    }
+                };
             default:
                 throw new IllegalArgumentException(name);
         }
@@ -233,12 +243,15 @@ public final class Bench {
     }
 
     /** Queues and index rebuilt from the commit log alone, by loading a store that has nothing else. */
-    private static long rebuilt(File alone, int logSize) throws Exception {
+    private static void removeDerived(File alone) {
         for (File file : alone.listFiles()) {
             if (!file.getName().equals("commitlog")) {
                 UtilAll.deleteFile(file);
             }
         }
+    }
+
+    private static long rebuilt(File alone, int logSize) throws Exception {
         DefaultMessageStore store = made(alone, logSize);
         if (!store.load()) {
             throw new IllegalStateException("the store does not load");
