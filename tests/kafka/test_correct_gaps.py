@@ -158,3 +158,26 @@ def test_batch_with_a_wrong_bit_in_its_records_and_its_offset_is_not_corrected()
     specimen = _specimen()
     for frame in specimen.read("frames", columns="*").table.to_pylist():
         assert restored(specimen, frame["position"] + 7, frame["position"] + BODY) is Outcome.LEFT
+
+
+@pytest.mark.parametrize("magic", [1, 2])
+@pytest.mark.parametrize(("offset", "copied"), [(9, 8), (8, 9), (10, 8)])
+@pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
+def test_copy_of_a_batch_nearby_is_not_corrected_to_the_offset_of_the_batch_it_overwrote(
+    offset: int, copied: int, magic: int, tmp_path: Path
+) -> None:
+    """The two offsets differ in one bit, but no bit is flipped: its rows are those of another batch."""
+    path = tmp_path / "orders-0"
+    rows = [{"offset": n, "value": b"%04d" % n * 25, "timestamp": n} for n in range(16)]
+    lw.write(rows, path, "kafka.partition", magic=magic, **{"batch.size": 1})
+    log = next(path.glob("*.log"))
+    data = bytearray(log.read_bytes())
+    places = [frame["position"] for frame in lw.read(log, view="frames").to_pylist()]
+    size = places[1]
+    assert places == [size * n for n in range(16)]
+    data[size * offset : size * (offset + 1)] = data[size * copied : size * (copied + 1)]
+    log.write_bytes(data)
+    lw.repair(path, tmp_path / "out" / "orders-0")
+    kept = lw.read(tmp_path / "out" / "orders-0", columns=["offset", "value"]).to_pylist()
+    expected = [{"offset": n, "value": row["value"]} for n, row in enumerate(rows) if n != offset]
+    assert kept == expected

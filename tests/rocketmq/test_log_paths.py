@@ -170,3 +170,25 @@ def test_log_file_in_two_paths_is_an_error_and_its_messages_are_read_once(
     lw.repair(home, tmp_path / "out", **options)
     assert lw.read(tmp_path / "out", **SIZES) == expected
     assert lw.verify(tmp_path / "out", **SIZES).ok
+
+
+@pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
+def test_displaced_messages_are_read_without_the_copy_that_ends_one_of_them(tmp_path: Path) -> None:
+    """All bytes of two files are displaced, so that a message begins in one and ends in the next. A complete next file is elsewhere."""
+    home, paths = tmp_path / "store", [tmp_path / "disk1", tmp_path / "disk2"]
+    lw.write(ROWS, home, "rocketmq.store", storePathCommitLog=str(paths[0]), **SIZES)
+    options = {**SIZES, "storePathCommitLog": ",".join(map(str, paths))}
+    expected = lw.read(home, **options)
+    first, second = sorted(paths[0].iterdir())[1:3]
+    blank = lw.read(first, view="frames").to_pylist()[-1]
+    assert blank["kind"] == "blank"
+    paths[1].mkdir()
+    shutil.copy(second, paths[1])
+    displaced = bytes([1]) * (blank["total_size"] + 10) + first.read_bytes() + second.read_bytes()
+    first.write_bytes(displaced[:1024])
+    second.write_bytes(displaced[1024:1500])
+    rows = lw.read(home, mode="DROPMALFORMED", **options)
+    assert rows.num_rows == expected.num_rows - 1
+    assert [row for row in expected.to_pylist() if row in rows.to_pylist()] == rows.to_pylist()
+    lw.repair(home, tmp_path / "out", **options)
+    assert lw.read(tmp_path / "out", **SIZES) == expected

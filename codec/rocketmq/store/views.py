@@ -23,6 +23,7 @@ from logwright.codec.rocketmq.store import tree
 from logwright.codec.rocketmq.store.follow import IN_ORDER, POSITION, bounds
 from logwright.codec.rocketmq.store.log import Log, begins_elsewhere
 from logwright.codec.store.listing import Listing, Plan, Role
+from logwright.codec.store.overlay import Overlay
 from logwright.codec.store.view import Group, Part, Run, Stream, View
 from logwright.codec.table import Column, Table
 
@@ -88,8 +89,11 @@ def parts(listing: Listing, plan: Plan, view: str, options: Options) -> Sequence
         return _queues(listing, plan)
     if view != "index":
         messages = _messages(listing, plan)
-        displaced = view != IN_ORDER and any(begins_elsewhere(listing, entry) for entry in tree.logs(listing))
-        return _with_strays(messages, Log(listing, plan, options)) if displaced else messages
+        if view == IN_ORDER:
+            return messages
+        logs = _without_copies(listing)
+        displaced = any(begins_elsewhere(logs, entry) for entry in tree.logs(logs))
+        return _with_strays(messages, Log(logs, plan, options)) if displaced else messages
     selected = [
         Part(file.name, INDEX, "rows", file.hints)
         for file in plan.files
@@ -112,6 +116,14 @@ def _messages(listing: Listing, plan: Plan) -> list[Part]:
         for file in plan.files
         if file.role is Role.PRIMARY
     ]
+
+
+def _without_copies(listing: Listing) -> Listing:
+    """Return the listing without the log files that are not read because another one has the same number."""
+    overlay = Overlay(listing)
+    for name in tree.copies(listing):
+        overlay.delete(name)
+    return overlay
 
 
 def _with_strays(parts: Sequence[Part], log: Log) -> list[Part]:
