@@ -182,6 +182,8 @@ class Configuration:
     options: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
     """Settings that decide whether the system starts. They never include a password."""
+    others: tuple[str, ...] = ()
+    """Further directories of the same store, which can stand for it if there is no store in `directories`."""
 
 
 class ConfigFile(Protocol):

@@ -9,7 +9,7 @@ import errno
 import os
 import stat
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -374,6 +374,10 @@ class Store(Directory):
             names = {*directory.folders(), *directory.inner_folders()}
             out += sorted(f"{root}/{name}" for name in names)
         return out
+
+    def further_roots(self) -> Collection[str]:
+        """See `codec.store.listing.FurtherRoots`."""
+        return self._roots.keys()
 
     def parent(self) -> Directory | None:
         return self._own.parent()

@@ -234,7 +234,9 @@ def _configured(
     merged = from_config | dict(options)
     targets: list[Target] = []
     beside: list[Target] = []
-    for place in config.directories:
+    for place in (*config.directories, *config.others):
+        if targets and place in config.others:
+            break
         inside = _below(place, None, layout, merged, skipped, recursive)
         below = [target for target in inside if isinstance(target, DirectoryTarget)]
         beside += [

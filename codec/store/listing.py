@@ -5,7 +5,7 @@ Nothing here opens a file: readers and writers implement `Listing`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -79,6 +79,13 @@ class InnerFolders(Protocol):
 
 
 @runtime_checkable
+class FurtherRoots(Protocol):
+    """Optional for a listing: list the names of the further roots (`codec.store.roots`), also of those without files."""
+
+    def further_roots(self) -> Collection[str]: ...
+
+
+@runtime_checkable
 class Exports(Protocol):
     """Optional for a listing: copy a folder to a temporary local directory, for libraries that open files themselves."""
 
@@ -124,6 +131,11 @@ def folders_of(listing: Listing) -> Sequence[str]:
 def inner_folders_of(listing: Listing) -> Sequence[str]:
     """Return the paths of the folders below the top level that hold no files of the tree, if the listing knows them."""
     return listing.inner_folders() if isinstance(listing, InnerFolders) else ()
+
+
+def further_roots_of(listing: Listing) -> Collection[str]:
+    """Return the names of the further roots, if the listing knows them."""
+    return listing.further_roots() if isinstance(listing, FurtherRoots) else ()
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,14 @@ The listing below is never changed. New content is held in memory.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from itertools import accumulate
 
 from logwright.codec.engine.repair import OutputFile
 from logwright.codec.store.extents import Copy, Extent, cut
-from logwright.codec.store.listing import Entry, Listing, export, inner_folders_of
+from logwright.codec.store.listing import Entry, Listing, export, further_roots_of, inner_folders_of
 from logwright.codec.window import Zeros
 
 
@@ -77,6 +77,10 @@ class Overlay:
     def inner_folders(self) -> Sequence[str]:
         """See `codec.store.listing.InnerFolders`."""
         return inner_folders_of(self.below)
+
+    def further_roots(self) -> Collection[str]:
+        """See `codec.store.listing.FurtherRoots`."""
+        return further_roots_of(self.below)
 
     def export(self, folder: str) -> AbstractContextManager[str]:
         """See `codec.store.listing.Exports`. Changes are not included."""

@@ -529,6 +529,10 @@ FOLDERS = {
     "names of roots": (["journal"], ["ledger"], []),
     "equal names": (["1/bk", "2/bk"], ["3/bk", "4/bk"], ["5/bk"]),
     "equal names of one kind": (["1/journal"], ["1/ledgers", "2/ledgers"], []),
+    "one directory": (["1/bk"], ["1/bk"], []),
+    "shared directory": (["1/bk"], ["1/bk", "2/bk"], []),
+    "shared directory of indexes": (["1/journal"], ["2/bk", "3/bk"], ["3/bk"]),
+    "name of another root": (["1/journal", "2/bk"], ["1/bk", "2/bk", "3/ledger"], []),
 }
 
 
@@ -562,7 +566,7 @@ def test_bookie_whose_configuration_names_directories_is_repaired(
     else:
         lw.repair(conf, out)
         folders = {path.parent.name for path in out.rglob("current")}
-        assert len(folders) == sum(map(len, paths))
+        assert len(folders) == len({path for kind in paths for path in kind})
     report = lw.verify(out, as_system="4.18.0")
     assert report.ok
     assert report.system["opens"]
@@ -604,3 +608,33 @@ def test_missing_directory_that_a_configuration_names_is_an_error_and_the_others
     assert repaired.ok
     assert repaired.system["opens"]
     assert lw.read(tmp_path / "out") == expected
+
+
+@pytest.mark.parametrize("empty", [False, True])
+@pytest.mark.parametrize("names", [["l0", "l1"], ["0/ledger", "1/ledger"]])
+@pytest.mark.filterwarnings("ignore")
+def test_bookie_without_the_first_ledger_directory_of_its_configuration_is_read_and_repaired(
+    names: list[str], empty: bool, tmp_path: Path
+) -> None:
+    first, second = (tmp_path / name for name in names)
+    options = {"journalDirectories": str(tmp_path / "j"), "ledgerDirectories": f"{first},{second}"}
+    rows = [{"ledger_id": n % 3, "entry_id": n // 3, "payload": b"x" * 100} for n in range(90)]
+    lw.write(rows, first, "bookkeeper.bookie", logSizeLimit=2000, **options)
+    conf = tmp_path / "bk_server.conf"
+    conf.write_text("".join(f"{name}={value}\n" for name, value in options.items()))
+    newest = max(first.rglob("*.log"), key=lambda log: int(log.stem, 16))
+    newest.rename(second / "current" / newest.name)
+    expected = {(row["ledger_id"], row["entry_id"]) for row in lw.read(conf).to_pylist()}
+    assert len(expected) == 90
+    shutil.rmtree(first)
+    if empty:
+        first.mkdir()
+    assert f"the directory {first} is missing or empty" in str(lw.verify(conf).to_dict())
+    with pytest.raises(DamageError, match="missing"):
+        lw.read(conf)
+    rest = lw.read(conf, mode="DROPMALFORMED")
+    assert 0 < rest.num_rows < len(expected)
+    assert {(row["ledger_id"], row["entry_id"]) for row in rest.to_pylist()} < expected
+    lw.repair(conf, tmp_path / "out")
+    assert lw.verify(tmp_path / "out", as_system="4.18.0").system["opens"]
+    assert lw.read(tmp_path / "out") == rest

@@ -50,8 +50,10 @@ class BookieConfiguration:
                     advice="Pass the directory that holds the journal and ledger directories",
                 )
         options = {option.name: values[option.name] for option in _OPTIONS if option.name in values}
-        own = directories[LEDGER_DIRS.name].split(",")[0].strip()
-        return Configuration("bookkeeper", (own,), {**directories, **options})
+        own, *others = (
+            path.strip() for option in (LEDGER_DIRS, JOURNALS) for path in directories[option.name].split(",")
+        )
+        return Configuration("bookkeeper", (own,), {**directories, **options}, others=tuple(others))
 
 
 CONFIGURATION = BookieConfiguration()

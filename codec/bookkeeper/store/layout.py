@@ -240,7 +240,7 @@ def _name_faults(bookie: Tree) -> Iterator[tuple[str, Fault]]:
 
 def single_directory(bookie: Tree) -> tuple[str, str]:
     """Return what is missing, and what to do, if only one of the directories of a bookie is opened; else empty strings."""
-    if list(bookie.places) != [""]:
+    if list(bookie.places) != [""] or (bookie.journals and bookie.ledgers):
         return "", ""
     kind, rest, option = "ledger", "journal", tree.JOURNALS
     if not bookie.ledgers:
@@ -271,11 +271,7 @@ def _missing_directories(bookie: Tree) -> Iterator[tuple[str, Fault]]:
             stored = cookie.Cookie.parse(data)
         except JavaError:
             continue
-        kinds = (
-            cookie.journal_paths(stored),
-            *map(cookie.directories, (stored.ledgers, stored.indexes or "")),
-        )
-        named = {path.rstrip("/").rpartition("/")[2] for paths in kinds for path in paths}
+        named = {name for kind in tree.folders_named_by(stored) for name in kind}
         if present <= named:
             for name in sorted(named - present - reported):
                 text = f"VERSION names the directory {name}, which is missing or empty"

@@ -9,7 +9,6 @@ Source: `ServerConfiguration`, `LedgerDirsManager`, `IndexPersistenceMgr.getLedg
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,7 +17,7 @@ from logwright.codec.bookkeeper.startup import cookie
 from logwright.codec.bookkeeper.startup.errors import JavaError
 from logwright.codec.fault import LogwrightError
 from logwright.codec.option import Option, Options, parse_bool, parse_choice, parse_text
-from logwright.codec.store.listing import Listing
+from logwright.codec.store.listing import Listing, further_roots_of
 from logwright.codec.store.roots import Root
 
 CURRENT = "current"
@@ -88,31 +87,49 @@ READ_OPTIONS = (*ROOTS, STORAGE)
 
 def roots(options: Options) -> Sequence[Root]:
     """Return the directories that options name. One of them may be the store's own. Without these options, the store has folders with the
-    names of these directories, which cookies contain too, unless two have the same name."""
+    names of these directories, which cookies contain too, or, if two of them are the same, with the names of the roots."""
+    return _roots([_paths(options, option) for option in ROOTS])
+
+
+def _roots(kinds: Sequence[Sequence[str]]) -> list[Root]:
+    """Return the directories with these paths: of journals, of ledgers and of indexes."""
     names: dict[str, str] = {}
-    for option, kind in zip(ROOTS, _ROOT_NAMES, strict=True):
-        for i, path in enumerate(_paths(options, option)):
+    for kind, paths in zip(_ROOT_NAMES, kinds, strict=True):
+        for i, path in enumerate(paths):
             names.setdefault(path, f"{kind}-{i}" if i else kind)
-    folders = Counter(map(_folder_name, names))
+    alike = len(set(map(_folder_name, names))) < len(names)
     return [
-        Root(
-            name,
-            path,
-            name if folders[_folder_name(path)] > 1 else _folder_name(path),
-            may_be_own=True,
-            may_be_absent=True,
-        )
+        Root(name, path, name if alike else _folder_name(path), may_be_own=True, may_be_absent=True)
         for path, name in names.items()
     ]
 
 
-def own_root(options: Options, name: str, further: Collection[str] = ()) -> str | None:
-    """Return the root that is the store's own directory, by the name of this: a ledger directory rather than another one, and not one of
-    the `further` roots that have files."""
-    own = [
-        root.name for root in roots(options) if _folder_name(root.path) == name and root.name not in further
+def folders_named_by(stored: cookie.Cookie) -> list[list[str]]:
+    """Return the folders, in a store without further roots, of the directories that a cookie names: of journals, of ledgers, of indexes."""
+    kinds = [
+        [path.rstrip("/") for path in paths]
+        for paths in (
+            cookie.journal_paths(stored),
+            cookie.directories(stored.ledgers),
+            cookie.directories(stored.indexes or ""),
+        )
     ]
-    return min(own, key=lambda root: not root.startswith("ledger"), default=None)
+    folders = {root.path: root.otherwise for root in _roots(kinds)}
+    return [[folders[path] for path in kind] for kind in kinds]
+
+
+def own_root(options: Options, name: str, further: Collection[str] = ()) -> str | None:
+    """Return the root that is the store's own directory, by the name of this: the first ledger directory rather than another one, and not
+    one of the `further` roots."""
+    return next(
+        (
+            root
+            for option in (LEDGER_DIRS, JOURNALS, INDEX_DIRS)
+            for root, path in root_keys(options, option)
+            if _folder_name(path) == name and root not in further
+        ),
+        None,
+    )
 
 
 def _folder_name(path: str) -> str:
@@ -209,7 +226,8 @@ class Tree:
     def own_root(self) -> str | None:
         """The name of the root that is the store's own directory, if options name it."""
         folders = {name.partition("/")[0] for name in self.sizes}
-        return own_root(self.options, self.listing.name, folders) if CURRENT in folders else None
+        further = {*folders, *further_roots_of(self.listing)}
+        return own_root(self.options, self.listing.name, further) if CURRENT in folders else None
 
     def files(self, place: Place) -> list[str]:
         """Return the names of the files directly in a directory, without its prefix."""
@@ -281,10 +299,7 @@ class Tree:
                 stored = cookie.Cookie.parse(data)
             except JavaError:
                 continue
-            paths = (
-                cookie.journal_paths(stored), cookie.directories(stored.ledgers), cookie.directories(stored.indexes or ""),
-            )  # fmt: skip
-            names = [[path.rstrip("/").rpartition("/")[2] for path in kind] for kind in paths]
+            names = folders_named_by(stored)
             named = {name for kind in names for name in kind}
             if not names[0] or not names[1] or any(len(set(kind)) != len(kind) for kind in names):
                 continue
