@@ -260,7 +260,8 @@ def _term(term: Any, table: Table) -> _Term:
 
 
 def _part(column: Column, op: str, value: Any) -> Any:
-    """Return what an operator searches for. Raises `UsageError` for a column without text or bytes, and for an empty value."""
+    """Return what an operator searches for. Raises `UsageError` for a column without text or bytes, for an empty value, and for a pattern
+    that ends in an escape."""
     kind = column.type
     binary = pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
     if not (binary or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
@@ -275,13 +276,20 @@ def _part(column: Column, op: str, value: Any) -> Any:
         )
     if not binary and not isinstance(value, str):
         try:
-            return bytes(value).decode()
+            value = bytes(value).decode()
         except UnicodeDecodeError:
             raise UsageError(
                 f"filter on {column.name!r}: {value!r} is not UTF-8, but this column is text",
                 advice="Search a column of bytes instead",
             ) from None
-    return _convert(column, value)[0]
+    part = _convert(column, value)[0]
+    backslash = b"\\" if binary else "\\"
+    if op.endswith("like") and (len(part) - len(part.rstrip(backslash))) % 2:
+        raise UsageError(
+            f"filter on {column.name!r}: the pattern {value!r} ends in a backslash, which escapes nothing",
+            advice="Write a backslash as two",
+        )
+    return part
 
 
 def _among(column: Column, op: str, values: Sequence[Any]) -> _Term:

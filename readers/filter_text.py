@@ -37,7 +37,7 @@ _LIST_ITEM = re.compile(rf"{_SINGLE_VALUE}|[^\s,()]+")
 _AND, _OR, _NOT = (re.compile(rf"\s*{word}\b", re.IGNORECASE) for word in ("and", "or", "not"))
 _OPEN, _CLOSE = re.compile(r"\s*\("), re.compile(r"\)\s*")
 _DEEPEST = 50
-"""Limit of nested parentheses."""
+"""Limit of nested parentheses and negations."""
 _MOST_GROUPS = 10_000
 """Limit of the disjunctive normal form, which parentheses can multiply."""
 
@@ -128,7 +128,7 @@ def _operand(text: str, at: int, depth: int) -> tuple[list[_Group], int]:
 
 def _deeper(text: str, depth: int) -> int:
     if depth == _DEEPEST:
-        raise UsageError(f"filter {text!r}: more than {_DEEPEST} nested parentheses")
+        raise UsageError(f"filter {text!r}: more than {_DEEPEST} nested parentheses and negations")
     return depth + 1
 
 
