@@ -36,7 +36,7 @@ def suspects(window: Window, at: int, limit: int, around: Around) -> Iterator[Fl
     begins, ends = not window.offset + at, window.offset + limit == window.size
     if low is None and high is None and not (begins or ends):
         return
-    known = high is not None or ends if low is not None else begins
+    known = begins if low is None else high is not None or ends
     # Without a batch after it, only the offset that directly continues the batches before it is certain.
     wrong = (
         load_i64be(window.data, at) ^ low + 1 if low is not None and len(window.data) - at >= _LENGTH else 0
