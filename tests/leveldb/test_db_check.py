@@ -192,7 +192,10 @@ def test_newer_entries_at_a_lower_priority_level(upper: tuple[int, int], lower: 
 def test_missing_current_log_is_reported() -> None:
     crafted = CraftedDatabase([(1, 5, ROWS)], last_sequence=40, log_number=6)
     (detail,) = details(MemoryDirectory(crafted.files), Severity.WARNING)
-    assert detail == ": 000006.log, the current log by the manifest, is missing: its writes are lost, if it had any"
+    assert (
+        detail
+        == ": 000006.log, the current log by the manifest, is missing: its writes are lost, if it had any"
+    )
     assert (
         details(
             MemoryDirectory(CraftedDatabase([(1, 5, ROWS)], last_sequence=40, log_number=0).files),
