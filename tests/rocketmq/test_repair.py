@@ -15,8 +15,8 @@ from test_write import batch, light
 import logwright as lw
 from logwright.codec.rocketmq.formats.commitlog.codec import CODEC
 from logwright.codec.rocketmq.formats.commitlog.layout import MESSAGE, V1, V2
-from logwright.codec.rocketmq.repair.fillers import LostMessage, filler, placeholder
-from logwright.codec.rocketmq.startup.message import Message, Rules, check
+from logwright.codec.rocketmq.repair.fillers import TIMER_TOPIC, LostMessage, filler, placeholder
+from logwright.codec.rocketmq.startup.message import Message, Rules, check, properties_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
 DAMAGED = [name for name in CASES if name not in HEALTHY and name != "dmg_cl_missing_all"]
@@ -345,6 +345,21 @@ def test_placeholder_has_the_queue_and_number_of_the_lost_message(topic: str, ma
         topic.encode(),
     )
     assert placeholder(LostMessage(64, 91, topic, 3, 17), 5) is None
+
+
+def test_placeholder_of_a_timer_message_is_a_deletion_that_a_broker_skips() -> None:
+    """The timer of a broker stops at a message without the properties that it parses."""
+    data = placeholder(LostMessage(64, 300, TIMER_TOPIC, 0, 17), 5)
+    assert data is not None
+    fields = MESSAGE.unpack(data, 0, 300)[0]
+    properties = properties_of(fields["properties"])
+    assert properties == {
+        "TIMER_OUT_MS": "5", "REAL_TOPIC": "LW_LOST", "REAL_QID": "0", "TIMER_DEL_UNIQKEY": "0", "LW_LOST": "true",
+    }  # fmt: skip
+    small = placeholder(LostMessage(64, 300 - len(fields["body"]) - 13, TIMER_TOPIC, 0, 17), 5)
+    assert small is not None
+    assert "TIMER_DEL_UNIQKEY" in properties_of(MESSAGE.unpack(small, 0, len(small))[0]["properties"])
+    assert placeholder(LostMessage(64, len(small) - 20, TIMER_TOPIC, 0, 17), 5) is None
 
 
 @pytest.mark.extended
