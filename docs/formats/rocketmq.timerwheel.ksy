@@ -4,18 +4,18 @@ meta:
   title: 'RocketMQ timer wheel'
   endian: be
   encoding: UTF-8
-doc: 'The slot number is the second modulo the number of slots, 1209600.'
+doc: 'The slot number is the time modulo the number of slots, 1209600.'
 seq:
   - id: frames
     type: timer_slot
     repeat: eos
 types:
   timer_slot:
-    doc: 'The slot number is the second modulo the number of slots, 1209600.'
+    doc: 'The slot number is the time modulo the number of slots, 1209600.'
     seq:
       - id: time
         type: s8be
-        doc: 'the second since 1970; 0: unused slot'
+        doc: 'the time since 1970 in units of timerPrecisionMs, seconds by default; 0: unused slot'
       - id: first_position
         type: s8be
         doc: 'offset of the slot''s oldest unit in the timer log'

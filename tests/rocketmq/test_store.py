@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 import shutil
 from pathlib import Path
@@ -40,8 +41,10 @@ def placed(case: str, tmp_path: Path) -> Path:
     """Copy a golden store and return its path."""
     home = tmp_path / case
     for name, path in store(case).items():
-        if name != "timerwheel.gz":
-            (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        if name == "timerwheel.gz":
+            (home / "timerwheel").write_bytes(gzip.decompress(path.read_bytes()))
+        else:
             shutil.copyfile(path, home / name)
     home.mkdir(exist_ok=True)
     return home

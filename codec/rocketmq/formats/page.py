@@ -90,6 +90,9 @@ TIMER_CHECK = _codec(
     ),
 )
 
+TIMER_LOG_FLUSHED = 8
+"""The position of `last_timer_log_flush_pos` in timercheck."""
+
 
 def checkpoint(stored: int, phy: int, indexed: int = 0) -> bytes:
     """Return the checkpoint of a store whose last message has store time `stored` and physical offset `phy`."""

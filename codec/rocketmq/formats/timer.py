@@ -1,4 +1,4 @@
-"""The codecs of the timer: `rocketmq.timerlog` (units) and `rocketmq.timerwheel` (a slot for each second).
+"""The codecs of the timer: `rocketmq.timerlog` (units) and `rocketmq.timerwheel` (by default a slot for each second).
 
 Source: `TimerLog`, `TimerWheel`, `Slot` and `TimerMessageStore` of RocketMQ.
 """
@@ -29,6 +29,8 @@ from logwright.codec.table import Column, Table
 NAME = "rocketmq.timerlog"
 _BLANK = BLANK_MAGIC - (1 << 32)
 _SIZE = 52
+WHEEL_SIZE = 2 * 7 * 86400 * 32
+"""The size of the wheel: two slots for each second of a week (`TimerWheel.wheelLength`)."""
 
 UNIT = Struct(
     "TimerUnit",
@@ -52,22 +54,25 @@ BLANK = Struct(
 )
 SLOT = Struct(
     "TimerSlot",
-    Field("time", I64BE, "the second since 1970; 0: unused slot"),
+    Field(
+        "time", I64BE, "the time since 1970 in units of timerPrecisionMs, seconds by default; 0: unused slot"
+    ),
     Field("first_position", I64BE, "offset of the slot's oldest unit in the timer log"),
     Field("last_position", I64BE, "offset of its newest unit"),
     Field("count", I32BE, "number of units in the slot"),
     Field("magic", I32BE, "0", default=0),
-    doc="The slot number is the second modulo the number of slots, 1209600.",
+    doc="The slot number is the time modulo the number of slots, 1209600.",
     source="Slot.SIZE",
 )
 _MAGIC = UNIT.offset("magic")
+MAGIC_MASK = 15
 
 
 @kernel("const u1[], i8, i8, i8")
 def unit_rule(buf: Buffer, at: int, end: int, check: int) -> int:
-    """Check that the magic has only known bits."""
+    """Check that the magic has only known bits. A broker accepts it without any (`TimerMessageStore.isMagicOK`)."""
     magic = load_i32be(buf, at + _MAGIC)
-    if magic <= 0 or magic > 15:
+    if magic < 0 or magic > MAGIC_MASK:
         return IMPOSSIBLE
     return CERTAIN
 
@@ -100,14 +105,14 @@ class TimerLog(FramedCodec):
     required = ("write_time", "delayed_time", "physical_offset", "message_size")
     systems: Mapping[int, str] = dict.fromkeys(
         (scanner.ZERO, scanner.TORN, scanner.BAD_LENGTH, scanner.BAD_RULE),
-        "a broker truncates the timer log here",
+        "a broker truncates the timer log here, if it reads this file on start: the last flushed one, the one before, or a later one",
     )
 
     def recognise(self, name: str, head: bytes) -> Match:
         if not self.pattern.fullmatch(name) or len(head) < _SIZE:
             return Match.NO
         size, magic = int.from_bytes(head[:4], "big"), int.from_bytes(head[_MAGIC : _MAGIC + 4], "big")
-        return Match.SURE if size == _SIZE and 0 < magic < 16 else Match.NO
+        return Match.SURE if size == _SIZE and 0 <= magic <= MAGIC_MASK else Match.NO
 
     def columns(self, part: Part, names: Sequence[str], context: Any) -> Mapping[str, pa.Array]:
         out = {}
@@ -144,7 +149,7 @@ WHEEL = FixedCodec(
     pattern=re.compile("timerwheel"),
     columns=(
         Column("slot", pa.int64(), "number of the slot", nullable=False),
-        Column("time", pa.int64(), "the second since 1970; 0: unused slot", nullable=False),
+        Column("time", pa.int64(), str(SLOT["time"].doc), nullable=False),
         Column("first_position", pa.int64(), "offset of its oldest unit in the timer log", nullable=False),
         Column("last_position", pa.int64(), "offset of its newest unit", nullable=False),
         Column("count", pa.int32(), "number of units in the slot", nullable=False),

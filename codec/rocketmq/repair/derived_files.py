@@ -25,13 +25,18 @@ from logwright.codec.rocketmq.formats.consumequeue_ext import CODEC as EXT
 from logwright.codec.rocketmq.formats.consumequeue_ext import FIRST_TAG
 from logwright.codec.rocketmq.formats.indexfile.codec import CODEC as INDEX
 from logwright.codec.rocketmq.formats.indexfile.layout import entry_at
+from logwright.codec.rocketmq.formats.page import PAGE
+from logwright.codec.rocketmq.formats.timer import LOG as TIMER_LOG
 from logwright.codec.rocketmq.repair.tags import corrected, is_coded, tags_of, wrong_codes
+from logwright.codec.rocketmq.repair.timer import Timer
 from logwright.codec.rocketmq.startup.message import SCHEDULE_TOPIC
 from logwright.codec.rocketmq.startup.message_store import StoreConfig
 from logwright.codec.rocketmq.store import tree
 from logwright.codec.rocketmq.store.check_index import IndexCheck
+from logwright.codec.rocketmq.store.check_timer import timer_faults
 from logwright.codec.rocketmq.store.log import UNITS, is_empty, log_frames, messages_of, units_of
 from logwright.codec.store.build import Piece
+from logwright.codec.store.extents import Extent
 from logwright.codec.store.listing import Listing, Plan
 from logwright.codec.window import Zeros
 
@@ -107,6 +112,29 @@ class DerivedFiles:
         return derived_pieces(
             result, self._config, self._options, queues=queues, index=index, ends=self._begins_at, read=self._before
         )  # fmt: skip
+
+    def is_timer_sound(self) -> bool:
+        """Return whether the files of the timer are undamaged, or not loaded."""
+        size = self._config.timer_size
+        timer = [name for name in self._sizes if is_timer(name)]
+        if size is None or not timer:
+            return True
+        if (
+            any(is_timer(name) or name == tree.TIMER for name, _ in self._plan.faults)
+            or self._sizes.get(tree.TIMER_CHECK, PAGE) != PAGE
+        ):
+            return False
+        logs = [name for name in timer if tree.first(name) == tree.TIMER]
+        if not all(self._sound(name, TIMER_LOG, size, {}) for name in logs):
+            return False
+        return not any(timer_faults(self._listing, self._options[tree.TIMER_PRECISION.name]))
+
+    def timer(self, result: Listing) -> Iterator[tuple[str, list[Extent]]]:
+        """Return the files of the timer, derived from the timer queue of the result."""
+        timer = Timer(self._listing, self._config.timer_size or 0, self._options[tree.TIMER_PRECISION.name])
+        for _, part in _parts(result):
+            timer.add(part)
+        return timer.files()
 
     def _leads_below(self, name: str) -> bool:
         """Return whether all units of a queue file point to messages before the start of the log."""
@@ -225,6 +253,11 @@ class DerivedFiles:
             ):
                 return False
         return True
+
+
+def is_timer(name: str) -> bool:
+    """Return whether a file is one of the timer."""
+    return tree.first(name) == tree.TIMER or name in (tree.WHEEL, tree.TIMER_CHECK)
 
 
 def _base(name: str) -> int:

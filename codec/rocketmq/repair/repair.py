@@ -25,7 +25,13 @@ from logwright.codec.rocketmq.derive import Gaps
 from logwright.codec.rocketmq.dispatch import dispatches
 from logwright.codec.rocketmq.formats.page import PAGE, checkpoint
 from logwright.codec.rocketmq.repair.config_files import replaced
-from logwright.codec.rocketmq.repair.derived_files import QUEUES, DerivedFiles, derived_pieces, located
+from logwright.codec.rocketmq.repair.derived_files import (
+    QUEUES,
+    DerivedFiles,
+    derived_pieces,
+    is_timer,
+    located,
+)
 from logwright.codec.rocketmq.repair.fillers import blank, filler, placeholder
 from logwright.codec.rocketmq.repair.headers import Place, Sequences, placed
 from logwright.codec.rocketmq.startup.message_store import StoreConfig
@@ -49,6 +55,7 @@ from logwright.codec.store.overlay import Overlay
 from logwright.codec.window import Zeros
 
 PLACEHOLDERS = "Lost messages were replaced by placeholders. Consumers get them, with the property LW_LOST."
+TIMER = "The timer was damaged and is rebuilt from the timer queue. Messages due when the broker stopped may be delivered again."
 REBUILDS = (tree.QUEUE, tree.INDEX, tree.CHECKPOINT)
 OPTIONS: tuple[Option, ...] = (*tree.READ_OPTIONS, tree.BROKER_VERSION)
 
@@ -364,6 +371,11 @@ class StoreResult(RepairPlan):
             if data is not None:
                 yield self.rewritten(name, data)
         remade.update(name for name, *_ in config)
+        if not derived.is_timer_sound():
+            self.notes.append(TIMER)
+            remade.update(name for name in self.sizes if is_timer(name))
+            for name, pieces in derived.timer(result):
+                yield self.rewritten(name, *pieces)
         for entry in self.listing.entries():
             name, folder = entry.name, tree.first(entry.name)
             keep = index if folder == tree.INDEX else not tree.is_log(name)

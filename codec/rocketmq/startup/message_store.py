@@ -62,6 +62,8 @@ class StoreConfig:
     recover_max: int = 10
     rules: Rules = field(default_factory=Rules)
     check_offset: bool = False
+    timer_size: int | None = None
+    """The size of a timer log file; None if the timer is not loaded."""
 
 
 @dataclass(frozen=True)

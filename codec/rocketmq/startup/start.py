@@ -32,6 +32,7 @@ from logwright.codec.rocketmq.formats.commitlog.layout import PREPARED, ROLLBACK
 from logwright.codec.rocketmq.formats.commitlog.read import Messages
 from logwright.codec.rocketmq.startup.mapped_file import LoadError
 from logwright.codec.rocketmq.startup.message_store import MessageStore, Version
+from logwright.codec.rocketmq.startup.timer import load_timer
 from logwright.codec.rocketmq.store import tree
 from logwright.codec.rocketmq.store.views import QUEUES, consumer_offsets
 from logwright.codec.store.extents import Copy
@@ -198,6 +199,8 @@ def start(overlay: Overlay, settings: Settings) -> ServedStore | Refused:
     store = MessageStore(overlay, config, Version((number[0], number[1], number[2])), clean=settings.clean)
     try:
         store.load()
+        if config.timer_size is not None and not store.version.old:
+            load_timer(overlay, config.timer_size, old=store.version.number < (5, 1, 3))
     except LoadError as error:
         return Refused("process", str(error), None, {"stops_at": None})
     before = overlay.read(tree.ABORT) if tree.ABORT in overlay else b""

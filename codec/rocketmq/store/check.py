@@ -32,6 +32,7 @@ from logwright.codec.rocketmq.formats.indexfile.layout import NAME as INDEX
 from logwright.codec.rocketmq.startup.message import SCHEDULE_TOPIC, delays_of
 from logwright.codec.rocketmq.store import tree
 from logwright.codec.rocketmq.store.check_index import IndexCheck
+from logwright.codec.rocketmq.store.check_timer import timer_faults
 from logwright.codec.rocketmq.store.check_times import NAME, StoreTimes, checkpoint_faults
 from logwright.codec.rocketmq.store.log import UNITS, Log, begins_elsewhere, messages_of
 from logwright.codec.rocketmq.store.queue_files import QueueFiles
@@ -109,6 +110,7 @@ class StoreChecker:
         self._files = QueueFiles(listing, plan)
         self._light = any(map(tree.is_light, self._files.by_queue))
         self._batches = tree.batch_topics(listing)
+        self._precision: int = options[tree.TIMER_PRECISION.name]
         self._delays = delays_of(options[tree.DELAY_LEVELS.name])
         self._blocks: list[tuple[Any, ...]] = []
         """Queue, physical offset, size, queue offset and tags code of messages that are not compared yet."""
@@ -284,6 +286,7 @@ class StoreChecker:
         if self._deep and not self._live:
             for fault in checkpoint_faults(self._listing, self._times.newest, self._end):
                 yield tree.CHECKPOINT, fault
+            yield from timer_faults(self._listing, self._precision)
 
     def _continuity(self) -> Iterator[tuple[str, Fault]]:
         """Check that queue offsets rise by one. A batch takes several, so its topic is only checked for order."""

@@ -19,6 +19,9 @@ from logwright.codec.layout import Layout
 from logwright.codec.option import STARTS, Options, used_by
 from logwright.codec.rocketmq.formats.commitlog.codec import BODY_LIMIT, FILE_SIZE
 from logwright.codec.rocketmq.formats.commitlog.codec import CODEC as COMMIT_LOG
+from logwright.codec.rocketmq.formats.page import TIMER_LOG_FLUSHED as FLUSHED
+from logwright.codec.rocketmq.formats.timer import LOG as TIMER_LOG
+from logwright.codec.rocketmq.formats.timer import WHEEL_SIZE
 from logwright.codec.rocketmq.startup.message import integer
 from logwright.codec.rocketmq.store import builder, tree, views
 from logwright.codec.rocketmq.store.check import ADVICE
@@ -41,6 +44,7 @@ _MAPPED = {
     _DERIVED[tree.QUEUE]: tree.QUEUE_SIZE,
     _DERIVED[tree.BATCH]: tree.BATCH_SIZE,
     _DERIVED[tree.EXT]: tree.EXT_SIZE,
+    TIMER_LOG.name: tree.TIMER_SIZE,
 }
 """The kinds of files that a broker maps completely: all have the size that the option configures."""
 _METADATA = {
@@ -54,8 +58,8 @@ _METADATA = {
     f"{tree.OFFSETS_FILE}.bak": "rocketmq.consumer_offsets",
     "config/delayOffset.json": "rocketmq.delay_offsets",
     "config/delayOffset.json.bak": "rocketmq.delay_offsets",
-    "config/timercheck": "rocketmq.timercheck",
-    "timerwheel": "rocketmq.timerwheel",
+    tree.TIMER_CHECK: "rocketmq.timercheck",
+    tree.WHEEL: "rocketmq.timerwheel",
 }
 _ROLES = (Role.PRIMARY, Role.DERIVED, Role.METADATA, Role.LEFTOVER, Role.FOREIGN)
 _OWN = {tree.CHECKPOINT, tree.LOCK, f"{tree.ABORT}.bak"}
@@ -63,6 +67,8 @@ _FOLDERS = {pattern.partition("/")[0] for pattern in tree.FOLDERS}
 _MOST_QUEUES = 32
 _AGREE = 2
 """Number of units that prove what a single damaged one does not."""
+_RESTORED = 2
+"""Number of timer log files from which a broker restores the wheel."""
 _BLOCK_UNITS = 8192
 """Number of units of a queue file that are read at once, to find the last one."""
 READ_OPTIONS = (
@@ -145,7 +151,11 @@ class Store(Layout):
         for i in range(last):
             files[i] = replace(files[i], hints={**files[i].hints, "followed": True})
         missing = (*_gaps(logs), *(_beyond_log(listing, files, logs) if logs else _without_log(files)))
-        faults = (*_sizes(files, options), *_bad_names(files), *_copied(copies))
+        timer = [Entry(file.name, file.size) for file in files if file.codec == TIMER_LOG.name]
+        faults = (
+            *_sizes(files, options), *_bad_names(files), *_copied(copies), *_gaps(timer), *_wheel_size(files), *_without_wheel(files, timer),
+            *_beyond_timer_log(listing, timer),
+        )  # fmt: skip
         return Plan(tuple(files), faults, self._facts(files, logs), missing)
 
     def _planned(self, entry: Entry) -> PlannedFile:
@@ -163,7 +173,7 @@ class Store(Layout):
         if folder in _DERIVED and base is not None and tree.queue_of(name) is not None:
             return PlannedFile(name, entry.size, Role.DERIVED, _DERIVED[folder])
         if folder == tree.TIMER and base is not None:
-            return PlannedFile(name, entry.size, Role.METADATA, "rocketmq.timerlog")
+            return PlannedFile(name, entry.size, Role.METADATA, TIMER_LOG.name)
         if name in _METADATA:
             return PlannedFile(name, entry.size, Role.METADATA, _METADATA[name])
         if folder == tree.CONFIG:
@@ -230,13 +240,17 @@ def _last_with_messages(listing: Listing, logs: Sequence[Entry]) -> int:
 
 
 def _gaps(logs: Sequence[Entry]) -> Iterator[tuple[str, Fault]]:
-    """Yield faults of missing files between two others."""
+    """Yield faults of missing files between two others of the commit log or the timer log."""
     size = tree.size_of(logs) or 0
     for before, after in pairwise(logs):
         end, start = (tree.base_of(before.name) or 0) + size, tree.base_of(after.name) or 0
         if size and start > end:
-            text = f"the commit log has a gap from {end} to {start}: a file is missing"
-            system = "a broker loads the store; consumers skip these messages"
+            timer = tree.first(after.name) == tree.TIMER
+            text = (
+                f"the {'timer' if timer else 'commit'} log has a gap from {end} to {start}: a file is missing"
+            )
+            lost = "it does not deliver the timer messages" if timer else "consumers skip these messages"
+            system = f"a broker loads the store; {lost}"
             yield after.name, Fault(NAME, 0, 0, Kind.LINK, text, Severity.ERROR, system)
 
 
@@ -307,7 +321,8 @@ def _sizes(files: Sequence[PlannedFile], options: Options) -> Iterator[tuple[str
 
 
 def _sizes_of_kind(entries: Sequence[Entry], configured: int | None) -> Iterator[tuple[str, Fault]]:
-    usual = configured or tree.size_of(entries) or 0
+    timer = tree.first(entries[0].name) == tree.TIMER
+    usual = configured or (tree.timer_size(entries) if timer else tree.size_of(entries) or 0)
     names_of_last = {tree.mapped_queue(entry.name): entry.name for entry in entries}
     for entry in entries:
         if entry.size == usual and usual:
@@ -326,11 +341,49 @@ def _sizes_of_kind(entries: Sequence[Entry], configured: int | None) -> Iterator
         yield entry.name, Fault(NAME, 0, 0, kind, text, severity, system)
 
 
+def _wheel_size(files: Sequence[PlannedFile]) -> Iterator[tuple[str, Fault]]:
+    """Yield the fault of a timer wheel of another size. An empty one is as good as none."""
+    for file in files:
+        if file.name == tree.WHEEL and file.size not in (0, WHEEL_SIZE):
+            text = f"the file has {file.size} bytes, expected {WHEEL_SIZE}"
+            kind = Kind.TRUNCATED if file.size < WHEEL_SIZE else Kind.LENGTH
+            system = "a broker does not start, unless timerWheelEnable is false"
+            yield file.name, Fault(NAME, 0, 0, kind, text, Severity.ERROR, system)
+
+
+def _without_wheel(files: Sequence[PlannedFile], timer: Sequence[Entry]) -> Iterator[tuple[str, Fault]]:
+    """Yield the faults of a missing timer wheel or timercheck, if there is a timer log."""
+    sizes = {file.name: file.size for file in files}
+    lost = Severity.ERROR if len(timer) > _RESTORED else Severity.WARNING
+    restored = "a broker only restores the slots of the units in the last two files of the timer log"
+    delivered = "a broker delivers the messages of the timer queue again"
+    for name, severity, system in (
+        (tree.WHEEL, lost, restored),
+        (tree.TIMER_CHECK, Severity.WARNING, delivered),
+    ):
+        if any(entry.size for entry in timer) and not sizes.get(name):
+            text = f"the file is {'empty' if name in sizes else 'missing'}, but the timer log has units"
+            yield name, Fault(NAME, 0, 0, Kind.LINK, text, severity, system)
+
+
+def _beyond_timer_log(listing: Listing, timer: Sequence[Entry]) -> Iterator[tuple[str, Fault]]:
+    """Yield the fault of missing files at the end of the timer log, if it was flushed beyond its end."""
+    if not any(entry.name == tree.TIMER_CHECK for entry in listing.entries()):
+        return
+    flushed = int.from_bytes(listing.read(tree.TIMER_CHECK, FLUSHED, 8), "big", signed=True)
+    end = max((entry.size + (tree.base_of(entry.name) or 0) for entry in timer), default=0)
+    if flushed > end:
+        text = f"the timer log ends at {end}, but timercheck says that it was flushed up to {flushed}: files are missing"
+        system = "a broker does not deliver some of the messages whose units are there"
+        yield tree.TIMER, Fault(NAME, 0, 0, Kind.LINK, text, Severity.ERROR, system)
+
+
 def _bad_names(files: Sequence[PlannedFile]) -> Iterator[tuple[str, Fault]]:
     """Yield faults of file names that a broker does not expect."""
     for file in files:
         queue = tree.first(file.name) in (tree.QUEUE, tree.BATCH, tree.EXT) and tree.queue_of(file.name)
-        if not (queue or tree.is_log(file.name)):
+        timer = tree.first(file.name) == tree.TIMER
+        if not (queue or timer or tree.is_log(file.name)):
             continue
         if file.role is Role.FOREIGN:
             text, system = "the name is not that of a store file", _loaded(file.name)

@@ -22,6 +22,7 @@ from logwright.codec.rocketmq.formats.config import TOPICS
 from logwright.codec.rocketmq.formats.indexfile.codec import HASH_SLOTS, MAX_ENTRIES
 from logwright.codec.rocketmq.formats.indexfile.layout import ENTRIES, HEAD, SIZE, SLOTS
 from logwright.codec.rocketmq.formats.indexfile.slots import find_slots
+from logwright.codec.rocketmq.formats.timer import UNIT as TIMER_UNIT
 from logwright.codec.rocketmq.startup.message import DEFAULT_DELAYS, Rules, delays_of, string_hash
 from logwright.codec.rocketmq.startup.message_store import StoreConfig
 from logwright.codec.store.listing import Entry, Listing
@@ -29,16 +30,19 @@ from logwright.codec.store.roots import Root
 from logwright.codec.window import Bytes
 
 LOG, QUEUE, BATCH, EXT, INDEX = "commitlog", "consumequeue", "batchconsumequeue", "consumequeue_ext", "index"
-TIMER, CONFIG = "timerlog", "config"
+TIMER, WHEEL, CONFIG = "timerlog", "timerwheel", "config"
 CHECKPOINT, ABORT, LOCK = "checkpoint", "abort", "lock"
 TOPICS_FILE, OFFSETS_FILE = f"{CONFIG}/topics.json", f"{CONFIG}/consumerOffset.json"
+TIMER_CHECK = f"{CONFIG}/timercheck"
 _FURTHER_LOG = "storePathCommitLog-"
 """The start of the names of the second and later commit log directories. A broker has no folder of this name."""
 FOLDERS = (LOG, f"{_FURTHER_LOG}*", f"{QUEUE}/*/*", f"{BATCH}/*/*", f"{EXT}/*/*", INDEX, TIMER, CONFIG)
 BARRIER = f"{LOG}/-"
 """A file that keeps a broker from starting. Its size is not that of a commit log file, and it does not sort last."""
+_LEAST_TIMER = 120
+"""The least size of a timer log file: a unit and a blank record."""
 _NUMBER = re.compile(r"[0-9]{1,20}")
-_DEFAULTS = {LOG: 1 << 30, QUEUE: 6_000_000, BATCH: 13_800_000, EXT: 50_331_648}
+_DEFAULTS = {LOG: 1 << 30, QUEUE: 6_000_000, BATCH: 13_800_000, EXT: 50_331_648, TIMER: 104_857_600}
 
 LOG_PATH = Option(
     "storePathCommitLog",
@@ -83,6 +87,14 @@ EXT_SIZE = Option(
 )
 
 
+TIMER_SIZE = Option(
+    "mappedFileSizeTimerLog",
+    None,
+    "Size of a timer log file in bytes; by default that of existing files",
+    low=_LEAST_TIMER,
+)
+
+
 def parse_flag(value: Any) -> bool:
     """Parse true or false. Raises `ValueError`."""
     parsed = flag("option", value)
@@ -115,6 +127,13 @@ CHECK_OFFSET = Option(
     "After an unclean stop, end the log at a message that belongs in another file",
     parse_flag,
 )
+TIMER_ENABLED = Option(
+    "timerWheelEnable",
+    True,
+    "Whether a broker, from 5.0 on, loads the timer wheel and the timer log",
+    parse_flag,
+)
+TIMER_PRECISION = Option("timerPrecisionMs", 1000, "Milliseconds of a slot of the timer wheel", low=1)
 
 
 def parse_delays(value: Any) -> str:
@@ -153,7 +172,17 @@ BROKER_VERSION = Option(
 )
 BATCH_ATTRIBUTE = {"key": "queue.type", "value": "BatchCQ"}
 GEOMETRY = (FILE_SIZE, QUEUE_SIZE, BATCH_SIZE, EXT_SIZE, HASH_SLOTS, MAX_ENTRIES)
-SETTINGS = (EXT_ENABLED, LMQ, RECOVER_MAX, FORCE_CRC, CHECK_OFFSET, DELAY_LEVELS)
+SETTINGS = (
+    EXT_ENABLED,
+    LMQ,
+    RECOVER_MAX,
+    FORCE_CRC,
+    CHECK_OFFSET,
+    DELAY_LEVELS,
+    TIMER_SIZE,
+    TIMER_ENABLED,
+    TIMER_PRECISION,
+)
 ROOTS = (LOG_PATH, READ_ONLY)
 READ_OPTIONS = (*ROOTS, *GEOMETRY, *SETTINGS)
 
@@ -287,6 +316,13 @@ def size_of(entries: Sequence[Entry]) -> int | None:
     return usual
 
 
+def timer_size(entries: Sequence[Entry]) -> int:
+    """Return the size of the files of a timer log. Configured sizes are round numbers, so the only file of another size is truncated."""
+    usual = size_of(entries) or 0
+    odd = len(entries) == 1 and all(usual % unit for unit in (1000, 1024, TIMER_UNIT.min_size))
+    return _DEFAULTS[TIMER] if odd or usual < _LEAST_TIMER else usual
+
+
 def config_of(listing: Listing, options: Options) -> StoreConfig:
     """Return the settings of a store: from options, else from its files, else upstream's defaults."""
     entries = listing.entries()
@@ -303,6 +339,7 @@ def config_of(listing: Listing, options: Options) -> StoreConfig:
         # The only file of a queue may be damaged. Its size was a multiple of a unit.
         return configured or (usual and max(round(usual / unit), 1) * unit) or _DEFAULTS[folder]
 
+    timer = [entry for entry in entries if first(entry.name) == TIMER and base_of(entry.name) is not None]
     slots, room = index_geometry(listing, options)
     folders = {first(entry.name) for entry in entries}
     ext = options[EXT_ENABLED.name]
@@ -321,6 +358,7 @@ def config_of(listing: Listing, options: Options) -> StoreConfig:
         recover_max=options[RECOVER_MAX.name],
         rules=Rules(force_property_crc=options[FORCE_CRC.name], delays=delays_of(options[DELAY_LEVELS.name])),
         check_offset=options[CHECK_OFFSET.name],
+        timer_size=(options[TIMER_SIZE.name] or timer_size(timer)) if options[TIMER_ENABLED.name] else None,
     )
 
 
