@@ -9,21 +9,24 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any
 
+from logwright.codec import plural
 from logwright.codec.capability import DirectoryRepair
 from logwright.codec.engine.repair import RepairPlan, Strategy
 from logwright.codec.fault import BusyError, ExistsError, LogwrightError, UsageError, did_you_mean
 from logwright.codec.layout import Layout
 from logwright.codec.option import Option, Options, Verb, fold
-from logwright.codec.store.listing import Plan
+from logwright.codec.store.listing import Plan, folders_of
 from logwright.readers import usage
 from logwright.readers.corrected import corrected_directory, found_in, note_corrections
 from logwright.readers.listing import Directory, own_folder
 from logwright.readers.report import Report
 from logwright.readers.resolve import directories_of_stores, reopened, resolve
 from logwright.readers.source import STDIN, is_remote, local_path
+from logwright.readers.store_search import first_names
 from logwright.readers.target import DirectoryTarget, FileTarget, Skipped, Target, kind
 from logwright.readers.task import known_options
 from logwright.readers.usage import takes
@@ -402,8 +405,23 @@ def carry_out(
     if correct:
         note_corrections(report, found_in(checked), "would be " if request.dry_run else "")
     fill_report(report, done, copies, request, verb, gone, correct=correct)
+    if request.out is not None and (folders := _other_folders(first)):
+        report.notes.append(
+            f"not copied: {plural.count(len(folders), 'folder')} that a {first.layout.name} does not include: {first_names(folders)}"
+        )
     report.incomplete |= bool(gone)
     return report
+
+
+def _other_folders(copy: DirectoryTarget) -> list[str]:
+    """Return the top-level folders whose files do not belong to a directory. In place they stay; another directory is without them."""
+    own = [pattern.partition("/")[0] for pattern in copy.layout.folders]
+    used = {entry.name.partition("/")[0] for entry in copy.directory.entries()}
+    return sorted(
+        name
+        for name in folders_of(copy.directory)
+        if name not in used and not any(fnmatchcase(name, pattern) for pattern in own)
+    )
 
 
 def _keeping(make: MakePlan, names: Sequence[str], report: Report) -> MakePlan:

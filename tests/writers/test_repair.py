@@ -64,6 +64,20 @@ def test_every_undamaged_frame_is_kept(store: Path, tmp_path: Path) -> None:
     json.dumps(report.to_dict())
 
 
+def test_folders_that_do_not_belong_to_the_directory_are_named_and_not_copied(
+    store: Path, tmp_path: Path
+) -> None:
+    """They stay where they are in place, but are lost for a system that is started on another directory."""
+    (store / "other").mkdir()
+    (store / "other/file").write_bytes(b"x")
+    report = lw.repair(store, tmp_path / "out")
+    assert f"not copied: 1 folder that a {LAYOUT.name} does not include: other" in report.notes
+    assert not (tmp_path / "out/other").exists()
+    report = lw.repair(store, in_place=True, backup=tmp_path / "backup")
+    assert not any("not copied" in note for note in report.notes)
+    assert (store / "other/file").exists()
+
+
 def test_prefix_keeps_everything_before_the_first_damage(store: Path, tmp_path: Path) -> None:
     report = lw.repair(store, tmp_path / "store", strategy="PREFIX")
     assert read_files(tmp_path / "store") == PREFIX
