@@ -261,6 +261,7 @@ def test_repaired_timer_has_the_messages_that_are_still_to_be_delivered(home: Pa
         "name timerlog",
         "flip timerlog",
         "cut timerwheel",
+        "negate timerwheel",
         "cut timercheck",
         "rm timercheck",
     ],
@@ -274,6 +275,8 @@ def test_timer_is_rebuilt_after_any_damage_to_its_files(home: Path, tmp_path: Pa
     )
     if action == "rm":
         path.unlink()
+    elif action == "negate":
+        slot(path, 70, -5, -5)
     elif action == "name":
         path.rename(home / "timerlog/lost")
     elif action == "flip":

@@ -27,6 +27,7 @@ from logwright.codec.rocketmq.formats.indexfile.codec import CODEC as INDEX
 from logwright.codec.rocketmq.formats.indexfile.layout import entry_at
 from logwright.codec.rocketmq.formats.page import PAGE
 from logwright.codec.rocketmq.formats.timer import LOG as TIMER_LOG
+from logwright.codec.rocketmq.formats.timer import WHEEL, WHEEL_SIZE
 from logwright.codec.rocketmq.repair.tags import corrected, is_coded, tags_of, wrong_codes
 from logwright.codec.rocketmq.repair.timer import Timer
 from logwright.codec.rocketmq.startup.message import SCHEDULE_TOPIC
@@ -126,6 +127,8 @@ class DerivedFiles:
             return False
         logs = [name for name in timer if tree.first(name) == tree.TIMER]
         if not all(self._sound(name, TIMER_LOG, size, {}) for name in logs):
+            return False
+        if self._sizes.get(tree.WHEEL) and not self._sound(tree.WHEEL, WHEEL, WHEEL_SIZE, {}):
             return False
         return not any(timer_faults(self._listing, self._options[tree.TIMER_PRECISION.name]))
 
