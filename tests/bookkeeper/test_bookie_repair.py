@@ -459,6 +459,21 @@ def test_cookies_that_are_both_damaged_complete_each_other(tmp_path: Path) -> No
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("place", ["journal", "ledger"])
+def test_two_valid_bookie_ids_are_decided_by_the_option(tmp_path: Path, place: str) -> None:
+    path, options = Path(damaged("dmg_base", tmp_path)), case("dmg_base").options
+    cookie = path / place / "current/VERSION"
+    good = cookie.read_bytes()
+    start = good.index(b'bookieHost: "') + len(b'bookieHost: "')
+    bookie = good[start : good.index(b'"', start)].decode()
+    cookie.write_bytes(good.replace(bookie.encode(), b"other-" + bookie.encode()))
+    report = lw.repair(str(path), str(tmp_path / "a"), **options)
+    assert any("either may be right" in note for note in report.notes)
+    lw.repair(str(path), str(tmp_path / "b"), **options, bookieId=bookie)
+    assert [file.read_bytes() for file in tmp_path.glob("b/*/current/VERSION")] == [good, good]
+
+
+@pytest.mark.filterwarnings("ignore")
 def test_two_valid_instance_ids_are_decided_by_the_option(tmp_path: Path) -> None:
     path = Path(damaged("cookie_instance", tmp_path))
     instance = "0893fd37-717a-4b85-9948-a911175eebeb"

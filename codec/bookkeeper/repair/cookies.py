@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from logwright.codec.bookkeeper.startup.cookie import NEWEST, Cookie, directories, journal_paths
 from logwright.codec.bookkeeper.startup.errors import JavaError
-from logwright.codec.bookkeeper.store.tree import INSTANCE, VERSION, Place, Tree
+from logwright.codec.bookkeeper.store.tree import BOOKIE_ID, INSTANCE, VERSION, Place, Tree
 
 _HOST = re.compile(r"[\w.-]+(:\d+)?")
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -18,8 +18,8 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 def replacements(tree: Tree) -> tuple[dict[str, bytes], str]:
     """Return new contents of the files that a bookie refuses, and what stays unknown.
 
-    Of each field the most frequent value is right. Of several that are equally frequent, it is the one that has a valid form or agrees with
-    the names of the directories.
+    Of each field the value of an option is right, else the most frequent one. Of several that are equally frequent, it is the one that has a
+    valid form or agrees with the names of the directories.
     """
     stored: dict[str, Cookie] = {}
     for key, place in tree.places.items():
@@ -42,7 +42,11 @@ def replacements(tree: Tree) -> tuple[dict[str, bytes], str]:
     right = Cookie(NEWEST)
     for name in ("host", "journals", "ledgers", "indexes", "instance"):
         counts = Counter(getattr(cookie, name) for cookie in valid)
-        ranks = {value: (count, _agrees(tree, name, value)) for value, count in counts.items()}
+        configured = tree.options[BOOKIE_ID.name] if name == "host" else None
+        ranks = {
+            value: (configured is not None and value == configured, count, _agrees(tree, name, value))
+            for value, count in counts.items()
+        }
         best, *others = sorted(ranks, key=lambda value: ranks[value], reverse=True)
         if others and ranks[others[0]] == ranks[best]:
             return {}, (
