@@ -33,7 +33,7 @@ PLACES = 1000
 KINDS = ("flip", "shorter", "longer", "huge", "negative", "zeros", "garbage", "cut", "insert")
 SIZES = (1 << 20, 10 << 20, 100 << 20)
 _PAGE = 4096
-_LENGTH, _MAGIC = RECORD_BATCH.offset("batch_length"), RECORD_BATCH.offset("magic")
+_LENGTH = RECORD_BATCH.offset("batch_length")
 _COLUMNS = ("offset", "timestamp", "key", "value")
 
 Bytes = npt.NDArray[np.uint8]

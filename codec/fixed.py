@@ -86,7 +86,6 @@ class FixedCodec(Codec):
     - `allocated`: the system preallocates the file with zeros. Otherwise zeros at the end are damage.
     - `numbered` is a column that counts the entries, starting at the base number, which is then in bytes.
     - `impossible` finds bytes that are not an entry, and says why.
-    - `count` is the exact number of entries of a file.
     """
 
     scans_empty = True
@@ -106,13 +105,11 @@ class FixedCodec(Codec):
         allocated: bool = True,
         numbered: str | None = None,
         impossible: tuple[Callable[[Entries], Bools], str] | None = None,
-        count: int | None = None,
     ) -> None:
         self.name, self.title, self.pattern, self.columns = name, title, pattern, columns
         self.wrong, self.system, self.relative = wrong, system, dict(relative or {})
         self.version, self.allocated = version, allocated
-        self.numbered, self.impossible, self.count = numbered, impossible, count
-        self.single_frame = count is not None
+        self.numbered, self.impossible = numbered, impossible
         self.structures = (entry,)
         self.dtype = dtype_of(entry)
         self.tables = {"rows": Table("rows", columns, "One row per entry."), "frames": FRAMES, "file": FILE}
@@ -142,15 +139,9 @@ class FixedCodec(Codec):
         size = self.dtype.itemsize
         data = window.data[at:]
         first = window.offset + at
-        if self.count is not None and window.size != self.count * size:
-            text = f"the file has {window.size} bytes, expected {self.count * size}"
-            kind = Kind.TRUNCATED if window.size < self.count * size else Kind.PADDING
-            fault = Fault(self.name, first, len(data), kind, text, system=self.system)
-            empty = np.empty(0, np.int64)
-            return Frames(empty, empty, np.empty(0, self.dtype), at, 0, fault)
         # The number of bytes from here on, with and without the zeros at the end of the file.
         left = window.size - first
-        used = left if self.count is not None else self._used(window, context) - first
+        used = self._used(window, context) - first
         count = max(-(-used // size), 0)
         if count * size > left:
             count -= 1
@@ -283,7 +274,7 @@ class FixedCodec(Codec):
         size = self.dtype.itemsize
         start = -(-at // size) * size
         used = min(self._used(window, context) - window.offset, len(window.data))
-        if self.count is not None or start >= used:
+        if start >= used:
             return -1, 0
         if self.impossible is not None:
             impossible = self.impossible[0]
@@ -300,10 +291,6 @@ class FixedCodec(Codec):
         if base is None:
             base = context.base or 0
         rows = conform(self.name, self._numbered(rows, base, frames is None), self.tables["rows"])
-        if self.count is not None and file is None and rows.num_rows != self.count:
-            raise UsageError(
-                f"{self.name}: {plural.count(rows.num_rows, 'row')}, expected exactly {self.count}"
-            )
         starts = range(0, rows.num_rows, _BATCH)
         entries = (self._entries(rows.slice(at, _BATCH), base, at, alone=file is None) for at in starts)
         yield from _with_damage(entries, self.dtype.itemsize, frames)

@@ -109,11 +109,11 @@ def ledgers_map(ledger_dir: str | Path, log: int) -> dict[int, int]:
 
 
 def scan_journal(
-    journal_dir: str | Path, ledger_dir: str | Path, identity: int, position: int = 0
+    journal_dir: str | Path, ledger_dir: str | Path, identity: int
 ) -> tuple[list[tuple[int, int, bytes]], int]:
     """Return the records that `scanJournal` passes on (version, position, body), and the position where it ends."""
     items, end = _ask(
-        "scan_journal", journal_dir=_path(journal_dir), ledger_dir=_path(ledger_dir), id=identity, position=position
+        "scan_journal", journal_dir=_path(journal_dir), ledger_dir=_path(ledger_dir), id=identity, position=0
     )  # fmt: skip
     return [(item["version"], item["position"], bytes.fromhex(item["body"])) for item in items], end
 

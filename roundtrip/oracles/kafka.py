@@ -256,12 +256,8 @@ def compact(
     clean: bool = False,
     first_dirty: int | None = None,
     roll: bool = False,
-    log_start_offset: int = 0,
-    producer_id_expiration_ms: int = 86_400_000,
     dedupe_buffer: int = 4 << 20,
-    io_buffer: int = 512 << 10,
     config: Mapping[str, str] | None = None,
-    timeout: float = 120.0,
 ) -> dict[str, Any]:
     """Load a partition directory at the time `now`, clean it once by Kafka's own `Cleaner`, and close it, IN PLACE.
 
@@ -277,12 +273,12 @@ def compact(
         clean=clean,
         first_dirty=first_dirty,
         roll=roll,
-        log_start_offset=log_start_offset,
-        producer_id_expiration_ms=producer_id_expiration_ms,
+        log_start_offset=0,
+        producer_id_expiration_ms=86_400_000,
         dedupe_buffer=dedupe_buffer,
-        io_buffer=io_buffer,
+        io_buffer=512 << 10,
         config=dict(config or {}),
-        timeout=timeout,
+        timeout=120.0,
     )
     for path in directory.glob("*.deleted"):
         path.unlink()
@@ -318,9 +314,7 @@ def _fatal(log: str) -> dict[str, Any]:
     return {"class": None, "message": ends[1] if ends else ""}
 
 
-def rebuild(
-    directory: str | Path, index_interval_bytes: int = 4096, *, log_start_offset: int = 0, **options: Any
-) -> dict[str, bytes]:
+def rebuild(directory: str | Path, index_interval_bytes: int = 4096, **options: Any) -> dict[str, bytes]:
     """Return the derived files that Kafka makes from the `.log` files alone: name to bytes, including leader-epoch-checkpoint.
 
     Works on a copy. `options` are those of `load`.
@@ -331,7 +325,7 @@ def rebuild(
         copy.mkdir()
         for log in directory.glob("*.log"):
             shutil.copyfile(log, copy / log.name)
-        load(copy, index_interval_bytes=index_interval_bytes, log_start_offset=log_start_offset, **options)
+        load(copy, index_interval_bytes=index_interval_bytes, **options)
         return {
             path.name: path.read_bytes()
             for path in sorted(copy.iterdir())

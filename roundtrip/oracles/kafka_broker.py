@@ -138,9 +138,8 @@ class Broker:
     (`index.interval.bytes`, `internal.segment.bytes`, since `segment.bytes` must be at least 1 MiB, ...).
     """
 
-    def __init__(self, properties: Mapping[str, str] | None = None, *, heap: str = "256m") -> None:
+    def __init__(self, properties: Mapping[str, str] | None = None) -> None:
         self._properties = dict(properties or {})
-        self._heap = heap
         self._clean_up = ExitStack()
         self._process: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
@@ -275,7 +274,7 @@ class Broker:
         self._configs.setdefault(topic, {}).update(configs or {})
         return topic
 
-    def place_log_directory(self, directory: str | Path, *, leader_epoch: int = 10) -> list[tuple[str, int]]:
+    def place_log_directory(self, directory: str | Path) -> list[tuple[str, int]]:
         """Put a copy of a log directory, with its own checkpoints and identity, where the first start finds it. Return its partitions.
 
         Its meta.properties must have `cluster_id` and `NODE`; the topics get the ids in partition.metadata.
@@ -289,7 +288,7 @@ class Broker:
             id_ = _topic_id(partition / "partition.metadata")
             if id_ is None or self._topic_ids.setdefault(topic, id_) != id_:
                 raise OracleError("the partitions of a topic need the same topic id", path=str(partition))
-            self._placed[topic, int(number)] = _Placed(topic, int(number), log_dir, leader_epoch)
+            self._placed[topic, int(number)] = _Placed(topic, int(number), log_dir, leader_epoch=10)
         return list(self._placed)
 
     def _choose_id(self, directory: Path) -> str:
@@ -329,7 +328,7 @@ class Broker:
         config.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
         self._started_at = self._log.seek(0, 2)
         self._process = subprocess.Popen(
-            command_line(config, self._heap),
+            command_line(config),
             # Kept open, so that the broker exits if this process is killed.
             stdin=subprocess.PIPE,
             stdout=self._log,
@@ -444,14 +443,14 @@ class Broker:
         )
 
     def consume(
-        self, topic: str, isolation: Isolation = "read_uncommitted", *, partition: int = 0, wait: float = 15.0
+        self, topic: str, isolation: Isolation = "read_uncommitted", *, partition: int = 0
     ) -> list[dict[str, Any]]:
         """The records of a partition, all of them.
 
         Each has partition, offset, timestamp, timestamp_type, leader_epoch, key, value, headers (pairs). `ConsumeError` when
         the consumer stopped before the end.
         """
-        consumed = self.consume_all(topic, isolation, partition=partition, wait=wait)
+        consumed = self.consume_all(topic, isolation, partition=partition)
         if consumed.error is not None:
             raise ConsumeError(
                 f"the consumer of {topic}-{partition} stopped at offset {consumed.position} of {consumed.end_offset}: "
@@ -460,9 +459,9 @@ class Broker:
             )
         return consumed.records
 
-    def offsets(self, topic: str, partition: int = 0, *, wait: float = 15.0) -> dict[str, int]:
+    def offsets(self, topic: str, partition: int = 0) -> dict[str, int]:
         """log_start_offset, high_watermark, last_stable_offset."""
-        return dict(self._ask("offsets", wait, topic=topic, partition=partition)[1])
+        return dict(self._ask("offsets", topic=topic, partition=partition)[1])
 
     def produce(
         self,
@@ -534,10 +533,10 @@ class Broker:
         return bad or self.log_text().splitlines()[-20:]
 
 
-def command_line(config: Path, heap: str = "256m") -> list[str]:
+def command_line(config: Path) -> list[str]:
     """Return the command line of a broker that exits when its stdin is closed."""
     return [
-        *(command("java"), *QUICK, f"-Xmx{heap}", f"-Xms{heap}", *LOG_FLAGS),
+        *(command("java"), *QUICK, "-Xmx256m", "-Xms256m", *LOG_FLAGS),
         *("-cp", PROJECT.classpath(), "logwright.oracle.kafka.BrokerMain", str(config)),
     ]
 

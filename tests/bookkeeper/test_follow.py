@@ -180,7 +180,7 @@ def test_journals_of_several_directories_are_followed_independently(tmp_path: Pa
 
 
 @pytest.mark.skipif(importlib.util.find_spec("rocksdict") is None, reason="rocksdict is not installed")
-def test_entry_logs_of_a_bookie_with_rocksdb_are_followed_by_directory(tmp_path: Path) -> None:
+def test_entry_logs_of_a_bookie_with_rocksdb_are_followed_by_directory() -> None:
     known = case("db_two_dirs").path
     follow = following(known, "entrylog", entryLogPerLedgerEnabled="false")
     spans = follow.spans(stream=False)

@@ -24,6 +24,7 @@ from logwright.codec.option import Options
 from logwright.codec.table import Column
 from logwright.codec.window import Window
 from logwright.readers.source import MemorySource
+from logwright.roundtrip.specimen import Specimen
 
 PAIR = Struct("Pair", Field("version", I16BE, default=0), Field("near", I32BE))
 
@@ -254,3 +255,30 @@ def test_content_of_a_range_ends_after_its_last_byte_that_is_not_zero(
     data[at : at + len(content)] = np.frombuffer(content, np.uint8)
     end = end_without_zeros(lambda place, size: data[place : place + size], start, len(data))
     assert end == start + len(data[start:].tobytes().rstrip(b"\0"))
+
+
+def test_entry_numbers_must_equal_their_positions() -> None:
+    queue = Specimen.of(b"", "rocketmq.consumequeue", "00000000000000000040")
+    rows = pa.table(
+        {"queue_offset": [2, 3], "physical_offset": [0, 100], "size": [100, 100], "tags_code": [0, 0]}
+    )
+    assert queue.with_bytes(queue.encode(rows)).read().table["queue_offset"].to_pylist() == [2, 3]
+    with pytest.raises(UsageError, match="queue_offset of row 0 is 0, expected 2"):
+        queue.encode(rows.set_column(0, "queue_offset", pa.array([0, 1])))
+
+
+def test_invalid_entries_are_tested_a_few_times() -> None:
+    """Valid ones are between them, so each is separate damage."""
+    tested = 0
+
+    def impossible(entries: Entries) -> Bools:
+        nonlocal tested
+        tested += len(entries)
+        bad: Bools = entries["near"] < 0
+        return bad
+
+    data = pairs(*(i if i % 2 else -1 for i in range(2000)))
+    checked = codec(impossible=(impossible, "an invalid entry"))
+    result = Specimen.of(data, checked, f"{0:020d}.pairs").read(mode="DROPMALFORMED")
+    assert result.table["far"].to_pylist() == list(range(1, 2000, 2))
+    assert tested <= 100 * 2000

@@ -210,9 +210,7 @@ def test_brief_kernel_keeps_the_gil(brief: bool) -> None:
     assert result(2) == 7
 
 
-def test_interpreted_call_is_measured_and_nested_calls_stay_interpreted(
-    policy: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interpreted_call_is_measured_and_nested_calls_stay_interpreted(policy: Any) -> None:
     """Kernels called by an interpreted one stay interpreted, however large their input."""
     inner = policy(cached=False, numba=False, below=10)
     inner.compile = lambda: pytest.fail("compiled")

@@ -16,7 +16,7 @@ from browser import Page, browser, chromium
 import logwright as lw
 from logwright.corpora.cases import cases
 
-KAFKA, LEVELDB = cases("kafka"), cases("leveldb")
+KAFKA = cases("kafka")
 SEGMENT = KAFKA["v2_gzip_aiokafka"].partition / "00000000000000000000.log"
 DAMAGED = KAFKA["dmg_flip_attr"].partition / "00000000000000000086.log"
 

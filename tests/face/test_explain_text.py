@@ -83,7 +83,7 @@ def test_long_lists_are_abridged() -> None:
     assert re.search(r"►  +\+000026c", byte)
 
 
-def test_requested_byte_is_marked(tmp_path: Path) -> None:
+def test_requested_byte_is_marked() -> None:
     manifest = next((LEVELDB["few_puts"].path / "db").glob("MANIFEST*"))
     text = lw.explain(manifest, at=9).text()
     (line,) = [line for line in text.splitlines() if line.startswith("►")]

@@ -14,13 +14,11 @@ import pytest
 
 import logwright as lw
 from logwright.codec.fault import BusyError, ExistsError, LogwrightError, UsageError
-from logwright.corpora.cases import cases
 
 pytest.importorskip("pyspark")
 from logwright.spark import many
 from logwright.spark import repair as job
 
-FLIPPED = cases("kafka")["dmg_flip_payload"].partition
 ID = "q83vASNFZ4mrze8BI0VniQ"
 
 
@@ -96,7 +94,7 @@ def test_every_store_below_the_paths_is_repaired(disks: Path) -> None:
     assert text.endswith("\n  next")
 
 
-def test_files_of_a_log_directory_are_carried_over(disks: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_of_a_log_directory_are_carried_over(disks: Path) -> None:
     source, to = disks / "a", disks / "out"
     log = next((source / "orders-0").glob("*.log"))
     log.write_bytes(log.read_bytes()[:-1])

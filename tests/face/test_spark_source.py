@@ -34,9 +34,6 @@ from logwright.writers.staged import StagedWrite
 pytestmark = pytest.mark.usefixtures("fake_store")
 fake_store = fake_stores.fake_store
 
-BROKEN = b"TY\xff\xff\xff"
-"""A frame cut off: an error where another file follows."""
-
 
 @pytest.fixture
 def box(tmp_path: Path) -> Path:

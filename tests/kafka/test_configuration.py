@@ -154,7 +154,7 @@ def test_configuration_without_partitions_is_an_error(tmp_path: Path) -> None:
         lw.read(tmp_path / "server.properties")
 
 
-def test_inspect_refuses_several_stores_as_one(tmp_path: Path) -> None:
+def test_inspect_refuses_several_stores_as_one() -> None:
     case = CASES["dmg_base"].partition
     with pytest.raises(lw.UsageError, match="inspect takes one path at a time"):
         lw.inspect(str(case / "*.log"))

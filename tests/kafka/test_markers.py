@@ -29,7 +29,6 @@ from logwright.codec.option import Options
 from logwright.codec.window import Window
 
 GZIP = 1
-INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 
 
 def record(kind: int, epoch: int, **others: Any) -> dict[str, Any]:

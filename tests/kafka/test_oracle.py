@@ -13,7 +13,6 @@ from logwright.roundtrip.oracles import kafka, kafka_broker
 from logwright.roundtrip.oracles.java import JavaError, OracleError
 from logwright.roundtrip.oracles.kafka_broker import Broker, BrokerError, ConsumeError
 
-Answer = Callable[..., tuple[list[Any], Any]]
 ERROR = {"class": "a.CorruptRecordException", "message": "bad", "causes": [], "trace": "at x"}
 
 

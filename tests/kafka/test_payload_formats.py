@@ -345,7 +345,7 @@ def test_avro_types_have_their_arrow_types() -> None:
     assert unshaped(read, kind) == value
 
 
-def test_protobuf_types_have_their_arrow_types(tmp_path: Path) -> None:
+def test_protobuf_types_have_their_arrow_types() -> None:
     pytest.importorskip("google.protobuf")
     from google.protobuf import descriptor_pb2
 
@@ -426,7 +426,7 @@ def test_structs_with_other_fields_are_refused(name: str, tmp_path: Path) -> Non
         lw.write(pa.table({"value": wider}), tmp_path / "copy-0", "kafka.partition", **options)
 
 
-def test_values_that_exceed_their_type_are_faults(tmp_path: Path) -> None:
+def test_values_that_exceed_their_type_are_faults() -> None:
     decimal = {"type": "bytes", "logicalType": "decimal", "precision": 2, "scale": 0}
     format = _avro(_record(decimal, {"type": "long", "logicalType": "timestamp-millis"}))
     wide, late = b"\x04\x7f\xff\x00", b"\x02\x01" + b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"

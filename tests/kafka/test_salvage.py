@@ -21,7 +21,7 @@ from logwright.codec.kernels.compress import compress
 from logwright.codec.window import Window
 from logwright.readers.source import MemorySource
 
-LENGTH, DELTA = RECORD_BATCH.offset("batch_length"), RECORD_BATCH.offset("last_offset_delta")
+LENGTH = RECORD_BATCH.offset("batch_length")
 
 
 def walked_bounds(data: bytes) -> set[tuple[int, int]]:
@@ -178,7 +178,7 @@ def test_length_of_four_bytes_identifies_content_too() -> None:
     assert {start for start, _ in walked_bounds(bytes(data))} == {0, SIZE, 2 * SIZE + len(held)}
 
 
-def test_large_batch_is_searched_at_its_expected_offset(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_batch_is_searched_at_its_expected_offset() -> None:
     # The limit is a compile-time constant of the kernel; this one is larger.
     big = batch(3, [record(value=bytes(LIMIT + 1))])
     data = bytearray(b"".join(SAME[:3]) + big + batch(4))

@@ -241,7 +241,7 @@ def test_unknown_version_is_refused() -> None:
         lw.read(CASES["dmg_base"].partition, mode="AS_SYSTEM", as_system="0.8")
 
 
-def test_single_file_has_no_system(tmp_path: Path) -> None:
+def test_single_file_has_no_system() -> None:
     log = next(CASES["dmg_base"].partition.glob("*.log"))
     with pytest.raises(lw.UsageError, match="AS_SYSTEM reads a directory, but this is a file"):
         lw.read(log, mode="AS_SYSTEM")

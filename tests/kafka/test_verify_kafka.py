@@ -362,7 +362,7 @@ def test_snapshot_of_another_partition_is_found(partition: Path) -> None:
     assert ", but the log has " in fault.detail
 
 
-def test_gaps_are_reported_once(partition: Path) -> None:
+def test_gaps_are_reported_once() -> None:
     compacted = lw.verify(CASES["v2_compacted"].partition)
     gaps = [fault for name, fault in compacted.faults if not name]
     assert [fault.severity for fault in gaps] == [INFO]

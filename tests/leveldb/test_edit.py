@@ -164,9 +164,7 @@ def test_unchanged_log_is_copied(tmp_path: Path) -> None:
     assert "nothing matches" in flat_text(report)
 
 
-def test_log_longer_than_a_window_is_rewritten_from_the_first_change(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_log_longer_than_a_window_is_rewritten_from_the_first_change(tmp_path: Path) -> None:
     """Bytes after the first change are divided into new fragments with the same contents."""
     with plyvel.DB(str(tmp_path / "a"), create_if_missing=True, write_buffer_size=64 << 20) as db:
         for n in range(300):

@@ -38,7 +38,6 @@ def broken(kind: int, payload: bytes) -> bytes:
 
 ONE, TWO = record(FULL, b"one"), record(FULL, b"two")
 REST = BLOCK - len(ONE)
-NEXT_BLOCK = bytes(to_block_end(0)) + bytes(7)
 
 
 @pytest.mark.parametrize(

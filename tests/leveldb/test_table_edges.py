@@ -252,7 +252,7 @@ def test_metaindex_may_name_other_things_than_filters() -> None:
     assert table.encode(*table.tables()) == table.all_bytes()
     source = MemoryDirectory({NAME: table.all_bytes()})
     check = TableCheck(ListedFile(source, NAME, len(table.all_bytes())), LIMIT, BYTEWISE_COMPARATOR)
-    assert filter_of(check.read, check.blocks) is None
+    assert filter_of(check.read, check.blocks, LIMIT) is None
     assert list(policies(check.read, check.blocks, LIMIT)) == []
     assert check.faults == []
 

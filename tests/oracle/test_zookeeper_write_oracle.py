@@ -22,7 +22,6 @@ pytestmark = pytest.mark.oracle
 
 Rows = list[dict[str, Any]]
 SYSTEM = ["/zookeeper", "/zookeeper/config", "/zookeeper/quota"]
-READ_ONLY = [{"perms": 1, "scheme": "world", "id": "anyone"}]
 EXTENDED = {"zookeeper.extendedTypesEnabled": "true"}
 
 

@@ -387,7 +387,7 @@ def test_padding_and_damaged_ranges_are_compared(tmp_path: Path) -> None:
     assert reversed_difference.equal
 
 
-def test_golden_bit_flips_are_found_at_their_byte(tmp_path: Path) -> None:
+def test_golden_bit_flips_are_found_at_their_byte() -> None:
     """The only difference to the undamaged case is the flipped byte."""
     tried = 0
     for name in ("dmg_flip_value", "dmg_flip_crc", "dmg_flip_attr_txn", "dmg_batch_crc"):

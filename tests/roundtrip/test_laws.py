@@ -23,9 +23,6 @@ from logwright.roundtrip.compare import bytes_differ, tables_differ
 from logwright.roundtrip.kafka import reference
 from logwright.roundtrip.specimen import Specimen
 
-CODECS = sorted(codec.name for codec in registry.codecs())
-DESCRIBED = sorted(strategies.FILES)
-
 
 def test_missing_parts_of_a_new_codec_are_named() -> None:
     """Names the files and functions a codec without tests lacks."""

@@ -90,7 +90,7 @@ def project(tools: Path, tmp_path: Path) -> java.Project:
     return java.Project(tmp_path / "pom.xml", tmp_path / "src")
 
 
-def test_cache_is_in_the_users_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_is_in_the_users_directory() -> None:
     assert java.cache_dir().name == "oracles"
 
 

@@ -60,7 +60,7 @@ def test_blocks_of_zeros_in_copied_files_become_holes(tmp_path: Path) -> None:
     assert queue.stat().st_blocks * 512 < queue.stat().st_size // 16
 
 
-def test_memory_stage_equals_the_stage_on_disk(tmp_path: Path) -> None:
+def test_memory_stage_equals_the_stage_on_disk() -> None:
     files = MemoryFileSystem()
     files.make("/place")
     staged(files, "/place")

@@ -193,7 +193,7 @@ def test_lock_of_the_system_is_seen_and_not_taken(tmp_path: Path, monkeypatch: p
     assert FILES.holder(str(path)) is None
 
 
-def test_processes_are_identified_by_start_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_are_identified_by_start_time() -> None:
     mine = FILES.process()
     assert FILES.lives(mine)
     assert FILES.lives({**mine, "started": 1}) is False

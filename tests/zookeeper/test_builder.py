@@ -203,7 +203,7 @@ def test_stat_counters_are_derived_from_the_tree(tmp_path: Path) -> None:
     assert actual["/zookeeper/config"]["acl"] == [{"perms": 1, "scheme": "world", "id": "anyone"}]
 
 
-def test_rows_may_contain_the_nodes_below_zookeeper(tmp_path: Path) -> None:
+def test_rows_may_contain_the_nodes_below_zookeeper() -> None:
     rows = [
         {"path": "/zookeeper/config", "data": b"server.1=x"},
         {"path": "/", "data": b"root"},
@@ -222,7 +222,7 @@ def test_rows_may_contain_the_nodes_below_zookeeper(tmp_path: Path) -> None:
         }
 
 
-def test_epoch_files_are_written(tmp_path: Path) -> None:
+def test_epoch_files_are_written() -> None:
     files = build([batch([{"path": "/a", "czxid": 0x300000001}])], currentEpoch=3)
     assert (files["acceptedEpoch"], files["currentEpoch"]) == (b"3", b"3")
     with pytest.raises(UsageError, match="currentEpoch 2 is older than the last zxid, 0x300000001"):

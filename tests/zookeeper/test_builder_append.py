@@ -150,7 +150,7 @@ def test_zxids_are_kept_or_assigned(tmp_path: Path) -> None:
     assert content(files, tmp_path) == {"/a": None}
 
 
-def test_transactions_that_were_read_are_written_unchanged(tmp_path: Path) -> None:
+def test_transactions_that_were_read_are_written_unchanged() -> None:
     """All transactions of a real server, from its first one."""
     for case in ("basic", "multi", "acls", "extended_types"):
         home = cases("zookeeper")[case].path / "version-2"

@@ -214,7 +214,7 @@ def test_null_paths_are_kept(tmp_path: Path) -> None:
     assert history(tmp_path, path_prefix="/e") == []
 
 
-def test_selected_columns_equal_those_of_a_full_read(tmp_path: Path) -> None:
+def test_selected_columns_equal_those_of_a_full_read() -> None:
     for case in ("multi", "sessions"):
         everything = lw.read(GOLDEN / case, view="history", columns="*")
         for name in everything.column_names:

@@ -462,7 +462,7 @@ def test_unneeded_logs_are_not_read(home: Path) -> None:
     assert tree(home)["/a"] == b"6"
 
 
-def test_orphan_makes_a_server_load_an_older_snapshot(tmp_path: Path) -> None:
+def test_orphan_makes_a_server_load_an_older_snapshot() -> None:
     scan = lw.scan(GOLDEN / "syn_orphan")
     assert seen(lw.read(GOLDEN / "syn_orphan", columns="*").to_pylist()) == client("syn_orphan")
     scan.to_table()

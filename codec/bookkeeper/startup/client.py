@@ -72,7 +72,7 @@ class Client:
             self.storage.fenced(ledger)
         except JavaError as raised:
             out.first = raised
-        for entries, part in self._contents(ledger, out, context):
+        for entries, part in self._contents(ledger, out):
             wrong = [i for i, _ in LOG.refused(part, context)]
             out.served += entries
             for i in wrong:
@@ -101,7 +101,7 @@ class Client:
         places = dict(zip(*(array.tolist() for array in self.storage.entries(ledger)), strict=True))
         logger = self.storage.logger(ledger)
         read = [name for name in schema.names if name not in ("file", "position")]
-        for entries, part in self._contents(ledger, LedgerRead(ledger), context):
+        for entries, part in self._contents(ledger, LedgerRead(ledger)):
             LOG.refused(part, context)  # records the digest types in the context
             kept = [entry for entry in entries if entry in chosen]
             if not kept:
@@ -124,9 +124,7 @@ class Client:
         context: EntryLogContext = LOG.context("", self.options)
         return context
 
-    def _contents(
-        self, ledger: int, out: LedgerRead, context: EntryLogContext
-    ) -> Iterator[tuple[list[int], Part]]:
+    def _contents(self, ledger: int, out: LedgerRead) -> Iterator[tuple[list[int], Part]]:
         """Yield the entries that the bookie serves, as frames of an entry log."""
         entries, locations = self.storage.entries(ledger)
         held: list[bytes] = []

@@ -78,7 +78,7 @@ class TableCheck:
         self._index = keys if isinstance(keys, Slices) else NOTHING
         if self.blocks.sound and comparator.known:
             self._index = Slices(*comparator.buffers(self._index.data, self._index.ends, KEY_TRAILER))
-        self._filter = filter_of(read, self.blocks)
+        self._filter = filter_of(read, self.blocks, limit)
         if self.blocks.sound:
             self._check_named_blocks()
 
@@ -217,7 +217,7 @@ def policies(read: ListedFile, blocks: Blocks, limit: int) -> Iterator[tuple[str
                 yield name[len(META_PREFIX) :].decode(errors="replace"), at, length
 
 
-def filter_of(read: ListedFile, blocks: Blocks, limit: int = 1 << 30) -> Filter | None:
+def filter_of(read: ListedFile, blocks: Blocks, limit: int) -> Filter | None:
     """Return the filter that LevelDB uses for a table, or None if it has no filter or a damaged one."""
     if not blocks.sound or not (blocks.kind == FILTER).any():
         return None

@@ -43,7 +43,6 @@ class Message:
     queue_offset: int
     kind: int
     """The transaction type, as in `sysFlag`."""
-    sys_flag: int
     properties: dict[str, str] = field(default_factory=dict)
 
 
@@ -224,9 +223,8 @@ def _check(buffer: Buffer, rules: Rules, *, crc: bool) -> Message | Refused:
             total,
             f"[BUG]read total count not equals msg total size. totalMsgSize={total}, readTotalCount={size}",
         )
-    message = Message(
-        topic, queue_id, phy, total, tags_code, stored, queue_offset, flags & TRANSACTION, flags, properties
-    )
+    kind = flags & TRANSACTION
+    message = Message(topic, queue_id, phy, total, tags_code, stored, queue_offset, kind, properties)
     # A broker parses these properties of every message, and refuses the message if they are not numbers.
     batch_of(message)
     return message

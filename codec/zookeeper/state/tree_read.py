@@ -47,7 +47,7 @@ class TreeReader(TreeArrays):
 
     def __len__(self) -> int:
         """Return the number of nodes that are reachable from the root, which are those of a snapshot."""
-        return len(self._rows(False))
+        return len(self._rows(order=False))
 
     @property
     def dangling(self) -> set[int]:
@@ -126,13 +126,13 @@ class TreeReader(TreeArrays):
             [pa.field(name, columns_by_name[name].type, columns_by_name[name].nullable) for name in columns]
         )
         shape = Shape(0, lambda offset, length: np.empty(0, np.uint8), acls=self._acls.table())
-        for rows, data, frames in self._records(self._rows(order), with_data="data" in columns):
+        for rows, data, frames in self._records(self._rows(order=order), with_data="data" in columns):
             nodes = Nodes(Window(data, 0, len(data)), frames, shape)
             yield batch_of([self._column(name, rows, nodes) for name in columns], schema, len(rows))
 
-    def records(self, *, order: bool = True) -> Iterator[tuple[Bytes, Frames]]:
+    def records(self) -> Iterator[tuple[Bytes, Frames]]:
         """Yield the nodes as in a snapshot: bytes, and the records in them."""
-        for _, data, frames in self._records(self._rows(order), with_data=True, portion=_PIECE):
+        for _, data, frames in self._records(self._rows(order=True), with_data=True, portion=_PIECE):
             yield data, frames
 
     def sessions(self) -> pa.RecordBatch:
@@ -189,7 +189,7 @@ class TreeReader(TreeArrays):
             head["kind"], head["path"], head["data"], head["acl"] = NODE_FRAME, paths, lengths, acls
             yield part, data, Frames(starts, np.append(starts[1:], len(data)), head, len(data))
 
-    def _rows(self, order: bool) -> Int64s:
+    def _rows(self, *, order: bool) -> Int64s:
         reached = np.zeros(int(self._s[f.ROWS]), np.uint8)
         tree_records.reach(self._nodes, len(reached), reached)
         rows = np.flatnonzero(reached)
