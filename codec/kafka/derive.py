@@ -263,8 +263,6 @@ class PartitionDeriver:
         """Take batches of the segment: their `HEADS`, the byte where each starts, and their `MARKER`s by index in `heads`."""
         if self._segment is None:
             raise ValueError("batches before the first segment")
-        if not len(heads):
-            return
         self._segment.add(heads, start)
         self.epochs.add(heads)
         self._aborted += self.producers.add(heads, markers)

@@ -441,6 +441,7 @@ def test_salvage_takes_linear_time(pattern: str) -> None:
         ("00000000000000000010-0000000001.checkpoint", FILE, Match.SURE),
         ("copy.log", FILE, Match.SURE),
         ("copy.log", b"2025-11-21 INFO started", Match.NO),
+        ("copy.log", FILE[:60], Match.NO),  # Too short for the header of a batch.
         ("copy.log", MESSAGE, Match.SURE),
         ("copy.log", MESSAGE[:100], Match.MAYBE),  # The checksum covers more bytes.
         (NAME, MESSAGE[:100], Match.SURE),

@@ -237,6 +237,8 @@ def test_options_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
         ("avro", b"{"),
         ("avro", b'{"type": "record"}'),
         ("avro", b'{"type": "array", "items": "null"}'),
+        ("avro", b'{"type": "array", "items": {"type": "record", "name": "R", "fields": []}}'),
+        ("avro", b'{"type": "array", "items": {"type": "fixed", "name": "F", "size": 0}}'),
         ("protobuf", b"\xff"),
         ("protobuf", b""),
     ],
@@ -335,6 +337,7 @@ def test_avro_types_have_their_arrow_types() -> None:
         ({"type": "enum", "name": "E", "symbols": ["A", "B"]}, pa.string(), "B"),
         ({"type": "fixed", "name": "G", "size": 2}, pa.binary(), b"ab"),
         ({"type": "map", "values": {"type": "array", "items": "float"}}, pa.map_(pa.string(), pa.list_(pa.float32())), {"a": [0.5]}),
+        ({"type": "array", "items": ["null", "int"]}, pa.list_(pa.int32()), [1, None]),
         (["null", "string"], pa.string(), None),
     ]  # fmt: skip
     format = _avro(_record(*(schema for schema, _, _ in cases)))
@@ -371,6 +374,11 @@ def test_protobuf_types_have_their_arrow_types() -> None:
     entry.options.map_entry = True
     entry.field.add(name="key", number=1, type=9, label=1)
     entry.field.add(name="value", number=2, type=11, label=1, type_name=".Part")
+    message.field.add(name="counts", number=23, type=11, label=3, type_name=".All.CountsEntry")
+    entry = message.nested_type.add(name="CountsEntry")
+    entry.options.map_entry = True
+    entry.field.add(name="key", number=1, type=9, label=1)
+    entry.field.add(name="value", number=2, type=3, label=1)
     file.message_type.add(name="Part").field.add(name="sizes", number=1, type=5, label=3)
     color = file.enum_type.add(name="Color")
     color.value.add(name="RED", number=0)
@@ -381,14 +389,15 @@ def test_protobuf_types_have_their_arrow_types() -> None:
     kind = format.type()
     assert [field.type for field in kind] == [
         pa.int32(), pa.int64(), pa.int64(), pa.decimal128(20, 0), pa.float64(), pa.float32(), pa.bool_(), pa.string(), pa.binary(),
-        pa.string(), part, pa.map_(pa.string(), part),
+        pa.string(), part, pa.map_(pa.string(), part), pa.map_(pa.string(), pa.int64()),
     ]  # fmt: skip
     value = {
         "i32": -1, "i64": -(1 << 63), "u32": (1 << 32) - 1, "u64": Decimal((1 << 64) - 1), "double": 0.1, "float": 0.5, "bool": True,
         "text": "ü", "bytes": b"\xff", "color": "BLUE", "part": {"sizes": [1, 2]}, "parts": {"a": {"sizes": []}},
+        "counts": {"b": 1 << 40},
     }  # fmt: skip
     absent = {**dict.fromkeys(("i32", "i64", "u32", "u64", "double", "float"), 0), "bool": False, "text": "", "bytes": b"",
-              "color": "RED", "part": None, "parts": {}}  # fmt: skip
+              "color": "RED", "part": None, "parts": {}, "counts": {}}  # fmt: skip
     for each in (value, absent, {**value, "color": "7"}):
         stored = format.encode_value(each)
         (read,) = pa.array([shaped(format.decode_value(stored), kind)], kind).to_pylist()
@@ -404,6 +413,10 @@ def test_schemas_without_a_struct_are_refused(tmp_path: Path) -> None:
         ("string", "it is not a record"),
         (_record(["int", "string"]), "it has a union of several types"),
         (recursive, "R contains itself"),
+        (
+            _record({"type": "bytes", "logicalType": "decimal", "precision": 80}),
+            "it has a decimal of 80 digits",
+        ),
     ):
         (tmp_path / "schema").write_text(json.dumps(schema))
         with pytest.raises(UsageError, match=f"value.as=struct is not possible.*{reason}"):

@@ -271,6 +271,28 @@ def test_faults_of_an_identity_are_those_of_the_broker(
     assert reencoded(tmp_path / "meta.properties") == content
 
 
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ({"version": 2}, "version 2, expected 0 or 1"),
+        ({"node_id": None}, "node_id is null"),
+        ({"cluster_id": None}, "cluster_id is null, but version 1 must have it"),
+        ({"directory_id": "short"}, "'short' is not a UUID"),
+    ],
+)
+def test_identities_that_no_broker_reads_are_refused(
+    tmp_path: Path, row: dict[str, Any], reason: str
+) -> None:
+    schema = registry.get("kafka.meta_properties").tables["rows"].schema()
+    identity = {"version": 1, "cluster_id": "c", "node_id": 3, "directory_id": None}
+    with pytest.raises(lw.UsageError, match=reason):
+        lw.write(
+            pa.Table.from_pylist([{**identity, **row}], schema=schema),
+            tmp_path / "meta.properties",
+            "kafka.meta_properties",
+        )
+
+
 @pytest.mark.parametrize("name", ["cluster_metadata_39", "cluster_metadata_43"])
 def test_votes_of_kraft_nodes_round_trip(name: str, tmp_path: Path) -> None:
     path = CASES[name].path / "data" / "__cluster_metadata-0" / "quorum-state"

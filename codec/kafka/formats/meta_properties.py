@@ -44,13 +44,11 @@ class MetaProperties:
     """`broker.id` in version 0, `node.id` in version 1."""
     directory_id: bytes | None
 
-    @property
-    def reserved(self) -> bool:
-        """Whether the id is reserved."""
-        if self.directory_id is None:
-            return False
-        high, low = self.directory_id[:8], int.from_bytes(self.directory_id[8:], "big", signed=True)
-        return not any(high) and low < _RESERVED
+
+def is_reserved(directory_id: bytes) -> bool:
+    """Return whether Kafka reserves the id of a directory."""
+    high, low = directory_id[:8], int.from_bytes(directory_id[8:], "big", signed=True)
+    return not any(high) and low < _RESERVED
 
 
 def parse_meta_properties(data: bytes) -> MetaProperties:

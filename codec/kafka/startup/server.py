@@ -28,6 +28,7 @@ from logwright.codec.kafka.formats.meta_properties import (
     ZOOKEEPER,
     MetaProperties,
     MetaPropertiesError,
+    is_reserved,
     parse_int,
     parse_meta_properties,
     uuid_text,
@@ -307,7 +308,7 @@ class Server:
                 node_id = properties.node_id
             if properties.directory_id is not None:
                 text = uuid_text(properties.directory_id)
-                if properties.reserved:
+                if is_reserved(properties.directory_id):
                     raise BrokerError(f"Invalid reserved directory ID {text} found in {path}")
                 before = seen.setdefault(properties.directory_id, path)
                 if before != path:

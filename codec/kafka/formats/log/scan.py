@@ -158,8 +158,6 @@ def _joined(parts: list[Frames]) -> Frames:
 
 def has_holes(header: npt.NDArray[Any]) -> bool:
     """Return whether offsets are missing within or between batches, as after compaction."""
-    if not len(header):
-        return False
     base, last = header["base_offset"], header["last_offset"]
     fewer = (header["records_count"] <= last - base) & (header["attributes"].astype(np.int64) & CONTROL == 0)
     return bool(fewer.any() or (base[1:] > last[:-1] + 1).any())
