@@ -106,9 +106,6 @@ class Passwords:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Passwords) and (self._all, self._each) == (other._all, other._each)
 
-    def __hash__(self) -> int:
-        return hash((self._all, tuple(sorted(self._each.items()))))
-
     def __repr__(self) -> str:
         return "Passwords(...)"
 

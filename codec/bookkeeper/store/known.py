@@ -40,9 +40,6 @@ class KnownLedgers:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, KnownLedgers) and self._all() == other._all()
 
-    def __hash__(self) -> int:
-        return hash(frozenset(self._all()))
-
     def __reduce__(self) -> tuple[Any, ...]:
         return KnownLedgers, ({**dict.fromkeys(self._index_files, frozenset()), **self._all()},)
 
