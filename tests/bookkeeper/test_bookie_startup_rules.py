@@ -177,6 +177,20 @@ def test_first_access_to_a_damaged_index_ends_a_flush(damaged: int, tmp_path: Pa
             "Expected ':' at position 27 but found ';'",
         ),
         (b"5\n" + HOST + b'journalDir: "j', "IllegalArgumentException", "Unterminated string literal"),
+        (b"5\n" + HOST + b'journalDir: "\\', "IllegalArgumentException", "Unterminated escape"),
+        (b"5\n" + HOST + b'journalDir: "\\xg"', "IllegalArgumentException", "Invalid \\x escape"),
+        (b"5\n" + HOST + b'journalDir: "\\u12g"', "IllegalArgumentException", "Expected 4 hex digits"),
+        (b"5\n" + HOST + b'journalDir: "\\q"', "IllegalArgumentException", "Invalid escape '\\q'"),
+        (
+            b"5\n" + HOST + b"journalDir: j",
+            "IllegalArgumentException",
+            "Expected '\"' or '\\'' at position 28",
+        ),
+        (
+            b"5\n" + HOST + b"other: !",
+            "IllegalArgumentException",
+            "Unexpected character '!' at position 23",
+        ),
         (b"5\n" + HOST + b"?", "IllegalArgumentException", "Expected identifier at position 16"),
     ],
 )
@@ -192,6 +206,7 @@ def test_unknown_fields_comments_and_escapes_of_a_cookie_are_read() -> None:
         + HOST
         + JOURNAL
         + LEDGERS
-        + b"other { a: [1, 2] b: -3.5 }\ninstanceId: \"\\x61\" '\\142'\n"
+        + b"other { a: [1, 2] b: -3.5 c: [] }\nstate: ON;\ninstanceId: \"\\x61\" '\\142' '\\u00fc'\n"
     )
-    assert Cookie.parse(data) == Cookie(5, "h", "j", "1\tl", "ab")
+    expected = Cookie(5, "h", "j", "1\tl", "abü")
+    assert Cookie.parse(data) == Cookie.parse(b"5\n{" + data[2:] + b"}") == expected

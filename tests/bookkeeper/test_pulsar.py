@@ -232,6 +232,18 @@ DAMAGED = {
     + crc32c(sized(b"\x0a\x01p\x10\x00")).to_bytes(4, "big")
     + sized(b"\x0a\x01p\x10\x00"),
     "the broker's metadata has no size": b"\x0e\x02\0",
+    **{
+        text: b"\x0e\x01" + crc32c(sized(metadata)).to_bytes(4, "big") + sized(metadata)
+        for text, metadata in {
+            "a number ends behind the message": b"\x10\x80",
+            "a number has more than 10 bytes": b"\x10" + b"\x80" * 10 + b"\1",
+            "a field has number 0": b"\0\0",
+            "field 1 takes 9 bytes, but 1 are left": b"\x0a\x09p",
+            "field 2 has wire type 3": b"\x13",
+            "producer_name has wire type 0": b"\x08\1",
+            "producer_name is not UTF-8": b"\x0a\1\xff",
+        }.items()
+    },
 }
 
 

@@ -183,8 +183,6 @@ class Writer:
 
     def write(self, at: int, positions: Int64s | None, base: int) -> tuple[Bytes, Int64s]:
         """Return messages written at byte `at` of the file that starts at offset `base`, or at `positions`, and where each starts."""
-        if not self.rows.num_rows:
-            return np.empty(0, np.uint8), np.zeros(1, np.int64)
         offsets = self.starts[:-1] + at if positions is None else positions
         return self.write_at(offsets + base), self.starts
 
