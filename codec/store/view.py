@@ -81,11 +81,6 @@ class RowStream(Protocol):
         ...
 
     @property
-    def damaged(self) -> bool:
-        """Whether damage was found in its files so far: rows may be missing or wrong."""
-        ...
-
-    @property
     def salvaged(self) -> bool:
         """Whether damage does not end the read, so that rows may be in the wrong order."""
         ...
@@ -98,6 +93,11 @@ class RowStream(Protocol):
 
 class Stream(RowStream, Protocol):
     """The rows or frames of one run of a group."""
+
+    @property
+    def damaged(self) -> bool:
+        """Whether damage was found in its files so far: rows may be missing or wrong."""
+        ...
 
     def frames(self) -> Iterator[RowFrames]:
         """Yield the stored frames of these rows, in the order of the parts. No filter is applied."""

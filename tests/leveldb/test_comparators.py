@@ -14,10 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from leveldb_db import pairs
+from memory_directory import MemoryDirectory
 
 import logwright as lw
-from logwright.codec.fault import Kind, LogwrightError, UsageError
+from logwright.codec import registry
+from logwright.codec.fault import Kind, LogwrightError, Severity, UsageError
+from logwright.codec.frames.walk import ListedFile, good_frames, walk_listed
 from logwright.codec.leveldb import idb
+from logwright.codec.leveldb.check.table import TableCheck
 from logwright.codec.leveldb.comparators import comparator_of
 
 IDB = "idb_cmp1"
@@ -218,6 +222,28 @@ def test_sorted_bytes_compare_as_chromiums_comparator(a: bytes, b: bytes) -> Non
     assert _sign(idb.collate(a), idb.collate(b)) == _sign(compare(a, b), 0)
 
 
+@pytest.mark.parametrize(
+    "key",
+    [
+        b"",
+        b"\0\1\1",
+        bytes(4),
+        bytes(4) + b"\x63",
+        bytes(4) + b"\x64\x80",
+        bytes(4) + b"\x64" + b"\x80" * 10 + b"\0",
+        bytes(4) + b"\xc9\2\0a",
+        prefix(1, 0, 0) + b"\x32\1",
+        prefix(1, 1, 4) + value(1.0),
+        prefix(1, 1, 1) + b"\x07",
+        prefix(1, 1, 1) + b"\4" + b"\xff" * 9 + b"\1",
+        prefix(1, 1, 1) + b"\3" + bytes(7),
+        prefix(1, 1, 1) + b"\3" + b"\xff" * 8,
+    ],
+)
+def test_cut_and_unknown_keys_cannot_be_decoded(key: bytes) -> None:
+    assert not idb.decodable(key)
+
+
 @given(st.binary(max_size=24), st.binary(max_size=24))
 def test_invalid_key_equals_only_itself(key: bytes, other: bytes) -> None:
     if not idb.decodable(key):
@@ -348,6 +374,22 @@ def test_keys_out_of_the_order_of_idb_cmp1_are_an_error(tmp_path: Path) -> None:
     rows = pa.table({"key": keys, "value": [b"v"] * len(keys)})
     with pytest.raises(UsageError, match="not after"):
         lw.write(rows, str(tmp_path / "000005.ldb"), "leveldb.table", comparator=IDB)
+
+
+def test_order_around_a_key_that_idb_cmp1_cannot_decode_is_a_warning(tmp_path: Path) -> None:
+    keys = [record(1, 1, "a"), prefix(1, 1, 1) + b"\1\5a", record(1, 1, 1.0)]
+    path = tmp_path / "000005.ldb"
+    lw.write(pa.table({"key": keys, "value": [b"v"] * 3}), path, "leveldb.table")
+    data = path.read_bytes()
+    source = MemoryDirectory({path.name: data})
+    check = TableCheck(ListedFile(source, path.name, len(data)), 1 << 20, comparator_of(IDB))
+    for window, frames in good_frames(
+        walk_listed(source, path.name, len(data), registry.get("leveldb.table"))
+    ):
+        check.add(window, frames)
+    (fault,) = check.faults
+    assert fault.severity is Severity.WARNING
+    assert "idb_cmp1 cannot decode the key" in fault.detail
 
 
 def test_written_databases_open_with_the_comparator(chrome: Path, tmp_path: Path) -> None:

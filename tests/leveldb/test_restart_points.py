@@ -269,6 +269,13 @@ def test_impossible_points_are_kept_if_they_are_all_possible_ones() -> None:
 
 
 @pytest.mark.kernel_modes
+def test_block_without_entries_has_one_point() -> None:
+    out = with_repaired_points(np.frombuffer(put(b"", [7]), np.uint8), 16)
+    assert out is not None
+    assert entries_and_points(out.tobytes()) == (b"", [0])
+
+
+@pytest.mark.kernel_modes
 def test_invalid_block_is_not_repaired() -> None:
     for data in (b"", b"abc", bytes(4), b"abcdefgh" + (9).to_bytes(4, "little"), b"\xff" * 40):
         assert with_repaired_points(np.frombuffer(data, np.uint8), 16) is None

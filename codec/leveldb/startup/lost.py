@@ -40,15 +40,10 @@ class _Salvaged:
 
     def __init__(self, listing: Listing, run: Run, sizes: Mapping[str, int]) -> None:
         self.listing, self.run, self.sizes = listing, run, sizes
-        self._damaged = False
 
     @property
     def params(self) -> Mapping[str, Any]:
         return self.run.params
-
-    @property
-    def damaged(self) -> bool:
-        return self._damaged
 
     @property
     def salvaged(self) -> bool:
@@ -60,7 +55,6 @@ class _Salvaged:
             context = codec.context(part.file, Options(codec.options), **part.hints)
             reader = ListedFile(self.listing, part.file, self.sizes[part.file])
             for stretch in Walk(reader, codec, context):
-                self._damaged |= not isinstance(stretch, Stretch)
                 if not isinstance(stretch, Stretch) or not len(stretch.frames):
                     continue
                 batches = list(codec.decode(stretch.window, stretch.frames, "rows", columns, context))

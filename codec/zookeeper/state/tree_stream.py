@@ -161,10 +161,6 @@ class WholeTree:
     def known_digest(self) -> int | None:
         return None
 
-    def digest(self) -> int:
-        """The digest of the nodes as they are written."""
-        return sum(self._nodes(portion).digest() for portion in self._read())
-
     def _nodes(self, portion: Portion) -> Nodes:
         stats: dict[str, Values] = {name: portion.stat(name) for name in STATS}
         here = slice(portion.first, portion.first + len(portion))

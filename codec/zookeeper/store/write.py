@@ -65,9 +65,6 @@ class _Replayed:
     def known_digest(self) -> int | None:
         return self._tree.digest_of(len(self))
 
-    def digest(self) -> int:
-        return self._tree.digest
-
 
 def _packed(
     nodes: encode.NodeSource, acls: AclLists, sessions: list[dict[str, Any]], options: Options, zxid: int

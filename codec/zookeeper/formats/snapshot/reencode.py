@@ -19,6 +19,7 @@ from logwright.codec.single_frame import single_value
 from logwright.codec.window import Chunk
 from logwright.codec.zookeeper.formats.snapshot.acl import AclTable
 from logwright.codec.zookeeper.formats.snapshot.acl_lists import AclLists
+from logwright.codec.zookeeper.formats.snapshot.pack import Nodes
 from logwright.codec.zookeeper.formats.snapshot.sections import SEAL_SIZE
 from logwright.codec.zookeeper.formats.snapshot.tables import COMPRESSION
 from logwright.codec.zookeeper.formats.snapshot.write import Snapshot, ending, method, table_of
@@ -65,6 +66,7 @@ def encode(
 class Reencoded(Snapshot):
     """A snapshot with the frames of the previous file."""
 
+    nodes: Nodes
     frames: list[tuple[dict[str, Any], int]] | None = None
     """The frames that are not nodes, with the number of nodes before each; None if there is no usable frames table."""
     trailing: bytes = b""
