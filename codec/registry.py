@@ -32,12 +32,7 @@ def modules(package: str, name: str) -> Iterator[ModuleType]:
 def _of(system: str) -> tuple[dict[str, Codec], dict[str, Layout]]:
     """Return the codecs and layouts of one system."""
     module = importlib.import_module(f"logwright.codec.{system}")
-    codecs: dict[str, Codec] = {}
-    for codec in module.CODECS:
-        wrong = faults(codec)
-        if wrong:
-            raise TypeError("; ".join(wrong))
-        codecs[codec.name] = codec
+    codecs: dict[str, Codec] = {codec.name: codec for codec in module.CODECS}
     return codecs, {layout.name: layout for layout in getattr(module, "LAYOUTS", ())}
 
 
@@ -60,39 +55,6 @@ def _of_name(name: str) -> tuple[Mapping[str, Codec], Mapping[str, Layout]]:
     """Return the codecs and layouts of the system that a name starts with. So a task of a cluster imports one system only."""
     system = name.partition(".")[0]
     return _of(system) if system in SYSTEMS else ({}, {})
-
-
-_METHODS = ("recognise", "scan", "decode", "resync", "encode")
-_COLUMNS = {
-    "rows": (),
-    "frames": ("position", "size"),
-    "file": ("size", "frames", "trailing", "trailing_zeros"),
-}
-"""The columns that the tables of every codec have."""
-
-
-def faults(codec: Codec) -> list[str]:
-    """Return one message for each attribute, method, table or column that a codec lacks."""
-    messages = []
-    name = getattr(codec, "name", type(codec).__name__)
-    for attribute in ("name", "title", "structures", "tables"):
-        if not hasattr(codec, attribute):
-            messages.append(f"{name} has no attribute {attribute!r}: see codec.base.Codec")
-    for method in _METHODS:
-        if getattr(type(codec), method, None) is getattr(Codec, method):
-            messages.append(f"{name} has no method {method!r}: see codec.base.Codec.{method}")
-    for kind, columns in _COLUMNS.items():
-        table = getattr(codec, "tables", {}).get(kind)
-        if table is None:
-            messages.append(f"{name} has no table {kind!r}: add it to its tables")
-            continue
-        known = table.names(detail=True)
-        messages += [
-            f"{name}: the table {kind!r} has no column {column!r}: see codec.table"
-            for column in columns
-            if column not in known
-        ]
-    return messages
 
 
 def _hexadecimal() -> frozenset[str]:

@@ -30,8 +30,11 @@ def test_missing_parts_of_a_new_codec_are_named() -> None:
     class New(Broken):
         name = "toy.new"
 
-    message = registration.lacks(New(LOG, name="toy.new"))  # type: ignore[arg-type]
+    tables = {name: table for name, table in LOG.tables.items() if name != "frames"}
+    message = registration.lacks(New(LOG, name="toy.new", tables=tables))  # type: ignore[arg-type]
     assert message == [
+        "toy.new: the table 'frames' has no column 'position': see codec.table",
+        "toy.new: the table 'frames' has no column 'size': see codec.table",
         "toy.new has no sample: add one to SAMPLES in roundtrip/toy/specimens.py",
         "toy.new has no strategy for rows: add one to ROWS in roundtrip/toy/strategies.py",
         "toy.new has no strategy for files: add one to FILES in roundtrip/toy/strategies.py",
