@@ -305,3 +305,14 @@ def test_runs_in_another_order() -> None:
     for runs in ([run, other], [other, run], [run[::-1], other]):
         merged = merge_newest([[batch(rows)] for rows in runs], Shape("value"), lambda before, key: None)
         assert sorted(rows_of(merged)) == sorted(run + other)
+
+
+def test_rows_too_large_to_join_are_taken_batch_by_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = [pa.array([b"%d" % i for i in range(n)], pa.binary()) for n in (3, 0, 5)]
+    batches = [pa.record_batch([column], ["key"]) for column in keys]
+    order = np.array([7, 0, 4, 2, 3], np.int64)
+    bounds = np.array([0, 3, 3, 8], np.int64)
+    joined = merge.gather(batches, bounds, order)
+    monkeypatch.setattr(merge, "MAX_JOINED", 0)
+    assert merge.gather(batches, bounds, order) == joined
+    assert joined.column(0).to_pylist() == [b"4", b"0", b"1", b"2", b"0"]
