@@ -392,7 +392,7 @@ def test_resync_asks_for_missing_bytes() -> None:
     big = batch(9, [record(0, value=bytes(500))])
     data = b"junk" * 20 + big + batch(10)
     for cut in range(90, len(data)):
-        place, need = CODEC.resync(window(data[:cut], size=len(data)), 0, context())
+        place, need = CODEC.resync(window(data[:cut], size=len(data)), 0, context(f"{9:020}.log"))
         if place >= 0:
             assert place == 80
             assert (need == 0) == (cut >= 80 + len(big) + HEAD_SIZE)

@@ -278,10 +278,12 @@ class _Search:
         follows = end >= 0 or min(self.size, self.end_of(place) + HEAD_SIZE) <= len(self.data)
         return place, verdict == SOUND and follows
 
-    def follow(self, at: int, end: int) -> tuple[int, int, int]:
-        """Follow good batches with ascending offsets from `at` to `end` or beyond. Return where that ends, why, and the offset due there."""
+    def follow(self, at: int, end: int, high: int | None = None) -> tuple[int, int, int]:
+        """Follow good batches with ascending offsets (up to `high`) from `at` to `end` or beyond. Return where that ends, why, and the offset
+        due there."""
         known, filled = self.prefixes.known, self.prefixes.filled
-        where, why, due = _follow(self.data, at, end, self.size - at, self.low, self.high, known, filled)
+        high = self.high if high is None else high
+        where, why, due = _follow(self.data, at, end, self.size - at, self.low, high, known, filled)
         return int(where), int(why), int(due)
 
     def end_of(self, at: int) -> int:
@@ -422,6 +424,23 @@ class _Search:
                 return p
             at, _, _ = self.follow(p, self.size)
 
+    def continued_at(self, p: int, at: int) -> int:
+        """Return where more good batches with offsets below those of the good ones from `p` to `at` follow, which are then misplaced: a
+        block of the file was written at an earlier place. -1 if there are none, -2 if a larger window is needed."""
+        if self.offset(p) in (self.low, self.after) or at >= self.size:
+            return -1
+        end = min(at + _CHAIN, self.size)
+        if len(self.data) < min(end + _CHAIN, self.size):
+            return -2
+        window = Window(self.data[:end], self.window.offset, self.window.offset + end)
+        high = self.offset(p) - 1
+        place, verdict, _ = FINDER.next(window, at, self.prefixes, low=self.low, high=high)
+        if verdict != SOUND:
+            return -1
+        _, _, due = self.follow(p, at)
+        stop, _, _ = self.follow(place, place + (at - p) + 1, due - 1)
+        return place if stop - place > at - p and self.verdict(place, place, -1)[0] == _YES else -1
+
 
 _NO, _YES, _MORE = range(3)
 
@@ -491,6 +510,11 @@ def _find(window: Window, at: int, context: LogContext, damaged: Damaged | None)
         if verdict == _MORE:
             return p, min(search.size - p, 2 * (len(window.data) - p)), False
         if verdict == _YES:
+            if at - p < _CHAIN and window.offset + p >= context.misplaced_end:
+                back = search.continued_at(p, at)
+                if back == -2:
+                    return p, min(search.size - p, at + 3 * _CHAIN - p), False
+                context.misplaced_end = max(context.misplaced_end, window.offset + back if back >= 0 else 0)
             if bounded and at - p < _CHAIN:
                 if at == search.size and search.ends_at(start, at):
                     return -1, 0, False

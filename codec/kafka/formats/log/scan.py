@@ -249,7 +249,7 @@ def _check_order(window: Window, frames: Frames, context: LogContext) -> None:
     fine, top, filled = in_order(
         frames.header.view(np.uint8), count, low - 1 if before is None else before, low, high
     )
-    if fine and (filled or not _is_in_question(window, frames)):
+    if fine and at >= context.misplaced_end and (filled or not _is_in_question(window, frames)):
         context.last_offset, context.last_end = top, window.offset + int(frames.end[-1])
         return
     count = _look_closer(window, frames, before, low, high, context)
@@ -296,9 +296,10 @@ def _look_closer(
     follows = np.append(base[1:] > last[:-1], False)
     overlapped = np.append(base[1:] <= last[:-1], _is_in_question(window, frames))
     suspect = ~fine | (gap & ~follows) | (overlapped & (count <= delta))
-    if not suspect.any():
-        return len(frames)
-    return _Order(window, frames, base, last, before, low, high, context).check(suspect)
+    order = _Order(window, frames, base, last, before, low, high, context)
+    if window.offset + int(frames.start[0]) < context.misplaced_end:
+        return order.exclude_first()
+    return order.check(suspect) if suspect.any() else len(frames)
 
 
 def _is_in_question(window: Window, frames: Frames) -> bool:
@@ -323,6 +324,12 @@ class _Order:
     low: int
     high: int
     context: LogContext
+
+    def exclude_first(self) -> int:
+        """End the scan at the first batch, which the search after damage found to be misplaced."""
+        first, last = int(self.base[0]), int(self.last[0])
+        text = f"offsets {first} to {last} are misplaced: the batches from byte {self.context.misplaced_end} on have lower ones"
+        return self._exclude(0, last, None, text)
 
     def check(self, suspect: Bools) -> int:
         """Check the suspect frames one by one. A fault is noted, and damage ends the scan. Return how many frames are left."""

@@ -248,6 +248,8 @@ class LogContext:
     prefixes: Prefixes | None = None
     next_batch: tuple[int, int, int] | None = None
     """The positions of the last damage and of the next batch after it (-1 without one), and the size of the file that was searched."""
+    misplaced_end: int = 0
+    """The position up to which all batches are misplaced: those from there on continue the ones before these."""
     header_claims: dict[tuple[int, int], HeaderClaim] = field(default_factory=dict)
     """The contents of damaged batches by their headers, by their first offset and the one after the last."""
     served: int = NOTHING_SERVED

@@ -1,0 +1,79 @@
+"""Blocks of a log that were written at another place of it: batches with right checksums among other ones."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from kafka_log import CODEC, batch, context, record, window
+
+import logwright as lw
+
+ROWS, BLOCK = 1500, 4096
+
+
+def value_of(offset: int) -> bytes:
+    return b"%06d" % offset * 16
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A partition with a batch for each record, of about 24 batches per block."""
+    path = tmp_path_factory.mktemp("log") / "orders-0"
+    rows = [{"offset": i, "value": value_of(i), "timestamp": 1_700_000_000_000 + i} for i in range(ROWS)]
+    lw.write(rows, path, "kafka.partition", batch_size=1)
+    return path / f"{0:020}.log"
+
+
+@pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
+@pytest.mark.parametrize("seed", range(30))
+def test_a_block_at_another_place_costs_only_what_it_overwrote(log: Path, tmp_path: Path, seed: int) -> None:
+    choose = random.Random(seed)
+    data = bytearray(log.read_bytes())
+    source, target = (BLOCK * choose.randrange(1, len(data) // BLOCK - 1) for _ in range(2))
+    data[target : target + BLOCK] = data[source : source + BLOCK]
+    partition = tmp_path / "orders-0"
+    partition.mkdir()
+    (partition / log.name).write_bytes(data)
+    least = BLOCK // len(batch(0, [record(0, value=value_of(0))])) + 3
+    lw.repair(partition, tmp_path / "repaired" / "orders-0")
+    for rows in (
+        lw.read(partition, mode="DROPMALFORMED"),
+        lw.read(tmp_path / "repaired" / "orders-0"),
+    ):
+        offsets = rows.column("offset").to_pylist()
+        assert offsets == sorted(set(offsets))
+        assert rows.column("value").to_pylist() == [value_of(offset) for offset in offsets]
+        assert len(offsets) >= ROWS - (0 if source == target else least)
+
+
+def test_later_batches_after_damage_are_misplaced_if_more_batches_with_lower_offsets_follow() -> None:
+    before, later, after = (b"".join(map(batch, offsets)) for offsets in (range(3), (90, 91), range(5, 12)))
+    data = before + b"junk" * 10 + later + b"junk" * 10 + after
+    place, need = CODEC.resync(window(data, size=len(data)), len(before), state := context())
+    assert (place, need) == (len(before) + 40, 0)
+    assert state.misplaced_end == len(data) - len(after)
+    frames = CODEC.scan(window(data), place, state)
+    assert not len(frames)
+    assert frames.damage is not None
+    assert (
+        f"misplaced: the batches from byte {state.misplaced_end} on have lower ones" in frames.damage.detail
+    )
+
+
+def test_fewer_batches_with_lower_offsets_after_damage_are_the_misplaced_ones() -> None:
+    later, stray = b"".join(map(batch, range(20, 30))), b"".join(map(batch, (5, 6)))
+    data = batch(0) + b"junk" * 10 + later + stray + batch(30)
+    place, _ = CODEC.resync(window(data), len(batch(0)), state := context())
+    assert place == len(batch(0)) + 40
+    assert state.misplaced_end == 0
+    assert len(CODEC.scan(window(data), place, state)) == 10
+
+
+def test_resync_asks_for_the_bytes_in_which_lower_offsets_may_follow() -> None:
+    data = b"junk" * 20 + batch(9, [record(0, value=bytes(500))]) + bytes(1 << 20)
+    place, need = CODEC.resync(window(data[:1000], size=len(data)), 0, context())
+    assert place == 80
+    assert 1000 - 80 < need <= 1 << 18
+    assert CODEC.resync(window(data[: 80 + need], size=len(data)), 0, context()) == (80, 0)
