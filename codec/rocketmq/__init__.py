@@ -18,11 +18,11 @@ from logwright.codec.rocketmq.store import configuration, layout
 
 
 def _store() -> DirectoryCapabilities:
+    from logwright.codec.rocketmq.check.store import StoreChecker
     from logwright.codec.rocketmq.repair.edit import edit
     from logwright.codec.rocketmq.repair.repair import OPTIONS, REBUILDS, StoreRepair, rebuild
     from logwright.codec.rocketmq.startup.start import STARTUP
     from logwright.codec.rocketmq.store import views
-    from logwright.codec.rocketmq.store.check import StoreChecker
     from logwright.codec.rocketmq.store.follow import StoreFollow
 
     return DirectoryCapabilities(

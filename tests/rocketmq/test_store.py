@@ -19,12 +19,12 @@ import logwright as lw
 from logwright.codec.fault import Kind, Severity
 from logwright.codec.frames.walk import MemoryFile, Walk
 from logwright.codec.option import Options
+from logwright.codec.rocketmq.check import store as check
 from logwright.codec.rocketmq.formats.commitlog.codec import CODEC
 from logwright.codec.rocketmq.formats.consumequeue import FILLER, UNIT
 from logwright.codec.rocketmq.formats.indexfile.layout import entry_at
 from logwright.codec.rocketmq.formats.indexfile.slots import find_slots
 from logwright.codec.rocketmq.startup.start import STARTUP
-from logwright.codec.rocketmq.store import check
 from logwright.codec.rocketmq.store.layout import LAYOUT
 from logwright.codec.rocketmq.store.log import Log, find_runs
 

@@ -11,10 +11,10 @@ from test_store import placed
 
 import logwright as lw
 from logwright.codec.fault import Severity
+from logwright.codec.rocketmq.check.times import StoreTimes
 from logwright.codec.rocketmq.formats.commitlog.layout import MESSAGE, STORE_TIMESTAMP, V1, trailer_of
 from logwright.codec.rocketmq.formats.indexfile.layout import ENTRY, entry_at
 from logwright.codec.rocketmq.formats.page import CHECKPOINT, checkpoint
-from logwright.codec.rocketmq.store.check_times import StoreTimes
 
 pytestmark = pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
 TIME, HOUR = 1_700_000_000_000, 3_600_000

@@ -18,6 +18,8 @@ from logwright.codec.fault import DamageError, Severity
 from logwright.codec.frames.codec import Part
 from logwright.codec.frames.walk import Hole, ListedFile, Stretch, Walk
 from logwright.codec.option import Options
+from logwright.codec.rocketmq.check.index import IndexCheck
+from logwright.codec.rocketmq.check.timer import timer_faults
 from logwright.codec.rocketmq.derive import Deriver, Gaps, QueueEnd, Read
 from logwright.codec.rocketmq.dispatch import Queues, differing, dispatches
 from logwright.codec.rocketmq.formats.consumequeue import FILLER, UNIT
@@ -33,8 +35,6 @@ from logwright.codec.rocketmq.repair.timer import Timer
 from logwright.codec.rocketmq.startup.message import SCHEDULE_TOPIC
 from logwright.codec.rocketmq.startup.message_store import StoreConfig
 from logwright.codec.rocketmq.store import tree
-from logwright.codec.rocketmq.store.check_index import IndexCheck
-from logwright.codec.rocketmq.store.check_timer import timer_faults
 from logwright.codec.rocketmq.store.log import UNITS, is_empty, log_frames, messages_of, units_of
 from logwright.codec.store.build import Piece
 from logwright.codec.store.extents import Extent

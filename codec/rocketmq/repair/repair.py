@@ -21,6 +21,7 @@ from logwright.codec.engine.startup import SystemRepair
 from logwright.codec.fault import DamageError
 from logwright.codec.frames.codec import Part
 from logwright.codec.option import Option, Options
+from logwright.codec.rocketmq.check.times import StoreTimes, checkpoint_faults
 from logwright.codec.rocketmq.derive import Gaps
 from logwright.codec.rocketmq.dispatch import dispatches
 from logwright.codec.rocketmq.formats.page import PAGE, checkpoint
@@ -37,7 +38,6 @@ from logwright.codec.rocketmq.repair.headers import Place, Sequences, placed
 from logwright.codec.rocketmq.startup.message_store import StoreConfig
 from logwright.codec.rocketmq.startup.start import STARTUP
 from logwright.codec.rocketmq.store import tree
-from logwright.codec.rocketmq.store.check_times import StoreTimes, checkpoint_faults
 from logwright.codec.rocketmq.store.layout import LAYOUT
 from logwright.codec.rocketmq.store.log import (
     LEAST_BLANK,

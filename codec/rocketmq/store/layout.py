@@ -17,6 +17,7 @@ from logwright.codec.base import Match
 from logwright.codec.fault import Fault, Kind, LogwrightError, Severity
 from logwright.codec.layout import Layout
 from logwright.codec.option import STARTS, Options, used_by
+from logwright.codec.rocketmq.check.store import ADVICE
 from logwright.codec.rocketmq.formats.commitlog.codec import BODY_LIMIT, FILE_SIZE
 from logwright.codec.rocketmq.formats.commitlog.codec import CODEC as COMMIT_LOG
 from logwright.codec.rocketmq.formats.page import TIMER_LOG_FLUSHED as FLUSHED
@@ -24,7 +25,6 @@ from logwright.codec.rocketmq.formats.timer import LOG as TIMER_LOG
 from logwright.codec.rocketmq.formats.timer import WHEEL_SIZE
 from logwright.codec.rocketmq.startup.message import integer
 from logwright.codec.rocketmq.store import builder, tree, views
-from logwright.codec.rocketmq.store.check import ADVICE
 from logwright.codec.rocketmq.store.log import UNITS
 from logwright.codec.store.build import Builder, Parts, Placement, Stage
 from logwright.codec.store.listing import Entry, Listing, Plan, PlannedFile, Role, folders_of

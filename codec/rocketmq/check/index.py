@@ -16,6 +16,8 @@ import numpy.typing as npt
 from logwright.codec import plural
 from logwright.codec.arrays import Bools, Int32s, Int64s, groups
 from logwright.codec.fault import Fault, Kind, Severity
+from logwright.codec.rocketmq.check.match_index import Entries, match
+from logwright.codec.rocketmq.check.times import out_of_order
 from logwright.codec.rocketmq.dispatch import Dispatches
 from logwright.codec.rocketmq.formats.indexfile.layout import (
     ENTRY_TYPE,
@@ -26,8 +28,6 @@ from logwright.codec.rocketmq.formats.indexfile.layout import (
     SYSTEM,
     entry_at,
 )
-from logwright.codec.rocketmq.store.check_times import out_of_order
-from logwright.codec.rocketmq.store.match_index import Entries, match
 from logwright.codec.store.listing import Listing, PlannedFile
 
 _STEP = 1 << 16

@@ -22,6 +22,9 @@ from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.fixed import without_zeros
 from logwright.codec.frames.scanner import BAD_CLAIM, MAIN
 from logwright.codec.option import Options
+from logwright.codec.rocketmq.check.index import IndexCheck
+from logwright.codec.rocketmq.check.timer import timer_faults
+from logwright.codec.rocketmq.check.times import NAME, StoreTimes, checkpoint_faults
 from logwright.codec.rocketmq.dispatch import Dispatches, Queues, differing, dispatches
 from logwright.codec.rocketmq.formats.commitlog.codec import CODEC as LOG
 from logwright.codec.rocketmq.formats.commitlog.layout import ROLLBACK, TRANSACTION
@@ -31,9 +34,6 @@ from logwright.codec.rocketmq.formats.consumequeue_ext import ADDRESS, FIRST_TAG
 from logwright.codec.rocketmq.formats.indexfile.layout import NAME as INDEX
 from logwright.codec.rocketmq.startup.message import SCHEDULE_TOPIC, delays_of
 from logwright.codec.rocketmq.store import tree
-from logwright.codec.rocketmq.store.check_index import IndexCheck
-from logwright.codec.rocketmq.store.check_timer import timer_faults
-from logwright.codec.rocketmq.store.check_times import NAME, StoreTimes, checkpoint_faults
 from logwright.codec.rocketmq.store.log import UNITS, Log, begins_elsewhere, messages_of
 from logwright.codec.rocketmq.store.queue_files import QueueFiles
 from logwright.codec.store.listing import Listing, Plan, PlannedFile

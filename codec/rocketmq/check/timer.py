@@ -13,10 +13,10 @@ from logwright.codec import plural
 from logwright.codec.arrays import Bools, Int64s
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.fixed import entries_of
+from logwright.codec.rocketmq.check.times import NAME
 from logwright.codec.rocketmq.formats.page import TIMER_LOG_FLUSHED
 from logwright.codec.rocketmq.formats.timer import SLOT, UNIT, WHEEL_SIZE
 from logwright.codec.rocketmq.store import tree
-from logwright.codec.rocketmq.store.check_times import NAME
 from logwright.codec.store.listing import Listing
 
 _AT_A_TIME = UNIT.min_size << 14
