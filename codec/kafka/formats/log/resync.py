@@ -426,7 +426,7 @@ class _Search:
 
     def continued_at(self, p: int, at: int) -> int:
         """Return where more good batches with offsets below those of the good ones from `p` to `at` follow, which are then misplaced: a
-        block of the file was written at an earlier place. -1 if there are none, -2 if a larger window is needed."""
+        block of the file was written at an earlier place. Return -1 without such batches, -2 if a larger window is needed."""
         if self.offset(p) in (self.low, self.after) or at >= self.size:
             return -1
         end = min(at + _CHAIN, self.size)
