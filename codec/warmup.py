@@ -6,9 +6,9 @@ import importlib
 import pkgutil
 
 import logwright.codec
-from logwright.codec.frames.resync import finder
+from logwright.codec.frames.resync import collector, finder
 from logwright.codec.frames.scanner import scanner
-from logwright.codec.frames.specification import specifications
+from logwright.codec.frames.specification import Position, specifications
 
 
 def make_kernels() -> None:
@@ -20,3 +20,5 @@ def make_kernels() -> None:
         scanner(specification)
         scanner(specification, prefixed=True)
         finder(specification)
+        if isinstance(specification.claims, Position):
+            collector(specification)

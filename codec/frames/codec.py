@@ -308,7 +308,12 @@ class FramedCodec(FrameFormat):
 
     def _next(self, window: Window, at: int, context: Any) -> tuple[int, int, int]:
         context.prefixes = self._finder.prefixes(window.data, context.prefixes)
-        return self._finder.next(window, at, context.prefixes, base=self._claims(window, context))
+        base = self._claims(window, context)
+        if base == NO_BASE:
+            return self._finder.next(window, at, context.prefixes)
+        candidates = self._finder.candidates(window, at, context.prefixes, context.candidates)
+        context.candidates = candidates
+        return candidates.next(at, base)
 
     def content_end(self, window: Window, at: int, context: Any) -> tuple[int, int]:
         """Return the end of the damaged frame if its content tells it, else -1, and the number of bytes from `at` on that would tell."""

@@ -18,7 +18,7 @@ from logwright.codec.arrays import Bytes
 from logwright.codec.frames.damage import field_at
 from logwright.codec.frames.prefixes import Prefixes
 from logwright.codec.frames.resync import NONE, SOUND, Finder
-from logwright.codec.frames.scanner import MAIN, NEED, NO_BASE, Scanner
+from logwright.codec.frames.scanner import FULL, MAIN, NEED, NO_BASE, Scanner
 from logwright.codec.frames.specification import FrameSpec, Position
 from logwright.codec.window import Window
 
@@ -28,6 +28,8 @@ _FARTHEST = 1 << 40
 """The largest displacement in bytes."""
 _RUN = 2
 """The number of frames with the same displacement that prove it."""
+_AT_ONCE = 64
+"""Frames with the same displacement that are scanned at a time. Of a long run the first ones often suffice, and it may be scanned again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,19 +73,25 @@ def find_displaced(
             return Displaced(place, by=by)
         if by and not more and not scanner.first(data, place + size, left - size, base + by, prefixes):
             continue
-        run = scanner.frames(window, place, base + by, prefixes=prefixes)
-        at = run.stop if len(run.start) >= _RUN else at
-        main = run.head["frame_kind"] == MAIN
-        start, end = run.start[main], run.end[main]
-        start = start[(start + base + by >= low) & (end + base + by <= high)]
-        if not len(start):
-            continue
-        # Those that do not claim a place in the range, copies of earlier frames, prove the displacement too.
-        first, proved = int(start[0]), int(main.sum()) >= _RUN or not by
-        if more and by and (proved or run.why == NEED):
-            return Displaced(first, min(left + place - first, REACH))
-        if proved:
-            return Displaced(first, by=by)
+        proved = not by
+        frames = 0
+        while True:
+            run = scanner.frames(window, place, base + by, prefixes=prefixes, most=_AT_ONCE)
+            frames += len(run.start)
+            main = run.head["frame_kind"] == MAIN
+            start, end = run.start[main], run.end[main]
+            # Those that do not claim a place in the range, copies of earlier frames, prove the displacement too.
+            proved = proved or len(start) >= _RUN
+            start = start[(start + base + by >= low) & (end + base + by <= high)]
+            if len(start) and more and by and (proved or run.why == NEED):
+                return Displaced(int(start[0]), min(left + place - int(start[0]), REACH))
+            if len(start) and proved:
+                return Displaced(int(start[0]), by=by)
+            if run.why != FULL or run.stop >= last:
+                break
+            left -= run.stop - place
+            place = run.stop
+        at = run.stop if frames >= _RUN else at
 
 
 def claim_of(spec: FrameSpec, data: Bytes, at: int) -> int | None:

@@ -18,6 +18,7 @@ from logwright.codec.describe import Bytes as BytesType
 from logwright.codec.explain import Focus, Node, explain_values
 from logwright.codec.fault import Fault, Kind
 from logwright.codec.frames.prefixes import Prefixes
+from logwright.codec.frames.resync import Candidates
 from logwright.codec.frames.scanner import FILLER, HEADER, MAIN, MARKER
 from logwright.codec.frames.specification import FrameSpec, Marker, Position
 from logwright.codec.option import Options
@@ -48,6 +49,8 @@ class FramedContext:
     damaged: int = -1
     """Where the last scan stopped at damage."""
     prefixes: Prefixes | None = None
+    candidates: Candidates | None = None
+    """The candidates that the last search found, if frames claim positions."""
     displaced: int | None = None
     """The position that frames claim minus their own, if the format has such claims. None: unknown, before the first scan."""
     claims: tuple[int, int] = (0, 1 << 62)

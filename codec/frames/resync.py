@@ -7,9 +7,13 @@ chain of plausible frames, or the end of the frames, follows it.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any
+
+import numpy as np
 
 from logwright.codec.arrays import Bytes, Int64s
 from logwright.codec.describe import Int
@@ -50,6 +54,7 @@ BROKEN, CUT, OVER = range(3)
 
 Find = Callable[..., tuple[int, int, int]]
 Follow = Callable[..., tuple[int, int, int]]
+Collect = Callable[[Bytes, int, int, Int64s, Int64s, Int64s], tuple[int, int]]
 
 
 def chain_of(spec: FrameSpec) -> Callable[[Bytes, int, int], tuple[int, int, int]]:
@@ -222,6 +227,7 @@ def validate(spec: FrameSpec) -> Find:
     return validate_kernel
 
 
+@cache
 def finder(spec: FrameSpec) -> Find:
     """Return the kernel `find(buf, at, left, base, low, high, due, known, filled) -> (place, outcome, bytes needed from there)`.
 
@@ -301,6 +307,36 @@ def finder(spec: FrameSpec) -> Find:
 
 
 @cache
+def collector(spec: FrameSpec) -> Collect:
+    """Return the kernel `collect(buf, at, left, known, filled, entries) -> (candidates, where to continue, or -1)`.
+
+    `entries` gets the place, the outcome, the bytes needed and the claim of each candidate from `at` on, whatever position it claims. The
+    claim is not known if the outcome is `UNSURE` and the shortest frame is longer than the rest of `buf`.
+    """
+    find, shortest = finder(spec), spec.length.low
+    _, _, load_claim, claim_at, *_ = claim_constants(spec)
+
+    def collect(
+        buf: Bytes, at: int, left: int, known: Int64s, filled: Int64s, entries: Int64s
+    ) -> tuple[int, int]:
+        for n in range(len(entries)):
+            place, outcome, need = find(buf, at, left, NO_BASE, LOWEST, HIGHEST, LOWEST, known, filled)
+            if outcome == NONE:
+                return n, -1
+            entries[n, 0] = place
+            entries[n, 1] = outcome
+            entries[n, 2] = need
+            if len(buf) - place >= shortest:
+                entries[n, 3] = load_claim(buf, place + claim_at)
+            left -= place + 1 - at
+            at = place + 1
+        return len(entries), at
+
+    collect_kernel: Collect = named_kernel("const u1[], i8, i8, i8[], i8[], i8[,]", spec, "collect", collect)  # type: ignore[assignment]
+    return collect_kernel
+
+
+@cache
 def follower(spec: FrameSpec) -> Follow:
     """Return the kernel `follow(buf, at, end, left, low, high, known, filled) -> (where the chain ends, why, next claim)`.
 
@@ -357,3 +393,67 @@ class Finder:
         result = self.find(window.data, at, left, base, low, high, due, prefixes.known, prefixes.filled)
         place, outcome, need = map(int, result)
         return place, outcome, need
+
+    def candidates(self, window: Window, at: int, prefixes: Prefixes, kept: Candidates | None) -> Candidates:
+        """Return the candidates of the window from `at` on: the kept ones, if they are of the same window."""
+        if kept is not None and kept.window.data is window.data and kept.start <= at:
+            return kept
+        return Candidates(self, window, at, prefixes)
+
+
+_FEW, _MANY = 16, 4096
+"""The number of candidates that are collected at first, and the largest number that is collected at once."""
+_DIRECT = 2
+"""Direct searches may look at each byte of a window this many times on average."""
+
+
+@dataclass
+class Candidates:
+    """The candidates of a window by the position that a frame at its start would claim, if it were displaced as they are.
+
+    Frames that are each displaced by another number of bytes would have the same bytes searched again and again for the next one that is
+    displaced as the last. With the candidates each byte is searched once more. The first searches are direct, because few are enough as a
+    rule.
+    """
+
+    finder: Finder
+    window: Window
+    start: int
+    """Where the search began."""
+    prefixes: Prefixes
+    at: int = field(init=False)
+    """Where the search continues, or -1."""
+    by_base: dict[int | None, list[tuple[int, int, int]]] = field(default_factory=dict)
+    """Place, outcome and bytes needed of each candidate so far. The key is None if the window ends before the claim."""
+
+    def __post_init__(self) -> None:
+        self.at, self._count, self._searched = self.start, _FEW, 0
+
+    def next(self, at: int, base: int) -> tuple[int, int, int]:
+        """Return the next candidate from `at` on, as `Finder.next` does."""
+        if self._searched < _DIRECT * len(self.window.data):
+            candidate = self.finder.next(self.window, at, self.prefixes, base=base)
+            self._searched += candidate[0] - at
+            return candidate
+        while True:
+            # Those without a known claim are the last ones.
+            for key in (base, None):
+                candidates = self.by_base.get(key, [])
+                i = bisect_left(candidates, (at,))
+                if i < len(candidates):
+                    return candidates[i]
+            if self.at < 0:
+                return at, NONE, 0
+            self.collect()
+
+    def collect(self) -> None:
+        """Continue the search, for a bounded number of candidates."""
+        data, entries = self.window.data, np.empty((self._count, 4), np.int64)
+        left = self.window.size - self.window.offset - self.at
+        count, self.at = collector(self.finder.spec)(
+            data, self.at, left, self.prefixes.known, self.prefixes.filled, entries
+        )
+        for place, outcome, need, claim in entries[:count].tolist():
+            known = len(data) - place >= self.finder.spec.length.low
+            self.by_base.setdefault(claim - place if known else None, []).append((place, outcome, need))
+        self._count = min(4 * self._count, _MANY)

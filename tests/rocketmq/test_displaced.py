@@ -5,15 +5,26 @@ from __future__ import annotations
 import random
 import shutil
 import time
+from collections.abc import Callable
+from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from examples import examples
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import logwright as lw
+from logwright.codec.arrays import Bytes
+from logwright.codec.frames.resync import Candidates, Finder
+from logwright.codec.frames.scanner import Scanner
+from logwright.codec.frames.walk import MemoryFile, Walk, good_frames
+from logwright.codec.option import Options
+from logwright.codec.rocketmq.formats.commitlog.codec import CODEC
 from logwright.codec.rocketmq.formats.commitlog.layout import BODY, MESSAGE, V1, body_crc
+from logwright.codec.rocketmq.store.log import LogFile, Run
 from logwright.roundtrip import laws
 
 pytestmark = pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
@@ -423,3 +434,113 @@ def test_displaced_messages_that_prove_nothing_take_linear_time(tmp_path: Path) 
 
     seconds(1000)
     assert seconds(8000) < 0.5 + 8 * seconds(2000)
+
+
+def displaced_log(way: str, count: int) -> tuple[bytes, dict[int, int]]:
+    """Return a log in which almost each message is displaced by another number of bytes, and the sizes of all by physical offset."""
+    chance = random.Random(count)
+    log, at = [], 0
+    for _ in range(count):
+        log.append(message(at, chance.randbytes(chance.randrange(60))))
+        at += len(log[-1])
+    starts = accumulate((len(part) for part in log), initial=0)
+    sizes = dict(zip(starts, map(len, log), strict=False))
+    if way in ("doubled", "tripled"):
+        log = [part for part in log for _ in range(2 if way == "doubled" else 3)]
+    elif way == "reversed":
+        log.reverse()
+    else:
+        chance.shuffle(log)
+    return b"".join(log), sizes
+
+
+def work_of_a_walk(data: bytes, listed: dict[int, int], patch: pytest.MonkeyPatch) -> tuple[int, set[int]]:
+    """Return the number of bytes that are read, searched and scanned in a walk over a log, and the physical offsets found."""
+    work = 0
+
+    class CountedFile(MemoryFile):
+        def pread(self, offset: int, length: int) -> Bytes:
+            nonlocal work
+            part = super().pread(offset, length)
+            work += len(part)
+            return part
+
+    def counted(compute: Callable[..., Any], bytes_of: Callable[[Any, Any, int], int]) -> Callable[..., Any]:
+        def call(self: Any, *args: Any, **options: Any) -> Any:
+            nonlocal work
+            before = getattr(self, "at", 0)
+            result = compute(self, *args, **options)
+            work += bytes_of((self, *args), result, before)
+            return result
+
+        return call
+
+    def collected(args: Any, result: Any, before: int) -> int:
+        (candidates,) = args
+        return (len(candidates.window.data) if candidates.at < 0 else candidates.at) - before
+
+    offsets: set[int] = set()
+    with patch.context() as patched:
+        patched.setattr(Finder, "next", counted(Finder.next, lambda args, result, _: result[0] - args[2]))
+        patched.setattr(
+            Scanner, "frames", counted(Scanner.frames, lambda args, result, _: result.stop - args[2])
+        )
+        patched.setattr(Candidates, "collect", counted(Candidates.collect, collected))
+        context = CODEC.context("0" * 20, Options(CODEC.options), claims=(0, 1 << 62), listed=listed)
+        for _, frames in good_frames(Walk(CountedFile(np.frombuffer(data, np.uint8)), CODEC, context)):
+            offsets.update(frames.header["physical_offset"].tolist())
+    return work, offsets
+
+
+@pytest.mark.parametrize("way", ["doubled", "tripled", "reversed", "shuffled"])
+def test_search_for_displaced_messages_is_linear(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each message is displaced by another number of bytes, so that after each one the next is searched for."""
+    work = {}
+    for count in (300, 1200):
+        data, sizes = displaced_log(way, count)
+        listed = {} if way in ("doubled", "tripled") else sizes
+        total, offsets = work_of_a_walk(data, listed, monkeypatch)
+        work[count] = total / len(data)
+        assert offsets == set(sizes)
+    assert work[1200] < 1.3 * work[300]
+
+
+def test_nested_messages_that_are_not_displaced_end_the_scans_of_displaced_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each displaced message has one in its body that is at its physical offset, so the search reaches a run of messages many times."""
+
+    def work(count: int) -> float:
+        size = 2 * len(message(0, b""))
+        inner = [n * size + BODY for n in range(count)]
+        data = b"".join(message(at - BODY + (1 << 30), message(at, b"")) for at in inner)
+        total, offsets = work_of_a_walk(data, {}, monkeypatch)
+        assert offsets == set(inner)
+        return total / len(data)
+
+    assert work(1200) < 1.3 * work(300)
+
+
+def test_messages_that_are_found_in_any_order_take_little_more_than_linear_time() -> None:
+    reads = 0
+
+    class CountedRun(Run):
+        def __getattribute__(self, name: str) -> Any:
+            nonlocal reads
+            reads += name == "start"
+            return super().__getattribute__(name)
+
+    def count(number: int) -> int:
+        nonlocal reads
+        file, places = LogFile("", 0, 0), list(range(0, 10 * number, 10))
+        random.Random(number).shuffle(places)
+        reads = 0
+        for place in places:
+            assert file.lacks(np.array([place]), np.array([place + 10]), 1 << 30).all()
+            file.insert([CountedRun(place, place + 10, 1, place + 10, place, 0, "", 0)])
+        reads_so_far = reads
+        assert [run.start for run in file.runs] == sorted(places)
+        return reads_so_far
+
+    count(100)
+    assert count(2000) < 6 * count(500)

@@ -6,17 +6,19 @@ another file, or across the boundary of two files, which a broker never writes.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from logwright.codec import plural
-from logwright.codec.arrays import Bools, Int64s, groups
+from logwright.codec.arrays import Bools, Int64s, among, groups
 from logwright.codec.describe import dtype_of
 from logwright.codec.engine.repair import OutputFile
 from logwright.codec.fault import Severity, UsageError
@@ -44,6 +46,9 @@ _UNIT = dtype_of(UNIT)
 UNITS = {tree.QUEUE: _UNIT, tree.BATCH: dtype_of(BATCH_UNIT)}
 """The units of queues by folder."""
 _PHY = MESSAGE.offset("physical_offset")
+_START = attrgetter("start")
+_SORTED = 64
+"""If more than one in this many runs is new, all are sorted again."""
 
 
 @dataclass
@@ -120,11 +125,19 @@ class LogFile:
         self.damaged = True
 
     def insert(self, runs: Iterable[Run]) -> None:
-        self.runs = sorted([*self.runs, *runs], key=lambda run: run.start)
+        runs = list(runs)
+        if len(runs) > len(self.runs) // _SORTED:
+            self.runs = sorted([*self.runs, *runs], key=_START)
+            return
+        for run in runs:
+            insort(self.runs, run, key=_START)
 
     def lacks(self, start: Int64s, stop: Int64s, size: int) -> Bools:
         """Return which ranges hold no message so far, and can hold one in a file of `size` bytes."""
-        edges = np.array([(-1, 0), *((run.start, run.stop) for run in self.runs)], np.int64)
+        places = int(stop.min(initial=self.end)), int(stop.max(initial=0))
+        first, last = (bisect_left(self.runs, place, key=_START) for place in places)
+        near = self.runs[max(first - 1, 0) : last]
+        edges = np.array([(-1, 0), *((run.start, run.stop) for run in near)], np.int64)
         before = np.searchsorted(edges[:, 0], stop) - 1
         limit = size - LEAST_BLANK if self.blank < 0 else self.blank
         missing: Bools = (edges[before, 1] <= start) & (stop <= limit)
@@ -346,6 +359,7 @@ class Log:
         a consume queue lists. Iterate over them."""
         lost = self.lost_messages(tree.QUEUE, tree.BATCH, beyond=True) if self._damaged else []
         listed = {message.phy: message.size for message in lost}
+        offsets = np.array(sorted(listed), np.int64)
         size = self.config.log_size
         for entry in self._damaged:
             base = tree.base_of(entry.name) or 0
@@ -354,7 +368,7 @@ class Log:
                 self._note_edges(entry.name, base, window, frames)
                 part = messages_of(window, frames)
                 phy = part.head["physical_offset"].astype(np.int64)
-                sought = (phy < base) | (phy >= base + span) | np.isin(phy, list(listed))
+                sought = (phy < base) | (phy >= base + span) | among(phy, offsets)
                 for target, stray in self._lacking(part.pick(sought)):
                     target.insert(replace(run, stray=True) for run in runs_of(entry.name, stray, target.base))
                     yield stray
