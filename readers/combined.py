@@ -3,14 +3,14 @@ and the layout combines the rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 
 from logwright.codec import registry
-from logwright.codec.fault import DamageError, Fault
+from logwright.codec.fault import DamageError, Fault, Kind
 from logwright.codec.frames.walk import WINDOW
 from logwright.codec.table import Table
 from logwright.codec.window import RowFrames
@@ -46,6 +46,7 @@ class Combined:
     key: str | None = None
     low: Any = None
     high: Any = None
+    ordered: bool = False
     already_reported: frozenset[str] = frozenset()
     """Files whose damage is reported by other parts that read them too."""
 
@@ -88,6 +89,8 @@ class Combined:
         window = max(WINDOW * _OPEN // max(_OPEN, len(self.runs)), min(WINDOW, _SMALLEST))
         reading = _Reading(self, report, options, window, prefetcher)
         needed = tuple(dict.fromkeys((*columns, *(filter.columns if filter is not None else ()))))
+        if reading.range is not None:
+            needed = tuple(dict.fromkeys((*needed, *reading.range.columns)))
         # A table without columns has no number of rows.
         needed = needed or self.table.names()[:1]
         schema = output_schema(self.table, columns, options.mode)
@@ -98,6 +101,8 @@ class Combined:
             batch = next(combined, None)
             results = [*reading.damaged(schema)]
             if batch is not None:
+                if reading.range is not None:
+                    batch = reading.range.apply(batch)
                 results.append(_shown(batch, filter, columns, schema))
             for rows in results:
                 limited = rows.slice(0, left)
@@ -111,9 +116,10 @@ class Combined:
 
     # Splitting
 
-    def split(self, max_bytes: int) -> Sequence[Work]:
+    def split(self, max_bytes: int, mode: Mode = Mode.FAILFAST) -> Sequence[Work]:
         """Split into ranges of the key, at the first keys of files whose bounds are known. Files without bounds are read for every range."""
-        cuts = self._cuts(max_bytes)
+        # Salvage returns rows outside of the bounds of their file, and must see all of a key.
+        cuts = [] if self.ordered and mode is not Mode.FAILFAST else self._cuts(max_bytes)
         if not cuts:
             return [self]
         reported: set[str] = set()
@@ -173,6 +179,12 @@ class _Reading:
         # All rows of one key must stay together, so only conditions on the key may be applied before combining.
         asked = options.filter
         self.filter = asked.only(group.key) if asked is not None and group.key is not None else None
+        self.trusted = not group.ordered or self.mode is Mode.FAILFAST
+        """Whether a file has only rows within its bounds: else the read fails."""
+        self.range: Filter | None = None
+        """The range of an ordered group, for the combined rows."""
+        if group.ordered and group.key is not None and not (group.low is None and group.high is None):
+            self.range = Filter.between(None, group.table[group.key], group.low, group.high)
         self.corrupt_rows: list[pa.RecordBatch] = []
         self.reported: set[str] = set(group.already_reported)
         """Files whose damage has been reported."""
@@ -187,11 +199,22 @@ class _Reading:
             arrays = [pa.array([value], kind.type) for value, kind in zip(values, CORRUPT, strict=True)]
             self.corrupt_rows.append(pa.RecordBatch.from_arrays(arrays, schema=pa.schema(CORRUPT)))
 
-    def filter_of(self, task: Task) -> Filter | None:
-        """Return the filter for the rows of a file, with the bounds of the range unless the file is inside it."""
+    def filters_of(self, task: Task) -> tuple[Filter | None, Filter | None]:
+        """Return the filter for the rows of a file, and the one for its frames: see `FileStream`."""
+        group = self.group
+        within = self._within(task)
+        if group.ordered and self.trusted and group.key in task.bounds:
+            # Rows outside of the range show that a block is in the wrong place.
+            return self.filter, within
+        return within, within if self.trusted else None
+
+    def _within(self, task: Task) -> Filter | None:
+        """Return the filter with the bounds of the range unless the file is inside it."""
         group = self.group
         if group.key is None or (group.low is None and group.high is None):
             return self.filter
+        if not self.trusted:
+            return Filter.between(self.filter, group.table[group.key], group.low, group.high)
         smallest, largest = task.bounds.get(group.key, (None, None))
         low = group.low if smallest is None or group.low is None or smallest < group.low else None
         high = group.high if largest is None or group.high is None or largest >= group.high else None
@@ -234,24 +257,57 @@ class _Stream:
     def __call__(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         return self._jobs(columns)
 
+    def survey(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """See `codec.store.view.RowStream`."""
+        return self._jobs(columns, reported=not self.salvaged)
+
     def frames(self) -> Iterator[RowFrames]:
         """See `codec.store.view.Stream`."""
         return self._jobs(None)
 
-    def _jobs(self, columns: Sequence[str] | None) -> Iterator[Any]:
+    def _jobs(self, columns: Sequence[str] | None, *, reported: bool = True) -> Iterator[Any]:
         reading = self._reading
-        jobs = []
+        jobs: list[ReadJob] = []
         for task in self._run.tasks:
-            filter = reading.filter_of(task)
-            if filter is not None and filter.skips(task.bounds):
+            filter, frame_filter = reading.filters_of(task)
+            if reading.trusted and frame_filter is not None and frame_filter.skips(task.bounds):
                 continue
             self._read[task.file] = task.codec
-            loud = task.file not in reading.reported
-            reading.reported.add(task.file)
+            loud = reported and task.file not in reading.reported
+            if loud:
+                reading.reported.add(task.file)
             reading.report.file(task.file, task.codec).combined = True
             report = reading.report if loud else reading.silent
-            jobs.append(ReadJob(task, filter, report, reading.corrupt_rows.append if loud else _forget))
-        return run_jobs(jobs, columns, reading.mode, reading.window, reading.prefetcher)
+            on_corrupt = reading.corrupt_rows.append if loud else _forget
+            jobs.append(ReadJob(task, filter, report, on_corrupt, frame_filter))
+        # Without its report, damage needs no rows and no search for flipped bits.
+        mode = reading.mode if reported else Mode.DROPMALFORMED
+        rows = run_jobs(jobs, columns, mode, reading.window, reading.prefetcher)
+        if reading.range is None or not reading.trusted or columns is None or not jobs:
+            return rows
+        return self._checked(rows, jobs[0].task, jobs[-1].task)
+
+    def _checked(
+        self, batches: Iterable[pa.RecordBatch], first: Task, last: Task
+    ) -> Iterator[pa.RecordBatch]:
+        """Report a row outside of the bounds of the files and of the range, where other parts of a split have its key. A merge sees
+        whether the rows in between are in order."""
+        group = self._reading.group
+        assert group.key is not None
+        smallest, _ = first.bounds.get(group.key, (None, None))
+        _, largest = last.bounds.get(group.key, (None, None))
+        for batch in batches:
+            if batch.num_rows and group.key in batch.schema.names:
+                keys = batch.column(group.key)
+                low, high = keys[0].as_py(), keys[-1].as_py()
+                for task, outside in (
+                    (first, None not in (smallest, group.low) and low < smallest and low < group.low),
+                    (last, None not in (largest, group.high) and high > largest and high >= group.high),
+                ):
+                    if outside:
+                        text = f"a {group.key} is outside of the range of the file that other files state"
+                        self._reading.report_fault(Fault(task.codec, 0, 0, Kind.ORDER, text), task.file)
+            yield batch
 
 
 def _forget(row: pa.RecordBatch) -> None: ...

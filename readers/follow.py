@@ -35,7 +35,7 @@ from logwright.readers.prefetch import INLINE, Prefetcher
 from logwright.readers.replicas import copies_of
 from logwright.readers.report import Report
 from logwright.readers.source import is_remote, local_path
-from logwright.readers.stream import ALL_ROWS, ReadOptions
+from logwright.readers.stream import ALL_ROWS, Mode, ReadOptions
 from logwright.readers.target import DirectoryTarget
 from logwright.readers.task import Task, table_of
 
@@ -92,8 +92,8 @@ class Ranged:
             task = replace(task, real=task.path)  # a writer has committed it meanwhile
         return task.rows(columns, report, replace(options, filter=both), prefetcher)
 
-    def split(self, max_bytes: int) -> Sequence[Ranged]:
-        return [replace(self, task=part) for part in self.task.split(max_bytes)]
+    def split(self, max_bytes: int, mode: Mode = Mode.FAILFAST) -> Sequence[Ranged]:
+        return [replace(self, task=part) for part in self.task.split(max_bytes, mode)]
 
     def with_files(self, change: Callable[[Task], Task]) -> Ranged:
         return replace(self, task=change(self.task))

@@ -289,6 +289,7 @@ def _group(target: DirectoryTarget, view: str, group: Group, reported: set[str])
         group.key,
         group.low,
         group.high,
+        group.ordered,
         already_reported,
     )
 

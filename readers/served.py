@@ -12,7 +12,7 @@ from logwright.codec.engine.startup import Started
 from logwright.readers.prefetch import INLINE, Prefetcher
 from logwright.readers.report import Report
 from logwright.readers.resolve import resolve
-from logwright.readers.stream import ALL_ROWS, ReadOptions
+from logwright.readers.stream import ALL_ROWS, Mode, ReadOptions
 from logwright.readers.target import DirectoryTarget
 from logwright.readers.task import Task, Work
 
@@ -44,7 +44,7 @@ class ServedRows:
     def with_files(self, change: Callable[[Task], Task]) -> Work:
         return replace(self, files=tuple(map(change, self.files)))
 
-    def split(self, max_bytes: int) -> Sequence[Work]:
+    def split(self, max_bytes: int, mode: Mode = Mode.FAILFAST) -> Sequence[Work]:
         """Return the whole: if keys are not in order, each row depends on all before it."""
         return [self]
 

@@ -141,7 +141,7 @@ class SparkSource(DataSourceReader):
             limit = min(limit, max(1, sum(task.length or 0 for task in tasks) // least))
         groups: list[list[Work]] = [[]]
         size = 0
-        for task in split_tasks(tasks, limit):
+        for task in split_tasks(tasks, limit, self._mode):
             length = task.length or 0
             if groups[-1] and (size + length > limit or most is not None):
                 groups.append([])

@@ -112,6 +112,9 @@ def _joined(parts: Sequence[Stretch]) -> Stretch:
 class FileStream:
     """Iterate over the rows of `[start, stop)` of a file, at most `limit`, in batches of `output_schema`.
 
+    Only rows that match `filter` are returned. Frames that cannot have rows which match `frame_filter`, by default the same, are not
+    decoded; a salvage read does not rely on an index for this, since a block may be in the wrong place.
+
     `start` must be a place where a frame starts: 0, or a result of `split`. With `on_corrupt`, rows of damaged regions are passed to it
     in batches of that schema, and the batches of the iteration have the plain columns. In a long file the prefetcher's threads scan
     ahead of the decoding. Iterating raises `DamageError` in mode `FAILFAST`.
@@ -130,6 +133,7 @@ class FileStream:
         start: int = 0,
         stop: int | None = None,
         filter: Filter | None = None,
+        frame_filter: Filter | None = None,
         limit: int | None = None,
         window: int | None = None,
         on_corrupt: Callable[[pa.RecordBatch], None] | None = None,
@@ -137,6 +141,8 @@ class FileStream:
     ) -> None:
         self.source, self.codec, self.table, self.columns = source, codec, table, tuple(columns)
         self.context, self.report, self.mode, self.filter = context, report, mode, filter
+        trusted = mode is Mode.FAILFAST or not codec.indexed
+        self.frame_filter = frame_filter or (filter if trusted else None)
         self.left, self.on_corrupt = limit, on_corrupt
         self._corrector: Corrector | None = None
         self._of_file: list[OfFile] | None = None
@@ -228,7 +234,10 @@ class FileStream:
         self.frames += len(frames)
         self.report.frames += len(frames)
         if self.table != "file" and len(frames):
-            if self.filter is not None and (matches := self.filter.frames(self.codec, frames)) is not None:
+            if (
+                self.frame_filter is not None
+                and (matches := self.frame_filter.frames(self.codec, frames)) is not None
+            ):
                 frames = frames if matches.all() else frames.pick(matches)
             if len(frames):
                 yield from self._decode(window, frames)

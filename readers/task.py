@@ -65,8 +65,8 @@ class Work(Protocol):
         """Iterate over the rows, in batches of `stream.output_schema`."""
         ...
 
-    def split(self, max_bytes: int) -> Sequence[Work]:
-        """Return parts of at most `max_bytes` each that have the same rows; a part that cannot be divided may be larger."""
+    def split(self, max_bytes: int, mode: Mode = Mode.FAILFAST) -> Sequence[Work]:
+        """Return parts of at most `max_bytes` each that have the same rows in this mode; a part that cannot be divided may be larger."""
         ...
 
     def with_files(self, change: Callable[[Task], Task]) -> Work:
@@ -127,7 +127,7 @@ class Task:
 
         `settings` are further ones of `FileStream`.
         """
-        if options.filter is not None and options.filter.skips(self.bounds):
+        if self.skipped(options):
             return
         codec = registry.get(self.codec)
         source = self.open()
@@ -151,7 +151,13 @@ class Task:
             if self.source is None:
                 source.close()
 
-    def split(self, max_bytes: int) -> Sequence[Task]:
+    def skipped(self, options: ReadOptions) -> bool:
+        """Return whether no row can match the filter. A salvage read does not rely on bounds for blocks that may be in the wrong place."""
+        if options.filter is None or (options.mode is not Mode.FAILFAST and registry.get(self.codec).indexed):
+            return False
+        return options.filter.skips(self.bounds)
+
+    def split(self, max_bytes: int, mode: Mode = Mode.FAILFAST) -> Sequence[Task]:
         codec = registry.get(self.codec)
         if (
             self.table == "file"
@@ -222,6 +228,8 @@ class ReadJob:
     filter: Filter | None
     report: Report
     on_corrupt: Callable[[pa.RecordBatch], None] | None = None
+    frame_filter: Filter | None = None
+    """See `FileStream`."""
 
 
 def run_jobs(
@@ -250,7 +258,13 @@ def run_jobs(
         for job in files:
             options = ReadOptions(mode, job.filter if columns is not None else None)
             yield from job.task.rows(
-                columns, job.report, options, prefetcher, on_corrupt=job.on_corrupt, window=window
+                columns,
+                job.report,
+                options,
+                prefetcher,
+                on_corrupt=job.on_corrupt,
+                window=window,
+                frame_filter=job.frame_filter if columns is not None else None,
             )
 
 
@@ -263,7 +277,9 @@ def _in_thread(
     options = ReadOptions(mode, job.filter if columns is not None else None)
     on_corrupt = None if job.on_corrupt is None else corrupt.append
     try:
-        for batch in job.task.rows(columns, report, options, on_corrupt=on_corrupt, window=window):
+        frame_filter = job.frame_filter if columns is not None else None
+        settings: dict[str, Any] = {"on_corrupt": on_corrupt, "window": window, "frame_filter": frame_filter}
+        for batch in job.task.rows(columns, report, options, **settings):
             yield from _corrupt_rows(job, corrupt)
             yield batch
         yield from _corrupt_rows(job, corrupt)
@@ -308,14 +324,11 @@ def _by_processes(
     jobs: int,
 ) -> Iterator[pa.RecordBatch]:
     """As `run`, by `jobs` processes. The results of at most twice as many parts are in memory."""
-    filter, limit = options.filter, options.limit
-    needed = [
-        task
-        for task in tasks
-        if filter is None or not isinstance(task, Task) or not filter.skips(task.bounds)
-    ]
+    limit = options.limit
+    needed = [task for task in tasks if not isinstance(task, Task) or not task.skipped(options)]
     parts = [
-        _InProcess(task, columns, options, report.max_faults) for task in split_tasks(needed, SPLIT_SIZE)
+        _InProcess(task, columns, options, report.max_faults)
+        for task in split_tasks(needed, SPLIT_SIZE, options.mode)
     ]
     for batches, part in _jobs.run(parts, jobs, 2 * jobs):
         report.merge(part)
@@ -337,9 +350,9 @@ def note(faults: Sequence[tuple[str, Fault]], report: Report, mode: Mode, *, sev
             raise DamageError.of(fault, file if several else report.shown(file))
 
 
-def split_tasks(tasks: Sequence[Work], max_bytes: int) -> list[Work]:
-    """Return tasks of at most `max_bytes` each that have the same rows. A frame that is larger is one task."""
-    return [part for task in tasks for part in task.split(max_bytes)]
+def split_tasks(tasks: Sequence[Work], max_bytes: int, mode: Mode = Mode.FAILFAST) -> list[Work]:
+    """Return tasks of at most `max_bytes` each that have the same rows in this mode. A frame that is larger is one task."""
+    return [part for task in tasks for part in task.split(max_bytes, mode)]
 
 
 def known_options(options: Mapping[str, Any], declared: Sequence[Option]) -> dict[str, Any]:

@@ -54,6 +54,9 @@ class Group:
     key: str | None = None
     low: Any = None
     high: Any = None
+    ordered: bool = False
+    """Whether each file is sorted by the key, and the bounds of its parts and frames are those that other files or an index state. A
+    block in the wrong place is outside of them, so a salvage read relies on none of them and is not split."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,10 @@ class RowStream(Protocol):
     def __call__(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield rows with these columns, in the order of the parts. A filter on `Group.key` may be applied, except to parts of which
         all rows are needed."""
+        ...
+
+    def survey(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the same rows for a look ahead of a call that returns them. Unless damage ends the read, it is not reported."""
         ...
 
 

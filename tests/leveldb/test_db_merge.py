@@ -224,6 +224,8 @@ class Runs:
         self.reads += 1
         return (piece.select(list(columns)) for piece in in_pieces(self.rows, self.size))
 
+    survey = __call__
+
 
 def states(rows: Sequence[Row], seen: Sequence[Row]) -> list[int]:
     """Return the state of each row; `seen` are those that count."""

@@ -8,6 +8,11 @@ from pathlib import Path
 import pytest
 
 import logwright as lw
+from logwright.readers import plan
+from logwright.readers.report import Report
+from logwright.readers.resolve import resolve
+from logwright.readers.stream import FileStream, Mode, ReadOptions
+from logwright.readers.task import note, run, split_tasks
 
 pytestmark = pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
 Blocks = list[bytes]
@@ -38,13 +43,17 @@ def table_of(database: Path) -> Path:
 
 
 def rewrite(table: Path, change: Callable[[Blocks], Blocks]) -> None:
+    data, blocks = table.read_bytes(), blocks_of(table)
+    assert len(blocks) > 4
+    table.write_bytes(b"".join(change(blocks)) + data[sum(map(len, blocks)) :])
+
+
+def blocks_of(table: Path) -> Blocks:
     data = table.read_bytes()
     frames = lw.read(table, view="frames").to_pylist()
     starts = [frame["position"] for frame in frames if frame["kind"] == "data"]
     end = next(frame["position"] for frame in frames if frame["kind"] != "data")
-    blocks = [data[start:stop] for start, stop in zip(starts, [*starts[1:], end], strict=True)]
-    assert len(blocks) > 4
-    table.write_bytes(b"".join(change(blocks)) + data[end:])
+    return [data[start:stop] for start, stop in zip(starts, [*starts[1:], end], strict=True)]
 
 
 def write(database: Path, keys: list[bytes], sequence: int, value: bytes | None) -> None:
@@ -107,3 +116,150 @@ def test_older_entry_of_a_key_before_a_newer_one_is_damage(tmp_path: Path) -> No
         lw.read(database)
     assert live(database, mode="DROPMALFORMED") == expected
     assert not lw.verify(database).ok
+
+
+# Blocks of other tables of the level
+
+
+KEYS = [b"%04d" % n for n in range(300)]
+
+
+def write_level(database: Path) -> list[Path]:
+    """Write one level of four tables, and return the tables."""
+    rows = [{"key": key, "value": b"v" + key * 8, "sequence": n + 1} for n, key in enumerate(KEYS)]
+    lw.write(rows, database, "leveldb.db", compression="none", block_size=500, max_file_size=4000)
+    return sorted(path for path in database.iterdir() if path.suffix == ".ldb")
+
+
+def over_first(to: Blocks, other: Blocks) -> Blocks:
+    return [other[2], *to[1:]]
+
+
+def over_middle(to: Blocks, other: Blocks) -> Blocks:
+    return [*to[:3], other[2], *to[4:]]
+
+
+def over_last(to: Blocks, other: Blocks) -> Blocks:
+    # The last block of a table may be shorter than the others.
+    same = next(block for block in reversed(other) if len(block) == len(to[-1]))
+    return [*to[:-1], same]
+
+
+def among(to: Blocks, other: Blocks) -> Blocks:
+    return [*to[:3], other[2], *to[3:]]
+
+
+COPIES = [over_first, over_middle, over_last, among]
+"""Copies of a block of another table into a table."""
+
+
+@pytest.fixture(params=[(0, 2), (2, 0), (1, 2)], ids=["later block", "earlier block", "next table"])
+def pair(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, Path]:
+    """Return the table that gets a block, and the one that has it."""
+    tables = write_level(tmp_path / "db")
+    return tables[request.param[0]], tables[request.param[1]]
+
+
+def copy_block(pair: tuple[Path, Path], change: Callable[[Blocks, Blocks], Blocks]) -> None:
+    other = blocks_of(pair[1])
+    rewrite(pair[0], lambda blocks: change(blocks, other))
+
+
+def exchange_blocks(pair: tuple[Path, Path]) -> None:
+    """Exchange blocks of two tables."""
+    here, there = map(blocks_of, pair)
+    rewrite(pair[0], lambda blocks: [*blocks[:3], there[2], *blocks[4:]])
+    rewrite(pair[1], lambda blocks: [*blocks[:2], here[3], *blocks[3:]])
+
+
+def parts_of(database: Path, mode: Mode, size: int) -> list[bytes]:
+    """Return the keys that tasks of at most `size` bytes read independently."""
+    work, options, report = plan.reading(resolve(database)), ReadOptions(mode), Report(str(database))
+    note(work.faults, report, mode)
+    return [
+        key
+        for part in split_tasks(work.tasks, size, mode)
+        for batch in run([part], ("key",), report, options)
+        for key in batch.column("key").to_pylist()
+        if key is not None
+    ]
+
+
+@pytest.mark.parametrize("size", [1, 6000])
+@pytest.mark.parametrize("change", COPIES)
+def test_splits_together_have_the_rows_of_the_whole_read(
+    pair: tuple[Path, Path], change: Callable[[Blocks, Blocks], Blocks], size: int
+) -> None:
+    database = pair[0].parent
+    assert parts_of(database, Mode.FAILFAST, size) == KEYS
+    copy_block(pair, change)
+    for mode in (Mode.DROPMALFORMED, Mode.PERMISSIVE):
+        served = [key for key, _ in live(database, mode=mode) if key is not None]
+        assert len(served) == len(set(served)) >= len(KEYS) - 11
+        assert sorted(parts_of(database, mode, size)) == sorted(served)
+    with pytest.raises(lw.DamageError):
+        lw.read(database)
+    with pytest.raises(lw.DamageError):
+        parts_of(database, Mode.FAILFAST, size)
+
+
+def test_splits_have_the_rows_of_blocks_that_are_only_in_the_wrong_table(pair: tuple[Path, Path]) -> None:
+    database = pair[0].parent
+    exchange_blocks(pair)
+    assert sorted(parts_of(database, Mode.DROPMALFORMED, 1)) == KEYS
+
+
+def test_split_in_the_middle_of_a_table_fails_at_a_block_outside_of_the_range(tmp_path: Path) -> None:
+    database = tmp_path / "db"
+    write_level(database)
+    write(database, KEYS, 1000, b"new")
+    assert parts_of(database, Mode.FAILFAST, 1) == KEYS
+    newest = max(path for path in database.iterdir() if path.suffix == ".ldb")
+    rewrite(newest, lambda blocks: [blocks[-2], *blocks[1:-2], blocks[0], blocks[-1]])
+    with pytest.raises(lw.DamageError):
+        parts_of(database, Mode.FAILFAST, 1)
+
+
+@pytest.mark.parametrize("view", ["live", "rows", "history"])
+def test_filtered_salvage_finds_rows_outside_of_the_range_of_their_file(
+    pair: tuple[Path, Path], view: str
+) -> None:
+    database = pair[0].parent
+    exchange_blocks(pair)
+    for key in KEYS[::7]:
+        rows = lw.read(database, view=view, mode="DROPMALFORMED", filter=[("key", "==", key)])
+        assert rows["key"].to_pylist() == [key]
+
+
+def test_filtered_salvage_of_a_table_finds_rows_outside_of_the_range_of_their_block(tmp_path: Path) -> None:
+    table = write_level(tmp_path / "db")[0]
+    keys = lw.read(table)["key"].to_pylist()
+    rewrite(table, exchanged)
+    for key in keys:
+        rows = lw.read(table, mode="DROPMALFORMED", filter=[("key", "==", key)])
+        assert rows["key"].to_pylist() == [key]
+
+
+@pytest.mark.parametrize("misplaced", [False, True], ids=["in order", "misplaced"])
+def test_rows_of_damaged_regions_are_read_where_they_are_returned(
+    misplaced: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = tmp_path / "db"
+    tables = write_level(database)
+    if misplaced:
+        rewrite(tables[0], exchanged)
+    for table in tables[1:]:
+        data = bytearray(table.read_bytes())
+        data[700] ^= 1
+        table.write_bytes(data)
+    held: list[object] = []
+    original = FileStream._row
+    monkeypatch.setattr(
+        FileStream, "_row", lambda self, values: held.append(values) or original(self, values)
+    )
+    (work,) = plan.reading(resolve(database)).tasks
+    rows = work.rows(("key",), Report(str(database)), ReadOptions(Mode.PERMISSIVE))
+    assert next(rows).num_rows
+    assert len(held) == 0
+    list(rows)
+    assert len(held) == 3

@@ -49,6 +49,9 @@ class _Salvaged:
     def salvaged(self) -> bool:
         return True
 
+    def survey(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        return self(columns)
+
     def __call__(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         for part in self.run.parts:
             codec = _CODECS[part.codec]

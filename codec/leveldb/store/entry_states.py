@@ -104,7 +104,7 @@ class EntryStates:
 
     def _batches(self) -> Iterator[tuple[pa.RecordBatch, Shape | None]]:
         for run, shape in zip(self.runs, self.shapes, strict=True):
-            for batch in run(("key", "sequence", "type")):
+            for batch in run.survey(("key", "sequence", "type")):
                 if not self.order.bytewise:
                     batch = batch.set_column(0, batch.schema.field(0), self.order.column(batch.column(0)))
                 yield batch, shape

@@ -102,7 +102,7 @@ def _primary(plan: Plan, *codecs: str) -> list[PlannedFile]:
 
 def _group(runs: Sequence[Run], params: Mapping[str, Any]) -> list[Group]:
     runs = [run for run in runs if run.parts]
-    return [Group(tuple(runs), params, KEY)] if runs else []
+    return [Group(tuple(runs), params, KEY, ordered=True)] if runs else []
 
 
 def _part(file: PlannedFile, comparator: str, bounds: tuple[bytes, bytes] | None = None) -> Part:
@@ -235,21 +235,8 @@ def _splitters(listing: Listing, logs: Sequence[PlannedFile]) -> list[bytes]:
 
 def _cut(group: Group, splitters: Sequence[bytes]) -> list[Group]:
     """Return the same rows as groups of key ranges."""
-    out = []
-    for low, high in zip([None, *splitters], [*splitters, None], strict=True):
-        runs = [
-            replace(run, parts=tuple(part for part in run.parts if _in(part, low, high)))
-            for run in group.runs
-        ]
-        out.append(replace(group, runs=tuple(run for run in runs if run.parts), low=low, high=high))
-    return out
-
-
-def _in(part: Part, low: bytes | None, high: bytes | None) -> bool:
-    """Return whether a part may have rows of a range."""
-    smallest, largest = part.bounds.get(KEY, (None, None))
-    below = low is not None and largest is not None and largest < low
-    return not below and not (high is not None and smallest is not None and smallest >= high)
+    ranges = zip([None, *splitters], [*splitters, None], strict=True)
+    return [replace(group, low=low, high=high) for low, high in ranges]
 
 
 def _each(plan: Plan, comparator: str) -> list[Run]:
@@ -307,7 +294,7 @@ def _iterate(
     for run in runs:
         if run.salvaged and not run.params.get("log"):
             # A merge of such a run gives a key twice, or a value that another run has overwritten.
-            keys = first_disorder(sortable(run((KEY, "sequence"))), shape)
+            keys = first_disorder(sortable(run.survey((KEY, "sequence"))), shape)
             if keys is not None:
                 disorder(*keys)
                 yield from _unordered(params, runs, columns, order)
