@@ -327,7 +327,7 @@ def test_range_of_the_manifest_bounds_the_found_blocks() -> None:
     data = crafted.files["000005.ldb"]
     at = blocks(data)[0][1] + 5
     result, repair_plan = repaired(
-        MemoryDirectory({**crafted.files, "000005.ldb": data[:at] + alien + data[at:]})
+        MemoryDirectory({**crafted.files, "000005.ldb": data[:at] + b"#" + alien + b"#" + data[at:]})
     )
     assert b"zzz" not in [key for key, _ in check_leveldb_accepts(result)]
     assert any("a copy of a block within a value" in cut.why for cut in repair_plan.cut)

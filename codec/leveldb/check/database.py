@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -17,14 +18,14 @@ import numpy as np
 from logwright.codec.capability import CheckSettings
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.frames.walk import ListedFile
-from logwright.codec.leveldb.check.table import TableCheck
+from logwright.codec.leveldb.check.table import DisplacedBlocks, TableCheck
 from logwright.codec.leveldb.comparators import comparator_of
 from logwright.codec.leveldb.formats.log import codec as log
 from logwright.codec.leveldb.formats.records.layout import BATCH_HEADER
 from logwright.codec.leveldb.formats.table import codec as table
 from logwright.codec.leveldb.formats.table.index import DATA, survey
 from logwright.codec.leveldb.formats.table.tables import MAX_DECOMPRESSED
-from logwright.codec.leveldb.keys import BYTEWISE, readable, user_key
+from logwright.codec.leveldb.keys import BYTEWISE, key_range, readable, user_key
 from logwright.codec.leveldb.names import FileType, log_name, named_files, number_in
 from logwright.codec.leveldb.store.contents import misnamed
 from logwright.codec.leveldb.store.missing import describe, loss_of, max_missing_entries
@@ -90,8 +91,13 @@ class DatabaseChecker:
         if self._deep:
             if self._at is None:
                 read = ListedFile(self._listing, file.name, file.size)
-                self._at = file, TableCheck(read, self._limit, self._comparator)
+                self._at = file, TableCheck(read, self._limit, self._comparator, self._range_of(file))
             self._at[1].add(window, frames)
+
+    def _range_of(self, file: PlannedFile) -> tuple[bytes, bytes] | None:
+        live = {} if self._version is None else self._version.files
+        _, known = live.get(number_in(file.name), (0, None))
+        return None if known is None else (known.smallest, known.largest)
 
     def _close(self) -> None:
         if self._at is None:
@@ -139,6 +145,7 @@ class DatabaseChecker:
 
     def finish(self) -> Iterator[tuple[str, Fault]]:
         self._close()
+        self._check_displaced()
         for file in self._empty.values():
             if content := misnamed(self._listing, Entry(file.name, file.size)):
                 text = f"it has the content of {content}: the file was renamed, copied or exchanged"
@@ -154,6 +161,35 @@ class DatabaseChecker:
                     self._check_manifest_entry(known, *self._tables[number])
             self._check_ages()
         yield from self._faults
+
+    def _check_displaced(self) -> None:
+        """Report what blocks in the wrong places have overwritten, unless it is in another wrong place."""
+        checks = [check for _, check in self._tables.values()]
+        if not any(check.displaced for check in checks):
+            return
+        displaced_keys = [(first, last) for check in checks for _, first, last, _ in check.displaced]
+        for number, (_, check) in self._tables.items():
+            displaced_keys += [block for block in check.unplaced if self._is_alien(number, *block)]
+        away = DisplacedBlocks(displaced_keys, self._comparator)
+        lost = {
+            id(fault): replace(
+                fault,
+                rows_lost=None,
+                lost={"file": number, **key_range(place.low and user_key(place.low), user_key(place.high))},
+            )
+            for number, (_, check) in self._tables.items()
+            for fault, _, _, place in check.displaced
+            if not away.fill(place)
+        }
+        self._faults = [(name, lost.get(id(fault), fault)) for name, fault in self._faults]
+
+    def _is_alien(self, number: int, first: bytes, last: bytes) -> bool:
+        """Return whether a block has keys outside of the range of its table in the manifest."""
+        if self._version is None or number not in self._version.files:
+            return False
+        _, known = self._version.files[number]
+        order = self._comparator.order
+        return bool(order(first) < order(known.smallest) or order(last) > order(known.largest))
 
     def _check_missing(self, live: Mapping[int, tuple[int, FileMetaData]]) -> None:
         """Report missing tables, and those of which no entry is readable."""

@@ -5,8 +5,10 @@ LevelDB checks none of this when it reads. A misplaced key is found by an iterat
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from operator import itemgetter
 
 import numpy as np
 
@@ -41,24 +43,68 @@ from logwright.codec.leveldb.formats.table.restarts import describe_wrong_points
 from logwright.codec.leveldb.formats.table.rows import plain as plain_of
 from logwright.codec.leveldb.formats.table.rows import unknown_types
 from logwright.codec.leveldb.keys import MAX_SEQUENCE, readable, user_key
+from logwright.codec.leveldb.keys import TRAILER_SIZE as KEY_TRAILER_SIZE
 from logwright.codec.window import Frames, Window
 
+OUTSIDE = 16
+"""The order violation of a block outside of the range of its table."""
 _ORDER = {
     INSIDE: "its keys are not in order",
     BEFORE: "its first key is not after the last key of the block before",
     LOW: "its first key is not after the index key of the block before",
     HIGH: "its last key is after its own index key",
+    OUTSIDE: "its keys are outside of the range of the table in the manifest",
 }
 _SEARCHES = "LevelDB finds a block by the index and a key in it by binary search: Get may miss keys that iterators return"
 _UNUSED = "LevelDB may not find the filter named there, and then uses none"
 _MISSES = "Get with this filter policy returns NotFound for it, while iterators return it"
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The range of internal keys of a block: above the index key of the block before, up to its own; within the range of the table."""
+
+    low: bytes | None
+    high: bytes
+    included: bool
+    """Whether `low` is the smallest key of the table, which is in the range."""
+
+    def outside(self, first: bytes, last: bytes, comparator: Comparator) -> bool:
+        """Return whether all keys of a block are outside of the range."""
+        order = comparator.order
+        if order(first) > order(self.high):
+            return True
+        if self.low is None:
+            return False
+        return bool(order(last) < order(self.low) or (not self.included and order(last) == order(self.low)))
+
+
+class DisplacedBlocks:
+    """Blocks in wrong places, by their first and last internal keys."""
+
+    def __init__(self, blocks: Iterable[tuple[bytes, bytes]], comparator: Comparator) -> None:
+        self._order = comparator.order
+        self._blocks = sorted((self._order(first), self._order(last)) for first, last in blocks)
+
+    def fill(self, place: Place) -> bool:
+        """Return whether one of them belongs in a place."""
+        at = 0 if place.low is None else bisect_left(self._blocks, self._order(place.low), key=itemgetter(0))
+        # Blocks of a sound database do not overlap, so the first one decides.
+        return at < len(self._blocks) and bool(self._blocks[at][1] <= self._order(place.high))
+
+
 class TableCheck:
     """Checks the blocks of one table, in order. `faults` is the result, the other fields describe the contents."""
 
-    def __init__(self, read: ListedFile, limit: int, comparator: Comparator) -> None:
-        """`limit`: see `max.decompressed.bytes`. The order of keys is not checked if `comparator` is unknown."""
+    def __init__(
+        self,
+        read: ListedFile,
+        limit: int,
+        comparator: Comparator,
+        known: tuple[bytes, bytes] | None = None,
+    ) -> None:
+        """`limit`: see `max.decompressed.bytes`. `known`: the smallest and largest internal key in the manifest.
+        The order of keys is not checked if `comparator` is unknown."""
         self.read, self.limit, self.comparator = read, limit, comparator
         self.blocks: Blocks = survey(read, read.size, limit)
         self.faults: list[Fault] = []
@@ -71,9 +117,14 @@ class TableCheck:
         """The smallest and the largest sequence number."""
         self.unreadable: list[tuple[int, int, str]] = []
         """Data blocks with a right checksum that cannot be read to their end: bytes of the file, and the reason."""
+        self.displaced: list[tuple[Fault, bytes, bytes, Place]] = []
+        """Blocks outside of their place: the fault, the first and last key, and the place."""
+        self.unplaced: list[tuple[bytes, bytes]] = []
+        """The first and last key of all blocks, if no index gives them places."""
         self.foreign = 0
         """Number of blocks of an unsupported type, or with entries of an unsupported type."""
 
+        self._ends = self._range_of(known)
         keys = self.blocks.keys
         self._index = keys if isinstance(keys, Slices) else NOTHING
         if self.blocks.sound and comparator.known:
@@ -139,11 +190,17 @@ class TableCheck:
         order = self.comparator.order
         if not self.comparator.known:
             return
+        if not self.blocks.sound:
+            filled = np.flatnonzero(portion.entries.per_block > 0)
+            self.unplaced += portion.edges(filled.tolist())
         violations = portion.order_violations(self._index if self.blocks.sound else NOTHING, self.comparator)
         first = portion.entries.key(0)
         if self.largest is not None and order(first) <= order(self.largest):
             violations = np.zeros(len(portion.frames), np.int64) if violations is None else violations
             violations[int(np.argmax(portion.entries.per_block > 0))] |= BEFORE
+        for i in self._edges_outside(portion):
+            violations = np.zeros(len(portion.frames), np.int64) if violations is None else violations
+            violations[i] |= OUTSIDE
         if violations is None:
             return
         rows = portion.rows
@@ -153,6 +210,51 @@ class TableCheck:
             problem = next(text for bit, text in _ORDER.items() if int(violations[i]) & bit)
             key = readable(user_key(portion.entries.key(int(rows[i]))))
             self._fault(window, portion, i, Kind.ORDER, f"{problem}; it begins with {key}", _SEARCHES)
+            if int(violations[i]) & (LOW | HIGH | OUTSIDE):
+                first, last = portion.entries.key(int(rows[i])), portion.entries.key(int(rows[i + 1]) - 1)
+                place = self.place(int(portion.frames.header["entry"][i]))
+                if place is not None and place.outside(first, last, self.comparator):
+                    self.displaced.append((self.faults[-1], first, last, place))
+
+    def _edges_outside(self, portion: Portion) -> Iterator[int]:
+        """Yield the first and the last block of the table if the manifest's range excludes them. No other index key bounds them on one side."""
+        if self._ends is None:
+            return
+        entry = portion.frames.header["entry"]
+        for i in np.flatnonzero((entry == 0) | (entry == len(self.blocks.keys) - 1)).tolist():
+            place = self.place(int(entry[i]))
+            if (
+                portion.entries.per_block[i]
+                and place
+                and place.outside(*portion.edges([i])[0], self.comparator)
+            ):
+                yield i
+
+    def place(self, entry: int) -> Place | None:
+        """Return the place of an entry of the index; None if it is not known."""
+        keys = self.blocks.keys
+        if not self.blocks.sound or not self.comparator.known or entry < 0:
+            return None
+        low, high = keys[entry - 1] if entry else None, keys[entry]
+        if self._ends is not None:
+            low = low if entry else self._ends[0]
+            high = high if entry < len(keys) - 1 else self._ends[1]
+        if len(high) < KEY_TRAILER_SIZE or (low is not None and len(low) < KEY_TRAILER_SIZE):
+            return None
+        return Place(low, high, entry == 0)
+
+    def _range_of(self, known: tuple[bytes, bytes] | None) -> tuple[bytes, bytes] | None:
+        """Return the key range in the manifest, if the index agrees with it: else it is that of another table."""
+        keys, order = self.blocks.keys, self.comparator.order
+        if known is None or not self.blocks.sound or not self.comparator.known or not len(keys):
+            return None
+        count = len(keys)
+        first, last = keys[0], keys[count - 1]
+        before = keys[count - 2] if count > 1 else None
+        if min(len(key) for key in (first, last, before) if key is not None) < KEY_TRAILER_SIZE:
+            return None
+        agrees = order(known[0]) <= order(first) and order(known[1]) <= order(last)
+        return known if agrees and (before is None or order(known[1]) > order(before)) else None
 
     def _undecodable(self, window: Window, portion: Portion, i: int) -> bool:
         """Return whether a block, or the one before it, has keys that the comparator cannot decode, so that their order means nothing."""

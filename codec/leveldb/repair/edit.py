@@ -89,6 +89,7 @@ def edit_table(
     comparator = options["comparator"] or guess(listing, [(file.name, file.size)])
     reader = Tables(listing, options, comparator_of(comparator))
     table = reader.survey(file.name, number_in(file.name), file.size, None, None)
+    reader.settle([table])
     cut = TableEdit(reader, table, change).cut
     if table.smallest is None:
         raise UsageError(

@@ -67,6 +67,7 @@ def repair_table(
     if wrong and (surveyed.check.blocks.sound or 2 * wrong > len(surveyed.blocks or [])):
         reader = Tables(listing, options, comparator_of(UNKNOWN))
         surveyed = reader.survey(name, number_in(name), size, None, None)
+    reader.settle([surveyed])
     cut = list(surveyed.cut)
     if strategy is Strategy.PREFIX and surveyed.blocks is not None and surveyed.lost:
         cut = _before(surveyed, size)

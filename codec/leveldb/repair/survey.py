@@ -108,9 +108,10 @@ def survey_database(listing: Listing, options: Options, *, adopt: bool = False) 
     # Tables that an unfinished compaction wrote have entries of others; a manifest that names missing tables may have lost its last edits.
     following = state.version.next_file_number or 0
     for number in sorted({*live, *files}):
-        lossy = bool(surveyed.missing) or any(table.lost for table in surveyed.tables)
+        lossy = bool(surveyed.missing) or any(table.lost or table.displaced for table in surveyed.tables)
         later = lossy and number >= following
         _table(surveyed, number, files.get(number, []), live.get(number), adopt or later)
+    reader.settle(surveyed.tables)
     return surveyed
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from logwright.codec.engine.repair import Removed
 from logwright.codec.fault import Fault
-from logwright.codec.leveldb.check.table import TableCheck
+from logwright.codec.leveldb.check.table import Place, TableCheck
 from logwright.codec.leveldb.comparators import Comparator
 from logwright.codec.leveldb.keys import MAX_SEQUENCE
 from logwright.codec.leveldb.store.version import FileMetaData
@@ -30,6 +30,7 @@ class Block:
     mixed: bool = False
     """Whether its keys are out of order."""
     rebuilt: bytes | None = None
+    place: Place | None = None
 
     @property
     def size(self) -> int:
@@ -56,6 +57,10 @@ class Table:
     """Whether the disk cannot read some of its bytes."""
     blocks: list[Block] | None = None
     """The kept blocks; None for a table that stays as it is."""
+    displaced: list[Block] = field(default_factory=list)
+    """Blocks whose keys do not fit in their place, until `Tables.settle` decides which of them are kept."""
+    dropped: list[tuple[int, int, str, int | None]] = field(default_factory=list)
+    """Ranges that are dropped for another reason than damage, the reason, and the number of rows lost, None if unknown."""
     cut: list[Removed] = field(default_factory=list)
     lost: list[tuple[bytes | None, bytes | None]] = field(default_factory=list)
     """Ranges of user keys whose entries are lost; None for an unknown bound."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -21,7 +21,7 @@ from logwright.codec.deferred import compute as pc
 from logwright.codec.engine.repair import Removed
 from logwright.codec.fault import Fault, Kind, Severity
 from logwright.codec.frames.walk import Hole, ListedFile, Walk
-from logwright.codec.leveldb.check.table import TableCheck, policies
+from logwright.codec.leveldb.check.table import DisplacedBlocks, TableCheck, policies
 from logwright.codec.leveldb.comparators import Comparator
 from logwright.codec.leveldb.formats.table import codec as table
 from logwright.codec.leveldb.formats.table.compression import HEAD_SIZE, compression_of, sealed, stored
@@ -82,7 +82,8 @@ class Tables:
     ) -> Table:
         """Survey a table. If it is damaged, determine the blocks to keep."""
         read = ListedFile(self.listing, file, size)
-        check = TableCheck(read, self.limit, self.comparator)
+        ends = None if known is None else (known.smallest, known.largest)
+        check = TableCheck(read, self.limit, self.comparator, ends)
         surveyed = Table(file, number, size, known, level, self.comparator, check)
         for step in self.walk(read):
             if isinstance(step, Hole):
@@ -105,7 +106,6 @@ class Tables:
 
     def _salvage(self, table: Table) -> None:
         blocks: list[Block] = []
-        dropped: list[tuple[int, int, str]] = []
         repaired = 0
         for step in self.walk(ListedFile(self.listing, table.file, table.size)):
             if isinstance(step, Hole):
@@ -120,24 +120,117 @@ class Tables:
                     if block is not None:
                         blocks.append(block)
                     if why:
-                        dropped.append((*portion.extent(step.window, i), why))
+                        table.dropped.append((*portion.extent(step.window, i), why, None))
         if repaired:
             self.notes.append(
                 f"{table.file} has {repaired} {'blocks' if repaired > 1 else 'block'} with wrong restart points, which are rebuilt: all "
                 "entries are kept."
             )
-        if self.comparator.known and not table.check.blocks.sound:
-            blocks, strange = _in_place(blocks, table.known, self.comparator)
-            dropped += [
-                (
-                    block.start,
-                    block.stop,
-                    "its keys do not fit between those around it: most likely a copy of a block within a value",
-                )
-                for block in strange
-            ]
         table.blocks = blocks
-        self._record_losses(table, dropped)
+        if self.comparator.known and table.check.blocks.sound:
+            table.displaced = [
+                block
+                for block in blocks
+                if block.place is not None and block.place.outside(block.first, block.last, self.comparator)
+            ]
+        elif self.comparator.known:
+            table.displaced = _out_of_order(blocks, table.known, self.comparator)
+        if not table.displaced:
+            self._record_losses(table, [])
+
+    def settle(self, tables: Sequence[Table]) -> None:
+        """Decide which displaced blocks of surveyed tables are kept, and record what is lost in their places.
+
+        A copy of a block that is kept is dropped. A block that no other has the entries of is kept, unless it may be within a value.
+        """
+        copies = self._displaced_bytes(tables)
+        dropped: set[tuple[str, int]] = set()
+        kept: list[tuple[bytes, bytes]] = []
+        for surveyed in tables:
+            inside = _of_the_file(surveyed) if surveyed.displaced else set()
+            for block in surveyed.displaced:
+                copy = self._copy(tables, surveyed, block, copies, dropped)
+                if copy:
+                    why = f"a copy of the block at byte {copy[1]} of {copy[0]}, which is kept"
+                elif not surveyed.check.blocks.sound and block.start not in inside:
+                    why = "its keys do not fit between those around it: most likely a copy of a block within a value"
+                else:
+                    kept.append((block.first, block.last))
+                    continue
+                dropped.add((surveyed.file, block.start))
+                rows = 0 if copy and self._inserted(surveyed) else None
+                surveyed.dropped.append((block.start, block.stop, why, rows))
+        away = DisplacedBlocks(kept, self.comparator)
+        for surveyed in tables:
+            if surveyed.displaced:
+                self._record_displaced(surveyed, dropped, away)
+
+    def _record_displaced(
+        self, table: Table, dropped: Collection[tuple[str, int]], away: DisplacedBlocks
+    ) -> None:
+        """Drop the displaced blocks that are not kept. What belongs in their places is lost, unless one of `away` has it."""
+        table.blocks = [block for block in table.blocks or [] if (table.file, block.start) not in dropped]
+        elsewhere = {
+            block.start for block in table.displaced if block.place is not None and away.fill(block.place)
+        }
+        table.dropped = [(*loss[:3], 0) if loss[0] in elsewhere else loss for loss in table.dropped]
+        overwritten = [
+            block
+            for block in table.displaced
+            if block.place is not None
+            and block.start not in elsewhere
+            and (table.file, block.start) not in dropped
+        ]
+        self._record_losses(table, overwritten)
+        table.displaced = []
+
+    def _inserted(self, table: Table) -> bool:
+        """Return whether misplaced blocks are additional ones, which took the place of no others."""
+        if table.check.blocks.sound:
+            return False
+        added = sum(block.stop - block.start for block in table.displaced)
+        return table.known is None or table.size == table.known.size + added
+
+    def _displaced_bytes(self, tables: Sequence[Table]) -> dict[tuple[int, bytes], list[tuple[str, int]]]:
+        """Return the blocks that are not where a sound index has their keys, by size and trailer: file and position."""
+        found: dict[tuple[int, bytes], list[tuple[str, int]]] = {}
+        if not any(table.displaced for table in tables):
+            return found
+        for surveyed in tables:
+            blocks = surveyed.check.blocks
+            places = [(block.start, block.stop) for block in surveyed.displaced]
+            if not blocks.sound:
+                data = blocks.kind == DATA
+                places = list(zip(blocks.offset[data].tolist(), blocks.ends[data].tolist(), strict=True))
+            for start, stop in places:
+                tail = self.listing.read(surveyed.file, stop - TRAILER_SIZE, TRAILER_SIZE)
+                found.setdefault((stop - start, tail), []).append((surveyed.file, start))
+        return found
+
+    def _copy(
+        self,
+        tables: Sequence[Table],
+        table: Table,
+        block: Block,
+        copies: Mapping[tuple[int, bytes], list[tuple[str, int]]],
+        dropped: Collection[tuple[str, int]],
+    ) -> tuple[str, int] | None:
+        """Return the file and the position of another block with the same bytes that is kept."""
+        size, order = block.stop - block.start, self.comparator.order
+        data = self.listing.read(table.file, block.start, size)
+        candidates = list(copies.get((size, data[-TRAILER_SIZE:]), ()))
+        for other in tables:
+            blocks = other.check.blocks
+            if blocks.sound:
+                entry = bisect_left(blocks.keys, order(block.first), key=order)
+                named = (blocks.entry == entry) & (blocks.ends - blocks.offset == size)
+                candidates += [(other.file, start) for start in blocks.offset[named].tolist()]
+        for file, start in candidates:
+            if (file, start) in dropped or (file, start) == (table.file, block.start):
+                continue
+            if self.listing.read(file, start, size) == data:
+                return file, start
+        return None
 
     def block(
         self, table: Table, window: Window, portion: Portion, violations: Int64s | None, i: int
@@ -155,6 +248,7 @@ class Tables:
         block = Block(
             *portion.extent(window, i), high - low, portion.entries.key(low), portion.entries.key(high - 1),
             index.keys[entry] if index.sound and entry >= 0 else None, int(sequences.min()), int(sequences.max()),
+            place=table.check.place(entry),
         )  # fmt: skip
         if why:
             part = Entries(
@@ -171,17 +265,25 @@ class Tables:
             block.first, block.last = keys[0], keys[-1]
         return block, why
 
-    def _record_losses(self, table: Table, dropped: list[tuple[int, int, str]]) -> None:
-        """Record what is dropped, and the keys that it may have had."""
-        blocks = table.blocks or []
+    def _record_losses(self, table: Table, overwritten: Sequence[Block]) -> None:
+        """Record what is dropped, and the keys that it may have had; and what other blocks have overwritten, which are kept."""
+        away = {block.start for block in table.displaced}
+        blocks = [block for block in table.blocks or [] if block.start not in away]
         starts = [block.start for block in blocks]
-        gone: list[tuple[int, int, str, Fault | None]] = [
-            (fault.offset, fault.offset + fault.length, f"{fault.kind}: {fault.detail}", fault)
+        gone: list[tuple[int, int, str, int | None, Fault | None]] = [
+            (
+                fault.offset,
+                fault.offset + fault.length,
+                f"{fault.kind}: {fault.detail}",
+                fault.rows_lost,
+                fault,
+            )
             for fault in table.holes
         ]
-        gone += [(start, stop, why, None) for start, stop, why in dropped]
-        for start, stop, why, fault in sorted(gone, key=lambda loss: loss[:2]):
-            rows = None if fault is None else fault.rows_lost
+        gone += [(*loss, None) for loss in table.dropped]
+        why = "overwritten by another block, which is kept"
+        gone += [(block.start, block.start, why, None, None) for block in overwritten]
+        for start, stop, why, rows, fault in sorted(gone, key=lambda loss: loss[:2]):
             kept = bisect_left(starts, start)
             lost: dict[str, Any] = {}
             # Everything after the last data block can be rebuilt.
@@ -438,10 +540,26 @@ def _names_data(table: Table, start: int, stop: int) -> bool:
     return bool(((blocks.kind == DATA) & (blocks.offset < stop) & (blocks.ends > start)).any())
 
 
-def _in_place(
-    blocks: list[Block], known: FileMetaData | None, comparator: Comparator
-) -> tuple[list[Block], list[Block]]:
-    """Return the longest sequence of blocks in key order, within the key range in the manifest, and the other blocks.
+def _of_the_file(table: Table) -> set[int]:
+    """Return the positions of the blocks that adjoin, directly or by others, the start of the file or a block in order. Other blocks may be
+    within a value of a damaged one."""
+    away = {block.start for block in table.displaced}
+    inside: set[int] = set()
+    run: list[int] = []
+    last = 0
+    pairs = zip(table.check.blocks.offset.tolist(), table.check.blocks.ends.tolist(), strict=True)
+    for start, end in [*pairs, (-1, -1)]:
+        if start != last:
+            if run and (run[0] == 0 or not away.issuperset(run)):
+                inside.update(run)
+            run = []
+        run.append(start)
+        last = end
+    return inside
+
+
+def _out_of_order(blocks: list[Block], known: FileMetaData | None, comparator: Comparator) -> list[Block]:
+    """Return the blocks that are not in the longest sequence of blocks in key order and within the key range in the manifest.
 
     Without an index, a block may belong to another table that was stored as a value.
     """
@@ -469,6 +587,4 @@ def _in_place(
     while at >= 0:
         chosen.add(id(inside[at]))
         at = before[at]
-    return [block for block in blocks if id(block) in chosen], [
-        block for block in blocks if id(block) not in chosen
-    ]
+    return [block for block in blocks if id(block) not in chosen]

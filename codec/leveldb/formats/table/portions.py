@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -129,6 +129,11 @@ class Portion:
     def rows(self) -> Int64s:
         """The first row of each block, and at the end the number of rows."""
         return np.concatenate(([0], np.cumsum(self.entries.per_block)))
+
+    def edges(self, blocks: Sequence[int]) -> list[tuple[bytes, bytes]]:
+        """Return the first and the last internal key of blocks with entries."""
+        rows, key = self.rows, self.entries.key
+        return [(key(int(rows[i])), key(int(rows[i + 1]) - 1)) for i in blocks]
 
     def extent(self, window: Window, i: int) -> tuple[int, int]:
         """Return where in the file a block starts and ends."""
