@@ -79,7 +79,7 @@ class BookieChecker:
         self._file = file
         if file.codec == tree.ENTRY_LOG:
             self._logs[file.name] = LogEntries()
-        else:
+        elif file.codec == tree.JOURNAL:
             self._journals[file.name] = JournalRecords()
 
     def add(self, window: Window, frames: Frames) -> None:
@@ -92,7 +92,7 @@ class BookieChecker:
             records.end = int(end[-1])
             ids = [frames.header[name][main].astype(np.int64) for name in ("ledger_id", "entry_id")]
             records.entries.append((ids[0], ids[1], start[main]))
-        else:
+        elif self._file.name in self._logs:
             log = self._logs[self._file.name]
             log.ledger.append(frames.header["ledger_id"][main].astype(np.int64))
             log.entry.append(frames.header["entry_id"][main].astype(np.int64))

@@ -126,10 +126,12 @@ class StoreChecker:
         """The physical offsets of messages that replace lost ones of unknown queues."""
 
     def begin(self, file: PlannedFile) -> None:
-        self._base = tree.base_of(file.name) or 0
+        self._base = (tree.base_of(file.name) or 0) if file.codec == "rocketmq.commitlog" else -1
         self._stop = self._base + file.size
 
     def add(self, window: Window, frames: Frames) -> None:
+        if self._base < 0:
+            return
         messages = frames.header["frame_kind"] == MAIN
         size, phy = frames.end - frames.start, frames.header["physical_offset"].astype(np.int64)
         if not messages.all():
