@@ -261,6 +261,8 @@ class PartitionDeriver:
 
     def add_batches(self, heads: npt.NDArray[Any], start: Int64s, markers: npt.NDArray[Any]) -> None:
         """Take batches of the segment: their `HEADS`, the byte where each starts, and their `MARKER`s by index in `heads`."""
+        if not len(heads):
+            return
         if self._segment is None:
             raise ValueError("batches before the first segment")
         self._segment.add(heads, start)
