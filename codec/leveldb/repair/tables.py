@@ -193,9 +193,9 @@ class Tables:
 
     def _displaced_bytes(self, tables: Sequence[Table]) -> dict[tuple[int, bytes], list[tuple[str, int]]]:
         """Return the blocks that are not where a sound index has their keys, by size and trailer: file and position."""
-        found: dict[tuple[int, bytes], list[tuple[str, int]]] = {}
+        positions: dict[tuple[int, bytes], list[tuple[str, int]]] = {}
         if not any(table.displaced for table in tables):
-            return found
+            return positions
         for surveyed in tables:
             blocks = surveyed.check.blocks
             places = [(block.start, block.stop) for block in surveyed.displaced]
@@ -204,8 +204,8 @@ class Tables:
                 places = list(zip(blocks.offset[data].tolist(), blocks.ends[data].tolist(), strict=True))
             for start, stop in places:
                 tail = self.listing.read(surveyed.file, stop - TRAILER_SIZE, TRAILER_SIZE)
-                found.setdefault((stop - start, tail), []).append((surveyed.file, start))
-        return found
+                positions.setdefault((stop - start, tail), []).append((surveyed.file, start))
+        return positions
 
     def _copy(
         self,

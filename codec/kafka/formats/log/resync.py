@@ -424,22 +424,23 @@ class _Search:
                 return p
             at, _, _ = self.follow(p, self.size)
 
-    def continued_at(self, p: int, at: int) -> int:
-        """Return where more good batches with offsets below those of the good ones from `p` to `at` follow, which are then misplaced: a
-        block of the file was written at an earlier place. Return -1 without such batches, -2 if a larger window is needed."""
+    def lower_after(self, p: int, at: int) -> tuple[int, int]:
+        """Return whether (`_YES`, `_NO` or `_MORE`) good batches with offsets below those of the good ones from `p` to `at` follow, and
+        where. If they are more bytes, those from `p` to `at` are misplaced: a block of the file was written at an earlier place."""
         if self.offset(p) in (self.low, self.after) or at >= self.size:
-            return -1
+            return _NO, -1
         end = min(at + _CHAIN, self.size)
         if len(self.data) < min(end + _CHAIN, self.size):
-            return -2
+            return _MORE, -1
         window = Window(self.data[:end], self.window.offset, self.window.offset + end)
         high = self.offset(p) - 1
-        place, verdict, _ = FINDER.next(window, at, self.prefixes, low=self.low, high=high)
-        if verdict != SOUND:
-            return -1
+        place, outcome, _ = FINDER.next(window, at, self.prefixes, low=self.low, high=high)
+        if outcome != SOUND:
+            return _NO, -1
         _, _, due = self.follow(p, at)
         stop, _, _ = self.follow(place, place + (at - p) + 1, due - 1)
-        return place if stop - place > at - p and self.verdict(place, place, -1)[0] == _YES else -1
+        counts = stop - place > at - p and self.verdict(place, place, -1)[0] == _YES
+        return _YES if counts else _NO, place
 
 
 _NO, _YES, _MORE = range(3)
@@ -511,10 +512,11 @@ def _find(window: Window, at: int, context: LogContext, damaged: Damaged | None)
             return p, min(search.size - p, 2 * (len(window.data) - p)), False
         if verdict == _YES:
             if at - p < _CHAIN and window.offset + p >= context.misplaced_end:
-                back = search.continued_at(p, at)
-                if back == -2:
+                lower, place = search.lower_after(p, at)
+                if lower == _MORE:
                     return p, min(search.size - p, at + 3 * _CHAIN - p), False
-                context.misplaced_end = max(context.misplaced_end, window.offset + back if back >= 0 else 0)
+                if lower == _YES:
+                    context.misplaced_end = window.offset + place
             if bounded and at - p < _CHAIN:
                 if at == search.size and search.ends_at(start, at):
                     return -1, 0, False

@@ -296,10 +296,11 @@ def _look_closer(
     follows = np.append(base[1:] > last[:-1], False)
     overlapped = np.append(base[1:] <= last[:-1], _is_in_question(window, frames))
     suspect = ~fine | (gap & ~follows) | (overlapped & (count <= delta))
+    misplaced = window.offset + int(frames.start[0]) < context.misplaced_end
+    if not (misplaced or suspect.any()):
+        return len(frames)
     order = _Order(window, frames, base, last, before, low, high, context)
-    if window.offset + int(frames.start[0]) < context.misplaced_end:
-        return order.exclude_first()
-    return order.check(suspect) if suspect.any() else len(frames)
+    return order.exclude_first() if misplaced else order.check(suspect)
 
 
 def _is_in_question(window: Window, frames: Frames) -> bool:
