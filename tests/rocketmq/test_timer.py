@@ -339,7 +339,7 @@ def test_every_pending_unit_of_the_timer_log_is_reached_from_its_slot(
     slot(home / "timerwheel", 60, 0, starts[-1])
     expected = set()
     if case == "not linked":
-        text = "1 unit from here on not linked to the unit before in the slot"
+        text = "not linked to the unit before it in the slot: 1 unit, of which this is the first"
         expected = {(f"timerlog/{SIZE:020d}", "error", text)}
     elif case == "no unit":
         slot(home / "timerwheel", 70, 0, 0)
@@ -352,7 +352,7 @@ def test_every_pending_unit_of_the_timer_log_is_reached_from_its_slot(
         if case == "other slot":
             slot(home / "timerwheel", 70, 52, 52)
     if case in ("no unit", "no slot", "other slot"):
-        text = "1 slot from here on not leading to the last unit of the slot in the timer log"
+        text = "not leading to the last unit in the timer log: 1 slot, of which this is the first"
         expected = {("timerwheel", "error", text)}
     assert faults(home) == expected
     lw.repair(home, tmp_path / "out")

@@ -48,7 +48,7 @@ def timer_faults(listing: Listing, precision: int) -> Iterator[tuple[str, Fault]
         name, (base, _) = max(
             ((name, place) for name, place in log.items() if place[0] <= at), key=lambda item: item[1]
         )
-        text = f"{plural.count(len(unlinked), 'unit')} from here on not linked to the unit before in the slot"
+        text = f"not linked to the unit before it in the slot: {plural.count(len(unlinked), 'unit')}, of which this is the first"
         yield name, _fault(at - base, UNIT.min_size, text)
     # A broker corrects the slots of the units that it reads on start.
     recovered = max(flushed - max((size for _, size in log.values()), default=0), 0)
@@ -58,7 +58,7 @@ def timer_faults(listing: Listing, precision: int) -> Iterator[tuple[str, Fault]
     times, positions = (wheel[name].astype(np.int64) for name in ("time", "last_position"))
     bad = _wrong_slots(times, positions, time[last], position[last], first, corrected)
     if len(bad):
-        text = f"{plural.count(len(bad), 'slot')} from here on not leading to the last unit of the slot in the timer log"
+        text = f"not leading to the last unit in the timer log: {plural.count(len(bad), 'slot')}, of which this is the first"
         yield tree.WHEEL, _fault(int(bad[0]) * SLOT.min_size, SLOT.min_size, text)
 
 

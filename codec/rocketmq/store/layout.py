@@ -153,9 +153,14 @@ class Store(Layout):
         missing = (*_gaps(logs), *(_beyond_log(listing, files, logs) if logs else _without_log(files)))
         timer = [Entry(file.name, file.size) for file in files if file.codec == TIMER_LOG.name]
         faults = (
-            *_sizes(files, options), *_bad_names(files), *_copied(copies), *_gaps(timer), *_wheel_size(files), *_without_wheel(files, timer),
+            *_sizes(files, options),
+            *_bad_names(files),
+            *_copied(copies),
+            *_gaps(timer, "timer log", "it does not deliver the timer messages"),
+            *_wheel_size(files),
+            *_without_wheel(files, timer),
             *_beyond_timer_log(listing, timer),
-        )  # fmt: skip
+        )
         return Plan(tuple(files), faults, self._facts(files, logs), missing)
 
     def _planned(self, entry: Entry) -> PlannedFile:
@@ -239,17 +244,15 @@ def _last_with_messages(listing: Listing, logs: Sequence[Entry]) -> int:
     return 0
 
 
-def _gaps(logs: Sequence[Entry]) -> Iterator[tuple[str, Fault]]:
-    """Yield faults of missing files between two others of the commit log or the timer log."""
+def _gaps(
+    logs: Sequence[Entry], noun: str = "commit log", lost: str = "consumers skip these messages"
+) -> Iterator[tuple[str, Fault]]:
+    """Yield faults of missing files between two others. `noun`: what the files are. `lost`: what follows for a broker."""
     size = tree.size_of(logs) or 0
     for before, after in pairwise(logs):
         end, start = (tree.base_of(before.name) or 0) + size, tree.base_of(after.name) or 0
         if size and start > end:
-            timer = tree.first(after.name) == tree.TIMER
-            text = (
-                f"the {'timer' if timer else 'commit'} log has a gap from {end} to {start}: a file is missing"
-            )
-            lost = "it does not deliver the timer messages" if timer else "consumers skip these messages"
+            text = f"the {noun} has a gap from {end} to {start}: a file is missing"
             system = f"a broker loads the store; {lost}"
             yield after.name, Fault(NAME, 0, 0, Kind.LINK, text, Severity.ERROR, system)
 
