@@ -12,7 +12,7 @@ whole. The search for the next frame, and nothing else, sees zeros in their plac
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -150,12 +150,18 @@ class Hole:
     """The last good frames before it, up to `LAST` that are adjacent, and the first one after it."""
     adjoins: bool = False
     """The last good frame ends where the hole starts."""
+    continued: bool = False
+    """Another damaged stretch follows, without a good frame before it."""
+
+    def loss(self, codec: Codec, context: Any) -> tuple[int | None, Mapping[str, Any]]:
+        """Return `Codec.loss_between` of the good frames around. If another damaged stretch follows, that one has the loss of both."""
+        return (None, {}) if self.continued else codec.loss_between(self.around, context)
 
     def fault_if_removed(self, codec: Codec, context: Any) -> Fault:
         """Return the fault as a repair reports it that removes the stretch: what does not belong to a padding may have been the next frame."""
         if self.fault.kind is not Kind.PADDING or self.fault.lost:
             return self.fault
-        rows, lost = codec.loss_between(self.around, context)
+        rows, lost = self.loss(codec, context)
         return replace(self.fault, rows_lost=rows, lost=lost)
 
 
@@ -357,12 +363,13 @@ class Walk:
         padding = tail and fault.kind is Kind.PADDING
         rows, lost = fault.rows_lost, fault.lost
         first = after.pick(slice(0, 1)) if after is not None and len(after) else None
-        around = Around(self._last, first)
+        continued = first is None and after is not None and fault.offset + length < self.size
+        hole = Hole(fault, tail, Around(self._last, first), self.covered == fault.offset, continued)
         if not (lost or rows == 0 or padding or severity is Severity.INFO):
-            known, lost = self.codec.loss_between(around, self.context)
+            known, lost = hole.loss(self.codec, self.context)
             rows = known if rows is None else rows
-        fault = replace(fault, length=length, severity=severity, rows_lost=rows, lost=lost)
-        return Hole(fault, tail, around, self.covered == fault.offset)
+        hole.fault = replace(fault, length=length, severity=severity, rows_lost=rows, lost=lost)
+        return hole
 
     # Bytes that the disk cannot read
 

@@ -48,6 +48,21 @@ def test_a_block_at_another_place_costs_only_what_it_overwrote(log: Path, tmp_pa
         assert len(offsets) >= ROWS - (0 if source == target else least)
 
 
+def test_only_offsets_that_are_nowhere_are_reported_as_lost(log: Path, tmp_path: Path) -> None:
+    data = bytearray(log.read_bytes())
+    data[5 * BLOCK : 6 * BLOCK] = data[40 * BLOCK : 41 * BLOCK]
+    partition = tmp_path / "orders-0"
+    partition.mkdir()
+    (partition / log.name).write_bytes(data)
+    with pytest.warns(lw.DamageWarning):
+        offsets = lw.read(partition, mode="DROPMALFORMED").column("offset").to_pylist()
+    missing = sorted({*range(ROWS)} - {*offsets})
+    first, *misplaced, last = (fault for path, fault in lw.verify(partition).faults if path == log.name)
+    assert (first.lost, last.lost["first_offset"], last.lost["last_offset"]) == ({}, missing[0], missing[-1])
+    assert len(misplaced) > 20
+    assert {fault.rows_lost for fault in misplaced} == {0}
+
+
 def test_later_batches_after_damage_are_misplaced_if_more_batches_with_lower_offsets_follow() -> None:
     before, later, after = (b"".join(map(batch, offsets)) for offsets in (range(3), (90, 91), range(5, 12)))
     data = before + b"junk" * 10 + later + b"junk" * 10 + after

@@ -281,7 +281,7 @@ class _Surveyor:
         if hole.tail and (fault.severity is not Severity.ERROR or fault.kind is Kind.PADDING):
             rows = 0
         else:
-            known, where = log.CODEC.loss_between(hole.around, self.context)
+            known, where = hole.loss(log.CODEC, self.context)
             rows = known if rows is None else rows
         where = {**partition_of(self.listing), **where} if where else {}
         self.result.cut.append(self._removed(fault.offset, fault.length, fault, rows, where))

@@ -327,10 +327,11 @@ class _Order:
     context: LogContext
 
     def exclude_first(self) -> int:
-        """End the scan at the first batch, which the search after damage found to be misplaced."""
+        """End the scan at the first batch, which the search after damage found to be misplaced. If its offsets are nowhere else, they are
+        reported as lost at their own place."""
         first, last = int(self.base[0]), int(self.last[0])
         text = f"offsets {first} to {last} are misplaced: the batches from byte {self.context.misplaced_end} on have lower ones"
-        return self._exclude(0, last, None, text)
+        return _end_at(self.frames, 0, replace(self._fault(0, text, _UNCOVERED), rows_lost=0))
 
     def check(self, suspect: Bools) -> int:
         """Check the suspect frames one by one. A fault is noted, and damage ends the scan. Return how many frames are left."""
