@@ -272,16 +272,19 @@ class FixedCodec(Codec):
     def resync(self, window: Window, at: int, context: FixedContext) -> tuple[int, int]:
         context.before = None
         size = self.dtype.itemsize
-        start = -(-at // size) * size
+        start = at + -(window.offset + at) % size
         used = min(self._used(window, context) - window.offset, len(window.data))
         if start >= used:
             return -1, 0
         if self.impossible is not None:
             impossible = self.impossible[0]
-            length = (min(-(-used // size) * size, len(window.data)) - start) // size * size
+            length = min(-(-(used - start) // size), (len(window.data) - start) // size) * size
             entries = window.data[start : start + length].view(self.dtype)
             first = _first(entries, lambda entries: ~impossible(entries))
-            return (start + first * size, 0) if first < len(entries) else (-1, 0)
+            # An entry that the window cuts is looked at again.
+            return (
+                (start + first * size, 0) if first < len(entries) else (-1, len(window.data) - start - length)
+            )
         return start, 0
 
     def encode(

@@ -132,7 +132,7 @@ def _cut(rng: random.Random, data: bytearray, pool: Sequence[bytes], struct: Str
 
 
 def _insert(rng: random.Random, data: bytearray, pool: Sequence[bytes], struct: Struct | None) -> None:
-    """Return a piece of this file or another one, zeros, or random bytes."""
+    """Insert a piece of this file or another one, zeros, or random bytes, or overwrite as much with it."""
     other = rng.choice((bytes(data), rng.choice(pool), bytes(300), rng.randbytes(60)))
     at, start = rng.randint(0, len(data)), rng.randint(0, len(other))
     piece = other[start : start + rng.choice((1, 8, 61, 200, len(other)))]
@@ -140,6 +140,14 @@ def _insert(rng: random.Random, data: bytearray, pool: Sequence[bytes], struct: 
         data[at : at + len(piece)] = piece
     else:
         data[at:at] = piece
+
+
+def _fill(rng: random.Random, data: bytearray, pool: Sequence[bytes], struct: Struct | None) -> None:
+    """Overwrite more than a window with zeros, random bytes, or copies of a file, or insert as much."""
+    size = rng.randrange(_SMALL // 2, 3 * _SMALL)
+    piece = rng.choice((bytes(size), rng.randbytes(size), rng.choice(pool) * (1 + rng.randrange(4))))
+    at = rng.randint(0, len(data))
+    data[at : at + len(piece) * rng.randrange(2)] = piece
 
 
 def _field(rng: random.Random, data: bytearray, pool: Sequence[bytes], struct: Struct | None) -> None:
@@ -163,7 +171,8 @@ def _field(rng: random.Random, data: bytearray, pool: Sequence[bytes], struct: S
         else int.from_bytes(data[at : at + width], "big") + rng.randint(-9, 9)
     )
     data[at : at + width] = (value & ((1 << 8 * width) - 1)).to_bytes(width, "big")
-    if rng.random() < 0.7:
+    # The checksum of damaged bytes longer than a window is not computed.
+    if rng.random() < 0.7 and _end(data, start, struct) - start < _SMALL:
         reseal(data, start, struct)
     return None
 
@@ -203,7 +212,7 @@ def reseal(data: bytearray, start: int, struct: Struct) -> None:
             data[at : at + item.type.min_size] = item.type.pack(algorithm(covered), {})
 
 
-_MUTATIONS: tuple[Mutation, ...] = (_flip, _put, _cut, _insert, _field, _field)
+_MUTATIONS: tuple[Mutation, ...] = (_flip, _put, _cut, _insert, _fill, _field, _field)
 
 
 def mutated(rng: random.Random, pool: Sequence[bytes], struct: Struct | None) -> bytes:

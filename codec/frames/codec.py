@@ -36,6 +36,7 @@ from logwright.codec.frames.scanner import (
     MAIN,
     MARKER,
     NO_BASE,
+    ZEROS,
     concatenate_heads,
     put_head,
 )
@@ -252,10 +253,12 @@ class FramedCodec(FrameFormat):
     def resync(self, window: Window, at: int, context: Any) -> tuple[int, int]:
         data = window.data
         known, need = self.content_end(window, at, context)
+        exact = known >= 0 or (isinstance(self.spec.claims, Position) and self.base(context) is not None)
+        limit = known
+        if known < 0 and not need:
+            limit, need = self.claimed_end(window, at, context)
         if need:
             return at, need
-        exact = known >= 0 or (isinstance(self.spec.claims, Position) and self.base(context) is not None)
-        limit = known if known >= 0 else self._claimed_end(window, at, context)
         moved = self._displaced(window, at, limit, context) if exact and known < 0 else None
         if moved is not None:
             context.displaced, context.moved = (context.displaced, False) if moved.need else (moved.by, True)
@@ -319,22 +322,27 @@ class FramedCodec(FrameFormat):
         """Return the end of the damaged frame if its content tells it, else -1, and the number of bytes from `at` on that would tell."""
         return -1, 0
 
-    def _claimed_end(self, window: Window, at: int, context: Any) -> int:
-        """Return the end of the damaged frame by its length, if it is in the window and a good frame, zeros or the end of the file are
-        there; else -1."""
-        stop = context.damaged - window.offset
-        if context.damaged < 0 or not 0 <= stop < at or len(window.data) - stop < self.spec.peek:
-            return -1
-        size = self._field(window.data, stop, self.spec.length.field) + self.spec.length.bias
+    def claimed_end(self, window: Window, at: int, context: Any) -> tuple[int, int]:
+        """Return the end of the damaged frame by its length, if a good frame, zeros or the end of the file are there, else -1; and the number
+        of bytes from `at` on that would tell, if the window does not have them."""
+        data, stop, length = window.data, context.damaged - window.offset, self.spec.length
+        if context.damaged < 0 or not 0 <= stop < at or len(data) - stop < self.spec.peek:
+            return -1, 0
+        size = self._field(data, stop, length.field) + length.bias
         end = stop + size
-        if not self.spec.length.low <= size <= self.spec.length.high or end < at or end > len(window.data):
-            return -1
         left = window.size - window.offset - end
-        if left == 0 or not window.data[end : end + 64].any():
-            return int(end)
-        context.prefixes = self._finder.prefixes(window.data, context.prefixes)
-        good = self._scanner.first(window.data, end, left, self._claims(window, context), context.prefixes)
-        return int(end) if good else -1
+        if not length.low <= size <= min(length.high, length.reach) or end < at or left < 0:
+            return -1, 0
+        if len(data) - end < min(left, ZEROS):
+            return -1, end + min(left, ZEROS) - at
+        if not data[end : end + ZEROS].any():
+            return end, 0
+        context.prefixes = self._finder.prefixes(data, context.prefixes)
+        claims = self._claims(window, context)
+        following = self._scanner.frames(window, end, claims, prefixes=context.prefixes, most=1)
+        if following.why == scanner.NEED and following.need <= length.reach:
+            return -1, end + following.need - at
+        return (end if len(following.start) else -1), 0
 
     # Tables
 

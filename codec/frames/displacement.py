@@ -64,7 +64,7 @@ def find_displaced(
         by = 0 if claim is None else claim - base - place
         at = place + 1
         if outcome != SOUND:
-            if more and (claim is None or (by != before and abs(by) <= _FARTHEST and low <= claim < high)):
+            if more and (claim is None or (by != before and abs(by) <= _FARTHEST and claim < high)):
                 return Displaced(place, min(left, REACH))
             continue
         if by == before or abs(by) > _FARTHEST:
@@ -74,7 +74,7 @@ def find_displaced(
         if by and not more and not scanner.first(data, place + size, left - size, base + by, prefixes):
             continue
         proved = not by
-        frames = 0
+        first, frames = place, 0
         while True:
             run = scanner.frames(window, place, base + by, prefixes=prefixes, most=_AT_ONCE)
             frames += len(run.start)
@@ -83,8 +83,8 @@ def find_displaced(
             # Those that do not claim a place in the range, copies of earlier frames, prove the displacement too.
             proved = proved or len(start) >= _RUN
             start = start[(start + base + by >= low) & (end + base + by <= high)]
-            if len(start) and more and by and (proved or run.why == NEED):
-                return Displaced(int(start[0]), min(left + place - int(start[0]), REACH))
+            if more and by and (run.why == NEED or (len(start) and proved)):
+                return Displaced(first, min(window.size - window.offset - first, REACH))
             if len(start) and proved:
                 return Displaced(int(start[0]), by=by)
             if run.why != FULL or run.stop >= last:

@@ -18,7 +18,7 @@ import numpy as np
 from logwright.codec.arrays import Bytes, Int64s
 from logwright.codec.describe import Int
 from logwright.codec.frames.prefixes import BUDGET, Prefixes, range_sum
-from logwright.codec.frames.scanner import LONGEST_FILL, NO_BASE
+from logwright.codec.frames.scanner import LONGEST_FILL, NO_BASE, ZEROS
 from logwright.codec.frames.specification import (
     CERTAIN,
     IMPOSSIBLE,
@@ -44,8 +44,6 @@ _TRIED = 16
 """Positions that a search tries before it looks again whether zeros follow, which it skips."""
 _EACH_BYTE, _EACH_SIGN = 0x0101010101010101, -0x7F7F7F7F7F7F7F80
 """The lowest and the highest bit of each byte of a signed integer of eight bytes."""
-_ZEROS = 64
-"""Zero bytes at the end of a chain that show that no more frames follow."""
 
 LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1
 """Bounds of the ascending field."""
@@ -86,11 +84,14 @@ def chain_of(spec: FrameSpec) -> Callable[[Bytes, int, int], tuple[int, int, int
                 continue
             if here < peek and here < left:
                 return -2, at + peek, mains
+            enough = min(left, ZEROS)
             zeros = 0
-            while zeros < min(here, _ZEROS) and load_u8(buf, at + zeros) == 0:
+            while zeros < min(here, enough) and load_u8(buf, at + zeros) == 0:
                 zeros += 1
-            if zeros == min(left, _ZEROS):
+            if zeros == enough:
                 return followers, 0, mains
+            if zeros == here:
+                return -2, at + enough, mains
             if left < peek:
                 return -1, 0, mains
             size = 0

@@ -55,6 +55,8 @@ NO_BASE = -(1 << 62)
 
 LONGEST_FILL = 4096
 """A longer run of the fill byte is split into several frames, so that frames do not depend on the window."""
+ZEROS = 64
+"""Zero bytes, or as many as the file has left, that show that no more frames follow."""
 _NO_NUMBERS = np.empty(0, np.int64)
 _ROOM = 1 << 16
 """Frames that one call of a scanner finds at most."""
@@ -170,10 +172,11 @@ def scanner(spec: FrameSpec, *, prefixed: bool = False) -> Scan:
             return 1
         why, size, kind = peek_at(buf, at, left)
         if why == ZERO:
-            for i in range(at, at + min(here, 64)):
+            zeros = min(left, ZEROS)
+            for i in range(at, at + min(here, zeros)):
                 if load_u8(buf, i) != 0:
                     return 0
-            return 1
+            return 1 if here >= zeros else -zeros
         if why == NEED:
             return int(-size)
         if why != END or size > left:

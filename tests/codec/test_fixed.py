@@ -247,6 +247,15 @@ def test_any_window_gives_the_same_rows(
     assert walked(1 << 12) == walked(1 << 20)
 
 
+def test_entries_after_damage_longer_than_a_window_are_found_where_they_start() -> None:
+    checked = codec(impossible=(lambda entries: entries["near"] < 0, "an invalid entry"))
+    for length in range(2000, 2010):
+        sound = range(length, length + 800)
+        data = pairs(*([-1] * length), *sound, *([-1] * length), *sound)
+        read = Specimen.of(data, checked, f"{0:020d}.pairs").read(mode="DROPMALFORMED", window=1 << 12)
+        assert read.table["far"].to_pylist() == [*sound, *sound]
+
+
 @given(st.integers(0, 3 << 16), st.integers(0, 3 << 16), st.binary(min_size=1, max_size=300))
 def test_content_of_a_range_ends_after_its_last_byte_that_is_not_zero(
     start: int, at: int, content: bytes

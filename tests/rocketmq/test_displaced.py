@@ -26,6 +26,7 @@ from logwright.codec.rocketmq.formats.commitlog.codec import CODEC
 from logwright.codec.rocketmq.formats.commitlog.layout import BODY, MESSAGE, V1, body_crc
 from logwright.codec.rocketmq.store.log import LogFile, Run
 from logwright.roundtrip import laws
+from logwright.roundtrip.specimen import Specimen
 
 pytestmark = pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
 SIZE = 4096
@@ -419,6 +420,16 @@ def test_parts_of_a_file_with_displaced_messages_give_the_same_rows(store: Path)
             changed_data, "rocketmq.commitlog", sizes=range(1, 4200, 150), name=file.name
         )
         assert verdict, str(verdict)
+
+
+def test_copies_before_a_displaced_message_prove_it_in_any_window(store: Path) -> None:
+    """The last message is displaced by a copy of all before it, whose claims are below its own."""
+    file = logs(store)[0]
+    place, last = messages(file)[-1]
+    copied = 2 * file.read_bytes()[:place] + last + bytes(SIZE)
+    specimen = Specimen.of(copied, "rocketmq.commitlog", file.name)
+    counts = [specimen.read(window=window).table.num_rows for window in (1 << 20, 4096)]
+    assert counts == 2 * [len(messages(file))]
 
 
 def test_displaced_messages_that_prove_nothing_take_linear_time(tmp_path: Path) -> None:

@@ -68,6 +68,20 @@ def test_record_after_damage_must_follow_in_order() -> None:
     assert dict(fault.lost) == {"first_zxid": 2, "last_zxid": 5 << 32 | 1}
 
 
+def test_earlier_records_after_damage_count_if_they_lead_to_the_end_of_the_log() -> None:
+    """A window that ends among them does not decide it, and more of them than a node can hold count in any case."""
+    new = log_of(*(payload_of(zxid) for zxid in range(700, 710)))
+    old = b"".join(record_of(payload_of(zxid)) for zxid in range(1, 200))
+    many = np.tile(np.frombuffer(old, np.uint8), records.LONGEST_DATA // len(old) + 1).tobytes()
+    for earlier, ending, counts in (
+        (old, b"", True), (old, bytes(20_000), True), (old, b"\xff" * 20_000, False), (many, b"\xff" * 50, True),
+    ):  # fmt: skip
+        specimen = specimen_of(new + b"\xff" * 50 + earlier + ending, "log.700")
+        expected = 10 + len(earlier) // 49 * counts
+        for window in (4096, 10_000, 1 << 22):
+            assert specimen.read(window=window).table.num_rows == expected
+
+
 def test_lost_zxid_range_at_the_start_and_the_end() -> None:
     data = log_of(payload_of(5), payload_of(6), payload_of(7))
     broken = with_damage(data, 16 + 20, b"\xff")

@@ -193,7 +193,9 @@ class EntryLog(DigestedCodec):
         data, stop = window.data, context.damaged - window.offset
         if not 0 <= stop < at or context.damaged < HEADER_SIZE:
             return -1, 0
-        end = self._claimed_end(window, at, context)
+        end, need = self.claimed_end(window, at, context)
+        if need:
+            return -1, need
         left = min(window.size - window.offset, stop + self.spec.length.reach) - stop
         here = min(len(data) - stop, left)
         if end >= 0 or left < self.spec.length.low or context.searched + here > _SEARCHED:

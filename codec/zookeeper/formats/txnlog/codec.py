@@ -219,9 +219,9 @@ class TxnLog(Codec):
                 return place, max(need, LEAST)
             if self._plausible(window, place, context):
                 return place, 0
-            end, ends_well = records.chain(window, place, context.prefixes)
-            if ends_well:
-                return place, 0
+            end, is_own, need = records.chain(window, place, context.prefixes)
+            if is_own or need:
+                return place, need
             at = end
 
     def _plausible(self, window: Window, place: int, context: TxnLogContext) -> bool:

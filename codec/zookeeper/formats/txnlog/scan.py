@@ -39,6 +39,8 @@ LEAST = layout.OVERHEAD + layout.TXN_HEADER
 """Size of the shortest record that holds a transaction."""
 MOST = 256 << 20
 """A larger payload is regarded as damage, whatever `jute.maxbuffer` was."""
+LONGEST_DATA = 2 << 20
+"""A longer chain of records is no data of a node, unless `jute.maxbuffer` was larger than its default."""
 REACH = 64 << 10
 """Bytes in which the end of a record is searched for by its checksum."""
 _KNOWN = np.array(
@@ -161,12 +163,16 @@ def true_end(buf: Bytes, at: int, stop: int) -> int:
     return -1
 
 
-def chain(window: Window, at: int, prefixes: Prefixes | None) -> tuple[int, bool]:
-    """Return where the chain of good records at `at` ends, and whether that is, or may be, the end of the log."""
+def chain(window: Window, at: int, prefixes: Prefixes | None) -> tuple[int, bool, int]:
+    """Follow the chain of good records at `at`. Return where it ends, whether it is the log's own, because it leads to the end of the log or
+    is longer than the data of a node; and how many bytes from `at` on have to be known to tell, if they are more than the window has."""
     scanned = SCANNER.frames(window, at, prefixes=prefixes)
-    if scanned.why == scanner.ZERO:
-        return scanned.stop, not window.data[scanned.stop : scanned.stop + BODY].any()
-    return scanned.stop, scanned.why in (scanner.END, scanner.NEED)
+    size = scanned.stop - at
+    if scanned.why == scanner.NEED and size < LONGEST_DATA:
+        return scanned.stop, False, size + scanned.need
+    if scanned.why == scanner.ZERO and size < LONGEST_DATA:
+        return scanned.stop, not window.data[scanned.stop : scanned.stop + BODY].any(), 0
+    return scanned.stop, scanned.why == scanner.END or size >= LONGEST_DATA, 0
 
 
 def fits_in(zxid: int, before: int, between: int) -> bool:
