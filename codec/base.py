@@ -194,6 +194,10 @@ class Codec(ABC):
         """
         return None, None
 
+    def is_independent(self, context: Any) -> bool:
+        """Return whether the frames of the last scan are read alike by a task that does not know those before them."""
+        return True
+
     @abstractmethod
     def resync(self, window: Window, at: int, context: Any) -> tuple[int, int]:
         """Find the next frame at or after `at`.

@@ -157,6 +157,10 @@ class FramedCodec(FrameFormat):
             base = self._claims(window, context)
             known = base == NO_BASE or not place
             context.displaced = 0 if known else displacement_of(self._scanner, window, at, base)
+            if not known:
+                # What follows claims no position before this one, as if the frames before had been read.
+                low, high = context.claims
+                context.claims = max(low, base + at + context.displaced), high
         claims = self._claims(window, context)
         good = self._scanner.frames(window, at + header, claims, check=check, prefixes=prefixes)
         beyond = bool(context.displaced) and len(good.end) and int(good.end[-1]) + claims > context.claims[1]
@@ -249,6 +253,10 @@ class FramedCodec(FrameFormat):
         return "checksum mismatch"
 
     # After damage
+
+    def is_independent(self, context: Any) -> bool:
+        # Displaced frames may be copies of earlier ones.
+        return not context.displaced
 
     def resync(self, window: Window, at: int, context: Any) -> tuple[int, int]:
         data = window.data

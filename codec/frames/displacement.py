@@ -102,11 +102,11 @@ def claim_of(spec: FrameSpec, data: Bytes, at: int) -> int | None:
 
 
 def displacement_of(scanner: Scanner, window: Window, at: int, base: int) -> int:
-    """Return the displacement of the frame at `window.data[at]`, or 0 if there is no undamaged frame."""
+    """Return the displacement of the frame at `window.data[at]`, or 0 if no undamaged frame that claims a position is there."""
     claim = claim_of(scanner.spec, window.data, at)
     by = 0 if claim is None else claim - base - at
-    left = window.size - window.offset - at
-    return by if by and scanner.first(window.data, at, left, base + by) else 0
+    kinds = scanner.frames(window, at, base + by, most=1).head["frame_kind"] if by else ()
+    return by if len(kinds) and kinds[0] == MAIN else 0
 
 
 def displacement_text(field: str, by: int) -> str:

@@ -186,6 +186,8 @@ class Walk:
         self.size = file.size
         self.start, self.stop = start, stop
         self.covered = start
+        self.broken = False
+        """Whether `starts` met damage before the last frame."""
         self.prefetched: Callable[[int, int], Bytes | None] | None = None
         """`(at, need)`: bytes from `at` on that were read ahead, `need` or more unless the file ends; None without such."""
         self.full = max(codec.window if step is None else step, _HEAD)
@@ -313,9 +315,8 @@ class Walk:
         return replace(frames, damage=known.damage)
 
     def starts(self) -> Iterator[tuple[Int64s, Frames | None]]:
-        """Iterate over the places where frames start, by their lengths alone, with the frames that fit the window.
-
-        The walk jumps over longer frames. For planning splits.
+        """Iterate over the places where a task may begin to read: where frames start, by their lengths alone, with the frames that fit the
+        window. The walk jumps over longer frames, and ends at damage (`broken` if frames follow). `checked_starts` goes on after it.
         """
         at, need, self._step = self.start, _HEAD, min(_AFTER_DAMAGE, self.full)
         self._prepare()
@@ -325,7 +326,8 @@ class Walk:
             frames = self.codec.scan(window, inside, self.context, check=False)
             place = window.offset + frames.stop
             if len(frames):
-                yield frames.start + window.offset, frames
+                if self.codec.is_independent(self.context):
+                    yield frames.start + window.offset, frames
                 self._step = min(self._step * 2, self.full)
             if self._cut is not None and frames.damage is None:
                 left = len(window.data) - frames.stop
@@ -333,9 +335,11 @@ class Walk:
                     yield np.array([place], np.int64), None
                     at = place + frames.need
                 else:
-                    at = self._recover(self._cut.fault(self.codec.name, place))
+                    self.broken = True
+                    return
             elif frames.damage is not None:
-                at = self._recover(frames.damage)
+                self.broken = self._recover(frames.damage) < self.end
+                return
             elif place > at and (frames.need or not window.final):
                 at, need = place, frames.need if _HEAD < frames.need <= _AFTER_DAMAGE else _HEAD
             elif frames.need > len(window.data) - inside and not window.final:
@@ -344,6 +348,12 @@ class Walk:
                 self._step = 2 * _HEAD
             else:
                 return
+
+    def checked_starts(self) -> Iterator[tuple[Int64s, Frames]]:
+        """Iterate over the same places, which are the starts of good frames, past damage."""
+        for item in self:
+            if isinstance(item, Stretch) and len(item.frames) and self.codec.is_independent(self.context):
+                yield item.frames.start + item.window.offset, item.frames
 
     def _own(self, frames: Frames, window: Window) -> Stretch:
         """Return the frames and faults that start before `stop`."""

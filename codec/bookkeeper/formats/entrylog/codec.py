@@ -68,6 +68,7 @@ _SERVED = "the bookie serves it; clients refuse it"
 _SEARCHED = 64 << 20
 """Limit of the bytes in which ends of damaged entries are searched by digest, for each pass over a file."""
 _NUMBERS = ("entry_size", "ledger_id", "entry_id", "last_add_confirmed", "length")
+_UNDAMAGED = 1 << 62
 _PLANNED = 1 << 15
 """Rows of which the sizes are computed at a time."""
 _NEAR, _STRIPE = 1 << 12, 1 << 7
@@ -101,7 +102,7 @@ class EntryLogContext(DigestedContext):
 
     map: LedgersMap | None = None
     direct: bool = False
-    first_damage: int = 1 << 62
+    first_damage: int = _UNDAMAGED
     """Where the first scan stopped at damage."""
     searched: int = 0
     """Bytes searched so far for ends of damaged entries."""
@@ -162,6 +163,10 @@ class EntryLog(DigestedCodec):
         if check and not window.offset + at and len(frames):
             frames.faults = [*frames.faults, *self._header_faults(context)]
         return frames
+
+    def is_independent(self, context: EntryLogContext) -> bool:
+        # After damage, entries without a confirmed digest are refused.
+        return context.first_damage == _UNDAMAGED
 
     def _header_faults(self, context: EntryLogContext) -> Iterator[Fault]:
         """Yield the faults of the header and the map. A bookie scans a file whose map it cannot read."""

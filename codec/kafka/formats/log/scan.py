@@ -89,6 +89,7 @@ def why_stopped(data: Bytes, at: int, left: int) -> tuple[int, int]:
 def scan(window: Window, at: int, context: LogContext, *, check: bool = True) -> Frames:
     """Find entries from `window.data[at]` on. See `Codec.scan`."""
     # A misplaced batch ends the scan, and what was scanned after it is scanned again. After damage there may be many of them.
+    context.begins = window.offset + at if context.begins is None else context.begins
     most = _AFTER_DAMAGE if check and context.damaged is not None else None
     parts = []
     while True:
@@ -240,6 +241,8 @@ def _check_order(window: Window, frames: Frames, context: LogContext) -> None:
         return
     at = window.offset + int(frames.start[0])
     before = context.last_offset if context.last_offset is not None and at >= context.last_end else None
+    if before is None and 0 < at == context.begins:
+        before = int64(int(frames.header["base_offset"][0]) - 1)
     low = 0 if context.base_offset is None else context.base_offset
     high = (1 << 63) - 1
     if context.base_offset is not None:

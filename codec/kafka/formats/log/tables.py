@@ -241,6 +241,8 @@ class LogContext:
     # State between windows.
     holes: bool = False
     """Offsets are missing within or between batches, as after compaction. Only known with `snapshots`."""
+    begins: int | None = None
+    """Where the first scan began: at 0, or at a good batch."""
     last_offset: int | None = None
     """The highest offset of the batches before `last_end`, a position in the file."""
     last_end: int = 0

@@ -203,6 +203,9 @@ class RecordCodec(Codec):
     """The part of a codec that handles physical and logical records."""
 
     checksum = "CRC-32C"
+    sequential = (
+        True  # what is credible after damage depends on the records before it, in its block and in the file
+    )
     pattern: re.Pattern[str]
     rows: Table
     records: Table = RECORDS

@@ -195,6 +195,10 @@ class ZooKeeperSnapshot(Codec):
         context.expanded, context.inner = expanded, SnapshotContext(context.options, context.zxid)
         self.prepare(lambda offset, length: data[offset : offset + length], len(data), context.inner)
 
+    def is_independent(self, context: SnapshotContext) -> bool:
+        # Where the nodes end is known before the first scan, unless the file is damaged.
+        return context.shape is not None and context.shape.ending is not None
+
     def resync(self, window: Window, at: int, context: SnapshotContext) -> tuple[int, int]:
         if context.compression != "none":
             return -1, 0
