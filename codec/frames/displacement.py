@@ -105,7 +105,9 @@ def displacement_of(scanner: Scanner, window: Window, at: int, base: int) -> int
     """Return the displacement of the frame at `window.data[at]`, or 0 if no undamaged frame that claims a position is there."""
     claim = claim_of(scanner.spec, window.data, at)
     by = 0 if claim is None else claim - base - at
-    kinds = scanner.frames(window, at, base + by, most=1).head["frame_kind"] if by else ()
+    if not by:
+        return 0
+    kinds = scanner.frames(window, at, base + by, most=1).head["frame_kind"]
     return by if len(kinds) and kinds[0] == MAIN else 0
 
 
