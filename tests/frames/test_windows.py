@@ -1,4 +1,4 @@
-"""What is found past damage does not depend on the window in which it is searched."""
+"""Search past damage: the result does not depend on the window."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def positions(codec: str, name: str, data: bytes) -> list[int]:
         for window in (SMALL, LARGE)
     )
     assert small.to_pylist() == large.to_pylist()
-    found: list[int] = small.to_pylist()
-    return found
+    places: list[int] = small.to_pylist()
+    return places
 
 
 def unit_of_size(size: int, content: bytes) -> bytes:
@@ -51,6 +51,6 @@ def test_zeros_follow_a_padding_record_if_there_are_enough_of_them(zeros: int) -
     head = HEADER.pack({"version": 4}) + 3 * RECORD.pack({"ledger_id": 1, "entry_id": FENCE})
     padding = SMALL - 8 - len(head)
     data = head + PADDING.pack({"length": PADDING_MASK, "pad_length": padding - 8}) + bytes(padding - 8)
-    found = positions("bookkeeper.journal", "1.txn", data + bytes(zeros) + b"\x01" * 500)
-    assert found == [0, 8, 28, 48, *([68] if zeros >= 64 else [])]
+    places = positions("bookkeeper.journal", "1.txn", data + bytes(zeros) + b"\x01" * 500)
+    assert places == [0, 8, 28, 48, *([68] if zeros >= 64 else [])]
     assert positions("bookkeeper.journal", "1.txn", data + bytes(zeros)) == [0, 8, 28, 48, 68]
