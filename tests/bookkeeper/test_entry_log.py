@@ -291,3 +291,20 @@ def test_ledgers_map_whose_ids_are_damaged_is_no_entry(
     scan = lw.scan(path, mode="DROPMALFORMED")
     assert scan.to_table().num_rows == len(rows)
     assert [fault.offset for _, fault in scan.report.faults if fault.severity is Severity.ERROR] == [at]
+
+
+@pytest.mark.parametrize("payload", [88, 100])
+def test_wrong_size_loses_one_entry_wherever_it_ends(payload: int, tmp_path: Path) -> None:
+    """It may end where a later entry begins, or at bytes that look like one. The digest shows the right end."""
+    path, numbers = tmp_path / "1.log", range(60)
+    rows = [
+        {"ledger_id": 1, "entry_id": n, "last_add_confirmed": n - 1, "length": payload * (n + 1), "payload": bytes(payload)}
+        for n in numbers
+    ]  # fmt: skip
+    lw.write(rows, path, "bookkeeper.entrylog")
+    data, at = path.read_bytes(), 1024 + 5 * (payload + 40)
+    sizes = [*range(37, 2000, 7), *range(payload + 36, 20 * (payload + 40), payload + 40)]
+    for size in set(sizes) - {payload + 36}:
+        damaged = data[:at] + size.to_bytes(4, "big") + data[at + 4 :]
+        read = Specimen.of(damaged, "bookkeeper.entrylog", path.name).read(columns="entry_id")
+        assert read.table["entry_id"].to_pylist() == [n for n in numbers if n != 5], size

@@ -83,11 +83,16 @@ def entry_rule(buf: Buffer, at: int, end: int, check: int) -> int:
 
 
 @kernel("const u1[], i8")
+def has_ids(buf: Buffer, at: int) -> bool:
+    """Return whether the ids of an entry are consistent, whatever its size."""
+    entry, confirmed = load_i64be(buf, at + 12), load_i64be(buf, at + 20)
+    return load_i64be(buf, at + 4) >= 0 and entry >= 0 and -1 <= confirmed <= entry
+
+
+@kernel("const u1[], i8")
 def is_plausible(buf: Buffer, at: int) -> bool:
     """Return whether the header fields of an entry are consistent. The search after damage requires this of a candidate."""
-    entry, confirmed, size = load_i64be(buf, at + 12), load_i64be(buf, at + 20), load_u32be(buf, at)
-    ids = load_i64be(buf, at + 4) >= 0 and entry >= 0
-    return ids and -1 <= confirmed <= entry and load_i64be(buf, at + 28) >= size - 32 - HMAC
+    return has_ids(buf, at) and load_i64be(buf, at + 28) >= load_u32be(buf, at) - 32 - HMAC
 
 
 @kernel("const u1[], i8, i8, i8")
