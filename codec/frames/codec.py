@@ -260,14 +260,16 @@ class FramedCodec(FrameFormat):
 
     def resync(self, window: Window, at: int, context: Any) -> tuple[int, int]:
         data = window.data
-        known, need = self.content_end(window, at, context)
-        exact = known >= 0 or (isinstance(self.spec.claims, Position) and self.base(context) is not None)
-        limit = known
-        if known < 0 and not need:
+        end, need = self.content_end(window, at, context)
+        if end >= 0:
+            return (-1, 0) if window.offset + end >= window.size else (end, 0)
+        limit = -1
+        if not need:
             limit, need = self.claimed_end(window, at, context)
         if need:
             return at, need
-        moved = self._displaced(window, at, limit, context) if exact and known < 0 else None
+        exact = isinstance(self.spec.claims, Position) and self.base(context) is not None
+        moved = self._displaced(window, at, limit, context) if exact else None
         if moved is not None:
             context.displaced, context.moved = (context.displaced, False) if moved.need else (moved.by, True)
             return moved.place, moved.need

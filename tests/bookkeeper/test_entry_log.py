@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -293,18 +294,41 @@ def test_ledgers_map_whose_ids_are_damaged_is_no_entry(
     assert [fault.offset for _, fault in scan.report.faults if fault.severity is Severity.ERROR] == [at]
 
 
-@pytest.mark.parametrize("payload", [88, 100])
-def test_wrong_size_loses_one_entry_wherever_it_ends(payload: int, tmp_path: Path) -> None:
-    """It may end where a later entry begins, or at bytes that look like one. The digest shows the right end."""
-    path, numbers = tmp_path / "1.log", range(60)
+def written(tmp_path: Path, name: str, payloads: Sequence[bytes], ledger: int = 1) -> Specimen:
+    """Return a file with these entries of a ledger."""
+    totals = itertools.accumulate(map(len, payloads))
     rows = [
-        {"ledger_id": 1, "entry_id": n, "last_add_confirmed": n - 1, "length": payload * (n + 1), "payload": bytes(payload)}
-        for n in numbers
-    ]  # fmt: skip
-    lw.write(rows, path, "bookkeeper.entrylog")
-    data, at = path.read_bytes(), 1024 + 5 * (payload + 40)
-    sizes = [*range(37, 2000, 7), *range(payload + 36, 20 * (payload + 40), payload + 40)]
+        {"ledger_id": ledger, "entry_id": n, "last_add_confirmed": n - 1, "length": total, "payload": payload}
+        for n, (payload, total) in enumerate(zip(payloads, totals, strict=True))
+    ]
+    codec = NAME if name.endswith(".log") else "bookkeeper.journal"
+    lw.write(rows, tmp_path / name, codec)
+    return Specimen.of(tmp_path / name)
+
+
+@pytest.mark.parametrize(("name", "start"), [("1.log", 1024), ("1.txn", 512)])
+@pytest.mark.parametrize("payload", [88, 100])
+def test_wrong_size_loses_one_entry_wherever_it_ends(
+    name: str, start: int, payload: int, tmp_path: Path
+) -> None:
+    """It may end where a later entry begins, or at bytes that look like one. The digest shows the right end."""
+    specimen = written(tmp_path, name, 60 * [bytes(payload)])
+    data, at = specimen.all_bytes(), start + 5 * (payload + 40)
+    sizes = [*range(37, 2000, 7), *range(payload + 36, 20 * (payload + 40), payload + 40), 8000, 9000]
     for size in set(sizes) - {payload + 36}:
-        damaged = data[:at] + size.to_bytes(4, "big") + data[at + 4 :]
-        read = Specimen.of(damaged, "bookkeeper.entrylog", path.name).read(columns="entry_id")
-        assert read.table["entry_id"].to_pylist() == [n for n in numbers if n != 5], size
+        damaged = specimen.with_bytes(data[:at] + size.to_bytes(4, "big") + data[at + 4 :])
+        read = damaged.read(columns="entry_id").table["entry_id"].to_pylist()
+        assert read == [n for n in range(60) if n != 5], size
+
+
+@pytest.mark.parametrize("size", [0, 1 << 20])
+def test_entries_inside_of_a_payload_are_not_read_if_the_size_around_them_is_wrong(
+    size: int, tmp_path: Path
+) -> None:
+    inner = written(tmp_path, "2.log", 10 * [b"inner"], ledger=9).all_bytes()
+    specimen = written(tmp_path, "1.log", [inner if n == 5 else b"payload" for n in range(20)])
+    data, at = specimen.all_bytes(), 1024 + 5 * (len(b"payload") + 40)
+    damaged = specimen.with_bytes(data[:at] + size.to_bytes(4, "big") + data[at + 4 :])
+    read = damaged.read(columns="ledger_id,entry_id").table
+    assert set(read["ledger_id"].to_pylist()) == {1}
+    assert read["entry_id"].to_pylist() == [n for n in range(20) if n != 5]

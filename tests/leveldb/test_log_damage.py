@@ -233,3 +233,13 @@ def test_search_without_prior_knowledge() -> None:
     assert CODEC.scan(window, 0, context).damage is not None
     assert context.resume is not None
     assert CODEC.resync(window, 12, context) == (11 + FIRST_END, 0)
+
+
+def test_wrong_length_that_leads_to_a_later_record_loses_one_record() -> None:
+    records = [record(FULL, batch(n, (b"key", b"value"))) for n in range(1, 30)]
+    data, size = b"".join(records), len(records[0])
+    for later in range(2, 20):
+        length = (later * size - HEADER).to_bytes(2, "little")
+        damaged = data[: 5 * size + 4] + length + data[5 * size + 6 :]
+        read = log_specimen(damaged).read(columns="sequence").table["sequence"].to_pylist()
+        assert read == [n for n in range(1, 30) if n != 6]

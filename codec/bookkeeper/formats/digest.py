@@ -26,7 +26,7 @@ from logwright.codec.frames.specification import CERTAIN
 from logwright.codec.host import host
 from logwright.codec.kernels.crc32 import crc32_update
 from logwright.codec.kernels.crc32c import crc32c_bytes, crc32c_update
-from logwright.codec.kernels.intrinsics import load_u32be
+from logwright.codec.kernels.intrinsics import load_i64be, load_u32be
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.option import Option
 
@@ -64,6 +64,36 @@ def matching_digest(buf: Bytes, at: int, end: int) -> int:
             if crc32_update(head, buf, body + CRC32, end) == load_u32be(buf, body + CRC32C):
                 return CRC32
     return 0
+
+
+@kernel("const u1[], i8")
+def has_ids(buf: Bytes, at: int) -> bool:
+    """Return whether the ids of an entry are consistent. Its size, which may be wrong, is at `buf[at]`."""
+    entry, confirmed = load_i64be(buf, at + 12), load_i64be(buf, at + 20)
+    return load_i64be(buf, at + 4) >= 0 and entry >= 0 and -1 <= confirmed <= entry
+
+
+@kernel("const u1[], i8, i8, i8")
+def entry_end(buf: Bytes, at: int, first: int, end: int) -> int:
+    """Return the end of the entry at `buf[at]` at which a CRC matches; -1 if none matches.
+
+    Ends from `first` to `end` are tried.
+    """
+    if end - at < 32 + CRC32C:
+        return -1
+    stored = load_u32be(buf, at + 32)
+    low = load_u32be(buf, at + 36) if end - at >= 40 else 0
+    ours = crc32c_update(0, buf, at, at + 32)
+    theirs = crc32_update(0, buf, at, at + 32)
+    p = at + 32 + CRC32C
+    for q in range(p, end + 1):
+        if q > p:
+            ours = crc32c_update(ours, buf, q - 1, q)
+            if q > at + 32 + CRC32:
+                theirs = crc32_update(theirs, buf, q - 1, q)
+        if q >= first and (ours == stored or (stored == 0 and q >= at + 40 and theirs == low)):
+            return q
+    return -1
 
 
 @kernel("const u1[], const i8[], const i8[], i8[]")

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from logwright.codec import address
+from logwright.codec import address, plural
 from logwright.codec.arrays import Bytes, Int64s
 from logwright.codec.base import Codec
 from logwright.codec.bookkeeper.formats import entry_fields
@@ -29,11 +29,14 @@ from logwright.codec.bookkeeper.formats.digest import (
     UNKNOWN,
     Digests,
     all_match,
+    entry_end,
+    has_ids,
     hmac_matches,
     hmac_of,
     matching_digest,
 )
 from logwright.codec.bookkeeper.formats.entries import EntryWriter
+from logwright.codec.fault import Fault, Kind
 from logwright.codec.frames import scanner
 from logwright.codec.frames.codec import FramedCodec, Part
 from logwright.codec.frames.format import FramedContext
@@ -49,6 +52,8 @@ from logwright.codec.window import Around, Frames, Window
 _SIZE = 4
 SAMPLE = 1 << 20
 """Bytes at the start of a file from which the digest types of ledgers are learned before the first row."""
+_SEARCHED = 64 << 20
+"""Limit of the bytes in which ends of damaged entries are searched by digest, for each pass over a file."""
 _HOLES = 64
 """Damaged ranges that a sample passes."""
 
@@ -59,6 +64,10 @@ class DigestedContext(FramedContext):
 
     digests: Digests = field(default_factory=Digests)
     writer: EntryWriter | None = None
+    searched: int = 0
+    """Bytes searched so far for ends of damaged entries."""
+    sought: int = -1
+    """The damaged entry for which more bytes were requested."""
     sized: tuple[Part, Int64s] | None = None
     """The last frames, and the sizes of their digests."""
 
@@ -76,6 +85,72 @@ class DigestedCodec(FramedCodec):
         context.digests = Digests(password, None if kind is None else SIZES[kind], hints.get("ledgers"))
         context.writer = EntryWriter(self.name, password, kind)
         return context
+
+    def scan(self, window: Window, at: int, context: Any, *, check: bool = True) -> Frames:
+        frames = super().scan(window, at, context, check=check)
+        if not check or not len(frames) or all_match(frames.header["verdict"]):
+            return frames
+        return self._up_to_wrong_size(window, frames, context)
+
+    def _up_to_wrong_size(self, window: Window, frames: Frames, context: Any) -> Frames:
+        """Return the frames up to an entry whose CRC matches at an earlier end: its size is wrong, and what follows that end is not its
+        content."""
+        with_crc = [ledger for ledger, size in context.digests.known.items() if size in (CRC32C, CRC32)]
+        head = frames.header
+        wrong = (
+            (head["verdict"] < CERTAIN)
+            & (head["frame_kind"] == scanner.MAIN)
+            & np.isin(head["ledger_id"], with_crc)
+        )
+        for i in np.flatnonzero(wrong).tolist():
+            start, end = int(frames.start[i]), int(frames.end[i])
+            if context.searched + end - start > _SEARCHED:
+                break
+            context.searched += end - start
+            right = entry_end(window.data, start + _SIZE, start + self.spec.length.low, end - 1)
+            if right >= 0:
+                place = context.damaged = window.offset + start
+                size, found = end - start - _SIZE, plural.count(right - start - _SIZE, "byte")
+                text = f"{self.spec.length.field} is {size}, but the digest matches {found}"
+                system = self.systems[scanner.UNFOLLOWED]
+                damage = Fault(self.name, place, right - start, Kind.LENGTH, text, system=system)
+                faults = [fault for fault in frames.faults if fault.offset < place]
+                return replace(frames.pick(slice(0, i)), stop=start, need=0, damage=damage, faults=faults)
+        return frames
+
+    def content_end(self, window: Window, at: int, context: Any) -> tuple[int, int]:
+        """Return the end of the damaged entry: by its digest, else by its length, if a frame starts there.
+
+        Frames inside the entry are its content, even if they reach exactly to its end: payloads may be entry logs.
+        """
+        data, stop = window.data, context.damaged - window.offset
+        if not 0 <= stop < at or not context.damaged:
+            return -1, 0
+        by_length, need = self.claimed_end(window, at, context)
+        if need:
+            return -1, need
+        # A wrong length may end where a later entry does.
+        left = (
+            by_length if by_length >= 0 else min(window.size - window.offset, stop + self.spec.length.reach)
+        ) - stop
+        here = min(len(data) - stop, left)
+        if left < self.spec.length.low or context.searched + here > _SEARCHED:
+            return by_length, 0
+        if here < left and context.sought != context.damaged:
+            context.sought = context.damaged
+            return -1, left - (at - stop)
+        if here < self.spec.length.low or not has_ids(data, stop):
+            return by_length, 0
+        end = at - 1
+        while True:
+            end = entry_end(data, stop + 4, end + 1, stop + here)
+            context.searched += end - stop if end >= 0 else here
+            behind = window.size - window.offset - end
+            if end < 0 or not behind or self._follows(window, end, behind, context):
+                return end if end >= 0 else by_length, 0
+
+    def _follows(self, window: Window, end: int, left: int, context: Any) -> bool:
+        return self._scanner.first(window.data, end, left, prefixes=context.prefixes)
 
     def digest_sizes(self, part: Part, context: Any) -> Int64s:
         """Return the size of the digest of each entry, `MISMATCH` or `UNKNOWN`; another number for frames that are not entries."""

@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec import plural
 from logwright.codec.arrays import Bools, Bytes, Int64s
 from logwright.codec.bookkeeper.formats import digest, entry_fields
 from logwright.codec.bookkeeper.formats.digest import (
@@ -37,8 +36,6 @@ from logwright.codec.bookkeeper.formats.entrylog.layout import (
     MARKER,
     NAME,
     SPECIFICATION,
-    entry_end,
-    has_ids,
 )
 from logwright.codec.bookkeeper.formats.entrylog.ledgersmap import (
     LedgersMap,
@@ -61,15 +58,12 @@ from logwright.codec.frames.codec import Part
 from logwright.codec.frames.format import POSITION
 from logwright.codec.frames.scanner import MAIN
 from logwright.codec.frames.scanner import MARKER as MARKER_KIND
-from logwright.codec.frames.specification import CERTAIN
 from logwright.codec.kernels.intrinsics import load_i32be
 from logwright.codec.option import Option, parse_bool
 from logwright.codec.table import Column, Table
 from logwright.codec.window import Chunk, Frames, Window
 
 _SERVED = "the bookie serves it; clients refuse it"
-_SEARCHED = 64 << 20
-"""Limit of the bytes in which ends of damaged entries are searched by digest, for each pass over a file."""
 _NUMBERS = ("entry_size", "ledger_id", "entry_id", "last_add_confirmed", "length")
 _UNDAMAGED = 1 << 62
 _PLANNED = 1 << 15
@@ -107,10 +101,6 @@ class EntryLogContext(DigestedContext):
     direct: bool = False
     first_damage: int = _UNDAMAGED
     """Where the first scan stopped at damage."""
-    searched: int = 0
-    """Bytes searched so far for ends of damaged entries."""
-    sought: int = -1
-    """The damaged entry for which more bytes were requested."""
 
 
 class EntryLog(DigestedCodec):
@@ -161,37 +151,10 @@ class EntryLog(DigestedCodec):
 
     def scan(self, window: Window, at: int, context: EntryLogContext, *, check: bool = True) -> Frames:
         frames = super().scan(window, at, context, check=check)
-        if check and len(frames) and not all_match(frames.header["verdict"]):
-            frames = self._up_to_wrong_size(window, frames, context)
         if context.damaged >= 0:
             context.first_damage = min(context.first_damage, context.damaged)
         if check and not window.offset + at and len(frames):
             frames.faults = [*frames.faults, *self._header_faults(context)]
-        return frames
-
-    def _up_to_wrong_size(self, window: Window, frames: Frames, context: EntryLogContext) -> Frames:
-        """Return the frames up to an entry whose CRC matches at an earlier end: its size is wrong, and what follows that end is not its
-        content."""
-        with_crc = [
-            ledger for ledger, size in context.digests.known.items() if size in (digest.CRC32C, digest.CRC32)
-        ]
-        head = frames.header
-        wrong = (
-            (head["verdict"] < CERTAIN) & (head["frame_kind"] == MAIN) & np.isin(head["ledger_id"], with_crc)
-        )
-        for i in np.flatnonzero(wrong).tolist():
-            start, end = int(frames.start[i]), int(frames.end[i])
-            if context.searched + end - start > _SEARCHED:
-                break
-            context.searched += end - start
-            right = entry_end(window.data, start + 4, start + self.spec.length.low, end - 1)
-            if right >= 0:
-                text = f"entry_size is {end - start - 4}, but the digest matches {plural.count(right - start - 4, 'byte')}"
-                system = self.systems[scanner.UNFOLLOWED]
-                place = context.damaged = window.offset + start
-                damage = Fault(NAME, place, right - start, Kind.LENGTH, text, system=system)
-                faults = [fault for fault in frames.faults if fault.offset < place]
-                return replace(frames.pick(slice(0, i)), stop=start, need=0, damage=damage, faults=faults)
         return frames
 
     def is_independent(self, context: EntryLogContext) -> bool:
@@ -219,40 +182,6 @@ class EntryLog(DigestedCodec):
                 fault, detail=text, severity=Severity.WARNING, system="the bookie skips them byte by byte"
             )
         return fault
-
-    def content_end(self, window: Window, at: int, context: EntryLogContext) -> tuple[int, int]:
-        """Return the end of the damaged entry: by its digest, else by its length, if a frame starts there.
-
-        Frames inside the entry are its content, even if they reach exactly to its end: payloads may be entry logs.
-        """
-        data, stop = window.data, context.damaged - window.offset
-        if not 0 <= stop < at or context.damaged < HEADER_SIZE:
-            return -1, 0
-        by_length, need = self.claimed_end(window, at, context)
-        if need:
-            return -1, need
-        # A wrong length may end where a later entry does.
-        left = (
-            by_length if by_length >= 0 else min(window.size - window.offset, stop + self.spec.length.reach)
-        ) - stop
-        here = min(len(data) - stop, left)
-        if left < self.spec.length.low or context.searched + here > _SEARCHED:
-            return by_length, 0
-        if here < left and context.sought != context.damaged:
-            context.sought = context.damaged
-            return -1, left - (at - stop)
-        if here < self.spec.length.low or not has_ids(data, stop):
-            return by_length, 0
-        end = at - 1
-        while True:
-            end = entry_end(data, stop + 4, end + 1, stop + here)
-            context.searched += end - stop if end >= 0 else here
-            behind = window.size - window.offset - end
-            if end < 0 or not behind or self._follows(window, end, behind, context):
-                return end if end >= 0 else by_length, 0
-
-    def _follows(self, window: Window, end: int, left: int, context: EntryLogContext) -> bool:
-        return self._scanner.first(window.data, end, left, prefixes=context.prefixes)
 
     def confirms(
         self, window: Window, at: int, size: int, before: npt.NDArray[Any], context: EntryLogContext

@@ -5,12 +5,10 @@ Source: `DefaultEntryLogger`, `EntryLogManagerBase` and `storage.directentrylogg
 
 from __future__ import annotations
 
-from logwright.codec.bookkeeper.formats.digest import CRC32, CRC32C, HMAC, matching_digest
+from logwright.codec.bookkeeper.formats.digest import HMAC, has_ids, matching_digest
 from logwright.codec.bookkeeper.formats.entries import LARGEST, REACH, SMALLEST
 from logwright.codec.describe import I32BE, I64BE, Bytes, Field, Int, Repeated, Struct
 from logwright.codec.frames.specification import CERTAIN, IMPOSSIBLE, PLAUSIBLE, FrameSpec, Length, Marker
-from logwright.codec.kernels.crc32 import crc32_update
-from logwright.codec.kernels.crc32c import crc32c_update
 from logwright.codec.kernels.intrinsics import Bytes as Buffer
 from logwright.codec.kernels.intrinsics import load_i64be, load_u32be
 from logwright.codec.kernels.kernel import kernel
@@ -83,39 +81,9 @@ def entry_rule(buf: Buffer, at: int, end: int, check: int) -> int:
 
 
 @kernel("const u1[], i8")
-def has_ids(buf: Buffer, at: int) -> bool:
-    """Return whether the ids of an entry are consistent, whatever its size."""
-    entry, confirmed = load_i64be(buf, at + 12), load_i64be(buf, at + 20)
-    return load_i64be(buf, at + 4) >= 0 and entry >= 0 and -1 <= confirmed <= entry
-
-
-@kernel("const u1[], i8")
 def is_plausible(buf: Buffer, at: int) -> bool:
     """Return whether the header fields of an entry are consistent. The search after damage requires this of a candidate."""
     return has_ids(buf, at) and load_i64be(buf, at + 28) >= load_u32be(buf, at) - 32 - HMAC
-
-
-@kernel("const u1[], i8, i8, i8")
-def entry_end(buf: Buffer, at: int, first: int, end: int) -> int:
-    """Return the end of the entry at `buf[at]` at which a CRC matches; -1 if none matches.
-
-    Ends from `first` to `end` are tried.
-    """
-    if end - at < 32 + CRC32C:
-        return -1
-    stored = load_u32be(buf, at + 32)
-    low = load_u32be(buf, at + 36) if end - at >= 40 else 0
-    ours = crc32c_update(0, buf, at, at + 32)
-    theirs = crc32_update(0, buf, at, at + 32)
-    p = at + 32 + CRC32C
-    for q in range(p, end + 1):
-        if q > p:
-            ours = crc32c_update(ours, buf, q - 1, q)
-            if q > at + 32 + CRC32:
-                theirs = crc32_update(theirs, buf, q - 1, q)
-        if q >= first and (ours == stored or (stored == 0 and q >= at + 40 and theirs == low)):
-            return q
-    return -1
 
 
 SPECIFICATION = FrameSpec(

@@ -247,21 +247,22 @@ def true_end(buf: Bytes, pos: int, stop: int, block_end: int) -> int:
     """Return the end of a physical record with a wrong checksum or length, or -1 if it is unknown.
 
     Either its length leads to the start of another record or to the end of the block or file, or its checksum is right for another length.
+    A wrong length may lead to the start of a later record, so the checksum comes first.
     """
     if stop - pos < HEADER:
         return -1
     after = pos + HEADER + load_u16le(buf, pos + _LENGTH)
-    if after <= stop and (
+    leads = after <= stop and (
         block_end - after < HEADER or after == stop or sound(buf, after, stop, block_end) >= 0
-    ):
-        return after
+    )
     stored = load_u32le(buf, pos)
     crc = crc32c(buf, pos + _TYPE, pos + HEADER)
-    for end in range(pos + HEADER, stop):
-        if masked(crc) == stored:
+    for end in range(pos + HEADER, after if leads else stop + 1):
+        if masked(crc) == stored and (not leads or sound(buf, end, stop, block_end) >= 0):
             return end
-        crc = crc32c_update(crc, buf, end, end + 1)
-    return stop if masked(crc) == stored else -1
+        if end < stop:
+            crc = crc32c_update(crc, buf, end, end + 1)
+    return after if leads else -1
 
 
 @kernel("const u1[], i8, i8, i8")
