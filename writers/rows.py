@@ -10,26 +10,37 @@ from typing import Any
 
 import pyarrow as pa
 
+from logwright.codec.deferred import compute as pc
 from logwright.codec.fault import UsageError, did_you_mean
 from logwright.codec.table import Table
+from logwright.readers.stream import CORRUPT
 
 BATCH_ROWS = 1 << 16
 """Maximum number of rows passed to a builder or encoder at a time."""
 
+_PLACE = CORRUPT[1].name
+_INDEXABLE = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+"""Types whose values PyArrow can look up in a dictionary, instead of those it cannot."""
+
 _ACCEPTED = "Pass an object with an Arrow stream (pyarrow, pandas, Polars, DuckDB), a list of dicts, or record batches"
 
 
-def batches(data: Any, table: Table | None = None) -> Iterator[pa.RecordBatch]:
+def batches(data: Any, table: Table | None = None, *, damaged: bool = False) -> Iterator[pa.RecordBatch]:
     """Iterate over the rows of `data`: any object with an Arrow stream, dicts of values by column, or record batches and tables.
 
     Dicts are converted to the column types of `table`, if given. Unknown columns are passed through if at least one is known. Nothing is
-    read ahead.
+    read ahead. Rows that mode `PERMISSIVE` returns for damaged regions are refused unless `damaged`.
     """
+    seen = 0
     for batch in _batches(data, table):
+        _refuse_repeated(batch.schema.names)
         if table is not None:
             _refuse_unknown(batch.schema.names, table)
+        if not damaged:
+            _refuse_damaged(batch, seen)
+        seen += batch.num_rows
         for start in range(0, batch.num_rows, BATCH_ROWS):
-            yield batch.slice(start, BATCH_ROWS)
+            yield _decoded(batch.slice(start, BATCH_ROWS))
 
 
 def _batches(data: Any, table: Table | None) -> Iterable[pa.RecordBatch]:
@@ -62,15 +73,51 @@ def _batches(data: Any, table: Table | None) -> Iterable[pa.RecordBatch]:
     return _mixed(data, table)
 
 
-def whole(data: Any, table: Table) -> pa.Table:
-    """Return all rows, for encoders that need them at once."""
-    tables = [pa.Table.from_batches([batch]) for batch in batches(data, table)]
+def whole(data: Any, table: Table, *, damaged: bool = False) -> pa.Table:
+    """Return all rows, as `batches`, for encoders that need them at once."""
+    tables = [pa.Table.from_batches([batch]) for batch in batches(data, table, damaged=damaged)]
     if not tables:
         return table.schema().empty_table()
     try:
         return pa.concat_tables(tables, promote_options="permissive")
     except pa.ArrowException as error:
         raise UsageError(f"the batches have columns of different types: {error}") from None
+
+
+def _decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Decode the columns that are dictionary-encoded or run-end-encoded."""
+    for place, field in enumerate(batch.schema):
+        kind, column = field.type, batch.column(place)
+        try:
+            if pa.types.is_dictionary(kind):
+                values = column.dictionary.cast(_INDEXABLE.get(kind.value_type, kind.value_type))
+                column = pa.DictionaryArray.from_arrays(column.indices, values).dictionary_decode()
+            elif pa.types.is_run_end_encoded(kind):
+                column = pc.run_end_decode(column)
+            else:
+                continue
+        except pa.ArrowException as error:
+            raise UsageError(f"column {field.name!r}: cannot decode {kind}: {error}") from None
+        batch = batch.set_column(place, field.name, column)
+    return batch
+
+
+def _refuse_damaged(batch: pa.RecordBatch, seen: int) -> None:
+    if _PLACE not in batch.schema.names or batch.column(_PLACE).null_count == batch.num_rows:
+        return
+    row = pc.index(batch.column(_PLACE).is_valid(), True).as_py()
+    raise UsageError(
+        f"row {seen + row} stands for the damaged region at byte {batch.column(_PLACE)[row].as_py()}, and has no values",
+        advice=f"Read with mode=DROPMALFORMED, or drop the rows where {_PLACE} is not null",
+    )
+
+
+def _refuse_repeated(names: Sequence[str]) -> None:
+    for name in names if len(set(names)) < len(names) else ():
+        if names.count(name) > 1:
+            raise UsageError(
+                f"there are {names.count(name)} columns {name!r}", advice="Rename or drop all but one"
+            )
 
 
 def _refuse_unknown(names: Sequence[str], table: Table) -> None:

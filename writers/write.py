@@ -179,7 +179,7 @@ def _write_file(
     table = codec.table_of("rows", context)
     all_rows = rows.whole(data, table)
     others = [
-        None if part is None else rows.whole(part, codec.tables[name])
+        None if part is None else rows.whole(part, codec.tables[name], damaged=True)
         for part, name in ((frames, "frames"), (file, "file"))
     ]
     # Encode in a thread while earlier bytes are written: all rows are in memory.

@@ -65,6 +65,52 @@ def test_rows_may_be_a_foreign_arrow_array_of_structs() -> None:
     assert offsets(Foreign()) == [1, 2, 3]
 
 
+@pytest.mark.parametrize(
+    "values", [pa.string(), pa.large_string(), pa.string_view(), pa.binary_view()], ids=str
+)
+def test_encoded_columns_are_decoded(values: pa.DataType) -> None:
+    keys = pa.array(["a", "b", "a"]).cast(values)
+    encoded = pa.DictionaryArray.from_arrays(pa.array([0, 1, None], pa.uint8()), keys)
+    runs = pa.RunEndEncodedArray.from_arrays(pa.array([2, 3], pa.int32()), pa.array([7, 8]))
+    data = pa.table({"key": encoded, "offset": runs, "more": pa.array([1, 1, 2]).dictionary_encode()})
+    (batch,) = rows.batches(data.slice(1), TABLE)
+    assert batch.to_pydict() == {"key": [_raw("b", values), None], "offset": [7, 8], "more": [1, 2]}
+
+
+def _raw(text: str, kind: pa.DataType) -> str | bytes:
+    return text.encode() if kind == pa.binary_view() else text
+
+
+def test_categorical_columns_of_polars_are_decoded() -> None:
+    for kind in (polars.Categorical, polars.Enum(["x", "y"])):
+        (batch,) = rows.batches(polars.DataFrame({"key": polars.Series(["x", "y"], dtype=kind)}), TABLE)
+        assert batch.column("key").to_pylist() == ["x", "y"]
+
+
+def test_encoded_column_that_cannot_be_decoded_is_refused() -> None:
+    beyond = pa.DictionaryArray.from_arrays(pa.array([0, 5], pa.int8()), pa.array(["x", "y"]), safe=False)
+    with pytest.raises(UsageError, match="column 'key': cannot decode dictionary"):
+        list(rows.batches(pa.table({"key": beyond}), TABLE))
+
+
+@pytest.mark.parametrize("table", [TABLE, None])
+def test_columns_of_the_same_name_are_refused(table: Table | None) -> None:
+    data = pa.table([pa.array([1]), pa.array([2])], ["key", "key"])
+    with pytest.raises(UsageError, match="there are 2 columns 'key'"):
+        list(rows.batches(data, table))
+
+
+def test_rows_of_damaged_regions_are_refused() -> None:
+    places = pa.array([None, None, 327, None], pa.int64())
+    data = pa.table({"key": ["a", "b", None, "c"], "_corrupt_offset": places})
+    with pytest.raises(
+        UsageError, match="row 2 stands for the damaged region at byte 327.*mode=DROPMALFORMED"
+    ):
+        list(rows.batches(data.to_batches(max_chunksize=2), TABLE))
+    assert rows.whole(data, TABLE, damaged=True).num_rows == 4
+    assert rows.whole(data.slice(0, 2), TABLE).num_rows == 2
+
+
 def test_no_rows_have_the_schema_of_the_table() -> None:
     assert offsets([]) == []
     assert offsets(pandas.DataFrame({"offset": []})) == []
