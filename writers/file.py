@@ -14,7 +14,7 @@ from logwright.codec import registry
 from logwright.codec.fault import ExistsError, StorageError, UsageError
 from logwright.codec.store.roots import Roots
 from logwright.codec.window import Chunk
-from logwright.readers.paths import Path, expand, is_directory
+from logwright.readers.paths import Path, expand
 from logwright.readers.source import STDIN, is_remote, local_path
 from logwright.writers.filesystem import (
     FileSystem,
@@ -156,13 +156,21 @@ def whole_file(
         raise
 
 
-def refuse_inside(path: str, sources: Path | Sequence[Path]) -> None:
-    """Raise `UsageError` if the file `path` would be in one of the directories that it is made from."""
+def refuse_own_input(path: str, sources: Path | Sequence[Path], if_exists: str) -> None:
+    """Raise `UsageError` if the result at `path` would replace an input, or would be in an input directory."""
+    if path == STDIN or is_remote(path):
+        return
     files = LocalFileSystem()
+    result = files.real(local_path(path))
     for source in expand(sources):
-        if source == STDIN or is_remote(source) or not is_directory(source):
+        if source == STDIN or is_remote(source):
             continue
-        if files.real(path).startswith(f"{files.real(local_path(source)).rstrip('/')}/"):
+        own = files.real(local_path(source))
+        if result == own or (if_exists == "overwrite" and own.startswith(f"{result.rstrip('/')}/")):
+            raise UsageError(
+                "the result would replace its input", path=path, advice="Pass another path, and replace it afterwards"
+            )
+        if result.startswith(f"{own.rstrip('/')}/"):
             raise UsageError(
                 "the result cannot be written into the input directory",
                 path=path,

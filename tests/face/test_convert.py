@@ -282,6 +282,32 @@ def test_segment_and_batch_sizes_are_changed(tmp_path: Path) -> None:
         lw.convert(source, tmp_path / "d" / "orders-0", block_size="1k")
 
 
+def test_input_is_never_replaced(tmp_path: Path) -> None:
+    source = plain(tmp_path / "logs" / "orders-0")
+    (tmp_path / "link-0").symlink_to(source)
+    segment = source / "00000000000000000000.log"
+    before = contents(tmp_path / "logs")
+    cases: list[tuple[Path, Path, dict[str, Any]]] = [
+        (source, source, {"limit": 3}),
+        (source, tmp_path / "link-0", {"compression_type": "zstd"}),
+        (tmp_path / "link-0", source, {}),
+        (source, tmp_path / "logs", {"codec": "kafka.logdir"}),
+        (segment, segment, {"limit": 3}),
+        (segment, source, {"codec": "kafka.partition"}),
+    ]
+    for own, target, words in cases:
+        with pytest.raises(lw.UsageError, match="would replace its input"):
+            lw.convert(own, target, if_exists="overwrite", **words)
+    with pytest.raises(lw.UsageError, match="would replace its input"):
+        lw.convert(source, source, if_exists="append", offsets="assign")
+    assert run("dump", str(segment), "-o", str(segment), "--format", "jsonl", "--if-exists", "overwrite") == 2
+    assert contents(tmp_path / "logs") == before
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    return {str(file): file.read_bytes() for file in sorted(path.rglob("*")) if file.is_file()}
+
+
 def test_leveldb_databases_are_converted(tmp_path: Path) -> None:
     rows = pa.table({"key": [b"k%04d" % n for n in range(2000)], "value": [b"v%d" % n for n in range(2000)]})
     lw.write(rows, tmp_path / "a", "leveldb.db")

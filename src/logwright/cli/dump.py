@@ -54,7 +54,7 @@ def command(
     """Print the rows of files or directories."""
     import logwright as lw
     from logwright.formats.sink import ENDINGS, Sink, format_of
-    from logwright.writers.file import refuse_inside
+    from logwright.writers.file import refuse_own_input
 
     paths, options = paths_and_options(path)
 
@@ -63,7 +63,7 @@ def command(
     else:
         assert out is not None
         kind = kind or format_of(out)
-        refuse_inside(out, paths)
+        refuse_own_input(out, paths, if_exists)
     if kind is None:
         raise lw.UsageError(
             "the format is unknown from the ending of the name",

@@ -40,7 +40,10 @@ def convert(
     Returns `{"files": [...], "rows": n, "report": Report of the input or None, "written": Written or None, "notes": sentences on data missing
     in the result}`. Raises `LogwrightError` as `scan` and `write` do; `UsageError` if both are table files, `ExistsError` if the target exists.
     """
+    from logwright.writers.file import refuse_own_input
+
     source, target, jobs = text_of(source), text_of(target), number("jobs", jobs, 1)
+    refuse_own_input(target, source, if_exists)
     if flag("compact", compact):
         reading = {"view": view, "columns": columns, "filter": filter, "limit": limit, "as_system": as_system}
         _refuse_with_compact({**reading, "rows_only": rows_only or None}, mode, if_exists, jobs)

@@ -48,9 +48,8 @@ def to_tables(
     *, view: str | None, columns: Any, **reading: Any,
 ) -> dict[str, Any]:  # fmt: skip
     from logwright.readers.resolve import configuration, resolve
-    from logwright.writers.file import refuse_inside, whole_file
+    from logwright.writers.file import whole_file
 
-    refuse_inside(target, source)
     exact = not rows_only and view is None and os.path.isfile(source) and configuration(source) is None
     if exact:
         # The frames table holds all rows, so it must not accompany a selection.
