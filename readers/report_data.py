@@ -189,6 +189,9 @@ class ReportData(Mapping[str, Any]):
         """The files that a repair can make again from the others."""
         self.repair_loss: int | None = None
         """Number of rows that a repair would lose, if known, including rows that are lost already."""
+        self.rows_lost = 0
+        """Number of rows that a repair has lost, as far as known."""
+        self.loss_known = True
         self.healed: frozenset[tuple[str, int]] = frozenset()
         """Damage from which a repair loses no row, as file and offset."""
         self.flags: Mapping[Verb, str] = {}
@@ -377,6 +380,15 @@ class ReportData(Mapping[str, Any]):
             warnings = [*verdict["warnings"], *self.system["warnings"]]
             self.system = {**self.system, "warnings": list(dict.fromkeys(warnings))}
 
+    def count_ranges(self, kept: int, cut: int, losses: Sequence[int | None]) -> None:
+        """Set the number of lost rows, and note how many ranges are `kept` and `cut` if that is more than are listed."""
+        self.rows_lost, self.loss_known = sum(loss or 0 for loss in losses), None not in losses
+        for label, total in (("kept", kept), ("removed", cut)):
+            if total > self.max_faults:
+                self.notes.append(
+                    f"of {total:,} ranges {label}, the first {self.max_faults:,} are listed (max_faults)"
+                )
+
     def become(self, other: ReportData) -> None:
         """Replace the content by that of another report, keeping the notes."""
         notes = [note for note in self.notes if note not in other.notes]
@@ -422,12 +434,11 @@ class ReportData(Mapping[str, Any]):
         """Return the summary as one of several stores. Its files are listed with all others."""
         repaired = {}
         if self.cut is not None or self.error is not None:
-            lost = [cut["rows_lost"] for cut in self.cut or ()]
             repaired = {
                 "out": self.out,
                 "error": self.error,
                 "incomplete": self.incomplete,
-                "rows_lost": None if None in lost or self.error else sum(lost),
+                "rows_lost": self.rows_lost if self.loss_known and not self.error else None,
             }
         return {
             **self._summary(),

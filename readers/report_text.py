@@ -124,11 +124,13 @@ def _findings(report: ReportData) -> Iterator[str]:
         if group.fault.system and group.fault.system != last_system and report.system is None:
             last_system = group.fault.system
             yield f"{indent}{last_system}"
-    if len(grave) > len(shown):
-        yield f"  and {len(grave) - len(shown)} more (--json lists all)"
+    unlisted = report.faults_total - len(report.faults)
+    listed = f"--json lists the first {len(report.faults):,}" if unlisted else "--json lists all"
+    if len(grave) > len(shown) or (grave and unlisted):
+        yield f"  and {len(grave) - len(shown) + unlisted:,} more ({listed})"
     left = report.faults_total - sum(group.alike + group.beside + 1 for group in shown)
     if not grave and left > 0:
-        yield f"  and {count(left, 'more note')} (--json lists all)"
+        yield f"  and {count(left, 'more note')} ({listed})"
 
 
 def _restored(group: _Shown, report: ReportData) -> bool:
@@ -214,9 +216,8 @@ def _state(report: ReportData) -> str:
 
 def _consequences(report: ReportData) -> Iterator[str]:
     """Iterate over the lines on the total loss and on what the system would do."""
-    losses = [fault for fault in _lasting(report) if fault.lost or fault.rows_lost]
-    rows, least = _rows_lost(losses)
-    if len(losses) > 1 and rows:
+    rows, least = _rows_lost([report])
+    if len(_losses(report)) > 1 and rows:
         yield f"  lost in total: {least}{count(rows, report.nouns[0])}"
     if report.system is not None:
         yield f"  {system(report.system, report)}"
@@ -293,7 +294,8 @@ def _effect(report: ReportData) -> str:
     if None in losses:
         return "loses only damaged data"
     known = sum(loss for loss in losses if loss is not None)
-    return f"loses {count(known, report.nouns[0]) if known else 'nothing'}"
+    least = "at least " if report.faults_total > len(report.faults) else ""
+    return f"loses {least + count(known, report.nouns[0]) if known else 'nothing'}"
 
 
 def _more(report: ReportData) -> str:
@@ -359,7 +361,7 @@ def _repaired(report: ReportData, width: int) -> Iterator[str]:
         f"{count(report.rows, _noun(report))} kept",
     ]
     yield f"{_shown_path(report)}  {', '.join(summary)}"
-    changed.sort(key=_removed, reverse=True)
+    changed.sort(key=lambda part: part.rows_lost, reverse=True)
     shown = [*failed, *changed][:_TARGETS]
     wide = min(max((len(_short(part, report)) for part in shown), default=0), width // 2)
     for part in shown:
@@ -367,21 +369,17 @@ def _repaired(report: ReportData, width: int) -> Iterator[str]:
         if part.error is not None:
             yield f"  {name}  FAILED   {part.error}"
             continue
-        lost = [cut["rows_lost"] for cut in part.cut or ()]
-        known = sum(rows or 0 for rows in lost)
-        rows = f"{count(known, part.nouns[0])} lost"
-        if None in lost or (part.incomplete and not known):
-            rows = f"at least {rows}" if known else f"an unknown number of {plural(part.nouns[0])} lost"
+        rows = f"{count(part.rows_lost, part.nouns[0])} lost"
+        if not part.loss_known or (part.incomplete and not part.rows_lost):
+            rows = (
+                f"at least {rows}" if part.rows_lost else f"an unknown number of {plural(part.nouns[0])} lost"
+            )
         yield f"  {name}  damaged  {rows}, {count(part.rows, part.nouns[0])} kept"
     if len(failed) + len(changed) > len(shown):
         yield f"  and {len(failed) + len(changed) - len(shown)} more (--json lists all)"
     yield from (f"  {note}" for note in report.notes)
     if report.next:
         yield f"  {report.next}"
-
-
-def _removed(part: ReportData) -> int:
-    return sum(cut["rows_lost"] or 0 for cut in part.cut or ())
 
 
 def _severity_key(part: ReportData) -> tuple[int, bool, int, int, str]:
@@ -409,7 +407,7 @@ def _short(part: ReportData, report: ReportData) -> str:
 
 def _in_all(report: ReportData) -> Iterator[str]:
     """Iterate over the lines on the total loss and on the system's verdict for all stores."""
-    rows, least = _rows_lost(fault for part in report.parts for fault in _lasting(part))
+    rows, least = _rows_lost(report.parts)
     if rows:
         yield f"  lost in total: {least}{count(rows, _noun(report))}"
     if report.system is not None and not report.system["opens"]:
@@ -457,11 +455,20 @@ def _lasting(report: ReportData) -> list[Fault]:
     return [fault for path, fault in report.faults if (path, fault.offset) not in report.healed]
 
 
-def _rows_lost(faults: Iterable[Fault]) -> tuple[int, str]:
+def _rows_lost(reports: Iterable[ReportData]) -> tuple[int, str]:
     """Return the known number of lost rows, and "at least " if there may be more."""
-    losses = [fault for fault in faults if fault.lost or fault.rows_lost]
-    known = [fault.rows_lost for fault in losses if fault.rows_lost is not None]
-    return sum(known), "" if len(known) == len(losses) else "at least "
+    rows, least = 0, ""
+    for report in reports:
+        for fault in _losses(report):
+            rows += fault.rows_lost or 0
+            least = "at least " if fault.rows_lost is None else least
+        if report.faults_total > len(report.faults):
+            least = "at least "
+    return rows, least
+
+
+def _losses(report: ReportData) -> list[Fault]:
+    return [fault for fault in _lasting(report) if fault.lost or fault.rows_lost]
 
 
 def _line(part: ReportData, room: int) -> str:
@@ -471,7 +478,7 @@ def _line(part: ReportData, room: int) -> str:
     faults = [fault for _, fault in part.faults if fault.severity is not Severity.INFO]
     worst = min(faults, key=lambda fault: _RANK[fault.severity])
     after = []
-    rows, least = _rows_lost(_lasting(part))
+    rows, least = _rows_lost([part])
     if rows:
         after.append(f"lost: {least}{count(rows, part.nouns[0])}")
     elif any(fault.rows_lost for fault in faults):

@@ -50,6 +50,7 @@ else:
 
 _TABLE_MAGICS = (b"PAR1", b"ARROW1")
 _TABLE_ENDINGS = (".csv", ".jsonl", ".ndjson")
+_JSON_OBJECT = b'{"'
 _CONFIGURATION = 1 << 20
 """Limit of the size of a configuration file."""
 
@@ -366,9 +367,13 @@ def _file(
 def _refuse_table(path: str, name: str, head: bytes) -> None:
     """Raise `UsageError` for a file that is a table, by its first bytes or the ending of its name."""
     ending = os.path.splitext(name)[1].lower()
+    if path == STDIN and head.startswith(_JSON_OBJECT):
+        ending = ".jsonl"
     if not head.startswith(_TABLE_MAGICS) and ending not in _TABLE_ENDINGS:
         return
-    if ending == ".csv":
+    if path == STDIN:
+        advice = "Save it as a file whose name ends in .jsonl, .parquet or .arrow, and convert that"
+    elif ending == ".csv":
         advice = "CSV is written, not read, since it keeps no types; use .parquet, .arrow or .jsonl"
     else:
         advice = f"To write it as native files: logwright convert {shlex.quote(path)} TARGET --codec NAME"

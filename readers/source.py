@@ -115,6 +115,9 @@ class LocalSource(_Rescued):
             os.close(self._open[0])
             self._open[0] = -1
 
+    def reopened(self, path: str) -> LocalSource:
+        return LocalSource(path, os.dup(self._open[0]), self.size)
+
     def __del__(self) -> None:
         if hasattr(self, "_rescuer"):
             self.close()
@@ -135,6 +138,9 @@ class MemorySource(_Closing):
     def pread(self, offset: int, length: int) -> Bytes:
         # A copy, since kernels are compiled for writable arrays, like those of files.
         return self._data[offset : offset + max(0, length)].copy()
+
+    def reopened(self, path: str) -> MemorySource:
+        return MemorySource(memoryview(self._data.data), path)
 
 
 class ArrowSource(_Rescued):
@@ -193,7 +199,7 @@ def open_source(path: str, shown: str | None = None, rescue: Rescue = STANDARD) 
     """Open a file for reading. `shown` is the path for messages, if different; `rescue` says how to read from a failing disk."""
     seen = path if shown is None else shown
     if path == STDIN:
-        return _spool(sys.stdin.buffer, "stdin" if shown is None else shown)
+        return _standard_input("stdin" if shown is None else shown)
     if is_remote(path):
         system, inner = file_system(path)
         try:
@@ -250,7 +256,19 @@ def _begun(fd: int, shown: str) -> bytes:
     return first
 
 
-def _spool(stream: BinaryIO, shown: str, begun: bytes = b"") -> Source:
+_stdin: tuple[BinaryIO, LocalSource | MemorySource] | None = None
+
+
+def _standard_input(shown: str) -> Source:
+    """Return all of standard input. It is read once and kept, since a command may open its input several times."""
+    global _stdin
+    stream = sys.stdin.buffer
+    if _stdin is None or _stdin[0] is not stream:
+        _stdin = stream, _spool(stream, shown)
+    return _stdin[1].reopened(shown)
+
+
+def _spool(stream: BinaryIO, shown: str, begun: bytes = b"") -> LocalSource | MemorySource:
     """Read all of a stream that cannot be read by position, into memory or an unnamed temporary file. `begun` has been read already."""
     try:
         first = begun + stream.read(_SPOOL)

@@ -72,6 +72,7 @@ def _tell(
         {"file": path, "offset": extent.start, "length": extent.stop - extent.start} for extent in kept[:room]
     ]
     report.cut = [removed_entry(extent, path, saved) for extent in cuts[:room]]
+    report.count_ranges(len(kept), len(cuts), [removed.rows_lost for removed in cuts])
     report.rows_kept = rows
     would = "would be " if request.dry_run and cuts else ""
     report.notes.append(f"{would}{edited(cuts, report.nouns[0])}")

@@ -168,7 +168,9 @@ def refuse_own_input(path: str, sources: Path | Sequence[Path], if_exists: str) 
         own = files.real(local_path(source))
         if result == own or (if_exists == "overwrite" and own.startswith(f"{result.rstrip('/')}/")):
             raise UsageError(
-                "the result would replace its input", path=path, advice="Pass another path, and replace it afterwards"
+                "the result would replace its input",
+                path=path,
+                advice="Pass another path, and replace it afterwards",
             )
         if result.startswith(f"{own.rstrip('/')}/"):
             raise UsageError(

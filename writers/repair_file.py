@@ -193,8 +193,10 @@ class _Repair(FileWriter):
                 source.close()
         if self._correct:
             note_corrections(report, found_in([report]), "would be " if dry_run else "")
-        report.kept = [{"file": target.path, "offset": at, "length": end - at} for at, end in kept]
-        report.cut = [removed_entry(removed, target.path, saved_to) for removed in cut]
+        room = report.max_faults
+        report.kept = [{"file": target.path, "offset": at, "length": end - at} for at, end in kept[:room]]
+        report.cut = [removed_entry(removed, target.path, saved_to) for removed in cut[:room]]
+        report.count_ranges(len(kept), len(cut), [removed.rows_lost for removed in cut])
         report.rows_kept = rows
         report.incomplete = any(removed.rows_lost != 0 for removed in cut)
         self._say(cut, bool(corrections), rows, out, backup, dry_run)

@@ -126,9 +126,8 @@ def fill_report(
         removed_entry(replace(Removed.damaged(name, fault), why=fault.detail), name, None) | where(0)
         for name, fault in missing[: max(0, room - len(report.cut))]
     ]
-    for label, total in (("kept", len(done.kept)), ("removed", len(done.cut))):
-        if total > room:
-            report.notes.append(f"of {total:,} ranges {label}, the first {room:,} are listed (max_faults)")
+    losses = [*(cut.rows_lost for cut in done.cut), *(fault.rows_lost for _, fault in missing)]
+    report.count_ranges(len(done.kept), len(done.cut), losses)
     report.rows_kept = summary.rows
     report.ids = dict(summary.ids)
     report.result_files = sorted({*done.written, *done.untouched})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 from pathlib import Path
@@ -280,6 +281,30 @@ def test_segment_and_batch_sizes_are_changed(tmp_path: Path) -> None:
         lw.convert(source, tmp_path / "b" / "orders-0")
     with pytest.raises(lw.UsageError, match="unknown option 'block_size'"):
         lw.convert(source, tmp_path / "d" / "orders-0", block_size="1k")
+
+
+def test_standard_input_is_read_once_and_opened_several_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    segment = plain(tmp_path / "a" / "orders-0") / "00000000000000000000.log"
+    for limit in (8 << 20, 100):
+        monkeypatch.setattr("logwright.readers.source._SPOOL", limit)  # more goes to a temporary file
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(segment.read_bytes())))
+        lw.convert("-", tmp_path / str(limit), codec="kafka.log")
+        assert (tmp_path / str(limit)).read_bytes() == segment.read_bytes()
+    lw.convert("-", tmp_path / "copy-0", codec="kafka.partition")
+    assert lw.diff(segment, tmp_path / "copy-0", columns="key").equal
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet", "arrow"])
+def test_table_on_standard_input_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    table = tmp_path / f"rows.{form}"
+    lw.convert(plain(tmp_path / "orders-0"), table)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(table.read_bytes())))
+    with pytest.raises(lw.UsageError, match=r"this is a table file.* Save it as a file"):
+        lw.convert("-", tmp_path / "copy-0", codec="kafka.partition")
 
 
 def test_input_is_never_replaced(tmp_path: Path) -> None:

@@ -195,6 +195,22 @@ def test_duplicated_batch_gives_no_row_twice() -> None:
     assert decoded.encoded() == decoded.data
 
 
+def test_each_copy_of_a_batch_is_a_duplicate() -> None:
+    decoded = DecodedLog(THREE[0] + 3 * THREE[1] + THREE[2] + THREE[2])
+    assert decoded.offsets == [0, 1, 2, 3, 4, 5]
+    assert [fault.rows_lost for fault in decoded.damage] == [0, 0, 0]
+    assert all("it is a duplicate of an earlier batch" in fault.detail for fault in decoded.damage)
+
+
+def test_batch_in_order_that_is_scanned_again_is_no_duplicate_of_itself() -> None:
+    log_context, data = context(), window(THREE[0] + THREE[1])
+    assert len(CODEC.scan(data, 0, log_context)) == 2
+    log_context.last_offset, log_context.last_end = 5, 0
+    (fault,) = [CODEC.scan(data, len(THREE[0]), log_context).damage]
+    assert fault is not None
+    assert "duplicate" not in fault.detail
+
+
 def test_impossible_offsets_confirmed_by_the_next_batch_are_a_warning() -> None:
     decoded = DecodedLog(batch(3) + batch(4), name=f"{4:020}.log")
     assert [fault.kind for fault in decoded.faults] == [Kind.ORDER]

@@ -284,6 +284,12 @@ def test_text_of_many_faults() -> None:
     assert "  lost in total: 66 rows" in lines
 
 
+def test_text_says_what_is_not_listed() -> None:
+    lines = str(report(*(fault(1000000 * i, rows_lost=i) for i in range(1, 31)), max_faults=20)).splitlines()
+    assert "  and 22 more (--json lists the first 20)" in lines
+    assert "  lost in total: at least 210 rows" in lines
+
+
 def test_text_of_several_inputs() -> None:
     """One line each, the worst first, and what the system would do with all of them."""
     merged = Report("/data/logs")

@@ -47,6 +47,12 @@ def test_single_file_keeps_its_good_frames(store: Path, tmp_path: Path) -> None:
     assert read_files(store) == DAMAGED
 
 
+def test_lists_of_a_single_file_are_capped_and_counts_exact(store: Path, tmp_path: Path) -> None:
+    report = lw.repair(store / "003.toy", tmp_path / "new.toy", max_faults=1)
+    assert (len(report["kept"]), len(report["cut"])) == (1, 1)
+    assert "of 2 ranges kept, the first 1 are listed" in report.text()
+
+
 def test_single_file_in_place(store: Path, tmp_path: Path) -> None:
     assert "would be removed" in lw.repair(store / "003.toy", dry_run=True).text()
     with pytest.raises(lw.UsageError, match="outside"):

@@ -103,9 +103,7 @@ def test_columns_of_the_same_name_are_refused(table: Table | None) -> None:
 def test_rows_of_damaged_regions_are_refused() -> None:
     places = pa.array([None, None, 327, None], pa.int64())
     data = pa.table({"key": ["a", "b", None, "c"], "_corrupt_offset": places})
-    with pytest.raises(
-        UsageError, match="row 2 stands for the damaged region at byte 327"
-    ):
+    with pytest.raises(UsageError, match="row 2 stands for the damaged region at byte 327"):
         list(rows.batches(data.to_batches(max_chunksize=2), TABLE))
     assert rows.whole(data, TABLE, damaged=True).num_rows == 4
     assert rows.whole(data.slice(0, 2), TABLE).num_rows == 2

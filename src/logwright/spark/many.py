@@ -347,6 +347,7 @@ def own_files(
 def _result(path: str, paths: Sequence[str], report: Report, out: str | None) -> dict[str, Any]:
     return {
         "path": path, "paths": list(paths), "out": out, "error": None, "incomplete": report.incomplete, "notes": report.notes,
+        "rows_lost": report.rows_lost if report.loss_known else None,
         "report": report.to_dict(), "changed": report.changed, "ids": report.ids, "result_files": list(report.result_files),
     }  # fmt: skip
 
@@ -410,8 +411,7 @@ def merge(
             merged["ok"] = False
         else:
             target |= {name: report[name] for name in ("ok", "live", *_SUMS)}
-            lost = [cut["rows_lost"] for cut in report["cut"] or ()]
-            target |= {"cuts": len(lost), "rows_lost": None if None in lost else sum(lost)}
+            target |= {"cuts": len(report["cut"] or ()), "rows_lost": result["rows_lost"]}
             merged["ok"] &= report["ok"]
             for name in _SUMS:
                 merged[name] += report[name]

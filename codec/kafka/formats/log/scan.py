@@ -254,12 +254,21 @@ def _check_order(window: Window, frames: Frames, context: LogContext) -> None:
     )
     if fine and at >= context.misplaced_end and (filled or not _is_in_question(window, frames)):
         context.last_offset, context.last_end = top, window.offset + int(frames.end[-1])
+        _note_last(window, frames, context)
         return
     count = _look_closer(window, frames, before, low, high, context)
     if count:
         last = frames.header["last_offset"].astype(np.int64)
         context.last_offset = int(last.max() if before is None else max(before, last.max()))
         context.last_end = window.offset + int(frames.end[count - 1])
+        _note_last(window, frames, context)
+
+
+def _note_last(window: Window, frames: Frames, context: LogContext) -> None:
+    position = window.offset + int(frames.start[-1])
+    if context.last_batch is None or context.last_batch[0] < position:
+        head = frames.header[-1]
+        context.last_batch = position, int(head["base_offset"]), int(head["crc"])
 
 
 @kernel("const u1[], i8, i8, i8, i8")
@@ -404,14 +413,18 @@ class _Order:
         """End the scan at a batch whose base_offset cannot be right. The batches around it show what is lost with it."""
         head, context, due = self.frames.header[i], self.context, self._due()
         same = (self.base[:i] == self.base[i]) & (self.frames.header["crc"][:i] == head["crc"])
-        if same.any():
-            text += "; it is a duplicate of an earlier batch"
+        duplicate, before = bool(same.any()), context.last_batch
         fault = self._fault(i, text, _UNCOVERED)
+        if before is not None and before[0] < fault.offset:
+            duplicate |= before[1:] == (int(head["base_offset"]), int(head["crc"]))
+        if duplicate:
+            context.last_batch = fault.offset, int(head["base_offset"]), int(head["crc"])
+            fault = replace(fault, detail=f"{text}; it is a duplicate of an earlier batch")
         if follower is None and fault.offset + fault.length >= self.window.size:
             follower = context.next_base
             if follower is None and (context.known_end or 0) > due:
                 follower = context.known_end
-        if same.any() or follower == due:
+        if duplicate or follower == due:
             return _end_at(self.frames, i, replace(fault, rows_lost=0))
         lost: dict[str, Any] = {}
         if context.topic is not None:

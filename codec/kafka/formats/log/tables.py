@@ -246,6 +246,8 @@ class LogContext:
     last_offset: int | None = None
     """The highest offset of the batches before `last_end`, a position in the file."""
     last_end: int = 0
+    last_batch: tuple[int, int, int] | None = None
+    """The position, base offset and checksum of the last batch in order, or of a duplicate of a batch after it."""
     damaged: Damaged | None = None
     prefixes: Prefixes | None = None
     next_batch: tuple[int, int, int] | None = None
