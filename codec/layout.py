@@ -60,6 +60,8 @@ class Layout(ABC):
     """The codecs of leftover files that a view still reads. Damage in them is reported as a note."""
     nouns: tuple[str, str] = ("row", "file")
     """The system's terms for a row and a primary file: ("record", "segment")."""
+    rows_noun: str | None = None
+    """The term for the rows that are counted in all primary files, if it is another one: a journal has records that are no entries."""
     printed: Mapping[str, Callable[[Any], str]] = MappingProxyType({})
     """See `Codec.printed`."""
     advice: tuple[str, ...] = ()

@@ -176,6 +176,7 @@ class ReportData(Mapping[str, Any]):
         self.next: str | None = None
         """The command that ends the text; by default one that fits the faults."""
         self.nouns = ("row", "file")
+        self.rows_noun: str | None = None
         """Names of a row and of a primary file."""
         self.known: Mapping[str, Any] = {}
         """Facts about everything in the report, such as the topic. They are not repeated for each fault."""

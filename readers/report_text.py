@@ -198,7 +198,7 @@ def headline(report: ReportData) -> str:
     parts += [count(files, "file")] if files != 1 else []
     parts.append(count(report.frames, "frame"))
     if report.rows_read or not report.frames:  # otherwise the rows were not counted
-        parts.append(count(report.rows_read, report.nouns[0]))
+        parts.append(count(report.rows_read, report.rows_noun or report.nouns[0]))
     return f"{report.path}  {_state(report)}  {', '.join([*parts, *report.fault_counts()])}"
 
 
@@ -328,7 +328,8 @@ def _several(report: ReportData, width: int) -> Iterator[str]:
     checked += f", {len(denied)} not checked" if denied else ""
     size = _size(report.bytes)
     summary = [checked, size if report.ok or report.denied else f"{_size(report.bytes_damaged)} of {size}"]
-    summary.append(count(report.rows, _noun(report)))
+    nouns = {part.rows_noun or part.nouns[0] for part in report.parts if part.rows}
+    summary.append(count(report.rows, nouns.pop() if len(nouns) == 1 else "row"))
     yield f"{_shown_path(report)}  {_state(report)}  {', '.join([*summary, *report.fault_counts()])}"
     yield from _in_all(report)
     # List all if there are few, otherwise those with faults.
@@ -474,7 +475,7 @@ def _losses(report: ReportData) -> list[Fault]:
 def _line(part: ReportData, room: int) -> str:
     """Describe one of several stores in a line of at most `room` characters."""
     if part.worst in (None, Severity.INFO):
-        return f"ok       {_size(part.bytes)}, {count(part.rows, part.nouns[0])}"
+        return f"ok       {_size(part.bytes)}, {count(part.rows, part.rows_noun or part.nouns[0])}"
     faults = [fault for _, fault in part.faults if fault.severity is not Severity.INFO]
     worst = min(faults, key=lambda fault: _RANK[fault.severity])
     after = []

@@ -13,7 +13,7 @@ from logwright.codec.base import Codec, Match
 from logwright.codec.deferred import deferred
 from logwright.codec.fault import AccessError, LogwrightError, NotFoundError, UnsupportedError, UsageError
 from logwright.codec.frames.walk import zero_filled
-from logwright.codec.layout import Configuration, Container, Layout
+from logwright.codec.layout import Configuration, Layout
 from logwright.codec.option import Option, Options, Verb, fold, word
 from logwright.codec.store.listing import PlannedFile
 from logwright.codec.store.pointer import LARGEST as POINTER_SIZE
@@ -81,7 +81,7 @@ def resolve(
     options: Mapping[str, Any] | None = None,
     *,
     skipped: Skipped | None = None,
-    containers_only: bool = False,
+    stores_only: bool = False,
     recursive: bool | None = None,
     served: bool = False,
     view: str | None = None,
@@ -90,11 +90,11 @@ def resolve(
     """Return what is at a path: a file, a directory, a list of them, a glob, a URI, or "-" for standard input.
 
     With `skipped`, a directory that is not itself a store stands for all stores in it (a log directory for its partitions), and a
-    configuration file for the directories that it names; what is skipped is added to it. Without it a
-    configuration file must name exactly one store. `containers_only`: only a directory of a known kind (`codec.layout.Container`) stands
-    for its stores, and files beside them are left out. `recursive`: include the stores in all sub-folders (True), only mention them in
-    `skipped` (False), or do not search (None). `served`: leave out stores of a directory or a configuration that the system does not serve
-    (`Layout.unserved`), and those that cannot have rows of `view` (`Layout.in_view`); raise an error if one of a directory cannot be opened.
+    configuration file for the directories that it names; what is skipped is added to it. Without it a configuration file must name
+    exactly one store. `stores_only`: leave out files beside the stores. `recursive`: include the stores in all sub-folders (True), only
+    mention them in `skipped` (False), or do not search (None). `served`: leave out stores of a directory or a configuration that the
+    system does not serve (`Layout.unserved`), and those that cannot have rows of `view` (`Layout.in_view`); raise an error if one of a
+    directory cannot be opened.
     With `verb`, options that it does not use are refused.
 
     Raises `NotFoundError`, `AccessError`, and `UsageError` if it is not recognised or is not a `codec`.
@@ -117,9 +117,9 @@ def resolve(
             targets += _served(named, skipped, part, view) if served and skipped is not None else named
             continue
         below: list[Target] = []
-        if skipped is not None and (not containers_only or _gathers(part, container)):
+        if skipped is not None:
             below = _below(part, file_codec, layout, dict(options or {}), skipped, recursive)
-            below = [target for target in below if not containers_only or isinstance(target, DirectoryTarget)]
+            below = [target for target in below if not stores_only or isinstance(target, DirectoryTarget)]
             below = _served(below, skipped, part, view) if served else below
         targets += below or [_target(part, file_codec, layout, dict(options or {}))]
     if served and skipped is not None and skipped.unopened:
@@ -277,13 +277,6 @@ def configuration(path: str) -> Configuration | None:
     except UsageError as error:
         error.path = path
         raise
-
-
-def _gathers(path: str, container: Container | None) -> bool:
-    """Return whether a path is a directory of a known kind of container; any directory is, if the caller named one."""
-    if path == STDIN or not is_directory(path):
-        return False
-    return container is not None or registry.container(open_listing(path)) is not None
 
 
 def _named(name: str | None) -> tuple[Codec | None, Layout | None]:
@@ -543,6 +536,8 @@ def _below(
         beside = f"{store_search.first_names(strays)}: beside the directories of layout {container.layout}"
         skipped.notes.append(f"{beside}, where the system does not read them")
     search.report_skipped(path, others)
+    if recursive is None and container is None:
+        search.report_empty()
     return targets
 
 

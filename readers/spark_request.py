@@ -269,7 +269,7 @@ class Request:
                 self.words["codec"],
                 self.options,
                 skipped=Skipped(),
-                containers_only=True,
+                stores_only=True,
                 served=True,
                 view=view,
             )

@@ -91,6 +91,11 @@ class StoreSearch:
     def _full(self) -> bool:
         return self._limit is not None and self._seen > self._limit
 
+    def report_empty(self) -> None:
+        """Add a sentence about the folders at the first level without a store."""
+        if self._empty:
+            self._skipped.notes.append(f"skipped folders without a store: {first_names(self._empty)}")
+
     def report_skipped(self, path: str, files: Sequence[str]) -> None:
         """Add sentences about what was skipped, unless the caller did not ask for a search."""
         if self._recursive is None:
@@ -108,8 +113,7 @@ class StoreSearch:
             self._skipped.notes.append(
                 f"searched only the first {FOLDER_LIMIT:,} sub-folders for stores; -r (recursive=True) searches all"
             )
-        if self._empty:
-            self._skipped.notes.append(f"skipped folders without a store: {first_names(self._empty)}")
+        self.report_empty()
         if files:
             self._skipped.notes.append(f"skipped files outside the stores: {first_names(files)}")
 
@@ -144,7 +148,8 @@ def suggestion(directory: Directory) -> str:
         more = "" if len(known) == 1 else f", or another of the {len(known)} stores in it"
         return f"Try {first}, a {known[0][1]}{more}"
     for inner, inner_layout in StoreSearch(None, True, Skipped(), bounded=True).below(directory, None, 1):
-        return f"Its sub-folders hold stores, such as {inner} ({inner_layout.name}): pass one, or use -r (recursive=True) for all"
+        every = "inspect, verify, repair and rebuild take all with -r (recursive=True)"
+        return f"Its sub-folders hold stores, such as {inner} ({inner_layout.name}): pass one; {every}"
     for entry in directory.entries():
         codec = registry.detect(entry.name, directory.read(entry.name, 0, HEAD) if entry.size else b"")
         if codec is not None:

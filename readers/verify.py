@@ -246,6 +246,7 @@ def introduce(report: Report, target: Target) -> None:
     report.repairs = layout.capabilities.repair is not None
     report.derived = frozenset(file.name for file in target.plan.files if file.role is Role.DERIVED)
     report.nouns, report.advice = layout.nouns, layout.advice
+    report.rows_noun = layout.rows_noun
 
 
 def _advise(target: DirectoryTarget, report: Report) -> None:

@@ -123,7 +123,7 @@ class Scan:
         self._limit = None if limit is None else number("limit", limit)
         self._view, self._started, self._skipped = word("view", view), started, Skipped()
         self._resolve = functools.partial(
-            resolve.resolve, path, codec, options, containers_only=True, served=True, view=self._view
+            resolve.resolve, path, codec, options, stores_only=True, served=True, view=self._view
         )
         targets = self._resolve(skipped=self._skipped)
         if started is not None:

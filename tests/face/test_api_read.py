@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 import threading
@@ -136,7 +137,7 @@ def test_partitions_in_a_list_have_their_names(box: Path, tmp_path: Path) -> Non
         (b"box", {}, lw.UsageError, "path must be text"),
         ("box/README", {}, lw.UsageError, "unrecognised .*`logwright codecs` lists the names"),
         ("empty", {}, lw.UsageError, "empty file with an unknown name"),
-        (".", {}, lw.UsageError, r"known layouts: toy.store.*Try .*box, a toy.store$"),
+        ("above", {}, lw.UsageError, "known layouts: toy.store.*Its sub-folders hold stores, such as .*box"),
         ("hollow", {}, lw.UsageError, "it is empty"),
         ("notes", {}, lw.UsageError, "one of its files: notes/NOTE is toy.note"),
         ("plain", {}, lw.UsageError, "it has a, b, c, d and 2 more"),
@@ -182,6 +183,7 @@ def test_unreadable_paths_are_errors(
     Path("empty").touch()
     for name in ("hollow", "notes", "plain"):
         Path(name).mkdir()
+    shutil.copytree(box, "above/below/box")
     Path("notes/NOTE").write_bytes(b"note:")
     Path("rows.parquet").write_bytes(b"PAR1...")
     Path("rows.csv").write_text("id,text\n")

@@ -85,7 +85,7 @@ def test_folder_with_only_deeper_stores_says_how_to_read_them(
     assert run("verify", str(profile.parent)) == 2
     output = capsys.readouterr().err
     assert "Extension State (leveldb.db)" in output
-    assert "use -r" in output
+    assert "verify, repair and rebuild take all with -r" in output
 
 
 def test_store_that_may_not_be_listed_is_not_left_out(

@@ -404,14 +404,20 @@ def test_parent_directory_stands_for_all_its_stores(
     assert next(line for line in report.text().splitlines()[2:] if "DAMAGED" in line).startswith("  two")
 
 
-def test_only_verify_takes_a_directory_of_stores(watched: Watched, tmp_path: Path) -> None:
-    write_store(tmp_path / "all" / "one", *SOUND)
-    with pytest.raises(lw.UsageError, match="unrecognised"):
-        lw.read(tmp_path / "all")
-    assert lw.verify(tmp_path / "all").path == str(tmp_path / "all" / "one")
+def test_directory_of_stores_means_all_of_them(watched: Watched, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        write_store(tmp_path / "all" / name, *SOUND)
+    (tmp_path / "all" / "NOTE").write_bytes(b"note:y")
+    (tmp_path / "all" / "other").mkdir()
+    scan = lw.scan(tmp_path / "all")
+    rows = scan.to_table().num_rows
+    assert scan.report.notes == ["skipped folders without a store: other"]
+    assert rows == lw.read([tmp_path / "all" / "one", tmp_path / "all" / "two"]).num_rows > 0
+    assert lw.verify(tmp_path / "all").rows == rows + 1, "the note too"
     (tmp_path / "empty" / "x").mkdir(parents=True)
-    with pytest.raises(lw.UsageError, match="unrecognised"):
-        lw.verify(tmp_path / "empty")
+    for use in (lw.read, lw.verify):
+        with pytest.raises(lw.UsageError, match="unrecognised"):
+            use(tmp_path / "empty")
 
 
 def test_codec_may_name_the_layout_of_a_directory_of_stores(watched: Watched, tmp_path: Path) -> None:

@@ -56,6 +56,7 @@ class Bookie(Layout):
     folders = tree.FOLDERS
     root_options = tuple(option.name for option in tree.ROOTS)
     nouns = ("entry", "log")
+    rows_noun = "record"
     advice = ADVICE
 
     def recognise(self, listing: Listing) -> Match:

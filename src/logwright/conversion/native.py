@@ -37,7 +37,7 @@ class Native:
 
         self.source, self.target, self.if_exists, self.jobs = source, target, if_exists, jobs
         self.reading, self.rows_only = reading, rows_only
-        targets = resolve(source, skipped=Skipped(), containers_only=True, served=True)
+        targets = resolve(source, skipped=Skipped(), stores_only=True, served=True)
         if len(targets) != 1 and codec is None:
             raise UsageError(
                 f"{len(targets)} stores or files match",
