@@ -210,7 +210,9 @@ def _as_system(target: DirectoryTarget, view: str, as_system: AsSystem) -> Readi
             f"what the real system would serve of a {layout.name} is not known", path=target.path
         )
     if view not in layout.views:
-        raise _no_view(view, tuple(layout.views), target.path)
+        raise UsageError(
+            f"mode AS_SYSTEM has no view {view!r}", path=target.path, advice=did_you_mean(view, layout.views)
+        )
     if why := layout.unserved(target.directory.name):
         raise UsageError(f"it {why}", path=target.path, advice="Omit mode AS_SYSTEM to read what is in it")
     if as_system.clean is not None:

@@ -317,6 +317,15 @@ def test_failfast_raises_permissive_marks_and_dropmalformed_omits_damage(box: Pa
     assert len(rest) == table.num_rows - 1
 
 
+@pytest.mark.parametrize("columns", ["id,_corrupt_offset", ["_corrupt_record", "id"], "id"])
+def test_columns_may_name_those_of_damaged_regions(box: Path, columns: str | list[str]) -> None:
+    names = lw.scan(box, mode="PERMISSIVE", columns=columns).schema.names
+    assert names == ["id", "_corrupt_record", "_corrupt_offset", "_corrupt_length"]
+    if columns != "id":
+        with pytest.raises(lw.UsageError, match="no column '_corrupt"):
+            lw.scan(box, mode="DROPMALFORMED", columns=columns)
+
+
 def test_torn_tail_warns_and_padding_does_not(box: Path) -> None:
     complete = ids(box)
     with (box / "1000.toy").open("ab") as file:

@@ -243,6 +243,9 @@ def test_unknown_version_is_refused() -> None:
 
 def test_single_file_has_no_system() -> None:
     log = next(CASES["dmg_base"].partition.glob("*.log"))
+    for view in ("rows", "files"):
+        with pytest.raises(lw.UsageError, match=f"mode AS_SYSTEM has no view '{view}'"):
+            lw.read(CASES["dmg_base"].partition, mode="AS_SYSTEM", view=view)
     with pytest.raises(lw.UsageError, match="AS_SYSTEM reads a directory, but this is a file"):
         lw.read(log, mode="AS_SYSTEM")
     with pytest.raises(lw.UsageError, match="AS_SYSTEM"):
