@@ -307,6 +307,12 @@ def test_table_on_standard_input_is_refused(
         lw.convert("-", tmp_path / "copy-0", codec="kafka.partition")
 
 
+def test_target_of_the_same_ending_has_the_same_format(tmp_path: Path) -> None:
+    segment = plain(tmp_path / "orders-0") / "00000000000000000000.log"
+    lw.convert(segment, tmp_path / "a.log", compression_type="zstd")  # a name of BookKeeper's entry logs
+    assert lw.diff(segment, tmp_path / "a.log", columns="offset,key,value", codec="kafka.log").equal
+
+
 def test_input_is_never_replaced(tmp_path: Path) -> None:
     source = plain(tmp_path / "logs" / "orders-0")
     (tmp_path / "link-0").symlink_to(source)

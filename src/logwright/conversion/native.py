@@ -53,6 +53,9 @@ class Native:
                 advice=f"Use a {', '.join(f'.{ending}' for ending in FORMATS)} file; `logwright dump --out` writes .csv;"
                 " pass --codec to write native files under this name",
             )
+        ending = os.path.splitext(target)[1]
+        if ending and os.path.splitext(source)[1] == ending:
+            known = None  # other systems use the same ending: 1f.log is an entry log of BookKeeper too
         self.codec = codec or (known.name if known is not None else kind(self.origin))
         target_format = registry.find_writer(self.codec)
         self.options = {
