@@ -84,7 +84,7 @@ class Fault:
             "detail": self.detail,
             "rows_lost": self.rows_lost,
             "lost": dict(self.lost),
-            **({"system": self.system} if self.system else {}),
+            "system": self.system or None,
         }
 
 

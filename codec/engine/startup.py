@@ -97,7 +97,7 @@ class Answers:
 
     rows: int | None
     serves: Mapping[str, Any]
-    """The first and last of the system's own numbers that are served, and where the client stops with an error (or None)."""
+    """`first` and `last` of the system's own numbers that are served, `stops_at` where the client stops with an error, and more."""
     error: str | None = None
     error_class: str | None = None
     warnings: Sequence[str] = ()
@@ -205,14 +205,13 @@ class Served(ABC):
 class Refused:
     """The system does not start.
 
-    `scope` is the part that fails: the "process", the "log_dir" (or the system's term for one disk), or the "partition"
-    (or ledger, or queue). `error` is the message it would print, `error_class` its exception.
+    `scope` is what fails with the store: the "process", the "log_dir", or only the "partition"; None if a library refuses to open it.
+    `error` is the message it would print, `error_class` its exception.
     """
 
-    scope: str
+    scope: str | None
     error: str | None
     error_class: str | None
-    serves: Mapping[str, Any] = field(default_factory=dict)
     warnings: Sequence[str] = ()
     rows: int | None = 0
     lost: Callable[[], Iterable[LostRows] | None] = lambda: None
@@ -364,6 +363,7 @@ class Started:
         answers: Answers | Refused = outcome if isinstance(outcome, Refused) else outcome.answers()
         if isinstance(outcome, Refused):
             verdict = replace(verdict, opens=False, scope=outcome.scope)
+        served = {} if isinstance(answers, Refused) else answers.serves
         lost = outcome.lost()
         rows, ranges, warnings = (None, (), ()) if lost is None else _lost(lost)
         if outcome.mode is not None:
@@ -376,7 +376,7 @@ class Started:
             rows=answers.rows,
             rows_lost=rows,
             lost=ranges,
-            serves=answers.serves,
+            serves={"first": None, "last": None, "stops_at": None, **served},
             truncates=after.truncated,
             removes=tuple(after.removed),
             rewrites=tuple(after.rewritten),

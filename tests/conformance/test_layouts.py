@@ -100,6 +100,35 @@ def test_every_view_is_read_without_faults(box: DirectorySample, directory: Path
         assert scan.report.ok
 
 
+SYSTEM_KEYS = {
+    "name", "version", "clean", "clean_from", "opens", "scope", "error", "error_class", "rows", "rows_lost", "lost", "serves",
+    "truncates", "removes", "rewrites", "creates", "warnings",
+}  # fmt: skip
+FAULT_KEYS = {"offset", "length", "kind", "severity", "detail", "rows_lost", "lost", "system"}
+CUT_KEYS = {"file", "offset", "length", "saved_to", "why", "rows_lost", "lost"}
+
+
+@each_layout
+def test_reports_have_the_documented_keys(box: DirectorySample, directory: Path, tmp_path: Path) -> None:
+    sound = lw.verify(directory, as_system=True).system
+    for file in lw.read(directory, view="files").to_pylist():
+        if file["role"] == "primary" and file["size"]:
+            middle = file["size"] // 2
+            with (directory / file["name"]).open("r+b") as stream:
+                stream.seek(middle)
+                stream.write(b"\xff" * min(20, file["size"] - middle))
+    report = lw.repair(directory, tmp_path / "repaired" / box.name)
+    for system in (sound, lw.verify(directory, as_system=True).system):
+        assert set(system) >= SYSTEM_KEYS
+        assert {"first", "last", "stops_at"} <= set(system["serves"])
+        assert system["scope"] in ("process", "log_dir", "partition", None)
+    faults = [fault for file in report["files"] for fault in file["faults"]]
+    assert faults
+    assert all(set(fault) >= FAULT_KEYS for fault in faults)
+    assert all(set(kept) >= {"file", "offset", "length"} for kept in report["kept"])
+    assert all(set(cut) >= CUT_KEYS for cut in report["cut"])
+
+
 @each_layout
 def test_every_byte_of_its_files_is_explained_once(box: DirectorySample, directory: Path) -> None:
     actual = 0

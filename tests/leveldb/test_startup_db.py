@@ -45,7 +45,7 @@ def refused(files: dict[str, bytes], **options: Any) -> str:
     opened = open_listing(MemoryDirectory(files), **options)
     verdict = opened.verdict
     assert not verdict.opens
-    assert verdict.scope == "database"
+    assert verdict.scope is None
     assert verdict.rows == 0
     assert rows_of(opened) == []
     assert opened.served is None

@@ -55,7 +55,7 @@ def test_keys_are_those_of_the_interface() -> None:
     assert file["faults"] == [
         {
             "offset": 73400320, "length": 16421, "kind": "checksum mismatch", "severity": "error",
-            "detail": "stored 1, computed 2", "rows_lost": 122, "lost": LOST,
+            "detail": "stored 1, computed 2", "rows_lost": 122, "lost": LOST, "system": None,
         }
     ]  # fmt: skip
     json.dumps(fields)

@@ -123,7 +123,7 @@ def test_faults_are_recorded_with_their_bytes_up_to_a_limit(tmp_path: Path) -> N
     fault = Fault("kafka.log", 100, 3, Kind.CHECKSUM, "no", rows_lost=2, lost={"first_offset": 7})
     assert described("shown", fault, lambda: open_source(str(path))) == {
         "path": "shown", "offset": 100, "length": 3, "kind": "checksum mismatch", "severity": "error", "detail": "no",
-        "rows_lost": 2, "lost": {"first_offset": 7}, "record": base64.b64encode(b"bad").decode(),
+        "rows_lost": 2, "lost": {"first_offset": 7}, "system": None, "record": base64.b64encode(b"bad").decode(),
     }  # fmt: skip
     long = Fault("kafka.log", 100, RECORD_LIMIT + 3, Kind.CHECKSUM, "no")
     assert (

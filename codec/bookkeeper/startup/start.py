@@ -54,14 +54,14 @@ class ServedBookie(Served):
 
     def answers(self) -> Answers:
         ledgers = self.ledgers
-        chosen = [(read.ledger, entry) for read in ledgers for entry in self._chosen(read)[-1:]]
+        chosen = [(read.ledger, entries) for read in ledgers if (entries := self._chosen(read))]
         serves: dict[str, Any] = {
+            "first": {"ledger_id": chosen[0][0], "entry_id": chosen[0][1][0]} if chosen else None,
+            "last": {"ledger_id": chosen[-1][0], "entry_id": chosen[-1][1][-1]} if chosen else None,
             "ledgers": len(ledgers),
             "entries": sum(len(read.served) for read in ledgers),
             "entries_failing": sum(len(read.refused) for read in ledgers),
             "read_by_client": sum(len(read.read) for read in ledgers),
-            "last": {"ledger_id": chosen[-1][0], "entry_id": chosen[-1][1]} if chosen else None,
-            "stops_at": None,
         }
         return Answers(sum(len(self._chosen(read)) for read in ledgers), serves, warnings=self._warnings())
 
@@ -147,7 +147,7 @@ def start(overlay: Overlay, settings: Settings) -> ServedBookie | Refused:
     try:
         bookie.start()
     except JavaError as error:
-        return Refused("process", error.message or None, error.name, {"stops_at": None})
+        return Refused("process", error.message or None, error.name)
     return ServedBookie(overlay, bookie, settings.options)
 
 

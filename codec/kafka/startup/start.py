@@ -210,8 +210,7 @@ def _refused(overlay: Overlay, above: Above, mode: Mode, error: BrokerError, del
             error.scope,
             error.message,
             error.java or None,
-            {"first": None, "last": None, "stops_at": None},
-            tuple(above.warnings),
+            warnings=tuple(above.warnings),
             lost=lambda: lost(overlay, None, deleted),
             mode=mode,
         )

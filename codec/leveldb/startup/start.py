@@ -226,11 +226,10 @@ def start(overlay: Overlay, settings: Settings) -> ServedDatabase | Refused:
         database.open()
     except Status as status:
         return Refused(
-            "database",
+            None,
             status.message,
             status.code,
-            {"first": None, "last": None, "stops_at": None},
-            (*database.info_log, *_other_comparator(named, comparator)),
+            warnings=(*database.info_log, *_other_comparator(named, comparator)),
             lost=lambda: lost(overlay.below, settings.plan, ()),
         )
     return ServedDatabase(overlay, settings.plan, database, reading)

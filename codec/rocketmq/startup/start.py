@@ -73,7 +73,6 @@ class ServedStore(Served):
             "first": store.log.min_offset if store.log.files else None,
             "last": int(self.messages[-1, 0]) if len(self.messages) else None,
             "log_end": store.max_phy,
-            "stops_at": None,
         }
         warnings = []
         if self._overwrites:
@@ -202,7 +201,7 @@ def start(overlay: Overlay, settings: Settings) -> ServedStore | Refused:
         if config.timer_size is not None and not store.version.old:
             load_timer(overlay, config.timer_size, old=store.version.number < (5, 1, 3))
     except LoadError as error:
-        return Refused("process", str(error), None, {"stops_at": None})
+        return Refused("process", str(error), None)
     before = overlay.read(tree.ABORT) if tree.ABORT in overlay else b""
     overlay.put(f"{tree.ABORT}.bak", before)
     overlay.put(tree.ABORT, before or _PID)

@@ -67,11 +67,11 @@ class ServedTree(Served):
         restored = self.restored
         file = restored.loaded.file
         serves = {
+            "last": restored.last_processed,
             "snapshot": None if file is None else file.name,
             "zxid": zxid_text(restored.last_processed),
             "transactions": restored.transactions,
             "sessions": len(restored.tree.session_timeouts),
-            "stops_at": None,
         }
         notes = tuple(warnings(self.overlay.below, restored, self.deleted))
         return Answers(len(restored.tree), serves, warnings=notes)
@@ -173,7 +173,7 @@ def start(overlay: Overlay, settings: Settings) -> ServedTree | Refused:
             load_epochs(overlay, restored.last_processed)
             return ServedTree(overlay, server, restored, Deleted())
     except Thrown as thrown:
-        return Refused("process", thrown.message or None, thrown.java, {"stops_at": None})
+        return Refused("process", thrown.message or None, thrown.java)
     kept = [] if server.extended_types else restored.tree.ttl_paths()
     dead, taken = kill_dead_sessions(restored)
     expired = sorted(set(dead).intersection(kept))
