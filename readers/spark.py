@@ -34,7 +34,7 @@ from logwright.readers.record import HeardReport, Recorder, Write, described
 from logwright.readers.report import Report
 from logwright.readers.spark_request import Request
 from logwright.readers.spark_schema import METADATA, RECORD, castable, check_corrupt_name, fit, outer, spelled
-from logwright.readers.stream import CORRUPT, Mode, ReadOptions
+from logwright.readers.stream import CORRUPT, CORRUPT_NAMES, Mode, ReadOptions
 from logwright.readers.task import Work, note, run, split_tasks
 from logwright.readers.traceback import short_traceback
 
@@ -163,7 +163,7 @@ class SparkSource(DataSourceReader):
         assert isinstance(partition, Stretch)
         keep_freed_memory()
         schema = to_arrow_schema(self._schema, timezone="UTC")
-        corrupt = {field.name for field in CORRUPT}
+        corrupt = set(CORRUPT_NAMES)
         table = self._table
         if table is None:
             return

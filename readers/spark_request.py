@@ -16,12 +16,12 @@ from logwright.codec.fault import NotFoundError, UsageError
 from logwright.codec.layout import Layout
 from logwright.codec.option import Option, Options, fold, parse_bool, parse_int, parse_text
 from logwright.readers.follow import PACE_OPTIONS, Following
-from logwright.readers.paths import expand
+from logwright.readers.paths import expand, is_directory
 from logwright.readers.plan import AsSystem, Reading, reading
 from logwright.readers.replicas import choose_replicas
 from logwright.readers.resolve import resolve
 from logwright.readers.source import is_remote, local_path
-from logwright.readers.stream import Mode
+from logwright.readers.stream import CORRUPT_NAMES, Mode, stored_columns
 from logwright.readers.target import DirectoryTarget, Skipped, Target
 from logwright.readers.task import Task, Work, known_options
 
@@ -196,20 +196,38 @@ class Request:
             )
         return layout
 
-    def targets(self) -> list[Target]:
-        """Return the requested targets; [] if nothing exists and that is allowed."""
+    def found(self) -> list[Target]:
+        """Return all targets at the paths; [] if nothing exists and that is allowed."""
         paths = [targets for path in self.paths for targets in self._below(path)]
         if self.words["ignoreMissingFiles"]:
             paths = [path for path in paths if is_remote(path) or os.path.exists(local_path(path))]
         if pattern := self.words["pathGlobFilter"]:
-            paths = [
-                path for path in paths if fnmatch.fnmatchcase(os.path.basename(path.rstrip("/")), pattern)
-            ]
+            paths = [match for path in paths for match in self._matching(path, pattern)]
         if not paths:
             if self.words["ignoreMissingFiles"]:
                 return []
             raise NotFoundError("no files to read", path=", ".join(self.paths), advice="Check pathGlobFilter")
-        targets = self._resolve(paths)
+        return self._resolve(paths)
+
+    def _matching(self, path: str, pattern: str) -> list[str]:
+        """Return the path if its name matches, or the paths of the matching stores in a directory of stores."""
+
+        def matches(path: str) -> bool:
+            return fnmatch.fnmatchcase(os.path.basename(path.rstrip("/")), pattern)
+
+        if matches(path):
+            return [path]
+        if not is_directory(path) or _recognised(path):
+            return []
+        try:
+            targets = self._resolve([path])
+        except UsageError:  # no store there
+            return []
+        return [target.path for target in targets if matches(target.path)]
+
+    def targets(self) -> list[Target]:
+        """Return the requested targets; [] if nothing exists and that is allowed."""
+        targets = self.found()
         if not self.follow:
             return targets
         return [
@@ -233,6 +251,12 @@ class Request:
                 words = Options(follow.options, known_options(self.follow, follow.options))
                 out += follow.leaves_out(words)
         return out
+
+    @property
+    def columns(self) -> Sequence[str] | str | None:
+        """The columns of the table that are requested by name."""
+        added = (self.words["columnNameOfCorruptRecord"], *CORRUPT_NAMES)
+        return stored_columns(self.words["columns"], self.mode, added)
 
     @property
     def mode(self) -> Mode:

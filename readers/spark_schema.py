@@ -12,13 +12,15 @@ from logwright.codec import registry
 from logwright.codec.deferred import compute as pc
 from logwright.codec.fault import UsageError
 from logwright.codec.table import Table
+from logwright.readers.paths import name_of
 from logwright.readers.plan import Reading
 from logwright.readers.spark_request import Request
-from logwright.readers.stream import CORRUPT, Mode
+from logwright.readers.store_search import first_names
+from logwright.readers.stream import CORRUPT, CORRUPT_NAMES, Mode
 from logwright.readers.task import table_of
 
 _MAX_MICROSECONDS = (1 << 63) // 1000
-RECORD = CORRUPT[0].name
+RECORD = CORRUPT_NAMES[0]
 METADATA = (pa.field("_path", pa.string(), False), pa.field("_position", pa.int64()))
 """Columns that `includeMetadata` adds."""
 
@@ -31,7 +33,7 @@ def schema_of(request: Request) -> StructType:
     left_out = request.left_out()
     fields = [
         column.field()
-        for column in map(plan.table.__getitem__, plan.table.select(request.words["columns"]))
+        for column in map(plan.table.__getitem__, plan.table.select(request.columns))
         if column.name not in left_out
     ]
     # Rows that are known without reading a file include no damaged ones.
@@ -54,6 +56,12 @@ def _table_of_nothing(request: Request) -> Table:
     for layout in registry.layouts():
         if layout.name == request.words["codec"] and layout.capabilities.follow is not None:
             return table_of(layout.views[request.following(layout, list).view], request.options)
+    if found := [name_of(target.path) for target in request.found()]:
+        raise UsageError(
+            f"nothing there matches {' and '.join(request.follow)}: it has {first_names(found)}",
+            path=", ".join(request.paths),
+            advice='A stream can wait for it: .option("codec", ...)',
+        )
     raise UsageError("nothing exists yet, so the columns are unknown", advice="Pass a schema: .schema(...)")
 
 
@@ -63,7 +71,7 @@ def outer(name: str, request: Request) -> str:
 
 def check_corrupt_name(request: Request, table: Table) -> None:
     name = request.words["columnNameOfCorruptRecord"]
-    if name in {*table.names(detail=True), "_path", "_position", *(field.name for field in CORRUPT[1:])}:
+    if name in {*table.names(detail=True), "_path", "_position", *CORRUPT_NAMES[1:]}:
         raise UsageError(
             f"columnNameOfCorruptRecord: column {name!r} exists already", advice="Use another name"
         )

@@ -9,7 +9,7 @@ returns what the real system would serve: `readers.plan` chooses the ranges, and
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
@@ -43,6 +43,7 @@ CORRUPT = (
     pa.field("_corrupt_offset", pa.int64()),
     pa.field("_corrupt_length", pa.int64()),
 )
+CORRUPT_NAMES = tuple(field.name for field in CORRUPT)
 
 
 class Mode(StrEnum):
@@ -60,6 +61,16 @@ class Mode(StrEnum):
             return cls(str(name).upper())
         except ValueError:
             raise UsageError(f"unknown mode {name!r}", advice=did_you_mean(str(name).upper(), cls)) from None
+
+
+def stored_columns(
+    columns: Sequence[str] | str | None, mode: Mode, added: Collection[str] = CORRUPT_NAMES
+) -> Sequence[str] | str | None:
+    """Return the requested columns without those of damaged regions, which mode `PERMISSIVE` adds in any case."""
+    if mode is not Mode.PERMISSIVE or not isinstance(columns, Sequence):
+        return columns
+    names = [part.strip() for part in columns.split(",")] if isinstance(columns, str) else list(columns)
+    return [name for name in names if name not in added] if set(added) & set(names) else columns
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,12 @@ import pyarrow as pa
 from logwright.codec.deferred import compute as pc
 from logwright.codec.fault import UsageError, did_you_mean
 from logwright.codec.table import Table
-from logwright.readers.stream import CORRUPT
+from logwright.readers.stream import CORRUPT_NAMES
 
 BATCH_ROWS = 1 << 16
 """Maximum number of rows passed to a builder or encoder at a time."""
 
-_PLACE = CORRUPT[1].name
+_PLACE = CORRUPT_NAMES[1]
 _INDEXABLE = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
 """Types whose values PyArrow can look up in a dictionary, instead of those it cannot."""
 

@@ -22,7 +22,7 @@ from logwright.readers.report import Report
 from logwright.readers.report_data import MAX_FAULTS
 from logwright.readers.stable_open import stable_open
 from logwright.readers.startup import check_start
-from logwright.readers.stream import CORRUPT, Mode, ReadOptions, output_schema
+from logwright.readers.stream import Mode, ReadOptions, output_schema, stored_columns
 from logwright.readers.target import Skipped, Target, kind
 from logwright.readers.usage import suggest_parameters
 
@@ -135,7 +135,7 @@ class Scan:
         usage.check_jobs(targets, self._jobs)
         self._reading = plan.reading(targets, self._view, started)
         table = self._reading.table
-        self._columns = table.select(_stored(columns) if self._mode is Mode.PERMISSIVE else columns)
+        self._columns = table.select(stored_columns(columns, self._mode))
         self._filter = understand(filter, table)
         self._paths, self._max_faults = paths_of(path), max_faults
         self._codec = codec_of(targets)
@@ -190,15 +190,6 @@ class Scan:
 
 scan = Scan
 """`logwright.scan(...)`."""
-
-
-def _stored(columns: Sequence[str] | str | None) -> Sequence[str] | str | None:
-    """Return the requested columns without those of damaged regions, which mode `PERMISSIVE` always adds."""
-    if not isinstance(columns, Sequence):
-        return columns
-    names = [part.strip() for part in columns.split(",")] if isinstance(columns, str) else list(columns)
-    added = {field.name for field in CORRUPT}
-    return [name for name in names if name not in added] if added & set(names) else columns
 
 
 def paths_of(path: Paths) -> list[str]:

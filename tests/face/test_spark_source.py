@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import pickle
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -163,6 +164,18 @@ def test_path_glob_filter_selects_files(box: Path) -> None:
         read(f"{box}/*.toy", pathGlobFilter="9*")
 
 
+def test_path_glob_filter_selects_stores_in_a_directory(box: Path) -> None:
+    for name in ("a-1", "a-2", "b-1"):
+        shutil.copytree(box, box.parent / "all" / name)
+    (box.parent / "all" / "a-nothing").mkdir()
+    rows = read(box).num_rows
+    assert read(box.parent / "all", pathGlobFilter="a-*").num_rows == 2 * rows
+    assert read(f"{box.parent}/all/*-1", pathGlobFilter="b*").num_rows == rows
+    for pattern in ("c*", "a-nothing"):
+        with pytest.raises(NotFoundError, match=r"no files to read.*pathGlobFilter"):
+            read(box.parent / "all", pathGlobFilter=pattern)
+
+
 def test_missing_paths_are_errors_unless_ignored(box: Path) -> None:
     gone = box / "gone" / "*.toy"
     with pytest.raises(NotFoundError):
@@ -264,6 +277,8 @@ def test_damaged_range_is_a_row(torn: Path) -> None:
     (bad,) = [row for row in rows if row["_corrupt_record"] is not None]
     assert (bad["id"], bad["_corrupt_offset"], bad["_corrupt_length"]) == (None, 22, 22)
     assert len(rows) == 6 + 3
+    named = read(torn, columns="_corrupt_record,id", mode="PERMISSIVE").schema.names
+    assert named == ["id", "_corrupt_record", "_corrupt_offset", "_corrupt_length"]
     renamed = read(torn, columns="id", mode="PERMISSIVE", columnNameOfCorruptRecord="bad").schema.names
     assert renamed == ["id", "bad", "_corrupt_offset", "_corrupt_length"]
     text = read(torn, schema("_corrupt_record string"), mode="PERMISSIVE")["_corrupt_record"].to_pylist()

@@ -17,12 +17,11 @@ from logwright.conversion.options import codec_named, is_layout, narrows, of_tab
 from logwright.conversion.result import result
 from logwright.formats.sink import Sink, format_of
 from logwright.readers.filter import Conditions, Filter, understand
-from logwright.readers.stream import CORRUPT
+from logwright.readers.stream import CORRUPT_NAMES
 from logwright.scanning import scan as scan_of
 
 TABLES = ("frames", "file")
 FORMATS = ("parquet", "arrow", "jsonl")
-_CORRUPT = {field.name for field in CORRUPT}
 
 
 def from_tables(
@@ -86,7 +85,7 @@ def to_tables(
     for path, part_scan in parts:
         schema = part_scan.schema
         if exact:
-            schema = pa.schema([field for field in schema if field.name not in _CORRUPT])
+            schema = pa.schema([field for field in schema if field.name not in CORRUPT_NAMES])
         with whole_file(path, if_exists=if_exists) as stream, Sink(stream, kind, schema) as sink:
             for batch in part_scan:
                 if exact and permissive and "position" in schema.names:
