@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -15,7 +16,7 @@ from logwright.codec.base import Codec
 from logwright.codec.deferred import compute as pc
 from logwright.codec.fault import Fault, UnreadableError
 from logwright.codec.frames.walk import Hole, Stretch, Walk
-from logwright.codec.store.listing import Entry, Listing
+from logwright.codec.store.listing import Entry, Listing, export
 from logwright.readers.listing import Directory, open_listing
 from logwright.readers.source import Source
 from logwright.readers.stream import named
@@ -113,6 +114,9 @@ class _Listening:
         except UnreadableError as error:
             self.faults.setdefault(name, error.fault(""))
             raise
+
+    def export(self, folder: str) -> AbstractContextManager[str]:
+        return export(self._directory, folder)
 
 
 def _file(target: FileTarget) -> dict[str, Any]:

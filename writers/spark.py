@@ -60,10 +60,8 @@ def txn_of(passed: Mapping[str, str]) -> Txn | None:
     if app is None and version is None:
         return None
     if not app or version is None:
-        raise UsageError(
-            f"{'txnAppId' if version is None else 'txnVersion'} is set without the other",
-            advice="Set both or neither",
-        )
+        known, other = ("txnAppId", "txnVersion") if version is None else ("txnVersion", "txnAppId")
+        raise UsageError(f"{known} is set without {other}", advice="Set both or neither")
     return Txn(app, version)
 
 

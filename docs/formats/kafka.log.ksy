@@ -38,7 +38,7 @@ types:
     seq:
       - id: partition_leader_epoch
         type: s4be
-        doc: 'of the leader that appended it, -1 for none; not covered'
+        doc: 'of the leader that appended it, -1 for none; not covered by the checksum'
       - id: magic
         type: s1
         valid: 2

@@ -251,6 +251,13 @@ def test_inspect_names_the_journal_of_the_last_mark(capsys: pytest.CaptureFixtur
     assert line.split(maxsplit=1)[1] == "directory: journal/current, journal: 1a1fc45957d.txn, offset: 15,872"
 
 
+@pytest.mark.parametrize("name", ["meta_records", "meta_records_killed", "db_small", "two_dirs_index_dir"])
+def test_inspect_lists_the_fenced_ledgers(name: str) -> None:
+    ledgers = lw.read(case(name).path, view="ledgers").to_pylist()
+    fenced = [{"ledger_id": row["ledger_id"]} for row in ledgers if row["fenced"]]
+    assert lw.inspect(case(name).path)["facts"]["fenced_ledgers"] == fenced
+
+
 def test_entries_of_many_chunks_read_each_log_twice_and_keep_their_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -264,8 +264,8 @@ def test_write_with_a_lower_or_equal_txn_version_does_nothing(
         writer.commit([message])
     assert lw.read(target)["value"].to_pylist() == [b"3", b"4"]
     for words, reported in (
-        ({"txnAppId": "x"}, "txnAppId is set without the other"),
-        ({"txnVersion": 1}, "txnVersion is set without the other"),
+        ({"txnAppId": "x"}, "txnAppId is set without txnVersion"),
+        ({"txnVersion": 1}, "txnVersion is set without txnAppId"),
         ({"txnAppId": "x", "txnVersion": -1}, "out of range"),
     ):
         with pytest.raises(UsageError, match=reported):

@@ -14,6 +14,7 @@ from kafka_repairs import partition_directory
 from memory_directory import MemoryDirectory
 
 import logwright as lw
+from logwright.codec.kafka.formats.log.layout import DELETE_HORIZON, TIMESTAMP_TYPE
 from logwright.codec.kafka.names import segment_name
 from logwright.codec.kafka.store.partition import LAYOUT
 from logwright.codec.option import Options
@@ -34,12 +35,21 @@ def plan(directory: MemoryDirectory) -> Plan:
         ([1 << 60], [1 << 60, 1 << 60]),
     ],
 )  # fmt: skip
-def test_max_timestamp_is_the_range_in_batch_headers(times: list[int], expected: object) -> None:
+def test_timestamp_is_the_range_in_batch_headers(times: list[int], expected: object) -> None:
     data = b"".join(batch(n, [record()], base_timestamp=t, max_timestamp=t) for n, t in enumerate(times))
     directory = partition_directory({LOG: data})
     facts = LAYOUT.facts(directory, plan(directory))
-    assert facts["max_timestamp"] == expected
+    assert facts["timestamp"] == expected
     assert facts["log_end_offset"] == len(times)
+
+
+def test_range_of_times_begins_with_the_first_record_of_a_batch() -> None:
+    plain = batch(0, [record()], base_timestamp=2000, max_timestamp=4000)
+    horizon = batch(1, [record()], base_timestamp=1, max_timestamp=3000, attributes=DELETE_HORIZON)
+    appended = batch(2, [record()], base_timestamp=1, max_timestamp=5000, attributes=TIMESTAMP_TYPE)
+    directory = partition_directory({LOG: plain + horizon + appended})
+    times = LAYOUT.facts(directory, plan(directory))["timestamp"]
+    assert [time.timestamp() for time in times] == [2, 5]
 
 
 def test_ambiguous_directory_is_no_partition(tmp_path: Path) -> None:

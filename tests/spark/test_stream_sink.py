@@ -161,7 +161,7 @@ def test_repeated_batch_with_the_same_txn_version_is_written_once(spark: Any, tm
         availableNow=True
     ).start().awaitTermination()
     assert values(tmp_path / "each-0") == fed(0)
-    with pytest.raises(Exception, match="txnVersion is set without the other"):
+    with pytest.raises(Exception, match="txnVersion is set without txnAppId"):
         spark.range(1).write.format("logwright").option("codec", "kafka.partition").option(
             "txnVersion", 1
         ).mode("append").save(str(target))

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from logwright.codec.base import Match
 from logwright.codec.bookkeeper.formats import digest
 from logwright.codec.bookkeeper.startup import cookie
 from logwright.codec.bookkeeper.startup.errors import JavaError
-from logwright.codec.bookkeeper.store import builder, rocks, tree, views
+from logwright.codec.bookkeeper.store import builder, facts, rocks, tree, views
 from logwright.codec.bookkeeper.store.known import KnownLedgers, known_ledgers
 from logwright.codec.bookkeeper.store.missing import missing_entries
 from logwright.codec.bookkeeper.store.tree import Place, Tree
@@ -97,6 +97,9 @@ class Bookie(Layout):
 
     def parts(self, listing: Listing, plan: Plan, view: str, options: Options) -> Sequence[Part | Group]:
         return views.parts(listing, plan, view, options)
+
+    def facts(self, listing: Listing, plan: Plan) -> Mapping[str, Any]:
+        return facts.facts(listing, plan)
 
     # Writing
 

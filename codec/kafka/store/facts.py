@@ -12,7 +12,12 @@ from logwright.codec.engine.fold import result
 from logwright.codec.fault import Fault, Severity
 from logwright.codec.frames.walk import frames_of, good_frames, walk_file
 from logwright.codec.kafka.formats.log import codec as log
-from logwright.codec.kafka.formats.log.layout import COMPRESSION, COMPRESSION_NAMES
+from logwright.codec.kafka.formats.log.layout import (
+    COMPRESSION,
+    COMPRESSION_NAMES,
+    DELETE_HORIZON,
+    TIMESTAMP_TYPE,
+)
 from logwright.codec.kafka.formats.log.markers import markers
 from logwright.codec.kafka.names import parse_directory
 from logwright.codec.kafka.state.producers import ProducerState
@@ -46,7 +51,7 @@ class PartitionFacts:
         self.end: int | None = None
         self.compressions: Counter[str] = Counter()
         self.times: list[int] = []
-        """The smallest and the largest `max_timestamp`; empty if no batch has one."""
+        """The first and the last time that a batch claims; empty if no batch has one."""
 
     def begin(self, file: PlannedFile) -> None:
         base = file.hints["base_offset"]
@@ -62,7 +67,11 @@ class PartitionFacts:
         for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
             name = COMPRESSION_NAMES[number] if number < len(COMPRESSION_NAMES) else f"codec {number}"
             self.compressions[name] += count
-        times = head["max_timestamp"].astype(np.int64)
+        last = head["max_timestamp"].astype(np.int64)
+        # The first record of a batch has its base timestamp, except where that is a delete horizon or the broker's time counts.
+        other = (head["attributes"] & (DELETE_HORIZON | TIMESTAMP_TYPE)) != 0
+        first = np.where(other, last, head["base_timestamp"])
+        times = np.concatenate((first, last))
         times = times[times >= 0]
         if len(times):
             both = [*self.times, int(times.min()), int(times.max())]
@@ -74,7 +83,7 @@ class PartitionFacts:
             "batches": self.batches,
             "records": self.records,
             "compression": dict(self.compressions),
-            "max_timestamp": [moment(time) for time in self.times] or None,
+            "timestamp": [moment(time) for time in self.times] or None,
             "open_transactions": [
                 {"producer_id": key, "first_offset": first}
                 for key, first in self.state.open_transactions.items()

@@ -184,7 +184,7 @@ RECORD_BATCH = Struct(
     Field(
         "partition_leader_epoch",
         I32BE,
-        "of the leader that appended it, -1 for none; not covered",
+        "of the leader that appended it, -1 for none; not covered by the checksum",
         default=-1,
     ),
     Field("magic", I8, "not covered by the checksum", default=MAGIC, only=MAGIC),
