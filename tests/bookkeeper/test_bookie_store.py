@@ -251,6 +251,12 @@ def test_inspect_names_the_journal_of_the_last_mark(capsys: pytest.CaptureFixtur
     assert line.split(maxsplit=1)[1] == "directory: journal/current, journal: 1a1fc45957d.txn, offset: 15,872"
 
 
+def test_inspect_lists_two_directories(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("inspect", str(case("two_dirs_index_dir").path)) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "ledger_directories" in line]
+    assert line.split(maxsplit=1)[1] == "ledger0/current, ledger1/current"
+
+
 @pytest.mark.parametrize("name", ["meta_records", "meta_records_killed", "db_small", "two_dirs_index_dir"])
 def test_inspect_lists_the_fenced_ledgers(name: str) -> None:
     ledgers = lw.read(case(name).path, view="ledgers").to_pylist()

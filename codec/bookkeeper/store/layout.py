@@ -190,9 +190,9 @@ def _facts(bookie: Tree) -> dict[str, Any]:
     journals = [name for place in bookie.journals for _, name in bookie.journal_files(place)]
     return {
         "storage": bookie.storage,
-        "journal_directories": [place.prefix.rstrip("/") for place in bookie.journals],
-        "ledger_directories": [place.prefix.rstrip("/") for place in bookie.ledgers],
-        "index_directories": [place.prefix.rstrip("/") for place in bookie.indexes],
+        "journal_directories": tuple(place.prefix.rstrip("/") for place in bookie.journals),
+        "ledger_directories": tuple(place.prefix.rstrip("/") for place in bookie.ledgers),
+        "index_directories": tuple(place.prefix.rstrip("/") for place in bookie.indexes),
         "entry_logs": len(bookie.logs),
         "entry_log_bytes": sum(bookie.sizes[name] for _, name in bookie.logs),
         "journals": len(journals),
