@@ -203,6 +203,12 @@ def test_ending_that_names_no_format_needs_the_option_format(
     assert out.read_text().startswith('"key","value"')
 
 
+@pytest.mark.parametrize("kind", ["text", "parquet", "arrow"])
+def test_form_of_bytes_is_refused_where_there_is_no_choice(partition: Path, capsys: Out, kind: str) -> None:
+    assert run("dump", str(partition), "--format", kind, "--bytes", "hex") == 2
+    assert f"format {kind} has one form of bytes" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", ["rows.parquet", "inner/rows.jsonl"])
 @pytest.mark.parametrize("verb", [["convert"], ["dump", "-o"]])
 def test_rows_are_not_written_into_the_directory_that_is_read(

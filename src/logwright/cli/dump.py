@@ -42,7 +42,7 @@ from logwright.cli.common import (
     type=click.Choice(["auto", "hex", "base64", "utf8"]),
     default="auto",
     show_default=True,
-    help='Bytes in JSON: auto is text if it is UTF-8, otherwise {"$hex": ...}.',
+    help='Bytes in JSON and CSV: auto is text if it is UTF-8, otherwise {"$hex": ...}.',
 )
 @read_options
 @JOBS

@@ -40,6 +40,8 @@ class Sink(AbstractContextManager["Sink"]):
             raise UsageError(
                 f"unknown form of bytes {form!r}", advice=f"Valid values: {', '.join(jsonl.BYTES)}"
             )
+        if form != "auto" and kind not in ("jsonl", "csv"):
+            raise UsageError(f"format {kind} has one form of bytes", advice="Omit --bytes, or use jsonl or csv")
         self._stream, self._kind, self._form = stream, kind, form
         self._hexadecimal = hexadecimal
         self._writer: Any = None
