@@ -287,7 +287,6 @@ class _Work:
         files = self.files
         if not tree.single:
             files.mkdir(top)
-            files.adopt(top, self.given.real, permissions=True)
         folders = {top}
         entries: dict[str, dict[str, Any]] = {}
         for name, image in sorted(tree.images.items()):
@@ -308,6 +307,9 @@ class _Work:
             entries[name] = {"size": at, "sha256": digest.hexdigest()}
             if not image.changed and name in self.given.sizes:
                 self.hashes.setdefault(name, digest.hexdigest())
+        if not tree.single:
+            # Not before its files are written: the input may be a read-only directory.
+            files.adopt(top, self.given.real, permissions=True)
         for folder in folders if not tree.single else ():
             files.sync_directory(folder)
         return entries

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from logwright.corpora.damage_ops import OPERATIONS, parse, unescape
 from logwright.corpora.expected import lines
 from logwright.roundtrip import trust
 from logwright.roundtrip.memory_filesystem import MemoryFileSystem
-from logwright.writers.filesystem import plain_errors, put_file
+from logwright.writers.filesystem import LocalFileSystem, plain_errors, put_file
 
 ROWS = 60
 WRITING = {"batch.size": 200, "segment.bytes": 700, "topic.id": "AAAAAAAAAAAAAAAAAAAAAQ"}
@@ -55,6 +57,24 @@ def salvaged(path: Path | str) -> tuple[int, str]:
 
 def expected_rows(result: lw.Damaged) -> tuple[int, str]:
     return result.manifest["expected"]["rows"], result.manifest["expected"]["sha256"]
+
+
+def test_read_only_directory_is_copied(
+    partition: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = Path(shutil.copytree(partition, tmp_path / "orders-0"))
+    source.chmod(0o555)
+    create = LocalFileSystem.create
+
+    def checked(files: LocalFileSystem, path: str) -> Any:
+        assert os.stat(os.path.dirname(path)).st_mode & 0o200, "only root writes into a read-only directory"
+        return create(files, path)
+
+    monkeypatch.setattr(LocalFileSystem, "create", checked)
+    lw.damage(source, tmp_path / "out", op="flip:at=100,bit=1")
+    assert (tmp_path / "out" / "orders-0").stat().st_mode & 0o777 == 0o555
+    for folder in (source, tmp_path / "out" / "orders-0"):
+        folder.chmod(0o755)
 
 
 def test_damage_writes_a_copy_and_a_manifest(partition: Path, tmp_path: Path) -> None:

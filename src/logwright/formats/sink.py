@@ -41,7 +41,9 @@ class Sink(AbstractContextManager["Sink"]):
                 f"unknown form of bytes {form!r}", advice=f"Valid values: {', '.join(jsonl.BYTES)}"
             )
         if form != "auto" and kind not in ("jsonl", "csv"):
-            raise UsageError(f"format {kind} has one form of bytes", advice="Omit --bytes, or use jsonl or csv")
+            raise UsageError(
+                f"format {kind} has one form of bytes", advice="Omit --bytes, or use jsonl or csv"
+            )
         self._stream, self._kind, self._form = stream, kind, form
         self._hexadecimal = hexadecimal
         self._writer: Any = None
