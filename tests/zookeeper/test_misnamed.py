@@ -163,6 +163,47 @@ def test_transactions_copied_into_an_earlier_log_are_kept_in_the_log_of_their_na
     assert served(result) == truth("rolled")
 
 
+def records_of(data: bytes) -> list[bytes]:
+    """Return the records of a log."""
+    data, out, at = used(data), [], HEADER_SIZE
+    while at < len(data):
+        end = at + OVERHEAD + int.from_bytes(data[at + 8 : at + 12], "big")
+        out.append(data[at:end])
+        at = end
+    return out
+
+
+def first_two_exchanged(records: list[bytes]) -> list[bytes]:
+    return [records[1], records[0], *records[2:]]
+
+
+def last_moved_to_the_front(records: list[bytes]) -> list[bytes]:
+    return [records[-1], *records[:-1]]
+
+
+def last_copied_into_the_middle(records: list[bytes]) -> list[bytes]:
+    half = len(records) // 2
+    return [*records[:half], records[-1], *records[half:]]
+
+
+@pytest.mark.parametrize("moved", [first_two_exchanged, last_moved_to_the_front, last_copied_into_the_middle])
+@pytest.mark.parametrize(("case", "name"), [("basic", "log.1"), ("rolled", "log.b"), ("v3414", "log.28")])
+@STRATEGIES
+def test_transactions_exchanged_or_moved_within_a_log_are_put_in_order(
+    case: str, name: str, moved: Callable[[list[bytes]], list[bytes]], strategy: str
+) -> None:
+    intact = memory_of(case).files[name]
+    records = moved(records_of(intact))
+    damaged = changed(case, **{name.replace(".", "_"): intact[:HEADER_SIZE] + b"".join(records)})
+    texts = [fault.detail for _, fault in checked(damaged)]
+    assert any("comes after" in text for text in texts)
+    assert not any("in no log" in text for text in texts)
+    result, plan = repaired(damaged, strategy)
+    assert result.files[name] == used(intact)
+    assert served(result) == truth(case)
+    assert [cut.rows_lost for cut in plan.cut] == [0] * len(plan.cut)
+
+
 def test_lower_transactions_after_the_end_of_a_log_are_compared_with_their_digests() -> None:
     intact = memory_of("fuzzy").files
     lower = used(intact["log.1"])

@@ -655,3 +655,24 @@ def it_options() -> tuple[Any, ...]:
 
 def test_damage_cases_exist() -> None:
     assert len(cases.cases("zookeeper")) == 95
+
+
+@pytest.mark.parametrize(
+    ("name", "more"), [("snapshot.42.gz", b"0123456789"), ("snapshot.42.snappy", b"012")]
+)
+def test_bytes_after_a_compressed_tree_are_a_warning(name: str, more: bytes) -> None:
+    """Java ignores them. With Snappy, four bytes or more would be a chunk."""
+    case = "snap_gz" if name.endswith("gz") else "snap_snappy"
+    intact = (cases.cases("zookeeper")[case].path / "version-2" / name).read_bytes()
+    assert read(intact, name).report.faults == []
+    (fault,) = read(intact + more, name).report.faults
+    assert (fault.kind, fault.severity) == (Kind.PADDING, Severity.WARNING)
+    assert (fault.offset, fault.length) == (len(intact), len(more))
+
+
+def test_second_gzip_member_is_part_of_the_tree() -> None:
+    data = snapshot(*many(3))
+    two = gzip.compress(data[:100]) + gzip.compress(data[100:])
+    assert read(two, "snapshot.3.gz").report.faults == []
+    (fault,) = read(two + b"/", "snapshot.3.gz").report.faults
+    assert (fault.offset, fault.length) == (len(two), 1)

@@ -347,3 +347,15 @@ def test_damaged_records_are_rows_with_their_bytes_in_permissive_mode() -> None:
     rows = specimen_of(broken).read(mode=Mode.PERMISSIVE).table.to_pylist()
     assert [row["zxid"] for row in rows] == [1, None, 3]
     assert rows[1]["_corrupt_record"] == broken[65:114]
+
+
+def test_digest_of_version_0_is_written_again() -> None:
+    """Readers do not check the version."""
+    digest = (0).to_bytes(4, "big") + (77).to_bytes(8, "big")
+    specimen = specimen_of(log_of(payload_of(1) + digest, payload_of(2)))
+    assert specimen.read(columns="digest_version").table.to_pylist() == [
+        {"digest_version": 0},
+        {"digest_version": None},
+    ]
+    assert laws.decode_encode(specimen)
+    assert laws.encode_without_payloads(specimen)

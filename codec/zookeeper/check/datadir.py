@@ -26,7 +26,7 @@ from logwright.codec.zookeeper.names import epoch_of, zxid_text
 from logwright.codec.zookeeper.repair import continuity, snapshots
 from logwright.codec.zookeeper.repair.logs import Log, Part
 from logwright.codec.zookeeper.repair.snapshots import Snapshot
-from logwright.codec.zookeeper.repair.survey import first_zxid, last_zxid, superseded_by
+from logwright.codec.zookeeper.repair.survey import first_zxid, last_zxid, superseded_by, zxids
 from logwright.codec.zookeeper.state.columns import TTL_MASK
 from logwright.codec.zookeeper.state.tree import Tree
 from logwright.codec.zookeeper.store import files, trace
@@ -138,11 +138,14 @@ class DataDirChecker:
 
     def _gaps(self, logs: list[Log], newest: int, sound: list[Snapshot]) -> None:
         oldest = min((snapshot.zxid for snapshot in sound), default=0)
+        known = np.unique(zxids(logs))
         for gap in continuity.gaps(logs, oldest):
             log, i = continuity.place(logs, gap.record)
             at = int(log.start[i])
             if at != (log.end[i - 1] if i else HEADER_SIZE):
                 continue  # the damage between them is reported already
+            if np.diff(np.searchsorted(known, [gap.first, gap.last + 1]))[0] == gap.count:
+                continue  # they come later
             if gap.last <= newest:
                 text = f"{gap.text()} in no log; a later snapshot includes their effect"
                 system = "the server does not need them as long as that snapshot is undamaged"

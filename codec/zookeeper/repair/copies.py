@@ -1,5 +1,5 @@
 """Remove transactions that are there twice: after a log was copied, or bytes of one log into another, a server applies them again. Remove
-those of another history too, as in a log of another ensemble.
+those of another history too, as in a log of another ensemble. Put in order what was exchanged or moved within a log.
 
 A zxid is assigned once, so records with the same zxid and the same bytes are one transaction. Source: `FileTxnSnapLog.fastForwardFromEdits`
 of ZooKeeper, which reports lower zxids and applies them.
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -72,6 +73,23 @@ def without_strays(logs: Sequence[Log]) -> list[Log]:
         out[n].cut = sorted([*log.cut, gone], key=lambda removed: removed.offset)
     zxids = np.concatenate([log.zxid for log in out])
     return out if bool((zxids[1:] >= zxids[:-1]).all()) else list(logs)
+
+
+def in_order(log: Log) -> Log:
+    """Return the log with its records in the order of their zxids, if each zxid is there once: a server assigns them in that order, so
+    records were exchanged or moved."""
+    order = np.argsort(log.zxid, kind="stable")
+    moved = np.flatnonzero(order != np.arange(len(order)))
+    if not len(moved) or not np.diff(log.zxid[order]).all():
+        return log
+    low, high = int(moved[0]), int(moved[-1])
+    start = int(log.start[low])
+    first, last = (names.zxid_text(int(log.zxid[order[i]])) for i in (low, high))
+    why = f"the transactions {first} to {last} are not in the order of their zxids: they are put in order"
+    cut = Removed(log.file, start, int(log.end[high]) - start, why, 0, 0)
+    out = replace(log, start=log.start[order], end=log.end[order], zxid=log.zxid[order])
+    out.cut = sorted([*log.cut, cut], key=lambda removed: removed.offset)
+    return out
 
 
 def conflicting(listing: Listing, log: Log, others: Sequence[Log]) -> str:

@@ -18,7 +18,7 @@ from logwright.codec.zookeeper.derive import EPOCHS
 from logwright.codec.zookeeper.formats.epochs import parse_number
 from logwright.codec.zookeeper.formats.txnlog.layout import HEADER_SIZE
 from logwright.codec.zookeeper.repair import logs, misnamed, snapshots
-from logwright.codec.zookeeper.repair.copies import conflicting, without_copies, without_strays
+from logwright.codec.zookeeper.repair.copies import conflicting, in_order, without_copies, without_strays
 from logwright.codec.zookeeper.repair.logs import Log
 from logwright.codec.zookeeper.repair.misnamed import Misnamed
 from logwright.codec.zookeeper.repair.snapshots import Snapshot
@@ -126,7 +126,7 @@ def reorder(surveyed: Survey, *, once: bool = True) -> None:
         return
     surveyed.logs = without_copies(surveyed.listing, named)
     surveyed.repeated = [log.file for log, kept in zip(named, surveyed.logs, strict=True) if kept is not log]
-    surveyed.logs = without_strays(surveyed.logs)
+    surveyed.logs = [in_order(log) for log in without_strays(surveyed.logs)]
 
 
 def _without_other_histories(surveyed: Survey) -> None:

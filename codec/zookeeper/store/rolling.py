@@ -18,6 +18,7 @@ from logwright.codec.store.build import Piece
 from logwright.codec.window import Window
 from logwright.codec.zookeeper.formats.txnlog import layout
 from logwright.codec.zookeeper.formats.txnlog import write as txnlog_encode
+from logwright.codec.zookeeper.formats.txnlog.bodies import NO_DIGEST
 from logwright.codec.zookeeper.formats.txnlog.scan import frames_of
 from logwright.codec.zookeeper.formats.txnlog.tables import LIMITS, PREALLOC, TxnLogContext
 from logwright.codec.zookeeper.formats.txnlog.tables import OPTIONS as TXNLOG_OPTIONS
@@ -80,7 +81,7 @@ class LogWriter:
         if self._options["digest.enabled"]:
             # Errors never have a digest.
             errors = np.asarray(pc.equal(txns.column("type"), "error"))
-            versions = np.where(errors, 0, VERSION)
+            versions = np.where(errors, NO_DIGEST, VERSION)
             records = txnlog_encode.records_of(txns, cuts, first_row, 0, (versions, applied.digests))
         zxids = np.asarray(txns.column("zxid"))
         self.first = int(zxids[0]) if self.first is None else self.first

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from logwright.codec import address
+from logwright.codec import address, plural
 from logwright.codec.base import Codec, Match, ProvedPart
 from logwright.codec.explain import Focus, Node
-from logwright.codec.fault import Fault, Kind, UsageError
+from logwright.codec.fault import Fault, Kind, Severity, UsageError
 from logwright.codec.option import DECODES, ENCODES, Option, Options, Verb, used_by
 from logwright.codec.table import Table
 from logwright.codec.window import Bytes, Chunk, Decoded, Frames, RowFrames, Window
@@ -26,7 +26,7 @@ from logwright.codec.zookeeper.formats.explain import name_flip, packed_of, snap
 from logwright.codec.zookeeper.formats.snapshot import reencode
 from logwright.codec.zookeeper.formats.snapshot import write as encode
 from logwright.codec.zookeeper.formats.snapshot.acl import ACLS
-from logwright.codec.zookeeper.formats.snapshot.expand import MAGICS, Expanded, expand
+from logwright.codec.zookeeper.formats.snapshot.expand import MAGICS, Expanded, after_content, expand
 from logwright.codec.zookeeper.formats.snapshot.frames import SnapshotContext, decode_frames, describe
 from logwright.codec.zookeeper.formats.snapshot.layout import NODE, NODE_MIN, seek
 from logwright.codec.zookeeper.formats.snapshot.packed_suspects import flip_of_packed, part_of_gzip
@@ -180,6 +180,11 @@ class ZooKeeperSnapshot(Codec):
             effect = "the checksum of the tree is right, and so are the rows"
             text = f"{expanded.error}: {'all rows are suspect' if inside else effect}"
             frames.faults.append(Fault(NAME, 0, window.size, expanded.kind, text, system=NEXT))
+        elif left := after_content(context.compression, window.data, expanded.data):
+            text = f"{plural.count(left, 'byte')} after the compressed tree"
+            system = "the server ignores them"
+            at = window.size - left
+            frames.faults.append(Fault(NAME, at, left, Kind.PADDING, text, Severity.WARNING, system))
         frames.faults += [outside(fault, window.size) for fault in inside]
         return frames
 

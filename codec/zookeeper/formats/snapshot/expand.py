@@ -76,6 +76,24 @@ def expand(compression: str, data: Bytes, limit: int) -> Expanded:
         return Expanded(left, str(error), lost=tuple(lost))
 
 
+def after_content(compression: str, data: Bytes, content: Bytes) -> int:
+    """Return the number of bytes after the end of an undamaged compressed file, which Java ignores. `content` is what it decompresses to."""
+    if compression == "snappy":
+        at = SNAPPY_HEADER_SIZE
+        while at + 4 <= len(data):
+            at += 4 + load_i32be(data, at)
+        return len(data) - at
+    # The last field of a member is the length of its content.
+    if data[-4:].tobytes() == (len(content) & 0xFFFFFFFF).to_bytes(4, "little"):
+        return 0
+    raw, left = data.tobytes(), len(content)
+    while left:
+        member = zlib.decompressobj(zlib.MAX_WBITS | 16)
+        left -= len(member.decompress(raw))
+        raw = member.unused_data
+    return len(raw)
+
+
 def _rest_of_gzip(data: Bytes, limit: int) -> Bytes:
     """Return the output of deflate before it fails, whatever the trailing checksum says."""
     raw = data.tobytes()

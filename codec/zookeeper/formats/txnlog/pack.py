@@ -16,12 +16,10 @@ from logwright.codec.kernels.intrinsics import copy, store_32be, store_64be
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.window import Bytes
 from logwright.codec.zookeeper.formats.txnlog import layout
+from logwright.codec.zookeeper.formats.txnlog.bodies import NO_DIGEST
 from logwright.codec.zookeeper.formats.txnlog.columns import TxnColumns, ends_of, list_ends
 from logwright.codec.zookeeper.formats.txnlog.scan import BODY
 from logwright.codec.zookeeper.jute import NULL, Strings, put_bytes, stored_strings, validity
-
-NO_DIGEST = 0
-
 
 # Kernels
 
@@ -108,7 +106,7 @@ def put_records(
     out: Bytes,
 ) -> None:
     """Write record headers, digests and end marks around bodies: record `i` is `out[starts[i] : starts[i + 1]]`. It has a digest if its
-    version is not 0."""
+    version is not `NO_DIGEST`."""
     for i in range(len(sessions)):
         at = starts[i] + BODY
         end = starts[i + 1] - 1

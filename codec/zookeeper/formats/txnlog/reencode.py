@@ -11,6 +11,7 @@ from logwright.codec.arrays import Int64s
 from logwright.codec.engine.reencode import Reencoder, Stored, absent, integers, match, need, stored
 from logwright.codec.single_frame import single_value
 from logwright.codec.window import Chunk, Window, Zeros
+from logwright.codec.zookeeper.formats.txnlog.bodies import NO_DIGEST
 from logwright.codec.zookeeper.formats.txnlog.layout import DIGEST_VERSION, record_of
 from logwright.codec.zookeeper.formats.txnlog.rows import NAME, ROWS, Rows
 from logwright.codec.zookeeper.formats.txnlog.scan import frames_of
@@ -52,7 +53,7 @@ class _Reencoder(Reencoder):
         if "tree_digest" not in transactions.rows.column_names and "tree_digest" in frames.column_names:
             value = frames["tree_digest"].combine_chunks()
             version = frames["digest_version"].cast(pa.int64()).fill_null(DIGEST_VERSION)
-            versions = np.where(np.asarray(value.is_valid()), np.asarray(version, np.int64), 0)
+            versions = np.where(np.asarray(value.is_valid()), np.asarray(version, np.int64), NO_DIGEST)
             self.digests = versions, np.asarray(value.fill_null(0), np.int64)
         raw, payload = stored(frames, "raw"), stored(frames, "payload")
         holds = ~self.header & absent(raw)

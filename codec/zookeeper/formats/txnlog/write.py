@@ -21,9 +21,9 @@ from logwright.codec.option import Options
 from logwright.codec.single_frame import single_value
 from logwright.codec.window import Bytes, Zeros
 from logwright.codec.zookeeper.formats.txnlog import layout
-from logwright.codec.zookeeper.formats.txnlog.bodies import TXNS_TYPE
+from logwright.codec.zookeeper.formats.txnlog.bodies import NO_DIGEST, TXNS_TYPE
 from logwright.codec.zookeeper.formats.txnlog.columns import TxnColumns, ends_of, integers
-from logwright.codec.zookeeper.formats.txnlog.pack import NO_DIGEST, Bodies, put_multis, put_records
+from logwright.codec.zookeeper.formats.txnlog.pack import Bodies, put_multis, put_records
 from logwright.codec.zookeeper.formats.txnlog.rows import NAME, ROWS
 from logwright.codec.zookeeper.formats.txnlog.scan import BODY, MOST
 from logwright.codec.zookeeper.formats.txnlog.tables import TxnLogContext
@@ -53,7 +53,7 @@ def records_of(
     """Write rows as records.
 
     Transaction `i` is rows `cuts[i]` to `cuts[i + 1]`, more than one only for a multi. `first` is the number of the first row, for
-    messages. `zxid` is that of the first transaction if rows have none. `digests` gives version (0 for none) and value of each
+    messages. `zxid` is that of the first transaction if rows have none. `digests` gives version (`NO_DIGEST` for none) and value of each
     transaction's digest, instead of the columns.
     """
     columns = TxnColumns(rows, first)
@@ -192,10 +192,9 @@ def _nested(columns: TxnColumns, multis: Int64s, first: int) -> tuple[Bodies, In
 
 
 def _digests(columns: TxnColumns, heads: Int64s) -> tuple[Int64s, Int64s]:
-    """Return version (0 for none) and value of each digest."""
+    """Return version (`NO_DIGEST` for none) and value of each digest."""
     if not columns.has("tree_digest"):
-        none = np.zeros(len(heads), np.int64)
-        return none, none
+        return np.full(len(heads), NO_DIGEST), np.zeros(len(heads), np.int64)
     value = columns.get("tree_digest", pa.int64())
     versions = columns.number("digest_version", layout.DIGEST_VERSION)
     if value.null_count:
