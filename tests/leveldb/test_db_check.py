@@ -274,6 +274,17 @@ def test_manifest_may_be_ahead_of_the_log() -> None:
     assert details(MemoryDirectory(crafted.files), Severity.WARNING) == []
 
 
+def test_empty_log_before_another_one_has_lost_its_writes() -> None:
+    """The manifest counts the writes of a log that is being flushed to a table."""
+    crafted = CraftedDatabase([(1, 2, ROWS)], {5: b"", 8: physical(put(47, b"a"))}, last_sequence=46)
+    highest = max(sequence for _, sequence, _ in ROWS)
+    assert details(MemoryDirectory(crafted.files), Severity.WARNING) == [
+        f"000005.log: it is empty, and the sequence numbers {highest + 1} to 46 are in no table and no log"
+    ]
+    following = CraftedDatabase([(1, 2, ROWS)], {5: b"", 8: physical(put(highest + 1, b"a"))}, last_sequence=46)
+    assert details(MemoryDirectory(following.files), Severity.WARNING) == []
+
+
 def test_invalid_batches_have_no_sequence_numbers() -> None:
     logs = {5: physical(put(1, b"a")) + physical(b"small") + physical(put(2, b"b"))}
     assert details(MemoryDirectory(CraftedDatabase(logs=logs).files), Severity.WARNING) == []

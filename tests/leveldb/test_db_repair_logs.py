@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 from leveldb_damage import BLOOM, PLAIN, Rows, flip, flipped, levels, rows, warnings_of
-from leveldb_repair import check_leveldb_accepts, repaired, sound_entries
+from leveldb_repair import check_faults, check_leveldb_accepts, repaired, sound_entries
 from leveldb_startup import CraftedDatabase, batch, fill, large, physical, put
 from memory_directory import MemoryDirectory, UnreadableDirectory
 
 from logwright.codec import registry
 from logwright.codec.engine.repair import Strategy
-from logwright.codec.fault import DamageError, UsageError
+from logwright.codec.fault import DamageError, Severity, UsageError
 from logwright.codec.leveldb.formats.records.layout import BLOCK, fragmented
 from logwright.codec.option import Options
 from logwright.codec.store.extents import Copy
@@ -136,6 +136,16 @@ def test_skipped_bytes_may_be_no_batch() -> None:
 
 
 # Earlier states
+
+
+def test_result_without_logs_names_none() -> None:
+    crafted = CraftedDatabase(
+        [(1, 3, rows(0, 20)), (0, 4, rows(20, 40))], {5: physical(put(90, b"k"))}, last_sequence=89
+    )
+    zeroed = crafted.changed("000004.ldb", lambda data: data.__setitem__(slice(5, 25), bytes(20)))
+    result, _ = repaired(zeroed, "prefix")
+    assert sorted(result.files) == ["000003.ldb", "CURRENT", "MANIFEST-000007"]
+    assert check_faults(result, Severity.WARNING) == []
 
 
 def test_prefix_ends_logs_at_the_first_damage() -> None:

@@ -245,8 +245,17 @@ class DatabaseChecker:
                     self._report(name, Kind.LINK, text, Severity.ERROR, system)
 
     def _check_logs(self, live: Mapping[int, tuple[int, FileMetaData]]) -> None:
-        """Report logs whose writes are not newer than all tables."""
+        """Report logs whose writes are not newer than all tables, and empty ones before the current one."""
         newest = max((number for number in self._tables if number in live), key=self._high, default=None)
+        first, highest = min(self._lowest.values(), default=0), 0 if newest is None else self._high(newest)
+        known = 0 if self._version is None else self._version.last_sequence or 0
+        for name, file in self._empty.items():
+            later = any(number_in(other) > number_in(name) for other in self._lowest)
+            if file.codec == log.NAME and not file.size and later and highest + 1 < first <= known + 1:
+                text = f"it is empty, and the sequence numbers {highest + 1} to {first - 1} are in no table and no log"
+                system = "LevelDB opens without an error, and what was written to the log is lost"
+                lost = {"first_sequence": highest + 1, "last_sequence": first - 1}
+                self._report(name, Kind.LINK, text, Severity.WARNING, system, lost=lost)
         for name, low in self._lowest.items():
             if newest is not None and low <= self._high(newest):
                 text = f"it has the sequence number {low}, but table {newest} has numbers up to {self._high(newest)}"

@@ -490,7 +490,8 @@ class DatabaseRepair(RepairPlan, Repairer):
             return
         number = max(surveyed.highest + 1, following)
         first = version.log_number
-        if first is None:
+        if first is None or not surveyed.logs:
+            # A log that the manifest names and that is not there would be reported as missing.
             first = min((log.number for log in surveyed.logs), default=0)
         data = snapshot(
             metas,
