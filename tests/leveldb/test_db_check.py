@@ -281,7 +281,9 @@ def test_empty_log_before_another_one_has_lost_its_writes() -> None:
     assert details(MemoryDirectory(crafted.files), Severity.WARNING) == [
         f"000005.log: it is empty, and the sequence numbers {highest + 1} to 46 are in no table and no log"
     ]
-    following = CraftedDatabase([(1, 2, ROWS)], {5: b"", 8: physical(put(highest + 1, b"a"))}, last_sequence=46)
+    following = CraftedDatabase(
+        [(1, 2, ROWS)], {5: b"", 8: physical(put(highest + 1, b"a"))}, last_sequence=46
+    )
     assert details(MemoryDirectory(following.files), Severity.WARNING) == []
 
 
