@@ -255,6 +255,15 @@ def test_gap_within_a_log_between_logs_and_after_the_tables() -> None:
     assert "the sequence numbers 41 to 43 are missing" in text
 
 
+def test_gap_between_logs_that_the_manifest_is_ahead_of() -> None:
+    logs = {5: physical(put(41, b"a")), 8: physical(put(44, b"b"))}
+    crafted = CraftedDatabase([(1, 2, ROWS)], logs, last_sequence=44)
+    (text,) = details(MemoryDirectory(crafted.files), Severity.WARNING)
+    assert text == "000008.log: the sequence numbers 42 to 43 are missing before this write"
+    torn = crafted.changed("000005.log", lambda data: data.extend(physical(put(42, b"c"))[:-1]))
+    assert not any("missing" in text for text in details(torn, Severity.WARNING))
+
+
 def test_gap_at_damage_is_not_reported_again() -> None:
     data = bytearray(physical(put(1, b"a")) + physical(put(2, b"b")) + physical(put(3, b"c")))
     data[30] ^= 1

@@ -62,14 +62,14 @@ class DatabaseChecker:
         self._empty: dict[str, PlannedFile] = {}
         """Files without a good frame so far, by name."""
         self._sequence: int | None = None if self._version is None else self._version.last_sequence
-        """The last sequence number of the logs so far."""
+        """The last sequence number of the manifest, then of the log so far."""
         self._highest = self._sequence or 0
         self._logged = 0
         """Entries of the sound batches of the logs."""
         self._lowest: dict[str, int] = {}
         """The lowest sequence number of each log."""
-        self._log: tuple[str, int] = ("", 0)
-        """The current log, and where its last good record ended."""
+        self._log: tuple[str, int, int] = ("", 0, 0)
+        """The current log, where its last good record ended, and its size."""
 
     def begin(self, file: PlannedFile) -> None:
         self._close()
@@ -113,7 +113,7 @@ class DatabaseChecker:
         frames = frames.pick(frames.header["size"] >= BATCH_HEADER)
         if not len(frames):
             return
-        name, end = self._log
+        name, end, size = self._log
         first = frames.header["sequence"].astype(np.int64)
         counts = np.maximum(frames.header["count"].astype(np.int64), 0)
         self._logged += int(counts.sum())
@@ -123,6 +123,9 @@ class DatabaseChecker:
         last = first + counts - 1
         start = frames.start + window.offset
         from_start = start[0] == (end if name == file.name else 0)
+        if name not in ("", file.name):
+            # The next log continues the numbers of the one before, unless damage hides the last of them.
+            from_start &= end == size
         before = np.concatenate(([self._sequence if self._sequence is not None else first[0] - 1], last[:-1]))
         contiguous = np.concatenate(([from_start], frames.start[1:] == frames.end[:-1]))
         begins = np.zeros(len(first), np.bool_)
@@ -137,9 +140,9 @@ class DatabaseChecker:
             text = f"the sequence number {int(first[i])} comes after {int(before[i])}"
             system = "LevelDB treats the write as older than those before it"
             self._report(file.name, Kind.ORDER, text, Severity.WARNING, system, int(start[i]))
-        self._sequence = max(int(last.max()), int(self._sequence or 0) if name != file.name else 0)
+        self._sequence = int(last.max())
         self._highest = max(self._highest, int(last.max()))
-        self._log = file.name, int(frames.end[-1]) + window.offset
+        self._log = file.name, int(frames.end[-1]) + window.offset, file.size
 
     # The whole database
 
