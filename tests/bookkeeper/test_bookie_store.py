@@ -88,6 +88,34 @@ def test_damaged_entry_is_left_out(mode: str) -> None:
     assert len(rows) == 26
 
 
+@pytest.mark.filterwarnings("ignore::logwright.codec.fault.DamageWarning")
+@pytest.mark.parametrize("storage", ["InterleavedLedgerStorage", "DbLedgerStorage"])
+@pytest.mark.parametrize("kind", ["CRC32C", "CRC32"])
+@pytest.mark.parametrize("journal", [False, True])
+def test_damaged_only_entry_of_a_ledger_in_a_log_is_seen_by_the_digests_of_other_files(
+    storage: str, kind: str, journal: bool, tmp_path: Path
+) -> None:
+    """Without them, the entry could be one without a digest, or with an HMAC."""
+    if storage == "DbLedgerStorage":
+        pytest.importorskip("rocksdict")
+    out = tmp_path / "bookie"
+    options = {"ledgerStorageClass": storage, "logSizeLimit": 1500, "digestType": kind}
+    rows = [{**row, "payload": b"%d" % row["entry_id"] * 200} for row in ROWS[:12]]
+    lw.write(rows, str(out), "bookkeeper.bookie", journalWriteData=journal, **options)
+    header = (300).to_bytes(8, "big") + (2).to_bytes(8, "big")
+    (log,) = (path for path in out.glob("ledger/current/*.log") if header in path.read_bytes())
+    data = bytearray(log.read_bytes())
+    at = data.index(header)
+    data[at + 100] ^= 0x55
+    data[at + 101] ^= 0x55
+    log.write_bytes(data)
+    assert [fault["kind"] for file in lw.verify(str(out))["files"] for fault in file["faults"]].count(
+        "checksum mismatch"
+    ) == 1
+    left = ids(lw.read(str(out), mode="DROPMALFORMED", view="entrylog"))
+    assert len(left) == len(rows) - 1
+
+
 def test_mode_as_system_reads_what_a_client_gets() -> None:
     known = case("elog_flip_body")
     path = str(known.path)

@@ -242,22 +242,26 @@ class Entries:
         return Entries(self.data, *(values[index] for values in numbers))
 
 
-class MasterKeys(Protocol):
-    """The master keys that a bookie has stored."""
+class StoredLedgers(Protocol):
+    """The ledgers of a bookie."""
 
     def master_keys(self, ledger: int) -> frozenset[bytes]:
         """Return the stored master keys of a ledger."""
         ...
 
+    def crc_size(self, ledger: int) -> int | None:
+        """Return the size of the CRC that entries of a ledger in any file have; None without one."""
+        ...
+
 
 @dataclass
 class Digests:
-    """The digest types that the entries of a file have shown. `known`: the digest size of each ledger with a known type. `keys` tell
-    whether a password is right; None if only the file is read."""
+    """The digest types that the entries of a file have shown. `known`: the digest size of each ledger with a known type. `stored` tells
+    whether a password is right, and the types of other files; None if only the file is read."""
 
     passwords: Passwords | None = None
     assumed: int | None = None
-    keys: MasterKeys | None = None
+    stored: StoredLedgers | None = None
     known: dict[int, int] = field(default_factory=dict)
     cache: Int64s = field(default_factory=lambda: np.full(1 << 12, -1, np.int64))
     settled: set[int] = field(default_factory=set)
@@ -268,10 +272,10 @@ class Digests:
     def password(self, ledger: int) -> bytes | None:
         """Return the password of a ledger, or None if it is not known or wrong."""
         password = None if self.passwords is None else self.passwords.of(ledger)
-        if password is None or self.keys is None:
+        if password is None or self.stored is None:
             return password
         if ledger not in self.right:
-            keys = self.keys.master_keys(ledger)
+            keys = self.stored.master_keys(ledger)
             self.right[ledger] = not keys or master_key(password) in keys
         return password if self.right[ledger] else None
 
@@ -318,7 +322,10 @@ class Digests:
         if size is None:
             size = self._measured(entries, unsure)
             if size is None:
-                size = self.assumed
+                size = None if self.stored is None else self.stored.crc_size(ledger)
+                if size is not None:
+                    self.known[ledger] = size
+                size = self.assumed if size is None else size
             elif size in (DUMMY, HMAC):
                 self.known[ledger] = size
         if size is None:

@@ -2,6 +2,8 @@
 
 A record of a journal without a matching CRC may be garbage. It is an entry if its ledger is in the index, or if a journal of the bookie has
 the ledger's master key: the bookie writes it before the first entry, perhaps to an earlier journal.
+
+The only entry of a ledger in a file does not show the digest type of the ledger if it is damaged. Entries in other files do.
 """
 
 from __future__ import annotations
@@ -12,15 +14,25 @@ from typing import Any
 
 import numpy as np
 
+from logwright.codec.arrays import Int64s
 from logwright.codec.bookkeeper.formats import journal
+from logwright.codec.bookkeeper.formats.digest import HEADER, matching_digest
+from logwright.codec.bookkeeper.formats.entries import REACH
 from logwright.codec.bookkeeper.formats.index import HEADER_SIZE, FileInfo
 from logwright.codec.bookkeeper.startup.errors import JavaError
 from logwright.codec.bookkeeper.store import rocks
-from logwright.codec.bookkeeper.store.tree import DB, LEDGERS, Tree
+from logwright.codec.bookkeeper.store.tree import DB, LEDGERS, LOCATIONS, Tree
 from logwright.codec.frames.codec import FramedCodec
 from logwright.codec.frames.scanner import MAIN
 from logwright.codec.frames.walk import ListedFile, Walk, good_frames
 from logwright.codec.option import Options
+from logwright.codec.window import Frames, Window
+
+Locations = dict[int, tuple[Int64s, Int64s]]
+"""The entries of each ledger, and their locations."""
+_TRIED = 16
+"""Number of entries that are read for their digest type, in the entry logs and in the journals."""
+_INDEX_READ = 1 << 20
 
 
 class KnownLedgers:
@@ -30,7 +42,11 @@ class KnownLedgers:
     """
 
     def __init__(self, keys: Mapping[int, frozenset[bytes]], bookie: Tree | None = None) -> None:
-        self._keys, self._bookie = dict(keys), bookie
+        self._keys, self._bookie, self._stored = dict(keys), bookie, bookie
+        self._sizes: dict[int, int | None] = {}
+        """The results of `crc_size`."""
+        self._databases: dict[str, Locations] = {}
+        """The databases of locations that were read, by folder."""
         self._index_files = {} if bookie is None else bookie.index_files
         self._listing = None if bookie is None else bookie.listing
 
@@ -50,6 +66,33 @@ class KnownLedgers:
             return keys
         head = self._listing.read(self._index_files[ledger], 0, HEADER_SIZE)
         return keys | ({FileInfo.of(head).master_key} - {b""})
+
+    def crc_size(self, ledger: int) -> int | None:
+        """Return the size of the CRC that entries of a ledger have, by some entries that the index or a journal has; None without one."""
+        if ledger not in self._sizes:
+            self._sizes[ledger] = next(self._crc_sizes(ledger), None)
+        return self._sizes[ledger]
+
+    def _crc_sizes(self, ledger: int) -> Iterator[int]:
+        bookie = self._stored
+        if bookie is None:
+            return
+        for name, at in _places(bookie, ledger, self._databases):
+            if 4 <= at < bookie.sizes[name]:
+                head = bookie.listing.read(name, at - 4, 4)
+                size = min(int.from_bytes(head, "big"), REACH, bookie.sizes[name] - at)
+                yield from _crc_size(bookie.listing.read(name, at, size), ledger)
+        tried = 0
+        for window, frames in _journal_frames(bookie):
+            fields = frames.header
+            entries = (fields["frame_kind"] == MAIN) & (fields["ledger_id"] == ledger)
+            entries &= fields["entry_id"] >= 0
+            for i in np.flatnonzero(entries).tolist():
+                record = window.data[int(frames.start[i]) : int(frames.end[i])].tobytes()
+                yield from _crc_size(record[4:], ledger)
+                tried += 1
+                if tried == _TRIED:
+                    return
 
     def _all(self) -> dict[int, frozenset[bytes]]:
         bookie, self._bookie = self._bookie, None
@@ -74,16 +117,58 @@ def _in_database(bookie: Tree) -> Iterator[tuple[int, bytes]]:
 
 
 def _in_journals(bookie: Tree) -> Iterator[tuple[int, bytes]]:
+    for window, frames in _journal_frames(bookie):
+        head = frames.header
+        keys = (head["frame_kind"] == MAIN) & (head["entry_id"] == journal.MASTER_KEY)
+        for i in np.flatnonzero(keys).tolist():
+            record = window.data[int(frames.start[i]) : int(frames.end[i])].tobytes()
+            yield int(head["ledger_id"][i]), record[journal.IDS + 4 :]
+
+
+def _journal_frames(bookie: Tree) -> Iterator[tuple[Window, Frames]]:
     for place in bookie.journals:
         for _, name in bookie.journal_files(place):
             context = journal.CODEC.context(name.rpartition("/")[2], Options(journal.CODEC.options))
             file = ListedFile(bookie.listing, name, bookie.sizes[name])
-            for window, frames in good_frames(Walk(file, journal.CODEC, context, check=False)):
-                head = frames.header
-                keys = (head["frame_kind"] == MAIN) & (head["entry_id"] == journal.MASTER_KEY)
-                for i in np.flatnonzero(keys).tolist():
-                    record = window.data[int(frames.start[i]) : int(frames.end[i])].tobytes()
-                    yield int(head["ledger_id"][i]), record[journal.IDS + 4 :]
+            yield from good_frames(Walk(file, journal.CODEC, context, check=False))
+
+
+def _places(bookie: Tree, ledger: int, databases: dict[str, Locations]) -> Iterator[tuple[str, int]]:
+    """Yield some places of a ledger's entries by the index, the first and the last one among them: the entry log, and the position."""
+    for prefix, locations in _locations(bookie, ledger, databases):
+        logs = {identity: name for identity, name in bookie.logs if name.startswith(prefix)}
+        chosen = np.linspace(0, len(locations) - 1, min(len(locations), _TRIED)).astype(np.int64)
+        for location in locations[chosen].tolist():
+            name = logs.get(location >> 32)
+            if name is not None:
+                yield name, location & 0xFFFFFFFF
+
+
+def _locations(bookie: Tree, ledger: int, databases: dict[str, Locations]) -> Iterator[tuple[str, Int64s]]:
+    """Yield the locations of a ledger's entries, and the start of the names of the logs that they are in."""
+    name = bookie.index_files.get(ledger)
+    if name is not None:
+        size = min(max(bookie.sizes[name] - HEADER_SIZE, 0), _INDEX_READ)
+        data = bookie.listing.read(name, HEADER_SIZE, size)
+        locations = np.frombuffer(data, ">i8", len(data) // 8).astype(np.int64)
+        yield "", locations[locations > 0]
+    if bookie.storage == DB and rocks.available():
+        for i, place in enumerate(bookie.ledgers):
+            folder = f"{bookie.indexes[min(i, len(bookie.indexes) - 1)].prefix}{LOCATIONS}/"
+            if folder not in databases:
+                databases[folder] = {}
+                with contextlib.suppress(JavaError):
+                    databases[folder] = rocks.read_locations(bookie.listing, folder)
+            if ledger in databases[folder]:
+                yield place.prefix, databases[folder][ledger][1]
+
+
+def _crc_size(entry: bytes, ledger: int) -> Iterator[int]:
+    """Yield the size of the CRC of an entry of this ledger, if it matches."""
+    if int.from_bytes(entry[:8], "big", signed=True) == ledger and len(entry) >= HEADER:
+        size = int(matching_digest(np.frombuffer(entry, np.uint8), 0, len(entry)))
+        if size:
+            yield size
 
 
 def context_of(codec: FramedCodec, name: str, options: Options, known: KnownLedgers) -> Any:
