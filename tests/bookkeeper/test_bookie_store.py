@@ -114,6 +114,7 @@ def test_damaged_only_entry_of_a_ledger_in_a_log_is_seen_by_the_digests_of_other
     ) == 1
     left = ids(lw.read(str(out), mode="DROPMALFORMED", view="entrylog"))
     assert len(left) == len(rows) - 1
+    assert ids(lw.read(str(out), mode="DROPMALFORMED", view="entrylog", jobs=2)) == left
 
 
 def test_mode_as_system_reads_what_a_client_gets() -> None:

@@ -26,6 +26,7 @@ from logwright.codec.frames.codec import FramedCodec
 from logwright.codec.frames.scanner import MAIN
 from logwright.codec.frames.walk import ListedFile, Walk, good_frames
 from logwright.codec.option import Options
+from logwright.codec.store.listing import Listing
 from logwright.codec.window import Frames, Window
 
 Locations = dict[int, tuple[Int64s, Int64s]]
@@ -42,7 +43,10 @@ class KnownLedgers:
     """
 
     def __init__(self, keys: Mapping[int, frozenset[bytes]], bookie: Tree | None = None) -> None:
-        self._keys, self._bookie, self._stored = dict(keys), bookie, bookie
+        self._keys, self._bookie = dict(keys), bookie
+        self._place = None if bookie is None else (bookie.listing, bookie.options)
+        """The files that `crc_size` reads, also in another process."""
+        self._tree = bookie
         self._sizes: dict[int, int | None] = {}
         """The results of `crc_size`."""
         self._databases: dict[str, Locations] = {}
@@ -57,7 +61,7 @@ class KnownLedgers:
         return isinstance(other, KnownLedgers) and self._all() == other._all()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return KnownLedgers, ({**dict.fromkeys(self._index_files, frozenset()), **self._all()},)
+        return _restored, ({**dict.fromkeys(self._index_files, frozenset()), **self._all()}, self._place)
 
     def master_keys(self, ledger: int) -> frozenset[bytes]:
         """Return the master keys of a ledger in its index and in the journals; more than one if one of them is damaged."""
@@ -74,9 +78,9 @@ class KnownLedgers:
         return self._sizes[ledger]
 
     def _crc_sizes(self, ledger: int) -> Iterator[int]:
-        bookie = self._stored
-        if bookie is None:
+        if self._place is None:
             return
+        bookie = self._tree = Tree(*self._place) if self._tree is None else self._tree
         for name, at in _places(bookie, ledger, self._databases):
             if 4 <= at < bookie.sizes[name]:
                 head = bookie.listing.read(name, at - 4, 4)
@@ -100,6 +104,12 @@ class KnownLedgers:
             for ledger, key in (*_in_database(bookie), *_in_journals(bookie)):
                 self._keys[ledger] = self._keys.get(ledger, frozenset()) | {key}
         return self._keys
+
+
+def _restored(keys: Mapping[int, frozenset[bytes]], place: tuple[Listing, Options] | None) -> KnownLedgers:
+    known = KnownLedgers(keys)
+    known._place = place
+    return known
 
 
 def known_ledgers(bookie: Tree) -> KnownLedgers:
