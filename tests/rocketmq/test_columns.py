@@ -137,3 +137,28 @@ def test_given_payload_is_only_used_if_it_is_the_message_of_its_row() -> None:
         changed = frames.set_column(column, "payload", pa.array(payloads, pa.binary()))
         encoded = specimen.with_bytes(specimen.encode(rows, changed, file))
         assert encoded.tables()[0].equals(rows)
+
+
+@pytest.mark.filterwarnings("ignore::logwright.codec.fault.DamageWarning")
+@pytest.mark.parametrize("sys_flag", [0, 0x10, 0x20, 0x30])
+@pytest.mark.parametrize("name", ["born_host", "store_host"])
+def test_port_that_clients_refuse_is_a_warning(sys_flag: int, name: str, tmp_path: Path) -> None:
+    """An address has 16 bytes with the flag of its host. No checksum covers the port, and the row is as stored."""
+    out = b""
+    for port in (0, 65535, 65536, -1):
+        hosts = {
+            host: {"address": bytes(16 if sys_flag & bit else 4), "port": port if host == name else 7}
+            for host, bit in (("born_host", 0x10), ("store_host", 0x20))
+        }
+        values = {"queue_id": 0, "queue_offset": len(out), "physical_offset": len(out), "sys_flag": sys_flag}
+        times = {"flag": 0, "born_timestamp": 5, "store_timestamp": 6, "reconsume_times": 0}
+        texts = {"prepared_transaction_offset": 0, "body_length": 1, "body": b"x", "topic": b"T"}
+        frame = {"magic_code": V1, **values, **times, **hosts, **texts, "properties": b""}
+        out += MESSAGE.pack(frame)
+    path = tmp_path / "00000000000000000000"
+    path.write_bytes(out)
+    report = lw.verify(path, "rocketmq.commitlog")
+    assert report.ok
+    texts_ = [fault["detail"] for file in report["files"] for fault in file["faults"]]
+    assert texts_ == [f"the port of {name} is {port}, expected 0 to 65535" for port in (65536, -1)]
+    assert lw.read(path, "rocketmq.commitlog").num_rows == 4

@@ -392,3 +392,18 @@ def test_message_is_served_as_a_client_decodes_it(version: str, tmp_path: Path) 
     assert [row["tags"] for row in rows] == ["a"] * (count if version == "4.9.7" else count - 1)
     assert rows[1]["properties"] == rows[0]["properties"]
     assert [row["physical_offset"] for row in rows if not row["body"]] == [2 * size] * (version == "4.9.7")
+
+
+def test_time_of_an_index_entry_overflows_as_in_java(tmp_path: Any) -> None:
+    """A query skips entries with a negative time, and ends there."""
+    rows = [
+        {"topic": "T", "queue_id": 0, "body": b"x", "keys": "k", "store_timestamp_ms": TIME + 2000 * n}
+        for n in range(3)
+    ]
+    files = written(tmp_path, rows)
+    (name,) = (file for file in files if file.startswith("index/"))
+    assert len(store_of(start(files)).query("T", "k")) == 3
+    files[name] = changed(files[name], 0, struct.pack(">q", (1 << 63) - 1000))
+    assert store_of(start(files)).query("T", "k") == []
+    files[name] = changed(files[name], 0, struct.pack(">q", (1 << 63) - 1 - 4000))
+    assert len(store_of(start(files)).query("T", "k")) == 3

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from logwright.codec.arrays import Bools, Int64s, among, groups
+from logwright.codec.bookkeeper.formats.digest import LAC_SIZE, lac_matches
 from logwright.codec.bookkeeper.formats.entrylog.ledgersmap import LedgersMap, read_map
 from logwright.codec.bookkeeper.startup.bookie import KEY, Bookie
-from logwright.codec.bookkeeper.startup.client import lac_matches
 from logwright.codec.bookkeeper.startup.errors import JavaError
-from logwright.codec.bookkeeper.startup.index_file import LAC_OFFSET, LAC_SIZE, IndexFile
+from logwright.codec.bookkeeper.startup.index_file import LAC_OFFSET, IndexFile
 from logwright.codec.bookkeeper.startup.journal import Reader, first_record, version_of
 from logwright.codec.bookkeeper.store import rocks, tree
 from logwright.codec.bookkeeper.store.tree import Tree

@@ -32,6 +32,8 @@ from logwright.codec.option import Option
 
 HEADER = 32
 """Size of the header of an entry: ledger id, entry id, last-add-confirmed and length."""
+LAC_SIZE = 16
+"""Size of an explicit last-add-confirmed before its digest."""
 DUMMY, CRC32C, CRC32, HMAC = 0, 4, 8, 20
 """The types of digests, each by its size in bytes."""
 SIZES = {"DUMMY": DUMMY, "CRC32C": CRC32C, "CRC32": CRC32, "HMAC": HMAC}
@@ -224,6 +226,21 @@ def hmac_matches(data: Bytes, start: int, end: int, password: bytes) -> bool:
     content = data[int(start) : int(end)].tobytes()
     head, digest, payload = content[:HEADER], content[HEADER : HEADER + HMAC], content[HEADER + HMAC :]
     return hmac.compare_digest(hmac_of(password, head + payload), digest)
+
+
+def lac_matches(ledger: int, lac: bytes, size: int, password: bytes | None) -> bool:
+    """Return whether an explicit last-add-confirmed has the right ledger and digest. `size` is that of the ledger's digests.
+
+    An HMAC is verified with the password only.
+    """
+    head, stored = lac[:LAC_SIZE], lac[LAC_SIZE : LAC_SIZE + max(size, 0)]
+    if int.from_bytes(head[:8], "big") != ledger or len(stored) < size:
+        return False
+    if size == CRC32C:
+        return crc32c_bytes(head).to_bytes(4, "big") == stored
+    if size == CRC32:
+        return zlib.crc32(head).to_bytes(8, "big") == stored
+    return size != HMAC or password is None or hmac_of(password, head) == stored
 
 
 @dataclass(frozen=True)

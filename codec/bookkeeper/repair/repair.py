@@ -19,7 +19,7 @@ from logwright.codec import plural
 from logwright.codec.arrays import Bools, Int64s
 from logwright.codec.bookkeeper.derive import LocationIndex, index_file, index_header
 from logwright.codec.bookkeeper.formats import cookie, digest, smallfiles
-from logwright.codec.bookkeeper.formats.digest import master_key
+from logwright.codec.bookkeeper.formats.digest import LAC_SIZE, lac_matches, master_key
 from logwright.codec.bookkeeper.formats.entrylog.ledgersmap import LedgersMap, read_map
 from logwright.codec.bookkeeper.repair.cookies import replacements
 from logwright.codec.bookkeeper.repair.databases import (
@@ -32,12 +32,11 @@ from logwright.codec.bookkeeper.repair.databases import (
 from logwright.codec.bookkeeper.repair.log_files import JOURNAL_HEADER, padded, repaired_journal, repaired_log
 from logwright.codec.bookkeeper.repair.survey import LedgerState, Survey, SurveyedFile, sums_of
 from logwright.codec.bookkeeper.startup.bookie import KEY
-from logwright.codec.bookkeeper.startup.client import lac_matches
 from logwright.codec.bookkeeper.startup.entry_logger import (
     LARGEST_POSITION,
     location_of,
 )
-from logwright.codec.bookkeeper.startup.index_file import LAC_SIZE, START
+from logwright.codec.bookkeeper.startup.index_file import START
 from logwright.codec.bookkeeper.startup.start import STARTUP
 from logwright.codec.bookkeeper.store import rocks, tree
 from logwright.codec.bookkeeper.store.layout import LAYOUT, single_directory

@@ -7,7 +7,6 @@ Source: `ReadLacProcessorV3`, `PendingReadLacOp`, `DigestManager` of BookKeeper.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,14 +14,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from logwright.codec.bookkeeper.formats.digest import CRC32, CRC32C, HEADER, HMAC, hmac_of
+from logwright.codec.bookkeeper.formats.digest import HEADER, LAC_SIZE, lac_matches
 from logwright.codec.bookkeeper.formats.entrylog.codec import CODEC as LOG
 from logwright.codec.bookkeeper.formats.entrylog.codec import EntryLogContext
 from logwright.codec.bookkeeper.startup.errors import OUT_OF_MEMORY, JavaError
-from logwright.codec.bookkeeper.startup.index_file import LAC_SIZE
 from logwright.codec.bookkeeper.startup.storage import Storage
 from logwright.codec.frames.codec import Part
-from logwright.codec.kernels.crc32c import crc32c
 from logwright.codec.option import Options
 
 READ_ERROR = "BKReadException"
@@ -182,22 +179,6 @@ def _failure(error: JavaError) -> str:
         if error.name.endswith(name):
             return failure
     return READ_ERROR
-
-
-def lac_matches(ledger: int, lac: bytes, size: int, password: bytes | None) -> bool:
-    """Return whether an explicit last-add-confirmed has the right ledger and digest. `size` is that of the ledger's digests.
-
-    An HMAC is verified with the password only.
-    """
-    head, stored = lac[:LAC_SIZE], lac[LAC_SIZE : LAC_SIZE + max(size, 0)]
-    if int.from_bytes(head[:8], "big") != ledger or len(stored) < size:
-        return False
-    if size == CRC32C:
-        data = np.frombuffer(head, np.uint8)
-        return int(crc32c(data, 0, len(data))).to_bytes(4, "big") == stored
-    if size == CRC32:
-        return zlib.crc32(head).to_bytes(8, "big") == stored
-    return size != HMAC or password is None or hmac_of(password, head) == stored
 
 
 def _part(frames: Sequence[bytes]) -> Part:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from logwright.codec.arrays import Int64s
+from logwright.codec.bookkeeper.formats.digest import LAC_SIZE
 from logwright.codec.bookkeeper.startup.errors import (
     BOOKIE,
     ILLEGAL_ARGUMENT,
@@ -24,7 +25,6 @@ MAGIC = b"BKLE"
 START = 1024
 FENCED = 1
 NEWEST = 1
-LAC_SIZE = 16
 """Size of an explicit last-add-confirmed without its digest: ledger id and entry id."""
 LAC_OFFSET = 20
 """The position of an explicit last-add-confirmed in the header, plus the size of the master key."""

@@ -93,7 +93,7 @@ class IndexFile:
             if diff < 0:
                 return
             # Limits of a query are 0 and the largest time.
-            dated = self.begin_timestamp + 1000 * diff >= 0
+            dated = int64(self.begin_timestamp + 1000 * diff) >= 0
             if entry_hash == hash_value and dated:
                 yield phy
             if not 0 < previous <= self.count or previous == number or not dated:

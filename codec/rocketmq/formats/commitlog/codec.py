@@ -28,14 +28,19 @@ from logwright.codec.rocketmq.formats.commitlog.columns import Sizes
 from logwright.codec.rocketmq.formats.commitlog.layout import (
     BLANK,
     BLANK_MAGIC,
+    BORN_V6,
     CRC_NAME,
     CRC_NAME_NUMBER,
     MESSAGE,
+    RECONSUME_TIMES,
     SMALLEST,
     SPECIFICATION,
+    STORE_TIMESTAMP,
+    STORE_V6,
     TRAILER,
     V1,
     V2,
+    V6_EXTRA,
     has_trailer,
     trailer_of,
 )
@@ -65,6 +70,7 @@ BODY_LIMIT = Option(
     high=(1 << 31) - 1,
 )
 _LEAST_LEFT = 8
+_LARGEST_PORT = 65535
 """Bytes that a broker leaves free after the last message of a file, for the blank record."""
 
 
@@ -242,6 +248,22 @@ class CommitLog(FramedCodec):
                 faults.append(
                     (i, self.fault(part, i, Kind.PAYLOAD, text, Severity.INFO, "a consumer fails on it"))
                 )
+        return faults
+
+    def findings(self, part: Part, context: CommitLogContext) -> Sequence[Fault]:
+        """Report ports that a client refuses: it does not decode the message. Source: `MessageDecoder.decode`, `InetSocketAddress`."""
+        flags = part.head["sys_flag"]
+        born_v6, store_v6 = ((flags & bit != 0) * V6_EXTRA for bit in (BORN_V6, STORE_V6))
+        faults = []
+        for name, end in (
+            ("born_host", STORE_TIMESTAMP + born_v6),
+            ("store_host", RECONSUME_TIMES + born_v6 + store_v6),
+        ):
+            port = fixed_at(part.data, part.start + end - 4, ">i4")
+            for i in np.flatnonzero((port < 0) | (port > _LARGEST_PORT)).tolist():
+                text = f"the port of {name} is {port[i]}, expected 0 to {_LARGEST_PORT}"
+                system = "a broker serves the message, and clients cannot decode it"
+                faults.append(self.fault(part, i, Kind.PAYLOAD, text, Severity.WARNING, system))
         return faults
 
     # Writing
