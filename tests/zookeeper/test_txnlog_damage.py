@@ -210,3 +210,17 @@ def test_many_records_of_minimal_size(monkeypatch: pytest.MonkeyPatch) -> None:
     specimen = specimen_of(data)
     assert specimen.read().table["zxid"].to_pylist() == list(range(1, 101))
     assert specimen.encode(*specimen.tables()) == data
+
+
+@pytest.mark.parametrize("covered", [1, 2])
+def test_records_inside_a_wrong_length_are_salvaged(covered: int) -> None:
+    """The length ends where a later record does, so the end mark and the next record fit."""
+    parts = [record_of(payload_of(zxid)) for zxid in range(1, 6)]
+    data = FILE_HEADER.pack({}) + b"".join(parts)
+    at = 16 + len(parts[0])
+    wrong = len(b"".join(parts[1 : 2 + covered])) - 13
+    specimen = specimen_of(with_damage(data, at + 8, wrong.to_bytes(4, "big")))
+    (fault,) = faults_of(specimen)
+    assert (fault.offset, fault.length) == (at, len(parts[1]))
+    assert fault.detail == f"the record's length is {wrong}, but its checksum matches {len(parts[1]) - 13} bytes"
+    assert specimen.read(columns="zxid").table["zxid"].to_pylist() == [1, 3, 4, 5]

@@ -410,19 +410,22 @@ def _damage(window: Window, scanned: Scanned, context: TxnLogContext) -> Fault:
             NAME, offset, size, Kind.LENGTH, text, system=STOPS
         )
     text = f"Adler-32: stored {stored:#010x}, computed {computed:#010x}"
-    return Fault(
-        NAME, offset, size, Kind.CHECKSUM, text, system=f"{START_FAILS}: IOException: CRC check failed"
-    )
+    system = f"{START_FAILS}: IOException: CRC check failed"
+    fault = Fault(NAME, offset, size, Kind.CHECKSUM, text, system=system)
+    return _wrong_length(window, stop, length, system, stop + size) or fault
 
 
-def _wrong_length(window: Window, stop: int, length: int) -> Fault | None:
-    """Return the fault of a record whose checksum shows another end than its length."""
-    end = int(records.true_end(window.data, stop, min(len(window.data), stop + records.REACH)))
+def _wrong_length(
+    window: Window, stop: int, length: int, system: str = STOPS, limit: int = 1 << 62
+) -> Fault | None:
+    """Return the fault of a record whose checksum shows another end, up to `limit`, than its length."""
+    reach = min(len(window.data), stop + records.REACH, limit)
+    end = int(records.true_end(window.data, stop, reach))
     if end < 0:
         return None
     right = plural.count(end - stop - layout.OVERHEAD, "byte")
     text = f"the record's length is {length}, but its checksum matches {right}"
-    return Fault(NAME, window.offset + stop, end - stop, Kind.LENGTH, text, system=STOPS)
+    return Fault(NAME, window.offset + stop, end - stop, Kind.LENGTH, text, system=system)
 
 
 def _torn(offset: int, length: int, text: str, context: TxnLogContext) -> Fault:
@@ -460,7 +463,9 @@ def _end_of_damaged(window: Window, at: int, context: TxnLogContext) -> int:
         follows = SCANNER.first(data, end, window.size - window.offset - end, prefixes=prefixes)
         next_one = context.last_zxid is not None and zxid == context.last_zxid + 1
         if data[end - 1] == layout.EOR and (follows or next_one or not data[end : end + BODY].any()):
-            return int(end)
+            # A wrong length may end where a later record does.
+            shorter = int(records.true_end(data, at, end))
+            return shorter if shorter >= 0 else int(end)
     end_by_checksum = int(records.true_end(data, at, min(len(data), at + records.REACH)))
     return end_by_checksum if end_by_checksum >= 0 else at + 1
 
