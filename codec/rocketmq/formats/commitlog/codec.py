@@ -263,7 +263,7 @@ class CommitLog(FramedCodec):
             for i in np.flatnonzero((port < 0) | (port > _LARGEST_PORT)).tolist():
                 text = f"the port of {name} is {port[i]}, expected 0 to {_LARGEST_PORT}"
                 system = "a broker serves the message, and clients cannot decode it"
-                faults.append(self.fault(part, i, Kind.PAYLOAD, text, Severity.WARNING, system))
+                faults.append(self.fault(part, i, Kind.PAYLOAD, text, Severity.INFO, system))
         return faults
 
     # Writing
