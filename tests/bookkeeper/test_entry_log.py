@@ -332,3 +332,30 @@ def test_entries_inside_of_a_payload_are_not_read_if_the_size_around_them_is_wro
     read = damaged.read(columns="ledger_id,entry_id").table
     assert set(read["ledger_id"].to_pylist()) == {1}
     assert read["entry_id"].to_pylist() == [n for n in range(20) if n != 5]
+
+
+@pytest.mark.filterwarnings("ignore::logwright.codec.fault.DamageWarning")
+@pytest.mark.parametrize("codec", ["bookkeeper.entrylog", "bookkeeper.journal"])
+@pytest.mark.parametrize("kind", ["CRC32C", "CRC32"])
+@pytest.mark.parametrize("covered", [1, 2])
+def test_entries_inside_a_wrong_length_are_salvaged(
+    codec: str, kind: str, covered: int, tmp_path: Path
+) -> None:
+    """The length ends where a later entry does, so that another entry follows."""
+    rows = [{"ledger_id": 3, "entry_id": n, "payload": b"p" * (10 + n)} for n in range(6)]
+    path = tmp_path / ("1.log" if codec.endswith("log") else "1.txn")
+    lw.write(rows, path, codec, digestType=kind)
+    places = lw.read(path, columns=["position"])["position"].to_pylist()
+    data = bytearray(path.read_bytes())
+    wrong = places[2 + covered] - places[1] - 4
+    data[places[1] : places[1] + 4] = wrong.to_bytes(4, "big")
+    path.write_bytes(data)
+    (fault,) = (
+        fault for file in lw.verify(path)["files"] for fault in file["faults"] if fault["severity"] == "error"
+    )
+    right = places[2] - places[1] - 4
+    field = "entry_size" if codec.endswith("entrylog") else "length"
+    assert (fault["offset"], fault["length"]) == (places[1], right + 4)
+    assert fault["detail"] == f"{field} is {wrong}, but the digest matches {right} bytes"
+    assert lw.read(path, mode="DROPMALFORMED")["entry_id"].to_pylist() == [0, 2, 3, 4, 5]
+    assert lw.roundtrip(path, law=["decode_encode", "any_split"]).holds

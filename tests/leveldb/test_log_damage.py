@@ -243,3 +243,16 @@ def test_wrong_length_that_leads_to_a_later_record_loses_one_record() -> None:
         damaged = data[: 5 * size + 4] + length + data[5 * size + 6 :]
         read = log_specimen(damaged).read(columns="sequence").table["sequence"].to_pylist()
         assert read == [n for n in range(1, 30) if n != 6]
+
+
+@pytest.mark.parametrize("covered", [1, 2])
+def test_records_inside_a_wrong_length_are_read(covered: int) -> None:
+    """The length ends where a later record does, so that another record follows."""
+    parts = [record(FULL, batch(n, (b"key%d" % n, b"value" * n))) for n in range(1, 6)]
+    data = bytearray(b"".join(parts))
+    at = len(parts[0])
+    data[at + 4 : at + 6] = (sum(map(len, parts[1 : 2 + covered])) - HEADER).to_bytes(2, "little")
+    specimen = log_specimen(bytes(data))
+    fault = one_fault(specimen)
+    assert (fault.offset, fault.length) == (at, len(parts[1]))
+    assert [row["key"] for row in specimen.read().table.to_pylist()] == [b"key1", b"key3", b"key4", b"key5"]

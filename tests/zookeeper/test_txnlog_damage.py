@@ -222,5 +222,7 @@ def test_records_inside_a_wrong_length_are_salvaged(covered: int) -> None:
     specimen = specimen_of(with_damage(data, at + 8, wrong.to_bytes(4, "big")))
     (fault,) = faults_of(specimen)
     assert (fault.offset, fault.length) == (at, len(parts[1]))
-    assert fault.detail == f"the record's length is {wrong}, but its checksum matches {len(parts[1]) - 13} bytes"
+    assert (
+        fault.detail == f"the record's length is {wrong}, but its checksum matches {len(parts[1]) - 13} bytes"
+    )
     assert specimen.read(columns="zxid").table["zxid"].to_pylist() == [1, 3, 4, 5]

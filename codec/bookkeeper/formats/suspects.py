@@ -95,13 +95,11 @@ class DigestedCodec(FramedCodec):
     def _up_to_wrong_size(self, window: Window, frames: Frames, context: Any) -> Frames:
         """Return the frames up to an entry whose CRC matches at an earlier end: its size is wrong, and what follows that end is not its
         content."""
-        with_crc = [ledger for ledger, size in context.digests.known.items() if size in (CRC32C, CRC32)]
         head = frames.header
-        wrong = (
-            (head["verdict"] < CERTAIN)
-            & (head["frame_kind"] == scanner.MAIN)
-            & np.isin(head["ledger_id"], with_crc)
-        )
+        sizes = np.where(head["frame_kind"] == scanner.MAIN, head["verdict"].astype(np.int64) - CERTAIN, 0)
+        context.digests.note(head["ledger_id"].astype(np.int64), np.maximum(sizes, 0))
+        with_crc = [ledger for ledger, size in context.digests.known.items() if size in (CRC32C, CRC32)]
+        wrong = (sizes < 0) & np.isin(head["ledger_id"], with_crc)
         for i in np.flatnonzero(wrong).tolist():
             start, end = int(frames.start[i]), int(frames.end[i])
             if context.searched + end - start > _SEARCHED:
