@@ -236,11 +236,24 @@ class Index(Codec):
         if info.error:
             kind = Kind.MAGIC if info.at < 8 else Kind.LENGTH
             faults.append(Fault(NAME, info.at, 4, kind, info.error, system=self.system, rows_lost=0))
+        else:
+            faults += self._unknown(info)
         if size != _OLDEST:
             faults += self._shape(size)
         if check:
             faults += self._wrong(locations_of(data))
         return Frames(zero, np.array([size], np.int64), zero, size, faults=faults)
+
+    def _unknown(self, info: FileInfo) -> Iterator[Fault]:
+        """Report values that no bookie writes and every bookie accepts."""
+        if info.version < 0:
+            text = f"version is {info.version}, expected 0 or 1"
+            system = "the bookie reads the header as one of version 0, without an explicit last-add-confirmed"
+            yield Fault(NAME, 4, 4, Kind.MAGIC, text, Severity.WARNING, system, 0)
+        if info.state_bits & ~FENCED:
+            text = f"the state bits are {info.state_bits & 0xFFFFFFFF:#x}, of which only {FENCED:#x} is known"
+            at = 12 + len(info.master_key)
+            yield Fault(NAME, at, 4, Kind.PAYLOAD, text, Severity.WARNING, "the bookie ignores the others", 0)
 
     def _shape(self, size: int) -> Iterator[Fault]:
         slots = size - HEADER_SIZE

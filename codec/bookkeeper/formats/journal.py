@@ -41,12 +41,12 @@ from logwright.codec.frames import scanner
 from logwright.codec.frames.codec import Part
 from logwright.codec.frames.format import POSITION
 from logwright.codec.frames.specification import CERTAIN, IMPOSSIBLE, PLAUSIBLE, FrameSpec, Length, Marker
-from logwright.codec.kernels.intrinsics import load_i32be, load_i64be
+from logwright.codec.kernels.intrinsics import load_i32be, load_i64be, load_u8
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.option import Option, Options
 from logwright.codec.single_frame import single_value
 from logwright.codec.table import Column, Table
-from logwright.codec.window import Chunk, Window, Zeros
+from logwright.codec.window import Chunk, Frames, Window, Zeros
 
 NAME = "bookkeeper.journal"
 MAGIC, PADDING_MASK, NEWEST = b"BKLG", -0x100, 6
@@ -121,6 +121,18 @@ def record_rule(buf: Bytes, at: int, end: int, check: int) -> int:
         fits = entry in (MASTER_KEY, EXPLICIT_LAC) and end - at >= IDS + 4
         fits = fits and load_i32be(buf, at + IDS) == end - at - IDS - 4
     return CERTAIN if fits else IMPOSSIBLE
+
+
+@kernel("const u1[], const i8[], const i8[], i8")
+def next_nonzero(buf: Bytes, starts: Int64s, ends: Int64s, first: int) -> int:
+    """Return the first of the ranges from number `first` on that has a byte other than zero; -1 without one."""
+    for i in range(first, len(starts)):
+        bits = 0
+        for at in range(starts[i], ends[i]):
+            bits |= load_u8(buf, at)
+        if bits:
+            return i
+    return -1
 
 
 ROWS = Table(
@@ -256,6 +268,23 @@ class Journal(DigestedCodec):
         version = single_value(file, "version")
         version = self.version(context) if version is None else version
         return b"" if version == 1 else super().form_header(file, context)
+
+    def scan(self, window: Window, at: int, context: JournalContext, *, check: bool = True) -> Frames:
+        frames = super().scan(window, at, context, check=check)
+        if check and len(frames):
+            frames.faults = [*frames.faults, *self._filled_padding(window, frames)]
+        return frames
+
+    def _filled_padding(self, window: Window, frames: Frames) -> Iterator[Fault]:
+        """Report padding with bytes other than zero."""
+        padding = frames.pick(frames.header["frame_kind"] == scanner.MARKER)
+        starts = padding.start + PADDING.head_size
+        i = int(next_nonzero(window.data, starts, padding.end, 0))
+        while i >= 0:
+            at, size = int(padding.start[i]), int(padding.end[i] - padding.start[i])
+            text, system = "the padding is not all zeros", "the bookie skips it"
+            yield Fault(NAME, window.offset + at, size, Kind.PADDING, text, Severity.WARNING, system, 0)
+            i = int(next_nonzero(window.data, starts, padding.end, i + 1))
 
     def findings(self, part: Part, context: JournalContext) -> Sequence[Fault]:
         """Report records of a kind that the version of the file does not have: a bookie does not start with them."""
