@@ -353,6 +353,19 @@ def test_swapped_files_are_put_in_order(store: Path, tmp_path: Path) -> None:
     assert check_repair(store, damaged, tmp_path / "out") == offsets(store)
 
 
+def test_wrong_queue_offset_is_corrected_although_files_were_swapped(store: Path, tmp_path: Path) -> None:
+    """Its neighbours in the queue may be in the swapped files."""
+    first, second, third = (path.read_bytes() for path in logs(store)[:3])
+    names = [path.name for path in logs(store)]
+    at = messages(logs(store)[0])[2][0] + MESSAGE.offset("queue_offset")
+    wrong = first[:at] + (7).to_bytes(8, "big") + first[at + 8 :]
+    damaged = changed(store, tmp_path / "store", {names[0]: wrong, names[1]: third, names[2]: second})
+    lw.repair(damaged, tmp_path / "repaired", **OPTIONS)
+    for path in logs(store):
+        assert (tmp_path / "repaired" / "commitlog" / path.name).read_bytes() == path.read_bytes()
+    assert lw.verify(tmp_path / "repaired", **OPTIONS).ok
+
+
 def test_copy_of_another_file_gives_no_message_twice(store: Path, tmp_path: Path) -> None:
     first, second = logs(store)[1:3]
     damaged = changed(store, tmp_path / "store", {second.name: first.read_bytes()})

@@ -86,10 +86,17 @@ class StoreRepair(Repairer):
 
     def survey(self) -> None:
         for _, part in self.log.read():
-            self._follow(part)
-        if not sum(1 for _ in self.log.strays()) and self.correct:
-            self.corrections = self.sequences.corrections(self._listed())
-            self.stored = {time.phy: time.before for time in self.times.wrong if time.before == time.after}
+            self._follow(part, self.sequences, self.times)
+        sequences, times = self.sequences, self.times
+        if sum(1 for _ in self.log.strays()) and self.correct:
+            # Neighbours in the queues are known when the messages are in order.
+            sequences, times = Sequences(), StoreTimes()
+            logs = list(StoreResult(self, [file for file in self.files if file.runs]).logs())
+            for _, part in Log(Overlay(self.listing, logs), self.plan, self.options).read():
+                self._follow(part, sequences, times)
+        if self.correct:
+            self.corrections = sequences.corrections(self._listed(sequences))
+            self.stored = {time.phy: time.before for time in times.wrong if time.before == time.after}
 
     @property
     def config(self) -> StoreConfig:
@@ -99,28 +106,28 @@ class StoreRepair(Repairer):
     def files(self) -> list[LogFile]:
         return self.log.files
 
-    def _follow(self, part: Part) -> None:
+    def _follow(self, part: Part, sequences: Sequences, times: StoreTimes) -> None:
         try:
             added = dispatches(part.data, part.start, part.end, tags=False, lmq=self.config.lmq)
         except IndexError:
             return  # a message that a broker refuses
-        self.times.add(part.data, part.start, part.end, added.phy, added.stored)
+        times.add(part.data, part.start, part.end, added.phy, added.stored)
         for queue in added.queues:
             self.queues.setdefault(queue, -1)
         for i, own in groups(added.units.queue):
             if self.queues[added.queues[i]] < 0:
                 self.queues[added.queues[i]] = int(added.units.phy[own[0]])
             if added.queues[i][0] not in self.config.batch_topics and not tree.is_light(added.queues[i]):
-                self.sequences.add(added.queues[i], added.units.pick(own))
+                sequences.add(added.queues[i], added.units.pick(own))
 
-    def _listed(self) -> dict[int, set[Place]]:
+    def _listed(self, sequences: Sequences) -> dict[int, set[Place]]:
         """Return the units that point to the messages with a possibly wrong header, by physical offset.
 
         A file that disagrees with most of these messages is not evidence: it is more likely that of another queue, or renamed.
         """
         out: dict[int, set[Place]] = {}
         stored: dict[int, set[Place]] = {}
-        for queue, number, at in self.sequences.candidates():
+        for queue, number, at in sequences.candidates():
             stored.setdefault(at, set()).add((*queue, number))
         candidates = np.sort(np.fromiter(stored, np.int64, len(stored)))
         for queue, first, units in self.log.units():
