@@ -29,9 +29,12 @@ from logwright.codec.zookeeper.formats.snapshot.sections import HEADER as SNAPSH
 from logwright.codec.zookeeper.formats.snapshot.sections import MAGIC as SNAPSHOT_MAGIC
 from logwright.codec.zookeeper.formats.txnlog.layout import (
     BODIES,
+    CLOSE_SESSION,
+    DIGEST_VERSION,
     FILE_HEADER,
     HEADER_SIZE,
     MAGIC,
+    TXN_DIGEST,
     TYPE_NAMES,
 )
 from logwright.codec.zookeeper.formats.txnlog.layout import RECORD as TXN_RECORD
@@ -53,6 +56,8 @@ class _TxnLogFrame(Struct):
         return super().check(buf, at, end) if at else []
 
 
+_LONGEST = 2 * 0xFFFFF
+"""The longest string that a server reads by default."""
 TXN_LOG_FRAME = _TxnLogFrame("TxnLogFrame", *TXN_RECORD.fields)
 
 
@@ -64,6 +69,8 @@ def txnlog(records: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
             continue
         if entry["type"] not in BODIES:
             raise ValueError(f"Unsupported Txn with type={entry['type']}")
+        if entry["type"] == CLOSE_SESSION and not entry["body"] and _has_bad_length(entry):
+            continue
         digest = entry["digest"] or {}
         body = entry["body"] or {}
         yield {
@@ -85,6 +92,22 @@ def txnlog(records: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
                 for txn in body["txns"]
             ],
         }
+
+
+def _has_bad_length(entry: Mapping[str, Any]) -> bool:
+    """Return whether a server that reads the bytes after a header as paths comes to a length that it refuses."""
+    digest = b"" if entry["digest"] is None else TXN_DIGEST.pack(entry["digest"])
+    data = digest + entry["rest"]
+    numbers = [int.from_bytes(data[:4], "big", signed=True)]
+    if digest and numbers[0] == DIGEST_VERSION:
+        return False
+    at = 4
+    while len(numbers) <= numbers[0] and at + 4 <= len(data):
+        numbers.append(int.from_bytes(data[at : at + 4], "big", signed=True))
+        if not -1 <= numbers[-1] <= _LONGEST:
+            return True
+        at += 4 + max(numbers[-1], 0)
+    return False
 
 
 def _of_body(kind: int, body: Mapping[str, Any]) -> dict[str, Any]:

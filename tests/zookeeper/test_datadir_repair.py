@@ -705,3 +705,21 @@ def test_logs_in_data_log_dir_are_repaired(tmp_path: Path) -> None:
     ]
     with pytest.raises(UsageError, match="the backup must be outside"):
         lw.repair(tmp_path / "own/data", backup=tmp_path / "own/datalog/version-2/backup", **inputs)
+
+
+@pytest.mark.parametrize("strategy", ["prefix", "salvage"])
+def test_closed_session_whose_paths_have_a_bad_length_is_removed(strategy: str) -> None:
+    """Its checksum is right. A server reads what follows as paths, and does not start on the length of one."""
+    body = (20485).to_bytes(4, "big") + (2).to_bytes(4, "big") + (1 << 40).to_bytes(8, "big")
+    records = [
+        *RECORDS[:3],
+        record(4, -11, body),
+        record(5, -11, (2).to_bytes(4, "big") + bytes(8)),
+        *RECORDS[5:],
+    ]
+    broken = data_directory({"snapshot.0": FRESH, "log.1": log(*records)})
+    assert any("Unreasonable length" in fault.detail for _, fault in checked(broken))
+    result, _ = repaired(broken, strategy)
+    expected = [1, 2, 3] if strategy == "prefix" else list(range(1, 13))
+    assert zxids(result) == expected
+    assert checked(result, Severity.ERROR) == []
