@@ -270,7 +270,7 @@ ODD = [
     _multi(-1), _multi(-7), payload_of(1, rest=b"12345"), payload_of(1, digest={"version": 2, "tree_digest": 1}, rest=b"x"),
     body_payload(txns.CLOSE_SESSION, b"\xff\xff\xff\xff"), body_payload(txns.CLOSE_SESSION, b"\xff\xff\xff\xf0"),
     body_payload(txns.CLOSE_SESSION, b"\0\0"), body_payload(txns.CLOSE_SESSION, b"\0\0\0\1\0\0\0\1\xff"),
-    body_payload(txns.CLOSE_SESSION, b"\0\0\0\1\0\0\0\7x"), body_payload(txns.CLOSE_SESSION, b"\0\0\0\1\xff\xff\xff\0x"),
+    body_payload(txns.CLOSE_SESSION, b"\0\0\0\1\0\0\0\7x"),
     body_payload(txns.CLOSE_SESSION, b"\0\0\0\2" + bytes(19)), body_payload(txns.CLOSE_SESSION, b"\7\0\0\2"),
     body_payload(txns.CREATE, b"\0\0\0\1/" + b"\xff\xff\xff\xff" * 2 + b"\7" + bytes(4)),
     body_payload(txns.DELETE, b"\0\0\0\1\xff"), body_payload(txns.DELETE, "\0\0\0\4\U0001f600".encode()),
@@ -359,3 +359,12 @@ def test_digest_of_version_0_is_written_again() -> None:
     ]
     assert laws.decode_encode(specimen)
     assert laws.encode_without_payloads(specimen)
+
+
+@pytest.mark.parametrize("body", [b"\0\0\0\1\xff\xff\xff\0x", b"\0\0\x50\5\0\0\0\2" + bytes(2) + b"\7" * 6])
+def test_paths_of_a_closed_session_with_a_length_that_no_server_reads_are_damage(body: bytes) -> None:
+    """The count may be too large, too: a server reads paths up to that length, and does not start."""
+    specimen = specimen_of(log_of(body_payload(txns.CLOSE_SESSION, body)))
+    assert [fault.detail for fault in faults_of(specimen)] == ["Unreasonable length in the transaction"]
+    assert laws.kernel_equals_description(specimen)
+    assert laws.decode_encode(specimen)
