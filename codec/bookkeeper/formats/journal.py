@@ -18,7 +18,6 @@ import pyarrow as pa
 from logwright.codec.arrays import Bytes, Int64s
 from logwright.codec.bookkeeper.formats import digest, entry_fields
 from logwright.codec.bookkeeper.formats.digest import (
-    LAC_SIZE,
     MISMATCH,
     UNKNOWN,
     Digests,
@@ -26,7 +25,6 @@ from logwright.codec.bookkeeper.formats.digest import (
     all_match,
     consistent_ledgers,
     digest_columns,
-    lac_matches,
     matched_sizes,
     matching_digest,
 )
@@ -97,8 +95,6 @@ _STRANGER = (
     "digest mismatch, or an HMAC of a ledger without an index and without a master key in these journals: verify all directories of the "
     "bookie together, or pass the option passwd (--passwd env:NAME or --passwd file:PATH)"
 )
-_WRONG_LAC = "the digest of the explicit last-add-confirmed is wrong"
-_UNOPENED = "a client cannot open the ledger, unless a later record replaces this one"
 _META = -3
 """Stands for the size of a digest if the record is not an entry."""
 _START = struct.Struct(">iqqqq")
@@ -340,13 +336,7 @@ class Journal(DigestedCodec):
         wrong = np.flatnonzero(self.digest_sizes(part, context) == MISMATCH).tolist()
         ledger = part.head["ledger_id"].astype(np.int64)
         texts = {i: _MISMATCH if int(ledger[i]) in context.digests.known else _STRANGER for i in wrong}
-        faults = [(i, self.fault(part, i, Kind.CHECKSUM, texts[i], system=_SERVED)) for i in wrong]
-        for i in np.flatnonzero(part.head["entry_id"] == EXPLICIT_LAC).tolist():
-            lac = part.data[int(part.start[i]) + IDS + 4 : int(part.end[i])].tobytes()
-            password = context.digests.password(int(ledger[i]))
-            if not lac_matches(int(ledger[i]), lac, len(lac) - LAC_SIZE, password):
-                faults.append((i, self.fault(part, i, Kind.CHECKSUM, _WRONG_LAC, system=_UNOPENED)))
-        return sorted(faults, key=lambda fault: fault[0])
+        return [(i, self.fault(part, i, Kind.CHECKSUM, texts[i], system=_SERVED)) for i in wrong]
 
     def columns(self, part: Part, names: Sequence[str], context: JournalContext) -> Mapping[str, pa.Array]:
         sizes = self.digest_sizes(part, context)
