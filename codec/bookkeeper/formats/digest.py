@@ -32,6 +32,8 @@ from logwright.codec.option import Option
 
 HEADER = 32
 """Size of the header of an entry: ledger id, entry id, last-add-confirmed and length."""
+LAC_SIZE = 16
+"""Size of an explicit last-add-confirmed before its digest."""
 DUMMY, CRC32C, CRC32, HMAC = 0, 4, 8, 20
 """The types of digests, each by its size in bytes."""
 SIZES = {"DUMMY": DUMMY, "CRC32C": CRC32C, "CRC32": CRC32, "HMAC": HMAC}
@@ -226,6 +228,21 @@ def hmac_matches(data: Bytes, start: int, end: int, password: bytes) -> bool:
     return hmac.compare_digest(hmac_of(password, head + payload), digest)
 
 
+def lac_matches(ledger: int, lac: bytes, size: int, password: bytes | None) -> bool:
+    """Return whether an explicit last-add-confirmed has the right ledger and digest. `size` is that of the ledger's digests.
+
+    An HMAC is verified with the password only.
+    """
+    head, stored = lac[:LAC_SIZE], lac[LAC_SIZE : LAC_SIZE + max(size, 0)]
+    if int.from_bytes(head[:8], "big") != ledger or len(stored) < size:
+        return False
+    if size == CRC32C:
+        return crc32c_bytes(head).to_bytes(4, "big") == stored
+    if size == CRC32:
+        return zlib.crc32(head).to_bytes(8, "big") == stored
+    return size != HMAC or password is None or hmac_of(password, head) == stored
+
+
 @dataclass(frozen=True)
 class Entries:
     """Entries in a window: where each starts (at its ledger id) and ends in `data`, and header fields."""
@@ -242,22 +259,26 @@ class Entries:
         return Entries(self.data, *(values[index] for values in numbers))
 
 
-class MasterKeys(Protocol):
-    """The master keys that a bookie has stored."""
+class StoredLedgers(Protocol):
+    """The ledgers of a bookie."""
 
     def master_keys(self, ledger: int) -> frozenset[bytes]:
         """Return the stored master keys of a ledger."""
         ...
 
+    def crc_size(self, ledger: int) -> int | None:
+        """Return the size of the CRC that entries of a ledger in any file have; None without one."""
+        ...
+
 
 @dataclass
 class Digests:
-    """The digest types that the entries of a file have shown. `known`: the digest size of each ledger with a known type. `keys` tell
-    whether a password is right; None if only the file is read."""
+    """The digest types that the entries of a file have shown. `known`: the digest size of each ledger with a known type. `stored` tells
+    whether a password is right, and the types of other files; None if only the file is read."""
 
     passwords: Passwords | None = None
     assumed: int | None = None
-    keys: MasterKeys | None = None
+    stored: StoredLedgers | None = None
     known: dict[int, int] = field(default_factory=dict)
     cache: Int64s = field(default_factory=lambda: np.full(1 << 12, -1, np.int64))
     settled: set[int] = field(default_factory=set)
@@ -268,10 +289,10 @@ class Digests:
     def password(self, ledger: int) -> bytes | None:
         """Return the password of a ledger, or None if it is not known or wrong."""
         password = None if self.passwords is None else self.passwords.of(ledger)
-        if password is None or self.keys is None:
+        if password is None or self.stored is None:
             return password
         if ledger not in self.right:
-            keys = self.keys.master_keys(ledger)
+            keys = self.stored.master_keys(ledger)
             self.right[ledger] = not keys or master_key(password) in keys
         return password if self.right[ledger] else None
 
@@ -318,7 +339,10 @@ class Digests:
         if size is None:
             size = self._measured(entries, unsure)
             if size is None:
-                size = self.assumed
+                size = None if self.stored is None else self.stored.crc_size(ledger)
+                if size is not None:
+                    self.known[ledger] = size
+                size = self.assumed if size is None else size
             elif size in (DUMMY, HMAC):
                 self.known[ledger] = size
         if size is None:
