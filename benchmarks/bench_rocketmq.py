@@ -21,6 +21,7 @@ from threads import alone
 
 import logwright as lw
 from logwright.codec import registry
+from logwright.codec.frames.codec import Part
 from logwright.codec.frames.walk import ListedFile, Stretch, Walk
 from logwright.codec.kernels import kernel
 from logwright.codec.kernels.crc32 import crc32
@@ -31,7 +32,6 @@ from logwright.codec.rocketmq.formats.commitlog.codec import CODEC as LOG
 from logwright.codec.rocketmq.formats.commitlog.read import Messages
 from logwright.codec.rocketmq.repair.derived_files import derived_pieces
 from logwright.codec.rocketmq.repair.repair import OPTIONS, StoreRepair
-from logwright.codec.rocketmq.store.log import messages_of
 from logwright.codec.window import Zeros
 from logwright.readers.listing import LocalDirectory
 from logwright.readers.report import Report
@@ -125,11 +125,11 @@ def least(home: Path) -> Callable[[], None]:
             ListedFile(listing, entry.name, entry.size), LOG, LOG.context(entry.name, Options(LOG.options))
         ):
             if isinstance(step, Stretch) and len(step.frames):
-                part = messages_of(step.window, step.frames)
+                part = Part.main(step.window, step.frames)
                 bodies = Messages(part, 1)
-                places = np.cumsum(bodies.body_size) - bodies.body_size
+                places = np.cumsum(bodies.places.body_size) - bodies.places.body_size
                 path, at = home / "commitlog" / entry.name, step.window.offset
-                ranges.append((path, at, bodies.body, bodies.body_size, places))
+                ranges.append((path, at, bodies.places.body, bodies.places.body_size, places))
     largest = max(int(places[-1] + sizes[-1]) for *_, sizes, places in ranges)
     buffer, out = aligned(8 << 20), np.empty(largest, np.uint8)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,11 +16,16 @@ Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
 
 
+def stretches(values: npt.NDArray[Any]) -> Iterator[tuple[int, int]]:
+    """Yield the ranges of equal values, in order."""
+    edges = (np.flatnonzero(values[1:] != values[:-1]) + 1).tolist()
+    return pairwise([0, *edges, len(values)] if len(values) else [])
+
+
 def groups(values: npt.NDArray[np.integer]) -> Iterator[tuple[int, Int64s]]:
     """Yield each distinct value in ascending order, with the indices where it is, also in ascending order."""
     order = np.argsort(values, kind="stable")
-    edges = np.flatnonzero(np.diff(values[order], prepend=values[order][:1] - 1))
-    for start, stop in pairwise([*edges.tolist(), len(order)]):
+    for start, stop in stretches(values[order]):
         yield int(values[order[start]]), order[start:stop]
 
 

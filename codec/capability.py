@@ -5,6 +5,7 @@ A function of a system's `__init__` imports and returns the records, when one is
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from logwright.codec.engine.repair import Change, Removed, RepairPlan, Strategy
-from logwright.codec.fault import Fault
+from logwright.codec.fault import Fault, UsageError
 from logwright.codec.option import Option, Options
 from logwright.codec.store.extents import Extent
 from logwright.codec.store.listing import Listing, Plan, PlannedFile
@@ -178,6 +179,8 @@ class DirectoryEdit:
     """The options that only change the encoding of frames, not their rows (`Change.every`)."""
     move_options: tuple[Option, ...] = ()
     """The options of a copy that drop frames, or move them to other files."""
+    redacts: Sequence[str] = ()
+    """The only columns that can be redacted. Empty: all columns of bytes, unless `edit` refuses one."""
 
 
 class Compact(Protocol):
@@ -215,7 +218,17 @@ class Settled:
     """Hints for `Codec.context` of the rows `[start, end)` before `stop`."""
 
 
-class Follow(Protocol):
+def parse_bound(value: Any) -> str | int:
+    """Parse an option of `Follow.range_options`. Raises `ValueError`."""
+    if value in ("earliest", "latest"):
+        return str(value)
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        raise ValueError("expected earliest, latest or a number") from None
+
+
+class Follow(ABC):
     """Follow a directory while its system writes to it.
 
     Each row has a position, an increasing integer that never changes, so a reader only remembers the last one. It is the column by
@@ -225,23 +238,27 @@ class Follow(Protocol):
 
     options: tuple[Option, ...]
     """Options named as in the system's own readers: the directories of a folder, first and last positions, rows per batch."""
+    range_options: tuple[str, str]
+    """Those for the start and the end, which is excluded, if they are earliest, latest or a position (`parse_bound`)."""
 
+    @abstractmethod
     def followed(self, view: str | None, options: Options) -> tuple[str, str]:
         """Return the view and its position column. Raises `UsageError` for a view without one."""
         ...
 
     def leaves_out(self, options: Options) -> Sequence[str]:
         """Return the columns of the view that are read only on request."""
-        ...
+        return ()
 
     def wanted(self, name: str, options: Options) -> bool:
         """Return whether the options select a directory of this name."""
-        ...
+        return True
 
     def sequences(self, plan: Plan, view: str) -> Mapping[str, Plan]:
         """Return the sequences of files that are followed independently: the plan of each by its name; "" for the only one."""
-        ...
+        return {"": plan}
 
+    @abstractmethod
     def begins(self, plan: Plan, view: str) -> int:
         """Return the first position that is served. Raises `UsageError` if this directory cannot be followed."""
         ...
@@ -253,27 +270,33 @@ class Follow(Protocol):
 
         They may exceed the directory. Raises `UsageError`.
         """
-        ...
+        if stream and options[self.range_options[1]] != "latest":
+            raise UsageError(
+                f"{self.range_options[1]} is not for streams, which have no end", advice="Remove the option"
+            )
+        known = {"earliest": self.begins(plan, view), "latest": end}
+        low, high = (known.get(options[name], options[name]) for name in self.range_options)
+        return low, high
 
     def fold(self, view: str) -> Fold[Settled] | None:
         """Return the fold that decides which rows of a view may be shown; None for a view that shows every row at once.
 
         It takes all frames from a position on. Its result is read after each batch of new frames.
         """
-        ...
+        return None
 
     def read_view(self, view: str) -> str:
         """Return the view whose parts are read, with the hints of `Settled`."""
-        ...
+        return view
 
     def in_advance(self, listing: Listing, part: Part) -> bool:
         """Return whether the last part is a file that the system created before it needs it, so that rows may still follow in the part
         before."""
-        ...
+        return False
 
     def unfinished(self, frames: Frames) -> bool:
         """Return whether the system may still be writing the last of these frames. No other frame follows it."""
-        ...
+        return False
 
 
 @dataclass(frozen=True)

@@ -296,7 +296,7 @@ class FixedCodec(Codec):
         rows = conform(self.name, self._numbered(rows, base, frames is None), self.tables["rows"])
         starts = range(0, rows.num_rows, _BATCH)
         entries = (self._entries(rows.slice(at, _BATCH), base, at, alone=file is None) for at in starts)
-        yield from _with_damage(entries, self.dtype.itemsize, frames)
+        yield from with_damage(entries, self.dtype.itemsize, frames)
         yield from ending_bytes(file)
 
     def _entries(self, rows: pa.Table, base: int, first: int, *, alone: bool) -> bytes:
@@ -355,7 +355,7 @@ def _fits(
         )
 
 
-def _with_damage(pieces: Iterable[bytes], size: int, frames: pa.Table | None) -> Iterator[bytes]:
+def with_damage(pieces: Iterable[bytes], size: int, frames: pa.Table | None) -> Iterator[bytes]:
     """Yield the entries, with the damaged ranges of the frames table between them."""
     if (
         frames is None

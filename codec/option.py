@@ -232,6 +232,11 @@ class Options:
         names = self._given if among is None else self._given & {option.name for option in among}
         return {name: self._values[name] for name in names}
 
+    def only(self, declared: Iterable[Option]) -> Options:
+        """Return the values of these options. Those that the caller did not set have their defaults."""
+        options = tuple(declared)
+        return Options(options, self.passed(options))
+
 
 def _nearest(name: str, known: Mapping[str, Option]) -> str:
     near = difflib.get_close_matches(fold(name), known, n=1, cutoff=0.5)

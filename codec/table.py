@@ -14,6 +14,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from logwright.codec.columns import batch_of
+from logwright.codec.describe import Struct
 from logwright.codec.fault import UsageError, did_you_mean
 
 TIMESTAMP = pa.timestamp("ms", tz="UTC")
@@ -47,6 +48,16 @@ class Column:
 
     def field(self) -> pa.Field:
         return pa.field(self.name, self.type, self.nullable)
+
+
+def columns_of(
+    struct: Struct, *names: str, nullable: bool = False, detail: bool = False
+) -> tuple[Column, ...]:
+    """Return the columns of the fields with these names, or of all, which are integers of a fixed place."""
+    return tuple(
+        Column(field.name, pa.int64() if struct.head_dtype[field.name].itemsize > 4 else pa.int32(), str(field.doc), nullable, detail)
+        for field in (map(struct.__getitem__, names) if names else struct.fields)
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

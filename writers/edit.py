@@ -143,6 +143,13 @@ def edit(
 
     def make(copies: Sequence[Original], plans: Sequence[Plan]) -> RepairPlan:
         refuse_damaged(report)
+        for name in change.values if directory_edit.redacts else ():
+            if name not in directory_edit.redacts:
+                only = ", ".join(directory_edit.redacts)
+                raise UsageError(
+                    f"{name} cannot be redacted",
+                    advice=f"Only {only} can: pass columns={only} (--columns {only})",
+                )
         return _Matching(directory_edit.edit(copies[0], plans[0], change, own), change, first.path)
 
     carry_out([first], make, request, lambda _: report, EDIT, False)

@@ -10,8 +10,7 @@ from logwright.codec.layout import ConfigFile, Layout
 
 def _bookie() -> DirectoryCapabilities:
     from logwright.codec.bookkeeper.check.bookie import BookieChecker
-    from logwright.codec.bookkeeper.repair.edit import OPTIONS as EDIT_OPTIONS
-    from logwright.codec.bookkeeper.repair.edit import edit
+    from logwright.codec.bookkeeper.repair.edit import BookieEdit
     from logwright.codec.bookkeeper.repair.repair import OPTIONS, REBUILDS, BookieRepair, rebuild
     from logwright.codec.bookkeeper.startup.start import STARTUP
     from logwright.codec.bookkeeper.store import views
@@ -22,7 +21,7 @@ def _bookie() -> DirectoryCapabilities:
         predict=STARTUP,
         check=BookieChecker,
         follow=BookieFollow(),
-        edit=DirectoryEdit(edit, EDIT_OPTIONS),
+        edit=DirectoryEdit(BookieEdit, OPTIONS, redacts=("payload",)),
         repair=DirectoryRepair(BookieRepair.repair, rebuild, REBUILDS, OPTIONS),
     )
 

@@ -10,18 +10,8 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from logwright.codec.arrays import Int64s
-from logwright.codec.bookkeeper.startup.index_file import FENCED, MAGIC, START
+from logwright.codec.arrays import Int64s, stretches
 from logwright.codec.window import Zeros
-
-_VERSION = 1
-
-
-def index_header(key: bytes, *, fenced: bool = False, lac: bytes = b"") -> bytes:
-    """Return the header of an index file."""
-    head = MAGIC + _VERSION.to_bytes(4, "big") + len(key).to_bytes(4, "big") + key
-    head += (FENCED if fenced else 0).to_bytes(4, "big") + len(lac).to_bytes(4, "big") + lac
-    return head.ljust(START, b"\0")
 
 
 def index_file(header: bytes, entries: Int64s, locations: Int64s, page_size: int) -> Iterator[bytes | Zeros]:
@@ -43,6 +33,14 @@ def index_file(header: bytes, entries: Int64s, locations: Int64s, page_size: int
         at = end
     if not at:
         yield Zeros(page_size)
+
+
+def merged(entries: Int64s, locations: Int64s, more: Int64s, more_locations: Int64s) -> tuple[Int64s, Int64s]:
+    """Return both sets of distinct entries in order, and their locations. That of the first set counts for an entry of both."""
+    lacking = ~np.isin(more, entries)
+    both = np.concatenate((entries, more[lacking]))
+    order = np.argsort(both, kind="stable")
+    return both[order], np.concatenate((locations, more_locations[lacking]))[order]
 
 
 class LocationIndex:
@@ -78,11 +76,8 @@ class LocationIndex:
         last[:-1] = (ledger[1:] != ledger[:-1]) | (entry[1:] != entry[:-1])
         if not last.all():
             ledger, entry, location = ledger[last], entry[last], location[last]
-        edges = [0, *(np.flatnonzero(np.diff(ledger)) + 1).tolist(), len(ledger)]
         return {
-            int(ledger[start]): (entry[start:stop], location[start:stop])
-            for start, stop in itertools.pairwise(edges)
-            if stop > start
+            int(ledger[start]): (entry[start:stop], location[start:stop]) for start, stop in stretches(ledger)
         }
 
     def joined(self) -> tuple[Int64s, Int64s, Int64s]:

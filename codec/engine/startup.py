@@ -12,13 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
-from itertools import pairwise
 from typing import Any, Protocol
 
-import numpy as np
 import pyarrow as pa
 
-from logwright.codec.arrays import Bools
+from logwright.codec.arrays import Bools, stretches
 from logwright.codec.engine.repair import OutputFile, Removed, RepairPlan
 from logwright.codec.fault import DamageError, UsageError, join_lost
 from logwright.codec.option import Options
@@ -234,10 +232,7 @@ def lost_runs(
     """
     open_run = False
     for lost, where in salvaged:
-        if not len(lost):
-            continue
-        edges = [0, *(np.flatnonzero(np.diff(lost)) + 1).tolist(), len(lost)]
-        for start, stop in pairwise(edges):
+        for start, stop in stretches(lost):
             if lost[start]:
                 yield LostRows(stop - start, where(start, stop), continues=open_run)
             open_run = bool(lost[start])

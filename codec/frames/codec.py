@@ -63,6 +63,13 @@ class Part:
     head: npt.NDArray[Any]
     offset: int
 
+    @classmethod
+    def main(cls, window: Window, frames: Frames) -> Part:
+        """Return those of the frames of a window that are of the main kind."""
+        part = cls(window.data, frames.start, frames.end, frames.header, window.offset)
+        kinds = part.head["frame_kind"] == MAIN
+        return part if kinds.all() else part.pick(kinds)
+
     def __len__(self) -> int:
         return len(self.start)
 
@@ -183,7 +190,7 @@ class FramedCodec(FrameFormat):
         if len(pieces) > 1:
             frames.start, frames.end = (np.concatenate([piece[k] for piece in pieces]) for k in (0, 1))
             frames.header = concatenate_heads([piece[2] for piece in pieces])
-        part = self._main(window, frames)
+        part = Part.main(window, frames)
         if check and len(part):
             frames.faults = list(self.findings(part, context))
         if len(part) and claims != NO_BASE:
@@ -221,15 +228,19 @@ class FramedCodec(FrameFormat):
         put_head(out, 0, data, at, size, kind, self.spec.struct.head_size)
         return out.view(self.head)
 
+    def part_of(self, frames: Sequence[bytes]) -> Part:
+        """Return frames of the main kind that are in no file. Zeros follow those that are shorter than their head."""
+        width = self.spec.struct.head_size
+        sizes = np.array([len(frame) for frame in frames])
+        data = np.frombuffer(b"".join(frame.ljust(width, b"\0") for frame in frames), np.uint8)
+        places = np.maximum(sizes, width)
+        starts = np.cumsum(places) - places
+        heads = [self._head(data, *place) for place in zip(starts.tolist(), sizes.tolist(), strict=True)]
+        return Part(data, starts, starts + sizes, np.concatenate(heads), 0)
+
     def _nothing(self, at: int, need: int = 0) -> Frames:
         empty = np.empty(0, np.int64)
         return Frames(empty, empty, np.empty(0, self.head), at, need)
-
-    def _main(self, window: Window, frames: Frames) -> Part:
-        """Return the frames that have rows."""
-        part = Part(window.data, frames.start, frames.end, frames.header, window.offset)
-        main = part.head["frame_kind"] == MAIN
-        return part if main.all() else part.pick(main)
 
     def _damage(self, window: Window, stop: int, why: int, need: int, context: Any) -> Fault:
         claim = self._claims(window, context) + stop
@@ -369,7 +380,7 @@ class FramedCodec(FrameFormat):
     ) -> Iterator[Decoded]:
         for piece in frames.portions(PORTION):
             if table == "rows":
-                yield self._rows(self._main(window, piece), columns, context)
+                yield self._rows(Part.main(window, piece), columns, context)
             else:
                 yield Decoded(self._frames(window, piece, columns, context))
 
@@ -432,7 +443,7 @@ class FramedCodec(FrameFormat):
             kind = int(frames.header["frame_kind"][i])
             if kind == HEADER or data != self.other(kind, frames.header[i], len(data)):
                 stored[i] = data
-        part = self._main(window, frames)
+        part = Part.main(window, frames)
         refused = set(self._refused(part, context))
         which = [i for n, i in enumerate(np.flatnonzero(main).tolist()) if n not in refused]
         for n, i in enumerate(np.flatnonzero(main).tolist()):

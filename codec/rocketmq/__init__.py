@@ -19,7 +19,7 @@ from logwright.codec.rocketmq.store import configuration, layout
 
 def _store() -> DirectoryCapabilities:
     from logwright.codec.rocketmq.check.store import StoreChecker
-    from logwright.codec.rocketmq.repair.edit import edit
+    from logwright.codec.rocketmq.repair.edit import StoreEdit
     from logwright.codec.rocketmq.repair.repair import OPTIONS, REBUILDS, StoreRepair, rebuild
     from logwright.codec.rocketmq.startup.start import STARTUP
     from logwright.codec.rocketmq.store import views
@@ -30,7 +30,7 @@ def _store() -> DirectoryCapabilities:
         predict=STARTUP,
         check=StoreChecker,
         follow=StoreFollow(),
-        edit=DirectoryEdit(edit, OPTIONS),
+        edit=DirectoryEdit(StoreEdit, OPTIONS, redacts=("body",)),
         repair=DirectoryRepair(StoreRepair.repair, rebuild, REBUILDS, OPTIONS),
     )
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from enum import Enum, auto
 
 import numpy as np
@@ -36,14 +35,12 @@ from logwright.codec.rocketmq.formats.consumequeue_ext import ADDRESS
 from logwright.codec.rocketmq.formats.consumequeue_ext import UNIT as EXT_UNIT
 from logwright.codec.rocketmq.formats.indexfile.layout import HEAD, HEADER, entry_at
 from logwright.codec.rocketmq.formats.indexfile.layout import SIZE as ENTRY
+from logwright.codec.rocketmq.startup.index_service import next_number
 from logwright.codec.rocketmq.startup.message_store import StoreConfig
 from logwright.codec.rocketmq.store import tree
 from logwright.codec.store.build import Piece
 from logwright.codec.window import Bytes, Zeros
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_LAST_TIME = 253_402_300_799_999
-"""The last millisecond of the year 9999. Index file names have a four-digit year."""
 _PENDING = 1 << 18
 """Limit of the units that are buffered before they are written."""
 _EXT_SIZE = 20
@@ -236,21 +233,19 @@ class QueueWriter:
 
     def write(self) -> Iterator[Piece]:
         """Write the units taken so far. A damaged topic may be no name of a folder; then there is no queue."""
-        for data in self.pending if self.writes else ():
-            yield from self.file.write(data)
-        self.pending.clear()
-        if self.ext is not None:
-            for data in self.ext.pending if self.writes else ():
-                yield from self.ext.file.write(data)
-            self.ext.pending.clear()
+        for writer in self._writers:
+            for data in writer.pending if self.writes else ():
+                yield from writer.file.write(data)
+            writer.pending.clear()
 
     def close(self) -> Iterator[Piece]:
         yield from self.write()
-        if not self.writes:
-            return
-        yield from self.file.close()
-        if self.ext is not None:
-            yield from self.ext.file.close()
+        for writer in self._writers if self.writes else ():
+            yield from writer.file.close()
+
+    @property
+    def _writers(self) -> Sequence[QueueWriter | ExtWriter]:
+        return [self] if self.ext is None else [self, self.ext]
 
 
 class BatchQueueWriter(QueueWriter):
@@ -272,12 +267,8 @@ class BatchQueueWriter(QueueWriter):
     def _stored(self, units: Units) -> Bytes:
         out = np.zeros(len(units), dtype_of(BATCH_UNIT))
         out["physical_offset"], out["size"], out["tags_code"] = units.phy, units.size, units.tags_code
-        out["store_timestamp"], out["base_offset"], out["batch_size"] = (
-            units.stored,
-            units.number,
-            units.count,
-        )
-        out["compacted_offset"] = -1
+        out["store_timestamp"], out["base_offset"] = units.stored, units.number
+        out["batch_size"], out["compacted_offset"] = units.count, -1
         return out.view(np.uint8)
 
 
@@ -400,8 +391,7 @@ class IndexWriter:
 
     def _begin(self, stored: int) -> Iterator[Piece]:
         """Create a file. Its name is a store time."""
-        moment = _EPOCH + timedelta(milliseconds=min(max(stored, 0), _LAST_TIME))
-        self.newest = max(int(moment.strftime("%Y%m%d%H%M%S%f")[:-3]), self.newest + 1)
+        self.newest = next_number(stored, self.newest)
         self.name = f"index/{self.newest:017d}"
         self.front = np.zeros(HEAD + 4 * self.slots, np.uint8)
         self.state[_USED], self.state[_COUNT] = 0, 1
@@ -537,11 +527,8 @@ class Deriver:
         self._blocks.clear()
         self._pending = 0
         for i in present:
-            writer, start, stop = (
-                self.queues[self._numbered.names[i]],
-                int(stops[i] - counts[i]),
-                int(stops[i]),
-            )
+            writer = self.queues[self._numbered.names[i]]
+            start, stop = int(stops[i] - counts[i]), int(stops[i])
             if irregular[i]:
                 writer.add(Units(units.facts[:, start:stop]))
             else:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from abc import abstractmethod
+from collections.abc import Iterator
 
 import pyarrow as pa
 
+from logwright.codec.layout import Layout
+from logwright.codec.option import Options
 from logwright.codec.sorting import framed, read_framed
 from logwright.codec.store.build import Builder, Parts, Piece, Placement, Stage, Summary
+from logwright.codec.store.listing import Listing
 
 
 class RowStager:
@@ -32,21 +36,35 @@ class RowStager:
         return Summary(self.rows, facts={"schema": schema})
 
 
-def assemble(
-    builder: Builder, staged: str, parts: Parts, extra: Stage, order: Callable[[Iterable[str]], Sequence[str]]
-) -> Placement:
-    """Pass the staged rows of all tasks to a builder. See `codec.layout.Layout.assemble`."""
-    names: dict[str, None] = {}
+class RowLayout(Layout):
+    """A layout with one builder, to which `assemble` passes the staged rows of all tasks."""
 
-    def pieces() -> Iterator[Piece]:
-        for stage, summary in parts:
-            if summary.rows:
-                schema = pa.ipc.read_schema(pa.py_buffer(summary.facts["schema"]))
-                for batch in read_framed(stage, staged, schema):
-                    yield from builder.add(batch)
-        yield from builder.finish()
+    staged_file = "rows"
+    """The file in which a task stages its rows."""
 
-    for piece in pieces():
-        extra.take([piece])
-        names[piece.name] = None
-    return Placement(tuple((extra, name, name) for name in order(names)), builder.summary())
+    @abstractmethod
+    def row_builder(self, listing: Listing | None, name: str, options: Options) -> Builder: ...
+
+    def builder(
+        self, listing: Listing | None, name: str, options: Options, *, staged: bool = False, extra: Stage | None = None
+    ) -> Builder:  # fmt: skip
+        return RowStager(self.staged_file) if staged else self.row_builder(listing, name, options)
+
+    def assemble(
+        self, listing: Listing | None, name: str, parts: Parts, extra: Stage, options: Options
+    ) -> Placement:
+        builder = self.row_builder(listing, name, options)
+        names: dict[str, None] = {}
+
+        def pieces() -> Iterator[Piece]:
+            for stage, summary in parts:
+                if summary.rows:
+                    schema = pa.ipc.read_schema(pa.py_buffer(summary.facts["schema"]))
+                    for batch in read_framed(stage, self.staged_file, schema):
+                        yield from builder.add(batch)
+            yield from builder.finish()
+
+        for piece in pieces():
+            extra.take([piece])
+            names[piece.name] = None
+        return Placement(tuple((extra, name, name) for name in self.order(names)), builder.summary())

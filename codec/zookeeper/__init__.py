@@ -35,7 +35,7 @@ def _data_directory() -> DirectoryCapabilities:
         predict=STARTUP,
         check=DataDirChecker,
         repair=DirectoryRepair(DataDirRepair.repair, rebuild, REBUILDS, REPAIR_OPTIONS, Strategy.PREFIX),
-        edit=DirectoryEdit(edit, EDIT_OPTIONS),
+        edit=DirectoryEdit(edit, EDIT_OPTIONS, redacts=("data",)),
     )
 
 

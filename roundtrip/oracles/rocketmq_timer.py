@@ -14,11 +14,12 @@ __all__ = ["VERSIONS", "JavaError", "OracleError", "available", "deliver", "drop
 
 VERSIONS = ("5.5.0", "5.3.3")
 _SOURCES = Path(__file__).parent / "java" / "rocketmq_timer"
+_SETTINGS = {"timerWheelEnable": "true", "fileReservedTime": 1000000, "diskMaxUsedSpaceRatio": 99}
 
 
 @functools.cache
 def _project(version: str) -> Project:
-    return Project(SOURCES / version / "pom.xml", _SOURCES, SHARED)
+    return Project(SOURCES / version / "pom.xml", _SOURCES, SOURCES, SHARED)
 
 
 @functools.cache
@@ -40,7 +41,7 @@ def load(version: str, root: str | Path, config: Mapping[str, Any], *, start: bo
 
     With `start` their services run until the store is dropped.
     """
-    settings = {name: str(value) for name, value in config.items()}
+    settings = {name: str(value) for name, value in {**_SETTINGS, **config}.items()}
     _, loaded = _session(version).ask("open", root=str(Path(root).absolute()), config=settings, start=start)
     return bool(loaded)
 

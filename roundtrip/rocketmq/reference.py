@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from logwright.codec.java import java_string
+from logwright.codec.rocketmq.formats.batchconsumequeue import UNIT as BATCH_UNIT
 from logwright.codec.rocketmq.formats.commitlog.layout import COMPRESSED, V2
 from logwright.roundtrip.reference import Described
 
@@ -38,66 +39,26 @@ def _properties(stored: bytes) -> Iterator[tuple[str, str]]:
             yield name, value
 
 
-def fields(*names: str) -> Described:
-    """Return a function that yields these fields of each frame."""
+def fields(*names: str, number: str = "") -> Described:
+    """Return a function that yields these fields of each frame, and the number of the frame as a field. Frames without the first field, the
+    header or the end record of a file, have no row."""
 
     def rows(frames: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-        for frame in frames:
+        for i, frame in enumerate(frames):
             if frame[names[0]] is not None:
-                yield {name: frame[name] for name in names}
+                yield {**({number: i} if number else {}), **{name: frame[name] for name in names}}
 
     return rows
 
 
-def extensions(frames: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield the units. Skip the end record of a file."""
-    for frame in frames:
-        if frame["filter_bit_map"] is not None:
-            yield {name: frame[name] for name in ("tags_code", "store_timestamp", "filter_bit_map")}
-
-
-def entries(frames: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield the entries. The first frame is the header."""
-    for number, frame in enumerate(frames):
-        if not number:
-            continue
-        names = ("key_hash", "physical_offset", "time_diff", "previous")
-        yield {"entry": number, **{name: frame[name] for name in names}}
-
-
-def slots(frames: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    for number, frame in enumerate(frames):
-        yield {
-            "slot": number,
-            **{name: frame[name] for name in ("time", "first_position", "last_position", "count", "magic")},
-        }
-
-
-def units(frames: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    for number, frame in enumerate(frames):
-        yield {
-            "queue_offset": number,
-            **{name: frame[name] for name in ("physical_offset", "size", "tags_code")},
-        }
-
-
 ROWS: Mapping[str, Described] = {
     "rocketmq.commitlog": messages,
-    "rocketmq.consumequeue": units,
-    "rocketmq.batchconsumequeue": fields(
-        "physical_offset",
-        "size",
-        "tags_code",
-        "store_timestamp",
-        "base_offset",
-        "batch_size",
-        "compacted_offset",
-        "reserved",
-    ),
-    "rocketmq.consumequeue_ext": extensions,
-    "rocketmq.indexfile": entries,
+    "rocketmq.consumequeue": fields("physical_offset", "size", "tags_code", number="queue_offset"),
+    "rocketmq.batchconsumequeue": fields(*(field.name for field in BATCH_UNIT.fields)),
+    "rocketmq.consumequeue_ext": fields("filter_bit_map", "tags_code", "store_timestamp"),
+    "rocketmq.indexfile": fields("key_hash", "physical_offset", "time_diff", "previous", number="entry"),
     "rocketmq.timerlog": fields(
         "write_time", "previous", "delayed_time", "physical_offset", "message_size", "topic_hash", "magic"
     ),
-    "rocketmq.timerwheel": slots,
+    "rocketmq.timerwheel": fields("time", "first_position", "last_position", "count", "magic", number="slot"),
 }

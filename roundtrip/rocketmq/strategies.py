@@ -89,6 +89,24 @@ def _page(codec: str) -> Callable[[], Strategy]:
 INT15 = st.integers(1, 32767)
 COUNT = st.integers(1, (1 << 31) - 1)
 OFFSETS = st.one_of(st.integers(0, 999), st.integers(0, 1 << 60))
+_BATCHES: dict[str, Any] = {
+    "physical_offset": OFFSETS, "size": COUNT, "tags_code": INT63, "store_timestamp": INT63, "base_offset": OFFSETS,
+    "batch_size": INT15, "compacted_offset": INT31, "reserved": INT31,
+}  # fmt: skip
+_EXTENSIONS: dict[str, Any] = {
+    "tags_code": INT63, "store_timestamp": st.integers(0, 1 << 47), "filter_bit_map": st.binary(max_size=9),
+}  # fmt: skip
+_TIMERS: dict[str, Any] = {
+    "write_time": INT63, "delayed_time": INT31, "physical_offset": INT63, "message_size": INT31, "topic_hash": INT31,
+    "magic": st.integers(1, 15),
+}  # fmt: skip
+_SLOTS: dict[str, Any] = {
+    "time": OFFSETS,
+    "first_position": INT63,
+    "last_position": OFFSETS,
+    "count": COUNT,
+    "magic": INT31,
+}
 _ATTRIBUTES = st.dictionaries(_TEXT, _TEXT, max_size=2).map(
     lambda attributes: [{"key": key, "value": value} for key, value in attributes.items()]
 )
@@ -97,13 +115,8 @@ NAMES: dict[str, str] = dict.fromkeys(("rocketmq.commitlog", "rocketmq.consumequ
 ROWS: dict[str, Callable[[], Strategy]] = {
     "rocketmq.commitlog": _messages,
     "rocketmq.consumequeue": _units,
-    "rocketmq.batchconsumequeue": _tables(
-        "rocketmq.batchconsumequeue", physical_offset=OFFSETS, size=COUNT, tags_code=INT63, store_timestamp=INT63,
-        base_offset=OFFSETS, batch_size=INT15, compacted_offset=INT31, reserved=INT31,
-    ),
-    "rocketmq.consumequeue_ext": _tables(
-        "rocketmq.consumequeue_ext", tags_code=INT63, store_timestamp=st.integers(0, 1 << 47), filter_bit_map=st.binary(max_size=9)
-    ),
+    "rocketmq.batchconsumequeue": _tables("rocketmq.batchconsumequeue", **_BATCHES),
+    "rocketmq.consumequeue_ext": _tables("rocketmq.consumequeue_ext", **_EXTENSIONS),
     "rocketmq.indexfile": _tables(
         "rocketmq.indexfile", key_hash=st.integers(1, (1 << 31) - 1), physical_offset=OFFSETS, store_timestamp=st.just(0),
     ),
@@ -120,13 +133,8 @@ ROWS: dict[str, Callable[[], Strategy]] = {
         "rocketmq.consumer_offsets", "queue_id", topic=st.just("t"), group=st.just("g@"), queue_id=INT31, offset=INT63
     ),
     "rocketmq.delay_offsets": _tables("rocketmq.delay_offsets", "delay_level", delay_level=INT31, offset=INT63),
-    "rocketmq.timerlog": _tables(
-        "rocketmq.timerlog", previous=INT63, write_time=INT63, delayed_time=INT31, physical_offset=INT63, message_size=INT31,
-        topic_hash=INT31, magic=st.integers(1, 15), reserved=INT63,
-    ),
-    "rocketmq.timerwheel": _tables(
-        "rocketmq.timerwheel", time=OFFSETS, first_position=INT63, last_position=OFFSETS, count=COUNT, magic=INT31
-    ),
+    "rocketmq.timerlog": _tables("rocketmq.timerlog", previous=INT63, reserved=INT63, **_TIMERS),
+    "rocketmq.timerwheel": _tables("rocketmq.timerwheel", **_SLOTS),
 }  # fmt: skip
 OPTIONS: dict[str, Callable[[], Strategy]] = {
     "rocketmq.indexfile": lambda: st.just({"maxHashSlotNum": 4, "maxIndexNum": 9})
@@ -216,21 +224,11 @@ def _pages(struct: Struct) -> Callable[[], Strategy]:
 FILES: dict[str, Callable[[], Strategy]] = {
     "rocketmq.commitlog": _log,
     "rocketmq.consumequeue": _queue,
-    "rocketmq.batchconsumequeue": _packed(
-        BATCH_UNIT, 46, physical_offset=OFFSETS, size=COUNT, tags_code=INT63, store_timestamp=INT63, base_offset=OFFSETS,
-        batch_size=INT15, compacted_offset=INT31, reserved=INT31,
-    ),
-    "rocketmq.consumequeue_ext": _packed(
-        EXT_UNIT, 2, tags_code=INT63, store_timestamp=st.integers(0, 1 << 47), filter_bit_map=st.binary(max_size=9)
-    ),
+    "rocketmq.batchconsumequeue": _packed(BATCH_UNIT, 46, **_BATCHES),
+    "rocketmq.consumequeue_ext": _packed(EXT_UNIT, 2, **_EXTENSIONS),
     "rocketmq.indexfile": _index,
     "rocketmq.checkpoint": _pages(page.CHECKPOINT.structures[0]),
     "rocketmq.timercheck": _pages(page.TIMER_CHECK.structures[0]),
-    "rocketmq.timerlog": _packed(
-        TIMER_UNIT, 52, write_time=INT63, delayed_time=INT31, physical_offset=INT63, message_size=INT31, topic_hash=INT31,
-        magic=st.integers(1, 15),
-    ),
-    "rocketmq.timerwheel": _packed(
-        SLOT, 32, time=OFFSETS, first_position=INT63, last_position=OFFSETS, count=COUNT, magic=INT31
-    ),
-}  # fmt: skip
+    "rocketmq.timerlog": _packed(TIMER_UNIT, 52, **_TIMERS),
+    "rocketmq.timerwheel": _packed(SLOT, 32, **_SLOTS),
+}

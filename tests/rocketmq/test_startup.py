@@ -71,8 +71,8 @@ def test_predicted_start_equals_each_releases(case: str) -> None:
             assert gone == {name for name in store["files_deleted"] if not name.startswith("abort")}, run.name
         expected = readable(case, run)
         actual = [
-            [item.topic, item.queue_id, item.unit.number, item.unit.phy, item.unit.size]
-            for item in served.store.read_all()
+            [topic, queue_id, unit.number, unit.phy, unit.size]
+            for (topic, queue_id), unit in served.store.read_all()
         ]
         if expected is None:
             assert len(actual) == store["readable"], run.name

@@ -68,7 +68,7 @@ def pulled(store: Any, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]
         return pull(*args)
 
     monkeypatch.setattr(store, "pull", counted)
-    return [(served.unit.number, served.unit.count) for served in store.read_all()]
+    return [(unit.number, unit.count) for _, unit in store.read_all()]
 
 
 @pytest.mark.parametrize("base", [200, 10**6, 4 * 10**18, 9 * 10**18])

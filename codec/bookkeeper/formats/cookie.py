@@ -6,6 +6,8 @@ import re
 
 import pyarrow as pa
 
+from logwright.codec.bookkeeper.startup import textformat
+from logwright.codec.bookkeeper.startup.errors import JavaError
 from logwright.codec.describe import Bytes, DescriptionError, Field, Struct
 from logwright.codec.single_frame import FEW_VALUES, ParseError, SmallFileCodec, only_row, row_table
 from logwright.codec.table import Column
@@ -18,38 +20,12 @@ FIELDS = {
     "indexDirs": "index_dirs",
 }  # fmt: skip
 """Columns by the names of `CookieFormat`, in the order in which they are written."""
-_REQUIRED = ("bookieHost", "journalDir", "ledgerDirs")
-_QUOTED = r"""(?:"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')"""
-_FIELD = re.compile(rf"""\s*(\w+)\s*:\s*((?:{_QUOTED}\s*)+|[^\s;,"']+)\s*[;,]?""")
-_PART = re.compile(r""""((?:[^"\\\n]|\\.)*)"|'((?:[^'\\\n]|\\.)*)'|([^\s;,"']+)""")
-_ESCAPE = re.compile(rb"\\(?:([0-7]{1,3})|x([0-9a-fA-F]{1,2})|(.))", re.DOTALL)
-_LETTERS = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"a": b"\a", b"b": b"\b", b"f": b"\f", b"v": b"\v"}
-_BARE = {value: b"\\" + key for key, value in _LETTERS.items() if key in b"ntr"} | {
-    b'"': b'\\"', b"'": b"\\'", b"\\": b"\\\\",
-}  # fmt: skip
+REQUIRED = ("bookieHost", "journalDir", "ledgerDirs")
 _FAILS = "the bookie does not start: IOException or InvalidCookieException"
 
 
-def _unescaped(text: str) -> str:
-    def value(match: re.Match[bytes]) -> bytes:
-        octal, digits, letter = match.groups()
-        if letter is not None:
-            return _LETTERS.get(letter, letter)
-        return bytes([int(octal, 8) & 255 if octal is not None else int(digits, 16)])
-
-    return _ESCAPE.sub(value, text.encode()).decode(errors="replace")
-
-
-def _escaped(text: str) -> str:
-    """Quote text as `TextFormat` does: bytes beyond ASCII and control characters in octal."""
-    parts = (bytes([byte]) for byte in text.encode())
-    return b"".join(
-        _BARE.get(part, part if 32 <= part[0] < 127 else b"\\%03o" % part[0]) for part in parts
-    ).decode()
-
-
-def fields_of(data: bytes) -> tuple[int, dict[str, str]]:
-    """Return the layout version and the fields by their names in `CookieFormat`. Raises `ParseError`."""
+def fields_of(data: bytes) -> tuple[int, dict[str, str | None]]:
+    """Return the layout version and the fields by their names in `CookieFormat`; other names have no value. Raises `ParseError`."""
     first, _, rest = data.decode(errors="replace").partition("\n")
     if not re.fullmatch(r"[+-]?[0-9]{1,9}", first.removesuffix("\r")):
         raise ParseError(f"Invalid string '{first[:80]}', cannot parse cookie.")
@@ -58,19 +34,14 @@ def fields_of(data: bytes) -> tuple[int, dict[str, str]]:
         return version, {}
     if version == PLAIN:
         lines = rest.splitlines()
-        if len(lines) < len(_REQUIRED):
-            raise ParseError(f"expected {len(_REQUIRED)} lines after the layout version, found {len(lines)}")
-        return version, dict(zip(_REQUIRED, lines, strict=False))
-    fields: dict[str, str] = {}
-    at = 0
-    while rest[at:].strip():
-        match = _FIELD.match(rest, at)
-        if match is None:
-            raise ParseError(f'expected a field like name: "value", found {rest[at:].strip()[:80]!r}')
-        parts = _PART.findall(match[2])
-        fields[match[1]] = "".join(_unescaped(double or single or bare) for double, single, bare in parts)
-        at = match.end()
-    missing = [name for name in _REQUIRED if name not in fields]
+        if len(lines) < len(REQUIRED):
+            raise ParseError(f"expected {len(REQUIRED)} lines after the layout version, found {len(lines)}")
+        return version, dict(zip(REQUIRED, lines, strict=False))
+    try:
+        fields = dict(textformat.fields(rest.encode(), FIELDS))
+    except JavaError as error:
+        raise ParseError(error.text) from None
+    missing = [name for name in REQUIRED if name not in fields]
     if missing:
         raise ParseError(f"the required field {missing[0]} is missing")
     return version, fields
@@ -95,17 +66,15 @@ def _form(rows: pa.Table) -> bytes:
     fields = {name: row[column] for name, column in FIELDS.items() if row[column] is not None}
     if version < PLAIN:
         return b"%d\n" % version
-    missing = [name for name in _REQUIRED if name not in fields]
+    missing = [name for name in REQUIRED if name not in fields]
     if missing:
         raise DescriptionError(f"the required field {missing[0]} is null")
     if version == PLAIN:
-        lines = [fields[name] for name in _REQUIRED]
+        lines = [fields[name] for name in REQUIRED]
         if len(fields) > len(lines) or any("\n" in line or "\r" in line for line in lines):
             raise DescriptionError("layout 3 has three plain lines only")
         return "\n".join([str(version), *lines, ""]).encode()
-    return "".join(
-        [f"{version}\n", *(f'{name}: "{_escaped(text)}"\n' for name, text in fields.items())]
-    ).encode()
+    return f"{version}\n{textformat.form(fields)}".encode()
 
 
 COLUMNS = (

@@ -236,11 +236,8 @@ def lac_matches(ledger: int, lac: bytes, size: int, password: bytes | None) -> b
     head, stored = lac[:LAC_SIZE], lac[LAC_SIZE : LAC_SIZE + max(size, 0)]
     if int.from_bytes(head[:8], "big") != ledger or len(stored) < size:
         return False
-    if size == CRC32C:
-        return crc32c_bytes(head).to_bytes(4, "big") == stored
-    if size == CRC32:
-        return zlib.crc32(head).to_bytes(8, "big") == stored
-    return size != HMAC or password is None or hmac_of(password, head) == stored
+    checked = size in (CRC32C, CRC32) or (size == HMAC and password is not None)
+    return not checked or digest_of(head, size, password) == stored
 
 
 @dataclass(frozen=True)
@@ -303,10 +300,8 @@ class Digests:
         if not len(unsure):
             return matched
         sizes = matched.copy()
-        by_ledger = unsure[np.argsort(entries.ledger[unsure], kind="stable")]
-        changes = np.flatnonzero(np.diff(entries.ledger[by_ledger])) + 1
-        for group in np.split(by_ledger, changes):
-            sizes[group] = self._type(int(entries.ledger[group[0]]), entries, group)
+        for ledger, own in groups(entries.ledger[unsure]):
+            sizes[unsure[own]] = self._type(ledger, entries, unsure[own])
         self._verify(entries, sizes)
         payload = entries.end - entries.start - HEADER - sizes
         sizes[payload < 0] = MISMATCH

@@ -41,6 +41,11 @@ DIGEST_COLUMNS = (
 )  # fmt: skip
 
 
+def entry_range(ledger: Any, first: Any, last: Any) -> dict[str, int]:
+    """Return the entries `first` to `last` of a ledger as in `Fault.lost`."""
+    return {"ledger_id": int(ledger), "first_entry_id": int(first), "last_entry_id": int(last)}
+
+
 @kernel("u1[], const i8[], const i8[,], const i8[], const u1[], const i4[], const u1[], const i4[]")
 def put_entries(
     out: Bytes, starts: Int64s, numbers: Int64s, kinds: Int64s, digest: Bytes, digest_ends: Int32s, payload: Bytes,

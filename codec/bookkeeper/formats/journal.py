@@ -22,9 +22,6 @@ from logwright.codec.bookkeeper.formats.digest import (
     UNKNOWN,
     Digests,
     Entries,
-    all_match,
-    consistent_ledgers,
-    digest_columns,
     matched_sizes,
     matching_digest,
 )
@@ -154,7 +151,7 @@ ALIGN = Option("journalAlignmentSize", 512, "From version 5 on, the end is padde
 ALLOCATED = Option(
     "journalPreAllocSizeMB", 0, "Zeros fill the file up to a multiple of this size", low=0, high=1 << 10
 )
-_FIRST = {MASTER_KEY: 3, FENCE: 4, EXPLICIT_LAC: 6}
+FIRST_VERSIONS = {MASTER_KEY: 3, FENCE: 4, EXPLICIT_LAC: 6}
 """The first version with records of each kind. Source: `BookieImpl.readJournal`."""
 _TEXTS = {MASTER_KEY: "masterKey", FENCE: "fenceKey", EXPLICIT_LAC: "explicitLAC"}
 
@@ -214,7 +211,7 @@ class Journal(DigestedCodec):
         context.version = version if version in self.header_sizes else NEWEST
         window = Window(read(0, min(size, SAMPLE)), 0, size)
         for frames in sampled(self, window, replace(context, digests=Digests())):
-            self.digest_sizes(self._main(window, frames), context)
+            self.digest_sizes(Part.main(window, frames), context)
 
     # Fields
 
@@ -251,14 +248,10 @@ class Journal(DigestedCodec):
             ENTRY - 4 <= length <= size - 4 and min(ledger, entry, total) >= 0 and -1 <= confirmed <= entry
         )
 
-    def describe_file(
-        self, head: Window, size: int, frames: int, tail: bytes, zeros: int, context: Any
-    ) -> pa.RecordBatch:
-        batch = super().describe_file(head, size, frames, tail, zeros, context)
-        start = head.data[:4096].tobytes()
-        if self.known(start) or not self._starts_with_entry(start, size):
-            return batch
-        return batch.set_column(1, batch.schema.field(1), pa.array([1], pa.int32()))
+    def file_facts(self, head: Window, size: int, tail: bytes, zeros: int, context: Any) -> Mapping[str, Any]:
+        facts, start = super().file_facts(head, size, tail, zeros, context), head.data[:4096].tobytes()
+        first = not self.known(start) and self._starts_with_entry(start, size)
+        return {**facts, "version": 1} if first else facts
 
     def form_header(self, file: pa.Table | None, context: Any) -> bytes:
         version = single_value(file, "version")
@@ -286,14 +279,14 @@ class Journal(DigestedCodec):
         """Report records of a kind that the version of the file does not have: a bookie does not start with them."""
         kinds = part.head["entry_id"]
         faults: list[Fault] = []
-        for code, first in _FIRST.items():
+        for code, first in FIRST_VERSIONS.items():
             if context.version >= first or not (places := np.flatnonzero(kinds == code)).size:
                 continue
             name, version = _TEXTS[code], context.version
             text = f"Invalid journal. Contains {name} but layout version ({version}) is too old to hold this"
             system = f"the bookie does not start: IOException: {text}"
             faults.append(self.fault(part, int(places[0]), Kind.PAYLOAD, text, Severity.WARNING, system))
-        if all_match(part.head["verdict"]):
+        if digest.all_match(part.head["verdict"]):
             return faults
         data, entries = self._entries(part)
         verdicts = part.head["verdict"][data]
@@ -324,7 +317,9 @@ class Journal(DigestedCodec):
         matched = matched_sizes(part.head["verdict"][data], part.data, entries.start, entries.end)
         sizes[data] = context.digests.sizes(entries, matched)
         unknown = np.flatnonzero(sizes == UNKNOWN)
-        context.known_ledgers |= consistent_ledgers(entries.pick(np.flatnonzero(sizes[data] == UNKNOWN)))
+        context.known_ledgers |= digest.consistent_ledgers(
+            entries.pick(np.flatnonzero(sizes[data] == UNKNOWN))
+        )
         # A record of a ledger that occurs nowhere else may be garbage.
         strangers = set(ledger[unknown].tolist()) - context.known_ledgers
         known = {number for number in strangers if number in context.of_bookie}
@@ -350,7 +345,7 @@ class Journal(DigestedCodec):
             length[meta] = -1
             out["payload"] = binary(part.data, first, length)
         if "digest" in names or "digest_type" in names:
-            out |= digest_columns(part.data, start, sizes)
+            out |= digest.digest_columns(part.data, start, sizes)
         # Every record has 20 bytes or more.
         where = part.start + IDS if null is None else np.where(meta, part.start, part.start + IDS)
         for name, at in (("last_add_confirmed", 0), ("length", 8)):
@@ -399,7 +394,9 @@ class Journal(DigestedCodec):
             return context.writer.write(rows)
         encoded, starts = context.writer.write(rows.filter(pa.array(entry)))
         others = rows.filter(pa.array(~entry)).select(["ledger_id", "kind", "data"]).to_pylist()
-        more, more_starts = joined([_meta(row) for row in others])
+        more, more_starts = joined(
+            [special_record(row["ledger_id"], row["kind"], row["data"] or b"") for row in others]
+        )
         # Each record is copied from one of the two to its place.
         source = np.concatenate((encoded, more))
         order = np.argsort(np.concatenate((np.flatnonzero(entry), np.flatnonzero(~entry))), kind="stable")
@@ -410,11 +407,16 @@ class Journal(DigestedCodec):
         return out, ends.astype(np.int64)
 
 
-def _meta(row: Mapping[str, Any]) -> bytes:
+def special_record(ledger: int, kind: str, data: bytes) -> bytes:
     """Return a record that is not an entry."""
-    data = row["data"] or b""
-    body = b"" if row["kind"] == "fence" else len(data).to_bytes(4, "big") + data
-    return RECORD.pack({"ledger_id": row["ledger_id"], "entry_id": _CODES[row["kind"]], "body": body})
+    body = b"" if kind == "fence" else len(data).to_bytes(4, "big") + data
+    return RECORD.pack({"ledger_id": ledger, "entry_id": _CODES[kind], "body": body})
 
 
 CODEC = Journal()
+NEW_HEADER = HEADER.pack({}).ljust(Journal.header_sizes[NEWEST], b"\0")
+
+
+def padding(size: int) -> bytes:
+    """Return the padding at the end of a journal of `size` bytes."""
+    return b"".join(map(bytes, CODEC.closing(size, CODEC.context("", Options(CODEC.options)))))

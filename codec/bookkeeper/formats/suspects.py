@@ -17,24 +17,8 @@ import numpy as np
 from logwright.codec import address, plural
 from logwright.codec.arrays import Bytes, Int64s
 from logwright.codec.base import Codec
-from logwright.codec.bookkeeper.formats import entry_fields
-from logwright.codec.bookkeeper.formats.digest import (
-    CRC32,
-    CRC32C,
-    DIGEST_TYPE,
-    HEADER,
-    HMAC,
-    PASSWORD,
-    SIZES,
-    UNKNOWN,
-    Digests,
-    all_match,
-    entry_end,
-    has_ids,
-    hmac_matches,
-    hmac_of,
-    matching_digest,
-)
+from logwright.codec.bookkeeper.formats import digest, entry_fields
+from logwright.codec.bookkeeper.formats.digest import CRC32, CRC32C, HEADER, HMAC, Digests, hmac_matches
 from logwright.codec.bookkeeper.formats.entries import EntryWriter
 from logwright.codec.fault import Fault, Kind
 from logwright.codec.frames import scanner
@@ -81,14 +65,16 @@ class DigestedCodec(FramedCodec):
     def context(self, name: str, options: Options, **hints: Any) -> Any:
         context = super().context(name, options, **hints)
         assert isinstance(context, DigestedContext)
-        password, kind = options[PASSWORD.name], options[DIGEST_TYPE.name]
-        context.digests = Digests(password, None if kind is None else SIZES[kind], hints.get("ledgers"))
+        password, kind = options[digest.PASSWORD.name], options[digest.DIGEST_TYPE.name]
+        context.digests = Digests(
+            password, None if kind is None else digest.SIZES[kind], hints.get("ledgers")
+        )
         context.writer = EntryWriter(self.name, password, kind)
         return context
 
     def scan(self, window: Window, at: int, context: Any, *, check: bool = True) -> Frames:
         frames = super().scan(window, at, context, check=check)
-        if not check or not len(frames) or all_match(frames.header["verdict"]):
+        if not check or not len(frames) or digest.all_match(frames.header["verdict"]):
             return frames
         return self._up_to_wrong_size(window, frames, context)
 
@@ -105,7 +91,7 @@ class DigestedCodec(FramedCodec):
             if context.searched + end - start > _SEARCHED:
                 break
             context.searched += end - start
-            right = entry_end(window.data, start + _SIZE, start + self.spec.length.low, end - 1)
+            right = digest.entry_end(window.data, start + _SIZE, start + self.spec.length.low, end - 1)
             if right >= 0:
                 place = context.damaged = window.offset + start
                 size, found = end - start - _SIZE, plural.count(right - start - _SIZE, "byte")
@@ -137,11 +123,11 @@ class DigestedCodec(FramedCodec):
         if here < left and context.sought != context.damaged:
             context.sought = context.damaged
             return -1, left - (at - stop)
-        if here < self.spec.length.low or not has_ids(data, stop):
+        if here < self.spec.length.low or not digest.has_ids(data, stop):
             return by_length, 0
         end = at - 1
         while True:
-            end = entry_end(data, stop + 4, end + 1, stop + here)
+            end = digest.entry_end(data, stop + 4, end + 1, stop + here)
             context.searched += end - stop if end >= 0 else here
             behind = window.size - window.offset - end
             if end < 0 or not behind or self._follows(window, end, behind, context):
@@ -159,7 +145,7 @@ class DigestedCodec(FramedCodec):
 
     def _digest_sizes(self, part: Part, context: Any) -> Int64s:
         verdicts = part.head["verdict"]
-        if not all_match(verdicts):
+        if not digest.all_match(verdicts):
             return self.unmatched_sizes(part, context)
         sizes: Int64s = verdicts.astype(np.int64) - CERTAIN
         context.digests.note(part.head["ledger_id"].astype(np.int64), sizes)
@@ -209,7 +195,7 @@ def suspects(window: Window, at: int, limit: int, digests: Digests) -> Iterator[
     for bit in range(31):
         end = start + (size ^ 1 << bit)
         if start + HEADER <= end <= at + left and (
-            matching_digest(data, start, end)
+            digest.matching_digest(data, start, end)
             or (password is not None and hmac_matches(data, start, end, password))
         ):
             yield Flip(at + 3 - bit // 8, bit % 8)
@@ -237,7 +223,7 @@ def _by_hmac(data: Bytes, start: int, end: int, password: bytes) -> Iterator[Fli
     body = start + HEADER
     content = data[start:body].tobytes() + data[body + HMAC : end].tobytes()
     stored = int.from_bytes(data[body : body + HMAC].tobytes(), "big")
-    change = stored ^ int.from_bytes(hmac_of(password, content), "big")
+    change = stored ^ int.from_bytes(digest.hmac_of(password, content), "big")
     yield from bitflip.flips_of_stored(body, HMAC, ">", change)
     for place in range(start, body):
         for bit in range(8):
@@ -254,7 +240,7 @@ def proved(window: Window, frame: Frames, digests: Digests) -> bool:
     if end - start < HEADER:
         return False
     ledger, entry, confirmed = (load_i64be(data, start + 8 * i) for i in range(3))
-    size = int(matching_digest(data, start, end))
+    size = int(digest.matching_digest(data, start, end))
     if not size:
         password = digests.password(ledger)
         size = HMAC if password is not None and hmac_matches(data, start, end, password) else 0
@@ -276,7 +262,7 @@ def sampled(codec: Codec, window: Window, context: Any) -> Iterator[Frames]:
 
 def lone_entries(ledgers: Int64s, sizes: Int64s) -> Sequence[tuple[int, str]]:
     """Return the entries that are the only one of their ledger and have no known digest type: their ledger ids may be wrong."""
-    unknown = np.flatnonzero(sizes == UNKNOWN)
+    unknown = np.flatnonzero(sizes == digest.UNKNOWN)
     if not len(unknown):
         return ()
     values, counts = np.unique(ledgers[unknown], return_counts=True)

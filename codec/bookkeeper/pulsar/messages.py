@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from logwright.codec.bookkeeper.formats.entries import entry_range
 from logwright.codec.bookkeeper.pulsar.entry import MessageError, NotPulsarError, messages_of
 from logwright.codec.capability import Report
 from logwright.codec.fault import Fault, Kind, Severity
@@ -95,11 +96,7 @@ def _entries(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
 
 
 def _fault(entry: Mapping[str, Any], error: Exception) -> Fault:
-    ids = {
-        "ledger_id": entry["ledger_id"],
-        "first_entry_id": entry["entry_id"],
-        "last_entry_id": entry["entry_id"],
-    }
+    ids = entry_range(entry["ledger_id"], entry["entry_id"], entry["entry_id"])
     text = f"entry {entry['entry_id']} of ledger {entry['ledger_id']}: {error}"
     foreign = isinstance(error, NotPulsarError)
     if entry["digest_type"] is None:
@@ -109,14 +106,7 @@ def _fault(entry: Mapping[str, Any], error: Exception) -> Fault:
     lost = None if foreign else 1
     name = "bookkeeper.journal" if entry["file"].endswith(".txn") else "bookkeeper.entrylog"
     return Fault(
-        name,
-        entry["position"],
-        size,
-        Kind.PAYLOAD,
-        text,
-        severity,
-        rows_lost=lost,
-        lost={} if foreign else ids,
+        name, entry["position"], size, Kind.PAYLOAD, text, severity, "", lost, {} if foreign else ids
     )
 
 

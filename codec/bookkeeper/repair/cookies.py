@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from logwright.codec.bookkeeper.startup.cookie import NEWEST, Cookie, directories, journal_paths
+from logwright.codec.bookkeeper.formats.cookie import NEWEST
+from logwright.codec.bookkeeper.startup.cookie import Cookie, directories, journal_paths
 from logwright.codec.bookkeeper.startup.errors import JavaError
 from logwright.codec.bookkeeper.store.tree import BOOKIE_ID, INSTANCE, VERSION, Place, Tree
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from logwright.codec.arrays import Bools, Int64s
-from logwright.codec.bookkeeper.derive import LocationIndex
+from logwright.codec.bookkeeper.derive import LocationIndex, merged
 from logwright.codec.bookkeeper.startup.errors import JavaError
 from logwright.codec.bookkeeper.store import rocks, tree
 from logwright.codec.bookkeeper.store.rocks import LedgerData
@@ -99,12 +99,10 @@ def true_locations(databases: Databases, index: LocationIndex) -> tuple[Location
         entries, locations = by_ledger.get(ledger, _NOTHING)
         stored, stored_locations = databases.locations.get(ledger, _NOTHING)
         good = are_located(ledger, stored, stored_locations, (ledgers, ids, places))
-        lacking = ~np.isin(entries, stored[good])
-        differs |= bool(lacking.any()) or not good.all()
-        both = np.concatenate((stored[good], entries[lacking]))
-        order = np.argsort(both, kind="stable")
-        if len(both):
-            out[ledger] = both[order], np.concatenate((stored_locations[good], locations[lacking]))[order]
+        differs |= not np.isin(entries, stored[good]).all() or not good.all()
+        both = merged(stored[good], stored_locations[good], entries, locations)
+        if len(both[0]):
+            out[ledger] = both
     return out, differs
 
 

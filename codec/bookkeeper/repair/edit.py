@@ -15,10 +15,15 @@ import pyarrow as pa
 from logwright.codec.arrays import Bools, Int64s
 from logwright.codec.bookkeeper.formats import digest
 from logwright.codec.bookkeeper.formats.digest import HEADER, HMAC, Passwords
+from logwright.codec.bookkeeper.formats.entries import entry_range
 from logwright.codec.bookkeeper.formats.entrylog.codec import CODEC as LOG
 from logwright.codec.bookkeeper.formats.entrylog.layout import BLOCK, FILL
 from logwright.codec.bookkeeper.formats.entrylog.layout import HEADER as LOG_HEADER
-from logwright.codec.bookkeeper.formats.entrylog.ledgersmap import map_bytes, read_map
+from logwright.codec.bookkeeper.formats.entrylog.ledgersmap import (
+    ledger_sizes,
+    map_bytes,
+    read_map,
+)
 from logwright.codec.bookkeeper.formats.journal import CODEC as JOURNAL
 from logwright.codec.bookkeeper.formats.smallfiles import MARK_SIZE
 from logwright.codec.bookkeeper.repair.databases import database_files, databases_of
@@ -32,38 +37,23 @@ from logwright.codec.bookkeeper.store.tree import Tree
 from logwright.codec.engine.repair import Change, OutputFile, Removed, RepairPlan
 from logwright.codec.fault import UsageError
 from logwright.codec.frames.codec import Part
-from logwright.codec.frames.scanner import MAIN
 from logwright.codec.frames.walk import ListedFile, Walk, good_frames
-from logwright.codec.option import Option, Options
+from logwright.codec.option import Options
 from logwright.codec.store.extents import Copy, Extent, cut
 from logwright.codec.store.listing import Listing, Plan, PlannedFile
 from logwright.codec.window import Zeros
 
-OPTIONS: tuple[Option, ...] = (*tree.READ_OPTIONS, *tree.SETTINGS, *digest.OPTIONS)
-_PAYLOAD = "payload"
 Replacement = tuple[int, int, bytes]
 """Start and end of a frame, and the new frame; empty if it is removed."""
 
 
-def edit(listing: Listing, plan: Plan, change: Change, options: Options) -> RepairPlan:
-    """See `codec.capability.Edit`."""
-    wrong = [name for name in change.values if name != _PAYLOAD]
-    if wrong:
-        raise UsageError(
-            f"{wrong[0]} cannot be redacted",
-            advice="Only the payload can: pass columns=payload (--columns payload)",
-        )
-    return BookieEdit(listing, plan, change, options)
-
-
 class BookieEdit(RepairPlan):
-    """An edited bookie."""
+    """An edited bookie. See `codec.capability.Edit`."""
 
     def __init__(self, listing: Listing, plan: Plan, change: Change, options: Options) -> None:
         super().__init__(listing)
         self._plan, self._change, self._options = plan, change, options
-        known = (*tree.READ_OPTIONS, *tree.SETTINGS)
-        self._tree = Tree(listing, Options(known, {item.name: options[item.name] for item in known}))
+        self._tree = Tree(listing, options.only(tree.OPTIONS))
         self._known = known_ledgers(self._tree)
         self._passwords: Passwords | None = options[digest.PASSWORD.name]
         self._logs: list[Int64s] = []
@@ -112,8 +102,7 @@ class BookieEdit(RepairPlan):
         for window, frames in good_frames(
             Walk(ListedFile(self.listing, name, self.sizes[name]), codec, context)
         ):
-            part = Part(window.data, frames.start, frames.end, frames.header, window.offset)
-            part = part.pick(part.head["frame_kind"] == MAIN)
+            part = Part.main(window, frames)
             sizes = codec.digest_sizes(part, context)
             entry = part.head["entry_id"].astype(np.int64) >= 0
             if not entry.any():
@@ -142,7 +131,7 @@ class BookieEdit(RepairPlan):
             ids = int(part.head["ledger_id"][i]), int(part.head["entry_id"][i])
             count = int(ids not in self._counted)
             self._counted.add(ids)
-            lost = {"ledger_id": ids[0], "first_entry_id": ids[1], "last_entry_id": ids[1]}
+            lost = entry_range(*ids, ids[1])
             self.cut.append(
                 Removed.edited(name, start, stop, count * int(drop[i]), count * int(redact[i]), lost)
             )
@@ -151,7 +140,7 @@ class BookieEdit(RepairPlan):
     def _redacted(self, name: str, start: int, content: bytes, size: int) -> bytes:
         """Return the frame of an entry with another payload."""
         ledger = int.from_bytes(content[:8], "big")
-        payload = self._change.values[_PAYLOAD] or b""
+        payload = self._change.values["payload"] or b""
         if size < 0:
             raise UsageError(
                 f"the digest of the entry at byte {start} of {name} is unknown, so its payload is too",
@@ -217,9 +206,7 @@ class BookieEdit(RepairPlan):
         old = read_map(file.pread, file.size)
         if old is None or not old.offset or old.error:
             return pieces
-        known, first, group = np.unique(ledgers, return_index=True, return_inverse=True)
-        totals = np.bincount(group, sizes, len(known)).astype(np.int64)
-        in_file = {int(known[i]): int(totals[i]) for i in np.argsort(first).tolist()}
+        in_file = ledger_sizes(ledgers, sizes)
         place = old.offset if in_file else 0
         head = LOG_HEADER.pack(
             {"version": old.version, "ledgers_map_offset": place, "ledgers_count": len(in_file)}

@@ -6,17 +6,12 @@ from dataclasses import replace
 
 from logwright.codec.arrays import Int64s
 from logwright.codec.bookkeeper.formats import journal
-from logwright.codec.bookkeeper.formats.entrylog.layout import BLOCK, FILL
-from logwright.codec.bookkeeper.formats.entrylog.ledgersmap import map_bytes
-from logwright.codec.bookkeeper.repair.survey import SurveyedFile, filler, sums_of
-from logwright.codec.bookkeeper.startup.entry_logger import HEADER_SIZE, log_header
-from logwright.codec.bookkeeper.startup.journal import MAGIC
+from logwright.codec.bookkeeper.formats.entrylog.layout import BLOCK, FILL, HEADER_SIZE
+from logwright.codec.bookkeeper.formats.entrylog.ledgersmap import ledger_sizes, log_header, map_bytes
+from logwright.codec.bookkeeper.repair.survey import SurveyedFile, filler
 from logwright.codec.bookkeeper.store import rocks
-from logwright.codec.option import Options
 from logwright.codec.store.extents import Copy, Extent
 from logwright.codec.store.listing import Listing
-
-JOURNAL_HEADER = (MAGIC + journal.NEWEST.to_bytes(4, "big")).ljust(512, b"\0")
 
 
 def repaired_log(listing: Listing, file: SurveyedFile) -> list[Extent]:
@@ -35,7 +30,7 @@ def repaired_log(listing: Listing, file: SurveyedFile) -> list[Extent]:
     if stop > at:
         pieces.append(Copy(file.name, at, stop))
     stop += file.shift
-    sizes = sums_of(file)
+    sizes = ledger_sizes(file.ledger, file.end - file.start)
     if rocks.is_direct_log(listing, file.name, file.size):
         pieces.append(bytes((FILL,)) * (-stop % BLOCK))
         stop += -stop % BLOCK
@@ -44,7 +39,7 @@ def repaired_log(listing: Listing, file: SurveyedFile) -> list[Extent]:
 
 def repaired_journal(file: SurveyedFile, records: Int64s) -> list[Extent]:
     """Return a journal with the records `records` of another one."""
-    pieces: list[Extent] = [JOURNAL_HEADER]
+    pieces: list[Extent] = [journal.NEW_HEADER]
     for i in records.tolist():
         frame = Copy(file.name, int(file.start[i]), int(file.end[i]))
         last = pieces[-1]
@@ -52,11 +47,4 @@ def repaired_journal(file: SurveyedFile, records: Int64s) -> list[Extent]:
             pieces[-1] = replace(last, stop=frame.stop)
         else:
             pieces.append(frame)
-    return padded(pieces)
-
-
-def padded(pieces: list[Extent]) -> list[Extent]:
-    """Return a journal with the padding at its end."""
-    context = journal.CODEC.context("", Options(journal.CODEC.options))
-    size = sum(map(len, pieces))
-    return [*pieces, *(bytes(chunk) for chunk in journal.CODEC.closing(size, context))]
+    return [*pieces, journal.padding(sum(map(len, pieces)))]

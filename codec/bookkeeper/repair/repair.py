@@ -17,10 +17,11 @@ import numpy as np
 
 from logwright.codec import plural
 from logwright.codec.arrays import Bools, Int64s
-from logwright.codec.bookkeeper.derive import LocationIndex, index_file, index_header
-from logwright.codec.bookkeeper.formats import cookie, digest, smallfiles
+from logwright.codec.bookkeeper.derive import LocationIndex, index_file, merged
+from logwright.codec.bookkeeper.formats import cookie, digest, journal, smallfiles
 from logwright.codec.bookkeeper.formats.digest import LAC_SIZE, lac_matches, master_key
-from logwright.codec.bookkeeper.formats.entrylog.ledgersmap import LedgersMap, read_map
+from logwright.codec.bookkeeper.formats.entrylog.ledgersmap import ledger_sizes, read_map
+from logwright.codec.bookkeeper.formats.index import FENCED, NEWEST, FileInfo
 from logwright.codec.bookkeeper.repair.cookies import replacements
 from logwright.codec.bookkeeper.repair.databases import (
     Databases,
@@ -29,9 +30,8 @@ from logwright.codec.bookkeeper.repair.databases import (
     database_files,
     true_locations,
 )
-from logwright.codec.bookkeeper.repair.log_files import JOURNAL_HEADER, padded, repaired_journal, repaired_log
-from logwright.codec.bookkeeper.repair.survey import LedgerState, Survey, SurveyedFile, sums_of
-from logwright.codec.bookkeeper.startup.bookie import KEY
+from logwright.codec.bookkeeper.repair.log_files import repaired_journal, repaired_log
+from logwright.codec.bookkeeper.repair.survey import LedgerState, Survey, SurveyedFile
 from logwright.codec.bookkeeper.startup.entry_logger import (
     LARGEST_POSITION,
     location_of,
@@ -51,7 +51,7 @@ from logwright.codec.single_frame import ParseError, SmallFileCodec
 from logwright.codec.store.extents import Copy, Extent
 from logwright.codec.store.listing import Listing, Plan
 
-OPTIONS: tuple[Option, ...] = (*tree.READ_OPTIONS, *tree.SETTINGS, *digest.OPTIONS)
+OPTIONS: tuple[Option, ...] = (*tree.OPTIONS, *digest.OPTIONS)
 INDEX, MAP = "index", "ledgersMap"
 REBUILDS = (INDEX, MAP, tree.LAST_ID, tree.LAST_MARK)
 _TEXT = 1 << 16
@@ -183,18 +183,15 @@ class RepairedBookie(RepairPlan):
 
     # Entry logs
 
-    def _read_map(self, file: SurveyedFile) -> LedgersMap | None:
-        return read_map(ListedFile(self.listing, file.name, file.size).pread, file.size)
-
     def _plan_log(self, number: int, file: SurveyedFile) -> None:
-        ledgers_map = self._read_map(file)
+        ledgers_map = read_map(ListedFile(self.listing, file.name, file.size).pread, file.size)
         fits = (
             ledgers_map is not None
             and not ledgers_map.error
             and (
                 ledgers_map.version < 1  # which has no map
                 or not ledgers_map.offset
-                or dict(ledgers_map.sizes) == sums_of(file)
+                or dict(ledgers_map.sizes) == ledger_sizes(file.ledger, file.end - file.start)
             )
         )
         if not file.size or (file.header and not file.bad and fits):
@@ -292,7 +289,7 @@ class RepairedBookie(RepairPlan):
             elif kept and number < last:
                 # Without the file a journal would be missing between two others.
                 kept[number] = file
-                self.made_files[file.name] = [JOURNAL_HEADER]
+                self.made_files[file.name] = [journal.NEW_HEADER]
             else:
                 self.dropped.add(file.name)
         mark = self._mark(i, kept)
@@ -312,7 +309,7 @@ class RepairedBookie(RepairPlan):
                     f"{place.prefix}: empty journals replace the missing ones before {after:x}.txn"
                 )
                 for number in range(before + 1, after):
-                    self.made_files[f"{place.prefix}{number:x}.txn"] = [JOURNAL_HEADER]
+                    self.made_files[f"{place.prefix}{number:x}.txn"] = [journal.NEW_HEADER]
         return mark
 
     def _mark(self, i: int, kept: Mapping[int, SurveyedFile]) -> tuple[int, int]:
@@ -337,7 +334,7 @@ class RepairedBookie(RepairPlan):
     def _conflicting_keys(self, file: SurveyedFile, keys: dict[int, bytes]) -> list[int]:
         """Return the records with another master key than the first one of their ledger."""
         out = []
-        for i in np.flatnonzero(file.entry == KEY).tolist():
+        for i in np.flatnonzero(file.entry == journal.MASTER_KEY).tolist():
             at = int(file.start[i]) + 24
             key = self.listing.read(file.name, at, int(file.end[i]) - at)
             if keys.setdefault(int(file.ledger[i]), key) != key:
@@ -357,8 +354,8 @@ class RepairedBookie(RepairPlan):
             for number, file in files:
                 data = file.entry >= 0
                 after = (number > identity) | ((number == identity) & (file.start >= offset))
-                first_keys = _first(file.ledger, after & (file.entry == KEY))
-                for ledger, at in _first(file.ledger, after & (file.entry != KEY)).items():
+                first_keys = _first(file.ledger, after & (file.entry == journal.MASTER_KEY))
+                for ledger, at in _first(file.ledger, after & (file.entry != journal.MASTER_KEY)).items():
                     if ledger not in with_key and first_keys.get(ledger, at) >= at:
                         self.unkeyed.add(ledger)
                 with_key |= first_keys.keys()
@@ -399,19 +396,15 @@ class RepairedBookie(RepairPlan):
         return {ledger for database in self.survey.databases for ledger in database.ledgers}
 
     def _add_journal(self, missing: Mapping[int, Sequence[Copy]]) -> None:
-        pieces: list[Extent] = [JOURNAL_HEADER]
+        pieces: list[Extent] = [journal.NEW_HEADER]
         for ledger, frames in sorted(missing.items()):
-            key = self._key(ledger)
-            body = (
-                ledger.to_bytes(8, "big")
-                + KEY.to_bytes(8, "big", signed=True)
-                + len(key).to_bytes(4, "big")
-                + key
-            )
-            pieces += [len(body).to_bytes(4, "big") + body, *frames]
+            pieces += [journal.special_record(ledger, "master_key", self._key(ledger)), *frames]
         place = self.tree.journals[0]
         newest = max((number for number, _ in self.tree.journal_files(place)), default=0)
-        self.made_files[f"{place.prefix}{newest + 1:x}.txn"] = padded(pieces)
+        self.made_files[f"{place.prefix}{newest + 1:x}.txn"] = [
+            *pieces,
+            journal.padding(sum(map(len, pieces))),
+        ]
         count = sum(map(len, missing.values()))
         self.notes.append(
             f"the bookie adds {plural.count(count, 'entry')} that the entry logs lack but other files have, from journal {newest + 1:x}.txn"
@@ -487,18 +480,16 @@ class RepairedBookie(RepairPlan):
             self.notes.append(
                 f"the index file of ledger {ledger} is rebuilt; if the ledger was deleted, the bookie deletes it again"
             )
-        chosen = dict(zip(entries.tolist(), locations.tolist(), strict=True))
-        chosen |= dict(zip(stored[good].tolist(), stored_locations[good].tolist(), strict=True))
-        order = np.array(sorted(chosen), np.int64)
         if name is not None and headed and self.sizes[name] >= START:
             header = self.listing.read(name, 0, START)
         else:
             if not state.headed and not state.fenced:
                 self.fenced.add(ledger)
-            header = index_header(self._key(ledger), fenced=state.fenced or ledger in self.fenced, lac=lac)
+            fenced = FENCED if state.fenced or ledger in self.fenced else 0
+            header = FileInfo(NEWEST, self._key(ledger), fenced, lac).form()
         name = name or f"{self.tree.indexes[0].prefix}{tree.index_path(ledger)}"
-        at = np.array([chosen[entry] for entry in order.tolist()], np.int64)
-        self.made_files[name] = list(index_file(header, order, at, page))
+        every, places = merged(stored[good], stored_locations[good], entries, locations)
+        self.made_files[name] = list(index_file(header, every, places, page))
 
     def _plan_databases(self) -> None:
         """Rebuild the databases of DbLedgerStorage that are damaged or do not match the result."""
@@ -605,15 +596,10 @@ class RepairedBookie(RepairPlan):
             )
         known = set(map(tuple, have.tolist())) if any(removed.lost for removed in self.cut) else set()
         listed_all = bool(self.survey.index) and not len(lost)
-        replayed = {
-            name: start
-            for number in range(len(self.tree.journals))
-            for name, start in self.tree.marked(number)
-        }
         for i, removed in enumerate(self.cut):
             first = (removed.lost.get("ledger_id"), removed.lost.get("first_entry_id"))
             # The index need not list the entries that a bookie would add from the journals.
-            flushed = removed.offset + removed.length <= replayed.get(removed.file, 1 << 63)
+            flushed = removed.offset + removed.length <= self.tree.replayed.get(removed.file, 1 << 63)
             if first in known or (removed.rows_lost is None and listed_all and flushed):
                 self.cut[i] = replace(removed, rows_lost=0, lost={})
 

@@ -9,32 +9,24 @@ import numpy as np
 
 from logwright.codec.arrays import Int64s
 from logwright.codec.bookkeeper.formats import digest, journal
+from logwright.codec.bookkeeper.formats.entries import entry_range
 from logwright.codec.bookkeeper.formats.entrylog import codec as entrylog
+from logwright.codec.bookkeeper.formats.entrylog.layout import HEADER_SIZE
 from logwright.codec.bookkeeper.repair.databases import Databases, databases_of
 from logwright.codec.bookkeeper.startup import journal as system_journal
-from logwright.codec.bookkeeper.startup.bookie import EXPLICIT_LAC, FENCE, KEY
-from logwright.codec.bookkeeper.startup.entry_logger import HEADER_SIZE
 from logwright.codec.bookkeeper.startup.errors import JavaError, io_error
-from logwright.codec.bookkeeper.startup.index_file import IndexFile
+from logwright.codec.bookkeeper.startup.index_file import opened
 from logwright.codec.bookkeeper.store import rocks, tree
 from logwright.codec.bookkeeper.store.known import KnownLedgers, context_of, known_ledgers
 from logwright.codec.bookkeeper.store.tree import Tree
 from logwright.codec.engine.repair import Removed
 from logwright.codec.fault import Severity
 from logwright.codec.frames.codec import FramedCodec, Part
-from logwright.codec.frames.scanner import HEADER, MAIN
+from logwright.codec.frames.scanner import HEADER
 from logwright.codec.frames.walk import Hole, ListedFile, Walk
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing
 from logwright.codec.store.overlay import Overlay
-
-_HEAP = 600 << 20
-_VERSIONS = {
-    KEY: system_journal.HAS_KEYS,
-    FENCE: system_journal.HAS_FENCES,
-    EXPLICIT_LAC: system_journal.HAS_LAC,
-}
-"""The first version of journals with records of a kind."""
 
 
 @dataclass
@@ -112,14 +104,13 @@ def survey_file(
                 out.removed.append(Removed.damaged(name, item.fault_if_removed(codec, context), copy))
             continue
         window, frames = item.window, item.frames
-        kind = frames.header["frame_kind"]
         ends.append(frames.end + window.offset)
-        out.header = out.header or bool((kind == HEADER).any())
-        part = Part(window.data, frames.start, frames.end, frames.header, window.offset).pick(kind == MAIN)
+        out.header = out.header or bool((frames.header["frame_kind"] == HEADER).any())
+        part = Part.main(window, frames)
         wrong = codec.refused(part, context)
         for i, fault in wrong:
-            lost = {"ledger_id": int(part.head["ledger_id"][i]), "first_entry_id": int(part.head["entry_id"][i]),
-                    "last_entry_id": int(part.head["entry_id"][i])}  # fmt: skip
+            ledger, entry = part.head["ledger_id"][i], part.head["entry_id"][i]
+            lost = entry_range(ledger, entry, entry)
             start = int(part.start[i]) + window.offset
             out.bad.append((start, int(part.end[i]) + window.offset))
             out.removed.append(
@@ -165,18 +156,8 @@ class Survey:
 
     def __init__(self, listing: Listing, options: Options, copy: int) -> None:
         self.listing, self.copy = listing, copy
-        known = {option.name for option in (*tree.READ_OPTIONS, *tree.SETTINGS)}
-        values = options.to_dict()
-        self.tree = Tree(
-            listing,
-            Options(
-                (*tree.READ_OPTIONS, *tree.SETTINGS), {name: values[name] for name in known & values.keys()}
-            ),
-        )
-        own = Options(
-            (*digest.OPTIONS,),
-            {option.name: values[option.name] for option in digest.OPTIONS if option.name in values},
-        )
+        self.tree = Tree(listing, options.only(tree.OPTIONS))
+        own = options.only(digest.OPTIONS)
         sizes, known_by_bookie = self.tree.sizes, known_ledgers(self.tree)
         self.logs = [
             (number, survey_file(listing, name, sizes[name], entrylog.CODEC, own, known_by_bookie, copy))
@@ -208,14 +189,11 @@ class Survey:
             return
         overlay = Overlay(self.listing)
         for ledger, name in self.tree.index_files.items():
-            file = IndexFile(overlay, name, None, 8192, _HEAP)
+            file, error = opened(overlay, name)
             state = self.ledgers[ledger] = LedgerState()
-            try:
-                file.open()
+            if error is None:
                 state.key, state.fenced, state.headed = file.key, file.fenced(), True
                 state.lac = state.header_lac = file.lac
-            except JavaError:
-                file.is_open = True
             stored = file.stored()
             entries = np.flatnonzero(stored)
             self.index[ledger] = entries, stored[entries]
@@ -228,15 +206,15 @@ class Survey:
                 for i in np.flatnonzero(file.entry < 0).tolist():
                     ledger, kind = int(file.ledger[i]), int(file.entry[i])
                     state = self.ledgers.setdefault(ledger, LedgerState())
-                    if kind == FENCE:
+                    if kind == journal.FENCE:
                         state.fenced = True
                         continue
                     at = int(file.start[i]) + 24
                     data = self.listing.read(file.name, at, int(file.end[i]) - at)
-                    if kind == KEY and ledger not in keyed:
+                    if kind == journal.MASTER_KEY and ledger not in keyed:
                         keyed.add(ledger)
                         state.key = data
-                    elif kind == EXPLICIT_LAC:
+                    elif kind == journal.EXPLICIT_LAC:
                         state.lac = data
 
     def end_at_damage(self) -> None:
@@ -264,7 +242,7 @@ class Survey:
         starts: list[int] = []
 
         def process(version: int, at: int, body: bytes) -> None:
-            needed = _VERSIONS.get(int.from_bytes(body[8:16], "big", signed=True), 0)
+            needed = journal.FIRST_VERSIONS.get(int.from_bytes(body[8:16], "big", signed=True), 0)
             if version < needed:
                 raise io_error("the version of the journal is too old for this record")
             starts.append(at)
@@ -276,14 +254,6 @@ class Survey:
             return False
         good = file.start[file.start >= position]
         return bool(starts == good.tolist())
-
-
-def sums_of(file: SurveyedFile) -> dict[int, int]:
-    """Return the bytes of each ledger in an entry log, in the order in which the ledgers first occur."""
-    ledgers, first, index = np.unique(file.ledger, return_index=True, return_inverse=True)
-    sizes = np.bincount(index, file.end - file.start, len(ledgers)).astype(np.int64)
-    order = np.argsort(first)
-    return {int(ledgers[i]): int(sizes[i]) for i in order.tolist()}
 
 
 def filler(size: int) -> bytes:

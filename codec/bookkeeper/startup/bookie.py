@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import contextlib
 
-from logwright.codec.bookkeeper.startup import cookie, journal
-from logwright.codec.bookkeeper.startup.errors import (
-    BOOKIE,
-    ILLEGAL_ARGUMENT,
-    UNDERFLOW,
-    JavaError,
-    allocate,
-    io_error,
-    unchecked,
+from logwright.codec.bookkeeper.formats.journal import (
+    EXPLICIT_LAC,
+    FENCE,
+    FIRST_VERSIONS,
+    MASTER_KEY,
+    NEW_HEADER,
 )
+from logwright.codec.bookkeeper.startup import cookie, errors, journal
+from logwright.codec.bookkeeper.startup.errors import JavaError, io_error, unchecked
 from logwright.codec.bookkeeper.startup.storage import DbStorage, InterleavedStorage, Storage, mark_dirty
 from logwright.codec.bookkeeper.store.tree import (
     BOOKIE_ID,
@@ -34,7 +33,6 @@ from logwright.codec.store.extents import Copy
 from logwright.codec.store.overlay import Overlay
 from logwright.codec.window import Zeros
 
-KEY, FENCE, EXPLICIT_LAC = -0x1000, -0x2000, -0x8000
 _PREALLOCATED = 16 << 20
 _LEAST_ENTRY = 24
 _BACKUPS = 5
@@ -136,26 +134,25 @@ class Bookie:
         self._newest = max((identity for identity, _ in ids), default=-1)
         if self._newest >= 0:
             name = f"{place.prefix}{self._newest + 1:x}.txn"
-            head = (journal.MAGIC + journal.NEWEST.to_bytes(4, "big")).ljust(512, b"\0")
-            self.overlay.assemble(name, [head, Zeros(_PREALLOCATED - len(head))])
+            self.overlay.assemble(name, [NEW_HEADER, Zeros(_PREALLOCATED - len(NEW_HEADER))])
 
     def _process(self, version: int, at: int, body: bytes, name: str) -> None:
         if len(body) < 16:
-            raise unchecked(UNDERFLOW)
+            raise unchecked(errors.UNDERFLOW)
         ledger = int.from_bytes(body[:8], "big", signed=True)
         entry = int.from_bytes(body[8:16], "big", signed=True)
         try:
-            if entry == KEY:
-                self._require(version, journal.HAS_KEYS, "journalKey ")
+            if entry == MASTER_KEY:
+                self._require(version, FIRST_VERSIONS[entry], "journalKey ")
                 key = _array(body)
                 self._keys[ledger] = key
                 self._handle(ledger, key)
             elif entry == FENCE:
-                self._require(version, journal.HAS_FENCES, "fenceKey ")
+                self._require(version, FIRST_VERSIONS[entry], "fenceKey ")
                 self._handle(ledger, self._key(ledger))
                 self.storage.fence(ledger)
             elif entry == EXPLICIT_LAC:
-                self._require(version, journal.HAS_LAC, "explicitLAC ")
+                self._require(version, FIRST_VERSIONS[entry], "explicitLAC ")
                 self._allocate(body)
                 buffer = _array(body)
                 self._handle(ledger, self._key(ledger))
@@ -177,8 +174,8 @@ class Bookie:
         """Raise the error of the buffer that is allocated before the array is read."""
         length = int.from_bytes(body[16:20], "big", signed=True)
         if length < 0:
-            raise unchecked(ILLEGAL_ARGUMENT, f"initialCapacity : {length} (expected: >= 0)")
-        allocate(length, self.options["Xmx"])
+            raise unchecked(errors.ILLEGAL_ARGUMENT, f"initialCapacity : {length} (expected: >= 0)")
+        errors.allocate(length, self.options["Xmx"])
 
     def _require(self, version: int, least: int, record: str) -> None:
         if version < least:
@@ -194,7 +191,7 @@ class Bookie:
             self.storage.set_master_key(ledger, key)
             self._handles[ledger] = key
         if self._handles[ledger] != key:
-            raise JavaError(f"{BOOKIE}BookieException$BookieUnauthorizedAccessException")
+            raise JavaError(f"{errors.BOOKIE}BookieException$BookieUnauthorizedAccessException")
 
     def _add(self, ledger: int, entry: int, body: bytes, frame: Copy) -> None:
         if len(body) < _LEAST_ENTRY:
@@ -203,7 +200,7 @@ class Bookie:
                 f"index: 16, length: 8 (expected: range(0, {len(body)}))",
             )
         if ledger < 0:
-            raise unchecked(ILLEGAL_ARGUMENT, "Keys and values must be >= 0")
+            raise unchecked(errors.ILLEGAL_ARGUMENT, "Keys and values must be >= 0")
         self.storage.add(ledger, entry, frame)
         self.replayed += 1
 
@@ -230,10 +227,10 @@ class Bookie:
 def _array(body: bytes) -> bytes:
     """Return the length-prefixed array that follows the ids of a record."""
     if len(body) < 20:
-        raise unchecked(UNDERFLOW)
+        raise unchecked(errors.UNDERFLOW)
     length = int.from_bytes(body[16:20], "big", signed=True)
     if length < 0:
         raise unchecked("java.lang.NegativeArraySizeException", str(length))
     if 20 + length > len(body):
-        raise unchecked(UNDERFLOW)
+        raise unchecked(errors.UNDERFLOW)
     return body[20 : 20 + length]

@@ -137,10 +137,10 @@ class Client:
             held.append(len(content).to_bytes(4, "big") + content)
             size += len(content)
             if size >= _AT_A_TIME:
-                yield ids, _part(held)
+                yield ids, LOG.part_of(held)
                 held, ids, size = [], [], 0
         if held:
-            yield ids, _part(held)
+            yield ids, LOG.part_of(held)
 
     def _open_error(self, ledger: int, context: EntryLogContext) -> str:
         """Return why a client cannot open a ledger; "" if it can."""
@@ -167,7 +167,7 @@ class Client:
         password = None if passwords is None else passwords.of(ledger)
         if lac is not None and not lac_matches(ledger, lac, size, password):
             return READ_ERROR
-        part = _part([len(last).to_bytes(4, "big") + last])
+        part = LOG.part_of([len(last).to_bytes(4, "big") + last])
         return READ_ERROR if len(last) < HEADER or LOG.refused(part, context) else ""
 
 
@@ -179,18 +179,3 @@ def _failure(error: JavaError) -> str:
         if error.name.endswith(name):
             return failure
     return READ_ERROR
-
-
-def _part(frames: Sequence[bytes]) -> Part:
-    data = np.frombuffer(b"".join(frames), np.uint8)
-    ends = np.cumsum([len(frame) for frame in frames])
-    starts = ends - [len(frame) for frame in frames]
-    padded = [frame if len(frame) >= 36 else frame.ljust(36, b"\0") for frame in frames]
-    if len(padded) and any(len(frame) < 36 for frame in frames):
-        data = np.frombuffer(b"".join(padded), np.uint8)
-        starts = np.cumsum([0, *map(len, padded[:-1])])
-        ends = starts + [len(frame) for frame in frames]
-    heads = np.concatenate(
-        [LOG._head(data, int(start), int(end - start)) for start, end in zip(starts, ends, strict=True)]
-    )
-    return Part(data, starts.astype(np.int64), ends.astype(np.int64), heads, 0)

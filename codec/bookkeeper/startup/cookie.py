@@ -6,19 +6,15 @@ Source: `Cookie`, `LegacyCookieValidation` of BookKeeper.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from logwright.codec.bookkeeper.formats.cookie import FIELDS, NEWEST, PLAIN, REQUIRED
 from logwright.codec.bookkeeper.startup import textformat
 from logwright.codec.bookkeeper.startup.errors import BOOKIE, JavaError, io_error, unchecked
 
 INVALID = f"{BOOKIE}BookieException$InvalidCookieException"
-NEWEST = 5
-_PLAIN, _TEXT = 3, 4
 _TRIMMED = "".join(map(chr, range(33)))
-_FIELDS = ("bookieHost", "journalDir", "ledgerDirs", "instanceId", "indexDirs")
-_REQUIRED = _FIELDS[:3]
-_ESCAPED = {"\b": "b", "\f": "f", "\n": "n", "\r": "r", "\t": "t", "\\": "\\", "'": "'", '"': '"'}
 
 
 @dataclass(frozen=True)
@@ -42,35 +38,32 @@ class Cookie:
         if not re.fullmatch(r"[+-]?[0-9]{1,10}", first) or abs(int(first)) >= 1 << 31:
             raise io_error(f"Invalid string '{first}', cannot parse cookie.")
         layout = int(first)
-        if layout == _PLAIN:
+        if layout == PLAIN:
             fields = (lines[1:] + [""] * 3)[:3]
             return cls(layout, *fields)
-        if layout < _TEXT:
+        if layout < PLAIN:
             return cls(layout)
         rest = re.sub("^[^\r\n]*(\r\n|\r|\n)?", "", data.decode("utf-8", "replace"))
-        named = textformat.parse(rest.encode(), _FIELDS)
-        for name in _REQUIRED:
+        named = dict(textformat.fields(rest.encode(), FIELDS))
+        for name in REQUIRED:
             if name not in named:
                 raise unchecked("java.lang.IllegalStateException", f"Field '{name}' is not set")
-        host, journals, ledgers = (named[name] for name in _REQUIRED)
+        host, journals, ledgers = (named[name] or "" for name in REQUIRED)
         return cls(
-            layout, host, journals, ledgers, named.get("instanceId") or None, named.get("indexDirs") or None,
-        )  # fmt: skip
+            layout, host, journals, ledgers, named.get("instanceId") or None, named.get("indexDirs") or None
+        )
 
     def text(self) -> str:
         """Return the content of the file. A bookie always writes the newest layout."""
-        if self.layout <= _PLAIN:
+        if self.layout <= PLAIN:
             return "\n".join((str(NEWEST), self.host, self.journals, self.ledgers, ""))
-        fields: Mapping[str, str | None] = {
-            "bookieHost": self.host, "journalDir": self.journals, "ledgerDirs": self.ledgers, "instanceId": self.instance,
-            "indexDirs": self.indexes,
-        }  # fmt: skip
-        lines = [f'{name}: "{_escape(value)}"' for name, value in fields.items() if value is not None]
-        return "\n".join((str(NEWEST), *lines, ""))
+        values = (self.host, self.journals, self.ledgers, self.instance, self.indexes)
+        strings = {name: value for name, value in zip(FIELDS, values, strict=True) if value is not None}
+        return f"{NEWEST}\n{textformat.form(strings)}"
 
     def verify(self, other: Cookie) -> None:
         """Compare this cookie, made from the configuration, with a stored one. Raises `JavaError`."""
-        if other.layout < _PLAIN:
+        if other.layout < PLAIN:
             raise JavaError(INVALID, f"Cookie is of too old version {other.layout}")
         own_identity = (self.host, self.journals, self.ledgers, self.indexes or self.ledgers)
         if own_identity != (other.host, other.journals, other.ledgers, other.indexes or other.ledgers):
@@ -80,15 +73,6 @@ class Cookie:
                 INVALID,
                 f"instanceId {self.instance or 'null'} is not matching with {other.instance or 'null'}",
             )
-
-
-def _escape(text: str) -> str:
-    return "".join(
-        f"\\{_ESCAPED[char]}" if char in _ESCAPED
-        else char if " " <= char < "\x7f"
-        else "".join(f"\\{byte:03o}" for byte in char.encode("utf-8", "replace"))
-        for char in text
-    )  # fmt: skip
 
 
 def directories(joined: str) -> list[str]:
@@ -143,7 +127,7 @@ def check(
             stored = Cookie.parse(data or b"")
         except JavaError:
             continue
-        if stored.layout >= _PLAIN and (known is None or (known.instance is None and stored.instance)):
+        if stored.layout >= PLAIN and (known is None or (known.instance is None and stored.instance)):
             known = stored
     missing = [name for name, data in cookies if data is None]
     master = None if known is None else _master(known, names, identity)
@@ -179,5 +163,5 @@ def _master(
         # The instance id is that of the cluster. A cookie of layout 3 does not have one.
         instance=identity.instance
         or known.instance
-        or ("(that of the cluster)" if known.layout == _PLAIN else None),
+        or ("(that of the cluster)" if known.layout == PLAIN else None),
     )

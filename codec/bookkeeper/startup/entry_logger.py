@@ -9,41 +9,28 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from logwright.codec.bookkeeper.startup.errors import (
-    ILLEGAL_ARGUMENT,
-    LOOKUP,
-    JavaError,
-    allocate_direct,
-    io_error,
-    unchecked,
-)
+from logwright.codec.bookkeeper.formats.entrylog.layout import HEADER_SIZE
+from logwright.codec.bookkeeper.formats.entrylog.ledgersmap import log_header, map_bytes
+from logwright.codec.bookkeeper.startup import errors
+from logwright.codec.bookkeeper.startup.errors import JavaError, io_error, unchecked
 from logwright.codec.bookkeeper.startup.journal import Reader
 from logwright.codec.bookkeeper.store.tree import LAST_ID
 from logwright.codec.store.extents import Copy, Extent
 from logwright.codec.store.overlay import Overlay
 
-HEADER_SIZE = 1024
 _DIRECT_BLOCK = 8 << 20
 _MAX_SANE = (5 << 20) - 500
-MAGIC = b"BKLO"
 LARGEST_POSITION = (1 << 31) - 1
 LARGEST_ID = (1 << 31) - 1
 _SMALLEST = 16
 _NUMBER_FORMAT = "java.lang.NumberFormatException"
 _LOG = re.compile(r"([0-9a-fA-F]+)\.log")
 _COMPACTED = re.compile(r"([0-9a-fA-F]+)\.log\.[0-9a-fA-F]+\.compacted")
-_PAIRS = 10_000
 
 
 def location_of(log: int, position: int) -> int:
     """Return the location of an entry: its log, and the position of its content, four bytes after that of its size."""
     return log << 32 | position
-
-
-def log_header(offset: int = 0, count: int = 0) -> bytes:
-    return (MAGIC + (1).to_bytes(4, "big") + offset.to_bytes(8, "big") + count.to_bytes(4, "big")).ljust(
-        HEADER_SIZE, b"\0"
-    )
 
 
 def last_log_id(overlay: Overlay, prefix: str, files: Sequence[str]) -> int:
@@ -109,13 +96,8 @@ class EntryLogger:
     def __init__(
         self, overlay: Overlay, prefixes: Sequence[str], limit: int, heap: int, *, direct: bool
     ) -> None:
-        self.overlay, self.prefixes, self.limit, self.heap, self.direct = (
-            overlay,
-            prefixes,
-            limit,
-            heap,
-            direct,
-        )
+        self.overlay, self.prefixes = overlay, prefixes
+        self.limit, self.heap, self.direct = limit, heap, direct
         files: dict[str, list[str]] = {prefix: [] for prefix in prefixes}
         for entry in overlay.entries():
             folder, _, base = entry.name.rpartition("/")
@@ -152,20 +134,20 @@ class EntryLogger:
         try:
             if reader is None:
                 raise JavaError(
-                    f"{LOOKUP}$MissingLogFileException",
+                    f"{errors.LOOKUP}$MissingLogFileException",
                     f"Missing entryLog {log} for ledgerId {ledger}, entry {entry} at offset {position}",
                 )
             if self.direct:
                 return self._read_direct(reader, ledger, entry, log, position)
             size = self._validate(reader, ledger, entry, log, position)
-            allocate_direct(size, self.heap)
+            errors.allocate_direct(size, self.heap)
             data = self._bytes(reader, log, position, size)
             if len(data) != size:
                 raise JavaError(
-                    LOOKUP, f"Short read for {ledger}@{entry} in {log}@{position}({len(data)}!={size})"
+                    errors.LOOKUP, f"Short read for {ledger}@{entry} in {log}@{position}({len(data)}!={size})"
                 )
         except JavaError as error:
-            if not error.name.startswith(LOOKUP):
+            if not error.name.startswith(errors.LOOKUP):
                 raise
             raise io_error(f"Bad entry read from log file id: {log}", error) from None
         return data
@@ -175,18 +157,18 @@ class EntryLogger:
         if log == self._active:
             past = position - reader.size
             if past > 0:
-                raise unchecked(ILLEGAL_ARGUMENT, f"minWritableBytes : {-past} (expected: >= 0)")
+                raise unchecked(errors.ILLEGAL_ARGUMENT, f"minWritableBytes : {-past} (expected: >= 0)")
             if past + length > 0:
                 raise io_error("Read past EOF")
         return reader.read(position, length)
 
     def _validate(self, reader: Reader, ledger: int, entry: int, log: int, position: int) -> int:
         if position < 4 and reader.size:
-            raise unchecked(ILLEGAL_ARGUMENT, "Negative position")
+            raise unchecked(errors.ILLEGAL_ARGUMENT, "Negative position")
         head = self._bytes(reader, log, position - 4, 20)
         if len(head) < 20:
             raise JavaError(
-                f"{LOOKUP}$MissingEntryException",
+                f"{errors.LOOKUP}$MissingEntryException",
                 f"pos {position - 4} (entry {entry} for ledgerId {ledger}) past end of entryLog {log}",
             )
         size, found_ledger, found_entry = (
@@ -195,12 +177,12 @@ class EntryLogger:
         )
         if size < _SMALLEST:
             raise JavaError(
-                f"{LOOKUP}$InvalidEntryLengthException",
+                f"{errors.LOOKUP}$InvalidEntryLengthException",
                 f"Invalid entry length at pos {position} (entry {entry} for ledgerId {ledger}) for entryLog {log}",
             )
         if (found_ledger, found_entry) != (ledger, entry):
             raise JavaError(
-                f"{LOOKUP}$WrongEntryException",
+                f"{errors.LOOKUP}$WrongEntryException",
                 f"Found entry {found_entry}, ledger {found_ledger} at pos {position} entryLog {log}, "
                 f"should have found entry {entry} for ledgerId {ledger}",
             )
@@ -215,7 +197,7 @@ class EntryLogger:
                 text = (
                     f"Invalid offset passed(offset={at},currentBlock={block},currentBlockEnd={reader.size})"
                 )
-                raise unchecked(ILLEGAL_ARGUMENT, text)
+                raise unchecked(errors.ILLEGAL_ARGUMENT, text)
             if at == reader.size:
                 raise JavaError(
                     "java.io.EOFException", f"Not enough bytes available(offset={at},size={length})"
@@ -241,7 +223,7 @@ class EntryLogger:
     def add(self, ledger: int, frame: Copy, *, roll: bool) -> int:
         """Write a frame to the current log, and return the location of its entry. `roll`: a full log is closed first. Raises `JavaError`."""
         if ledger < 0:
-            raise unchecked(ILLEGAL_ARGUMENT, "Keys and values must be >= 0")
+            raise unchecked(errors.ILLEGAL_ARGUMENT, "Keys and values must be >= 0")
         limit = self.limit if roll else LARGEST_POSITION
         if self._current is None or self._current.at + len(frame) > limit:
             if self._current is not None:
@@ -269,18 +251,6 @@ class EntryLogger:
         pieces = log.pieces
         header = log_header(log.at, len(log.sizes)) if rotated else log_header()
         if rotated:
-            pieces = [*pieces, ledgers_map(log.sizes)]
+            pieces = [*pieces, map_bytes(log.sizes)]
         self.overlay.assemble(f"{self.prefixes[0]}{log.number:x}.log", [header, *pieces])
         self._readers.pop(log.number, None)
-
-
-def ledgers_map(sizes: dict[int, int]) -> bytes:
-    """Return the map of the ledgers of a log and their bytes."""
-    pairs = [size for pair in sizes.items() for size in pair]
-    out = []
-    for at in range(0, len(pairs), 2 * _PAIRS):
-        batch = pairs[at : at + 2 * _PAIRS]
-        head = (20 + 8 * len(batch)).to_bytes(4, "big") + (-1).to_bytes(8, "big", signed=True)
-        head += (-2).to_bytes(8, "big", signed=True) + (len(batch) // 2).to_bytes(4, "big")
-        out.append(head + b"".join(value.to_bytes(8, "big") for value in batch))
-    return b"".join(out)

@@ -10,28 +10,29 @@ import numpy as np
 
 from logwright.codec.arrays import Int64s
 from logwright.codec.bookkeeper.formats.digest import LAC_SIZE
-from logwright.codec.bookkeeper.startup.errors import (
-    BOOKIE,
-    ILLEGAL_ARGUMENT,
-    UNDERFLOW,
-    JavaError,
-    allocate,
-    io_error,
-    unchecked,
-)
+from logwright.codec.bookkeeper.formats.index import FENCED, MAGIC, NEWEST
+from logwright.codec.bookkeeper.startup import errors
+from logwright.codec.bookkeeper.startup.errors import JavaError, allocate, io_error, unchecked
 from logwright.codec.store.overlay import Overlay
 
-MAGIC = b"BKLE"
 START = 1024
-FENCED = 1
-NEWEST = 1
-"""Size of an explicit last-add-confirmed without its digest: ledger id and entry id."""
 LAC_OFFSET = 20
 """The position of an explicit last-add-confirmed in the header, plus the size of the master key."""
 _MOST_SLOTS = 1 << 24
 _OVERFLOW = "java.nio.BufferOverflowException"
 _BUFFER = "UnpooledByteBufAllocator$InstrumentedUnpooledUnsafeHeapByteBuf"
-SHORT_READ = f"{BOOKIE}ShortReadException"
+SHORT_READ = f"{errors.BOOKIE}ShortReadException"
+
+
+def opened(overlay: Overlay, name: str, heap: int = 600 << 20) -> tuple[IndexFile, JavaError | None]:
+    """Open an index file. After an error, its header has the fields that were read."""
+    file = IndexFile(overlay, name, None, 8192, heap)
+    try:
+        file.open()
+    except JavaError as error:
+        file.is_open = True
+        return file, error
+    return file, None
 
 
 class IndexFile:
@@ -61,7 +62,7 @@ class IndexFile:
         try:
             self._read_header()
         except JavaError as error:
-            if error.name != UNDERFLOW:
+            if error.name != errors.UNDERFLOW:
                 raise
             if self.key is None:
                 raise io_error(f"Error reading header {self.name}") from None
@@ -75,14 +76,14 @@ class IndexFile:
         def integer() -> int:
             nonlocal at
             if at + 4 > len(data):
-                raise unchecked(UNDERFLOW)
+                raise unchecked(errors.UNDERFLOW)
             at += 4
             return int.from_bytes(data[at - 4 : at], "big", signed=True)
 
         def array(length: int) -> bytes:
             nonlocal at
             if at + length > len(data):
-                raise unchecked(UNDERFLOW)
+                raise unchecked(errors.UNDERFLOW)
             at += length
             return data[at - length : at]
 
@@ -157,7 +158,7 @@ class IndexFile:
                 f"{_BUFFER}(ridx: 0, widx: {len(buffer)}, cap: {len(buffer)})",
             )
         if size < LAC_SIZE:
-            raise unchecked(UNDERFLOW)
+            raise unchecked(errors.UNDERFLOW)
         self.lac = buffer[:size]
         self.dirty = True
 
@@ -194,7 +195,7 @@ class IndexFile:
         per_page = self.page_size // 8
         count = max(len(stored), (max(self.added) // per_page + 1) * per_page)
         if START + 8 * count >= 1 << 63:
-            raise unchecked(ILLEGAL_ARGUMENT, "Negative position")
+            raise unchecked(errors.ILLEGAL_ARGUMENT, "Negative position")
         if count > max(len(stored), _MOST_SLOTS):
             return  # a sparse file, which stays in memory here
         locations = np.zeros(count, ">i8")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from logwright.codec.bookkeeper.formats.journal import MAGIC, NEWEST, PADDING_MASK
 from logwright.codec.bookkeeper.startup.errors import (
     ILLEGAL_ARGUMENT,
     JavaError,
@@ -16,10 +17,8 @@ from logwright.codec.bookkeeper.startup.errors import (
 )
 from logwright.codec.store.listing import Listing
 
-MAGIC = b"BKLG"
-NEWEST, HAS_KEYS, HAS_FENCES, HAS_PADDING, HAS_LAC = 6, 3, 4, 5, 6
+_HAS_PADDING = 5
 _HEADER, _PADDED_HEADER = 8, 512
-PADDING_MASK = -0x100
 _FIRST_BUFFER = 64 << 10
 _WINDOW = 1 << 20
 
@@ -59,7 +58,7 @@ def version_of(reader: Reader) -> int:
 
 
 def first_record(version: int) -> int:
-    return _PADDED_HEADER if version >= HAS_PADDING else _HEADER if version > 1 else 0
+    return _PADDED_HEADER if version >= _HAS_PADDING else _HEADER if version > 1 else 0
 
 
 def scan(reader: Reader, position: int, process: Process, heap: int, *, skip_invalid: bool) -> int:
@@ -80,7 +79,7 @@ def scan(reader: Reader, position: int, process: Process, heap: int, *, skip_inv
             length = int.from_bytes(data, "big", signed=True)
             if length == 0:
                 return at
-            padding = length == PADDING_MASK and version >= HAS_PADDING
+            padding = length == PADDING_MASK and version >= _HAS_PADDING
             if length < 0 and not padding:
                 raise io_error(f"Invalid record found with negative length {length}")
             if padding:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Iterator, Sequence
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from logwright.codec import plural
+from logwright.codec.arrays import Int64s, stretches
+from logwright.codec.bookkeeper.formats.entries import entry_range
 from logwright.codec.bookkeeper.formats.entrylog.codec import CODEC as LOG
 from logwright.codec.bookkeeper.startup.bookie import Bookie
 from logwright.codec.bookkeeper.startup.client import Client, LedgerRead
@@ -41,9 +42,7 @@ class ServedBookie(Served):
 
     def __init__(self, overlay: Overlay, bookie: Bookie, options: Options) -> None:
         self.overlay, self.bookie, self.options = overlay, bookie, options
-        known = {option.name for option in LOG.options}
-        values = {name: value for name, value in options.to_dict().items() if name in known}
-        self.client = Client(bookie.storage, Options(LOG.options, values))
+        self.client = Client(bookie.storage, options.only(LOG.options))
 
     @cached_property
     def ledgers(self) -> list[LedgerRead]:
@@ -103,14 +102,11 @@ class ServedBookie(Served):
             [bool(count) and (int(ledger), int(entry)) not in served for count, (ledger, entry) in zip(counts, ids, strict=True)],
             np.bool_,
         )  # fmt: skip
-        edges = [0, *(np.flatnonzero(np.diff(ids[:, 0])) + 1).tolist(), len(ids)] if len(ids) else []
 
         def pieces() -> Iterator[Any]:
-            for start, stop in itertools.pairwise(edges):
-                yield (
-                    mask[start:stop],
-                    lambda first, last, start=start: _range(ids, start + first, start + last),
-                )
+            for start, stop in stretches(ids[:, 0]):
+                ledger, entries = ids[start, 0], ids[start:stop, 1]
+                yield mask[start:stop], partial(_lost_range, ledger, entries)
 
         for run in lost_runs(pieces()):
             unknown = run.where["ledger_id"] not in known
@@ -132,10 +128,8 @@ class ServedBookie(Served):
         repair.ids = {"ledgers": len(self.ledgers)}
 
 
-def _range(ids: Any, start: int, stop: int) -> Mapping[str, Any]:
-    return {
-        "ledger_id": int(ids[start, 0]), "first_entry_id": int(ids[start, 1]), "last_entry_id": int(ids[stop - 1, 1]),
-    }  # fmt: skip
+def _lost_range(ledger: int, entries: Int64s, first: int, stop: int) -> dict[str, int]:
+    return entry_range(ledger, entries[first], entries[stop - 1])
 
 
 def start(overlay: Overlay, settings: Settings) -> ServedBookie | Refused:

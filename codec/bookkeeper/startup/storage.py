@@ -13,15 +13,10 @@ from typing import Any
 import numpy as np
 
 from logwright.codec.arrays import Int64s
+from logwright.codec.bookkeeper.derive import merged
+from logwright.codec.bookkeeper.startup import errors
 from logwright.codec.bookkeeper.startup.entry_logger import EntryLogger
-from logwright.codec.bookkeeper.startup.errors import (
-    BOOKIE,
-    JavaError,
-    io_error,
-    no_entry,
-    no_ledger,
-    unchecked,
-)
+from logwright.codec.bookkeeper.startup.errors import JavaError, no_entry, no_ledger
 from logwright.codec.bookkeeper.startup.index_file import IndexFile
 from logwright.codec.bookkeeper.store import rocks
 from logwright.codec.bookkeeper.store.tree import DIRTY, Tree, index_path
@@ -103,7 +98,7 @@ class Storage(ABC):
         if ledger not in self.confirmed:
             content = self.last_content(ledger)
             if len(content) < _LEAST_ENTRY:
-                raise unchecked(
+                raise errors.unchecked(
                     "java.lang.IndexOutOfBoundsException",
                     f"readerIndex(16) + length(8) exceeds writerIndex({len(content)})",
                 )
@@ -226,10 +221,8 @@ class InterleavedStorage(Storage):
         try:
             entries, locations = self._file(ledger).entries()
             waiting = [entry for owner, entry in self._memory if owner == ledger]
-            added = np.setdiff1d(np.array(waiting, np.int64), entries)
-            order = np.argsort(np.concatenate((entries, added)), kind="stable")
-            both = np.concatenate((locations, np.full(len(added), _IN_MEMORY)))
-            return np.concatenate((entries, added))[order], both[order]
+            added = np.array(waiting, np.int64)
+            return merged(entries, locations, added, np.full(len(added), _IN_MEMORY))
         except JavaError as error:
             if error.name.endswith("NoLedgerException"):
                 empty = np.zeros(0, np.int64)
@@ -265,7 +258,7 @@ def _parse_ledger(text: str) -> int:
     except ValueError:
         value = 1 << 63
     if not -(1 << 63) <= value < 1 << 63 or "_" in text or text.strip() != text or "x" in text.lower():
-        raise unchecked(_NUMBER_FORMAT, f'For input string: "{text}" under radix 16')
+        raise errors.unchecked(_NUMBER_FORMAT, f'For input string: "{text}" under radix 16')
     return value
 
 
@@ -293,7 +286,7 @@ class DbStorage(Storage):
         elif not any(stored.key):
             stored.key = key
         elif stored.key != key and any(key):
-            raise io_error("", JavaError(f"{BOOKIE}BookieException$BookieIllegalOpException"))
+            raise errors.io_error("", JavaError(f"{errors.BOOKIE}BookieException$BookieIllegalOpException"))
 
     def fenced(self, ledger: int) -> bool:
         return self._of(ledger).of(ledger).fenced
@@ -381,13 +374,8 @@ class _DbDirectory:
         for (ledger, entry), frame in sorted(self.cache.items()):
             added.setdefault(ledger, {})[entry] = self.logger.add(ledger, frame, roll=True)
         for ledger, locations in added.items():
-            entries, known = self.entries(ledger)
-            merged = {**dict(zip(entries.tolist(), known.tolist(), strict=True)), **locations}
-            order = sorted(merged)
-            self._locations[ledger] = (
-                np.array(order, np.int64),
-                np.array([merged[entry] for entry in order], np.int64),
-            )
+            new = np.array(list(locations.items()), np.int64)
+            self._locations[ledger] = merged(new[:, 0], new[:, 1], *self.entries(ledger))
         self.cache = {}
 
     def entries(self, ledger: int) -> tuple[Int64s, Int64s]:

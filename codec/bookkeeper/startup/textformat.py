@@ -1,4 +1,4 @@
-"""Parse the text format of protocol buffers as a bookie does, and raise its exceptions.
+"""Read and write the text format of protocol buffers as a bookie does, and raise its exceptions.
 
 Source: `TextFormatReader` of LightProto, the generator of BookKeeper's classes.
 """
@@ -6,7 +6,7 @@ Source: `TextFormatReader` of LightProto, the generator of BookKeeper's classes.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping
 
 from logwright.codec.bookkeeper.startup.errors import ILLEGAL_ARGUMENT, JavaError, unchecked
 
@@ -14,28 +14,45 @@ _SPACE = re.compile(rb"(?:[ \t\n\r]|#[^\n]*)*")
 _IDENTIFIER = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*")
 _NUMBER = re.compile(rb"[-+]?[0-9.eExX+a-fA-F-]*[uUlL]*")
 _ESCAPES = {97: 7, 98: 8, 102: 12, 110: 10, 114: 13, 116: 9, 118: 11, 92: 92, 39: 39, 34: 34, 63: 63}
+_ESCAPED = {"\b": "b", "\f": "f", "\n": "n", "\r": "r", "\t": "t", "\\": "\\", "'": "'", '"': '"'}
 _QUOTES = b"\"'"
 _CLOSING = {ord("{"): ord("}"), ord("<"): ord(">")}
 
 
-def parse(data: bytes, names: Collection[str]) -> dict[str, str]:
-    """Return the strings with these names in a message. The last of several counts. Raises `JavaError`."""
+def fields(data: bytes, names: Collection[str]) -> Iterator[tuple[str, str | None]]:
+    """Yield the fields of a message: strings with these names, and None for other names. Of several the last one counts.
+
+    Raises `JavaError`.
+    """
     reader = _Reader(data)
     closing = _CLOSING.get(reader.next())
     reader.at += closing is not None
-    out: dict[str, str] = {}
     while reader.next() not in (-1, ord("}"), ord(">")):
         name = reader.identifier()
         if name in names:
             if reader.next() not in _CLOSING:
                 reader.expect(ord(":"))
-            out[name] = reader.string().decode("utf-8", "replace")
+            yield name, reader.string().decode("utf-8", "replace")
         else:
             reader.skip_value()
+            yield name, None
         reader.optional(b",;")
     if closing is not None:
         reader.expect(closing)
-    return out
+
+
+def form(strings: Mapping[str, str]) -> str:
+    """Return a message of strings, a line for each."""
+    return "".join(f'{name}: "{_escape(text)}"\n' for name, text in strings.items())
+
+
+def _escape(text: str) -> str:
+    return "".join(
+        f"\\{_ESCAPED[char]}" if char in _ESCAPED
+        else char if " " <= char < "\x7f"
+        else "".join(f"\\{byte:03o}" for byte in char.encode("utf-8", "replace"))
+        for char in text
+    )  # fmt: skip
 
 
 def _error(text: str) -> JavaError:

@@ -10,29 +10,29 @@ from __future__ import annotations
 import itertools
 import operator
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
 
 from logwright.codec.arrays import Bytes, Int64s
-from logwright.codec.bookkeeper.derive import LocationIndex, index_file, index_header
+from logwright.codec.bookkeeper.derive import LocationIndex, index_file, merged
 from logwright.codec.bookkeeper.formats import digest, journal
+from logwright.codec.bookkeeper.formats.cookie import NEWEST
 from logwright.codec.bookkeeper.formats.digest import Passwords, master_key
 from logwright.codec.bookkeeper.formats.entries import EntryWriter
 from logwright.codec.bookkeeper.formats.entrylog.codec import CODEC as LOG
-from logwright.codec.bookkeeper.formats.entrylog.ledgersmap import ledger_sizes, map_bytes
-from logwright.codec.bookkeeper.startup.bookie import KEY, Bookie
-from logwright.codec.bookkeeper.startup.cookie import NEWEST, Cookie, joined
+from logwright.codec.bookkeeper.formats.entrylog.layout import HEADER_SIZE
+from logwright.codec.bookkeeper.formats.entrylog.ledgersmap import ledger_sizes, log_header, map_bytes
+from logwright.codec.bookkeeper.formats.index import FileInfo
+from logwright.codec.bookkeeper.startup.bookie import Bookie
+from logwright.codec.bookkeeper.startup.cookie import Cookie, joined
 from logwright.codec.bookkeeper.startup.entry_logger import (
-    HEADER_SIZE,
     LARGEST_POSITION,
     location_of,
-    log_header,
 )
 from logwright.codec.bookkeeper.startup.errors import JavaError
 from logwright.codec.bookkeeper.startup.index_file import START
-from logwright.codec.bookkeeper.startup.journal import MAGIC
 from logwright.codec.bookkeeper.store import rocks, tree
 from logwright.codec.bookkeeper.store.tree import Place, Tree
 from logwright.codec.columns import distinct, gather
@@ -43,7 +43,6 @@ from logwright.codec.store.listing import Listing
 from logwright.codec.store.overlay import Overlay
 from logwright.codec.window import Chunk, Zeros
 
-_JOURNAL_HEADER = 512
 WRITE_JOURNAL = Option("journalWriteData", False, "Whether entries are written to a journal too", parse_bool)
 JOURNAL_SIZE = Option("journalMaxSizeMB", 2048, "Size in MiB at which a journal is rolled", low=1)
 BOOKIE_ID = Option("bookieId", "127.0.0.1:3181", "The bookie's id in the cookies", parse_text)
@@ -54,7 +53,6 @@ OPTIONS = (
     *tree.ROOTS, tree.STORAGE, tree.PAGE_SIZE, tree.LOG_SIZE, tree.INSTANCE, WRITE_JOURNAL, JOURNAL_SIZE, BOOKIE_ID, DUPLICATES,
     *digest.OPTIONS,
 )  # fmt: skip
-STAGED = "rows"
 
 
 class _NewPlaces:
@@ -191,15 +189,10 @@ class BookieBuilder:
 
     def _resume(self, listing: Listing) -> None:
         """Continue an existing bookie. Raises `UsageError` if a bookie would not continue it unchanged."""
-        known = {option.name for option in (*tree.READ_OPTIONS, *tree.SETTINGS)} - {BOOKIE_ID.name}
-        passed = {
-            name: value
-            for name, value in self.options.to_dict().items()
-            if name in known and value is not None
-        }
-        existing = Tree(listing, Options((*tree.READ_OPTIONS, *tree.SETTINGS), passed))
+        passed = self.options.passed(option for option in tree.OPTIONS if option is not tree.BOOKIE_ID)
+        existing = Tree(listing, Options(tree.OPTIONS, passed))
         passed.pop(tree.STORAGE.name, None)
-        stored = Tree(listing, Options((*tree.READ_OPTIONS, *tree.SETTINGS), passed)).storage
+        stored = Tree(listing, Options(tree.OPTIONS, passed)).storage
         self.is_db = existing.storage == tree.DB
         if existing.logs and self.is_db != (stored == tree.DB):
             raise UsageError(
@@ -287,8 +280,7 @@ class BookieBuilder:
             yield from self._close_journal()
         if not self.journal_at:
             self.journal += 1
-            head = MAGIC + journal.NEWEST.to_bytes(4, "big")
-            yield from self._record(head.ljust(_JOURNAL_HEADER, b"\0"))
+            yield from self._record(journal.NEW_HEADER)
         at = 0
         with_data = self.options[WRITE_JOURNAL.name]
         ledgers, group = distinct(ledger)
@@ -299,14 +291,7 @@ class BookieBuilder:
             if with_data:
                 yield from self._record(data[int(starts[at]) : int(starts[i])])
                 at = i
-            key = self._key(number)
-            body = (
-                number.to_bytes(8, "big")
-                + KEY.to_bytes(8, "big", signed=True)
-                + len(key).to_bytes(4, "big")
-                + key
-            )
-            yield from self._record(len(body).to_bytes(4, "big") + body)
+            yield from self._record(journal.special_record(number, "master_key", self._key(number)))
         if with_data:
             yield from self._record(data[int(starts[at]) :])
 
@@ -316,9 +301,7 @@ class BookieBuilder:
             yield Piece(self._journal_name, data)
 
     def _close_journal(self) -> Iterator[Piece]:
-        context = journal.CODEC.context("", Options(journal.CODEC.options))
-        for chunk in journal.CODEC.closing(self.journal_at, context):
-            yield from self._record(bytes(chunk))
+        yield from self._record(journal.padding(self.journal_at))
         yield Piece(self._journal_name, b"", done=True)
         self.mark = (self.journal, self.journal_at)
         self.journal_at = 0
@@ -387,9 +370,9 @@ class BookieBuilder:
     def _index(self, ledger: int, entries: Int64s, locations: Int64s) -> Iterator[Piece]:
         if ledger in self.before:
             self._refuse_known(ledger, entries)
-            entries, locations = self._merged(ledger, entries, locations)
+            entries, locations = merged(entries, locations, *self.before[ledger])
         old = None if self.listing is None else self.existing.index_files.get(ledger)
-        header = index_header(self._key(ledger))
+        header = FileInfo(master_key=self._key(ledger)).form()
         if old is not None and self.listing is not None:
             header = self.listing.read(old, 0, START)
         name = old or f"{self.indexes[0].prefix}{tree.index_path(ledger)}"
@@ -397,28 +380,16 @@ class BookieBuilder:
             yield Piece(name, chunk)
         yield Piece(name, Zeros(0), done=True)
 
-    def _merged(self, ledger: int, entries: Int64s, locations: Int64s) -> tuple[Int64s, Int64s]:
-        """Return the entries that an index file had before and new ones, and their locations."""
-        known, known_locations = self.before[ledger]
-        repeated = np.isin(known, entries)
-        merged = np.concatenate((known[~repeated], entries))
-        order = np.argsort(merged, kind="stable")
-        return merged[order], np.concatenate((known_locations[~repeated], locations))[order]
-
     def summary(self) -> Summary:
         ledgers = sorted(ledger for log in self.logs for ledger in log.index.ledgers())
         ids = {"first_ledger_id": ledgers[0], "last_ledger_id": ledgers[-1]} if ledgers else {}
-        steps: Sequence[str] = ()
+        steps: list[str] = []
         if self.cookie is not None:
-            missing = (
-                []
-                if self.cookie.instance
-                else [
+            if not self.cookie.instance:
+                steps.append(
                     "Add the cluster's instanceId to the VERSION files (bookkeeper shell whatisinstanceid), or pass the option instanceId."
-                ]
-            )
-            steps = (
-                *missing,
+                )
+            steps += (
                 f"Configure the bookie with journalDirectories={self.cookie.journals} and the same ledger directories as in VERSION, "
                 f"and store the cookie: bookkeeper shell cookie_create -cf VERSION {self.cookie.host}.",
                 "Create the metadata of the ledgers before the first garbage collection, which deletes ledgers without metadata.",

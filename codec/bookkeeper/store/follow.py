@@ -7,15 +7,13 @@ as a time in milliseconds. The bookie creates the next entry log in advance.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
 
 from logwright.codec.bookkeeper.formats.entrylog.layout import HEADER, HEADER_SIZE
 from logwright.codec.bookkeeper.store import tree
-from logwright.codec.capability import Settled
-from logwright.codec.engine.fold import Fold
+from logwright.codec.capability import Follow, parse_bound
 from logwright.codec.fault import UsageError
 from logwright.codec.frames.scanner import MAIN
 from logwright.codec.frames.specification import CERTAIN
@@ -31,20 +29,19 @@ _JOURNALS = 1 << 30
 _PER_LEDGER = "entryLogPerLedgerEnabled"
 
 
-def _bound(text: Any) -> str | int:
-    return text if text in ("earliest", "latest") else int(text)
-
-
 OPTIONS: tuple[Option, ...] = (
     Option(
         "startingPosition",
         "earliest",
         "earliest, latest, or a position: that of a byte of an entry log plus its id times 2^32; of a journal, plus the low 30 bits of its "
         "id times 2^33. A stream continues from its checkpoint",
-        _bound,
+        parse_bound,
     ),
     Option(
-        "endingPosition", "latest", "The end, which is excluded, in the same form. Not for streams", _bound
+        "endingPosition",
+        "latest",
+        "The end, which is excluded, in the same form. Not for streams",
+        parse_bound,
     ),
     Option(
         _PER_LEDGER,
@@ -55,8 +52,9 @@ OPTIONS: tuple[Option, ...] = (
 )
 
 
-class BookieFollow:
+class BookieFollow(Follow):
     options = OPTIONS
+    range_options = ("startingPosition", "endingPosition")
 
     def followed(self, view: str | None, options: Options) -> tuple[str, str]:
         if view not in VIEWS:
@@ -66,12 +64,6 @@ class BookieFollow:
                 advice="Use view journal, which each entry reaches first, or entrylog",
             )
         return view, FILE_POSITION
-
-    def leaves_out(self, options: Options) -> Sequence[str]:
-        return ()
-
-    def wanted(self, name: str, options: Options) -> bool:
-        return True
 
     def sequences(self, plan: Plan, view: str) -> Mapping[str, Plan]:
         """Each journal directory has its own journals. With DbLedgerStorage, each ledger directory has its own entry logs."""
@@ -98,21 +90,10 @@ class BookieFollow:
     def span(
         self, listing: Listing, plan: Plan, view: str, options: Options, end: int, *, stream: bool
     ) -> tuple[int, int]:
-        if stream and options["endingPosition"] != "latest":
-            raise UsageError(
-                "endingPosition is not for streams, which have no end", advice="Remove the option"
-            )
+        selected = super().span(listing, plan, view, options, end, stream=stream)
         if view == "entrylog":
             _check_finished(listing, plan, options)
-        known = {"earliest": self.begins(plan, view), "latest": end}
-        low, high = (options[name] for name in ("startingPosition", "endingPosition"))
-        return known.get(low, low), known.get(high, high)
-
-    def fold(self, view: str) -> Fold[Settled] | None:
-        return None
-
-    def read_view(self, view: str) -> str:
-        return view
+        return selected
 
     def in_advance(self, listing: Listing, part: Part) -> bool:
         return part.codec == tree.ENTRY_LOG and not listing.read(part.file, HEADER_SIZE, 1)

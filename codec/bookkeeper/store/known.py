@@ -24,7 +24,7 @@ from logwright.codec.bookkeeper.store import rocks
 from logwright.codec.bookkeeper.store.tree import DB, LEDGERS, LOCATIONS, Tree
 from logwright.codec.frames.codec import FramedCodec
 from logwright.codec.frames.scanner import MAIN
-from logwright.codec.frames.walk import ListedFile, Walk, good_frames
+from logwright.codec.frames.walk import good_frames, walk_listed
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing
 from logwright.codec.window import Frames, Window
@@ -136,11 +136,10 @@ def _in_journals(bookie: Tree) -> Iterator[tuple[int, bytes]]:
 
 
 def _journal_frames(bookie: Tree) -> Iterator[tuple[Window, Frames]]:
-    for place in bookie.journals:
-        for _, name in bookie.journal_files(place):
-            context = journal.CODEC.context(name.rpartition("/")[2], Options(journal.CODEC.options))
-            file = ListedFile(bookie.listing, name, bookie.sizes[name])
-            yield from good_frames(Walk(file, journal.CODEC, context, check=False))
+    for name in bookie.all_journals:
+        yield from good_frames(
+            walk_listed(bookie.listing, name, bookie.sizes[name], journal.CODEC, check=False)
+        )
 
 
 def _places(bookie: Tree, ledger: int, databases: dict[str, Locations]) -> Iterator[tuple[str, int]]:
@@ -183,6 +182,4 @@ def _crc_size(entry: bytes, ledger: int) -> Iterator[int]:
 
 def context_of(codec: FramedCodec, name: str, options: Options, known: KnownLedgers) -> Any:
     """Return the context for reading an entry log or a journal of a bookie."""
-    values = options.to_dict()
-    own = {option.name: values[option.name] for option in codec.options if option.name in values}
-    return codec.context(name.rpartition("/")[2], Options(codec.options, own), ledgers=known)
+    return codec.context(name.rpartition("/")[2], options.only(codec.options), ledgers=known)

@@ -19,13 +19,12 @@ from logwright.codec.bookkeeper.store.known import KnownLedgers, known_ledgers
 from logwright.codec.bookkeeper.store.missing import missing_entries
 from logwright.codec.bookkeeper.store.tree import Place, Tree
 from logwright.codec.fault import Fault, Kind, LogwrightError, Severity
-from logwright.codec.layout import Layout
 from logwright.codec.option import STARTS, Options, used_by
 from logwright.codec.plural import count
-from logwright.codec.store.build import Builder, Parts, Placement, Stage
+from logwright.codec.store.build import Builder
 from logwright.codec.store.listing import Listing, Plan, PlannedFile, Role, folders_of
 from logwright.codec.store.roots import Root
-from logwright.codec.store.staged_rows import RowStager, assemble
+from logwright.codec.store.staged_rows import RowLayout
 from logwright.codec.store.view import Group, Part
 
 NAME = "bookkeeper.bookie"
@@ -38,13 +37,14 @@ _MOST_JOURNALS = 100
 """A larger gap in the ids of journals is not reported as missing files."""
 _ROLES = (Role.PRIMARY, Role.DERIVED, Role.METADATA, Role.LEFTOVER, Role.FOREIGN)
 _COMPACTION = re.compile(r"[0-9a-f]{1,8}\.log(\.compacting|\.[0-9a-f]{1,8}\.compacted)")
+_NO_START = "the bookie does not start"
 ADVICE = (
     "If the ledgers are replicated, remove this bookie from the cluster and let autorecovery copy its entries: bookkeeper shell recover.",
     "Copy the directories before a bookie is started on them: garbage collection deletes entry logs without an index.",
 )
 
 
-class Bookie(Layout):
+class Bookie(RowLayout):
     """The directories of one bookie."""
 
     name = NAME
@@ -84,8 +84,7 @@ class Bookie(Layout):
         ledgers = known_ledgers(bookie)
         files = [_planned(bookie, places, ledgers, entry.name, entry.size) for entry in listing.entries()]
         logs = {name: i for i, (_, name) in enumerate(bookie.logs)}
-        journals = [name for place in bookie.journals for _, name in bookie.journal_files(place)]
-        order = {**logs, **{name: len(logs) + i for i, name in enumerate(journals)}}
+        order = {**logs, **{name: len(logs) + i for i, name in enumerate(bookie.all_journals)}}
         files.sort(key=lambda file: (_ROLES.index(file.role), order.get(file.name, 0), file.name))
         faults = (*_partial(bookie), *_name_faults(bookie))
         missing = (
@@ -110,22 +109,8 @@ class Bookie(Layout):
         """
         return sorted(names, key=lambda name: (_commit_rank(name), name))
 
-    def builder(
-        self,
-        listing: Listing | None,
-        name: str,
-        options: Options,
-        *,
-        staged: bool = False,
-        extra: Stage | None = None,
-    ) -> Builder:
-        return RowStager(builder.STAGED) if staged else builder.BookieBuilder(listing, name, options)
-
-    def assemble(
-        self, listing: Listing | None, name: str, parts: Parts, extra: Stage, options: Options
-    ) -> Placement:
-        new_bookie = builder.BookieBuilder(listing, name, options)
-        return assemble(new_bookie, builder.STAGED, parts, extra, self.order)
+    def row_builder(self, listing: Listing | None, name: str, options: Options) -> Builder:
+        return builder.BookieBuilder(listing, name, options)
 
 
 def _is_directory(listing: Listing, prefix: str) -> bool:
@@ -187,7 +172,6 @@ def _planned(
 
 
 def _facts(bookie: Tree) -> dict[str, Any]:
-    journals = [name for place in bookie.journals for _, name in bookie.journal_files(place)]
     return {
         "storage": bookie.storage,
         "journal_directories": tuple(place.prefix.rstrip("/") for place in bookie.journals),
@@ -195,7 +179,7 @@ def _facts(bookie: Tree) -> dict[str, Any]:
         "index_directories": tuple(place.prefix.rstrip("/") for place in bookie.indexes),
         "entry_logs": len(bookie.logs),
         "entry_log_bytes": sum(bookie.sizes[name] for _, name in bookie.logs),
-        "journals": len(journals),
+        "journals": len(bookie.all_journals),
         "ledgers": len(bookie.index_files) if bookie.storage != tree.DB else None,
         "last_marks": [
             {"directory": place.prefix.rstrip("/"), "journal": f"{mark[0]:x}.txn", "offset": mark[1]}
@@ -212,34 +196,21 @@ def _name_faults(bookie: Tree) -> Iterator[tuple[str, Fault]]:
         for file in bookie.files(place):
             name = f"{place.prefix}{file}"
             if file.endswith(".txn") and tree.journal_id(file) is None:
-                text, system, severity = (
-                    "the name is not a hexadecimal number",
-                    "the bookie does not start",
-                    Severity.ERROR,
-                )
+                yield name, _fault("the name is not a hexadecimal number", _NO_START)
             elif re.fullmatch("[0-9a-fA-F]{9,}\\.log", file) and int(file[:-4], 16) >= 1 << 32:
-                text, system, severity = (
-                    "the id has more than 32 bits",
-                    "the bookie does not start",
-                    Severity.ERROR,
-                )
+                yield name, _fault("the id has more than 32 bits", _NO_START)
             elif file.endswith(".log") and tree.log_id(file) is None and place in bookie.ledgers:
-                text, system, severity = (
-                    "the name is not that of an entry log: a hexadecimal number below 80000000 in lower case, without zeros in front",
-                    "the bookie never reads it",
-                    Severity.WARNING,
-                )
-            else:
-                continue
-            yield name, Fault(NAME, 0, 0, Kind.LINK, text, severity, system)
+                text = "the name is not that of an entry log: a hexadecimal number below 80000000 in lower case, without zeros in front"
+                yield name, _fault(text, "the bookie never reads it", Severity.WARNING)
     for name in bookie.sizes:
         prefix = next((place.prefix for place in bookie.indexes if name.startswith(place.prefix)), None)
         if prefix is not None and name.endswith(".idx") and tree.ledger_of(name[len(prefix) :]) is None:
             text = "the index file is not at the place that its name requires"
-            yield (
-                name,
-                Fault(NAME, 0, 0, Kind.LINK, text, Severity.ERROR, "the bookie does not find the ledger"),
-            )
+            yield name, _fault(text, "the bookie does not find the ledger")
+
+
+def _fault(text: str, system: str, severity: Severity = Severity.ERROR) -> Fault:
+    return Fault(NAME, 0, 0, Kind.LINK, text, severity, system)
 
 
 def single_directory(bookie: Tree) -> tuple[str, str]:
@@ -258,7 +229,7 @@ def single_directory(bookie: Tree) -> tuple[str, str]:
 def _partial(bookie: Tree) -> Iterator[tuple[str, Fault]]:
     text, advice = single_directory(bookie)
     if text:
-        yield "", Fault(NAME, 0, 0, Kind.LINK, f"{text}: {advice}", Severity.INFO)
+        yield "", _fault(f"{text}: {advice}", "", Severity.INFO)
 
 
 def _missing_directories(bookie: Tree) -> Iterator[tuple[str, Fault]]:
@@ -267,7 +238,7 @@ def _missing_directories(bookie: Tree) -> Iterator[tuple[str, Fault]]:
     for root in tree.roots(bookie.options) if bookie.cookies else ():
         if root.name not in used and root.name != bookie.own_root:
             text = f"the directory {root.path} is missing or empty"
-            yield "", Fault(NAME, 0, 0, Kind.LINK, text, Severity.ERROR, "the bookie does not start")
+            yield "", _fault(text, _NO_START)
     present = {place.name for key, place in bookie.places.items() if key in used}
     reported: set[str] = set()
     for data in bookie.cookies.values() if "" not in bookie.places else ():
@@ -279,7 +250,7 @@ def _missing_directories(bookie: Tree) -> Iterator[tuple[str, Fault]]:
         if present <= named:
             for name in sorted(named - present - reported):
                 text = f"VERSION names the directory {name}, which is missing or empty"
-                yield "", Fault(NAME, 0, 0, Kind.LINK, text, Severity.ERROR, "the bookie does not start")
+                yield "", _fault(text, _NO_START)
             reported |= named
 
 
@@ -291,8 +262,10 @@ def _missing_journals(bookie: Tree) -> Iterator[tuple[str, Fault]]:
         ids = [journal for journal, _ in journals]
         if identity > 0 and identity not in ids:
             text = f"lastMark names journal {identity:x}.txn, which is missing"
-            system = f"the bookie does not start: IOException: Recovery log {identity} is missing at {place.prefix.rstrip('/')}"
-            yield "", Fault(NAME, 0, 0, Kind.LINK, text, Severity.ERROR, system)
+            system = (
+                f"{_NO_START}: IOException: Recovery log {identity} is missing at {place.prefix.rstrip('/')}"
+            )
+            yield "", _fault(text, system)
         for (before, _), (after, name) in itertools.pairwise(journals):
             if after > before + 1 and after > identity:
                 lost = after - before - 1
@@ -302,7 +275,7 @@ def _missing_journals(bookie: Tree) -> Iterator[tuple[str, Fault]]:
                 if lost > _MOST_JOURNALS:
                     text = f"the ids of {before:x}.txn and this journal are not consecutive; releases up to 4.2 take them from the clock"
                     system, severity = "", Severity.INFO
-                yield name, Fault(NAME, 0, 0, Kind.LINK, text, severity, system)
+                yield name, _fault(text, system, severity)
 
 
 LAYOUT = Bookie()

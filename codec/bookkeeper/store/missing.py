@@ -124,9 +124,8 @@ def _replayed(bookie: Tree, options: Options) -> set[tuple[int, int]]:
     """Return the entries that the bookie adds again from its journals: ledger and entry."""
     out: set[tuple[int, int]] = set()
     known = known_ledgers(bookie)
-    for i in range(len(bookie.journals)):
-        for name, position in bookie.marked(i):
-            for stored in entries_of(bookie.listing, name, bookie.sizes[name], journal.CODEC, options, known):
-                data = (stored.entry >= 0) & (stored.start >= position)
-                out.update(zip(stored.ledger[data].tolist(), stored.entry[data].tolist(), strict=True))
+    for name, position in bookie.replayed.items():
+        for stored in entries_of(bookie.listing, name, bookie.sizes[name], journal.CODEC, options, known):
+            data = (stored.entry >= 0) & (stored.start >= position)
+            out.update(zip(stored.ledger[data].tolist(), stored.entry[data].tolist(), strict=True))
     return out

@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from logwright.codec.arrays import Int64s
+from logwright.codec.arrays import Int64s, stretches
+from logwright.codec.bookkeeper.pulsar.protobuf import Field, Fields, Kind, ProtobufError, read_message
 from logwright.codec.bookkeeper.startup.errors import JavaError, io_error
 from logwright.codec.fault import MissingPackageError
 from logwright.codec.host import host
@@ -29,6 +30,12 @@ _OWN_FILES = ("LOG", "LOCK", "IDENTITY", "OPTIONS", "rocksdict-config")
 CURRENT = "CURRENT"
 """The file that names the list of the files that belong to a database."""
 _EXISTS, _FENCED, _KEY, _LAC, _LIMBO = 1, 2, 3, 4, 5
+_FIELDS: Fields = {
+    _FENCED: Field("fenced", Kind.BOOL),
+    _KEY: Field("key", Kind.BYTES),
+    _LAC: Field("lac", Kind.BYTES),
+    _LIMBO: Field("limbo", Kind.BOOL),
+}
 
 
 @dataclass
@@ -43,37 +50,10 @@ class LedgerData:
     @classmethod
     def parse(cls, data: bytes) -> LedgerData:
         """Parse the protobuf message. Raises `JavaError`."""
-        out, at = cls(b""), 0
-
-        def varint() -> int:
-            nonlocal at
-            value, shift = 0, 0
-            while at < len(data) and shift < 70:
-                byte = data[at]
-                at += 1
-                value |= (byte & 0x7F) << shift
-                if byte < 0x80:
-                    return value
-                shift += 7
-            raise io_error("invalid LedgerData")
-
-        while at < len(data):
-            tag = varint()
-            number, kind = tag >> 3, tag & 7
-            value = varint() if kind in (0, 2) else 0
-            content = data[at : at + value] if kind == 2 else b""
-            if kind not in (0, 2) or (kind == 2 and len(content) != value):
-                raise io_error("invalid LedgerData")
-            at += len(content)
-            if number == _FENCED:
-                out.fenced = bool(value)
-            elif number == _LIMBO:
-                out.limbo = bool(value)
-            elif number == _KEY:
-                out.key = content
-            elif number == _LAC:
-                out.lac = content
-        return out
+        try:
+            return cls(**{"key": b"", **read_message(_FIELDS, data, 0, len(data))})
+        except ProtobufError:
+            raise io_error("invalid LedgerData") from None
 
     def pack(self) -> bytes:
         """Return the protobuf message, with its fields in order."""
@@ -153,12 +133,10 @@ def read_locations(
     locations = np.frombuffer(b"".join(values), ">i8").astype(np.int64)
     order = np.lexsort((ids[:, 1], ids[:, 0]))
     ids, locations = ids[order], locations[order]
-    edges = np.flatnonzero(np.diff(ids[:, 0])) + 1
-    out = {}
-    for start, stop in zip([0, *edges.tolist()], [*edges.tolist(), len(ids)], strict=True):
-        if stop > start:
-            out[int(ids[start, 0])] = ids[start:stop, 1].copy(), locations[start:stop].copy()
-    return out
+    return {
+        int(ids[start, 0]): (ids[start:stop, 1].copy(), locations[start:stop].copy())
+        for start, stop in stretches(ids[:, 0])
+    }
 
 
 Base = tuple[Listing, str] | None

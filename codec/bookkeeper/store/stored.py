@@ -14,7 +14,6 @@ from logwright.codec.bookkeeper.formats.entrylog import codec as entrylog
 from logwright.codec.bookkeeper.store.known import KnownLedgers, context_of, known_ledgers
 from logwright.codec.bookkeeper.store.tree import Tree
 from logwright.codec.frames.codec import FramedCodec, Part
-from logwright.codec.frames.scanner import MAIN
 from logwright.codec.frames.walk import ListedFile, Walk, good_frames
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing
@@ -53,8 +52,7 @@ def entries_of(
     """Yield the undamaged entries of an entry log or a journal in order. Records of other kinds have negative entry ids."""
     context = context_of(codec, name, options, known)
     for window, frames in good_frames(Walk(ListedFile(listing, name, size), codec, context)):
-        part = Part(window.data, frames.start, frames.end, frames.header, window.offset)
-        part = part.pick(part.head["frame_kind"] == MAIN)
+        part = Part.main(window, frames)
         refused = [i for i, _ in codec.refused(part, context)]
         if refused:
             part = part.pick(np.delete(np.arange(len(part)), refused))
@@ -67,10 +65,8 @@ def files_of(tree: Tree) -> Iterator[tuple[str, FramedCodec, int]]:
     """Yield the entry logs and then the journals of a bookie, with the position from which the bookie replays a journal (-1: never)."""
     for _, name in tree.logs:
         yield name, entrylog.CODEC, -1
-    for number, place in enumerate(tree.journals):
-        marked = dict(tree.marked(number))
-        for _, name in tree.journal_files(place):
-            yield name, journal.CODEC, marked.get(name, -1)
+    for name in tree.all_journals:
+        yield name, journal.CODEC, tree.replayed.get(name, -1)
 
 
 def stored_entries(listing: Listing, tree: Tree, options: Options) -> tuple[Int64s, Bools]:

@@ -83,6 +83,7 @@ ROOTS = (JOURNALS, LEDGER_DIRS, INDEX_DIRS)
 _ROOT_NAMES = ("journal", "ledger", "index")
 SETTINGS = (PAGE_SIZE, LOG_SIZE, SKIP_INVALID, INSTANCE, BOOKIE_ID, HEAP, READER)
 READ_OPTIONS = (*ROOTS, STORAGE)
+OPTIONS = (*READ_OPTIONS, *SETTINGS)
 
 
 def roots(options: Options) -> Sequence[Root]:
@@ -410,6 +411,15 @@ class Tree:
             for journal, name in self.journal_files(self.journals[number])
             if journal >= identity
         ]
+
+    @cached_property
+    def replayed(self) -> dict[str, int]:
+        """The journals of all directories that a bookie replays, and the positions (`marked`)."""
+        return {name: at for i in range(len(self.journals)) for name, at in self.marked(i)}
+
+    @property
+    def all_journals(self) -> list[str]:
+        return [name for place in self.journals for _, name in self.journal_files(place)]
 
 
 def is_before(mark: tuple[int, int], other: tuple[int, int]) -> bool:

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from logwright.codec.arrays import Int64s
+from logwright.codec.arrays import Int64s, stretches
 from logwright.codec.bookkeeper.formats.entrylog.ledgersmap import read_map
 from logwright.codec.bookkeeper.pulsar.messages import ENTRY_COLUMNS, MESSAGES, message_rows
 from logwright.codec.bookkeeper.startup.errors import JavaError
-from logwright.codec.bookkeeper.startup.index_file import IndexFile
+from logwright.codec.bookkeeper.startup.index_file import opened
 from logwright.codec.bookkeeper.store import rocks, tree
 from logwright.codec.bookkeeper.store.follow import file_bounds
 from logwright.codec.bookkeeper.store.stored import ENTRIES
@@ -102,14 +102,17 @@ def parts(listing: Listing, plan: Plan, view: str, options: Options) -> Sequence
             if file.codec == _BY_FILE[view] and file.role is Role.PRIMARY
         ]  # fmt: skip
     bookie = Tree(listing, options)
-    marked = {name: at for i in range(len(bookie.journals)) for name, at in bookie.marked(i)}
     runs = []
     for file in plan.files:
-        if file.role is not Role.PRIMARY or (file.codec == tree.JOURNAL and file.name not in marked):
+        if file.role is not Role.PRIMARY or (file.codec == tree.JOURNAL and file.name not in bookie.replayed):
             continue
         bounds = _bounds(listing, file.name, file.size) if file.codec == tree.ENTRY_LOG else {}
         part = Part(file.name, file.codec or "", "rows", file.hints, bounds=bounds)
-        params = {"file": file.name, "start": marked.get(file.name, 0), "journal": file.codec == tree.JOURNAL}
+        params = {
+            "file": file.name,
+            "start": bookie.replayed.get(file.name, 0),
+            "journal": file.codec == tree.JOURNAL,
+        }
         runs.append(Run((part,), params))
     params = {"indexed": indexed(bookie)} if view == "ledgers" else {}
     return [Group(tuple(runs), params, key="ledger_id")] if runs or params.get("indexed") else []
@@ -143,10 +146,10 @@ def indexed(bookie: Tree) -> dict[int, IndexedLedger] | None:
     overlay = Overlay(bookie.listing)
     out = {}
     for ledger, name in bookie.index_files.items():
-        file = IndexFile(overlay, name, None, 8192, 1 << 20)
-        try:
+        file, error = opened(overlay, name, 1 << 20)
+        if error is None:
             out[ledger] = IndexedLedger(file.fenced(), bool(file.key), _lac(file.lac))
-        except JavaError:
+        else:
             out[ledger] = IndexedLedger(None, None, None)
     return out
 
@@ -294,8 +297,7 @@ class _Spilled:
         chunks = np.searchsorted(self._edges, np.asarray(rows[_ORDER], np.int64), "right") - 1
         order = np.argsort(chunks, kind="stable")
         rows, chunks = rows.take(pa.array(order)), chunks[order]
-        starts = [0, *(np.flatnonzero(np.diff(chunks)) + 1).tolist(), len(chunks)]
-        for start, stop in itertools.pairwise(starts):
+        for start, stop in stretches(chunks):
             self._waiting.setdefault(int(chunks[start]), []).append(rows.slice(start, stop - start))
         self._held += rows.nbytes
         if self._held > _HELD:

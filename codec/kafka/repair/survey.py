@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from logwright.codec import plural
-from logwright.codec.arrays import Int64s
+from logwright.codec.arrays import Int64s, stretches
 from logwright.codec.engine.repair import Removed
 from logwright.codec.fault import Fault, Kind, Severity, UnreadableError
 from logwright.codec.frames.walk import Hole, ListedFile, Stretch, Walk
@@ -149,8 +149,7 @@ class _Surveyor:
         for i, fault in self._undecodable(window, frames):
             kind[i] = _UNREADABLE
             why[i] = fault
-        edges = [0, *(np.flatnonzero(np.diff(kind)) + 1).tolist(), len(kind)]
-        for low, high in pairwise(edges):
+        for low, high in stretches(kind):
             if kind[low] == _GOOD:
                 self._keep(self.result.good, window, frames.pick(slice(low, high)))
             elif kind[low] == _MISPLACED:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from logwright.codec.capability import Follow
 from logwright.codec.fault import UsageError
 from logwright.codec.frames.walk import good_frames, walk_file
 from logwright.codec.kafka.formats.internal.definitions import TOPICS
@@ -20,7 +21,6 @@ from logwright.codec.kafka.names import TopicPartition, parse_directory
 from logwright.codec.kafka.store.transactions import Transactions
 from logwright.codec.option import Option, Options, parse_bool, parse_choice
 from logwright.codec.store.listing import Listing, Plan, Role
-from logwright.codec.store.view import Part
 from logwright.codec.window import Frames, Window
 
 LATEST, EARLIEST = -1, -2
@@ -124,7 +124,7 @@ Option("includeHeaders", True, "Include the column headers", parse_bool),
 """See `codec.capability.Follow`."""
 
 
-class PartitionFollow:
+class PartitionFollow(Follow):
     """Follow partitions by offset. See `codec.capability.Follow`."""
 
     options = OPTIONS
@@ -156,9 +156,6 @@ class PartitionFollow:
             return re.fullmatch(options["subscribePattern"], parsed.topic) is not None
         return parsed.partition in options["assign"].get(parsed.topic, ())
 
-    def sequences(self, plan: Plan, view: str) -> Mapping[str, Plan]:
-        return {"": plan}
-
     def begins(self, plan: Plan, view: str) -> int:
         return int(plan.facts["log_start_offset"])
 
@@ -182,12 +179,6 @@ class PartitionFollow:
 
     def read_view(self, view: str) -> str:
         return "read_uncommitted" if view == "read_committed" else view
-
-    def in_advance(self, listing: Listing, part: Part) -> bool:
-        return False
-
-    def unfinished(self, frames: Frames) -> bool:
-        return False
 
 
 def _bound(

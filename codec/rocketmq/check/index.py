@@ -70,25 +70,17 @@ class _File:
 
     def faults(self) -> Iterator[Fault]:
         yield from self.ends
-        for tally, kind, size, severity, system in (
-            (self.wrong, "with a wrong physical offset or hash", SIZE, Severity.WARNING, SYSTEM),
-            (self.late, "with another time than the message", SIZE, Severity.WARNING, SYSTEM),
-            (
-                self.missing,
-                "is missing" if self.missing.count == 1 else "are missing",
-                0,
-                Severity.WARNING,
-                SYSTEM,
-            ),
+        absent = "is missing" if self.missing.count == 1 else "are missing"
+        for tally, noun, kind, size, severity, system in (
+            (self.wrong, "entry", "with a wrong physical offset or hash", SIZE, Severity.WARNING, SYSTEM),
+            (self.late, "entry", "with another time than the message", SIZE, Severity.WARNING, SYSTEM),
+            (self.missing, "entry", absent, 0, Severity.WARNING, SYSTEM),
+            (self.skipped, "message", "without an entry", 0, Severity.INFO, _UNINDEXED),
         ):
             if tally.count:
-                text = f"{plural.count(tally.count, 'entry')} {kind}; the first {tally.example}"
+                text = f"{plural.count(tally.count, noun)} {kind}; the first {tally.example}"
                 at = entry_at(self.slots, tally.number)
                 yield Fault(NAME, at, size, Kind.LINK, text, severity, system, 0)
-        if self.skipped.count:
-            text = f"{plural.count(self.skipped.count, 'message')} without an entry; {self.skipped.example}"
-            at = entry_at(self.slots, self.skipped.number)
-            yield Fault(NAME, at, 0, Kind.LINK, text, Severity.INFO, _UNINDEXED, 0)
 
 
 class IndexCheck:
@@ -174,7 +166,7 @@ class IndexCheck:
             text = f"has key hash {matched.hashes[i]} and belongs to the message at physical offset {phy[matched.missing[i]]}"
             file.missing.add(count, number, text)
         for file, number, count, i in self._places(entries, phy[matched.skipped]):
-            file.skipped.add(count, number, f"the first is at physical offset {phy[matched.skipped[i]]}")
+            file.skipped.add(count, number, f"is at physical offset {phy[matched.skipped[i]]}")
 
     def _take(self, low: int, high: int, count: int) -> Entries:
         """Return the held entries up to the last one of the messages from `low` to `high`, which have `count` keys."""
@@ -195,10 +187,8 @@ class IndexCheck:
         """Return which messages are between the first and the last one of an index file."""
         out = np.zeros(len(phy), np.bool_)
         for file in self._files[self._oldest :]:
-            first, last = (
-                max(file.first, file.head["begin_physical_offset"]),
-                min(file.last, file.head["end_physical_offset"]),
-            )
+            first = max(file.first, file.head["begin_physical_offset"])
+            last = min(file.last, file.head["end_physical_offset"])
             out[np.searchsorted(phy, first, "right") : np.searchsorted(phy, last)] = True
         return out
 
@@ -222,26 +212,19 @@ class IndexCheck:
             self._oldest += 1
         for i in range(self._oldest, len(self._files)):
             file = self._files[i]
-            for end, at in (("begin", file.first), ("end", file.last)):
+            for end, which, at in (("begin", "first", file.first), ("end", "last", file.last)):
                 k = int(np.searchsorted(phy, at))
-                if (
-                    k == len(phy)
-                    or phy[k] != at
-                    or at != file.head[f"{end}_physical_offset"]
-                    or not in_order[k]
-                ):
+                known = k < len(phy) and phy[k] == at == file.head[f"{end}_physical_offset"]
+                if not (known and in_order[k]):
                     continue
                 if end == "begin":
                     self._begins[i] = stored[k]
                 name = f"{end}_timestamp"
                 if file.head[name] != stored[k]:
-                    which = "first" if end == "begin" else "last"
-                    text = (
-                        f"{name} is {file.head[name]}, but the message of the {which} entry has {stored[k]}"
-                    )
-                    file.ends.append(
-                        Fault(NAME, HEADER.offset(name), 8, Kind.LINK, text, Severity.WARNING, _SKIPS, 0)
-                    )
+                    value = file.head[name]
+                    text = f"{name} is {value}, but the message of the {which} entry has {stored[k]}"
+                    place = HEADER.offset(name)
+                    file.ends.append(Fault(NAME, place, 8, Kind.LINK, text, Severity.WARNING, _SKIPS, 0))
 
     def _check_times(
         self,

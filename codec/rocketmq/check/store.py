@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise, zip_longest
-from typing import Any
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +18,7 @@ from logwright.codec import plural
 from logwright.codec.arrays import Bools, Int64s
 from logwright.codec.capability import CheckSettings
 from logwright.codec.fault import Fault, Kind, Severity
-from logwright.codec.fixed import without_zeros
+from logwright.codec.frames.codec import Part
 from logwright.codec.frames.scanner import BAD_CLAIM, MAIN
 from logwright.codec.option import Options
 from logwright.codec.rocketmq.check.index import IndexCheck
@@ -34,7 +33,7 @@ from logwright.codec.rocketmq.formats.consumequeue_ext import ADDRESS, FIRST_TAG
 from logwright.codec.rocketmq.formats.indexfile.layout import NAME as INDEX
 from logwright.codec.rocketmq.startup.message import SCHEDULE_TOPIC, delays_of
 from logwright.codec.rocketmq.store import tree
-from logwright.codec.rocketmq.store.log import UNITS, Log, begins_elsewhere, messages_of
+from logwright.codec.rocketmq.store.log import UNITS, Log, begins_elsewhere, units_of
 from logwright.codec.rocketmq.store.queue_files import QueueFiles
 from logwright.codec.store.listing import Listing, Plan, PlannedFile
 from logwright.codec.window import Bytes, Frames, Window
@@ -56,35 +55,33 @@ _BLOCK = 1 << 18
 """The number of messages that are compared with the queues at a time."""
 
 
+_NONE = np.zeros((4, 0), np.int64)
+
+
 @dataclass
 class Run:
-    """Messages of one queue in log order: physical offset, size, queue offset and tags code of each.
+    """Messages of one queue in log order. `facts` are the physical offset, size, queue offset and tags code of each.
 
-    If the queue has a unit for each of them, and their queue offsets rise by one, only the first and the last are kept.
+    If the queue has a unit for each of them (`listed`), and their queue offsets rise by one, only the first and the last are kept.
     """
 
-    phy: Int64s
-    size: Int64s
-    number: Int64s
-    code: Int64s
-    listed: bool
+    facts: Int64s
+    listed: bool = False
+
+    @property
+    def phy(self) -> Int64s:
+        phy: Int64s = self.facts[0]
+        return phy
+
+    @property
+    def number(self) -> Int64s:
+        number: Int64s = self.facts[2]
+        return number
 
     @property
     def steps(self) -> Int64s:
         """The differences of the queue offsets."""
         return np.ones(len(self.number) - 1, np.int64) if self.listed else np.diff(self.number)
-
-    def ends(self) -> Run:
-        """Keep only the first and the last message."""
-        index = [0, -1][: len(self.phy)]
-        return Run(self.phy[index], self.size[index], self.number[index], self.code[index], self.listed)
-
-    def joined(self, other: Run) -> Run:
-        """Return these messages, and `other` after them."""
-        phy, size, number, code = (
-            np.r_[getattr(self, name), getattr(other, name)] for name in ("phy", "size", "number", "code")
-        )
-        return Run(phy, size, number, code, self.listed)
 
 
 class StoreChecker:
@@ -112,13 +109,15 @@ class StoreChecker:
         self._batches = tree.batch_topics(listing)
         self._precision: int = options[tree.TIMER_PRECISION.name]
         self._delays = delays_of(options[tree.DELAY_LEVELS.name])
-        self._blocks: list[tuple[Any, ...]] = []
+        self._blocks: list[Int64s] = []
         """Queue, physical offset, size, queue offset and tags code of messages that are not compared yet."""
         self._waiting = 0
         self._runs: dict[int, list[Run]] = {}
         self._addresses: dict[tuple[str, int], tuple[int, int]] = {}
         """The least and the largest address in `consumequeue_ext` of the units of a queue."""
         self._end = -1
+        self._reached = -1
+        """The physical offset of the last message that a unit points to."""
         self._placeholders = 0
         self._holes: list[int] = []
         """The physical offsets of messages with unreadable or missing bytes before them."""
@@ -143,7 +142,7 @@ class StoreChecker:
         self._holes += phy[(phy != ends) & (ends >= 0)].tolist()
         self._end = int(phy[-1] + size[-1])
         starts, stops = frames.start, frames.end
-        part = messages_of(window, frames)
+        part = Part.main(window, frames)
         replaced, hidden = replacements(part), part.head["sys_flag"] & TRANSACTION == ROLLBACK
         self._placeholders += int(np.count_nonzero(replaced & ~hidden))
         self._fillers += phy[messages][replaced & hidden].tolist()
@@ -161,12 +160,11 @@ class StoreChecker:
         if added is not None:
             units = added.units
             code = np.where(units.coded, units.tags_code, _NOT_COMPARED)
-            self._blocks.append((units.queue, units.phy, units.size, units.number, code))
+            self._blocks.append(np.stack((units.queue, units.phy, units.size, units.number, code)))
         else:
             queue, number = self._queues.of(data, starts, stops)
-            block = (queue, phy, stops - starts, number, np.full(len(queue), _NOT_COMPARED))
-            queued = queue >= 0
-            self._blocks.append(block if queued.all() else tuple(array[queued] for array in block))
+            block = np.stack((queue, phy, stops - starts, number, np.full(len(queue), _NOT_COMPARED)))
+            self._blocks.append(block[:, queue >= 0])
         self._waiting += len(starts)
         if self._waiting >= _BLOCK:
             self._compare()
@@ -185,9 +183,8 @@ class StoreChecker:
         """Compare the waiting messages with the units of their queues."""
         if not self._blocks:
             return
-        queue, phy, size, number, tags = (
-            np.concatenate(arrays) for arrays in zip(*self._blocks, strict=True)
-        )
+        every = np.concatenate(self._blocks, axis=1)
+        queue, facts = every[0], every[1:]
         self._blocks.clear()
         self._waiting = 0
         counts = np.bincount(queue)
@@ -195,10 +192,10 @@ class StoreChecker:
         order = np.argsort(queue.astype(np.uint16) if len(counts) <= 1 << 16 else queue, kind="stable")
         stops = np.cumsum(counts)
         for code in np.flatnonzero(counts).tolist():
-            group = order[stops[code] - counts[code] : stops[code]]
-            if (np.diff(phy[group]) < 0).any():
-                group = group[np.argsort(phy[group], kind="stable")]
-            self._take(code, Run(phy[group], size[group], number[group], tags[group], False))
+            own = np.take(facts, order[stops[code] - counts[code] : stops[code]], axis=1)
+            if (np.diff(own[0]) < 0).any():
+                own = own[:, np.argsort(own[0], kind="stable")]
+            self._take(code, Run(own))
 
     def _take(self, code: int, run: Run) -> None:
         """Add messages to those of their queue."""
@@ -206,19 +203,20 @@ class StoreChecker:
         if (np.diff(run.number) == 1).all() and queue[0] not in self._batches and run.number[0] >= 0:
             run.listed = not self._files.by_queue
             if not run.listed:
-                units = self._files.units(queue, int(run.number[0]), int(run.number[-1]) + 1)
+                phy, size, number, tags = run.facts
+                units = self._files.units(queue, int(number[0]), int(number[-1]) + 1)
                 codes = units["tags_code"].astype(np.int64)
                 run.listed = (
-                    np.array_equal(units["physical_offset"], run.phy)
-                    and np.array_equal(units["size"], run.size)
-                    and not (_compared(codes, run.code) & (codes != run.code)).any()
+                    np.array_equal(units["physical_offset"], phy)
+                    and np.array_equal(units["size"], size)
+                    and not (_compared(codes, tags) & (codes != tags)).any()
                 )
                 self._note_addresses(queue, codes)
         if run.listed:
             last = runs[-1] if runs and runs[-1].listed else None
             if last is not None and int(last.number[-1]) + 1 == run.number[0] and last.phy[-1] < run.phy[0]:
-                run = runs.pop().joined(run)
-            run = run.ends()
+                run.facts = np.concatenate([runs.pop().facts, run.facts], axis=1)
+            run.facts = run.facts[:, [0, -1][: len(run.phy)]]
         runs.append(run)
 
     def _note_addresses(self, queue: tuple[str, int], codes: Int64s) -> None:
@@ -301,16 +299,10 @@ class StoreChecker:
     def _queue_continuity(
         self, topic: str, queue_id: int, runs: list[Run], holes: Int64s, log_start: int
     ) -> Iterator[tuple[str, Fault]]:
-        phy, number = (np.concatenate([getattr(run, name) for run in runs]) for name in ("phy", "number"))
+        phy, _, number, _ = np.concatenate([run.facts for run in runs], axis=1)
         between = [b.number[:1] - a.number[-1:] for a, b in pairwise(runs)]
-        steps = np.concatenate(
-            [
-                part
-                for run, step in zip_longest(runs, between)
-                for part in (run.steps, step)
-                if part is not None
-            ]
-        )
+        pairs = zip(between, (run.steps for run in runs[1:]), strict=True)
+        steps = np.concatenate([runs[0].steps, *(part for pair in pairs for part in pair)])
         if number[0] > 0 and not log_start and topic not in self._batches:
             name, at = self._locate(int(phy[0]))
             text = f"queue {queue_id} of {topic} starts at {int(number[0])}, but the log starts at 0"
@@ -331,16 +323,6 @@ class StoreChecker:
                 yield name, Fault(NAME, at, 0, Kind.ORDER, text, Severity.WARNING, system, 0)
                 continue
             text = f"queue {queue_id} of {topic}: message {before} is followed by message {after}"
-            lost = (
-                {
-                    "topic": topic,
-                    "queue_id": queue_id,
-                    "first_offset": before + 1,
-                    "last_offset": after - 1,
-                }
-                if after > before
-                else {}
-            )
             system = "a broker that rebuilds the queue gives later messages other queue offsets"
             low, high = np.searchsorted(holes, (phy[i], phy[i + 1]), "right").tolist()
             filled = bisect_left(self._fillers, phy[i]) < bisect_left(self._fillers, phy[i + 1])
@@ -348,8 +330,16 @@ class StoreChecker:
                 text += f", and {'a lost message is replaced' if filled else 'no message is missing'} between them in the log"
                 yield name, Fault(NAME, at, 0, Kind.ORDER, text, Severity.WARNING, system, 0)
                 continue
-            rows = after - before - 1 if after > before else 0
-            yield name, Fault(NAME, at, 0, Kind.ORDER, text, Severity.ERROR, system, rows, lost)
+            fault = Fault(NAME, at, 0, Kind.ORDER, text, Severity.ERROR, system, 0)
+            if after > before:
+                lost = {
+                    "topic": topic,
+                    "queue_id": queue_id,
+                    "first_offset": before + 1,
+                    "last_offset": after - 1,
+                }
+                fault = replace(fault, rows_lost=after - before - 1, lost=lost)
+            yield name, fault
 
     def _locate(self, phy: int) -> tuple[str, int]:
         """Return the file of a message and its offset in the file."""
@@ -359,28 +349,24 @@ class StoreChecker:
                 return entry.name, phy - base
         return "", 0
 
-    def _messages(self, code: int) -> tuple[Int64s, Int64s, Int64s, Int64s]:
-        """Return physical offsets, sizes, queue offsets and tags codes of the messages of a queue. Its files have those that were not
-        kept, whose tags codes are right."""
-        parts = []
+    def _messages(self, code: int) -> Int64s:
+        """Return the facts of the messages of a queue, as a run has them. Its files have those that were not kept, whose tags codes are
+        right."""
+        parts = [_NONE]
         for run in self._runs.get(code, ()):
             if run.listed and len(run.phy) > 1:
                 first, stop = int(run.number[0]), int(run.number[-1]) + 1
                 units = self._files.units(self._queues.names[code], first, stop)
-                parts.append(
-                    (units["physical_offset"], units["size"], np.arange(first, stop), units["tags_code"])
-                )
+                facts = (units["physical_offset"], units["size"], np.arange(first, stop), units["tags_code"])
+                parts.append(np.stack(facts).astype(np.int64))
             else:
-                parts.append((run.phy, run.size, run.number, run.code))
-        empty = np.zeros(0, np.int64)
-        phy, size, number, tags = (np.concatenate([empty, *(part[i] for part in parts)]) for i in range(4))
-        return phy, size, number, tags
+                parts.append(run.facts)
+        return np.concatenate(parts, axis=1)
 
     @cached_property
     def _all_offsets(self) -> Int64s:
         """The physical offsets of all messages in queues."""
-        empty = np.zeros(0, np.int64)
-        return np.sort(np.concatenate([empty, *(self._messages(code)[0] for code in self._runs)]))
+        return np.sort(np.concatenate([_NONE[0], *(self._messages(code)[0] for code in self._runs)]))
 
     def _units(self) -> Iterator[tuple[str, Fault]]:
         """Check that each unit points to a message of its queue, and that each message has a unit, unless it repeats the one before."""
@@ -393,50 +379,22 @@ class StoreChecker:
             yield from self._missing
             return
         codes = {self._queues.names[code]: code for code in self._runs}
-        reached, absent = -1, []
+        absent = []
         for queue in sorted({*files, *(queue for queue in codes if not tree.is_light(queue))}):
             runs = self._runs.get(codes.get(queue, -1), [])
             if len(runs) == 1 and runs[0].listed:
                 first, stop = int(runs[0].number[0]), int(runs[0].number[-1]) + 1
-                reached = max(reached, int(runs[0].phy[-1]))
+                self._reached = max(self._reached, int(runs[0].phy[-1]))
                 if not self._files.lists_others(queue, first, stop, low):
                     continue
-            offsets, sizes, number, tags = self._messages(codes.get(queue, -1))
+            facts = self._messages(codes.get(queue, -1))
+            offsets, _, number, _ = facts
             listed: list[Int64s] = []
             for file in files.get(queue, []):
                 units = self._read(file)
-                at = units["physical_offset"].astype(np.int64)
-                listed.append(at[units["size"] != FILLER])
+                listed.append(units["physical_offset"][units["size"] != FILLER].astype(np.int64))
                 yield from self._trailing(file, units, any(map(len, listed)))
-                if np.array_equal(at, offsets) and np.array_equal(units["size"], sizes):
-                    reached = max(reached, int(at[-1]) if len(at) else -1)
-                    yield from self._misplaced(file, number, np.arange(len(units)))
-                    yield from self._codes(file, units, tags, range(len(units)))
-                    continue
-                light = tree.is_light(queue)
-                if not ((units["size"] != FILLER) & (at >= low)).any():
-                    continue
-                known = self._all_offsets if light else offsets
-                index = np.minimum(np.searchsorted(known, at), max(len(known) - 1, 0))
-                matches = known[index] == at if len(known) else np.zeros(len(at), np.bool_)
-                if len(offsets):
-                    own = np.minimum(np.searchsorted(offsets, at), len(offsets) - 1)
-                    matches &= (sizes[own] == units["size"]) | (light & (offsets[own] != at))
-                reached = max(reached, int(at[matches].max(initial=-1)))
-                faulty = np.flatnonzero(~matches & (units["size"] != FILLER) & (at >= low))
-                for i in faulty[:_MOST].tolist():
-                    unit_size = int(units["size"][i])
-                    if not len(offsets) and self._is_dispatched_again(int(at[i]), unit_size):
-                        continue
-                    text = f"the unit points to offset {int(at[i])}, where there is no undamaged message of this queue with {unit_size} bytes"
-                    position = i * units.dtype.itemsize
-                    yield (
-                        file.name,
-                        Fault(NAME, position, units.dtype.itemsize, Kind.LINK, text, Severity.ERROR, "", 0),
-                    )
-                if not light and len(offsets):
-                    yield from self._misplaced(file, number[index[matches]], np.flatnonzero(matches))
-                    yield from self._codes(file, units, tags[index], np.flatnonzero(matches))
+                yield from self._file_units(file, units, facts, tree.is_light(queue), low)
             if queue[0] in self._batches:
                 yield from self._unordered(files.get(queue, []), listed)
             if len(listed) == 1 and np.array_equal(listed[0], offsets):
@@ -447,7 +405,7 @@ class StoreChecker:
                 expected = offsets[offsets > known[1]] if len(known) > 1 else offsets[:0]
             missing = expected[known[np.searchsorted(known, expected, "right") - 1] != expected]
             absent.append((queue, missing))
-        yield from self._absent(absent, reached if self._dispatches else np.iinfo(np.int64).max)
+        yield from self._absent(absent, self._reached if self._dispatches else np.iinfo(np.int64).max)
         deleted = sorted(queue for queue in codes if tree.is_light(queue) and queue not in files)
         if deleted:
             text = (
@@ -455,6 +413,37 @@ class StoreChecker:
                 "brokers delete unused light queues, and a repair with the option enableLmq makes them again"
             )
             yield "", Fault(NAME, 0, 0, Kind.LINK, text, Severity.INFO, "", 0)
+
+    def _file_units(
+        self, file: PlannedFile, units: npt.NDArray[np.void], facts: Int64s, light: bool, low: int
+    ) -> Iterator[tuple[str, Fault]]:
+        """Check that the units of a file point to messages of its queue, whose facts are given, or to deleted ones before `low`."""
+        offsets, sizes, number, tags = facts
+        at, size = units["physical_offset"].astype(np.int64), units.dtype.itemsize
+        if np.array_equal(at, offsets) and np.array_equal(units["size"], sizes):
+            self._reached = max(self._reached, int(at.max(initial=-1)))
+            yield from self._misplaced(file, number, np.arange(len(units)))
+            yield from self._codes(file, units, tags, range(len(units)))
+            return
+        inside = (units["size"] != FILLER) & (at >= low)
+        if not inside.any():
+            return
+        known = self._all_offsets if light else offsets
+        index = np.minimum(np.searchsorted(known, at), max(len(known) - 1, 0))
+        matches = known[index] == at if len(known) else np.zeros(len(at), np.bool_)
+        if len(offsets):
+            own = np.minimum(np.searchsorted(offsets, at), len(offsets) - 1)
+            matches &= (sizes[own] == units["size"]) | (light & (offsets[own] != at))
+        self._reached = max(self._reached, int(at[matches].max(initial=-1)))
+        for i in np.flatnonzero(~matches & inside)[:_MOST].tolist():
+            expected = int(units["size"][i])
+            if not len(offsets) and self._is_dispatched_again(int(at[i]), expected):
+                continue
+            text = f"the unit points to offset {int(at[i])}, where there is no undamaged message of this queue with {expected} bytes"
+            yield file.name, Fault(NAME, i * size, size, Kind.LINK, text, Severity.ERROR, "", 0)
+        if not light and len(offsets):
+            yield from self._misplaced(file, number[index[matches]], np.flatnonzero(matches))
+            yield from self._codes(file, units, tags[index], np.flatnonzero(matches))
 
     def _is_dispatched_again(self, phy: int, size: int) -> bool:
         """Return whether a message is also in other queues than its own, which a property lists."""
@@ -545,11 +534,8 @@ class StoreChecker:
             yield file.name, Fault(NAME, i * size, size, Kind.LINK, text, severity, system, 0)
 
     def _read(self, file: PlannedFile) -> npt.NDArray[np.void]:
-        """Return the units of a file without the trailing zeros."""
-        dtype = UNITS[tree.first(file.name)]
-        data = np.frombuffer(self._listing.read(file.name), np.uint8)
-        filled = -(-without_zeros(data) // dtype.itemsize)
-        units = data[: min(filled, len(data) // dtype.itemsize) * dtype.itemsize].view(dtype)
+        """Return the units of a file up to the last one with a size."""
+        units = units_of(self._listing, file.name, file.size, UNITS[tree.first(file.name)])
         used = np.flatnonzero(units["size"])
         return units[: int(used[-1]) + 1 if len(used) else 0]
 

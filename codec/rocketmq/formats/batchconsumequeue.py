@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 
 import numpy as np
-import pyarrow as pa
 
 from logwright.codec.arrays import Bools
 from logwright.codec.base import Match
 from logwright.codec.describe import I16BE, I32BE, I64BE, Field, Struct
 from logwright.codec.fixed import Entries, Findings, FixedCodec
 from logwright.codec.rocketmq.formats.commitlog.codec import CODEC as COMMIT_LOG
-from logwright.codec.table import Column
+from logwright.codec.table import columns_of
 
 UNIT = Struct(
     "BatchConsumeQueueUnit",
@@ -65,21 +64,7 @@ CODEC = BatchConsumeQueue(
     title="RocketMQ batch consume queue",
     entry=UNIT,
     pattern=re.compile(r"(\d{20})"),
-    columns=(
-        Column("physical_offset", pa.int64(), "offset of the message in the commit log", nullable=False),
-        Column("size", pa.int32(), "bytes of the message", nullable=False),
-        Column("tags_code", pa.int64(), "hash of the tags", nullable=False),
-        Column(
-            "store_timestamp",
-            pa.int64(),
-            "when the broker stored it, in milliseconds since 1970",
-            nullable=False,
-        ),
-        Column("base_offset", pa.int64(), "queue offset of its first message", nullable=False),
-        Column("batch_size", pa.int32(), "number of messages in the batch", nullable=False),
-        Column("compacted_offset", pa.int32(), "-1", nullable=False),
-        Column("reserved", pa.int32(), "0", nullable=False),
-    ),
+    columns=columns_of(UNIT),
     wrong=_wrong,
     system="a broker reads the queue up to the first unit without a message and does not check the units before it",
     impossible=(_impossible, "a unit without a message"),

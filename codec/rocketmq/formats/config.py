@@ -39,17 +39,13 @@ def dump(value: Any, depth: int = 0) -> str:
     """Format a value as fastjson does."""
     if isinstance(value, Mapping) and value:
         inner = (
-            f"{key if isinstance(key, int) else _quoted(key)}:{dump(item, depth + 1)}"
+            f"{key if isinstance(key, int) else dump(key)}:{dump(item, depth + 1)}"
             for key, item in value.items()
         )
         return _lines("{", inner, "}", depth)
     if isinstance(value, list) and value:
         return _lines("[", (dump(item, depth + 1) for item in value), "]", depth)
     return json.dumps(value, ensure_ascii=False)
-
-
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
 
 
 def _lines(opening: str, inner: Iterable[str], closing: str, depth: int) -> str:

@@ -12,7 +12,7 @@ from logwright.codec.base import Match
 from logwright.codec.describe import I32BE, I64BE, Field, Struct
 from logwright.codec.fixed import Entries, Findings, FixedCodec
 from logwright.codec.rocketmq.formats.commitlog.codec import CODEC as COMMIT_LOG
-from logwright.codec.table import Column
+from logwright.codec.table import Column, columns_of
 
 UNIT = Struct(
     "ConsumeQueueUnit",
@@ -51,11 +51,10 @@ class ConsumeQueue(FixedCodec):
     def recognise(self, name: str, head: bytes) -> Match:
         if not self.pattern.fullmatch(name) or COMMIT_LOG.known(head):
             return Match.NO
-        offset, size = (
-            int.from_bytes(head[:8], "big", signed=True),
-            int.from_bytes(head[8:12], "big", signed=True),
-        )
-        return Match.MAYBE if offset >= 0 and size > 0 and len(head) >= UNIT.head_size else Match.NO
+        if len(head) < UNIT.head_size:
+            return Match.NO
+        unit, _ = UNIT.unpack(head)
+        return Match.MAYBE if unit["physical_offset"] >= 0 and unit["size"] > 0 else Match.NO
 
 
 CODEC = ConsumeQueue(
@@ -65,14 +64,7 @@ CODEC = ConsumeQueue(
     pattern=re.compile(r"(\d{20})"),
     columns=(
         Column("queue_offset", pa.int64(), "offset of the message in its queue", nullable=False),
-        Column("physical_offset", pa.int64(), "offset of the message in the commit log", nullable=False),
-        Column("size", pa.int32(), "bytes of the message", nullable=False),
-        Column(
-            "tags_code",
-            pa.int64(),
-            "hash of the tags, or the delivery time of a delayed message",
-            nullable=False,
-        ),
+        *columns_of(UNIT),
     ),
     wrong=_wrong,
     system="a broker reads the queue up to the first unit without a size and does not check the units before it",

@@ -23,7 +23,7 @@ from logwright.codec.frames.specification import CERTAIN, IMPOSSIBLE, FrameSpec,
 from logwright.codec.kernels.intrinsics import Bytes as Buffer
 from logwright.codec.kernels.intrinsics import load_i16be, load_i64be
 from logwright.codec.kernels.kernel import kernel
-from logwright.codec.table import Column, Table
+from logwright.codec.table import Column, Table, columns_of
 
 NAME = "rocketmq.consumequeue_ext"
 ADDRESS = 1 << 63
@@ -55,10 +55,7 @@ def unit_rule(buf: Buffer, at: int, end: int, check: int) -> int:
 ROWS = Table(
     "rows",
     (
-        Column("tags_code", pa.int64(), "hash of the tags"),
-        Column(
-            "store_timestamp", pa.int64(), "when the broker stored the message, in milliseconds since 1970"
-        ),
+        *columns_of(UNIT, "tags_code", "store_timestamp", nullable=True),
         Column("filter_bit_map", pa.binary(), "bits of the SQL filters that the message passes"),
         POSITION,
     ),

@@ -9,9 +9,9 @@ import re
 
 import pyarrow as pa
 
-from logwright.codec.describe import I64BE, Bytes, DescriptionError, Field, Struct
+from logwright.codec.describe import I64BE, Bytes, Field, Struct
 from logwright.codec.fault import Kind
-from logwright.codec.single_frame import ParseError, SmallFileCodec
+from logwright.codec.single_frame import ParseError, SmallFileCodec, only_row, row_table
 from logwright.codec.table import Column
 
 PAGE = 4096
@@ -28,7 +28,6 @@ def _codec(
         Field("rest", Bytes("rest"), "zeros up to 4096 bytes", default=b""),
         source=source,
     )
-    used = 8 * len(fields)
 
     def parse(data: bytes) -> pa.Table:
         if len(data) != PAGE:
@@ -36,22 +35,12 @@ def _codec(
             text = f"the file has {len(data)} bytes, expected {PAGE}"
             broker = "the broker pads it with zeros" if short else "the broker ignores the extra bytes"
             raise ParseError(text, kind=Kind.TRUNCATED if short else Kind.PADDING, system=broker)
-        numbers = [int.from_bytes(data[at : at + 8], "big", signed=True) for at in range(0, used, 8)]
-        return pa.Table.from_arrays(
-            [pa.array([number], pa.int64()) for number in numbers], [column.name for column in columns]
-        )
-
-    def form(rows: pa.Table) -> bytes:
-        if rows.num_rows != 1:
-            raise DescriptionError(f"{rows.num_rows} rows; the file has exactly one")
-        row = rows.to_pylist()[0]
-        return b"".join(row[column.name].to_bytes(8, "big", signed=True) for column in columns).ljust(
-            PAGE, b"\0"
-        )
+        values, _ = struct.unpack(data)
+        return row_table(columns, *(values[column.name] for column in columns))
 
     return SmallFileCodec(
-        name=name, title=title, pattern=re.compile(pattern), columns=columns, parse=parse, form=form, system=system,
-        structures=(struct,),
+        name=name, title=title, pattern=re.compile(pattern), columns=columns, parse=parse, system=system, structures=(struct,),
+        form=lambda rows: struct.pack(only_row(rows)).ljust(PAGE, b"\0"),
     )  # fmt: skip
 
 

@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from logwright.codec.arrays import Int64s
 from logwright.codec.base import Match
-from logwright.codec.columns import fixed_at, numbers
 from logwright.codec.describe import I32BE, I64BE, Field, Struct
 from logwright.codec.fixed import Entries, Findings, FixedCodec
 from logwright.codec.frames import scanner
@@ -24,7 +23,7 @@ from logwright.codec.kernels.intrinsics import Bytes as Buffer
 from logwright.codec.kernels.intrinsics import load_i32be
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.rocketmq.formats.commitlog.layout import BLANK_MAGIC
-from logwright.codec.table import Column, Table
+from logwright.codec.table import Column, Table, columns_of
 
 NAME = "rocketmq.timerlog"
 _BLANK = BLANK_MAGIC - (1 << 32)
@@ -85,14 +84,10 @@ class TimerLog(FramedCodec):
     rows = Table(
         "rows",
         (
-            *(
-                Column(name, kind, str(UNIT[name].doc), detail=name in ("magic", "reserved"))
-                for name, kind in (
-                    ("previous", pa.int64()), ("write_time", pa.int64()), ("delayed_time", pa.int32()),
-                    ("physical_offset", pa.int64()), ("message_size", pa.int32()), ("topic_hash", pa.int32()),
-                    ("magic", pa.int32()), ("reserved", pa.int64()),
-                )
+            *columns_of(
+                UNIT, "previous", "write_time", "delayed_time", "physical_offset", "message_size", "topic_hash", nullable=True
             ),
+            *columns_of(UNIT, "magic", "reserved", nullable=True, detail=True),
             POSITION,
         ),
         "One row per unit.",
@@ -102,6 +97,7 @@ class TimerLog(FramedCodec):
         followers=1, zero_ends=True, kind="unit",
     )  # fmt: skip
     pattern = re.compile(r"(\d{20})")
+    fixed: Mapping[str, str] = {column.name: column.name for column in rows.columns if column is not POSITION}
     required = ("write_time", "delayed_time", "physical_offset", "message_size")
     systems: Mapping[int, str] = dict.fromkeys(
         (scanner.ZERO, scanner.TORN, scanner.BAD_LENGTH, scanner.BAD_RULE),
@@ -115,12 +111,7 @@ class TimerLog(FramedCodec):
         return Match.SURE if size == _SIZE and 0 <= magic <= MAGIC_MASK else Match.NO
 
     def columns(self, part: Part, names: Sequence[str], context: Any) -> Mapping[str, pa.Array]:
-        out = {}
-        for name in names:
-            kind = self.rows[name].type
-            dtype = ">i8" if kind == pa.int64() else ">i4"
-            out[name] = numbers(kind, fixed_at(part.data, part.start + UNIT.offset(name), dtype))
-        return out
+        return {}
 
     def form(
         self, rows: pa.RecordBatch, at: int, positions: Int64s | None, context: Any
@@ -149,11 +140,7 @@ WHEEL = FixedCodec(
     pattern=re.compile("timerwheel"),
     columns=(
         Column("slot", pa.int64(), "number of the slot", nullable=False),
-        Column("time", pa.int64(), str(SLOT["time"].doc), nullable=False),
-        Column("first_position", pa.int64(), "offset of its oldest unit in the timer log", nullable=False),
-        Column("last_position", pa.int64(), "offset of its newest unit", nullable=False),
-        Column("count", pa.int32(), "number of units in the slot", nullable=False),
-        Column("magic", pa.int32(), "0", nullable=False),
+        *columns_of(SLOT),
     ),
     wrong=_wrong,
     system="on start a broker corrects the wheel from the timer log",

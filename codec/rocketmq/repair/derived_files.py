@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,7 @@ from logwright.codec.base import Codec
 from logwright.codec.describe import dtype_of
 from logwright.codec.fault import DamageError, Severity
 from logwright.codec.frames.codec import Part
-from logwright.codec.frames.walk import Hole, ListedFile, Stretch, Walk
+from logwright.codec.frames.walk import Hole, walk_listed
 from logwright.codec.option import Options
 from logwright.codec.rocketmq.check.index import IndexCheck
 from logwright.codec.rocketmq.check.timer import timer_faults
@@ -35,7 +36,7 @@ from logwright.codec.rocketmq.repair.timer import Timer
 from logwright.codec.rocketmq.startup.message import SCHEDULE_TOPIC
 from logwright.codec.rocketmq.startup.message_store import StoreConfig
 from logwright.codec.rocketmq.store import tree
-from logwright.codec.rocketmq.store.log import UNITS, is_empty, log_frames, messages_of, units_of
+from logwright.codec.rocketmq.store.log import UNITS, is_empty, log_frames, units_of
 from logwright.codec.store.build import Piece
 from logwright.codec.store.extents import Extent
 from logwright.codec.store.listing import Listing, Plan
@@ -91,7 +92,7 @@ class DerivedFiles:
         for entry in self._listing.entries():
             if tree.first(entry.name) != tree.INDEX:
                 continue
-            if tree.base_of(entry.name) is None or not self._sound(entry.name, INDEX, size, {"slots": slots}):
+            if tree.base_of(entry.name) is None or not self._sound(entry.name, INDEX, size, slots=slots):
                 return False
         return self._leads_to_keys(result)
 
@@ -126,9 +127,9 @@ class DerivedFiles:
         ):
             return False
         logs = [name for name in timer if tree.first(name) == tree.TIMER]
-        if not all(self._sound(name, TIMER_LOG, size, {}) for name in logs):
+        if not all(self._sound(name, TIMER_LOG, size) for name in logs):
             return False
-        if self._sizes.get(tree.WHEEL) and not self._sound(tree.WHEEL, WHEEL, WHEEL_SIZE, {}):
+        if self._sizes.get(tree.WHEEL) and not self._sound(tree.WHEEL, WHEEL, WHEEL_SIZE):
             return False
         return not any(timer_faults(self._listing, self._options[tree.TIMER_PRECISION.name]))
 
@@ -229,7 +230,7 @@ class DerivedFiles:
 
     def _sound_extension(self, name: str) -> bool:
         """Return whether a broker loads a file of `consumequeue_ext`, and it is undamaged."""
-        return tree.is_padded(name) and self._sound(name, EXT, self._config.ext_size, {})
+        return tree.is_padded(name) and self._sound(name, EXT, self._config.ext_size)
 
     def _leads_to_keys(self, result: Listing) -> bool:
         """Return whether the entries of all index files lead to messages of the result with their keys."""
@@ -243,17 +244,13 @@ class DerivedFiles:
             return False  # a broker refuses a message; deriving the index names it
         return not list(check.finish())
 
-    def _sound(self, name: str, codec: Codec, size: int, hints: Mapping[str, int]) -> bool:
+    def _sound(self, name: str, codec: Codec, size: int, **hints: Any) -> bool:
         """Return whether a file has the expected size and no damage."""
         if self._sizes[name] != size:
             return False
-        context = codec.context(name.rpartition("/")[2], Options(codec.options), **hints)
-        for item in Walk(ListedFile(self._listing, name, size), codec, context):
-            if isinstance(item, Hole) and item.fault.severity is not Severity.INFO:
-                return False
-            if isinstance(item, Stretch) and any(
-                fault.severity is not Severity.INFO for fault in item.faults
-            ):
+        for item in walk_listed(self._listing, name, size, codec, **hints):
+            faults = [item.fault] if isinstance(item, Hole) else item.faults
+            if any(fault.severity is not Severity.INFO for fault in faults):
                 return False
         return True
 
@@ -306,4 +303,4 @@ def derived_pieces(
 def _parts(listing: Listing) -> Iterator[tuple[str, Part]]:
     for entry in tree.logs(listing):
         for window, frames in log_frames(listing, entry, check=False):
-            yield entry.name, messages_of(window, frames)
+            yield entry.name, Part.main(window, frames)

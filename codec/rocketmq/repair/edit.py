@@ -16,52 +16,25 @@ from logwright.codec.fault import UsageError
 from logwright.codec.frames.codec import Part
 from logwright.codec.java import java_string
 from logwright.codec.option import Options
+from logwright.codec.rocketmq.formats.commitlog import layout
 from logwright.codec.rocketmq.formats.commitlog.codec import CODEC as LOG
-from logwright.codec.rocketmq.formats.commitlog.layout import (
-    BODY,
-    BORN_V6,
-    COMPRESSED,
-    CRC_MASK,
-    DIGITS,
-    INNER_BATCH,
-    MAX_PROPERTIES,
-    MESSAGE,
-    PREPARED,
-    ROLLBACK,
-    SMALLEST,
-    STORE_V6,
-    TRAILER,
-    TRANSACTION,
-    V6_EXTRA,
-    body_crc,
-    has_trailer,
-)
+from logwright.codec.rocketmq.formats.commitlog.layout import MESSAGE, TRAILER, has_trailer
 from logwright.codec.rocketmq.formats.commitlog.read import replacements
 from logwright.codec.rocketmq.repair.derived_files import derived_pieces
 from logwright.codec.rocketmq.repair.fillers import filler, placeholder
 from logwright.codec.rocketmq.repair.repair import StoreRepair
 from logwright.codec.rocketmq.store import tree
-from logwright.codec.rocketmq.store.log import LostMessage, log_frames, messages_of
+from logwright.codec.rocketmq.store.log import LostMessage, log_frames
 from logwright.codec.store.build import Piece
 from logwright.codec.store.extents import Copy, Extent
 from logwright.codec.store.listing import Entry, Listing, Plan
 from logwright.codec.store.overlay import Overlay
 
-_COMPRESSION_BITS = COMPRESSED | 0x700
-
-
-def edit(listing: Listing, plan: Plan, change: Change, options: Options) -> RepairPlan:
-    """See `codec.capability.Edit`."""
-    wrong = [name for name in change.values if name != "body"]
-    if wrong:
-        raise UsageError(
-            f"{wrong[0]} cannot be redacted", advice="Only the body can: pass columns=body (--columns body)"
-        )
-    return StoreEdit(listing, plan, change, options)
+_COMPRESSION_BITS = layout.COMPRESSED | 0x700
 
 
 class StoreEdit(RepairPlan):
-    """An edited store."""
+    """An edited store. See `codec.capability.Edit`."""
 
     def __init__(self, listing: Listing, plan: Plan, change: Change, options: Options) -> None:
         super().__init__(listing)
@@ -89,7 +62,7 @@ class StoreEdit(RepairPlan):
         at = 0
         context = LOG.context(entry.name.rpartition("/")[2], Options(LOG.options))
         for window, frames in log_frames(self.listing, entry):
-            part = messages_of(window, frames)
+            part = Part.main(window, frames)
             rows = LOG.batch(part, self._change.columns, context)
             drop = self._change.drops(rows)
             present = ~replacements(part)
@@ -107,63 +80,61 @@ class StoreEdit(RepairPlan):
                     )
                 out += [Copy(entry.name, at, start), new]
                 at = stop
+                own = _as_lost(data)
                 self.cut.append(
-                    Removed.edited(entry.name, start, stop, int(drop[i]), int(redact[i]), _where(part, i))
+                    Removed.edited(entry.name, start, stop, int(drop[i]), int(redact[i]), own.until(own))
                 )
         return OutputFile(entry.name, [*out, Copy(entry.name, at, entry.size)], entry.name)
 
 
-def _where(part: Part, i: int) -> dict[str, object]:
-    data = part.data[int(part.start[i]) : int(part.end[i])].tobytes()
+def _as_lost(data: bytes) -> LostMessage:
+    """Describe a message that will be lost."""
     fields = MESSAGE.unpack(data, 0, len(data))[0]
-    number = fields["queue_offset"]
-    return {
-        "topic": java_string(fields["topic"]), "queue_id": fields["queue_id"], "first_offset": number, "last_offset": number,
-    }  # fmt: skip
+    topic = java_string(fields["topic"])
+    return LostMessage(
+        fields["physical_offset"], len(data), topic, fields["queue_id"], fields["queue_offset"]
+    )
 
 
 def emptied(data: bytes) -> bytes | None:
     """Return the placeholder of a message, or a filler if the message is in no queue."""
     fields = MESSAGE.unpack(data, 0, len(data))[0]
-    phy, stored = fields["physical_offset"], fields["store_timestamp"]
-    topic = java_string(fields["topic"])
-    if fields["sys_flag"] & TRANSACTION not in (PREPARED, ROLLBACK):
-        lost = LostMessage(phy, len(data), topic, fields["queue_id"], fields["queue_offset"])
-        return placeholder(lost, stored)
-    return filler(phy, len(data), stored)
+    if fields["sys_flag"] & layout.TRANSACTION not in (layout.PREPARED, layout.ROLLBACK):
+        return placeholder(_as_lost(data), fields["store_timestamp"])
+    return filler(fields["physical_offset"], len(data), fields["store_timestamp"])
 
 
 def redacted(data: bytes, body: bytes) -> bytes | None:
     """Return a message with another body, uncompressed, in the same number of bytes; None if there is no room for it."""
     fields = MESSAGE.unpack(data, 0, len(data))[0]
     flags = fields["sys_flag"]
-    if flags & INNER_BATCH:
+    if flags & layout.INNER_BATCH:
         raise UsageError("the body of an inner batch cannot be redacted", advice="Drop the message")
-    at = BODY + sum(V6_EXTRA for bit in (BORN_V6, STORE_V6) if flags & bit)
+    at = layout.BODY + sum(layout.V6_EXTRA for bit in (layout.BORN_V6, layout.STORE_V6) if flags & bit)
     spare = fields["body_length"] - len(body)
     if spare < 0:
         return None
     properties = fields["properties"]
     middle = data[at + fields["body_length"] : len(data) - len(properties) - 2]  # the topic with its length
     rest = b""
-    if spare >= SMALLEST:
+    if spare >= layout.SMALLEST:
         rest = filler(fields["physical_offset"] + len(data) - spare, spare, fields["store_timestamp"]) or b""
         spare = 0
     trailer = properties[-TRAILER:] if has_trailer(np.frombuffer(data, np.uint8), 0, len(data)) else b""
     # A broker ignores empty properties.
     properties = properties[: len(properties) - len(trailer)] + b"\x02" * spare + trailer
-    if len(properties) > MAX_PROPERTIES:
+    if len(properties) > layout.MAX_PROPERTIES:
         return None
     head = bytearray(data[: at - 4])
     for name, value in (
         ("total_size", len(data) - len(rest)),
-        ("body_crc", body_crc(body)),
-        ("sys_flag", flags & ~_COMPRESSION_BITS if flags & COMPRESSED else flags),
+        ("body_crc", layout.body_crc(body)),
+        ("sys_flag", flags & ~_COMPRESSION_BITS if flags & layout.COMPRESSED else flags),
     ):
         start = MESSAGE.offset(name)
         head[start : start + 4] = value.to_bytes(4, "big")
     head += len(body).to_bytes(4, "big") + body + middle + len(properties).to_bytes(2, "big") + properties
     if trailer:
-        crc = zlib.crc32(head[:-TRAILER]) & CRC_MASK
-        head[-1 - DIGITS : -1] = f"{crc:0{DIGITS}d}"[::-1].encode()
+        crc = zlib.crc32(head[:-TRAILER]) & layout.CRC_MASK
+        head[-1 - layout.DIGITS : -1] = f"{crc:0{layout.DIGITS}d}"[::-1].encode()
     return bytes(head) + rest

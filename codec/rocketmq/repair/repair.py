@@ -248,7 +248,8 @@ class StoreResult(RepairPlan):
 
     def _pieces(self, file: LogFile, *, last: bool) -> Iterator[Extent]:
         size, at = self.repair.config.log_size, 0
-        if file.whole and file.size == size and (file.blank == file.end or (last and self._clean_tail(file))):
+        ends = file.blank == file.end or (last and is_empty(self.listing, file.name, file.end, file.size))
+        if file.whole and file.size == size and ends:
             self._sources[file.name] = [(0, size)]
             self._stored = file.stored
             yield from self._copied(file, replace(file.runs[0], stop=size), 0)
@@ -313,9 +314,6 @@ class StoreResult(RepairPlan):
             if start < run.stop:
                 yield run, start
                 at = run.stop
-
-    def _clean_tail(self, file: LogFile) -> bool:
-        return is_empty(self.listing, file.name, file.end, file.size)
 
     def _fill(self, phy: int, size: int, stored: int, to_end: bool, *, tile: bool = True) -> list[Extent]:
         """Return messages that replace `size` bytes. With `to_end` the bytes are the end of a file, which may be a blank record."""

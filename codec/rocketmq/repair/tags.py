@@ -54,10 +54,9 @@ def corrected(message: bytes, tags: bytes | None) -> bytes | None:
     flips = [(int(i), int(changes[i].argmax()), int(changes[i].max())) for i in alike.tolist()]
     if len(flips) != 1 or flips[0][2].bit_count() != 1:
         return None
-    out, at = bytearray(message), start + flips[0][0] + flips[0][1] - 1
-    if not start <= at < len(out):
-        return None
-    out[at] ^= flips[0][2]
+    # The separators that were added to the data are not flipped: they are equal to those of the pair.
+    out = bytearray(message)
+    out[start + flips[0][0] + flips[0][1] - 1] ^= flips[0][2]
     return bytes(out)
 
 

@@ -16,8 +16,7 @@ import numpy as np
 from logwright.codec.frames.codec import Part
 from logwright.codec.rocketmq.dispatch import dispatches
 from logwright.codec.rocketmq.formats.commitlog.layout import MESSAGE
-from logwright.codec.rocketmq.formats.page import PAGE
-from logwright.codec.rocketmq.formats.page import TIMER_CHECK as CHECK
+from logwright.codec.rocketmq.formats.page import PAGE, TIMER_CHECK
 from logwright.codec.rocketmq.formats.timer import BLANK, SLOT, UNIT, WHEEL_SIZE
 from logwright.codec.rocketmq.repair.fillers import TIMER_TOPIC
 from logwright.codec.rocketmq.startup.message import integer, properties_of, string_hash
@@ -32,7 +31,7 @@ _MARGIN = 60_000
 """Without timercheck, messages due up to this many milliseconds before the last message of the store are still to be delivered."""
 _DEFAULT, _ROLL, _DELETE = 1, 2, 4
 """Bits of the magic of a unit."""
-_FIELDS = CHECK.tables["rows"].names()
+(_CHECK,) = TIMER_CHECK.structures
 
 
 @dataclass(frozen=True)
@@ -120,8 +119,7 @@ class Timer:
             "last_read_time": read, "last_timer_log_flush_pos": len(log), "last_timer_queue_offset": self._next,
             "master_timer_queue_offset": self._next,
         }  # fmt: skip
-        data = b"".join(check[name].to_bytes(8, "big", signed=True) for name in _FIELDS)
-        yield tree.TIMER_CHECK, [data.ljust(PAGE, b"\0")]
+        yield tree.TIMER_CHECK, [_CHECK.pack(check).ljust(PAGE, b"\0")]
 
     def _log(self, messages: Iterable[TimerMessage], read: int) -> tuple[bytes, dict[int, dict[str, int]]]:
         """Return the timer log, and its slots by time."""
@@ -169,10 +167,8 @@ def _stored(listing: Listing) -> dict[str, int]:
     """Return the fields of timercheck. Missing ones are 0."""
     present = any(entry.name == tree.TIMER_CHECK for entry in listing.entries())
     data = (listing.read(tree.TIMER_CHECK) if present else b"").ljust(PAGE, b"\0")
-    values = (
-        max(int.from_bytes(data[8 * i : 8 * i + 8], "big", signed=True), 0) for i in range(len(_FIELDS))
-    )
-    return dict(zip(_FIELDS, values, strict=True))
+    fields, _ = _CHECK.unpack(data)
+    return {name: max(value, 0) for name, value in fields.items() if name != "rest"}
 
 
 def _wheel(slots: Iterable[dict[str, int]]) -> Iterator[Extent]:

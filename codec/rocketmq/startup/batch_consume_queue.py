@@ -34,6 +34,10 @@ def search(offsets: Sequence[int], number: int) -> int | None:
     return None
 
 
+def _is_good(unit: tuple[int, ...]) -> bool:
+    return unit[0] >= 0 and unit[1] > 0 and unit[4] >= 0 and unit[5] > 0
+
+
 class BatchConsumeQueue:
     """A batch consume queue. `max_phy` is the physical offset of the last message."""
 
@@ -49,7 +53,7 @@ class BatchConsumeQueue:
     def _good(self, file: MappedFile) -> Iterator[tuple[int, ...]]:
         """Yield the units of a file up to the first invalid one."""
         for unit in _UNIT.iter_unpack(file.read(0, file.size // SIZE * SIZE)):
-            if unit[0] < 0 or unit[1] <= 0 or unit[4] < 0 or unit[5] <= 0:
+            if not _is_good(unit):
                 return
             yield unit
 
@@ -87,8 +91,7 @@ class BatchConsumeQueue:
             file = self.queue.files[-1]
             file.wrote = 0
             for i, unit in enumerate(_UNIT.iter_unpack(file.read(0, file.size // SIZE * SIZE))):
-                good = unit[0] >= 0 and unit[1] > 0 and unit[4] >= 0 and unit[5] > 0
-                if (i and not good) or unit[0] >= phy_end:
+                if (i and not _is_good(unit)) or unit[0] >= phy_end:
                     break
                 file.wrote += SIZE
                 self.max_phy = unit[0]

@@ -18,6 +18,14 @@ _HEADER = struct.Struct(">4q2i")
 _ENTRY = struct.Struct(">iqii")
 _INT_MAX = (1 << 31) - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST_TIME = 253_402_300_799_999
+"""The last millisecond of the year 9999."""
+
+
+def next_number(stored: int, newest: int) -> int:
+    """Return the number in the name of a new index file after the file `newest`: a store time in milliseconds, with a four-digit year."""
+    moment = _EPOCH + timedelta(milliseconds=min(max(stored, 0), _LAST_TIME))
+    return max(int(moment.strftime("%Y%m%d%H%M%S%f")[:-3]), newest + 1)
 
 
 def key_hash(topic: str, key: str) -> int:
@@ -146,8 +154,7 @@ class IndexService:
         """Return the file for the next entry. Create the file if needed."""
         if self.files and not self.files[-1].full:
             return self.files[-1]
-        time = (_EPOCH + timedelta(milliseconds=min(max(stored, 0), 1 << 47))).strftime("%Y%m%d%H%M%S%f")[:-3]
-        self.newest = max(int(time), self.newest + 1)
+        self.newest = next_number(stored, self.newest)
         name = f"index/{self.newest:017d}"
         self.overlay.create(name, self.size)
         file = IndexFile(MappedFile(self.overlay, name, 0, self.size), self.slots, self.entries)

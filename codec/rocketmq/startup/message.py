@@ -8,17 +8,8 @@ import zlib
 from dataclasses import dataclass, field
 
 from logwright.codec.java import int64, java_string
-from logwright.codec.rocketmq.formats.commitlog.layout import (
-    BLANK_MAGIC,
-    BORN_V6,
-    CRC_MASK,
-    CRC_NAME,
-    STORE_V6,
-    TRAILER,
-    TRANSACTION,
-    V1,
-    V2,
-)
+from logwright.codec.rocketmq.formats.commitlog import layout
+from logwright.codec.rocketmq.formats.commitlog.layout import BORN_V6, CRC_MASK, STORE_V6
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 _DIGITS, _LONGEST = re.compile(r"[+-]?[0-9]+"), 4000
@@ -171,9 +162,9 @@ def check(buffer: Buffer, rules: Rules, *, crc: bool, left: int | None = None) -
         total, magic = struct.unpack_from(">iI", buffer)
         if rules.sized and left - 4 < total - 4:
             return Refused(-1, "")
-        if magic == BLANK_MAGIC:
+        if magic == layout.BLANK_MAGIC:
             return BLANK
-        if magic != V1 and not (magic == V2 and rules.v2):
+        if magic != layout.V1 and not (magic == layout.V2 and rules.v2):
             return Refused(-1, f"found a illegal magic code 0x{magic:x}")
         return _check(buffer, rules, crc=crc)
     except (struct.error, IndexError, ValueError, ArithmeticError):
@@ -194,7 +185,7 @@ def _check(buffer: Buffer, rules: Rules, *, crc: bool) -> Message | Refused:
             if computed != body_crc:
                 return Refused(-1, f"CRC check failed. bodyCRC={computed}, currentCRC={body_crc}")
         at += body_length
-    width = 2 if magic == V2 else 1
+    width = 2 if magic == layout.V2 else 1
     topic_length = int.from_bytes(_bytes(buffer, at, width), "big", signed=True)
     topic = java_string(_bytes(buffer, at + width, topic_length))
     at += width + topic_length
@@ -205,10 +196,10 @@ def _check(buffer: Buffer, rules: Rules, *, crc: bool) -> Message | Refused:
     if length > 0:
         properties = properties_of(_bytes(buffer, at, length))
         if crc and rules.force_property_crc:
-            expected = zlib.crc32(buffer[: total - TRAILER]) & CRC_MASK
-            if properties.get(CRC_NAME, "")[::-1].lstrip("0") != str(expected).lstrip(
+            expected = zlib.crc32(buffer[: total - layout.TRAILER]) & CRC_MASK
+            if properties.get(layout.CRC_NAME, "")[::-1].lstrip("0") != str(expected).lstrip(
                 "0"
-            ) or not properties.get(CRC_NAME):
+            ) or not properties.get(layout.CRC_NAME):
                 return Refused(-1, "CRC check failed")
         tags_code = string_hash(properties.get("TAGS", ""))
         if topic == SCHEDULE_TOPIC and "DELAY" in properties:
@@ -223,7 +214,7 @@ def _check(buffer: Buffer, rules: Rules, *, crc: bool) -> Message | Refused:
             total,
             f"[BUG]read total count not equals msg total size. totalMsgSize={total}, readTotalCount={size}",
         )
-    kind = flags & TRANSACTION
+    kind = flags & layout.TRANSACTION
     message = Message(topic, queue_id, phy, total, tags_code, stored, queue_offset, kind, properties)
     # A broker parses these properties of every message, and refuses the message if they are not numbers.
     batch_of(message)
@@ -245,10 +236,10 @@ def decode(buffer: Buffer, *, v2: bool) -> bytes | None:
     out = bytearray(buffer)
     try:
         _, magic, _, _, _, _, _, flags, _ = _FIXED.unpack_from(buffer)
-        if v2 and magic not in (V1, V2):
+        if v2 and magic not in (layout.V1, layout.V2):
             return None
         if not v2:
-            struct.pack_into(">I", out, 4, V1)
+            struct.pack_into(">I", out, 4, layout.V1)
         at = _FIXED.size
         for bit in (BORN_V6, STORE_V6):
             at += 16 if flags & bit else 4
@@ -260,7 +251,7 @@ def decode(buffer: Buffer, *, v2: bool) -> bytes | None:
         if length < 0:
             struct.pack_into(">i", out, at + 12, 0)
         at += 16 + len(_bytes(buffer, at + 16, max(length, 0)))
-        width = 2 if magic == V2 and v2 else 1
+        width = 2 if magic == layout.V2 and v2 else 1
         topic = int.from_bytes(_bytes(buffer, at, width), "big", signed=True)
         at += width + len(_bytes(buffer, at + width, topic))
         (length,) = struct.unpack_from(">h", buffer, at)

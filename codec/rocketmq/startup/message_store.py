@@ -88,15 +88,6 @@ class Version:
         return self.number >= (5, 3, 2)
 
 
-@dataclass(frozen=True)
-class Served:
-    """A unit that a pull returns, with its queue."""
-
-    topic: str
-    queue_id: int
-    unit: Unit
-
-
 def _is_file_name(topic: str) -> bool:
     """Return whether a folder can have this name."""
     return "\0" not in topic and all(len(part.encode()) <= _NAME for part in topic.split("/"))
@@ -448,14 +439,15 @@ class MessageStore:
             return [], str(error), number + 1
         return picked, status, following
 
-    def read_all(self) -> Iterator[Served]:
-        """Pull every queue from its first offset to its last. A gap of any length takes a bounded number of pulls."""
-        for (topic, queue_id), queue in sorted(self.queues.items()):
+    def read_all(self) -> Iterator[tuple[tuple[str, int], Unit]]:
+        """Pull every queue from its first offset to its last, and yield the units with their queues. A gap of any length takes a bounded
+        number of pulls."""
+        for key, queue in sorted(self.queues.items()):
             number = queue.min_offset
             while number < queue.max_offset:
                 units, status, following = self.pull(queue, number)
                 for unit in units:
-                    yield Served(topic, queue_id, unit)
+                    yield key, unit
                 if following <= number or status == "OFFSET_FOUND_NULL":
                     following = queue.skip(max(following, number + 1))
                 number = following

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any
 
@@ -24,8 +24,6 @@ from logwright.codec.engine.startup import (
 )
 from logwright.codec.fault import UsageError
 from logwright.codec.frames.codec import Part
-from logwright.codec.frames.scanner import MAIN
-from logwright.codec.frames.walk import ListedFile, Walk, good_frames
 from logwright.codec.option import Options
 from logwright.codec.rocketmq.formats.commitlog.codec import CODEC as LOG
 from logwright.codec.rocketmq.formats.commitlog.layout import PREPARED, ROLLBACK, TRANSACTION
@@ -34,6 +32,7 @@ from logwright.codec.rocketmq.startup.mapped_file import LoadError
 from logwright.codec.rocketmq.startup.message_store import MessageStore, Version
 from logwright.codec.rocketmq.startup.timer import load_timer
 from logwright.codec.rocketmq.store import tree
+from logwright.codec.rocketmq.store.log import log_frames
 from logwright.codec.rocketmq.store.views import QUEUES, consumer_offsets
 from logwright.codec.store.extents import Copy
 from logwright.codec.store.listing import Listing
@@ -56,8 +55,8 @@ class ServedStore(Served):
     def messages(self) -> Int64s:
         """The physical offset and size of each message that consumers get, in log order, without duplicates."""
         spans = array("q")
-        for served in self.store.read_all():
-            spans.extend((served.unit.phy, served.unit.size))
+        for _, unit in self.store.read_all():
+            spans.extend((unit.phy, unit.size))
         phy, size = np.frombuffer(spans, np.int64).reshape(-1, 2).T
         order = np.lexsort((size, phy))
         new = np.ones(len(order), np.bool_)
@@ -75,40 +74,28 @@ class ServedStore(Served):
             "log_end": store.max_phy,
         }
         warnings = []
-        if self._overwrites:
+        if any((phy >= store.max_phy).any() for _, phy in self._salvaged()):
             reason = f": {store.ended}" if store.ended else ""
             warnings.append(f"the log ends at {store.max_phy}{reason}; later messages will be overwritten")
         return Answers(len(self.messages), serves, warnings=tuple(warnings))
 
-    @cached_property
-    def _overwrites(self) -> bool:
-        """Return whether undamaged messages follow the end of the log."""
-        return any((phy >= self.store.max_phy).any() for _, phy, *_ in self._salvaged())
-
-    def _salvaged(self) -> Iterator[tuple[Part, Any, Any]]:
-        """Yield the undamaged messages on disk that belong in a queue, with physical offsets and sizes."""
+    def _salvaged(self) -> Iterator[tuple[Part, Int64s]]:
+        """Yield the undamaged messages on disk that belong in a queue, with their physical offsets."""
         below = self.overlay.below
         for entry in tree.logs(below):
-            name = entry.name.rpartition("/")[2]
-            context = LOG.context(name, Options(LOG.options))
             base = tree.base_of(entry.name) or 0
-            for window, frames in good_frames(Walk(ListedFile(below, entry.name, entry.size), LOG, context)):
-                kind = frames.header["sys_flag"].astype(np.int64) & TRANSACTION
-                picked = frames.pick(
-                    (frames.header["frame_kind"] == MAIN) & (kind != PREPARED) & (kind != ROLLBACK)
-                )
-                if len(picked):
-                    part = Part(window.data, picked.start, picked.end, picked.header, window.offset)
-                    yield part, picked.start + window.offset + base, picked.end - picked.start
+            for window, frames in log_frames(below, entry):
+                part = Part.main(window, frames)
+                kind = part.head["sys_flag"] & TRANSACTION
+                part = part.pick((kind != PREPARED) & (kind != ROLLBACK))
+                if len(part):
+                    yield part, part.start + part.offset + base
 
     def lost(self) -> Iterator[LostRows]:
         served = self.messages[:, 0]
-
-        def pieces() -> Iterator[Any]:
-            for part, phy, _ in self._salvaged():
-                yield ~np.isin(phy, served), _LostRange(part, phy)
-
-        yield from lost_runs(pieces())
+        return lost_runs(
+            (~np.isin(phy, served), partial(_lost_range, part, phy)) for part, phy in self._salvaged()
+        )
 
     def parts(self, view: str) -> None:
         if view not in ("messages", "queues"):
@@ -130,10 +117,9 @@ class ServedStore(Served):
         """Yield the queues as a broker serves them."""
         offsets = consumer_offsets(self.overlay)
         reads: dict[tuple[str, int], tuple[int, int, int]] = {}
-        for served in self.store.read_all():
-            unit = served.unit
-            count, first_phy, _ = reads.get((served.topic, served.queue_id), (0, unit.phy, 0))
-            reads[served.topic, served.queue_id] = count + unit.count, first_phy, unit.phy
+        for key, unit in self.store.read_all():
+            count, first_phy, _ = reads.get(key, (0, unit.phy, 0))
+            reads[key] = count + unit.count, first_phy, unit.phy
         for key, queue in sorted(self.store.queues.items()):
             count, first, last = reads.get(key, (0, None, None))
             low, high = queue.min_offset, queue.max_offset
@@ -160,34 +146,16 @@ class ServedStore(Served):
         repair.ids = {"last_physical_offset": int(self.messages[-1, 0]) if len(self.messages) else -1}
 
 
-class _LostRange:
-    """Describes a range of lost messages."""
-
-    def __init__(self, part: Part, phy: Any) -> None:
-        self.part, self.phy = part, phy
-
-    def __call__(self, start: int, stop: int) -> dict[str, Any]:
-        topics = Messages(self.part.pick(slice(start, stop)), 1).column_topic().unique().to_pylist()
-        where: dict[str, Any] = {
-            "first_physical_offset": int(self.phy[start]),
-            "last_physical_offset": int(self.phy[stop - 1]),
-        }
-        return {"topic": topics[0], **where} if len(topics) == 1 else where
+def _lost_range(part: Part, phy: Int64s, start: int, stop: int) -> dict[str, Any]:
+    """Describe a range of lost messages."""
+    topics = Messages(part.pick(slice(start, stop)), 1).topics()
+    where = {"first_physical_offset": int(phy[start]), "last_physical_offset": int(phy[stop - 1])}
+    return {"topic": topics[0], **where} if len(topics) == 1 else where
 
 
 def rows_of(messages: Sequence[bytes], columns: Sequence[str], options: Options) -> pa.RecordBatch:
     """Return messages as rows. Checksums are not verified, as in a client."""
-    data = np.frombuffer(b"".join(messages), np.uint8)
-    ends = np.cumsum([len(message) for message in messages])
-    starts = ends - [len(message) for message in messages]
-    heads = np.concatenate(
-        [LOG._head(data, int(start), len(message)) for start, message in zip(starts, messages, strict=True)]
-    )
-    part = Part(data, starts, ends, heads, 0)
-    context = LOG.context(
-        "", Options(LOG.options, {"max.decompressed.bytes": options["max.decompressed.bytes"]})
-    )
-    return LOG.batch(part, columns, context)
+    return LOG.batch(LOG.part_of(messages), columns, LOG.context("", options.only(LOG.options)))
 
 
 def start(overlay: Overlay, settings: Settings) -> ServedStore | Refused:

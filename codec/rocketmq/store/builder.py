@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -37,7 +36,6 @@ _PART = 2 << 20
 """Bytes of messages that are encoded at a time."""
 _LEAST_LEFT = 8
 """Bytes left free after the last message of a file, for a blank record."""
-STAGED = "commitlog/rows"
 OFFSETS = Option(
     "offsets", "keep", "Queue offsets. keep: those of the column queue_offset, if given; assign: continue each queue's offsets",
     str, choices=("keep", "assign"),
@@ -62,7 +60,7 @@ def resume(listing: Listing | None, options: Options) -> State:
     """Return the state of a store. Raises `UsageError` if a broker would not continue it unchanged."""
     if listing is None:
         return State(tree.config_of_new(options))
-    config = tree.config_of(listing, Options(tree.READ_OPTIONS, _read_options(options)))
+    config = tree.config_of(listing, options.only(tree.READ_OPTIONS))
     names = {entry.name for entry in listing.entries()}
     if tree.ABORT in names:
         raise UsageError(
@@ -156,11 +154,6 @@ def _last_keys(listing: Listing, count: int, slots: int) -> list[bytes]:
         data = listing.read(name, entry_at(slots, first), SIZE * (last + 1 - first))
         out += [data[at : at + 12] for at in range(len(data) - SIZE, -1, -SIZE)]
     return out
-
-
-def _read_options(options: Options) -> dict[str, Any]:
-    known = {option.name for option in tree.READ_OPTIONS}
-    return {name: value for name, value in options.to_dict().items() if name in known and value is not None}
 
 
 class StoreBuilder:

@@ -5,18 +5,14 @@ A broker creates the next commit log file in advance, so the last file may not h
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any
 
-from logwright.codec.capability import Settled
-from logwright.codec.engine.fold import Fold
+from logwright.codec.capability import Follow, parse_bound
 from logwright.codec.fault import UsageError
 from logwright.codec.option import Option, Options
 from logwright.codec.rocketmq.store import tree
 from logwright.codec.store.listing import Listing, Plan
 from logwright.codec.store.view import Part
-from logwright.codec.window import Frames
 
 VIEW, POSITION = "messages", "physical_offset"
 IN_ORDER = "messages in order"
@@ -25,34 +21,25 @@ _HEAD = 8
 """Bytes of a message up to the end of its magic code."""
 
 
-def _bound(text: Any) -> str | int:
-    """Parse a start or an end. Raises `ValueError`."""
-    if text in ("earliest", "latest"):
-        return str(text)
-    try:
-        return int(text)
-    except (TypeError, ValueError):
-        raise ValueError("expected earliest, latest or a number") from None
-
-
 OPTIONS: tuple[Option, ...] = (
     Option(
         "startingPhysicalOffset",
         "earliest",
         "earliest, latest, or a physical offset. A stream continues from its checkpoint",
-        _bound,
+        parse_bound,
     ),
     Option(
         "endingPhysicalOffset",
         "latest",
         "The end (exclusive), in the same form. Not for streams",
-        _bound,
+        parse_bound,
     ),
 )
 
 
-class StoreFollow:
+class StoreFollow(Follow):
     options = OPTIONS
+    range_options = ("startingPhysicalOffset", "endingPhysicalOffset")
 
     def followed(self, view: str | None, options: Options) -> tuple[str, str]:
         if view not in (None, VIEW):
@@ -61,40 +48,14 @@ class StoreFollow:
             )
         return VIEW, POSITION
 
-    def leaves_out(self, options: Options) -> Sequence[str]:
-        return ()
-
-    def wanted(self, name: str, options: Options) -> bool:
-        return True
-
-    def sequences(self, plan: Plan, view: str) -> Mapping[str, Plan]:
-        return {"": plan}
-
     def begins(self, plan: Plan, view: str) -> int:
         return int(plan.facts["first_physical_offset"] or 0)
-
-    def span(
-        self, listing: Listing, plan: Plan, view: str, options: Options, end: int, *, stream: bool
-    ) -> tuple[int, int]:
-        if stream and options["endingPhysicalOffset"] != "latest":
-            raise UsageError(
-                "endingPhysicalOffset is not for streams, which have no end", advice="Remove the option"
-            )
-        known = {"earliest": self.begins(plan, view), "latest": end}
-        low, high = (options[name] for name in ("startingPhysicalOffset", "endingPhysicalOffset"))
-        return known.get(low, low), known.get(high, high)
-
-    def fold(self, view: str) -> Fold[Settled] | None:
-        return None
 
     def read_view(self, view: str) -> str:
         return IN_ORDER
 
     def in_advance(self, listing: Listing, part: Part) -> bool:
         return not any(listing.read(part.file, 0, _HEAD))
-
-    def unfinished(self, frames: Frames) -> bool:
-        return False
 
 
 def bounds(listing: Listing) -> dict[str, tuple[int, int | None]]:

@@ -15,7 +15,6 @@ import numpy as np
 
 from logwright.codec.base import Match
 from logwright.codec.fault import Fault, Kind, LogwrightError, Severity
-from logwright.codec.layout import Layout
 from logwright.codec.option import STARTS, Options, used_by
 from logwright.codec.rocketmq.check.store import ADVICE
 from logwright.codec.rocketmq.formats.commitlog.codec import BODY_LIMIT, FILE_SIZE
@@ -26,10 +25,10 @@ from logwright.codec.rocketmq.formats.timer import WHEEL_SIZE
 from logwright.codec.rocketmq.startup.message import integer
 from logwright.codec.rocketmq.store import builder, tree, views
 from logwright.codec.rocketmq.store.log import UNITS
-from logwright.codec.store.build import Builder, Parts, Placement, Stage
+from logwright.codec.store.build import Builder
 from logwright.codec.store.listing import Entry, Listing, Plan, PlannedFile, Role, folders_of
 from logwright.codec.store.roots import Root
-from logwright.codec.store.staged_rows import RowStager, assemble
+from logwright.codec.store.staged_rows import RowLayout
 from logwright.codec.store.view import Group, Part
 
 NAME = "rocketmq.store"
@@ -39,6 +38,7 @@ _DERIVED = {
     tree.EXT: "rocketmq.consumequeue_ext",
     tree.INDEX: "rocketmq.indexfile",
 }
+_QUEUES = (_DERIVED[tree.QUEUE], _DERIVED[tree.BATCH])
 _MAPPED = {
     "rocketmq.commitlog": FILE_SIZE,
     _DERIVED[tree.QUEUE]: tree.QUEUE_SIZE,
@@ -76,7 +76,7 @@ READ_OPTIONS = (
 )  # fmt: skip
 
 
-class Store(Layout):
+class Store(RowLayout):
     """A store. The commit log may be in one or several other directories."""
 
     name = NAME
@@ -89,6 +89,7 @@ class Store(Layout):
     root_options = tuple(option.name for option in tree.ROOTS)
     barrier = tree.BARRIER
     nouns = ("message", "file")
+    staged_file = f"{tree.LOG}/rows"
     advice = ADVICE
 
     def recognise(self, listing: Listing) -> Match:
@@ -116,6 +117,7 @@ class Store(Layout):
     def plan(self, listing: Listing, options: Options) -> Plan:
         """Plan the commit log as primary files, in numerical order, and queues and index as derived ones."""
         copies = tree.copies(listing)
+        slots, _ = tree.index_geometry(listing, options)
         files = [
             PlannedFile(
                 entry.name,
@@ -124,15 +126,8 @@ class Store(Layout):
                 note=f"a file of the same offset is {copies[entry.name]}",
             )
             if entry.name in copies
-            else self._planned(entry)
+            else self._planned(entry, slots)
             for entry in listing.entries()
-        ]
-        slots, _ = tree.index_geometry(listing, options)
-        files = [
-            PlannedFile(file.name, file.size, file.role, file.codec, {"slots": slots})
-            if file.codec == "rocketmq.indexfile"
-            else file
-            for file in files
         ]
         files.sort(
             key=lambda file: (
@@ -163,7 +158,7 @@ class Store(Layout):
         )
         return Plan(tuple(files), faults, self._facts(files, logs), missing)
 
-    def _planned(self, entry: Entry) -> PlannedFile:
+    def _planned(self, entry: Entry, slots: int) -> PlannedFile:
         name, folder = entry.name, tree.first(entry.name)
         base = tree.base_of(name)
         if name == tree.BARRIER:
@@ -174,7 +169,7 @@ class Store(Layout):
             hints = {"number": base, "hides": False}
             return PlannedFile(name, entry.size, Role.PRIMARY, "rocketmq.commitlog", hints)
         if folder == tree.INDEX and base is not None:
-            return PlannedFile(name, entry.size, Role.DERIVED, _DERIVED[folder])
+            return PlannedFile(name, entry.size, Role.DERIVED, _DERIVED[folder], {"slots": slots})
         if folder in _DERIVED and base is not None and tree.queue_of(name) is not None:
             return PlannedFile(name, entry.size, Role.DERIVED, _DERIVED[folder])
         if folder == tree.TIMER and base is not None:
@@ -186,11 +181,7 @@ class Store(Layout):
         return PlannedFile(name, entry.size, Role.FOREIGN)
 
     def _facts(self, files: Sequence[PlannedFile], logs: Sequence[Entry]) -> dict[str, Any]:
-        queues = {
-            tree.queue_of(file.name)
-            for file in files
-            if file.codec in (_DERIVED[tree.QUEUE], _DERIVED[tree.BATCH])
-        }
+        queues = {tree.queue_of(file.name) for file in files if file.codec in _QUEUES}
         names = {file.name for file in files}
         return {
             "commit_logs": len(logs),
@@ -214,21 +205,8 @@ class Store(Layout):
         """Queues and index come before the commit log, because a broker removes units past the end of the log. The checkpoint is last."""
         return sorted(names, key=lambda name: (name == tree.CHECKPOINT, tree.is_log(name), name))
 
-    def builder(
-        self,
-        listing: Listing | None,
-        name: str,
-        options: Options,
-        *,
-        staged: bool = False,
-        extra: Stage | None = None,
-    ) -> Builder:
-        return RowStager(builder.STAGED) if staged else builder.StoreBuilder(listing, options)
-
-    def assemble(
-        self, listing: Listing | None, name: str, parts: Parts, extra: Stage, options: Options
-    ) -> Placement:
-        return assemble(builder.StoreBuilder(listing, options), builder.STAGED, parts, extra, self.order)
+    def row_builder(self, listing: Listing | None, name: str, options: Options) -> Builder:
+        return builder.StoreBuilder(listing, options)
 
 
 def _file_name(name: str) -> str:
@@ -269,7 +247,7 @@ def _without_log(files: Sequence[PlannedFile]) -> Iterator[tuple[str, Fault]]:
     """Yield the fault of a commit log without files, if there are consume queues. A broker never deletes the last file of its log."""
     text = "the commit log has no file, but consume queues point into it; if it is in other directories, pass storePathCommitLog"
     system = "a broker deletes the consume queues"
-    if any(file.size and file.codec in (_DERIVED[tree.QUEUE], _DERIVED[tree.BATCH]) for file in files):
+    if any(file.size and file.codec in _QUEUES for file in files):
         yield tree.LOG, Fault(NAME, 0, 0, Kind.LINK, text, Severity.ERROR, system)
 
 
@@ -278,11 +256,7 @@ def _beyond_log(
 ) -> Iterator[tuple[str, Fault]]:
     """Yield the fault of missing files after the last one, if units of consume queues point there. Of many queues some are looked at."""
     end = (tree.base_of(logs[-1].name) or 0) + (tree.size_of(logs) or 0)
-    last = {
-        tree.queue_of(file.name): file
-        for file in files
-        if file.codec in (_DERIVED[tree.QUEUE], _DERIVED[tree.BATCH])
-    }
+    last = {tree.queue_of(file.name): file for file in files if file.codec in _QUEUES}
     beyond: list[int] = []
     for file in list(last.values())[:: max(-(-len(last) // _MOST_QUEUES), 1)]:
         with contextlib.suppress(LogwrightError):

@@ -25,7 +25,7 @@ from logwright.codec.fault import Severity, UsageError
 from logwright.codec.fixed import end_without_zeros
 from logwright.codec.frames.codec import Part
 from logwright.codec.frames.scanner import MAIN, MARKER
-from logwright.codec.frames.walk import Hole, ListedFile, Stretch, Walk
+from logwright.codec.frames.walk import Hole, ListedFile, Stretch, walk_listed
 from logwright.codec.kernels.intrinsics import load_i64be
 from logwright.codec.kernels.kernel import kernel
 from logwright.codec.option import Options
@@ -284,7 +284,7 @@ class Log:
             claims = file.base, file.base + max(size, entry.size)
             copy = file.base in self._files
             for window, frames in log_frames(self.listing, entry, claims, damaged=file.mark_damaged):
-                part = messages_of(window, frames)
+                part = Part.main(window, frames)
                 self._note_edges(entry.name, file.base, window, frames)
                 if copy:
                     for target, lacking in self._lacking(part):
@@ -301,7 +301,7 @@ class Log:
                     yield entry.name, part
                     if np.bitwise_or.reduce(part.head["sys_flag"]) & INNER_BATCH:
                         inner = (part.head["sys_flag"] & INNER_BATCH) != 0
-                        batches.update(Messages(part.pick(inner), 1).column_topic().unique().to_pylist())
+                        batches.update(Messages(part.pick(inner), 1).topics())
             file.blank = file.blank if file.blank >= file.end else -1
             if file.damaged:
                 self._damaged.append(entry)
@@ -309,7 +309,7 @@ class Log:
                 self._add(file)
         self._sort()
         if batches and tree.topics(self.listing) is None:
-            batches -= tree.plain_topics(self.listing)
+            batches -= tree.topics_in(self.listing, tree.QUEUE)
             self.config = replace(self.config, batch_topics=batches.union(self.config.batch_topics))
 
     def _add(self, file: LogFile) -> None:
@@ -366,7 +366,7 @@ class Log:
             span = size if self._base(base) == base and entry.size < size else entry.size
             for window, frames in log_frames(self.listing, entry, (0, 1 << 62), listed):
                 self._note_edges(entry.name, base, window, frames)
-                part = messages_of(window, frames)
+                part = Part.main(window, frames)
                 phy = part.head["physical_offset"].astype(np.int64)
                 sought = (phy < base) | (phy >= base + span) | among(phy, offsets)
                 for target, stray in self._lacking(part.pick(sought)):
@@ -404,7 +404,7 @@ class Log:
         ]
         joint = Overlay(self.listing, [OutputFile(f"{number:020d}", pieces)])
         for window, frames in log_frames(joint, joint.entries()[0], (0, 1 << 62), listed):
-            part = messages_of(window, frames)
+            part = Part.main(window, frames)
             end = part.end + part.offset
             for target, stray in self._lacking(part.pick(end > room)):
                 crosses = int(stray.start[0]) + stray.offset < room
@@ -486,19 +486,11 @@ def log_frames(
     """Iterate over the undamaged messages and blank records of a commit log file. `claims`: the range of their physical offsets, if they
     are displaced. `listed`: sizes of messages that consume queues list, by physical offset. `damaged` is called at damage."""
     hints: dict[str, object] = {} if claims is None else {"claims": claims, "listed": listed or {}}
-    context = CODEC.context(entry.name.rpartition("/")[2], Options(CODEC.options), **hints)
-    for item in Walk(ListedFile(listing, entry.name, entry.size), CODEC, context, check=check):
+    for item in walk_listed(listing, entry.name, entry.size, CODEC, check=check, **hints):
         if isinstance(item, Hole) and item.fault.severity is not Severity.INFO and damaged is not None:
             damaged()
         if isinstance(item, Stretch) and len(item.frames):
             yield item.window, item.frames
-
-
-def messages_of(window: Window, frames: Frames) -> Part:
-    """Return the messages among frames as the codec reads them."""
-    part = Part(window.data, frames.start, frames.end, frames.header, window.offset)
-    messages = frames.header["frame_kind"] == MAIN
-    return part if messages.all() else part.pick(messages)
 
 
 def is_empty(listing: Listing, name: str, start: int, stop: int) -> bool:
@@ -508,9 +500,7 @@ def is_empty(listing: Listing, name: str, start: int, stop: int) -> bool:
 
 def content_end(listing: Listing, name: str, start: int, stop: int) -> int:
     """Return where a range of a file ends without the zeros at its end. Raises `UnreadableError`."""
-    return end_without_zeros(
-        lambda at, size: np.frombuffer(listing.read(name, at, size), np.uint8), start, stop
-    )
+    return end_without_zeros(ListedFile(listing, name, stop).pread, start, stop)
 
 
 def units_of(listing: Listing, name: str, size: int, unit: np.dtype[np.void] = _UNIT) -> npt.NDArray[np.void]:

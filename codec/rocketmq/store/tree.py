@@ -11,12 +11,12 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from logwright.codec.describe import DescriptionError
 from logwright.codec.fixed import end_without_zeros
-from logwright.codec.option import Option, Options, Verb, flag, parse_int, parse_text
+from logwright.codec.frames.walk import ListedFile
+from logwright.codec.option import Option, Options, Verb, parse_bool, parse_int, parse_text
 from logwright.codec.rocketmq.formats.commitlog.codec import FILE_SIZE
 from logwright.codec.rocketmq.formats.config import TOPICS
 from logwright.codec.rocketmq.formats.indexfile.codec import HASH_SLOTS, MAX_ENTRIES
@@ -27,7 +27,6 @@ from logwright.codec.rocketmq.startup.message import DEFAULT_DELAYS, Rules, dela
 from logwright.codec.rocketmq.startup.message_store import StoreConfig
 from logwright.codec.store.listing import Entry, Listing
 from logwright.codec.store.roots import Root
-from logwright.codec.window import Bytes
 
 LOG, QUEUE, BATCH, EXT, INDEX = "commitlog", "consumequeue", "batchconsumequeue", "consumequeue_ext", "index"
 TIMER, WHEEL, CONFIG = "timerlog", "timerwheel", "config"
@@ -95,43 +94,35 @@ TIMER_SIZE = Option(
 )
 
 
-def parse_flag(value: Any) -> bool:
-    """Parse true or false. Raises `ValueError`."""
-    parsed = flag("option", value)
-    if parsed is None:
-        raise ValueError("expected true or false")
-    return parsed
-
-
 EXT_ENABLED = Option(
     "enableConsumeQueueExt",
     None,
     "Whether consume queues have extensions; by default if the folder exists",
-    parse_flag,
+    parse_bool,
 )
 LMQ = Option(
     "enableLmq",
     None,
     "Whether messages are also dispatched to light message queues; by default if their folders exist",
-    parse_flag,
+    parse_bool,
 )
 RECOVER_MAX = Option(
     "commitLogRecoverMaxNum", 10, "Number of files at the end of the log that 5.4 and later recover", low=1
 )
 FORCE_CRC = Option(
-    "forceVerifyPropCRC", False, "Accept only messages with a correct property __CRC32#", parse_flag
+    "forceVerifyPropCRC", False, "Accept only messages with a correct property __CRC32#", parse_bool
 )
 CHECK_OFFSET = Option(
     "checkCommitLogOffsetOnRecover",
     False,
     "After an unclean stop, end the log at a message that belongs in another file",
-    parse_flag,
+    parse_bool,
 )
 TIMER_ENABLED = Option(
     "timerWheelEnable",
     True,
     "Whether a broker, from 5.0 on, loads the timer wheel and the timer log",
-    parse_flag,
+    parse_bool,
 )
 TIMER_PRECISION = Option("timerPrecisionMs", 1000, "Milliseconds of a slot of the timer wheel", low=1)
 
@@ -279,7 +270,7 @@ def copies(listing: Listing) -> dict[str, str]:
     size = size_of(logs(listing))
 
     def content(entry: Entry) -> tuple[bool, int]:
-        read = _reader(listing, entry.name)
+        read = ListedFile(listing, entry.name, entry.size).pread
         return entry.size == size, end_without_zeros(read, 0, entry.size)
 
     out: dict[str, str] = {}
@@ -383,17 +374,12 @@ def index_geometry(listing: Listing, options: Options) -> tuple[int, int]:
         return slots or SLOTS, room or ENTRIES
     if slots is None:
         counts = Counter(
-            find_slots(_reader(listing, entry.name), entry.size) for entry in files[:8] if entry.size == size
+            find_slots(ListedFile(listing, entry.name, size).pread, size)
+            for entry in files[:8]
+            if entry.size == size
         ).most_common(2)
         slots = next((number for number, _ in counts if number > 0), SLOTS)
     return slots, room or max((size - HEAD - 4 * slots) // SIZE, 2)
-
-
-def _reader(listing: Listing, name: str) -> Any:
-    def read(offset: int, length: int) -> Bytes:
-        return np.frombuffer(listing.read(name, offset, length), np.uint8)
-
-    return read
 
 
 def topics(listing: Listing) -> list[dict[str, Any]] | None:
@@ -444,16 +430,12 @@ def batch_topics(listing: Listing) -> frozenset[str]:
     """Return the topics with batch consume queues: from topics.json, else from the folders."""
     rows = topics(listing)
     if rows is None:
-        return _topics_in(listing, BATCH)
+        return topics_in(listing, BATCH)
     return frozenset(row["topic"] for row in rows if BATCH_ATTRIBUTE in row["attributes"])
 
 
-def plain_topics(listing: Listing) -> frozenset[str]:
-    """Return the topics that have consume queues without batches. With a batch topic among them a broker does not load the store."""
-    return _topics_in(listing, QUEUE)
-
-
-def _topics_in(listing: Listing, folder: str) -> frozenset[str]:
+def topics_in(listing: Listing, folder: str) -> frozenset[str]:
+    """Return the topics that have queues in a folder. A broker does not load a store with a batch topic in the other one."""
     queues = [queue_of(entry.name) for entry in listing.entries() if first(entry.name) == folder]
     return frozenset(queue[0] for queue in queues if queue)
 

@@ -42,12 +42,6 @@ _PORTION = 1 << 14
 
 def edit(listing: Listing, plan: Plan, change: Change, options: Options) -> RepairPlan:
     """See `codec.capability.Edit`. Raises `UsageError` if nodes that stay are below nodes that go."""
-    wrong = [name for name in change.values if name != "data"]
-    if wrong:
-        raise UsageError(
-            f"a {wrong[0]} cannot be redacted",
-            advice="Only data can be redacted; drop the nodes, or append others",
-        )
     resumed = resume(listing)
     dropped, redacted = _chosen(resumed.tree, change, below=options["below"] == "drop")
     own = [path for path in dropped if path in SYSTEM]

@@ -110,7 +110,7 @@ class DataDirRepair(RepairPlan, Repairer):
 
     @classmethod
     def as_system(cls, listing: Listing, plan: Plan, options: Options) -> RepairPlan:
-        settings = Options(START_OPTIONS, options.passed(START_OPTIONS))
+        settings = options.only(START_OPTIONS)
         started = STARTUP.run(listing, plan, settings, version=options[VERSION.name], clean=None)
         return SystemRepair(started, LAYOUT.order)
 

@@ -16,15 +16,7 @@ import pyarrow as pa
 
 from logwright.codec.arrays import Bools, Bytes, Int64s
 from logwright.codec.bookkeeper.formats import digest, entry_fields
-from logwright.codec.bookkeeper.formats.digest import (
-    MISMATCH,
-    UNKNOWN,
-    Digests,
-    Entries,
-    all_match,
-    digest_columns,
-    matched_sizes,
-)
+from logwright.codec.bookkeeper.formats.digest import MISMATCH, UNKNOWN, Digests, Entries, matched_sizes
 from logwright.codec.bookkeeper.formats.entries import DIGEST_COLUMNS, LARGEST
 from logwright.codec.bookkeeper.formats.entrylog.layout import (
     BLOCK,
@@ -40,6 +32,7 @@ from logwright.codec.bookkeeper.formats.entrylog.layout import (
 from logwright.codec.bookkeeper.formats.entrylog.ledgersmap import (
     LedgersMap,
     ledger_sizes,
+    log_header,
     map_bytes,
     read_map,
 )
@@ -147,7 +140,7 @@ class EntryLog(DigestedCodec):
         sample = replace(context, digests=Digests())
         window = Window(data, 0, size)
         for frames in sampled(self, window, sample):
-            context.digests.sizes(*self._entries(self._main(window, frames)))
+            context.digests.sizes(*self._entries(Part.main(window, frames)))
 
     def scan(self, window: Window, at: int, context: EntryLogContext, *, check: bool = True) -> Frames:
         frames = super().scan(window, at, context, check=check)
@@ -232,7 +225,7 @@ class EntryLog(DigestedCodec):
 
     def outliers(self, window: Window, frames: Frames, context: EntryLogContext) -> Sequence[tuple[int, str]]:
         main = np.flatnonzero(frames.header["frame_kind"] == scanner.MAIN)
-        entries, matched = self._entries(self._main(window, frames))
+        entries, matched = self._entries(Part.main(window, frames))
         lone = lone_entries(entries.ledger, context.digests.sizes(entries, matched))
         return [(int(main[i]), text) for i, text in lone]
 
@@ -261,7 +254,7 @@ class EntryLog(DigestedCodec):
         ]
 
     def findings(self, part: Part, context: EntryLogContext) -> Sequence[Fault]:
-        if all_match(part.head["verdict"]):
+        if digest.all_match(part.head["verdict"]):
             return ()
         entries, verdicts = self._located(part), part.head["verdict"]
         return list(digest.unverified(NAME, context.digests, entries, verdicts, part.offset))
@@ -272,7 +265,11 @@ class EntryLog(DigestedCodec):
         columns = {}
         if "payload" in names:
             columns["payload"] = binary(part.data, start + width, part.end - start - width)
-        return columns if len(names) == len(columns) else columns | digest_columns(part.data, start, sizes)
+        return (
+            columns
+            if len(names) == len(columns)
+            else columns | digest.digest_columns(part.data, start, sizes)
+        )
 
     # Writing
 
@@ -311,8 +308,7 @@ class EntryLog(DigestedCodec):
         header = super().form_header(file, context)
         if context.map is None or file is not None:
             return header
-        values = {"version": context.map.version, "ledgers_map_offset": context.map.offset}
-        return HEADER.pack({**values, "ledgers_count": context.map.count}).ljust(HEADER_SIZE, b"\0")
+        return log_header(context.map.offset, context.map.count, context.map.version)
 
     def closing(self, at: int, context: EntryLogContext) -> Iterator[Chunk]:
         if context.map is not None and context.map.sizes:

@@ -11,10 +11,12 @@ import numpy as np
 from logwright.codec.arrays import Bytes, Int64s
 from logwright.codec.bookkeeper.formats.entrylog.layout import (
     HEADER,
+    HEADER_SIZE,
     INVALID_LEDGER,
     MAGIC,
     MAP_ENTRY,
     MOST_LEDGERS,
+    NEWEST,
 )
 from logwright.codec.columns import distinct
 
@@ -78,6 +80,12 @@ def ledger_sizes(ledger: Int64s, sizes: Int64s) -> dict[int, int]:
     ledgers, group = distinct(ledger)
     totals = np.bincount(group, sizes, len(ledgers)).astype(np.int64)
     return dict(zip(ledgers, totals.tolist(), strict=True))
+
+
+def log_header(offset: int = 0, count: int = 0, version: int = NEWEST) -> bytes:
+    """Return the header of an entry log with a ledgers map of `count` ledgers at `offset`; 0: without a map."""
+    values = {"version": version, "ledgers_map_offset": offset, "ledgers_count": count}
+    return HEADER.pack(values).ljust(HEADER_SIZE, b"\0")
 
 
 def map_bytes(sizes: Mapping[int, int]) -> bytes:

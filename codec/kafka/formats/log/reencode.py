@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.arrays import Bools, Bytes, Int64s
+from logwright.codec.arrays import Bools, Bytes, Int64s, stretches
 from logwright.codec.columns import one_batch
 from logwright.codec.engine.reencode import (
     absent,
@@ -88,7 +88,7 @@ def reencode(rows: pa.Table, frames: pa.Table, context: LogContext) -> Iterator[
         stop = int(np.searchsorted(bounds, bounds[at] + _PORTION, "right")) - 1
         stop = min(count, max(at + 1, stop), at + _PORTION)
         old = _is_old(frames.slice(at, stop - at))
-        for first, last in itertools.pairwise([0, *(np.flatnonzero(np.diff(old)) + 1).tolist(), stop - at]):
+        for first, last in stretches(old):
             write = writer.write_messages if old[first] else writer.write
             yield from write(frames.slice(at + first, last - first), bounds[at + first : at + last + 1])
         at = stop

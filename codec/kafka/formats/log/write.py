@@ -8,7 +8,6 @@ writes, and compared as bytes.
 from __future__ import annotations
 
 import functools
-import itertools
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logwright.codec.arrays import Bytes, Int64s
+from logwright.codec.arrays import Bytes, Int64s, stretches
 from logwright.codec.base import LossyColumn
 from logwright.codec.deferred import compute as pc
 from logwright.codec.fault import UsageError
@@ -189,8 +188,7 @@ class BatchEncoder:
             return
         magic = np.full(rows.num_rows, default.magic) if magics is None else magics
         code = magic * len(names) + (codec if codecs is None else codecs)
-        edges = [0, *(np.flatnonzero(np.diff(code)) + 1).tolist(), rows.num_rows]
-        for at, stop in itertools.pairwise(edges):
+        for at, stop in stretches(code):
             yield default.kept(*divmod(int(code[at]), len(names))), at, stop
 
     def _divided(
@@ -206,8 +204,7 @@ class BatchEncoder:
         self._controls, self._in_control = self._controls + int(np.count_nonzero(begins)), bool(control[-1])
         out = []
         for settings, at, stop in runs:
-            edges = [at, *(at + 1 + np.flatnonzero(np.diff(numbers[at:stop]))).tolist(), stop]
-            for low, high in itertools.pairwise(edges):
+            for low, high in ((at + low, at + high) for low, high in stretches(numbers[at:stop])):
                 number = int(numbers[low])
                 if number and settings.magic < MAGIC:
                     raise UsageError(

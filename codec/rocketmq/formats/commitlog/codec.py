@@ -24,26 +24,9 @@ from logwright.codec.frames.scanner import MARKER
 from logwright.codec.kernels.bitflip import Flip
 from logwright.codec.kernels.compress import CompressionError
 from logwright.codec.option import Option, Options
+from logwright.codec.rocketmq.formats.commitlog import layout
 from logwright.codec.rocketmq.formats.commitlog.columns import Sizes
-from logwright.codec.rocketmq.formats.commitlog.layout import (
-    BLANK,
-    BLANK_MAGIC,
-    BORN_V6,
-    CRC_NAME,
-    CRC_NAME_NUMBER,
-    MESSAGE,
-    RECONSUME_TIMES,
-    SMALLEST,
-    SPECIFICATION,
-    STORE_TIMESTAMP,
-    STORE_V6,
-    TRAILER,
-    V1,
-    V2,
-    V6_EXTRA,
-    has_trailer,
-    trailer_of,
-)
+from logwright.codec.rocketmq.formats.commitlog.layout import MESSAGE, SMALLEST, TRAILER
 from logwright.codec.rocketmq.formats.commitlog.read import (
     Messages,
     compressed,
@@ -53,7 +36,7 @@ from logwright.codec.rocketmq.formats.commitlog.read import (
 from logwright.codec.rocketmq.formats.commitlog.rows import NAME, ROWS
 from logwright.codec.rocketmq.formats.commitlog.suspects import had_trailer, part_proved, suspects
 from logwright.codec.rocketmq.formats.commitlog.write import Writer
-from logwright.codec.window import Around, Bytes, Chunk, Decoded, Frames, Window
+from logwright.codec.window import Around, Bytes, Chunk, Decoded, Frames, Window, Zeros
 
 FILE_SIZE = Option(
     "mappedFileSizeCommitLog",
@@ -97,7 +80,7 @@ class CommitLog(FramedCodec):
 
     name = NAME
     title = "RocketMQ commit log"
-    spec = SPECIFICATION
+    spec = layout.SPECIFICATION
     rows = ROWS
     pattern = re.compile(r"(\d{1,20})")
     options = (FILE_SIZE, BODY_LIMIT)
@@ -121,7 +104,7 @@ class CommitLog(FramedCodec):
 
     def known(self, head: bytes) -> bool:
         at = MESSAGE.offset("magic_code")
-        return int.from_bytes(head[at : at + 4], "big") in (V1, V2, BLANK_MAGIC)
+        return int.from_bytes(head[at : at + 4], "big") in (layout.V1, layout.V2, layout.BLANK_MAGIC)
 
     def recognise(self, name: str, head: bytes) -> Match:
         if self.known(head):
@@ -168,14 +151,14 @@ class CommitLog(FramedCodec):
             system = (
                 "brokers continue with the next file; from 5.0 on the log ends here if the value is too large"
             )
-            yield Fault(NAME, start, BLANK.head_size, Kind.LENGTH, text, Severity.WARNING, system, 0)
+            yield Fault(NAME, start, layout.BLANK.head_size, Kind.LENGTH, text, Severity.WARNING, system, 0)
 
     def suspects(self, window: Window, at: int, limit: int, around: Around, context: Any) -> Iterator[Flip]:
         """Yield first the only wrong bit of the checksum property, if there is one."""
         data = window.data
         end = at + self._field(data, at, "total_size")
         if at + SMALLEST + TRAILER <= end <= len(data):
-            change = data[end - TRAILER : end] ^ trailer_of(data, at, end - TRAILER)
+            change = data[end - TRAILER : end] ^ layout.trailer_of(data, at, end - TRAILER)
             places = np.flatnonzero(change)
             if len(places) == 1 and int(change[places[0]]).bit_count() == 1:
                 yield Flip(end - TRAILER + int(places[0]), int(change[places[0]]).bit_length() - 1)
@@ -189,16 +172,16 @@ class CommitLog(FramedCodec):
         """Return the messages with a property that is almost the checksum property."""
         long = np.flatnonzero(frames.end - frames.start >= SMALLEST + TRAILER)
         ends = frames.end[long]
-        change = fixed_at(window.data, ends - TRAILER, ">i8") ^ CRC_NAME_NUMBER
+        change = fixed_at(window.data, ends - TRAILER, ">i8") ^ layout.CRC_NAME_NUMBER
         odd = (change != 0) & (change & change - 1 == 0)
         odd |= (change == 0) & ((window.data[ends - TRAILER + 8] != 1) | (window.data[ends - 1] != 2))
-        return [(i, f"the property {CRC_NAME} is damaged") for i in long[odd].tolist()]
+        return [(i, f"the property {layout.CRC_NAME} is damaged") for i in long[odd].tolist()]
 
     def proved(
         self, window: Window, frame: Frames, around: Around, flip: tuple[int, int] | None, context: Any
     ) -> bool:
         """Return whether the message has the property whose checksum covers the complete message: `body_crc` covers the body alone."""
-        return bool(has_trailer(window.data, int(frame.start[0]), int(frame.end[0])))
+        return bool(layout.has_trailer(window.data, int(frame.start[0]), int(frame.end[0])))
 
     def part_proved(
         self, window: Window, frame: Frames, around: Around, flip: tuple[int, int] | None, context: Any
@@ -253,11 +236,13 @@ class CommitLog(FramedCodec):
     def findings(self, part: Part, context: CommitLogContext) -> Sequence[Fault]:
         """Report ports that a client refuses: it does not decode the message. Source: `MessageDecoder.decode`, `InetSocketAddress`."""
         flags = part.head["sys_flag"]
-        born_v6, store_v6 = ((flags & bit != 0) * V6_EXTRA for bit in (BORN_V6, STORE_V6))
+        born_v6, store_v6 = (
+            (flags & bit != 0) * layout.V6_EXTRA for bit in (layout.BORN_V6, layout.STORE_V6)
+        )
         faults = []
         for name, end in (
-            ("born_host", STORE_TIMESTAMP + born_v6),
-            ("store_host", RECONSUME_TIMES + born_v6 + store_v6),
+            ("born_host", layout.STORE_TIMESTAMP + born_v6),
+            ("store_host", layout.RECONSUME_TIMES + born_v6 + store_v6),
         ):
             port = fixed_at(part.data, part.start + end - 4, ">i4")
             for i in np.flatnonzero((port < 0) | (port > _LARGEST_PORT)).tolist():
@@ -282,10 +267,7 @@ class CommitLog(FramedCodec):
                 f"{NAME}: the messages take {at} bytes, but a file of {size} bytes holds at most {size - _LEAST_LEFT}",
                 advice="Write fewer rows to this file, or set mappedFileSizeCommitLog",
             )
-        left = size - at
-        while left > 0:
-            yield bytes(min(left, 1 << 20))
-            left -= 1 << 20
+        yield Zeros(size - at)
 
 
 def _before_other_files(zeros: Fault) -> Fault:

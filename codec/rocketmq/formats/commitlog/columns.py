@@ -223,13 +223,8 @@ def read_properties(
         tags_at += tags_size
         keys_at += keys_size
         out.tag_ends[i + 1], out.key_ends[i + 1] = tags_at, keys_at
-    used[_COUNT], used[_NAMES], used[_VALUES], used[_TAGS], used[_KEYS] = (
-        n,
-        name_at,
-        value_at,
-        tags_at,
-        keys_at,
-    )
+    used[_COUNT], used[_NAMES], used[_VALUES] = n, name_at, value_at
+    used[_TAGS], used[_KEYS] = tags_at, keys_at
     used[_NO_TAGS], used[_NO_KEYS] = no_tags, no_keys
 
 

@@ -15,22 +15,8 @@ from logwright.codec.frames.specification import IMPOSSIBLE
 from logwright.codec.kernels import bitflip
 from logwright.codec.kernels.bitflip import Flip
 from logwright.codec.kernels.crc32 import crc32
-from logwright.codec.rocketmq.formats.commitlog.layout import (
-    BLANK_MAGIC,
-    BODY,
-    BORN_V6,
-    CRC_MASK,
-    CRC_NAME,
-    MESSAGE,
-    SMALLEST,
-    STORE_V6,
-    TRAILER,
-    V1,
-    V2,
-    V6_EXTRA,
-    message_rule,
-    parts_of,
-)
+from logwright.codec.rocketmq.formats.commitlog import layout
+from logwright.codec.rocketmq.formats.commitlog.layout import MESSAGE, parts_of
 from logwright.codec.window import Bytes, Frames, Window
 
 _SIZE, _MAGIC, _CRC, _PLACE, _FLAGS = (
@@ -47,16 +33,19 @@ def _number(data: Bytes, at: int, width: int) -> int:
 
 def had_trailer(data: Bytes, at: int, end: int) -> bool:
     """Return whether a message may have had the property `__CRC32#`, which is damaged."""
-    if end - at < SMALLEST + TRAILER:
+    if end - at < layout.SMALLEST + layout.TRAILER:
         return False
-    name = data[end - TRAILER : end - TRAILER + len(CRC_NAME)].tobytes()
-    return sum(a == b for a, b in zip(name, CRC_NAME.encode(), strict=True)) >= _ALIKE
+    name = data[end - layout.TRAILER : end - layout.TRAILER + len(layout.CRC_NAME)].tobytes()
+    return sum(a == b for a, b in zip(name, layout.CRC_NAME.encode(), strict=True)) >= _ALIKE
 
 
 def _fits(data: Bytes, at: int) -> bool:
     """Return whether the lengths of the message at `at` add up."""
     size = _number(data, at + _SIZE, 4)
-    return SMALLEST <= size <= len(data) - at and message_rule(data, at, at + size, 1) != IMPOSSIBLE
+    return (
+        layout.SMALLEST <= size <= len(data) - at
+        and layout.message_rule(data, at, at + size, 1) != IMPOSSIBLE
+    )
 
 
 def _reads(data: Bytes, at: int) -> bool:
@@ -75,19 +64,19 @@ def _reads(data: Bytes, at: int) -> bool:
 def _body_change(data: Bytes, at: int) -> int:
     """Return the difference of the stored and the computed CRC-32 of the body of a message whose lengths add up."""
     _, body, size, _, _ = parts_of(data, at)
-    return int(_number(data, at + _CRC, 4) ^ int(crc32(data, body, body + size)) & CRC_MASK)
+    return int(_number(data, at + _CRC, 4) ^ int(crc32(data, body, body + size)) & layout.CRC_MASK)
 
 
 def suspects(window: Window, at: int, base: int | None) -> Iterator[Flip]:
     """Yield the bits without which the message at `window.data[at]` has exactly nothing wrong. `base` is the
     number in the file's name."""
     data = window.data
-    if len(data) - at < SMALLEST or base is None:
+    if len(data) - at < layout.SMALLEST or base is None:
         return
     place = _number(data, at + _PLACE, 8) ^ (base + window.offset + at)
     magic = _number(data, at + _MAGIC, 4)
     fits = _fits(data, at)
-    if magic not in (V1, V2):
+    if magic not in (layout.V1, layout.V2):
         if place == 0:
             yield from _that_fit(data, at, range(at + _MAGIC, at + _MAGIC + 4))
     elif not fits:
@@ -107,7 +96,7 @@ def _that_fit(data: Bytes, at: int, places: Iterable[int]) -> Iterator[Flip]:
         for bit in range(8):
             data[place] ^= 1 << bit
             right = (
-                _number(data, at + _MAGIC, 4) in (V1, V2)
+                _number(data, at + _MAGIC, 4) in (layout.V1, layout.V2)
                 and _fits(data, at)
                 and not _body_change(data, at)
                 and _reads(data, at)
@@ -120,10 +109,11 @@ def _that_fit(data: Bytes, at: int, places: Iterable[int]) -> Iterator[Flip]:
 def _length_bytes(data: Bytes, at: int) -> list[int]:
     """Return the bytes of the lengths of a message, as far as the others show where they are."""
     out = [*range(at + _SIZE, at + _SIZE + 4)]
-    body = at + BODY + V6_EXTRA * sum(1 for flag in (BORN_V6, STORE_V6) if data[at + _FLAGS + 3] & flag)
+    extra = sum(layout.V6_EXTRA for flag in (layout.BORN_V6, layout.STORE_V6) if data[at + _FLAGS + 3] & flag)
+    body = at + layout.BODY + extra
     out += range(body - 4, body)
     topic = body + _number(data, body - 4, 4)
-    width = 2 if _number(data, at + _MAGIC, 4) == V2 else 1
+    width = 2 if _number(data, at + _MAGIC, 4) == layout.V2 else 1
     out += range(topic, topic + width)
     properties = topic + width + _number(data, topic, width)
     out += range(properties, properties + 2)
@@ -135,8 +125,8 @@ def _of_body(data: Bytes, at: int) -> Iterator[Flip]:
     _, body, size, _, _ = parts_of(data, at)
     change = _body_change(data, at)
     yield from bitflip.flips_of_stored(at + _CRC, 4, ">", change)
-    if change <= CRC_MASK:
-        yield from bitflip.flips_by_crc(body, body + size, change, bitflip.CRC32, CRC_MASK)
+    if change <= layout.CRC_MASK:
+        yield from bitflip.flips_by_crc(body, body + size, change, bitflip.CRC32, layout.CRC_MASK)
 
 
 def part_proved(
@@ -168,7 +158,7 @@ def _is_followed(window: Window, end: int, base: int) -> bool:
         return True
     if len(data) - end < _PLACE + 8:
         return False
-    if _number(data, end + _MAGIC, 4) == BLANK_MAGIC:
+    if _number(data, end + _MAGIC, 4) == layout.BLANK_MAGIC:
         return _number(data, end + _SIZE, 4) == window.size - window.offset - end
     following = _number(data, end + _PLACE, 8) == base + window.offset + end
     return following or not data[end : end + _PLACE + 8].any()

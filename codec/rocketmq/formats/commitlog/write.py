@@ -184,7 +184,7 @@ class Writer:
     def write(self, at: int, positions: Int64s | None, base: int) -> tuple[Bytes, Int64s]:
         """Return messages written at byte `at` of the file that starts at offset `base`, or at `positions`, and where each starts."""
         offsets = self.starts[:-1] + at if positions is None else positions
-        return self.write_at(offsets + base), self.starts
+        return self.part(0, self.rows.num_rows, offsets + base), self.starts
 
     @cached_property
     def _parts(self) -> Sequence[Any]:
@@ -216,10 +216,6 @@ class Writer:
         if refusal:
             raise UsageError(f"{NAME}: row {row}: {_REFUSALS[refusal]}")
         return out
-
-    def write_at(self, offsets: Int64s) -> Bytes:
-        """Return the messages with these physical offsets, concatenated."""
-        return self.part(0, self.rows.num_rows, offsets)
 
     def part(self, first: int, last: int, offsets: Int64s) -> Bytes:
         """Return the messages of some rows, concatenated. `offsets` has the physical offsets of all rows."""

@@ -23,27 +23,14 @@ from logwright.codec.columns import contents, numbers
 from logwright.codec.describe import Bytes, Field, Struct
 from logwright.codec.explain import Focus, Node, explain_values
 from logwright.codec.fault import Fault, Kind, Severity, UsageError
-from logwright.codec.fixed import end_without_zeros
+from logwright.codec.fixed import end_without_zeros, with_damage
 from logwright.codec.option import Option, Options
+from logwright.codec.rocketmq.formats.indexfile import layout
 from logwright.codec.rocketmq.formats.indexfile.header import unequal_ends, wrong_end, wrong_slot_count
-from logwright.codec.rocketmq.formats.indexfile.layout import (
-    ENTRIES,
-    ENTRY,
-    ENTRY_TYPE,
-    FIELDS,
-    HEAD,
-    HEAD_TYPE,
-    HEADER,
-    NAME,
-    SIZE,
-    SLOTS,
-    SYSTEM,
-    chain,
-    entry_at,
-)
+from logwright.codec.rocketmq.formats.indexfile.layout import ENTRY_TYPE, HEAD, HEADER, NAME, SIZE, SYSTEM
 from logwright.codec.rocketmq.formats.indexfile.slots import find_slots
-from logwright.codec.single_frame import single_value
-from logwright.codec.table import RAW, TIMESTAMP, Column, Table, ending, extent
+from logwright.codec.single_frame import ending_bytes, single_value
+from logwright.codec.table import RAW, TIMESTAMP, Column, Table, columns_of, ending, extent
 from logwright.codec.window import Bytes as Buffer
 from logwright.codec.window import Chunk, Decoded, Frames, Window, Zeros
 
@@ -68,20 +55,15 @@ ROWS = Table(
     "rows",
     (
         Column("entry", pa.int32(), "number of the entry in its file, starting at 1"),
-        Column("key_hash", pa.int32(), "hash of topic#key, not negative", nullable=False),
-        Column("physical_offset", pa.int64(), "offset of the message in the commit log", nullable=False),
-        Column(
-            "time_diff",
-            pa.int32(),
-            "seconds from the file's begin_timestamp to the store time of the message",
-        ),
+        *columns_of(layout.ENTRY, "key_hash", "physical_offset"),
+        *columns_of(layout.ENTRY, "time_diff", nullable=True),
         Column(
             "store_timestamp",
             TIMESTAMP,
             "store time of the message in whole seconds, computed from time_diff",
             detail=True,
         ),
-        Column("previous", pa.int32(), "number of the previous entry in the same slot; 0: none", detail=True),
+        *columns_of(layout.ENTRY, "previous", nullable=True, detail=True),
     ),
     "One row per entry.",
 )
@@ -108,7 +90,7 @@ class IndexContext:
 
     @property
     def first(self) -> int:
-        return entry_at(self.slots, 1)
+        return layout.entry_at(self.slots, 1)
 
     @property
     def begin(self) -> int:
@@ -120,7 +102,7 @@ class IndexFile(Codec):
 
     name = NAME
     title = "RocketMQ index file"
-    structures = (ENTRY, HEADER)
+    structures = (layout.ENTRY, HEADER)
     described = (
         Struct(
             "IndexFile",
@@ -166,16 +148,16 @@ class IndexFile(Codec):
         context.prepared = True
         if size < HEAD:
             return
-        context.head = read(0, HEAD).copy().view(HEAD_TYPE)[0]
+        context.head = read(0, HEAD).copy().view(layout.HEAD_TYPE)[0]
         context.slots = context.options["maxHashSlotNum"] or context.hinted or find_slots(read, size)
         context.used = end_without_zeros(read, min(context.first, size), size)
         count = -(-(context.used - context.first) // SIZE)
         if 0 < count == max(int(context.head["index_count"]), 1):
             # A broker writes an entry before the header. `end_physical_offset` is that of the entry before.
-            at = entry_at(context.slots, count - 1)
+            at = layout.entry_at(context.slots, count - 1)
             before = read(at, SIZE).copy().view(ENTRY_TYPE)["physical_offset"][0]
             context.unfinished = count == 1 or before == context.head["end_physical_offset"]
-            context.used = entry_at(context.slots, count) if context.unfinished else context.used
+            context.used = layout.entry_at(context.slots, count) if context.unfinished else context.used
 
     # Finding entries
 
@@ -258,7 +240,7 @@ class IndexFile(Codec):
             phy = entries["physical_offset"]
             yield from wrong_end(head, "begin", int(phy[0])) if first == 1 else ()
             context.newest = int(phy[-1])
-        expected = chain(np.maximum(entries["key_hash"], 0), context.slots, first, last)
+        expected = layout.chain(np.maximum(entries["key_hash"], 0), context.slots, first, last)
         for mask, kind, text in (
             (entries["key_hash"] < 0, Kind.PAYLOAD, "key_hash is negative"),
             (
@@ -333,63 +315,46 @@ class IndexFile(Codec):
             "raw": pa.nulls(len(frames), pa.binary()),
         }
 
-    def describe_file(
-        self, head: Window, size: int, frames: int, tail: bytes, zeros: int, context: IndexContext
-    ) -> pa.RecordBatch:
-        header = {} if context.head is None else {name: int(context.head[name]) for name in FIELDS}
-        slots = context.slots if context.slots >= 0 else None
-        row = {
-            **header,
-            "slots": slots,
-            "size": size,
-            "frames": frames,
-            "trailing": tail,
-            "trailing_zeros": zeros,
-        }
-        return pa.RecordBatch.from_pylist([row], schema=self.tables["file"].schema())
+    def file_facts(
+        self, head: Window, size: int, tail: bytes, zeros: int, context: IndexContext
+    ) -> Mapping[str, Any]:
+        header = {} if context.head is None else {name: int(context.head[name]) for name in layout.FIELDS}
+        return {**header, "slots": context.slots if context.slots >= 0 else None}
 
     # Encoding
 
     def encode(
         self, rows: pa.Table, frames: pa.Table | None, file: pa.Table | None, context: IndexContext
     ) -> Iterator[Chunk]:
-        slots = single_value(file, "slots") or context.options["maxHashSlotNum"] or SLOTS
+        slots = single_value(file, "slots") or context.options["maxHashSlotNum"] or layout.SLOTS
         entries, times = self._entries(rows, slots, single_value(file, "begin_timestamp"))
-        stored = None if frames is None else frames.to_pylist()
-        if stored is None:
-            yield self._header(entries, times, slots, file)
-            yield entries.tobytes()
-        else:
-            at = 0
-            for frame in stored:
-                if frame.get("raw") is not None:
-                    yield frame["raw"]
-                elif frame.get("payload") is not None:
-                    yield frame["payload"]
-                elif frame["position"] == 0:
-                    yield self._header(entries, times, slots, file)
-                else:
-                    yield entries[at : at + 1].tobytes()
-                    at += 1
-            yield entries[at:].tobytes()
+        first: dict[str, Any] = (
+            {"position": 0} if frames is None else next(iter(frames.slice(0, 1).to_pylist()), {})
+        )
+        if first.get("position") == 0 and first.get("raw") is None:
+            payload = first.get("payload")
+            yield self._header(entries, times, slots, file) if payload is None else payload
+            frames = None if frames is None else frames.slice(1)
+        yield from with_damage([entries.tobytes()], SIZE, frames)
         if file is None:
-            room = context.options["maxIndexNum"] or ENTRIES
+            room = context.options["maxIndexNum"] or layout.ENTRIES
             if len(entries) >= room:
                 raise UsageError(
                     f"{NAME}: {len(entries)} rows; a file holds at most {room - 1} entries",
                     advice="Write fewer rows to this file, or set maxIndexNum",
                 )
             yield Zeros(SIZE * (room - 1 - len(entries)))
-        yield single_value(file, "trailing") or b""
-        yield Zeros(single_value(file, "trailing_zeros") or 0)
+        yield from ending_bytes(file)
 
     def _header(self, entries: npt.NDArray[Any], times: Int64s, slots: int, file: pa.Table | None) -> bytes:
         known = single_value(file, "index_count") is not None
         head = (
-            {name: single_value(file, name) for name in FIELDS} if known else header_of(entries, times, slots)
+            {name: single_value(file, name) for name in layout.FIELDS}
+            if known
+            else header_of(entries, times, slots)
         )
         last = np.zeros(slots, np.int32)
-        chain(np.maximum(entries["key_hash"], 0), slots, 1, last)
+        layout.chain(np.maximum(entries["key_hash"], 0), slots, 1, last)
         return HEADER.pack({**head, "slots": last.astype(">i4").tobytes() + bytes(SIZE)})
 
     def _entries(self, rows: pa.Table, slots: int, begin: int | None) -> tuple[npt.NDArray[Any], Int64s]:
@@ -416,7 +381,7 @@ class IndexFile(Codec):
         if previous is None:
             if (out["key_hash"] < 0).any():
                 raise UsageError(f"{NAME}: key_hash must not be negative")
-            previous = chain(out["key_hash"], slots, 1, np.zeros(slots, np.int32)).astype(np.int64)
+            previous = layout.chain(out["key_hash"], slots, 1, np.zeros(slots, np.int32)).astype(np.int64)
         out["previous"] = previous
         return out, times
 
@@ -429,12 +394,12 @@ class IndexFile(Codec):
 
     def struct_at(self, frame: bytes, at: int) -> Struct:
         """Return the structure of the frame at byte `at` of its file."""
-        return HEADER if not at else ENTRY
+        return HEADER if not at else layout.ENTRY
 
     def explain(self, window: Window, context: IndexContext, focus: Focus, *, frame: bool) -> Sequence[Node]:
-        struct = self.struct_at(b"", window.offset) if frame else ENTRY
+        struct = self.struct_at(b"", window.offset) if frame else layout.ENTRY
         nodes = explain_values(struct, window, focus, single=frame)
-        if frame and struct is ENTRY and nodes:
+        if frame and struct is layout.ENTRY and nodes:
             nodes[0].row = 0
         return nodes
 
@@ -442,7 +407,7 @@ class IndexFile(Codec):
 def header_of(entries: npt.NDArray[Any], times: Int64s, slots: int) -> dict[str, int]:
     """Return the header that a broker writes for these entries."""
     if not len(entries):
-        return {**dict.fromkeys(FIELDS, 0), "index_count": 1}
+        return {**dict.fromkeys(layout.FIELDS, 0), "index_count": 1}
     return {
         "begin_timestamp": int(times[0]) - 1000 * int(entries["time_diff"][0]),
         "end_timestamp": int(times[-1]),
@@ -455,7 +420,7 @@ def header_of(entries: npt.NDArray[Any], times: Int64s, slots: int) -> dict[str,
 
 class _Frame(Struct):
     def __init__(self, codec: IndexFile) -> None:
-        super().__init__("IndexFrame", *HEADER.fields, *ENTRY.fields)
+        super().__init__("IndexFrame", *HEADER.fields, *layout.ENTRY.fields)
         self.codec = codec
 
     def unpack(

@@ -8,16 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from logwright.codec.rocketmq.formats.indexfile.layout import (
-    ENTRIES,
-    ENTRY_TYPE,
-    HEAD,
-    HEAD_TYPE,
-    SIZE,
-    SLOTS,
-    chain,
-    entry_at,
-)
+from logwright.codec.rocketmq.formats.indexfile import layout
+from logwright.codec.rocketmq.formats.indexfile.layout import ENTRY_TYPE, HEAD, SIZE, chain
 from logwright.codec.window import Bytes as Buffer
 
 _TRIED = 64
@@ -38,10 +30,10 @@ def find_slots(read: Callable[[int, int], Buffer], size: int) -> int:
     usual = max((size - HEAD) // 84, 1)
     # Without entries the size decides: what is left by header and slots are whole entries.
     usual = min(usual + ((size - HEAD) // 4 - usual) % 5, max_slots)
-    if size == entry_at(SLOTS, ENTRIES) or size > _LARGEST:
+    if size == layout.entry_at(layout.SLOTS, layout.ENTRIES) or size > _LARGEST:
         return usual
-    data = read(0, min(size, entry_at(usual, 1 + _TRIED)))
-    head = data[:HEAD].view(HEAD_TYPE)[0]
+    data = read(0, min(size, layout.entry_at(usual, 1 + _TRIED)))
+    head = data[:HEAD].view(layout.HEAD_TYPE)[0]
     if _fit(data[HEAD : HEAD + (len(data) - HEAD) // 4 * 4].view(">i4"), head, usual) == _PERFECT:
         return usual
     data = read(0, size)

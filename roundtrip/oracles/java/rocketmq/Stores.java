@@ -38,7 +38,7 @@ final class Stores {
     private static final int PULL = 32;
     private static final int MOST_KEYS = 64;
     private static final HexFormat HEX = HexFormat.of();
-    private static final BrokerStatsManager STATS = new BrokerStatsManager("oracle", false);
+    static final BrokerStatsManager STATS = new BrokerStatsManager("oracle", false);
     private static final MessageArrivingListener NOBODY = (topic, queue, offset, tags, time, bits, properties) -> { };
 
     private static DefaultMessageStore open;
@@ -107,19 +107,25 @@ final class Stores {
         DefaultMessageStore store = open;
         open = null;
         if (store != null) {
-            Thread thread = new Thread(() -> {
-                try {
-                    store.shutdown();
-                } catch (Throwable error) {
-                    // Of a store that did not load or that was not started.
-                }
-            });
-            thread.setDaemon(true);
-            thread.start();
+            stop(store::shutdown);
         }
     }
 
-    private static DefaultMessageStore make(JsonNode request) throws Exception {
+    /** Stops something in the background. */
+    static void stop(Runnable shutdown) {
+        Thread thread = new Thread(() -> {
+            try {
+                shutdown.run();
+            } catch (Throwable error) {
+                // Of a store that did not load or that was not started.
+            }
+        });
+        thread.setDaemon(true);
+        thread.start();
+    }
+
+    /** Creates the store that a request describes: {@code root}, {@code config}, {@code batchTopics}. */
+    static DefaultMessageStore make(JsonNode request) throws Exception {
         MessageStoreConfig config = new MessageStoreConfig();
         Properties properties = new Properties();
         properties.setProperty("storePathRootDir", request.path("root").asText());

@@ -1,19 +1,12 @@
 package logwright.oracle.rocketmq;
 
 import com.fasterxml.jackson.databind.JsonNode;
-import com.fasterxml.jackson.databind.node.ObjectNode;
-import java.lang.reflect.Constructor;
 import java.lang.reflect.Field;
 import java.net.InetSocketAddress;
 import java.nio.ByteBuffer;
 import java.util.HexFormat;
 import java.util.Map;
-import java.util.Properties;
-import java.util.concurrent.ConcurrentHashMap;
 import logwright.oracle.Answers;
-import org.apache.rocketmq.common.BrokerConfig;
-import org.apache.rocketmq.common.MixAll;
-import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.message.MessageAccessor;
 import org.apache.rocketmq.common.message.MessageConst;
 import org.apache.rocketmq.common.message.MessageDecoder;
@@ -21,10 +14,7 @@ import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageExtBrokerInner;
 import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.GetMessageResult;
-import org.apache.rocketmq.store.MessageArrivingListener;
 import org.apache.rocketmq.store.SelectMappedBufferResult;
-import org.apache.rocketmq.store.config.MessageStoreConfig;
-import org.apache.rocketmq.store.stats.BrokerStatsManager;
 import org.apache.rocketmq.store.timer.TimerCheckpoint;
 import org.apache.rocketmq.store.timer.TimerMessageStore;
 import org.apache.rocketmq.store.timer.TimerMetrics;
@@ -33,8 +23,6 @@ import org.apache.rocketmq.store.timer.TimerWheel;
 /** One store at a time with its timer, as a broker loads and starts them. */
 public final class Timers {
     private static final HexFormat HEX = HexFormat.of();
-    private static final BrokerStatsManager STATS = new BrokerStatsManager("oracle", false);
-    private static final MessageArrivingListener NOBODY = (topic, queue, offset, tags, time, bits, properties) -> { };
     private static final int SLOT = 32;
     private static final int NUMBER = 24;
 
@@ -52,24 +40,11 @@ public final class Timers {
     /** Loads a store and its timer, and starts them if both load and {@code start} is set. */
     static JsonNode open(JsonNode request, Answers.Items items) throws Exception {
         drop(request, items);
-        String root = request.path("root").asText();
-        MessageStoreConfig config = new MessageStoreConfig();
-        Properties properties = new Properties();
-        properties.setProperty("storePathRootDir", root);
-        properties.setProperty("storePathCommitLog", root + "/commitlog");
-        properties.setProperty("haListenPort", "0");
-        properties.setProperty("enableCompaction", "false");
-        properties.setProperty("fileReservedTime", "1000000");
-        properties.setProperty("diskMaxUsedSpaceRatio", "99");
-        for (Map.Entry<String, JsonNode> entry : request.path("config").properties()) {
-            properties.setProperty(entry.getKey(), entry.getValue().asText());
-        }
-        MixAll.properties2Object(properties, config);
-        Constructor<?> constructor = DefaultMessageStore.class.getConstructors()[0];
-        DefaultMessageStore opened = (DefaultMessageStore) constructor.newInstance(
-            config, STATS, NOBODY, new BrokerConfig(), new ConcurrentHashMap<String, TopicConfig>());
+        String root = request.path("root").asText() + "/config/";
+        DefaultMessageStore opened = Stores.make(request);
         TimerMessageStore opening = new TimerMessageStore(
-            opened, config, new TimerCheckpoint(root + "/config/timercheck"), new TimerMetrics(root + "/config/timermetrics"), STATS);
+            opened, opened.getMessageStoreConfig(), new TimerCheckpoint(root + "timercheck"), new TimerMetrics(root + "timermetrics"),
+            Stores.STATS);
         opening.registerEscapeBridgeHook(message -> opened.putMessage(message));
         opened.setTimerMessageStore(opening);
         store = opened;
@@ -150,16 +125,10 @@ public final class Timers {
         store = null;
         timer = null;
         if (dropped != null) {
-            Thread thread = new Thread(() -> {
-                try {
-                    stopped.shutdown();
-                    dropped.shutdown();
-                } catch (Throwable error) {
-                    // Of a store that did not load or that was not started.
-                }
+            Stores.stop(() -> {
+                stopped.shutdown();
+                dropped.shutdown();
             });
-            thread.setDaemon(true);
-            thread.start();
         }
         return Answers.JSON.getNodeFactory().nullNode();
     }
