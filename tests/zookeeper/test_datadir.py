@@ -273,11 +273,13 @@ def test_several_data_directories_in_one_folder_are_listed(tmp_path: Path) -> No
     ]
 
 
-def test_folder_without_a_data_directory_is_an_error_with_its_contents(tmp_path: Path) -> None:
+def test_folder_of_a_data_directory_stands_for_it_and_one_without_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "zk/version-2").mkdir(parents=True)
+    (tmp_path / "other/folder").mkdir(parents=True)
     with pytest.raises(UsageError, match="unrecognised"):
-        lw.read(tmp_path)
-    assert lw.read(tmp_path / "zk", view="files").num_rows == 0
+        lw.read(tmp_path / "other")
+    for path in (tmp_path, tmp_path / "zk"):
+        assert lw.read(path, view="files").num_rows == 0
 
 
 # Logs in a separate directory
