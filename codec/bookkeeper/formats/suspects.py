@@ -123,18 +123,17 @@ class DigestedCodec(FramedCodec):
         if here < left and context.sought != context.damaged:
             context.sought = context.damaged
             return -1, left - (at - stop)
-        if here < self.spec.length.low or not digest.has_ids(data, stop):
+        if here < _SIZE + HEADER or not digest.has_ids(data, stop):
             return by_length, 0
         end = at - 1
         while True:
-            end = digest.entry_end(data, stop + 4, end + 1, stop + here)
-            context.searched += end - stop if end >= 0 else here
+            end = digest.entry_end(data, stop + _SIZE, end + 1, stop + here)
+            context.searched += here if end < 0 else end - stop
+            if end < 0:
+                return by_length, 0
             behind = window.size - window.offset - end
-            if end < 0 or not behind or self._follows(window, end, behind, context):
-                return end if end >= 0 else by_length, 0
-
-    def _follows(self, window: Window, end: int, left: int, context: Any) -> bool:
-        return self._scanner.first(window.data, end, left, prefixes=context.prefixes)
+            if not behind or self._scanner.first(data, end, behind, prefixes=context.prefixes):
+                return end, 0
 
     def digest_sizes(self, part: Part, context: Any) -> Int64s:
         """Return the size of the digest of each entry, `MISMATCH` or `UNKNOWN`; another number for frames that are not entries."""

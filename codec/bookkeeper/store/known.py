@@ -24,6 +24,7 @@ from logwright.codec.bookkeeper.store import rocks
 from logwright.codec.bookkeeper.store.tree import DB, LEDGERS, LOCATIONS, Tree
 from logwright.codec.frames.codec import FramedCodec
 from logwright.codec.frames.scanner import MAIN
+from logwright.codec.frames.specification import CERTAIN
 from logwright.codec.frames.walk import good_frames, walk_listed
 from logwright.codec.option import Options
 from logwright.codec.store.listing import Listing
@@ -32,7 +33,7 @@ from logwright.codec.window import Frames, Window
 Locations = dict[int, tuple[Int64s, Int64s]]
 """The entries of each ledger, and their locations."""
 _TRIED = 16
-"""Number of entries that are read for their digest type, in the entry logs and in the journals."""
+"""Number of entries of a ledger that are read for their digest type."""
 _INDEX_READ = 1 << 20
 
 
@@ -49,6 +50,8 @@ class KnownLedgers:
         self._tree = bookie
         self._sizes: dict[int, int | None] = {}
         """The results of `crc_size`."""
+        self._in_journals: dict[int, int] | None = None
+        """The sizes of the CRCs in the journals by ledger, once they are needed."""
         self._databases: dict[str, Locations] = {}
         """The databases of locations that were read, by folder."""
         self._index_files = {} if bookie is None else bookie.index_files
@@ -81,22 +84,18 @@ class KnownLedgers:
         if self._place is None:
             return
         bookie = self._tree = Tree(*self._place) if self._tree is None else self._tree
+        indexed = False
         for name, at in _places(bookie, ledger, self._databases):
             if 4 <= at < bookie.sizes[name]:
+                indexed = True
                 head = bookie.listing.read(name, at - 4, 4)
                 size = min(int.from_bytes(head, "big"), REACH, bookie.sizes[name] - at)
                 yield from _crc_size(bookie.listing.read(name, at, size), ledger)
-        tried = 0
-        for window, frames in _journal_frames(bookie):
-            fields = frames.header
-            entries = (fields["frame_kind"] == MAIN) & (fields["ledger_id"] == ledger)
-            entries &= fields["entry_id"] >= 0
-            for i in np.flatnonzero(entries).tolist():
-                record = window.data[int(frames.start[i]) : int(frames.end[i])].tobytes()
-                yield from _crc_size(record[4:], ledger)
-                tried += 1
-                if tried == _TRIED:
-                    return
+        if not indexed:
+            if self._in_journals is None:
+                self._in_journals = _journal_sizes(bookie)
+            if ledger in self._in_journals:
+                yield self._in_journals[ledger]
 
     def _all(self) -> dict[int, frozenset[bytes]]:
         bookie, self._bookie = self._bookie, None
@@ -135,11 +134,24 @@ def _in_journals(bookie: Tree) -> Iterator[tuple[int, bytes]]:
             yield int(head["ledger_id"][i]), record[journal.IDS + 4 :]
 
 
-def _journal_frames(bookie: Tree) -> Iterator[tuple[Window, Frames]]:
+def _journal_frames(bookie: Tree, *, check: bool = False) -> Iterator[tuple[Window, Frames]]:
     for name in bookie.all_journals:
         yield from good_frames(
-            walk_listed(bookie.listing, name, bookie.sizes[name], journal.CODEC, check=False)
+            walk_listed(bookie.listing, name, bookie.sizes[name], journal.CODEC, check=check)
         )
+
+
+def _journal_sizes(bookie: Tree) -> dict[int, int]:
+    """Return the size of the CRC that entries in the journals have, by ledger."""
+    out: dict[int, int] = {}
+    for _, frames in _journal_frames(bookie, check=True):
+        head = frames.header
+        sizes = head["verdict"].astype(np.int64) - CERTAIN
+        matched = (head["frame_kind"] == MAIN) & (sizes > 0)
+        ledgers, first = np.unique(head["ledger_id"][matched], return_index=True)
+        for ledger, size in zip(ledgers.tolist(), sizes[matched][first].tolist(), strict=True):
+            out.setdefault(ledger, size)
+    return out
 
 
 def _places(bookie: Tree, ledger: int, databases: dict[str, Locations]) -> Iterator[tuple[str, int]]:
