@@ -94,8 +94,8 @@ class DigestedCodec(FramedCodec):
             right = digest.entry_end(window.data, start + _SIZE, start + self.spec.length.low, end - 1)
             if right >= 0:
                 place = context.damaged = window.offset + start
-                size, found = end - start - _SIZE, plural.count(right - start - _SIZE, "byte")
-                text = f"{self.spec.length.field} is {size}, but the digest matches {found}"
+                size, matching = end - start - _SIZE, plural.count(right - start - _SIZE, "byte")
+                text = f"{self.spec.length.field} is {size}, but the digest matches {matching}"
                 system = self.systems[scanner.UNFOLLOWED]
                 damage = Fault(self.name, place, right - start, Kind.LENGTH, text, system=system)
                 faults = [fault for fault in frames.faults if fault.offset < place]

@@ -203,9 +203,7 @@ class RecordCodec(Codec):
     """The part of a codec that handles physical and logical records."""
 
     checksum = "CRC-32C"
-    sequential = (
-        True  # what is credible after damage depends on the records before it, in its block and in the file
-    )
+    sequential = True  # the records before damage decide which are credible after it
     pattern: re.Pattern[str]
     rows: Table
     records: Table = RECORDS
