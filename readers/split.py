@@ -38,17 +38,20 @@ def split(source: Source, codec: Codec, context: Any, max_bytes: int) -> list[tu
     prepared = copy.copy(context)
     codec.prepare(lambda offset, length: zero_filled(source, offset, length)[0], source.size, prepared)
 
-    def is_sound(place: int) -> bool:
-        need = _HEAD
+    def is_sound(before: int, place: int) -> bool:
+        """Return whether a good frame is at `place`, after a good one that starts at `before`."""
+        size = place - before + _HEAD
         while True:
             try:
-                window = Window(source.pread(place, need), place, source.size)
+                window = Window(source.pread(before, size), before, source.size)
             except UnreadableError:
                 return False
             frames = codec.scan(window, 0, copy.copy(prepared))
-            if len(frames) or frames.damage is not None or frames.need <= len(window.data) or window.final:
-                return len(frames) > 0
-            need = frames.need
+            if (frames.start == place - before).any():
+                return True
+            size = frames.stop + frames.need
+            if frames.damage is not None or not len(window.data) < size <= source.size - before:
+                return False
 
     order = _Order(codec)
     walk = Walk(source, codec, copy.copy(context), check=False, step=_STEP)
@@ -79,16 +82,20 @@ class _Order:
 
 
 def cut(
-    starts: Iterable[Int64s], size: int, max_bytes: int, is_sound: Callable[[int], bool] = lambda place: True
+    starts: Iterable[Int64s],
+    size: int,
+    max_bytes: int,
+    is_sound: Callable[[int, int], bool] = lambda before, place: True,
 ) -> list[tuple[int, int]]:
-    """Return the ranges, given the starts of frames in order. `is_sound` is true of the first frame of each range, and of the one before it."""
+    """Return the ranges, given the starts of frames in order. `is_sound` is true of the frame before each range but the first, and the one
+    that starts it."""
 
     def choose(places: Int64s, limit: int) -> int:
         """Return the index of the last place up to `limit` that may start a range, or of the first one after it; 0 without one."""
         beyond = int(np.searchsorted(places, limit, side="right"))
         before = range(beyond - 1, max(beyond - _TRIED, 1) - 1, -1)
         candidates = chain(before, range(max(beyond, 1), len(places)))
-        return next((i for i in candidates if is_sound(int(places[i])) and is_sound(int(places[i - 1]))), 0)
+        return next((i for i in candidates if is_sound(int(places[i - 1]), int(places[i]))), 0)
 
     cuts, places = [0], np.empty(0, np.int64)
     for group in starts:
