@@ -281,10 +281,10 @@ class FixedCodec(Codec):
             length = min(-(-(used - start) // size), (len(window.data) - start) // size) * size
             entries = window.data[start : start + length].view(self.dtype)
             first = _first(entries, lambda entries: ~impossible(entries))
-            # An entry that the window cuts is looked at again.
-            return (
-                (start + first * size, 0) if first < len(entries) else (-1, len(window.data) - start - length)
-            )
+            if first < len(entries):
+                return start + first * size, 0
+            # The next window has the whole of an entry that this one cuts.
+            return -1, len(window.data) - start - length
         return start, 0
 
     def encode(

@@ -274,9 +274,7 @@ class FramedCodec(FrameFormat):
         end, need = self.content_end(window, at, context)
         if end >= 0:
             return (-1, 0) if window.offset + end >= window.size else (end, 0)
-        limit = -1
-        if not need:
-            limit, need = self.claimed_end(window, at, context)
+        limit, need = (-1, need) if need else self.claimed_end(window, at, context)
         if need:
             return at, need
         exact = isinstance(self.spec.claims, Position) and self.base(context) is not None

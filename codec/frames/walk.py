@@ -316,7 +316,7 @@ class Walk:
 
     def starts(self) -> Iterator[tuple[Int64s, Frames | None]]:
         """Iterate over the places where a task may begin to read: where frames start, by their lengths alone, with the frames that fit the
-        window. The walk jumps over longer frames, and ends at damage (`broken` if frames follow). `checked_starts` goes on after it.
+        window. The walk jumps over longer frames, and ends at damage (`broken` if frames follow). `checked_starts` goes past it.
         """
         at, need, self._step = self.start, _HEAD, min(_AFTER_DAMAGE, self.full)
         self._prepare()

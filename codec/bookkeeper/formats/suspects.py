@@ -113,10 +113,11 @@ class DigestedCodec(FramedCodec):
         by_length, need = self.claimed_end(window, at, context)
         if need:
             return -1, need
-        # A wrong length may end where a later entry does.
-        left = (
+        # A wrong length may end where a later entry does, so the digest is tried up to there too.
+        limit = (
             by_length if by_length >= 0 else min(window.size - window.offset, stop + self.spec.length.reach)
-        ) - stop
+        )
+        left = limit - stop
         here = min(len(data) - stop, left)
         if left < self.spec.length.low or context.searched + here > _SEARCHED:
             return by_length, 0

@@ -241,6 +241,7 @@ def _check_order(window: Window, frames: Frames, context: LogContext) -> None:
         return
     at = window.offset + int(frames.start[0])
     before = context.last_offset if context.last_offset is not None and at >= context.last_end else None
+    # A task that begins inside a file begins at a batch whose offset fits the batch before it.
     if before is None and 0 < at == context.begins:
         before = int64(int(frames.header["base_offset"][0]) - 1)
     low = 0 if context.base_offset is None else context.base_offset
