@@ -289,7 +289,16 @@ class Walk:
             at, need = place, frames.need
             self._step = min(self._step * 2, self.full)
         if hole is not None:
-            yield self._hole(*hole, None)
+            yield self._hole(*hole, self._beyond_stop())
+
+    def _beyond_stop(self) -> Frames | None:
+        """Return the good frames with which the next range starts; None without one. They show what the end of this range has lost."""
+        if self.end >= self.size:
+            return None
+        frames = self._scan(self.end, 1)
+        if frames.need and not len(frames):
+            frames = self._scan(self.end, frames.need)
+        return frames if len(frames) else None
 
     def _with_zeros_measured(self, frames: Frames) -> Frames:
         """Return the frames with damage that takes into account where the zeros end that reach the end of the window."""

@@ -19,7 +19,12 @@ from logwright.codec.kafka.formats.log.heads import LIMIT, SCANNER
 from logwright.codec.kafka.formats.log.layout import HEAD, HEAD_SIZE, LENGTH_END, MAGIC, RECORD_BATCH
 from logwright.codec.kernels.compress import compress
 from logwright.codec.window import Window
+from logwright.readers import plan
+from logwright.readers.report import Report
+from logwright.readers.resolve import resolve
 from logwright.readers.source import MemorySource
+from logwright.readers.stream import Mode, ReadOptions
+from logwright.readers.task import run, split_tasks
 
 LENGTH = RECORD_BATCH.offset("batch_length")
 
@@ -176,6 +181,69 @@ def test_length_of_four_bytes_identifies_content_too() -> None:
     data = bytearray(b"".join(SAME[:2]) + held + batch(4))
     data[2 * SIZE : 2 * SIZE + HEAD_SIZE] = bytes(HEAD_SIZE)
     assert {start for start, _ in walked_bounds(bytes(data))} == {0, SIZE, 2 * SIZE + len(held)}
+
+
+@pytest.mark.parametrize("damaged", [0, 4])
+@pytest.mark.parametrize(
+    ("name", "hints"),
+    [(f"{1 << 20:020}.log", {}), (f"{2:020}.log", {"next_base": 4}), (f"{0:020}.log", {"next_base": 2})],
+)
+def test_batches_after_damage_are_found_although_a_file_has_a_wrong_name(
+    name: str, hints: dict[str, int], damaged: int
+) -> None:
+    """The batches before it contradict the name, or the header of the first batch and the good one after it."""
+    batches = [batch(i, [record(value=b"value")]) for i in range(8)]
+    data = bytearray(b"".join(batches))
+    end = bounds(batches)[damaged][1]
+    data[end - 4 : end - 1] = b"xxx"
+    walk = Walk(MemorySource(bytes(data)), CODEC, context(name, **hints))
+    parts = list(walk)
+    batches_found = sum(len(part.frames) for part in parts if isinstance(part, Stretch))
+    assert batches_found == len(batches) - 1
+    (hole,) = (part for part in parts if isinstance(part, Hole))
+    assert hole.fault.length == len(batches[damaged])
+    assert hole.fault.rows_lost != 0
+
+
+def test_index_of_a_file_with_a_wrong_name_proves_no_loss(tmp_path: Path) -> None:
+    partition = tmp_path / "orders-0"
+    lw.write([{"value": b"v" * 100}] * 500, partition, "kafka.partition", batch_size=1)
+    for file in list(partition.glob(f"{0:020}.*")):
+        file.rename(file.with_name(f"{1 << 20:020}{file.suffix}"))
+    faults = [fault for _, fault in lw.verify(partition).faults]
+    assert any("outside the file's range" in fault.detail for fault in faults)
+    assert not any("proves" in fault.detail for fault in faults)
+
+
+@pytest.mark.parametrize("size", [1, 300, 1000])
+def test_parts_of_a_damaged_log_report_the_same_loss_as_the_whole_read(tmp_path: Path, size: int) -> None:
+    partition = tmp_path / "orders-0"
+    lw.write(
+        [{"value": b"v" * 50, "timestamp": i} for i in range(60)],
+        partition,
+        "kafka.partition",
+        batch_size=200,
+    )
+    log = partition / f"{0:020}.log"
+    data = bytearray(log.read_bytes())
+    data[len(data) // 2 + LENGTH + 1] = 1  # of the batch in the middle
+    log.write_bytes(data)
+    work, options = plan.reading(resolve(partition)), ReadOptions(Mode.DROPMALFORMED)
+    parts = split_tasks(work.tasks, size, options.mode)
+    assert len(parts) > 3
+    losses = []
+    for tasks in (work.tasks, parts):
+        report = Report(str(partition))
+        for task in tasks:
+            part = Report(str(partition))
+            list(run([task], ("offset",), part, options))
+            report.merge(part)
+        losses.append(
+            [(fault.offset, fault.length, fault.rows_lost, fault.lost) for _, fault in report.faults]
+        )
+    assert len(losses[0]) == 1
+    assert losses[0][0][2] > 0
+    assert losses[1] == losses[0]
 
 
 def test_large_batch_is_searched_at_its_expected_offset() -> None:

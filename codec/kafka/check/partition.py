@@ -238,6 +238,8 @@ class PartitionChecker:
 
     def _cut_short(self, segment: _Segment, active: bool, torn: bool) -> bool:
         """Return whether other files prove that the segment was longer. It ends with a complete batch, or is `torn` within one."""
+        if segment.first is not None and segment.last < segment.file.hints["base_offset"]:
+            return False  # the name is wrong, and what the indexes prove counts from it
         end, once, name = segment.last + 1, *self._known_end(segment, active)
         for base, last in sorted(segment.strays):
             end = last + 1 if base == end else end  # it is there, but misplaced

@@ -17,8 +17,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from logwright.codec.engine.repair import Removed
-from logwright.codec.kafka.formats.log.layout import COMPRESSION, MAGIC
-from logwright.codec.kafka.formats.log.scan import MAX_OFFSET_DELTA
+from logwright.codec.kafka.formats.log.layout import COMPRESSION, MAGIC, MAX_OFFSET_DELTA
 from logwright.codec.kafka.names import segment_name
 from logwright.codec.kafka.repair.runs import Run, join, lost, removed_run
 from logwright.codec.kafka.repair.survey import SegmentSurvey

@@ -26,10 +26,11 @@ from logwright.codec.kafka.formats.log.layout import (
     CONTROL_RECORD_KEY,
     LENGTH_END,
     MAGIC,
+    MAX_OFFSET_DELTA,
     TRANSACTIONAL,
 )
 from logwright.codec.kafka.formats.log.markers import ABORT, failure, markers, unusual
-from logwright.codec.kafka.formats.log.scan import LEGACY_MIN, MAX_OFFSET_DELTA
+from logwright.codec.kafka.formats.log.scan import LEGACY_MIN
 from logwright.codec.kafka.startup.entries import Entries, entries
 from logwright.codec.kafka.startup.errors import BrokerError, CorruptRecord
 from logwright.codec.kafka.startup.loader import Loaded

@@ -264,16 +264,15 @@ class KafkaLog(Codec):
         if context.topic is not None:
             lost = {"topic": context.topic, "partition": context.partition}
         before, after = around
-        first = next_first = None
-        if before is not None:
-            first = int(before.header["last_offset"][-1]) + 1
-        elif context.base_offset is not None:
-            first = context.base_offset
-        if after is not None:
-            next_first = int(after.header["base_offset"][0])
-        elif context.next_base is not None:
-            next_first = context.next_base
-        elif first is not None:
+        base, following = context.base_offset, context.next_base
+        first = None if before is None else int(before.header["last_offset"][-1]) + 1
+        next_first = None if after is None else int(after.header["base_offset"][0])
+        # A file's name that the batches contradict does not count.
+        if first is None and base is not None and (next_first is None or base <= next_first):
+            first = base
+        if next_first is None and following is not None and (first is None or first <= following):
+            next_first = following
+        elif next_first is None and first is not None:
             # The end of the log, by the header of a torn batch or by another file.
             torn = [
                 end for (start, end), claim in context.header_claims.items() if claim.torn and start == first
@@ -307,7 +306,9 @@ class KafkaLog(Codec):
             return None
         end = base
         if last is not None and len(last):
-            end = max(base, int(last.header["last_offset"][-1]) + 1)
+            end = int(last.header["last_offset"][-1]) + 1
+            if end < base:
+                return None  # the name is wrong, and what the indexes prove counts from it
         known = None
         if context.known_by and context.known_end is not None and context.known_end > end:
             known = evidence.Witness(context.known_end, context.known_by)

@@ -224,6 +224,8 @@ MIN_LENGTH = HEAD_SIZE - LENGTH_END
 """The smallest batch_length: a batch without records."""
 CRC_START = RECORD_BATCH.offset("attributes")
 """The first byte that the checksum covers."""
+MAX_OFFSET_DELTA = (1 << 31) - 1
+"""The largest distance of an offset from the base of its segment: indexes store it in 32 bits."""
 MIN_RECORD = RECORD.min_size
 """The size of the smallest record."""
 

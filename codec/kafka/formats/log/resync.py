@@ -82,24 +82,32 @@ _CREDIBLE = 6
 _END_OF_LOG = 1 << 62
 
 
-def offset_range(context: LogContext) -> tuple[int, int]:
-    """Return the lowest and the highest offset that a later batch can have."""
-    low = 0 if context.base_offset is None else context.base_offset
-    high = _END_OF_LOG if context.base_offset is None else min(low + (1 << 31), 1 << 63) - 1
-    if context.last_offset is not None:
-        low = max(low, context.last_offset + 1)
-    if context.next_base is not None:
-        high = min(high, context.next_base - 1)
+def offset_range(context: LogContext, *, named: bool = True) -> tuple[int, int]:
+    """Return the lowest and the highest offset that a later batch can have: above those before it, and if `named` within the file's range by
+    the names of this file and the next. A name that the batches before contradict does not count."""
+    base, after = context.named_range() if named else (None, None)
+    last = context.last_offset
+    low = 0 if base is None else base
+    high = _END_OF_LOG if base is None else min(low + (1 << 31), 1 << 63) - 1
+    if last is not None:
+        low = max(low, last + 1)
+    if after is not None:
+        high = min(high, after - 1)
     return low, high
 
 
 def damaged_at(window: Window, stop: int, context: LogContext) -> Damaged:
     """Return what the header at `window.data[stop]`, where a scan stopped, is trusted for."""
     offset = window.offset + stop
-    data = window.data
+    data, left = window.data, window.size - offset
     if len(data) - stop < MIN_MESSAGE:
         return Damaged(offset, -1, -1)
-    size, after = claims(data, stop, window.size - offset, *offset_range(context))
+    size, after = claims(data, stop, left, *offset_range(context))
+    if after < 0:
+        # If the name of a file is wrong, the next batch is outside the range too.
+        length, follows = claims(data, stop, left, *offset_range(context, named=False))
+        if length > 0 <= follows and _Search(window, context, follows).is_due(stop + length):
+            size, after = length, follows
     return Damaged(offset, offset + size if size >= 0 else -1, after)
 
 
@@ -264,6 +272,8 @@ class _Search:
         self.size = window.size - window.offset
         """The end of the file, as a position in the window."""
         self.low, self.high = offset_range(context)
+        if after >= 0 and not self.low < after <= self.high + 1:
+            self.low, self.high = offset_range(context, named=False)
         self.prefixes = context.prefixes = FINDER.prefixes(window.data, context.prefixes)
 
     def next(self, at: int, end: int = -1) -> tuple[int, bool]:
@@ -315,7 +325,11 @@ class _Search:
         content = content_end(self.data, start)
         if content <= len(self.data) and self.ends_at(start, content):
             return False
-        return self.follow(end, end + 1)[1] == OVER and self.offset(end) == self.after
+        return self.is_due(end)
+
+    def is_due(self, at: int) -> bool:
+        """Return whether a good batch with the offset after the damaged one is at `at`."""
+        return at < len(self.data) and self.follow(at, at + 1)[1] == OVER and self.offset(at) == self.after
 
     def zeros_at(self, at: int) -> bool:
         return at < len(self.data) and not self.data[at : at + HEAD_SIZE].any()

@@ -28,6 +28,7 @@ from logwright.codec.kafka.formats.log.layout import (
     HEAD_SIZE,
     LENGTH_END,
     MAGIC,
+    MAX_OFFSET_DELTA,
     RECORD_BATCH,
     least_size,
 )
@@ -56,9 +57,6 @@ HEAD_UP_TO_MAGIC = _MAGIC + 1
 """The bytes from which Kafka knows the size of an entry of any magic."""
 LEGACY_MIN = 14
 """The smallest length that a broker accepts in an entry of any magic (`LegacyRecord.RECORD_OVERHEAD_V0`)."""
-MAX_OFFSET_DELTA = (1 << 31) - 1
-"""The largest distance of an offset from the base of its segment: indexes store it in 32 bits."""
-
 MAX_OFFSET = (1 << 63) - (1 << 32)
 """The offsets of a batch with a larger base offset may not fit 64 bits."""
 

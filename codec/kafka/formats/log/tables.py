@@ -18,7 +18,7 @@ from logwright.codec.base import LossyColumn
 from logwright.codec.kafka.formats.indexes import LastOffsets
 from logwright.codec.kafka.formats.internal.definitions import TOPICS
 from logwright.codec.kafka.formats.internal.view import table_of
-from logwright.codec.kafka.formats.log.layout import CONTROL, TRANSACTIONAL
+from logwright.codec.kafka.formats.log.layout import CONTROL, MAX_OFFSET_DELTA, TRANSACTIONAL
 from logwright.codec.option import Option, Options
 from logwright.codec.table import RAW, TIMESTAMP, Column, Table, ending, extent
 
@@ -259,6 +259,15 @@ class LogContext:
     served: int = NOTHING_SERVED
     """The highest offset of the records before `served_end`, a position in the file."""
     served_end: int = 0
+
+    def named_range(self) -> tuple[int | None, int | None]:
+        """Return the base offsets of this file and the next one by their names; None for one that the batches so far contradict."""
+        base, after, last = self.base_offset, self.next_base, self.last_offset
+        if last is None:
+            return base, after
+        if base is not None and not base <= last <= base + MAX_OFFSET_DELTA:
+            base = None
+        return base, None if after is not None and last >= after else after
 
 
 LOSSY_COLUMNS = (
