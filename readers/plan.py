@@ -169,6 +169,7 @@ def _of_directory(target: DirectoryTarget, view: str | None, as_system: AsSystem
     layout, plan, directory = target.layout, target.plan, target.directory
     view = view or layout.default_view
     shown = directory.notes()
+    parts: Sequence[Part | Group] = ()
     if as_system is not None:
         return _as_system(target, view, as_system)
     if view == "files":
@@ -176,7 +177,8 @@ def _of_directory(target: DirectoryTarget, view: str | None, as_system: AsSystem
         return Reading(FILES, (), plan.faults, shown, (_files(plan),), target.live)
     if view in layout.views:
         table = table_of(layout.views[view], target.options)
-        tasks = _tasks(target, view, layout.parts(directory, plan, view, target.layout_options))
+        parts = layout.parts(directory, plan, view, target.layout_options)
+        tasks = _tasks(target, view, parts)
     elif view in GENERIC:
         codec = layout.views[layout.default_view].codec
         table = typed_table(codec, view, target.options)
@@ -187,6 +189,7 @@ def _of_directory(target: DirectoryTarget, view: str | None, as_system: AsSystem
     usage.check_view(target, view, Verb.READ, _decoded(target, view, tasks))
     read = {file.file for task in tasks for file in task.files} | {""}
     faults = [fault for fault in plan.faults if fault[0] in read]
+    faults += [fault for part in parts if isinstance(part, Part) for fault in part.faults]
     # A running system creates and deletes files during the listing, so missing files are not faults.
     faults += [] if target.live else plan.missing
     return Reading(table, tuple(tasks), tuple(faults), shown, (), target.live)

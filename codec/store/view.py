@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from logwright.codec.fault import Fault
 from logwright.codec.table import Table
 from logwright.codec.window import RowFrames
 
@@ -30,6 +31,8 @@ class Part:
     skips the part without opening the file. `{"offset": (0, 4182)}`; times as integers, as they are in Arrow."""
     rest: bytes = b""
     """The end of the part's only frame, if the file ends before it: it is in another file."""
+    faults: Sequence[tuple[str, Fault]] = ()
+    """Faults that only this view has, with their files: rows that are in the files and not in the view. Any part may have those of all."""
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ _LARGEST_EPOCHS = 16 << 20
 _LEFT = ((".index", ""), (".timeindex", ""), (".txnindex", ""), (".log", ".cleaned"))
 """Files without which no segment loses its log."""
 _ENTRIES = {".index": INDEX_ENTRY.head_dtype, ".timeindex": TIMEINDEX_ENTRY.head_dtype}
-_LARGEST_INDEX = 64 << 20
+LARGEST_INDEX = 64 << 20
 """Size limit in bytes of index files that are read as evidence."""
 _COMPACTED = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 """Topics of Kafka itself that are always compacted."""
@@ -246,7 +246,7 @@ class Evidence:
 
     def _index_end(self, base: int, suffix: str, name: str) -> int | None:
         """Return the offset after the highest one in an index; None without entries, or if they are not in order."""
-        if self.sizes[name] > _LARGEST_INDEX:
+        if self.sizes[name] > LARGEST_INDEX:
             return None
         try:
             entries = used(self.listing.read(name), _ENTRIES[suffix])
@@ -269,7 +269,7 @@ class Evidence:
     def written(self, taken: int, first: int) -> int | None:
         """Return the highest offset from `first` on in the producer snapshot taken at an offset."""
         name = segment_name(taken, ".snapshot")
-        if not 0 < self.sizes.get(name, 0) <= _LARGEST_INDEX:
+        if not 0 < self.sizes.get(name, 0) <= LARGEST_INDEX:
             return None
         try:
             offsets = snapshot.unpack(self.listing.read(name))["last_offset"].astype(np.int64)
@@ -297,7 +297,7 @@ class Evidence:
     def last_offsets(self, base: int) -> LastOffsets | None:
         """Return the last offsets of batches in the index of a segment."""
         name = segment_name(base, ".index")
-        if not 0 < self.sizes.get(name, 0) <= _LARGEST_INDEX:
+        if not 0 < self.sizes.get(name, 0) <= LARGEST_INDEX:
             return None
         return LastOffsets(base, partial(self.listing.read, name))
 

@@ -176,13 +176,15 @@ class KafkaPartition(Layout):
         aborted: list[AbortedTxn] = []
         stable: int | None = None
         damaged: set[str] = set()
+        faults: list[tuple[str, Fault]] = []
         if view == "read_committed":
-            txns, damaged = transactions.transactions(listing, segments)
-            aborted, stable = txns.aborted, txns.state.first_unstable
-        out = []
+            txns, faults = transactions.transactions(listing, segments, plan.missing)
+            aborted, stable, damaged = txns.aborted, txns.state.first_unstable, txns.damaged
+        out: list[Part] = []
         for file in segments:
             low, high = file.hints["base_offset"], file.hints["next_base"]
-            if stable is not None and low >= stable and file.name not in damaged:
+            unreported = faults and not out
+            if stable is not None and low >= stable and file.name not in damaged and not unreported:
                 # No row of it is served. A damaged segment is read all the same: it may be the reason, and must be reported.
                 continue
             if start is not None and high is not None and high <= start:
@@ -202,7 +204,9 @@ class KafkaPartition(Layout):
             bounds = {
                 "base_offset" if table == "frames" else "offset": (low, None if high is None else high - 1)
             }
-            out.append(Part(file.name, "kafka.log", table, hints, bounds=bounds))
+            out.append(
+                Part(file.name, "kafka.log", table, hints, bounds=bounds, faults=() if out else faults)
+            )
         return out
 
     def facts(self, listing: Listing, plan: Plan) -> Mapping[str, Any]:

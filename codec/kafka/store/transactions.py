@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from logwright.codec.capability import Settled
+from logwright.codec.describe import DescriptionError
 from logwright.codec.engine.fold import run
-from logwright.codec.fault import Fault, Severity
-from logwright.codec.frames.walk import frames_of
+from logwright.codec.fault import Fault, Kind, Severity, UnreadableError
+from logwright.codec.frames.walk import Hole, walk_file, zero_filled
 from logwright.codec.kafka.formats.log import codec as log
-from logwright.codec.kafka.formats.log.markers import markers
-from logwright.codec.kafka.state.producers import AbortedTxn, ProducerState
+from logwright.codec.kafka.formats.log.heads import HEADS
+from logwright.codec.kafka.formats.log.layout import CONTROL, LENGTH_END, TRANSACTIONAL
+from logwright.codec.kafka.formats.log.markers import ABORT, MARKER, MARKER_SIZE, markers
+from logwright.codec.kafka.names import parse_segment, segment_name
+from logwright.codec.kafka.state.producers import AbortedTxn, ProducerState, aborted_txns
+from logwright.codec.kafka.store.evidence import LARGEST_INDEX
 from logwright.codec.store.listing import Listing, PlannedFile
 from logwright.codec.window import Frames, Window
 
@@ -42,16 +50,145 @@ class Transactions:
         return {"aborted": tuple(txn[:3] for txn in inside)}
 
 
-def transactions(listing: Listing, segments: Iterable[PlannedFile]) -> tuple[Transactions, set[str]]:
-    """Return the transactions of a partition, and the names of its damaged logs, in which the end of a transaction may be lost.
+@dataclass
+class _Doubt:
+    """A transaction that was open where batches were lost, maybe with the marker that ended it."""
 
-    Only batches with a right checksum count, so a flipped bit neither opens nor ends a transaction.
+    producer: int
+    first: int
+    last: int
+    """The last offset before the lost batches. Records after them belong to this transaction or to a later one, which ends as they say."""
+    file: str
+    """The file with the damage, at byte `place`."""
+    place: int
+
+    def fault(self, ongoing: bool) -> tuple[str, Fault]:
+        where = f"records of producer {self.producer} from offset {self.first} to {self.last}"
+        text = f"{where} are not returned: the marker that committed or aborted them may be lost here"
+        if ongoing:
+            text = (
+                f"the transaction of producer {self.producer} that begins at offset {self.first} has no end, whose marker may be lost"
+                " here: no records from that offset on are returned. A repair with open.transactions=abort ends it"
+            )
+        system = "read_committed consumers stop at an open transaction, and get aborted records if a later marker commits them"
+        text += ". View read_uncommitted has them"
+        return self.file, Fault(log.CODEC.name, self.place, 0, Kind.LINK, text, Severity.WARNING, system)
+
+
+class DamagedTransactions(Transactions):
+    """The transactions of a partition with damaged logs.
+
+    Only batches with a right checksum count, so a flipped bit neither opens nor ends a transaction. If the marker that ends one may be
+    lost, the index of aborted transactions shows whether it was aborted. Otherwise its records before the damage are in doubt: they are
+    treated as aborted, and reported.
     """
-    result, damaged = Transactions(), set()
 
-    def report(name: str, fault: Fault) -> None:
-        if fault.severity is Severity.ERROR:
-            damaged.add(name)
+    def __init__(self, listing: Listing, missing: Sequence[tuple[str, Fault]]) -> None:
+        super().__init__()
+        self.damaged: set[str] = set()
+        """The names of damaged logs, in which the end of a transaction may be lost."""
+        self._listing, self._sizes = listing, {entry.name: entry.size for entry in listing.entries()}
+        known = [item for item in missing if "first_offset" in item[1].lost]
+        self._missing = sorted(known, key=lambda item: item[1].lost["first_offset"])
+        self._last = -1
+        self._doubts: dict[tuple[int, int], _Doubt] = {}
+        self._index: tuple[str, dict[tuple[int, int], AbortedTxn]] = "", {}
+        """The index that was read last."""
 
-    run(frames_of(listing, segments, log.CODEC, report=report), result)
-    return result, damaged
+    def frames(self, file: PlannedFile) -> Iterator[tuple[Window, Frames]]:
+        """Iterate over the good frames of a file."""
+        self._lose_missing(file.hints["base_offset"])
+        walk = walk_file(self._listing, file, log.CODEC)
+        for item in walk:
+            if isinstance(item, Hole):
+                if item.fault.severity is Severity.ERROR:
+                    self.damaged.add(file.name)
+                    head = zero_filled(walk.file, item.fault.offset, LENGTH_END)[0].tobytes()
+                    size = LENGTH_END + int.from_bytes(head[-4:], "big")
+                    if _may_have_markers(item.fault, walk.context.header_claims, size):
+                        self._lose(file.name, item.fault)
+                continue
+            if any(fault.severity is Severity.ERROR for fault in item.faults):
+                self.damaged.add(file.name)
+            if len(item.frames):
+                yield item.window, item.frames
+
+    def add(self, window: Window, frames: Frames) -> None:
+        super().add(window, frames)
+        self._last = max(self._last, int(frames.header["last_offset"].max()))
+
+    def _lose_missing(self, base: int) -> None:
+        """Take note of missing logs with offsets below `base`."""
+        while self._missing and self._missing[0][1].lost["first_offset"] < base:
+            self._lose(*self._missing.pop(0))
+
+    def _lose(self, file: str, fault: Fault) -> None:
+        """Take note of lost batches that may have markers."""
+        parsed = parse_segment(file)
+        if parsed is not None and "last_offset" in fault.lost:
+            self._end_aborted(segment_name(parsed.base_offset, ".txnindex"), fault.lost)
+        for producer, first in self.state.open_transactions.items():
+            self._doubts[producer, first] = _Doubt(producer, first, self._last, file, fault.offset)
+
+    def _end_aborted(self, index: str, lost: Mapping[str, Any]) -> None:
+        """End the transactions that were aborted by markers with lost offsets, by the index of the segment."""
+        if self._index[0] != index:
+            self._index = index, self._read(index)
+        for key in self.state.open_transactions.items():
+            txn = self._index[1].get(key)
+            if txn is None or not lost.get("first_offset", 0) <= txn.last_offset <= lost["last_offset"]:
+                continue
+            head, marker = np.zeros(1, HEADS), np.zeros(1, MARKER)
+            head["base_offset"] = head["last_offset"] = marker["offset"] = txn.last_offset
+            head["producer_id"], head["attributes"] = txn.producer_id, CONTROL | TRANSACTIONAL
+            head["producer_epoch"] = self.state.producers[txn.producer_id].producer_epoch
+            head["base_sequence"], head["records_count"], marker["type"] = -1, 1, ABORT
+            self.aborted += self.state.add(head, marker)
+
+    def _read(self, index: str) -> dict[tuple[int, int], AbortedTxn]:
+        """Return the entries of an index by producer and first offset; none if it cannot be read."""
+        if not 0 < self._sizes.get(index, 0) <= LARGEST_INDEX:
+            return {}
+        try:
+            return {txn[:2]: txn for txn in aborted_txns(self._listing.read(index))}
+        except (DescriptionError, UnreadableError):
+            return {}
+
+    def resolve(self) -> list[tuple[str, Fault]]:
+        """After all files: exclude the records whose transactions are in doubt. Return the faults."""
+        self._lose_missing(1 << 63)
+        opened, ended = self.state.open_transactions, {txn[:2] for txn in self.aborted}
+        faults = []
+        for (producer, first), doubt in self._doubts.items():
+            ongoing = opened.get(producer) == first
+            faults.append(doubt.fault(ongoing))
+            if not ongoing and (producer, first) not in ended:
+                self.aborted.append(AbortedTxn(producer, first, doubt.last, doubt.last + 1))
+        return faults
+
+
+def _may_have_markers(fault: Fault, claims: Collection[tuple[int, int]], size: int) -> bool:
+    """Return whether markers may be among lost batches. `claims` are the offsets of damaged batches by their headers (`header_claims`),
+    and `size` is the size of the first by its header.
+
+    A marker has one offset. A damaged header that claims one may be that of a marker, unless its size is right and not that of a marker.
+    """
+    rows, lost = fault.rows_lost, fault.lost
+    if rows is None or "first_offset" not in lost or "last_offset" not in lost:
+        return rows != 0
+    first, after = lost["first_offset"], lost["last_offset"] + 1
+    if rows < after - first or fault.kind is Kind.ORDER:
+        return bool(rows < after - first)
+    ends = sorted(end for start, end in claims if start == first and end <= after)
+    if len(ends) == 1 and size == fault.length != MARKER_SIZE:
+        return False
+    return not ends or min(np.diff([first, *ends])) < 2
+
+
+def transactions(
+    listing: Listing, segments: Iterable[PlannedFile], missing: Sequence[tuple[str, Fault]]
+) -> tuple[DamagedTransactions, list[tuple[str, Fault]]]:
+    """Return the transactions of a partition, and the faults of those whose end may be lost. `missing` are the faults of missing logs."""
+    result = DamagedTransactions(listing, missing)
+    run(((file, result.frames(file)) for file in segments), result)
+    return result, result.resolve()

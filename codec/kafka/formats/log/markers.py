@@ -88,6 +88,8 @@ _USUAL = np.frombuffer(
     np.uint8,
 )
 """A marker as brokers write it. There may be millions, which differ only in the type and the coordinator's epoch."""
+MARKER_SIZE = HEAD_SIZE + len(_USUAL)
+"""The size of a batch with such a marker."""
 _TYPE_AT = len(_USUAL) - END_TXN_MARKER.min_size - 3  # its low byte
 _EPOCH_AT = len(_USUAL) - 5
 

@@ -1,0 +1,139 @@
+"""Transactions whose markers may be lost: aborted records are never returned as committed, and records in doubt are reported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from kafka_log import batch, data_batch, end_marker, record
+
+import logwright as lw
+from logwright.codec.kafka.formats.indexes import TXNINDEX_ENTRY
+from logwright.codec.kafka.names import segment_name
+from logwright.corpora.cases import cases
+
+ABORT, COMMIT = 0, 1
+CASES = cases("kafka")
+
+
+def plain(base: int) -> bytes:
+    return batch(base, [record(value=b"plain")])
+
+
+def committed(path: Path) -> tuple[list[int], list[str]]:
+    """Return the offsets that are returned as committed, and the faults of this view."""
+    scan = lw.scan(path, view="read_committed", mode="DROPMALFORMED")
+    offsets = scan.to_table()["offset"].to_pylist()
+    return offsets, [fault.detail for _, fault in scan.report.faults if "read_uncommitted" in fault.detail]
+
+
+def write(path: Path, batches: list[bytes], damaged: int) -> Path:
+    path.mkdir(parents=True)
+    data = bytearray(b"".join(batches))
+    end = len(b"".join(batches[: damaged + 1]))
+    data[end - 3 : end] = b"xyz"
+    (path / segment_name(0, ".log")).write_bytes(data)
+    return path
+
+
+def index_of(path: Path, *entries: tuple[int, int, int]) -> None:
+    """Write the index of aborted transactions: producer, first and last offset."""
+    names = ("producer_id", "first_offset", "last_offset")
+    packed = [
+        TXNINDEX_ENTRY.pack({**dict(zip(names, entry, strict=True)), "last_stable_offset": entry[2] + 1})
+        for entry in entries
+    ]
+    (path / segment_name(0, ".txnindex")).write_bytes(b"".join(packed))
+
+
+BEFORE_A_COMMIT = [
+    data_batch(0, 1),
+    end_marker(1, 1, ABORT),
+    data_batch(2, 1),
+    end_marker(3, 1, COMMIT),
+    plain(4),
+]
+
+
+def test_later_commit_does_not_commit_records_before_a_lost_marker(tmp_path: Path) -> None:
+    offsets, (fault,) = committed(write(tmp_path / "orders-0", BEFORE_A_COMMIT, 1))
+    assert offsets == [2, 4]
+    assert fault.startswith("records of producer 1 from offset 0 to 0 are not returned")
+
+
+def test_later_abort_leaves_the_outcome_before_a_lost_marker_unknown(tmp_path: Path) -> None:
+    batches = [
+        data_batch(0, 1),
+        end_marker(1, 1, COMMIT),
+        data_batch(2, 1),
+        end_marker(3, 1, ABORT),
+        plain(4),
+    ]
+    offsets, (fault,) = committed(write(tmp_path / "orders-0", batches, 1))
+    assert offsets == [4]
+    assert fault.startswith("records of producer 1 from offset 0 to 0 are not returned")
+
+
+def test_index_of_aborted_transactions_stands_for_a_lost_marker(tmp_path: Path) -> None:
+    path = write(tmp_path / "orders-0", BEFORE_A_COMMIT, 1)
+    index_of(path, (1, 0, 1))
+    assert committed(path) == ([2, 4], [])
+
+
+def test_transaction_that_the_index_ends_does_not_stop_the_read(tmp_path: Path) -> None:
+    path = write(tmp_path / "orders-0", [data_batch(0, 1), end_marker(1, 1, ABORT), plain(2)], 1)
+    offsets, (fault,) = committed(path)
+    assert offsets == []
+    assert "begins at offset 0 has no end" in fault
+    index_of(path, (1, 0, 1))
+    assert committed(path) == ([2], [])
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [pytest.param((1, 5, 1), id="first offset"), pytest.param((1, 0, 7), id="last offset"), pytest.param((9, 0, 1), id="producer")],
+)  # fmt: skip
+def test_entry_that_the_log_contradicts_ends_no_transaction(
+    tmp_path: Path, entry: tuple[int, int, int]
+) -> None:
+    path = write(tmp_path / "orders-0", BEFORE_A_COMMIT, 1)
+    index_of(path, entry)
+    offsets, faults = committed(path)
+    assert (offsets, len(faults)) == ([2, 4], 1)
+    (path / segment_name(0, ".txnindex")).write_bytes(b"odd")
+    assert committed(path) == (offsets, faults)
+
+
+def test_lost_batch_of_several_records_hides_no_marker(tmp_path: Path) -> None:
+    batches = [
+        data_batch(0, 1),
+        data_batch(1, 2, transactional=False, count=3),
+        data_batch(4, 1),
+        end_marker(5, 1, COMMIT),
+    ]
+    assert committed(write(tmp_path / "orders-0", batches, 1)) == ([0, 4], [])
+
+
+def test_lost_batch_of_one_record_hides_a_marker_only_if_it_has_the_size_of_one(tmp_path: Path) -> None:
+    for size, offsets in ((8, [0]), (9, []), (10, [0])):
+        batches = [data_batch(0, 1), batch(1, [record(value=bytes(size))]), end_marker(2, 1, COMMIT)]
+        path = write(tmp_path / str(size) / "orders-0", batches, 1)
+        assert (len(batches[1]) == len(batches[2])) == (not offsets)
+        assert committed(path)[0] == offsets
+
+
+@pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
+@pytest.mark.parametrize("name", ["dmg_tbase", "killed_txn", "v2_txn_interleaved"])
+def test_without_a_segment_aborted_records_are_not_committed(tmp_path: Path, name: str) -> None:
+    source = CASES[name].partition
+    healthy = set(committed(source)[0])
+    for log in source.glob("*.log"):
+        path = tmp_path / log.stem / source.name
+        path.mkdir(parents=True)
+        for file in source.iterdir():
+            if file.name not in (log.name, log.with_suffix(".txnindex").name):
+                (path / file.name).write_bytes(file.read_bytes())
+        offsets, faults = committed(path)
+        readable = set(lw.read(path, mode="DROPMALFORMED")["offset"].to_pylist())
+        assert set(offsets) <= healthy
+        assert faults or set(offsets) == healthy & readable
