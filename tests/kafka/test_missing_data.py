@@ -186,6 +186,25 @@ def test_deleted_segment_is_not_lost(partition: Path) -> None:
     assert lw.read(partition, columns="offset").num_rows == 67
 
 
+@pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
+def test_deleted_log_that_may_have_lost_records_is_named(partition: Path, tmp_path: Path) -> None:
+    """Another file proves the loss. The records are not in the views, and a repair does not bring them back."""
+    log = partition / segment_name(30, ".log")
+    log.rename(f"{log}.deleted")
+    (fault,) = (fault for _, fault in lw.verify(partition).faults if fault.lost)
+    assert fault.detail.endswith(
+        f"{log.name}.deleted may have them: rename it to {log.name}, unless they were deleted on purpose"
+    )
+    assert lw.read(partition, mode="DROPMALFORMED", columns="offset").num_rows == 97 - 28
+    (note,) = (
+        file["note"] for file in lw.inspect(partition)["files"] if file["name"] == f"{log.name}.deleted"
+    )
+    assert note.endswith(f"read {log.name}.deleted by its own path")
+    assert lw.read(f"{log}.deleted", columns="offset")["offset"].to_pylist() == list(range(30, 58))
+    notes = lw.repair(partition, tmp_path / "repaired" / partition.name)["notes"]
+    assert any(f"rename it to {log.name} and repair again" in note for note in notes)
+
+
 def test_offsets_below_the_log_start_are_not_lost(partition: Path) -> None:
     remove(partition, 0, ".log")
     checkpoint(partition, "log-start", 40)

@@ -289,7 +289,7 @@ class PartitionChecker:
         self._gap_faults()
         if not self._live:
             self._first_faults()
-        yield from self._faults
+        yield from itertools.starmap(self._evidence.naming_deleted, self._faults)
         yield from snapshot_faults(LAYOUT, self._snapshots, self._sizes)
         self._producers.compacted |= bool(self._gaps)
         yield from self._producers.finish(end, self._live)

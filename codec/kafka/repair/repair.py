@@ -202,7 +202,8 @@ class PartitionRepair(Repairer):
             stop_at_damage=stop_at_damage,
         )
         plan.cut += merged.cut
-        plan.notes += [*merged.notes, *renamed(segments), *notes, *other]
+        deleted = [deleted_log(file) for file in self.plans[0].files if file.name.endswith(".log.deleted")]
+        plan.notes += [*merged.notes, *renamed(segments), *deleted, *notes, *other]
         plan.before_you_start += advice
         return plan
 
@@ -273,6 +274,15 @@ def renamed(segments: Sequence[Segment]) -> list[str]:
                 f"{segment.like} is renamed to {name}: its batches do not fit the old name, or the segment before reaches beyond it."
             )
     return out
+
+
+def deleted_log(file: PlannedFile) -> str:
+    """Return the note on a log that the broker was deleting."""
+    name = file.name.removesuffix(".deleted")
+    return (
+        f"{file.name} is left out, since a broker removes it. If its records were not deleted on purpose, rename it to {name} and"
+        " repair again."
+    )
 
 
 def surroundings(

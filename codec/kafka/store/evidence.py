@@ -16,7 +16,7 @@ were taken within a segment). Source: `UnifiedLog`, `LocalLog`, `ProducerStateMa
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any, NamedTuple, Self
 
@@ -129,8 +129,8 @@ class Segments:
     """Base offsets of segments that have an index or a `.log.cleaned`, and no log."""
     snapshots: list[int] = field(default_factory=list)
     """Offsets of producer snapshots."""
-    deleting: bool = False
-    """Whether the broker was deleting segments when it stopped."""
+    deleted: Sequence[int] = ()
+    """Base offsets of segments that the broker was deleting when it stopped."""
 
     @classmethod
     def of(cls, parsed: Iterable[SegmentFile], bases: Collection[int]) -> Segments:
@@ -150,7 +150,7 @@ class Segments:
             sorted(bases),
             [] if unfinished else sorted(orphans),
             sorted(file.base_offset for file in files if file.suffix == ".snapshot" and not file.leftover),
-            bool(deleted),
+            sorted(deleted),
         )
 
     def between(self, low: int, high: int | None) -> list[int]:
@@ -340,7 +340,8 @@ class Evidence:
         returns the first offset in a log and the one after the last."""
         segments = self.segments
         if not segments.bases:
-            return [fault for fault in [self.all_gone(first_epoch)] if fault is not None]
+            gone_fault = self.all_gone(first_epoch)
+            return [] if gone_fault is None else [self.naming_deleted(*gone_fault)]
         faults = [self.first_gone(first_epoch)]
         for base, after in zip(segments.bases, [*segments.bases[1:], None], strict=True):
             if (after is not None and after <= (self.start or 0)) or not segments.between(base, after):
@@ -353,7 +354,21 @@ class Evidence:
             elif trailing:
                 known = known_end([*self.snapshot, *self.checkpointed, *self.orphans()])
                 faults.append(self.last_gone(min(trailing), trailing, known))
-        return [fault for fault in faults if fault is not None]
+        return [self.naming_deleted(*fault) for fault in faults if fault is not None]
+
+    def naming_deleted(self, name: str, fault: Fault) -> tuple[str, Fault]:
+        """Return a fault with the deleted logs named that may have the lost records."""
+        if "first_offset" not in fault.lost:
+            return name, fault
+        after = fault.lost.get("last_offset", fault.lost["first_offset"]) + 1
+        logs = [each for each in self.segments.deleted if fault.lost["first_offset"] <= each < after]
+        names = [segment_name(base, ".log.deleted") for base in logs]
+        names = [each for each in names if self.sizes.get(each)]
+        if not names:
+            return name, fault
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        text = f"{fault.detail}. {names[0]}{more} may have them: rename it to {names[0].removesuffix('.deleted')}"
+        return name, replace(fault, detail=f"{text}, unless they were deleted on purpose")
 
     def overwritten(self, base: int, first: int, end: int) -> tuple[str, Fault] | None:
         """Return the fault of a log in whose place a later one is. It has the base offset `base`, begins with offset `first` and ends before
@@ -376,7 +391,7 @@ class Evidence:
         before = segments.between(0, after)
         low = min(before, default=after)
         text = ABSENT
-        if not before and start is None and first_epoch is not None and not segments.deleting:
+        if not before and start is None and first_epoch is not None and not segments.deleted:
             taken = next((offset for offset in segments.snapshots if first_epoch < offset < after), None)
             if taken is not None:
                 low = first_epoch

@@ -326,7 +326,10 @@ class _Directory:
             }  # fmt: skip
             return PlannedFile(name, size, Role.PRIMARY, codec, hints, note=_LEFTOVERS.get(leftover, ""))
         if leftover:
-            return PlannedFile(name, size, Role.LEFTOVER, codec, note=_LEFTOVERS[leftover])
+            note = _LEFTOVERS[leftover]
+            if name.endswith(".log.deleted") and size:
+                note += f". Its records are not in the views of the partition: read {name} by its own path"
+            return PlannedFile(name, size, Role.LEFTOVER, codec, note=note)
         if segment_file.suffix != ".snapshot" and base not in self._logs:
             return PlannedFile(name, size, Role.LEFTOVER, codec, note="without a log; the broker deletes it")
         return PlannedFile(
