@@ -63,6 +63,45 @@ def test_only_offsets_that_are_nowhere_are_reported_as_lost(log: Path, tmp_path:
     assert {fault.rows_lost for fault in misplaced} == {0}
 
 
+@pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
+@pytest.mark.parametrize("inserted", [False, True])
+@pytest.mark.parametrize(
+    ("source", "target", "count"),
+    [(75, 69, 2), (105, 10, 10), (31, 3, 2), (7, 2, 3), (77, 30, 20), (700, 20, 5)],
+)
+def test_copies_of_later_batches_without_damage_cost_only_what_they_overwrote(
+    log: Path, tmp_path: Path, source: int, target: int, count: int, inserted: bool
+) -> None:
+    batches = [batch(i, [record(value=value_of(i))]) for i in range(800)]
+    copied = [*batches[:target], *batches[source : source + count]]
+    copied += batches[target if inserted else target + count :]
+    partition = tmp_path / "orders-0"
+    partition.mkdir()
+    (partition / log.name).write_bytes(b"".join(copied))
+    overwritten = set() if inserted else set(range(target, target + count))
+    rows = lw.read(partition, mode="DROPMALFORMED")
+    offsets = rows.column("offset").to_pylist()
+    assert rows.column("value").to_pylist() == [value_of(offset) for offset in offsets]
+    assert offsets == [i for i in range(800) if i not in overwritten]
+    lost = [fault.lost for _, fault in lw.verify(partition).faults if fault.lost]
+    assert [(item["first_offset"], item["last_offset"]) for item in lost] == (
+        [] if inserted else [(target, target + count - 1)]
+    )
+
+
+def test_scan_asks_for_the_bytes_in_which_lower_offsets_may_follow() -> None:
+    batches = [batch(i, [record(value=bytes(9000))]) for i in (0, 1, 30, 31, 2, *range(3, 12))]
+    data = b"".join(batches)
+    start = len(batches[0]) * 2
+    cut = start + len(batches[0]) * 3 + 100
+    frames = CODEC.scan(window(data[:cut], size=len(data)), 0, state := context())
+    assert (len(frames), frames.damage) == (2, None)
+    assert cut - start < frames.need <= len(data) - start
+    frames = CODEC.scan(window(data[: start + frames.need], size=len(data)), start, state)
+    assert frames.damage is not None
+    assert "are misplaced" in frames.damage.detail
+
+
 def test_later_batches_after_damage_are_misplaced_if_more_batches_with_lower_offsets_follow() -> None:
     before, later, after = (b"".join(map(batch, offsets)) for offsets in (range(3), (90, 91), range(5, 12)))
     data = before + b"junk" * 10 + later + b"junk" * 10 + after

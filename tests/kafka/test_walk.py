@@ -119,10 +119,10 @@ def test_damaged_length_hides_no_end_of_a_transaction(window: int) -> None:
     at = len(parts[0]) + LENGTH
     longer = data[:at] + (len(parts[1]) + 20 - 12).to_bytes(4, "big") + data[at + 4 :]
     for log_data in (data, longer):
-        open_transactions, damaged = transactions(Disk(log_data), [planned(log_data)])
+        open_transactions, _ = transactions(Disk(log_data), [planned(log_data)])
         assert open_transactions.aborted == [AbortedTxn(7, 0, 2, 3)]
         assert open_transactions.state.first_unstable is None
-        assert damaged == ({NAME} if log_data is longer else set())
+        assert open_transactions.damaged == ({NAME} if log_data is longer else set())
     open_transactions, _ = transactions(Disk(data[: -len(parts[3]) - 1]), [planned(data)])
     assert (open_transactions.aborted, open_transactions.state.first_unstable) == ([], 0)
 

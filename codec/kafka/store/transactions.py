@@ -186,7 +186,7 @@ def _may_have_markers(fault: Fault, claims: Collection[tuple[int, int]], size: i
 
 
 def transactions(
-    listing: Listing, segments: Iterable[PlannedFile], missing: Sequence[tuple[str, Fault]]
+    listing: Listing, segments: Iterable[PlannedFile], missing: Sequence[tuple[str, Fault]] = ()
 ) -> tuple[DamagedTransactions, list[tuple[str, Fault]]]:
     """Return the transactions of a partition, and the faults of those whose end may be lost. `missing` are the faults of missing logs."""
     result = DamagedTransactions(listing, missing)

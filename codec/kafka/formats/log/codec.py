@@ -260,9 +260,7 @@ class KafkaLog(Codec):
     def loss_between(self, around: Around, context: LogContext) -> tuple[int | None, Mapping[str, Any]]:
         """Return the offsets between two good batches. The number of records is known only if the headers of the damaged batches
         confirm it: offsets may have been unused."""
-        lost: dict[str, Any] = {}
-        if context.topic is not None:
-            lost = {"topic": context.topic, "partition": context.partition}
+        lost = context.place()
         before, after = around
         base, following = context.base_offset, context.next_base
         first = None if before is None else int(before.header["last_offset"][-1]) + 1
@@ -316,11 +314,11 @@ class KafkaLog(Codec):
             # As in a check of the directory: a segment began at the snapshot, and is missing.
             taken = next((offset for offset in context.snapshots if offset >= end), None)
             if taken is not None:
-                lost = {**_partition(context), "first_offset": end, "last_offset": after - 1}
+                lost = {**context.place(), "first_offset": end, "last_offset": after - 1}
                 return evidence.skips_segment(end, taken, after, size, lost)
         if known is None:
             return None
-        lost = {} if torn else {**_partition(context), "first_offset": end, "last_offset": known.end - 1}
+        lost = {} if torn else {**context.place(), "first_offset": end, "last_offset": known.end - 1}
         return evidence.ends_early(end, known, after is None, size, lost)
 
     def encode(
@@ -332,10 +330,6 @@ class KafkaLog(Codec):
 def _readable(name: str) -> str:
     """Return a name with the bytes that are not UTF-8 written as `\\xff`."""
     return name.encode(errors="surrogateescape").decode(errors="backslashreplace")
-
-
-def _partition(context: LogContext) -> dict[str, Any]:
-    return {} if context.topic is None else {"topic": context.topic, "partition": context.partition}
 
 
 _YEAR = 366 * 86_400_000

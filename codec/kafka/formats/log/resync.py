@@ -460,6 +460,16 @@ class _Search:
 _NO, _YES, _MORE = range(3)
 
 
+def are_lower_after(window: Window, context: LogContext, start: int, at: int) -> tuple[bool, int]:
+    """Return whether the good batches from `window.data[start]` to `at` are misplaced, because more bytes of batches with lower offsets
+    follow them; and the bytes needed from `start` on, if that is unknown."""
+    if at - start >= _CHAIN:
+        return False, 0
+    search = _Search(window, context, -1)
+    lower, _ = search.lower_after(start, at)
+    return lower == _YES, min(search.size - start, at + 3 * _CHAIN - start) if lower == _MORE else 0
+
+
 def find_batch(
     window: Window, at: int, context: LogContext, damaged: Damaged | None = None
 ) -> tuple[int, int]:

@@ -33,7 +33,7 @@ from logwright.codec.kafka.formats.log.layout import (
     least_size,
 )
 from logwright.codec.kafka.formats.log.messages import open_wrappers
-from logwright.codec.kafka.formats.log.resync import damaged_at, find_batch
+from logwright.codec.kafka.formats.log.resync import are_lower_after, damaged_at, find_batch
 from logwright.codec.kafka.formats.log.rows import records_end
 from logwright.codec.kafka.formats.log.tables import NAME, Damaged, HeaderClaim, LogContext
 from logwright.codec.kernels.crc32 import crc32
@@ -311,7 +311,7 @@ def _look_closer(
     if not (misplaced or suspect.any()):
         return len(frames)
     order = _Order(window, frames, base, last, before, low, high, context)
-    return order.exclude_first() if misplaced else order.check(suspect)
+    return order.exclude_misplaced(0) if misplaced else order.check(suspect)
 
 
 def _is_in_question(window: Window, frames: Frames) -> bool:
@@ -332,17 +332,47 @@ class _Order:
     frames: Frames
     base: Int64s
     last: Int64s
-    top: int | None
+    before: int | None
+    """The highest offset before the frames."""
     low: int
     high: int
     context: LogContext
 
-    def exclude_first(self) -> int:
-        """End the scan at the first batch, which the search after damage found to be misplaced. If its offsets are nowhere else, they are
-        reported as lost at their own place."""
-        first, last = int(self.base[0]), int(self.last[0])
+    def __post_init__(self) -> None:
+        self.top = self.before
+        """The highest offset of the batches checked so far."""
+
+    def exclude_misplaced(self, i: int) -> int:
+        """End the scan at a batch that is known to be misplaced (`LogContext.misplaced_end`). If its offsets are nowhere else, they are
+        reported as lost at their own place. The last of them reports what they overwrote, if no damage does."""
+        first, last = int(self.base[i]), int(self.last[i])
         text = f"offsets {first} to {last} are misplaced: the batches from byte {self.context.misplaced_end} on have lower ones"
-        return _end_at(self.frames, 0, replace(self._fault(0, text, _UNCOVERED), rows_lost=0))
+        fault = replace(self._fault(i, text, _UNCOVERED), rows_lost=0)
+        if fault.offset + fault.length == self.context.misplaced_end:
+            due, follower = self._due_at(i), _next_base(self.window, self.frames, self.base, i)
+            if follower is not None and due < follower < first:
+                lost = {**self.context.place(), "first_offset": due, "last_offset": follower - 1}
+                fault = replace(fault, rows_lost=None, lost=lost)
+        return _end_at(self.frames, i, fault)
+
+    def _exclude_before(self, i: int) -> int | None:
+        """Batch i has lower offsets than those before it. If these are misplaced and not batch i, because more bytes of batches with lower
+        offsets follow them, end the scan at the first of them."""
+        first = int(self.base[i])
+        j = int(np.argmax(self.last[:i] >= first)) if i else 0
+        block = self.base[j:i]
+        if not len(block) or not self._due_at(j) <= first < block[0] or (np.diff(block) <= 0).any():
+            return None
+        frames, start = self.frames, int(self.frames.start[j])
+        more, need = are_lower_after(self.window, self.context, start, int(frames.start[i]))
+        if more:
+            self.context.misplaced_end = self.window.offset + int(frames.start[i])
+            frames.faults = [fault for fault in frames.faults if fault.offset < self.window.offset + start]
+            return self.exclude_misplaced(j)
+        if need:
+            frames.need = need
+            return _end_at(frames, j, None)
+        return None
 
     def check(self, suspect: Bools) -> int:
         """Check the suspect frames one by one. A fault is noted, and damage ends the scan. Return how many frames are left."""
@@ -363,6 +393,11 @@ class _Order:
     def _due(self) -> int:
         """Return the offset after the batches before."""
         return self.low if self.top is None else self.top + 1
+
+    def _due_at(self, i: int) -> int:
+        """Return the offset after the batches before batch i."""
+        before = self.last[:i].max(initial=-1 if self.before is None else self.before)
+        return self.low if self.before is None and not i else int(before) + 1
 
     def _check_frame(self, i: int) -> int | None:
         """Check one batch. If it ends the scan, return how many frames are left."""
@@ -393,6 +428,9 @@ class _Order:
             text = f"offsets {first} to {last} are misplaced: the next batch starts at {follower}"
             return self._exclude(i, last, follower, text)
         if below:
+            left = self._exclude_before(i)
+            if left is not None:
+                return left
             text = f"offsets {first} to {last} are not above {self.top}, the last offset before them"
             return self._exclude(i, last, follower, text)
         if outside:
@@ -425,9 +463,7 @@ class _Order:
                 follower = context.known_end
         if duplicate or follower == due:
             return _end_at(self.frames, i, replace(fault, rows_lost=0))
-        lost: dict[str, Any] = {}
-        if context.topic is not None:
-            lost = {"topic": context.topic, "partition": context.partition}
+        lost = context.place()
         if follower is not None and follower - due == last - int(self.base[i]) + 1:
             lost |= {"first_offset": due, "last_offset": follower - 1}
         rows = 0 if int(head["attributes"]) & CONTROL else max(0, int(head["records_count"]))

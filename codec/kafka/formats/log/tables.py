@@ -260,6 +260,10 @@ class LogContext:
     """The highest offset of the records before `served_end`, a position in the file."""
     served_end: int = 0
 
+    def place(self) -> dict[str, Any]:
+        """Return the topic and the partition, for `Fault.lost`; nothing if they are unknown."""
+        return {} if self.topic is None else {"topic": self.topic, "partition": self.partition}
+
     def named_range(self) -> tuple[int | None, int | None]:
         """Return the base offsets of this file and the next one by their names; None for one that the batches so far contradict."""
         base, after, last = self.base_offset, self.next_base, self.last_offset
