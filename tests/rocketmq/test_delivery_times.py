@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_store import LARGER, flip
+from stores import LARGER, flip
 
 import logwright as lw
 from logwright.codec.fault import Severity

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from golden_stores import HEALTHY
-from test_store import ROWS, SIZES, path_options, placed
+from stores import ROWS, SIZES, path_options, placed
 
 import logwright as lw
 

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_store import faults_of
-from test_write import TIME, light
+from stores import TIME, faults_of, light
 
 import logwright as lw
 from logwright.codec.fault import Kind

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from memory_directory import MemoryDirectory
-from test_store import ROWS, SIZES
+from stores import ROWS, SIZES
 from test_write import files
 
 import logwright as lw

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from golden_stores import CASES, HOME, Run, directory, readable, runs
 
+import logwright as lw
 from logwright.codec.engine.startup import Started
 from logwright.codec.option import Options
 from logwright.codec.rocketmq.startup import message_store
@@ -155,3 +157,18 @@ def test_rebuilt_files_equal_the_real_stores(case: str) -> None:
 )
 def test_hash_of_text_equals_javas(text: str, expected: int) -> None:
     assert string_hash(text) == expected
+
+
+@pytest.mark.parametrize(("version", "served"), [("5.5.0", 0), ("4.9.7", 1)])
+def test_messages_of_a_renamed_log_file_are_lost_for_consumers(
+    version: str, served: int, tmp_path: Path
+) -> None:
+    """A broker adds them to queues with their physical offsets, which are not in the file. Old ones read offset 0 in the first file."""
+    rows = [{"topic": "T", "body": b"x" * 50, "store_timestamp_ms": 1_700_000_000_000 + n} for n in range(9)]
+    lw.write(rows, tmp_path / "store", "rocketmq.store", mappedFileSizeCommitLog=4096)
+    (log,) = (tmp_path / "store/commitlog").iterdir()
+    log.rename(log.with_name(f"{4096:020d}"))
+    for clean in (True, False):
+        system = lw.verify(tmp_path / "store", as_system=version, clean=clean).system
+        assert system is not None
+        assert (system["rows"], system["rows_lost"]) == (served, len(rows) - served)

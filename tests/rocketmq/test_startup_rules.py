@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from memory_directory import MemoryDirectory
-from test_write import TIME, batch, light
+from stores import TIME, batch, light
 
 import logwright as lw
 from logwright.codec.option import Options

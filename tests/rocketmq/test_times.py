@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_store import placed
+from stores import placed
 
 import logwright as lw
 from logwright.codec.fault import Severity

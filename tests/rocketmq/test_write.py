@@ -6,32 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_store import ROWS, SIZES
+from memory_directory import MemoryDirectory
+from stores import ROWS, SIZES, batch, light, placed
 
 import logwright as lw
 from logwright.codec.option import Options
+from logwright.codec.rocketmq.startup.start import STARTUP
 from logwright.codec.rocketmq.store.follow import OPTIONS
+from logwright.codec.rocketmq.store.layout import LAYOUT
 
-TIME = 1_700_000_000_000
 PREPARED = {**ROWS[9], "sys_flag": 4, "keys": "one two"}
-
-
-def batch(number: int, count: int) -> dict[str, Any]:
-    """Return a row with an inner batch of `count` messages."""
-    inner = {"INNER_NUM": str(count), "INNER_BASE": str(number)} if count > 1 else {}
-    return {
-        "topic": "B", "queue_id": 1, "queue_offset": number, "sys_flag": 0xC0 if count > 1 else 0, "body": b"x" * 50,
-        "store_timestamp_ms": TIME + number, "properties": [{"key": key, "value": value} for key, value in inner.items()],
-    }  # fmt: skip
-
-
-def light(number: int) -> dict[str, Any]:
-    """Return a row that is also in a light message queue."""
-    properties = {"INNER_MULTI_DISPATCH": "%LMQ%a", "INNER_MULTI_QUEUE_OFFSET": str(number)}
-    return {
-        "topic": "T", "queue_id": 0, "body": b"y", "store_timestamp_ms": TIME + number,
-        "properties": [{"key": key, "value": value} for key, value in properties.items()],
-    }  # fmt: skip
 
 
 STORES: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
@@ -169,3 +153,39 @@ def test_text_with_a_separator_of_properties_is_refused(row: dict[str, Any], tmp
 def test_largest_queue_id_is_written(tmp_path: Path) -> None:
     lw.write([{"topic": "T", "queue_id": (1 << 31) - 1}], tmp_path / "store", "rocketmq.store", **SIZES)
     assert lw.verify(tmp_path / "store", as_system="5.5.0").ok
+
+
+def test_written_store_has_the_files_a_broker_derives_from_its_log(tmp_path: Path) -> None:
+    lw.write(ROWS[:25], tmp_path / "store", "rocketmq.store", **SIZES)
+    lw.write(ROWS[25:], tmp_path / "store", "rocketmq.store", mode="append", **SIZES)
+    assert_rebuilt(tmp_path / "store")
+
+
+def assert_rebuilt(home: Path) -> None:
+    files = {str(path.relative_to(home)): path.read_bytes() for path in home.rglob("*") if path.is_file()}
+    alone = MemoryDirectory(
+        {name: data for name, data in files.items() if name.startswith("commitlog")}, "store"
+    )
+    chosen = Options(LAYOUT.read_options, {**SIZES, "commitLogRecoverMaxNum": 1000})
+    after = STARTUP.run(alone, LAYOUT.plan(alone, chosen), chosen, version="5.5.0", clean=True).after
+    result = {entry.name: after.read(entry.name) for entry in after.entries()}
+    queues = {name: data for name, data in files.items() if name.startswith("consumequeue")}
+    assert queues == {name: data for name, data in result.items() if name.startswith("consumequeue")}
+    assert [data for name, data in sorted(files.items()) if name.startswith("index")] == [
+        data for name, data in sorted(result.items()) if name.startswith("index")
+    ]
+
+
+def test_gap_in_a_queue_is_refused(tmp_path: Path) -> None:
+    rows = [{"topic": "T", "queue_id": 0, "queue_offset": n, "body": b"x"} for n in (0, 2)]
+    with pytest.raises(lw.UsageError, match="queue_offset is 2, expected 1"):
+        lw.write(rows, tmp_path / "store", "rocketmq.store", **SIZES)
+    written = lw.write(rows, tmp_path / "store", "rocketmq.store", offsets="assign", **SIZES)
+    assert written.rows == 2
+    assert lw.read(tmp_path / "store")["queue_offset"].to_pylist() == [0, 1]
+
+
+def test_store_with_an_abort_file_is_not_appended_to(tmp_path: Path) -> None:
+    home = placed("killed", tmp_path)
+    with pytest.raises(lw.UsageError, match="abort"):
+        lw.write(ROWS[:1], home, "rocketmq.store", mode="append")

@@ -26,14 +26,14 @@ from logwright.codec.rocketmq.check.timer import timer_faults
 from logwright.codec.rocketmq.check.times import NAME, StoreTimes, checkpoint_faults
 from logwright.codec.rocketmq.dispatch import Dispatches, Queues, differing, dispatches
 from logwright.codec.rocketmq.formats.commitlog.codec import CODEC as LOG
-from logwright.codec.rocketmq.formats.commitlog.layout import ROLLBACK, TRANSACTION
+from logwright.codec.rocketmq.formats.commitlog.layout import ROLLBACK, SMALLEST, TRANSACTION
 from logwright.codec.rocketmq.formats.commitlog.read import replacements
 from logwright.codec.rocketmq.formats.consumequeue import FILLER, UNIT
 from logwright.codec.rocketmq.formats.consumequeue_ext import ADDRESS, FIRST_TAG
 from logwright.codec.rocketmq.formats.indexfile.layout import NAME as INDEX
 from logwright.codec.rocketmq.startup.message import SCHEDULE_TOPIC, delays_of
 from logwright.codec.rocketmq.store import tree
-from logwright.codec.rocketmq.store.log import UNITS, Log, begins_elsewhere, units_of
+from logwright.codec.rocketmq.store.log import UNITS, Log, batch_topics_of, begins_elsewhere, units_of
 from logwright.codec.rocketmq.store.queue_files import QueueFiles
 from logwright.codec.store.listing import Listing, Plan, PlannedFile
 from logwright.codec.window import Bytes, Frames, Window
@@ -106,7 +106,9 @@ class StoreChecker:
         self._queues = Queues()
         self._files = QueueFiles(listing, plan)
         self._light = any(map(tree.is_light, self._files.by_queue))
-        self._batches = tree.batch_topics(listing)
+        self._batches = set(tree.batch_topics(listing))
+        self._unnamed = tree.topics(listing) is None
+        """Whether no file says which topics have batch queues."""
         self._precision: int = options[tree.TIMER_PRECISION.name]
         self._delays = delays_of(options[tree.DELAY_LEVELS.name])
         self._blocks: list[Int64s] = []
@@ -143,6 +145,8 @@ class StoreChecker:
         self._end = int(phy[-1] + size[-1])
         starts, stops = frames.start, frames.end
         part = Part.main(window, frames)
+        if self._unnamed and (batches := batch_topics_of(part)):
+            self._batches |= batches - tree.topics_in(self._listing, tree.QUEUE)
         replaced, hidden = replacements(part), part.head["sys_flag"] & TRANSACTION == ROLLBACK
         self._placeholders += int(np.count_nonzero(replaced & ~hidden))
         self._fillers += phy[messages][replaced & hidden].tolist()
@@ -254,7 +258,7 @@ class StoreChecker:
             return
         for _ in self._log.read():
             pass
-        for part in self._log.strays():
+        for _, part in self._log.strays():
             self._add(part.data, part.start, part.end, part.head["physical_offset"].astype(np.int64))
         for run, _, text in self._log.stray_runs():
             place = run.extents[0]
@@ -314,6 +318,7 @@ class StoreChecker:
             yield name, Fault(NAME, at, 0, Kind.ORDER, text, severity, system, 0)
         faulty = np.flatnonzero((steps <= 0) if topic in self._batches else (steps != 1))
         repeated = _repeated(steps)
+        following = np.minimum.accumulate(number[::-1])[::-1]
         for i in faulty[:_MOST].tolist():
             before, after = int(number[i]), int(number[i + 1])
             name, at = self._locate(int(phy[i + 1]))
@@ -331,7 +336,10 @@ class StoreChecker:
                 yield name, Fault(NAME, at, 0, Kind.ORDER, text, Severity.WARNING, system, 0)
                 continue
             fault = Fault(NAME, at, 0, Kind.ORDER, text, Severity.ERROR, system, 0)
-            if after > before:
+            fits = (int(phy[i + 1]) - int(phy[i])) // SMALLEST
+            if (
+                before < after <= min(following[i + 1], before + fits)
+            ):  # else a queue offset is wrong, and nothing is missing
                 lost = {
                     "topic": topic,
                     "queue_id": queue_id,

@@ -1,8 +1,8 @@
 """Correct topics, queue ids and queue offsets of messages. No checksum covers them.
 
-A correction must place a message between its neighbours in a queue: the one before has the previous queue offset, the one after has the
-next. A consume queue unit that points to the message determines the place. Without one, both neighbours must exist, and no other
-message may fit. A topic is corrected only by such a unit, if a message of that queue exists.
+A correction must place a message between its neighbours in a queue. A consume queue unit that points to the message determines the place.
+Without one, the neighbours must have the previous and the next queue offset, and no other message may fit. A topic is corrected only by such
+a unit, if a message of that queue exists.
 """
 
 from __future__ import annotations
@@ -134,13 +134,14 @@ class Sequences:
         ]  # fmt: skip
 
     def _fits(self, topic: str, queue_id: int, number: int, source: tuple[str, int], phy: int) -> bool:
-        """Return whether a queue has no message of this number, and has those around it."""
+        """Return whether a queue has no message of this number, and it fits between the neighbours of the message."""
         if (topic, queue_id) == source:
-            return any(
-                step.after in (None, number + 1) and (step.before is None or step.before[0] == number - 1)
-                for step in self.steps
-                if (*step.queue, step.phy) == (topic, queue_id, phy)
-            )
+            for step in self.steps:
+                if (*step.queue, step.phy) == (topic, queue_id, phy):
+                    before = number - 1 if step.before is None else step.before[0]
+                    after = number + 1 if step.after is None else step.after
+                    return before < number < after and not before < step.number < after
+            return False
         last, last_phy = self.last.get((topic, queue_id), (number - 1, -1))
         return (last == number - 1 and last_phy < phy) or any(
             gap.queue == (topic, queue_id) and gap.number == number + 1 and gap.phy > phy

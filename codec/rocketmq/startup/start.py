@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -32,10 +32,10 @@ from logwright.codec.rocketmq.startup.mapped_file import LoadError
 from logwright.codec.rocketmq.startup.message_store import MessageStore, Version
 from logwright.codec.rocketmq.startup.timer import load_timer
 from logwright.codec.rocketmq.store import tree
-from logwright.codec.rocketmq.store.log import log_frames
+from logwright.codec.rocketmq.store.log import Log
 from logwright.codec.rocketmq.store.views import QUEUES, consumer_offsets
 from logwright.codec.store.extents import Copy
-from logwright.codec.store.listing import Listing
+from logwright.codec.store.listing import Listing, Plan
 from logwright.codec.store.overlay import Overlay
 from logwright.codec.window import Zeros
 
@@ -48,15 +48,16 @@ _PID = b"1"
 class ServedStore(Served):
     """A store that a broker has loaded."""
 
-    def __init__(self, overlay: Overlay, store: MessageStore, options: Options) -> None:
-        self.overlay, self.store, self.options = overlay, store, options
+    def __init__(self, overlay: Overlay, store: MessageStore, plan: Plan, options: Options) -> None:
+        self.overlay, self.store, self.plan, self.options = overlay, store, plan, options
 
     @cached_property
     def messages(self) -> Int64s:
         """The physical offset and size of each message that consumers get, in log order, without duplicates."""
         spans = array("q")
         for _, unit in self.store.read_all():
-            spans.extend((unit.phy, unit.size))
+            # Offset 0 stands for the first file, if its own is missing.
+            spans.extend((unit.phy or self.store.log.min_offset, unit.size))
         phy, size = np.frombuffer(spans, np.int64).reshape(-1, 2).T
         order = np.lexsort((size, phy))
         new = np.ones(len(order), np.bool_)
@@ -74,27 +75,25 @@ class ServedStore(Served):
             "log_end": store.max_phy,
         }
         warnings = []
-        if any((phy >= store.max_phy).any() for _, phy in self._salvaged()):
+        if any((places >= store.max_phy).any() for _, places in self._salvaged()):
             reason = f": {store.ended}" if store.ended else ""
             warnings.append(f"the log ends at {store.max_phy}{reason}; later messages will be overwritten")
         return Answers(len(self.messages), serves, warnings=tuple(warnings))
 
     def _salvaged(self) -> Iterator[tuple[Part, Int64s]]:
-        """Yield the undamaged messages on disk that belong in a queue, with their physical offsets."""
-        below = self.overlay.below
-        for entry in tree.logs(below):
-            base = tree.base_of(entry.name) or 0
-            for window, frames in log_frames(below, entry):
-                part = Part.main(window, frames)
-                kind = part.head["sys_flag"] & TRANSACTION
-                part = part.pick((kind != PREPARED) & (kind != ROLLBACK))
-                if len(part):
-                    yield part, part.start + part.offset + base
+        """Yield the undamaged messages on disk that belong in a queue, with their places in the log. These are -1 if they are split."""
+        log = Log(self.overlay.below, self.plan, self.options)
+        for name, part in chain(log.read(), log.strays()):
+            kind = part.head["sys_flag"] & TRANSACTION
+            part = part.pick((kind != PREPARED) & (kind != ROLLBACK))
+            if len(part):
+                places = part.start + part.offset + (tree.base_of(name) or 0)
+                yield part, places if name else np.full(len(part), -1)
 
     def lost(self) -> Iterator[LostRows]:
         served = self.messages[:, 0]
         return lost_runs(
-            (~np.isin(phy, served), partial(_lost_range, part, phy)) for part, phy in self._salvaged()
+            (~np.isin(places, served), partial(_lost_range, part)) for part, places in self._salvaged()
         )
 
     def parts(self, view: str) -> None:
@@ -146,8 +145,9 @@ class ServedStore(Served):
         repair.ids = {"last_physical_offset": int(self.messages[-1, 0]) if len(self.messages) else -1}
 
 
-def _lost_range(part: Part, phy: Int64s, start: int, stop: int) -> dict[str, Any]:
+def _lost_range(part: Part, start: int, stop: int) -> dict[str, Any]:
     """Describe a range of lost messages."""
+    phy = part.head["physical_offset"]
     topics = Messages(part.pick(slice(start, stop)), 1).topics()
     where = {"first_physical_offset": int(phy[start]), "last_physical_offset": int(phy[stop - 1])}
     return {"topic": topics[0], **where} if len(topics) == 1 else where
@@ -176,7 +176,7 @@ def start(overlay: Overlay, settings: Settings) -> ServedStore | Refused:
     if tree.CHECKPOINT not in overlay or overlay.size(tree.CHECKPOINT) < 4096:
         stored = overlay.read(tree.CHECKPOINT) if tree.CHECKPOINT in overlay else b""
         overlay.put(tree.CHECKPOINT, stored.ljust(4096, b"\0"))
-    return ServedStore(overlay, store, options)
+    return ServedStore(overlay, store, settings.plan, options)
 
 
 def last_stop(listing: Listing, clean: bool | None) -> tuple[bool, str]:

@@ -171,6 +171,12 @@ def find_runs(
     return count
 
 
+def batch_topics_of(part: Part) -> set[str]:
+    """Return the topics of messages that are batches. Without `topics.json` only they say which topics have batch queues."""
+    inner = (part.head["sys_flag"] & INNER_BATCH) != 0
+    return set(Messages(part.pick(inner), 1).topics()) if inner.any() else set()
+
+
 def runs_of(name: str, part: Part, base: int) -> Iterator[Run]:
     """Yield the runs of undamaged messages of a file. Their places are relative to the physical offset `base`."""
     starts, ends = np.ascontiguousarray(part.start), np.ascontiguousarray(part.end)
@@ -299,9 +305,7 @@ class Log:
                     file.blank = start if frames.header["total_size"][i] == size - start else -1
                 if len(part):
                     yield entry.name, part
-                    if np.bitwise_or.reduce(part.head["sys_flag"]) & INNER_BATCH:
-                        inner = (part.head["sys_flag"] & INNER_BATCH) != 0
-                        batches.update(Messages(part.pick(inner), 1).topics())
+                    batches |= batch_topics_of(part)
             file.blank = file.blank if file.blank >= file.end else -1
             if file.damaged:
                 self._damaged.append(entry)
@@ -354,9 +358,9 @@ class Log:
             moved = int(frames.header["physical_offset"][-1]) - base - int(frames.start[-1]) - window.offset
             known.end, known.moved = end, moved if main else known.moved
 
-    def strays(self) -> Iterator[Part]:
+    def strays(self) -> Iterator[tuple[str, Part]]:
         """Find the messages that are in another file than their own or split by the end of a file, and nowhere else, and displaced ones that
-        a consume queue lists. Iterate over them."""
+        a consume queue lists. Iterate over them, with the names of their files, which are "" next to the end of a file."""
         lost = self.lost_messages(tree.QUEUE, tree.BATCH, beyond=True) if self._damaged else []
         listed = {message.phy: message.size for message in lost}
         offsets = np.array(sorted(listed), np.int64)
@@ -371,11 +375,11 @@ class Log:
                 sought = (phy < base) | (phy >= base + span) | among(phy, offsets)
                 for target, stray in self._lacking(part.pick(sought)):
                     target.insert(replace(run, stray=True) for run in runs_of(entry.name, stray, target.base))
-                    yield stray
+                    yield entry.name, stray
         logs, damaged = tree.logs(self.listing), {entry.name for entry in self._damaged}
         for before, after in pairwise(logs):
             if after.name in damaged:
-                yield from self._split(before, after, listed)
+                yield from (("", part) for part in self._split(before, after, listed))
         self._sort()
 
     def _lacking(self, part: Part) -> Iterator[tuple[LogFile, Part]]:
