@@ -11,8 +11,8 @@ from stores import ROWS, SIZES, placed, real_rows, set_bytes, sizes
 
 import logwright as lw
 from logwright.codec.rocketmq.formats.commitlog.layout import MESSAGE, V1, V2
-from logwright.codec.rocketmq.repair.fillers import TIMER_TOPIC, LostMessage, filler, placeholder
-from logwright.codec.rocketmq.startup.message import Message, Rules, check, properties_of
+from logwright.codec.rocketmq.repair.fillers import LostMessage, filler, placeholder
+from logwright.codec.rocketmq.startup.message import TIMER_TOPIC, Message, Rules, check, properties_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::logwright.DamageWarning")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 import logwright as lw
 from logwright.codec.rocketmq.formats.timer import BLANK, SLOT, UNIT, WHEEL_SIZE
-from logwright.codec.rocketmq.repair.fillers import TIMER_TOPIC
+from logwright.codec.rocketmq.startup.message import TIMER_TOPIC
 
 TIME = 1_700_000_000_000
 READ = TIME + 100_000
@@ -365,3 +366,43 @@ def test_files_missing_after_the_flushed_position_of_the_timer_log_are_reported(
     (home / f"timerlog/{2 * SIZE:020d}").unlink()
     text = f"the timer log ends at {2 * SIZE}, but timercheck says that it was flushed up to {3 * SIZE}: files are missing"
     assert faults(home) == {("timerlog", "error", text)}
+
+
+@pytest.mark.parametrize(
+    ("damage", "pending", "warnings"),
+    [
+        ("", 3, []),
+        ("rm timerlog", None, ["files are missing", "1 slot"]),
+        ("rm timerwheel", 3, ["a broker only restores the slots"]),
+        ("rm config/timercheck", 3, ["a broker delivers the messages of the timer queue again"]),
+        ("rm timerlog timerwheel config/timercheck", None, ["delivers all messages of rmq_sys_wheel_timer again"]),
+    ],
+)  # fmt: skip
+def test_start_says_which_timer_messages_a_broker_still_delivers(
+    damage: str, pending: int | None, warnings: list[str], tmp_path: Path
+) -> None:
+    """It reads the slots from the time in timercheck on, and goes on in the timer queue after the message of the last unit."""
+    home = tmp_path / "store"
+    lw.write([message(i, 60) for i in range(3)], home, "rocketmq.store", mappedFileSizeCommitLog=4096)
+    (home / "timerlog").mkdir()
+    data = b"".join(
+        UNIT.pack({"previous": 52 * i - 52 if i else -1, "write_time": TIME, "delayed_time": 60_000, "physical_offset": 0,
+                   "message_size": 200, "topic_hash": 7})
+        for i in range(3)
+    )  # fmt: skip
+    (home / f"timerlog/{0:020d}").write_bytes(data.ljust(1000, b"\0"))
+    with open(home / "timerwheel", "wb") as file:
+        file.truncate(WHEEL_SIZE)
+    slot(home / "timerwheel", 60, 0, 104)
+    (home / "config/timercheck").write_bytes(bytes(4096))
+    check_of(home, last_read_time=TIME, last_timer_log_flush_pos=156, last_timer_queue_offset=3)
+    assert faults(home) == set()
+    for name in damage.split()[1:]:
+        shutil.rmtree(home / name) if (home / name).is_dir() else (home / name).unlink()
+    system = started(home)
+    assert system["rows_lost"] == 0
+    assert system["serves"].get("timer_messages") == pending
+    assert len(system["warnings"]) == len(warnings)
+    for text, expected in zip(sorted(system["warnings"]), warnings, strict=True):
+        assert expected in text
+    assert not lw.verify(home, as_system="4.9.7").system["warnings"]

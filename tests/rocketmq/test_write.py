@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from memory_directory import MemoryDirectory
-from stores import ROWS, SIZES, batch, light, placed
+from stores import LARGER, ROWS, SIZES, batch, light, placed
 
 import logwright as lw
 from logwright.codec.option import Options
@@ -189,3 +189,19 @@ def test_store_with_an_abort_file_is_not_appended_to(tmp_path: Path) -> None:
     home = placed("killed", tmp_path)
     with pytest.raises(lw.UsageError, match="abort"):
         lw.write(ROWS[:1], home, "rocketmq.store", mode="append")
+
+
+@pytest.mark.parametrize(
+    ("version", "size"), [("4.9.7", 128), ("5.0.0", 200), ("5.1.0", 200), ("4.9.7", 127)]
+)
+def test_topic_that_an_old_broker_cannot_read_is_refused(version: str, size: int, tmp_path: Path) -> None:
+    """It would end the log there, and delete all later files."""
+    rows = [{**ROWS[0], "topic": topic} for topic in ("T", "t" * size, "T")]
+    if size > 127 and version < "5.1":
+        with pytest.raises(lw.UsageError, match="row 1: a broker before"):
+            lw.write(rows, tmp_path / "store", "rocketmq.store", broker_version=version, **LARGER)
+        assert not (tmp_path / "store").exists()
+        return
+    lw.write(rows, tmp_path / "store", "rocketmq.store", broker_version=version, **LARGER)
+    served = lw.read(tmp_path / "store", mode="AS_SYSTEM", as_system="4.9.7" if size < 128 else "5.5.0")
+    assert served.num_rows == 3

@@ -141,3 +141,35 @@ def test_wrong_queue_offset_is_not_counted_as_lost_messages(number: int, value: 
         fault for _, fault in lw.verify(home).faults if f"followed by message {value}" in fault.detail
     )
     assert fault.rows_lost == 0
+
+
+def test_message_is_not_moved_to_a_queue_that_lacks_a_lost_one(tmp_path: Path) -> None:
+    """It has the queue offset that is missing there. But the log lacks bytes at that place, which were the missing message."""
+    home, out = tmp_path / "store", tmp_path / "out"
+    rows = [{"topic": "T", "queue_id": n % 2, "body": b"x" * (50 + n)} for n in range(8)]
+    lw.write(rows, home, "rocketmq.store", **LARGER)
+    columns = ["physical_offset", "queue_id", "queue_offset"]
+    expected = lw.read(home, columns=columns).to_pylist()
+    lost, wrong = expected[3]["physical_offset"], expected[4]["physical_offset"]
+    log = home / f"commitlog/{0:020d}"
+    set_bytes(log, lost + MESSAGE.offset("magic_code"), bytes(4))
+    set_bytes(log, wrong + MESSAGE.offset("queue_offset"), (7).to_bytes(8, "big"))
+    shutil.rmtree(home / "consumequeue")
+    lw.repair(home, out)
+    assert lw.read(out, columns=columns).to_pylist() == [*expected[:3], *expected[4:]]
+
+
+@pytest.mark.parametrize("count", [1, 6])
+def test_wrong_queue_offset_of_the_only_message_in_a_queue_file_is_corrected(
+    count: int, tmp_path: Path
+) -> None:
+    """The file is not renamed: other messages of the queue, or the start of the log, contradict the stored queue offset."""
+    home, out = tmp_path / "store", tmp_path / "out"
+    rows = [{"topic": "T", "body": b"x" * 50} for _ in range(count)]
+    lw.write(rows, home, "rocketmq.store", **{**LARGER, "mappedFileSizeConsumeQueue": 100})
+    log = home / f"commitlog/{0:020d}"
+    before = log.read_bytes()
+    last = lw.read(home)["physical_offset"][-1].as_py()
+    set_bytes(log, last + MESSAGE.offset("queue_offset"), (1 << 36).to_bytes(8, "big"))
+    lw.repair(home, out)
+    assert (out / log.relative_to(home)).read_bytes() == before

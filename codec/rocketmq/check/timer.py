@@ -30,12 +30,8 @@ def timer_faults(listing: Listing, precision: int) -> Iterator[tuple[str, Fault]
     sizes = {entry.name: entry.size for entry in listing.entries()}
     if sizes.get(tree.WHEEL) != WHEEL_SIZE or sizes.get(tree.TIMER_CHECK, 0) < TIMER_LOG_FLUSHED + 8:
         return
-    read, flushed = np.frombuffer(listing.read(tree.TIMER_CHECK, 0, TIMER_LOG_FLUSHED + 8), ">i8").tolist()
-    log = {
-        entry.name: (tree.base_of(entry.name) or 0, entry.size)
-        for entry in listing.entries()
-        if tree.first(entry.name) == tree.TIMER and tree.is_padded(entry.name)
-    }
+    read, flushed = _progress(listing)
+    log = _log(listing)
     first = max(read // precision, 1)
     position, time, previous = _units(listing, log, precision, first)
     order = np.lexsort((position, time))
@@ -60,6 +56,28 @@ def timer_faults(listing: Listing, precision: int) -> Iterator[tuple[str, Fault]
     if len(bad):
         text = f"not leading to the last unit in the timer log: {plural.count(len(bad), 'slot')}, of which this is the first"
         yield tree.WHEEL, _fault(int(bad[0]) * SLOT.min_size, SLOT.min_size, text)
+
+
+def pending(listing: Listing, precision: int) -> int:
+    """Return the number of units that are still to be delivered."""
+    return len(_units(listing, _log(listing), precision, max(_progress(listing)[0] // precision, 1))[0])
+
+
+def _progress(listing: Listing) -> tuple[int, int]:
+    """Return up to which time the wheel was read, and up to which position the timer log was flushed: 0 without timercheck."""
+    present = any(entry.name == tree.TIMER_CHECK for entry in listing.entries())
+    data = listing.read(tree.TIMER_CHECK, 0, TIMER_LOG_FLUSHED + 8) if present else b""
+    read, flushed = np.frombuffer(data.ljust(TIMER_LOG_FLUSHED + 8, b"\0"), ">i8").tolist()
+    return read, flushed
+
+
+def _log(listing: Listing) -> dict[str, tuple[int, int]]:
+    """Return the position and size of each file of the timer log."""
+    return {
+        entry.name: (tree.base_of(entry.name) or 0, entry.size)
+        for entry in listing.entries()
+        if tree.first(entry.name) == tree.TIMER and tree.is_padded(entry.name)
+    }
 
 
 def _fault(offset: int, length: int, text: str) -> Fault:

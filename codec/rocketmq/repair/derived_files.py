@@ -118,11 +118,11 @@ class DerivedFiles:
     def is_timer_sound(self) -> bool:
         """Return whether the files of the timer are undamaged, or not loaded."""
         size = self._config.timer_size
-        timer = [name for name in self._sizes if is_timer(name)]
+        timer = [name for name in self._sizes if tree.is_timer(name)]
         if size is None or not timer:
             return True
         if (
-            any(is_timer(name) or name == tree.TIMER for name, _ in self._plan.faults)
+            any(tree.is_timer(name) for name, _ in self._plan.faults)
             or self._sizes.get(tree.TIMER_CHECK, PAGE) != PAGE
         ):
             return False
@@ -253,11 +253,6 @@ class DerivedFiles:
             if any(fault.severity is not Severity.INFO for fault in faults):
                 return False
         return True
-
-
-def is_timer(name: str) -> bool:
-    """Return whether a file is one of the timer."""
-    return tree.first(name) == tree.TIMER or name in (tree.WHEEL, tree.TIMER_CHECK)
 
 
 def _base(name: str) -> int:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from logwright.codec.rocketmq.formats.commitlog import layout
 from logwright.codec.rocketmq.formats.commitlog.layout import MESSAGE
+from logwright.codec.rocketmq.startup.message import TIMER_TOPIC
 from logwright.codec.rocketmq.store.log import LostMessage
 
 MARK = b"LW_LOST\x01true\x02"
 """The property that marks a placeholder."""
-TIMER_TOPIC = "rmq_sys_wheel_timer"
 _TIMER = "TIMER_OUT_MS\x01{}\x02REAL_TOPIC\x01LW_LOST\x02REAL_QID\x010\x02TIMER_DEL_UNIQKEY\x010\x02"
 """Properties of a deletion of a timer message, in the past. A broker skips it, but its timer stops forever at a message without them
 (`TimerMessageStore.enqueue`)."""

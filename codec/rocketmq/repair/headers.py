@@ -1,14 +1,14 @@
 """Correct topics, queue ids and queue offsets of messages. No checksum covers them.
 
 A correction must place a message between its neighbours in a queue. A consume queue unit that points to the message determines the place.
-Without one, the neighbours must have the previous and the next queue offset, and no other message may fit. A topic is corrected only by such
-a unit, if a message of that queue exists.
+Without one, the neighbours must have the previous and the next queue offset, and no other message may fit, neither one that the log lacks.
+A topic is corrected only by such a unit, if a message of that queue exists.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -70,10 +70,13 @@ class Sequences:
         for queue, end in self.last.items():
             yield queue, *end
 
-    def corrections(self, listed: Mapping[int, set[Place]]) -> dict[int, Place]:
+    def corrections(
+        self, listed: Mapping[int, set[Place]], holes: Sequence[int], *, from_zero: bool
+    ) -> dict[int, Place]:
         """Return the places of wrong messages by physical offset.
 
-        `listed`: topic, queue id and queue offset of the units that point to a message, by its physical offset.
+        `listed`: topic, queue id and queue offset of the units that point to a message, by its physical offset. `holes`: the physical offsets
+        at which missing bytes of the log end, in order. `from_zero`: the log has its first file, in which queues begin at 0.
         """
         out: dict[int, Place] = {}
         claims: dict[Place, list[int]] = {}
@@ -85,16 +88,15 @@ class Sequences:
             if not places:
                 places = [(topic, queue_id, expected) for expected in self._between(topic, queue_id, phy)]
                 places = places or [
-                    (topic, other, number) for other in self._gaps(topic, queue_id, number, phy)
+                    (topic, other, number) for other in self._gaps(topic, queue_id, number, phy, holes)
                 ]
                 for place in places:
                     claims.setdefault(place, []).append(phy)
-            if (
-                len(places) == 1
-                and places[0] != (topic, queue_id, number)
-                and self._fits(*places[0], (topic, queue_id), phy)
-            ):
-                out[phy] = places[0]
+            fitting = [
+                place for place in places if self._fits(*place, (topic, queue_id), phy, from_zero=from_zero)
+            ]
+            if len(fitting) == 1 and (topic, queue_id, number) not in places:
+                out[phy] = fitting[0]
         for rivals in claims.values():
             for phy in rivals if len(rivals) > 1 else ():
                 out.pop(phy, None)
@@ -125,22 +127,26 @@ class Sequences:
             if (*step.queue, step.phy) == (topic, queue_id, phy) and step.before is not None and step.after == step.before[0] + 2
         ]  # fmt: skip
 
-    def _gaps(self, topic: str, queue_id: int, number: int, phy: int) -> list[int]:
-        """Return the other queues of a topic in which exactly this message is missing between two others."""
+    def _gaps(self, topic: str, queue_id: int, number: int, phy: int, holes: Sequence[int]) -> list[int]:
+        """Return the other queues of a topic in which exactly this message is missing between two others, and the log lacks no bytes."""
         return [
             gap.queue[1] for gap in self.steps
             if gap.queue[0] == topic and gap.queue[1] != queue_id and gap.number == number + 1 and gap.before is not None
             and gap.before[0] == number - 1 and gap.before[1] < phy < gap.phy
+            and bisect_right(holes, gap.before[1]) == bisect_right(holes, gap.phy)
         ]  # fmt: skip
 
-    def _fits(self, topic: str, queue_id: int, number: int, source: tuple[str, int], phy: int) -> bool:
+    def _fits(
+        self, topic: str, queue_id: int, number: int, source: tuple[str, int], phy: int, *, from_zero: bool
+    ) -> bool:
         """Return whether a queue has no message of this number, and it fits between the neighbours of the message."""
         if (topic, queue_id) == source:
             for step in self.steps:
                 if (*step.queue, step.phy) == (topic, queue_id, phy):
                     before = number - 1 if step.before is None else step.before[0]
                     after = number + 1 if step.after is None else step.after
-                    return before < number < after and not before < step.number < after
+                    proved = step.before or step.after is not None or (from_zero and number == 0)
+                    return bool(proved) and before < number < after and not before < step.number < after
             return False
         last, last_phy = self.last.get((topic, queue_id), (number - 1, -1))
         return (last == number - 1 and last_phy < phy) or any(

@@ -30,7 +30,6 @@ from logwright.codec.rocketmq.repair.derived_files import (
     QUEUES,
     DerivedFiles,
     derived_pieces,
-    is_timer,
     located,
 )
 from logwright.codec.rocketmq.repair.fillers import blank, filler, placeholder
@@ -95,7 +94,10 @@ class StoreRepair(Repairer):
             for _, part in Log(Overlay(self.listing, logs), self.plan, self.options).read():
                 self._follow(part, sequences, times)
         if self.correct:
-            self.corrections = sequences.corrections(self._listed(sequences))
+            from_zero = bool(self.files) and self.files[0].base == 0
+            self.corrections = sequences.corrections(
+                self._listed(sequences), self.log.holes(), from_zero=from_zero
+            )
             self.stored = {time.phy: time.before for time in times.wrong if time.before == time.after}
 
     @property
@@ -123,7 +125,8 @@ class StoreRepair(Repairer):
     def _listed(self, sequences: Sequences) -> dict[int, set[Place]]:
         """Return the units that point to the messages with a possibly wrong header, by physical offset.
 
-        A file that disagrees with most of these messages is not evidence: it is more likely that of another queue, or renamed.
+        A file that disagrees with most of these messages is not evidence, unless there is only one: it is more likely that of another queue, or
+        renamed.
         """
         out: dict[int, set[Place]] = {}
         stored: dict[int, set[Place]] = {}
@@ -136,7 +139,10 @@ class StoreRepair(Repairer):
                 (int(phy[i]), (*queue, first + i))
                 for i in np.flatnonzero(among(phy, candidates) & (units["size"] > 0)).tolist()
             ]
-            if 2 * sum(place in stored[at] for at, place in listed) >= len(listed):
+            own = {place[:2] for at, _ in listed for place in stored[at]}
+            if 2 * sum(place in stored[at] for at, place in listed) >= len(listed) or (
+                len(listed) == 1 and own == {queue}
+            ):
                 for at, place in listed:
                     out.setdefault(at, set()).add(place)
         return out
@@ -378,7 +384,7 @@ class StoreResult(RepairPlan):
         remade.update(name for name, *_ in config)
         if not derived.is_timer_sound():
             self.notes.append(TIMER)
-            remade.update(name for name in self.sizes if is_timer(name))
+            remade.update(name for name in self.sizes if tree.is_timer(name))
             for name, pieces in derived.timer(result):
                 yield self.rewritten(name, *pieces)
         for entry in self.listing.entries():

@@ -18,8 +18,7 @@ from logwright.codec.rocketmq.dispatch import dispatches
 from logwright.codec.rocketmq.formats.commitlog.layout import MESSAGE
 from logwright.codec.rocketmq.formats.page import PAGE, TIMER_CHECK
 from logwright.codec.rocketmq.formats.timer import BLANK, SLOT, UNIT, WHEEL_SIZE
-from logwright.codec.rocketmq.repair.fillers import TIMER_TOPIC
-from logwright.codec.rocketmq.startup.message import integer, properties_of, string_hash
+from logwright.codec.rocketmq.startup.message import TIMER_TOPIC, integer, properties_of, string_hash
 from logwright.codec.rocketmq.store import tree
 from logwright.codec.store.extents import Extent
 from logwright.codec.store.listing import Listing

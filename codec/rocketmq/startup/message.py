@@ -11,7 +11,7 @@ from logwright.codec.java import int64, java_string
 from logwright.codec.rocketmq.formats.commitlog import layout
 from logwright.codec.rocketmq.formats.commitlog.layout import BORN_V6, CRC_MASK, STORE_V6
 
-SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+SCHEDULE_TOPIC, TIMER_TOPIC = "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"
 _DIGITS, _LONGEST = re.compile(r"[+-]?[0-9]+"), 4000
 """Python refuses to convert numbers of more than 4300 digits. Java accepts any number of leading zeros."""
 DEFAULT_DELAYS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"

@@ -78,6 +78,11 @@ class Version:
         return self.number < (5, 0, 0)
 
     @property
+    def v2(self) -> bool:
+        """Messages of version 2 are read, which have topics of more than 127 bytes."""
+        return self.number >= (5, 1, 0)
+
+    @property
     def bounded(self) -> bool:
         """Only the last files are recovered."""
         return self.number >= (5, 4, 0)
@@ -120,9 +125,7 @@ class MessageStore:
     def __init__(self, overlay: Overlay, config: StoreConfig, version: Version, *, clean: bool) -> None:
         self.overlay, self.config, self.version, self.clean = overlay, config, version, clean
         force = config.rules.force_property_crc and version.number >= (5, 2, 0)
-        self.rules = replace(
-            config.rules, v2=version.number >= (5, 1, 0), sized=not version.old, force_property_crc=force
-        )
+        self.rules = replace(config.rules, v2=version.v2, sized=not version.old, force_property_crc=force)
         self.log = MappedFileQueue(overlay, "commitlog", config.log_size)
         self.queues: dict[tuple[str, int], Queue] = {}
         self.index = IndexService(overlay, config.slots, config.entries, tags=version.bounded)

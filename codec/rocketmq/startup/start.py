@@ -25,10 +25,12 @@ from logwright.codec.engine.startup import (
 from logwright.codec.fault import UsageError
 from logwright.codec.frames.codec import Part
 from logwright.codec.option import Options
+from logwright.codec.rocketmq.check.timer import pending, timer_faults
 from logwright.codec.rocketmq.formats.commitlog.codec import CODEC as LOG
 from logwright.codec.rocketmq.formats.commitlog.layout import PREPARED, ROLLBACK, TRANSACTION
 from logwright.codec.rocketmq.formats.commitlog.read import Messages
 from logwright.codec.rocketmq.startup.mapped_file import LoadError
+from logwright.codec.rocketmq.startup.message import TIMER_TOPIC
 from logwright.codec.rocketmq.startup.message_store import MessageStore, Version
 from logwright.codec.rocketmq.startup.timer import load_timer
 from logwright.codec.rocketmq.store import tree
@@ -78,7 +80,20 @@ class ServedStore(Served):
         if any((places >= store.max_phy).any() for _, places in self._salvaged()):
             reason = f": {store.ended}" if store.ended else ""
             warnings.append(f"the log ends at {store.max_phy}{reason}; later messages will be overwritten")
+        if store.config.timer_size is not None and not store.version.old:
+            if any(tree.first(entry.name) == tree.TIMER for entry in self.overlay.entries()):
+                serves["timer_messages"] = pending(self.overlay, self.options[tree.TIMER_PRECISION.name])
+            warnings += self._timer_warnings()
         return Answers(len(self.messages), serves, warnings=tuple(warnings))
+
+    def _timer_warnings(self) -> Iterator[str]:
+        """Yield what keeps the timer from delivering messages, or makes it deliver them again."""
+        faults = [item for item in self.plan.faults if tree.is_timer(item[0])]
+        for name, fault in [*faults, *timer_faults(self.overlay, self.options[tree.TIMER_PRECISION.name])]:
+            yield f"{name}: {fault.detail}; {fault.system}"
+        queue = self.store.queues.get((TIMER_TOPIC, 0))
+        if not faults and tree.TIMER_CHECK not in self.overlay and queue is not None and queue.max_offset:
+            yield f"{tree.TIMER_CHECK} is missing; the timer delivers all messages of {TIMER_TOPIC} again"
 
     def _salvaged(self) -> Iterator[tuple[Part, Int64s]]:
         """Yield the undamaged messages on disk that belong in a queue, with their places in the log. These are -1 if they are split."""

@@ -16,7 +16,7 @@ from logwright.codec.fault import UsageError
 from logwright.codec.option import Option, Options
 from logwright.codec.rocketmq.derive import Deriver, FilledFile, GapError, Gaps, QueueEnd
 from logwright.codec.rocketmq.formats.commitlog.codec import CODEC as LOG
-from logwright.codec.rocketmq.formats.commitlog.layout import BLANK, BLANK_MAGIC
+from logwright.codec.rocketmq.formats.commitlog.layout import BLANK, BLANK_MAGIC, MESSAGE, V2
 from logwright.codec.rocketmq.formats.commitlog.write import Writer
 from logwright.codec.rocketmq.formats.indexfile.layout import HEAD, HEADER, SIZE, entry_at
 from logwright.codec.rocketmq.formats.page import checkpoint
@@ -28,12 +28,14 @@ from logwright.codec.rocketmq.store import tree
 from logwright.codec.store.build import Piece, Summary
 from logwright.codec.store.listing import Listing
 from logwright.codec.store.overlay import Overlay
-from logwright.codec.window import Zeros
+from logwright.codec.window import Bytes, Zeros
 
 NEWEST = Version((5, 5, 0))
 _STEP = 1 << 20
 _PART = 2 << 20
 """Bytes of messages that are encoded at a time."""
+_VERSION = MESSAGE.offset("magic_code") + 3
+"""The byte of a magic code that says the version of a message."""
 _LEAST_LEFT = 8
 """Bytes left free after the last message of a file, for a blank record."""
 OFFSETS = Option(
@@ -164,6 +166,7 @@ class StoreBuilder:
         self.state = resume(listing, options)
         self.config = self.state.config
         self.rows = 0
+        self.v2 = Version(options[tree.BROKER_VERSION.name]).v2
         self.log = FilledFile(tree.writable(options), self.config.log_size, self.state.end)
         self.opened = False
         self.counts = {key: end.next for key, end in self.state.queues.items()}
@@ -189,6 +192,8 @@ class StoreBuilder:
                 last = min(max(last, done + 1), end)
                 data = writer.part(done, last, offsets)
                 places = starts[done : last + 1] - starts[done]
+                if not self.v2:
+                    self._refuse_v2(data[places[:-1] + _VERSION], done)
                 yield from self._refusing(self.derived.add(data, places[:-1], places[1:]), done)
                 yield from self.log.write(data)
                 done = last
@@ -222,6 +227,15 @@ class StoreBuilder:
                 left = size - at % size
             blanks.append((done, left))
             at += left
+
+    def _refuse_v2(self, versions: Bytes, done: int) -> None:
+        """Refuse messages of version 2. `versions` are the last bytes of their magic codes; `done` rows of the batch precede."""
+        for i in np.flatnonzero(versions == V2 & 0xFF)[:1].tolist():
+            raise UsageError(
+                f"row {self.rows + done + i}: a broker before 5.1.0 ends the log at a message of version 2, which has a topic of more than 127 "
+                "bytes",
+                advice="Use a shorter topic, or set broker_version to that of your broker",
+            )
 
     def _refusing(self, pieces: Iterator[Piece], done: int = 0) -> Iterator[Piece]:
         """Yield derived pieces. Raises `UsageError` for messages that a broker would not have written. `done` rows of the batch precede."""

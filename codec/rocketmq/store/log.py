@@ -454,6 +454,18 @@ class Log:
                 out.setdefault(int(phy[i]), LostMessage(int(phy[i]), int(size[i]), *queue, first + i))
         return [out[phy] for phy in sorted(out)]
 
+    def holes(self) -> list[int]:
+        """Return the physical offsets at which missing bytes end, in order."""
+        out, at = [], self.files[0].base if self.files else 0
+        for file in self.files:
+            for run in file.runs:
+                if file.base + run.start != at:
+                    out.append(file.base + run.start)
+                at = file.base + run.stop
+            if file.blank == file.end:
+                at = file.base + self.config.log_size
+        return out
+
     def stray_runs(self) -> Iterator[tuple[Run, int, str]]:
         """Yield the runs that `strays` found, the physical offset of each, and what a report says about it."""
         for file in self.files:

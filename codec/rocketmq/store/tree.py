@@ -215,6 +215,11 @@ def is_folder_name(topic: str) -> bool:
     return topic not in ("", ".", "..") and not {"/", "\0"} & set(topic)
 
 
+def is_timer(name: str) -> bool:
+    """Return whether this is a file of the timer, or the folder of its log."""
+    return first(name) == TIMER or name in (WHEEL, TIMER_CHECK)
+
+
 def mapped_queue(name: str) -> str:
     """Return the folder of a file; the same one for all files of the commit log, which may be in several."""
     return LOG if is_log(name) else name.rpartition("/")[0]
