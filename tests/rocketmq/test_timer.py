@@ -406,3 +406,27 @@ def test_start_says_which_timer_messages_a_broker_still_delivers(
     for text, expected in zip(sorted(system["warnings"]), warnings, strict=True):
         assert expected in text
     assert not lw.verify(home, as_system="4.9.7").system["warnings"]
+
+
+@pytest.mark.parametrize("kinds", [None, "timer", "index"])
+@pytest.mark.parametrize("damage", ["", "timerwheel", "timerlog timerwheel config/timercheck"])
+def test_rebuild_derives_a_timer_that_is_damaged_or_missing(
+    home: Path, tmp_path: Path, damage: str, kinds: str | None
+) -> None:
+    """Without its files a broker would deliver all messages of the timer queue again."""
+    lw.write([message(i, 86_400 + i) for i in range(3)], home, "rocketmq.store", mode="append")
+    check_of(home, last_read_time=READ, last_timer_log_flush_pos=4 * SIZE, last_timer_queue_offset=3)
+    for name in damage.split():
+        shutil.rmtree(home / name) if (home / name).is_dir() else (home / name).unlink()
+    out = tmp_path / "rebuilt"
+    report = lw.rebuild(home, out, what=kinds)
+    files = [
+        {path.relative_to(top): path.read_bytes() for path in (*top.glob("timer*/*"), *top.glob("*/timercheck"))}
+        for top in (home, out)
+    ]  # fmt: skip
+    if not damage or kinds == "index":
+        assert files[0] == files[1]
+        return
+    assert "is rebuilt from the timer queue" in report.text()
+    assert lw.verify(out, as_system="5.5.0").system["serves"]["timer_messages"] == 3
+    assert not faults(out)

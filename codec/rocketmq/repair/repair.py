@@ -34,6 +34,7 @@ from logwright.codec.rocketmq.repair.derived_files import (
 )
 from logwright.codec.rocketmq.repair.fillers import blank, filler, placeholder
 from logwright.codec.rocketmq.repair.headers import Place, Sequences, placed
+from logwright.codec.rocketmq.startup.message import TIMER_TOPIC
 from logwright.codec.rocketmq.startup.message_store import StoreConfig
 from logwright.codec.rocketmq.startup.start import STARTUP
 from logwright.codec.rocketmq.store import tree
@@ -54,8 +55,12 @@ from logwright.codec.store.overlay import Overlay
 from logwright.codec.window import Zeros
 
 PLACEHOLDERS = "Lost messages were replaced by placeholders. Consumers get them, with the property LW_LOST."
-TIMER = "The timer was damaged and is rebuilt from the timer queue. Messages due when the broker stopped may be delivered again."
-REBUILDS = (tree.QUEUE, tree.INDEX, tree.CHECKPOINT)
+TIMER_REBUILT = (
+    "The timer was damaged or missing, and is rebuilt from the timer queue. "
+    "Messages due when the broker stopped may be delivered again."
+)
+_TIMER = "timer"
+REBUILDS = (tree.QUEUE, tree.INDEX, tree.CHECKPOINT, _TIMER)
 OPTIONS: tuple[Option, ...] = (*tree.READ_OPTIONS, tree.BROKER_VERSION)
 
 
@@ -383,7 +388,7 @@ class StoreResult(RepairPlan):
                 yield self.rewritten(name, data)
         remade.update(name for name, *_ in config)
         if not derived.is_timer_sound():
-            self.notes.append(TIMER)
+            self.notes.append(TIMER_REBUILT)
             remade.update(name for name in self.sizes if tree.is_timer(name))
             for name, pieces in derived.timer(result):
                 yield self.rewritten(name, *pieces)
@@ -429,12 +434,15 @@ class StoreRebuild(RepairPlan):
         queues, index = tree.QUEUE in self._kinds, tree.INDEX in self._kinds
         dropped = {*(QUEUES if queues else ()), *((tree.INDEX,) if index else ())}
         for name in self.sizes:
-            if tree.first(name) not in dropped and name != tree.CHECKPOINT:
+            if tree.first(name) not in dropped and name != tree.CHECKPOINT and not tree.is_timer(name):
                 yield self.unchanged(name)
         config, options, messages = self._repair.config, self._repair.options, self._repair.log.read()
-        yield from derived_pieces(
+        timed = any(map(_is_timer_queue, self.sizes))
+        for piece in derived_pieces(
             self.listing, config, options, Gaps.APPEND, queues=queues, index=index, messages=messages
-        )
+        ):
+            timed |= _is_timer_queue(piece.name)
+            yield piece
         for _ in messages:
             pass  # neither queues nor index are rebuilt
         last = self._sound()
@@ -444,6 +452,22 @@ class StoreRebuild(RepairPlan):
             )
         elif tree.CHECKPOINT in self.sizes:
             yield self.unchanged(tree.CHECKPOINT)
+        yield from self._timer(timed)
+
+    def _timer(self, timed: bool) -> Iterator[OutputFile]:
+        """Yield the files of the timer. They are derived if they are damaged, or missing although the timer queue has messages (`timed`)."""
+        repair, present = self._repair, [name for name in self.sizes if tree.is_timer(name)]
+        derived = DerivedFiles(
+            self.listing, repair.plan, repair.config, repair.options, {}, -1, correct=False
+        )
+        wanted = _TIMER in self._kinds and repair.config.timer_size is not None and (timed or present)
+        if wanted and not (present and derived.is_timer_sound()):
+            self.notes.append(TIMER_REBUILT)
+            for name, pieces in derived.timer(self.listing):
+                yield self.rewritten(name, *pieces)
+            return
+        for name in present:
+            yield self.unchanged(name)
 
     def _sound(self) -> LogFile | None:
         """Return the last file of the commit log with messages. Raises `DamageError` if the commit log is damaged."""
@@ -463,6 +487,10 @@ class StoreRebuild(RepairPlan):
             )  # fmt: skip
         self.rows, self.ids = result.rows, result.ids
         return files[-1] if files else None
+
+
+def _is_timer_queue(name: str) -> bool:
+    return name.startswith(f"{tree.QUEUE}/{TIMER_TOPIC}/")
 
 
 def rebuild(listing: Listing, plan: Plan, kinds: Sequence[str], options: Options) -> RepairPlan:
