@@ -151,3 +151,16 @@ def test_log_whose_files_were_all_renamed_gets_its_names_back(by: int, tmp_path:
     lw.repair(home, out, **SMALL)
     assert sorted(path.name for path in out.glob("commitlog/*"))[:2] == [f"{0:020d}", f"{2048:020d}"]
     assert lw.read(out).equals(expected)
+
+
+@pytest.mark.parametrize("name", ["12345", f"{1 << 40:020d}"])
+def test_copy_of_a_log_file_under_another_number_is_told_its_name(name: str, tmp_path: Path) -> None:
+    """Under that name, or one that is no number, all its messages are read."""
+    lw.write(ROWS, tmp_path / "store", "rocketmq.store", **SIZES)
+    second = tmp_path / f"store/commitlog/{2048:020d}"
+    count = lw.read(second).num_rows
+    shutil.copy(second, tmp_path / name)
+    (fault,) = (fault for _, fault in lw.verify(tmp_path / name).faults)
+    assert fault.detail.endswith(f"if the file was renamed, its name was {second.name}")
+    (tmp_path / name).rename(tmp_path / "copy.log")
+    assert lw.read(tmp_path / "copy.log").num_rows == count

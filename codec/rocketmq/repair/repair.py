@@ -460,8 +460,8 @@ class StoreRebuild(RepairPlan):
         derived = DerivedFiles(
             self.listing, repair.plan, repair.config, repair.options, {}, -1, correct=False
         )
-        wanted = _TIMER in self._kinds and repair.config.timer_size is not None and (timed or present)
-        if wanted and not (present and derived.is_timer_sound()):
+        rebuilds = _TIMER in self._kinds and repair.config.timer_size is not None and (timed or present)
+        if rebuilds and not (present and derived.is_timer_sound()):
             self.notes.append(TIMER_REBUILT)
             for name, pieces in derived.timer(self.listing):
                 yield self.rewritten(name, *pieces)

@@ -142,6 +142,10 @@ class CommitLog(FramedCodec):
         elif context.followed and frames.damage is not None and frames.damage.kind is Kind.PADDING:
             frames.damage = _before_other_files(frames.damage)
         context.ended |= frames.damage is not None and frames.damage.kind is Kind.PADDING
+        if frames.damage is not None and frames.damage.kind is Kind.ORDER and not frames.damage.offset:
+            phy = self._field(window.data, 0, "physical_offset")
+            text = f"{frames.damage.detail}; if the file was renamed, its name was {phy:020d}"
+            frames.damage = replace(frames.damage, detail=text)
         return frames
 
     def _odd_blank(self, window: Window, frames: Frames) -> Iterator[Fault]:
