@@ -71,3 +71,33 @@ def test_size_of_files_that_are_all_cut_off_follows_from_their_names(tmp_path: P
     lw.repair(tmp_path / "store", tmp_path / "out")
     assert {path.stat().st_size for path in (tmp_path / "out/commitlog").iterdir()} == {1024}
     assert lw.verify(tmp_path / "out", as_system="5.5.0").ok
+
+
+@pytest.mark.parametrize("name", ["topics.json", "consumerOffset.json", "delayOffset.json"])
+@pytest.mark.parametrize(
+    ("content", "backup", "opens"),
+    [
+        (b"{", b"{", False),
+        (b"{", b"", True),
+        (b"{", None, True),
+        (b"{", b"{}", True),
+        (b"{}", b"{", True),
+        (b"", b"{", False),
+        (None, b"{", False),
+        (bytes(9), bytes(9), False),
+        (b"", b"", True),
+    ],
+)
+def test_broker_does_not_start_if_a_configuration_file_and_its_backup_are_damaged(
+    name: str, content: bytes | None, backup: bytes | None, opens: bool, tmp_path: Path
+) -> None:
+    """A missing or empty file is read from its backup, and a missing or empty backup is as good as an empty one."""
+    lw.write(ROWS, tmp_path / "store", "rocketmq.store", **SIZES)
+    for path, data in ((name, content), (f"{name}.bak", backup)):
+        (tmp_path / "store/config" / path).unlink(missing_ok=True)
+        if data is not None:
+            (tmp_path / "store/config" / path).write_bytes(data)
+    system = lw.verify(tmp_path / "store", as_system="5.5.0", **SIZES).system
+    assert system is not None
+    assert system["opens"] is opens
+    assert opens or f"load config/{name} Failed" in system["error"]

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from logwright.codec.arrays import Int64s
+from logwright.codec.describe import DescriptionError
 from logwright.codec.engine.startup import (
     Answers,
     LostRows,
@@ -29,6 +30,7 @@ from logwright.codec.rocketmq.check.timer import pending, timer_faults
 from logwright.codec.rocketmq.formats.commitlog.codec import CODEC as LOG
 from logwright.codec.rocketmq.formats.commitlog.layout import PREPARED, ROLLBACK, TRANSACTION
 from logwright.codec.rocketmq.formats.commitlog.read import Messages
+from logwright.codec.rocketmq.formats.config import CONSUMER_OFFSETS, DELAY_OFFSETS, TOPICS
 from logwright.codec.rocketmq.startup.mapped_file import LoadError
 from logwright.codec.rocketmq.startup.message import TIMER_TOPIC
 from logwright.codec.rocketmq.startup.message_store import MessageStore, Version
@@ -43,6 +45,11 @@ from logwright.codec.window import Zeros
 
 VERSIONS = ("5.5.0", "5.3.3", "4.9.7")
 _AT_A_TIME = 1 << 12
+_CONFIGURATION = {
+    tree.TOPICS_FILE: TOPICS,
+    tree.OFFSETS_FILE: CONSUMER_OFFSETS,
+    tree.DELAYS_FILE: DELAY_OFFSETS,
+}
 _PID = b"1"
 """The content of the file abort. A broker writes its process id, which is unknown."""
 
@@ -183,6 +190,7 @@ def start(overlay: Overlay, settings: Settings) -> ServedStore | Refused:
         store.load()
         if config.timer_size is not None and not store.version.old:
             load_timer(overlay, config.timer_size, old=store.version.number < (5, 1, 3))
+        _load_configuration(overlay)
     except LoadError as error:
         return Refused("process", str(error), None)
     before = overlay.read(tree.ABORT) if tree.ABORT in overlay else b""
@@ -192,6 +200,20 @@ def start(overlay: Overlay, settings: Settings) -> ServedStore | Refused:
         stored = overlay.read(tree.CHECKPOINT) if tree.CHECKPOINT in overlay else b""
         overlay.put(tree.CHECKPOINT, stored.ljust(4096, b"\0"))
     return ServedStore(overlay, store, settings.plan, options)
+
+
+def _load_configuration(overlay: Overlay) -> None:
+    """Raise `LoadError` for a file of `config/` that is missing or damaged, if its backup is damaged too (`ConfigManager.load`)."""
+    for name, codec in _CONFIGURATION.items():
+        for path in (name, f"{name}.bak"):
+            data = overlay.read(path) if path in overlay else b""
+            try:
+                if data:
+                    codec.parse(data)
+                    break
+            except DescriptionError as error:
+                if path != name:
+                    raise LoadError(f"load {name} Failed: {error}") from None
 
 
 def last_stop(listing: Listing, clean: bool | None) -> tuple[bool, str]:

@@ -56,8 +56,8 @@ _METADATA = {
     f"{tree.TOPICS_FILE}.bak": "rocketmq.topics",
     tree.OFFSETS_FILE: "rocketmq.consumer_offsets",
     f"{tree.OFFSETS_FILE}.bak": "rocketmq.consumer_offsets",
-    "config/delayOffset.json": "rocketmq.delay_offsets",
-    "config/delayOffset.json.bak": "rocketmq.delay_offsets",
+    tree.DELAYS_FILE: "rocketmq.delay_offsets",
+    f"{tree.DELAYS_FILE}.bak": "rocketmq.delay_offsets",
     tree.TIMER_CHECK: "rocketmq.timercheck",
     tree.WHEEL: "rocketmq.timerwheel",
 }

@@ -32,7 +32,7 @@ LOG, QUEUE, BATCH, EXT, INDEX = "commitlog", "consumequeue", "batchconsumequeue"
 TIMER, WHEEL, CONFIG = "timerlog", "timerwheel", "config"
 CHECKPOINT, ABORT, LOCK = "checkpoint", "abort", "lock"
 TOPICS_FILE, OFFSETS_FILE = f"{CONFIG}/topics.json", f"{CONFIG}/consumerOffset.json"
-TIMER_CHECK = f"{CONFIG}/timercheck"
+TIMER_CHECK, DELAYS_FILE = f"{CONFIG}/timercheck", f"{CONFIG}/delayOffset.json"
 _FURTHER_LOG = "storePathCommitLog-"
 """The start of the names of the second and later commit log directories. A broker has no folder of this name."""
 FOLDERS = (LOG, f"{_FURTHER_LOG}*", f"{QUEUE}/*/*", f"{BATCH}/*/*", f"{EXT}/*/*", INDEX, TIMER, CONFIG)
