@@ -79,6 +79,28 @@ def test_written_store_is_loaded_unchanged(version: str, seed: int, tmp_path: Pa
     assert comparable(files_of(home)) == before
 
 
+ODD: list[dict[str, Any]] = [
+    {"topic": "\u8ba2\u5355", "queue_id": 17, "keys": "\u043a\u043b\u044e\u0447 \U0001f642", "tags": "\u6807\u7b7e", "body": b"",
+     "properties": [{"key": "\u540d", "value": "\u5024\U0001f642"}]},
+    {"topic": "T", "queue_id": 3, "keys": "a  b   a ", "body": b"x", "properties": [{"key": f"k{i}", "value": "v" * 100} for i in range(280)]},
+    {"topic": "T", "queue_id": 9, "body": b"y", "born_host": "[2001:db8::1]:5", "store_host": "10.0.0.1:65535", "flag": -1},
+    {"topic": "T", "queue_id": 9, "body": b"z" * 90, "born_host": "10.0.0.1:0", "store_host": "[::]:1", "sys_flag": 2, "reconsume_times": -5},
+]  # fmt: skip
+
+
+def test_rows_of_odd_values_are_loaded_unchanged(version: str, tmp_path: Path) -> None:
+    home, options = tmp_path / "store", {**SIZES, "mappedFileSizeCommitLog": 1 << 16}
+    messages = [{**row, "store_timestamp_ms": 1_700_000_000_000 + n} for n, row in enumerate(ODD)]
+    lw.write(messages, home, "rocketmq.store", broker_version=version, **options)
+    before = comparable(files_of(home))
+    queries = [("T", "a"), ("T", "b"), ("\u8ba2\u5355", "\U0001f642")]
+    loaded = oracle.load(version, home, options, messages=True, queries=queries)
+    described = expected(messages)
+    assert selected(loaded.messages, set(described[0])) == described
+    assert [len(set(loaded.offsets[query] or ())) for query in queries] == [1, 1, 1]
+    assert comparable(files_of(home)) == before
+
+
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "unclean"])
 def test_every_key_is_found(version: str, clean: bool, tmp_path: Path) -> None:
     """After an unclean stop the store rebuilds its newest index file."""
